@@ -84,6 +84,7 @@ packages() {
     command -v valgrind >/dev/null || missing+=(valgrind)
     command -v openssl >/dev/null || missing+=(openssl)
     command -v promtool >/dev/null || missing+=(prometheus)
+    compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null || missing+=(libfaketime)
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
     if ((${#missing[@]} == 0)); then
         echo "nothing is missing"

@@ -27,6 +27,7 @@ pub mod quic;
 pub mod rate;
 pub mod receive_budget;
 pub mod sources;
+pub mod suspension;
 pub mod tcp;
 pub mod telemetry;
 pub mod tls;

@@ -3,6 +3,7 @@
 use super::{MaintenanceOrder, State, Surface, WORKER_DEADLINE, page, status};
 use crate::{
     lifecycle::Phase,
+    suspension,
     telemetry::{self, Heartbeat},
 };
 use bytes::Bytes;
@@ -177,7 +178,9 @@ fn page() -> Answer {
 
 /// Never depends on an origin: one that is down is no reason to restart the proxy.
 fn health(heartbeats: &[Arc<Heartbeat>]) -> Answer {
-    let hung = |(index, heartbeat): (usize, &Arc<Heartbeat>)| hung(index, heartbeat.age());
+    // A worker that was suspended with the process has had no time to tick since.
+    let running = suspension::running_for();
+    let hung = |(index, heartbeat): (usize, &Arc<Heartbeat>)| hung(index, heartbeat.age().min(running));
     let hung: String = heartbeats.iter().enumerate().filter_map(hung).collect();
     if hung.is_empty() { text(StatusCode::OK, "ok\n".into()) } else { text(StatusCode::SERVICE_UNAVAILABLE, hung) }
 }

@@ -1,11 +1,11 @@
 //! Whether new clients are accepted: it depends on the lifecycle and, if so configured, on origins.
 
-use crate::lifecycle::{Lifecycle, Phase};
-use std::{fmt, pin::Pin, time::Duration};
-use tokio::{
-    sync::Mutex,
-    time::{Instant, timeout},
+use crate::{
+    lifecycle::{Lifecycle, Phase},
+    suspension,
 };
+use std::{fmt, pin::Pin, time::Duration};
+use tokio::{sync::Mutex, time::Instant};
 
 /// How long a probe of an origin may take: below kubelet's probe timeout when that is set to a few seconds, and kubelet
 /// asks again anyway.
@@ -51,7 +51,7 @@ impl Readiness {
         {
             return finding.clone();
         }
-        let finding = match timeout(PROBE_TIMEOUT, probe()).await {
+        let finding = match suspension::timeout(PROBE_TIMEOUT, probe()).await {
             Ok(finding) => finding.map_err(|reason| format!("an origin is unreachable: {reason}")),
             Err(_) => Err(format!("an origin is unreachable: no answer within {PROBE_TIMEOUT:?}")),
         };

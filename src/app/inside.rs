@@ -7,6 +7,7 @@ use crate::{
     config::OriginAddress,
     proxy::{self, Check, InMaintenance, Routing, ServerState, Target},
     proxy::{ServerMetrics, ServerName},
+    suspension,
     tls::CertificateStore,
 };
 use futures_util::future;
@@ -16,10 +17,7 @@ use std::{
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
-use tokio::{
-    sync::Mutex,
-    time::{Instant, timeout},
-};
+use tokio::{sync::Mutex, time::Instant};
 
 /// How long a server may take to be found reachable.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -162,7 +160,7 @@ async fn problem(server: &ServerState, patience: Duration) -> Option<String> {
 }
 
 async fn connect(address: &OriginAddress, patience: Duration) -> Option<String> {
-    match timeout(patience, proxy::probe(address, patience)).await {
+    match suspension::timeout(patience, proxy::probe(address, patience)).await {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(error.to_string()),
         Err(_) => Some("connecting timed out".into()),

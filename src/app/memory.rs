@@ -5,6 +5,7 @@ use crate::{
     config::MemoryLimit,
     lifecycle::{Phase, Watch},
     memory::{Gauge, LOOK, Ladder, Limit, Reading, Usage},
+    suspension,
 };
 use tokio::{select, time::sleep};
 
@@ -18,6 +19,8 @@ pub(super) async fn watch(in_force: InForce, gauge: Gauge, mut watch: Watch) {
     let (mut ladder, mut failed) = (Ladder::default(), false);
     let look = async {
         loop {
+            // This thread enforces the timeouts of health checks and probes.
+            suspension::tick();
             let reading = match usage.read(limit(in_force.config.load().limits.memory)) {
                 Ok(reading) => reading,
                 Err(error) => {

@@ -15,7 +15,7 @@ use crate::{
     net::{self, Backend, OpenSocket, SocketOptions},
     proxy::{Proxy, Routing},
     quic::{self, EndpointParts, SocketIo, WorkerIndex},
-    tcp,
+    suspension, tcp,
     telemetry::Heartbeat,
     tls::{CertificateResolver, ServerTls, TcpTls},
     transport::Windows,
@@ -240,6 +240,7 @@ impl Beat<'_> {
         let (mut idle, mut relief) = (Idle::default(), Relief::default());
         loop {
             heartbeat.tick();
+            suspension::tick();
             panic_if_asked("worker");
             let limits = config.load().limits;
             metrics.send_buffered.set(budgets.send.used());

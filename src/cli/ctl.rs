@@ -4,7 +4,7 @@
 mod status;
 
 use super::{
-    exit::{Exit, fail},
+    exit::{Exit, fail, print},
     run::control_runtime,
 };
 use crate::admin::{MaintenanceOrder, Token};
@@ -17,7 +17,7 @@ use serde_json::Value as Json;
 use std::{
     env,
     fmt::Display,
-    io::{self, IsTerminal, Write},
+    io::{self, IsTerminal},
     net::SocketAddr,
     ops::RangeInclusive,
     path::PathBuf,
@@ -172,14 +172,6 @@ impl Failure {
 
     fn exit(&self) -> ExitCode {
         fail(self.exit, &self.why)
-    }
-}
-
-fn print(text: &[u8]) -> ExitCode {
-    let mut out = io::stdout();
-    match out.write_all(text).and_then(|()| out.flush()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => Exit::Output.into(),
     }
 }
 

@@ -54,6 +54,17 @@ impl From<&StartError> for Exit {
     }
 }
 
+/// Writes `text` to standard output, whole. If that fails, the reason is printed on standard error, unless the reader has
+/// closed its end (`| head`).
+pub fn print(text: &[u8]) -> ExitCode {
+    let mut stdout = io::stdout();
+    match stdout.write_all(text).and_then(|()| stdout.flush()) {
+        Ok(()) => Exit::Success.into(),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Output.into(),
+        Err(error) => fail(Exit::Output, format!("cannot write to standard output: {error}")),
+    }
+}
+
 /// Prints why on standard error.
 pub fn fail(exit: Exit, why: impl Display) -> ExitCode {
     // If standard error is closed, only the exit code remains.

@@ -1,17 +1,12 @@
 //! `litequic probe`: prints what this kernel supports, and what litequic would use of it.
 
-use super::exit::fail_config;
+use super::exit::{fail_config, print};
 use crate::{
     config::{self, AckFrequency, Config, Congestion, Io, LiteQuic},
     net::{self, Family, Feature, Finding},
 };
 use clap::Args;
-use std::{
-    fmt::Write as _,
-    io::{self, Write as _},
-    path::PathBuf,
-    process::ExitCode,
-};
+use std::{fmt::Write as _, path::PathBuf, process::ExitCode};
 
 /// Arguments of `litequic probe`.
 #[derive(Debug, Args)]
@@ -29,10 +24,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Some(Ok(Config { litequic, .. })) => litequic,
         Some(Err(faults)) => return fail_config(&faults),
     };
-    match io::stdout().write_all(report(&net::probe(), litequic).as_bytes()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
+    print(report(&net::probe(), litequic).as_bytes())
 }
 
 fn report(findings: &[Finding], litequic: LiteQuic) -> String {

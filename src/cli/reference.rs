@@ -1,11 +1,9 @@
 //! `litequic reference`: the pages of `docs/reference/`, made from the program's own tables.
 
+use super::exit::print;
 use crate::{app, config};
 use clap::ValueEnum;
-use std::{
-    io::{self, Write},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 /// The pages of the reference.
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -28,8 +26,5 @@ impl Page {
 
 /// Prints `page` to stdout.
 pub(super) fn run(page: Page) -> ExitCode {
-    match io::stdout().write_all(page.text().as_bytes()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
+    print(page.text().as_bytes())
 }

@@ -1,7 +1,7 @@
 //! An idle timeout: one timer a body, moved on lazily, so that a chunk costs a clock reading and not a timer.
 
+use crate::suspension;
 use std::{
-    future::Future,
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
@@ -33,7 +33,7 @@ impl IdleTimer {
         loop {
             let deadline = self.last + self.patience;
             let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
-            if sleep.as_mut().poll(cx).is_pending() {
+            if suspension::poll_elapsed(sleep.as_mut(), cx).is_pending() {
                 return Poll::Pending;
             }
             if Instant::now() >= deadline {

@@ -1,6 +1,7 @@
 //! How much of a request is discarded once it was answered, and for how long. Pure but for its timer.
 
 use super::IdleTimer;
+use crate::suspension;
 use std::{
     task::{Context, Poll},
     time::Duration,
@@ -44,7 +45,7 @@ impl Linger {
             return Err(Lingered::Bytes);
         }
         self.idle.touch();
-        if Instant::now() >= self.until { Err(Lingered::Time) } else { Ok(()) }
+        if Instant::now() >= self.until && suspension::grace().is_none() { Err(Lingered::Time) } else { Ok(()) }
     }
 
     /// Ready once nothing came for too long.

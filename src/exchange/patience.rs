@@ -1,7 +1,7 @@
 //! How long to wait for a client: between two bytes, and for all of them by the rate at which they move.
 
+use crate::suspension;
 use std::{
-    future::Future,
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
@@ -75,7 +75,7 @@ impl Patience {
     /// `bytes` moved, or none were to: the wait is over.
     pub fn rest(&mut self, bytes: u64) {
         if let Some(since) = self.since.take() {
-            self.waited = self.waited.saturating_add(since.elapsed());
+            self.waited = self.waited.saturating_add(suspension::elapsed(since));
         }
         self.bytes = self.bytes.saturating_add(bytes);
     }
@@ -95,7 +95,7 @@ impl Patience {
         if sleep.deadline() > deadline {
             sleep.as_mut().reset(deadline);
         }
-        while sleep.as_mut().poll(cx).is_ready() {
+        while suspension::poll_elapsed(sleep.as_mut(), cx).is_ready() {
             if Instant::now() >= deadline {
                 return Poll::Ready(late);
             }

@@ -4,6 +4,7 @@
 //! The handler that opens it answers 101 with a body that is a [`Tunnel`]; the front end joins both.
 
 use super::ByteCounter;
+use crate::suspension;
 use http::HeaderValue;
 use std::{
     cell::Cell,
@@ -15,7 +16,7 @@ use std::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::{Instant, sleep_until},
+    time::Instant,
 };
 
 /// Bytes that litequic buffers in each direction, beyond what the ends' own buffers hold.
@@ -89,10 +90,10 @@ impl Quiet {
     pub async fn expired(&self) {
         loop {
             let deadline = self.last.get() + self.patience;
-            if deadline <= Instant::now() {
+            suspension::elapsed_at(deadline).await;
+            if self.last.get() + self.patience <= Instant::now() {
                 return;
             }
-            sleep_until(deadline).await;
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::{
     http3::Metrics,
     lifecycle::panic_if_asked,
     receive_budget::Taken,
+    suspension,
     transport::Window,
 };
 use http::{HeaderMap, Method, StatusCode};
@@ -29,7 +30,7 @@ use std::{
     task::Poll,
     time::{Duration, Instant},
 };
-use tokio::time::timeout;
+use tokio::time;
 
 /// A request that should have no body but whose stream is still open: how long its end is waited for, so that the
 /// origin does not get an empty chunked body. Some clients send FIN in a packet of its own.
@@ -138,7 +139,7 @@ async fn accept<H>(
 ) -> Result<(Request, Option<RequestBody>), Refusal> {
     let front = &*connection.front;
     let header = poll_fn(|cx| receiver.poll_part(cx));
-    let Ok(part) = timeout(terms.timeouts.request_header, header).await else {
+    let Ok(part) = suspension::timeout(terms.timeouts.request_header, header).await else {
         front.metrics.shared.timeout_request_header.increment();
         let why = "the request's header did not come in time";
         return Err(Refusal::Status(StatusCode::REQUEST_TIMEOUT, why, UNKNOWN));
@@ -221,7 +222,8 @@ async fn body(
     record: &Record,
 ) -> Result<Body, Fault> {
     if expected == Some(0) {
-        let ended = timeout(terms.timeouts.request_body, receiver.empty_body(&terms.field_limits, metrics)).await;
+        let ended =
+            suspension::timeout(terms.timeouts.request_body, receiver.empty_body(&terms.field_limits, metrics)).await;
         return match ended {
             Ok(ended) => ended.map(|()| Body::empty()),
             Err(_) => {
@@ -233,7 +235,7 @@ async fn body(
     let mut ahead = None;
     if expected.is_none() && !receiver.is_finished() {
         let patience = if has_rarely_a_body(method) { FIN_WAIT } else { Duration::ZERO };
-        match timeout(patience, poll_fn(|cx| receiver.poll_part(cx))).await {
+        match time::timeout(patience, poll_fn(|cx| receiver.poll_part(cx))).await {
             Ok(Ok(Some(part))) => ahead = Some(part),
             Ok(Ok(None)) => return Ok(Body::empty()),
             Ok(Err(fault)) => return Err(fault),

@@ -9,6 +9,7 @@ use crate::{
     },
     exchange::{End, Pace, Recording},
     http3::Metrics,
+    suspension,
     telemetry::Cause,
     transport::Window,
 };
@@ -112,7 +113,7 @@ impl Sender {
             let mut piece = chunk.split_to(permitted.min(chunk.len()));
             self.sent += piece.len() as u64;
             let accepted = poll_fn(|cx| self.stream.poll_send(&mut piece, cx));
-            timeout(self.pace.idle(), accepted)
+            suspension::timeout(self.pace.idle(), accepted)
                 .await
                 .map_err(|_| SendError::TimedOut)?
                 .map_err(|_| SendError::Stopped)?;
@@ -222,7 +223,7 @@ impl Sender {
         let mut before = u64::MAX;
         let mut pause = None;
         loop {
-            let nap = tick.min(self.time_left(clock.elapsed(), self.outstanding)?);
+            let nap = tick.min(self.time_left(suspension::elapsed(clock), self.outstanding)?);
             let changed = poll_fn(|cx| {
                 self.window.register(cx.waker());
                 match self.window.limit().saturating_sub(self.sent) {
@@ -231,8 +232,8 @@ impl Sender {
                     room => Poll::Ready(Ok(room)),
                 }
             });
-            if let Ok(room) = timeout(nap, changed).await {
-                self.waited = self.waited.saturating_add(clock.elapsed());
+            if let Ok(room) = suspension::timeout(nap, changed).await {
+                self.waited = self.waited.saturating_add(suspension::elapsed(clock));
                 return room;
             }
             // A client on a slow path acknowledges what it has not read yet.
@@ -260,7 +261,7 @@ impl Sender {
 
     /// Bytes that QUIC holds and that are not acknowledged.
     async fn outstanding(&mut self) -> Result<u64, SendError> {
-        let available = timeout(self.pace.idle(), poll_fn(|cx| self.poll_available(cx)))
+        let available = suspension::timeout(self.pace.idle(), poll_fn(|cx| self.poll_available(cx)))
             .await
             .map_err(|_| SendError::TimedOut)?
             .map_err(|_| SendError::Stopped)?;
@@ -327,7 +328,7 @@ impl Sender {
         let patience = last_wait(self.pace.idle(), self.lease.held());
         let mut ending = Ending { sender: self, recording };
         let ended = poll_fn(|cx| ending.sender.poll_end(cx));
-        timeout(patience, ended).await.map_err(|_| SendError::TimedOut)?
+        suspension::timeout(patience, ended).await.map_err(|_| SendError::TimedOut)?
     }
 
     /// Ready once the client has the whole stream, or stopped it.

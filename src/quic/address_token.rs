@@ -27,7 +27,7 @@ use std::{
     convert::Infallible,
     mem,
     sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 /// Seconds in which a client has to use a token after a Retry: a lost Initial is sent again after 1, 3 and 7 seconds
@@ -52,12 +52,18 @@ const TOKEN_LEN: usize = BODY_LEN + TAG_LEN;
 pub(super) struct Format {
     signer: Signer,
     used: Used,
+    clock: TokenClock,
     admission: Admission,
 }
 
 impl Format {
     pub(super) fn new(secrets: Arc<Secrets>, admission: Admission) -> Self {
-        Self { signer: Signer { secrets, keys: [None, None] }, used: Used::default(), admission }
+        Self {
+            signer: Signer { secrets, keys: [None, None] },
+            used: Used::default(),
+            clock: TokenClock::new(),
+            admission,
+        }
     }
 }
 
@@ -78,21 +84,23 @@ impl TokenFormat for Format {
     }
 
     fn generate_retry_token(&mut self, context: &mut Context<'_>, id: &InitialId, output: &mut [u8]) -> Option<()> {
-        let token = self.signer.issue(&Client::of(context)?, id.as_bytes(), unix_seconds())?;
+        let token = self.signer.issue(&Client::of(context)?, id.as_bytes(), self.clock.read().now)?;
         output.get_mut(..TOKEN_LEN)?.copy_from_slice(&token);
         Some(())
     }
 
     fn validate_token(&mut self, context: &mut Context<'_>, token: &[u8]) -> Option<InitialId> {
-        let now = unix_seconds();
-        let Some(valid) = self.signer.check(&Client::of(context)?, token, now) else {
+        let (time, client) = (self.clock.read(), Client::of(context)?);
+        let valid = self.signer.check(&client, token, time.now);
+        let valid = valid.or_else(|| self.signer.check(&client, token, time.before_jump?));
+        let Some(valid) = valid else {
             self.admission.refuse_token();
             return None;
         };
         // s2n-quic lets every client with a token pass its limiter: a flood with real addresses must stop here. It
         // cannot reject, only drop. That does not use the token up: the client will send the same one again.
         (self.admission.decide(ip(&context.remote_address), true) == AttemptOutcome::Allow).then_some(())?;
-        if !self.used.insert(valid.tag, now) {
+        if !self.used.insert(valid.tag, time.running) {
             self.admission.refuse_token();
             return None;
         }
@@ -202,10 +210,61 @@ impl Used {
     }
 }
 
-/// Seconds since 1970; wraps in 2106, when tokens fail for ten seconds.
-#[expect(clippy::cast_possible_truncation, reason = "it wraps, as documented")]
-fn unix_seconds() -> u32 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as u32)
+/// The time of tokens: the system's, which all processes with one secret agree on. A token that was issued before the
+/// system's clock was set counts as old as it is: a handshake does not fail because of that.
+#[derive(Debug)]
+struct TokenClock {
+    began: Instant,
+    jumps: Jumps,
+}
+
+/// One reading of [`TokenClock`], in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Time {
+    /// Since 1970; wraps in 2106, when tokens fail for ten seconds.
+    now: u32,
+    /// The same, had the clock not been set; `None` if it was not within a token's lifetime.
+    before_jump: Option<u32>,
+    /// Since the clock was created, however the system's clock is set.
+    running: u32,
+}
+
+impl TokenClock {
+    fn new() -> Self {
+        Self { began: Instant::now(), jumps: Jumps::default() }
+    }
+
+    fn read(&mut self) -> Time {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        self.jumps.time(now, self.began.elapsed().as_secs())
+    }
+}
+
+/// By how much the system's clock is ahead of a monotonic one. Pure.
+#[derive(Debug, Default)]
+struct Jumps {
+    /// Seconds; `None` until the first reading.
+    ahead: Option<u64>,
+    /// What `ahead` was before the last jump, and when, on the monotonic clock, that was noticed.
+    before: Option<(u64, u64)>,
+}
+
+impl Jumps {
+    /// The time when the system's clock shows `system` seconds and the monotonic one `running`. Within
+    /// [`CLOCK_SKEW`] the system's clock may be adjusted.
+    #[expect(clippy::cast_possible_truncation, reason = "both wrap, as documented")]
+    fn time(&mut self, system: u64, running: u64) -> Time {
+        let ahead = system.wrapping_sub(running);
+        let last = self.ahead.replace(ahead);
+        if let Some(last) = last
+            && last.wrapping_sub(ahead).min(ahead.wrapping_sub(last)) > u64::from(CLOCK_SKEW)
+        {
+            self.before = Some((last, running));
+        }
+        let recent = self.before.filter(|(_, at)| running.saturating_sub(*at) <= u64::from(LIFETIME));
+        let before_jump = recent.map(|(ahead, _)| ahead.wrapping_add(running) as u32);
+        Time { now: system as u32, before_jump, running: running as u32 }
+    }
 }
 
 #[cfg(test)]
@@ -252,6 +311,51 @@ mod tests {
             assert_eq!(signer(1).check(&other, &token(), NOW), None, "{what}");
         }
         assert_eq!(signer(2).check(&client(), &token(), NOW), None, "another secret");
+    }
+
+    #[test]
+    fn a_token_stays_as_old_as_it_is_when_the_clock_is_set() {
+        const HOUR: i64 = 3600;
+        // When the token is checked after it was issued, and how far the clock was set meanwhile.
+        let table = [
+            (1, HOUR, true),
+            (1, -HOUR, true),
+            (10, HOUR, true),
+            (10, -HOUR, true),
+            (11, HOUR, false),
+            (11, -HOUR, false),
+            (11, 0, false),
+            (1, 0, true),
+            (9, 1, true),
+        ];
+        for (later, set, good) in table {
+            let mut jumps = Jumps::default();
+            let system = u64::from(NOW);
+            assert_eq!(jumps.time(system, 50), Time { now: NOW, before_jump: None, running: 50 });
+            let time = jumps.time((system + later).checked_add_signed(set).unwrap(), 50 + later);
+            let checked = [Some(time.now), time.before_jump].into_iter().flatten();
+            let mut checked = checked.filter(|now| signer(1).check(&client(), &token(), *now).is_some());
+            assert_eq!(checked.next().is_some(), good, "{later} s later, set by {set} s");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_was_set_counts_at_once_and_the_one_before_for_a_token_s_lifetime() {
+        let mut jumps = Jumps::default();
+        for (system, running, before_jump) in [
+            (1000, 0, None),
+            (1001, 1, None),
+            (1004, 2, None), // adjusted
+            (5000, 3, Some(1005)),
+            (5010, 13, Some(1015)),
+            (5011, 14, None),
+            (0, 15, Some(5012)), // before 1970
+            (5013, 16, Some(1)),
+        ] {
+            let time = jumps.time(system, running);
+            assert_eq!(time, Time { now: u32::try_from(system).unwrap(), before_jump, running: time.running });
+            assert_eq!(u64::from(time.running), running);
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::{
     memory::{self, Holder},
     rate::Bucket,
     receive_budget::Account,
+    suspension,
     tcp::Metrics,
 };
 use http::HeaderValue;
@@ -28,11 +29,7 @@ use std::{
     task::{Poll, ready},
     time::Duration,
 };
-use tokio::{
-    select,
-    sync::Notify,
-    time::{Instant, sleep_until, timeout_at},
-};
+use tokio::{select, sync::Notify, time::Instant};
 
 /// How long a client that was told to close (GOAWAY, `Connection: close`) may keep a connection without requests.
 const GOODBYE: Duration = Duration::from_secs(5);
@@ -272,7 +269,7 @@ impl<H> Connection<H> {
     async fn drained(&self, watch: &mut Watch) {
         watch.reached(Phase::Draining).await;
         if self.client.protocol == Protocol::Http1 && self.accepted.get() == 0 {
-            let _ = timeout_at(self.idle_since.get() + GREETING, self.begun.notified()).await;
+            let _ = suspension::timeout_at(self.idle_since.get() + GREETING, self.begun.notified()).await;
         }
     }
 
@@ -282,10 +279,10 @@ impl<H> Connection<H> {
             let now = Instant::now();
             let since = if self.pipeline.is_serving() { now } else { self.idle_since.get() };
             let end = since + patience;
-            if end <= now {
+            if end <= now && suspension::grace().is_none() {
                 return;
             }
-            sleep_until(end).await;
+            suspension::elapsed_at(end).await;
         }
     }
 

@@ -4,7 +4,10 @@ use super::{
     front::{ChooseTls, Front},
     proxy_header::{Ends, ends},
 };
-use crate::exchange::{Certificate, Client, Identity, Protocol, date};
+use crate::{
+    exchange::{Certificate, Client, Identity, Protocol, date},
+    suspension,
+};
 use rustls::{Error, HandshakeKind, PeerIncompatible, server::Acceptor};
 use std::{io, net::SocketAddr, rc::Rc, sync::Arc, time::Duration};
 use tokio::{io::AsyncWriteExt, net::TcpStream, time::timeout};
@@ -28,7 +31,7 @@ pub(super) async fn shake<H>(
     let metrics = &front.metrics;
     let (_, timeouts) = front.terms();
     let ends = ends(&mut stream, address, front).await?;
-    match timeout(timeouts.handshake, Box::pin(hands(stream, ends, tls))).await {
+    match suspension::timeout(timeouts.handshake, Box::pin(hands(stream, ends, tls))).await {
         Ok(Ok(shaken)) => {
             match shaken.0.get_ref().1.handshake_kind() {
                 Some(HandshakeKind::Resumed) => metrics.handshakes_tcp_resumed.increment(),

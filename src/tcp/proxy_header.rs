@@ -3,13 +3,12 @@
 //! they must.
 
 use super::front::Front;
-use crate::{exchange::plain, tcp::Metrics};
+use crate::{exchange::plain, suspension, tcp::Metrics};
 use ppp::{v1, v2};
 use std::{io, net::SocketAddr};
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
     net::TcpStream,
-    time::timeout,
 };
 
 /// What every header has: the signature of version 2, and of version 1 all but "N\r\n".
@@ -37,7 +36,7 @@ pub(super) async fn ends<H>(stream: &mut TcpStream, peer: SocketAddr, front: &Fr
     }
     let (_, timeouts) = front.terms();
     let metrics: &Metrics = &front.metrics;
-    match timeout(timeouts.handshake, read(stream)).await {
+    match suspension::timeout(timeouts.handshake, read(stream)).await {
         Ok(Ok(header)) => match addresses(&header) {
             Some(said) => {
                 metrics.tcp_proxy_headers.increment();

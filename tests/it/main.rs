@@ -52,6 +52,7 @@ mod spellings;
 mod sticky;
 mod streams;
 mod support;
+mod system_faults;
 mod tcp;
 mod timeouts;
 mod tls;

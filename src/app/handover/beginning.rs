@@ -98,10 +98,10 @@ pub(in crate::app) async fn take_over(
     config: &Config,
     lifecycle: &Lifecycle,
 ) -> Result<Kept, StartError> {
-    let listen = |keeper: &mut Keeper| match &config.admin.handover {
-        Some(path) => keeper.listen(path).map_err(|source| StartError::Handover { path: path.clone(), source }),
-        None => Ok(()),
-    };
+    let path = config.admin.handover.as_ref();
+    let failed = |source| StartError::Handover { path: path.cloned().unwrap_or_default(), source };
+    path.map_or(Ok(()), |path| keeper.bind(path)).map_err(failed)?;
+    let publish = |keeper: &mut Keeper| path.map_or(Ok(()), |path| keeper.publish(path)).map_err(failed);
     match predecessor {
         None => {
             if let Err(error) = keeper.steer() {
@@ -110,7 +110,7 @@ pub(in crate::app) async fn take_over(
                     "the kernel does not steer packets by connection ID: connections of clients that change their address will end"
                 );
             }
-            listen(&mut keeper)?;
+            publish(&mut keeper)?;
             lifecycle.advance(Phase::Ready);
         }
         Some(predecessor) => {
@@ -119,7 +119,7 @@ pub(in crate::app) async fn take_over(
             keeper.steer()?;
             lifecycle.advance(Phase::Ready);
             predecessor.let_go().await?;
-            if let Err(error) = listen(&mut keeper) {
+            if let Err(error) = publish(&mut keeper) {
                 // It serves, and the one before is on its way out.
                 tracing::error!(%error, "no other process can take over from this one: admin.handover is unavailable");
             }

@@ -90,6 +90,7 @@ impl Kept {
 /// The Unix socket of `admin.handover`.
 struct Socket {
     listener: UnixListener,
+    /// Its name at present.
     path: PathBuf,
     /// Device and inode, to know it from another's of that name; `None` once it is not to be removed.
     identity: Option<(u64, u64)>,
@@ -150,14 +151,28 @@ impl Keeper {
         })
     }
 
-    /// Binds the socket at `path`, where the next process finds it.
+    /// Binds the socket that [`publish`](Self::publish) puts at `path`, under another name beside it: all that a full disk or
+    /// a missing permission can prevent has happened before a process in service gives way.
     ///
     /// # Errors
     ///
     /// The kernel's, when there can be no socket of that name.
-    pub(in crate::app) fn listen(&mut self, path: &Path) -> io::Result<()> {
+    pub(in crate::app) fn bind(&mut self, path: &Path) -> io::Result<()> {
         self.socket = Some(Socket::bind(path)?);
         Ok(())
+    }
+
+    /// Gives the socket that was bound for it the name `path`, where the next process finds it.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's. There is no socket then.
+    pub(in crate::app) fn publish(&mut self, path: &Path) -> io::Result<()> {
+        let published = self.socket.as_mut().map_or(Ok(()), |socket| socket.publish(path));
+        if published.is_err() {
+            self.socket = None;
+        }
+        published
     }
 
     /// Begins. `watch` reports when it is too late to take over: a process that drains ends by itself.
@@ -344,7 +359,7 @@ fn end(older: &Older) -> Option<impl Future<Output = u8> + use<>> {
 }
 
 impl Socket {
-    /// Atomically replaces the socket that has the name, if there is one.
+    /// Binds a socket beside `path`.
     fn bind(path: &Path) -> io::Result<Self> {
         let other = fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.file_type().is_socket());
         if other {
@@ -353,7 +368,7 @@ impl Socket {
         let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
         name.push(format!(".{}", std::process::id()));
         let new = path.with_file_name(name);
-        let bound = Self::bind_at(&new, path);
+        let bound = Self::bind_at(&new);
         if bound.is_err() {
             // Perhaps it was never made.
             let _ = fs::remove_file(&new);
@@ -361,12 +376,18 @@ impl Socket {
         bound
     }
 
-    fn bind_at(new: &Path, path: &Path) -> io::Result<Self> {
+    fn bind_at(new: &Path) -> io::Result<Self> {
         let listener = UnixListener::bind(new)?;
         fs::set_permissions(new, fs::Permissions::from_mode(MODE))?;
         let identity = Some(identity(new)?);
-        fs::rename(new, path)?;
-        Ok(Self { listener, path: path.to_owned(), identity })
+        Ok(Self { listener, path: new.to_owned(), identity })
+    }
+
+    /// Atomically replaces the socket that has the name `path`, if there is one.
+    fn publish(&mut self, path: &Path) -> io::Result<()> {
+        fs::rename(&self.path, path)?;
+        path.clone_into(&mut self.path);
+        Ok(())
     }
 }
 

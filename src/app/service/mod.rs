@@ -2,7 +2,7 @@
 
 mod notify;
 
-use crate::{admin::WORKER_DEADLINE, telemetry::Heartbeat};
+use crate::{admin::WORKER_DEADLINE, suspension, telemetry::Heartbeat};
 use sd_notify::NotifyState;
 use std::{
     env, io,
@@ -78,7 +78,8 @@ async fn show_life(heartbeats: Vec<Arc<Heartbeat>>) {
     let mut ticks = interval(deadline / 2);
     loop {
         ticks.tick().await;
-        if turns(heartbeats.iter().map(|heartbeat| heartbeat.age())) {
+        let running = suspension::running_for();
+        if turns(heartbeats.iter().map(|heartbeat| heartbeat.age().min(running))) {
             // There is another one soon.
             tell(&[NotifyState::Watchdog], Duration::ZERO);
         }

@@ -222,7 +222,8 @@ mod tests {
             (cookies, 81, 1, Err(DecodeError::TooManyBytes)),
             (cookies, 82, 0, Err(DecodeError::TooManyFields)),
         ] {
-            let count = decode(Bytes::copy_from_slice(block), &FieldLimits { bytes, fields }).map(|fields| fields.len());
+            let count =
+                decode(Bytes::copy_from_slice(block), &FieldLimits { bytes, fields }).map(|fields| fields.len());
             assert_eq!(count, expected, "{block:?}: {bytes} bytes, {fields} fields");
         }
     }

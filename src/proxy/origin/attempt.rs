@@ -24,11 +24,12 @@ use crate::{
         upgrade::Switch,
     },
     sources::Source,
+    suspension::{timeout, timeout_at},
 };
 use http::{Method, Request, StatusCode, Version, header, request};
 use hyper::{body::Incoming, client::conn::TrySendError};
 use std::{rc::Rc, sync::Arc};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::Instant;
 
 /// The outcome of an attempt.
 pub(super) enum Sent {

@@ -2,12 +2,14 @@
 //! number of workers does not multiply them.
 
 use super::{
+    lookup::Lookups,
     proxied::local_header,
     server::{Finding, Standing},
 };
 use crate::{
     config::{Health, OriginAddress},
     proxy::{CheckMetrics, Checks, ServerName, balance::Streak},
+    suspension::timeout,
 };
 use bytes::Bytes;
 use http::{Request, header};
@@ -17,11 +19,11 @@ use hyper_util::rt::TokioIo;
 use std::{convert::Infallible, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt},
-    net::{TcpStream, UnixStream},
+    net::UnixStream,
     select,
     sync::Notify,
     task::{AbortHandle, JoinSet},
-    time::{sleep, timeout},
+    time::sleep,
 };
 
 /// The random part of an interval, in both directions: checks of many litequic do not coincide for long.
@@ -136,7 +138,7 @@ async fn ask(address: &OriginAddress, health: &Health, proxy_protocol: bool) -> 
     let refused = |error: std::io::Error| format!("cannot connect: {error}");
     match address {
         OriginAddress::Tcp { host, port } => {
-            let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(refused)?;
+            let stream = Lookups::of_process().connect(host, *port).await.map_err(refused)?;
             ask_over(stream, address, health, proxy_protocol).await
         }
         OriginAddress::Unix(path) => {

@@ -3,9 +3,15 @@
 //! The stream provides two things that hyper does not: whether a response byte has come, and that a failed write does
 //! not destroy a response that is still being read.
 
-use super::{proxied::Proxied, resolve::Resolver};
+use super::{lookup::Lookups, proxied::Proxied, resolve::Resolver};
 use crate::{
-    budget::TRAIN_BYTES, config::OriginAddress, exchange::Room, proxy::Metrics, proxy::error::Error, telemetry::Cause,
+    budget::TRAIN_BYTES,
+    config::OriginAddress,
+    exchange::Room,
+    proxy::Metrics,
+    proxy::error::Error,
+    suspension::{timeout, timeout_at},
+    telemetry::Cause,
 };
 use bytes::BufMut;
 use socket2::SockRef;
@@ -24,7 +30,7 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf},
     net::{TcpStream, UnixStream},
-    time::{Instant, timeout, timeout_at},
+    time::Instant,
 };
 
 /// Bytes that are read at once before a response's body is requested: its header, and most bodies as a whole. It is as
@@ -59,7 +65,7 @@ impl Connector {
     ///
     /// # Cancel safety
     ///
-    /// The lookup is lost.
+    /// The lookup goes on, and the next call has its result.
     pub(super) async fn refresh(&self) {
         if let Self::Tcp(resolver) = self {
             resolver.refresh().await;
@@ -132,7 +138,7 @@ pub(super) async fn probe(address: &OriginAddress, limit: Duration) -> Result<()
     let connect = async {
         match address {
             OriginAddress::Unix(path) => UnixStream::connect(path).await.map(drop),
-            OriginAddress::Tcp { host, port } => TcpStream::connect((host.as_str(), *port)).await.map(drop),
+            OriginAddress::Tcp { host, port } => Lookups::of_process().connect(host, *port).await.map(drop),
         }
     };
     timeout(limit, connect).await.map_err(|_| Error::ConnectTimeout)?.map_err(|error| classify(&error))

@@ -7,6 +7,7 @@ mod copy;
 mod deadline;
 mod driver;
 mod giving_way;
+mod lookup;
 mod pool;
 mod proxied;
 mod request_body;

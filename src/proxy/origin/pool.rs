@@ -19,6 +19,7 @@ use crate::{
     proxy::error::Error,
     proxy::{Metrics, ServerMetrics},
     sources::{Excess, Fair, Place, Slot, Source, Waited},
+    suspension,
     telemetry::Counted,
 };
 use bytes::Bytes;
@@ -39,7 +40,7 @@ use std::{
 use tokio::{
     sync::oneshot,
     task::{AbortHandle, spawn_local, unconstrained},
-    time::{Instant, sleep, sleep_until, timeout_at},
+    time::{Instant, sleep, sleep_until},
 };
 
 /// Connections of one worker to one server.
@@ -251,7 +252,7 @@ impl Pool {
         let until = now + deadline.map_or(timeouts.queue, |deadline| deadline.shorten(timeouts.queue, now));
         let (queued, turn) = self.queue(source, now, until)?;
         let waiting = Counted::new(&self.counters, |counters| &counters.waiting);
-        let turn = timeout_at(until, turn).await;
+        let turn = suspension::timeout_at(until, turn).await;
         drop((waiting, queued));
         match turn {
             Ok(Ok(turn)) => Ok(turn),
@@ -344,6 +345,10 @@ impl Pool {
 
     /// Has exchanges of the sources that use most connections give way to requests that have waited for long.
     fn review(&self) {
+        if suspension::grace().is_some() {
+            // What clients sent while the process did not run has not been read yet.
+            return;
+        }
         let now = Instant::now();
         for _ in 0..self.origin.max_connections {
             let Some(giver) = self.giver(now) else { return };

@@ -1,23 +1,22 @@
 //! An origin's addresses: resolved again every `dns_interval`, all of them used in turn. A lookup that fails keeps the
 //! last answer.
 
+use super::lookup::{Lookup, Lookups, shared};
+use crate::suspension::timeout;
 use std::{
     cell::{Cell, RefCell},
     io,
     net::{IpAddr, SocketAddr},
     time::Duration,
 };
-use tokio::{
-    sync::Mutex,
-    time::{Instant, timeout},
-};
+use tokio::{sync::Mutex, time::Instant};
 
 /// After a failed lookup without an earlier answer there is no other for that long: a burst of requests must not become
 /// a burst of lookups.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A lookup that takes longer has failed; below the time that connecting may take, so that the last answer, if there
-/// is one, can still be used.
+/// How long a request waits for a lookup; below the time that connecting may take, so that the last answer, if there
+/// is one, can still be used. The lookup itself goes on, and the next request that needs it waits for the same one.
 const LOOKUP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// One origin's name and its addresses. Belongs to one worker.
@@ -31,8 +30,11 @@ pub(super) struct Resolver {
     answer: RefCell<Resolution>,
     /// Where the next connection starts in the list.
     turn: Cell<usize>,
-    /// One lookup at a time.
+    /// Locked by the request that waits for a lookup: one at a time.
     lookup: Mutex<()>,
+    lookups: Lookups,
+    /// The lookup whose result was not taken yet, because the request that waited for it gave up.
+    pending: RefCell<Option<Lookup>>,
 }
 
 /// The results of the last lookups. Pure.
@@ -73,6 +75,8 @@ impl Resolver {
             answer: RefCell::new(answer),
             turn: Cell::new(0),
             lookup: Mutex::new(()),
+            lookups: Lookups::of_process(),
+            pending: RefCell::default(),
         }
     }
 
@@ -84,7 +88,7 @@ impl Resolver {
     ///
     /// # Cancel safety
     ///
-    /// A lookup in progress is lost.
+    /// A lookup in progress goes on, and the next call has its result.
     pub(super) async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
         self.refresh().await;
         let mut addresses = self.answer.borrow().addresses.clone();
@@ -111,7 +115,7 @@ impl Resolver {
     ///
     /// # Cancel safety
     ///
-    /// The lookup is lost.
+    /// The lookup goes on, and the next call has its result.
     pub(super) async fn refresh(&self) {
         if !self.literal && !self.answer.borrow().is_fresh(Instant::now()) {
             self.look_up().await;
@@ -131,20 +135,55 @@ impl Resolver {
         if turn.is_none() || self.answer.borrow().is_fresh(Instant::now()) {
             return;
         }
-        let lookup = tokio::net::lookup_host((self.host.as_str(), self.port));
-        let found = match timeout(LOOKUP_PATIENCE, lookup).await {
-            Ok(found) => found.map(Iterator::collect),
-            Err(late) => Err(late.into()),
-        };
-        if let Err(error) = &found {
-            tracing::warn!(host = self.host, %error, kept = known, "cannot resolve an origin's name");
+        // Twice at most: the result of a lookup that was given up may be too old by now.
+        for _ in 0..2 {
+            let given_up = self.pending.borrow().is_some();
+            let result = timeout(LOOKUP_PATIENCE, self.result()).await;
+            let late = result.is_err();
+            let (found, at) = result.unwrap_or_else(|_| (Err(unanswered()), Instant::now()));
+            if let Err(error) = &found {
+                tracing::warn!(host = self.host, %error, kept = known, "cannot resolve an origin's name");
+            }
+            self.answer.borrow_mut().record(found.ok(), at, self.interval);
+            if late || !given_up || self.answer.borrow().is_fresh(Instant::now()) {
+                return;
+            }
         }
-        self.answer.borrow_mut().record(found.ok(), Instant::now(), self.interval);
     }
+
+    /// The addresses that a lookup finds, and when it ended: of the one that an earlier call gave up, or of a new one.
+    async fn result(&self) -> (io::Result<Vec<SocketAddr>>, Instant) {
+        let pending = self.pending.borrow().clone();
+        let lookup = match pending.map_or_else(|| self.lookups.start(&self.host), Ok) {
+            Ok(lookup) => lookup,
+            Err(error) => return (Err(error), Instant::now()),
+        };
+        let mut waiting = lookup.clone();
+        *self.pending.borrow_mut() = Some(lookup);
+        let answer = waiting.answer().await;
+        *self.pending.borrow_mut() = None;
+        match answer {
+            Ok(answer) => {
+                let addresses = answer.addresses.map_err(shared);
+                let at_port = |address| SocketAddr::new(address, self.port);
+                (addresses.map(|addresses| addresses.into_iter().map(at_port).collect()), answer.at)
+            }
+            Err(error) => (Err(error), Instant::now()),
+        }
+    }
+}
+
+fn unanswered() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, format!("no result within {LOOKUP_PATIENCE:?}; the lookup goes on"))
 }
 
 #[cfg(test)]
 impl Resolver {
+    /// The name `host`, looked up by `lookups`.
+    fn by(lookups: &Lookups, host: &str, interval: Duration) -> Self {
+        Self { lookups: lookups.clone(), ..Self::new(host, 80, interval) }
+    }
+
     /// A name with these `addresses`.
     pub(super) fn with(addresses: Vec<SocketAddr>) -> Self {
         let this = Self::new("origin.test", 80, Duration::from_secs(3600));
@@ -155,7 +194,8 @@ impl Resolver {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::lookup::tests::Names, *};
+    use std::sync::atomic::Ordering::Relaxed;
 
     fn list(addresses: &[&str]) -> Option<Vec<SocketAddr>> {
         Some(addresses.iter().map(|address| address.parse().unwrap()).collect())
@@ -205,5 +245,43 @@ mod tests {
         let resolver = Resolver::new("::1", 80, Duration::ZERO);
         assert_eq!(resolver.addresses().await.unwrap(), list(&["[::1]:80"]).unwrap());
         assert!(!resolver.is_stale());
+    }
+
+    #[tokio::test]
+    async fn a_lookup_that_hangs_is_waited_for_again_and_its_late_result_counts() {
+        static NAMES: Names = Names::new();
+        let lookups = Lookups::by(|name| NAMES.answer(name));
+        // Two workers.
+        let [one, other] = [(); 2].map(|()| Resolver::by(&lookups, "hang", Duration::from_secs(3600)));
+        for _ in 0..2 {
+            let began = Instant::now();
+            assert!(one.addresses().await.is_err());
+            assert!(began.elapsed() < 2 * LOOKUP_PATIENCE);
+            assert!(one.addresses().await.is_err(), "at once: not again within the retry interval");
+            one.answer.borrow_mut().next_lookup = None;
+            assert!(Resolver::by(&lookups, "other", Duration::ZERO).addresses().await.is_ok());
+        }
+        assert!(timeout(RETRY_INTERVAL, other.addresses()).await.is_err(), "a request that goes away");
+        assert_eq!((lookups.running(), NAMES.asked.load(Relaxed)), (1, 1));
+        NAMES.release();
+        for resolver in [&one, &other] {
+            assert_eq!(Some(resolver.addresses().await.unwrap()), list(&["192.0.2.1:80"]));
+            assert!(resolver.pending.borrow().is_none());
+        }
+        assert_eq!(NAMES.asked.load(Relaxed), 1, "the result of the one lookup");
+    }
+
+    #[tokio::test]
+    async fn a_result_that_was_left_for_longer_than_the_interval_is_looked_up_again() {
+        static NAMES: Names = Names::new();
+        let lookups = Lookups::by(|name| NAMES.answer(name));
+        let resolver = Resolver::by(&lookups, "hang", Duration::from_millis(1));
+        assert!(timeout(RETRY_INTERVAL, resolver.addresses()).await.is_err());
+        NAMES.release();
+        let pending = resolver.pending.borrow().clone();
+        pending.unwrap().answer().await.unwrap();
+        tokio::time::sleep(resolver.interval * 2).await;
+        assert!(resolver.addresses().await.is_ok());
+        assert_eq!(NAMES.asked.load(Relaxed), 2);
     }
 }

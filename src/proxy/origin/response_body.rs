@@ -10,12 +10,12 @@ use super::{
 use crate::{
     exchange::{Body, BodyError, Record},
     proxy::{Metrics, response, rules::Rules},
+    suspension,
 };
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use std::{
-    future::Future,
     pin::Pin,
     rc::Rc,
     sync::Arc,
@@ -116,7 +116,8 @@ impl ResponseBody {
 
     /// A piece of the body, or its trailers.
     fn came(&self, frame: Frame<Bytes>) -> Polled {
-        if self.deadline.is_some_and(|deadline| deadline.is_over(Instant::now())) {
+        let over = self.deadline.is_some_and(|deadline| deadline.is_over(Instant::now()));
+        if over && suspension::grace().is_none() {
             self.metrics.timeout_request.increment();
             return self.fail(BodyError::TimedOut);
         }
@@ -143,7 +144,7 @@ impl ResponseBody {
         if timer.deadline() > next {
             timer.as_mut().reset(next);
         }
-        while timer.as_mut().poll(cx).is_ready() {
+        while suspension::poll_elapsed(timer.as_mut(), cx).is_ready() {
             if timer.deadline() >= next {
                 let servers = match self.deadline.filter(|_| next != idle) {
                     None => {

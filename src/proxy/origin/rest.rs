@@ -4,6 +4,7 @@ use super::transfer::{Open, Read, Transfer};
 use crate::{
     exchange::BodyError,
     memory::{Pressure, Step},
+    suspension::timeout,
 };
 use bytes::{Bytes, BytesMut};
 use http_body::Frame;
@@ -14,10 +15,7 @@ use std::{
     task::{Context, Waker},
     time::Duration,
 };
-use tokio::{
-    task::{AbortHandle, spawn_local},
-    time::timeout,
-};
+use tokio::task::{AbortHandle, spawn_local};
 
 /// Bytes of one response's rest that are taken into memory at most.
 const REST: u64 = 256 * 1024;

@@ -9,6 +9,7 @@ use crate::{
     exchange::Interim,
     proxy::Metrics,
     proxy::{error::Error, response},
+    suspension,
 };
 use http::{HeaderMap, Request, Response, StatusCode, header, request};
 use hyper::{body::Incoming, client::conn::TrySendError};
@@ -110,7 +111,7 @@ pub(super) async fn header(
         if let Poll::Ready(result) = sent.as_mut().poll(cx) {
             return Poll::Ready(result.map_or_else(Waited::Failed, Waited::Response));
         }
-        while timer.as_mut().poll(cx).is_ready() {
+        while suspension::poll_elapsed(timer.as_mut(), cx).is_ready() {
             let now = Instant::now();
             if let Some(deadline) = deadline.filter(|deadline| deadline.is_over(now)) {
                 metrics.timeout_request.increment();

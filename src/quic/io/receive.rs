@@ -9,6 +9,7 @@ use crate::{
         connection_id::Layout,
         moderation::{Moderation, Rule},
     },
+    suspension,
 };
 use s2n_quic_core::{
     event::EndpointPublisher,
@@ -22,6 +23,10 @@ use std::{
     task::{Context, Poll, ready},
 };
 use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Batches beyond the first that are received before timers count, after a suspension: more than a socket's buffer holds
+/// with the usual `net.core.rmem_max`.
+pub(super) const MAX_LEFT: usize = 64;
 
 /// The receiving half of a socket, as s2n-quic requires it.
 pub(super) struct Incoming<R> {
@@ -94,7 +99,7 @@ impl<R: Receive> Rx for Incoming<R> {
     type Error = io::Error;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if std::mem::take(&mut self.owes_turn) {
+        if std::mem::take(&mut self.owes_turn) && suspension::grace().is_none() {
             return give_way(cx);
         }
         self.batch.len = loop {
@@ -125,12 +130,34 @@ impl<R: Receive> Rx for Incoming<R> {
 impl<R: Receive> Queue for Batch<R> {
     type Handle = Tuple;
 
-    /// By [`Order`], or as they arrived.
     fn for_each<F: FnMut(Header<Tuple>, &mut [u8])>(&mut self, mut on_packet: F) {
-        let len = std::mem::take(&mut self.len);
+        let mut len = std::mem::take(&mut self.len);
         if len == 0 {
             return;
         }
+        self.hand_over(len, &mut on_packet);
+        // After this s2n-quic looks at its timers. Datagrams that arrived while the process was suspended come first.
+        for _ in 0..MAX_LEFT {
+            if self.receive.is_drained() || suspension::grace().is_none() {
+                return;
+            }
+            // The next turn finds the socket's failure.
+            len = self.receive.take_batch().unwrap_or(0);
+            if len == 0 {
+                return;
+            }
+            self.hand_over(len, &mut on_packet);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl<R: Receive> Batch<R> {
+    /// Passes what was received at once to `on_packet`, by [`Order`], or as they arrived.
+    fn hand_over(&mut self, len: usize, on_packet: &mut impl FnMut(Header<Tuple>, &mut [u8])) {
         self.batches.begin();
         let Self { receive, layout, order, .. } = self;
         let mut hand_over = |receive: &mut R, index| {
@@ -149,9 +176,5 @@ impl<R: Receive> Queue for Batch<R> {
             }
             _ => (0..len).for_each(|index| hand_over(receive, index)),
         }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.len == 0
     }
 }

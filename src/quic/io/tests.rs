@@ -1,9 +1,14 @@
 //! What s2n-quic gets, and when: over a socket that is a list.
 
-use super::{Wiring, receive::Incoming, transmit::Outlet};
+use super::{
+    Wiring,
+    receive::{Incoming, MAX_LEFT},
+    transmit::Outlet,
+};
 use crate::{
     datagram::{Outgoing, Receive, Received, Transmit},
     quic::{Layout, Metrics, batches::Batches, moderation::Moderation},
+    suspension,
 };
 use futures_util::poll;
 use s2n_quic_core::{
@@ -153,6 +158,21 @@ async fn other_tasks_have_a_turn_after_each_batch() {
         tokio::task::yield_now().await;
     }
     assert!(turns >= 49, "{turns}");
+}
+
+/// A timer that expired during a suspension must not end a connection whose packet is in the second batch.
+#[tokio::test]
+async fn after_a_suspension_all_that_waits_in_the_socket_is_handed_over_at_once() {
+    for (suspended, drained, expected) in [(false, false, 1), (true, true, 1), (true, false, 1 + MAX_LEFT)] {
+        let (mut incoming, batches) = endless(drained);
+        if suspended {
+            suspension::suspend();
+        }
+        poll_fn(|cx| incoming.poll_ready(cx)).await.unwrap();
+        let mut seen = 0;
+        incoming.queue(|batch| batch.for_each(|_, _| seen += 1));
+        assert_eq!((batches.load(Relaxed), seen), (expected, 3 * expected), "{suspended} {drained}");
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The one table from outcomes to exit codes: those of sysexits.h where it has one.
 
-use crate::{app::StartError, config::Faults};
+use crate::{app::StartError, config::Faults, telemetry::log};
 use std::{
     fmt::Display,
     io::{self, Write},
@@ -54,10 +54,15 @@ impl From<&StartError> for Exit {
     }
 }
 
-/// Prints why on standard error.
+/// Prints why on standard error, behind what was logged. A process that logs does not wait for a reader: a second at most.
 pub fn fail(exit: Exit, why: impl Display) -> ExitCode {
-    // If standard error is closed, only the exit code remains.
-    let _ = writeln!(io::stderr(), "litequic: {why}");
+    let reason = format!("litequic: {why}\n");
+    if log::finish() {
+        log::write_reason(reason);
+    } else {
+        // If standard error is closed, only the exit code remains.
+        let _ = io::stderr().write_all(reason.as_bytes());
+    }
     exit.into()
 }
 

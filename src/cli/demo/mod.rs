@@ -40,16 +40,18 @@ pub struct Arguments {
 /// Serves until Ctrl-C.
 pub fn run(arguments: Arguments) -> ExitCode {
     let log = Log { level: Level::Warn, format: LogFormat::Auto };
-    if let Err(error) = arguments.log.start(&log) {
-        return fail(Exit::Usage, error);
-    }
+    let log = match arguments.log.start(&log) {
+        Ok(log) => log,
+        Err(error) => return fail(Exit::Usage, error),
+    };
+    let options = Options { log: log.metrics(), ..Options::default() };
     match control_runtime() {
-        Ok(runtime) => runtime.block_on(demonstrate(arguments)),
+        Ok(runtime) => runtime.block_on(demonstrate(arguments, options)),
         Err(error) => fail(Exit::Software, error),
     }
 }
 
-async fn demonstrate(arguments: Arguments) -> ExitCode {
+async fn demonstrate(arguments: Arguments, options: Options) -> ExitCode {
     let signals = match Signals::new() {
         Ok(signals) => signals,
         Err(error) => return fail(Exit::Software, error),
@@ -73,7 +75,7 @@ async fn demonstrate(arguments: Arguments) -> ExitCode {
         Err(error) => return fail(Exit::Software, error),
     };
     let config = Config::simple(arguments.listen, origin.clone(), PathBuf::new(), PathBuf::new());
-    let running = match app::start(&config, store, Options::default(), Meter::new).await {
+    let running = match app::start(&config, store, options, Meter::new).await {
         Ok(running) => running,
         Err(error) => return fail(Exit::from(&error), error),
     };

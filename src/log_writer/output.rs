@@ -30,6 +30,8 @@ static STDERR: Mutex<()> = Mutex::new(());
 pub(crate) enum Target {
     /// Standard error.
     Stderr,
+    /// Standard output.
+    Stdout,
     /// A file that is appended to, and created if missing.
     File(PathBuf),
 }
@@ -38,6 +40,7 @@ impl Target {
     pub(super) fn open(&self) -> io::Result<Output> {
         match self {
             Self::Stderr => Ok(Output::Stderr),
+            Self::Stdout => Ok(Output::Stdout),
             Self::File(path) => OpenOptions::new().append(true).create(true).open(path).map(Output::File),
         }
     }
@@ -47,7 +50,10 @@ impl Target {
 #[derive(Debug)]
 pub(super) enum Output {
     Stderr,
+    Stdout,
     File(File),
+    #[cfg(test)]
+    Disk(tests::Disk),
 }
 
 /// A write that failed.
@@ -63,6 +69,9 @@ impl Output {
     pub(super) fn write(&mut self, lines: &[u8]) -> Result<(), Unwritten> {
         match self {
             Self::File(file) => write(file.as_fd(), lines),
+            Self::Stdout => write(io::stdout().as_fd(), lines),
+            #[cfg(test)]
+            Self::Disk(disk) => disk.write(lines),
             Self::Stderr => {
                 let mut rest = lines;
                 while !rest.is_empty() {
@@ -151,10 +160,29 @@ fn write_ready(to: BorrowedFd<'_>, lines: &[u8], limit: Duration) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::io::{Read, pipe};
+
+    /// A disk that has room for some bytes more.
+    #[derive(Debug, Default)]
+    pub(in crate::log_writer) struct Disk {
+        pub(in crate::log_writer) room: usize,
+        pub(in crate::log_writer) text: Vec<u8>,
+    }
+
+    impl Disk {
+        pub(super) fn write(&mut self, lines: &[u8]) -> Result<(), Unwritten> {
+            let written = self.room.min(lines.len());
+            self.text.extend_from_slice(&lines[..written]);
+            self.room -= written;
+            match written == lines.len() {
+                true => Ok(()),
+                false => Err(Unwritten { written, error: io::ErrorKind::StorageFull.into() }),
+            }
+        }
+    }
 
     #[test]
     fn lines_are_written_together_as_long_as_a_pipe_takes_them_whole() {

@@ -38,8 +38,7 @@ pub(crate) struct Started {
 }
 
 impl Receiver {
-    /// Writes to `target` from a thread named `name`, until the queue ends. Dropping [`Started::opened`] before the target
-    /// is open ends the thread.
+    /// Writes to `target` from a thread named `name`, until the queue ends.
     ///
     /// # Errors
     ///
@@ -53,9 +52,8 @@ impl Receiver {
             // On this thread, as opening may block.
             match target.open() {
                 Ok(output) => {
-                    if open.send(Ok(())).is_ok() {
-                        Writer { target, output, queue: self, report, state: State::default() }.run();
-                    }
+                    let _ = open.send(Ok(()));
+                    Writer { target, output, queue: self, report, state: State::default() }.run();
                 }
                 // The caller may have given up.
                 Err(error) => drop(open.send(Err(error))),
@@ -163,4 +161,51 @@ fn join(batch: &mut Vec<Piece>, buffer: &mut Vec<u8>) -> usize {
         }
     }
     buffer.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log_writer::{output::tests::Disk, queue};
+
+    /// Notes what is reported; a line names what is missing.
+    #[derive(Default)]
+    struct Notes {
+        failed: Vec<(u64, bool)>,
+    }
+
+    impl Report for Notes {
+        fn failed(&mut self, lines: u64, error: &io::Error, first: bool) {
+            assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+            self.failed.push((lines, first));
+        }
+
+        fn missing(&mut self, lines: u64) -> Option<Vec<u8>> {
+            Some(format!("{lines} missing\n").into_bytes())
+        }
+    }
+
+    #[test]
+    fn a_disk_that_is_full_loses_counted_lines_and_none_that_follow_are_merged() {
+        let (_sender, queue) = queue(100);
+        let (target, output) = (Target::Stderr, Output::Disk(Disk { room: 10, text: Vec::new() }));
+        let mut writer = Writer { target, output, queue, report: Notes::default(), state: State::default() };
+        let mut write = |writer: &mut Writer<Notes>, room: usize, lines: &str| {
+            if let Output::Disk(disk) = &mut writer.output {
+                disk.room += room;
+            }
+            writer.write(lines.as_bytes());
+            writer.report_missing(0);
+        };
+        write(&mut writer, 0, "one\ntwo\nthree\nfour\n");
+        write(&mut writer, 0, "five\n");
+        // Room for the line that says how many are missing there is later only.
+        write(&mut writer, 6, "six\n");
+        write(&mut writer, 100, "seven\n");
+        write(&mut writer, 0, "eight\n");
+        let Output::Disk(disk) = &writer.output else { panic!("{:?}", writer.output) };
+        let text = String::from_utf8_lossy(&disk.text);
+        assert_eq!(text, "one\ntwo\nth\nsix\n3\nseven\n3 missing\neight\n");
+        assert_eq!(writer.report.failed, [(2, true), (1, false), (1, true)]);
+    }
 }

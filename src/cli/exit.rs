@@ -1,6 +1,10 @@
 //! The one table from outcomes to exit codes: those of sysexits.h where it has one.
 
-use crate::{app::StartError, config::Faults, telemetry::log};
+use crate::{
+    app::StartError,
+    config::Faults,
+    telemetry::log::{self, LogError},
+};
 use std::{
     fmt::Display,
     io::{self, Write},
@@ -33,6 +37,15 @@ pub enum Exit {
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit as u8)
+    }
+}
+
+impl From<&LogError> for Exit {
+    fn from(error: &LogError) -> Self {
+        match error {
+            LogError::Filter(_) => Self::Usage,
+            LogError::Twice(_) | LogError::Thread(_) => Self::Software,
+        }
     }
 }
 

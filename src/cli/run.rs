@@ -125,7 +125,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
     };
     let log = match arguments.log.start(&config.log) {
         Ok(log) => log,
-        Err(error) => return fail(Exit::Usage, error),
+        Err(error) => return fail(Exit::from(&error), error),
     };
     reload::log_warnings(&warnings);
     let log_metrics = log.metrics();

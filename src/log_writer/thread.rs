@@ -190,7 +190,7 @@ mod tests {
         let (_sender, queue) = queue(100);
         let (target, output) = (Target::Stderr, Output::Disk(Disk { room: 10, text: Vec::new() }));
         let mut writer = Writer { target, output, queue, report: Notes::default(), state: State::default() };
-        let mut write = |writer: &mut Writer<Notes>, room: usize, lines: &str| {
+        let write = |writer: &mut Writer<Notes>, room: usize, lines: &str| {
             if let Output::Disk(disk) = &mut writer.output {
                 disk.room += room;
             }

@@ -43,7 +43,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
     let log = Log { level: Level::Warn, format: LogFormat::Auto };
     let log = match arguments.log.start(&log) {
         Ok(log) => log,
-        Err(error) => return fail(Exit::Usage, error),
+        Err(error) => return fail(Exit::from(&error), error),
     };
     let options = Options { log: log.metrics(), ..Options::default() };
     match control_runtime() {

@@ -31,7 +31,7 @@ const MAX_TEXT: usize = 256;
 /// Lines by place, over all threads.
 #[derive(Debug, Default)]
 pub(super) struct Limiter {
-    limits: Mutex<Limits<Identifier, Description>>,
+    limits: Mutex<Limits<Identifier, Box<Description>>>,
     /// The writer, whose thread writes summaries in time.
     writer: OnceLock<Sender>,
     metrics: Arc<Metrics>,
@@ -79,7 +79,7 @@ impl Limiter {
         if let Verdict::First(key) = &verdict {
             let description = Description::of(event);
             let mut limits = self.limits();
-            limits.describe(key, description);
+            limits.describe(key, Box::new(description));
             if let (Some(writer), Some(next)) = (self.writer.get(), limits.next()) {
                 writer.call_at(next);
             }
@@ -91,7 +91,7 @@ impl Limiter {
         logged
     }
 
-    fn limits(&self) -> MutexGuard<'_, Limits<Identifier, Description>> {
+    fn limits(&self) -> MutexGuard<'_, Limits<Identifier, Box<Description>>> {
         self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -177,8 +177,9 @@ impl Write for Bounded<'_> {
 
 /// The line of `summary`: an event of the place whose lines it sums up, with the same level and target. None if the level
 /// is not logged any more.
-fn render(summary: Summary<Description>) -> Option<Vec<u8>> {
-    let Summary { lines, time, description: Description { metadata, message, values } } = summary;
+fn render(summary: Summary<Box<Description>>) -> Option<Vec<u8>> {
+    let Summary { lines, time, description } = summary;
+    let Description { metadata, message, values } = *description;
     let fields = metadata.fields();
     let message_field = fields.field("message")?;
     let seconds = time.max(Duration::from_secs(1)).as_secs();

@@ -215,6 +215,19 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_pipe_that_another_process_made_nonblocking_is_written_whole() {
+        let (mut reader, writer) = pipe().unwrap();
+        rustix::fs::fcntl_setfl(&writer, rustix::fs::OFlags::NONBLOCK).unwrap();
+        let reading = thread::spawn(move || {
+            let mut read = Vec::new();
+            reader.read_to_end(&mut read).map(|_| read.len())
+        });
+        write(writer.as_fd(), &vec![b'x'; 1 << 20]).unwrap();
+        drop(writer);
+        assert_eq!(reading.join().unwrap().unwrap(), 1 << 20);
+    }
+
+    #[test]
     fn what_was_written_before_an_error_is_known() {
         let mut full = Output::File(OpenOptions::new().write(true).open("/dev/full").unwrap());
         let failed = full.write(b"line\n").unwrap_err();

@@ -70,7 +70,7 @@ impl Limiter {
 
     fn is_logged(&self, event: &Event<'_>) -> bool {
         let metadata = event.metadata();
-        // Debugging is what somebody wants all of; what is captured is a summary itself, or the last line.
+        // An operator who set `debug` wants all of it; what is captured is a summary itself, or the last line.
         if *metadata.level() > Level::INFO || is_capturing() {
             return true;
         }

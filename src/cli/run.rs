@@ -92,7 +92,7 @@ impl LogArguments {
             LogFormat::Human => log::Format::Human,
             LogFormat::Json => log::Format::Json,
         };
-        log::init(self.level(config), format, || panic_if_asked("log"))
+        log::init(self.level(config), format, &[reload::LOG_TARGET], || panic_if_asked("log"))
     }
 
     /// The command line's level, or else the configuration's.

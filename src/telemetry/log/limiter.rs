@@ -35,6 +35,8 @@ pub(super) struct Limiter {
     /// The writer, whose thread writes summaries in time.
     writer: OnceLock<Sender>,
     metrics: Arc<Metrics>,
+    /// Targets whose lines are not limited.
+    unlimited: &'static [&'static str],
 }
 
 /// The first line that was suppressed, shortened.
@@ -47,8 +49,8 @@ struct Description {
 }
 
 impl Limiter {
-    pub(super) fn new(metrics: Arc<Metrics>) -> Self {
-        Self { metrics, ..Self::default() }
+    pub(super) fn new(metrics: Arc<Metrics>, unlimited: &'static [&'static str]) -> Self {
+        Self { metrics, unlimited, ..Self::default() }
     }
 
     /// Summaries are written by the thread of `writer`.
@@ -71,7 +73,7 @@ impl Limiter {
     fn is_logged(&self, event: &Event<'_>) -> bool {
         let metadata = event.metadata();
         // An operator who set `debug` wants all of it; what is captured is a summary itself, or the last line.
-        if *metadata.level() > Level::INFO || is_capturing() {
+        if *metadata.level() > Level::INFO || self.unlimited.contains(&metadata.target()) || is_capturing() {
             return true;
         }
         let key = Key { place: metadata.callsite(), values: values(event) };

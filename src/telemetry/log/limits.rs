@@ -8,8 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Lines of one key in a window: as many as the lists that litequic logs at a start or reload (addresses, changes,
-/// warnings) are long at most in practice, and below 100 KB in ten seconds.
+/// Lines of one key in a window: enough to see what happens, and to list what litequic logs at a start (addresses); below
+/// 100 KB of usual lines in ten seconds.
 const BURST: u32 = 100;
 /// Length of a window.
 const WINDOW: Duration = Duration::from_secs(10);

@@ -101,13 +101,18 @@ pub enum LogError {
     Thread(#[source] io::Error),
 }
 
-/// Writes litequic's events of `level` and above to standard error, from now on and for the whole process. `written` is
-/// called on the writer's thread after each write.
+/// Writes litequic's events of `level` and above to standard error, from now on and for the whole process. The number of
+/// lines is limited, except of the targets in `unlimited`. `written` is called on the writer's thread after each write.
 ///
 /// # Errors
 ///
 /// [`LogError`] when [`VARIABLE`] cannot be read as a filter, when there is a log already, or no thread for it.
-pub fn init(level: Level, format: Format, written: fn()) -> Result<Handle, LogError> {
+pub fn init(
+    level: Level,
+    format: Format,
+    unlimited: &'static [&'static str],
+    written: fn(),
+) -> Result<Handle, LogError> {
     let terminal = io::stderr().is_terminal();
     let json = match format {
         Format::Auto => !terminal,
@@ -116,7 +121,7 @@ pub fn init(level: Level, format: Format, written: fn()) -> Result<Handle, LogEr
     };
     let extra = std::env::var(VARIABLE).unwrap_or_default();
     let metrics = Arc::<Metrics>::default();
-    let limiter = Arc::new(Limiter::new(Arc::clone(&metrics)));
+    let limiter = Arc::new(Limiter::new(Arc::clone(&metrics), unlimited));
     let (sender, receiver) = queue(MAX_WAITING);
     let lines = Lines { sender: sender.clone(), metrics: Arc::clone(&metrics) };
     let (subscriber, filter) = subscriber(filter(level, &extra)?, &limiter, json, terminal, lines.clone());
@@ -405,7 +410,7 @@ mod tests {
 
     /// The summaries of all that `limiter` has suppressed, and the lines that `events` logs.
     fn summed_up(events: impl Fn()) -> (Vec<String>, String) {
-        let (limiter, mut summaries) = (Arc::<Limiter>::default(), Vec::new());
+        let (limiter, mut summaries) = (Arc::new(Limiter::new(Arc::default(), &["operator"])), Vec::new());
         let memory = Memory::default();
         let (lines, writer) = (memory.clone(), memory.clone());
         let (subscriber, _) =
@@ -448,9 +453,12 @@ mod tests {
     }
 
     #[test]
-    fn debug_events_are_not_limited() {
-        let (logged, summaries) = summed_up(|| (0..500).for_each(|n| tracing::debug!(n, "a detail")));
-        assert_eq!((logged.len(), summaries.as_str()), (500, ""));
+    fn debug_events_and_those_of_some_targets_are_not_limited() {
+        let (logged, summaries) = summed_up(|| {
+            (0..500).for_each(|n| tracing::debug!(n, "a detail"));
+            (0..500).for_each(|n| tracing::info!(target: "operator", n, "reloaded"));
+        });
+        assert_eq!((logged.len(), summaries.as_str()), (1000, ""));
     }
 
     #[test]

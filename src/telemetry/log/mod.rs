@@ -456,7 +456,7 @@ mod tests {
     fn debug_events_and_those_of_some_targets_are_not_limited() {
         let (logged, summaries) = summed_up(|| {
             (0..500).for_each(|n| tracing::debug!(n, "a detail"));
-            (0..500).for_each(|n| tracing::info!(target: "operator", n, "reloaded"));
+            (0..500).for_each(|n| tracing::warn!(target: "operator", n, "reloaded"));
         });
         assert_eq!((logged.len(), summaries.as_str()), (1000, ""));
     }

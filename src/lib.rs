@@ -19,6 +19,7 @@ pub mod datagram;
 pub mod exchange;
 pub mod http3;
 pub mod lifecycle;
+mod log_writer;
 pub mod memory;
 pub mod net;
 mod number;

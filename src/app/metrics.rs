@@ -5,7 +5,7 @@ use crate::{
     proxy::{self, Checks, ServerMetrics, ServerName},
     quic, tcp,
     telemetry::{
-        ControlMetrics, Counter, Gauge, Group, LIMIT_REACHED, Registry, RequestMetrics, Validity, Wake, metrics,
+        ControlMetrics, Counter, Gauge, Group, LIMIT_REACHED, Registry, RequestMetrics, Validity, Wake, log, metrics,
     },
     tls,
 };
@@ -20,6 +20,8 @@ pub struct Metrics {
     pub admin: Arc<admin::Metrics>,
     /// Those of the threads that write the access log.
     pub access_log: Arc<access_log::WriterMetrics>,
+    /// The log's.
+    pub log: Arc<log::Metrics>,
     /// Health checks'.
     pub checks: Arc<Checks>,
     workers: Vec<WorkerMetrics>,
@@ -115,6 +117,7 @@ impl Metrics {
             control: Arc::new(control),
             admin: Arc::default(),
             access_log: Arc::default(),
+            log: Arc::default(),
             checks: Arc::default(),
             workers: (0..workers).map(|_| WorkerMetrics::new()).collect(),
         }
@@ -132,6 +135,7 @@ impl Metrics {
         registry.register(self.control.clone());
         registry.register(self.admin.clone());
         registry.register(self.access_log.clone());
+        registry.register(self.log.clone());
         registry.register(self.checks.clone());
         registry
     }

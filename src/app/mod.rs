@@ -31,6 +31,7 @@ use crate::{
     net::{BindError, ListenError},
     proxy::{PageError, Proxy},
     quic::{SecretError, Secrets},
+    telemetry::log,
     tls::CertificateStore,
 };
 use handover::{HandoverError, Kept};
@@ -64,6 +65,8 @@ pub struct Options {
     pub inherited: Inherited,
     /// Reports how short memory is. Without it litequic watches memory itself, as `limits.memory` says.
     pub memory: Option<Gauge>,
+    /// The counts of the log's lines.
+    pub log: Arc<log::Metrics>,
 }
 
 /// Why litequic did not start. Nothing is left running.

@@ -40,6 +40,9 @@ const MAX_WAITING: usize = 8;
 /// Names of routes that an error answer lists at most.
 const MAX_NAMES: usize = 64;
 
+/// Target of the lines of this module. An operator causes them, and scripts wait for them: their number is not limited.
+pub const LOG_TARGET: &str = module_path!();
+
 /// The channel from `POST /reload` to the [`Reloader`].
 pub fn requests() -> (mpsc::Sender<admin::ReloadRequest>, mpsc::Receiver<admin::ReloadRequest>) {
     mpsc::channel(MAX_WAITING)

@@ -56,7 +56,9 @@ impl<'c> Prepared<'c> {
         let beginning = Beginning::find(config, mem::take(&mut options.inherited)).await?;
         let count = beginning.inherited.workers(config);
         let resolver = CertificateResolver::new(certificates);
-        let metrics = Arc::new(Metrics::new(count));
+        let mut metrics = Metrics::new(count);
+        metrics.log = Arc::clone(&options.log);
+        let metrics = Arc::new(metrics);
         let access = AccessLog::start(&config.access_log, Arc::clone(&metrics.access_log)).await?;
         let in_force = InForce::new(
             config,

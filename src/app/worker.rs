@@ -16,7 +16,7 @@ use crate::{
     proxy::{Proxy, Routing},
     quic::{self, EndpointParts, SocketIo, WorkerIndex},
     suspension, tcp,
-    telemetry::Heartbeat,
+    telemetry::{Heartbeat, log},
     tls::{CertificateResolver, ServerTls, TcpTls},
     transport::Windows,
 };
@@ -134,7 +134,12 @@ fn run<H: Handler>(
 ) -> bool {
     let [waits, wakes] = [(), ()].map(|()| Arc::clone(&parts.metrics.wake));
     let mut runtime = Builder::new_current_thread();
-    runtime.enable_all().on_thread_park(move || waits.end()).on_thread_unpark(move || wakes.begin());
+    log::wake_later();
+    let park = move || {
+        log::wake();
+        waits.end();
+    };
+    runtime.enable_all().on_thread_park(park).on_thread_unpark(move || wakes.begin());
     let runtime = match runtime.build_local(LocalOptions::default()) {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -142,7 +147,9 @@ fn run<H: Handler>(
             return false;
         }
     };
-    runtime.block_on(serve(parts, wrap, started))
+    let in_order = runtime.block_on(serve(parts, wrap, started));
+    log::wake();
+    in_order
 }
 
 /// Opens a worker's endpoints and listeners, reports through `started` that they listen, and serves. Returns whether it
@@ -249,6 +256,8 @@ impl Beat<'_> {
             metrics.receive_granted.set(budgets.receive.granted());
             budgets.receive.resize(pressure.budget(limits.worker_receive_buffer, workers));
             lines.flush();
+            // A worker that is never idle does not park.
+            log::wake();
             if pressure.step() > Step::Normal {
                 relief.look(&pressure, workers, &budgets.holders, metrics);
                 pressure.changed_within(memory::LOOK).await;

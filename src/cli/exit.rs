@@ -1,6 +1,10 @@
 //! The one table from outcomes to exit codes: those of sysexits.h where it has one.
 
-use crate::{app::StartError, config::Faults};
+use crate::{
+    app::StartError,
+    config::Faults,
+    telemetry::log::{self, LogError},
+};
 use std::{
     fmt::Display,
     io::{self, Write},
@@ -36,6 +40,15 @@ impl From<Exit> for ExitCode {
     }
 }
 
+impl From<&LogError> for Exit {
+    fn from(error: &LogError) -> Self {
+        match error {
+            LogError::Filter(_) => Self::Usage,
+            LogError::Twice(_) | LogError::Thread(_) => Self::Software,
+        }
+    }
+}
+
 impl From<&StartError> for Exit {
     fn from(error: &StartError) -> Self {
         match error {
@@ -65,10 +78,15 @@ pub fn print(text: &[u8]) -> ExitCode {
     }
 }
 
-/// Prints why on standard error.
+/// Prints why on standard error, behind what was logged. A process that logs does not wait for a reader: a second at most.
 pub fn fail(exit: Exit, why: impl Display) -> ExitCode {
-    // If standard error is closed, only the exit code remains.
-    let _ = writeln!(io::stderr(), "litequic: {why}");
+    let reason = format!("litequic: {why}\n");
+    if log::finish() {
+        log::write_reason(reason);
+    } else {
+        // If standard error is closed, only the exit code remains.
+        let _ = io::stderr().write_all(reason.as_bytes());
+    }
     exit.into()
 }
 

@@ -14,7 +14,7 @@ pub mod reference;
 pub mod run;
 pub mod schema;
 
-use crate::app;
+use crate::{app, telemetry::log};
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use exit::Exit;
@@ -87,7 +87,7 @@ pub fn main(release: fn()) -> ExitCode {
             return if error.use_stderr() { Exit::Usage.into() } else { ExitCode::SUCCESS };
         }
     };
-    match arguments.command {
+    let exit = match arguments.command {
         Command::Run(arguments) => run::run(arguments),
         Command::Check { config } => check::run(&config),
         Command::Ctl(arguments) => ctl::run(arguments),
@@ -98,5 +98,7 @@ pub fn main(release: fn()) -> ExitCode {
         Command::Completions { shell } => completions::run(shell, Arguments::command()),
         Command::Manual { out } => manual::run(&out, Arguments::command()),
         Command::Reference { page } => reference::run(page),
-    }
+    };
+    log::finish();
+    exit
 }

@@ -2,46 +2,44 @@
 //! message. A supervisor starts it anew; continuing half broken would be worse.
 
 use super::exit::Exit;
+use crate::telemetry::log;
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
-    io::{self, Write},
     panic::{self, PanicHookInfo},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
 };
-use tracing::Level;
+
+/// A thread panicked, and writes its line.
+static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// From now on a panic on any thread, in a task or outside, ends the process: with [`Exit::Software`] where panics
 /// unwind, by SIGABRT where they abort (release builds).
 pub(super) fn end_the_process_on_panics() {
     panic::set_hook(Box::new(|panic| {
-        // Locked for good: output of other threads waits for the end, so that ours is the last line. On this thread it
-        // is no obstacle (the lock is reentrant).
-        std::mem::forget(io::stderr().lock());
-        tell(panic);
+        // One line is the last. A thread that panics meanwhile waits for the end.
+        while ENDING.swap(true, Relaxed) {
+            thread::park();
+        }
+        report(panic);
         if cfg!(panic = "unwind") {
             std::process::exit(Exit::Software as i32);
         }
     }));
 }
 
-/// Through the log, as everything is; to standard error if there is none.
-fn tell(panic: &PanicHookInfo<'_>) {
+/// In the format of the log; as a sentence if there is no log. Nothing here waits for a reader without a bound.
+fn report(panic: &PanicHookInfo<'_>) {
     let thread = thread::current();
     let thread = thread.name().unwrap_or("unnamed");
     let message = panic.payload_as_str().unwrap_or("no message");
     let place = panic.location().map(ToString::to_string).unwrap_or_default();
     let backtrace = Backtrace::capture();
-    if backtrace.status() == BacktraceStatus::Captured {
-        // As below.
-        let _ = writeln!(io::stderr(), "{backtrace}");
-    }
-    if tracing::enabled!(Level::ERROR) {
-        tracing::error!(thread, panic = message, place, "internal error: a thread panicked, stopping");
-    } else {
-        // If standard error is closed, only the exit code remains.
-        let _ = writeln!(
-            io::stderr(),
-            "litequic: internal error, stopping: thread {thread} panicked at {place}: {message}"
-        );
-    }
+    let before = match backtrace.status() {
+        BacktraceStatus::Captured => format!("{backtrace}\n"),
+        _ => String::new(),
+    };
+    let event = || tracing::error!(thread, panic = message, place, "internal error: a thread panicked, stopping");
+    let plain = format!("litequic: internal error, stopping: thread {thread} panicked at {place}: {message}\n");
+    log::write_in_panic(&before, event, &plain);
 }

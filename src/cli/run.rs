@@ -92,7 +92,7 @@ impl LogArguments {
             LogFormat::Human => log::Format::Human,
             LogFormat::Json => log::Format::Json,
         };
-        log::init(self.level(config), format)
+        log::init(self.level(config), format, &[reload::LOG_TARGET], || panic_if_asked("log"))
     }
 
     /// The command line's level, or else the configuration's.
@@ -125,9 +125,10 @@ pub fn run(arguments: Arguments) -> ExitCode {
     };
     let log = match arguments.log.start(&config.log) {
         Ok(log) => log,
-        Err(error) => return fail(Exit::Usage, error),
+        Err(error) => return fail(Exit::from(&error), error),
     };
     reload::log_warnings(&warnings);
+    let log_metrics = log.metrics();
     let runtime = match control_runtime() {
         Ok(runtime) => runtime,
         Err(error) => return fail(Exit::Software, error),
@@ -140,7 +141,8 @@ pub fn run(arguments: Arguments) -> ExitCode {
         let (reload, requests) = reload::requests();
         let start = async {
             let inherited = inherited(passed)?;
-            let options = Options { key_log: arguments.key_log, reload: Some(reload), inherited, memory: None };
+            let options =
+                Options { key_log: arguments.key_log, reload: Some(reload), inherited, memory: None, log: log_metrics };
             app::start(&config, certificates, options, |proxy| proxy).await
         };
         let running = match start.await {

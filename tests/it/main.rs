@@ -30,6 +30,7 @@ mod lingering;
 mod link;
 mod load;
 mod lockout;
+mod logs;
 mod memory;
 mod migration;
 mod nginx;

@@ -1,27 +1,20 @@
 use super::*;
-use crate::access_log::line::MAX_VALUE;
+use crate::{access_log::line::MAX_VALUE, log_writer::Receiver};
 use std::time::SystemTime;
 
-/// A log whose writer is the test.
-fn unwritten(style: Style, room: usize) -> (Lines, Receiver<Message>, Arc<Metrics>) {
-    let (writer, waiting) = sync_channel(room);
+/// A log whose writer is the test, and whose queue has `room` bytes.
+fn unwritten(style: Style, room: usize) -> (Lines, Receiver, Arc<Metrics>) {
+    let (writer, waiting) = queue(room);
     let metrics = Arc::<Metrics>::default();
-    let lines = Lines { style, piece: Piece::default(), writer, metrics: metrics.clone() };
+    let lines = Sink(writer).lines(style, metrics.clone());
     (lines, waiting, metrics)
 }
 
 fn written(style: Style, write: impl FnOnce(&mut Line<'_>)) -> String {
-    let (mut lines, waiting, _) = unwritten(style, 1);
+    let (mut lines, waiting, _) = unwritten(style, MAX_WAITING);
     lines.add(write);
     drop(lines);
-    text(&waiting).0
-}
-
-fn text(waiting: &Receiver<Message>) -> (String, u64) {
-    match waiting.try_recv().unwrap() {
-        Message::Lines(piece) => (piece.text, piece.lines),
-        Message::Reopen | Message::End => panic!("no lines"),
-    }
+    String::from_utf8(waiting.pop().unwrap().text).unwrap()
 }
 
 #[test]
@@ -87,23 +80,24 @@ fn no_value_forges_a_line_or_another_value() {
 
 #[test]
 fn lines_that_find_no_room_are_dropped_and_counted() {
-    let (mut lines, waiting, metrics) = unwritten(Style::Json, 1);
+    let two = 2 * "{\"status\":200}\n".len();
+    let (mut lines, waiting, metrics) = unwritten(Style::Json, two);
     for _ in 0..3 {
         lines.add(|line| line.number("status", 200));
         lines.add(|line| line.number("status", 200));
         lines.flush();
     }
     assert_eq!((metrics.queued.get(), metrics.dropped.get()), (2, 4));
-    assert_eq!(text(&waiting).1, 2);
-    assert!(waiting.try_recv().is_err());
+    assert_eq!(waiting.pop().unwrap().lines, 2);
+    assert_eq!(waiting.pop(), None);
 }
 
 #[test]
 fn long_pieces_are_handed_over_unasked() {
-    let (mut lines, waiting, _) = unwritten(Style::Logfmt, 1);
-    while waiting.try_recv().is_err() {
+    let (mut lines, waiting, _) = unwritten(Style::Logfmt, MAX_WAITING);
+    while waiting.pop().is_none() {
         lines.add(|line| line.text("path", &[b'x'; 1000]));
-        assert!(lines.piece.text.len() < PIECE);
+        assert!(lines.text.len() < PIECE);
     }
 }
 

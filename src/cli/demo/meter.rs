@@ -1,5 +1,6 @@
 //! Prints the CPU cost of each request: the time that its worker's thread ran while it was served, QUIC included.
 
+use super::printer::Printer;
 use crate::{
     exchange::{Abort, Body, BodyError, Exchange, Handler, Response},
     net::thread_cpu_time,
@@ -10,7 +11,6 @@ use http::StatusCode;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use std::{
     cell::Cell,
-    io::{self, Write},
     pin::{Pin, pin},
     rc::Rc,
     task::{Context, Poll, ready},
@@ -23,19 +23,20 @@ const SETTLE: Duration = Duration::from_millis(50);
 /// A proxy whose requests are metered.
 pub(super) struct Meter {
     proxy: Proxy,
+    printer: Printer,
     /// Requests being served: with more than one, each one's figure holds the others' work too.
     open: Rc<Cell<usize>>,
 }
 
 impl Meter {
-    pub(super) fn new(proxy: Proxy) -> Self {
-        Self { proxy, open: Rc::default() }
+    pub(super) fn new(proxy: Proxy, printer: Printer) -> Self {
+        Self { proxy, printer, open: Rc::default() }
     }
 }
 
 impl Handler for Meter {
     async fn handle(&self, exchange: Exchange) -> Result<Response, Abort> {
-        let mut reading = Reading::new(&exchange, &self.open);
+        let mut reading = Reading::new(&exchange, &self.open, self.printer.clone());
         let response = self.proxy.handle(exchange).await?;
         reading.status = Some(response.status());
         let (head, body) = response.into_parts();
@@ -57,10 +58,11 @@ struct Reading {
     /// Others were served meanwhile.
     shared: bool,
     open: Rc<Cell<usize>>,
+    printer: Printer,
 }
 
 impl Reading {
-    fn new(exchange: &Exchange, open: &Rc<Cell<usize>>) -> Self {
+    fn new(exchange: &Exchange, open: &Rc<Cell<usize>>, printer: Printer) -> Self {
         open.set(open.get() + 1);
         let uri = exchange.request.uri();
         let path = uri.path_and_query().map_or("", |path| path.as_str());
@@ -71,6 +73,7 @@ impl Reading {
             began: thread_cpu_time().ok(),
             shared: open.get() > 1,
             open: Rc::clone(open),
+            printer,
         }
     }
 }
@@ -80,6 +83,7 @@ impl Drop for Reading {
         self.open.set(self.open.get().saturating_sub(1));
         let shared = self.shared || self.open.get() > 0;
         let request = std::mem::take(&mut self.request);
+        let printer = self.printer.clone();
         let (status, bytes, began) = (self.status, self.bytes, self.began);
         // Detached on purpose: it ends by itself, or with the worker.
         tokio::task::spawn_local(async move {
@@ -88,8 +92,7 @@ impl Drop for Reading {
             let status = status.map_or_else(|| "-".to_owned(), |status| status.as_u16().to_string());
             let note = if shared { ", together with others" } else { "" };
             let milliseconds = (now - began).as_secs_f64() * 1e3;
-            // A closed output is no error.
-            let _ = writeln!(io::stdout(), "{request} {status}: {bytes} bytes, {milliseconds:.2} ms of CPU{note}");
+            printer.print(format!("{request} {status}: {bytes} bytes, {milliseconds:.2} ms of CPU{note}\n"));
         });
     }
 }

@@ -3,6 +3,7 @@
 pub mod origin;
 
 mod meter;
+mod printer;
 
 use super::{
     exit::{Exit, fail},
@@ -16,9 +17,9 @@ use crate::{
 use clap::Args;
 use meter::Meter;
 use origin::DemoOrigin;
+use printer::Printer;
 use std::{
     fmt::Write as _,
-    io::{self, Write as _},
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
     process::ExitCode,
@@ -40,16 +41,18 @@ pub struct Arguments {
 /// Serves until Ctrl-C.
 pub fn run(arguments: Arguments) -> ExitCode {
     let log = Log { level: Level::Warn, format: LogFormat::Auto };
-    if let Err(error) = arguments.log.start(&log) {
-        return fail(Exit::Usage, error);
-    }
+    let log = match arguments.log.start(&log) {
+        Ok(log) => log,
+        Err(error) => return fail(Exit::from(&error), error),
+    };
+    let options = Options { log: log.metrics(), ..Options::default() };
     match control_runtime() {
-        Ok(runtime) => runtime.block_on(demonstrate(arguments)),
+        Ok(runtime) => runtime.block_on(demonstrate(arguments, options)),
         Err(error) => fail(Exit::Software, error),
     }
 }
 
-async fn demonstrate(arguments: Arguments) -> ExitCode {
+async fn demonstrate(arguments: Arguments, options: Options) -> ExitCode {
     let signals = match Signals::new() {
         Ok(signals) => signals,
         Err(error) => return fail(Exit::Software, error),
@@ -73,15 +76,19 @@ async fn demonstrate(arguments: Arguments) -> ExitCode {
         Err(error) => return fail(Exit::Software, error),
     };
     let config = Config::simple(arguments.listen, origin.clone(), PathBuf::new(), PathBuf::new());
-    let running = match app::start(&config, store, Options::default(), Meter::new).await {
+    let printer = match Printer::start() {
+        Ok(printer) => printer,
+        Err(error) => return fail(Exit::Software, format!("cannot start a thread: {error}")),
+    };
+    let metered = printer.clone();
+    let running = match app::start(&config, store, options, move |proxy| Meter::new(proxy, metered.clone())).await {
         Ok(running) => running,
         Err(error) => return fail(Exit::from(&error), error),
     };
     let address = running.addresses.first().copied().unwrap_or(arguments.listen);
-    // A closed output is no error; the demo runs all the same.
-    let _ = io::stdout().write_all(welcome(address, &origin, embedded.is_some(), &certificate).as_bytes());
-    let _ = io::stdout().flush();
+    printer.print(welcome(address, &origin, embedded.is_some(), &certificate));
     let exit = serve(running, signals).await;
+    printer.finish();
     if let Some(serving) = embedded {
         serving.abort();
     }

@@ -202,11 +202,13 @@ async fn handshakes(litequic: &Litequic, sources: &[Ipv4Addr]) -> Held {
     for stranger in &*first {
         stranger.send(&stranger.packet(&Initial::to(&fresh_id()))).await;
     }
-    for stranger in others {
-        // No answer to those of a source that has its share.
-        let Ok(Retry { id, token }) = timeout(SILENCE, stranger.retry()).await else { continue };
-        stranger.send(&stranger.packet(&Initial { token: &token, number: 1, ..Initial::to(&id) })).await;
-    }
+    // A source that has its share gets another answer, or none.
+    future::join_all(others.iter_mut().map(async |stranger| {
+        if let Ok(Some(Retry { id, token })) = timeout(SILENCE, stranger.try_retry()).await {
+            stranger.send(&stranger.packet(&Initial { token: &token, number: 1, ..Initial::to(&id) })).await;
+        }
+    }))
+    .await;
     let each = 80_usize.div_ceil(sources.len());
     let mut held = from_each(sources, async |from| {
         let mut held = Held::new();

@@ -178,9 +178,14 @@ async fn over_quic(from: Ipv4Addr, litequic: &Litequic, window: u32) -> Option<R
     Some(Raw::over(quic).await)
 }
 
-/// Does the same from each of `sources` at once.
+/// Does the same from the first of `sources`, and then from all others at once: whoever comes first may get more.
 async fn from_each<F: Future<Output = Held>>(sources: &[Ipv4Addr], attack: impl Fn(Ipv4Addr) -> F) -> Held {
-    future::join_all(sources.iter().map(|from| attack(*from))).await.into_iter().flatten().collect()
+    let mut held = Held::new();
+    let (first, others) = sources.split_at(1);
+    for some in [first, others] {
+        held.extend(future::join_all(some.iter().map(|from| attack(*from))).await.into_iter().flatten());
+    }
+    held
 }
 
 /// More connections over TCP than there are places, and not a word on any.
@@ -195,8 +200,8 @@ async fn silent(server: SocketAddr, sources: &[Ipv4Addr]) -> Held {
 /// Handshakes that prove their address and go no further, more than there are places; then connections without a request,
 /// as many as there may be.
 async fn handshakes(litequic: &Litequic, sources: &[Ipv4Addr]) -> Held {
-    let first = future::join_all(sources.iter().map(|from| Stranger::from(*from, litequic))).await;
-    let mut strangers = future::join_all(first.iter().cycle().take(60).map(Stranger::elsewhere)).await;
+    let strangers = future::join_all(sources.iter().map(|from| Stranger::from(*from, litequic))).await;
+    let mut strangers = future::join_all(strangers.iter().cycle().take(60).map(Stranger::elsewhere)).await;
     // Those that validate nothing, after which all others have to.
     let (first, others) = strangers.split_at_mut(20);
     for stranger in &*first {

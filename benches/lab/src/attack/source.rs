@@ -130,7 +130,7 @@ mod tests {
         ] {
             let sources = Sources { count, spread };
             let all: BTreeSet<IpAddr> = (0..3 * count).map(|nth| sources.nth(nth, at(to))).collect();
-            assert_eq!(all.len() as u32, count, "{spread:?}");
+            assert_eq!(all.len(), count as usize, "{spread:?}");
             assert_eq!(all.iter().copied().map(network).collect::<BTreeSet<_>>().len(), networks, "{spread:?}");
             assert!(all.iter().all(|one| one.is_ipv4() == at(to).is_ipv4()));
             let honest: BTreeSet<IpAddr> = (0..250).map(|nth| honest(nth, at(to))).collect();

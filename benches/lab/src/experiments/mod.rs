@@ -190,6 +190,16 @@ const OVER_PATHS: [&Experiment; 6] = [
 const OF_THE_PAPERS: [&Experiment; 5] =
     [&mechanisms::EXPERIMENT, &receives::EXPERIMENT, &window::EXPERIMENT, &thesis::EXPERIMENT, &thresholds::EXPERIMENT];
 
+/// An experiment that runs by itself in a laboratory that is set up.
+type Conduct = fn(&mut Lab) -> Result<()>;
+
+/// Experiments in which contenders are attacked, and run with all others by `all`.
+const ATTACKS: [(&str, Conduct); 3] = [
+    ("attacks", |lab| attacks::conduct(lab, None, None)),
+    ("sources", sources::conduct),
+    ("inflight", inflight::conduct),
+];
+
 /// Runs a command.
 pub(crate) fn run(command: Command) -> Result<()> {
     let is_all = matches!(command, Command::All(_));
@@ -254,12 +264,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
             }
         }
     }
-    let attacks: [(&str, fn(&mut Lab) -> Result<()>); 3] = [
-        ("attacks", |lab| attacks::conduct(lab, None, None)),
-        ("sources", sources::conduct),
-        ("inflight", inflight::conduct),
-    ];
-    for (name, conduct) in attacks.into_iter().filter(|_| is_all) {
+    for (name, conduct) in ATTACKS.into_iter().filter(|_| is_all) {
         if let Err(error) = conduct(&mut lab) {
             interrupt::check()?;
             say(&format!("{name}: FAILED: {error:#}"));

@@ -15,8 +15,10 @@ use anyhow::{Result, bail};
 const SHAPES: [(u32, u32); 7] = [(1, 100), (10, 100), (20, 50), (100, 10), (1_000, 1), (100, 100), (1_000, 10)];
 /// Requests in flight over HTTP/1.1, each on a connection of its own.
 const SHAPES_H1: [u32; 3] = [100, 1_000, 10_000];
-/// Requests of a case: as many as h2load's users try.
+/// Requests of a case: as many as h2load's users try, on few connections fewer. nginx closes a connection after 1,000
+/// (`keepalive_requests`), and h2load opens no other.
 const REQUESTS: u32 = 10_000;
+const REQUESTS_EACH: u32 = 1_000;
 /// Requests to an origin that is slow, and how slow it is.
 const LATE_REQUESTS: u32 = 1_000;
 const LATE: u32 = 8_000; // milliseconds
@@ -36,7 +38,8 @@ pub(super) fn conduct(lab: &mut Lab) -> Result<()> {
     let assault = Assault {
         experiment: "inflight",
         about: format!(
-            "Which requests fail when one address has up to 10,000 of them in flight? {REQUESTS} requests of 1 KB with h2load, and \
+            "Which requests fail when one address has up to 10,000 of them in flight? {REQUESTS} requests of 1 KB (at most \
+             {REQUESTS_EACH} on a connection) with h2load, and \
              {LATE_REQUESTS} at once to an origin that takes {} s. Contenders have their defaults and {} file descriptors.",
             LATE / 1_000,
             super::attacks::DESCRIPTORS
@@ -65,7 +68,9 @@ fn bursts(quick: bool) -> Vec<Burst> {
         Http::Two | Http::Three => SHAPES.to_vec(),
     };
     let fast = Http::ALL.into_iter().flat_map(|protocol| {
-        shapes(protocol).into_iter().map(move |shape| burst(protocol, shape, REQUESTS, "/b1000".to_owned()))
+        shapes(protocol).into_iter().map(move |shape: (u32, u32)| {
+            burst(protocol, shape, REQUESTS.min(shape.0 * REQUESTS_EACH), "/b1000".to_owned())
+        })
     });
     let late = Http::ALL.into_iter().map(|protocol| {
         let shape = if protocol == Http::One { (LATE_REQUESTS, 1) } else { (LATE_REQUESTS / 100, 100) };

@@ -220,7 +220,9 @@ impl Lab {
     /// Who can be attacked, in each of its configurations.
     fn opponents(&self, assault: &Assault) -> Vec<Opponent> {
         let (mut all, hardened) = (Vec::new(), assault.hardened);
-        for attacked in ATTACKED.iter().filter(|one| assault.names.is_empty() || assault.names.contains(&one.name)) {
+        let is_wanted =
+            |name: &str| self.options.wants(name) && (assault.names.is_empty() || assault.names.contains(&name));
+        for attacked in ATTACKED.iter().filter(|one| is_wanted(one.name)) {
             let Some(found) = self.present.iter().find(|present| present.contender.name == attacked.name) else {
                 continue;
             };

@@ -178,7 +178,7 @@ async fn over_quic(from: Ipv4Addr, litequic: &Litequic, window: u32) -> Option<R
     Some(Raw::over(quic).await)
 }
 
-/// Does the same from the first of `sources`, and then from all others at once: whoever comes first may get more.
+/// Does the same from the first of `sources`, and then from all others at once: the first may get more than its share.
 async fn from_each<F: Future<Output = Held>>(sources: &[Ipv4Addr], attack: impl Fn(Ipv4Addr) -> F) -> Held {
     let mut held = Held::new();
     let (first, others) = sources.split_at(1);

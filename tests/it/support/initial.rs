@@ -183,14 +183,21 @@ impl Stranger {
 
     /// Causes a Retry, which must come.
     pub(crate) async fn retry(&mut self) -> Retry {
+        self.try_retry().await.expect("a Retry")
+    }
+
+    /// Sends an Initial; `None` if it is answered with anything but a Retry.
+    pub(crate) async fn try_retry(&mut self) -> Option<Retry> {
         let id = fresh_id();
         self.send(&self.packet(&Initial::to(&id))).await;
         let answer = self.receive().await;
-        assert_eq!(answer[0] & 0xf0, 0xf0, "a Retry");
+        if answer[0] & 0xf0 != 0xf0 {
+            return None;
+        }
         let own = usize::from(answer[5]);
         let (length, rest) = answer[6 + own..].split_first().unwrap();
         let (id, token) = rest.split_at(usize::from(*length));
-        Retry { id: id.to_vec(), token: token[..token.len() - TAG_LEN].to_vec() }
+        Some(Retry { id: id.to_vec(), token: token[..token.len() - TAG_LEN].to_vec() })
     }
 
     /// Everything that came until now: litequic has taken every datagram sent before, and answered what it answers. It

@@ -2,7 +2,7 @@
 //! a patience of 2 s. Each comes from another address than the one before and attackers, as of different clients.
 
 use super::{
-    Target, quic, tcp,
+    Target, quic, source, tcp,
     wire::{self, Ask, is_h3_response},
 };
 use crate::client::{print, raise_limits, run, tls};
@@ -16,7 +16,7 @@ use std::{
     cell::RefCell,
     collections::BTreeMap,
     future::Future,
-    net::Ipv4Addr,
+    net::{IpAddr, SocketAddr},
     pin::Pin,
     rc::Rc,
     time::{Duration, Instant},
@@ -29,8 +29,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-/// Addresses from which it comes: the first of them, and how many.
-const FROM: Ipv4Addr = Ipv4Addr::new(127, 0, 1, 1);
+/// Addresses that the honest client connects from, in turn.
 const ADDRESSES: u32 = 250;
 /// Between two requests over a protocol.
 const EVERY: Duration = Duration::from_millis(200);
@@ -136,11 +135,11 @@ pub(crate) fn honest(arguments: &HonestArguments) -> Result<()> {
         });
         // The first of each in a process also loads code and tables, which is not the server's doing.
         for protocol in Protocol::ALL.into_iter().filter(|_| arguments.seconds > 0.0) {
-            let _ = client.timed(protocol, FROM).await;
+            let _ = client.timed(protocol, 0).await;
         }
         let (began, mut at) = (Instant::now(), Duration::ZERO);
         let (mut tasks, mut report) = (JoinSet::new(), Honest::default());
-        let mut sources = (0..ADDRESSES).map(|nth| Ipv4Addr::from_bits(FROM.to_bits() + nth)).cycle();
+        let mut sources = (0..ADDRESSES).cycle();
         loop {
             for (protocol, from) in Protocol::ALL.into_iter().zip(&mut sources) {
                 let client = Rc::clone(&client);
@@ -168,19 +167,22 @@ struct Client {
 }
 
 impl Client {
-    async fn timed(&self, protocol: Protocol, from: Ipv4Addr) -> Result<Duration> {
+    /// Makes a request from the `nth` address, and returns how long it took.
+    async fn timed(&self, protocol: Protocol, nth: u32) -> Result<Duration> {
         let began = Instant::now();
+        let from = |to: SocketAddr| source::honest(nth, to);
+        let (from, from_for_status) = (from(self.target.address), from(self.target.probes));
         let asked: Pin<Box<dyn Future<Output = Result<()>>>> = match protocol {
             Protocol::H3 => Box::pin(self.h3(from)),
             Protocol::H2 => Box::pin(self.h2(from)),
             Protocol::H1 => Box::pin(self.h1(from)),
-            Protocol::Status => Box::pin(self.status(from)),
+            Protocol::Status => Box::pin(self.status(from_for_status)),
         };
         let Ok(outcome) = timeout(PATIENCE, asked).await else { bail!("not within 2 s") };
         outcome.map(|()| began.elapsed())
     }
 
-    async fn h3(&self, from: Ipv4Addr) -> Result<()> {
+    async fn h3(&self, from: IpAddr) -> Result<()> {
         let config = quic::config(&mut self.tls.borrow_mut(), None)?;
         let endpoint = quic::endpoint(from)?;
         let connection = endpoint.connect_with(config, self.target.address, tls::NAME)?.await?;
@@ -196,13 +198,13 @@ impl Client {
         Ok(())
     }
 
-    async fn secure(&self, from: Ipv4Addr, protocol: &'static str) -> Result<TokioIo<TlsStream<TcpStream>>> {
+    async fn secure(&self, from: IpAddr, protocol: &'static str) -> Result<TokioIo<TlsStream<TcpStream>>> {
         let config = self.tls.borrow_mut().of(protocol)?;
         let stream = tcp::connect(from, self.target.address, None).await?;
         Ok(TokioIo::new(TlsConnector::from(config).connect(tls::name()?, stream).await?))
     }
 
-    async fn h2(&self, from: Ipv4Addr) -> Result<()> {
+    async fn h2(&self, from: IpAddr) -> Result<()> {
         let stream = self.secure(from, "h2").await?;
         let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await?;
         // Ends with its sender.
@@ -211,7 +213,7 @@ impl Client {
         check(sender.send_request(Request::get(path).body(Empty::<bytes::Bytes>::new())?).await?).await
     }
 
-    async fn h1(&self, from: Ipv4Addr) -> Result<()> {
+    async fn h1(&self, from: IpAddr) -> Result<()> {
         let stream = self.secure(from, "http/1.1").await?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
         spawn_local(connection);
@@ -219,7 +221,7 @@ impl Client {
         check(sender.send_request(request.body(Empty::<bytes::Bytes>::new())?).await?).await
     }
 
-    async fn status(&self, from: Ipv4Addr) -> Result<()> {
+    async fn status(&self, from: IpAddr) -> Result<()> {
         let mut stream = tcp::connect(from, self.target.probes, None).await?;
         stream.write_all(&wire::status(&self.status_path, self.target.probes)).await?;
         let mut answer = Vec::new();

@@ -1,13 +1,14 @@
-//! Attackers, and the honest client that the bench runs beside them: processes of the lab's own. `wire` has the bytes,
-//! `tcp`
-//! and `quic` the connections.
+//! Attackers, and the honest client that the bench runs beside them: processes of the lab's own. `source` has the addresses, `wire`
+//! the bytes, `tcp` and `quic` the connections.
 
 mod honest;
 mod quic;
+mod source;
 mod tcp;
 mod wire;
 
 pub(crate) use honest::{Honest, HonestArguments, PATIENCE, Protocol, honest};
+pub(crate) use source::{NETWORKS_V6, Sources, Spread};
 
 use crate::{
     argument,
@@ -18,7 +19,7 @@ use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::{
     cell::{Cell, RefCell},
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, SocketAddr},
     path::PathBuf,
     rc::Rc,
     time::Duration,
@@ -28,8 +29,6 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// Where attackers come from; honest clients have others.
-const FROM: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
 /// Before an attacker whose connection was closed opens the next one.
 const AGAIN: Duration = Duration::from_millis(100);
 /// Between two of a slow upload's bytes.
@@ -42,11 +41,22 @@ const UPLOAD: u64 = 1_000_000; // bytes
 const UNREAD: u64 = 4_000_000; // bytes
 /// Requested, and reset.
 const SMALL: u64 = 1_000; // bytes
-/// Connections of HTTP/2 and of HTTP/3 in each attack that has streams, and streams on each.
-const CONNECTIONS: usize = 4;
-const STREAMS: usize = 128;
+/// Body of a response that is read slowly: as a page's larger pictures, and more than sockets and buffers hold.
+const SLOW: u64 = 4 << 20; // bytes
+/// Rate at which such a response is read: a little above the minimum that litequic requires (`limits.min_download_rate`, 240 B/s).
+const SLOW_RATE: u32 = 300; // bytes a second
+/// Delay between two reads of such a response.
+const SLOW_READ: Duration = Duration::from_secs(4);
+/// Bytes of each read.
+const SLOW_PIECE: u32 = 1_200; // bytes, SLOW_RATE × SLOW_READ
+/// Flow-control window of a stream whose response is read slowly.
+const SLOW_WINDOW: u32 = 2_000; // bytes
+/// Connections of HTTP/2 and of HTTP/3 in each attack that has streams, and streams on each, from one source
+/// ([`Sources::divide`]).
+const CONNECTIONS: u32 = 4;
+const STREAMS: u32 = 128;
 /// Connections of HTTP/1.1 in such an attack.
-const CONNECTIONS_H1: usize = 200;
+const CONNECTIONS_H1: u32 = 200;
 
 /// An attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -59,6 +69,10 @@ pub(crate) enum Attack {
     SlowUploads,
     /// Responses that are not read.
     SlowReaders,
+    /// Responses that are read at a low rate.
+    SlowWindows,
+    /// Responses that the origin does not end and on which nothing moves.
+    EventStreams,
     /// TCP connections to the status port that say nothing.
     SilentProbes,
     /// Requests that are reset as soon as they are sent.
@@ -68,11 +82,13 @@ pub(crate) enum Attack {
 }
 
 impl Attack {
-    pub(crate) const EACH: [Self; 7] = [
+    pub(crate) const EACH: [Self; 9] = [
         Self::SilentTcp,
         Self::QuicHandshakes,
         Self::SlowUploads,
         Self::SlowReaders,
+        Self::SlowWindows,
+        Self::EventStreams,
         Self::SilentProbes,
         Self::Resets,
         Self::All,
@@ -85,6 +101,8 @@ impl Attack {
             Self::QuicHandshakes => "QUIC handshakes",
             Self::SlowUploads => "slow uploads",
             Self::SlowReaders => "slow readers",
+            Self::SlowWindows => "slow windows",
+            Self::EventStreams => "event streams",
             Self::SilentProbes => "status port",
             Self::Resets => "resets",
             Self::All => "all at once",
@@ -110,6 +128,15 @@ impl Attack {
                 "responses of {} MB that are not read: {CONNECTIONS} × {STREAMS} over HTTP/2, as many over HTTP/3, {CONNECTIONS_H1} \
                  connections of HTTP/1.1",
                 UNREAD / 1_000_000
+            ),
+            Self::SlowWindows => format!(
+                "responses of {} MiB that are read at {SLOW_RATE} B/s: {CONNECTIONS} × {STREAMS} over HTTP/2, as many over HTTP/3, \
+                 {CONNECTIONS_H1} connections of HTTP/1.1",
+                SLOW >> 20
+            ),
+            Self::EventStreams => format!(
+                "event streams of one event: {CONNECTIONS} × {STREAMS} over HTTP/2, as many over HTTP/3, {CONNECTIONS_H1} connections \
+                 of HTTP/1.1"
             ),
             Self::SilentProbes => {
                 format!("{} TCP connections a second to the status port that say nothing and stay", tcp::SILENT_RATE)
@@ -144,6 +171,8 @@ pub(crate) struct Arguments {
     attack: Attack,
     #[command(flatten)]
     target: Target,
+    #[command(flatten)]
+    sources: Sources,
     /// For so many seconds.
     #[arg(long)]
     seconds: f64,
@@ -184,6 +213,7 @@ impl Tally {
 /// What all attackers of a process share.
 struct Shared {
     target: Target,
+    sources: Sources,
     end: Instant,
     tally: Cell<Tally>,
     tls: RefCell<tls::Configs>,
@@ -199,15 +229,33 @@ impl Shared {
         change(&mut tally);
         self.tally.set(tally);
     }
+}
 
-    /// Has an attacker begin anew whenever its connection ends, until the time is over.
-    async fn again_and_again<F: Future<Output = Result<()>>>(self: Rc<Self>, attack: impl Fn(Rc<Self>) -> F) {
-        while !self.is_over() {
+/// One connection's part in an attack.
+#[derive(Clone)]
+struct Attacker {
+    shared: Rc<Shared>,
+    /// The address that it connects from.
+    from: IpAddr,
+    /// Streams that it has open at a time.
+    streams: usize,
+    /// Connections of the same kind in this attack, over which a rate is divided.
+    siblings: u32,
+}
+
+impl Attacker {
+    /// Attacks again and again, on a new connection whenever one ends, until the time is over.
+    async fn again_and_again<F: Future<Output = Result<()>>>(self, attack: impl Fn(Self) -> F) {
+        while !self.shared.is_over() {
             // Whatever ended it is what the server did about it.
-            let _ = attack(Rc::clone(&self)).await;
-            self.count(|tally| tally.closed += 1);
+            let _ = attack(self.clone()).await;
+            self.shared.count(|tally| tally.closed += 1);
             sleep(AGAIN).await;
         }
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Tally)) {
+        self.shared.count(change);
     }
 }
 
@@ -223,6 +271,7 @@ pub(crate) fn attack(arguments: &Arguments) -> Result<()> {
     run(async {
         let shared = Rc::new(Shared {
             target: arguments.target.clone(),
+            sources: arguments.sources,
             end: Instant::now() + Duration::from_secs_f64(arguments.seconds),
             tally: Cell::default(),
             tls: RefCell::new(tls::Configs::new(&arguments.target.ca)?),
@@ -238,30 +287,48 @@ pub(crate) fn attack(arguments: &Arguments) -> Result<()> {
     })
 }
 
-/// Begins one attack; its tasks end with the process.
+/// Begins one attack. The tasks of its connections end with the process.
 fn begin(attack: Attack, shared: &Rc<Shared>) -> Result<()> {
-    let each = |count: usize, of: fn(Rc<Shared>)| (0..count).for_each(|_| of(Rc::clone(shared)));
+    let (sources, to) = (shared.sources, shared.target.address);
+    let each = |(connections, streams): (u32, u32), task: fn(Attacker)| {
+        for nth in 0..connections {
+            let (shared, from) = (Rc::clone(shared), sources.nth(nth, to));
+            task(Attacker { shared, from, streams: streams as usize, siblings: connections });
+        }
+    };
+    let (alone, with_streams) = (sources.divide(CONNECTIONS_H1, 1), sources.divide(CONNECTIONS, STREAMS));
     match attack {
-        Attack::SilentTcp => drop(spawn_local(tcp::silent(Rc::clone(shared), shared.target.address))),
+        Attack::SilentTcp => drop(spawn_local(tcp::silent(Rc::clone(shared), to))),
         Attack::SilentProbes => drop(spawn_local(tcp::silent(Rc::clone(shared), shared.target.probes))),
         Attack::QuicHandshakes => {
-            let socket = quic::Unfinished::new(shared)?;
-            spawn_local(socket.run(Rc::clone(shared)));
+            for nth in 0..sources.count {
+                spawn_local(quic::Unfinished::new(shared, nth)?.run(Rc::clone(shared)));
+            }
             spawn_local(quic::idle(Rc::clone(shared)));
         }
         Attack::SlowUploads => {
-            each(CONNECTIONS_H1, |shared| drop(spawn_local(shared.again_and_again(tcp::upload_h1))));
-            each(CONNECTIONS, |shared| drop(spawn_local(shared.again_and_again(tcp::upload_h2))));
-            each(CONNECTIONS, |shared| drop(spawn_local(shared.again_and_again(quic::upload))));
+            each(alone, |attacker| drop(spawn_local(attacker.again_and_again(tcp::upload_h1))));
+            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(tcp::upload_h2))));
+            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(quic::upload))));
         }
         Attack::SlowReaders => {
-            each(CONNECTIONS_H1, |shared| drop(spawn_local(shared.again_and_again(tcp::unread_h1))));
-            each(CONNECTIONS, |shared| drop(spawn_local(shared.again_and_again(tcp::unread_h2))));
-            each(CONNECTIONS, |shared| drop(spawn_local(shared.again_and_again(quic::unread))));
+            each(alone, |attacker| drop(spawn_local(attacker.again_and_again(tcp::unread_h1))));
+            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(tcp::unread_h2))));
+            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(quic::unread))));
+        }
+        Attack::SlowWindows => {
+            each(alone, |attacker| drop(spawn_local(attacker.again_and_again(tcp::slow_h1))));
+            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(tcp::slow_h2))));
+            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(quic::slow))));
+        }
+        Attack::EventStreams => {
+            each(alone, |attacker| drop(spawn_local(attacker.again_and_again(tcp::events_h1))));
+            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(tcp::events_h2))));
+            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(quic::events))));
         }
         Attack::Resets => {
-            each(CONNECTIONS, |shared| drop(spawn_local(shared.again_and_again(tcp::resets))));
-            each(CONNECTIONS, |shared| drop(spawn_local(shared.again_and_again(quic::resets))));
+            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(tcp::resets))));
+            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(quic::resets))));
         }
         // It has parts.
         Attack::All => {}
@@ -275,7 +342,7 @@ mod tests {
 
     #[test]
     fn all_at_once_are_all_the_others() {
-        assert_eq!(Attack::All.parts(), Attack::EACH[..6]);
+        assert_eq!(Attack::All.parts(), Attack::EACH[..8]);
         assert_eq!(Attack::Resets.parts(), [Attack::Resets]);
         assert_eq!(Attack::SilentTcp.argument(), "silent-tcp");
     }
@@ -286,6 +353,12 @@ mod tests {
         let text = serde_json::to_string(&tally).unwrap();
         assert_eq!(Tally::last(&format!("{{}}\n{text}\nnoise")), Some(tally));
         assert_eq!(Tally::last(""), None);
+    }
+
+    #[test]
+    fn a_slow_reader_keeps_its_rate_within_its_window() {
+        assert_eq!(u64::from(SLOW_PIECE), u64::from(SLOW_RATE) * SLOW_READ.as_secs());
+        const { assert!(SLOW_PIECE <= SLOW_WINDOW) };
     }
 
     #[test]

@@ -1,18 +1,18 @@
-//! Attackers over QUIC: handshakes that never end, connections without a request, slow uploads, responses that are not read,
-//! resets.
+//! Attackers over QUIC: handshakes that never end, connections without a request, slow uploads, responses that are not read or read
+//! slowly, event streams, resets.
 
 use super::{
-    BYTE, CONNECTIONS, FROM, SMALL, STREAMS, Shared, TICK, UNREAD, UPLOAD, due,
+    Attacker, BYTE, SLOW, SLOW_PIECE, SLOW_READ, SLOW_WINDOW, SMALL, Shared, TICK, UNREAD, UPLOAD, due,
     wire::{self, Ask},
 };
 use crate::client::tls;
 use anyhow::{Context as _, Result};
 use bytes::BytesMut;
-use quinn::{ClientConfig, Connection, Endpoint, IdleTimeout, TransportConfig, VarInt};
+use quinn::{ClientConfig, Connection, Endpoint, IdleTimeout, RecvStream, TransportConfig, VarInt};
 use quinn_proto::{ConnectionHandle, DatagramEvent, EndpointConfig, EndpointEvent};
 use std::{
     collections::VecDeque,
-    net::Ipv4Addr,
+    net::{IpAddr, SocketAddr},
     rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
@@ -46,9 +46,14 @@ const CANCELLED: VarInt = VarInt::from_u32(0x10c);
 
 /// A connection's configuration.
 pub(super) fn config(configs: &mut tls::Configs, keep_alive: Option<Duration>) -> Result<ClientConfig> {
+    with_window(configs, keep_alive, STREAM_WINDOW)
+}
+
+/// The configuration of a connection with a flow-control window of `window` bytes for each stream.
+fn with_window(configs: &mut tls::Configs, keep_alive: Option<Duration>, window: u32) -> Result<ClientConfig> {
     let mut transport = TransportConfig::default();
     transport
-        .stream_receive_window(STREAM_WINDOW.into())
+        .stream_receive_window(window.into())
         .receive_window(CONNECTION_WINDOW.into())
         .keep_alive_interval(keep_alive)
         .max_idle_timeout(Some(IdleTimeout::from(VarInt::from_u32(IDLE_TIMEOUT))));
@@ -58,30 +63,33 @@ pub(super) fn config(configs: &mut tls::Configs, keep_alive: Option<Duration>) -
 }
 
 /// A socket of an address.
-pub(super) fn endpoint(from: Ipv4Addr) -> Result<Endpoint> {
-    Ok(Endpoint::client((from, 0).into())?)
+pub(super) fn endpoint(from: IpAddr) -> Result<Endpoint> {
+    Ok(Endpoint::client(SocketAddr::new(from, 0))?)
 }
 
-/// Opens an attacker's connection, with a socket of its own.
-async fn connect(shared: &Shared) -> Result<(Endpoint, Connection)> {
-    let config = config(&mut shared.tls.borrow_mut(), Some(KEEP_ALIVE))?;
-    let endpoint = endpoint(FROM)?;
+/// Opens an attacker's connection, with a socket of its own and a window of `window` bytes for each stream.
+async fn connect(attacker: &Attacker, window: u32) -> Result<(Endpoint, Connection)> {
+    let Attacker { shared, from, .. } = attacker;
+    let config = with_window(&mut shared.tls.borrow_mut(), Some(KEEP_ALIVE), window)?;
+    let endpoint = endpoint(*from)?;
     let connecting = endpoint.connect_with(config, shared.target.address, tls::NAME)?;
     let connection = timeout(CONNECT, connecting).await.context("no connection in time")??;
     shared.count(|tally| tally.connections += 1);
     Ok((endpoint, connection))
 }
 
-/// The same, with the control stream that HTTP/3 requires. Streams end when they are dropped.
-async fn connect_h3(shared: &Shared) -> Result<(Endpoint, Connection, quinn::SendStream)> {
-    let (endpoint, connection) = connect(shared).await?;
+/// Opens an attacker's connection with the control stream that HTTP/3 requires. Streams end when they are dropped.
+async fn connect_h3(attacker: &Attacker, window: u32) -> Result<(Endpoint, Connection, quinn::SendStream)> {
+    let (endpoint, connection) = connect(attacker, window).await?;
     let mut control = connection.open_uni().await?;
     control.write_all(&wire::H3_CONTROL).await?;
     Ok((endpoint, connection, control))
 }
 
-/// Handshakes that validate their address after a Retry, and never end.
+/// Handshakes of one source that validate their address after a Retry, and never end.
 pub(super) struct Unfinished {
+    /// Which source it is.
+    nth: u32,
     endpoint: quinn_proto::Endpoint,
     config: ClientConfig,
     socket: std::net::UdpSocket,
@@ -90,10 +98,12 @@ pub(super) struct Unfinished {
 }
 
 impl Unfinished {
-    pub(super) fn new(shared: &Shared) -> Result<Self> {
-        let socket = std::net::UdpSocket::bind((FROM, 0))?;
+    pub(super) fn new(shared: &Shared, nth: u32) -> Result<Self> {
+        let from = shared.sources.nth(nth, shared.target.address);
+        let socket = std::net::UdpSocket::bind(SocketAddr::new(from, 0))?;
         socket.set_nonblocking(true)?;
         Ok(Self {
+            nth,
             endpoint: quinn_proto::Endpoint::new(Arc::new(EndpointConfig::default()), None, true, None),
             config: config(&mut shared.tls.borrow_mut(), None)?,
             socket,
@@ -105,8 +115,11 @@ impl Unfinished {
     pub(super) async fn run(mut self, shared: Rc<Shared>) {
         let Ok(socket) = self.socket.try_clone().and_then(UdpSocket::from_std) else { return };
         let (began, mut begun) = (Instant::now(), 0);
+        let sources = u64::from(shared.sources.count);
         while !shared.is_over() {
-            while begun < due(HANDSHAKE_RATE, began.elapsed()) {
+            // Of all that are due, every so many-th one, beginning with the own number.
+            let others = sources - 1 - u64::from(self.nth);
+            while begun < (due(HANDSHAKE_RATE, began.elapsed()) + others) / sources {
                 begun += 1;
                 // A socket that is full is tried again in a moment.
                 if self.begin(&socket, &shared).is_ok() {
@@ -124,7 +137,7 @@ impl Unfinished {
             self.endpoint.connect(Instant::now(), self.config.clone(), shared.target.address, tls::NAME)?;
         flush(&mut connection, socket, shared);
         self.waiting.push_back((handle, connection));
-        if self.waiting.len() > WAITING
+        if self.waiting.len() > WAITING.div_ceil(shared.sources.count as usize)
             && let Some((oldest, _)) = self.waiting.pop_front()
         {
             self.endpoint.handle_event(oldest, EndpointEvent::drained());
@@ -167,10 +180,12 @@ fn flush(connection: &mut quinn_proto::Connection, socket: &UdpSocket, shared: &
 pub(super) async fn idle(shared: Rc<Shared>) {
     let (began, mut opened) = (Instant::now(), 0);
     while !shared.is_over() {
-        while opened < due(IDLE_RATE, began.elapsed()).min(IDLE) {
+        while u64::from(opened) < due(IDLE_RATE, began.elapsed()).min(IDLE) {
+            let from = shared.sources.nth(opened, shared.target.address);
             opened += 1;
-            spawn_local(Rc::clone(&shared).again_and_again(async |shared: Rc<Shared>| {
-                let (_endpoint, connection) = connect(&shared).await?;
+            let attacker = Attacker { shared: Rc::clone(&shared), from, streams: 0, siblings: 1 };
+            spawn_local(attacker.again_and_again(async |attacker: Attacker| {
+                let (_endpoint, connection) = connect(&attacker, STREAM_WINDOW).await?;
                 connection.closed().await;
                 Ok(())
             }));
@@ -179,11 +194,11 @@ pub(super) async fn idle(shared: Rc<Shared>) {
     }
 }
 
-/// As many uploads as a connection may have, of a byte a second each. One that ends is followed by another.
-pub(super) async fn upload(shared: Rc<Shared>) -> Result<()> {
-    on_each_stream(shared, async |connection: Connection, shared: Rc<Shared>| {
+/// Uploads of a byte a second each. One that ends is followed by another.
+pub(super) async fn upload(attacker: Attacker) -> Result<()> {
+    on_each_stream(attacker, STREAM_WINDOW, async |connection: Connection, attacker: Attacker| {
         let (mut send, _receive) = connection.open_bi().await?;
-        shared.count(|tally| tally.requests += 1);
+        attacker.count(|tally| tally.requests += 1);
         send.write_all(&wire::h3_headers(Ask::Post(UPLOAD))).await?;
         loop {
             send.write_all(&wire::h3_data(b"a")).await?;
@@ -196,34 +211,65 @@ pub(super) async fn upload(shared: Rc<Shared>) -> Result<()> {
     .await
 }
 
-/// As many responses as a connection may have, none of which is read. One that is reset is followed by another.
-pub(super) async fn unread(shared: Rc<Shared>) -> Result<()> {
-    on_each_stream(shared, async |connection: Connection, shared: Rc<Shared>| {
-        let (mut send, mut receive) = connection.open_bi().await?;
-        shared.count(|tally| tally.requests += 1);
-        send.write_all(&wire::h3_headers(Ask::Get(UNREAD))).await?;
-        send.finish()?;
+/// Responses, none of which is read. One that is reset is followed by another.
+pub(super) async fn unread(attacker: Attacker) -> Result<()> {
+    on_each_stream(attacker, STREAM_WINDOW, async |connection: Connection, attacker: Attacker| {
+        let mut receive = get(&connection, &attacker, Ask::Get(UNREAD)).await?;
         receive.received_reset().await?;
         Ok(())
     })
     .await
 }
 
+/// Responses that are read slowly. One that ends is followed by another.
+pub(super) async fn slow(attacker: Attacker) -> Result<()> {
+    on_each_stream(attacker, SLOW_WINDOW, async |connection: Connection, attacker: Attacker| {
+        let mut receive = get(&connection, &attacker, Ask::Get(SLOW)).await?;
+        let mut piece = vec![0; usize::try_from(SLOW_PIECE)?];
+        while receive.read(&mut piece).await?.is_some() {
+            sleep(SLOW_READ).await;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Responses that do not end. One that ends all the same is followed by another.
+pub(super) async fn events(attacker: Attacker) -> Result<()> {
+    on_each_stream(attacker, STREAM_WINDOW, async |connection: Connection, attacker: Attacker| {
+        let mut receive = get(&connection, &attacker, Ask::Events).await?;
+        let mut piece = vec![0; usize::try_from(SLOW_PIECE)?];
+        while receive.read(&mut piece).await?.is_some() {}
+        Ok(())
+    })
+    .await
+}
+
+/// Sends a request without a body on a new stream.
+async fn get(connection: &Connection, attacker: &Attacker, ask: Ask) -> Result<RecvStream> {
+    let (mut send, receive) = connection.open_bi().await?;
+    attacker.count(|tally| tally.requests += 1);
+    send.write_all(&wire::h3_headers(ask)).await?;
+    send.finish()?;
+    Ok(receive)
+}
+
 /// Has the same done on each stream of a connection again and again, until the connection ends.
 async fn on_each_stream<F>(
-    shared: Rc<Shared>,
-    stream: impl Fn(Connection, Rc<Shared>) -> F + Copy + 'static,
+    attacker: Attacker,
+    window: u32,
+    stream: impl Fn(Connection, Attacker) -> F + Copy + 'static,
 ) -> Result<()>
 where
     F: Future<Output = Result<()>> + 'static,
 {
-    let (_endpoint, connection, _control) = connect_h3(&shared).await?;
+    let (_endpoint, connection, _control) = connect_h3(&attacker, window).await?;
     let mut tasks = JoinSet::new();
-    for _ in 0..STREAMS {
-        let (connection, shared) = (connection.clone(), Rc::clone(&shared));
+    for _ in 0..attacker.streams {
+        let (connection, attacker) = (connection.clone(), attacker.clone());
         tasks.spawn_local(async move {
             while connection.close_reason().is_none() {
-                let _ = stream(connection.clone(), Rc::clone(&shared)).await;
+                let _ = stream(connection.clone(), attacker.clone()).await;
                 sleep(TICK).await;
             }
         });
@@ -233,19 +279,18 @@ where
 }
 
 /// Requests that are reset as soon as they are sent.
-pub(super) async fn resets(shared: Rc<Shared>) -> Result<()> {
-    let (_endpoint, connection, _control) = connect_h3(&shared).await?;
-    let rate = super::tcp::RESET_RATE / u32::try_from(CONNECTIONS)?;
+pub(super) async fn resets(attacker: Attacker) -> Result<()> {
+    let (_endpoint, connection, _control) = connect_h3(&attacker, STREAM_WINDOW).await?;
     let (began, mut sent) = (Instant::now(), 0);
     let request = wire::h3_headers(Ask::Get(SMALL));
     loop {
-        while sent < due(rate, began.elapsed()) {
+        while sent < due(super::tcp::RESET_RATE, began.elapsed()) / u64::from(attacker.siblings) {
             let (mut send, mut receive) = connection.open_bi().await?;
             send.write_all(&request).await?;
             send.reset(CANCELLED)?;
             receive.stop(CANCELLED)?;
             sent += 1;
-            shared.count(|tally| tally.requests += 1);
+            attacker.count(|tally| tally.requests += 1);
         }
         sleep(TICK).await;
     }

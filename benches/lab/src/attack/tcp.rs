@@ -1,19 +1,19 @@
-//! Attackers over TCP: silence, slow uploads, responses that are not read, resets.
+//! Attackers over TCP: silence, slow uploads, responses that are not read or read slowly, event streams, resets.
 
 use super::{
-    BYTE, CONNECTIONS, FROM, SMALL, STREAMS, Shared, TICK, UNREAD, UPLOAD, due,
-    wire::{self, Ask, h2},
+    Attacker, BYTE, SLOW, SLOW_PIECE, SLOW_READ, SLOW_WINDOW, SMALL, Shared, TICK, UNREAD, UPLOAD, due,
+    wire::{self, Ask, H2Header, h2},
 };
 use crate::client::tls;
 use anyhow::{Context as _, Result};
 use std::{
-    cell::Cell,
-    net::{Ipv4Addr, SocketAddr},
+    cell::{Cell, RefCell},
+    net::{IpAddr, SocketAddr},
     rc::Rc,
     time::Duration,
 };
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, split},
+    io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader, ReadHalf, WriteHalf, split},
     net::{TcpSocket, TcpStream},
     task::spawn_local,
     time::{Instant, sleep, timeout},
@@ -37,8 +37,8 @@ const CONNECTION_WINDOW: u32 = 256 << 20; // bytes
 const PIECE: usize = 16 * 1024; // bytes
 
 /// Opens a connection.
-pub(super) async fn connect(from: Ipv4Addr, to: SocketAddr, receive_buffer: Option<u32>) -> Result<TcpStream> {
-    let socket = TcpSocket::new_v4()?;
+pub(super) async fn connect(from: IpAddr, to: SocketAddr, receive_buffer: Option<u32>) -> Result<TcpStream> {
+    let socket = if from.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     if let Some(size) = receive_buffer {
         socket.set_recv_buffer_size(size)?;
     }
@@ -49,10 +49,15 @@ pub(super) async fn connect(from: Ipv4Addr, to: SocketAddr, receive_buffer: Opti
 }
 
 /// Opens an attacker's connection with TLS.
-async fn secure(shared: &Shared, protocol: &'static str, receive_buffer: Option<u32>) -> Result<TlsStream<TcpStream>> {
+async fn secure(
+    attacker: &Attacker,
+    protocol: &'static str,
+    receive_buffer: Option<u32>,
+) -> Result<TlsStream<TcpStream>> {
+    let Attacker { shared, from, .. } = attacker;
     let config = shared.tls.borrow_mut().of(protocol)?;
     let handshake = async {
-        let stream = connect(FROM, shared.target.address, receive_buffer).await?;
+        let stream = connect(*from, shared.target.address, receive_buffer).await?;
         anyhow::Ok(TlsConnector::from(config).connect(tls::name()?, stream).await?)
     };
     let stream = timeout(CONNECT, handshake).await.context("no connection in time")??;
@@ -64,11 +69,12 @@ async fn secure(shared: &Shared, protocol: &'static str, receive_buffer: Option<
 pub(super) async fn silent(shared: Rc<Shared>, to: SocketAddr) {
     let (began, mut opened) = (Instant::now(), 0);
     while !shared.is_over() {
-        while opened < due(SILENT_RATE, began.elapsed()) {
+        while u64::from(opened) < due(SILENT_RATE, began.elapsed()) {
+            let from = shared.sources.nth(opened, to);
             opened += 1;
             let shared = Rc::clone(&shared);
             spawn_local(async move {
-                let stream = timeout(CONNECT, connect(FROM, to, None)).await;
+                let stream = timeout(CONNECT, connect(from, to, None)).await;
                 if let Ok(Ok(mut stream)) = stream {
                     shared.count(|tally| tally.connections += 1);
                     // Until it is closed.
@@ -82,10 +88,10 @@ pub(super) async fn silent(shared: Rc<Shared>, to: SocketAddr) {
 }
 
 /// An upload of a byte a second over HTTP/1.1.
-pub(super) async fn upload_h1(shared: Rc<Shared>) -> Result<()> {
-    let mut stream = secure(&shared, "http/1.1", None).await?;
+pub(super) async fn upload_h1(attacker: Attacker) -> Result<()> {
+    let mut stream = secure(&attacker, "http/1.1", None).await?;
     stream.write_all(&wire::h1(Ask::Post(UPLOAD))).await?;
-    shared.count(|tally| tally.requests += 1);
+    attacker.count(|tally| tally.requests += 1);
     loop {
         stream.write_all(b"a").await?;
         stream.flush().await?;
@@ -98,47 +104,94 @@ pub(super) async fn upload_h1(shared: Rc<Shared>) -> Result<()> {
 }
 
 /// A response over HTTP/1.1 that is not read.
-pub(super) async fn unread_h1(shared: Rc<Shared>) -> Result<()> {
-    let mut stream = secure(&shared, "http/1.1", Some(RECEIVE_BUFFER)).await?;
+pub(super) async fn unread_h1(attacker: Attacker) -> Result<()> {
+    let mut stream = secure(&attacker, "http/1.1", Some(RECEIVE_BUFFER)).await?;
     stream.write_all(&wire::h1(Ask::Get(UNREAD))).await?;
     stream.flush().await?;
-    shared.count(|tally| tally.requests += 1);
+    attacker.count(|tally| tally.requests += 1);
     sleep(LIFE).await;
     Ok(())
 }
 
-/// As many uploads as a connection of HTTP/2 may have, of a byte a second each. One that ends is followed by another.
-pub(super) async fn upload_h2(shared: Rc<Shared>) -> Result<()> {
-    let (reader, mut writer) = begin_h2(&shared, None).await?;
-    let (ended, is_open) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(true)));
-    spawn_local(count_ends(reader, Rc::clone(&ended), Rc::clone(&is_open)));
-    let (mut streams, mut next): (Vec<u32>, u32) = (Vec::new(), 1);
-    while is_open.get() {
-        // Which of them ended makes no difference: frames of streams that are closed are ignored for a while.
-        let over = ended.take().min(streams.len());
-        streams.drain(..over);
-        let mut frames = Vec::new();
-        while streams.len() < STREAMS {
-            frames.extend(wire::h2_headers(Ask::Post(UPLOAD), next));
-            streams.push(next);
-            next += 2;
-            shared.count(|tally| tally.requests += 1);
-        }
-        frames.extend(streams.iter().flat_map(|stream| wire::h2_frame(h2::DATA, 0, *stream, b"a")));
-        writer.write_all(&frames).await?;
-        writer.flush().await?;
-        sleep(BYTE).await;
+/// A response over HTTP/1.1 that is read slowly.
+pub(super) async fn slow_h1(attacker: Attacker) -> Result<()> {
+    let mut stream = secure(&attacker, "http/1.1", Some(RECEIVE_BUFFER)).await?;
+    stream.write_all(&wire::h1(Ask::Get(SLOW))).await?;
+    stream.flush().await?;
+    attacker.count(|tally| tally.requests += 1);
+    let mut piece = vec![0; usize::try_from(SLOW_PIECE)?];
+    while stream.read(&mut piece).await? > 0 {
+        sleep(SLOW_READ).await;
     }
     Ok(())
 }
 
-/// As many responses as a connection of HTTP/2 may have, none of which is read.
-pub(super) async fn unread_h2(shared: Rc<Shared>) -> Result<()> {
-    let (_reader, mut writer) = begin_h2(&shared, Some(RECEIVE_BUFFER)).await?;
-    let streams = (0..STREAMS).filter_map(|nth| u32::try_from(nth * 2 + 1).ok());
+/// A response over HTTP/1.1 that does not end.
+pub(super) async fn events_h1(attacker: Attacker) -> Result<()> {
+    let mut stream = secure(&attacker, "http/1.1", None).await?;
+    stream.write_all(&wire::h1(Ask::Events)).await?;
+    stream.flush().await?;
+    attacker.count(|tally| tally.requests += 1);
+    let mut piece = vec![0; PIECE];
+    while stream.read(&mut piece).await? > 0 {}
+    Ok(())
+}
+
+/// Uploads over HTTP/2 of a byte a second each. One that ends is followed by another.
+pub(super) async fn upload_h2(attacker: Attacker) -> Result<()> {
+    let byte = |stream| wire::h2_frame(h2::DATA, 0, stream, b"a");
+    keep_up(attacker, &Ask::Post(UPLOAD), STREAM_WINDOW, BYTE, byte).await
+}
+
+/// Responses over HTTP/2 that are read slowly. One that ends is followed by another.
+pub(super) async fn slow_h2(attacker: Attacker) -> Result<()> {
+    let more = |stream| wire::h2_frame(h2::WINDOW_UPDATE, 0, stream, &SLOW_PIECE.to_be_bytes());
+    keep_up(attacker, &Ask::Get(SLOW), SLOW_WINDOW, SLOW_READ, more).await
+}
+
+/// Responses over HTTP/2 that do not end. One that ends all the same is followed by another.
+pub(super) async fn events_h2(attacker: Attacker) -> Result<()> {
+    keep_up(attacker, &Ask::Events, STREAM_WINDOW, BYTE, |_| Vec::new()).await
+}
+
+/// Keeps as many requests in flight as the attacker has streams, and sends what `more` says on each of them, at an interval, until the
+/// connection ends.
+async fn keep_up(
+    attacker: Attacker,
+    ask: &Ask,
+    stream_window: u32,
+    interval: Duration,
+    more: impl Fn(u32) -> Vec<u8>,
+) -> Result<()> {
+    let (reader, mut writer) = begin_h2(&attacker, None, stream_window).await?;
+    let (ended, is_open) = (Rc::new(RefCell::new(Vec::new())), Rc::new(Cell::new(true)));
+    spawn_local(note_ends(reader, Rc::clone(&ended), Rc::clone(&is_open)));
+    let (mut streams, mut next): (Vec<u32>, u32) = (Vec::new(), 1);
+    while is_open.get() {
+        let over = ended.take();
+        streams.retain(|stream| !over.contains(stream));
+        let mut frames = Vec::new();
+        while streams.len() < attacker.streams {
+            frames.extend(wire::h2_headers(*ask, next));
+            streams.push(next);
+            next += 2;
+            attacker.count(|tally| tally.requests += 1);
+        }
+        frames.extend(streams.iter().flat_map(|stream| more(*stream)));
+        writer.write_all(&frames).await?;
+        writer.flush().await?;
+        sleep(interval).await;
+    }
+    Ok(())
+}
+
+/// Responses over HTTP/2, none of which is read.
+pub(super) async fn unread_h2(attacker: Attacker) -> Result<()> {
+    let (_reader, mut writer) = begin_h2(&attacker, Some(RECEIVE_BUFFER), STREAM_WINDOW).await?;
+    let streams = (0..attacker.streams).filter_map(|nth| u32::try_from(nth * 2 + 1).ok());
     let frames: Vec<u8> = streams.flat_map(|stream| wire::h2_headers(Ask::Get(UNREAD), stream)).collect();
     writer.write_all(&frames).await?;
-    shared.count(|tally| tally.requests += STREAMS as u64);
+    attacker.count(|tally| tally.requests += attacker.streams as u64);
     loop {
         // Fails once the server has reset the connection.
         writer.write_all(&wire::h2_frame(h2::PING, 0, 0, &[0; 8])).await?;
@@ -148,8 +201,8 @@ pub(super) async fn unread_h2(shared: Rc<Shared>) -> Result<()> {
 }
 
 /// Requests over HTTP/2 that are reset as soon as they are sent.
-pub(super) async fn resets(shared: Rc<Shared>) -> Result<()> {
-    let (mut reader, mut writer) = begin_h2(&shared, None).await?;
+pub(super) async fn resets(attacker: Attacker) -> Result<()> {
+    let (mut reader, mut writer) = begin_h2(&attacker, None, STREAM_WINDOW).await?;
     let is_open = Rc::new(Cell::new(true));
     let still = Rc::clone(&is_open);
     spawn_local(async move {
@@ -160,12 +213,11 @@ pub(super) async fn resets(shared: Rc<Shared>) -> Result<()> {
     let (began, mut sent, mut stream) = (Instant::now(), 0, 1);
     while is_open.get() {
         let mut frames = Vec::new();
-        let rate = RESET_RATE / u32::try_from(CONNECTIONS)?;
-        while sent < due(rate, began.elapsed()) {
+        while sent < due(RESET_RATE, began.elapsed()) / u64::from(attacker.siblings) {
             frames.extend(wire::h2_headers(Ask::Get(SMALL), stream));
             frames.extend(wire::h2_frame(h2::RST_STREAM, 0, stream, &h2::CANCEL));
             (sent, stream) = (sent + 1, stream + 2);
-            shared.count(|tally| tally.requests += 1);
+            attacker.count(|tally| tally.requests += 1);
         }
         writer.write_all(&frames).await?;
         writer.flush().await?;
@@ -177,31 +229,31 @@ pub(super) async fn resets(shared: Rc<Shared>) -> Result<()> {
 type Halves = (ReadHalf<TlsStream<TcpStream>>, WriteHalf<TlsStream<TcpStream>>);
 
 /// Opens a connection of HTTP/2: settings are exchanged, and windows offered.
-async fn begin_h2(shared: &Shared, receive_buffer: Option<u32>) -> Result<Halves> {
-    let (mut reader, mut writer) = split(secure(shared, "h2", receive_buffer).await?);
-    writer.write_all(&wire::h2_preface(STREAM_WINDOW, CONNECTION_WINDOW)).await?;
+async fn begin_h2(attacker: &Attacker, receive_buffer: Option<u32>, stream_window: u32) -> Result<Halves> {
+    let (mut reader, mut writer) = split(secure(attacker, "h2", receive_buffer).await?);
+    writer.write_all(&wire::h2_preface(stream_window, CONNECTION_WINDOW)).await?;
     writer.flush().await?;
     // The server's SETTINGS come first.
     let mut header = [0; h2::HEADER];
     timeout(CONNECT, reader.read_exact(&mut header)).await.context("no settings in time")??;
-    let (.., length) = wire::h2_header(header);
-    reader.read_exact(&mut vec![0; length]).await?;
+    reader.read_exact(&mut vec![0; wire::h2_header(header).length]).await?;
     writer.write_all(&wire::h2_frame(h2::SETTINGS, h2::ACK, 0, &[])).await?;
     writer.flush().await?;
     Ok((reader, writer))
 }
 
-/// Counts streams that the server ends or resets, until the connection ends.
-async fn count_ends(mut reader: ReadHalf<TlsStream<TcpStream>>, ended: Rc<Cell<usize>>, is_open: Rc<Cell<bool>>) {
+/// Notes the streams that the server ends or resets, until the connection ends.
+async fn note_ends(reader: ReadHalf<TlsStream<TcpStream>>, ended: Rc<RefCell<Vec<u32>>>, is_open: Rc<Cell<bool>>) {
+    let mut reader = BufReader::with_capacity(PIECE, reader);
     let mut header = [0; h2::HEADER];
     while reader.read_exact(&mut header).await.is_ok() {
-        let (kind, flags, length) = wire::h2_header(header);
+        let H2Header { kind, flags, stream, length } = wire::h2_header(header);
         if reader.read_exact(&mut vec![0; length]).await.is_err() {
             break;
         }
         let is_end = matches!(kind, h2::DATA | h2::HEADERS) && flags & h2::END_STREAM != 0;
         if is_end || kind == h2::RST_STREAM {
-            ended.set(ended.get() + 1);
+            ended.borrow_mut().push(stream);
         }
     }
     is_open.set(false);

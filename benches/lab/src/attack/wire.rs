@@ -38,12 +38,14 @@ pub(super) enum Ask {
     Get(u64),
     /// To take so many.
     Post(u64),
+    /// A response that does not end (`/events`, in the bench's `sink`).
+    Events,
 }
 
 impl Ask {
     fn method(self) -> &'static str {
         match self {
-            Self::Get(_) => "GET",
+            Self::Get(_) | Self::Events => "GET",
             Self::Post(_) => "POST",
         }
     }
@@ -52,6 +54,7 @@ impl Ask {
         match self {
             Self::Get(bytes) => format!("/b{bytes}"),
             Self::Post(_) => "/upload".to_owned(),
+            Self::Events => "/events".to_owned(),
         }
     }
 
@@ -98,7 +101,7 @@ pub(super) fn h2_preface(initial_window: u32, more: u32) -> Vec<u8> {
 
 /// HEADERS of HTTP/2; a GET ends with it.
 pub(super) fn h2_headers(ask: Ask, stream: u32) -> Vec<u8> {
-    let end = if matches!(ask, Ask::Get(_)) { h2::END_STREAM } else { 0 };
+    let end = if matches!(ask, Ask::Post(_)) { 0 } else { h2::END_STREAM };
     // Literals without indexing, with new names (RFC 7541 §6.2.2).
     let mut block = Vec::new();
     for (name, value) in ask.fields() {
@@ -111,10 +114,21 @@ pub(super) fn h2_headers(ask: Ask, stream: u32) -> Vec<u8> {
     h2_frame(h2::HEADERS, h2::END_HEADERS | end, stream, &block)
 }
 
-/// Type, flags and length of a frame of HTTP/2 by its header.
-pub(super) fn h2_header(header: [u8; h2::HEADER]) -> (u8, u8, usize) {
-    let [high, middle, low, kind, flags, ..] = header;
-    (kind, flags, usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low))
+/// What the header of an HTTP/2 frame says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct H2Header {
+    pub(super) kind: u8,
+    pub(super) flags: u8,
+    pub(super) stream: u32,
+    /// Length of the payload.
+    pub(super) length: usize, // bytes
+}
+
+/// Reads the header of an HTTP/2 frame.
+pub(super) fn h2_header(header: [u8; h2::HEADER]) -> H2Header {
+    let [high, middle, low, kind, flags, stream @ ..] = header;
+    let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+    H2Header { kind, flags, stream: u32::from_be_bytes(stream), length }
 }
 
 /// HEADERS of HTTP/3.
@@ -200,7 +214,9 @@ mod tests {
         assert_eq!(&headers[9..21], b"\x00\x07:method\x03GE");
         assert_eq!(h2_headers(Ask::Post(1), 1)[4], h2::END_HEADERS);
         let header = headers[..9].try_into().unwrap();
-        assert_eq!(h2_header(header), (h2::HEADERS, h2::END_HEADERS | h2::END_STREAM, headers.len() - 9));
+        let flags = h2::END_HEADERS | h2::END_STREAM;
+        assert_eq!(h2_header(header), H2Header { kind: h2::HEADERS, flags, stream: 1, length: headers.len() - 9 });
+        assert_eq!(h2_headers(Ask::Events, 1)[4], flags);
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod attempt;
 mod path;
 mod programs;
 
-pub(crate) use self::attacks::{Assault, Trial};
+pub(crate) use self::attacks::{Act, Assault, Trial};
 use self::attempt::Measured;
 use super::{
     contender::{Contender, Kind},
@@ -51,7 +51,7 @@ pub(crate) struct Lab {
     began: Instant,
     machine: Machine,
     own: PathBuf,
-    /// Its path, or why it is of no use.
+    /// The path of an h2load with HTTP/3, or why there is none.
     h2load: Result<PathBuf, String>,
     /// The same of other clients.
     clients: BTreeMap<Client, Result<PathBuf, String>>,

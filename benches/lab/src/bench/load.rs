@@ -571,7 +571,7 @@ fn h2load_outcome(load: &Load, text: &str) -> Result<Outcome> {
 }
 
 /// A duration as h2load writes it, in seconds.
-fn time(text: &str) -> Option<f64> {
+pub(super) fn time(text: &str) -> Option<f64> {
     let unit_at = text.find(|c: char| c.is_ascii_alphabetic())?;
     let (number, unit) = text.split_at(unit_at);
     let factor = match unit {

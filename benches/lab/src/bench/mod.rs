@@ -6,6 +6,7 @@ mod cgroup;
 pub(crate) mod contender;
 mod files;
 pub(crate) mod floor;
+pub(crate) mod h2load;
 pub(crate) mod interrupt;
 mod lab;
 pub(crate) mod load;
@@ -26,13 +27,13 @@ mod task;
 mod template;
 
 pub(crate) use self::{
-    lab::{Assault, Lab, Trial, say},
+    lab::{Act, Assault, Lab, Trial, say},
     observe::Observe,
     task::{Sampled, Share, Task, Variant},
 };
 
 /// What stands for something in descriptions and templates; `Lab` fills them in.
-pub(crate) const PLACEHOLDERS: [&str; 20] = [
+pub(crate) const PLACEHOLDERS: [&str; 21] = [
     "BIN",         // the program's path
     "RUN",         // a folder of the run's own, where the expanded templates lie
     "ADDRESS",     // where to listen
@@ -53,6 +54,7 @@ pub(crate) const PLACEHOLDERS: [&str; 20] = [
     "AMPLE",   // without a path, or tuned
     // Of those that are attacked.
     "DEFAULT",  // as they come
+    "FAMILY",   // 4 or 6, of the address's family
     "HARDENED", // with what their manuals offer against attacks
     "EXTRA",    // what an experiment adds to litequic's configuration
 ];

@@ -197,6 +197,18 @@ impl Network {
         names
     }
 
+    /// Makes every address of these IPv6 networks an address of the client's side, which programs can bind to: a local route each
+    /// (AnyIP), and binding to addresses that no interface has.
+    pub(crate) fn own_networks(&self, networks: &[&str]) -> Result<()> {
+        const BIND: &str = "/proc/sys/net/ipv6/ip_nonlocal_bind";
+        let namespace = &self.client.namespace;
+        inside(namespace, || fs::write(BIND, "1").with_context(|| format!("cannot write {BIND}")))?;
+        for network in networks {
+            ip(&["-n", namespace, "-6", "route", "replace", "local", network, "dev", "lo"])?;
+        }
+        Ok(())
+    }
+
     /// Datagrams lost so far to full receive buffers, on either side.
     pub(crate) fn drops(&self) -> Result<u64> {
         self.namespaces().into_iter().map(|namespace| udp(namespace, "RcvbufErrors")).sum()

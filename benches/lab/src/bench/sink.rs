@@ -1,6 +1,8 @@
 //! The origin of uploads: reads each request's body to its end and answers with its length, so that the client can
-//! check that every byte came through. To a GET of `/bN` it answers N zeros. Plain HTTP/1.1.
+//! check that every byte came through. To a GET of `/bN` it answers N zeros, of `/wN` after N milliseconds, of `/events` with an event
+//! stream that does not end. Plain HTTP/1.1.
 
+use crate::client::raise_limits;
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use clap::Args;
@@ -17,11 +19,20 @@ use std::{
     net::SocketAddr,
     pin::Pin,
     task::{Context as TaskContext, Poll},
+    time::Duration,
 };
-use tokio::net::TcpListener;
+use tokio::{
+    net::{TcpListener, TcpSocket},
+    time::sleep,
+};
 
 /// Zeros, written at a time.
 const ZEROS: &[u8] = &[0; 64 * 1024];
+
+/// The only event of an event stream.
+const EVENT: &str = "data: hello\n\n";
+/// Connections that wait for `accept`: a proxy opens thousands at once.
+const BACKLOG: u32 = 16_384;
 
 /// Where it listens.
 #[derive(Debug, Args)]
@@ -38,12 +49,13 @@ pub(crate) fn answer_to(bytes: u64) -> String {
 
 /// Serves until it is killed.
 pub(crate) fn serve(arguments: &Arguments) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    raise_limits()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let listener = TcpListener::bind(arguments.listen)
-            .await
-            .with_context(|| format!("cannot listen on {}", arguments.listen))?;
-        accept(listener).await
+        let socket = if arguments.listen.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        socket.set_reuseaddr(true)?;
+        let listener = socket.bind(arguments.listen).and_then(|()| socket.listen(BACKLOG));
+        accept(listener.with_context(|| format!("cannot listen on {}", arguments.listen))?).await
     })
 }
 
@@ -56,26 +68,52 @@ async fn accept(listener: TcpListener) -> Result<()> {
 }
 
 async fn swallow(request: Request<Incoming>) -> Result<Response<Answer>, hyper::Error> {
-    if let Some(zeros) = wanted(request.method(), request.uri().path()) {
-        return Ok(Response::new(Answer { text: Bytes::new(), zeros }));
+    match Wanted::by(request.method(), request.uri().path()) {
+        Some(Wanted::Zeros(zeros)) => return Ok(Response::new(Answer { zeros, ..Answer::default() })),
+        Some(Wanted::Late(delay)) => {
+            sleep(delay).await;
+            return Ok(Response::new(Answer::default()));
+        }
+        Some(Wanted::Events) => return Ok(Response::new(Answer { text: EVENT.into(), zeros: 0, is_endless: true })),
+        None => {}
     }
     let mut body = request.into_body();
     let mut count = 0;
     while let Some(frame) = body.frame().await {
         count += frame?.data_ref().map_or(0, Bytes::len) as u64;
     }
-    Ok(Response::new(Answer { text: answer_to(count).into(), zeros: 0 }))
+    Ok(Response::new(Answer { text: answer_to(count).into(), ..Answer::default() }))
 }
 
-/// How many zeros a request is for.
-fn wanted(method: &Method, path: &str) -> Option<u64> {
-    (method == Method::GET).then(|| path.strip_prefix("/b")?.parse().ok()).flatten()
+/// What a request without a body is for.
+#[derive(Debug, PartialEq, Eq)]
+enum Wanted {
+    /// A body of so many zeros.
+    Zeros(u64),
+    /// An empty body after a delay.
+    Late(Duration),
+    /// An event stream.
+    Events,
 }
 
-/// A text, and zeros behind it.
+impl Wanted {
+    fn by(method: &Method, path: &str) -> Option<Self> {
+        let number = |prefix: &str| path.strip_prefix(prefix)?.parse().ok();
+        let wanted = match path {
+            "/events" => Some(Self::Events),
+            _ => number("/b").map(Self::Zeros).or_else(|| Some(Self::Late(Duration::from_millis(number("/w")?)))),
+        };
+        wanted.filter(|_| method == Method::GET)
+    }
+}
+
+/// A response's body: a text, and zeros behind it.
+#[derive(Default)]
 struct Answer {
     text: Bytes,
     zeros: u64,
+    /// Whether the body has no end.
+    is_endless: bool,
 }
 
 impl Body for Answer {
@@ -90,10 +128,17 @@ impl Body for Answer {
         let length = usize::try_from(self.zeros).unwrap_or(usize::MAX).min(ZEROS.len());
         self.zeros -= length as u64;
         let piece = Bytes::from_static(ZEROS.get(..length).unwrap_or_default());
+        if length == 0 && self.is_endless {
+            // Never woken: hyper sees the connection's end.
+            return Poll::Pending;
+        }
         Poll::Ready((length > 0).then(|| Ok(Frame::data(piece))))
     }
 
     fn size_hint(&self) -> SizeHint {
+        if self.is_endless {
+            return SizeHint::default();
+        }
         SizeHint::with_exact(self.text.len() as u64 + self.zeros)
     }
 }
@@ -117,6 +162,29 @@ mod tests {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
         assert!(answer.ends_with("\r\n\r\n8 bytes\n"), "{answer}");
+    }
+
+    #[test]
+    fn a_path_says_what_is_wanted() {
+        let by = |path| Wanted::by(&Method::GET, path);
+        assert_eq!((by("/b5"), by("/events"), by("/upload")), (Some(Wanted::Zeros(5)), Some(Wanted::Events), None));
+        assert_eq!((by("/w8000"), by("/bx")), (Some(Wanted::Late(Duration::from_secs(8))), None));
+        assert_eq!(Wanted::by(&Method::POST, "/events"), None);
+    }
+
+    #[tokio::test]
+    async fn an_event_stream_has_an_event_and_no_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(accept(listener));
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET /events HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        let mut answer = Vec::new();
+        let wanted = format!("{:X}\r\n{EVENT}\r\n", EVENT.len());
+        while !answer.ends_with(wanted.as_bytes()) {
+            assert!(stream.read_buf(&mut answer).await.unwrap() > 0, "{}", String::from_utf8_lossy(&answer));
+        }
+        assert!(stream.try_read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock));
     }
 
     #[tokio::test]

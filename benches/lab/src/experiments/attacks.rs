@@ -2,8 +2,8 @@
 
 use super::{Options, worked};
 use crate::{
-    attack::Attack,
-    bench::{Assault, Lab, Trial, say},
+    attack::{Attack, Sources},
+    bench::{Act, Assault, Lab, Trial, say},
     report::{self, Case, Per},
 };
 use anyhow::{Result, bail};
@@ -15,6 +15,10 @@ const SECONDS_IN_MEMORY: f64 = 120.0;
 /// The client alone in a memory cgroup: some hundred requests over each protocol.
 const SECONDS_ALONE: f64 = 30.0;
 const SECONDS_QUICK: f64 = 0.6;
+/// File descriptors of every contender: the hard limit that many distributions and container engines give at least.
+pub(super) const DESCRIPTORS: u32 = 16_384;
+/// The contenders that are compared in many cases.
+pub(super) const THREE: [&str; 3] = ["litequic", "nginx", "haproxy"];
 /// How the case without attackers is called.
 const ALONE: &str = "no attack";
 
@@ -48,13 +52,18 @@ pub(super) fn conduct(lab: &mut Lab, memory: Option<u64>, seconds: Option<u16>) 
         None => attacks(&options, seconds),
         Some(limit) => in_memory(&options, limit, seconds),
     };
-    let Some(results) = lab.assault(&assault)? else {
-        say("attacks: stopped on request; --resume continues");
+    perform(lab, &assault)
+}
+
+/// Runs an assault in a laboratory that is set up, and writes down what came of it.
+pub(super) fn perform(lab: &mut Lab, assault: &Assault) -> Result<()> {
+    let Some(results) = lab.assault(assault)? else {
+        say(&format!("{}: stopped on request; --resume continues", assault.experiment));
         return Ok(());
     };
-    let page = report::save(&results, &options.out)?;
+    let page = report::save(&results, &lab.options().out)?;
     say(&format!("{}: {}", assault.experiment, page.display()));
-    if options.quick {
+    if lab.options().quick {
         worked(&results)?;
     }
     Ok(())
@@ -73,6 +82,7 @@ fn attacks(options: &Options, seconds: Option<u16>) -> Assault {
                 *hardened*, with what their manuals offer."
             .to_owned(),
         trials: trials.collect(),
+        names: &[],
         hardened: !options.quick,
         limit: None,
     }
@@ -89,20 +99,21 @@ fn in_memory(options: &Options, limit: u64, seconds: Option<u16>) -> Assault {
             limit >> 20
         ),
         trials: trials.into(),
+        names: &[],
         hardened: false,
         limit: Some(limit),
     }
 }
 
-fn length(options: &Options, seconds: Option<u16>, otherwise: f64) -> f64 {
+pub(super) fn length(options: &Options, seconds: Option<u16>, otherwise: f64) -> f64 {
     if options.quick { SECONDS_QUICK } else { seconds.map_or(otherwise, f64::from) }
 }
 
 fn trial(attack: Option<Attack>, seconds: f64) -> Trial {
-    Trial { case: case(attack), attack, seconds }
+    Trial { case: case(attack), act: Act::Attack { attack, sources: Sources::ONE, seconds }, descriptors: DESCRIPTORS }
 }
 
-fn case(attack: Option<Attack>) -> Case {
+pub(super) fn case(attack: Option<Attack>) -> Case {
     // Of an attack on the status port, the answers of that port count.
     let primary = if attack == Some(Attack::SilentProbes) { "served_status" } else { "served" };
     Case {

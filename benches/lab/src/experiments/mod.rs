@@ -9,6 +9,7 @@ mod fairness;
 mod floor;
 mod handshakes;
 mod idle;
+mod inflight;
 mod ladder;
 mod long;
 mod lossy;
@@ -24,6 +25,7 @@ mod recovery;
 mod scale;
 mod shallow;
 mod short;
+mod sources;
 mod syscalls;
 mod thesis;
 mod thresholds;
@@ -105,6 +107,10 @@ pub(crate) enum Command {
     Thesis(Options),
     /// What an honest client sees while others attack.
     Attacks(attacks::AttackOptions),
+    /// What an honest client sees while others attack from 1 to 1,000 addresses.
+    Sources(sources::SourcesOptions),
+    /// Failures of requests of which one address has up to 10,000 in flight.
+    Inflight(Options),
     /// Viewers of adaptive video that a server with little CPU time satisfies.
     Viewers(Options),
     /// Emulated viewers beside dash.js in Chromium, over the same paths.
@@ -184,6 +190,16 @@ const OVER_PATHS: [&Experiment; 6] = [
 const OF_THE_PAPERS: [&Experiment; 5] =
     [&mechanisms::EXPERIMENT, &receives::EXPERIMENT, &window::EXPERIMENT, &thesis::EXPERIMENT, &thresholds::EXPERIMENT];
 
+/// An experiment that runs by itself in a laboratory that is set up.
+type Conduct = fn(&mut Lab) -> Result<()>;
+
+/// Experiments in which contenders are attacked, and run with all others by `all`.
+const ATTACKS: [(&str, Conduct); 3] = [
+    ("attacks", |lab| attacks::conduct(lab, None, None)),
+    ("sources", sources::conduct),
+    ("inflight", inflight::conduct),
+];
+
 /// Runs a command.
 pub(crate) fn run(command: Command) -> Result<()> {
     let is_all = matches!(command, Command::All(_));
@@ -217,6 +233,8 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Players(options) => (options, &[&players::EXPERIMENT]),
         Command::Viewers(options) => (options, &[&viewers::EXPERIMENT]),
         Command::Attacks(arguments) => return attacks::run(arguments),
+        Command::Sources(arguments) => return sources::run(arguments),
+        Command::Inflight(options) => return inflight::run(options),
         Command::Paths(options) => (options, &OVER_PATHS),
         Command::Papers(options) => (options, &OF_THE_PAPERS),
         Command::All(options) => (options, &EXPERIMENTS),
@@ -246,10 +264,12 @@ pub(crate) fn run(command: Command) -> Result<()> {
             }
         }
     }
-    if is_all && let Err(error) = attacks::conduct(&mut lab, None, None) {
-        interrupt::check()?;
-        say(&format!("attacks: FAILED: {error:#}"));
-        failed.push("attacks");
+    for (name, conduct) in ATTACKS.into_iter().filter(|_| is_all) {
+        if let Err(error) = conduct(&mut lab) {
+            interrupt::check()?;
+            say(&format!("{name}: FAILED: {error:#}"));
+            failed.push(name);
+        }
     }
     if experiments.len() > 1 {
         say(&report::join(&lab.options().out)?.display().to_string());

@@ -48,12 +48,15 @@ impl Per {
 
 /// Figures that pages show after the one that contenders are compared by, in this order. Those whose name has a slash
 /// come from a profile or from counted system calls, and have their own tables.
-pub(super) const SHOWN: [&str; 86] = [
+pub(super) const SHOWN: [&str; 89] = [
     "served",
     "served_h3",
     "served_h2",
     "served_h1",
     "served_status",
+    "answered",
+    "status_5xx",
+    "unanswered",
     "share",
     "throughput",
     "delay",
@@ -156,7 +159,9 @@ impl Better {
             "cpu" | "user" | "system" | "wakes" | "sends" | "memory_each" | "memory_most" | "syscalls" | "io_calls"
             | "p50_us" | "p99_us" | "first_byte_us" | "first_us" | "later_us" | "rtt_mean_us" | "declared_lost"
             | "spurious" | "rebuffering" | "start_up_ms" => Some(Self::Less),
-            "goodput" | "steady" | "rate" | "fairness" | "served" | "carried" | "bitrate" => Some(Self::More),
+            "goodput" | "steady" | "rate" | "fairness" | "served" | "answered" | "carried" | "bitrate" => {
+                Some(Self::More)
+            }
             _ => None,
         }
     }
@@ -202,6 +207,9 @@ pub(super) fn title(figure: &str, per: Per) -> String {
         "memory" => "memory before, MB".to_owned(),
         "syscalls" => "system calls a MB".to_owned(),
         "served" => "served within 2 s, %".to_owned(),
+        "answered" => "answered with success, %".to_owned(),
+        "status_5xx" => "status 5xx".to_owned(),
+        "unanswered" => "no answer".to_owned(),
         "served_h3" => "HTTP/3".to_owned(),
         "served_h2" => "HTTP/2".to_owned(),
         "served_h1" => "HTTP/1.1".to_owned(),

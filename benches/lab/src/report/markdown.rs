@@ -13,9 +13,7 @@ pub(super) fn page(results: &Results, plots: &[(String, String)]) -> String {
     if results.quick {
         text += "**Quick: this run shows that the experiment works. Its figures mean nothing.**\n\n";
     }
-    if results.experiment == attacks::EXPERIMENT {
-        text += &attacks::table(results);
-    }
+    text += &attacks::of(results).unwrap_or_default();
     text += &carried::tables(results);
     for (file, caption) in plots {
         let _ = writeln!(text, "![{caption}]({file})\n");

@@ -1,28 +1,31 @@
-//! Contenders under attack: attackers and an honest client at once, and what the honest client sees.
+//! Contenders under attack: attackers and an honest client at once, and what the honest client sees. The same contenders under many
+//! requests at once from one address.
 
 use super::{
     Lab, Present,
     attempt::{ADMIN_PORT, PORT, READY, READY_LOOK, SINK_PORT},
-    say,
+    programs, say,
 };
 use crate::{
-    attack::{Attack, Honest, PATIENCE, Protocol, Tally},
+    attack::{Attack, Honest, NETWORKS_V6, PATIENCE, Protocol, Sources, Spread, Tally},
     bench::{
         cgroup::{Cgroup, Limit, Usage},
+        h2load::{Burst, Counts, Http},
         interrupt, metrics,
         namespace::{self, Topology},
         noise::{Core, Noise},
         process::{self, Server},
+        procfs::{CoreTimes, Cpu},
         sampler::{Sampler, Series},
         template::Values,
     },
-    report::{self, Case, MemoryTrace, Results, Run},
+    report::{self, Case, MemoryTrace, Results, Run, Skipped},
 };
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use std::{
     collections::BTreeMap,
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
     time::{Duration, Instant},
 };
@@ -42,6 +45,10 @@ const CGROUP_LOOK: Duration = Duration::from_millis(100);
 const STEP_LOOK: Duration = Duration::from_millis(500);
 /// litequic's metric of it.
 const STEP: &str = "litequic_memory_step";
+/// Where contenders listen when they are attacked over IPv6.
+const ADDRESS_V6: &str = "[::1]";
+/// For h2load to end. Nothing moves on a connection for 30 s, and it gives up.
+const BURST: Duration = Duration::from_secs(180);
 /// How a hardened contender is called.
 const HARDENED: &str = "-hardened";
 
@@ -92,17 +99,35 @@ pub(crate) struct Assault {
     pub(crate) about: String,
     /// One after the other.
     pub(crate) trials: Vec<Trial>,
+    /// The contenders; all of them if it is empty.
+    pub(crate) names: &'static [&'static str],
     /// Whether contenders take part with a hardened configuration, too.
     pub(crate) hardened: bool,
     /// The memory cgroup's limit in bytes, if there is one.
     pub(crate) limit: Option<u64>,
 }
 
-/// An attack, or none, for so long.
+/// What contenders are to stand once.
 pub(crate) struct Trial {
     pub(crate) case: Case,
-    pub(crate) attack: Option<Attack>,
-    pub(crate) seconds: f64,
+    pub(crate) act: Act,
+    /// File descriptors that each contender may have (RLIMIT_NOFILE, soft and hard).
+    pub(crate) descriptors: u32,
+}
+
+/// What is done to contenders.
+pub(crate) enum Act {
+    /// An attack, or none, beside the honest client.
+    Attack { attack: Option<Attack>, sources: Sources, seconds: f64 },
+    /// Many requests at once from one address.
+    Burst(Burst),
+}
+
+impl Act {
+    /// Whether contenders are reached over IPv6.
+    fn is_v6(&self) -> bool {
+        matches!(self, Self::Attack { sources: Sources { spread: Spread::Nested, .. }, .. })
+    }
 }
 
 /// A contender as it is attacked.
@@ -110,6 +135,15 @@ struct Opponent {
     present: Present,
     status: &'static str,
     hardened: bool,
+}
+
+/// How a contender is run in a trial.
+#[derive(Clone, Copy)]
+struct Terms<'a> {
+    /// Where it listens, as in a URL.
+    address: &'a str,
+    descriptors: u32,
+    group: Option<&'a Cgroup>,
 }
 
 /// What came of an attack.
@@ -124,10 +158,21 @@ impl Lab {
     /// Runs each attack on each contender; `None`: it was stopped.
     pub(crate) fn assault(&mut self, assault: &Assault) -> Result<Option<Results>> {
         self.settle(Topology::Lo)?;
-        let opponents = self.opponents(assault.hardened);
+        let opponents = self.opponents(assault);
         self.present = opponents.iter().map(|opponent| opponent.present.clone()).collect();
         let mut results = self.results(assault.experiment, &assault.about, "litequic");
-        let trials: Vec<&Trial> = assault.trials.iter().filter(|trial| self.options.takes(&trial.case.name)).collect();
+        let mut trials: Vec<&Trial> =
+            assault.trials.iter().filter(|trial| self.options.takes(&trial.case.name)).collect();
+        let v6 =
+            if trials.iter().any(|trial| trial.act.is_v6()) { self.network.own_networks(&NETWORKS_V6) } else { Ok(()) };
+        trials.retain(|trial| match self.lacks_for(&trial.act, &v6) {
+            None => true,
+            Some(reason) => {
+                say(&format!("{}: SKIPPED {}: {reason}", assault.experiment, trial.case.name));
+                results.skipped.push(Skipped { name: trial.case.name.clone(), reason });
+                false
+            }
+        });
         results.cases = trials.iter().map(|trial| trial.case.clone()).collect();
         if self.options.resume
             && let Some(earlier) = report::earlier(assault.experiment, &self.options.out)?
@@ -147,7 +192,7 @@ impl Lab {
                         return Ok(None);
                     }
                     let run = self.stand(assault, opponent, trial, round)?;
-                    say(&line(&run));
+                    say(&format!("{}: {}", assault.experiment, line(&run)));
                     results.runs.push(run);
                     report::keep(&results, &self.options.out)?;
                 }
@@ -157,10 +202,27 @@ impl Lab {
         Ok(Some(results))
     }
 
+    /// What this machine lacks for a trial.
+    fn lacks_for(&self, act: &Act, v6: &Result<()>) -> Option<String> {
+        match (act, v6, &self.h2load) {
+            (act, Err(error), _) if act.is_v6() => Some(format!("{error:#}")),
+            (Act::Burst(Burst { protocol: Http::Three, .. }), _, Err(reason)) => Some(reason.clone()),
+            (Act::Burst(_), ..) if self.any_h2load().is_none() => Some("h2load is not installed".to_owned()),
+            _ => None,
+        }
+    }
+
+    /// An h2load, with or without HTTP/3.
+    fn any_h2load(&self) -> Option<PathBuf> {
+        programs::program("h2load", &self.options)
+    }
+
     /// Who can be attacked, in each of its configurations.
-    fn opponents(&self, hardened: bool) -> Vec<Opponent> {
-        let mut all = Vec::new();
-        for attacked in &ATTACKED {
+    fn opponents(&self, assault: &Assault) -> Vec<Opponent> {
+        let (mut all, hardened) = (Vec::new(), assault.hardened);
+        let is_wanted =
+            |name: &str| self.options.wants(name) && (assault.names.is_empty() || assault.names.contains(&name));
+        for attacked in ATTACKED.iter().filter(|one| is_wanted(one.name)) {
             let Some(found) = self.present.iter().find(|present| present.contender.name == attacked.name) else {
                 continue;
             };
@@ -193,7 +255,13 @@ impl Lab {
             samples: Vec::new(),
             trace: None,
         };
-        match self.attacked(assault, opponent, trial) {
+        let stood = match &trial.act {
+            Act::Attack { attack, sources, seconds } => {
+                self.attacked(assault, opponent, trial, (*attack, *sources, *seconds))
+            }
+            Act::Burst(burst) => self.burst(opponent, trial, burst),
+        };
+        match stood {
             Ok(stood) => {
                 (run.counts, run.noise, run.figures, run.client) = (true, stood.noise, stood.figures, stood.client);
                 let saved =
@@ -209,46 +277,52 @@ impl Lab {
     }
 
     /// Starts a contender, verifies it, attacks it, and sends it honest requests meanwhile.
-    fn attacked(&mut self, assault: &Assault, opponent: &Opponent, trial: &Trial) -> Result<Stood> {
+    fn attacked(
+        &mut self,
+        assault: &Assault,
+        opponent: &Opponent,
+        trial: &Trial,
+        (attack, sources, seconds): (Option<Attack>, Sources, f64),
+    ) -> Result<Stood> {
         self.start_origin(true)?;
         let name = &opponent.present.contender.name;
         let folder = tempfile::Builder::new().prefix(name).tempdir_in(self.folder.path())?;
         let group = assault.limit.map(|bytes| Cgroup::new(Limit::Memory(bytes))).transpose()?;
-        let mut server = self.start_attacked(opponent, folder.path(), group.as_ref())?;
+        let address = if trial.act.is_v6() { ADDRESS_V6 } else { self.network.address };
+        let terms = Terms { address, descriptors: trial.descriptors, group: group.as_ref() };
+        let mut server = self.start_attacked(opponent, folder.path(), terms)?;
         self.wait_for_quiet()?;
-        self.prove_honestly(opponent, &mut server)?;
+        self.prove_honestly(opponent, address, &mut server)?;
 
-        let cores = || -> Result<_> {
-            let (server, client) = (self.options.server_core, self.options.client_core);
-            Ok((process::core_times(server)?, process::core_times(client)?))
-        };
         let watched = group.as_ref().map(|group| self.watch(group, name));
         let begin = if self.options.quick { BEGIN_QUICK } else { BEGIN };
-        let seconds = trial.seconds + begin.as_secs_f64() + PATIENCE.as_secs_f64();
-        let mut attackers =
-            trial.attack.map(|attack| self.start_attackers(attack, seconds, folder.path())).transpose()?;
+        let attackers = attack.map(|attack| {
+            // They are ended with the honest client, whose last request may take all its patience.
+            let all = seconds + begin.as_secs_f64() + PATIENCE.as_secs_f64() + HONEST.as_secs_f64();
+            let mut arguments = vec![attack.argument(), "--seconds".to_owned(), all.to_string()];
+            arguments.extend(sources.arguments());
+            self.start_attackers(&arguments, address, folder.path())
+        });
+        let mut attackers = attackers.transpose()?;
         interrupt::sleep(begin)?;
-        let (before, began) = ((server.cpu(), cores()?), Instant::now());
-        let (command, line) = self.honest(opponent, trial.seconds);
+        let (before, began) = ((server.cpu(), self.cores()?), Instant::now());
+        let (command, line) = self.honest(opponent, address, seconds);
         let (mut memory, mut looked) = (server.memory(), Instant::now());
-        let patience = HONEST + Duration::from_secs_f64(trial.seconds);
+        let patience = HONEST + Duration::from_secs_f64(seconds);
         let finished = process::finish(command, patience, || {
             if looked.elapsed() >= MEMORY_LOOK {
                 (memory, looked) = (memory.max(server.memory()), Instant::now());
             }
             attackers.as_mut().map_or(Ok(()), Server::check)
         })?;
-        let (after, wall) = ((server.cpu(), cores()?), began.elapsed().as_secs_f64());
+        let (after, wall) = ((server.cpu(), self.cores()?), began.elapsed().as_secs_f64());
         let honest: Honest = serde_json::from_str(&finished.stdout)
             .with_context(|| format!("the honest client printed nothing: {}", finished.stderr))?;
-        let (cpu, own) = (after.0 - before.0, (after.1.0 - before.1.0, after.1.1 - before.1.1));
-        // All that is on the client's core is the lab's.
-        let core = |times, own| Core { times, own, delivering: 0.0 };
-        let noise = Noise::of(core(own.0, cpu.total()), core(own.1, own.1.processes.unwrap_or(own.1.busy)));
+        let (cpu, noise) = disturbed(before, after);
         let mut figures = seen(&honest);
         figures.extend(
             [
-                ("busy", cpu.total() / wall * 100.0),
+                ("busy", cpu / wall * 100.0),
                 ("memory_peak", memory as f64 / 1e6),
                 ("ended", f64::from(u8::from(server.check().is_err()))),
             ]
@@ -272,13 +346,65 @@ impl Lab {
         Ok(Stood { noise, figures, client: line, trace })
     }
 
+    /// Starts a contender, verifies it, and sends it many requests at once.
+    fn burst(&mut self, opponent: &Opponent, trial: &Trial, burst: &Burst) -> Result<Stood> {
+        self.start_origin(true)?;
+        let name = &opponent.present.contender.name;
+        let h2load = match (&self.h2load, burst.protocol) {
+            (Ok(h2load), _) => h2load.clone(),
+            (Err(reason), Http::Three) => bail!("{reason}"),
+            (Err(_), _) => self.any_h2load().context("h2load is not installed")?,
+        };
+        let folder = tempfile::Builder::new().prefix(name).tempdir_in(self.folder.path())?;
+        let terms = Terms { address: self.network.address, descriptors: trial.descriptors, group: None };
+        let mut server = self.start_attacked(opponent, folder.path(), terms)?;
+        self.wait_for_quiet()?;
+        self.prove_honestly(opponent, terms.address, &mut server)?;
+
+        let (before, began) = ((server.cpu(), self.cores()?), Instant::now());
+        let arguments = burst.command(&h2load, &format!("{}:{PORT}", terms.address));
+        let line = self.without_places(&arguments.join(" "));
+        let core = self.options.client_core.to_string();
+        let (place, limited) = (&self.network.client, [limits(trial.descriptors), arguments].concat());
+        let command = process::command(place, &core, &limited, &BTreeMap::new());
+        let (mut memory, mut looked) = (server.memory(), Instant::now());
+        let finished = process::finish(command, BURST, || {
+            if looked.elapsed() >= MEMORY_LOOK {
+                (memory, looked) = (memory.max(server.memory()), Instant::now());
+            }
+            Ok(())
+        })?;
+        let (after, wall) = ((server.cpu(), self.cores()?), began.elapsed().as_secs_f64());
+        let (cpu, noise) = disturbed(before, after);
+        let counts = Counts::read(&finished.stdout).context(finished.stderr)?;
+        let figures = [
+            ("answered", counts.succeeded / counts.total * 100.0),
+            ("status_5xx", counts.status_5xx),
+            ("unanswered", counts.unanswered),
+            ("failures", counts.total - counts.succeeded),
+            ("rate", counts.succeeded / counts.seconds),
+            ("busy", cpu / wall * 100.0),
+            ("memory_peak", memory as f64 / 1e6),
+            ("ended", f64::from(u8::from(server.check().is_err()))),
+        ];
+        let figures = figures.map(|(name, value)| (name.to_owned(), value)).into();
+        Ok(Stood { noise, figures, client: line, trace: None })
+    }
+
+    /// Times of the server's core and of the client's.
+    fn cores(&self) -> Result<(CoreTimes, CoreTimes)> {
+        Ok((process::core_times(self.options.server_core)?, process::core_times(self.options.client_core)?))
+    }
+
     /// Starts a contender, in a cgroup where there is one.
-    fn start_attacked(&self, opponent: &Opponent, folder: &Path, group: Option<&Cgroup>) -> Result<Server> {
+    fn start_attacked(&self, opponent: &Opponent, folder: &Path, terms: Terms) -> Result<Server> {
+        let Terms { address, descriptors, group } = terms;
         let Opponent { present: Present { contender, program, .. }, hardened, .. } = opponent;
         let mut values = Values::default();
         values.set("BIN", program.display());
         values.set("RUN", folder.display());
-        values.set("ADDRESS", self.network.address);
+        values.set("ADDRESS", address);
+        values.set("FAMILY", if address == ADDRESS_V6 { "6" } else { "4" });
         values.set("PORT", PORT);
         values.set("ADMIN_PORT", ADMIN_PORT);
         values.set("STATUS_PORT", STATUS_PORT);
@@ -296,7 +422,7 @@ impl Lab {
         for (name, value) in &contender.environment {
             environment.insert(name.clone(), values.expand(value, name)?);
         }
-        let arguments = contender.expand(&contender.command, &values)?;
+        let arguments = [limits(descriptors), contender.expand(&contender.command, &values)?].concat();
         let core = self.options.server_core.to_string();
         let place = &self.network.server;
         let command = match group {
@@ -307,10 +433,10 @@ impl Lab {
     }
 
     /// Waits until an honest request of each kind is answered.
-    fn prove_honestly(&self, opponent: &Opponent, server: &mut Server) -> Result<()> {
+    fn prove_honestly(&self, opponent: &Opponent, address: &str, server: &mut Server) -> Result<()> {
         let end = Instant::now() + READY;
         loop {
-            let (command, _) = self.honest(opponent, 0.0);
+            let (command, _) = self.honest(opponent, address, 0.0);
             let answer = process::finish(command, READY, || server.check());
             interrupt::check()?;
             server.check()?;
@@ -328,28 +454,29 @@ impl Lab {
     }
 
     /// The honest client's command, and how reports call it.
-    fn honest(&self, opponent: &Opponent, seconds: f64) -> (Command, String) {
+    fn honest(&self, opponent: &Opponent, address: &str, seconds: f64) -> (Command, String) {
         let mut arguments = vec![self.own.display().to_string(), "honest".to_owned()];
-        arguments.extend(self.whom());
+        arguments.extend(self.whom(address));
         arguments.extend(["--status-path", opponent.status, "--seconds", &seconds.to_string()].map(str::to_owned));
         let core = self.options.client_core.to_string();
         let command = process::command(&self.network.client, &core, &arguments, &BTreeMap::new());
         (command, self.without_places(&arguments.join(" ")))
     }
 
-    fn start_attackers(&self, attack: Attack, seconds: f64, folder: &Path) -> Result<Server> {
+    /// Starts attackers: `attack` is which one, from where and for how long.
+    fn start_attackers(&self, attack: &[String], address: &str, folder: &Path) -> Result<Server> {
         let mut arguments = ["nice", "-n", NICE].map(str::to_owned).to_vec();
-        arguments.extend([self.own.display().to_string(), "attack".to_owned(), attack.argument()]);
-        arguments.extend(self.whom());
-        // They are ended with the honest client, whose last request may take all its patience.
-        arguments.extend(["--seconds".to_owned(), (seconds + HONEST.as_secs_f64()).to_string()]);
+        arguments.extend([self.own.display().to_string(), "attack".to_owned()]);
+        arguments.extend_from_slice(attack);
+        arguments.extend(self.whom(address));
         let core = self.options.client_core.to_string();
         let command = process::command(&self.network.client, &core, &arguments, &BTreeMap::new());
         Server::start("attackers", command, folder.join("attackers.log"))
     }
 
-    fn whom(&self) -> Vec<String> {
-        let [address, status] = [PORT, STATUS_PORT].map(|port| format!("{}:{port}", self.network.address));
+    fn whom(&self, address: &str) -> Vec<String> {
+        // Contenders have their status on 127.0.0.1 alone.
+        let (address, status) = (format!("{address}:{PORT}"), format!("127.0.0.1:{STATUS_PORT}"));
         let ca = self.files.certificate.display().to_string();
         ["--address", &address, "--probes", &status, "--ca", &ca].map(str::to_owned).to_vec()
     }
@@ -367,6 +494,19 @@ impl Lab {
     }
 }
 
+/// A command line's beginning that limits the file descriptors of what follows (`prlimit`, util-linux).
+fn limits(descriptors: u32) -> Vec<String> {
+    vec!["prlimit".to_owned(), format!("--nofile={descriptors}:{descriptors}")]
+}
+
+/// CPU seconds of a server between two readings of it and of both cores, and what else took time there. All that is on the client's core
+/// is the lab's.
+fn disturbed(before: (Cpu, (CoreTimes, CoreTimes)), after: (Cpu, (CoreTimes, CoreTimes))) -> (f64, Noise) {
+    let (cpu, own) = ((after.0 - before.0).total(), (after.1.0 - before.1.0, after.1.1 - before.1.1));
+    let core = |times, own| Core { times, own, delivering: 0.0 };
+    (cpu, Noise::of(core(own.0, cpu), core(own.1, own.1.processes.unwrap_or(own.1.busy))))
+}
+
 /// What the honest client saw: over HTTP, and of the status port.
 fn seen(honest: &Honest) -> BTreeMap<String, f64> {
     const HTTP: [Protocol; 3] = [Protocol::H3, Protocol::H2, Protocol::H1];
@@ -377,6 +517,8 @@ fn seen(honest: &Honest) -> BTreeMap<String, f64> {
     let mut figures = BTreeMap::new();
     let mut set = |name: String, value: Option<f64>| figures.extend(value.map(|value| (name, value)));
     set("served".to_owned(), share(&HTTP));
+    let (all, served) = honest.served(&HTTP);
+    set("failures".to_owned(), Some((all - served) as f64));
     set("p50_us".to_owned(), honest.quantile(&HTTP, 0.5));
     set("p99_us".to_owned(), honest.quantile(&HTTP, 0.99));
     for protocol in Protocol::ALL {
@@ -408,9 +550,18 @@ fn line(run: &Run) -> String {
     let Run { contender, case, figures, void, .. } = run;
     let figure = |name: &str| figures.get(name).copied().unwrap_or(f64::NAN);
     match void {
-        Some(why) => format!("attacks: {contender}, {case}: VOID, {why}"),
+        Some(why) => format!("{contender}, {case}: VOID, {why}"),
+        None if figures.contains_key("answered") => format!(
+            "{contender}, {case}: {:.0} failed, {:.0} of them 5xx and {:.0} without an answer; {:.0}/s, {:.0} MB, CPU {:.0} %",
+            figure("failures"),
+            figure("status_5xx"),
+            figure("unanswered"),
+            figure("rate"),
+            figure("memory_peak"),
+            figure("busy"),
+        ),
         None => format!(
-            "attacks: {contender}, {case}: {:.1} % served (h3 {:.0}, h2 {:.0}, h1 {:.0}, status {:.0}), p50 {:.1} ms, p99 {:.1} ms, \
+            "{contender}, {case}: {:.1} % served (h3 {:.0}, h2 {:.0}, h1 {:.0}, status {:.0}), p50 {:.1} ms, p99 {:.1} ms, \
              {:.0} MB, CPU {:.0} %; attackers: {:.0} connections, {:.0} closed, {:.0} requests",
             figure("served"),
             figure("served_h3"),

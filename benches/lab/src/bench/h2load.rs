@@ -1,0 +1,138 @@
+//! Many requests at once from one address with h2load: what was answered, and with which class of status. Command line and the
+//! reading of its report are pure.
+
+use super::load::time;
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// For a connection on which nothing moves: longer than any origin here takes.
+const INACTIVE: &str = "30s";
+
+/// A protocol that h2load speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum Http {
+    One,
+    Two,
+    Three,
+}
+
+impl Http {
+    pub(crate) const ALL: [Self; 3] = [Self::One, Self::Two, Self::Three];
+
+    /// The protocol's name in reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::One => "HTTP/1.1",
+            Self::Two => "HTTP/2",
+            Self::Three => "HTTP/3",
+        }
+    }
+
+    /// The protocol's name in ALPN.
+    fn alpn(self) -> &'static str {
+        match self {
+            Self::One => "http/1.1",
+            Self::Two => "h2",
+            Self::Three => "h3",
+        }
+    }
+}
+
+/// Requests of one address, as many in flight as `connections` × `streams`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Burst {
+    pub(crate) protocol: Http,
+    pub(crate) connections: u32,
+    pub(crate) streams: u32,
+    /// Requests in all.
+    pub(crate) requests: u32,
+    /// The requested path.
+    pub(crate) path: String,
+}
+
+impl Burst {
+    /// h2load's command line against `address`.
+    pub(crate) fn command(&self, h2load: &Path, address: &str) -> Vec<String> {
+        let Self { protocol, connections, streams, requests, path } = self;
+        vec![
+            h2load.display().to_string(),
+            format!("--alpn-list={}", protocol.alpn()),
+            "-t1".to_owned(),
+            format!("-c{connections}"),
+            format!("-m{streams}"),
+            format!("-n{requests}"),
+            format!("-N{INACTIVE}"),
+            format!("https://{address}{path}"),
+        ]
+    }
+
+    /// The load in words.
+    pub(crate) fn describe(&self) -> String {
+        let Self { protocol, connections, streams, requests, path } = self;
+        format!("GET {path}, {requests} over {}, {connections} connections × {streams}; h2load", protocol.name())
+    }
+}
+
+/// What h2load counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Counts {
+    /// Requests answered with a status of this class.
+    pub(crate) succeeded: f64,
+    pub(crate) status_4xx: f64,
+    pub(crate) status_5xx: f64,
+    /// Requests of all `total` that got no answer.
+    pub(crate) unanswered: f64,
+    pub(crate) total: f64,
+    /// Duration of the whole.
+    pub(crate) seconds: f64,
+}
+
+impl Counts {
+    /// Reads h2load's report.
+    pub(crate) fn read(text: &str) -> Result<Self> {
+        let line = |prefix: &str| {
+            let last = || text.trim().lines().last().unwrap_or_default().to_owned();
+            let found = text.lines().find_map(|line| line.strip_prefix(prefix));
+            found.with_context(|| format!("h2load's output lacks {prefix:?}: {}", last()))
+        };
+        let number = |line: &str, name: &str| {
+            let mut parts = line.split(',').filter_map(|part| part.trim().split_once(' '));
+            let number = parts.find(|(_, known)| *known == name).and_then(|(number, _)| number.parse::<f64>().ok());
+            number.with_context(|| format!("h2load's output lacks {name:?}: {line}"))
+        };
+        let (requests, statuses) = (line("requests: ")?, line("status codes: ")?);
+        let status = |class| number(statuses, class);
+        let (total, succeeded) = (number(requests, "total")?, status("2xx")?);
+        let (status_4xx, status_5xx) = (status("4xx")?, status("5xx")?);
+        let answered = succeeded + status("3xx")? + status_4xx + status_5xx;
+        let finished = line("finished in ")?.split(',').next().unwrap_or_default();
+        let seconds = time(finished).with_context(|| format!("no duration: {finished}"))?;
+        Ok(Self { succeeded, status_4xx, status_5xx, unanswered: (total - answered).max(0.0), total, seconds })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_read_with_refusals_and_requests_without_an_answer() {
+        let text = "finished in 1.50s, 6666.67 req/s, 1.00MB/s\n\
+                    requests: 10000 total, 9990 started, 9990 done, 9180 succeeded, 820 failed, 10 errored, 0 timeout\n\
+                    status codes: 9170 2xx, 10 3xx, 0 4xx, 810 5xx\n";
+        let counts = Counts::read(text).unwrap();
+        assert_eq!((counts.total, counts.succeeded, counts.status_5xx), (10_000.0, 9_170.0, 810.0));
+        assert_eq!((counts.unanswered, counts.seconds), (10.0, 1.5));
+        let cut = text.lines().take(2).collect::<Vec<_>>().join("\n");
+        assert!(Counts::read(&cut).unwrap_err().to_string().contains("status codes"));
+        assert!(Counts::read("").is_err());
+    }
+
+    #[test]
+    fn a_command_has_the_protocol_and_the_shape() {
+        let burst = Burst { protocol: Http::Two, connections: 20, streams: 50, requests: 9, path: "/b1".to_owned() };
+        let command = burst.command(Path::new("/h2load"), "127.0.0.1:1").join(" ");
+        assert_eq!(command, "/h2load --alpn-list=h2 -t1 -c20 -m50 -n9 -N30s https://127.0.0.1:1/b1");
+    }
+}

@@ -102,9 +102,10 @@ fn check_size(parts: &request::Parts, bounds: &Bounds) -> Result<(), Refusal> {
     if pseudo.into_iter().chain(regular).fold(0, usize::saturating_add) > bounds.bytes {
         return Err(Refusal::too_large(Limit::HeaderBytes));
     }
-    // Pseudo-header fields do not count, and all lines of `cookie` are one field (RFC 9113 §8.2.3), as over HTTP/1.1.
+    // Pseudo-header fields and `host` do not count, and all lines of `cookie` are one field (RFC 9113 §8.2.3), as over HTTP/1.1.
     let cookies = parts.headers.get_all(header::COOKIE).iter().count();
-    if parts.headers.len().saturating_sub(cookies.saturating_sub(1)) > bounds.fields {
+    let hosts = parts.headers.get_all(header::HOST).iter().count();
+    if parts.headers.len().saturating_sub(cookies.saturating_sub(1)).saturating_sub(hosts) > bounds.fields {
         return Err(Refusal::too_large(Limit::Headers));
     }
     Ok(())

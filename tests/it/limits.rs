@@ -4,9 +4,11 @@
 use crate::support::{
     bystander::{A_CONNECTION_S, SHORT, beside_a_bystander, counts},
     client::Client,
+    http2::{self, Http2},
     origin::{self, Always, Script},
-    proxy::unbuffered,
+    proxy::{Litequic, unbuffered},
     raw::{self, HEADERS, Outcome, RESERVED, Raw, SETTINGS},
+    tls::Tls,
     within,
 };
 use futures_util::FutureExt;
@@ -86,6 +88,46 @@ async fn max_header_bytes_and_max_headers_are_431_for_a_header_and_a_reset_for_t
         }
     })
     .await;
+}
+
+/// The status of a GET with `more` fields, by protocol: HTTP/3, HTTP/2, HTTP/1.1.
+async fn statuses(litequic: &Litequic, more: &[(&str, &str)]) -> [u16; 3] {
+    let three = Raw::to(litequic).await.ask(&raw::with("GET", more)).await.status();
+    let mut client = Http2::connect(litequic, &[]).await;
+    client.say(http2::HEADERS, http2::END_HEADERS | http2::END_STREAM, 1, &http2::get(more)).await;
+    let two = http2::status(&client.find(&[http2::HEADERS]).await.unwrap());
+    let mut client = Tls::http1(litequic).await;
+    // Over HTTP/1.1 cookies are one line (RFC 6265 §5.4).
+    let (cookies, others): (Vec<_>, Vec<_>) = more.iter().partition(|(name, _)| *name == "cookie");
+    let cookies: Vec<&str> = cookies.iter().map(|(_, value)| *value).collect();
+    let mut lines: String = others.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    if !cookies.is_empty() {
+        lines += &format!("Cookie: {}\r\n", cookies.join("; "));
+    }
+    client.say(format!("GET / HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n")).await;
+    let one = client.head().await.split(' ').nth(1).unwrap().parse().unwrap();
+    [three, two, one]
+}
+
+#[tokio::test]
+async fn a_header_has_the_same_limit_of_fields_over_each_protocol_and_all_cookies_are_one_field() {
+    let origin = Always::new(Always::EMPTY_200).await;
+    let litequic = Litequic::start(origin.address, |config| config.limits.max_headers = 30).await;
+    let (field, cookie) = (("x", "y"), ("cookie", "name=value"));
+    for (fields, cookies, status) in [
+        (0, 0, 200),
+        (29, 0, 200),
+        (30, 0, 200),
+        (31, 0, 431),
+        (0, 180, 200),
+        (29, 180, 200),
+        (30, 1, 431),
+        (30, 180, 431),
+    ] {
+        let more = [vec![field; fields], vec![cookie; cookies]].concat();
+        assert_eq!(statuses(&litequic, &more).await, [status; 3], "{fields} fields and {cookies} cookies");
+    }
+    litequic.stop().await;
 }
 
 #[tokio::test]

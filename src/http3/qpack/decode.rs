@@ -12,7 +12,7 @@ use bytes::{Buf, Bytes, BytesMut};
 pub struct FieldLimits {
     /// Bytes, counted as RFC 9114 §4.2.2 does: name + value + 32 for each line.
     pub bytes: usize,
-    /// Fields, as over HTTP/1.1: pseudo-header fields do not count, and all lines of `cookie` are one (RFC 9114 §4.2.1).
+    /// Fields, as over HTTP/1.1: pseudo-header fields and `host` do not count, and all lines of `cookie` are one (RFC 9114 §4.2.1).
     pub fields: usize,
 }
 
@@ -62,7 +62,7 @@ pub fn decode(block: Bytes, limits: &FieldLimits) -> Result<Vec<Field>, DecodeEr
     while let Some(&first) = section.rest.first() {
         let field = section.line(first)?;
         let counts = match field.name.as_bytes() {
-            [b':', ..] => false,
+            [b':', ..] | b"host" => false,
             b"cookie" => !std::mem::replace(&mut has_cookie, true),
             _ => true,
         };

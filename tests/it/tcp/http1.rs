@@ -1,7 +1,7 @@
 //! What HTTP/1.1 must reject, as raw bytes over TLS: the rows of docs/proxying.md. None of it reaches the origin.
 
 use crate::support::{
-    origin::Always,
+    origin::{Always, Script},
     proxy::Litequic,
     tls::{self, Tls},
     within,
@@ -230,6 +230,31 @@ async fn http1_0_is_served_and_its_connection_closed() {
     let (answer, orderly) = client.rest().await;
     assert!(answer.starts_with("HTTP/1.0 200 ") || answer.starts_with("HTTP/1.1 200 "), "{answer}");
     assert!(answer.ends_with("\r\n\r\nhello") && orderly, "{answer}");
+    litequic.stop().await;
+}
+
+/// RFC 9112 §2.3: a gateway sends its own version. An origin's HTTP/1.0 costs a client that speaks HTTP/1.1 neither the coding of a body of
+/// unknown length nor its connection.
+#[tokio::test]
+async fn an_origins_version_and_a_status_without_a_phrase_stay_behind_litequic() {
+    let script = Script::new().await;
+    let litequic = Litequic::start(script.address, |_| {}).await;
+    let mut client = Tls::http1(&litequic).await;
+    for (answer, line, body) in [
+        ("HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello", "http/1.1 200 ok\r\n", "hello"),
+        ("HTTP/1.0 200 OK\r\n\r\nhello", "http/1.1 200 ok\r\n", "5\r\nhello\r\n0\r\n\r\n"),
+        ("HTTP/1.0 999 Denied\r\nContent-Length: 5\r\n\r\nhello", "http/1.1 999 \r\n", "hello"),
+        ("HTTP/1.1 299 Other Words\r\nContent-Length: 5\r\n\r\nhello", "http/1.1 299 \r\n", "hello"),
+    ] {
+        client.say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+        let mut peer = script.accept().await;
+        peer.head().await;
+        peer.say(answer).await;
+        drop(peer);
+        let head = client.head().await;
+        assert!(head.starts_with(line) && !head.contains("connection: close"), "{answer}: {head}");
+        assert_eq!(String::from_utf8(client.exactly(body.len()).await).unwrap(), body, "{answer}");
+    }
     litequic.stop().await;
 }
 

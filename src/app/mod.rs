@@ -4,6 +4,7 @@
 pub mod reload;
 
 mod bounds;
+mod descriptors;
 mod files;
 mod handover;
 mod idle;
@@ -17,6 +18,7 @@ mod start;
 mod watch;
 mod worker;
 
+pub use descriptors::{OpenFiles, Plan, RaiseError, raise_limit};
 pub use files::{Loads, load};
 pub use metrics::{Metrics, TurnMetrics, WorkerMetrics, is_counted, reference};
 pub use sockets::Inherited;
@@ -64,6 +66,8 @@ pub struct Options {
     pub inherited: Inherited,
     /// Reports how short memory is. Without it litequic watches memory itself, as `limits.memory` says.
     pub memory: Option<Gauge>,
+    /// The limit of open files that counts.
+    pub open_files: OpenFiles,
 }
 
 /// Why litequic did not start. Nothing is left running.

@@ -127,6 +127,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Ok(log) => log,
         Err(error) => return fail(Exit::Usage, error),
     };
+    raise_limit();
     reload::log_warnings(&warnings);
     let runtime = match control_runtime() {
         Ok(runtime) => runtime,
@@ -140,7 +141,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         let (reload, requests) = reload::requests();
         let start = async {
             let inherited = inherited(passed)?;
-            let options = Options { key_log: arguments.key_log, reload: Some(reload), inherited, memory: None };
+            let options = Options { key_log: arguments.key_log, reload: Some(reload), inherited, ..Options::default() };
             app::start(&config, certificates, options, |proxy| proxy).await
         };
         let running = match start.await {
@@ -183,6 +184,13 @@ fn configuration(arguments: &Arguments) -> Result<Draft, config::Faults> {
         }
         // The command line has one or the other.
         _ => Err(config::Faults(Vec::new())),
+    }
+}
+
+/// Raises the limit of open files, or logs why that is not possible.
+pub(super) fn raise_limit() {
+    if let Err(error) = app::raise_limit() {
+        tracing::warn!("{error}");
     }
 }
 

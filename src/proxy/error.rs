@@ -51,6 +51,8 @@ pub(super) enum Error {
     QueueFull,
     #[error("timed out waiting for a free connection to the origin")]
     QueueTimeout,
+    #[error("no file descriptor is free for a connection to the origin")]
+    NoDescriptor,
     // The origin's.
     #[error("cannot resolve the origin's name")]
     Resolve,
@@ -115,7 +117,7 @@ impl Error {
             Self::PathTooLong => (StatusCode::URI_TOO_LONG, "http_request_error"),
             Self::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "http_request_denied"),
             Self::ClientTooSlow => (StatusCode::REQUEST_TIMEOUT, "http_request_error"),
-            Self::QueueFull | Self::QueueTimeout | Self::TunnelLimit => {
+            Self::QueueFull | Self::QueueTimeout | Self::NoDescriptor | Self::TunnelLimit => {
                 (StatusCode::SERVICE_UNAVAILABLE, "connection_limit_reached")
             }
             Self::Resolve => (StatusCode::BAD_GATEWAY, "dns_error"),

@@ -46,6 +46,12 @@ metrics! {
             limit_origin_connections [limit: "origin_max_connections"],
             limit_origin_queue [limit: "origin_max_queue"],
             limit_origin_requests [limit: "origin_max_requests"],
+            limit_origin_descriptors [limit: "origin_descriptors"]
+                "Requests that found no file descriptor free for a connection to their origin: an idle connection was \
+                    closed for them, or they waited.",
+            limit_idle_descriptors [limit: "idle_descriptors"]
+                "Connections to origins that were closed instead of kept idle, as idle ones had a fifth of the file \
+                    descriptors, or a request waited for one.",
             limit_slow_uploads [limit: "slow_uploads"]
                 "Slow uploads ended for a request that waited, as they held more than half of \
                     `origin.max_connections`.",

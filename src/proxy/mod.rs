@@ -11,6 +11,7 @@
 //! (Continue) comes from the origin, or after a second from litequic.
 
 mod balance;
+mod capacity;
 mod error;
 mod forwarded;
 mod maintenance;
@@ -39,7 +40,7 @@ use crate::{
 use arc_swap::ArcSwap;
 use error::Error;
 use http::{HeaderValue, StatusCode, header};
-use origin::{Origin, Outcome, Sending, Standing};
+use origin::{Origin, Outcome, Resources, Sending, Standing};
 use request::Framing;
 use rules::{Limiter, Rules, Taken, Variables};
 use std::{
@@ -54,6 +55,7 @@ use tokio::{sync::Notify, time::Instant};
 use upgrade::{Full, Switch, TunnelSlot};
 
 pub use balance::CookieKey;
+pub use capacity::{Capacity, Derived};
 pub use maintenance::{InMaintenance, Maintenance, MaintenanceError, Target};
 pub use metrics::{CheckMetrics, Checks, Metrics, RouteMetrics, RouteName, ServerMetrics, ServerName};
 pub use pages::{PageError, Pages};
@@ -64,6 +66,7 @@ pub use routing::{Check, Routing, ServerState};
 pub struct Proxy {
     shared: Arc<ArcSwap<Routing>>,
     metrics: Arc<Metrics>,
+    resources: Rc<Resources>,
     local: RefCell<Rc<Local>>,
     /// Tunnels, those that are still being opened too.
     tunnels: Rc<Cell<u32>>,
@@ -83,9 +86,11 @@ struct Local {
 impl Proxy {
     /// The proxy of the worker with these `metrics`. It follows what is stored in `shared`.
     pub fn new(shared: Arc<ArcSwap<Routing>>, metrics: Arc<Metrics>) -> Self {
-        let local = Local::new(shared.load_full(), &BTreeMap::new(), &metrics);
+        let routing = shared.load_full();
+        let resources = Resources::new(routing.capacity(), &metrics);
+        let local = Local::new(routing, &BTreeMap::new(), &metrics, &resources);
         let (tunnels, tunnel_sources) = (Rc::default(), Pool::new("tunnels"));
-        Self { local: RefCell::new(Rc::new(local)), shared, metrics, tunnels, tunnel_sources }
+        Self { local: RefCell::new(Rc::new(local)), resources, shared, metrics, tunnels, tunnel_sources }
     }
 
     /// The routing in force. A server that a reload did not touch keeps its pool; one that is gone closes its idle
@@ -96,7 +101,7 @@ impl Proxy {
         if Arc::ptr_eq(&shared, &local.routing) {
             return local;
         }
-        let next = Rc::new(Local::new(Arc::clone(&shared), &local.origins, &self.metrics));
+        let next = Rc::new(Local::new(Arc::clone(&shared), &local.origins, &self.metrics, &self.resources));
         for (name, origin) in &local.origins {
             origin.close_but(next.origins.get(name).map(Rc::as_ref));
         }
@@ -295,14 +300,20 @@ fn last_recipient(id: &HeaderValue) -> Response {
 }
 
 impl Local {
-    fn new(routing: Arc<Routing>, before: &BTreeMap<String, Rc<Origin>>, metrics: &Arc<Metrics>) -> Self {
+    fn new(
+        routing: Arc<Routing>,
+        before: &BTreeMap<String, Rc<Origin>>,
+        metrics: &Arc<Metrics>,
+        resources: &Rc<Resources>,
+    ) -> Self {
         let origin = |(name, (config, standings)): (&String, &(config::Origin, Vec<Arc<Standing>>))| {
             let before = before.get(name);
             let origin = match before.filter(|origin| origin.config() == config) {
                 Some(kept) => Rc::clone(kept),
                 None => {
                     let key = &routing.cookie_key;
-                    Rc::new(Origin::new(name, config, standings, key, before.map(Rc::as_ref), metrics))
+                    let before = before.map(Rc::as_ref);
+                    Rc::new(Origin::new(name, config, standings, key, before, metrics, resources))
                 }
             };
             origin.follow(standings);

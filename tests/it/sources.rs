@@ -132,7 +132,7 @@ async fn a_source_that_holds_half_of_an_origins_connections_leaves_the_others_to
         config.trusted_proxies = vec![network(Ipv4Addr::LOCALHOST)];
         config.timeouts.queue = Duration::from_millis(300);
         for origin in config.origins.values_mut() {
-            (origin.max_connections, origin.max_queue) = (16, 16);
+            (origin.max_connections, origin.max_queue) = (Some(16), Some(16));
         }
     })
     .await;

@@ -6,10 +6,10 @@ mod meter;
 
 use super::{
     exit::{Exit, fail},
-    run::{LogArguments, Signals, control_runtime, origin as origin_address, serve},
+    run::{LogArguments, Signals, control_runtime, origin as origin_address, raise_limit, serve},
 };
 use crate::{
-    app::{self, Options},
+    app::{self, OpenFiles, Options},
     config::{Config, Level, Log, LogFormat, OriginAddress},
     tls::{CertificateStore, SelfSigned, self_signed},
 };
@@ -43,6 +43,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
     if let Err(error) = arguments.log.start(&log) {
         return fail(Exit::Usage, error);
     }
+    raise_limit();
     match control_runtime() {
         Ok(runtime) => runtime.block_on(demonstrate(arguments)),
         Err(error) => fail(Exit::Software, error),
@@ -73,7 +74,10 @@ async fn demonstrate(arguments: Arguments) -> ExitCode {
         Err(error) => return fail(Exit::Software, error),
     };
     let config = Config::simple(arguments.listen, origin.clone(), PathBuf::new(), PathBuf::new());
-    let running = match app::start(&config, store, Options::default(), Meter::new).await {
+    // The embedded origin has the other ends of the connections.
+    let open_files = if embedded.is_some() { OpenFiles::Shared } else { OpenFiles::InForce };
+    let options = Options { open_files, ..Options::default() };
+    let running = match app::start(&config, store, options, Meter::new).await {
         Ok(running) => running,
         Err(error) => return fail(Exit::from(&error), error),
     };

@@ -10,12 +10,14 @@ mod pool;
 mod proxied;
 mod request_body;
 mod resolve;
+mod resources;
 mod response_body;
 mod server;
 mod tunnel;
 mod wait;
 
 pub(super) use check::{Checked, check_all};
+pub(super) use resources::Resources;
 pub(super) use server::{Finding, Standing};
 
 use super::{
@@ -118,7 +120,8 @@ impl From<Error> for Outcome {
 
 impl Origin {
     /// The origin with the name `name`, whose servers' health is in `standings`, and whose cookies are made with `key`.
-    /// Servers that it shares with the one `before` stay, with their connections and their state.
+    /// Servers that it shares with the one `before` stay, with their connections and their state. New ones' connections
+    /// use `resources`.
     pub(super) fn new(
         name: &str,
         config: &config::Origin,
@@ -126,11 +129,12 @@ impl Origin {
         key: &CookieKey,
         before: Option<&Self>,
         metrics: &Arc<Metrics>,
+        resources: &Rc<Resources>,
     ) -> Self {
         let server = |(OriginServer { address, .. }, standing): (&OriginServer, &Arc<Standing>)| {
             let mut kept = before.iter().flat_map(|before| &before.servers);
             let Some(kept) = kept.find(|server| server.pool.fits(config, address)) else {
-                return Rc::new(Server::new(name, config, address, standing, metrics));
+                return Rc::new(Server::new(name, config, address, standing, metrics, resources));
             };
             kept.follow(standing);
             Rc::clone(kept)

@@ -8,9 +8,11 @@ use super::{
     driver::{Driver, Pump},
     proxied::Proxied,
     request_body::{RequestBody, Upload},
+    resources::{IdleCount, Resources},
 };
 use crate::{
     config::{self, Network, OriginAddress, Timeouts},
+    descriptors::Descriptor,
     exchange::Room,
     proxy::error::Error,
     proxy::{Metrics, ServerMetrics},
@@ -51,6 +53,7 @@ pub(super) struct Pool {
     connector: Connector,
     metrics: Arc<Metrics>,
     counters: Arc<ServerMetrics>,
+    resources: Rc<Resources>,
     state: RefCell<State>,
 }
 
@@ -76,6 +79,7 @@ struct State {
 struct Idle {
     connection: Connection,
     since: Instant,
+    _counted: IdleCount,
 }
 
 /// The task that closes what has been idle for too long, and what its origin closed or sent something on.
@@ -151,15 +155,29 @@ impl Pool {
         address: &OriginAddress,
         metrics: Arc<Metrics>,
         counters: Arc<ServerMetrics>,
+        resources: &Rc<Resources>,
     ) -> Rc<Self> {
-        Rc::new(Self {
+        let pool = Rc::new(Self {
             connector: Connector::new(address, origin.dns_interval),
             address: address.clone(),
             origin: origin.clone(),
             metrics,
             counters,
+            resources: Rc::clone(resources),
             state: RefCell::default(),
-        })
+        });
+        resources.register(&pool);
+        pool
+    }
+
+    /// The configured maximum of connections, or the derived one.
+    fn max_connections(&self) -> u32 {
+        self.origin.max_connections.unwrap_or_else(|| self.resources.derived().max_connections)
+    }
+
+    /// The configured maximum of requests in the queue, or the derived one.
+    fn max_queue(&self) -> u32 {
+        self.origin.max_queue.unwrap_or_else(|| self.resources.derived().max_queue)
     }
 
     /// Whether it is equal to one for `address` with the bounds of `origin`.
@@ -259,7 +277,7 @@ impl Pool {
         let mut state = self.state.borrow_mut();
         // Those whose request went away in the meantime hold no place.
         state.waiting.retain(|waiting| !waiting.turn.is_closed());
-        let (waiting, most) = (state.waiting.len() as u64, u64::from(self.origin.max_queue));
+        let (waiting, most) = (state.waiting.len() as u64, u64::from(self.max_queue()));
         let of_source = || state.waiting.iter().filter(|waiting| waiting.source == source).count() as u64;
         let full = source.is_some() && !sources::admits(of_source, waiting, most);
         if limited || full {
@@ -279,7 +297,7 @@ impl Pool {
     /// A share of `source` in the connections that are in use; `None` if its source has reached its limit.
     fn share(self: &Rc<Self>, source: Option<Network>) -> Option<Share> {
         let mut state = self.state.borrow_mut();
-        if state.admits(source, self.origin.max_connections, 0) {
+        if state.admits(source, self.max_connections(), 0) {
             state.shares.take(source);
             return Some(Share { pool: Rc::clone(self), source });
         }
@@ -306,7 +324,7 @@ impl Pool {
         let now = Instant::now();
         let slowest = {
             let mut state = self.state.borrow_mut();
-            let full = state.open >= self.origin.max_connections && state.idle.is_empty();
+            let full = state.open >= self.max_connections() && state.idle.is_empty();
             if !full || state.looked.is_some_and(|looked| now < looked + GIVE_WAY) {
                 return;
             }
@@ -315,7 +333,7 @@ impl Pool {
             let uploads = state.uploads.iter().filter_map(Weak::upgrade);
             let mut slow: Vec<_> = uploads.filter_map(|upload| upload.slow(now).map(|rate| (rate, upload))).collect();
             slow.sort_unstable_by_key(|(rate, _)| *rate);
-            let excess = slow.len().saturating_sub(self.origin.max_connections as usize / 2);
+            let excess = slow.len().saturating_sub(self.max_connections() as usize / 2);
             slow.truncate(excess.min(state.waiting.len()));
             slow
         };
@@ -360,9 +378,17 @@ impl Pool {
         timeouts: &Timeouts,
         deadline: Option<Deadline>,
     ) -> Result<Lease, Error> {
+        let descriptor = self.descriptor(timeouts, deadline).await?;
         let began = Instant::now();
         let limit = deadline.map_or(timeouts.connect, |deadline| deadline.shorten(timeouts.connect, began));
-        let connected = self.connector.connect(limit, proxied, &self.metrics).await.map_err(|error| {
+        let connected = self.connector.connect(limit, proxied, descriptor, &self.metrics).await.map_err(|error| {
+            if error == Error::NoDescriptor {
+                // The kernel had none although the process' count had: the next request finds the idle one's.
+                self.metrics.limit_origin_descriptors.increment();
+                self.resources.close_longest_idle();
+                tracing::warn!(origin = %self.address, "the kernel has no file descriptor for a connection to the origin");
+                return error;
+            }
             self.metrics.origin_connect_errors.increment();
             tracing::warn!(origin = %self.address, %error, "no connection to the origin");
             if error != Error::ConnectTimeout {
@@ -383,6 +409,30 @@ impl Pool {
         let born = Instant::now();
         let connection = Connection { sender, stream, proxied, born, requests: 0, driver, _open: open, slot };
         Ok(Lease::new(connection, share, false))
+    }
+
+    /// A descriptor for a new connection, within the time of a request in the queue.
+    async fn descriptor(&self, timeouts: &Timeouts, deadline: Option<Deadline>) -> Result<Descriptor, Error> {
+        let now = Instant::now();
+        let patience = deadline.map_or(timeouts.queue, |deadline| deadline.shorten(timeouts.queue, now));
+        timeout(patience, self.resources.descriptor()).await.map_err(|_| {
+            if deadline.is_some_and(|deadline| deadline.is_over(Instant::now())) {
+                self.metrics.timeout_request.increment();
+                return Error::RequestTimeout { servers: false };
+            }
+            self.metrics.timeout_queue.increment();
+            Error::QueueTimeout
+        })
+    }
+
+    /// Since when the connection is idle that has been so for the longest time; `None` without one.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        self.state.borrow().idle.first().map(|idle| idle.since)
+    }
+
+    /// Closes the connection that has been idle for the longest time; returns whether there was one.
+    pub(super) fn close_longest_idle(&self) -> bool {
+        self.oldest_idle().is_some()
     }
 
     /// The newest of those that are for `proxied`: the last one, if the server does not get the client's address.
@@ -408,7 +458,7 @@ impl Pool {
 
     fn take_slot(self: &Rc<Self>) -> Option<Slot> {
         let mut state = self.state.borrow_mut();
-        (state.open < self.origin.max_connections).then(|| {
+        (state.open < self.max_connections()).then(|| {
             state.open += 1;
             Slot::new(self)
         })
@@ -430,6 +480,7 @@ impl Pool {
                 Err(Turn::Connection(_, back)) => connection = back,
             }
         }
+        let Some(counted) = self.resources.keep_idle() else { return };
         let mut state = self.state.borrow_mut();
         match &state.watch {
             Some(Watch { waker: Some(waker), .. }) => connection.driver.hand_over(waker),
@@ -439,7 +490,7 @@ impl Pool {
                 state.watch = Some(Watch { task, waker: None });
             }
         }
-        state.idle.push(Idle { connection, since: now });
+        state.idle.push(Idle { connection, since: now, _counted: counted });
     }
 
     /// Continues requests that are queued although there are connections: their source had reached its limit, and has
@@ -447,7 +498,7 @@ impl Pool {
     fn hand_out(self: &Rc<Self>) {
         let is_free = || {
             let state = self.state.borrow();
-            !state.closed && !state.waiting.is_empty() && state.open < self.origin.max_connections
+            !state.closed && !state.waiting.is_empty() && state.open < self.max_connections()
         };
         while is_free() {
             let Some((waiting, share)) = self.next_waiting(0) else { return };
@@ -463,7 +514,7 @@ impl Pool {
         let mut state = self.state.borrow_mut();
         // Those whose request went away in the meantime hold no place.
         state.waiting.retain(|waiting| !waiting.turn.is_closed());
-        let admitted = |waiting: &Waiting| state.admits(waiting.source, self.origin.max_connections, released);
+        let admitted = |waiting: &Waiting| state.admits(waiting.source, self.max_connections(), released);
         let at = state.waiting.iter().position(admitted)?;
         let Waiting { turn, source } = state.waiting.remove(at)?;
         state.shares.take(source);

@@ -151,7 +151,7 @@ async fn slow(setup: &Setup, script: &Script, count: usize) -> Vec<(Feed, Sent)>
 fn slow_uploads_make_room_until_they_hold_half_of_the_connections() {
     with_a_jumping_clock(async {
         let script = Script::new().await;
-        let setup = script.proxy(|config| origin(config).max_connections = 4);
+        let setup = script.proxy(|config| origin(config).max_connections = Some(4));
         let uploads = slow(&setup, &script, 4).await;
         let began = Instant::now();
         let first = setup.get();
@@ -177,7 +177,7 @@ fn uploads_that_are_fast_or_wait_for_their_origin_or_hold_less_than_half_make_no
     with_a_jumping_clock(async {
         let script = Script::new().await;
         let setup = script.proxy(|config| {
-            origin(config).max_connections = 4;
+            origin(config).max_connections = Some(4);
             config.timeouts.queue = Duration::from_secs(3);
         });
         // Two are slow; two have sent what their origin is to answer.

@@ -269,12 +269,13 @@ mod tests {
             assert!(!descriptors.is_waited_for(), "who has gone does not wait");
             let (waiting, giving) = tokio::join!(timeout(PATIENCE, descriptors.origin()), async {
                 assert!(descriptors.is_waited_for());
-                match given_back {
+                let given = match given_back {
                     Side::Clients => clients.pop(),
                     Side::Origins => origins.pop(),
-                }
+                };
+                given.map(|descriptor| descriptor.side)
             });
-            assert_eq!(giving.map(|descriptor| descriptor.side), Some(given_back));
+            assert_eq!(giving, Some(given_back));
             assert_eq!(waiting.map(|descriptor| descriptor.side).unwrap(), Side::Origins);
         }
         assert_eq!(descriptors.taken(), Taken::default());

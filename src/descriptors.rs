@@ -312,33 +312,34 @@ mod tests {
             steps in prop::collection::vec((any::<bool>(), 0_u8..4), 0..1_000),
         ) {
             let pool = limit.saturating_sub(fixed).max(LEAST);
+            let count = |held: &Vec<Descriptor>| u32::try_from(held.len()).unwrap();
             let descriptors = Arc::new(Descriptors::new(Division { limit, fixed }));
             let (mut clients, mut origins) = (Vec::new(), Vec::new());
             for (is_client, step) in steps {
                 let (side, held, other, most) = match is_client {
-                    true => (Side::Clients, &mut clients, origins.len(), pool - pool / 4),
-                    false => (Side::Origins, &mut origins, clients.len(), pool - pool / 2),
+                    true => (Side::Clients, &mut clients, count(&origins), pool - pool / 4),
+                    false => (Side::Origins, &mut origins, count(&clients), pool - pool / 2),
                 };
                 if step == 0 {
                     held.pop();
                 } else {
-                    let expected = (held.len() as u32) < most && (held.len() + other) < pool as usize;
+                    let expected = count(held) < most && count(held) + other < pool;
                     let taken = descriptors.take(side);
                     prop_assert_eq!(taken.is_some(), expected);
-                    let reserved = descriptors.division().reserved(side) as usize;
-                    prop_assert!(taken.is_some() || held.len() >= reserved, "{:?} has its share", side);
+                    let reserved = descriptors.division().reserved(side);
+                    prop_assert!(taken.is_some() || count(held) >= reserved, "{:?} has its share", side);
                     held.extend(taken);
                 }
-                let taken = Taken { clients: clients.len() as u32, origins: origins.len() as u32 };
+                let taken = Taken { clients: count(&clients), origins: count(&origins) };
                 prop_assert_eq!(descriptors.taken(), taken);
             }
             drop((clients, origins));
             prop_assert_eq!(descriptors.taken(), Taken::default());
             // A side alone has all but what is reserved for the other one.
             let all: Vec<_> = std::iter::from_fn(|| descriptors.take(Side::Clients)).collect();
-            prop_assert_eq!(all.len() as u32, pool - pool / 4);
+            prop_assert_eq!(count(&all), pool - pool / 4);
             let rest: Vec<_> = std::iter::from_fn(|| descriptors.take(Side::Origins)).collect();
-            prop_assert_eq!(rest.len() as u32, pool / 4);
+            prop_assert_eq!(count(&rest), pool / 4);
         }
     }
 }

@@ -64,10 +64,10 @@ pub struct InForce {
 }
 
 impl InForce {
-    /// Begins with what was read at the start, and with what was in `maintenance` in the previous process.
+    /// Begins with what was read at the start, which is limited to what is `shared`, and with what was in `maintenance` in
+    /// the previous process.
     pub(super) fn new(
-        config: &Config,
-        shared: Shared,
+        (config, shared): (&Config, Shared),
         pages: Pages,
         maintenance: Maintenance,
         cookie_key: CookieKey,

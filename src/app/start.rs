@@ -62,8 +62,7 @@ impl<'c> Prepared<'c> {
         let access = AccessLog::start(&config.access_log, Arc::clone(&metrics.access_log)).await?;
         let shared = Shared::new(config, count, options.open_files);
         let in_force = InForce::new(
-            config,
-            shared,
+            (config, shared),
             Pages::load(config).map_err(StartError::Pages)?,
             beginning.maintenance.clone(),
             CookieKey::new(beginning.secrets.cookie_key()),

@@ -18,13 +18,14 @@ const MOST_WAITING: u32 = 32_768;
 const LEAST_WAITING: u32 = 256;
 /// The part of the memory that connections to origins in use may take in normal operation: an eighth.
 const CONNECTIONS_SHARE: u64 = 8;
-/// The part of the memory that requests in queues may take: an eighth.
-const WAITING_SHARE: u64 = 8;
+/// The part of the memory that requests in queues may take: a quarter. They are requests that streams hold in any case.
+const WAITING_SHARE: u64 = 4;
 /// Bytes of a connection to an origin in use, in normal operation: its first read of 16 KiB, hyper's buffers and state,
 /// and what of a response waits for a slow client (docs/architecture.md).
 const CONNECTION_BYTES: u64 = 72 * 1024;
-/// Bytes of a request that waits: its head, its stream, its tasks (docs/architecture.md).
-const WAITING_BYTES: u64 = 16 * 1024;
+/// Bytes of a request that waits: its head, its stream, its tasks, and what of a short upload was read ahead. With the
+/// header of a browser it takes some 21 KiB in a development build (docs/architecture.md).
+const WAITING_BYTES: u64 = 32 * 1024;
 
 /// The defaults of an origin's bounds, for one worker and one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

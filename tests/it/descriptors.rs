@@ -172,16 +172,12 @@ async fn with_no_descriptor_left_clients_are_closed_at_once_and_served_again_lat
     let client: Client = setup.client().await;
     assert_eq!(client.get("/status/204").await.status, 204);
     // A descriptor is the lowest number that is free: silent clients take those that are left below the limit.
-    let open = open_files(&process);
-    let limit = open.iter().max().unwrap() + 1;
+    let limit = open_files(&process).into_iter().max().unwrap() + 1;
     set_limit(&process, limit.into());
-    let mut held = Vec::new();
-    for _ in open.len()..limit as usize {
-        held.push(silent(server).await.unwrap());
-    }
-    let deadline = Instant::now() + DEADLINE;
+    let (mut held, deadline) = (Vec::new(), Instant::now() + DEADLINE);
     while open_files(&process).len() < limit as usize {
         assert!(Instant::now() < deadline);
+        held.push(silent(server).await.unwrap());
         sleep(LOOK_AGAIN).await;
     }
     for _ in 0..20 {

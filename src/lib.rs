@@ -16,6 +16,7 @@ pub mod budget;
 pub mod cli;
 pub mod config;
 pub mod datagram;
+pub mod descriptors;
 pub mod exchange;
 pub mod http3;
 pub mod lifecycle;

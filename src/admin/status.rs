@@ -18,7 +18,7 @@ pub(super) async fn status(state: &State) -> Json {
         );
     let metrics: Map<String, Json> =
         state.registry.samples().into_iter().map(|(name, value)| (name, value.into())).collect();
-    let Process { cpu_seconds, resident_bytes, start_time, open_fds } = Process::read();
+    let Process { cpu_seconds, resident_bytes, start_time, open_fds, max_fds } = Process::read();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let control = &state.control;
     let mut status = json!({
@@ -48,6 +48,7 @@ pub(super) async fn status(state: &State) -> Json {
             "resident_bytes": resident_bytes,
             "started": start_time,
             "open_files": open_fds,
+            "open_files_limit": max_fds,
         },
         "metrics": metrics,
     });

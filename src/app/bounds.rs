@@ -1,15 +1,16 @@
 //! Logs the limits in force, in one line at the start: those of the configuration, and what the system makes of them.
 
 use crate::{
-    app::memory,
+    app::{Plan, memory},
     config::{Config, Limits},
+    descriptors::Side,
     memory::{Gauge, Reading, Step},
 };
-use rustix::process::{Resource, getrlimit};
 
-/// Logs them. Limits of connections, handshakes and tunnels, and the buffers, are per worker, of which there are
-/// `workers`.
-pub(super) fn log(config: &Config, workers: usize) {
+/// Logs them. Limits of connections, handshakes and tunnels, the buffers, and the bounds of origins are per worker;
+/// descriptors are the process' by `plan`.
+pub(super) fn log(config: &Config, plan: &Plan) {
+    let &Plan { division, derived, workers, .. } = plan;
     let limits = &config.limits;
     let memory = memory::allowed(limits.memory);
     let [worker_send_buffer, worker_receive_buffer] = budgets(limits, memory, workers);
@@ -24,7 +25,12 @@ pub(super) fn log(config: &Config, workers: usize) {
         worker_send_buffer,
         worker_receive_buffer,
         memory,
-        open_files = getrlimit(Resource::Nofile).current,
+        open_files = division.limit,
+        fixed_files = division.fixed,
+        client_files = division.most(Side::Clients),
+        origin_files = division.most(Side::Origins),
+        derived_origin_max_connections = derived.max_connections,
+        derived_origin_max_queue = derived.max_queue,
         "limits in force"
     );
 }

@@ -2,6 +2,7 @@
 //! faults, all in one round, each with its place. What depends on more than files (whether an address can be bound, a name
 //! looked up, an origin reached) is found out by running.
 
+use super::descriptors;
 use crate::{
     admin::{Token, TokenError},
     config::{self, AccessTarget, Config, Draft, Faults, Findings, Target, Warning},
@@ -46,6 +47,7 @@ pub fn load(draft: Draft) -> Result<Loads, Faults> {
         access_log(&config, &mut findings);
         handover(&config, &mut findings);
         ambiguities(&config, &mut findings);
+        descriptors::warn(&config, &mut findings);
         Some((config, certificates?, pages?))
     });
     let ((config, certificates, pages), warnings) = findings.verdict(read)?;

@@ -37,6 +37,7 @@ pub(super) fn inside(in_force: &InForce, addresses: &[SocketAddr]) -> Inside {
             let uptime = started.elapsed().as_secs_f64();
             let (last_reload, mechanisms) = (of_status.last_reload.json(), mechanisms(&of_status));
             let (origins, addresses) = (Arc::clone(&origins), addresses.clone());
+            let descriptors = of_status.shared.json();
             let maintenance: Json = switched.in_maintenance().iter().map(in_maintenance).collect();
             Box::pin(async move {
                 let origins = origins.look().await;
@@ -48,6 +49,7 @@ pub(super) fn inside(in_force: &InForce, addresses: &[SocketAddr]) -> Inside {
                     "origins": origins,
                     "maintenance": maintenance,
                     "mechanisms": mechanisms,
+                    "descriptors": descriptors,
                 })
             })
         }),

@@ -4,10 +4,13 @@ use super::reload::InForce;
 use crate::{
     config::MemoryLimit,
     lifecycle::{Phase, Watch},
-    memory::{Gauge, LOOK, Ladder, Limit, Reading, Usage},
+    memory::{Gauge, LOOK, Ladder, Limit, Reading, Usage, installed},
     suspension,
 };
 use tokio::{select, time::sleep};
+
+/// Memory of a machine that does not tell how much it has: a small server's.
+const UNKNOWN: u64 = 1 << 30;
 
 /// Watches until the process stops.
 pub(super) async fn watch(in_force: InForce, gauge: Gauge, mut watch: Watch) {
@@ -58,6 +61,12 @@ pub(super) async fn watch(in_force: InForce, gauge: Gauge, mut watch: Watch) {
 /// Bytes that the process may use: the least of what is `configured` and of its memory cgroups. `None` without a limit.
 pub(super) fn allowed(configured: MemoryLimit) -> Option<u64> {
     Usage::of_this_process().limit(limit(configured))
+}
+
+/// The same, or what the machine has if that is less.
+pub(super) fn available(configured: MemoryLimit) -> u64 {
+    let (allowed, installed) = (allowed(configured), installed());
+    allowed.into_iter().chain(installed).min().unwrap_or(UNKNOWN)
 }
 
 fn limit(configured: MemoryLimit) -> Limit {

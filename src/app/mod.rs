@@ -4,6 +4,7 @@
 pub mod reload;
 
 mod bounds;
+mod descriptors;
 mod files;
 mod handover;
 mod idle;
@@ -17,6 +18,7 @@ mod start;
 mod watch;
 mod worker;
 
+pub use descriptors::{OpenFiles, Plan, RaiseError, raise_limit};
 pub use files::{Loads, load};
 pub use metrics::{Metrics, TurnMetrics, WorkerMetrics, is_counted, reference};
 pub use sockets::Inherited;
@@ -67,6 +69,8 @@ pub struct Options {
     pub memory: Option<Gauge>,
     /// The counts of the log's lines.
     pub log: Arc<log::Metrics>,
+    /// The limit of open files that counts.
+    pub open_files: OpenFiles,
 }
 
 /// Why litequic did not start. Nothing is left running.

@@ -6,6 +6,7 @@
 
 use super::{
     Loads, Metrics, Running,
+    descriptors::Shared,
     files::{self, named},
     renewal::Renewal,
     service,
@@ -59,14 +60,17 @@ pub struct InForce {
     pub(super) access: Arc<AccessLog>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) last_reload: Arc<LastReload>,
+    /// Descriptors, and what follows from them.
+    pub(super) shared: Shared,
     /// Held while `routing` is replaced, which follows from what it was and from `config`.
     replacing: Arc<Mutex<()>>,
 }
 
 impl InForce {
-    /// Begins with what was read at the start, and with what was in `maintenance` in the previous process.
+    /// Begins with what was read at the start, which is limited to what is `shared`, and with what was in `maintenance` in
+    /// the previous process.
     pub(super) fn new(
-        config: &Config,
+        (config, shared): (&Config, Shared),
         pages: Pages,
         maintenance: Maintenance,
         cookie_key: CookieKey,
@@ -75,10 +79,11 @@ impl InForce {
         metrics: Arc<Metrics>,
     ) -> Self {
         let routing = Routing::after(config, pages, None).with_cookie_key(cookie_key);
+        let routing = routing.with_capacity(Arc::clone(&shared.capacity));
         let routing = if maintenance.is_empty() { routing } else { routing.switched(config, maintenance) };
         let (config, routing) = (config.clone().live(), Arc::new(ArcSwap::from_pointee(routing)));
         let (rerouted, replacing, last_reload) = Default::default();
-        let in_force = Self { config, routing, rerouted, resolver, access, metrics, last_reload, replacing };
+        let in_force = Self { config, routing, rerouted, resolver, access, metrics, last_reload, shared, replacing };
         in_force.observe();
         for one in in_force.in_maintenance() {
             tracing::info!(
@@ -155,6 +160,7 @@ impl InForce {
             self.access.follow(&next.access_log, lines);
         }
         self.resolver.replace(certificates);
+        self.shared.follow(&next);
         self.routing.store(Arc::new(Routing::after(&next, pages, Some(&routing))));
         self.rerouted.notify_one();
         self.config.store(Arc::new(next));

@@ -1,7 +1,9 @@
 //! The start in its steps: prepared, bound, running. What fails before the last one leaves nothing behind.
 
 use super::{
-    Metrics, Options, Running, StartError, bounds, files,
+    Metrics, Options, Running, StartError, bounds,
+    descriptors::Shared,
+    files,
     handover::{Beginning, keeper, take_over},
     inside, memory,
     reload::InForce,
@@ -60,8 +62,9 @@ impl<'c> Prepared<'c> {
         metrics.log = Arc::clone(&options.log);
         let metrics = Arc::new(metrics);
         let access = AccessLog::start(&config.access_log, Arc::clone(&metrics.access_log)).await?;
+        let shared = Shared::new(config, count, options.open_files);
         let in_force = InForce::new(
-            config,
+            (config, shared),
             Pages::load(config).map_err(StartError::Pages)?,
             beginning.maintenance.clone(),
             CookieKey::new(beginning.secrets.cookie_key()),
@@ -87,7 +90,7 @@ impl<'c> Prepared<'c> {
         let https = tcp.first().or(sockets.addresses.first()).map_or(0, SocketAddr::port);
         let https = self.config.listen.advertised_port.map_or(https, NonZeroU16::get);
         let token = files::read_token(self.config)?;
-        let admin = admin_servers(&mut sockets)?;
+        let admin = admin_servers(&mut sockets, self.in_force.shared.plan(self.config).admin_connections)?;
         Ok(Bound {
             addresses: Addresses { udp: sockets.addresses.clone(), tcp, redirects, https },
             sockets,
@@ -146,7 +149,7 @@ impl Bound<'_> {
         if options.memory.is_none() {
             tasks.spawn(memory::watch(in_force.clone(), gauge, lifecycle.watch()));
         }
-        bounds::log(config, count);
+        bounds::log(config, &in_force.shared.plan(config));
         for (key, address) in [("admin.listen", admin_address), ("admin.probes", probes_address)] {
             if let Some(address) = address {
                 tracing::info!(%address, key, "listening for admin requests");
@@ -211,6 +214,7 @@ impl Bound<'_> {
             resolver: Arc::clone(resolver),
             routing: Arc::clone(&in_force.routing),
             heartbeat: Arc::clone(heartbeat),
+            descriptors: Arc::clone(&in_force.shared.capacity.descriptors),
             watch: lifecycle.watch(),
         }))
     }
@@ -270,12 +274,16 @@ fn alt_svc(config: &Config, udp: &[SocketAddr], address: SocketAddr) -> Option<H
     HeaderValue::try_from(format!("h3=\":{port}\"; ma={}", ALT_SVC_AGE.as_secs())).ok()
 }
 
-/// Servers at duplicates of the operator's listeners; the listeners themselves are for a process that takes over.
-fn admin_servers(sockets: &mut Sockets) -> Result<(Option<admin::Server>, Option<admin::Server>), StartError> {
+/// Servers of so many connections at duplicates of the operator's listeners; the listeners themselves are for a process that takes over.
+fn admin_servers(
+    sockets: &mut Sockets,
+    connections: usize,
+) -> Result<(Option<admin::Server>, Option<admin::Server>), StartError> {
+    let limits = admin::Limits { connections, ..admin::Limits::default() };
     let server = |key, listener: &Option<TcpListener>, surface| {
         let Some(listener) = listener else { return Ok(None) };
         let address = listener.local_addr().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
-        let server = listener.try_clone().and_then(|own| admin::Server::new(own, surface, admin::Limits::default()));
+        let server = listener.try_clone().and_then(|own| admin::Server::new(own, surface, limits));
         server.map(Some).map_err(|source| StartError::Admin { key, address, source })
     };
     Ok((

@@ -8,6 +8,7 @@ use crate::{
     access_log,
     budget::Budget,
     config::{Io, LiteQuic, Live},
+    descriptors::Descriptors,
     exchange::{Client, Handler, Records},
     http3::{self, Front},
     lifecycle::{Phase, Watch, panic_if_asked, pass_panic_on},
@@ -55,6 +56,7 @@ pub(super) struct WorkerParts {
     pub(super) resolver: Arc<CertificateResolver>,
     pub(super) routing: Arc<ArcSwap<Routing>>,
     pub(super) heartbeat: Arc<Heartbeat>,
+    pub(super) descriptors: Arc<Descriptors>,
     pub(super) watch: Watch,
 }
 
@@ -183,8 +185,14 @@ async fn serve<H: Handler>(
     let mut endpoints = JoinSet::new();
     let budget = Budget::for_worker(config.load().limits.worker_send_buffer);
     let holders = Rc::<Holders>::default();
-    let budgets =
-        tcp::Budgets { send: Rc::clone(&budget), receive, pressure: pressure.clone(), holders: Rc::clone(&holders) };
+    let budgets = tcp::Budgets {
+        send: Rc::clone(&budget),
+        receive,
+        pressure: pressure.clone(),
+        holders: Rc::clone(&holders),
+        descriptors: Arc::clone(&parts.descriptors),
+        workers,
+    };
     let tcp_servers = TcpServers {
         config: &config,
         metrics: &metrics.tcp,

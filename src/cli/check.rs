@@ -11,8 +11,8 @@ use std::{
     process::ExitCode,
 };
 
-/// Prints one line about the configuration at `path` to stdout, and its warnings to stderr; or its faults to stderr,
-/// with [`Exit::Config`](super::exit::Exit::Config). The files that it names are checked too: certificates, error
+/// Prints a line about the configuration at `path` to stdout, and one about the descriptors that a process would have
+/// with it, and its warnings to stderr; or its faults to stderr, with [`Exit::Config`](super::exit::Exit::Config). The files that it names are checked too: certificates, error
 /// pages, secrets, and files to be written.
 pub fn run(path: &Path) -> ExitCode {
     let app::Loads { config, warnings, .. } = match app::load(Draft::load(path)) {
@@ -23,7 +23,7 @@ pub fn run(path: &Path) -> ExitCode {
     for warning in warnings {
         let _ = writeln!(io::stderr(), "{warning}");
     }
-    let _ = writeln!(io::stdout(), "{}", summary(path, &config));
+    let _ = writeln!(io::stdout(), "{}\n{}", summary(path, &config), app::Plan::of_start(&config));
     ExitCode::SUCCESS
 }
 

@@ -127,6 +127,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Ok(log) => log,
         Err(error) => return fail(Exit::from(&error), error),
     };
+    raise_limit();
     reload::log_warnings(&warnings);
     let log_metrics = log.metrics();
     let runtime = match control_runtime() {
@@ -141,8 +142,13 @@ pub fn run(arguments: Arguments) -> ExitCode {
         let (reload, requests) = reload::requests();
         let start = async {
             let inherited = inherited(passed)?;
-            let options =
-                Options { key_log: arguments.key_log, reload: Some(reload), inherited, memory: None, log: log_metrics };
+            let options = Options {
+                key_log: arguments.key_log,
+                reload: Some(reload),
+                inherited,
+                log: log_metrics,
+                ..Options::default()
+            };
             app::start(&config, certificates, options, |proxy| proxy).await
         };
         let running = match start.await {
@@ -185,6 +191,13 @@ fn configuration(arguments: &Arguments) -> Result<Draft, config::Faults> {
         }
         // The command line has one or the other.
         _ => Err(config::Faults(Vec::new())),
+    }
+}
+
+/// Raises the limit of open files, or logs why that is not possible.
+pub(super) fn raise_limit() {
+    if let Err(error) = app::raise_limit() {
+        tracing::warn!("{error}");
     }
 }
 

@@ -7,7 +7,10 @@ use super::{
     names::{IPV6, NAME, PORT, authority, cookie_name, field_name, parse_host, parse_port, split_port},
     section::Section,
     table::{Reader, Table, by, keys, list, optional, required},
-    values::{COUNT, COUNT_OR_NONE, DAY, Given, Kind, TIMEOUT, boolean, duration, number, one_of, or_none, size, text},
+    values::{
+        COUNT, COUNT_OR_NONE, DAY, Given, Kind, TIMEOUT, boolean, duration, number, one_of, or_derived, or_none, size,
+        text,
+    },
 };
 use http::HeaderName;
 use serde_json::json;
@@ -81,13 +84,15 @@ keys! {
         /// Active health checks: a periodic GET to each server. Without this table there are none.
         health: Option<Health> = None, optional_table(Health::read, |health| health.path.clone());
 
-        // More than a server on one machine answers at once.
-        /// Connections to a server at most.
-        max_connections: u32 = 512, number(COUNT), counted;
+        // What a server can do at once is not known; how many connections this process can have is.
+        /// Connections of a worker to a server at most. `"derived"`: 512, or fewer where file descriptors or memory
+        /// allow no more; `litequic check` tells the number. Set it for a server of few processes or threads.
+        max_connections: Option<u32> = None, or_derived(number(COUNT)), counted;
 
-        // Twice the connections: a burst, not a backlog.
-        /// Requests queued for a connection; further ones are answered 503.
-        max_queue: u32 = 1_024, number(COUNT_OR_NONE), counted;
+        // A request that waits is served later, and one that is rejected never: memory alone bounds the queue.
+        /// Requests of a worker queued for a connection to a server; further ones are answered 503. `"derived"`: as many
+        /// as a part of the memory holds, 32,768 at most; `litequic check` tells the number.
+        max_queue: Option<u32> = None, or_derived(number(COUNT_OR_NONE)), counted;
 
         // nginx' `client_body_buffer_size` on 64-bit machines.
         /// Bytes of a request's body that are read before the request gets a connection: the whole of a body that is no

@@ -56,9 +56,10 @@ keys! {
         /// A whole exchange.
         request: Option<Duration> = None, or_none(duration(TIMEOUT)), counted;
 
-        // As long as connecting may take.
+        // As long as `response_header`: without a queue the request would wait in the origin, and for as long (nginx'
+        // proxy_read_timeout). An origin that takes seconds then serves a burst of many times its connections.
         /// A request's wait in the queue for a connection of a full pool. 503 beyond.
-        queue: Duration = Duration::from_secs(5), duration(TIMEOUT), counted;
+        queue: Duration = Duration::from_secs(60), duration(TIMEOUT), counted;
 
         // What HAProxy's manual proposes: applications that depend on a tunnel ping each other within minutes, and an
         // idle one has gone unnoticed for long enough.

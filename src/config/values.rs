@@ -197,15 +197,25 @@ pub(super) fn duration(range: RangeInclusive<Duration>) -> Kind<Duration> {
 
 /// The same, or `"none"`.
 pub(super) fn or_none<T: 'static>(kind: Kind<T>) -> Kind<Option<T>> {
+    or_word("none", kind)
+}
+
+/// The same, or `"derived"`: a value that follows from the resources of the process.
+pub(super) fn or_derived<T: 'static>(kind: Kind<T>) -> Kind<Option<T>> {
+    or_word("derived", kind)
+}
+
+/// The same, or `word`, which is read as no value.
+fn or_word<T: 'static>(word: &'static str, kind: Kind<T>) -> Kind<Option<T>> {
     let (read, show) = (kind.read, kind.show);
     Kind {
-        expected: format!("{}, or \"none\"", kind.expected),
-        schema: json!({ "anyOf": [{ "const": "none" }, kind.schema] }),
+        expected: format!("{}, or \"{word}\"", kind.expected),
+        schema: json!({ "anyOf": [{ "const": word }, kind.schema] }),
         read: Box::new(move |given| match given {
-            Given::Text(text) if text == "none" => Ok(None),
+            Given::Text(text) if text == word => Ok(None),
             given => read(given).map(Some),
         }),
-        show: Box::new(move |value| value.as_ref().map_or_else(|| json!("none"), &show)),
+        show: Box::new(move |value| value.as_ref().map_or_else(|| json!(word), &show)),
     }
 }
 

@@ -7,7 +7,7 @@ mod usage;
 
 pub use holders::{End, Holder, Holders};
 pub use ladder::{Ladder, Step};
-pub use usage::{Limit, Reading, Usage};
+pub use usage::{Limit, Reading, Usage, installed};
 
 use std::time::Duration;
 use tokio::sync::watch::{self, Receiver, Sender};

@@ -173,6 +173,18 @@ impl Group {
     }
 }
 
+/// Bytes of memory that the machine has; `None` where `/proc/meminfo` cannot be read.
+pub fn installed() -> Option<u64> {
+    let text = fs::read_to_string(Path::new(ROOT).join("proc/meminfo")).ok()?;
+    total(&text)
+}
+
+/// The first line of `/proc/meminfo` (proc_meminfo(5)): kibibytes.
+fn total(meminfo: &str) -> Option<u64> {
+    let words = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    words.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1_024)
+}
+
 /// All of a file of the kernel's, from its beginning.
 fn text(mut file: &File) -> io::Result<String> {
     let mut text = String::new();
@@ -401,5 +413,12 @@ mod tests {
         let usage = Usage::of_this_process();
         let reading = usage.read(Limit::Bytes(u64::MAX / 2_000)).unwrap().unwrap();
         assert!(reading.used > 1_000_000, "{reading:?}");
+    }
+
+    #[test]
+    fn the_machines_memory_is_the_total() {
+        assert_eq!(total("MemTotal:       24683864 kB\nMemFree:  1 kB\n"), Some(24_683_864 * 1_024));
+        assert_eq!(total("MemFree: 1 kB\n"), None);
+        assert!(installed().unwrap() > 64 << 20);
     }
 }

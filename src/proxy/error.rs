@@ -53,6 +53,8 @@ pub(super) enum Error {
     QueueTimeout,
     #[error("the request's body came too slowly: its connection to the origin was needed for another client")]
     Evicted,
+    #[error("no file descriptor is free for a connection to the origin")]
+    NoDescriptor,
     // The origin's.
     #[error("cannot resolve the origin's name")]
     Resolve,
@@ -117,7 +119,7 @@ impl Error {
             Self::PathTooLong => (StatusCode::URI_TOO_LONG, "http_request_error"),
             Self::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "http_request_denied"),
             Self::ClientTooSlow => (StatusCode::REQUEST_TIMEOUT, "http_request_error"),
-            Self::QueueFull | Self::QueueTimeout | Self::TunnelLimit | Self::Evicted => {
+            Self::QueueFull | Self::QueueTimeout | Self::NoDescriptor | Self::TunnelLimit | Self::Evicted => {
                 (StatusCode::SERVICE_UNAVAILABLE, "connection_limit_reached")
             }
             Self::Resolve => (StatusCode::BAD_GATEWAY, "dns_error"),

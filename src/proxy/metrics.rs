@@ -45,6 +45,12 @@ metrics! {
             limit_origin_queue [limit: "origin_max_queue"]
                 "Requests that a full queue lost: the newest of the source that had most in it.",
             limit_origin_requests [limit: "origin_max_requests"],
+            limit_origin_descriptors [limit: "origin_descriptors"]
+                "Requests that found no file descriptor free for a connection to their origin: an idle connection was \
+                    closed for them, or they waited.",
+            limit_idle_descriptors [limit: "idle_descriptors"]
+                "Connections to origins that were closed instead of kept idle, as idle ones had a fifth of the file \
+                    descriptors, or a request waited for one.",
             limit_interim [limit: "interim"] "Interim responses dropped because the client had not read the 8 before.",
             limit_response_header [limit: "response_header"] "Responses whose header is larger than litequic accepts.",
         }

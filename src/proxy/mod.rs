@@ -11,6 +11,7 @@
 //! (Continue) comes from the origin, or after a second from litequic.
 
 mod balance;
+mod capacity;
 mod error;
 mod forwarded;
 mod maintenance;
@@ -40,7 +41,7 @@ use crate::{
 use arc_swap::ArcSwap;
 use error::Error;
 use http::{HeaderValue, StatusCode, header};
-use origin::{Origin, Outcome, RestBudget, Sending, Standing};
+use origin::{Origin, Outcome, Resources, Sending, Standing};
 use request::Framing;
 use rules::{Limiter, Rules, Taken, Variables};
 use std::{
@@ -55,6 +56,7 @@ use tokio::{sync::Notify, time::Instant};
 use upgrade::{Full, Switch, TunnelSlot};
 
 pub use balance::CookieKey;
+pub use capacity::{Capacity, Derived};
 pub use maintenance::{InMaintenance, Maintenance, MaintenanceError, Target};
 pub use metrics::{CheckMetrics, Checks, Metrics, RouteMetrics, RouteName, ServerMetrics, ServerName};
 pub use pages::{PageError, Pages};
@@ -65,8 +67,8 @@ pub use routing::{Check, Routing, ServerState};
 pub struct Proxy {
     shared: Arc<ArcSwap<Routing>>,
     metrics: Arc<Metrics>,
+    resources: Rc<Resources>,
     local: RefCell<Rc<Local>>,
-    rests: Rc<RestBudget>,
     /// Tunnels, those that are still being opened too.
     tunnels: Rc<Cell<u32>>,
     /// Their sources.
@@ -86,10 +88,11 @@ impl Proxy {
     /// The proxy of the worker with these `metrics`. It follows what is stored in `shared`. Nothing is taken into memory to free a
     /// connection while `pressure` says that memory is short.
     pub fn new(shared: Arc<ArcSwap<Routing>>, metrics: Arc<Metrics>, pressure: Pressure) -> Self {
-        let rests = RestBudget::new(pressure);
-        let local = Local::new(shared.load_full(), &BTreeMap::new(), &metrics, &rests);
+        let routing = shared.load_full();
+        let resources = Resources::new(routing.capacity(), &metrics, pressure);
+        let local = Local::new(routing, &BTreeMap::new(), &metrics, &resources);
         let (tunnels, tunnel_sources) = (Rc::default(), Pool::new("tunnels"));
-        Self { local: RefCell::new(Rc::new(local)), shared, metrics, rests, tunnels, tunnel_sources }
+        Self { local: RefCell::new(Rc::new(local)), resources, shared, metrics, tunnels, tunnel_sources }
     }
 
     /// The routing in force. A server that a reload did not touch keeps its pool; one that is gone closes its idle
@@ -100,7 +103,7 @@ impl Proxy {
         if Arc::ptr_eq(&shared, &local.routing) {
             return local;
         }
-        let next = Rc::new(Local::new(Arc::clone(&shared), &local.origins, &self.metrics, &self.rests));
+        let next = Rc::new(Local::new(Arc::clone(&shared), &local.origins, &self.metrics, &self.resources));
         for (name, origin) in &local.origins {
             origin.close_but(next.origins.get(name).map(Rc::as_ref));
         }
@@ -304,7 +307,7 @@ impl Local {
         routing: Arc<Routing>,
         before: &BTreeMap<String, Rc<Origin>>,
         metrics: &Arc<Metrics>,
-        rests: &Rc<RestBudget>,
+        resources: &Rc<Resources>,
     ) -> Self {
         let origin = |(name, (config, standings)): (&String, &(config::Origin, Vec<Arc<Standing>>))| {
             let before = before.get(name);
@@ -312,7 +315,8 @@ impl Local {
                 Some(kept) => Rc::clone(kept),
                 None => {
                     let key = &routing.cookie_key;
-                    Rc::new(Origin::new(name, config, standings, key, before.map(Rc::as_ref), metrics, rests))
+                    let before = before.map(Rc::as_ref);
+                    Rc::new(Origin::new(name, config, standings, key, before, metrics, resources))
                 }
             };
             origin.follow(standings);

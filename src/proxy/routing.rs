@@ -2,6 +2,7 @@
 
 use super::{
     balance::CookieKey,
+    capacity::Capacity,
     forwarded,
     maintenance::{InMaintenance, Maintenance},
     origin::{Checked, Finding, Standing},
@@ -39,6 +40,8 @@ pub struct Routing {
     sources: Sources,
     /// The key of sticky sessions' cookies.
     pub(super) cookie_key: CookieKey,
+    /// What connections to origins may use.
+    capacity: Arc<Capacity>,
 }
 
 impl Routing {
@@ -106,12 +109,24 @@ impl Routing {
             trusted: config.trusted_proxies.clone(),
             sources: config.sources.clone(),
             cookie_key: before.map_or_else(CookieKey::random, |before| before.cookie_key.clone()),
+            capacity: before.map(|before| Arc::clone(&before.capacity)).unwrap_or_default(),
         }
     }
 
     /// Uses `key` for cookies, instead of one that no other process has.
     pub fn with_cookie_key(self, key: CookieKey) -> Self {
         Self { cookie_key: key, ..self }
+    }
+
+    /// Lets connections to origins use `capacity`, instead of one without bounds. Those of workers that run do not
+    /// follow.
+    pub fn with_capacity(self, capacity: Arc<Capacity>) -> Self {
+        Self { capacity, ..self }
+    }
+
+    /// What connections to origins may use.
+    pub fn capacity(&self) -> &Arc<Capacity> {
+        &self.capacity
     }
 
     /// The client behind `peer`, as far as trusted proxies name it.

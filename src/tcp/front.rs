@@ -3,6 +3,7 @@
 use crate::{
     budget::Budget,
     config::{Config, Limits, Live, Network, Timeouts},
+    descriptors::{Descriptor, Descriptors, Side},
     exchange::{CertificateRequest, Client, Records},
     lifecycle::Watch,
     memory::{Holders, Pressure},
@@ -30,6 +31,10 @@ pub struct Budgets {
     pub pressure: Pressure,
     /// and the connections that are closed for it.
     pub holders: Rc<Holders>,
+    /// The descriptors of the process for connections,
+    pub descriptors: Arc<Descriptors>,
+    /// and how many workers share them.
+    pub workers: usize,
 }
 
 /// The state that the TCP connections of one worker share.
@@ -50,6 +55,15 @@ pub struct Front<H> {
 struct Pools {
     connections: Pool<Network>,
     handshakes: Pool<Network>,
+}
+
+impl Budgets {
+    /// `max_connections`, or a worker's part of the descriptors that clients can have, if that is less: the size of the
+    /// pool in which one source has its share.
+    fn reachable(&self, max_connections: u32) -> u32 {
+        let clients = self.descriptors.division().most(Side::Clients);
+        u32::try_from(self.workers.max(1)).map_or(1, |workers| clients / workers).min(max_connections)
+    }
 }
 
 impl<H> Front<H> {
@@ -105,14 +119,26 @@ impl<H> Front<H> {
             self.metrics.limit_memory_connections.increment();
             return None;
         }
-        if !self.sources.connections.admits(source, open.into(), limits.max_connections.into()) {
+        let pool = self.budgets.reachable(limits.max_connections);
+        if !self.sources.connections.admits(source, open.into(), pool.into()) {
             self.metrics.limit_source_connections.increment();
             return None;
         }
+        let Some(descriptor) = self.budgets.descriptors.take(Side::Clients) else {
+            self.descriptors_exhausted();
+            return None;
+        };
         self.connections.set(open.saturating_add(1));
         self.metrics.tcp_connections_open.increment();
         let source = self.sources.connections.take(source);
-        Some(ConnectionSlot { front: Rc::clone(self), _source: source })
+        Some(ConnectionSlot { front: Rc::clone(self), _source: source, _descriptor: descriptor })
+    }
+
+    /// Called for each connection that finds the clients' descriptors taken. The connection is closed at once rather
+    /// than left in the kernel's queue: its client may try another address or HTTP/3, a load balancer sees the failure,
+    /// and connections of other clients do not wait behind those of one that sends nothing.
+    fn descriptors_exhausted(&self) {
+        self.metrics.limit_client_descriptors.increment();
     }
 
     /// The same for a handshake.
@@ -137,6 +163,7 @@ impl<H> Front<H> {
 pub(super) struct ConnectionSlot<H> {
     front: Rc<Front<H>>,
     _source: sources::SourceSlot<Network>,
+    _descriptor: Descriptor,
 }
 
 impl<H> Drop for ConnectionSlot<H> {

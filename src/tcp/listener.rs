@@ -1,6 +1,7 @@
 //! One listener of a worker: accepts connections until the drain, and waits for their end.
 
 use super::{
+    accept::{Acceptor, is_exhausted},
     connection::Connection,
     front::{ChooseTls, Front},
     handshake::shake,
@@ -30,7 +31,7 @@ use tokio::{
     time::sleep,
 };
 
-/// After an accept that failed for want of file descriptors, the next one would fail at once as well.
+/// Pause after an accept that failed for want of file descriptors or memory: the next one would fail at once as well.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves HTTP/1.1 and HTTP/2 over TLS until the drain is over. `alt_svc` advertises HTTP/3.
@@ -104,7 +105,7 @@ async fn accept<H: Handler, F: Future<Output = ()> + 'static>(
     front: &Rc<Front<H>>,
     begin: impl Fn(TcpStream, SocketAddr) -> F,
 ) -> io::Result<()> {
-    let listener = TcpListener::from_std(listener)?;
+    let acceptor = Acceptor::new(TcpListener::from_std(listener)?);
     let mut watch = front.watch.clone();
     let mut connections = JoinSet::new();
     loop {
@@ -112,7 +113,7 @@ async fn accept<H: Handler, F: Future<Output = ()> + 'static>(
             biased;
             () = watch.reached(Phase::Draining) => break,
             Some(ended) = connections.join_next() => pass_panic_on(ended),
-            accepted = noted(listener.accept(), &front.metrics) => match accepted {
+            accepted = noted(acceptor.accept(), &front.metrics) => match accepted {
                 // One that has no slot is closed at once: otherwise its client would wait.
                 Ok((stream, address)) => if let Some(slot) = front.connection_slot(address.ip()) {
                     let connection = begin(stream, address);
@@ -122,6 +123,15 @@ async fn accept<H: Handler, F: Future<Output = ()> + 'static>(
                         drop(slot);
                     });
                 },
+                Err(error) if is_exhausted(&error) => {
+                    let shed = acceptor.shed();
+                    front.metrics.limit_descriptors.add(shed.closed);
+                    let closed = shed.closed;
+                    tracing::warn!(%error, closed, "no file descriptor is left for clients: closing their new connections");
+                    if shed.pause {
+                        sleep(ACCEPT_PAUSE).await;
+                    }
+                }
                 Err(error) => {
                     tracing::warn!(%error, "a TCP listener failed to accept a connection");
                     sleep(ACCEPT_PAUSE).await;
@@ -129,7 +139,7 @@ async fn accept<H: Handler, F: Future<Output = ()> + 'static>(
             },
         }
     }
-    drop(listener);
+    drop(acceptor);
     while let Some(ended) = connections.join_next().await {
         pass_panic_on(ended);
     }

@@ -84,6 +84,11 @@ metrics! {
                 "Connections rejected because memory is short (`limits.memory`).",
             limit_connections [limit: "max_connections"],
             limit_handshakes [limit: "max_handshakes"],
+            limit_client_descriptors [limit: "client_descriptors"]
+                "Connections over TCP that were closed at once, as clients had their part of the file descriptors.",
+            limit_descriptors [limit: "descriptors"]
+                "Connections over TCP that were closed at once, as the process or the system had no file descriptor \
+                    left (EMFILE, ENFILE).",
             limit_source_connections [limit: "source_connections"]
                 "Connections rejected as their source had its share of `limits.max_connections`, more than half of \
                     which were taken.",

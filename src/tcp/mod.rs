@@ -5,6 +5,7 @@
 //! hyper implements both protocols, tokio-rustls TLS. `http1` and `http2` have the checks that those lack, `request`
 //! the rules that both protocols share (docs/proxying.md has them as tables).
 
+mod accept;
 mod answer;
 mod body;
 mod connection;

@@ -154,6 +154,7 @@ impl Collector for Process {
         let gauges = [
             ("process_resident_memory_bytes", "Memory in RAM, in bytes.", self.resident_bytes),
             ("process_open_fds", "Open file descriptors.", self.open_fds),
+            ("process_max_fds", "File descriptors that may be open (RLIMIT_NOFILE).", self.max_fds),
         ];
         for (name, help, value) in gauges {
             let Some(value) = value else { continue };
@@ -170,8 +171,13 @@ mod tests {
     };
     use std::time::Duration;
 
-    const PROCESS: Process =
-        Process { cpu_seconds: Some(1.5), resident_bytes: Some(4096), start_time: Some(1.7e9), open_fds: None };
+    const PROCESS: Process = Process {
+        cpu_seconds: Some(1.5),
+        resident_bytes: Some(4096),
+        start_time: Some(1.7e9),
+        open_fds: None,
+        max_fds: None,
+    };
 
     metrics! {
         /// One module's.

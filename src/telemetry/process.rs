@@ -1,5 +1,6 @@
 //! The kernel's figures of this process, from `/proc/self` (proc(5)). Pure apart from the reading.
 
+use rustix::process::{Resource, getrlimit};
 use std::{fs, sync::OnceLock};
 
 /// `USER_HZ`, in which `/proc/PID/stat` gives times. Part of Linux's ABI: 100 on every architecture that litequic runs
@@ -23,6 +24,8 @@ pub struct Process {
     pub start_time: Option<f64>,
     /// File descriptors that are open.
     pub open_fds: Option<u64>,
+    /// File descriptors that may be open: RLIMIT_NOFILE.
+    pub max_fds: Option<u64>,
 }
 
 impl Process {
@@ -30,7 +33,12 @@ impl Process {
     pub fn read() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let boot = *BOOT.get_or_init(|| boot(&read("/proc/stat")));
-        Self { open_fds: open_fds(), ..Self::parse(&read("/proc/self/stat"), &read("/proc/self/status"), boot) }
+        let max_fds = getrlimit(Resource::Nofile).current;
+        Self {
+            open_fds: open_fds(),
+            max_fds,
+            ..Self::parse(&read("/proc/self/stat"), &read("/proc/self/status"), boot)
+        }
     }
 
     fn parse(stat: &str, status: &str, boot: Option<f64>) -> Self {
@@ -45,6 +53,7 @@ impl Process {
             resident_bytes: word(status, "VmRSS:").and_then(|kib| kib.parse::<u64>().ok()?.checked_mul(1024)),
             start_time: boot.zip(seconds(22)).map(|(boot, after)| boot + after),
             open_fds: None,
+            max_fds: None,
         }
     }
 }

@@ -41,8 +41,13 @@ impl Registry {
 
     /// A scrape with every metric and label that there can be.
     fn example(&self) -> String {
-        let process =
-            Process { cpu_seconds: Some(0.0), resident_bytes: Some(0), start_time: Some(0.0), open_fds: Some(0) };
+        let process = Process {
+            cpu_seconds: Some(0.0),
+            resident_bytes: Some(0),
+            start_time: Some(0.0),
+            open_fds: Some(0),
+            max_fds: Some(0),
+        };
         let version = |version: &str| format!("version=\"{version}\"");
         self.render_with(process).replace(&version(env!("CARGO_PKG_VERSION")), &version(ANY))
     }

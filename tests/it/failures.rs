@@ -384,7 +384,7 @@ async fn a_full_pool_and_queue_are_a_503_that_says_when_to_come_back() {
     let origin = Script::new().await;
     let litequic = Litequic::start(origin.address, |config| {
         let origin = config.origins.get_mut(Config::ORIGIN).unwrap();
-        (origin.max_connections, origin.max_queue) = (1, 1);
+        (origin.max_connections, origin.max_queue) = (Some(1), Some(1));
     })
     .await;
     let client = Raw::to(&litequic).await;

@@ -250,7 +250,7 @@ async fn a_full_pool_queues_a_full_queue_is_a_503_and_so_is_a_wait_that_is_too_l
     let script = Script::new().await;
     let edit = |config: &mut Config| {
         let origin = config.origins.get_mut(Config::ORIGIN).unwrap();
-        (origin.max_connections, origin.max_queue) = (1, 1);
+        (origin.max_connections, origin.max_queue) = (Some(1), Some(1));
         config.timeouts.queue = SHORT;
     };
     beside_a_bystander(script.address, edit, async |litequic, bystander| {

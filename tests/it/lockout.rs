@@ -97,7 +97,7 @@ async fn start() -> Litequic {
         config.admin.probes = Some((Ipv4Addr::LOCALHOST, 0).into());
         (config.limits.max_connections, config.limits.max_handshakes, config.limits.retry_handshakes) = (64, 32, 4);
         for origin in config.origins.values_mut() {
-            (origin.max_connections, origin.max_queue) = (SLOTS.into(), SLOTS.into());
+            (origin.max_connections, origin.max_queue) = (Some(SLOTS.into()), Some(SLOTS.into()));
         }
     })
     .await

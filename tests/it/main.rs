@@ -15,6 +15,7 @@ mod config;
 mod conformance;
 mod crash;
 mod demo;
+mod descriptors;
 mod drain;
 mod exchange;
 mod failures;

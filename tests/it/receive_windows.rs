@@ -39,7 +39,7 @@ impl Stuck {
             let address = format!("http://{}", stuck.address).parse().unwrap();
             config
                 .origins
-                .insert("stuck".into(), Origin { max_connections: 1, request_buffer: 0, ..Origin::new(address) });
+                .insert("stuck".into(), Origin { max_connections: Some(1), request_buffer: 0, ..Origin::new(address) });
             config.routes.push(Route { path_prefix: "/stuck".into(), ..Route::catch_all("stuck") });
         })
         .await;

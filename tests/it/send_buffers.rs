@@ -65,7 +65,7 @@ async fn a_response_of_a_hundred_kilobytes_frees_its_origin_connection_before_it
     let script = Script::new().await;
     let litequic = Litequic::start(script.address, |config| {
         let origin = config.origins.get_mut(Config::ORIGIN).unwrap();
-        origin.max_connections = 1;
+        origin.max_connections = Some(1);
     })
     .await;
     let link = Link::between(litequic.address, Faults::default());

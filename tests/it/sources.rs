@@ -131,7 +131,7 @@ async fn a_source_that_uses_all_connections_to_an_origin_and_fills_the_queue_lea
         limited(config);
         config.trusted_proxies = vec![network(Ipv4Addr::LOCALHOST)];
         for origin in config.origins.values_mut() {
-            (origin.max_connections, origin.max_queue) = (8, 8);
+            (origin.max_connections, origin.max_queue) = (Some(8), Some(8));
         }
     })
     .await;

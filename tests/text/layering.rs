@@ -20,6 +20,7 @@ const GROUND: &[&str] = &[
     "sources",
     "memory",
     "datagram",
+    "descriptors",
 ];
 
 /// Modules that use the ground alone and meet in `app`.

@@ -7,10 +7,10 @@ mod printer;
 
 use super::{
     exit::{Exit, fail},
-    run::{LogArguments, Signals, control_runtime, origin as origin_address, serve},
+    run::{LogArguments, Signals, control_runtime, origin as origin_address, raise_limit, serve},
 };
 use crate::{
-    app::{self, Options},
+    app::{self, OpenFiles, Options},
     config::{Config, Level, Log, LogFormat, OriginAddress},
     tls::{CertificateStore, SelfSigned, self_signed},
 };
@@ -45,6 +45,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Ok(log) => log,
         Err(error) => return fail(Exit::from(&error), error),
     };
+    raise_limit();
     let options = Options { log: log.metrics(), ..Options::default() };
     match control_runtime() {
         Ok(runtime) => runtime.block_on(demonstrate(arguments, options)),
@@ -76,6 +77,9 @@ async fn demonstrate(arguments: Arguments, options: Options) -> ExitCode {
         Err(error) => return fail(Exit::Software, error),
     };
     let config = Config::simple(arguments.listen, origin.clone(), PathBuf::new(), PathBuf::new());
+    // The embedded origin has the other ends of the connections.
+    let open_files = if embedded.is_some() { OpenFiles::Shared } else { OpenFiles::InForce };
+    let options = Options { open_files, ..options };
     let printer = match Printer::start() {
         Ok(printer) => printer,
         Err(error) => return fail(Exit::Software, format!("cannot start a thread: {error}")),

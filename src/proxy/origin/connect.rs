@@ -7,6 +7,7 @@ use super::{lookup::Lookups, proxied::Proxied, resolve::Resolver};
 use crate::{
     budget::TRAIN_BYTES,
     config::OriginAddress,
+    descriptors::Descriptor,
     exchange::Room,
     proxy::Metrics,
     proxy::error::Error,
@@ -80,7 +81,8 @@ impl Connector {
         }
     }
 
-    /// Connects within `limit`, lookup included, and sends a PROXY protocol header if configured.
+    /// Connects within `limit`, lookup included, and sends a PROXY protocol header if configured. The connection has
+    /// `descriptor`.
     ///
     /// # Errors
     ///
@@ -89,10 +91,12 @@ impl Connector {
         &self,
         limit: Duration,
         proxied: Option<Proxied>,
+        descriptor: Descriptor,
         metrics: &Arc<Metrics>,
     ) -> Result<Stream, Error> {
         let deadline = Instant::now() + limit;
-        let mut stream = self.open(deadline, metrics).await?;
+        let (socket, address) = self.open(deadline).await?;
+        let mut stream = Stream::new(socket, address, descriptor, metrics);
         if let Some(proxied) = proxied {
             let said = timeout_at(deadline, stream.write_all(&proxied.header())).await;
             // A write to such a stream never fails: it waits, and its outcome shows when an answer is read.
@@ -103,12 +107,12 @@ impl Connector {
 
     /// Each address gets its share of the remaining time, so that one that never answers does not prevent trying the
     /// others.
-    async fn open(&self, deadline: Instant, metrics: &Arc<Metrics>) -> Result<Stream, Error> {
+    async fn open(&self, deadline: Instant) -> Result<(Socket, Option<SocketAddr>), Error> {
         let resolver = match self {
             Self::Unix(path) => {
                 let connected = timeout_at(deadline, UnixStream::connect(path)).await;
                 let stream = connected.map_err(|_| Error::ConnectTimeout)?.map_err(|error| classify(&error))?;
-                return Ok(Stream::new(Socket::Unix(stream), None, metrics));
+                return Ok((Socket::Unix(stream), None));
             }
             Self::Tcp(resolver) => resolver,
         };
@@ -123,7 +127,7 @@ impl Connector {
                 Ok(Ok(stream)) => {
                     // A request's head and its body's last piece are sent at once.
                     stream.set_nodelay(true).map_err(|error| classify(&error))?;
-                    return Ok(Stream::new(Socket::Tcp(stream), Some(address), metrics));
+                    return Ok((Socket::Tcp(stream), Some(address)));
                 }
                 Ok(Err(error)) => classify(&error),
                 Err(_) => Error::ConnectTimeout,
@@ -145,6 +149,9 @@ pub(super) async fn probe(address: &OriginAddress, limit: Duration) -> Result<()
 }
 
 fn classify(error: &io::Error) -> Error {
+    if error.raw_os_error().is_some_and(|code| [libc::EMFILE, libc::ENFILE].contains(&code)) {
+        return Error::NoDescriptor;
+    }
     match error.kind() {
         io::ErrorKind::ConnectionRefused => Error::Refused,
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Error::Unreachable,
@@ -174,6 +181,8 @@ pub(super) struct StreamState {
     /// hyper no longer writes.
     fails_at_once: Cell<bool>,
     metrics: Arc<Metrics>,
+    /// After the socket, which it counts.
+    _descriptor: Descriptor,
 }
 
 #[derive(Debug)]
@@ -213,7 +222,7 @@ impl Socket {
 
 impl Stream {
     /// That has just been connected.
-    fn new(socket: Socket, address: Option<SocketAddr>, metrics: &Arc<Metrics>) -> Self {
+    fn new(socket: Socket, address: Option<SocketAddr>, descriptor: Descriptor, metrics: &Arc<Metrics>) -> Self {
         metrics.wake.note(Cause::Origin);
         let state = StreamState {
             socket: RefCell::new(socket),
@@ -223,6 +232,7 @@ impl Stream {
             write_failed: Cell::new(false),
             fails_at_once: Cell::new(false),
             metrics: Arc::clone(metrics),
+            _descriptor: descriptor,
         };
         Self { state: Rc::new(state) }
     }
@@ -350,7 +360,12 @@ impl AsyncWrite for Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::descriptors::{Descriptors, Side};
     use tokio::{io::AsyncReadExt, net::TcpListener};
+
+    fn descriptor() -> Descriptor {
+        Arc::<Descriptors>::default().take(Side::Origins).unwrap()
+    }
 
     #[tokio::test]
     async fn an_address_that_refuses_does_not_keep_the_next_from_being_tried() {
@@ -359,16 +374,22 @@ mod tests {
         let addresses = vec![closed, open.local_addr().unwrap()];
         let connector = Connector::Tcp(Resolver::with(addresses));
         for _ in 0..2 {
-            connector.connect(Duration::from_secs(5), None, &Arc::default()).await.unwrap();
+            connector.connect(Duration::from_secs(5), None, descriptor(), &Arc::default()).await.unwrap();
         }
         let nowhere = Connector::Tcp(Resolver::with(vec![closed, closed]));
-        assert_eq!(nowhere.connect(Duration::from_secs(5), None, &Arc::default()).await.unwrap_err(), Error::Refused);
+        assert_eq!(
+            nowhere.connect(Duration::from_secs(5), None, descriptor(), &Arc::default()).await.unwrap_err(),
+            Error::Refused
+        );
     }
 
     #[tokio::test]
     async fn a_name_without_an_address_is_a_failed_lookup() {
         let connector = Connector::Tcp(Resolver::with(Vec::new()));
-        assert_eq!(connector.connect(Duration::from_secs(5), None, &Arc::default()).await.unwrap_err(), Error::Resolve);
+        assert_eq!(
+            connector.connect(Duration::from_secs(5), None, descriptor(), &Arc::default()).await.unwrap_err(),
+            Error::Resolve
+        );
     }
 
     #[tokio::test]
@@ -380,7 +401,7 @@ mod tests {
         SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
         drop(peer);
 
-        let mut stream = Stream::new(Socket::Tcp(socket), None, &Arc::default());
+        let mut stream = Stream::new(Socket::Tcp(socket), None, descriptor(), &Arc::default());
         while !stream.state.write_failed.get() {
             // Once the reset is here a write never ends, and says nothing of the failure either.
             if let Ok(written) = timeout(Duration::from_millis(1), stream.write_all(b"more")).await {

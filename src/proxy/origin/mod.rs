@@ -12,6 +12,7 @@ mod pool;
 mod proxied;
 mod request_body;
 mod resolve;
+mod resources;
 mod response_body;
 mod rest;
 mod server;
@@ -20,7 +21,7 @@ mod tunnel;
 mod wait;
 
 pub(super) use check::{Checked, check_all};
-pub(super) use rest::RestBudget;
+pub(super) use resources::Resources;
 pub(super) use server::{Finding, Standing};
 
 use super::{
@@ -124,8 +125,8 @@ impl From<Error> for Outcome {
 
 impl Origin {
     /// The origin with the name `name`, whose servers' health is in `standings`, and whose cookies are made with `key`.
-    /// Servers that it shares with the one `before` stay, with their connections and their state. `rests` is the worker's memory for
-    /// responses whose connection is needed.
+    /// Servers that it shares with the one `before` stay, with their connections and their state. New ones' connections
+    /// use `resources`.
     pub(super) fn new(
         name: &str,
         config: &config::Origin,
@@ -133,12 +134,12 @@ impl Origin {
         key: &CookieKey,
         before: Option<&Self>,
         metrics: &Arc<Metrics>,
-        rests: &Rc<RestBudget>,
+        resources: &Rc<Resources>,
     ) -> Self {
         let server = |(OriginServer { address, .. }, standing): (&OriginServer, &Arc<Standing>)| {
             let mut kept = before.iter().flat_map(|before| &before.servers);
             let Some(kept) = kept.find(|server| server.pool.fits(config, address)) else {
-                return Rc::new(Server::new(name, config, address, standing, metrics, rests));
+                return Rc::new(Server::new(name, config, address, standing, metrics, resources));
             };
             kept.follow(standing);
             Rc::clone(kept)

@@ -10,11 +10,12 @@ use super::{
     giving_way::{Direction, PATIENCE, Reason, Taker},
     proxied::Proxied,
     request_body::{RequestBody, Upload},
-    rest::RestBudget,
+    resources::{IdleCount, Resources},
     transfer::{Open, Transfer},
 };
 use crate::{
     config::{self, OriginAddress, Timeouts},
+    descriptors::Descriptor,
     exchange::{Record, Room},
     proxy::error::Error,
     proxy::{Metrics, ServerMetrics},
@@ -51,8 +52,7 @@ pub(super) struct Pool {
     connector: Connector,
     metrics: Arc<Metrics>,
     counters: Arc<ServerMetrics>,
-    /// For rests of responses whose connection is needed.
-    rests: Rc<RestBudget>,
+    resources: Rc<Resources>,
     state: RefCell<State>,
 }
 
@@ -99,6 +99,7 @@ struct Giver {
 struct Idle {
     connection: Connection,
     since: Instant,
+    _counted: IdleCount,
 }
 
 /// The task that closes what has been idle for too long, and what its origin closed or sent something on.
@@ -173,19 +174,32 @@ impl Pool {
         address: &OriginAddress,
         metrics: Arc<Metrics>,
         counters: Arc<ServerMetrics>,
-        rests: Rc<RestBudget>,
+        resources: &Rc<Resources>,
     ) -> Rc<Self> {
         let (idle, exchanges, review, watch, closed) = Default::default();
-        let fair = Fair::new(origin.max_connections);
-        Rc::new(Self {
+        // The first request sets the number of slots.
+        let fair = Fair::new(0);
+        let pool = Rc::new(Self {
             connector: Connector::new(address, origin.dns_interval),
             address: address.clone(),
             origin: origin.clone(),
             metrics,
             counters,
-            rests,
+            resources: Rc::clone(resources),
             state: RefCell::new(State { idle, fair, exchanges, review, watch, closed }),
-        })
+        });
+        resources.register(&pool);
+        pool
+    }
+
+    /// The configured maximum of connections, or the derived one.
+    fn max_connections(&self) -> u32 {
+        self.origin.max_connections.unwrap_or_else(|| self.resources.derived().max_connections)
+    }
+
+    /// The configured maximum of requests in the queue, or the derived one.
+    fn max_queue(&self) -> u32 {
+        self.origin.max_queue.unwrap_or_else(|| self.resources.derived().max_queue)
     }
 
     /// Whether it is equal to one for `address` with the bounds of `origin`.
@@ -232,7 +246,12 @@ impl Pool {
                 pool.close_strays();
             });
         }
-        let slot = self.state.borrow_mut().fair.take(source);
+        let slot = {
+            let fair = &mut self.state.borrow_mut().fair;
+            // The number follows a reload, if it is a derived one.
+            fair.set_limit(self.max_connections());
+            fair.take(source)
+        };
         let turn = match slot {
             Some(slot) => Turn { connection: None, in_use: InUse::new(self, slot) },
             None => self.wait(source, timeouts, deadline).await?,
@@ -251,6 +270,8 @@ impl Pool {
         let now = Instant::now();
         let until = now + deadline.map_or(timeouts.queue, |deadline| deadline.shorten(timeouts.queue, now));
         let (queued, turn) = self.queue(source, now, until)?;
+        // If a reload has raised the number of slots, some are free although requests wait.
+        self.hand_out();
         let waiting = Counted::new(&self.counters, |counters| &counters.waiting);
         let turn = suspension::timeout_at(until, turn).await;
         drop((waiting, queued));
@@ -280,7 +301,7 @@ impl Pool {
         let (sender, turn) = oneshot::channel();
         let mut state = self.state.borrow_mut();
         let since = now.into_std();
-        match state.fair.wait(source, since, self.origin.max_queue, Waiting { turn: sender, until }) {
+        match state.fair.wait(source, since, self.max_queue(), Waiting { turn: sender, until }) {
             Waited::Refused(_) => {
                 self.metrics.limit_origin_queue.increment();
                 Err(Error::QueueFull)
@@ -350,7 +371,7 @@ impl Pool {
             return;
         }
         let now = Instant::now();
-        for _ in 0..self.origin.max_connections {
+        for _ in 0..self.max_connections() {
             let Some(giver) = self.giver(now) else { return };
             self.give_way(&giver);
         }
@@ -401,7 +422,7 @@ impl Pool {
                 false
             }
             Exchange::Response(transfer) => {
-                let budget = matches!(reason, Reason::Slow(..)).then_some(&self.rests);
+                let budget = matches!(reason, Reason::Slow(..)).then_some(&self.resources.rests);
                 transfer.upgrade().is_some_and(|transfer| transfer.give_way(budget) == Some(false))
             }
             Exchange::Request | Exchange::Leaving => return,
@@ -447,10 +468,18 @@ impl Pool {
         timeouts: &Timeouts,
         deadline: Option<Deadline>,
     ) -> Result<Lease, Error> {
+        let descriptor = self.descriptor(timeouts, deadline).await?;
         let counted = Counted::new(&self.counters, |counters| &counters.connections);
         let began = Instant::now();
         let limit = deadline.map_or(timeouts.connect, |deadline| deadline.shorten(timeouts.connect, began));
-        let connected = self.connector.connect(limit, proxied, &self.metrics).await.map_err(|error| {
+        let connected = self.connector.connect(limit, proxied, descriptor, &self.metrics).await.map_err(|error| {
+            if error == Error::NoDescriptor {
+                // The kernel had none although the process' count had: the next request finds the idle one's.
+                self.metrics.limit_origin_descriptors.increment();
+                self.resources.close_longest_idle();
+                tracing::warn!(origin = %self.address, "the kernel has no file descriptor for a connection to the origin");
+                return error;
+            }
             self.metrics.origin_connect_errors.increment();
             tracing::warn!(origin = %self.address, %error, "no connection to the origin");
             if error != Error::ConnectTimeout {
@@ -474,6 +503,34 @@ impl Pool {
         Ok(Lease::new(connection, in_use, false))
     }
 
+    /// A descriptor for a new connection, within the time of a request in the queue.
+    async fn descriptor(&self, timeouts: &Timeouts, deadline: Option<Deadline>) -> Result<Descriptor, Error> {
+        let now = Instant::now();
+        let patience = deadline.map_or(timeouts.queue, |deadline| deadline.shorten(timeouts.queue, now));
+        suspension::timeout(patience, self.resources.descriptor()).await.map_err(|_| {
+            if deadline.is_some_and(|deadline| deadline.is_over(Instant::now())) {
+                self.metrics.timeout_request.increment();
+                return Error::RequestTimeout { servers: false };
+            }
+            self.metrics.timeout_queue.increment();
+            Error::QueueTimeout
+        })
+    }
+
+    /// Since when the connection is idle that has been so for the longest time; `None` without one.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        self.state.borrow().idle.first().map(|idle| idle.since)
+    }
+
+    /// Closes the connection that has been idle for the longest time; returns whether there was one.
+    pub(super) fn close_longest_idle(&self) -> bool {
+        let oldest = {
+            let idle = &mut self.state.borrow_mut().idle;
+            (!idle.is_empty()).then(|| idle.remove(0))
+        };
+        oldest.is_some()
+    }
+
     /// The newest of those that are for `proxied`: the last one, if the server does not get the client's address.
     fn pop_idle(&self, proxied: Option<Proxied>) -> Option<Connection> {
         let idle = &mut self.state.borrow_mut().idle;
@@ -485,7 +542,7 @@ impl Pool {
     fn excessive_idle(&self) -> Option<Connection> {
         let mut state = self.state.borrow_mut();
         let open = state.idle.len().saturating_add(state.fair.taken() as usize);
-        let excessive = open > self.origin.max_connections as usize && !state.idle.is_empty();
+        let excessive = open > self.max_connections() as usize && !state.idle.is_empty();
         excessive.then(|| state.idle.remove(0).connection)
     }
 
@@ -521,6 +578,7 @@ impl Pool {
             in_use.release();
             connection = back;
         }
+        let Some(counted) = self.resources.keep_idle() else { return };
         let mut state = self.state.borrow_mut();
         match &state.watch {
             Some(Watch { waker: Some(waker), .. }) => connection.driver.hand_over(waker),
@@ -530,7 +588,7 @@ impl Pool {
                 state.watch = Some(Watch { task, waker: None });
             }
         }
-        state.idle.push(Idle { connection, since: now });
+        state.idle.push(Idle { connection, since: now, _counted: counted });
     }
 
     /// Whether `connection` may serve another request.

@@ -26,7 +26,7 @@ const TAKING: Duration = Duration::from_secs(5);
 
 /// A worker's memory for rests of responses.
 #[derive(Debug)]
-pub(in crate::proxy) struct RestBudget {
+pub(super) struct RestBudget {
     held: Cell<u64>,
     pressure: Pressure,
 }
@@ -40,7 +40,7 @@ pub(super) struct Reserved {
 
 impl RestBudget {
     /// A budget of which nothing is reserved. Nothing is taken into memory while `pressure` says that buffers shrink.
-    pub(in crate::proxy) fn new(pressure: Pressure) -> Rc<Self> {
+    pub(super) fn new(pressure: Pressure) -> Rc<Self> {
         Rc::new(Self { held: Cell::new(0), pressure })
     }
 

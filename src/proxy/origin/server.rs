@@ -1,6 +1,6 @@
 //! One server of an origin: its connections, and its state by health checks and by a worker's own requests.
 
-use super::{Origin, RestBudget, pool::Pool};
+use super::{Origin, Resources, pool::Pool};
 use crate::{
     config::{self, OriginAddress, OriginServer},
     proxy::balance::{Cause, Ejection, Key, Rule, View, weight},
@@ -93,14 +93,14 @@ impl Server {
         address: &OriginAddress,
         standing: &Arc<Standing>,
         metrics: &Arc<Metrics>,
-        rests: &Rc<RestBudget>,
+        resources: &Rc<Resources>,
     ) -> Self {
         let name = address.to_string();
         let counters = metrics.servers.of(&ServerName::new(origin_name, &name));
         Self {
             key: Key::of(name.as_bytes()),
             name: name.into(),
-            pool: Pool::new(origin, address, Arc::clone(metrics), Arc::clone(&counters), Rc::clone(rests)),
+            pool: Pool::new(origin, address, Arc::clone(metrics), Arc::clone(&counters), resources),
             standing: RefCell::new(Arc::clone(standing)),
             seen: Cell::new(standing.changes()),
             ejection: RefCell::default(),

@@ -340,8 +340,8 @@ fn a_full_server_leaves_its_request_to_another_one() {
     on_a_worker(async {
         let (one, other) = (Script::new().await, Script::new().await);
         let setup = setup(&[&one.address(), &other.address()], |origin| {
-            origin.max_connections = 1;
-            origin.max_queue = 0;
+            origin.max_connections = Some(1);
+            origin.max_queue = Some(0);
         });
         let _open = [setup.get(), setup.get()];
         let mut peers = [one.accept().await, other.accept().await];
@@ -390,7 +390,7 @@ fn with_the_proxy_protocol_a_connection_begins_with_its_client_and_serves_no_oth
         let script = Script::new().await;
         let setup = setup(&[&script.address()], |origin| {
             origin.proxy_protocol = true;
-            origin.max_connections = 1;
+            origin.max_connections = Some(1);
         });
         let ask_as = |client: &str| {
             let (mut exchange, _) = Setup::exchange(get());

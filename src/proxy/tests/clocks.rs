@@ -139,7 +139,7 @@ fn a_place_in_the_queue_is_not_for_ever() {
     with_a_jumping_clock(async {
         let script = Script::new().await;
         let setup = script.proxy(|config| {
-            config.origins.get_mut("o").unwrap().max_connections = 1;
+            config.origins.get_mut("o").unwrap().max_connections = Some(1);
             config.timeouts.queue = 2 * SECOND;
         });
         let (_busy, _peer) = script.asked_by(&setup).await;

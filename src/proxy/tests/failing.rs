@@ -107,12 +107,12 @@ fn time_in_the_queue_does_not_count_against_the_server() {
     with_a_jumping_clock(async {
         let script = Script::new().await;
         let setup = script.proxy(|config| {
-            origin(config).max_connections = 1;
+            origin(config).max_connections = Some(1);
             config.timeouts.queue = 60 * SECOND;
         });
         let (busy, mut peer) = script.asked_by(&setup).await;
         reload(&setup, |config| {
-            origin(config).max_connections = 1;
+            origin(config).max_connections = Some(1);
             config.timeouts.queue = 60 * SECOND;
             config.timeouts.request = Some(5 * SECOND);
         });
@@ -128,10 +128,10 @@ fn time_in_the_queue_does_not_count_against_the_server() {
 fn connections_of_before_a_reload_and_of_after_it_are_counted_together() {
     on_a_worker(async {
         let script = Script::new().await;
-        let setup = script.proxy(|config| origin(config).max_connections = 2);
+        let setup = script.proxy(|config| origin(config).max_connections = Some(2));
         let counters = counters(&setup, &script.address());
         let (before, mut old) = script.asked_by(&setup).await;
-        reload(&setup, |config| origin(config).max_connections = 3);
+        reload(&setup, |config| origin(config).max_connections = Some(3));
         let (after, mut new) = script.asked_by(&setup).await;
         assert_eq!(counters.connections.get(), 2);
         old.say(DONE).await;
@@ -149,7 +149,7 @@ fn who_has_left_the_queue_waits_no_more() {
     with_a_jumping_clock(async {
         let script = Script::new().await;
         let setup = script.proxy(|config| {
-            origin(config).max_connections = 1;
+            origin(config).max_connections = Some(1);
             config.timeouts.queue = 2 * SECOND;
         });
         let counters = counters(&setup, &script.address());
@@ -175,14 +175,14 @@ fn a_server_that_a_reload_makes_the_only_one_is_no_longer_ejected() {
             let setup = setup(&[&bad.address, &well.address], |origin| {
                 origin.eject_after = Some(1);
                 origin.eject_statuses = vec![Statuses { first: 503, last: 503 }];
-                origin.max_connections = 8;
+                origin.max_connections = Some(8);
             });
             let counters = counters(&setup, &bad.address);
             ask(&setup, 4).await;
             assert_eq!(counters.ejected.get(), 1);
             reload(&setup, |config| {
                 origin(config).servers = vec![bad.address.clone().into()];
-                origin(config).max_connections = max_connections;
+                origin(config).max_connections = Some(max_connections);
             });
             assert_eq!(ask(&setup, 2).await, [503; 2]);
             assert_eq!((counters.ejections.get(), counters.ejected.get()), (1, 0), "{max_connections}");

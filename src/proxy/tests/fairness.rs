@@ -26,7 +26,7 @@ const DONE: &str = "HTTP/1.1 204 No Content\r\n\r\n";
 /// A proxy with four connections to its origin, which tells sources apart.
 async fn four(script: &Script) -> Setup {
     script.proxy(|config| {
-        origin(config).max_connections = 4;
+        origin(config).max_connections = Some(4);
         config.sources = Sources::default();
         config.timeouts.queue = Duration::from_secs(5);
     })
@@ -126,7 +126,7 @@ fn a_full_queue_loses_the_newest_request_of_the_client_that_has_most_in_it() {
     on_a_worker(async {
         let script = Script::new().await;
         let setup = script.proxy(|config| {
-            (origin(config).max_connections, origin(config).max_queue) = (1, 4);
+            (origin(config).max_connections, origin(config).max_queue) = (Some(1), Some(4));
             config.sources = Sources::default();
         });
         let sent: Vec<Sent> = (0..5).map(|_| setup.send_as(GREEDY, 1, get())).collect();
@@ -156,7 +156,7 @@ fn a_full_queue_loses_the_newest_request_of_the_client_that_has_most_in_it() {
 fn a_slot_that_goes_to_a_request_that_is_gone_goes_to_the_next() {
     on_a_worker(async {
         let script = Script::new().await;
-        let setup = script.proxy(|config| origin(config).max_connections = 1);
+        let setup = script.proxy(|config| origin(config).max_connections = Some(1));
         let first = setup.get();
         let mut peer = script.accept().await;
         peer.head().await;
@@ -308,7 +308,7 @@ fn a_silent_body_gives_way_after_ten_seconds_and_not_before() {
     with_a_jumping_clock(async {
         let script = Script::new().await;
         let setup = script.proxy(|config| {
-            origin(config).max_connections = 4;
+            origin(config).max_connections = Some(4);
             config.sources = Sources::default();
             config.timeouts.queue = Duration::from_secs(30);
         });
@@ -360,7 +360,7 @@ fn networks_share_and_clients_share_within_them() {
 fn without_sources_a_connection_is_a_source_of_its_own() {
     on_a_worker(async {
         let script = Script::new().await;
-        let setup = setup_at(script.address(), |config| origin(config).max_connections = 1);
+        let setup = setup_at(script.address(), |config| origin(config).max_connections = Some(1));
         let first = setup.send_as(GREEDY, 1, get());
         let mut peer = script.accept().await;
         peer.head().await;

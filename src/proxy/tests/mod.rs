@@ -3,6 +3,7 @@
 mod answers;
 mod balancing;
 mod clocks;
+mod descriptors;
 mod failing;
 mod fairness;
 mod pooling;

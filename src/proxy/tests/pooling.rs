@@ -319,8 +319,8 @@ fn beyond_the_cap_requests_queue_in_order_and_beyond_the_queue_they_are_refused(
     on_a_worker(async {
         let script = Script::new().await;
         let setup = script.proxy(|config| {
-            origin(config).max_connections = 1;
-            origin(config).max_queue = 2;
+            origin(config).max_connections = Some(1);
+            origin(config).max_queue = Some(2);
         });
         let (first, mut peer) = script.asked_by(&setup).await;
         let tagged = |tag: &str| {
@@ -364,7 +364,7 @@ fn what_comes_behind_an_answer_reaches_no_request_that_waited() {
             "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         ] {
             let script = Script::new().await;
-            let setup = script.proxy(|config| origin(config).max_connections = 1);
+            let setup = script.proxy(|config| origin(config).max_connections = Some(1));
             let (first, mut peer) = script.asked_by(&setup).await;
             let waited = setup.send(request(Method::POST, Body::from("order")));
             settle().await;
@@ -419,8 +419,8 @@ fn a_request_that_left_the_queue_delays_no_other() {
     on_a_worker(async {
         let script = Script::new().await;
         let setup = script.proxy(|config| {
-            origin(config).max_connections = 1;
-            origin(config).max_queue = 1;
+            origin(config).max_connections = Some(1);
+            origin(config).max_queue = Some(1);
         });
         let (first, mut peer) = script.asked_by(&setup).await;
         let gone = setup.get();

@@ -164,7 +164,7 @@ fn a_client_whose_server_is_full_is_served_by_another() {
         let (full, other) = (Script::new().await, Answering::new(DONE).await);
         let setup = setup(&[&full.address(), &other.address], |origin| {
             by_cookie(origin);
-            (origin.max_connections, origin.max_queue) = (1, 0);
+            (origin.max_connections, origin.max_queue) = (Some(1), Some(0));
         });
         let sent = [setup.get(), setup.get()];
         let mut peer = full.accept().await;

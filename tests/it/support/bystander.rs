@@ -93,7 +93,7 @@ pub(crate) async fn beside_a_bystander(
         edit(config);
         let mut other = config.origins[Config::ORIGIN].clone();
         other.servers = vec![tcp(demo).into()];
-        (other.max_connections, other.max_queue) = (10, 10);
+        (other.max_connections, other.max_queue) = (Some(10), Some(10));
         config.origins.insert("other".into(), other);
         let mut route: Route = config.routes[0].clone();
         (route.host, route.target) = (Some(ELSEWHERE.into()), Target::Origin("other".into()));

@@ -97,7 +97,12 @@ pub(crate) fn litequic_program() -> PathBuf {
 /// `litequic` with `arguments`, in an environment that changes nothing of it.
 pub(crate) fn command<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
     let mut command = Command::new(litequic_program());
-    command.args(arguments).env_remove("RUST_LOG").env_remove("SSLKEYLOGFILE").env_remove("NO_COLOR").env_remove("RUST_BACKTRACE");
+    command
+        .args(arguments)
+        .env_remove("RUST_LOG")
+        .env_remove("SSLKEYLOGFILE")
+        .env_remove("NO_COLOR")
+        .env_remove("RUST_BACKTRACE");
     command
 }
 

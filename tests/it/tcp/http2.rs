@@ -268,7 +268,7 @@ async fn windows_are_granted_out_of_the_workers_budget_and_what_is_held_is_bound
         config.limits.connection_receive_buffer = 1 << 20;
         config.limits.stream_receive_buffer = 1 << 20;
         config.limits.worker_receive_buffer = BUDGET;
-        config.origins.get_mut(Config::ORIGIN).unwrap().max_connections = 1;
+        config.origins.get_mut(Config::ORIGIN).unwrap().max_connections = Some(1);
     })
     .await;
     // The origin's one connection is in use: what comes after waits, its body unread.

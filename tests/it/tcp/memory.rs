@@ -1,14 +1,17 @@
 //! The memory for clients over TCP that request much and read nothing: no more than in docs/architecture.md, and
 //! others are served meanwhile. Always the real process, whose memory and allocator are its own.
 
-use crate::support::{
-    DEADLINE,
-    client::{Client, Quic},
-    http2::{END_HEADERS, END_STREAM, HEADERS, SETTINGS, WINDOW_UPDATE, fields, frame},
-    needs,
-    process::{Process, free_udp_port},
-    tls::{self, Tls},
-    within,
+use crate::{
+    drain::ask,
+    support::{
+        DEADLINE,
+        client::{Client, Quic},
+        http2::{END_HEADERS, END_STREAM, HEADERS, SETTINGS, WINDOW_UPDATE, fields, frame},
+        needs,
+        process::{Process, free_tcp_port, free_udp_port},
+        tls::{self, Tls},
+        within,
+    },
 };
 use litequic::{
     config::Limits,
@@ -50,7 +53,11 @@ const A_CONNECTION: u64 = 128 * KIB;
 /// What an origin has for who reads.
 const BODY: usize = 100_000;
 
-/// An origin at a Unix socket: `/endless` begins a body of `size` bytes that never ends, everything else is `BODY` bytes.
+/// What a request that waits for a connection to its origin takes by itself: `proxy::capacity` derives the queue from it.
+const A_WAITING_REQUEST: u64 = 32 * KIB;
+
+/// An origin at a Unix socket: `/endless` begins a body of `size` bytes that never ends, `/silent` has no answer,
+/// everything else is `BODY` bytes.
 struct Endless {
     asked: Arc<AtomicUsize>,
 }
@@ -81,6 +88,9 @@ impl Endless {
                 asked.fetch_add(1, Relaxed);
                 let chunk = [&b"4000\r\n"[..], &[b'x'; 0x4000], b"\r\n"].concat();
                 [&b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"[..], &chunk.repeat(size / 0x4000)].concat()
+            } else if head.starts_with(b"GET /silent") {
+                asked.fetch_add(1, Relaxed);
+                Vec::new()
             } else {
                 let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {BODY}\r\n\r\n");
                 [head.as_bytes(), &[b'y'; BODY]].concat()
@@ -96,6 +106,7 @@ impl Endless {
 struct Running {
     process: Process,
     address: SocketAddr,
+    probes: SocketAddr,
     made: SelfSigned,
     origin: Endless,
     _directory: tempfile::TempDir,
@@ -104,14 +115,19 @@ struct Running {
 impl Running {
     /// Before an origin whose endless bodies begin with `size` bytes.
     fn start(size: usize) -> Self {
+        Self::bounded(size, "max_connections = 20000")
+    }
+
+    /// The same with these `bounds` of the origin.
+    fn bounded(size: usize, bounds: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let made = self_signed(["localhost"]).unwrap();
         let path = |name: &str| directory.path().join(name).display().to_string();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_udp_port()));
+        let probes = SocketAddr::from((Ipv4Addr::LOCALHOST, free_tcp_port()));
         let config = format!(
-            "listen.udp = \"{address}\"\nlisten.workers = {WORKERS}\norigin.url = \"unix:{}\"\n\
-             origin.max_connections = 20000\n\
-             [[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n",
+            "listen.udp = \"{address}\"\nlisten.workers = {WORKERS}\nadmin.probes = \"{probes}\"\nlimits.by_source = false\n\
+             [origin]\nurl = \"unix:{}\"\n{bounds}\n[[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n",
             path("origin")
         );
         for (name, content) in [("tls.crt", &made.cert_pem), ("tls.key", &made.key_pem), ("litequic.toml", &config)] {
@@ -121,7 +137,7 @@ impl Running {
         let origin = Endless::at(&path("origin"), size);
         let process = Process::start(["run", "--config", &path("litequic.toml")]);
         assert_eq!(process.address(), address);
-        Self { process, address, made, origin, _directory: directory }
+        Self { process, address, probes, made, origin, _directory: directory }
     }
 
     /// Bytes of its memory that lie in RAM (proc(5), `RssAnon`: files that it maps are none of its own).
@@ -179,6 +195,31 @@ impl Running {
         client
     }
 
+    /// Waits until so many requests wait for a connection to the origin.
+    async fn queued(&self, wanted: u64) {
+        let queued = async {
+            loop {
+                let metrics = ask(self.probes, "GET /metrics").await.1;
+                let lines = metrics.lines().filter(|line| line.starts_with("litequic_origin_server_queue{"));
+                let waiting: u64 = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum();
+                if waiting >= wanted {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        timeout(4 * DEADLINE, queued).await.expect("all requests in the queue");
+    }
+
+    /// So many idle connections of HTTP/2, and the memory with them.
+    async fn connected(&self, connections: usize) -> (Vec<Tls>, u64) {
+        let mut clients = Vec::new();
+        for _ in 0..connections {
+            clients.push(self.http2().await);
+        }
+        (clients, self.settled().await)
+    }
+
     /// A new client over each protocol gets its whole response.
     async fn serves_newcomers(&self) {
         let mut http2 = self.http2().await;
@@ -208,12 +249,33 @@ fn request(n: usize, path: &str) -> Vec<u8> {
     frame(HEADERS, END_HEADERS | END_STREAM, stream, &section)
 }
 
+/// The same with the fields of a browser.
+fn browsers(n: usize) -> Vec<u8> {
+    let agent = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36";
+    let section = fields(&[
+        (":method", "GET"),
+        (":scheme", "https"),
+        (":authority", "localhost"),
+        (":path", "/silent"),
+        ("user-agent", agent),
+        ("accept", "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"),
+        ("accept-encoding", "gzip, deflate, br, zstd"),
+        ("accept-language", "de-DE,de;q=0.9,en-US;q=0.8,en;q=0.7"),
+        ("cookie", "session=0123456789abcdef0123456789abcdef; theme=dark; consent=all"),
+        ("referer", "https://localhost/a/page/of/some/length"),
+        ("sec-fetch-dest", "document"),
+        ("sec-fetch-mode", "navigate"),
+        ("priority", "u=0, i"),
+    ]);
+    frame(HEADERS, END_HEADERS | END_STREAM, u32::try_from(2 * n + 1).unwrap(), &section)
+}
+
 /// How many of `wanted` connections there are descriptors for: each stream of theirs has a connection of its own to the
-/// origin, of which this process has the other end.
+/// origin, and origins have half of litequic's descriptors.
 fn affordable(wanted: usize) -> usize {
     const OTHERS: u64 = 1_000;
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let affordable = usize::try_from(limit.saturating_sub(OTHERS)).unwrap_or(usize::MAX) / (STREAMS + 2);
+    let affordable = usize::try_from(limit.saturating_sub(OTHERS)).unwrap_or(usize::MAX) / 2 / STREAMS;
     if affordable < wanted {
         needs::skip(&format!("{} of {wanted} connections: RLIMIT_NOFILE is {limit}", wanted - affordable));
     }
@@ -242,6 +304,38 @@ async fn a_hundred_connections_of_http2_that_stop_reading_hold_what_the_budget_s
     let formula = WORKERS * 2 * Limits::default().worker_send_buffer + streams * A_STREAM + connections * A_CONNECTION;
     assert!(held < formula, "{} MiB, and {} MiB allowed", held / MIB, formula / MIB);
     litequic.serves_newcomers().await;
+}
+
+#[tokio::test]
+async fn a_request_that_waits_for_a_connection_holds_what_the_derived_queue_counts() {
+    const CONNECTIONS: usize = 80;
+    let litequic = Running::bounded(0, "max_connections = 1\nmax_queue = 20000");
+    let (mut clients, before) = litequic.connected(CONNECTIONS).await;
+    for client in &mut clients {
+        client.say((0..STREAMS).flat_map(browsers).collect::<Vec<u8>>()).await;
+    }
+    let requests = (CONNECTIONS * STREAMS) as u64;
+    litequic.queued(requests - WORKERS).await;
+    let held = litequic.settled().await.saturating_sub(before);
+    println!("{requests} requests that wait hold {} MiB, {} bytes each", held / MIB, held / requests);
+    assert!(held < requests * A_WAITING_REQUEST, "{} bytes each", held / requests);
+}
+
+#[tokio::test]
+async fn a_request_whose_origin_is_silent_holds_what_the_derived_connections_count() {
+    const CONNECTIONS: usize = 80;
+    let litequic = Running::start(0);
+    let (mut clients, before) = litequic.connected(affordable(CONNECTIONS)).await;
+    let mut requests = 0;
+    for client in &mut clients {
+        client.say((0..STREAMS).flat_map(browsers).collect::<Vec<u8>>()).await;
+        // The backlog of the origin's socket does not hold all at once.
+        requests += STREAMS;
+        litequic.asked(requests).await;
+    }
+    let (held, requests) = (litequic.settled().await.saturating_sub(before), requests as u64);
+    println!("{requests} requests at a silent origin hold {} MiB, {} bytes each", held / MIB, held / requests);
+    assert!(held < requests * A_STREAM, "{} bytes each", held / requests);
 }
 
 /// What a flood has left is given back while there are no requests.

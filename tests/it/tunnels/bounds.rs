@@ -116,7 +116,7 @@ async fn tunnels_are_as_many_as_there_may_be() {
     let litequic = other(origin.address, |config| {
         config.limits.max_tunnels = 1;
         // A tunnel is no connection of the pool's any more.
-        config.origins.values_mut().for_each(|origin| origin.max_connections = 1);
+        config.origins.values_mut().for_each(|origin| origin.max_connections = Some(1));
     })
     .await;
     for over in HttpVersion::ALL {

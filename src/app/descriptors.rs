@@ -1,0 +1,300 @@
+//! The file descriptors of the process: raises their limit at the start, and computes from it, from workers and from
+//! memory what connections may use. `check`, the start's log and `/status` show the result.
+
+use super::memory;
+use crate::{
+    admin,
+    config::{Config, Findings, Limits},
+    descriptors::{Descriptors, Division, Side},
+    proxy::{Capacity, Derived},
+};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::{Value as Json, json};
+use std::{fmt, fs, io, sync::Arc};
+
+/// The kernel's maximum of RLIMIT_NOFILE (proc_sys_fs(5)).
+const NR_OPEN: &str = "/proc/sys/fs/nr_open";
+/// The kernel's own default of `fs.nr_open`, where that cannot be read.
+const DEFAULT_NR_OPEN: u64 = 1_048_576;
+
+/// Descriptors of the process beside those below: standard streams, the control thread's runtime, signals, inotify, the
+/// service manager's socket, the access log and its successor at a reload, files of memory cgroups, certificates and
+/// pages while they are read, the handover's socket, pipe and processes, name lookups.
+const PROCESS: u32 = 64;
+/// Descriptors of a worker: its runtime's epoll instance, eventfd and signal pipe.
+const WORKER: u32 = 8;
+/// Descriptors of a worker for a UDP address: the socket, the duplicate that an upgrade hands over, and with io_uring the
+/// ring and its eventfd.
+const UDP: u32 = 4;
+/// Descriptors of a worker for a TCP address: the listener, the duplicate that an upgrade hands over, the spare
+/// descriptor, and a connection that was accepted and not counted yet.
+const TCP: u32 = 4;
+/// Descriptors of an admin address besides its connections: the listener, and the duplicate that an upgrade hands over.
+const ADMIN: u32 = 2;
+/// Descriptors for a server of an origin: its health check, and the probe of `/readyz` and `/status`.
+const SERVER: u32 = 2;
+/// The part of all descriptors that the connections of one admin address may have: a 32nd, which are 32 of 1,024.
+const ADMIN_SHARE: u32 = 32;
+/// Connections of an admin address at least: a kubelet, a scraper and an operator at once.
+const LEAST_ADMIN: usize = 4;
+/// A limit of descriptors below which the defaults of `[limits]` are far out of reach: four times a shell's.
+const LOW: u32 = 4_096;
+
+/// The soft limit could not be raised.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot raise the limit of open files from {from} to {to}: {source}")]
+pub struct RaiseError {
+    from: u64,
+    to: u64,
+    source: io::Error,
+}
+
+/// Raises the soft limit of open files to the hard one, at most `fs.nr_open`. The soft limit protects programs that use
+/// select(2), which litequic does not.
+///
+/// # Errors
+///
+/// [`RaiseError`]: the limit is as before.
+pub fn raise_limit() -> Result<(), RaiseError> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let (from, to) = (current.unwrap_or(u64::MAX), reachable(maximum, nr_open()));
+    if from >= to {
+        return Ok(());
+    }
+    // A hard limit beyond `fs.nr_open` cannot be set again: EPERM.
+    let raised = Rlimit { current: Some(to), maximum: Some(to) };
+    setrlimit(Resource::Nofile, raised).map_err(|error| RaiseError { from, to, source: error.into() })
+}
+
+/// The soft limit that [`raise_limit`] leads to.
+fn reachable(hard: Option<u64>, nr_open: u64) -> u64 {
+    hard.map_or(nr_open, |hard| hard.min(nr_open))
+}
+
+fn nr_open() -> u64 {
+    let read = fs::read_to_string(NR_OPEN).ok();
+    read.and_then(|text| text.trim().parse().ok()).unwrap_or(DEFAULT_NR_OPEN)
+}
+
+/// Which limit of open files counts.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum OpenFiles {
+    /// The soft limit in force.
+    #[default]
+    InForce,
+    /// The soft limit that a start would reach.
+    Reachable,
+    /// Two thirds of the soft limit in force: an origin in the same process has the other end of each connection to it.
+    Shared,
+    /// So many.
+    Given(u32),
+}
+
+impl OpenFiles {
+    fn limit(self) -> u32 {
+        let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+        let limit = match self {
+            Self::InForce => current.unwrap_or(u64::MAX),
+            Self::Reachable => reachable(maximum, nr_open()).max(current.unwrap_or(u64::MAX).min(nr_open())),
+            Self::Shared => current.unwrap_or(u64::MAX) / 3 * 2,
+            Self::Given(limit) => limit.into(),
+        };
+        u32::try_from(limit).unwrap_or(u32::MAX)
+    }
+}
+
+/// How descriptors are divided, and what follows for origins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plan {
+    /// The division of descriptors.
+    pub division: Division,
+    /// The defaults of origins' bounds.
+    pub derived: Derived,
+    /// Workers of the process.
+    pub workers: usize,
+    /// Connections of one admin address at most.
+    pub(super) admin_connections: usize,
+}
+
+impl Plan {
+    /// The plan for `config` and so many `workers`, within the limit of `files`.
+    pub(super) fn new(config: &Config, workers: usize, files: OpenFiles) -> Self {
+        let memory = memory::available(config.limits.memory);
+        Self::of(config, workers, files.limit(), memory)
+    }
+
+    /// The plan of a process that `config` would start here.
+    pub fn of_start(config: &Config) -> Self {
+        Self::new(config, super::Inherited::default().workers(config), OpenFiles::Reachable)
+    }
+
+    fn of(config: &Config, workers: usize, limit: u32, memory: u64) -> Self {
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let most = admin::Limits::default().connections;
+        let admin_connections = most.min((limit / ADMIN_SHARE) as usize).max(LEAST_ADMIN);
+        let listen = &config.listen;
+        let servers: usize = config.origins.values().map(|origin| origin.servers.len()).sum();
+        let tcp = number(listen.tcp.len() + listen.redirect.len()).saturating_mul(TCP);
+        let worker = number(listen.udp.len()).saturating_mul(UDP).saturating_add(tcp).saturating_add(WORKER);
+        let admin = config.admin.listen.iter().chain(&config.admin.probes).count();
+        let admin = number(admin).saturating_mul(number(admin_connections).saturating_add(ADMIN));
+        let fixed = number(workers).saturating_mul(worker).saturating_add(PROCESS).saturating_add(admin);
+        let fixed = fixed.saturating_add(number(servers).saturating_mul(SERVER));
+        let division = Division { limit, fixed };
+        let derived = Derived::new(&division, memory, workers, servers);
+        Self { division, derived, workers, admin_connections }
+    }
+
+    /// The keys of `config` that the plan does not let be reached, each with the problem.
+    fn warnings(&self, config: &Config) -> Vec<(String, String)> {
+        let (division, workers) = (&self.division, self.workers as u64);
+        let Division { limit, .. } = *division;
+        let mut warnings = Vec::new();
+        let mut warn = |key: String, connections: u64, side: Side, whose: &str| {
+            let most = division.most(side);
+            if connections > most.into() {
+                let problem = format!(
+                    "cannot be reached: {workers} workers would have {connections} connections, and of {limit} file \
+                     descriptors {whose} have {most} at most; raise the limit of open files (RLIMIT_NOFILE)"
+                );
+                warnings.push((key, problem));
+            }
+        };
+        let clients = config.limits.max_connections;
+        // The default is for machines of any size: only a limit that is low for any server is worth a warning.
+        if clients != Limits::default().max_connections || limit < LOW {
+            let all = u64::from(clients).saturating_mul(workers);
+            warn("limits.max_connections".into(), all, Side::Clients, "clients over TCP");
+        }
+        for (name, origin) in &config.origins {
+            if let Some(number) = origin.max_connections {
+                let all = u64::from(number).saturating_mul(workers).saturating_mul(origin.servers.len() as u64);
+                let table = if name == Config::ORIGIN { "origin".into() } else { format!("origins.{name}") };
+                warn(format!("{table}.max_connections"), all, Side::Origins, "origins");
+            }
+        }
+        warnings
+    }
+}
+
+/// Warns of keys of `config` that cannot be reached with the descriptors that a start would have here.
+pub(super) fn warn(config: &Config, findings: &mut Findings) {
+    for (key, problem) in Plan::of_start(config).warnings(config) {
+        findings.warn(&key, problem);
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { division, derived, workers, .. } = self;
+        write!(
+            f,
+            "file descriptors: {} (fixed part {}, clients over TCP {} to {}, origins {} to {}); derived for each of {} \
+             workers and each server: origin.max_connections {}, origin.max_queue {}",
+            division.limit,
+            division.fixed,
+            division.reserved(Side::Clients),
+            division.most(Side::Clients),
+            division.reserved(Side::Origins),
+            division.most(Side::Origins),
+            workers,
+            derived.max_connections,
+            derived.max_queue,
+        )
+    }
+}
+
+/// What the process shares out, as reloads update it.
+#[derive(Debug, Clone)]
+pub(super) struct Shared {
+    files: OpenFiles,
+    workers: usize,
+    pub(super) capacity: Arc<Capacity>,
+}
+
+impl Shared {
+    /// What so many `workers` share within the limit of `files`, by `config`.
+    pub(super) fn new(config: &Config, workers: usize, files: OpenFiles) -> Self {
+        let Plan { division, derived, .. } = Plan::new(config, workers, files);
+        let descriptors = Arc::new(Descriptors::new(division));
+        Self { files, workers, capacity: Arc::new(Capacity::new(descriptors, workers, derived)) }
+    }
+
+    /// The plan for `config`.
+    pub(super) fn plan(&self, config: &Config) -> Plan {
+        Plan::new(config, self.workers, self.files)
+    }
+
+    /// Follows `config`: connections that are open stay open.
+    pub(super) fn follow(&self, config: &Config) {
+        let Plan { division, derived, .. } = self.plan(config);
+        self.capacity.descriptors.divide(division);
+        self.capacity.set(derived);
+    }
+
+    /// What is in force and in use, for `/status`.
+    pub(super) fn json(&self) -> Json {
+        let (division, taken, derived) =
+            (self.capacity.descriptors.division(), self.capacity.descriptors.taken(), self.capacity.derived());
+        let side =
+            |side| json!({ "open": taken.of(side), "reserved": division.reserved(side), "most": division.most(side) });
+        json!({
+            "limit": division.limit,
+            "fixed": division.fixed,
+            "clients": side(Side::Clients),
+            "origins": side(Side::Origins),
+            "derived": { "origin.max_connections": derived.max_connections, "origin.max_queue": derived.max_queue },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn config() -> Config {
+        let origin = "http://origin".parse().unwrap();
+        Config::simple(([127, 0, 0, 1], 8443).into(), origin, "cert.pem".into(), "key.pem".into())
+    }
+
+    #[test]
+    fn the_soft_limit_goes_to_the_hard_one_and_never_beyond_the_kernels() {
+        for (hard, nr_open, expected) in
+            [(Some(4_096), 1_048_576, 4_096), (Some(1 << 40), 1_048_576, 1_048_576), (None, 1 << 30, 1 << 30)]
+        {
+            assert_eq!(reachable(hard, nr_open), expected);
+        }
+        assert!(nr_open() >= 1_024);
+    }
+
+    #[test]
+    fn the_fixed_part_follows_from_workers_addresses_and_servers() {
+        let mut config = config();
+        let fixed = |config: &Config, workers| Plan::of(config, workers, 1_048_576, GIB).division.fixed;
+        assert_eq!(fixed(&config, 1), 64 + (8 + 4 + 4) + 2);
+        assert_eq!(fixed(&config, 4), 64 + 4 * (8 + 4 + 4) + 2);
+        config.admin.probes = Some(([127, 0, 0, 1], 9090).into());
+        assert_eq!(fixed(&config, 1), 64 + (8 + 4 + 4) + 2 + 66);
+        config.listen.tcp.clear();
+        assert_eq!(fixed(&config, 1), 64 + (8 + 4) + 2 + 66);
+    }
+
+    #[test]
+    fn a_warning_names_the_key_that_cannot_be_reached() {
+        let mut config = config();
+        let warnings = |config: &Config, limit| {
+            let warnings = Plan::of(config, 2, limit, GIB).warnings(config);
+            warnings.into_iter().map(|(key, _)| key).collect::<Vec<_>>()
+        };
+        assert_eq!(warnings(&config, 20_000), [""; 0], "a default is for machines of any size");
+        assert_eq!(warnings(&config, 1_024), ["limits.max_connections"]);
+        config.limits.max_connections = 10_000;
+        assert_eq!(warnings(&config, 1_048_576), [""; 0]);
+        assert_eq!(warnings(&config, 20_000), ["limits.max_connections"]);
+        config.limits.max_connections = 100;
+        config.origins.values_mut().for_each(|origin| origin.max_connections = Some(6_000));
+        assert_eq!(warnings(&config, 20_000), ["origin.max_connections"]);
+    }
+}

@@ -1,0 +1,179 @@
+//! Accepts the connections of one listener, also when the process (EMFILE) or the system (ENFILE) has no file
+//! descriptor left: a spare one is given up, the connections that wait are accepted and closed, and it is taken again.
+//! Otherwise their clients would wait for a server that cannot accept them.
+
+use futures_util::FutureExt;
+use std::{cell::Cell, fs::File, io, net::SocketAddr};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Connections that are closed at once at most, so that the worker's other tasks run in between.
+const MOST_CLOSED: u64 = 64;
+/// The spare descriptor: a file that takes no memory and is never written.
+const SPARE: &str = "/dev/null";
+
+/// A listener, and what stands for it in tests.
+pub(super) trait Accept {
+    /// A connection, which has a descriptor until it is dropped.
+    type Stream;
+    /// A descriptor without a use, until it is dropped.
+    type Spare;
+
+    /// The next connection, and its client's address. Cancel safe.
+    async fn accept(&self) -> io::Result<(Self::Stream, SocketAddr)>;
+
+    /// A spare descriptor; `None` if there is none.
+    fn spare(&self) -> Option<Self::Spare>;
+}
+
+impl Accept for TcpListener {
+    type Stream = TcpStream;
+    type Spare = File;
+
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        Self::accept(self).await
+    }
+
+    fn spare(&self) -> Option<File> {
+        File::open(SPARE).ok()
+    }
+}
+
+/// A listener with a spare descriptor.
+pub(super) struct Acceptor<L: Accept> {
+    listener: L,
+    spare: Cell<Option<L::Spare>>,
+}
+
+/// What became of connections for which there was no descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shed {
+    /// Connections that were accepted and closed.
+    pub(super) closed: u64,
+    /// More may wait, or none could be accepted: the next attempt comes after a pause.
+    pub(super) pause: bool,
+}
+
+impl<L: Accept> Acceptor<L> {
+    /// An acceptor of `listener`.
+    pub(super) fn new(listener: L) -> Self {
+        let spare = Cell::new(listener.spare());
+        Self { listener, spare }
+    }
+
+    /// The next connection, and its client's address.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's; [`is_exhausted`] tells those for which there is [`Self::shed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no connection.
+    pub(super) async fn accept(&self) -> io::Result<(L::Stream, SocketAddr)> {
+        self.listener.accept().await
+    }
+
+    /// Gives up the spare descriptor, accepts and closes the connections that wait, and takes the spare one again.
+    pub(super) fn shed(&self) -> Shed {
+        drop(self.spare.take());
+        let mut closed = 0;
+        while closed < MOST_CLOSED && matches!(self.listener.accept().now_or_never(), Some(Ok(_))) {
+            closed += 1;
+        }
+        self.spare.set(self.listener.spare());
+        Shed { closed, pause: closed == 0 || closed == MOST_CLOSED }
+    }
+}
+
+/// Whether accepting failed because the process or the system has no descriptor left.
+pub(super) fn is_exhausted(error: &io::Error) -> bool {
+    error.raw_os_error().is_some_and(|code| [libc::EMFILE, libc::ENFILE].contains(&code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::rc::Rc;
+
+    /// A system with a table of files, and a listener at which connections wait.
+    struct Table {
+        /// Free entries.
+        free: Rc<Cell<u64>>,
+        waiting: Cell<u64>,
+        /// The kernel's error when no entry is free.
+        error: i32,
+    }
+
+    /// An entry of the table, until it is dropped.
+    struct Entry(Rc<Cell<u64>>);
+
+    impl Table {
+        fn entry(&self) -> Option<Entry> {
+            self.free.set(self.free.get().checked_sub(1)?);
+            Some(Entry(Rc::clone(&self.free)))
+        }
+    }
+
+    impl Drop for Entry {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() + 1);
+        }
+    }
+
+    impl Accept for Table {
+        type Stream = Entry;
+        type Spare = Entry;
+
+        async fn accept(&self) -> io::Result<(Entry, SocketAddr)> {
+            if self.waiting.get() == 0 {
+                std::future::pending::<()>().await;
+            }
+            let entry = self.entry().ok_or_else(|| io::Error::from_raw_os_error(self.error))?;
+            self.waiting.set(self.waiting.get() - 1);
+            Ok((entry, ([127, 0, 0, 1], 1).into()))
+        }
+
+        fn spare(&self) -> Option<Entry> {
+            self.entry()
+        }
+    }
+
+    #[test]
+    fn with_no_descriptor_left_connections_that_wait_are_accepted_and_closed() {
+        for error in [libc::ENFILE, libc::EMFILE] {
+            for (waiting, closed, pause) in [(1, 1, false), (63, 63, false), (100, 64, true)] {
+                let free = Rc::new(Cell::new(2));
+                let table = Table { free: Rc::clone(&free), waiting: Cell::new(1 + waiting), error };
+                let acceptor = Acceptor::new(table);
+                let served = acceptor.accept().now_or_never().unwrap().unwrap();
+                let failed = acceptor.accept().now_or_never().unwrap().map(drop).unwrap_err();
+                assert!(is_exhausted(&failed), "{failed}");
+                assert_eq!(acceptor.shed(), Shed { closed, pause });
+                assert_eq!(free.get(), 0, "the spare descriptor is taken again");
+                assert_eq!(acceptor.listener.waiting.get(), waiting - closed);
+                // Once there is a descriptor, the next connection is served.
+                drop(served);
+                acceptor.listener.waiting.set(1);
+                assert!(acceptor.accept().now_or_never().unwrap().is_ok());
+            }
+        }
+    }
+
+    #[test]
+    fn a_spare_descriptor_that_was_lost_is_taken_when_there_is_one() {
+        let free = Rc::new(Cell::new(0));
+        let table = Table { free: Rc::clone(&free), waiting: Cell::new(3), error: libc::ENFILE };
+        let acceptor = Acceptor::new(table);
+        assert_eq!(acceptor.shed(), Shed { closed: 0, pause: true }, "there was no spare one");
+        free.set(1);
+        assert_eq!(acceptor.shed(), Shed { closed: 3, pause: false });
+        assert_eq!(free.get(), 0);
+    }
+
+    #[test]
+    fn other_errors_are_of_one_connection() {
+        for code in [libc::ECONNABORTED, libc::EPROTO, libc::ENOBUFS] {
+            assert!(!is_exhausted(&io::Error::from_raw_os_error(code)));
+        }
+    }
+}

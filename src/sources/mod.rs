@@ -5,8 +5,10 @@ mod fair;
 mod shares;
 mod source;
 mod tree;
+mod victims;
 
 pub use fair::{Fair, Next, Place, Slot, Waited};
 pub use shares::{Pool, Shares, SourceSlot, admits};
 pub use source::Source;
 pub use tree::{Branches, Excess};
+pub use victims::Victims;

@@ -25,6 +25,8 @@ pub(super) struct Tree<W> {
     children: HashMap<(Id, Key), Id, RandomState>,
     /// Numbers of requests and of turns: a larger one is newer.
     next: u64,
+    /// Whether [`Node::heaviest`] is kept.
+    ranked: bool,
 }
 
 /// A network, a connection, or the root.
@@ -37,6 +39,8 @@ struct Node<W> {
     needy: BTreeSet<(u32, u64, Id)>,
     /// Children with a waiting request; the one with the longest queue last.
     queues: BTreeSet<(u32, u64, Id)>,
+    /// Children that use a slot; the one that uses most last. Empty unless the tree is ranked.
+    heaviest: BTreeSet<(u32, Id)>,
     /// The requests that wait, of a connection, by their numbers.
     queue: BTreeMap<u64, W>,
 }
@@ -80,10 +84,11 @@ enum Change {
 }
 
 impl<W> Tree<W> {
-    pub(super) fn new() -> Self {
+    /// A tree without slots. A `ranked` one finds who holds most ([`Tree::giver`]), and each of its changes costs more.
+    pub(super) fn new(ranked: bool) -> Self {
         let mut nodes = Slab::new();
         let root = nodes.insert(Node::new(Id::MAX, None));
-        Self { nodes, root, children: HashMap::default(), next: 0 }
+        Self { nodes, root, children: HashMap::default(), next: 0, ranked }
     }
 
     /// Requests that wait.
@@ -196,6 +201,45 @@ impl<W> Tree<W> {
         (held(branches.0.get(1).copied().flatten()), held(branches.0.get(own).copied().flatten()))
     }
 
+    /// The source that holds most, of those that hold at least two slots more than `taker` where the two part. `None` if there is none,
+    /// or the tree is not ranked. A connection, if it is a source of its own or `taker` is another of its source.
+    pub(super) fn giver(&self, taker: &Source) -> Option<Id> {
+        let (mut at, mut node) = (self.root, self.nodes.get(self.root)?);
+        for key in taker.path() {
+            let own = self.children.get(&(at, key)).and_then(|id| Some((*id, self.nodes.get(*id)?)));
+            let &(most, heaviest) = node.heaviest.last()?;
+            if most >= own.map_or(0, |(_, node)| node.counts.held).saturating_add(2) {
+                return Some(self.heaviest_source(heaviest));
+            }
+            (at, node) = own?;
+        }
+        None
+    }
+
+    /// The source with most slots of those in `network`, which may be one itself.
+    fn heaviest_source(&self, network: Id) -> Id {
+        let mut at = network;
+        while let Some((_, child)) = self.nodes.get(at).and_then(|node| node.heaviest.last()).copied()
+            && self.connection(child).is_none()
+        {
+            at = child;
+        }
+        at
+    }
+
+    /// The numbers of the connections of `source` that use a slot.
+    pub(super) fn connections(&self, source: Id) -> impl Iterator<Item = u64> {
+        let below = self.nodes.get(source).into_iter().flat_map(|node| &node.heaviest);
+        self.connection(source).into_iter().chain(below.filter_map(|(_, child)| self.connection(*child)))
+    }
+
+    fn connection(&self, id: Id) -> Option<u64> {
+        match self.nodes.get(id)?.key {
+            Some(Key::Connection(number)) => Some(number),
+            _ => None,
+        }
+    }
+
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.nodes.len()
@@ -236,6 +280,9 @@ impl<W> Tree<W> {
             let (after, parent, key) = (node.counts, node.parent, node.key);
             let Some(above) = self.nodes.get_mut(parent) else { return };
             above.reorder(at, before, after);
+            if self.ranked {
+                above.rank(at, before, after);
+            }
             if let Some(key) = key.filter(|_| after.held == 0 && after.waiting == 0) {
                 self.nodes.try_remove(at);
                 self.children.remove(&(parent, key));
@@ -247,8 +294,8 @@ impl<W> Tree<W> {
 
 impl<W> Node<W> {
     fn new(parent: Id, key: Option<Key>) -> Self {
-        let (counts, needy, queues, queue) = Default::default();
-        Self { parent, key, counts, needy, queues, queue }
+        let (counts, needy, queues, heaviest, queue) = Default::default();
+        Self { parent, key, counts, needy, queues, heaviest, queue }
     }
 
     /// The counts of the child `id` have changed.
@@ -257,6 +304,11 @@ impl<W> Node<W> {
         replace(&mut self.needy, turn(before), turn(after));
         let queue = |counts: Counts| (counts.waiting > 0).then_some((counts.waiting, counts.newest, id));
         replace(&mut self.queues, queue(before), queue(after));
+    }
+
+    fn rank(&mut self, id: Id, before: Counts, after: Counts) {
+        let held = |counts: Counts| (counts.held > 0).then_some((counts.held, id));
+        replace(&mut self.heaviest, held(before), held(after));
     }
 }
 

@@ -6,21 +6,11 @@
 use std::{fmt, fs, path::Path};
 
 /// Modules that all others may use, the ground as well.
-const BASE: &[&str] = &["number"];
+const BASE: &[&str] = &["number", "sources"];
 
 /// Modules that all others may use and that use none: the vocabulary.
-const GROUND: &[&str] = &[
-    "config",
-    "telemetry",
-    "lifecycle",
-    "exchange",
-    "rate",
-    "budget",
-    "receive_budget",
-    "sources",
-    "memory",
-    "datagram",
-];
+const GROUND: &[&str] =
+    &["config", "telemetry", "lifecycle", "exchange", "rate", "budget", "receive_budget", "memory", "datagram"];
 
 /// Modules that use the ground alone and meet in `app`.
 const PARTS: &[&str] = &["access_log", "net", "tls", "quic", "http3", "tcp", "proxy", "admin"];

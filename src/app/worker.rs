@@ -176,8 +176,13 @@ async fn serve<H: Handler>(
     let mut endpoints = JoinSet::new();
     let budget = Budget::for_worker(config.load().limits.worker_send_buffer);
     let holders = Rc::<Holders>::default();
-    let budgets =
-        tcp::Budgets { send: Rc::clone(&budget), receive, pressure: pressure.clone(), holders: Rc::clone(&holders) };
+    let budgets = tcp::Budgets {
+        send: Rc::clone(&budget),
+        receive,
+        pressure: pressure.clone(),
+        holders: Rc::clone(&holders),
+        pool: memory::Pool::Tls,
+    };
     let tcp_servers = TcpServers {
         config: &config,
         metrics: &metrics.tcp,
@@ -240,6 +245,7 @@ impl Beat<'_> {
         let (mut idle, mut relief) = (Idle::default(), Relief::default());
         loop {
             heartbeat.tick();
+            budgets.holders.tick();
             panic_if_asked("worker");
             let limits = config.load().limits;
             metrics.send_buffered.set(budgets.send.used());
@@ -326,7 +332,8 @@ impl TcpServers<'_> {
         }
         let known = Box::new(move |_: &Client, host: &str| certificates.has_name(host));
         let redirect = Rc::new(tcp::Redirect::new(https, metrics()));
-        let front = tcp::Front::new(config(), metrics(), redirect, known, watch(), records(), budgets());
+        let budgets = tcp::Budgets { pool: memory::Pool::Plain, ..budgets() };
+        let front = tcp::Front::new(config(), metrics(), redirect, known, watch(), records(), budgets);
         for listener in redirects {
             self.spawn(tcp::serve_plain(listener, Rc::clone(&front)));
         }

@@ -89,6 +89,8 @@ pub enum End {
     Cancelled,
     /// The client read no bytes in time.
     Stalled,
+    /// Another client got its place, or its connection's.
+    Evicted,
     /// The request violated the protocol.
     Malformed,
     /// There was no response, or it was cut off.
@@ -102,6 +104,7 @@ impl End {
             Self::Complete => "complete",
             Self::Cancelled => "cancelled",
             Self::Stalled => "stalled",
+            Self::Evicted => "evicted",
             Self::Malformed => "malformed",
             Self::Failed => "failed",
         }

@@ -2,16 +2,16 @@
 
 use crate::{
     budget::Budget,
-    config::{Config, Limits, Live, Network, Timeouts},
+    config::{Config, Limits, Live, Timeouts},
     exchange::{CertificateRequest, Client, Records},
     lifecycle::Watch,
-    memory::{Holders, Pressure},
+    memory::{Holder, Holders, Pool, Pressure},
     receive_budget::ReceiveBudget,
-    sources::{self, Pool},
+    sources::Source,
     tcp::Metrics,
 };
 use rustls::ServerConfig;
-use std::{cell::Cell, net::IpAddr, rc::Rc, sync::Arc};
+use std::{net::IpAddr, rc::Rc, sync::Arc};
 
 /// Whether a client's connection may carry requests for a host: 421 otherwise (RFC 9110 §15.5.20).
 pub type Covers = dyn Fn(&Client, &str) -> bool;
@@ -30,6 +30,8 @@ pub struct Budgets {
     pub pressure: Pressure,
     /// and the connections that are closed for it.
     pub holders: Rc<Holders>,
+    /// The pool of the connections that are accepted.
+    pub pool: Pool,
 }
 
 /// The state that the TCP connections of one worker share.
@@ -41,15 +43,6 @@ pub struct Front<H> {
     pub(super) watch: Watch,
     pub(super) records: Records,
     pub(super) budgets: Budgets,
-    connections: Cell<u32>,
-    handshakes: Cell<u32>,
-    /// Their sources.
-    sources: Pools,
-}
-
-struct Pools {
-    connections: Pool<Network>,
-    handshakes: Pool<Network>,
 }
 
 impl<H> Front<H> {
@@ -64,9 +57,7 @@ impl<H> Front<H> {
         records: Records,
         budgets: Budgets,
     ) -> Rc<Self> {
-        let (connections, handshakes) = (Cell::new(0), Cell::new(0));
-        let sources = Pools { connections: Pool::new("TCP connections"), handshakes: Pool::new("TLS handshakes") };
-        Rc::new(Self { config, metrics, handler, covers, watch, records, budgets, connections, handshakes, sources })
+        Rc::new(Self { config, metrics, handler, covers, watch, records, budgets })
     }
 
     /// The configuration in force, for a connection that begins now.
@@ -80,10 +71,15 @@ impl<H> Front<H> {
         self.config.load().listen.proxy_protocol_from.iter().any(|network| network.contains(peer))
     }
 
-    /// The source of `peer`: a balancer that sends PROXY protocol headers stands for many.
-    fn source(&self, peer: IpAddr) -> Option<Network> {
-        let config = self.config.load();
-        config.source(peer).filter(|_| !config.listen.proxy_protocol_from.iter().any(|network| network.contains(peer)))
+    /// The network that a connection from `peer` counts for; `None` if it is a source of its own. A balancer that sends PROXY
+    /// protocol headers stands for many.
+    fn network(&self, peer: IpAddr) -> Option<(IpAddr, u8)> {
+        if self.has_header(peer) { None } else { self.client_network(peer) }
+    }
+
+    /// The network that a connection counts for whose client, by a PROXY protocol header or without one, is at `address`.
+    pub(super) fn client_network(&self, address: IpAddr) -> Option<(IpAddr, u8)> {
+        self.config.load().source(address).map(|network| (network.address, network.prefix))
     }
 
     /// Whether clients may switch protocols.
@@ -91,70 +87,37 @@ impl<H> Front<H> {
         self.config.load().has_tunnels()
     }
 
-    /// A slot for one more connection, from `client`; `None`, counted, if there is none.
-    pub(super) fn connection_slot(self: &Rc<Self>, client: IpAddr) -> Option<ConnectionSlot<H>> {
+    /// Registers one more connection, from `peer`. `None`, counted, if there is no room for it.
+    pub(super) fn admit(&self, peer: IpAddr) -> Option<Admitted> {
         let (limits, _) = self.terms();
-        let open = self.connections.get();
-        if open >= limits.max_connections {
-            self.metrics.limit_connections.increment();
-            return None;
-        }
-        let source = self.source(client);
-        let step = self.budgets.pressure.step();
-        if step.refuses(|| self.sources.connections.has(source)) {
+        let network = self.network(peer);
+        let Budgets { pressure, holders, pool, .. } = &self.budgets;
+        if pressure.step().refuses(|| holders.has_two(*pool, network)) {
             self.metrics.limit_memory_connections.increment();
             return None;
         }
-        if !self.sources.connections.admits(source, open.into(), limits.max_connections.into()) {
-            self.metrics.limit_source_connections.increment();
+        let Some(holder) = holders.admit(*pool, network, limits.max_connections) else {
+            self.metrics.limit_connections.increment();
             return None;
-        }
-        self.connections.set(open.saturating_add(1));
+        };
         self.metrics.tcp_connections_open.increment();
-        let source = self.sources.connections.take(source);
-        Some(ConnectionSlot { front: Rc::clone(self), _source: source })
+        Some(Admitted { holder, metrics: Arc::clone(&self.metrics) })
     }
 
-    /// The same for a handshake.
-    pub(super) fn handshake_slot(self: &Rc<Self>, client: IpAddr) -> Option<HandshakeSlot<H>> {
-        let (limits, _) = self.terms();
-        let open = self.handshakes.get();
-        if open >= limits.max_handshakes {
-            self.metrics.limit_handshakes.increment();
-            return None;
-        }
-        let source = self.source(client);
-        if !self.sources.handshakes.admits(source, open.into(), limits.max_handshakes.into()) {
-            self.metrics.limit_source_handshakes.increment();
-            return None;
-        }
-        self.handshakes.set(open.saturating_add(1));
-        Some(HandshakeSlot { front: Rc::clone(self), _source: self.sources.handshakes.take(source) })
+    /// Closes a connection so that `newcomer` may have its descriptor, by the rule of a full pool. Returns whether there is one.
+    pub fn make_room(&self, newcomer: &Source) -> bool {
+        self.budgets.holders.make_room(self.budgets.pool, newcomer)
     }
 }
 
-/// A connection's slot: given back when dropped.
-pub(super) struct ConnectionSlot<H> {
-    front: Rc<Front<H>>,
-    _source: sources::SourceSlot<Network>,
+/// A connection that counts as open until this is dropped.
+pub(super) struct Admitted {
+    pub(super) holder: Holder,
+    metrics: Arc<Metrics>,
 }
 
-impl<H> Drop for ConnectionSlot<H> {
+impl Drop for Admitted {
     fn drop(&mut self) {
-        let front = &self.front;
-        front.connections.set(front.connections.get().saturating_sub(1));
-        front.metrics.tcp_connections_open.decrement();
-    }
-}
-
-/// A handshake's slot: given back when dropped.
-pub(super) struct HandshakeSlot<H> {
-    front: Rc<Front<H>>,
-    _source: sources::SourceSlot<Network>,
-}
-
-impl<H> Drop for HandshakeSlot<H> {
-    fn drop(&mut self) {
-        self.front.handshakes.set(self.front.handshakes.get().saturating_sub(1));
+        self.metrics.tcp_connections_open.decrement();
     }
 }

@@ -4,12 +4,17 @@
 //! A window is a promise, and cannot shrink while a connection is open (docs/upstream/receive-windows.md). So promises
 //! are not bounded, but buffered bytes are: a new connection's window depends on what is buffered and on what
 //! connections with an upload may send, idle connections count as nothing, and once more is buffered than the budget,
-//! the connection that buffers most is closed (docs/adr/0026-receive-windows.md). Pure.
+//! the connection that buffers most of the source that buffers most is closed (docs/adr/0026-receive-windows.md). Pure.
 
-use crate::number::Number;
+use crate::{
+    number::Number,
+    sources::{Source, Victims},
+};
 use futures_util::task::AtomicWaker;
 use std::{
+    cmp::Reverse,
     collections::HashMap,
+    net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -67,26 +72,40 @@ impl ReceiveBudget {
         self.held().max(self.granted())
     }
 
-    /// A connection begins whose client may send `window` bytes ahead.
-    pub fn begin(&self, window: u64) -> Grant {
+    /// A connection begins whose client may send `window` bytes ahead. The client is in `network` (address and prefix length in bits),
+    /// or a source of its own.
+    pub fn begin(&self, window: u64, network: Option<(IpAddr, u8)>) -> Grant {
         let (held, uploads, is_over, has_ended, waker) = Default::default();
-        let account =
-            Account(Arc::new(State { budget: self.clone(), window, held, uploads, is_over, has_ended, waker }));
         let mut accounts = self.accounts();
         let id = accounts.next;
         accounts.next = id.wrapping_add(1);
+        let (budget, source) = (self.clone(), Source::new(network, id));
+        let account = Account(Arc::new(State { budget, source, window, held, uploads, is_over, has_ended, waker }));
         accounts.by_id.insert(id, account.clone());
         Grant { id, account }
     }
 
-    /// Closes the connection that holds most. Its bytes no longer count: they are freed within this turn.
-    fn close_one(&self) {
+    /// Closes connections until no more is buffered than the budget: each time the one that buffers most of the source whose
+    /// connections buffer most. Their bytes no longer count: they are freed within this turn. A connection that buffers no more than
+    /// every one may stays open.
+    fn close_largest(&self) {
         let accounts = self.accounts();
-        let holding = accounts.by_id.values().filter(|account| !account.0.is_over.load(Relaxed));
-        let Some(account) = holding.max_by_key(|account| account.held()) else { return };
-        account.none_is_left();
-        account.0.is_over.store(true, Relaxed);
-        account.0.waker.wake();
+        let mut holding: Vec<&Account> =
+            accounts.by_id.values().filter(|account| !account.0.is_over.load(Relaxed)).collect();
+        holding.sort_unstable_by_key(|account| Reverse(account.held()));
+        let mut victims = Victims::default();
+        for account in holding {
+            let (source, held) = (&account.0.source, account.held());
+            if held > self.0.floor { victims.add(source, held, account) } else { victims.hold(source, held) }
+        }
+        for account in victims {
+            if self.held() <= self.0.bytes.get() {
+                return;
+            }
+            account.none_is_left();
+            account.0.is_over.store(true, Relaxed);
+            account.0.waker.wake();
+        }
     }
 
     fn accounts(&self) -> MutexGuard<'_, Accounts> {
@@ -129,6 +148,8 @@ pub struct Account(Arc<State>);
 #[derive(Debug)]
 struct State {
     budget: ReceiveBudget,
+    /// The client; its number is the account's.
+    source: Source,
     window: u64,
     held: Number,
     /// Requests whose bodies have turned out to be uploads.
@@ -153,7 +174,7 @@ impl Account {
         held.set(now);
         budget.0.held.add(now.saturating_sub(before));
         if now > budget.0.floor && budget.held() > budget.0.bytes.get() {
-            budget.close_one();
+            budget.close_largest();
         }
     }
 
@@ -251,7 +272,7 @@ mod tests {
     #[test]
     fn idle_connections_use_nothing_and_uploads_what_they_may_send() {
         let budget = ReceiveBudget::new(64 * MIB, FLOOR);
-        let idle: Vec<Grant> = (0..1000).map(|_| budget.begin(2 * MIB)).collect();
+        let idle: Vec<Grant> = (0..1000).map(|_| budget.begin(2 * MIB, None)).collect();
         assert_eq!(budget.used(), 0);
         let uploads: Vec<Upload> = idle.iter().take(16).map(|grant| grant.account().upload()).collect();
         let second = idle[0].account().upload();
@@ -267,7 +288,7 @@ mod tests {
     #[test]
     fn a_body_is_an_upload_once_it_is_longer_than_what_every_connection_may_send() {
         let budget = ReceiveBudget::new(64 * MIB, FLOOR);
-        let grant = budget.begin(MIB);
+        let grant = budget.begin(MIB, None);
         let mut taken = Taken::new(grant.account());
         taken.add(FLOOR);
         assert_eq!(budget.granted(), 0);
@@ -281,7 +302,7 @@ mod tests {
     #[test]
     fn what_came_is_held_until_it_was_read_or_its_connection_ends() {
         let budget = ReceiveBudget::new(64 * MIB, FLOOR);
-        let (one, other) = (budget.begin(MIB), budget.begin(MIB));
+        let (one, other) = (budget.begin(MIB, None), budget.begin(MIB, None));
         one.account.came(1000);
         other.account.came(500);
         one.account.taken(400);
@@ -303,7 +324,7 @@ mod tests {
     #[test]
     fn the_largest_holder_is_closed_once_more_is_held_than_the_budget() {
         let budget = ReceiveBudget::new(2 * MIB, FLOOR);
-        let grants: Vec<Grant> = (0..4).map(|_| budget.begin(MIB)).collect();
+        let grants: Vec<Grant> = (0..4).map(|_| budget.begin(MIB, None)).collect();
         for (grant, bytes) in grants.iter().zip([MIB / 2, MIB, MIB / 2]) {
             grant.account.came(bytes);
         }
@@ -315,13 +336,31 @@ mod tests {
         assert_eq!(budget.held(), MIB + FLOOR + 1);
     }
 
+    #[test]
+    fn the_largest_connection_of_the_source_that_holds_most_is_closed() {
+        let budget = ReceiveBudget::new(2 * MIB, FLOOR);
+        let address = |last: u8| Some(([192, 0, 2, last].into(), 32));
+        let single = budget.begin(MIB, address(1));
+        single.account.came(MIB - FLOOR);
+        let many: Vec<Grant> = (0..8).map(|_| budget.begin(MIB, address(2))).collect();
+        (0..8).for_each(|nth: usize| many[nth].account.came(2 * FLOOR + nth as u64));
+        assert!(!many.iter().any(is_over), "{}", budget.held());
+        single.account.came(FLOOR);
+        assert_eq!([&single, &many[7], &many[6]].map(is_over), [false, true, false]);
+        // What no connection may be closed for stays, of one source as of many.
+        let small: Vec<Grant> = (0..64).map(|_| budget.begin(MIB, address(2))).collect();
+        small.iter().for_each(|grant| grant.account.came(FLOOR));
+        single.account.came(0);
+        assert!(!small.iter().any(is_over));
+    }
+
     proptest! {
         #[test]
         fn no_more_is_held_than_the_budget_and_a_floor_a_connection(
             bytes in 0..16 * MIB, steps in prop::collection::vec((0usize..40, 0..2 * MIB, any::<bool>()), 0..400),
         ) {
             let budget = ReceiveBudget::new(bytes, FLOOR);
-            let grants: Vec<Grant> = (0..40).map(|_| budget.begin(MIB)).collect();
+            let grants: Vec<Grant> = (0..40).map(|_| budget.begin(MIB, None)).collect();
             for (nth, bytes_moved, reads) in steps {
                 let account = &grants[nth].account;
                 if reads { account.taken(bytes_moved) } else { account.came(bytes_moved) }

@@ -192,6 +192,7 @@ async fn serve<H: Handler>(
         holders: Rc::clone(&holders),
         descriptors: Arc::clone(&parts.descriptors),
         workers,
+        pool: memory::Pool::Tls,
     };
     let tcp_servers = TcpServers {
         config: &config,
@@ -256,6 +257,7 @@ impl Beat<'_> {
         loop {
             heartbeat.tick();
             suspension::tick();
+            budgets.holders.tick();
             panic_if_asked("worker");
             let limits = config.load().limits;
             metrics.send_buffered.set(budgets.send.used());
@@ -344,7 +346,8 @@ impl TcpServers<'_> {
         }
         let known = Box::new(move |_: &Client, host: &str| certificates.has_name(host));
         let redirect = Rc::new(tcp::Redirect::new(https, metrics()));
-        let front = tcp::Front::new(config(), metrics(), redirect, known, watch(), records(), budgets());
+        let budgets = tcp::Budgets { pool: memory::Pool::Plain, ..budgets() };
+        let front = tcp::Front::new(config(), metrics(), redirect, known, watch(), records(), budgets);
         for listener in redirects {
             self.spawn(tcp::serve_plain(listener, Rc::clone(&front)));
         }

@@ -34,16 +34,18 @@ keys! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Limits counted by "litequic_limit_reached_total{limit=\"*\"}" {
         // About what one core serves; each idle connection takes some 10 KiB.
-        /// Connections a worker; further ones are rejected (CONNECTION_REFUSED).
+        /// Connections a worker, over QUIC and over TCP each. From fifteen sixteenths of it on idle connections of the source that
+        /// has most end for those of other sources; a further one of that source itself is rejected (CONNECTION_REFUSED).
         max_connections: u32 = 20_000, number(COUNT), counted;
 
         // A core does a few thousand handshakes a second: this many in flight is more than a round trip's worth.
-        /// Handshakes in flight a worker from which on a client has to validate its address by a Retry. 0 is always;
-        /// more than `max_handshakes` is never.
+        /// Handshakes in flight a worker from which on a client has to validate its address by a Retry. 0 is always. It has to in any
+        /// case while less than an eighth of `max_handshakes` or `max_connections` is left.
         retry_handshakes: u32 = 256, number(COUNT_OR_NONE), counted_by("litequic_retries_sent_total");
 
         // A flood with forged addresses never gets past Retry; one with real ones stops here.
-        /// Handshakes in flight a worker; further Initials are dropped.
+        /// Handshakes in flight a worker; further Initials are dropped. The last eighth is for sources that have none in flight. Over
+        /// TCP the oldest of the source that has most ends instead.
         max_handshakes: u32 = 2_048, number(COUNT), counted;
 
         // What nginx and the RFC (9114 §6.1: at least 100) agree on.
@@ -51,8 +53,9 @@ keys! {
         max_streams: u32 = 128, number(STREAMS), counted;
 
         // Half of the connections; 16 KiB of buffers each, and as much again of QUIC's or TLS'.
-        /// Tunnels (WebSocket and other upgrades) at once a worker. 503 beyond. 0 disables them. They count as requests
-        /// too (`max_streams`), and no longer as `max_connections` of their origin.
+        /// Tunnels (WebSocket and other upgrades) at once a worker. Beyond, one that was silent for ten seconds ends, of the source
+        /// that has most; 503 if there is none. 0 disables them. They count as requests too (`max_streams`), and no longer as
+        /// `max_connections` of their origin.
         max_tunnels: u32 = 10_000, number(COUNT_OR_NONE), counted_by("litequic_tunnels_refused_total");
 
         // A connection is not kept for ever, so that load spreads again after a scale-up.
@@ -123,7 +126,8 @@ keys! {
         // origins do not read, 85 whole streams.
         /// Bytes a worker that were received over QUIC and HTTP/2 and not read, as their origins are slow or bytes before them are
         /// missing. A new connection may send ahead a 32nd of what is left, 64 KiB at least, `connection_receive_buffer` at most;
-        /// connections with an upload count with all that they may send. Beyond it the connection that holds most is closed.
+        /// connections with an upload count with all that they may send. Beyond it the connection that holds most is closed, of the
+        /// source whose connections hold most.
         worker_receive_buffer: u64 = 256 * MIB, size(WORKER_BUFFER), counted;
 
         // 500 Mbit/s at 100 ms are 6.25 MB in flight, and as much again stays in memory while a lost packet is missing.
@@ -156,24 +160,27 @@ keys! {
 }
 
 keys! {
-    /// Sources: the clients that these limits count as one. `limits.by_source`, and what belongs to it.
+    /// Sources: the clients that count as one where these limits are shared. `limits.by_source`, and what belongs to it.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Sources {
-        /// Whether a source, an address or a network, is limited to an eighth of a worker's connections, handshakes,
-        /// tunnels and connections to an origin's server, once more than half of these are in use. Behind a trusted
-        /// proxy the address that it forwards counts for the latter two, and the former two are not limited.
+        /// Whether a worker's connections, handshakes, tunnels and connections to an origin's server are divided evenly between
+        /// sources (addresses, and the networks around them) once there are not enough for all. One source alone may have all of
+        /// them. Behind a trusted proxy the address that it forwards counts for the latter two, and each of its connections is a
+        /// source of its own for the former two. `false`: every client's connection is a source of its own.
         limited("by_source"): bool = true, boolean(),
-            counted_by("litequic_limit_reached_total{limit=\"source_connections\"}");
+            counted_by("litequic_tcp_connections_closed_total{reason=\"evicted\"}");
 
         // One address is one client, or many behind one translator.
-        /// Bits that the IPv4 addresses of one source share.
+        /// Bits that the IPv4 addresses of one source share: the finest network that counts. All sources of a /24 together have as
+        /// much as another /24.
         ipv4_prefix("source_ipv4_prefix"): u8 = 32, number(1..=32);
 
         // Any machine has 2^64 addresses (RFC 7934 §6.1).
-        /// Bits that the IPv6 addresses of one source share.
+        /// Bits that the IPv6 addresses of one source share: the finest network that counts. All sources of a /48 together have as
+        /// much as another /48, and in it all of a /56 as much as another /56.
         ipv6_prefix("source_ipv6_prefix"): u8 = 64, number(1..=128);
 
-        /// Networks that are not limited by source.
+        /// Networks whose connections are sources of their own each: other sources neither take from them nor count them as one.
         exempt("source_exempt"): Vec<Network> = Vec::new(), list(network(), 0..=MAX_NETWORKS);
     }
 }

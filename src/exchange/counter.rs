@@ -22,9 +22,10 @@ impl ByteCounter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exchange::{Body, Tunnel};
+    use crate::exchange::{Body, Duplex, Quiet, Tunnel};
     use http::HeaderValue;
     use http_body_util::BodyExt;
+    use std::rc::Rc;
     use std::time::Duration;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
@@ -38,6 +39,10 @@ mod tests {
         assert_eq!(counter.get(), 5);
         drop(other);
         assert_eq!(counter.get(), 5, "of one that was not taken nothing");
+    }
+
+    impl Duplex for tokio::io::DuplexStream {
+        fn opened(&self, _: &Rc<Quiet>) {}
     }
 
     #[tokio::test]

@@ -30,7 +30,7 @@ pub use path::path;
 pub use patience::{Late, Pace, Patience};
 pub use reading::{MAX_READINGS, has_readings, readings};
 pub use record::{End, Facts, Listener, Record, Recording, Records};
-pub use tunnel::{Duplex, Quiet, TUNNEL_BUFFER, Tunnel, Upgrade};
+pub use tunnel::{Duplex, Quiet, Silenced, TUNNEL_BUFFER, Tunnel, Upgrade};
 
 use http::Method;
 use std::{fmt, future::Future, net::SocketAddr, rc::Rc, sync::Arc};

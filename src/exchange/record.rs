@@ -89,12 +89,12 @@ pub enum End {
     Cancelled,
     /// The client read no bytes in time.
     Stalled,
+    /// Another client got its place, or its connection's.
+    Evicted,
     /// The request violated the protocol.
     Malformed,
     /// There was no response, or it was cut off.
     Failed,
-    /// litequic ended it, because a request of a client that used fewer connections to the origin waited.
-    Evicted,
 }
 
 impl End {

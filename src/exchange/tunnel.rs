@@ -16,6 +16,8 @@ use std::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
+    select,
+    sync::Notify,
     time::Instant,
 };
 
@@ -41,21 +43,33 @@ pub struct Tunnel {
 }
 
 /// What a [`Tunnel`] is made of.
-pub trait Duplex: AsyncRead + AsyncWrite {}
+pub trait Duplex: AsyncRead + AsyncWrite {
+    /// The tunnel has been opened, and may be ended by `quiet`.
+    fn opened(&self, quiet: &Rc<Quiet>);
+}
 
-impl<T: AsyncRead + AsyncWrite> Duplex for T {}
-
-/// The idle timeout of a tunnel.
+/// How long a tunnel has been silent, and its end for that.
 #[derive(Debug)]
 pub struct Quiet {
     patience: Duration,
     last: Cell<Instant>,
+    evicted: Notify,
+}
+
+/// Why a tunnel ends although both its ends are open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Silenced {
+    /// Nothing has moved for its idle timeout.
+    TimedOut,
+    /// Another client gets its place.
+    Evicted,
 }
 
 impl Tunnel {
     /// A tunnel to `end`, for `protocol`, with an idle timeout of `patience`.
     pub fn new(protocol: HeaderValue, end: impl Duplex + 'static, patience: Duration) -> Self {
-        let quiet = Rc::new(Quiet { patience, last: Cell::new(Instant::now()) });
+        let quiet = Rc::new(Quiet { patience, last: Cell::new(Instant::now()), evicted: Notify::new() });
+        end.opened(&quiet);
         Self { protocol, end: Box::pin(end), quiet, received: None, sent: None }
     }
 
@@ -70,7 +84,7 @@ impl Tunnel {
         &self.protocol
     }
 
-    /// Its idle timeout. The front end that joins the tunnel polls it.
+    /// When it ends although both its ends are open. The front end that joins the tunnel polls it.
     pub fn quiet(&self) -> Rc<Quiet> {
         Rc::clone(&self.quiet)
     }
@@ -86,15 +100,28 @@ impl Tunnel {
 }
 
 impl Quiet {
-    /// Ready once the idle timeout has passed. Cancel safe.
-    pub async fn expired(&self) {
+    /// Ready once the idle timeout has passed, or the tunnel is to end for another client's. Cancel safe.
+    pub async fn expired(&self) -> Silenced {
         loop {
             let deadline = self.last.get() + self.patience;
-            suspension::elapsed_at(deadline).await;
-            if self.last.get() + self.patience <= Instant::now() {
-                return;
+            if deadline <= Instant::now() && suspension::grace().is_none() {
+                return Silenced::TimedOut;
+            }
+            select! {
+                () = self.evicted.notified() => return Silenced::Evicted,
+                () = suspension::elapsed_at(deadline) => {}
             }
         }
+    }
+
+    /// For how long nothing has moved in either direction.
+    pub fn silence(&self) -> Duration {
+        self.last.get().elapsed()
+    }
+
+    /// Ends the tunnel: another client gets its place.
+    pub fn evict(&self) {
+        self.evicted.notify_one();
     }
 }
 

@@ -52,7 +52,12 @@ pub async fn serve<H: Handler>(
     let Some(client) = client_of(&mut connection, &front) else { return }; // closed already
     let (handle, acceptor) = connection.split();
     let Some(account) = windows.account(handle.id()) else { return };
-    let connection = Rc::new(Connection::new(handle, client, handler, front, account));
+    let Some(holder) = front.admit(client.address) else {
+        // No code says that a server is full, but that to the first packet: clients then connect anew, later or over TCP.
+        handle.close(application_error(Code::NoError));
+        return;
+    };
+    let connection = Rc::new(Connection::new(handle, client, handler, front, account, holder));
     let front = &connection.front;
 
     let ids = Ids::default();
@@ -76,6 +81,15 @@ pub async fn serve<H: Handler>(
         while let Poll::Ready(end) = connection.holder.poll_end(cx, &mut told) {
             match end {
                 End::Idle => exhausted.notify_one(),
+                End::Drained => {
+                    front.metrics.evicted_idle.increment();
+                    exhausted.notify_one();
+                }
+                End::Evicted => {
+                    front.metrics.evicted_in_use.increment();
+                    connection.evicted.set(true);
+                    return Poll::Ready(Some(Code::NoError));
+                }
                 End::Heaviest => {
                     connection.fail(Code::ExcessiveLoad);
                     return Poll::Ready(None);

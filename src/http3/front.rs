@@ -16,7 +16,7 @@ use crate::{
     exchange::{Client, Identity, Pace, Protocol, Records, plain},
     http3::Metrics,
     lifecycle::Watch,
-    memory::{Holder, Holders},
+    memory::{Holder, Holders, Pool},
     rate::Bucket,
     receive_budget::Account,
     transport::Window,
@@ -84,6 +84,18 @@ impl Front {
         Self { records, ..self }
     }
 
+    /// Registers a connection of the client at `address`, which it has validated. `None`, counted, if there is no room for it.
+    pub(super) fn admit(&self, address: SocketAddr) -> Option<Holder> {
+        let terms = self.terms();
+        let network = terms.config.source(address.ip()).map(|network| (network.address, network.prefix));
+        let holder = self.holders.admit(Pool::Quic, network, terms.limits.max_connections);
+        match &holder {
+            Some(holder) => holder.ready(),
+            None => self.metrics.limit_connections.increment(),
+        }
+        holder
+    }
+
     /// The configuration in force, for what begins now.
     pub(super) fn terms(&self) -> Rc<Terms> {
         let terms = Rc::clone(&self.terms.borrow());
@@ -137,8 +149,10 @@ pub(super) struct Connection<H> {
     /// Requests accepted so far.
     pub(super) accepted: Cell<u64>,
     budget: Rc<Budget>,
-    /// What memory it holds.
+    /// The registered connection: what memory it holds.
     pub(super) holder: Holder,
+    /// It ended with its requests, for another client.
+    pub(super) evicted: Cell<bool>,
     pauses: Rc<Pauses>,
     pub(super) handle: s2n_quic::connection::Handle,
     unknown_streams: Cell<u64>,
@@ -165,18 +179,19 @@ impl<H> Connection<H> {
         handler: Rc<H>,
         front: Rc<Front>,
         account: Account,
+        holder: Holder,
     ) -> Self {
         front.metrics.connections.increment();
         front.metrics.connections_open.increment();
         let terms = front.terms();
         let budget = Budget::for_connection(u64::from(terms.limits.connection_send_buffer));
-        let holder = front.holders.begin();
         let (sends, received) = (Rc::clone(&budget), account.clone());
         holder.holds(move || sends.used().saturating_add(received.held()));
         Self {
             budget,
             client: RefCell::new(Rc::new(Client { connection: holder.number(), ..client })),
             holder,
+            evicted: Cell::new(false),
             uni: RefCell::new(UniStreams::new(Endpoint::Client)),
             accepted: Cell::new(0),
             unknown_streams: Cell::new(0),
@@ -238,7 +253,8 @@ impl<H> Connection<H> {
         let limit = u64::from(self.terms.limits.stream_send_buffer);
         let lease = Lease::new(Rc::clone(&self.budget), Rc::clone(&self.front.budget), limit);
         let pauses = Rc::clone(&self.pauses);
-        Sender::new(stream, window, pauses, lease, pace, Arc::clone(&self.front.metrics))
+        let (motion, metrics) = (self.holder.motion(), Arc::clone(&self.front.metrics));
+        Sender::new(stream, window, pauses, lease, pace, motion, metrics)
     }
 
     /// Counts a request that its client cancelled; closes the connection once there were too many in too short a time

@@ -25,7 +25,16 @@ metrics! {
         ) {
             connection_errors,
         }
+        Counter(
+            "connections_evicted",
+            "Connections over QUIC that litequic closed because another client got their place."
+        ) {
+            evicted_idle [state: "idle"]
+                "No request was open on them: closed by GOAWAY. Over TCP: `litequic_tcp_connections_closed_total`.",
+            evicted_in_use [state: "in_use"] "No connection of their source was idle, or they did not end after GOAWAY.",
+        }
         Counter(LIMIT_REACHED) {
+            limit_connections [limit: "max_connections"],
             limit_addresses [limit: "addresses"],
             limit_excessive_load [limit: "excessive_load"] "Connections closed with H3_EXCESSIVE_LOAD.",
             limit_client_header [limit: "client_header"] "Headers and trailers larger than the client accepts.",

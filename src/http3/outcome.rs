@@ -33,6 +33,8 @@ pub(super) enum Failure {
     Response,
     /// A tunnel was, or it was idle for too long.
     Tunnel,
+    /// Another client's tunnel got its place.
+    Evicted,
     /// The handler returned none.
     Aborted,
 }
@@ -42,9 +44,9 @@ pub(super) fn code(failure: Failure) -> Code {
     match failure {
         Failure::Request(Fault::Stream(code) | Fault::Connection(code)) => code,
         Failure::Request(Fault::Cancelled | Fault::TimedOut) => Code::RequestCancelled,
-        Failure::Send(SendError::Stopped | SendError::TimedOut | SendError::TooSlow) | Failure::Tunnel => {
-            Code::RequestCancelled
-        }
+        Failure::Send(SendError::Stopped | SendError::TimedOut | SendError::TooSlow)
+        | Failure::Tunnel
+        | Failure::Evicted => Code::RequestCancelled,
         Failure::Response | Failure::Aborted => Code::InternalError,
     }
 }

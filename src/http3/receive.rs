@@ -12,6 +12,7 @@ use super::{
 use crate::{
     exchange::{BodyError, Late, Pace, Patience, Record},
     http3::Metrics,
+    memory::Motion,
     rate::Bucket,
     receive_budget::Taken,
 };
@@ -77,6 +78,7 @@ pub(super) struct Receiver {
     small_frames: Rc<SmallFrames>,
     lingering: Rc<Lingering>,
     taken: Taken,
+    motion: Motion,
 }
 
 impl Receiver {
@@ -87,6 +89,7 @@ impl Receiver {
         small_frames: Rc<SmallFrames>,
         lingering: Rc<Lingering>,
         taken: Taken,
+        motion: Motion,
     ) -> Self {
         let (stream, chunks) = (Some(stream), Default::default());
         Self {
@@ -100,6 +103,7 @@ impl Receiver {
             small_frames,
             lingering,
             taken,
+            motion,
         }
     }
 
@@ -123,6 +127,7 @@ impl Receiver {
             let (count, open) = ready!(stream.poll_receive_vectored(chunks, cx)).map_err(|_| Fault::Cancelled)?;
             let bytes = chunks.iter().take(count).map(|chunk| chunk.len() as u64).sum();
             self.taken.add(bytes);
+            self.motion.note();
             self.received = self.received.saturating_add(bytes);
             self.at = 0;
             self.finished = !open;

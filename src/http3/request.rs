@@ -13,7 +13,9 @@ use super::{
     tunnel,
 };
 use crate::{
-    exchange::{Abort, Body, Client, End, Exchange, Handler, Interim, Record, Request, Response, has_rarely_a_body},
+    exchange::{
+        Abort, Body, Client, End, Exchange, Handler, Interim, Record, Recording, Request, Response, has_rarely_a_body,
+    },
     http3::Metrics,
     lifecycle::panic_if_asked,
     receive_budget::Taken,
@@ -48,6 +50,7 @@ pub(super) async fn serve<H: Handler>(
     let _open = Open(&connection, Instant::now());
     let client = connection.client();
     let recording = front.records.begin(|| Rc::clone(&client));
+    let _cut = Cut(&connection, &recording);
     let record = recording.record();
     let (receive, send) = stream.split();
     let ending = Ending::new();
@@ -60,6 +63,7 @@ pub(super) async fn serve<H: Handler>(
         Rc::clone(&connection.small_frames),
         Rc::clone(&connection.lingering),
         Taken::new(connection.account.clone()),
+        connection.holder.motion(),
     );
     let mut sender = connection.sender(send, window, terms.download_pace());
 
@@ -107,6 +111,7 @@ fn end(fault: Option<Fault>, outcome: &Result<(), Failure>) -> End {
         (Some(Fault::Stream(_) | Fault::Connection(_)), _) => End::Malformed,
         (Some(Fault::Cancelled), Err(_)) | (_, Err(Failure::Send(SendError::Stopped))) => End::Cancelled,
         (_, Err(Failure::Send(SendError::TimedOut | SendError::TooSlow))) => End::Stalled,
+        (_, Err(Failure::Evicted)) => End::Evicted,
         (_, Err(_)) => End::Failed,
         (_, Ok(())) => End::Complete,
     }
@@ -119,6 +124,19 @@ impl<H: Handler> Drop for Open<'_, H> {
     fn drop(&mut self) {
         self.0.front.metrics.shared.requests_open.decrement();
         self.0.front.metrics.shared.request_duration.observe(self.1.elapsed());
+    }
+}
+
+/// Records that a request ended with its connection, if that was evicted.
+struct Cut<'a, H: Handler>(&'a Connection<H>, &'a Recording);
+
+impl<H: Handler> Drop for Cut<'_, H> {
+    fn drop(&mut self) {
+        let Self(connection, recording) = self;
+        if connection.evicted.get() {
+            recording.ended(End::Evicted);
+            connection.front.metrics.shared.streams_reset_by_proxy.increment();
+        }
     }
 }
 

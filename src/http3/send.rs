@@ -9,6 +9,7 @@ use crate::{
     },
     exchange::{End, Pace, Recording},
     http3::Metrics,
+    memory::Motion,
     suspension,
     telemetry::Cause,
     transport::Window,
@@ -62,6 +63,8 @@ pub(super) struct Sender {
     buffer: u64,
     /// How slowly the client may read it.
     pace: Pace,
+    /// Noted at whatever QUIC takes.
+    motion: Motion,
     /// For how long its window was shut. A wait for the path has no rate: the connection's other streams use it too.
     waited: Duration,
     sent: u64,
@@ -82,10 +85,26 @@ impl Sender {
         pauses: Rc<Pauses>,
         lease: Lease,
         pace: Pace,
+        motion: Motion,
         metrics: Arc<Metrics>,
     ) -> Self {
         let (waited, buffer, sent, outstanding, size, tunnel, ended) = (Duration::ZERO, 0, 0, 0, None, false, false);
-        Self { stream, window, pauses, lease, buffer, pace, waited, sent, outstanding, size, tunnel, ended, metrics }
+        Self {
+            stream,
+            window,
+            pauses,
+            lease,
+            buffer,
+            pace,
+            motion,
+            waited,
+            sent,
+            outstanding,
+            size,
+            tunnel,
+            ended,
+            metrics,
+        }
     }
 
     /// The response begins.
@@ -117,6 +136,7 @@ impl Sender {
                 .await
                 .map_err(|_| SendError::TimedOut)?
                 .map_err(|_| SendError::Stopped)?;
+            self.motion.note();
             self.window.handed(self.sent);
         }
         Ok(())
@@ -135,6 +155,7 @@ impl Sender {
         // Pending: there is no room, which cannot be; what comes next would wait for it.
         if let Poll::Ready(accepted) = self.stream.poll_send(chunk, cx) {
             accepted.map_err(|_| SendError::Stopped)?;
+            self.motion.note();
             self.sent = end;
         }
         Ok(())

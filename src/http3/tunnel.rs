@@ -8,7 +8,7 @@ use super::{
     response::respond,
     send::Sender,
 };
-use crate::exchange::{Body, BodyError, Handler, Record, Response, TUNNEL_BUFFER, Tunnel};
+use crate::exchange::{Body, BodyError, Handler, Record, Response, Silenced, TUNNEL_BUFFER, Tunnel};
 use futures_util::{TryStreamExt, future::try_join};
 use http::{Method, StatusCode, response};
 use http_body::Frame;
@@ -21,7 +21,8 @@ use tokio::{
 use tokio_util::io::ReaderStream;
 
 /// Sends the answer that the protocol is switched, which is 200 here, and joins both. The end of either is forwarded to
-/// the other (half close); once anything fails, or nothing has moved for `timeouts.tunnel`, both are reset.
+/// the other (half close); once anything fails, nothing has moved for `timeouts.tunnel`, or another
+/// client's tunnel gets its place, both are reset.
 pub(super) async fn serve<H: Handler>(
     mut parts: response::Parts,
     tunnel: Tunnel,
@@ -47,10 +48,13 @@ pub(super) async fn serve<H: Handler>(
     };
     select! {
         joined = try_join(upload(body, to, record), download) => joined.map(drop),
-        () = quiet.expired() => {
-            connection.front.metrics.shared.timeout_tunnel.increment();
-            record.broke_off(BodyError::TimedOut);
-            Err(Failure::Tunnel)
+        silenced = quiet.expired() => match silenced {
+            Silenced::Evicted => Err(Failure::Evicted),
+            Silenced::TimedOut => {
+                connection.front.metrics.shared.timeout_tunnel.increment();
+                record.broke_off(BodyError::TimedOut);
+                Err(Failure::Tunnel)
+            }
         }
     }
 }

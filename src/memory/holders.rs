@@ -1,10 +1,15 @@
-//! A worker's connections, to close those that are idle, and those that hold the most, for want of memory. Pure.
+//! A worker's connections over all protocols: the one place in which those are found that are to end, for want of memory or because
+//! another client gets the place (admission.rs). Pure.
 
+use super::admission::{Places, Pool};
+use crate::sources::{Slot, Source, Victims};
 use std::{
     cell::{Cell, RefCell},
     cmp::Reverse,
     collections::BTreeMap,
     fmt,
+    future::poll_fn,
+    net::IpAddr,
     rc::Rc,
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
@@ -21,77 +26,151 @@ const REQUEST: u64 = 72 * 1024;
 /// Connections that are closed at a look at most for what they hold.
 const HEAVIEST: usize = 64;
 
-/// Why a connection is closed for want of memory.
+/// Why a connection is closed although its client did nothing wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// No request is open on it: it ends as after its last one.
+    /// Memory is short, and no request is open on it: it ends as after its last one.
     Idle,
-    /// It holds the most.
+    /// Memory is short, and it holds the most: it ends at once.
     Heaviest,
+    /// Another client gets its place, and no request is open on it: it ends as after its last one.
+    Drained,
+    /// Another client gets its place: it ends at once.
+    Evicted,
+}
+
+impl End {
+    /// Whether the connection ends at once, with its requests.
+    const fn is_at_once(self) -> bool {
+        matches!(self, Self::Heaviest | Self::Evicted)
+    }
 }
 
 /// The connections of one worker.
 #[derive(Debug, Default)]
 pub struct Holders {
-    open: RefCell<BTreeMap<u64, Rc<State>>>,
+    pub(super) open: RefCell<BTreeMap<u64, Rc<State>>>,
     next: Cell<u64>,
+    /// Counts the worker's periods, by which [`Motion`] is dated.
+    pub(super) clock: Rc<Cell<u32>>,
+    pub(super) places: Places,
 }
 
 /// One connection. It is removed when this is dropped.
 #[derive(Debug)]
 pub struct Holder {
-    all: Rc<Holders>,
+    pub(super) all: Rc<Holders>,
     id: u64,
-    state: Rc<State>,
+    pub(super) state: Rc<State>,
 }
 
-#[derive(Default)]
-struct State {
+pub(super) struct State {
+    pub(super) pool: Pool,
+    pub(super) source: Cell<Source>,
+    /// The connection's slot in its pool, until it is to end.
+    pub(super) slot: Cell<Option<Slot>>,
+    /// The slot of its TLS handshake over TCP, while that lasts.
+    pub(super) handshake: Cell<Option<Slot>>,
+    /// Whether it is ready for requests: its handshake is over.
+    ready: Cell<bool>,
     /// Each returns some of the bytes that it holds.
     holds: RefCell<Vec<Box<dyn Fn() -> u64>>>,
     /// Requests that are open on it.
     requests: Cell<u32>,
-    /// When it began, or its last request ended.
-    used: Cell<Option<Instant>>,
+    /// When it became ready, or its last request ended.
+    used: Cell<Instant>,
+    motion: Motion,
     end: Cell<Option<End>>,
     waker: RefCell<Option<Waker>>,
 }
 
+/// When bytes of a client last moved on a connection, by the worker's periods: to note it reads no clock.
+#[derive(Debug, Clone, Default)]
+pub struct Motion {
+    clock: Rc<Cell<u32>>,
+    last: Rc<Cell<u32>>,
+}
+
+impl Motion {
+    /// Bytes have moved.
+    pub fn note(&self) {
+        self.last.set(self.clock.get());
+    }
+
+    /// Periods since bytes have moved.
+    fn age(&self) -> u32 {
+        self.clock.get().wrapping_sub(self.last.get())
+    }
+}
+
 impl Holders {
-    /// A connection that holds nothing yet.
-    pub fn begin(self: &Rc<Self>) -> Holder {
-        let id = self.next.replace(self.next.get().wrapping_add(1));
-        let state = Rc::new(State { used: Cell::new(Some(Instant::now())), ..State::default() });
+    /// Another period of the worker has begun: half a second, or less while memory is short.
+    pub fn tick(&self) {
+        self.clock.set(self.clock.get().wrapping_add(1));
+    }
+
+    /// Registers a connection of `network` in `pool`, which has room for it.
+    pub(super) fn begin(self: &Rc<Self>, pool: Pool, id: u64, source: Source, slot: Slot) -> Holder {
+        let motion = Motion { clock: Rc::clone(&self.clock), last: Rc::new(Cell::new(self.clock.get())) };
+        let (handshake, ready, holds, requests, end, waker) = Default::default();
+        let (source, slot, used) = (Cell::new(source), Cell::new(Some(slot)), Cell::new(Instant::now()));
+        let state = Rc::new(State { pool, source, slot, handshake, ready, holds, requests, used, motion, end, waker });
         self.open.borrow_mut().insert(id, Rc::clone(&state));
         Holder { all: Rc::clone(self), id, state }
     }
 
-    /// Closes a share of the connections without a request: those of which the last one is the longest ago, a second at
-    /// least. Returns how many.
-    pub fn end_idle(&self, now: Instant) -> usize {
-        let open = self.open.borrow();
-        let mut idle: Vec<&Rc<State>> = open.values().filter(|state| state.is_idle(now)).collect();
-        idle.sort_unstable_by_key(|state| state.used.get());
-        let ending = idle.iter().take(idle.len().div_ceil(IDLE));
-        ending.map(|state| state.end(End::Idle)).count()
+    /// The number of the next connection.
+    pub(super) fn number(&self) -> u64 {
+        self.next.replace(self.next.get().wrapping_add(1))
     }
 
-    /// Closes the connections that hold the most, until they hold `bytes` together: one at least if there is any, and
-    /// 64 at most. Returns how many, and what they hold.
+    /// Closes a share of the connections without a request, each time one of the source that has most connections by then, and of
+    /// these the one whose last request is the longest ago, a second at least. Returns how many.
+    pub fn end_idle(&self, now: Instant) -> usize {
+        let open = self.open.borrow();
+        let mut victims = Victims::default();
+        let mut idle = Vec::new();
+        for (id, state) in &*open {
+            match state.idle_for(now) {
+                Some(since) if state.end.get().is_none() => idle.push((Reverse(since), *id, state)),
+                _ => victims.hold(&state.source.get(), 1),
+            }
+        }
+        idle.sort_unstable_by_key(|(since, id, _)| (*since, *id));
+        let share = idle.len().div_ceil(IDLE);
+        idle.into_iter().for_each(|(_, id, state)| victims.add(&state.source.get(), 1, (id, state)));
+        victims.take(share).map(|(id, state)| self.end(id, state, End::Idle)).count()
+    }
+
+    /// Closes connections until they hold `bytes` together: each time the one that holds the most of the source whose connections
+    /// hold the most by then. One at least if there is any, and 64 at most. Returns how many, and what they hold.
     pub fn end_heaviest(&self, bytes: u64) -> (u64, u64) {
         let open = self.open.borrow();
-        let held = open.values().filter(|state| state.end.get() != Some(End::Heaviest));
-        let mut heaviest: Vec<(u64, &Rc<State>)> = held.map(|state| (state.held(), state)).collect();
-        heaviest.sort_by_key(|(bytes, _)| Reverse(*bytes));
+        let held = open.iter().filter(|(_, state)| !state.end.get().is_some_and(End::is_at_once));
+        let mut heaviest: Vec<(u64, u64, &Rc<State>)> = held.map(|(id, state)| (state.held(), *id, state)).collect();
+        heaviest.sort_by_key(|(bytes, ..)| Reverse(*bytes));
+        let mut victims = Victims::default();
+        for (bytes, id, state) in heaviest {
+            victims.add(&state.source.get(), bytes, (bytes, id, state));
+        }
         let (mut ended, mut freed) = (0, 0_u64);
-        for (bytes_held, state) in heaviest.into_iter().take(HEAVIEST) {
+        for (bytes_held, id, state) in victims.take(HEAVIEST) {
             if ended > 0 && freed >= bytes {
                 break;
             }
-            state.end(End::Heaviest);
+            self.end(id, state, End::Heaviest);
             (ended, freed) = (ended + 1, freed.saturating_add(bytes_held));
         }
         (ended, freed)
+    }
+
+    /// Has the connection `id` end. Its slots are free from now on.
+    pub(super) fn end(&self, id: u64, state: &State, end: End) {
+        self.places.release(id, state, !end.is_at_once());
+        // One that is to end at once is not told to end later.
+        if !state.end.get().is_some_and(End::is_at_once) {
+            state.end(end);
+        }
     }
 }
 
@@ -99,6 +178,34 @@ impl Holder {
     /// The number of the connection: no other open connection of the worker has it.
     pub const fn number(&self) -> u64 {
         self.id
+    }
+
+    /// The client.
+    pub fn source(&self) -> Source {
+        self.state.source.get()
+    }
+
+    /// The client is one of `network`: it was not known when the connection was accepted.
+    pub fn rename(&self, network: Option<(IpAddr, u8)>) {
+        let source = Source::new(network, self.id);
+        self.state.source.set(source);
+        self.all.places.rename(&self.state, source);
+    }
+
+    /// Begins a TLS handshake, of which there may be `most` at once. If there are as many, the oldest one ends of the source that has
+    /// most, and at least two more than this client's. Returns whether it may begin.
+    pub fn begin_handshake(&self, most: u32) -> bool {
+        self.all.make_handshake_room(&self.source(), most) && {
+            self.state.handshake.set(Some(self.all.places.take_handshake(self.source())));
+            true
+        }
+    }
+
+    /// The connection is ready for requests: its handshake is over.
+    pub fn ready(&self) {
+        self.all.places.release_handshake(&self.state);
+        self.state.ready.set(true);
+        self.state.used.set(Instant::now());
     }
 
     /// It holds so many bytes besides as `held` returns.
@@ -109,9 +216,24 @@ impl Holder {
     /// So many requests are open on it.
     pub fn serving(&self, requests: usize) {
         let requests = u32::try_from(requests).unwrap_or(u32::MAX);
-        if self.state.requests.replace(requests) > 0 && requests == 0 {
-            self.state.used.set(Some(Instant::now()));
+        let before = self.state.requests.replace(requests);
+        if before > 0 && requests == 0 {
+            self.state.used.set(Instant::now());
         }
+        if before != requests {
+            self.state.motion.note();
+        }
+    }
+
+    /// Where the connection's streams note that bytes have moved.
+    pub fn motion(&self) -> Motion {
+        self.state.motion.clone()
+    }
+
+    /// Waits until it is to be closed for the first time. Cancel safe.
+    pub async fn ended(&self) -> End {
+        let mut told = None;
+        poll_fn(|cx| self.poll_end(cx, &mut told)).await
     }
 
     /// Ready once it is to be closed; once for each reason. The last task that polls is woken. Cancel safe.
@@ -130,6 +252,7 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
+        self.all.places.release(self.id, &self.state, false);
         self.all.open.borrow_mut().remove(&self.id);
     }
 }
@@ -141,9 +264,21 @@ impl fmt::Debug for State {
 }
 
 impl State {
-    fn is_idle(&self, now: Instant) -> bool {
-        let unused = || self.used.get().is_none_or(|used| now.saturating_duration_since(used) >= UNUSED);
-        self.requests.get() == 0 && self.end.get().is_none() && unused()
+    /// For how long no request was open on it, if that is long enough for it to be closed. `None` before it is ready.
+    pub(super) fn idle_for(&self, now: Instant) -> Option<Duration> {
+        let unused = now.saturating_duration_since(self.used.get());
+        (self.ready.get() && self.requests.get() == 0 && unused >= UNUSED).then_some(unused)
+    }
+
+    /// Periods since bytes have moved on it.
+    pub(super) fn silent_for(&self) -> u32 {
+        self.motion.age()
+    }
+
+    /// Has it unused for `time` longer.
+    #[cfg(test)]
+    pub(super) fn age(&self, time: Duration) {
+        self.used.set(self.used.get().checked_sub(time).expect("a machine that has run for as long"));
     }
 
     fn held(&self) -> u64 {
@@ -163,10 +298,18 @@ impl State {
 mod tests {
     use super::*;
     use futures_util::task::noop_waker_ref;
+    use std::net::Ipv4Addr;
+
+    /// A connection that is a source of its own, ready for requests.
+    fn begin(all: &Rc<Holders>) -> Holder {
+        let holder = all.admit(Pool::Tls, None, u32::MAX).unwrap();
+        holder.ready();
+        holder
+    }
 
     /// One that holds so many bytes.
     fn holding(all: &Rc<Holders>, bytes: u64) -> Holder {
-        let holder = all.begin();
+        let holder = begin(all);
         holder.holds(move || bytes);
         holder
     }
@@ -181,7 +324,7 @@ mod tests {
     #[test]
     fn connections_without_a_request_end_the_longest_unused_first() {
         let all = Rc::<Holders>::default();
-        let holders: Vec<Holder> = (0..20).map(|_| all.begin()).collect();
+        let holders: Vec<Holder> = (0..20).map(|_| begin(&all)).collect();
         assert_eq!(all.end_idle(Instant::now()), 0, "they have just begun");
         holders[0].serving(1);
         holders[1].serving(2);
@@ -205,7 +348,7 @@ mod tests {
     fn the_connection_that_holds_the_most_ends_its_requests_and_all_that_it_says_counted() {
         let all = Rc::<Holders>::default();
         assert_eq!(all.end_heaviest(1), (0, 0));
-        let (one, other, requests, light) = (holding(&all, 60_000), holding(&all, 50_000), all.begin(), all.begin());
+        let (one, other, requests, light) = (holding(&all, 60_000), holding(&all, 50_000), begin(&all), begin(&all));
         other.holds(|| 20_000);
         requests.serving(3);
         for (holder, bytes) in [(&requests, 3 * REQUEST), (&other, 70_000), (&one, 60_000), (&light, 0)] {
@@ -218,6 +361,36 @@ mod tests {
         assert_eq!(all.end_heaviest(100 * 1024), (3, 120 * 1024));
         assert_eq!(all.end_heaviest(u64::MAX).0, HEAVIEST as u64);
         drop(many);
+    }
+
+    fn of(last: u8) -> Option<(IpAddr, u8)> {
+        Some((Ipv4Addr::new(192, 0, 2, last).into(), 32))
+    }
+
+    #[test]
+    fn the_source_with_most_connections_loses_its_idle_ones_first_and_that_with_most_bytes_its_largest() {
+        let all = Rc::<Holders>::default();
+        let admit = |network| all.admit(Pool::Quic, network, u32::MAX).unwrap();
+        // The only one of its source is the longest unused.
+        let single = admit(of(1));
+        single.ready();
+        single.holds(|| 1_000_000);
+        let many: Vec<Holder> = (0..15).map(|_| admit(of(2))).collect();
+        many.iter().for_each(Holder::ready);
+        many.iter().for_each(|holder| holder.holds(|| 300_000));
+        let later = Instant::now() + UNUSED;
+        for _ in 0..14 {
+            assert_eq!(all.end_idle(later), 1);
+        }
+        assert_eq!(end(&single), None);
+        assert_eq!(many.iter().filter(|holder| end(holder) == Some(End::Idle)).count(), 14);
+        // 15 × 300,000 bytes until 1,000,000 are left.
+        for _ in 0..12 {
+            assert_eq!(all.end_heaviest(0).0, 1);
+            assert_eq!(end(&single), None);
+        }
+        assert_eq!(all.end_heaviest(0), (1, CONNECTION + 1_000_000));
+        assert_eq!(end(&single), Some(End::Heaviest));
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! What litequic does as memory runs short: no new connections, smaller buffers, then the connections that hold the
-//! most are closed (docs/adr/0029-memory.md). The control thread measures usage, each worker acts.
+//! most are closed (docs/adr/0029-memory.md). The control thread measures usage, each worker acts. The registry of connections
+//! that this needs also decides which of them makes room for a new one.
 
+mod admission;
 mod holders;
 mod ladder;
 mod usage;
 
-pub use holders::{End, Holder, Holders};
+pub use admission::Pool;
+pub use holders::{End, Holder, Holders, Motion};
 pub use ladder::{Ladder, Step};
 pub use usage::{Limit, Reading, Usage, installed};
 

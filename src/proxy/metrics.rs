@@ -28,9 +28,16 @@ metrics! {
         }
         Counter(
             "tunnels_refused",
-            "Tunnels that were requested and not opened because `limits.max_tunnels` was reached."
+            "Tunnels that were requested and not opened because `limits.max_tunnels` was reached, and no source with more had \
+                a silent one."
         ) {
             tunnels_refused,
+        }
+        Counter(
+            "tunnels_evicted",
+            "Tunnels that ended because nothing had moved in them for ten seconds, and another client got their place."
+        ) {
+            tunnels_evicted "`limits.max_tunnels` was reached, and their source held most.",
         }
         Counter("ambiguous_fields", "Fields of requests whose names an origin might confuse with others.") {
             ambiguous_fields_dropped [action: "dropped"] "See `origin.ambiguous_fields`; of trailers too.",
@@ -40,7 +47,6 @@ metrics! {
             limit_body_bytes [limit: "max_body_bytes"],
             limit_rate [limit: "rate_limit"],
             limit_rate_addresses [limit: "rate_limit_addresses"],
-            limit_source_tunnels [limit: "source_tunnels"] "The same of `limits.max_tunnels`.",
             limit_origin_connections [limit: "origin_max_connections"],
             limit_origin_queue [limit: "origin_max_queue"]
                 "Requests that a full queue lost: the newest of the source that had most in it.",

@@ -27,6 +27,7 @@ mod rules;
 mod spelling;
 #[cfg(test)]
 mod tests;
+mod tunnels;
 mod upgrade;
 
 use crate::{
@@ -36,7 +37,7 @@ use crate::{
         date,
     },
     memory::Pressure,
-    sources::{Pool, Source},
+    sources::Source,
 };
 use arc_swap::ArcSwap;
 use error::Error;
@@ -44,16 +45,10 @@ use http::{HeaderValue, StatusCode, header};
 use origin::{Origin, Outcome, Resources, Sending, Standing};
 use request::Framing;
 use rules::{Limiter, Rules, Taken, Variables};
-use std::{
-    cell::{Cell, RefCell},
-    collections::BTreeMap,
-    convert::Infallible,
-    rc::Rc,
-    sync::Arc,
-    time::Duration,
-};
+use std::{cell::RefCell, collections::BTreeMap, convert::Infallible, rc::Rc, sync::Arc, time::Duration};
 use tokio::{sync::Notify, time::Instant};
-use upgrade::{Full, Switch, TunnelSlot};
+use tunnels::Tunnels;
+use upgrade::Switch;
 
 pub use balance::CookieKey;
 pub use capacity::{Capacity, Derived};
@@ -69,10 +64,7 @@ pub struct Proxy {
     metrics: Arc<Metrics>,
     resources: Rc<Resources>,
     local: RefCell<Rc<Local>>,
-    /// Tunnels, those that are still being opened too.
-    tunnels: Rc<Cell<u32>>,
-    /// Their sources.
-    tunnel_sources: Pool<Network>,
+    tunnels: Tunnels,
 }
 
 /// The routing in force in this worker, and its pools.
@@ -91,8 +83,7 @@ impl Proxy {
         let routing = shared.load_full();
         let resources = Resources::new(routing.capacity(), &metrics, pressure);
         let local = Local::new(routing, &BTreeMap::new(), &metrics, &resources);
-        let (tunnels, tunnel_sources) = (Rc::default(), Pool::new("tunnels"));
-        Self { local: RefCell::new(Rc::new(local)), resources, shared, metrics, tunnels, tunnel_sources }
+        Self { local: RefCell::new(Rc::new(local)), resources, shared, metrics, tunnels: Tunnels::default() }
     }
 
     /// The routing in force. A server that a reload did not touch keeps its pool; one that is gone closes its idle
@@ -241,14 +232,14 @@ impl Proxy {
         let Some(protocol) = upgrade::choose(upgrade, &route.upgrade).filter(|_| local.routing.max_tunnels > 0) else {
             return if client.protocol == Protocol::Http1 { Ok(None) } else { Err(Error::NoSuchTunnel) };
         };
-        let slot = TunnelSlot::take(&self.tunnels, local.routing.max_tunnels, &self.tunnel_sources, source);
-        let slot = slot.map_err(|full| {
-            match full {
-                Full::All => self.metrics.tunnels_refused.increment(),
-                Full::Source => self.metrics.limit_source_tunnels.increment(),
-            }
-            Error::TunnelLimit
-        })?;
+        let source = Source::new(source.map(|network| (network.address, network.prefix)), client.connection);
+        let Some((slot, evicts)) = self.tunnels.take(local.routing.max_tunnels, source) else {
+            self.metrics.tunnels_refused.increment();
+            return Err(Error::TunnelLimit);
+        };
+        if evicts {
+            self.metrics.tunnels_evicted.increment();
+        }
         Ok(Some(Switch::new(protocol.clone(), client.protocol, slot)))
     }
 

@@ -5,16 +5,11 @@
 //! other field. HTTP/2 and HTTP/3 have none (RFC 8441 §5, RFC 9220), so that litequic generates the key and checks the
 //! answer.
 
-use super::{error::Error, response};
-use crate::{
-    config::Network,
-    exchange::{Protocol, Upgrade, members},
-    sources::{self, Pool},
-};
+use super::{error::Error, response, tunnels::TunnelSlot};
+use crate::exchange::{Protocol, Upgrade, members};
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use std::{cell::Cell, rc::Rc};
 
 const WEBSOCKET: &str = "websocket";
 /// What a server hashes with the key (RFC 6455 §1.3).
@@ -38,47 +33,6 @@ struct Key {
     key: HeaderValue,
     /// The answer to it.
     accept: String,
-}
-
-/// Why there is no slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Full {
-    /// All are in use.
-    All,
-    /// The client's source has reached its limit.
-    Source,
-}
-
-/// A tunnel's slot among those of a worker: given back when dropped.
-#[derive(Debug)]
-pub(super) struct TunnelSlot {
-    open: Rc<Cell<u32>>,
-    _source: sources::SourceSlot<Network>,
-}
-
-impl TunnelSlot {
-    /// A slot for `source`. `None` if `open` of them are the maximum, or if `source` has reached its limit of `pool`.
-    pub(super) fn take(
-        open: &Rc<Cell<u32>>,
-        most: u32,
-        pool: &Pool<Network>,
-        source: Option<Network>,
-    ) -> Result<Self, Full> {
-        if open.get() >= most {
-            return Err(Full::All);
-        }
-        if !pool.admits(source, open.get().into(), most.into()) {
-            return Err(Full::Source);
-        }
-        open.set(open.get().saturating_add(1));
-        Ok(Self { open: Rc::clone(open), _source: pool.take(source) })
-    }
-}
-
-impl Drop for TunnelSlot {
-    fn drop(&mut self) {
-        self.open.set(self.open.get().saturating_sub(1));
-    }
 }
 
 /// The first of the protocols that a client offers that is among `allowed`, which are in lower case. Names have no
@@ -151,14 +105,14 @@ impl Key {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{proxy::tunnels::Tunnels, sources::Source};
 
-    fn slot(open: &Rc<Cell<u32>>, most: u32) -> Result<TunnelSlot, Full> {
-        TunnelSlot::take(open, most, &Pool::new("tunnels"), None)
+    fn slot() -> TunnelSlot {
+        Tunnels::default().take(1, Source::new(None, 1)).unwrap().0
     }
 
     fn switch(client: Protocol) -> Switch {
-        let slot = slot(&Rc::default(), 1).unwrap();
-        let mut switch = Switch::new(HeaderValue::from_static(WEBSOCKET), client, slot);
+        let mut switch = Switch::new(HeaderValue::from_static(WEBSOCKET), client, slot());
         if switch.extended {
             // RFC 6455 §1.3's example.
             switch.key = Key::of(*b"the sample nonce");
@@ -209,7 +163,7 @@ mod tests {
             assert_eq!(fields[header::UPGRADE], "websocket");
             assert!(!fields.contains_key(header::TE));
         }
-        let one = Switch::new(HeaderValue::from_static("other"), Protocol::Http3, slot(&Rc::default(), 1).unwrap());
+        let one = Switch::new(HeaderValue::from_static("other"), Protocol::Http3, slot());
         assert!(one.key.is_none());
     }
 
@@ -251,26 +205,5 @@ mod tests {
         ] {
             assert_eq!(switch(client).is_misleading(StatusCode::from_u16(status).unwrap()), expected, "{status}");
         }
-    }
-
-    #[test]
-    fn there_are_so_many_places_and_no_more() {
-        let open = Rc::default();
-        let slots: Vec<_> = (0..2).map(|_| slot(&open, 2)).collect();
-        assert!(slots.iter().all(Result::is_ok));
-        assert_eq!(slot(&open, 2).unwrap_err(), Full::All);
-        drop(slots);
-        assert!(slot(&open, 2).is_ok());
-        assert_eq!(slot(&open, 0).unwrap_err(), Full::All);
-    }
-
-    #[test]
-    fn a_source_that_holds_most_tunnels_gets_no_more_and_others_do() {
-        let (open, pool) = (Rc::default(), Pool::new("tunnels"));
-        let of = |last: u8| Some(Network { address: [192, 0, 2, last].into(), prefix: 32 });
-        let take = |source| TunnelSlot::take(&open, 8, &pool, source);
-        let _slots: Vec<_> = (0..5).map(|_| take(of(1)).unwrap()).collect();
-        assert_eq!(take(of(1)).unwrap_err(), Full::Source);
-        let _others = [take(of(2)).unwrap(), take(None).unwrap()];
     }
 }

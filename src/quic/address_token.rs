@@ -270,6 +270,7 @@ impl Jumps {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quic::Pools;
     use crate::{
         config::{Config, Limits},
         quic::Metrics,
@@ -415,7 +416,8 @@ mod tests {
         let metrics = Arc::<Metrics>::default();
         let origin = "http://origin".parse().unwrap();
         let config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into());
-        let admission = Admission::new(config.live(), Arc::clone(&metrics), <_>::default(), <_>::default());
+        let pools = Pools::default();
+        let admission = Admission::new(config.live(), Arc::clone(&metrics), pools.clone(), <_>::default());
         let mut format = Format::new(Arc::new(Secrets::derive(&[1; 32])), admission);
         let (address, peer) = (SocketAddress::default(), PeerId::try_from_bytes(b"peer").unwrap());
         let mut random = NoRandomness;
@@ -424,9 +426,9 @@ mod tests {
         let mut token = [0; TOKEN_LEN];
         format.generate_retry_token(&mut context, &id, &mut token).unwrap();
 
-        metrics.handshakes_open.set(Limits::default().max_handshakes.into());
+        let flood: Vec<_> = (0..Limits::default().max_handshakes).map(|_| pools.begin(None)).collect();
         assert_eq!(format.validate_token(&mut context, &token), None);
-        metrics.handshakes_open.set(0);
+        drop(flood);
         assert_eq!(format.validate_token(&mut context, &token), Some(id));
         assert_eq!(metrics.retry_tokens_refused.get(), 0);
         assert_eq!(format.validate_token(&mut context, &token), None, "twice");

@@ -16,7 +16,7 @@ use super::{
     datagrams::Datagrams,
     handshake::{Handshakes, PacketAtHand},
     io::{Io, MAX_MTU, Wiring},
-    limiter::{Admission, Limiter, Pools},
+    limiter::{Admission, Limiter, Pools, ip, network},
     moderation::Moderation,
     occupancy::Occupancy,
     packets::Packets,
@@ -228,10 +228,10 @@ impl TransportLimits {
 }
 
 impl connection::Limiter for TransportLimits {
-    fn on_connection(&mut self, _: &connection::ConnectionInfo<'_>) -> connection::Limits {
+    fn on_connection(&mut self, info: &connection::ConnectionInfo<'_>) -> connection::Limits {
         let now = self.config.load();
         // A checked configuration has only values that QUIC can express; otherwise the former ones stay.
-        let window = self.grants.begin(&now.limits);
+        let window = self.grants.begin(&now.limits, network(&now, ip(&info.remote_address)));
         if let Ok(limits) = transport_limits(&now.limits, &now.timeouts, window) {
             self.last = limits;
             self.connections.allow(&now.limits);

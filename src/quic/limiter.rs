@@ -6,30 +6,130 @@ use super::{
     answers::{Answers, REFUSALS},
 };
 use crate::{
-    config::{Config, Limits, Live, Network},
+    config::{Config, Limits, Live},
     memory::{Pressure, Step},
     quic::Metrics,
-    sources::Pool,
+    sources::{Fair, Slot, Source},
 };
 use s2n_quic::provider::endpoint_limits::{ConnectionAttempt, Limiter as Limit, Outcome};
 use s2n_quic_core::event::api::SocketAddress;
 use s2n_quic_core::path::remote_port_blocked;
 use std::{
+    convert::Infallible,
     net::{IpAddr, SocketAddr},
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
 
-/// The sources of a worker's connections and handshakes.
-#[derive(Debug, Clone)]
-pub struct Pools {
-    pub(super) connections: Pool<Network>,
-    pub(super) handshakes: Pool<Network>,
+/// The share of a pool at which addresses have to be validated, and one source no longer takes what is left: an eighth.
+const LAST: u32 = 8;
+/// Connections beyond the limit: a sixteenth of it, for those that are closing.
+const CLOSING: u32 = 16;
+
+/// A worker's connections and handshakes by source. Slots cannot be taken back: s2n-quic has no handle of a connection whose
+/// handshake is in progress, and keeps one that was closed for about three probe timeouts. One thread alone takes the lock, which is there because
+/// s2n-quic's providers must be `Send`.
+#[derive(Debug, Clone, Default)]
+pub struct Pools(Arc<Mutex<Taken>>);
+
+#[derive(Debug)]
+struct Taken {
+    connections: Fair<Infallible>,
+    handshakes: Fair<Infallible>,
+    next: u64,
 }
 
-impl Default for Pools {
+/// The slots of a connection, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Slots {
+    pools: Pools,
+    connection: Slot,
+    handshake: Option<Slot>,
+}
+
+/// What a limit does to a connection attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Allow,
+    /// The client must first validate its address.
+    Retry,
+    /// `limits.max_handshakes` is reached.
+    TooManyHandshakes,
+    /// `limits.max_handshakes` is nearly reached, and the source has some in flight.
+    HandshakeOfTheLast,
+    /// `limits.max_connections` is reached, and no source has more than this one.
+    TooManyConnections,
+    /// Memory is short.
+    Memory,
+}
+
+impl Default for Taken {
     fn default() -> Self {
-        Self { connections: Pool::new("QUIC connections"), handshakes: Pool::new("QUIC handshakes") }
+        Self { connections: Fair::ranked(0), handshakes: Fair::new(0), next: 0 }
+    }
+}
+
+impl Taken {
+    /// The verdict on an attempt of a client of `network`, which has `validated` its address.
+    fn admits(&mut self, limits: &Limits, network: Option<(IpAddr, u8)>, validated: bool, step: Step) -> Verdict {
+        // No connection has the number.
+        let source = Source::new(network, u64::MAX);
+        let most = limits.max_connections;
+        let with_closing = most.saturating_add(most / CLOSING);
+        self.connections.set_limit(with_closing);
+        self.handshakes.set_limit(limits.max_handshakes);
+        let (connections, handshakes) = (self.connections.taken(), self.handshakes.taken());
+        let is_last = |taken: u32, most: u32| most.saturating_sub(taken) <= most / LAST;
+        let wants_validation = step > Step::Normal
+            || handshakes >= limits.retry_handshakes
+            || is_last(handshakes, limits.max_handshakes)
+            || is_last(connections, most);
+        if handshakes >= limits.max_handshakes {
+            Verdict::TooManyHandshakes
+        } else if connections >= with_closing || connections >= most && self.connections.giver(&source).next().is_none()
+        {
+            Verdict::TooManyConnections
+        } else if step.refuses(|| self.connections.held_by(&source) > 1) {
+            Verdict::Memory
+        } else if wants_validation && !validated {
+            // A forged address would take the place of another client's.
+            Verdict::Retry
+        } else if !self.handshakes.admits_to_the_last(&source) {
+            Verdict::HandshakeOfTheLast
+        } else {
+            Verdict::Allow
+        }
+    }
+}
+
+impl Pools {
+    /// The slots of a connection of `network` whose handshake begins.
+    pub(super) fn begin(&self, network: Option<(IpAddr, u8)>) -> Slots {
+        let mut taken = self.taken();
+        let source = Source::new(network, taken.next);
+        taken.next = taken.next.wrapping_add(1);
+        let (connection, handshake) = (taken.connections.take_beyond(source), taken.handshakes.take_beyond(source));
+        Slots { pools: self.clone(), connection, handshake: Some(handshake) }
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slots {
+    /// The handshake is over.
+    pub(super) fn handshake_done(&mut self) {
+        if let Some(slot) = self.handshake.take() {
+            self.pools.taken().handshakes.give_back(slot);
+        }
+    }
+}
+
+impl Drop for Slots {
+    fn drop(&mut self) {
+        self.handshake_done();
+        self.pools.taken().connections.give_back(self.connection);
     }
 }
 
@@ -44,21 +144,6 @@ pub(super) enum AttemptOutcome {
     Drop,
     /// The answer is CONNECTION_REFUSED.
     Refuse,
-}
-
-/// The decision on a connection attempt by the number of its worker's `connections`, `handshakes` of which are not
-/// complete yet. `validated` is whether the client has validated its address.
-fn by_worker(limits: &Limits, connections: u64, handshakes: u64, validated: bool) -> AttemptOutcome {
-    if handshakes >= u64::from(limits.max_handshakes) {
-        // No answer: with this many in flight, answers would serve an attacker.
-        AttemptOutcome::Drop
-    } else if connections >= u64::from(limits.max_connections) {
-        AttemptOutcome::Refuse
-    } else if handshakes >= u64::from(limits.retry_handshakes) && !validated {
-        AttemptOutcome::Retry
-    } else {
-        AttemptOutcome::Allow
-    }
 }
 
 /// Decides on connection attempts by the limits in force, and counts.
@@ -76,31 +161,9 @@ impl Admission {
         Self { config, metrics, answers: Arc::new(Answers::new(REFUSALS)), sources, pressure }
     }
 
-    /// Decides on an attempt by the worker's gauges, which all of its endpoints share, and counts what the limits cost.
+    /// Decides on an attempt by the worker's pools, which all of its endpoints share, and counts what the limits cost.
     pub(super) fn decide(&self, client: IpAddr, validated: bool) -> AttemptOutcome {
         self.decide_at(client, validated, Instant::now())
-    }
-
-    /// The decision, by the client's source, on an attempt that the worker has room for.
-    fn by_source(&self, config: &Config, client: IpAddr, validated: bool) -> AttemptOutcome {
-        let (metrics, limits) = (&self.metrics, &config.limits);
-        let source = config.source(client);
-        let (connections, handshakes) = (metrics.connections_held.get(), metrics.handshakes_open.get());
-        let step = self.pressure.step();
-        let full = if step.refuses(|| self.sources.connections.has(source)) {
-            &metrics.limit_memory_connections
-        } else if !self.sources.handshakes.admits(source, handshakes, limits.max_handshakes.into()) {
-            &metrics.limit_source_handshakes
-        } else if !self.sources.connections.admits(source, connections, limits.max_connections.into()) {
-            &metrics.limit_source_connections
-        } else if step > Step::Normal && !validated {
-            // By then a client's number of connections matters: its address has to be validated.
-            return AttemptOutcome::Retry;
-        } else {
-            return AttemptOutcome::Allow;
-        };
-        full.increment();
-        AttemptOutcome::Refuse
     }
 
     /// Counts an attempt that fails because its token is invalid.
@@ -111,31 +174,33 @@ impl Admission {
     fn decide_at(&self, client: IpAddr, validated: bool, now: Instant) -> AttemptOutcome {
         let metrics = &self.metrics;
         let config = self.config.load();
-        let outcome =
-            by_worker(&config.limits, metrics.connections_held.get(), metrics.handshakes_open.get(), validated);
-        let outcome =
-            if outcome == AttemptOutcome::Allow { self.by_source(&config, client, validated) } else { outcome };
-        if matches!(outcome, AttemptOutcome::Retry | AttemptOutcome::Refuse) && !self.answers.admit(now) {
+        let network = network(&config, client);
+        let verdict = self.sources.taken().admits(&config.limits, network, validated, self.pressure.step());
+        let (outcome, limit) = match verdict {
+            Verdict::Allow => return AttemptOutcome::Allow,
+            Verdict::Retry => (AttemptOutcome::Retry, &metrics.retries),
+            // No answer: with this many in flight, answers would serve an attacker.
+            Verdict::TooManyHandshakes => (AttemptOutcome::Drop, &metrics.limit_handshakes),
+            Verdict::HandshakeOfTheLast => (AttemptOutcome::Refuse, &metrics.limit_handshakes),
+            Verdict::TooManyConnections => (AttemptOutcome::Refuse, &metrics.limit_connections),
+            Verdict::Memory => (AttemptOutcome::Refuse, &metrics.limit_memory_connections),
+        };
+        if outcome != AttemptOutcome::Drop && !self.answers.admit(now) {
             metrics.limit_refusals.increment();
             metrics.handshakes_refused.increment();
             return AttemptOutcome::Drop;
         }
-        match outcome {
-            AttemptOutcome::Allow => {}
-            AttemptOutcome::Retry => metrics.retries.increment(),
-            AttemptOutcome::Drop => {
-                metrics.limit_handshakes.increment();
-                metrics.handshakes_refused.increment();
-            }
-            AttemptOutcome::Refuse => {
-                if metrics.connections_held.get() >= config.limits.max_connections.into() {
-                    metrics.limit_connections.increment();
-                }
-                metrics.handshakes_refused.increment();
-            }
+        limit.increment();
+        if outcome != AttemptOutcome::Retry {
+            metrics.handshakes_refused.increment();
         }
         outcome
     }
+}
+
+/// The network that a connection from `address` counts for; `None` if it is a source of its own.
+pub(super) fn network(config: &Config, address: IpAddr) -> Option<(IpAddr, u8)> {
+    config.source(address).map(|network| (network.address, network.prefix))
 }
 
 /// A client's address without its port.
@@ -187,22 +252,89 @@ mod tests {
         Limits { max_connections: 100, retry_handshakes: 10, max_handshakes: 20, ..Limits::default() }
     }
 
+    /// Pools with so many connections, of which so many handshakes are in progress, of sources of their own.
+    fn filled(pools: &Pools, connections: usize, handshakes: usize) -> Vec<Slots> {
+        let mut slots: Vec<Slots> = (0..connections.max(handshakes)).map(|_| pools.begin(None)).collect();
+        slots.iter_mut().skip(handshakes).for_each(Slots::handshake_done);
+        slots
+    }
+
+    fn address(network: u8, last: u8) -> Option<(IpAddr, u8)> {
+        Some(([192, 0, network, last].into(), 32))
+    }
+
     #[test]
     fn an_attempt_is_admitted_by_what_the_worker_has() {
         let table = [
-            ("idle", 0, 0, false, AttemptOutcome::Allow),
-            ("one below retry", 50, 9, false, AttemptOutcome::Allow),
-            ("busy", 50, 10, false, AttemptOutcome::Retry),
-            ("busy, address proved", 50, 10, true, AttemptOutcome::Allow),
-            ("full", 100, 0, false, AttemptOutcome::Refuse),
-            ("full, address proved", 100, 0, true, AttemptOutcome::Refuse),
-            ("flooded", 50, 20, false, AttemptOutcome::Drop),
-            ("flooded, address proved", 50, 20, true, AttemptOutcome::Drop),
-            ("full and flooded", 100, 20, true, AttemptOutcome::Drop),
+            ("idle", 0, 0, false, Verdict::Allow),
+            ("one below retry", 50, 9, false, Verdict::Allow),
+            ("busy", 50, 10, false, Verdict::Retry),
+            ("busy, address proved", 50, 10, true, Verdict::Allow),
+            ("an eighth is left", 88, 0, false, Verdict::Retry),
+            ("an eighth is left, address proved", 88, 0, true, Verdict::Allow),
+            ("full", 100, 0, false, Verdict::TooManyConnections),
+            ("full, address proved", 100, 0, true, Verdict::TooManyConnections),
+            ("flooded", 50, 20, false, Verdict::TooManyHandshakes),
+            ("flooded, address proved", 50, 20, true, Verdict::TooManyHandshakes),
+            ("full and flooded", 100, 20, true, Verdict::TooManyHandshakes),
         ];
         for (what, connections, handshakes, validated, expected) in table {
-            assert_eq!(by_worker(&limits(), connections, handshakes, validated), expected, "{what}");
+            let pools = Pools::default();
+            let _slots = filled(&pools, connections, handshakes);
+            let verdict = pools.taken().admits(&limits(), None, validated, Step::Normal);
+            assert_eq!(verdict, expected, "{what}");
         }
+    }
+
+    #[test]
+    fn a_source_may_have_all_connections_and_one_that_holds_less_takes_those_beyond_for_the_closing() {
+        let pools = Pools::default();
+        let admits = |network, validated| pools.taken().admits(&limits(), network, validated, Step::Normal);
+        let mut slots: Vec<Slots> = Vec::new();
+        while admits(address(1, 1), true) == Verdict::Allow {
+            let mut taken = pools.begin(address(1, 1));
+            taken.handshake_done();
+            slots.push(taken);
+        }
+        assert_eq!(slots.len(), 100);
+        assert_eq!(admits(address(1, 1), true), Verdict::TooManyConnections);
+        assert_eq!(admits(address(2, 1), false), Verdict::Retry, "it may be forged");
+        for others in 0..6 {
+            assert_eq!(admits(address(2, 1), true), Verdict::Allow, "{others}");
+            let mut taken = pools.begin(address(2, 1));
+            taken.handshake_done();
+            slots.push(taken);
+        }
+        assert_eq!(admits(address(2, 1), true), Verdict::TooManyConnections, "until those have gone");
+        slots.clear();
+        assert_eq!(pools.taken().connections.taken(), 0);
+    }
+
+    #[test]
+    fn the_last_handshakes_are_for_sources_that_have_none() {
+        let limits =
+            Limits { max_connections: 1_000, retry_handshakes: 1_000, max_handshakes: 160, ..Limits::default() };
+        let pools = Pools::default();
+        let mut slots = Vec::new();
+        let mut fill = |network, validated| {
+            let mut count = 0;
+            while pools.taken().admits(&limits, network, validated, Step::Normal) == Verdict::Allow {
+                slots.push(pools.begin(network));
+                count += 1;
+                assert!(count <= 160);
+            }
+            (count, pools.taken().admits(&limits, network, validated, Step::Normal))
+        };
+        assert_eq!(fill(address(1, 1), false), (140, Verdict::Retry));
+        assert_eq!(fill(address(1, 1), true), (0, Verdict::HandshakeOfTheLast));
+        assert_eq!(fill(address(2, 1), false), (0, Verdict::Retry));
+        let others: u32 = (2..=200).map(|last| fill(address(1, last), true).0).sum();
+        assert_eq!(others, 10, "of the same network until a sixteenth is left");
+        assert_eq!(fill(address(2, 1), true), (1, Verdict::HandshakeOfTheLast));
+        assert_eq!(fill(address(2, 2), true), (0, Verdict::HandshakeOfTheLast));
+        let networks: u32 = (3..=200).map(|network| fill(address(network, 1), true).0).sum();
+        assert_eq!(networks, 9);
+        assert_eq!(fill(address(201, 1), true), (0, Verdict::TooManyHandshakes));
     }
 
     fn admission() -> (Admission, Arc<Metrics>) {
@@ -227,8 +359,7 @@ mod tests {
         {
             let (admission, metrics) = admission();
             let mut now = Instant::now();
-            metrics.connections_held.set(connections);
-            metrics.handshakes_open.set(handshakes);
+            let slots = filled(&admission.sources, connections, handshakes);
             let answered = |admission: &Admission, now, attempts: u32| {
                 let outcomes = (0..attempts).map(|_| admission.decide_at(CLIENT, false, now));
                 let (answered, silent): (Vec<_>, Vec<_>) = outcomes.partition(|outcome| *outcome == answer);
@@ -245,8 +376,8 @@ mod tests {
             let counted = [metrics.retries.get(), metrics.limit_connections.get()];
             assert_eq!(counted.iter().sum::<u64>(), u64::from(REFUSALS + REFUSALS / 2), "{what}");
             // A client that needs no such answer is accepted.
-            metrics.connections_held.set(50);
-            metrics.handshakes_open.set(9);
+            drop(slots);
+            let _slots = filled(&admission.sources, 50, 9);
             assert_eq!(admission.decide_at(CLIENT, false, now), AttemptOutcome::Allow, "{what}");
         }
     }
@@ -254,14 +385,10 @@ mod tests {
     #[test]
     fn every_limit_that_bites_is_counted() {
         let (admission, metrics) = admission();
-        admission.decide(CLIENT, false);
-        metrics.handshakes_open.set(10);
-        admission.decide(CLIENT, false);
-        metrics.handshakes_open.set(20);
-        admission.decide(CLIENT, false);
-        metrics.handshakes_open.set(0);
-        metrics.connections_held.set(100);
-        admission.decide(CLIENT, false);
+        for (connections, handshakes) in [(0, 0), (10, 10), (20, 20), (100, 0)] {
+            let _slots = filled(&admission.sources, connections, handshakes);
+            admission.decide(CLIENT, false);
+        }
         assert_eq!(metrics.retries.get(), 1);
         assert_eq!(metrics.limit_handshakes.get(), 1);
         assert_eq!(metrics.limit_connections.get(), 1);

@@ -133,12 +133,10 @@ metrics! {
                 "Connections rejected because memory is short (`limits.memory`).",
             limit_stateless_resets [limit: "stateless_resets"],
             limit_refusals [limit: "refusals"],
-            limit_connections [limit: "max_connections"],
-            limit_handshakes [limit: "max_handshakes"],
-            limit_source_connections [limit: "source_connections"]
-                "Connections rejected as their source had its share of `limits.max_connections`, more than half of \
-                    which were taken.",
-            limit_source_handshakes [limit: "source_handshakes"] "The same of `limits.max_handshakes`.",
+            limit_connections [limit: "max_connections"]
+                "Connections rejected because no source held more than theirs.",
+            limit_handshakes [limit: "max_handshakes"]
+                "Handshakes rejected because no source had more in flight than theirs.",
         }
         Counter(TIMEOUTS) {
             timeout_handshake [timeout: "handshake"]

@@ -1,14 +1,9 @@
 //! Counts a worker's handshakes and connections where each of them begins and ends: by a guard in s2n-quic's
-//! per-connection context. The limits and the metrics read the same two gauges. What a connection is worth to HTTP/3 is
+//! per-connection context, which has the connection's slots in the worker's pools. What a connection is worth to HTTP/3 is
 //! counted there: it has only those whose handshake is complete.
 
-use super::limiter::{Pools, ip};
-use crate::{
-    config::{Live, Network},
-    quic::Metrics,
-    sources::SourceSlot,
-    telemetry::Counter,
-};
+use super::limiter::{Pools, Slots, ip, network};
+use crate::{config::Live, quic::Metrics, telemetry::Counter};
 use s2n_quic::provider::event::{
     ConnectionInfo, ConnectionMeta, Subscriber,
     events::{ConnectionClosed, ConnectionStarted, HandshakeStatus, HandshakeStatusUpdated},
@@ -37,32 +32,33 @@ impl Occupancy {
     }
 }
 
-/// One connection's share. Dropped with the connection, however that ends.
+/// One connection, counted until it is dropped, however it ends.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct Counted {
     metrics: Arc<Metrics>,
     handshaking: bool,
-    /// Its client's, once it has begun.
-    connection: Option<SourceSlot<Network>>,
-    handshake: Option<SourceSlot<Network>>,
+    /// The slots of its client, once it has begun.
+    slots: Option<Slots>,
 }
 
-impl Seat {
-    fn take(metrics: &Arc<Metrics>) -> Self {
+impl Counted {
+    fn begin(metrics: &Arc<Metrics>) -> Self {
         metrics.connections_held.increment();
         metrics.handshakes_open.increment();
-        Self { metrics: Arc::clone(metrics), handshaking: true, connection: None, handshake: None }
+        Self { metrics: Arc::clone(metrics), handshaking: true, slots: None }
     }
 
     fn handshake_done(&mut self) {
-        self.handshake = None;
+        if let Some(slots) = &mut self.slots {
+            slots.handshake_done();
+        }
         if std::mem::take(&mut self.handshaking) {
             self.metrics.handshakes_open.decrement();
         }
     }
 }
 
-impl Drop for Seat {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.metrics.connections_held.decrement();
         if self.handshaking {
@@ -72,33 +68,37 @@ impl Drop for Seat {
 }
 
 impl Subscriber for Occupancy {
-    type ConnectionContext = Seat;
+    type ConnectionContext = Counted;
 
-    fn create_connection_context(&mut self, _: &ConnectionMeta, _: &ConnectionInfo<'_>) -> Seat {
-        Seat::take(&self.metrics)
+    fn create_connection_context(&mut self, _: &ConnectionMeta, _: &ConnectionInfo<'_>) -> Counted {
+        Counted::begin(&self.metrics)
     }
 
-    fn on_connection_started(&mut self, seat: &mut Seat, _: &ConnectionMeta, event: &ConnectionStarted<'_>) {
-        let source = self.config.load().source(ip(&event.path.remote_addr));
-        seat.connection = Some(self.sources.connections.take(source));
-        seat.handshake = Some(self.sources.handshakes.take(source));
+    fn on_connection_started(&mut self, counted: &mut Counted, _: &ConnectionMeta, event: &ConnectionStarted<'_>) {
+        let network = network(&self.config.load(), ip(&event.path.remote_addr));
+        counted.slots = Some(self.sources.begin(network));
     }
 
-    fn on_handshake_status_updated(&mut self, seat: &mut Seat, _: &ConnectionMeta, event: &HandshakeStatusUpdated) {
+    fn on_handshake_status_updated(
+        &mut self,
+        counted: &mut Counted,
+        _: &ConnectionMeta,
+        event: &HandshakeStatusUpdated,
+    ) {
         if matches!(event.status, HandshakeStatus::Complete { .. }) {
-            seat.handshake_done();
+            counted.handshake_done();
         }
     }
 
-    fn on_connection_closed(&mut self, seat: &mut Seat, _: &ConnectionMeta, event: &ConnectionClosed) {
+    fn on_connection_closed(&mut self, counted: &mut Counted, _: &ConnectionMeta, event: &ConnectionClosed) {
         match event.error {
-            Error::MaxHandshakeDurationExceeded { .. } => seat.metrics.timeout_handshake.increment(),
+            Error::MaxHandshakeDurationExceeded { .. } => counted.metrics.timeout_handshake.increment(),
             // A client that vanishes within its handshake is waited for no longer than for the handshake.
-            Error::IdleTimerExpired { .. } if seat.handshaking => seat.metrics.timeout_handshake.increment(),
-            Error::IdleTimerExpired { .. } => seat.metrics.timeout_idle.increment(),
+            Error::IdleTimerExpired { .. } if counted.handshaking => counted.metrics.timeout_handshake.increment(),
+            Error::IdleTimerExpired { .. } => counted.metrics.timeout_idle.increment(),
             _ => {}
         }
-        reason(&seat.metrics, &event.error, seat.handshaking).increment();
+        reason(&counted.metrics, &event.error, counted.handshaking).increment();
     }
 }
 
@@ -146,11 +146,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seat_is_given_back_whether_or_not_the_handshake_was_done() {
+    fn a_connection_counts_until_it_is_dropped_whether_or_not_its_handshake_was_done() {
         let metrics = Arc::<Metrics>::default();
         let gauges = || (metrics.handshakes_open.get(), metrics.connections_held.get());
-        let given_up = Seat::take(&metrics);
-        let mut served = Seat::take(&metrics);
+        let given_up = Counted::begin(&metrics);
+        let mut served = Counted::begin(&metrics);
         assert_eq!(gauges(), (2, 2));
         served.handshake_done();
         served.handshake_done();

@@ -8,7 +8,10 @@ use crate::{
     receive_budget::{Grant, ReceiveBudget},
 };
 use s2n_quic::provider::event::{ConnectionInfo, ConnectionMeta, Subscriber, events::RxStreamProgress};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    net::IpAddr,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 /// One endpoint's.
 ///
@@ -26,13 +29,13 @@ impl Grants {
         Self { budget, connections, metrics, waiting: Arc::default() }
     }
 
-    /// The window of the connection that begins now, in bytes.
-    pub(super) fn begin(&self, limits: &Limits) -> u64 {
+    /// The window of the connection that begins now, in bytes. Its client is in `network`, or a source of its own.
+    pub(super) fn begin(&self, limits: &Limits, network: Option<(IpAddr, u8)>) -> u64 {
         let window = limits.receive_window(self.budget.used());
         if window < limits.connection_receive_buffer.into() {
             self.metrics.limit_receive_buffer.increment();
         }
-        let grant = self.budget.begin(window);
+        let grant = self.budget.begin(window, network);
         // One that did not become a connection is given back.
         drop(self.waiting.lock().unwrap_or_else(PoisonError::into_inner).replace(grant));
         window

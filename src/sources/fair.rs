@@ -18,6 +18,8 @@ pub struct Fair<W> {
     slots: Slab<Held>,
     /// Counters by source.
     tree: Option<Tree<Waiting<W>>>,
+    /// Whether its counters say who holds most.
+    ranked: bool,
 }
 
 /// A slot in use.
@@ -79,7 +81,12 @@ impl Slot {
 impl<W> Fair<W> {
     /// A pool of `limit` slots.
     pub const fn new(limit: u32) -> Self {
-        Self { limit, slots: Slab::new(), tree: None }
+        Self { limit, slots: Slab::new(), tree: None, ranked: false }
+    }
+
+    /// A pool of `limit` slots that also finds the source that holds most ([`Fair::giver`]). Its counters cost more.
+    pub const fn ranked(limit: u32) -> Self {
+        Self { limit, slots: Slab::new(), tree: None, ranked: true }
     }
 
     /// Sets the number of slots. More than that may be in use until they are given back; if there are more, [`Fair::grant`] has to be
@@ -203,10 +210,22 @@ impl<W> Fair<W> {
         left > 0 && if left > self.limit / 16 { own == 0 } else { in_network == 0 }
     }
 
-    /// Slots that `source` itself uses. Has counters made: not for the usual path of a request.
-    pub fn held_by(&mut self, source: &Source) -> u32 {
-        let (_, own) = self.grow().held(source);
-        own
+    /// The connections of the source that holds most, of those that hold at least two slots more than `taker` where the two part; none
+    /// if there is no such source. Of a [`Fair::ranked`] pool; has counters made.
+    pub fn giver(&mut self, taker: &Source) -> impl Iterator<Item = u64> {
+        let tree = &*self.grow();
+        tree.giver(taker).into_iter().flat_map(|source| tree.connections(source))
+    }
+
+    /// Slots that `source` itself uses. Without counters all slots are looked at: not for the usual path of a request.
+    pub fn held_by(&self, source: &Source) -> u32 {
+        match &self.tree {
+            Some(tree) => tree.held(source).1,
+            None => {
+                let own = self.slots.iter().filter(|(_, held)| held.source.is_beside(source)).count();
+                u32::try_from(own).unwrap_or(u32::MAX)
+            }
+        }
     }
 
     fn insert(&mut self, source: Source) -> Slot {
@@ -217,7 +236,7 @@ impl<W> Fair<W> {
     /// The counters, made from the slots in use if there are none.
     fn grow(&mut self) -> &mut Tree<Waiting<W>> {
         self.tree.get_or_insert_with(|| {
-            let mut tree = Tree::new();
+            let mut tree = Tree::new(self.ranked);
             for (_, held) in &mut self.slots {
                 held.leaf = Some(tree.hold(&held.source));
             }

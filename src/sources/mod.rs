@@ -2,11 +2,11 @@
 //! evenly between sources once others wait (docs/adr/0034-fair-pools.md). Pure: the caller passes the time.
 
 mod fair;
-mod shares;
 mod source;
 mod tree;
+mod victims;
 
 pub use fair::{Fair, Next, Place, Slot, Waited};
-pub use shares::{Pool, Shares, SourceSlot, admits};
 pub use source::Source;
 pub use tree::{Branches, Excess};
+pub use victims::Victims;

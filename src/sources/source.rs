@@ -7,7 +7,7 @@ const IPV4_LEVELS: [u8; 1] = [24];
 /// Prefix lengths of the IPv6 networks above a source: a site gets a /48, a home a /56 (RFC 6177 §2).
 const IPV6_LEVELS: [u8; 2] = [48, 56];
 /// Networks of one source at most: two above it and its own.
-const NETWORKS: usize = 3;
+pub(super) const NETWORKS: usize = 3;
 
 /// A client of a pool: the networks of its address, from the widest to the source's own, and its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,16 +34,42 @@ impl Source {
         Self { network, connection }
     }
 
+    /// The source's own network: an address in it and its prefix length in bits.
+    pub const fn network(&self) -> Option<(IpAddr, u8)> {
+        self.network
+    }
+
     /// The number of the connection.
     pub const fn connection(&self) -> u64 {
         self.connection
     }
 
-    /// The branches from the root of the tree down to the connection.
-    pub(super) fn path(&self) -> impl Iterator<Item = Key> + use<> {
+    /// Whether both are one source: connections of one network, or one connection that is a source of its own.
+    pub fn is_beside(&self, other: &Self) -> bool {
+        match (self.network, other.network) {
+            (None, None) => self.connection == other.connection,
+            (Some((one, prefix)), Some((other, other_prefix))) => {
+                let differ = match (one, other) {
+                    (IpAddr::V4(one), IpAddr::V4(other)) => u128::from(one.to_bits() ^ other.to_bits()) << 96,
+                    (IpAddr::V6(one), IpAddr::V6(other)) => one.to_bits() ^ other.to_bits(),
+                    _ => return false,
+                };
+                prefix == other_prefix && differ.leading_zeros() >= u32::from(prefix)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether no network distinguishes the two: they are one source, or each is a source of its own.
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.is_beside(other) || (self.network.is_none() && other.network.is_none())
+    }
+
+    /// The networks of the source from the widest to its own; the connection, if that is the source.
+    pub(super) fn levels(&self) -> [Option<Key>; NETWORKS] {
         let mut networks = [None; NETWORKS];
         match self.network {
-            None => {}
+            None => networks = [Some(Key::Connection(self.connection)), None, None],
             Some((IpAddr::V4(address), own)) => {
                 let above = IPV4_LEVELS.into_iter().filter(|level| *level < own).chain([own]);
                 let bits =
@@ -58,7 +84,13 @@ impl Source {
                 networks.iter_mut().zip(above).for_each(|(key, prefix)| *key = Some(Key::Ipv6(bits(prefix), prefix)));
             }
         }
-        networks.into_iter().flatten().chain([Key::Connection(self.connection)])
+        networks
+    }
+
+    /// The branches from the root of the tree down to the connection.
+    pub(super) fn path(&self) -> impl Iterator<Item = Key> + use<> {
+        let connection = self.network.map(|_| Key::Connection(self.connection));
+        self.levels().into_iter().flatten().chain(connection)
     }
 }
 
@@ -75,6 +107,31 @@ impl fmt::Display for Source {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn connections_of_one_network_are_one_source_and_others_are_their_own() {
+        let of =
+            |address: &str, prefix: u8, connection| Source::new(Some((address.parse().unwrap(), prefix)), connection);
+        let own = |connection| Source::new(None, connection);
+        for (one, other, is_one) in [
+            (own(1), own(1), true),
+            (own(1), own(2), false),
+            (own(1), of("192.0.2.1", 32, 1), false),
+            (of("192.0.2.1", 32, 1), of("192.0.2.1", 32, 2), true),
+            (of("192.0.2.1", 32, 1), of("192.0.2.2", 32, 1), false),
+            (of("192.0.2.1", 24, 1), of("192.0.2.2", 24, 1), true),
+            (of("192.0.2.1", 24, 1), of("192.0.3.1", 24, 1), false),
+            (of("192.0.2.1", 24, 1), of("192.0.2.1", 32, 1), false),
+            (of("::ffff:192.0.2.1", 128, 1), of("192.0.2.1", 32, 1), false),
+            (of("2001:db8:0:1::1", 64, 1), of("2001:db8:0:1::2", 64, 1), true),
+            (of("2001:db8:0:1::1", 64, 1), of("2001:db8:0:2::1", 64, 1), false),
+        ] {
+            assert_eq!(one.is_beside(&other), is_one, "{one} {other}");
+            let own = |source: &Source| source.levels().into_iter().flatten().last();
+            assert_eq!(own(&one) == own(&other), is_one);
+        }
+        assert!(own(1).is_like(&own(2)));
+    }
 
     #[test]
     fn a_path_leads_from_the_widest_network_to_the_connection() {

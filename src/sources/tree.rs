@@ -27,6 +27,8 @@ pub(super) struct Tree<W> {
     next: u64,
     /// Whether branches are ordered by their queues: from the first request that a full queue loses until no request waits.
     sheds: bool,
+    /// Whether [`Node::heaviest`] is kept.
+    ranked: bool,
 }
 
 /// A network, a connection, or the root.
@@ -39,6 +41,8 @@ struct Node<W> {
     needy: BTreeSet<(u32, u64, Id)>,
     /// Children with a waiting request, while requests are lost; the one with the longest queue last.
     queues: BTreeSet<(u32, u64, Id)>,
+    /// Children that use a slot; the one that uses most last. Empty unless the tree is ranked.
+    heaviest: BTreeSet<(u32, Id)>,
     /// The requests that wait, of a connection, by their numbers.
     queue: BTreeMap<u64, W>,
 }
@@ -82,10 +86,11 @@ enum Change {
 }
 
 impl<W> Tree<W> {
-    pub(super) fn new() -> Self {
+    /// A tree without slots. A `ranked` one finds who holds most ([`Tree::giver`]), and each of its changes costs more.
+    pub(super) fn new(ranked: bool) -> Self {
         let mut nodes = Slab::new();
         let root = nodes.insert(Node::new(Id::MAX, None));
-        Self { nodes, root, children: HashMap::default(), next: 0, sheds: false }
+        Self { nodes, root, children: HashMap::default(), next: 0, sheds: false, ranked }
     }
 
     /// Requests that wait.
@@ -199,6 +204,45 @@ impl<W> Tree<W> {
         (held(branches.0.get(1).copied().flatten()), held(branches.0.get(own).copied().flatten()))
     }
 
+    /// The source that holds most, of those that hold at least two slots more than `taker` where the two part. `None` if there is none,
+    /// or the tree is not ranked. A connection, if it is a source of its own or `taker` is another of its source.
+    pub(super) fn giver(&self, taker: &Source) -> Option<Id> {
+        let (mut at, mut node) = (self.root, self.nodes.get(self.root)?);
+        for key in taker.path() {
+            let own = self.children.get(&(at, key)).and_then(|id| Some((*id, self.nodes.get(*id)?)));
+            let &(most, heaviest) = node.heaviest.last()?;
+            if most >= own.map_or(0, |(_, node)| node.counts.held).saturating_add(2) {
+                return Some(self.heaviest_source(heaviest));
+            }
+            (at, node) = own?;
+        }
+        None
+    }
+
+    /// The source with most slots of those in `network`, which may be one itself.
+    fn heaviest_source(&self, network: Id) -> Id {
+        let mut at = network;
+        while let Some((_, child)) = self.nodes.get(at).and_then(|node| node.heaviest.last()).copied()
+            && self.connection(child).is_none()
+        {
+            at = child;
+        }
+        at
+    }
+
+    /// The numbers of the connections of `source` that use a slot.
+    pub(super) fn connections(&self, source: Id) -> impl Iterator<Item = u64> {
+        let below = self.nodes.get(source).into_iter().flat_map(|node| &node.heaviest);
+        self.connection(source).into_iter().chain(below.filter_map(|(_, child)| self.connection(*child)))
+    }
+
+    fn connection(&self, id: Id) -> Option<u64> {
+        match self.nodes.get(id)?.key {
+            Some(Key::Connection(number)) => Some(number),
+            _ => None,
+        }
+    }
+
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.nodes.len()
@@ -250,6 +294,7 @@ impl<W> Tree<W> {
             let before = node.counts;
             node.counts = before.after(change);
             let (after, parent, key) = (node.counts, node.parent, node.key);
+            let ranked = self.ranked;
             let Some(above) = self.nodes.get_mut(parent) else {
                 // The root: without a request that waits nothing is ordered.
                 self.sheds &= after.waiting > 0;
@@ -258,6 +303,9 @@ impl<W> Tree<W> {
             replace(&mut above.needy, before.turn(at), after.turn(at));
             if sheds {
                 replace(&mut above.queues, before.queue(at), after.queue(at));
+            }
+            if ranked {
+                replace(&mut above.heaviest, before.rank(at), after.rank(at));
             }
             if let Some(key) = key.filter(|_| after.held == 0 && after.waiting == 0) {
                 self.nodes.try_remove(at);
@@ -270,8 +318,8 @@ impl<W> Tree<W> {
 
 impl<W> Node<W> {
     fn new(parent: Id, key: Option<Key>) -> Self {
-        let (counts, needy, queues, queue) = Default::default();
-        Self { parent, key, counts, needy, queues, queue }
+        let (counts, needy, queues, heaviest, queue) = Default::default();
+        Self { parent, key, counts, needy, queues, heaviest, queue }
     }
 }
 
@@ -294,6 +342,11 @@ impl Counts {
     /// Its place by the length of its queue.
     fn queue(self, id: Id) -> Option<(u32, u64, Id)> {
         (self.waiting > 0).then_some((self.waiting, self.newest, id))
+    }
+
+    /// Its place by the slots that it uses.
+    fn rank(self, id: Id) -> Option<(u32, Id)> {
+        (self.held > 0).then_some((self.held, id))
     }
 
     fn after(self, change: Change) -> Self {

@@ -161,12 +161,13 @@ impl<H: Handler> Connection<H> {
                 self.answered(parts.status, &open);
                 let (pace, metrics) = (Pace::any(self.timeouts.send), Arc::clone(self.metrics()));
                 let joint = Joint { tunnel, open };
-                let client = Rc::clone(&stall);
+                let (client, motion) = (Rc::clone(&stall), self.admitted.holder.motion());
                 stall.spawn(async move {
                     // An error means that the client has gone before the answer.
                     if let Ok(stream) = stream.await {
                         // A tunnel that stalls ends alone: its connection continues.
-                        let stream = Timed::new(TokioIo::new(stream), pace, Rc::default(), Rc::default(), metrics);
+                        let (stalled, blocked) = Default::default();
+                        let stream = Timed::new(TokioIo::new(stream), pace, stalled, blocked, motion, metrics);
                         joint.join(Connected::new(stream, client)).await;
                     }
                 });

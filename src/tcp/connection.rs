@@ -1,7 +1,7 @@
 //! One TCP connection as its requests see it, and when it ends.
 
 use super::{
-    front::Front,
+    front::{Admitted, Front},
     http1::{Bounds, Pipeline},
     http2::Stall,
     io::Timed,
@@ -14,7 +14,7 @@ use crate::{
     config::{Limits, Timeouts},
     exchange::{Client, End, Pace, Protocol, Record, Recording},
     lifecycle::{Phase, Watch},
-    memory::{self, Holder},
+    memory,
     rate::Bucket,
     receive_budget::Account,
     suspension,
@@ -49,9 +49,9 @@ pub(super) struct Connection<H> {
     account: OnceCell<Account>,
     /// The budget of its responses.
     budget: Rc<Budget>,
-    /// What memory it holds.
-    holder: Holder,
-    /// Set when it is to be closed for want of memory.
+    /// The registered connection: what memory it holds.
+    pub(super) admitted: Admitted,
+    /// Set when it is to be closed for want of memory, or for another client.
     told_end: Cell<Option<memory::End>>,
     /// The result of HTTP/1.1's guard, and the requests being served.
     pub(super) pipeline: Rc<Pipeline>,
@@ -73,6 +73,8 @@ pub(super) struct Connection<H> {
     leaving: Cell<bool>,
     /// Ended: the outcome of its requests is not a failure.
     over: Cell<bool>,
+    /// It ended with its requests, for another client.
+    evicted: Cell<bool>,
     /// Its client read nothing in time.
     stalled: Rc<Cell<bool>>,
     /// The kernel takes nothing more of it.
@@ -86,6 +88,8 @@ pub(super) struct Connection<H> {
 enum Reason {
     Idle,
     Flood,
+    /// Another client got its place.
+    Evicted,
     /// It drains or stops, or the connection has reached its number of requests.
     Done,
 }
@@ -104,14 +108,20 @@ pub(super) enum Ending<T> {
 }
 
 impl<H> Connection<H> {
-    pub(super) fn new(front: Rc<Front<H>>, client: Client, alt_svc: Option<HeaderValue>) -> Rc<Self> {
+    pub(super) fn new(
+        front: Rc<Front<H>>,
+        client: Client,
+        alt_svc: Option<HeaderValue>,
+        admitted: Admitted,
+    ) -> Rc<Self> {
         let (limits, timeouts) = front.terms();
         let budget = Budget::for_connection(CONNECTION_QUEUE.min(limits.connection_send_buffer.into()));
-        let (holder, sends) = (front.budgets.holders.begin(), Rc::clone(&budget));
+        let (holder, sends) = (&admitted.holder, Rc::clone(&budget));
         holder.holds(move || sends.used());
+        holder.ready();
         Rc::new(Self {
             client: Rc::new(Client { connection: holder.number(), ..client }),
-            holder,
+            admitted,
             told_end: Cell::default(),
             budget,
             resets: RefCell::new(Bucket::new(limits.max_resets)),
@@ -126,6 +136,7 @@ impl<H> Connection<H> {
             failed: Notify::new(),
             leaving: Cell::new(false),
             over: Cell::new(false),
+            evicted: Cell::new(false),
             stalled: Rc::default(),
             blocked: Rc::default(),
             reason: Cell::new(None),
@@ -169,7 +180,7 @@ impl<H> Connection<H> {
     /// Its client's bytes are accounted in `account`. To be called once, by the connection's task.
     pub(super) fn hold(&self, account: Account) {
         let received = account.clone();
-        self.holder.holds(move || received.held());
+        self.admitted.holder.holds(move || received.held());
         let _ = self.account.set(account);
     }
 
@@ -178,15 +189,15 @@ impl<H> Connection<H> {
         poll_fn(|cx| self.account.get().map_or(Poll::Pending, |account| account.poll_over(cx))).await;
     }
 
-    /// Waits until it is to be closed for want of memory. One that is `leaving` ends soon by itself: not for being
-    /// idle.
-    async fn ends_for_memory(&self, leaving: bool) -> memory::End {
+    /// Waits until it is to be closed for want of memory, or for another client. One that is `leaving` ends soon by itself: not for
+    /// being idle.
+    async fn ends_for_others(&self, leaving: bool) -> memory::End {
         poll_fn(|cx| {
             let mut told = self.told_end.get();
             loop {
-                let end = ready!(self.holder.poll_end(cx, &mut told));
+                let end = ready!(self.admitted.holder.poll_end(cx, &mut told));
                 self.told_end.set(told);
-                if !(leaving && end == memory::End::Idle) {
+                if !(leaving && matches!(end, memory::End::Idle | memory::End::Drained)) {
                     return Poll::Ready(end);
                 }
             }
@@ -201,6 +212,7 @@ impl<H> Connection<H> {
             self.download_pace(),
             Rc::clone(&self.stalled),
             Rc::clone(&self.blocked),
+            self.admitted.holder.motion(),
             Arc::clone(self.metrics()),
         )
     }
@@ -219,8 +231,10 @@ impl<H> Connection<H> {
         }
         match self.reason.get() {
             _ if self.stalled.get() => metrics.tcp_closed_stalled.increment(),
+            _ if self.evicted.get() => metrics.tcp_closed_evicted.increment(),
             Some(Reason::Idle) => metrics.tcp_closed_idle.increment(),
             Some(Reason::Flood) => metrics.tcp_closed_flood.increment(),
+            Some(Reason::Evicted) => metrics.tcp_closed_evicted.increment(),
             Some(Reason::Done) => metrics.tcp_closed_litequic.increment(),
             None if broke_off => metrics.tcp_closed_broken.increment(),
             None => metrics.tcp_closed_client.increment(),
@@ -245,9 +259,14 @@ impl<H> Connection<H> {
                 self.metrics().shared.limit_receive_held.increment();
                 (Ending::Now, Some(Reason::Flood))
             }
-            end = self.ends_for_memory(leaving) => match end {
+            end = self.ends_for_others(leaving) => match end {
                 memory::End::Heaviest => (Ending::Now, Some(Reason::Flood)),
                 memory::End::Idle => (Ending::Soon, Some(Reason::Idle)),
+                memory::End::Drained => (Ending::Soon, Some(Reason::Evicted)),
+                memory::End::Evicted => {
+                    self.evicted.set(true);
+                    (Ending::Now, Some(Reason::Evicted))
+                }
             },
             () = self.drained(&mut watch), if !leaving => (Ending::Soon, Some(Reason::Done)),
             () = self.exhausted.notified(), if !leaving => (Ending::Soon, Some(Reason::Done)),
@@ -329,7 +348,7 @@ pub(super) struct Open<H> {
 impl<H> Open<H> {
     pub(super) fn new(connection: Rc<Connection<H>>) -> Self {
         connection.pipeline.opened();
-        connection.holder.serving(connection.pipeline.serving());
+        connection.admitted.holder.serving(connection.pipeline.serving());
         connection.metrics().shared.requests_open.increment();
         let recording = connection.front.records.begin(|| Rc::clone(&connection.client));
         Self { connection, recording, began: Instant::now(), size: None, ended: false }
@@ -378,6 +397,13 @@ impl<H> Open<H> {
         }
     }
 
+    /// Another client gets the place of the request, or of its connection.
+    pub(super) fn evict(&mut self) {
+        if !self.ended {
+            self.break_off(End::Evicted);
+        }
+    }
+
     fn break_off(&mut self, end: End) {
         self.ended = true;
         self.recording.ended(end);
@@ -389,13 +415,15 @@ impl<H> Drop for Open<H> {
     fn drop(&mut self) {
         if self.connection.stalled.get() {
             self.stall();
+        } else if self.connection.evicted.get() {
+            self.evict();
         }
         let connection = &self.connection;
         connection.pipeline.closed();
         if let Some(account) = connection.account.get().filter(|_| !connection.pipeline.is_serving()) {
             account.none_is_left();
         }
-        connection.holder.serving(connection.pipeline.serving());
+        connection.admitted.holder.serving(connection.pipeline.serving());
         connection.idle_since.set(Instant::now());
         connection.metrics().shared.request_duration.observe(self.began.elapsed());
         if let Some(size) = self.size {

@@ -2,17 +2,17 @@
 
 use crate::{
     budget::Budget,
-    config::{Config, Limits, Live, Network, Timeouts},
+    config::{Config, Limits, Live, Timeouts},
     descriptors::{Descriptor, Descriptors, Side},
     exchange::{CertificateRequest, Client, Records},
     lifecycle::Watch,
-    memory::{Holders, Pressure},
+    memory::{Holder, Holders, Pool, Pressure},
     receive_budget::ReceiveBudget,
-    sources::{self, Pool},
+    sources::Source,
     tcp::Metrics,
 };
 use rustls::ServerConfig;
-use std::{cell::Cell, net::IpAddr, rc::Rc, sync::Arc};
+use std::{net::IpAddr, rc::Rc, sync::Arc};
 
 /// Whether a client's connection may carry requests for a host: 421 otherwise (RFC 9110 §15.5.20).
 pub type Covers = dyn Fn(&Client, &str) -> bool;
@@ -31,6 +31,8 @@ pub struct Budgets {
     pub pressure: Pressure,
     /// and the connections that are closed for it.
     pub holders: Rc<Holders>,
+    /// The pool of the connections that are accepted.
+    pub pool: Pool,
     /// The descriptors of the process for connections,
     pub descriptors: Arc<Descriptors>,
     /// and how many workers share them.
@@ -46,23 +48,15 @@ pub struct Front<H> {
     pub(super) watch: Watch,
     pub(super) records: Records,
     pub(super) budgets: Budgets,
-    connections: Cell<u32>,
-    handshakes: Cell<u32>,
-    /// Their sources.
-    sources: Pools,
-}
-
-struct Pools {
-    connections: Pool<Network>,
-    handshakes: Pool<Network>,
 }
 
 impl Budgets {
-    /// `max_connections`, or a worker's part of the descriptors that clients can have, if that is less: the size of the
-    /// pool in which one source has its share.
+    /// `max_connections`, or a worker's part of the descriptors that clients can have, if that is less: the size of the pool that sources
+    /// share. A seventeenth of that part is for connections that are leaving (`memory::Holders`).
     fn reachable(&self, max_connections: u32) -> u32 {
         let clients = self.descriptors.division().most(Side::Clients);
-        u32::try_from(self.workers.max(1)).map_or(1, |workers| clients / workers).min(max_connections)
+        let part = u32::try_from(self.workers.max(1)).map_or(1, |workers| clients / workers);
+        (part - part / 17).max(1).min(max_connections)
     }
 }
 
@@ -78,9 +72,7 @@ impl<H> Front<H> {
         records: Records,
         budgets: Budgets,
     ) -> Rc<Self> {
-        let (connections, handshakes) = (Cell::new(0), Cell::new(0));
-        let sources = Pools { connections: Pool::new("TCP connections"), handshakes: Pool::new("TLS handshakes") };
-        Rc::new(Self { config, metrics, handler, covers, watch, records, budgets, connections, handshakes, sources })
+        Rc::new(Self { config, metrics, handler, covers, watch, records, budgets })
     }
 
     /// The configuration in force, for a connection that begins now.
@@ -94,10 +86,15 @@ impl<H> Front<H> {
         self.config.load().listen.proxy_protocol_from.iter().any(|network| network.contains(peer))
     }
 
-    /// The source of `peer`: a balancer that sends PROXY protocol headers stands for many.
-    fn source(&self, peer: IpAddr) -> Option<Network> {
-        let config = self.config.load();
-        config.source(peer).filter(|_| !config.listen.proxy_protocol_from.iter().any(|network| network.contains(peer)))
+    /// The network that a connection from `peer` counts for; `None` if it is a source of its own. A balancer that sends PROXY
+    /// protocol headers stands for many.
+    fn network(&self, peer: IpAddr) -> Option<(IpAddr, u8)> {
+        if self.has_header(peer) { None } else { self.client_network(peer) }
+    }
+
+    /// The network that a connection counts for whose client, by a PROXY protocol header or without one, is at `address`.
+    pub(super) fn client_network(&self, address: IpAddr) -> Option<(IpAddr, u8)> {
+        self.config.load().source(address).map(|network| (network.address, network.prefix))
     }
 
     /// Whether clients may switch protocols.
@@ -105,83 +102,41 @@ impl<H> Front<H> {
         self.config.load().has_tunnels()
     }
 
-    /// A slot for one more connection, from `client`; `None`, counted, if there is none.
-    pub(super) fn connection_slot(self: &Rc<Self>, client: IpAddr) -> Option<ConnectionSlot<H>> {
+    /// Registers one more connection, from `peer`. `None`, counted, if there is no room for it.
+    pub(super) fn admit(&self, peer: IpAddr) -> Option<Admitted> {
         let (limits, _) = self.terms();
-        let open = self.connections.get();
-        if open >= limits.max_connections {
-            self.metrics.limit_connections.increment();
-            return None;
-        }
-        let source = self.source(client);
-        let step = self.budgets.pressure.step();
-        if step.refuses(|| self.sources.connections.has(source)) {
+        let network = self.network(peer);
+        let Budgets { pressure, holders, pool, .. } = &self.budgets;
+        if pressure.step().refuses(|| holders.has_two(*pool, network)) {
             self.metrics.limit_memory_connections.increment();
             return None;
         }
-        let pool = self.budgets.reachable(limits.max_connections);
-        if !self.sources.connections.admits(source, open.into(), pool.into()) {
-            self.metrics.limit_source_connections.increment();
-            return None;
-        }
-        let Some(descriptor) = self.budgets.descriptors.take(Side::Clients) else {
-            self.descriptors_exhausted();
+        let most = self.budgets.reachable(limits.max_connections);
+        let Some(holder) = holders.admit(*pool, network, most) else {
+            self.metrics.limit_connections.increment();
             return None;
         };
-        self.connections.set(open.saturating_add(1));
+        let Some(descriptor) = self.budgets.descriptors.take(Side::Clients) else {
+            // The connection is closed at once rather than left in the kernel's queue: its client may try another address or HTTP/3, a
+            // load balancer sees the failure, and connections of other clients do not wait behind those of one that sends nothing.
+            self.metrics.limit_client_descriptors.increment();
+            holders.make_room(*pool, &Source::new(network, holder.number()));
+            return None;
+        };
         self.metrics.tcp_connections_open.increment();
-        let source = self.sources.connections.take(source);
-        Some(ConnectionSlot { front: Rc::clone(self), _source: source, _descriptor: descriptor })
-    }
-
-    /// Called for each connection that finds the clients' descriptors taken. The connection is closed at once rather
-    /// than left in the kernel's queue: its client may try another address or HTTP/3, a load balancer sees the failure,
-    /// and connections of other clients do not wait behind those of one that sends nothing.
-    fn descriptors_exhausted(&self) {
-        self.metrics.limit_client_descriptors.increment();
-    }
-
-    /// The same for a handshake.
-    pub(super) fn handshake_slot(self: &Rc<Self>, client: IpAddr) -> Option<HandshakeSlot<H>> {
-        let (limits, _) = self.terms();
-        let open = self.handshakes.get();
-        if open >= limits.max_handshakes {
-            self.metrics.limit_handshakes.increment();
-            return None;
-        }
-        let source = self.source(client);
-        if !self.sources.handshakes.admits(source, open.into(), limits.max_handshakes.into()) {
-            self.metrics.limit_source_handshakes.increment();
-            return None;
-        }
-        self.handshakes.set(open.saturating_add(1));
-        Some(HandshakeSlot { front: Rc::clone(self), _source: self.sources.handshakes.take(source) })
+        Some(Admitted { holder, metrics: Arc::clone(&self.metrics), _descriptor: descriptor })
     }
 }
 
-/// A connection's slot: given back when dropped.
-pub(super) struct ConnectionSlot<H> {
-    front: Rc<Front<H>>,
-    _source: sources::SourceSlot<Network>,
+/// A connection that counts as open until this is dropped.
+pub(super) struct Admitted {
+    pub(super) holder: Holder,
+    metrics: Arc<Metrics>,
     _descriptor: Descriptor,
 }
 
-impl<H> Drop for ConnectionSlot<H> {
+impl Drop for Admitted {
     fn drop(&mut self) {
-        let front = &self.front;
-        front.connections.set(front.connections.get().saturating_sub(1));
-        front.metrics.tcp_connections_open.decrement();
-    }
-}
-
-/// A handshake's slot: given back when dropped.
-pub(super) struct HandshakeSlot<H> {
-    front: Rc<Front<H>>,
-    _source: sources::SourceSlot<Network>,
-}
-
-impl<H> Drop for HandshakeSlot<H> {
-    fn drop(&mut self) {
-        self.front.handshakes.set(self.front.handshakes.get().saturating_sub(1));
+        self.metrics.tcp_connections_open.decrement();
     }
 }

@@ -6,11 +6,12 @@ use super::{
 };
 use crate::{
     exchange::{Certificate, Client, Identity, Protocol, date},
+    memory::Holder,
     suspension,
 };
 use rustls::{Error, HandshakeKind, PeerIncompatible, server::Acceptor};
-use std::{io, net::SocketAddr, rc::Rc, sync::Arc, time::Duration};
-use tokio::{io::AsyncWriteExt, net::TcpStream, time::timeout};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use tokio::{io::AsyncWriteExt, net::TcpStream, select, time::timeout};
 use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
 
 /// The type of the record that a ClientHello comes in (RFC 8446 §5.1).
@@ -20,17 +21,39 @@ const PLAIN: &str = "400 Bad Request\nthis port accepts https only";
 /// How long writing that answer may take.
 const PLAIN_WAIT: Duration = Duration::from_secs(1);
 
-/// Performs the handshake with the client at `address`. `None` if that failed, which is counted.
+/// Performs the handshake of the connection `holder` with the client at `address`. `None` if that failed, or there was no room for it,
+/// which is counted.
 pub(super) async fn shake<H>(
-    mut stream: TcpStream,
+    stream: TcpStream,
     address: SocketAddr,
-    front: &Rc<Front<H>>,
+    holder: &Holder,
+    front: &Front<H>,
     tls: &ChooseTls,
 ) -> Option<(TlsStream<TcpStream>, Client)> {
-    let _slot = front.handshake_slot(address.ip())?;
+    let (limits, _) = front.terms();
+    if !holder.begin_handshake(limits.max_handshakes) {
+        front.metrics.limit_handshakes.increment();
+        return None;
+    }
+    select! {
+        shaken = shake_to_the_end(stream, address, holder, front, tls) => shaken,
+        _ = holder.ended() => {
+            front.metrics.tcp_handshakes_evicted.increment();
+            None
+        }
+    }
+}
+
+async fn shake_to_the_end<H>(
+    mut stream: TcpStream,
+    address: SocketAddr,
+    holder: &Holder,
+    front: &Front<H>,
+    tls: &ChooseTls,
+) -> Option<(TlsStream<TcpStream>, Client)> {
     let metrics = &front.metrics;
     let (_, timeouts) = front.terms();
-    let ends = ends(&mut stream, address, front).await?;
+    let ends = ends(&mut stream, address, holder, front).await?;
     match suspension::timeout(timeouts.handshake, Box::pin(hands(stream, ends, tls))).await {
         Ok(Ok(shaken)) => {
             match shaken.0.get_ref().1.handshake_kind() {

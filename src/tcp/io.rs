@@ -3,6 +3,7 @@
 
 use crate::{
     exchange::{Late, Pace, Patience},
+    memory::Motion,
     tcp::Metrics,
 };
 use std::{
@@ -23,6 +24,8 @@ pub(super) struct Timed<S> {
     stalled: Rc<Cell<bool>>,
     /// Whether the kernel takes nothing more.
     blocked: Rc<Cell<bool>>,
+    /// Noted at whatever is read or written.
+    motion: Motion,
     metrics: Arc<Metrics>,
 }
 
@@ -32,9 +35,10 @@ impl<S> Timed<S> {
         pace: Pace,
         stalled: Rc<Cell<bool>>,
         blocked: Rc<Cell<bool>>,
+        motion: Motion,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self { stream, patience: Patience::new(pace), stalled, blocked, metrics }
+        Self { stream, patience: Patience::new(pace), stalled, blocked, motion, metrics }
     }
 
     /// `written` is done, with as many bytes as `bytes` returns, or waits for the client.
@@ -46,7 +50,11 @@ impl<S> Timed<S> {
     ) -> Poll<io::Result<T>> {
         self.blocked.set(written.is_pending());
         if let Poll::Ready(result) = written {
-            self.patience.rest(result.as_ref().map_or(0, |result| bytes(result) as u64));
+            let bytes = result.as_ref().map_or(0, |result| bytes(result) as u64);
+            if bytes > 0 {
+                self.motion.note();
+            }
+            self.patience.rest(bytes);
             return Poll::Ready(result);
         }
         self.patience.poll_wait(cx).map(|late| {
@@ -62,7 +70,12 @@ impl<S> Timed<S> {
 
 impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, out)
+        let before = out.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, out);
+        if out.filled().len() > before {
+            self.motion.note();
+        }
+        read
     }
 }
 
@@ -107,7 +120,8 @@ mod tests {
         let (ours, mut theirs) = duplex(1_000);
         let metrics = Arc::new(Metrics::default());
         let stalled = Rc::default();
-        let mut timed = Timed::new(ours, pace, Rc::clone(&stalled), Rc::default(), Arc::clone(&metrics));
+        let mut timed =
+            Timed::new(ours, pace, Rc::clone(&stalled), Rc::default(), Motion::default(), Arc::clone(&metrics));
         let read = async {
             let mut buffer = vec![0; bytes];
             for _ in 0..100 {

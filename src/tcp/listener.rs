@@ -3,7 +3,7 @@
 use super::{
     accept::{Acceptor, is_exhausted},
     connection::Connection,
-    front::{ChooseTls, Front},
+    front::{Admitted, ChooseTls, Front},
     handshake::shake,
     http1, http2,
     proxy_header::ends,
@@ -49,13 +49,13 @@ pub async fn serve_tls<H: Handler>(
     tls: Rc<ChooseTls>,
     alt_svc: Option<HeaderValue>,
 ) -> io::Result<()> {
-    let begin = |stream, address| {
+    let begin = |stream, address, admitted: Admitted| {
         let (front, tls, alt_svc) = (Rc::clone(&front), Rc::clone(&tls), alt_svc.clone());
         async move {
-            let Some((stream, client)) = shake(stream, address, &front, &*tls).await else { return };
+            let Some((stream, client)) = shake(stream, address, &admitted.holder, &front, &*tls).await else { return };
             let metrics = Arc::clone(&front.metrics);
             let protocol = client.protocol;
-            let connection = Connection::new(front, client, alt_svc);
+            let connection = Connection::new(front, client, alt_svc, admitted);
             let stream = connection.timed(stream);
             if protocol == Protocol::Http2 {
                 metrics.tcp_connections_h2.increment();
@@ -79,10 +79,17 @@ pub async fn serve_tls<H: Handler>(
 ///
 /// Dropping the future ends every connection.
 pub async fn serve_plain<H: Handler>(listener: std::net::TcpListener, front: Rc<Front<H>>) -> io::Result<()> {
-    let begin = |mut stream: TcpStream, address| {
+    let begin = |mut stream: TcpStream, address, admitted: Admitted| {
         let front = Rc::clone(&front);
         async move {
-            let Some(ends) = ends(&mut stream, address, &front).await else { return };
+            let ends = select! {
+                ends = ends(&mut stream, address, &admitted.holder, &front) => ends,
+                _ = admitted.holder.ended() => {
+                    front.metrics.tcp_handshakes_evicted.increment();
+                    None
+                }
+            };
+            let Some(ends) = ends else { return };
             let client = Client {
                 address: ends.client,
                 local: ends.local,
@@ -92,7 +99,7 @@ pub async fn serve_plain<H: Handler>(listener: std::net::TcpListener, front: Rc<
                 connection: 0,
             };
             front.metrics.tcp_connections_plain.increment();
-            let connection = Connection::new(Rc::clone(&front), client, None);
+            let connection = Connection::new(Rc::clone(&front), client, None, admitted);
             let stream = connection.timed(stream);
             http1::serve(stream, connection).await;
         }
@@ -103,7 +110,7 @@ pub async fn serve_plain<H: Handler>(listener: std::net::TcpListener, front: Rc<
 async fn accept<H: Handler, F: Future<Output = ()> + 'static>(
     listener: std::net::TcpListener,
     front: &Rc<Front<H>>,
-    begin: impl Fn(TcpStream, SocketAddr) -> F,
+    begin: impl Fn(TcpStream, SocketAddr, Admitted) -> F,
 ) -> io::Result<()> {
     let acceptor = Acceptor::new(TcpListener::from_std(listener)?);
     let mut watch = front.watch.clone();
@@ -114,14 +121,11 @@ async fn accept<H: Handler, F: Future<Output = ()> + 'static>(
             () = watch.reached(Phase::Draining) => break,
             Some(ended) = connections.join_next() => pass_panic_on(ended),
             accepted = noted(acceptor.accept(), &front.metrics) => match accepted {
-                // One that has no slot is closed at once: otherwise its client would wait.
-                Ok((stream, address)) => if let Some(slot) = front.connection_slot(address.ip()) {
-                    let connection = begin(stream, address);
+                // One for which there is no room is closed at once: otherwise its client would wait.
+                Ok((stream, address)) => if let Some(admitted) = front.admit(address.ip()) {
+                    let connection = begin(stream, address, admitted);
                     let metrics = Arc::clone(&front.metrics);
-                    connections.spawn_local(async move {
-                        noted(connection, &metrics).await;
-                        drop(slot);
-                    });
+                    connections.spawn_local(async move { noted(connection, &metrics).await });
                 },
                 Err(error) if is_exhausted(&error) => {
                     let shed = acceptor.shed();

@@ -50,6 +50,9 @@ metrics! {
             tcp_handshakes_proxy_header [reason: "proxy_header"]
                 "Those from `listen.proxy_protocol_from` without such a header, or with a malformed one; to \
                     `listen.redirect` too.",
+            tcp_handshakes_evicted [reason: "evicted"]
+                "Another client got the place of one that was not complete: `limits.max_handshakes` or \
+                    `max_connections` was reached, or memory is short.",
         }
         Counter("tcp_proxy_headers", "Connections over TCP that began with a PROXY protocol header.") {
             tcp_proxy_headers,
@@ -68,6 +71,8 @@ metrics! {
                 "The client cancelled more requests than `limits.max_resets` allows, or sent more frames than \
                     `limits.max_control_frames` or `max_small_frames`, or over HTTP/1.1 more pieces with next to nothing \
                     in them than the latter.",
+            tcp_closed_evicted [reason: "evicted"]
+                "Another client got its place, as `limits.max_connections` was reached and its source held most.",
             tcp_closed_litequic [reason: "litequic"] "litequic closed it without an error: a drain, or `limits.max_requests`.",
         }
         Counter("tcp_refused_requests", "Requests over TCP that were rejected before they reached the proxy.") {
@@ -82,17 +87,15 @@ metrics! {
                 "New connections that got a smaller window than `limits.connection_receive_buffer`.",
             limit_memory_connections [limit: "memory_connections"]
                 "Connections rejected because memory is short (`limits.memory`).",
-            limit_connections [limit: "max_connections"],
-            limit_handshakes [limit: "max_handshakes"],
+            limit_connections [limit: "max_connections"]
+                "Connections rejected because no source held more than theirs.",
+            limit_handshakes [limit: "max_handshakes"]
+                "Handshakes rejected because no source had more in flight than theirs.",
             limit_client_descriptors [limit: "client_descriptors"]
                 "Connections over TCP that were closed at once, as clients had their part of the file descriptors.",
             limit_descriptors [limit: "descriptors"]
                 "Connections over TCP that were closed at once, as the process or the system had no file descriptor \
                     left (EMFILE, ENFILE).",
-            limit_source_connections [limit: "source_connections"]
-                "Connections rejected as their source had its share of `limits.max_connections`, more than half of \
-                    which were taken.",
-            limit_source_handshakes [limit: "source_handshakes"] "The same of `limits.max_handshakes`.",
         }
         Counter(TIMEOUTS) {
             timeout_handshake [timeout: "handshake"]

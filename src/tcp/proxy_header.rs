@@ -3,7 +3,7 @@
 //! they must.
 
 use super::front::Front;
-use crate::{exchange::plain, suspension, tcp::Metrics};
+use crate::{exchange::plain, memory::Holder, suspension, tcp::Metrics};
 use ppp::{v1, v2};
 use std::{io, net::SocketAddr};
 use tokio::{
@@ -27,9 +27,14 @@ pub(super) struct Ends {
     pub(super) local: SocketAddr,
 }
 
-/// The ends of `stream` from `peer`: those of its header, if `peer` has to send one. `None` if that is invalid, or
-/// late, or the connection is gone; counted.
-pub(super) async fn ends<H>(stream: &mut TcpStream, peer: SocketAddr, front: &Front<H>) -> Option<Ends> {
+/// The ends of `stream` from `peer`: those of its header, if `peer` has to send one. The connection `holder` then counts for the
+/// client that it names. `None` if that is invalid, or late, or the connection is gone; counted.
+pub(super) async fn ends<H>(
+    stream: &mut TcpStream,
+    peer: SocketAddr,
+    holder: &Holder,
+    front: &Front<H>,
+) -> Option<Ends> {
     let own = Ends { client: plain(peer), local: plain(stream.local_addr().ok()?) };
     if !front.has_header(peer.ip()) {
         return Some(own);
@@ -40,7 +45,10 @@ pub(super) async fn ends<H>(stream: &mut TcpStream, peer: SocketAddr, front: &Fr
         Ok(Ok(header)) => match addresses(&header) {
             Some(said) => {
                 metrics.tcp_proxy_headers.increment();
-                return Some(said.map_or(own, |(client, local)| Ends { client: plain(client), local: plain(local) }));
+                let Some((client, local)) = said else { return Some(own) };
+                let ends = Ends { client: plain(client), local: plain(local) };
+                holder.rename(front.client_network(ends.client.ip()));
+                return Some(ends);
             }
             None => metrics.tcp_handshakes_proxy_header.increment(),
         },

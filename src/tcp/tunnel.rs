@@ -1,7 +1,7 @@
 //! A client over TCP that has switched protocols, and its origin: the bytes of both joined, until both have ended.
 
 use super::connection::Open;
-use crate::exchange::{BodyError, TUNNEL_BUFFER, Tunnel};
+use crate::exchange::{BodyError, Silenced, TUNNEL_BUFFER, Tunnel};
 use std::{
     io,
     pin::Pin,
@@ -20,27 +20,28 @@ pub(super) struct Joint<H> {
 }
 
 impl<H> Joint<H> {
-    /// Joins both until both have ended. The end of either is forwarded to the other (half close); an error, or an idle
-    /// time of `timeouts.tunnel`, drops both, which is an orderly end to neither. Dropping the future does the same.
+    /// Joins both until both have ended. The end of either is forwarded to the other (half close); an error, an idle
+    /// time of `timeouts.tunnel`, or another client's tunnel for which this one makes room drops both, which is an orderly end to neither. Dropping the future does the same.
     pub(super) async fn join(self, client: impl AsyncRead + AsyncWrite + Unpin) {
         let Self { mut tunnel, mut open } = self;
         let quiet = tunnel.quiet();
         let mut client = Metered { stream: client, told: false, failed: false, open: &open };
         let copied = select! {
-            copied = copy_bidirectional_with_sizes(&mut client, &mut tunnel, TUNNEL_BUFFER, TUNNEL_BUFFER) => Some(copied),
-            () = quiet.expired() => None,
+            copied = copy_bidirectional_with_sizes(&mut client, &mut tunnel, TUNNEL_BUFFER, TUNNEL_BUFFER) => Ok(copied),
+            silenced = quiet.expired() => Err(silenced),
         };
         let failed = client.failed;
         match copied {
-            Some(Ok(_)) => open.end(),
+            Ok(Ok(_)) => open.end(),
             // Its record has that already.
-            Some(Err(error)) if failed => tracing::debug!(%error, "a tunnel's connection to its client failed"),
-            Some(Err(error)) => {
+            Ok(Err(error)) if failed => tracing::debug!(%error, "a tunnel's connection to its client failed"),
+            Ok(Err(error)) => {
                 tracing::debug!(%error, "a tunnel's connection to its origin failed");
                 open.record().broke_off(BodyError::Truncated);
                 open.fail();
             }
-            None => {
+            Err(Silenced::Evicted) => open.evict(),
+            Err(Silenced::TimedOut) => {
                 open.metrics().shared.timeout_tunnel.increment();
                 open.record().broke_off(BodyError::TimedOut);
                 open.fail();

@@ -6,7 +6,7 @@
 use std::{fmt, fs, path::Path};
 
 /// Modules that all others may use, the ground as well.
-const BASE: &[&str] = &["number", "suspension", "log_writer"];
+const BASE: &[&str] = &["number", "suspension", "log_writer", "sources"];
 
 /// Modules that all others may use and that use none: the vocabulary.
 const GROUND: &[&str] = &[
@@ -17,7 +17,6 @@ const GROUND: &[&str] = &[
     "rate",
     "budget",
     "receive_budget",
-    "sources",
     "memory",
     "datagram",
     "descriptors",

@@ -1,11 +1,15 @@
 //! The origin's end of a tunnel: its connection, taken from hyper once the origin has switched protocols.
 
 use super::connect::Stream;
-use crate::{proxy::Metrics, proxy::upgrade::TunnelSlot};
+use crate::{
+    exchange::{Duplex, Quiet},
+    proxy::{Metrics, tunnels::TunnelSlot},
+};
 use bytes::{Buf, Bytes};
 use std::{
     io,
     pin::Pin,
+    rc::Rc,
     sync::Arc,
     task::{Context, Poll, ready},
 };
@@ -19,7 +23,7 @@ pub(super) struct End {
     read_ended: bool,
     write_ended: bool,
     metrics: Arc<Metrics>,
-    _slot: TunnelSlot,
+    slot: TunnelSlot,
 }
 
 impl End {
@@ -28,7 +32,13 @@ impl End {
         metrics.tunnels.increment();
         metrics.tunnels_open.increment();
         let metrics = Arc::clone(metrics);
-        Self { stream, ahead, read_ended: false, write_ended: false, metrics, _slot: slot }
+        Self { stream, ahead, read_ended: false, write_ended: false, metrics, slot }
+    }
+}
+
+impl Duplex for End {
+    fn opened(&self, quiet: &Rc<Quiet>) {
+        self.slot.opened(quiet);
     }
 }
 

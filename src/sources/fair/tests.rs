@@ -215,6 +215,39 @@ proptest! {
     }
 
     #[test]
+    fn the_giver_holds_most_where_it_parts_from_the_taker_and_two_slots_more(
+        holders in prop::collection::vec(sources(), 0..30), taker in sources(), waits_first: bool,
+    ) {
+        let mut pool = Fair::<()>::ranked(u32::try_from(holders.len()).unwrap());
+        if waits_first {
+            // Counters that exist before slots are taken are the same as those made from them.
+            prop_assert_eq!(pool.giver(&taker).count(), 0);
+        }
+        let slots: Vec<(Slot, Source)> = holders.iter().map(|source| (pool.take(*source).unwrap(), *source)).collect();
+        let given: Vec<u64> = pool.giver(&taker).collect();
+        let branches = pool.branches(&taker);
+        let excess = |slot: Slot| pool.excess(slot, &branches);
+        prop_assert_eq!(given.is_empty(), slots.iter().all(|(slot, _)| excess(*slot).is_none()));
+        let held = |branch: &str| holders.iter().filter(|source| prefixes(source).iter().any(|one| one == branch)).count();
+        let own = prefixes(&taker);
+        // Connections of several sources have one number here: one of each is a giver.
+        for number in given {
+            let mut called = slots.iter().filter(|(_, source)| source.connection() == number);
+            let is_giver = called.any(|(slot, giver)| {
+                let giver = prefixes(giver);
+                let parent = |branch: &str| branch.rsplit_once('/').map(|(parent, _)| parent.to_owned());
+                giver.iter().zip(&own).position(|(giver, own)| giver != own).is_some_and(|at| {
+                    let all = holders.iter().filter_map(|other| prefixes(other).get(at).cloned());
+                    let siblings = all.filter(|other| parent(other) == parent(&giver[at]));
+                    let most = siblings.map(|other| held(&other)).max().unwrap();
+                    excess(*slot).is_some() && held(&giver[at]) == most
+                })
+            });
+            prop_assert!(is_giver);
+        }
+    }
+
+    #[test]
     fn giving_way_ends_and_leaves_the_giver_with_no_less_than_the_taker(
         holders in prop::collection::vec(sources(), 1..30), taker in sources(),
     ) {

@@ -38,7 +38,7 @@ pub(super) async fn serve<H: Handler>(
     if window < limits.connection_receive_buffer.into() {
         metrics.limit_receive_buffer.increment();
     }
-    let grant = receive.begin(window);
+    let grant = receive.begin(window, connection.admitted.holder.source().network());
     let window = u32::try_from(window).unwrap_or(u32::MAX).clamp(*WINDOWS.start(), *WINDOWS.end());
     connection.hold(grant.account());
     let frames = Frames::new(limits.max_control_frames, limits.max_small_frames);

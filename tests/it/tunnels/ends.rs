@@ -1,24 +1,76 @@
 //! The bytes of a tunnel, and how the end of either side is forwarded.
 
 use super::{
-    CANCEL, H3_REQUEST_CANCELLED, http1_tunnel, http2_tunnel, is_reset, no_tunnel_is_open, open, other, raw_tunnel,
+    CANCEL, H3_REQUEST_CANCELLED, YES, http1_tunnel, http2_tunnel, is_reset, no_tunnel_is_open, open, other, raw_tunnel,
 };
 use crate::support::{
     http2::{self, Http2},
     origin::Script,
     proxy::Litequic,
     raw::{Outcome, Raw},
-    tunnel::{self, HttpVersion, websocket},
+    tunnel::{self, HttpVersion, switch, websocket},
     within,
 };
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
-use std::{collections::HashMap, time::Duration};
+use litequic::config::Network;
+use std::{collections::HashMap, net::Ipv4Addr, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
+    time::sleep,
 };
 use tokio_tungstenite::tungstenite::Message;
+
+/// A tunnel makes room for another one once nothing moved in it for ten seconds: nothing but time brings that about.
+const SILENT: Duration = Duration::from_millis(10_100);
+
+/// Both ends learn that nothing follows, and neither counts as having failed.
+#[tokio::test]
+async fn a_silent_tunnel_of_the_source_that_holds_most_ends_for_another_client_over_each_protocol() {
+    let ended = HttpVersion::ALL.map(async |over| {
+        let origin = Script::new().await;
+        let litequic = other(origin.address, |config| {
+            config.sources.limited = true;
+            config.trusted_proxies = vec![Network { address: Ipv4Addr::LOCALHOST.into(), prefix: 32 }];
+            config.limits.max_tunnels = 2;
+        })
+        .await;
+        let open = async |client: &'static str| {
+            let serve = async {
+                let mut peer = origin.accept().await;
+                peer.head().await;
+                peer.say(YES).await;
+                peer
+            };
+            let fields = [("x-forwarded-for", client)];
+            let (switched, peer) = tokio::join!(switch(&litequic, over, "/", "other", &fields), serve);
+            assert_eq!(switched.status, over.yes(), "{over:?}: {}", switched.head);
+            (switched.tunnel(), peer)
+        };
+        let ((mut first, _kept), mut first_peer) = open("192.0.2.1").await;
+        let _second = open("192.0.2.1").await;
+        // Its own source holds most, and so soon no tunnel is silent.
+        for client in ["192.0.2.1", "192.0.2.2"] {
+            let refused = switch(&litequic, over, "/", "other", &[("x-forwarded-for", client)]).await;
+            assert_eq!(refused.status, 503, "{over:?}");
+        }
+        sleep(SILENT).await;
+        let ((mut honest, _honest_kept), mut honest_peer) = open("192.0.2.2").await;
+        assert!(is_reset(&mut first_peer).await, "{over:?}");
+        // The clients of these tests read a reset by HTTP/2 and HTTP/3 as an end, too.
+        let end = within("the end of the silent tunnel", first.read(&mut [0])).await;
+        assert!(!matches!(end, Ok(1..)), "{over:?}: {end:?}");
+        honest.write_all(b"ping").await.unwrap();
+        honest.flush().await.unwrap();
+        assert_eq!(honest_peer.exactly(4).await, b"ping");
+        assert_eq!(litequic.sum(|worker| worker.proxy.tunnels_evicted.get()), 1, "{over:?}");
+        assert_eq!(litequic.sum(|worker| worker.proxy.tunnels_refused.get()), 2, "{over:?}");
+        assert_eq!(litequic.sum(|worker| worker.shared.timeout_tunnel.get()), 0, "{over:?}");
+        litequic.stop().await;
+    });
+    futures_util::future::join_all(ended).await;
+}
 
 #[tokio::test]
 async fn the_bytes_of_a_tunnel_count_for_its_route_both_ways() {

@@ -2,7 +2,7 @@
 //! (docs/adr/0034-fair-pools.md). Pure.
 
 use super::holders::{End, Holder, Holders, State};
-use crate::sources::{Fair, Slot, Source};
+use crate::sources::{Fair, Source, Waited};
 use std::{
     cell::{Cell, RefCell},
     cmp::Reverse,
@@ -40,7 +40,7 @@ pub(super) struct Places {
     plain: RefCell<Connections>,
     quic: RefCell<Connections>,
     /// TLS handshakes over TCP.
-    handshakes: RefCell<Fair<Infallible>>,
+    handshakes: RefCell<Fair<Rc<State>>>,
 }
 
 /// A pool of connections.
@@ -88,14 +88,24 @@ impl Places {
         }
     }
 
+    /// The handshake of a connection is over, or given up: its slot goes to the next one that waits.
     pub(super) fn release_handshake(&self, state: &State) {
+        if let Some(place) = state.waits.take() {
+            self.handshakes.borrow_mut().leave(place);
+        }
         if let Some(slot) = state.handshake.take() {
             self.handshakes.borrow_mut().give_back(slot);
+            self.grant_handshakes();
         }
     }
 
-    pub(super) fn take_handshake(&self, source: Source) -> Slot {
-        self.handshakes.borrow_mut().take_beyond(source)
+    fn grant_handshakes(&self) {
+        loop {
+            let Some((state, slot)) = self.handshakes.borrow_mut().grant() else { return };
+            state.waits.set(None);
+            state.handshake.set(Some(slot));
+            state.wake();
+        }
     }
 
     pub(super) fn rename(&self, state: &State, source: Source) {
@@ -222,21 +232,30 @@ impl Holders {
         }
     }
 
-    /// Ends the oldest handshake of the source that has most, if there are `most` and it has at least two more than `newcomer`.
-    /// Returns whether there is room.
-    pub(super) fn make_handshake_room(&self, newcomer: &Source, most: u32) -> bool {
+    /// Takes a slot for the handshake of `newcomer`, of which there are `most`. If all are in use, the handshake waits for one, and the oldest one ends of
+    /// the source that has most, if that has at least two more than the newcomer's.
+    pub(super) fn begin_handshake(&self, newcomer: &Rc<State>, most: u32) {
+        let source = newcomer.source.get();
         let oldest = {
             let mut handshakes = self.places.handshakes.borrow_mut();
             handshakes.set_limit(most);
-            if handshakes.taken() < most {
-                return true;
+            if let Some(slot) = handshakes.take(source) {
+                newcomer.handshake.set(Some(slot));
+                return;
             }
-            handshakes.giver(newcomer).min()
+            // There are no more of them than connections, which have a limit.
+            let waited = handshakes.wait(source, Instant::now(), u32::MAX, Rc::clone(newcomer));
+            if let Waited::Queued(place, _) = waited {
+                newcomer.waits.set(Some(place));
+            }
+            handshakes.giver(&source).min()
         };
+        // After a reload there may be more slots.
+        self.places.grant_handshakes();
         let open = self.open.borrow();
-        let Some((id, state)) = oldest.and_then(|id| Some((id, open.get(&id)?))) else { return false };
-        self.end(id, state, End::Evicted);
-        true
+        if let Some((id, state)) = oldest.and_then(|id| Some((id, open.get(&id)?))) {
+            self.end(id, state, End::Evicted);
+        }
     }
 }
 
@@ -389,24 +408,27 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_handshake_of_the_source_that_has_most_makes_room() {
+    fn a_handshake_waits_for_those_of_its_own_source_and_the_oldest_of_the_source_that_has_most_makes_room() {
         let worker = Worker::new(100);
         let begin = |network| {
             let holder = worker.admit(network).unwrap();
-            let began = holder.begin_handshake(4);
-            (holder, began)
+            assert!(holder.poll_handshake(&Context::from_waker(noop_waker_ref()), 4).is_ready());
+            holder
         };
-        let flood: Vec<(Holder, bool)> = (0..4).map(|_| begin(address(1, 1))).collect();
-        assert!(flood.iter().all(|(_, began)| *began));
-        assert!(!begin(address(1, 1)).1, "its own source has most");
-        let (other, began) = begin(address(2, 1));
-        assert!(began);
-        let ended: Vec<bool> = flood.iter().map(|(holder, _)| end(holder) == Some(End::Evicted)).collect();
-        assert_eq!(ended, [true, false, false, false]);
-        flood[1].0.ready();
-        assert!(begin(address(1, 1)).1, "one is complete");
+        let waits = |holder: &Holder| holder.poll_handshake(&Context::from_waker(noop_waker_ref()), 4).is_pending();
+        let flood: Vec<Holder> = (0..4).map(|_| begin(address(1, 1))).collect();
+        let own: Vec<Holder> = (0..2).map(|_| worker.admit(address(1, 1)).unwrap()).collect();
+        assert!(own.iter().all(waits), "its own source has most");
+        let other = begin(address(2, 1));
+        let ended: Vec<bool> = flood.iter().map(|holder| end(holder) == Some(End::Evicted)).collect();
+        assert_eq!(ended, [true, false, false, false], "the oldest makes room");
+        assert!(own.iter().all(waits), "and not for its own source");
+        flood[1].ready();
+        assert_eq!(own.iter().map(waits).collect::<Vec<_>>(), [false, true], "one is complete: the next begins");
+        drop(own);
         drop((flood, other));
-        assert_eq!(worker.0.places.handshakes.borrow().taken(), 0);
+        let handshakes = worker.0.places.handshakes.borrow();
+        assert_eq!((handshakes.taken(), handshakes.waiting()), (0, 0));
     }
 
     #[derive(Debug, Clone)]

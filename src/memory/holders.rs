@@ -2,7 +2,7 @@
 //! another client gets the place (admission.rs). Pure.
 
 use super::admission::{Places, Pool};
-use crate::sources::{Slot, Source, Victims};
+use crate::sources::{Place, Slot, Source, Victims};
 use std::{
     cell::{Cell, RefCell},
     cmp::Reverse,
@@ -71,6 +71,8 @@ pub(super) struct State {
     pub(super) slot: Cell<Option<Slot>>,
     /// The slot of its TLS handshake over TCP, while that lasts.
     pub(super) handshake: Cell<Option<Slot>>,
+    /// Its place among the handshakes that wait for one.
+    pub(super) waits: Cell<Option<Place>>,
     /// Whether it is ready for requests: its handshake is over.
     ready: Cell<bool>,
     /// Each returns some of the bytes that it holds.
@@ -112,9 +114,10 @@ impl Holders {
     /// Registers a connection of `network` in `pool`, which has room for it.
     pub(super) fn begin(self: &Rc<Self>, pool: Pool, id: u64, source: Source, slot: Slot) -> Holder {
         let motion = Motion { clock: Rc::clone(&self.clock), last: Rc::new(Cell::new(self.clock.get())) };
-        let (handshake, ready, holds, requests, end, waker) = Default::default();
+        let (handshake, waits, ready, holds, requests, end, waker) = Default::default();
         let (source, slot, used) = (Cell::new(source), Cell::new(Some(slot)), Cell::new(Instant::now()));
-        let state = Rc::new(State { pool, source, slot, handshake, ready, holds, requests, used, motion, end, waker });
+        let state =
+            Rc::new(State { pool, source, slot, handshake, waits, ready, holds, requests, used, motion, end, waker });
         self.open.borrow_mut().insert(id, Rc::clone(&state));
         Holder { all: Rc::clone(self), id, state }
     }
@@ -192,13 +195,24 @@ impl Holder {
         self.all.places.rename(&self.state, source);
     }
 
-    /// Begins a TLS handshake, of which there may be `most` at once. If there are as many, the oldest one ends of the source that has
-    /// most, and at least two more than this client's. Returns whether it may begin.
-    pub fn begin_handshake(&self, most: u32) -> bool {
-        self.all.make_handshake_room(&self.source(), most) && {
-            self.state.handshake.set(Some(self.all.places.take_handshake(self.source())));
-            true
+    /// Waits until a TLS handshake may begin, of which there may be `most` at once. If there are as many, the oldest one ends of the
+    /// source that has most, if that has at least two more than this client's.
+    ///
+    /// # Cancel safety
+    ///
+    /// The place in the queue is kept until the connection ends.
+    pub async fn begin_handshake(&self, most: u32) {
+        poll_fn(|cx| self.poll_handshake(cx, most)).await;
+    }
+
+    /// Ready once a TLS handshake may begin, as [`Self::begin_handshake`]. The last task that polls is woken.
+    pub(super) fn poll_handshake(&self, cx: &Context<'_>, most: u32) -> Poll<()> {
+        let State { handshake, waits, waker, .. } = &*self.state;
+        waker.replace(Some(cx.waker().clone()));
+        if handshake.get().is_none() && waits.get().is_none() {
+            self.all.begin_handshake(&self.state, most);
         }
+        if handshake.get().is_some() { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// The connection is ready for requests: its handshake is over.
@@ -288,6 +302,10 @@ impl State {
 
     fn end(&self, end: End) {
         self.end.set(Some(end));
+        self.wake();
+    }
+
+    pub(super) fn wake(&self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }

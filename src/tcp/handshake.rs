@@ -30,13 +30,17 @@ pub(super) async fn shake<H>(
     front: &Front<H>,
     tls: &ChooseTls,
 ) -> Option<(TlsStream<TcpStream>, Client)> {
-    let (limits, _) = front.terms();
-    if !holder.begin_handshake(limits.max_handshakes) {
-        front.metrics.limit_handshakes.increment();
-        return None;
-    }
+    let (limits, timeouts) = front.terms();
+    let shaken = async {
+        // As a request waits for a connection to its origin: a client that opens thousands of connections at once is served.
+        if suspension::timeout(timeouts.queue, holder.begin_handshake(limits.max_handshakes)).await.is_err() {
+            front.metrics.limit_handshakes.increment();
+            return None;
+        }
+        shake_to_the_end(stream, address, holder, front, tls).await
+    };
     select! {
-        shaken = shake_to_the_end(stream, address, holder, front, tls) => shaken,
+        shaken = shaken => shaken,
         _ = holder.ended() => {
             front.metrics.tcp_handshakes_evicted.increment();
             None

@@ -104,6 +104,22 @@ async fn connections_and_handshakes_beyond_their_limits_are_closed_and_counted()
     litequic.stop().await;
 }
 
+/// As a load test from one machine opens its connections: all at once.
+#[tokio::test]
+async fn handshakes_beyond_their_limit_wait_for_those_before_and_are_served() {
+    let litequic = Litequic::start(origin::demo().await, |config| config.limits.max_handshakes = 2).await;
+    let clients = (0..100).map(async |_| {
+        let mut client = Tls::http1(&litequic).await;
+        client.say("GET /status/204 HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+        assert!(client.head().await.starts_with("http/1.1 204 "));
+        client
+    });
+    let clients = futures_util::future::join_all(clients).await;
+    assert_eq!(litequic.sum(|worker| worker.tcp.limit_handshakes.get()), 0);
+    drop(clients);
+    litequic.stop().await;
+}
+
 #[tokio::test]
 async fn a_connection_that_has_had_its_share_of_requests_ends_in_order() {
     let litequic = Litequic::start(origin::demo().await, |config| config.limits.max_requests = 2).await;

@@ -136,7 +136,7 @@ metrics! {
             limit_connections [limit: "max_connections"]
                 "Connections rejected because no source held more than theirs.",
             limit_handshakes [limit: "max_handshakes"]
-                "Handshakes rejected because no source had more in flight than theirs.",
+                "Handshakes rejected because no source had more in flight than theirs; over TCP after `timeouts.queue`.",
         }
         Counter(TIMEOUTS) {
             timeout_handshake [timeout: "handshake"]

@@ -90,7 +90,7 @@ metrics! {
             limit_connections [limit: "max_connections"]
                 "Connections rejected because no source held more than theirs.",
             limit_handshakes [limit: "max_handshakes"]
-                "Handshakes that did not begin within `timeouts.queue`, because no source had more in flight than theirs.",
+                "Handshakes rejected because no source had more in flight than theirs; over TCP after `timeouts.queue`.",
             limit_client_descriptors [limit: "client_descriptors"]
                 "Connections over TCP that were closed at once, as clients had their part of the file descriptors.",
             limit_descriptors [limit: "descriptors"]

@@ -116,7 +116,7 @@ impl Quiet {
 
     /// For how long nothing has moved in either direction.
     pub fn silence(&self) -> Duration {
-        self.last.get().elapsed()
+        suspension::elapsed(self.last.get())
     }
 
     /// Ends the tunnel: another client gets its place.

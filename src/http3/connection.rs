@@ -70,6 +70,7 @@ pub async fn serve<H: Handler>(
     let mut goaway = pin!(goaway(&connection, &exhausted, &ids));
     // Kept until the connection's end: closing a control stream is an error (RFC 9114 §6.2.1).
     let mut control_after_goaway = None;
+    let mut is_leaving = false;
     // All that is ready in one turn: on a busy connection several requests begin and end in each.
     let code = poll_fn(|cx| {
         if streams.poll_accept(cx).is_ready() {
@@ -82,11 +83,15 @@ pub async fn serve<H: Handler>(
             match end {
                 End::Idle => exhausted.notify_one(),
                 End::Drained => {
+                    is_leaving = true;
                     front.metrics.evicted_idle.increment();
                     exhausted.notify_one();
                 }
                 End::Evicted => {
-                    front.metrics.evicted_in_use.increment();
+                    // One that was told to leave, and is still there, is counted already.
+                    if !std::mem::replace(&mut is_leaving, true) {
+                        front.metrics.evicted_in_use.increment();
+                    }
                     connection.evicted.set(true);
                     return Poll::Ready(Some(Code::NoError));
                 }

@@ -15,6 +15,8 @@ use std::{
 
 /// The share of a pool that is left when idle connections begin to make room for new ones: a sixteenth, as in nginx.
 const SPARE: u32 = 16;
+/// The share of the pool of QUIC connections that is left when idle ones of a newcomer's own source make room: a thirty-second.
+const OWN_SPARE: u32 = 32;
 /// Connections that end gracefully beyond a pool's limit: a sixteenth of it. A newcomer does not wait for them.
 const LEAVING: u32 = 16;
 /// Idle connections of a source that make room at once: an eighth of them, and 32 at most, as in nginx. The source is looked through
@@ -51,8 +53,8 @@ struct Connections {
     leaving: VecDeque<u64>,
     /// The period in which the source that holds most had no idle connection.
     none_idle: Cell<Option<u32>>,
-    /// The period in which the source of a newcomer had no idle connection.
-    none_own: Cell<Option<u32>>,
+    /// The period in which the source of a newcomer had no idle connection, and that source.
+    none_own: Cell<Option<(u32, Source)>>,
 }
 
 impl Default for Places {
@@ -130,6 +132,10 @@ impl Holders {
         if taken() >= most.saturating_sub(most / SPARE) {
             self.drain(pool, &source, allowed_to_leave(most));
         }
+        // At the limit of QUIC the handshake itself is refused: idle connections of the newcomer's own source make room before.
+        if pool == Pool::Quic && taken() > most.saturating_sub((most / OWN_SPARE).max(1)) {
+            self.end_own_idle(pool, &source);
+        }
         if taken() >= most && !self.make_room(pool, &source) {
             return None;
         }
@@ -141,6 +147,11 @@ impl Holders {
     /// Whether the clients of `network` have at least two connections in `pool`. One that is a source of its own has not.
     pub fn has_two(&self, pool: Pool, network: Option<(IpAddr, u8)>) -> bool {
         self.places.pool(pool).borrow().fair.held_by(&Source::new(network, u64::MAX)) > 1
+    }
+
+    /// Whether a connection in `pool` is leaving: its descriptor is free soon.
+    pub fn is_leaving(&self, pool: Pool) -> bool {
+        !self.places.pool(pool).borrow().leaving.is_empty()
     }
 
     /// Ends a connection in `pool` so that `newcomer` may have one: of the source that holds most, if it holds at least two more, the
@@ -166,10 +177,19 @@ impl Holders {
         true
     }
 
+    /// Ends the longest idle connection of the source of `newcomer`, if there is one.
+    fn end_own_idle(&self, pool: Pool, newcomer: &Source) {
+        let idle = self.own_idle(pool, newcomer, Instant::now());
+        let open = self.open.borrow();
+        if let Some((id, state)) = idle.and_then(|id| Some((id, open.get(&id)?))) {
+            self.end(id, state, End::Drained);
+        }
+    }
+
     /// The longest idle connection of the source of `newcomer`.
     fn own_idle(&self, pool: Pool, newcomer: &Source, now: Instant) -> Option<u64> {
         let none_own = &self.places.pool(pool).borrow().none_own;
-        if none_own.get() == Some(self.clock.get()) {
+        if none_own.get().is_some_and(|(period, source)| period == self.clock.get() && source.is_like(newcomer)) {
             // A flood of one source would have all of them looked through each time.
             return None;
         }
@@ -179,7 +199,7 @@ impl Holders {
         });
         let idle = own.filter_map(|(id, state)| Some((state.idle_for(now)?, Reverse(*id)))).max();
         if idle.is_none() {
-            none_own.set(Some(self.clock.get()));
+            none_own.set(Some((self.clock.get(), *newcomer)));
         }
         idle.map(|(_, Reverse(id))| id)
     }
@@ -189,7 +209,8 @@ impl Holders {
     fn drain(&self, pool: Pool, newcomer: &Source, leaving: usize) {
         let connections = self.places.pool(pool);
         let period = Some(self.clock.get());
-        if connections.borrow().none_idle.get() == period {
+        let left = leaving.saturating_sub(connections.borrow().leaving.len());
+        if left == 0 || connections.borrow().none_idle.get() == period {
             return;
         }
         let (now, open) = (Instant::now(), self.open.borrow());
@@ -203,7 +224,6 @@ impl Holders {
             connections.borrow().none_idle.set(period);
         }
         idle.sort_unstable();
-        let left = leaving.saturating_sub(connections.borrow().leaving.len());
         let together = (idle.len() / SHARE).clamp(1, TOGETHER).min(left);
         for (_, id) in idle.into_iter().take(together) {
             let Some(state) = open.get(&id) else { continue };
@@ -218,12 +238,15 @@ impl Holders {
         }
     }
 
-    /// Ends at once those that have been leaving for longest, if there are more than may be beyond the limit.
+    /// Ends at once those that have been leaving for longest, if there are more than may be beyond the limit, and a newcomer needs the
+    /// room.
     fn hurry(&self, pool: Pool, most: u32) {
         let allowed = allowed_to_leave(most);
         loop {
             let mut connections = self.places.pool(pool).borrow_mut();
-            let longest = if connections.leaving.len() > allowed { connections.leaving.pop_front() } else { None };
+            let open = (connections.fair.taken() as usize).saturating_add(connections.leaving.len());
+            let is_full = connections.leaving.len() > allowed && open >= (most as usize).saturating_add(allowed);
+            let longest = if is_full { connections.leaving.pop_front() } else { None };
             drop(connections);
             let Some(id) = longest else { return };
             if let Some(state) = self.open.borrow().get(&id) {
@@ -232,8 +255,8 @@ impl Holders {
         }
     }
 
-    /// Takes a slot for the handshake of `newcomer`, of which there are `most`. If all are in use, the handshake waits for one, and the oldest one ends of
-    /// the source that has most, if that has at least two more than the newcomer's.
+    /// Takes a slot for the handshake of `newcomer`, of which there are `most`. If all are in use, the handshake waits for one, and the
+    /// oldest one ends of the source that has most, if that has at least two more than the newcomer's.
     pub(super) fn begin_handshake(&self, newcomer: &Rc<State>, most: u32) {
         let source = newcomer.source.get();
         let oldest = {

@@ -86,18 +86,34 @@ impl Taken {
             || is_last(connections, most);
         if handshakes >= limits.max_handshakes {
             Verdict::TooManyHandshakes
-        } else if connections >= with_closing || connections >= most && self.connections.giver(&source).next().is_none()
+        } else if connections >= most && !self.admits_beyond(&source, connections >= with_closing - most / CLOSING / 2)
         {
             Verdict::TooManyConnections
-        } else if step.refuses(|| self.connections.held_by(&source) > 1) {
+        } else if step == Step::Close {
             Verdict::Memory
         } else if wants_validation && !validated {
-            // A forged address would take the place of another client's.
+            // A forged address would take the place of another client's, and each look at it may cost a walk over all connections.
             Verdict::Retry
+        } else if step.refuses(|| self.connections.held_by(&source) > 1) {
+            Verdict::Memory
         } else if !self.handshakes.admits_to_the_last(&source) {
             Verdict::HandshakeOfTheLast
         } else {
             Verdict::Allow
+        }
+    }
+}
+
+impl Taken {
+    /// Whether `source` gets one of the slots beyond the limit, of which there are `few` left: those are for sources whose network
+    /// holds less than another one, or the sources of one network could take all of them in turns.
+    fn admits_beyond(&mut self, source: &Source, few: bool) -> bool {
+        if self.connections.is_full() {
+            false
+        } else if few {
+            self.connections.has_larger_network(source)
+        } else {
+            self.connections.giver(source).next().is_some()
         }
     }
 }
@@ -308,6 +324,26 @@ mod tests {
         assert_eq!(admits(address(2, 1), true), Verdict::TooManyConnections, "until those have gone");
         slots.clear();
         assert_eq!(pools.taken().connections.taken(), 0);
+    }
+
+    #[test]
+    fn sources_of_one_network_leave_connections_beyond_the_limit_to_other_networks() {
+        let pools = Pools::default();
+        let admits = |network| pools.taken().admits(&limits(), network, true, Step::Normal);
+        let mut slots: Vec<Slots> = Vec::new();
+        let mut fill = |network| {
+            let before = slots.len();
+            while admits(network) == Verdict::Allow {
+                let mut taken = pools.begin(network);
+                taken.handshake_done();
+                slots.push(taken);
+            }
+            slots.len() - before
+        };
+        assert_eq!(fill(address(1, 1)), 100);
+        let neighbours: usize = (2..=64).map(|last| fill(address(1, last))).sum();
+        assert_eq!(neighbours, 3);
+        assert_eq!(fill(address(2, 1)), 3);
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub struct Fair<W> {
     tree: Option<Tree<Waiting<W>>>,
     /// Whether its counters say who holds most.
     ranked: bool,
+    /// The last number that former counters gave a request: a place in the queue is never another request's.
+    last: u64,
 }
 
 /// A slot in use.
@@ -81,12 +83,12 @@ impl Slot {
 impl<W> Fair<W> {
     /// A pool of `limit` slots.
     pub const fn new(limit: u32) -> Self {
-        Self { limit, slots: Slab::new(), tree: None, ranked: false }
+        Self { limit, slots: Slab::new(), tree: None, ranked: false, last: 0 }
     }
 
     /// A pool of `limit` slots that also finds the source that holds most ([`Fair::giver`]). Its counters cost more.
     pub const fn ranked(limit: u32) -> Self {
-        Self { limit, slots: Slab::new(), tree: None, ranked: true }
+        Self { limit, slots: Slab::new(), tree: None, ranked: true, last: 0 }
     }
 
     /// Sets the number of slots. More than that may be in use until they are given back; if there are more, [`Fair::grant`] has to be
@@ -98,6 +100,11 @@ impl<W> Fair<W> {
     /// Slots in use.
     pub fn taken(&self) -> u32 {
         u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether all slots are in use.
+    pub fn is_full(&self) -> bool {
+        self.taken() >= self.limit
     }
 
     /// Requests that wait.
@@ -171,12 +178,14 @@ impl<W> Fair<W> {
         Some((request, slot))
     }
 
-    /// The request to which the next free slot goes; `None` if no request waits.
-    pub fn next(&self) -> Option<Next<'_, W>> {
-        let tree = self.tree.as_ref()?;
-        let (leaf, waiting) = tree.peek()?;
-        let Waiting { source, since, request } = waiting;
-        Some(Next { since: *since, request, source: *source, branches: tree.branches_of(leaf) })
+    /// The request to which the next free slot goes, and then the one that is next in each other network.
+    pub fn next(&self) -> impl Iterator<Item = Next<'_, W>> {
+        self.tree.iter().flat_map(|tree| {
+            tree.peek().map(|(leaf, Waiting { source, since, request })| {
+                let (since, source) = (*since, *source);
+                Next { since, request, source, branches: tree.branches_of(leaf) }
+            })
+        })
     }
 
     /// The slots in use.
@@ -217,6 +226,12 @@ impl<W> Fair<W> {
         tree.giver(taker).into_iter().flat_map(|source| tree.connections(source))
     }
 
+    /// Whether another of the widest networks (/24, /48) holds at least two slots more than that of `taker`. Of a [`Fair::ranked`] pool;
+    /// has counters made.
+    pub fn has_larger_network(&mut self, taker: &Source) -> bool {
+        self.grow().has_larger_network(taker)
+    }
+
     /// Slots that `source` itself uses. Without counters all slots are looked at: not for the usual path of a request.
     pub fn held_by(&self, source: &Source) -> u32 {
         match &self.tree {
@@ -236,7 +251,7 @@ impl<W> Fair<W> {
     /// The counters, made from the slots in use if there are none.
     fn grow(&mut self) -> &mut Tree<Waiting<W>> {
         self.tree.get_or_insert_with(|| {
-            let mut tree = Tree::new(self.ranked);
+            let mut tree = Tree::new(self.ranked, self.last);
             for (_, held) in &mut self.slots {
                 held.leaf = Some(tree.hold(&held.source));
             }
@@ -247,7 +262,8 @@ impl<W> Fair<W> {
     /// Drops the counters once no request waits and less than half of the slots are in use.
     fn forget(&mut self) {
         if self.tree.as_ref().is_some_and(|tree| tree.waiting() == 0) && self.taken() < self.limit.div_ceil(2) {
-            self.tree = None;
+            // Places of the past stay what they are: numbers are used once.
+            self.last = self.tree.take().map_or(self.last, |tree| tree.last());
         }
     }
 }

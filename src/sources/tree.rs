@@ -24,7 +24,7 @@ pub(super) struct Tree<W> {
     /// Keys are addresses that clients choose: the hash has a random seed.
     children: HashMap<(Id, Key), Id, RandomState>,
     /// Numbers of requests and of turns: a larger one is newer.
-    next: u64,
+    last: u64,
     /// Whether branches are ordered by their queues: from the first request that a full queue loses until no request waits.
     sheds: bool,
     /// Whether [`Node::heaviest`] is kept.
@@ -86,11 +86,12 @@ enum Change {
 }
 
 impl<W> Tree<W> {
-    /// A tree without slots. A `ranked` one finds who holds most ([`Tree::giver`]), and each of its changes costs more.
-    pub(super) fn new(ranked: bool) -> Self {
+    /// A tree without slots, whose numbers follow `last`. A `ranked` one finds who holds most ([`Tree::giver`]), and each of its
+    /// changes costs more.
+    pub(super) fn new(ranked: bool, last: u64) -> Self {
         let mut nodes = Slab::new();
         let root = nodes.insert(Node::new(Id::MAX, None));
-        Self { nodes, root, children: HashMap::default(), next: 0, sheds: false, ranked }
+        Self { nodes, root, children: HashMap::default(), last, sheds: false, ranked }
     }
 
     /// Requests that wait.
@@ -138,11 +139,19 @@ impl<W> Tree<W> {
         Some((leaf, request))
     }
 
-    /// The request that is next, and its connection's branch.
-    pub(super) fn peek(&self) -> Option<(Id, &W)> {
-        let leaf = self.next_leaf()?;
-        let (_, request) = self.nodes.get(leaf)?.queue.first_key_value()?;
-        Some((leaf, request))
+    /// The number of the newest request or turn.
+    pub(super) const fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// The request that is next, then the one that would be next in each other network, and their connections' branches.
+    pub(super) fn peek(&self) -> impl Iterator<Item = (Id, &W)> {
+        let networks = self.nodes.get(self.root).into_iter().flat_map(|root| &root.needy);
+        networks.filter_map(|(_, _, network)| {
+            let leaf = self.descend_from(*network, |node| node.needy.first());
+            let (_, request) = self.nodes.get(leaf)?.queue.first_key_value()?;
+            Some((leaf, request))
+        })
     }
 
     /// Removes the newest request of the connection with the longest queue, on each level the branch with the longest. Returns its number.
@@ -219,6 +228,13 @@ impl<W> Tree<W> {
         None
     }
 
+    /// Whether a network beside that of `taker` holds at least two slots more than that. False if the tree is not ranked.
+    pub(super) fn has_larger_network(&self, taker: &Source) -> bool {
+        let (own, _) = self.held(taker);
+        let most = self.nodes.get(self.root).and_then(|root| root.heaviest.last());
+        most.is_some_and(|(most, _)| *most >= own.saturating_add(2))
+    }
+
     /// The source with most slots of those in `network`, which may be one itself.
     fn heaviest_source(&self, network: Id) -> Id {
         let mut at = network;
@@ -262,8 +278,8 @@ impl<W> Tree<W> {
     }
 
     fn number(&mut self) -> u64 {
-        self.next = self.next.wrapping_add(1);
-        self.next
+        self.last = self.last.wrapping_add(1);
+        self.last
     }
 
     fn next_leaf(&self) -> Option<Id> {
@@ -272,11 +288,15 @@ impl<W> Tree<W> {
 
     /// The connection that is reached from the root by `choose`.
     fn descend(&self, choose: impl Fn(&Node<W>) -> Option<&(u32, u64, Id)>) -> Option<Id> {
-        let (mut at, mut node) = (self.root, self.nodes.get(self.root)?);
-        while let Some((_, _, child)) = choose(node) {
-            (at, node) = (*child, self.nodes.get(*child)?);
+        Some(self.descend_from(self.root, choose)).filter(|leaf| *leaf != self.root)
+    }
+
+    fn descend_from(&self, branch: Id, choose: impl Fn(&Node<W>) -> Option<&(u32, u64, Id)>) -> Id {
+        let mut at = branch;
+        while let Some((_, _, child)) = self.nodes.get(at).and_then(&choose) {
+            at = *child;
         }
-        (at != self.root).then_some(at)
+        at
     }
 
     /// The branch of the connection of `source`, with those above it.

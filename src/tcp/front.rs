@@ -120,7 +120,9 @@ impl<H> Front<H> {
             // The connection is closed at once rather than left in the kernel's queue: its client may try another address or HTTP/3, a
             // load balancer sees the failure, and connections of other clients do not wait behind those of one that sends nothing.
             self.metrics.limit_client_descriptors.increment();
-            holders.make_room(*pool, &Source::new(network, holder.number()));
+            if !holders.is_leaving(*pool) {
+                holders.make_room(*pool, &Source::new(network, holder.number()));
+            }
             return None;
         };
         self.metrics.tcp_connections_open.increment();

@@ -38,6 +38,8 @@ pub(super) struct Taker {
     pub(super) patience: Duration,
     /// It differs from the exchange's client by its connection alone.
     pub(super) same_source: bool,
+    /// The time since a moment, without that in which the process did not run.
+    pub(super) elapsed: fn(Instant) -> Duration,
 }
 
 /// What a client moved of a body while litequic waited for the client, and for how long that was.
@@ -55,10 +57,10 @@ impl ClientTime {
         self.since = Some(self.since.unwrap_or_else(now));
     }
 
-    /// The wait for the client is over. The clock is read only if there was one.
-    pub(super) fn end(&mut self, now: impl FnOnce() -> Instant) {
+    /// The wait for the client is over. `elapsed` returns the time since a moment; the clock is read only if there was a wait.
+    pub(super) fn end(&mut self, elapsed: impl FnOnce(Instant) -> Duration) {
         if let Some(since) = self.since.take() {
-            self.waited = self.waited.saturating_add(now().saturating_duration_since(since));
+            self.waited = self.waited.saturating_add(elapsed(since));
         }
     }
 
@@ -70,8 +72,8 @@ impl ClientTime {
     /// The time that `rest` bytes take at the client's rate, if the client is waited for now, its rate is known (`later`
     /// than usual), and its exchange gives way to `taker`. The rest of a body of unknown length is taken to be as long as what was
     /// moved.
-    fn remaining(self, rest: Option<u64>, later: Duration, now: Instant, taker: Taker) -> Option<Duration> {
-        let waited = self.waited.saturating_add(now.saturating_duration_since(self.since?));
+    fn remaining(self, rest: Option<u64>, later: Duration, taker: Taker) -> Option<Duration> {
+        let waited = self.waited.saturating_add((taker.elapsed)(self.since?));
         if waited < RATE_AFTER.saturating_add(later) {
             return None;
         }
@@ -88,19 +90,18 @@ impl ClientTime {
     }
 
     /// Whether an upload with `rest` bytes to come gives way to `taker`; `later` is added to the time after which its rate counts.
-    pub(super) fn upload(self, rest: Option<u64>, later: Duration, now: Instant, taker: Taker) -> Option<Reason> {
-        self.remaining(rest, later, now, taker).map(|remaining| Reason::Slow(remaining, Direction::Upload))
+    pub(super) fn upload(self, rest: Option<u64>, later: Duration, taker: Taker) -> Option<Reason> {
+        self.remaining(rest, later, taker).map(|remaining| Reason::Slow(remaining, Direction::Upload))
     }
 
     /// Whether a download with `rest` bytes to come gives way to `taker`.
-    pub(super) fn download(self, rest: Option<u64>, now: Instant, taker: Taker) -> Option<Reason> {
-        self.remaining(rest, Duration::ZERO, now, taker).map(|remaining| Reason::Slow(remaining, Direction::Download))
+    pub(super) fn download(self, rest: Option<u64>, taker: Taker) -> Option<Reason> {
+        self.remaining(rest, Duration::ZERO, taker).map(|remaining| Reason::Slow(remaining, Direction::Download))
     }
 }
 
-/// Whether a body on which nothing has moved since `since` gives way.
-pub(super) fn silent(since: Instant, now: Instant) -> Option<Reason> {
-    let silence = now.saturating_duration_since(since);
+/// Whether a body on which nothing has moved for the time `silence` gives way.
+pub(super) fn silent(silence: Duration) -> Option<Reason> {
     (silence >= SILENT_AFTER).then_some(Reason::Silent(silence))
 }
 
@@ -116,15 +117,14 @@ mod tests {
     use super::*;
 
     /// What became of a client that moved `bytes` in `waited`, and is waited for now.
-    fn client(bytes: u64, waited: Duration, now: Instant) -> ClientTime {
-        ClientTime { bytes, waited, since: Some(now) }
+    fn client(bytes: u64, waited: Duration) -> ClientTime {
+        ClientTime { bytes, waited, since: Some(Instant::now()) }
     }
 
     #[test]
     fn an_exchange_gives_way_by_what_its_client_still_takes() {
-        let now = Instant::now();
         let secs = Duration::from_secs;
-        let other = Taker { patience: secs(5), same_source: false };
+        let other = Taker { patience: secs(5), same_source: false, elapsed: |_| Duration::ZERO };
         let same = Taker { same_source: true, ..other };
         for (what, bytes, waited, rest, taker, expected) in [
             ("slow", 3_000, secs(10), Some(3_000_000), other, Some(secs(10_000))),
@@ -138,13 +138,13 @@ mod tests {
             ("of unknown length", 3_000, secs(10), None, other, Some(secs(10))),
             ("of unknown length, just begun", 3_000, secs(2), None, other, None),
         ] {
-            let reason = client(bytes, waited, now).download(rest, now, taker);
+            let reason = client(bytes, waited).download(rest, taker);
             let expected = expected.map(|remaining| Reason::Slow(remaining, Direction::Download));
             assert_eq!(reason, expected, "{what}");
         }
-        let idle = ClientTime { since: None, ..client(0, secs(100), now) };
-        assert_eq!(idle.download(Some(1), now, other), None, "the client is not waited for");
-        let expects_continue = client(0, secs(2), now).upload(None, secs(2), now, other);
+        let idle = ClientTime { since: None, ..client(0, secs(100)) };
+        assert_eq!(idle.download(Some(1), other), None, "the client is not waited for");
+        let expects_continue = client(0, secs(2)).upload(None, secs(2), other);
         assert_eq!(expects_continue, None);
     }
 
@@ -153,23 +153,22 @@ mod tests {
         let began = Instant::now();
         let at = |seconds| move || began + Duration::from_secs(seconds);
         let mut time = ClientTime::default();
-        time.end(|| panic!("no wait, no clock"));
+        time.end(|_| panic!("no wait, no clock"));
         time.begin(at(1));
         time.begin(|| panic!("it has begun"));
         time.count(1_000);
-        time.end(at(3));
+        time.end(|since| at(3)().saturating_duration_since(since));
         time.begin(at(10));
-        let taker = Taker { patience: Duration::ZERO, same_source: false };
-        let reason = time.upload(Some(500), Duration::ZERO, at(12)(), taker);
+        let taker = Taker { patience: Duration::ZERO, same_source: false, elapsed: |_| Duration::from_secs(2) };
+        let reason = time.upload(Some(500), Duration::ZERO, taker);
         assert_eq!(reason, Some(Reason::Slow(Duration::from_secs(2), Direction::Upload)), "250 bytes a second");
     }
 
     #[test]
     fn a_body_is_silent_after_ten_seconds_and_gives_way_after_slow_ones() {
-        let now = Instant::now();
-        assert_eq!(silent(now, now + Duration::from_millis(9_999)), None);
-        let silence = silent(now, now + Duration::from_secs(3_600)).unwrap();
+        assert_eq!(silent(Duration::from_millis(9_999)), None);
+        let silence = silent(Duration::from_secs(3_600)).unwrap();
         assert!(silence < Reason::Slow(Duration::from_secs(1), Direction::Upload));
-        assert!(silence > silent(now, now + Duration::from_secs(10)).unwrap());
+        assert!(silence > silent(Duration::from_secs(10)).unwrap());
     }
 }

@@ -19,7 +19,7 @@ use crate::{
     exchange::{Record, Room},
     proxy::error::Error,
     proxy::{Metrics, ServerMetrics},
-    sources::{Excess, Fair, Place, Slot, Source, Waited},
+    sources::{Excess, Fair, Next, Place, Slot, Source, Waited},
     suspension,
     telemetry::Counted,
 };
@@ -43,6 +43,11 @@ use tokio::{
     task::{AbortHandle, spawn_local, unconstrained},
     time::{Instant, sleep, sleep_until},
 };
+
+/// Exchanges that give way in one look at most: it costs a walk over all of them for each, and the next look comes soon.
+const GIVERS: usize = 64;
+/// Waiting requests, each the next one of its network, for which a look searches a giver at most.
+const TAKERS: usize = 16;
 
 /// Connections of one worker to one server.
 #[derive(Debug)]
@@ -371,37 +376,36 @@ impl Pool {
             return;
         }
         let now = Instant::now();
-        for _ in 0..self.max_connections() {
+        for _ in 0..GIVERS {
             let Some(giver) = self.giver(now) else { return };
             self.give_way(&giver);
         }
     }
 
-    /// The exchange that gives way to the request that is next in the queue, if that has waited for long: of the source that uses most
-    /// connections, the slowest.
+    /// The exchange that gives way to the request that is next in the queue, or next of its network, if that has waited for long: of the
+    /// source that uses most connections, the slowest.
     fn giver(&self, now: Instant) -> Option<Giver> {
         let state = self.state.borrow();
         let leaving = state.exchanges.iter().filter(|exchange| matches!(exchange, Exchange::Leaving)).count();
         if leaving >= state.fair.waiting() as usize {
             return None;
         }
-        let next = state.fair.next()?;
-        if now.into_std().saturating_duration_since(next.since) < PATIENCE {
-            return None;
-        }
-        let patience = next.request.until.saturating_duration_since(now);
-        let gives_way = |slot: Slot| {
-            let excess: Excess = state.fair.excess(slot, &next.branches)?;
-            let taker = Taker { patience, same_source: excess.between_connections };
-            let reason = match state.exchanges.get(slot.index())? {
-                Exchange::Request | Exchange::Leaving => None,
-                Exchange::Upload(upload) => upload.upgrade()?.gives_way(now, taker),
-                Exchange::Response(transfer) => transfer.upgrade()?.gives_way(now, taker),
+        let has_waited = |next: &Next<'_, Waiting>| now.into_std().saturating_duration_since(next.since) >= PATIENCE;
+        state.fair.next().take(TAKERS).filter(has_waited).find_map(|next| {
+            let patience = next.request.until.saturating_duration_since(now);
+            let gives_way = |slot: Slot| {
+                let excess: Excess = state.fair.excess(slot, &next.branches)?;
+                let taker = Taker { patience, same_source: excess.between_connections, elapsed: suspension::elapsed };
+                let reason = match state.exchanges.get(slot.index())? {
+                    Exchange::Request | Exchange::Leaving => None,
+                    Exchange::Upload(upload) => upload.upgrade()?.gives_way(taker),
+                    Exchange::Response(transfer) => transfer.upgrade()?.gives_way(taker),
+                };
+                Some((excess, reason?, slot))
             };
-            Some((excess, reason?, slot))
-        };
-        let (_, reason, slot) = state.fair.slots().filter_map(gives_way).max()?;
-        Some(Giver { slot, exchange: state.exchanges.get(slot.index())?.clone(), reason, taker: next.source })
+            let (_, reason, slot) = state.fair.slots().filter_map(gives_way).max()?;
+            Some(Giver { slot, exchange: state.exchanges.get(slot.index())?.clone(), reason, taker: next.source })
+        })
     }
 
     /// Has an exchange give way.

@@ -9,6 +9,7 @@ use crate::{
         request::{self, Framing},
         rules::Rules,
     },
+    suspension,
 };
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
@@ -205,13 +206,13 @@ impl Upload {
     }
 
     /// Whether it gives way to `taker`, because its client is waited for and slow.
-    pub(super) fn gives_way(&self, now: Instant, taker: Taker) -> Option<Reason> {
+    pub(super) fn gives_way(&self, taker: Taker) -> Option<Reason> {
         if self.progress() != Progress::Client {
             return None;
         }
         let rest = matches!(self.framing, Framing::Length(_)).then(|| self.owed.get());
         let later = if self.expects_continue.get() { CONTINUE } else { Duration::ZERO };
-        self.client.get().upload(rest, later, now, taker)
+        self.client.get().upload(rest, later, taker)
     }
 
     /// When a byte of it was last passed to hyper.
@@ -303,7 +304,7 @@ impl Upload {
             self.progress.set(Progress::Origin);
             let now = Instant::now();
             self.moved.set(now);
-            update(&self.client, |client| client.end(|| now));
+            update(&self.client, |client| client.end(suspension::elapsed));
             let data = match frame.into_data() {
                 Ok(data) => data,
                 Err(frame) => match (frame.into_trailers(), &self.trailers) {

@@ -43,7 +43,7 @@ impl Resources {
     /// memory is short.
     pub(in crate::proxy) fn new(capacity: &Arc<Capacity>, metrics: &Arc<Metrics>, pressure: Pressure) -> Rc<Self> {
         let (idle, pools) = Default::default();
-        let (capacity, rests) = (Arc::clone(capacity), RestBudget::new(pressure));
+        let (capacity, rests) = (Arc::clone(capacity), RestBudget::new(pressure, metrics));
         Rc::new(Self { capacity, idle, pools, rests, metrics: Arc::clone(metrics) })
     }
 

@@ -4,6 +4,7 @@ use super::transfer::{Open, Read, Transfer};
 use crate::{
     exchange::BodyError,
     memory::{Pressure, Step},
+    proxy::Metrics,
     suspension::timeout,
 };
 use bytes::{Bytes, BytesMut};
@@ -12,6 +13,7 @@ use std::{
     cell::Cell,
     future::poll_fn,
     rc::{Rc, Weak},
+    sync::Arc,
     task::{Context, Waker},
     time::Duration,
 };
@@ -21,7 +23,7 @@ use tokio::task::{AbortHandle, spawn_local};
 const REST: u64 = 256 * 1024;
 /// Bytes of all rests of a worker.
 const RESTS: u64 = 16 * 1024 * 1024;
-/// The time within which the origin has to send a rest: it is small, and the origin has been waited for by its client so far.
+/// The time within which the origin has to send a rest, which is small; otherwise its exchange ends after all.
 const TAKING: Duration = Duration::from_secs(5);
 
 /// A worker's memory for rests of responses.
@@ -29,6 +31,7 @@ const TAKING: Duration = Duration::from_secs(5);
 pub(super) struct RestBudget {
     held: Cell<u64>,
     pressure: Pressure,
+    metrics: Arc<Metrics>,
 }
 
 /// Memory for one rest. Given back when dropped.
@@ -40,8 +43,8 @@ pub(super) struct Reserved {
 
 impl RestBudget {
     /// A budget of which nothing is reserved. Nothing is taken into memory while `pressure` says that buffers shrink.
-    pub(super) fn new(pressure: Pressure) -> Rc<Self> {
-        Rc::new(Self { held: Cell::new(0), pressure })
+    pub(super) fn new(pressure: Pressure, metrics: &Arc<Metrics>) -> Rc<Self> {
+        Rc::new(Self { held: Cell::new(0), pressure, metrics: Arc::clone(metrics) })
     }
 
     /// Memory for a rest of `bytes`; `None` if that is too much, or memory is short.
@@ -89,8 +92,12 @@ impl Rest {
     /// Takes it from the origin, for `transfer`. The connection is then free for another request.
     pub(super) fn take(&mut self, open: Open, transfer: Weak<Transfer>) {
         let length = usize::try_from(self.reserved.bytes).unwrap_or(usize::MAX);
+        let metrics = Arc::clone(&self.reserved.budget.metrics);
         let task = spawn_local(async move {
-            let taken = timeout(TAKING, whole(open, length)).await.unwrap_or(Err(BodyError::TimedOut));
+            let taken = timeout(TAKING, whole(open, length, &metrics)).await.unwrap_or_else(|_| {
+                metrics.evicted_slow_downloads.increment();
+                Err(BodyError::Evicted)
+            });
             if let Some(transfer) = transfer.upgrade() {
                 transfer.took(taken);
             }
@@ -145,7 +152,7 @@ impl Drop for Rest {
 
 /// The `length` bytes that are left of a body, copied: a piece as hyper gives it keeps a read buffer of up to 256 KiB. Gives the
 /// connection back at its end.
-async fn whole(mut open: Open, length: usize) -> Result<Bytes, BodyError> {
+async fn whole(mut open: Open, length: usize, metrics: &Metrics) -> Result<Bytes, BodyError> {
     let mut whole = BytesMut::with_capacity(length);
     open.lease.room().set(length.max(1));
     loop {
@@ -159,6 +166,7 @@ async fn whole(mut open: Open, length: usize) -> Result<Bytes, BodyError> {
             },
             Some(Err(error)) => {
                 tracing::debug!(%error, "the origin's response was cut off");
+                metrics.origin_errors.increment();
                 open.ticket.failed();
                 return Err(BodyError::Truncated);
             }

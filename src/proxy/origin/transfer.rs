@@ -8,14 +8,17 @@ use super::{
     rest::{Rest, RestBudget},
     server::Ticket,
 };
-use crate::exchange::{BodyError, Record};
+use crate::{
+    exchange::{BodyError, Record},
+    suspension,
+};
 use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
 };
 use tokio::time::Instant;
 
@@ -30,6 +33,8 @@ pub(super) struct Transfer {
     waiting: Cell<Option<Instant>>,
     /// The reader has asked for a piece.
     asked: Cell<bool>,
+    /// The task that waits for the origin.
+    reader: RefCell<Option<Waker>>,
 }
 
 /// Where the rest of the body comes from.
@@ -73,17 +78,20 @@ impl Transfer {
     /// still be on its way.
     pub(super) fn new(open: Open, upload: Option<Rc<Upload>>, record: Record) -> Rc<Self> {
         let source = RefCell::new(Source::Connection(open));
-        let (client, waiting, asked) = Default::default();
-        Rc::new(Self { source, upload, record, client, waiting, asked })
+        let (client, waiting, asked, reader) = Default::default();
+        Rc::new(Self { source, upload, record, client, waiting, asked, reader })
     }
 
     /// The next piece. Between a piece that is taken and the next call the client is waited for.
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Read {
         self.asked.set(true);
-        update(&self.client, |client| client.end(Instant::now));
+        update(&self.client, |client| client.end(suspension::elapsed));
         match &mut *self.source.borrow_mut() {
             Source::Connection(open) => match open.lease.poll_frame(&mut open.incoming, cx) {
-                Poll::Pending => Read::Wait,
+                Poll::Pending => {
+                    self.reader.replace(Some(cx.waker().clone()));
+                    Read::Wait
+                }
                 Poll::Ready(None) => Read::End,
                 Poll::Ready(Some(Ok(frame))) => Read::Frame(frame),
                 Poll::Ready(Some(Err(error))) => Read::Broken(error),
@@ -144,21 +152,21 @@ impl Transfer {
     }
 
     /// Whether the exchange gives its connection up for `taker`.
-    pub(super) fn gives_way(&self, now: Instant, taker: Taker) -> Option<Reason> {
+    pub(super) fn gives_way(&self, taker: Taker) -> Option<Reason> {
         let length = match self.source.try_borrow().ok().as_deref() {
             Some(Source::Connection(open)) => open.incoming.size_hint().exact(),
             _ => return None,
         };
         if !self.asked.get() {
             // The reader has not asked for the first piece: the client has no room for it. The wait for it counts from this call.
-            update(&self.client, |client| client.begin(|| now));
+            update(&self.client, |client| client.begin(Instant::now));
         }
         let upload = self.upload.as_deref().filter(|upload| upload.progress() != Progress::Done);
-        let slow = self.client.get().download(length, now, taker);
-        let slow = slow.max(upload.and_then(|upload| upload.gives_way(now, taker)));
+        let slow = self.client.get().download(length, taker);
+        let slow = slow.max(upload.and_then(|upload| upload.gives_way(taker)));
         slow.or_else(|| {
             let since = self.waiting.get()?;
-            giving_way::silent(upload.map_or(since, |upload| since.max(upload.moved())), now)
+            giving_way::silent((taker.elapsed)(upload.map_or(since, |upload| since.max(upload.moved()))))
         })
     }
 
@@ -186,6 +194,10 @@ impl Transfer {
                 upload.evict();
             }
             drop(open);
+            // Its task may wait for the origin, whose connection is gone.
+            if let Some(reader) = self.reader.take() {
+                reader.wake();
+            }
             return Some(true);
         };
         rest.take(open, Rc::downgrade(self));
@@ -194,6 +206,9 @@ impl Transfer {
 
     /// What was taken from the origin into memory: the rest of the body, or why it is not complete.
     pub(super) fn took(&self, taken: Result<Bytes, BodyError>) {
+        if taken == Err(BodyError::Evicted) {
+            self.record.evicted();
+        }
         if let Source::Memory(rest) = &mut *self.source.borrow_mut() {
             rest.took(taken);
         }

@@ -335,6 +335,36 @@ fn a_silent_body_gives_way_after_ten_seconds_and_not_before() {
 }
 
 #[test]
+fn a_reader_that_waits_for_the_origin_learns_at_once_that_its_slow_upload_gave_way() {
+    with_a_jumping_clock(async {
+        let script = Script::new().await;
+        let setup = four(&script).await;
+        let mut uploads = Vec::new();
+        for _ in 0..4 {
+            let (feed, body) = fed();
+            feed.send(data("a")).unwrap();
+            let answer = setup.send_as(GREEDY, 1, request(Method::POST, body));
+            let mut peer = script.accept().await;
+            peer.until("1\r\na\r\n").await;
+            peer.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nb\r\n").await;
+            let mut response = answer.await.unwrap().unwrap();
+            assert!(response.frame().await.unwrap().is_ok());
+            let reader = tokio::task::spawn_local(async move { response.frame().await.unwrap().unwrap_err() });
+            uploads.push((feed, reader, peer));
+        }
+        let sent = setup.send_as(OTHER, 2, get());
+        serve_next(&script).await;
+        assert_eq!(status(sent).await, 204);
+        settle().await;
+        let ended: Vec<_> = uploads.into_iter().filter(|(_, reader, _)| reader.is_finished()).collect();
+        assert_eq!(ended.len(), 1);
+        for (_, reader, _) in ended {
+            assert_eq!(reader.await.unwrap(), BodyError::Evicted);
+        }
+    });
+}
+
+#[test]
 fn networks_share_and_clients_share_within_them() {
     on_a_worker(async {
         let script = Script::new().await;

@@ -165,7 +165,7 @@ proptest! {
                 // The root, and at most three networks and a connection for each.
                 prop_assert!(tree.len() <= 1 + 4 * (model.held.len() + model.waiting.len()));
             }
-            if let Some(next) = pool.next() {
+            if let Some(next) = pool.next().next() {
                 for (slot, source) in &model.held {
                     let excess = pool.excess(Slot(*slot), &next.branches);
                     let least = model.waiting.iter().map(|(_, source)| source).map(|other| {
@@ -255,7 +255,8 @@ proptest! {
         let mut slots: Vec<(Slot, Source)> = holders.iter().map(|source| (pool.take(*source).unwrap(), *source)).collect();
         (0..100).for_each(|_| queue(&mut pool, taker, now, ()));
         let mut given = 0;
-        while let Some(next) = pool.next() {
+        loop {
+            let Some(next) = pool.next().next() else { break };
             let largest = slots.iter().filter_map(|(slot, _)| Some((pool.excess(*slot, &next.branches)?, *slot))).max();
             let Some((_, slot)) = largest else { break };
             given += 1;
@@ -316,6 +317,35 @@ fn a_full_queue_loses_the_newest_request_of_the_source_with_the_longest_queue() 
         let waited = pool.wait(Source::new(address(source), connection), now, 8, 9);
         assert!(matches!(waited, Waited::Queued(_, Some(request)) if request == shed), "{waited:?}");
     }
+}
+
+#[test]
+fn a_place_of_the_past_removes_no_later_request() {
+    let (mut pool, now) = (Fair::new(3), Instant::now());
+    let source = Source::new(address(1), 1);
+    let slots: Vec<Slot> = (0..3).map(|_| pool.take(source).unwrap()).collect();
+    let Waited::Queued(before, None) = pool.wait(source, now, 8, 1) else { panic!("there is room") };
+    pool.give_back(slots[0]);
+    let (_, granted) = pool.grant().unwrap();
+    slots[1..].iter().for_each(|slot| pool.give_back(*slot));
+    pool.give_back(granted);
+    assert!(pool.tree.is_none());
+    assert!((0..3).all(|_| pool.take(source).is_some()));
+    queue(&mut pool, source, now, 2);
+    assert_eq!(pool.leave(before), None);
+    assert_eq!(pool.waiting(), 1);
+}
+
+#[test]
+fn the_next_request_of_each_network_is_known() {
+    let (mut pool, now) = (Fair::<u8>::new(2), Instant::now());
+    let of = |network, host| Source::new(Some(([192, 0, network, host].into(), 32)), 1);
+    let _first = (pool.take(of(1, 1)).unwrap(), pool.take(of(2, 1)).unwrap());
+    for (request, source) in [(1, of(1, 1)), (2, of(1, 2)), (3, of(2, 1))] {
+        queue(&mut pool, source, now, request);
+    }
+    let next: Vec<u8> = pool.next().map(|next| *next.request).collect();
+    assert_eq!(next, [2, 3], "within the first network the host that uses none");
 }
 
 #[test]

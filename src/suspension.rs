@@ -106,11 +106,11 @@ pub async fn elapsed_at(at: Instant) {
 ///
 /// # Errors
 ///
-/// It did not.
+/// The time passed first.
 ///
 /// # Cancel safety
 ///
-/// That of `future`.
+/// The cancel safety of `future`.
 pub async fn timeout<F: Future>(limit: Duration, future: F) -> Result<F::Output, Elapsed> {
     // A limit beyond what the clock can say is none.
     let Some(at) = Instant::now().checked_add(limit) else { return Ok(future.await) };
@@ -121,11 +121,11 @@ pub async fn timeout<F: Future>(limit: Duration, future: F) -> Result<F::Output,
 ///
 /// # Errors
 ///
-/// It did not come.
+/// The time passed first.
 ///
 /// # Cancel safety
 ///
-/// That of `future`.
+/// The cancel safety of `future`.
 pub async fn timeout_at<F: Future>(at: Instant, future: F) -> Result<F::Output, Elapsed> {
     let (mut future, mut sleep) = (pin!(future), pin!(sleep_until(at)));
     poll_fn(|cx| {

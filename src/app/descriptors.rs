@@ -76,7 +76,7 @@ fn nr_open() -> u64 {
     read.and_then(|text| text.trim().parse().ok()).unwrap_or(DEFAULT_NR_OPEN)
 }
 
-/// Which limit of open files counts.
+/// The limit of open files by which descriptors are planned.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum OpenFiles {
     /// The soft limit in force.

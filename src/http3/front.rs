@@ -151,7 +151,7 @@ pub(super) struct Connection<H> {
     budget: Rc<Budget>,
     /// The registered connection: what memory it holds.
     pub(super) holder: Holder,
-    /// It ended with its requests, for another client.
+    /// The connection and its requests were ended for another client.
     pub(super) evicted: Cell<bool>,
     pauses: Rc<Pauses>,
     pub(super) handle: s2n_quic::connection::Handle,

@@ -169,7 +169,7 @@ impl Receiver {
         if left <= self.0.bound / 2 || state.ended { std::mem::take(&mut state.dropped) } else { 0 }
     }
 
-    /// As [`Sender::call_at`].
+    /// Sets the alarm, as [`Sender::call_at`] does.
     pub(super) fn call_at(&self, time: Instant) {
         self.0.call_at(time);
     }

@@ -1,4 +1,4 @@
-//! Which connections a worker has room for, and which one makes room: the pools of connections that clients share
+//! Admission of connections to a worker, and which one makes room: the pools of connections that clients share
 //! (docs/adr/0034-fair-pools.md). Pure.
 
 use super::holders::{End, Holder, Holders, State};

@@ -71,7 +71,7 @@ pub(super) struct State {
     pub(super) slot: Cell<Option<Slot>>,
     /// The slot of its TLS handshake over TCP, while that lasts.
     pub(super) handshake: Cell<Option<Slot>>,
-    /// Its place among the handshakes that wait for one.
+    /// The connection's place among the handshakes that wait for a slot.
     pub(super) waits: Cell<Option<Place>>,
     /// Whether it is ready for requests: its handshake is over.
     ready: Cell<bool>,

@@ -89,13 +89,11 @@ impl Taken {
         } else if connections >= most && !self.admits_beyond(&source, connections >= with_closing - most / CLOSING / 2)
         {
             Verdict::TooManyConnections
-        } else if step == Step::Close {
-            Verdict::Memory
-        } else if wants_validation && !validated {
-            // A forged address would take the place of another client's, and each look at it may cost a walk over all connections.
-            Verdict::Retry
         } else if step.refuses(|| self.connections.held_by(&source) > 1) {
             Verdict::Memory
+        } else if wants_validation && !validated {
+            // A forged address would take the place of another client's.
+            Verdict::Retry
         } else if !self.handshakes.admits_to_the_last(&source) {
             Verdict::HandshakeOfTheLast
         } else {

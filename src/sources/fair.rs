@@ -67,14 +67,14 @@ pub struct Next<'a, W> {
     pub since: Instant,
     /// The request.
     pub request: &'a W,
-    /// Its client.
+    /// The client of the request.
     pub source: Source,
     /// The branches of its client, for [`Fair::excess`].
     pub branches: Branches,
 }
 
 impl Slot {
-    /// Its index: smaller than the largest number of slots that were in use at once.
+    /// The slot's index: smaller than the largest number of slots that were in use at once.
     pub const fn index(self) -> usize {
         self.0
     }

@@ -359,12 +359,12 @@ impl Counts {
         (self.waiting > 0).then_some((self.held, self.turn, id))
     }
 
-    /// Its place by the length of its queue.
+    /// The place of the branch `id` by the length of its queue.
     fn queue(self, id: Id) -> Option<(u32, u64, Id)> {
         (self.waiting > 0).then_some((self.waiting, self.newest, id))
     }
 
-    /// Its place by the slots that it uses.
+    /// The place of the branch `id` by the slots that it uses.
     fn rank(self, id: Id) -> Option<(u32, Id)> {
         (self.held > 0).then_some((self.held, id))
     }

@@ -1,4 +1,4 @@
-//! Which claims are given up first when something that clients share is short, for amounts that need no slots: bytes in memory, and
+//! Claims that are given up first when something that clients share is short, for amounts that need no slots: bytes in memory, and
 //! connections of several pools. Pure.
 
 use super::source::{Key, NETWORKS, Source};

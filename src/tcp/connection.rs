@@ -73,7 +73,7 @@ pub(super) struct Connection<H> {
     leaving: Cell<bool>,
     /// Ended: the outcome of its requests is not a failure.
     over: Cell<bool>,
-    /// It ended with its requests, for another client.
+    /// The connection and its requests were ended for another client.
     evicted: Cell<bool>,
     /// Its client read nothing in time.
     stalled: Rc<Cell<bool>>,

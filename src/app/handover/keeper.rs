@@ -90,7 +90,7 @@ impl Kept {
 /// The Unix socket of `admin.handover`.
 struct Socket {
     listener: UnixListener,
-    /// Its name at present.
+    /// The socket's name at present.
     path: PathBuf,
     /// Device and inode, to know it from another's of that name; `None` once it is not to be removed.
     identity: Option<(u64, u64)>,

@@ -1,4 +1,4 @@
-//! Which exchanges give their connection to an origin up for a request that waits: a client that is slow, or a body on which nothing
+//! Exchanges that give their connection to an origin up for a request that waits: a client that is slow, or a body on which nothing
 //! moves. Pure: the time is an argument.
 
 use std::{cell::Cell, time::Duration};
@@ -36,7 +36,7 @@ pub(super) enum Direction {
 pub(super) struct Taker {
     /// For how long it will go on waiting.
     pub(super) patience: Duration,
-    /// It differs from the exchange's client by its connection alone.
+    /// Whether it is another connection of the source of the exchange's client.
     pub(super) same_source: bool,
     /// The time since a moment, without that in which the process did not run.
     pub(super) elapsed: fn(Instant) -> Duration,

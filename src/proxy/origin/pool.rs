@@ -119,7 +119,7 @@ struct Watch {
 #[derive(Debug)]
 struct Waiting {
     turn: oneshot::Sender<Turn>,
-    /// It waits no longer than until then.
+    /// The request waits no longer than until then.
     until: Instant,
 }
 

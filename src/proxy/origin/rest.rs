@@ -105,7 +105,7 @@ impl Rest {
         self.task = Some(task.abort_handle());
     }
 
-    /// It came, or failed.
+    /// The origin has sent the rest, or failed.
     pub(super) fn took(&mut self, taken: Result<Bytes, BodyError>) {
         self.state = taken.map_or_else(State::Failed, State::Came);
         if let Some(reader) = self.reader.take() {

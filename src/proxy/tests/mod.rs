@@ -224,7 +224,7 @@ impl Setup {
         self.send_as(7, 0, request)
     }
 
-    /// The same for this client and this connection of it.
+    /// Sends a request of this client, over this connection of it, as a task of its own.
     fn send_as(
         &self,
         client: u8,

@@ -88,7 +88,7 @@ async fn connect_h3(attacker: &Attacker, window: u32) -> Result<(Endpoint, Conne
 
 /// Handshakes of one source that validate their address after a Retry, and never end.
 pub(super) struct Unfinished {
-    /// Which source it is.
+    /// The number of the source.
     nth: u32,
     endpoint: quinn_proto::Endpoint,
     config: ClientConfig,

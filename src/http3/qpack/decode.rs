@@ -58,17 +58,20 @@ pub fn decode(block: Bytes, limits: &FieldLimits) -> Result<Vec<Field>, DecodeEr
     let mut section = Section { rest: block, strings: BytesMut::new() };
     section.prefix()?;
     let mut fields = Vec::with_capacity(USUAL_FIELDS.min(limits.fields));
-    let (mut bytes, mut count, mut has_cookie) = (0_usize, 0_usize, false);
+    let (mut bytes, mut counted) = (0_usize, None);
     while let Some(&first) = section.rest.first() {
         let field = section.line(first)?;
-        let counts = match field.name.as_bytes() {
-            [b':', ..] | b"host" => false,
-            b"cookie" => !std::mem::replace(&mut has_cookie, true),
-            _ => true,
-        };
-        count = count.saturating_add(counts.into());
-        if count > limits.fields {
-            return Err(DecodeError::TooManyFields);
+        // Names matter only once there are more lines than fields are allowed.
+        if fields.len() >= limits.fields {
+            let counted = counted.get_or_insert_with(|| {
+                let mut counted = Counted::default();
+                fields.iter().for_each(|field| counted.add(field));
+                counted
+            });
+            counted.add(&field);
+            if counted.fields > limits.fields {
+                return Err(DecodeError::TooManyFields);
+            }
         }
         bytes = bytes.saturating_add(field.name.as_bytes().len() + field.value.len() + FIELD_OVERHEAD);
         if bytes > limits.bytes {
@@ -77,6 +80,24 @@ pub fn decode(block: Bytes, limits: &FieldLimits) -> Result<Vec<Field>, DecodeEr
         fields.push(field);
     }
     Ok(fields)
+}
+
+/// The number of fields, as [`FieldLimits::fields`] counts them.
+#[derive(Default)]
+struct Counted {
+    fields: usize,
+    has_cookie: bool,
+}
+
+impl Counted {
+    fn add(&mut self, field: &Field) {
+        let counts = match field.name.as_bytes() {
+            [b':', ..] | b"host" => false,
+            b"cookie" => !std::mem::replace(&mut self.has_cookie, true),
+            _ => true,
+        };
+        self.fields = self.fields.saturating_add(counts.into());
+    }
 }
 
 struct Section {

@@ -35,7 +35,7 @@ const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 66, 0, 1);
 /// Patience of an honest client, for a connection and a request.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Attempts of an honest client on a busy machine: a client that is locked out is so each time.
-const TRIES: usize = 3;
+const TRIES: usize = 5;
 /// Attempts beside bodies on which nothing moves, which may keep their connections for ten seconds.
 const TRIES_BESIDE_SILENCE: usize = 10;
 /// For an attacker that gets no answer.

@@ -1,6 +1,6 @@
 //! A client as shared pools know it: the networks that its address is in, one in the other, and its connection.
 
-use std::{fmt, net::IpAddr};
+use std::net::IpAddr;
 
 /// Prefix lengths of the IPv4 networks above a source: a /24 is the smallest network that is routed on the internet.
 const IPV4_LEVELS: [u8; 1] = [24];
@@ -94,16 +94,6 @@ impl Source {
     }
 }
 
-/// The source's own network, or the connection if it has none.
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.network {
-            Some((address, prefix)) => write!(f, "{address}/{prefix}"),
-            None => write!(f, "connection {}", self.connection),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,7 +116,7 @@ mod tests {
             (of("2001:db8:0:1::1", 64, 1), of("2001:db8:0:1::2", 64, 1), true),
             (of("2001:db8:0:1::1", 64, 1), of("2001:db8:0:2::1", 64, 1), false),
         ] {
-            assert_eq!(one.is_beside(&other), is_one, "{one} {other}");
+            assert_eq!(one.is_beside(&other), is_one, "{one:?} {other:?}");
             let own = |source: &Source| source.levels().into_iter().flatten().last();
             assert_eq!(own(&one) == own(&other), is_one);
         }

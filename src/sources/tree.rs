@@ -6,7 +6,6 @@ use super::source::{Key, Source};
 use slab::Slab;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry},
-    fmt,
     hash::RandomState,
 };
 
@@ -383,11 +382,5 @@ impl Counts {
                 Self { held: held.saturating_add(1), waiting: waiting.saturating_sub(1), turn, newest }
             }
         }
-    }
-}
-
-impl fmt::Display for Excess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.held)
     }
 }

@@ -285,8 +285,8 @@ fn affordable(wanted: usize) -> usize {
 /// `LITEQUIC_TEST_MEMORY` is how many bytes each of the bodies begins with: a million shows what a client with large windows
 /// could have.
 #[tokio::test]
-async fn a_hundred_connections_of_http2_that_stop_reading_hold_what_the_budget_says() {
-    const CONNECTIONS: usize = 100;
+async fn connections_of_http2_that_stop_reading_hold_what_the_budget_says() {
+    const CONNECTIONS: usize = 64;
     let size = env::var("LITEQUIC_TEST_MEMORY").map_or(128 * 1024, |size| size.parse().unwrap());
     let litequic = Running::start(size);
     litequic.serves_newcomers().await;
@@ -323,7 +323,7 @@ async fn a_request_that_waits_for_a_connection_holds_what_the_derived_queue_coun
 
 #[tokio::test]
 async fn a_request_whose_origin_is_silent_holds_what_the_derived_connections_count() {
-    const CONNECTIONS: usize = 80;
+    const CONNECTIONS: usize = 64;
     let litequic = Running::start(0);
     let (mut clients, before) = litequic.connected(affordable(CONNECTIONS)).await;
     let mut requests = 0;

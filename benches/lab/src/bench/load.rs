@@ -390,7 +390,7 @@ impl Load {
         let Amount::Requests(requests) = self.amount else { bail!("h2load is used with a number of requests only") };
         let mut command = vec![
             h2load.display().to_string(),
-            format!("--alpn-list={}", if h1 { "http/1.1" } else { "h3" }),
+            if h1 { "--h1" } else { "--h3" }.to_owned(),
             "-t1".to_owned(),
             format!("-c{}", self.connections),
             format!("-m{}", if h1 { 1 } else { self.streams }),

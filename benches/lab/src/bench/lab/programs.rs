@@ -87,7 +87,7 @@ fn sends_quic(h2load: &Path) -> Result<bool> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     socket.set_nonblocking(true)?;
     let mut command = Command::new(h2load);
-    command.args(["--alpn-list=h3", "-n1", &format!("https://{}/", socket.local_addr()?)]);
+    command.args(["--h3", "-n1", &format!("https://{}/", socket.local_addr()?)]);
     let mut sent = false;
     let finished = process::finish(process::group(command), VERSION, || {
         sent = sent || socket.recv(&mut [0; 1]).is_ok();

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     budget::{Budget, Lease},
     config::{Config, Limits, Live, Timeouts},
-    exchange::{Client, Identity, Pace, Protocol, Records, plain},
+    exchange::{Client, Identity, LastAuthority, Pace, Protocol, Records, plain},
     http3::Metrics,
     lifecycle::Watch,
     memory::{Holder, Holders, Pool},
@@ -144,6 +144,8 @@ pub(super) struct Connection<H> {
     pub(super) terms: Rc<Terms>,
     pub(super) handler: Rc<H>,
     client: RefCell<Rc<Client>>,
+    /// The authority of its last request.
+    pub(super) authority: LastAuthority,
     /// Which unidirectional streams the client has opened.
     pub(super) uni: RefCell<UniStreams>,
     /// Requests accepted so far.
@@ -190,6 +192,7 @@ impl<H> Connection<H> {
         Self {
             budget,
             client: RefCell::new(Rc::new(Client { connection: holder.number(), ..client })),
+            authority: LastAuthority::default(),
             holder,
             evicted: Cell::new(false),
             uni: RefCell::new(UniStreams::new(Endpoint::Client)),

@@ -184,9 +184,11 @@ async fn accept<H>(
     })?;
     let method = method(&fields);
     record.note(|facts| fields.iter().for_each(|field| facts.field(field.name.as_bytes(), &field.value)));
-    let head = message::request(fields, connection.terms.has_tunnels).map_err(|rejection| match rejection {
-        Rejection::Malformed(_) => Refusal::Fault(Fault::Stream(Code::MessageError)),
-        Rejection::Status(status, why) => Refusal::Status(status, why, method),
+    let head = message::request(fields, connection.terms.has_tunnels, &connection.authority).map_err(|rejection| {
+        match rejection {
+            Rejection::Malformed(_) => Refusal::Fault(Fault::Stream(Code::MessageError)),
+            Rejection::Status(status, why) => Refusal::Status(status, why, method),
+        }
     })?;
     if let Some(host) = head.uri.host()
         && !(front.covers)(client, host)

@@ -85,7 +85,7 @@ impl<H: Handler> Connection<H> {
             let pipeline = (self.client.protocol == Protocol::Http1).then(|| Rc::clone(&self.pipeline));
             RequestBody::new(incoming, pipeline, pace, fault, metrics, record.clone(), lingering)
         });
-        request::translate(&mut parts, self.client.protocol, &self.bounds())?;
+        request::translate(&mut parts, self.client.protocol, &self.bounds(), &self.pipeline.authority)?;
         if let Some(host) = parts.uri.host()
             && !(self.front.covers)(&self.client, host)
         {

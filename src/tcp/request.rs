@@ -5,19 +5,25 @@ use super::{
     http1::Bounds,
     refusal::{Limit, Refusal},
 };
-use crate::exchange::{Protocol, Record, Upgrade, authority, field, members, path};
+use crate::exchange::{LastAuthority, Protocol, Record, Upgrade, field, members, path};
 use bytes::{Bytes, BytesMut};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version, header, request,
     uri::{PathAndQuery, Scheme},
 };
 
-/// Makes the URI absolute, removes `Host` and connection-specific fields, and checks the rest.
+/// Makes the URI absolute, removes `Host` and connection-specific fields, and checks the rest. `last` is the authority of
+/// the connection's last request.
 ///
 /// # Errors
 ///
 /// The answer.
-pub(super) fn translate(parts: &mut request::Parts, protocol: Protocol, bounds: &Bounds) -> Result<(), Refusal> {
+pub(super) fn translate(
+    parts: &mut request::Parts,
+    protocol: Protocol,
+    bounds: &Bounds,
+    last: &LastAuthority,
+) -> Result<(), Refusal> {
     if protocol == Protocol::Http2 {
         check_size(parts, bounds)?;
         check_fields(&parts.headers).map_err(Refusal::bad)?;
@@ -48,7 +54,7 @@ pub(super) fn translate(parts: &mut request::Parts, protocol: Protocol, bounds: 
         (Some(named), _) => named,
         (None, host) => host.ok_or(Refusal::bad("no Host"))?,
     };
-    let authority = self::authority(authority).map_err(Refusal::bad)?;
+    let authority = last.parse(&authority).map_err(Refusal::bad)?;
     let path = checked_path(&parts.method, uri.path_and_query)?;
     let mut absolute = http::uri::Parts::default();
     absolute.scheme = Some(Scheme::HTTPS);

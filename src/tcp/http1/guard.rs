@@ -7,7 +7,7 @@ use super::{
     requests::{Checked, Requests},
 };
 use crate::{
-    exchange::{IdleTimer, Pace, Patience},
+    exchange::{IdleTimer, LastAuthority, Pace, Patience},
     rate::Bucket,
     tcp::{
         linger::{Discarding, Lingering},
@@ -42,6 +42,8 @@ const AHEAD: usize = 16 * 1024;
 pub struct Pipeline {
     /// The answer to the request behind so many.
     refusal: Cell<Option<(u64, Refusal)>>,
+    /// The authority of the last request.
+    pub(in crate::tcp) authority: LastAuthority,
     /// How many requests hyper has read.
     read: Cell<u64>,
     /// How many requests were answered.

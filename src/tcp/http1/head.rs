@@ -7,7 +7,7 @@
 
 use crate::{
     exchange::{
-        authority,
+        LastAuthority,
         field::{is_token, value_fault},
         path,
     },
@@ -50,7 +50,7 @@ struct Fields<'a> {
 /// # Errors
 ///
 /// The answer. The connection is not to be read on after it.
-pub(super) fn check(head: &[u8], bounds: &Bounds) -> Result<Framing, Refusal> {
+pub(super) fn check(head: &[u8], bounds: &Bounds, last: &LastAuthority) -> Result<Framing, Refusal> {
     if has_bare_lf(head) {
         return Err(BARE_LF);
     }
@@ -80,7 +80,7 @@ pub(super) fn check(head: &[u8], bounds: &Bounds) -> Result<Framing, Refusal> {
     if fields.chunked && fields.content_length.is_some() {
         return Err(Refusal::bad("Transfer-Encoding beside Content-Length"));
     }
-    check_target(&method, target, fields.host)?;
+    check_target(&method, target, fields.host, last)?;
     Ok(match fields.content_length.unwrap_or(0) {
         _ if fields.chunked => Framing::Chunked,
         0 if fields.upgrade == (true, true) && method == Method::GET && minor == 1 => Framing::Switch,
@@ -203,7 +203,7 @@ fn decimal(text: &[u8]) -> Option<u64> {
 }
 
 /// The target in each of its forms (RFC 9112 §3.2), and `Host` beside it.
-fn check_target(method: &Method, target: &[u8], host: Option<&[u8]>) -> Result<(), Refusal> {
+fn check_target(method: &Method, target: &[u8], host: Option<&[u8]>, last: &LastAuthority) -> Result<(), Refusal> {
     match *method {
         Method::CONNECT => return Err(Refusal::not_served("CONNECT is not supported")),
         // The origin would reflect fields that litequic adds, cookies and credentials.
@@ -211,7 +211,7 @@ fn check_target(method: &Method, target: &[u8], host: Option<&[u8]>) -> Result<(
         _ => {}
     }
     let host = host.ok_or(Refusal::bad("no Host"))?;
-    authority(Bytes::copy_from_slice(host)).map_err(Refusal::bad)?;
+    last.parse(host).map_err(Refusal::bad)?;
     let raw_path = match absolute_form(target) {
         None => Bytes::copy_from_slice(target),
         Some((named, rest)) => {
@@ -247,7 +247,7 @@ mod tests {
     const BOUNDS: Bounds = Bounds { bytes: 1000, fields: 5 };
 
     fn status(head: &str) -> u16 {
-        check(head.as_bytes(), &BOUNDS).map_or_else(|refusal| refusal.status.as_u16(), |_| 0)
+        check(head.as_bytes(), &BOUNDS, &LastAuthority::default()).map_or_else(|refusal| refusal.status.as_u16(), |_| 0)
     }
 
     #[test]
@@ -267,7 +267,7 @@ mod tests {
             ("GET / HTTP/1.0\r\nHost: a\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", Framing::Length(0)),
             ("POST / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", Framing::Length(0)),
         ] {
-            assert_eq!(check(head.as_bytes(), &BOUNDS), Ok(expected), "{head:?}");
+            assert_eq!(check(head.as_bytes(), &BOUNDS, &LastAuthority::default()), Ok(expected), "{head:?}");
         }
     }
 
@@ -309,15 +309,15 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_bytes_make_it_panic(head in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = check(&head, &BOUNDS);
-            let _ = check(&[b"GET / HTTP/1.1\r\n", &head[..], b"\r\n\r\n"].concat(), &BOUNDS);
+            let _ = check(&head, &BOUNDS, &LastAuthority::default());
+            let _ = check(&[b"GET / HTTP/1.1\r\n", &head[..], b"\r\n\r\n"].concat(), &BOUNDS, &LastAuthority::default());
         }
 
         /// A head that hyper would read differently is never accepted: a line's end is CRLF and nothing else.
         #[test]
         fn what_passes_has_no_line_but_those_that_end_with_crlf(head in "[A-Za-z :/.1\r\n]{0,80}") {
             let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{head}\r\n\r\n");
-            if check(head.as_bytes(), &BOUNDS).is_ok() {
+            if check(head.as_bytes(), &BOUNDS, &LastAuthority::default()).is_ok() {
                 let bare = head.replace("\r\n", "");
                 proptest::prop_assert!(!bare.contains(['\r', '\n']), "{head:?}");
             }

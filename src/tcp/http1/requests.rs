@@ -4,7 +4,10 @@ use super::{
     chunks::Chunks,
     head::{self, Bounds, Framing},
 };
-use crate::tcp::refusal::{Limit, Refusal};
+use crate::{
+    exchange::LastAuthority,
+    tcp::refusal::{Limit, Refusal},
+};
 
 /// The fate of received bytes.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,6 +41,8 @@ enum At {
 pub(super) struct Requests {
     at: At,
     bounds: Bounds,
+    /// The authority of the last request.
+    authority: LastAuthority,
     /// Bytes of a head to wait for before it is found too large.
     most: usize,
     /// An empty line was skipped (RFC 9112 §2.2).
@@ -54,7 +59,15 @@ const REQUEST_LINE: usize = 64;
 impl Requests {
     pub(super) fn new(bounds: Bounds) -> Self {
         let most = bounds.bytes.saturating_mul(2).saturating_add(REQUEST_LINE);
-        Self { at: At::Head { seen: 0 }, bounds, most, skipped: false, count: 0, small: 0 }
+        Self {
+            at: At::Head { seen: 0 },
+            bounds,
+            authority: LastAuthority::default(),
+            most,
+            skipped: false,
+            count: 0,
+            small: 0,
+        }
     }
 
     /// Whether a head has begun and not ended.
@@ -177,7 +190,7 @@ impl Requests {
         if end.is_none() {
             return Ok(None);
         }
-        self.at = match head::check(whole, &self.bounds)? {
+        self.at = match head::check(whole, &self.bounds, &self.authority)? {
             Framing::Length(0) => At::Head { seen: 0 },
             Framing::Length(length) => At::Length(length),
             Framing::Chunked => At::Chunks(Chunks::new(self.bounds.bytes)),

@@ -40,14 +40,17 @@ const INNER_NODES: usize = 256;
 /// Marks a leaf among [`CHILDREN`], which then holds its symbol.
 const LEAF: u16 = 0x8000;
 
-/// Bits that the decoder looks up at once: the words of nearly all that stands in fields are no longer.
-const SHORT_BITS: u32 = 10;
+/// Bits that the decoder looks up at once: two words of nearly all pairs of characters in fields, in 16 KB of table.
+const SHORT_BITS: u32 = 12;
 
-/// The symbol whose word some bits begin with, and the word's bits; 0 if it is longer than they are.
+/// The one or two symbols whose words some bits begin with.
 #[derive(Clone, Copy)]
 struct Short {
-    symbol: u8,
-    length: u8,
+    symbols: [u8; 2],
+    /// Bits of the first word; 0 if it is longer than what is looked up.
+    first: u8,
+    /// Bits of both words, or of the first alone if the second is longer than what is left.
+    all: u8,
 }
 
 /// The string is not valid: EOS inside, or wrong padding (RFC 7541 §5.2).
@@ -61,41 +64,64 @@ pub(super) struct HuffmanError;
 /// [`HuffmanError`]; nothing is appended.
 pub(super) fn decode(input: &[u8], out: &mut BytesMut) -> Result<(), HuffmanError> {
     let start = out.len();
-    // The shortest word has five bits.
-    out.resize(start + input.len() * 8 / 5, 0);
+    // The shortest word has five bits. One byte more, as symbols are written in pairs.
+    out.resize(start + input.len() * 8 / 5 + 1, 0);
     let decoded = decode_into(input, out.get_mut(start..).unwrap_or_default());
     out.truncate(start + decoded.unwrap_or(0));
     decoded.map(drop).ok_or(HuffmanError)
 }
 
-/// Returns how many symbols there are, for each of which `out` has room.
+/// Returns the number of symbols. `out` has room for all of them, and for one more.
 fn decode_into(mut input: &[u8], out: &mut [u8]) -> Option<usize> {
-    let room = out.len();
-    let mut places = out.iter_mut();
-    // What was taken from the input and not looked at, from the highest bit down; zeros behind.
+    let mut written = 0;
+    // The first `count` bits, from the highest down, were taken from the input and not decoded; those behind them are the
+    // input's next ones, or zeros.
     let (mut bits, mut count) = (0_u64, 0_u32);
-    loop {
-        if count <= 32 {
-            if let Some((four, rest)) = input.split_first_chunk() {
-                bits |= u64::from(u32::from_be_bytes(*four)) << (32 - count);
-                (count, input) = (count + 32, rest);
-            } else if let [byte, rest @ ..] = input {
-                bits |= u64::from(*byte) << (56 - count);
-                (count, input) = (count + 8, rest);
+    while let Some(eight) = input.first_chunk() {
+        bits |= u64::from_be_bytes(*eight) >> count;
+        let taken = (u64::BITS - 1 - count) / 8;
+        input = input.get(taken as usize..)?;
+        // At least 56 bits: more than the longest word has.
+        count += taken * 8;
+        while count >= SHORT_BITS {
+            let short = SHORT.get((bits >> (u64::BITS - SHORT_BITS)) as usize)?;
+            if short.first == 0 {
+                let (symbol, length) = long(bits)?;
+                if length > count {
+                    break;
+                }
+                *out.get_mut(written)? = symbol;
+                written += 1;
+                bits <<= length;
+                count -= length;
                 continue;
             }
+            out.get_mut(written..written + 2)?.copy_from_slice(&short.symbols);
+            written += 1 + usize::from(short.all != short.first);
+            bits <<= short.all;
+            count -= u32::from(short.all);
+        }
+    }
+    bits &= !(u64::MAX >> count);
+    loop {
+        while count <= u64::BITS - 8
+            && let [byte, rest @ ..] = input
+        {
+            bits |= u64::from(*byte) << (u64::BITS - 8 - count);
+            (count, input) = (count + 8, rest);
         }
         let short = SHORT.get((bits >> (u64::BITS - SHORT_BITS)) as usize)?;
-        let (symbol, length) = match short.length {
+        let (symbol, length) = match short.first {
             0 => long(bits)?,
-            length => (short.symbol, length.into()),
+            length => (short.symbols[0], length.into()),
         };
         if length > count {
             // Padding, or a word that is cut.
             let ones = !(u64::MAX.checked_shr(count).unwrap_or(0));
-            return (count < 8 && bits == ones).then(|| room - places.len());
+            return (count < 8 && bits == ones).then_some(written);
         }
-        *places.next()? = symbol;
+        *out.get_mut(written)? = symbol;
+        written += 1;
         bits <<= length;
         count -= length;
     }
@@ -199,19 +225,31 @@ const fn children() -> [[u16; 2]; INNER_NODES] {
 
 #[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "runs in the compiler alone")]
 const fn short() -> [Short; 1 << SHORT_BITS] {
-    let mut short = [Short { symbol: 0, length: 0 }; 1 << SHORT_BITS];
+    let mut short = [Short { symbols: [0; 2], first: 0, all: 0 }; 1 << SHORT_BITS];
     let mut symbol = 0;
     while symbol < EOS {
-        if LENGTHS[symbol] as u32 <= SHORT_BITS {
-            let rest = SHORT_BITS - LENGTHS[symbol] as u32;
+        let length = LENGTHS[symbol];
+        if length as u32 <= SHORT_BITS {
+            let rest = SHORT_BITS - length as u32;
             let mut index = (WORDS[symbol] << rest) as usize;
             let end = index + (1 << rest);
             while index < end {
-                short[index] = Short { symbol: symbol as u8, length: LENGTHS[symbol] };
+                short[index] = Short { symbols: [symbol as u8, 0], first: length, all: length };
                 index += 1;
             }
         }
         symbol += 1;
+    }
+    let mut index = 0;
+    while index < short.len() {
+        let first = short[index].first;
+        // The bits behind the first word, with zeros behind them.
+        let second = short[index << first & (short.len() - 1)];
+        if first != 0 && second.first != 0 && (first + second.first) as u32 <= SHORT_BITS {
+            short[index].symbols[1] = second.symbols[0];
+            short[index].all = first + second.first;
+        }
+        index += 1;
     }
     short
 }

@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod charts;
+mod doc_comments;
 mod docs;
 mod layering;
 mod packaging;

@@ -8,12 +8,14 @@ use crate::support::{
     raw::{self, Exchange, Raw},
     tls::Tls,
 };
+use litequic::http3::Code;
+use quinn::ReadError;
 
 /// A client that has sent `GET /` over one of the protocols.
 enum Asked {
     Http1(Tls),
     Http2(Http2),
-    Http3(Raw, Exchange),
+    Http3(Exchange, #[expect(dead_code, reason = "its connection ends with it")] Raw),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +44,7 @@ impl Asked {
                 let client = Raw::to(litequic).await;
                 let mut exchange = client.open(&raw::get()).await;
                 exchange.finish();
-                Self::Http3(client, exchange)
+                Self::Http3(exchange, client)
             }
         }
     }
@@ -55,7 +57,7 @@ impl Asked {
                 (head.split(' ').nth(1).unwrap().parse().unwrap(), Vec::new())
             }
             Self::Http2(client) => (http2::status(&client.find(&[HEADERS]).await.unwrap()), Vec::new()),
-            Self::Http3(_, exchange) => {
+            Self::Http3(exchange, _) => {
                 let (fields, rest) = exchange.header_and_rest().await;
                 (fields.status(), rest)
             }
@@ -69,11 +71,43 @@ impl Asked {
             match self {
                 Self::Http1(client) => seen.extend(client.exactly(1).await),
                 Self::Http2(client) => seen.extend(client.find(&[DATA]).await.unwrap().payload),
-                Self::Http3(_, exchange) => {
+                Self::Http3(exchange, _) => {
                     let chunk = exchange.receive.read_chunk(usize::MAX, true).await.unwrap();
                     seen.extend_from_slice(&chunk.unwrap().bytes);
                 }
             }
+        }
+    }
+}
+
+impl Asked {
+    /// What comes of the body until the response breaks off.
+    async fn until_it_breaks_off(&mut self, mut seen: Vec<u8>) -> Vec<u8> {
+        match self {
+            Self::Http1(client) => {
+                let (rest, orderly) = client.rest().await;
+                assert!(!orderly, "it looks complete");
+                rest.into_bytes()
+            }
+            Self::Http2(client) => loop {
+                let frame = client.find(&[DATA, RST_STREAM, GOAWAY]).await.unwrap();
+                if frame.kind != DATA {
+                    assert_eq!((frame.kind, frame.code()), (RST_STREAM, 2), "INTERNAL_ERROR");
+                    return seen;
+                }
+                assert_eq!(frame.flags & END_STREAM, 0, "it looks complete");
+                seen.extend(frame.payload);
+            },
+            Self::Http3(exchange, _) => loop {
+                match exchange.receive.read_chunk(usize::MAX, true).await {
+                    Ok(chunk) => seen.extend_from_slice(&chunk.expect("it looks complete").bytes),
+                    Err(ReadError::Reset(code)) => {
+                        assert_eq!(code.into_inner(), Code::InternalError.value());
+                        return seen;
+                    }
+                    Err(other) => panic!("ended otherwise: {other:?}"),
+                }
+            },
         }
     }
 }
@@ -95,6 +129,32 @@ async fn chunks_that_are_invalid_with_the_header_are_a_502() {
         }
         assert_eq!(litequic.sum(|worker| worker.proxy.origin_errors.get()), 3);
         assert_eq!(litequic.sum(|worker| worker.shared.streams_reset_by_proxy.get()), 0);
+        litequic.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn what_came_before_a_failure_reaches_the_client() {
+    let large = format!("Content-Length: 100000\r\n\r\n{}", "x".repeat(60_000));
+    for (answer, body) in [
+        ("Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nzz\r\n", "hello"),
+        ("Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", "hello"),
+        ("Content-Length: 10\r\n\r\nhello", "hello"),
+        (&large, &large[large.len() - 60_000..]),
+    ] {
+        let script = Script::new().await;
+        let litequic = Litequic::start(script.address, |_| {}).await;
+        for protocol in ALL {
+            let mut client = Asked::over(protocol, &litequic).await;
+            let mut peer = asked_at(&script).await;
+            peer.say(format!("HTTP/1.1 200 OK\r\n{answer}")).await;
+            drop(peer);
+            let (status, seen) = client.status().await;
+            assert_eq!(status, 200, "{protocol:?}");
+            let seen = client.until_it_breaks_off(seen).await;
+            let bodies = seen.windows(body.len()).filter(|window| *window == body.as_bytes()).count();
+            assert_eq!(bodies, 1, "{protocol:?}: {} bytes", seen.len());
+        }
         litequic.stop().await;
     }
 }

@@ -77,7 +77,7 @@ pub(super) async fn serve<H: Handler>(
     let outcome = match outcome {
         Ok(()) => sender.finish(&recording).await.map_err(Failure::Send),
         Err(failure) => {
-            if matches!(failure, Failure::Response) {
+            if matches!(failure, Failure::Response) && ending.fault().is_none() {
                 sender.settle().await;
             }
             abandon(&mut sender, ending.fault().map_or(failure, Failure::Request), &ending);

@@ -2,7 +2,7 @@
 
 use super::{
     connection::Open,
-    http1::Pipeline,
+    http1::{Gate, Pipeline},
     http2::Stall,
     linger::{Lingering, Rest},
     request,
@@ -52,6 +52,8 @@ pub(super) struct RequestBody {
     /// Over HTTP/1.1, where hyper delivers one piece a turn of what came at once: the state that knows whether there is
     /// more.
     pipeline: Option<Rc<Pipeline>>,
+    /// Its client waits for 100 (Continue).
+    gate: Option<Gate>,
     /// Polls without success since the last piece.
     vain: u32,
     patience: Patience,
@@ -85,6 +87,7 @@ impl RequestBody {
             ahead: None,
             gathered: BytesMut::new(),
             pipeline,
+            gate: None,
             vain: 0,
             patience: Patience::new(pace),
             fault,
@@ -97,9 +100,15 @@ impl RequestBody {
         }
     }
 
+    /// Not read before `gate` is open.
+    pub(super) fn behind(mut self, gate: Option<Gate>) -> Self {
+        self.gate = gate;
+        self
+    }
+
     /// The body; `None` if it ends at once, as the body of a `method` request of unknown length often does.
     pub(super) async fn unless_empty(mut self, method: &Method) -> Option<Self> {
-        if !has_rarely_a_body(method) || self.size_hint().exact().is_some() {
+        if !has_rarely_a_body(method) || self.size_hint().exact().is_some() || self.gate.is_some() {
             return Some(self);
         }
         match timeout(END_WAIT, poll_fn(|cx| self.poll_next(cx))).await {
@@ -116,6 +125,11 @@ impl RequestBody {
         }
         if self.ended {
             return Poll::Ready(None);
+        }
+        if let Some(gate) = &self.gate {
+            // Not the client's time.
+            ready!(gate.poll_open(cx));
+            self.gate = None;
         }
         let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
         let next = match Pin::new(incoming).poll_frame(cx) {

@@ -86,8 +86,8 @@ impl<'a> Attempts<'a> {
         let attempts = Self {
             origin,
             method: head.method.clone(),
+            interims: Interims::new(&head, upload.is_some(), interim, &origin.metrics),
             upload,
-            interims: Interims::new(&head, interim, &origin.metrics),
             proxied: origin.config.proxy_protocol.then(|| Proxied::of(client)),
             source,
             record,
@@ -104,10 +104,10 @@ impl<'a> Attempts<'a> {
 
     /// Preparation for the first one.
     pub(super) async fn prepare(&self) -> Result<(), Outcome> {
-        match self.upload.as_deref() {
-            Some(upload) if self.interims.is_expected() => upload.expects_continue(),
+        match (self.upload.as_deref(), self.interims.continued()) {
+            (Some(upload), Some(continued)) => upload.expects_continue(continued),
             // Boxed, so that the future of a request without a body is not larger because of it.
-            Some(upload) if self.origin.config.request_buffer > 0 => Box::pin(self.read_ahead(upload)).await?,
+            (Some(upload), None) if self.origin.config.request_buffer > 0 => Box::pin(self.read_ahead(upload)).await?,
             _ => {}
         }
         Ok(())

@@ -44,6 +44,8 @@ pub(super) struct Requests {
     skipped: bool,
     /// Heads that were accepted.
     count: u64,
+    /// The number of the last request of whose body bytes came.
+    body_of: u64,
     /// Chunks with next to nothing in them that were not counted yet.
     small: u32,
 }
@@ -54,7 +56,7 @@ const REQUEST_LINE: usize = 64;
 impl Requests {
     pub(super) fn new(bounds: Bounds) -> Self {
         let most = bounds.bytes.saturating_mul(2).saturating_add(REQUEST_LINE);
-        Self { at: At::Head { seen: 0 }, bounds, most, skipped: false, count: 0, small: 0 }
+        Self { at: At::Head { seen: 0 }, bounds, most, skipped: false, count: 0, body_of: 0, small: 0 }
     }
 
     /// Whether a head has begun and not ended.
@@ -82,6 +84,11 @@ impl Requests {
         self.count
     }
 
+    /// The number of the last request of whose body bytes came; the bodies of those before it are complete.
+    pub(super) fn body_of(&self) -> u64 {
+        self.body_of
+    }
+
     /// The number of the request whose answer decides about what follows, if that is one to switch protocols.
     pub(super) fn waits_for(&self) -> Option<u64> {
         matches!(self.at, At::Switch).then_some(self.count)
@@ -104,6 +111,7 @@ impl Requests {
                 At::Over | At::Switch => return Checked::Pass(passed),
                 At::Broken => return Checked::Malformed,
                 At::Length(left) => {
+                    self.body_of = self.count;
                     let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
                     *left = left.saturating_sub(taken as u64);
                     if *left == 0 {
@@ -112,6 +120,7 @@ impl Requests {
                     taken
                 }
                 At::Chunks(chunks) => {
+                    self.body_of = self.count;
                     let Some(taken) = chunks.advance(rest) else {
                         self.at = At::Broken;
                         // What stands before it is read before it.

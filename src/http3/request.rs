@@ -77,6 +77,9 @@ pub(super) async fn serve<H: Handler>(
     let outcome = match outcome {
         Ok(()) => sender.finish(&recording).await.map_err(Failure::Send),
         Err(failure) => {
+            if matches!(failure, Failure::Response) && ending.fault().is_none() {
+                sender.settle().await;
+            }
             abandon(&mut sender, ending.fault().map_or(failure, Failure::Request), &ending);
             Err(failure)
         }
@@ -335,8 +338,8 @@ async fn exchange<H: Handler>(
             // Interim responses are advisory: one that is larger than the client accepts is left out.
             NextResponse::Interim(status, fields) if !connection.takes(Some(status), &fields) => {}
             NextResponse::Interim(status, fields) => {
-                connection.front.metrics.shared.count_response(status);
                 sender.send(header(status, &fields, 0)?.freeze()).await.map_err(Failure::Send)?;
+                connection.front.metrics.shared.count_response(status);
             }
             NextResponse::Final(response) => break response.map_err(|_| Failure::Aborted)?,
             NextResponse::Stopped => {

@@ -125,7 +125,6 @@ fn remove_present(fields: &mut HeaderMap, present: Present) {
     }
 }
 
-/// Which of the fields that matter here a header has: found in one walk over its names, which costs less than a look-up
 /// Which of the fields of interest a header has: found in one walk over its names, which costs less than a look-up
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Present(u8);

@@ -3,6 +3,7 @@
 use super::{
     body::{RequestBody, ResponseBody},
     connection::{Connection, Open},
+    http1::Expectation,
     http2::{Connected, Stall},
     io::Timed,
     refusal::Refusal,
@@ -10,10 +11,10 @@ use super::{
     tunnel::Joint,
 };
 use crate::{
-    exchange::{Abort, Body, BodyError, Exchange, Handler, Interim, Pace, Protocol, Record, Response},
+    exchange::{Abort, Body, BodyError, Exchange, Handler, Pace, Protocol, Record, Response},
     lifecycle::{Phase, panic_if_asked},
 };
-use http::{HeaderValue, Method, StatusCode, header};
+use http::{HeaderValue, Method, StatusCode, Version, header};
 use hyper::{
     body::{Body as _, Incoming},
     upgrade::OnUpgrade,
@@ -39,22 +40,22 @@ impl<H: Handler> Connection<H> {
             panic_if_asked("request");
             let method = request.method().clone();
             let fault = Rc::new(Cell::new(None));
-            let request = match connection.accept(request, &fault, open.record()).await {
-                Ok(request) => request,
+            let (request, expectation) = match connection.accept(request, &fault, open.record()).await {
+                Ok(accepted) => accepted,
                 Err(refusal) => return Ok(connection.refuse(refusal, open)),
             };
             connection.count_request();
             let exchange = Exchange {
                 request,
                 client: Rc::clone(&connection.client),
-                interim: Interim::default(),
+                interim: expectation.interim(),
                 record: open.record().clone(),
             };
             match connection.front.handler.handle(exchange).await {
                 Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                     connection.switch(response, open, stream)
                 }
-                Ok(response) => Ok(connection.finish(response, &method, open, false)),
+                Ok(response) => Ok(connection.finish(response, &method, open, expectation.end())),
                 Err(_) if fault.get() == Some(BodyError::Malformed) => {
                     Ok(connection.refuse(Refusal::bad("the request's body is malformed"), open))
                 }
@@ -72,18 +73,22 @@ impl<H: Handler> Connection<H> {
         request: hyper::Request<Incoming>,
         fault: &Rc<Cell<Option<BodyError>>>,
         record: &Record,
-    ) -> Result<crate::exchange::Request, Refusal> {
+    ) -> Result<(crate::exchange::Request, Expectation), Refusal> {
         if let Some(refusal) = self.pipeline.read() {
             return Err(refusal);
         }
         let (mut parts, incoming) = request.into_parts();
         request::note(&parts, record);
+        let (expectation, gate) = match self.client.protocol {
+            Protocol::Http1 if !incoming.is_end_stream() => Expectation::new(&parts, self.pipeline.has_body_come()),
+            _ => Default::default(),
+        };
         // Before any rejection: what it does not read is discarded.
         let body = (!incoming.is_end_stream()).then(|| {
             let (metrics, fault) = (Arc::clone(self.metrics()), Rc::clone(fault));
             let (pace, lingering) = (self.upload_pace(), self.lingering());
             let pipeline = (self.client.protocol == Protocol::Http1).then(|| Rc::clone(&self.pipeline));
-            RequestBody::new(incoming, pipeline, pace, fault, metrics, record.clone(), lingering)
+            RequestBody::new(incoming, pipeline, pace, fault, metrics, record.clone(), lingering).behind(gate)
         });
         request::translate(&mut parts, self.client.protocol, &self.bounds(), &self.pipeline.authority)?;
         if let Some(host) = parts.uri.host()
@@ -95,7 +100,7 @@ impl<H: Handler> Connection<H> {
             Some(body) => body.unless_empty(&parts.method).await.map_or_else(Body::empty, Body::stream),
             None => Body::empty(),
         };
-        Ok(http::Request::from_parts(parts, body))
+        Ok((http::Request::from_parts(parts, body), expectation))
     }
 
     /// An answer of the front end's own, after which an HTTP/1.1 connection closes: what follows may be anything.
@@ -118,6 +123,8 @@ impl<H: Handler> Connection<H> {
         close: bool,
     ) -> hyper::Response<ResponseBody<H>> {
         let (mut parts, body) = response.into_parts();
+        // Whatever the handler has: hyper panics at a version that it does not speak, and answers HTTP/1.0 in HTTP/1.0 by itself.
+        parts.version = Version::HTTP_11;
         open.size = Some(0);
         self.answered(parts.status, &open);
         if let Some(alt_svc) = &self.alt_svc

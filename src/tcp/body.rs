@@ -2,7 +2,7 @@
 
 use super::{
     connection::Open,
-    http1::Pipeline,
+    http1::{Gate, Pipeline},
     http2::Stall,
     linger::{Lingering, Rest},
     request,
@@ -52,6 +52,8 @@ pub(super) struct RequestBody {
     /// Over HTTP/1.1, where hyper delivers one piece a turn of what came at once: the state that knows whether there is
     /// more.
     pipeline: Option<Rc<Pipeline>>,
+    /// Its client waits for 100 (Continue).
+    gate: Option<Gate>,
     /// Polls without success since the last piece.
     vain: u32,
     patience: Patience,
@@ -85,6 +87,7 @@ impl RequestBody {
             ahead: None,
             gathered: BytesMut::new(),
             pipeline,
+            gate: None,
             vain: 0,
             patience: Patience::new(pace),
             fault,
@@ -97,9 +100,15 @@ impl RequestBody {
         }
     }
 
+    /// Not read before `gate` is open.
+    pub(super) fn behind(mut self, gate: Option<Gate>) -> Self {
+        self.gate = gate;
+        self
+    }
+
     /// The body; `None` if it ends at once, as the body of a `method` request of unknown length often does.
     pub(super) async fn unless_empty(mut self, method: &Method) -> Option<Self> {
-        if !has_rarely_a_body(method) || self.size_hint().exact().is_some() {
+        if !has_rarely_a_body(method) || self.size_hint().exact().is_some() || self.gate.is_some() {
             return Some(self);
         }
         match timeout(END_WAIT, poll_fn(|cx| self.poll_next(cx))).await {
@@ -116,6 +125,11 @@ impl RequestBody {
         }
         if self.ended {
             return Poll::Ready(None);
+        }
+        if let Some(gate) = &self.gate {
+            // Not the client's time.
+            ready!(gate.poll_open(cx));
+            self.gate = None;
         }
         let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
         let next = match Pin::new(incoming).poll_frame(cx) {
@@ -253,16 +267,18 @@ pub(super) struct ResponseBody<H> {
     share: Option<Rc<Share>>,
     /// `None` if a tunnel has it.
     open: Option<Open<H>>,
+    /// It has failed.
+    failed: Option<BodyError>,
 }
 
 impl<H> ResponseBody<H> {
     pub(super) fn new(body: crate::exchange::Body, open: Open<H>) -> Self {
-        Self { owed: body.size_hint().exact(), body, stall: None, share: None, open: Some(open) }
+        Self { owed: body.size_hint().exact(), body, stall: None, share: None, open: Some(open), failed: None }
     }
 
     /// That of a response which is followed by a tunnel.
     pub(super) const fn none() -> Self {
-        Self { owed: Some(0), body: crate::exchange::Body::empty(), stall: None, share: None, open: None }
+        Self { owed: Some(0), body: crate::exchange::Body::empty(), stall: None, share: None, open: None, failed: None }
     }
 
     fn check(&mut self, next: Option<Result<Frame<Bytes>, BodyError>>) -> Option<Result<Frame<Bytes>, BodyError>> {
@@ -279,12 +295,32 @@ impl<H> ResponseBody<H> {
         if whole.is_none() {
             let error = next.and_then(Result::err).unwrap_or(BodyError::Truncated);
             if let Some(open) = &mut self.open {
-                open.fail();
                 open.record().broke_off(error);
             }
             return Some(Err(error));
         }
         next
+    }
+
+    /// It has failed with `error`. The origin's connection is closed at once.
+    fn fail(&mut self, error: BodyError, cx: &Context<'_>) {
+        self.failed = Some(error);
+        self.body = crate::exchange::Body::empty();
+        if let Some(share) = &self.share {
+            share.end();
+        }
+        // The connection writes what it has before this is polled again.
+        cx.waker().wake_by_ref();
+    }
+
+    /// Ready once the kernel has what was handed over before the failure: at an error hyper and h2 discard what they have queued, the
+    /// response's header too. How long that may take is limited by the client's pace.
+    fn poll_written(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.open.as_ref().is_some_and(Open::is_blocked) {
+            // The connection's task, which is this one, is woken when it no longer is, or when that took too long.
+            return Poll::Pending;
+        }
+        self.share.as_ref().map_or(Poll::Ready(()), |share| share.poll_written(cx))
     }
 }
 
@@ -294,6 +330,13 @@ impl<H: 'static> Body for ResponseBody<H> {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
         let this = &mut *self;
+        if let Some(error) = this.failed {
+            ready!(this.poll_written(cx));
+            if let Some(open) = &mut this.open {
+                open.fail();
+            }
+            return Poll::Ready(Some(Err(error)));
+        }
         if this.stall.is_none() {
             this.stall = Stall::current();
         }
@@ -320,7 +363,10 @@ impl<H: 'static> Body for ResponseBody<H> {
                 open.end();
                 return Poll::Ready(None);
             }
-            Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+            Some(Err(error)) => {
+                this.fail(error, cx);
+                return Poll::Pending;
+            }
             Some(Ok(frame)) => frame,
         };
         open.sent(frame.data_ref().map_or(0, |data| data.len() as u64));
@@ -338,7 +384,7 @@ impl<H: 'static> Body for ResponseBody<H> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream() && self.owed.is_none_or(|owed| owed == 0)
+        self.failed.is_none() && self.body.is_end_stream() && self.owed.is_none_or(|owed| owed == 0)
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -353,6 +399,7 @@ impl<H> Drop for ResponseBody<H> {
         }
         // hyper does not poll a body that has ended already.
         if let Some(open) = &mut self.open
+            && self.failed.is_none()
             && (self.body.is_end_stream() || self.owed == Some(0))
         {
             open.end();

@@ -362,6 +362,11 @@ impl<H> Open<H> {
         self.recording.record()
     }
 
+    /// Whether the kernel takes nothing more over HTTP/1.1. Over HTTP/2 each piece reports that it was written.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.connection.client.protocol == Protocol::Http1 && self.connection.blocked.get()
+    }
+
     /// Its response's share of the send budget.
     pub(super) fn share(&self, stall: Option<Rc<Stall>>) -> Rc<Share> {
         let connection = &self.connection;

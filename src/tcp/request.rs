@@ -62,6 +62,10 @@ pub(super) fn translate(
     absolute.path_and_query = Some(path);
     parts.uri = Uri::from_parts(absolute).map_err(|_| Refusal::bad("no valid URI"))?;
 
+    if parts.version == Version::HTTP_10 {
+        // Such a client expects nothing (RFC 9110 §10.1.1).
+        parts.headers.remove(header::EXPECT);
+    }
     check_content_length(&mut parts.headers)?;
     remove_what_is_the_connections(&mut parts.headers)?;
     join_cookies(&mut parts.headers);

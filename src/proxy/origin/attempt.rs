@@ -7,14 +7,15 @@ use super::{
     pool::Lease,
     proxied::Proxied,
     request_body::{Progress, RequestBody, TrailerRules, Upload},
-    response_body::ResponseBody,
+    response_body::{self, ResponseBody},
     server::Ticket,
+    transfer::Open,
     tunnel,
     wait::{self, Interims, Waited},
 };
 use crate::{
     config::Timeouts,
-    exchange::{Body, Record, Response, Tunnel, has_rarely_a_body},
+    exchange::{Body, BodyError, Record, Response, Tunnel, has_rarely_a_body},
     proxy::{
         balance::{Set, Wish},
         error::Error,
@@ -28,7 +29,7 @@ use crate::{
 };
 use http::{Method, Request, StatusCode, Version, header, request};
 use hyper::{body::Incoming, client::conn::TrySendError};
-use std::{rc::Rc, sync::Arc};
+use std::{rc::Rc, sync::Arc, task::Poll};
 use tokio::time::Instant;
 
 /// The outcome of an attempt.
@@ -85,8 +86,8 @@ impl<'a> Attempts<'a> {
         let attempts = Self {
             origin,
             method: head.method.clone(),
+            interims: Interims::new(&head, upload.is_some(), interim, &origin.metrics),
             upload,
-            interims: Interims::new(&head, interim, &origin.metrics),
             proxied: origin.config.proxy_protocol.then(|| Proxied::of(client)),
             source,
             record,
@@ -103,10 +104,10 @@ impl<'a> Attempts<'a> {
 
     /// Preparation for the first one.
     pub(super) async fn prepare(&self) -> Result<(), Outcome> {
-        match self.upload.as_deref() {
-            Some(upload) if self.interims.is_expected() => upload.expects_continue(),
+        match (self.upload.as_deref(), self.interims.continued()) {
+            (Some(upload), Some(continued)) => upload.expects_continue(continued),
             // Boxed, so that the future of a request without a body is not larger because of it.
-            Some(upload) if self.origin.config.request_buffer > 0 => Box::pin(self.read_ahead(upload)).await?,
+            (Some(upload), None) if self.origin.config.request_buffer > 0 => Box::pin(self.read_ahead(upload)).await?,
             _ => {}
         }
         Ok(())
@@ -244,6 +245,8 @@ impl<'a> Attempts<'a> {
         }
     }
 
+    /// The response for the client. Its body is polled once, without a wait: one that has failed already is a 502, as nothing of the
+    /// response was sent.
     fn respond(
         &mut self,
         response: http::Response<Incoming>,
@@ -252,11 +255,6 @@ impl<'a> Attempts<'a> {
     ) -> Result<Response, Outcome> {
         let (mut parts, incoming) = response.into_parts();
         let origin = self.origin;
-        if origin.config.eject_statuses.iter().any(|statuses| statuses.contain(parts.status.as_u16())) {
-            ticket.failed();
-        } else {
-            ticket.answered();
-        }
         if parts.version != Version::HTTP_11 {
             // hyper would speak HTTP/1.0 from now on, and send no chunked body at all.
             lease.do_not_reuse();
@@ -269,11 +267,38 @@ impl<'a> Attempts<'a> {
         if let Err(error) = response::translate(&mut parts, &self.method, length) {
             return Err(self.bad(&ticket, error));
         }
-        origin.stick(self.wish, ticket.number, &mut parts.headers);
+        let mut open = Open { incoming, lease, ticket };
+        let ahead = match open.look() {
+            Poll::Ready(Some(Err(error))) => return Err(self.broken(&open.ticket, &error)),
+            Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(frame)),
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        };
+        if origin.config.eject_statuses.iter().any(|statuses| statuses.contain(parts.status.as_u16())) {
+            open.ticket.failed();
+        } else {
+            open.ticket.answered();
+        }
+        origin.stick(self.wish, open.ticket.number, &mut parts.headers);
         let (upload, idle, record) = (self.upload.take(), self.timeouts.response_body, self.record);
         let (rules, deadline) = (self.rules, self.deadline);
-        let body = ResponseBody::wrap(incoming, lease, ticket, upload, record, rules, idle, deadline, &origin.metrics);
+        let body = ResponseBody::wrap(open, ahead, upload, record, rules, idle, deadline, &origin.metrics);
         Ok(Response::from_parts(parts, body))
+    }
+
+    /// The body of the server's response has failed before anything of the response was passed on.
+    fn broken(&self, ticket: &Ticket, error: &hyper::Error) -> Outcome {
+        // A request's body that fails ends the response, too.
+        if let Some(Progress::Failed(cause)) = self.upload.as_deref().map(Upload::progress) {
+            return self.origin.request_failed(cause);
+        }
+        self.bad(
+            ticket,
+            match response_body::cause(error) {
+                BodyError::Malformed => Error::Protocol,
+                _ => Error::Truncated,
+            },
+        )
     }
 
     /// The response to a request to switch protocols. A rejection is forwarded as it is.

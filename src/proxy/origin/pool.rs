@@ -788,10 +788,16 @@ impl Lease {
         self.reusable.set(false);
     }
 
-    /// The transfer of the body of a response that came over `open`'s connection, of an exchange with this `record`.
-    pub(super) fn transfer(open: Open, upload: Option<Rc<Upload>>, record: Record) -> Rc<Transfer> {
+    /// The transfer of the body of a response that came over `open`'s connection, the frame `ahead` first, of an exchange with this
+    /// `record`.
+    pub(super) fn transfer(
+        open: Open,
+        ahead: Option<Frame<Bytes>>,
+        upload: Option<Rc<Upload>>,
+        record: Record,
+    ) -> Rc<Transfer> {
         let (pool, slot) = (Rc::clone(&open.lease.in_use.pool), open.lease.in_use.slot);
-        let transfer = Transfer::new(open, upload, record);
+        let transfer = Transfer::new(open, ahead, upload, record);
         pool.note(slot, Exchange::Response(Rc::downgrade(&transfer)));
         transfer
     }

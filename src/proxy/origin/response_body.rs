@@ -4,7 +4,6 @@ use super::{
     deadline::Deadline,
     pool::Lease,
     request_body::{Progress, Upload},
-    server::Ticket,
     transfer::{Open, Read, Transfer},
 };
 use crate::{
@@ -14,8 +13,9 @@ use crate::{
 };
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use hyper::body::Incoming;
 use std::{
+    error::Error as _,
+    io,
     pin::Pin,
     rc::Rc,
     sync::Arc,
@@ -42,12 +42,12 @@ pub(super) struct ResponseBody {
 }
 
 impl ResponseBody {
-    /// The body of a response that came over `lease`, which is given back at once if there is no body.
+    /// The body of a response that came over `open`'s connection, which is given back at once if the body is complete. `ahead` is what
+    /// was polled of it.
     #[expect(clippy::too_many_arguments, reason = "what one response comes by")]
     pub(super) fn wrap(
-        incoming: Incoming,
-        lease: Lease,
-        ticket: Ticket,
+        mut open: Open,
+        ahead: Poll<Option<Frame<Bytes>>>,
         upload: Option<Rc<Upload>>,
         record: &Record,
         rules: Option<&Arc<Rules>>,
@@ -55,16 +55,26 @@ impl ResponseBody {
         deadline: Option<Deadline>,
         metrics: &Arc<Metrics>,
     ) -> Body {
-        let mut open = Open { incoming, lease, ticket };
-        if open.incoming.is_end_stream() {
-            finish(open, upload.as_ref());
-            return Body::empty();
-        }
+        let ahead = match ahead {
+            Poll::Pending => None,
+            Poll::Ready(None) => {
+                finish(open, upload.as_ref());
+                return Body::empty();
+            }
+            Poll::Ready(Some(frame)) if open.incoming.is_end_stream() => match frame.into_data() {
+                Ok(data) => {
+                    finish(open, upload.as_ref());
+                    return Body::from(data);
+                }
+                Err(frame) => Some(frame),
+            },
+            Poll::Ready(Some(frame)) => Some(frame),
+        };
         if upload.as_ref().is_some_and(|upload| upload.progress() != Progress::Done) {
             open.lease.keep_sending();
         }
         let room = open.lease.room();
-        let transfer = Lease::transfer(open, upload, record.clone());
+        let transfer = Lease::transfer(open, ahead, upload, record.clone());
         let (rules, metrics) = (rules.cloned(), Arc::clone(metrics));
         Body::stream_within(room, Self { transfer, rules, idle, deadline, timer: None, metrics })
     }
@@ -111,7 +121,7 @@ impl ResponseBody {
         }
         tracing::debug!(%error, "the origin's response was cut off");
         self.metrics.origin_errors.increment();
-        self.fail_by_server(BodyError::Truncated)
+        self.fail_by_server(cause(error))
     }
 
     /// A piece of the body, or its trailers.
@@ -197,6 +207,15 @@ impl Drop for ResponseBody {
         if let Some(upload) = self.transfer.upload() {
             upload.cancel();
         }
+    }
+}
+
+/// Why hyper could not read a body to its end: its coding is invalid, or the connection has ended.
+pub(super) fn cause(error: &hyper::Error) -> BodyError {
+    let kind = error.source().and_then(|source| source.downcast_ref::<io::Error>()).map(io::Error::kind);
+    match kind {
+        Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) => BodyError::Malformed,
+        _ => BodyError::Truncated,
     }
 }
 

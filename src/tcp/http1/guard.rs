@@ -52,6 +52,8 @@ pub struct Pipeline {
     open: Cell<u32>,
     /// The waker of the task that reads on when the next one is.
     waiting: RefCell<Option<Waker>>,
+    /// The last request of whose body bytes came.
+    body_of: Cell<u64>,
     /// All that came was read.
     drained: Cell<bool>,
     /// It sent too many pieces with next to nothing in them.
@@ -63,6 +65,11 @@ impl Pipeline {
     pub(in crate::tcp) fn read(&self) -> Option<Refusal> {
         let before = self.read.replace(self.read.get().saturating_add(1));
         self.refusal.get().filter(|(passed, _)| before >= *passed).map(|(_, refusal)| refusal)
+    }
+
+    /// Whether bytes came of the body of the request that hyper has read last.
+    pub(in crate::tcp) fn has_body_come(&self) -> bool {
+        self.body_of.get() >= self.read.get()
     }
 
     /// One more request is being served.
@@ -207,7 +214,9 @@ impl<S> Guard<S> {
 
     /// Checks the held bytes. Malformed bodies are an error.
     fn check(&mut self) -> io::Result<()> {
-        match self.requests.check(&self.held) {
+        let checked = self.requests.check(&self.held);
+        self.pipeline.body_of.set(self.requests.body_of());
+        match checked {
             Checked::Pass(passed) => self.passed = passed,
             Checked::Refused(refusal) => self.refuse(refusal),
             Checked::Malformed => return Err(io::ErrorKind::InvalidData.into()),
@@ -282,7 +291,9 @@ impl<S: AsyncRead + Unpin> Guard<S> {
         }
         // Most often all of it is valid, and passed on from where it was read.
         let (read, was_in_body) = (came.len(), self.requests.in_body());
-        let passed = match self.requests.check(came) {
+        let checked = self.requests.check(came);
+        self.pipeline.body_of.set(self.requests.body_of());
+        let passed = match checked {
             Checked::Pass(passed) => passed,
             Checked::Refused(refusal) => {
                 out.set_filled(before);

@@ -1,10 +1,12 @@
 //! HTTP/1.1 (RFC 9112) over TLS: hyper's server behind a guard that accepts only what two parsers read in the same way.
 
 mod chunks;
+mod expectation;
 mod guard;
 mod head;
 mod requests;
 
+pub(super) use expectation::{Expectation, Gate};
 pub use guard::{Guard, Pipeline};
 pub use head::Bounds;
 

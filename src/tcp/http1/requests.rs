@@ -49,6 +49,8 @@ pub(super) struct Requests {
     skipped: bool,
     /// Heads that were accepted.
     count: u64,
+    /// The number of the last request of whose body bytes came.
+    body_of: u64,
     /// Chunks with next to nothing in them that were not counted yet.
     small: u32,
 }
@@ -66,6 +68,7 @@ impl Requests {
             most,
             skipped: false,
             count: 0,
+            body_of: 0,
             small: 0,
         }
     }
@@ -95,6 +98,11 @@ impl Requests {
         self.count
     }
 
+    /// The number of the last request of whose body bytes came; the bodies of those before it are complete.
+    pub(super) fn body_of(&self) -> u64 {
+        self.body_of
+    }
+
     /// The number of the request whose answer decides about what follows, if that is one to switch protocols.
     pub(super) fn waits_for(&self) -> Option<u64> {
         matches!(self.at, At::Switch).then_some(self.count)
@@ -117,6 +125,7 @@ impl Requests {
                 At::Over | At::Switch => return Checked::Pass(passed),
                 At::Broken => return Checked::Malformed,
                 At::Length(left) => {
+                    self.body_of = self.count;
                     let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
                     *left = left.saturating_sub(taken as u64);
                     if *left == 0 {
@@ -125,6 +134,7 @@ impl Requests {
                     taken
                 }
                 At::Chunks(chunks) => {
+                    self.body_of = self.count;
                     let Some(taken) = chunks.advance(rest) else {
                         self.at = At::Broken;
                         // What stands before it is read before it.

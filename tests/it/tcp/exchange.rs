@@ -267,15 +267,3 @@ async fn a_client_that_takes_nothing_is_reset_and_holds_back_its_origin() {
     litequic.wait_until_idle().await;
     litequic.stop().await;
 }
-
-#[tokio::test]
-async fn a_client_that_expects_100_gets_it_by_http1_when_its_body_is_read() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
-    let mut client = Tls::http1(&litequic).await;
-    client.say("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n").await;
-    assert!(client.head().await.starts_with("http/1.1 100 "));
-    client.say("hello").await;
-    assert!(client.head().await.starts_with("http/1.1 200 "));
-    client.until("hello").await;
-    litequic.stop().await;
-}

@@ -140,7 +140,10 @@ impl<'a> Attempts<'a> {
         self.record.note(|facts| facts.server = Some(Arc::clone(&server.name)));
         let lease = server.pool.acquire(self.fresh, self.proxied, self.source, self.timeouts, self.deadline).await;
         let error = match lease {
-            Ok(lease) => return Ok(Some((ticket, lease))),
+            Ok(lease) => {
+                ticket.goes_to(lease.address());
+                return Ok(Some((ticket, lease)));
+            }
             Err(error) => error,
         };
         if error.is_servers() {
@@ -217,7 +220,7 @@ impl<'a> Attempts<'a> {
             body_read: upload.is_some_and(Upload::taken),
         };
         if !failure.is_stale() {
-            ticket.failed();
+            ticket.broke();
         }
         let again = message.map(|message| message.into_parts().0).or_else(|| copy.map(Copy::restore));
         match (retry::decide(number, &self.method, failure), again) {

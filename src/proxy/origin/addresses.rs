@@ -14,7 +14,7 @@ use tokio::time::Instant;
 /// Addresses that are remembered as failed, in the whole process. Beyond it, the one that would be forgotten first is.
 const MAX_FAILED: usize = 1024;
 
-/// Failures that all workers and health checks know.
+/// The failures that all workers and health checks share.
 static OF_PROCESS: LazyLock<Failures> = LazyLock::new(Failures::default);
 
 /// The order in which to try `addresses`: starting with another one at each `turn`, those that have `failed` last, and
@@ -43,7 +43,7 @@ fn alternate(mut list: Vec<SocketAddr>, turn: usize) -> impl Iterator<Item = Soc
 pub(super) struct Failures(Arc<ArcSwap<HashMap<SocketAddr, Instant>>>);
 
 impl Failures {
-    /// Those of the process.
+    /// The failures that all threads of the process share.
     pub(super) fn of_process() -> Self {
         OF_PROCESS.clone()
     }
@@ -168,7 +168,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn failures_are_bounded_in_number() {
         let (failures, now) = (Failures::default(), Instant::now());
-        let address = |n: usize| SocketAddr::from(([192, 0, 2, 1], n as u16));
+        let address = |n: usize| SocketAddr::from(([192, 0, 2, 1], u16::try_from(n).unwrap()));
         for n in 0..2 * MAX_FAILED {
             failures.note(address(n), SECOND, now + Duration::from_micros(n as u64));
         }

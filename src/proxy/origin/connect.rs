@@ -48,7 +48,7 @@ pub(super) const FIRST_READ: usize = TRAIN_BYTES;
 /// The address to connect to.
 #[derive(Debug)]
 pub(super) enum Connector {
-    Tcp(Resolver),
+    Tcp(Box<Resolver>),
     Unix(PathBuf),
 }
 
@@ -70,7 +70,7 @@ impl Connector {
     /// For `address`, whose name is resolved every `dns_interval`.
     pub(super) fn new(address: &OriginAddress, dns_interval: Duration) -> Self {
         match address {
-            OriginAddress::Tcp { host, port } => Self::Tcp(Resolver::new(host, *port, dns_interval)),
+            OriginAddress::Tcp { host, port } => Self::Tcp(Box::new(Resolver::new(host, *port, dns_interval))),
             OriginAddress::Unix(path) => Self::Unix(path.clone()),
         }
     }
@@ -130,10 +130,7 @@ impl Connector {
     /// # Errors
     ///
     /// One of the connection errors of [`Error`]; of several addresses, the last one's.
-    pub(super) async fn connect(
-        &self,
-        opening: Opening<'_, impl Fn() -> Option<Descriptor>>,
-    ) -> Result<Stream, Error> {
+    pub(super) async fn connect(&self, opening: Opening<'_, impl Fn() -> Option<Descriptor>>) -> Result<Stream, Error> {
         let Opening { limit, proxied, descriptor, spare, counters, metrics } = opening;
         let deadline = Instant::now() + limit;
         let (socket, address, descriptor) = self.open(deadline, descriptor, spare, counters).await?;
@@ -172,9 +169,7 @@ impl Connector {
         let failed = |address, error: &io::Error| {
             if is_addresses(error) {
                 counters.address_failures.increment();
-                if resolver.unreachable(address) {
-                    tracing::warn!(%address, %error, "an address of the origin's name failed: it is tried last");
-                }
+                resolver.unreachable(address, error);
             }
         };
         // Boxed, so that a request's future is not larger because of it.
@@ -214,12 +209,7 @@ pub(super) async fn probe(address: &OriginAddress, limit: Duration) -> Result<()
 /// # Cancel safety
 ///
 /// The lookup goes on, the connection is lost.
-pub(super) async fn reach(
-    host: &str,
-    port: u16,
-    limit: Duration,
-    memory: Option<Duration>,
-) -> io::Result<TcpStream> {
+pub(super) async fn reach(host: &str, port: u16, limit: Duration, memory: Option<Duration>) -> io::Result<TcpStream> {
     let deadline = Instant::now() + limit;
     let addresses = Lookups::of_process().addresses(host, port).await?;
     if let [address] = *addresses {
@@ -503,12 +493,12 @@ mod tests {
     async fn an_address_that_refuses_does_not_keep_the_next_from_being_tried_and_is_tried_last() {
         let (closed, counters) = (closed("127.0.0.1:0").await, ServerMetrics::default());
         let open = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let connector = Connector::Tcp(Resolver::with(vec![closed, open.local_addr().unwrap()]));
+        let connector = Connector::Tcp(Box::new(Resolver::with(vec![closed, open.local_addr().unwrap()])));
         for _ in 0..4 {
             connect(&connector, &Arc::default(), &counters).await.unwrap();
         }
         assert_eq!(counters.address_failures.get(), 1);
-        let nowhere = Connector::Tcp(Resolver::with(vec![closed, closed]));
+        let nowhere = Connector::Tcp(Box::new(Resolver::with(vec![closed, closed])));
         assert_eq!(connect(&nowhere, &Arc::default(), &counters).await.unwrap_err(), Error::Refused);
     }
 
@@ -520,7 +510,7 @@ mod tests {
             // Of one family three, and the other one's turn comes second.
             let mut addresses = vec![closed(closed_at).await, closed(closed_at).await, closed(closed_at).await];
             addresses.push(open.0);
-            let (connector, counters) = (Connector::Tcp(Resolver::with(addresses)), ServerMetrics::default());
+            let (connector, counters) = (Connector::Tcp(Box::new(Resolver::with(addresses))), ServerMetrics::default());
             let stream = connect(&connector, &Arc::default(), &counters).await.unwrap();
             assert_eq!(stream.state.address, Some(open.0));
             assert_eq!(counters.address_failures.get(), 1, "{open_at}");
@@ -531,7 +521,7 @@ mod tests {
     async fn a_black_hole_holds_a_second_descriptor_for_as_long_as_the_race_and_delays_one_connection() {
         let (deaf, counters) = (Deaf::new([127, 0, 0, 1]), ServerMetrics::default());
         let open = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let connector = Connector::Tcp(Resolver::with(vec![deaf.address, open.local_addr().unwrap()]));
+        let connector = Connector::Tcp(Box::new(Resolver::with(vec![deaf.address, open.local_addr().unwrap()])));
         let descriptors = Arc::<Descriptors>::default();
         for _ in 0..4 {
             let stream = connect(&connector, &descriptors, &counters).await.unwrap();
@@ -542,7 +532,7 @@ mod tests {
         assert_eq!(counters.address_failures.get(), 1, "three connections of four begin with the address that works");
         assert_eq!(descriptors.taken().origins, 0);
         let other = Deaf::new([127, 0, 0, 1]);
-        let connector = Connector::Tcp(Resolver::with(vec![deaf.address, other.address]));
+        let connector = Connector::Tcp(Box::new(Resolver::with(vec![deaf.address, other.address])));
         let mut connecting = std::pin::pin!(connect(&connector, &descriptors, &counters));
         while descriptors.taken().origins < 2 {
             assert!(timeout(Duration::from_millis(1), connecting.as_mut()).await.is_err());
@@ -556,7 +546,7 @@ mod tests {
         let open = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = open.local_addr().unwrap();
         let (connector, counters) =
-            (Connector::Tcp(Resolver::with(vec![deaf.address, address])), ServerMetrics::default());
+            (Connector::Tcp(Box::new(Resolver::with(vec![deaf.address, address]))), ServerMetrics::default());
         let descriptors = Arc::default();
         let mut connecting = std::pin::pin!(connect(&connector, &descriptors, &counters));
         assert!(timeout(Duration::from_millis(1), connecting.as_mut()).await.is_err());
@@ -591,7 +581,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_without_an_address_is_a_failed_lookup() {
-        let (connector, counters) = (Connector::Tcp(Resolver::with(Vec::new())), ServerMetrics::default());
+        let (connector, counters) = (Connector::Tcp(Box::new(Resolver::with(Vec::new()))), ServerMetrics::default());
         assert_eq!(connect(&connector, &Arc::default(), &counters).await.unwrap_err(), Error::Resolve);
     }
 

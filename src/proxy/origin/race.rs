@@ -19,9 +19,9 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// for all: RFC 8305 §5.
 const MIN_ATTEMPT_DELAY: Duration = Duration::from_millis(10);
 /// Attempts that run at the same time, each with a file descriptor. A further one takes the place of the oldest.
-pub(super) const CONCURRENT_ATTEMPTS: usize = 2;
+const CONCURRENT_ATTEMPTS: usize = 2;
 /// Addresses that one connection tries at most, so that an answer of a name server bounds no loop.
-pub(super) const MAX_ATTEMPTS: usize = 64;
+const MAX_ATTEMPTS: usize = 64;
 
 /// The attempt that succeeded.
 #[derive(Debug)]
@@ -42,9 +42,9 @@ struct Running<F, P> {
 }
 
 /// Connects to one of `addresses`, in their order, until `deadline`. The next `attempt` begins when one fails, or a delay
-/// after the last one began; the first that succeeds ends all others. The first attempt has `permit`; one that runs beside
-/// another has what `another` returns, or the oldest one's. `failed` gets each address that failed, or that one which was tried
-/// later overtook.
+/// after the last one began; the first that succeeds ends all others. The first attempt has `permit`; an attempt beside
+/// another one has what `another` returns, or takes the place of the oldest. `failed` gets each address whose attempt failed, was
+/// overtaken by a later one, or lost its place.
 ///
 /// # Errors
 ///
@@ -62,12 +62,12 @@ pub(super) async fn race<S, P, F: Future<Output = io::Result<S>>>(
     attempt: impl Fn(SocketAddr) -> F,
     failed: impl Fn(SocketAddr, &io::Error),
 ) -> io::Result<Won<S, P>> {
-    let delay = delay(deadline.saturating_duration_since(Instant::now()), addresses.len());
     let mut timer = pin!(sleep_until(deadline));
     let mut waiting = addresses.iter().copied().take(MAX_ATTEMPTS);
     let mut running = VecDeque::with_capacity(CONCURRENT_ATTEMPTS);
     let mut permit = Some(permit);
     let mut failure = None;
+    let mut delay = ATTEMPT_DELAY;
     // Whether the next attempt begins now.
     let mut due = true;
     poll_fn(|cx| {
@@ -102,8 +102,8 @@ pub(super) async fn race<S, P, F: Future<Output = io::Result<S>>>(
                     let Some(permit) = free.or_else(taken) else { continue };
                     let since = Instant::now();
                     running.push_back(Running { address, since, future: Box::pin(attempt(address)), permit });
-                    let next = if waiting.len() > 0 { deadline.min(since + delay) } else { deadline };
-                    timer.as_mut().reset(next);
+                    delay = delay_before(waiting.len(), deadline.saturating_duration_since(since));
+                    timer.as_mut().reset(if waiting.len() > 0 { deadline.min(since + delay) } else { deadline });
                     continue;
                 }
                 if running.is_empty() {
@@ -127,7 +127,7 @@ pub(super) async fn race<S, P, F: Future<Output = io::Result<S>>>(
     .await
 }
 
-/// The first attempt that has a result, and that.
+/// The place of the first attempt that has a result, and the result.
 fn first_ready<S, P, F: Future<Output = io::Result<S>>>(
     running: &mut VecDeque<Running<F, P>>,
     cx: &mut Context<'_>,
@@ -138,10 +138,11 @@ fn first_ready<S, P, F: Future<Output = io::Result<S>>>(
     })
 }
 
-/// The delay between attempts at `addresses` addresses that must all begin within `limit`.
-fn delay(limit: Duration, addresses: usize) -> Duration {
-    let attempts = u32::try_from(addresses.clamp(1, MAX_ATTEMPTS)).unwrap_or(1);
-    (limit / attempts).clamp(MIN_ATTEMPT_DELAY, ATTEMPT_DELAY)
+/// The delay before the next attempt, where `others` more are to have their turn within the time `left`, and the last one as
+/// long as the delay.
+fn delay_before(others: usize, left: Duration) -> Duration {
+    let shares = u32::try_from(others.saturating_add(1)).unwrap_or(u32::MAX);
+    (left / shares).clamp(MIN_ATTEMPT_DELAY, ATTEMPT_DELAY)
 }
 
 fn overtaken() -> io::Error {
@@ -193,7 +194,8 @@ mod tests {
 
     /// The race to `replies`, address by address, with `free` further permits.
     async fn run(replies: &[Reply], limit: u64, free: usize) -> Report {
-        let addresses: Vec<_> = (0..replies.len()).map(|n| SocketAddr::from(([192, 0, 2, 1], n as u16))).collect();
+        let port = |n| u16::try_from(n).unwrap();
+        let addresses: Vec<_> = (0..replies.len()).map(|n| SocketAddr::from(([192, 0, 2, 1], port(n)))).collect();
         let start = Instant::now();
         let since = || start.elapsed().as_millis();
         let (began, failed) = (RefCell::default(), RefCell::default());
@@ -297,17 +299,17 @@ mod tests {
     #[test]
     fn attempts_are_closer_where_the_time_would_not_suffice() {
         let millis = Duration::from_millis;
-        for (limit, addresses, expected) in [
-            (millis(5_000), 2, millis(250)),
-            (millis(5_000), 20, millis(250)),
-            (millis(5_000), 25, millis(200)),
-            (millis(6_400), 64, millis(100)),
-            (millis(6_400), 4_000, millis(100)),
-            (millis(100), 64, millis(10)),
-            (Duration::ZERO, 2, millis(10)),
+        for (left, others, expected) in [
+            (millis(5_000), 1, millis(250)),
+            (millis(5_000), 19, millis(250)),
+            (millis(5_000), 24, millis(200)),
+            (millis(6_400), 63, millis(100)),
+            (millis(3_200), 31, millis(100)),
+            (millis(100), 63, millis(10)),
+            (Duration::ZERO, 1, millis(10)),
             (Duration::MAX, 0, millis(250)),
         ] {
-            assert_eq!(delay(limit, addresses), expected, "{limit:?} {addresses}");
+            assert_eq!(delay_before(others, left), expected, "{left:?} {others}");
         }
     }
 }

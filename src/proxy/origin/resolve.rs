@@ -126,10 +126,12 @@ impl Resolver {
         self.failures.has(address, now) || self.ejections.borrow().has(address, now)
     }
 
-    /// No connection to `address` could be opened: it is tried last until the name is due to be resolved again. Returns
-    /// false if it is tried last already.
-    pub(super) fn unreachable(&self, address: SocketAddr) -> bool {
-        self.failures.note(address, self.interval, Instant::now())
+    /// No connection to `address` could be opened, by `error`: it is tried last for the time after which the name is resolved
+    /// again.
+    pub(super) fn unreachable(&self, address: SocketAddr, error: &io::Error) {
+        if self.failures.note(address, self.interval, Instant::now()) {
+            tracing::warn!(host = self.host, %address, %error, "cannot connect to an address of an origin: it is tried last");
+        }
     }
 
     /// A connection to `address` was opened.

@@ -25,6 +25,7 @@ mod fields;
 mod firefox;
 mod floods;
 mod get;
+mod hostile_origins;
 mod initial_flood;
 mod io;
 mod limits;

@@ -26,7 +26,7 @@ use crate::{
     sources::Source,
     suspension::{timeout, timeout_at},
 };
-use http::{Method, Request, StatusCode, Version, header, request};
+use http::{Method, Request, StatusCode, Version, request};
 use hyper::{body::Incoming, client::conn::TrySendError};
 use std::{rc::Rc, sync::Arc};
 use tokio::time::Instant;
@@ -262,10 +262,6 @@ impl<'a> Attempts<'a> {
         }
         if parts.version != Version::HTTP_11 {
             // hyper would speak HTTP/1.0 from now on, and send no chunked body at all.
-            lease.do_not_reuse();
-        }
-        if parts.headers.contains_key(header::TRANSFER_ENCODING) && parts.headers.contains_key(header::CONTENT_LENGTH) {
-            // Its sender may have meant the other framing (RFC 9112 §6.3): what follows may not be a response.
             lease.do_not_reuse();
         }
         let length = http_body::Body::size_hint(&incoming).exact();

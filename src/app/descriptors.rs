@@ -31,8 +31,9 @@ const UDP: u32 = 4;
 const TCP: u32 = 4;
 /// Descriptors of an admin address besides its connections: the listener, and the duplicate that an upgrade hands over.
 const ADMIN: u32 = 2;
-/// Descriptors for a server of an origin: its health check, and the probe of `/readyz` and `/status`.
-const SERVER: u32 = 2;
+/// Descriptors for a server of an origin: its health check, and the probe of `/readyz` and `/status`. Each may try two of the
+/// server's addresses at once.
+const SERVER: u32 = 4;
 /// The part of all descriptors that the connections of one admin address may have: a 32nd, which are 32 of 1,024.
 const ADMIN_SHARE: u32 = 32;
 /// Connections of an admin address at least: a kubelet, a scraper and an operator at once.
@@ -273,12 +274,12 @@ mod tests {
     fn the_fixed_part_follows_from_workers_addresses_and_servers() {
         let mut config = config();
         let fixed = |config: &Config, workers| Plan::of(config, workers, 1_048_576, GIB).division.fixed;
-        assert_eq!(fixed(&config, 1), 64 + (8 + 4 + 4) + 2);
-        assert_eq!(fixed(&config, 4), 64 + 4 * (8 + 4 + 4) + 2);
+        assert_eq!(fixed(&config, 1), 64 + (8 + 4 + 4) + 4);
+        assert_eq!(fixed(&config, 4), 64 + 4 * (8 + 4 + 4) + 4);
         config.admin.probes = Some(([127, 0, 0, 1], 9090).into());
-        assert_eq!(fixed(&config, 1), 64 + (8 + 4 + 4) + 2 + 66);
+        assert_eq!(fixed(&config, 1), 64 + (8 + 4 + 4) + 4 + 66);
         config.listen.tcp.clear();
-        assert_eq!(fixed(&config, 1), 64 + (8 + 4) + 2 + 66);
+        assert_eq!(fixed(&config, 1), 64 + (8 + 4) + 4 + 66);
     }
 
     #[test]

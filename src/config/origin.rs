@@ -116,7 +116,7 @@ keys! {
         max_requests: Option<u64> = None, or_none(number(COUNT)), counted;
 
         // Kubernetes' DNS cache time.
-        /// How often a name is resolved again.
+        /// How often a name is resolved again. For as long, an address of it that failed is tried last.
         dns_interval: Duration = Duration::from_secs(30), duration(DNS_INTERVAL);
 
         /// Treatment of request fields with `_` in their names, or anything else but letters, digits and `-`. CGI,

@@ -193,6 +193,18 @@ metrics! {
         Counter("origin_server_ejections", "Ejections of a server of an origin by a worker, for failures.") {
             ejections,
         }
+        Counter(
+            "origin_address_failures",
+            "Attempts to connect to one of several addresses of a server that failed, or that another address overtook."
+        ) {
+            address_failures,
+        }
+        Counter(
+            "origin_address_ejections",
+            "Ejections of one of several addresses of a server by a worker, for broken connections."
+        ) {
+            address_ejections,
+        }
         Gauge("origin_server_ejected", "Workers that have ejected a server of an origin now.") {
             ejected,
         }

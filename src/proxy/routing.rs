@@ -188,6 +188,7 @@ impl Routing {
                     address: server.address.clone(),
                     health: health.clone(),
                     proxy_protocol,
+                    dns_interval: origin.dns_interval,
                     standing: Arc::clone(standing),
                 };
                 servers.map(one).collect::<Vec<_>>()

@@ -27,7 +27,7 @@ use crate::{
     sources::Source,
     suspension::{timeout, timeout_at},
 };
-use http::{Method, Request, StatusCode, Version, header, request};
+use http::{Method, Request, StatusCode, Version, request};
 use hyper::{body::Incoming, client::conn::TrySendError};
 use std::{rc::Rc, sync::Arc, task::Poll};
 use tokio::time::Instant;
@@ -141,7 +141,10 @@ impl<'a> Attempts<'a> {
         self.record.note(|facts| facts.server = Some(Arc::clone(&server.name)));
         let lease = server.pool.acquire(self.fresh, self.proxied, self.source, self.timeouts, self.deadline).await;
         let error = match lease {
-            Ok(lease) => return Ok(Some((ticket, lease))),
+            Ok(lease) => {
+                ticket.goes_to(lease.address());
+                return Ok(Some((ticket, lease)));
+            }
             Err(error) => error,
         };
         if error.is_servers() {
@@ -218,7 +221,7 @@ impl<'a> Attempts<'a> {
             body_read: upload.is_some_and(Upload::taken),
         };
         if !failure.is_stale() {
-            ticket.failed();
+            ticket.broke();
         }
         let again = message.map(|message| message.into_parts().0).or_else(|| copy.map(Copy::restore));
         match (retry::decide(number, &self.method, failure), again) {
@@ -257,10 +260,6 @@ impl<'a> Attempts<'a> {
         let origin = self.origin;
         if parts.version != Version::HTTP_11 {
             // hyper would speak HTTP/1.0 from now on, and send no chunked body at all.
-            lease.do_not_reuse();
-        }
-        if parts.headers.contains_key(header::TRANSFER_ENCODING) && parts.headers.contains_key(header::CONTENT_LENGTH) {
-            // Its sender may have meant the other framing (RFC 9112 §6.3): what follows may not be a response.
             lease.do_not_reuse();
         }
         let length = http_body::Body::size_hint(&incoming).exact();

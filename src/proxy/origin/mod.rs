@@ -1,5 +1,6 @@
 //! One origin: picks a server for each request, sends it over that server's pool and enforces the timeouts.
 
+mod addresses;
 mod attempt;
 mod check;
 mod connect;
@@ -10,6 +11,7 @@ mod giving_way;
 mod lookup;
 mod pool;
 mod proxied;
+mod race;
 mod request_body;
 mod resolve;
 mod resources;
@@ -23,6 +25,12 @@ mod wait;
 pub(super) use check::{Checked, check_all};
 pub(super) use resources::Resources;
 pub(super) use server::{Finding, Standing};
+
+#[cfg(test)]
+/// Has the process resolve a name to these addresses.
+pub(super) fn resolve_for_tests(name: &str, addresses: &[IpAddr]) {
+    lookup::tests::resolve(name, addresses);
+}
 
 use super::{
     balance::{self, Budget, CookieKey, Cookies, Key, Rotation, Set, Shown, View, Wish},

@@ -93,10 +93,10 @@ impl ResponseBody {
         Poll::Ready(Some(Err(error)))
     }
 
-    /// The server has failed the exchange.
-    fn fail_by_server(&self, error: BodyError) -> Polled {
+    /// The server has failed the exchange, as `count` notes at its ticket.
+    fn fail_by_server(&self, error: BodyError, count: impl FnOnce(&Ticket)) -> Polled {
         if let Some(open) = self.transfer.close() {
-            open.ticket.failed();
+            count(&open.ticket);
         }
         Poll::Ready(Some(Err(error)))
     }
@@ -107,7 +107,7 @@ impl ResponseBody {
         // An origin that answered early may want the rest of the request before it continues.
         let since = Upload::server_since(self.transfer.upload().map(Rc::as_ref), waiting, Instant::now);
         match self.poll_timeout(cx, since) {
-            Poll::Ready(true) => self.fail_by_server(BodyError::TimedOut),
+            Poll::Ready(true) => self.fail_by_server(BodyError::TimedOut, Ticket::failed),
             Poll::Ready(false) => self.fail(BodyError::TimedOut),
             Poll::Pending => Poll::Pending,
         }
@@ -121,7 +121,7 @@ impl ResponseBody {
         }
         tracing::debug!(%error, "the origin's response was cut off");
         self.metrics.origin_errors.increment();
-        self.fail_by_server(cause(error))
+        self.fail_by_server(cause(error), Ticket::broke)
     }
 
     /// A piece of the body, or its trailers.

@@ -1,5 +1,6 @@
 //! The proxy against scripted origins: what is on the wire, byte for byte, and what the client gets.
 
+mod addresses;
 mod answers;
 mod balancing;
 mod clocks;
@@ -152,8 +153,12 @@ struct Deaf {
 
 impl Deaf {
     fn new() -> Self {
+        Self::at([127, 0, 0, 1])
+    }
+
+    fn at(ip: [u8; 4]) -> Self {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-        socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        socket.bind(&std::net::SocketAddr::from((ip, 0)).into()).unwrap();
         socket.listen(0).unwrap();
         let address = socket.local_addr().unwrap().as_socket().unwrap();
         Self { _fills_it: std::net::TcpStream::connect(address).unwrap(), socket }

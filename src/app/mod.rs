@@ -3,6 +3,7 @@
 
 pub mod reload;
 
+mod admin_socket;
 mod bounds;
 mod descriptors;
 mod files;
@@ -11,6 +12,7 @@ mod idle;
 mod inside;
 mod memory;
 mod metrics;
+mod named_socket;
 mod renewal;
 mod service;
 mod sockets;
@@ -25,7 +27,7 @@ pub use sockets::Inherited;
 
 use crate::{
     access_log::{self, AccessLog},
-    admin,
+    admin::{self, DefaultSocket},
     config::{Config, Timeouts},
     exchange::Handler,
     lifecycle::{Lifecycle, Phase},
@@ -63,6 +65,8 @@ pub struct Options {
     pub key_log: bool,
     /// The receiver of `POST /reload`. `None`: there is none.
     pub reload: Option<mpsc::Sender<admin::ReloadRequest>>,
+    /// The admin socket of a configuration that names none.
+    pub admin_socket: DefaultSocket,
     /// What a service manager has bound.
     pub inherited: Inherited,
     /// Reports how short memory is. Without it litequic watches memory itself, as `limits.memory` says.
@@ -102,6 +106,14 @@ pub enum StartError {
         /// Its value.
         address: SocketAddr,
         /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The Unix socket that the configuration names for requests.
+    #[error("cannot listen on admin.socket = {path:?}: {source}")]
+    AdminSocket {
+        /// Its path.
+        path: PathBuf,
+        /// The kernel's reason, or another process.
         source: io::Error,
     },
     /// The sockets that a service manager passed cannot be used.
@@ -158,6 +170,8 @@ pub struct Running {
     pub admin: Option<SocketAddr>,
     /// `[admin] probes`
     pub probes: Option<SocketAddr>,
+    /// `[admin] socket`, or the default one.
+    pub admin_socket: Option<PathBuf>,
     /// Everything that is counted.
     pub metrics: Arc<Metrics>,
     /// Advance it to [`Phase::Leaving`] to drain, to [`Phase::Stopping`] to stop at once.
@@ -203,7 +217,7 @@ pub async fn start<H: Handler>(
     options: Options,
     wrap: impl Fn(Proxy) -> H + Clone + Send + 'static,
 ) -> Result<Running, StartError> {
-    Prepared::new(config, certificates, options).await?.bind()?.run(wrap).await
+    Prepared::new(config, certificates, options).await?.bind().await?.run(wrap).await
 }
 
 impl Running {

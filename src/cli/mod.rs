@@ -13,6 +13,7 @@ pub mod probe;
 pub mod reference;
 pub mod run;
 pub mod schema;
+mod user;
 
 use crate::{app, telemetry::log};
 use clap::{CommandFactory, Parser, Subcommand};

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     access_log::AccessLog,
+    admin::DefaultSocket,
     app::{
         self, Inherited, Options, Running, StartError,
         reload::{self, Reloader, Source},
@@ -16,7 +17,15 @@ use crate::{
 };
 use clap::{Args, ValueEnum};
 use listenfd::ListenFd;
-use std::{io, net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
+use rustix::process::geteuid;
+use std::{
+    env, fs, io,
+    net::SocketAddr,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Arguments that replace the configuration. Each requires the next, so that one requires all.
@@ -145,6 +154,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
             let options = Options {
                 key_log: arguments.key_log,
                 reload: Some(reload),
+                admin_socket: default_socket(),
                 inherited,
                 log: log_metrics,
                 ..Options::default()
@@ -168,6 +178,12 @@ pub fn run(arguments: Arguments) -> ExitCode {
             never = reloader.run(hangup, requests) => match never {},
         }
     })
+}
+
+/// The admin socket of a configuration that names none, by the environment and the user of this process.
+fn default_socket() -> DefaultSocket {
+    let owner = |directory: &Path| fs::metadata(directory).ok().filter(fs::Metadata::is_dir).map(|found| found.uid());
+    DefaultSocket::find(|name| env::var_os(name), geteuid().as_raw(), owner)
 }
 
 /// The sockets that a service manager has passed (sd_listen_fds(3)).

@@ -30,7 +30,7 @@ mod transport;
 mod values;
 
 pub use access::{AccessField, AccessFormat, AccessLog, AccessTarget, Share};
-pub use admin::Admin;
+pub use admin::{Admin, AdminSocket};
 pub use certificates::{CertificateFiles, ClientCertificates, Verify};
 pub use diff::Change;
 pub use draft::{Draft, Findings};

@@ -157,7 +157,7 @@ async fn ctl_shows_the_status_again_and_again() {
     watch.await_stdout("\n\nlitequic 0");
     assert_eq!(setup.ctl("drain", &[]).success(), "draining\n");
     assert_eq!(setup.process.end().code, Some(0));
-    watch.await_stdout(&format!("litequic: {admin}: "));
+    watch.await_stdout(&format!("litequic: no running litequic was found: not at {admin} (nothing listens)\n"));
 }
 
 #[tokio::test]

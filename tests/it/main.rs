@@ -6,6 +6,7 @@ mod ack_delay;
 mod ack_frequency;
 mod acknowledgements;
 mod admin;
+mod admin_socket;
 mod aioquic;
 mod browser;
 mod check;

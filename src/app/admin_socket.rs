@@ -2,10 +2,7 @@
 //! that cannot be had is a warning, one that the configuration names a fault.
 
 use super::{StartError, named_socket::SocketName};
-use crate::{
-    admin::DefaultSocket,
-    config::AdminSocket,
-};
+use crate::{admin::DefaultSocket, config::AdminSocket};
 use std::{
     fs::DirBuilder,
     io::{self, ErrorKind},

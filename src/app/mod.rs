@@ -6,6 +6,7 @@ pub mod reload;
 mod admin_socket;
 mod bounds;
 mod descriptors;
+mod draining;
 mod files;
 mod handover;
 mod idle;
@@ -38,18 +39,19 @@ use crate::{
     telemetry::log,
     tls::CertificateStore,
 };
+use draining::{OldestClient, REPORT_INTERVAL};
 use handover::{HandoverError, Kept};
 pub(crate) use idle::release_by;
 use reload::InForce;
 use start::Prepared;
-use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
     select,
     sync::mpsc,
     task::JoinSet,
     time::{Instant, sleep_until},
 };
-use worker::{Ended, Worker};
+use worker::{Report, Worker};
 
 /// How long this process serves as before once another one has taken over: so that clients that were steered to it in
 /// that moment, with a handshake and a request to make, are served here.
@@ -180,10 +182,12 @@ pub struct Running {
     /// Reopens the access log's file, if there is one.
     pub access_log: Arc<AccessLog>,
     workers: Vec<Worker>,
+    /// By worker.
+    oldest: Vec<Arc<OldestClient>>,
     /// Duplicates of every worker's sockets, never read: the kernel's program picks a socket by its place in the group,
     /// and a worker that ends before the others would change their places.
     kept: Kept,
-    ended: mpsc::UnboundedReceiver<Ended>,
+    reports: mpsc::UnboundedReceiver<Report>,
     /// The admin listeners and the health checks; they end with [`Phase::Stopping`].
     tasks: JoinSet<()>,
     /// It ends with this.
@@ -231,9 +235,19 @@ impl Running {
         let mut phase = Phase::Ready;
         // A worker's end, which begins the loop anew, does not lengthen the phase.
         let mut since = Instant::now();
+        let mut next_line = since + REPORT_INTERVAL;
+        // Workers without a connection: they refuse new ones until all are.
+        let mut drained = BTreeSet::new();
         let outcome = loop {
             if self.workers.is_empty() {
                 break Ok(());
+            }
+            let is_drained = self.workers.iter().all(|worker| drained.contains(&worker.index()));
+            if is_drained && phase == Phase::Draining {
+                // Nothing is cut off: the log need not say that.
+                self.lifecycle.advance(Phase::Stopping);
+                phase = Phase::Stopping;
+                since = Instant::now();
             }
             let (timeouts, grace, handed_over) = (self.timeouts(), self.grace(), self.kept.handed_over());
             let next = async {
@@ -246,7 +260,14 @@ impl Running {
             };
             select! {
                 biased;
-                Some(ended) = self.ended.recv() => {
+                Some(report) = self.reports.recv() => {
+                    let ended = match report {
+                        Report::Drained(index) => {
+                            drained.insert(index);
+                            continue;
+                        }
+                        Report::Ended(ended) => ended,
+                    };
                     // Workers may have seen a phase that this loop has not seen yet.
                     if self.lifecycle.phase() < Phase::Draining || !ended.in_order {
                         break Err(WorkerDied(ended.index));
@@ -256,6 +277,11 @@ impl Running {
                 () = handed_over, if self.lifecycle.phase() < Phase::Leaving => {
                     self.lifecycle.advance(Phase::Leaving);
                 }
+                () = sleep_until(next_line), if phase == Phase::Draining => {
+                    let left = (since + timeouts.drain).saturating_duration_since(Instant::now());
+                    draining::report(&self.metrics, &self.oldest, left);
+                    next_line += REPORT_INTERVAL;
+                }
                 () = next => {
                     phase = match phase {
                         Phase::Starting | Phase::Ready => self.enter(Phase::Leaving),
@@ -264,6 +290,7 @@ impl Running {
                         Phase::Stopping => break Ok(()), // a worker that does not end ends with the process
                     };
                     since = Instant::now();
+                    next_line = since + REPORT_INTERVAL;
                 }
             }
         };

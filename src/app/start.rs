@@ -5,6 +5,7 @@ use super::{
     admin_socket::BoundSocket,
     bounds,
     descriptors::{SOCKET_CONNECTIONS, Shared},
+    draining::OldestClient,
     files,
     handover::{Beginning, Predecessor, keeper, take_over},
     inside, memory,
@@ -105,6 +106,7 @@ impl<'c> Prepared<'c> {
             admin,
             lifecycle: Lifecycle::default(),
             heartbeats: (0..self.count).map(|_| Arc::default()).collect(),
+            oldest: (0..self.count).map(|_| Arc::default()).collect(),
             layout: Layout::new(ServerId::default()),
             gauge: self.options.memory.clone().unwrap_or_default(),
             prepared: self,
@@ -122,6 +124,7 @@ pub(super) struct Bound<'c> {
     admin: (Option<admin::Server>, Option<admin::Server>),
     lifecycle: Lifecycle,
     heartbeats: Vec<Arc<Heartbeat>>,
+    oldest: Vec<Arc<OldestClient>>,
     layout: Layout,
     gauge: Gauge,
 }
@@ -132,15 +135,16 @@ impl Bound<'_> {
         mut self,
         wrap: impl Fn(Proxy) -> H + Clone + Send + 'static,
     ) -> Result<Running, StartError> {
-        let (ended_sender, ended) = mpsc::unbounded_channel();
+        let (report, reports) = mpsc::unbounded_channel();
         let mut workers = Vec::with_capacity(self.prepared.count);
         for index in 0..self.prepared.count {
             let failed = |error: io::Error| StartError::Worker { index, reason: error.to_string() };
             let Some(parts) = self.worker_parts(index).map_err(failed)? else { break };
-            workers.push(Worker::start(parts, wrap.clone(), ended_sender.clone()).await?);
+            workers.push(Worker::start(parts, wrap.clone(), report.clone()).await?);
         }
         let state = Arc::new(self.state());
-        let Self { prepared, sockets, socket, addresses, admin, lifecycle, heartbeats, layout, gauge, .. } = self;
+        let Self { prepared, sockets, socket, addresses, admin, lifecycle, heartbeats, oldest, layout, gauge, .. } =
+            self;
         let Prepared { config, options, beginning, count, metrics, access, in_force, .. } = prepared;
         let Beginning { generation, secrets, mut predecessor, older, others, .. } = beginning;
         let keeper = keeper(sockets, (layout, generation), secrets, &metrics)?.minding(older, others);
@@ -167,8 +171,8 @@ impl Bound<'_> {
         for server in [admin.0, admin.1].into_iter().flatten() {
             tasks.spawn(server.serve(Arc::clone(&state), lifecycle.watch(), kept.handed_over()));
         }
-        let admin_socket = socket
-            .and_then(|socket| serve_socket(socket, (&state, &lifecycle), kept.handed_over(), &mut tasks));
+        let admin_socket =
+            socket.and_then(|socket| serve_socket(socket, (&state, &lifecycle), kept.handed_over(), &mut tasks));
         tasks.spawn(check_health(in_force.clone(), lifecycle.watch()));
         if options.memory.is_none() {
             tasks.spawn(memory::watch(in_force.clone(), gauge, lifecycle.watch()));
@@ -198,8 +202,9 @@ impl Bound<'_> {
             in_force,
             access_log: access,
             workers,
+            oldest,
             kept,
-            ended,
+            reports,
             tasks,
             _watchdog: watchdog,
         })
@@ -207,9 +212,11 @@ impl Bound<'_> {
 
     /// What worker `index` is made of.
     fn worker_parts(&mut self, index: usize) -> io::Result<Option<worker::WorkerParts>> {
-        let Self { prepared, sockets, addresses, lifecycle, heartbeats, layout, gauge, .. } = self;
+        let Self { prepared, sockets, addresses, lifecycle, heartbeats, oldest, layout, gauge, .. } = self;
         let Prepared { config, beginning, count, resolver, metrics, access, in_force, tls, tcp_tls, .. } = prepared;
-        let (Some(counters), Some(heartbeat)) = (metrics.workers().get(index), heartbeats.get(index)) else {
+        let (Some(counters), Some(heartbeat), Some(oldest)) =
+            (metrics.workers().get(index), heartbeats.get(index), oldest.get(index))
+        else {
             return Ok(None);
         };
         let alt_svc = |address| alt_svc(config, &addresses.udp, address);
@@ -236,12 +243,14 @@ impl Bound<'_> {
                 receive: ReceiveBudget::new(config.limits.worker_receive_buffer, Limits::RECEIVE_FLOOR),
                 sources: Pools::default(),
                 pressure: gauge.pressure(),
+                watch: lifecycle.watch(),
             },
             metrics: counters.clone(),
             tcp,
             resolver: Arc::clone(resolver),
             routing: Arc::clone(&in_force.routing),
             heartbeat: Arc::clone(heartbeat),
+            oldest: Arc::clone(oldest),
             descriptors: Arc::clone(&in_force.shared.capacity.descriptors),
             watch: lifecycle.watch(),
         }))

@@ -46,8 +46,8 @@ pub struct Arguments {
     /// The request.
     #[arg(value_enum)]
     what: What,
-    /// Of maintenance: on or off.
-    #[arg(value_enum, required_if_eq("what", "maintenance"))]
+    /// Of maintenance: on or off; without it, what is in maintenance is printed.
+    #[arg(value_enum)]
     state: Option<OnOff>,
     /// Of maintenance: the name of a route, or a host for all its routes that have an origin. Without it, all routes
     /// that have an origin.
@@ -159,6 +159,12 @@ pub fn run(arguments: Arguments) -> ExitCode {
                 Err(failure) => return failure.exit(),
             },
         };
+        if what == What::Maintenance && order.is_none() {
+            return match status(&found, token.as_ref()).await {
+                Ok(status) => print(in_maintenance(&status).as_bytes()),
+                Err(failure) => failure.exit(),
+            };
+        }
         if what == What::Status && !json {
             return show(&found, token.as_ref(), watch.map(Duration::from_secs)).await;
         }
@@ -167,6 +173,18 @@ pub fn run(arguments: Arguments) -> ExitCode {
             Err(failure) => failure.exit(),
         }
     })
+}
+
+/// What is in maintenance by a litequic's status, in the words of the answer to a switch.
+fn in_maintenance(status: &Json) -> String {
+    let all = status["maintenance"].as_array().map_or(&[][..], Vec::as_slice);
+    let line = |one: &Json| {
+        let target = one["target"].as_str().unwrap_or("all");
+        let names = one["routes"].as_array().into_iter().flatten().filter_map(Json::as_str);
+        let routes: String = names.map(|name| format!("  {name}\n")).collect();
+        format!("{target} answers 503, Retry-After: {}\n{routes}", one["retry_after"].as_u64().unwrap_or_default())
+    };
+    if all.is_empty() { "no route is in maintenance\n".into() } else { all.iter().map(line).collect() }
 }
 
 /// Why there is nothing to print.
@@ -241,6 +259,7 @@ async fn answer(
         Ok(Ok((_, body))) => Err(Failure { exit: Exit::Status, why: String::from_utf8_lossy(&body).trim_end().into() }),
         Ok(Err(Unanswered::NotReached(error))) => Err(place.failure(&error)),
         Ok(Err(Unanswered::NotLitequic)) => Err(place::not_litequic(place, &found.missed)),
+        Ok(Err(Unanswered::Closed)) => Err(Failure::unavailable(place, "the connection was closed without an answer")),
         Ok(Err(Unanswered::Cut(error))) => Err(Failure::unavailable(place, error)),
         Err(_) => Err(Failure::unavailable(place, format_args!("no answer within {PATIENCE:?}"))),
     }
@@ -252,7 +271,9 @@ enum Unanswered {
     NotReached(io::Error),
     /// The answer is another program's.
     NotLitequic,
-    /// The connection ended too early, or the answer is too long.
+    /// The connection was closed before a response.
+    Closed,
+    /// The connection failed, or the answer is too long.
     Cut(String),
 }
 
@@ -264,14 +285,12 @@ impl Unanswered {
             return Self::NotLitequic;
         }
         let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
-        let is_reset = source.is_some_and(|source| {
-            matches!(source.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
-        });
-        Self::Cut(match source {
-            _ if is_reset || error.is_incomplete_message() => "the connection was closed without an answer".into(),
-            Some(source) => source.to_string(),
-            None => error.to_string(),
-        })
+        let is_closed = error.is_incomplete_message() || error.is_canceled() || error.is_closed();
+        match source.map(io::Error::kind) {
+            Some(io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) => Self::Closed,
+            _ if is_closed => Self::Closed,
+            _ => Self::Cut(source.map_or_else(|| error.to_string(), ToString::to_string)),
+        }
     }
 }
 
@@ -295,14 +314,21 @@ async fn ask(
     }
 }
 
+/// Of a connection that failed by itself: without an error of the kernel, what came was not HTTP/1.1.
+fn connection_failed(error: &hyper::Error) -> Unanswered {
+    match Unanswered::before_a_response(error) {
+        Unanswered::Cut(_) if error.source().is_none_or(|source| !source.is::<io::Error>()) => Unanswered::NotLitequic,
+        other => other,
+    }
+}
+
 /// Sends `request`, and returns the status and the body of a litequic's answer.
 async fn exchange<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<(StatusCode, Bytes), Unanswered>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let failed = |error: hyper::Error| Unanswered::before_a_response(&error);
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
     let answer = async {
         let answer = sender.send_request(request).await.map_err(failed)?;
         if answer.headers().get(header::SERVER).is_none_or(|server| server != admin::SERVER) {
@@ -320,11 +346,17 @@ where
     tokio::pin!(answer, connection);
     tokio::select! {
         biased;
-        answer = &mut answer => answer,
-        ended = &mut connection => {
-            ended.map_err(failed)?;
-            answer.await
-        }
+        answer = &mut answer => match answer {
+            // The connection ends, and knows why.
+            Err(Unanswered::Closed) => {
+                Err(connection.await.err().map_or(Unanswered::Closed, |error| connection_failed(&error)))
+            }
+            other => other,
+        },
+        ended = &mut connection => match ended {
+            Ok(()) => answer.await,
+            Err(error) => Err(connection_failed(&error)),
+        },
     }
 }
 

@@ -1,6 +1,7 @@
 //! `litequic run`: serves until it is stopped.
 
 use super::{
+    advice::{Command, with_advice},
     again::Again,
     exit::{Exit, fail, fail_config},
 };
@@ -30,17 +31,22 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Arguments that replace the configuration. Each requires the next, so that one requires all.
 const WITHOUT_FILE: [&str; 4] = ["listen", "origin", "cert", "key"];
+/// The same, and the option that names the configuration.
+const INSTEAD_OF_FILE: [&str; 5] = ["config", "listen", "origin", "cert", "key"];
 
 /// Arguments of `litequic run`.
 #[derive(Debug, Args)]
-#[command(override_usage = "litequic run --config <FILE> [OPTIONS]\n       \
+#[command(override_usage = "litequic run <FILE> [OPTIONS]\n       litequic run --config <FILE> [OPTIONS]\n       \
                             litequic run --listen <ADDR> --origin <URL> --cert <FILE> --key <FILE> [OPTIONS]")]
 pub struct Arguments {
     /// The configuration.
-    #[arg(long, value_name = "FILE", conflicts_with_all = WITHOUT_FILE, required_unless_present_any = WITHOUT_FILE)]
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = WITHOUT_FILE)]
     config: Option<PathBuf>,
+    /// The same, without the option.
+    #[arg(value_name = "FILE", conflicts_with_all = INSTEAD_OF_FILE, required_unless_present_any = INSTEAD_OF_FILE)]
+    file: Option<PathBuf>,
     /// Without a configuration: the address, UDP for HTTP/3 and TCP for HTTP/1.1 and HTTP/2, such as '[::]:8443'.
-    #[arg(long, value_name = "ADDR", requires = "origin")]
+    #[arg(long, value_name = "ADDR", requires = "origin", value_parser = config::listen_address)]
     listen: Option<SocketAddr>,
     /// Without a configuration: http://HOST[:PORT], HOST:PORT or unix:/PATH.
     #[arg(long, value_name = "URL", requires = "cert", value_parser = origin)]
@@ -125,6 +131,7 @@ impl LogArguments {
 
 /// Serves until it is stopped.
 pub fn run(arguments: Arguments) -> ExitCode {
+    let arguments = Arguments { config: arguments.config.clone().or(arguments.file.clone()), ..arguments };
     // Before there are threads: it changes the environment.
     let passed = ListenFd::from_env();
     let again = Again::new();
@@ -163,7 +170,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         };
         let running = match start.await {
             Ok(running) => running,
-            Err(error) => return fail(Exit::from(&error), error),
+            Err(error) => return fail(Exit::from(&error), with_advice(&error, &config, Command::Run)),
         };
         panic_if_asked("control");
         let again = config.admin.handover.is_some().then_some(again);

@@ -100,7 +100,8 @@ fn socket(section: &mut Section<'_>, key: &str, about: &str) -> AdminSocket {
             _ => AdminSocket::At(text.into()),
         })
     };
-    let kind: Kind<AdminSocket> = text("\"auto\", the path of a Unix socket, or \"\" for none", parse, AdminSocket::show);
+    let kind: Kind<AdminSocket> =
+        text("\"auto\", the path of a Unix socket, or \"\" for none", parse, AdminSocket::show);
     match section.value(key, kind.of_length(0..=Admin::MAX_SOCKET_LEN), AdminSocket::Auto, about) {
         AdminSocket::At(path) => AdminSocket::At(section.directory().join(path)),
         other => other,

@@ -1,8 +1,7 @@
 //! The admin socket: `litequic ctl` with nothing configured, one process's place taken by another, and what is no litequic.
 
 use crate::support::{
-    io_key, needs,
-    origin,
+    io_key, needs, origin,
     process::{Ended, Process, command, free_tcp_port, free_udp_port, litequic_program},
 };
 use litequic::tls::self_signed;
@@ -137,7 +136,7 @@ async fn a_second_litequic_starts_without_a_default_socket_and_not_with_a_named_
 
     let named = Setup::new("admin.socket = \"own.sock\"").await;
     let third = named.run();
-    for admin in [format!("{}", named.text("own.sock")), "./own.sock".into()] {
+    for admin in [named.text("own.sock"), "./own.sock".into()] {
         assert_eq!(named.status(&["--admin", &admin])["phase"], "ready");
     }
     // Nothing is at its default place.
@@ -210,7 +209,8 @@ async fn another_user_is_told_whose_the_socket_is_and_never_answered() {
         Process::spawn(command).end()
     };
     let ended = ctl();
-    let beginning = format!("litequic: {}: permission denied: it is for user root and root, and this is user ", socket.display());
+    let beginning =
+        format!("litequic: {}: permission denied: it is for user root and root, and this is user ", socket.display());
     assert!(ended.code == Some(69) && ended.stderr.starts_with(&beginning), "{ended:?}");
     assert!(ended.stderr.ends_with("\n  sudo litequic ctl status\n"), "{ended:?}");
     // Whatever an operator does to the mode.

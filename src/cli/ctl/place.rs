@@ -45,14 +45,13 @@ impl FromStr for Place {
             None => text,
         };
         let (host, port) = authority.rsplit_once(':').ok_or_else(|| format!("has no port; expected {EXPECTED}"))?;
-        let is_number = port.parse::<u16>().is_ok_and(|port| port > 0) && port.bytes().all(|byte| byte.is_ascii_digit());
+        let is_number =
+            port.parse::<u16>().is_ok_and(|port| port > 0) && port.bytes().all(|byte| byte.is_ascii_digit());
         let is_bracketed = host.starts_with('[') && host.ends_with(']');
         match host {
             _ if !is_number => Err(format!("not a port; expected {EXPECTED}")),
             "" => Ok(Self::Tcp(format!("{}:{port}", USUAL.ip()))),
-            _ if host.contains(':') && !is_bracketed => {
-                Err("an IPv6 address needs brackets: [::1]:9443".into())
-            }
+            _ if host.contains(':') && !is_bracketed => Err("an IPv6 address needs brackets: [::1]:9443".into()),
             _ if is_bracketed && authority.parse::<SocketAddr>().is_err() => Err("not an IPv6 address".into()),
             _ => Ok(Self::Tcp(authority.into())),
         }

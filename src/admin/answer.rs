@@ -10,8 +10,8 @@ use bytes::Bytes;
 use http::{
     HeaderValue, Method, Response, StatusCode,
     header::{
-        ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, ORIGIN, REFERRER_POLICY, WWW_AUTHENTICATE,
-        X_CONTENT_TYPE_OPTIONS,
+        ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, ORIGIN, REFERRER_POLICY, SERVER,
+        WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
     },
     request::Parts,
 };
@@ -96,7 +96,7 @@ impl Resource {
     }
 
     fn is_on(self, surface: Surface) -> bool {
-        surface == Surface::Operator || matches!(self, Self::Health | Self::Ready | Self::Metrics)
+        surface != Surface::Probes || matches!(self, Self::Health | Self::Ready | Self::Metrics)
     }
 }
 
@@ -127,7 +127,8 @@ pub(super) async fn answer(state: &State, surface: Surface, request: &Parts) -> 
     }
     // With a name that its owner resolves to this machine, a foreign page and this address are one origin, whose
     // requests have neither Origin nor, at plain HTTP, Sec-Fetch-Site; without a token nothing else distinguishes them.
-    if token.is_none() && resource.tells() && !is_own_name(request, &state.names) {
+    let by_name = surface != Surface::Local && token.is_none();
+    if by_name && resource.tells() && !is_own_name(request, &state.names) {
         return text(StatusCode::FORBIDDEN, "Host must be an IP address, localhost or a name in admin.names\n".into());
     }
     match resource {
@@ -232,6 +233,7 @@ fn content(status: StatusCode, content_type: &'static str, body: impl Into<Bytes
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer.headers_mut().insert(SERVER, HeaderValue::from_static(super::SERVER));
     answer
 }
 

@@ -14,7 +14,8 @@
 //! | `/drain`   | POST      | no     | yes    | 202: readiness fails from now on, and the process ends in good order |
 //!
 //! `/metrics`, `/status` and `/config` are for requests by an IP address, `localhost` or a name in `names`, unless they
-//! have the token of `listen`. If a token is set, `listen` answers nothing but the page and `/healthz`, `/readyz`
+//! have the token of `listen`. The admin socket answers what `listen` does, without token and whatever the name, because the
+//! kernel says which user a client is of. If a token is set, `listen` answers nothing but the page and `/healthz`, `/readyz`
 //! without it.
 
 mod answer;
@@ -26,6 +27,7 @@ mod places;
 mod readiness;
 mod scrape;
 mod server;
+mod socket;
 mod status;
 mod token;
 
@@ -35,6 +37,7 @@ pub use metrics::Metrics;
 pub use readiness::{OriginProbe, Readiness};
 pub use scrape::Scrape;
 pub use server::{Limits, Server};
+pub use socket::{DefaultSocket, default_sockets};
 pub use token::{Token, TokenError};
 
 use crate::{
@@ -48,6 +51,9 @@ use tokio::sync::{mpsc, oneshot};
 /// serves no client, while one that is merely saturated ticks in between.
 pub const WORKER_DEADLINE: Duration = Duration::from_secs(5);
 
+/// `Server` of every answer, by which `litequic ctl` knows that a litequic answers.
+pub const SERVER: &str = "litequic";
+
 /// How much an admin address shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Surface {
@@ -55,6 +61,8 @@ pub enum Surface {
     Probes,
     /// `[admin] listen`: everything.
     Operator,
+    /// `[admin] socket`: everything, to processes of this user and of root.
+    Local,
 }
 
 /// Requests a reload; the reloader answers with what changed, or every fault.

@@ -45,7 +45,7 @@ pub fn load(draft: Draft) -> Result<Loads, Faults> {
         secret(&config, &mut findings);
         token(&config, &mut findings);
         access_log(&config, &mut findings);
-        handover(&config, &mut findings);
+        unix_sockets(&config, &mut findings);
         ambiguities(&config, &mut findings);
         descriptors::warn(&config, &mut findings);
         Some((config, certificates?, pages?))
@@ -206,15 +206,18 @@ fn access_log(config: &Config, findings: &mut Findings) {
     }
 }
 
-/// Whether the socket could be created. An existing one is another process's, or is replaced.
-fn handover(config: &Config, findings: &mut Findings) {
-    let Some(path) = &config.admin.handover else { return };
-    let problem = match fs::symlink_metadata(path) {
-        Ok(file) if !file.file_type().is_socket() => Some("exists and is not a socket".into()),
-        _ => can_make(path).err().map(|error| format!("cannot be created: {error}")),
-    };
-    if let Some(problem) = problem {
-        findings.fault("admin.handover", problem);
+/// Whether the Unix sockets could be created. An existing one is another process's, or is replaced.
+fn unix_sockets(config: &Config, findings: &mut Findings) {
+    let admin = &config.admin;
+    for (key, path) in [("admin.handover", admin.handover.as_deref()), ("admin.socket", admin.socket.path())] {
+        let Some(path) = path else { continue };
+        let problem = match fs::symlink_metadata(path) {
+            Ok(file) if !file.file_type().is_socket() => Some("exists and is not a socket".into()),
+            _ => can_make(path).err().map(|error| format!("cannot be created: {error}")),
+        };
+        if let Some(problem) = problem {
+            findings.fault(key, problem);
+        }
     }
 }
 

@@ -20,6 +20,7 @@ mod names;
 mod network;
 mod origin;
 mod reference;
+mod reload;
 mod route;
 mod rules;
 mod section;
@@ -30,7 +31,7 @@ mod transport;
 mod values;
 
 pub use access::{AccessField, AccessFormat, AccessLog, AccessTarget, Share};
-pub use admin::Admin;
+pub use admin::{Admin, AdminSocket};
 pub use certificates::{CertificateFiles, ClientCertificates, Verify};
 pub use diff::Change;
 pub use draft::{Draft, Findings};
@@ -41,12 +42,14 @@ pub use limits::{Limits, MemoryLimit, Sources};
 pub use listen::{Listen, Workers};
 pub use log::{Level, Log, LogFormat};
 pub use matching::{Match, Pattern, Weight, ambiguities};
+pub use names::listen_address;
 pub use network::Network;
 pub use origin::{
     AmbiguousFields, Balance, Health, Origin, OriginAddress, OriginAddressError, OriginServer, Statuses, StatusesError,
     Sticky, StickyBy,
 };
 pub use reference::reference;
+pub use reload::{OnChange, Reload};
 pub use route::{PathReading, Route};
 pub use rules::{
     ErrorPages, Errors, FixedBody, HeaderRules, Part, RateLimit, RateLimitBy, Redirect, Respond, RouteTimeouts, Target,
@@ -91,6 +94,8 @@ pub struct Config {
     pub litequic: LiteQuic,
     /// Administration interface.
     pub admin: Admin,
+    /// What a changed file does by itself.
+    pub reload: Reload,
     /// The log.
     pub log: Log,
     /// The access log.
@@ -140,6 +145,7 @@ impl Config {
             timeouts: Timeouts::default(),
             litequic: LiteQuic::default(),
             admin: Admin::default(),
+            reload: Reload::default(),
             log: Log::default(),
             access_log: AccessLog::default(),
             trusted_proxies: Vec::new(),

@@ -90,7 +90,10 @@ impl Front {
         let network = terms.config.source(address.ip()).map(|network| (network.address, network.prefix));
         let holder = self.holders.admit(Pool::Quic, network, terms.limits.max_connections);
         match &holder {
-            Some(holder) => holder.ready(),
+            Some(holder) => {
+                holder.serves(plain(address));
+                holder.ready();
+            }
             None => self.metrics.limit_connections.increment(),
         }
         holder

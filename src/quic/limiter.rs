@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     config::{Config, Limits, Live},
+    lifecycle::{Phase, Watch},
     memory::{Pressure, Step},
     quic::Metrics,
     sources::{Fair, Slot, Source},
@@ -168,11 +169,22 @@ pub(super) struct Admission {
     answers: Arc<Answers>,
     sources: Pools,
     pressure: Pressure,
+    /// The phase of the process. Without it, the process does not drain.
+    watch: Option<Watch>,
 }
 
 impl Admission {
     pub(super) fn new(config: Live, metrics: Arc<Metrics>, sources: Pools, pressure: Pressure) -> Self {
-        Self { config, metrics, answers: Arc::new(Answers::new(REFUSALS)), sources, pressure }
+        Self { config, metrics, answers: Arc::new(Answers::new(REFUSALS)), sources, pressure, watch: None }
+    }
+
+    /// The same, which refuses every attempt once the process drains.
+    pub(super) fn until_draining(self, watch: Watch) -> Self {
+        Self { watch: Some(watch), ..self }
+    }
+
+    fn drains(&self) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.phase() >= Phase::Draining)
     }
 
     /// Decides on an attempt by the worker's pools, which all of its endpoints share, and counts what the limits cost.
@@ -187,6 +199,14 @@ impl Admission {
 
     fn decide_at(&self, client: IpAddr, validated: bool, now: Instant) -> AttemptOutcome {
         let metrics = &self.metrics;
+        if self.drains() {
+            metrics.handshakes_refused.increment();
+            if !self.answers.admit(now) {
+                metrics.limit_refusals.increment();
+                return AttemptOutcome::Drop;
+            }
+            return AttemptOutcome::Refuse;
+        }
         let config = self.config.load();
         let network = network(&config, client);
         let verdict = self.sources.taken().admits(&config.limits, network, validated, self.pressure.step());
@@ -257,7 +277,7 @@ impl Limit for Limiter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use crate::{config::Config, lifecycle::Lifecycle};
     use std::time::Duration;
 
     const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
@@ -414,6 +434,27 @@ mod tests {
             let _slots = filled(&admission.sources, 50, 9);
             assert_eq!(admission.decide_at(CLIENT, false, now), AttemptOutcome::Allow, "{what}");
         }
+    }
+
+    #[test]
+    fn a_process_that_drains_refuses_every_attempt() {
+        let (admission, metrics) = admission();
+        let lifecycle = Lifecycle::default();
+        let admission = admission.until_draining(lifecycle.watch());
+        for (phase, validated, expected) in [
+            (Phase::Ready, false, AttemptOutcome::Allow),
+            (Phase::Leaving, true, AttemptOutcome::Allow),
+            (Phase::Draining, false, AttemptOutcome::Refuse),
+            (Phase::Draining, true, AttemptOutcome::Refuse),
+            (Phase::Stopping, false, AttemptOutcome::Refuse),
+        ] {
+            lifecycle.advance(phase);
+            assert_eq!(admission.decide(CLIENT, validated), expected, "{phase:?}");
+        }
+        assert_eq!(metrics.handshakes_refused.get(), 3);
+        let now = Instant::now();
+        let answers = (0..REFUSALS * 2).filter(|_| admission.decide_at(CLIENT, false, now) == AttemptOutcome::Refuse);
+        assert!(answers.count() <= REFUSALS as usize, "the rate of answers is bounded");
     }
 
     #[test]

@@ -118,6 +118,7 @@ impl<H> Connection<H> {
         let budget = Budget::for_connection(CONNECTION_QUEUE.min(limits.connection_send_buffer.into()));
         let (holder, sends) = (&admitted.holder, Rc::clone(&budget));
         holder.holds(move || sends.used());
+        holder.serves(client.address);
         holder.ready();
         Rc::new(Self {
             client: Rc::new(Client { connection: holder.number(), ..client }),

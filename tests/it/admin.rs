@@ -120,7 +120,10 @@ async fn ctl_tells_status_and_configuration_reloads_and_drains() {
     fs::write(&file, format!("{good}[limits]\nmax_headers = 7\n")).unwrap();
     // A change of the file is noticed by itself too, but not within half a second.
     let changed = setup.ctl("reload", &[]).success();
-    assert!(changed == "limits.max_headers: 100 → 7\n" || changed == "nothing has changed\n", "{changed}");
+    assert!(
+        changed == "limits.max_headers: 100 → 7\n" || changed.starts_with("nothing has changed since "),
+        "{changed}"
+    );
     let config: Json = serde_json::from_str(&setup.ctl("config", &[]).success()).unwrap();
     assert_eq!(config["limits.max_headers"], "7");
 
@@ -157,7 +160,7 @@ async fn ctl_shows_the_status_again_and_again() {
     watch.await_stdout("\n\nlitequic 0");
     assert_eq!(setup.ctl("drain", &[]).success(), "draining\n");
     assert_eq!(setup.process.end().code, Some(0));
-    watch.await_stdout(&format!("litequic: {admin}: "));
+    watch.await_stdout(&format!("litequic: no running litequic was found: not at {admin} (nothing listens)\n"));
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
 //! The command line from outside: what each command prints, and with which code it exits.
 
 use crate::support::{
-    io_key,
-    process::{Ended, Process, command, free_tcp_port, free_udp_port, litequic},
+    io_key, needs,
+    process::{Ended, Process, command, free_tcp_port, free_udp_port, litequic, litequic_program},
 };
 use litequic::tls::{SelfSigned, self_signed};
 use serde_json::Value as Json;
@@ -122,6 +122,58 @@ fn help_and_version_go_to_standard_output() {
 }
 
 #[test]
+fn a_command_of_another_server_is_answered_with_the_one_that_does_it() {
+    for (words, word, expected) in [
+        (&["reload"][..], "reload", "litequic ctl reload"),
+        (&["-s", "reload"], "-s", "litequic ctl reload"),
+        (&["validate", "a.toml"], "validate", "litequic check FILE"),
+        (&["-t"], "-t", "litequic check FILE"),
+        (&["test"], "test", "litequic check FILE"),
+        (&["stop"], "stop", "litequic ctl drain"),
+        (&["status"], "status", "litequic ctl status"),
+        (&["start"], "start", "litequic run FILE"),
+        (&["-c", "a.toml"], "-c", "litequic run FILE"),
+    ] {
+        let ended = litequic(words);
+        let expected = format!("litequic: there is no `litequic {word}`; did you mean `{expected}`?\n");
+        assert_eq!((ended.code, ended.stderr), (Some(64), expected));
+    }
+    let ended = litequic(["run", "--listen", "127.0.0.1:0", "--origin", "http://127.0.0.1:9"]);
+    assert_eq!(ended.code, Some(64));
+    assert!(ended.stderr.ends_with("\nfor tests: `litequic demo --origin URL` makes a certificate\n"), "{ended:?}");
+    let ended = litequic(["run", "--listen", "127.0.0.1:0"]);
+    assert!(!ended.stderr.contains("for tests"), "{ended:?}");
+}
+
+#[test]
+fn examples_are_printed_and_are_sound() {
+    let list = litequic(["example"]).success();
+    let (directory, _) = directory();
+    fs::create_dir(directory.path().join("tls")).unwrap();
+    for name in ["sidecar", "edge", "website", "servers", "unix-socket", "full"] {
+        assert!(list.contains(&format!("{name} ")), "{list}");
+        let example = litequic(["example", name]).success();
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/config/").to_owned() + name + ".toml";
+        assert_eq!(example, fs::read_to_string(file).unwrap());
+    }
+    assert_eq!(litequic(["example", "none"]).code, Some(64));
+}
+
+#[test]
+fn an_address_on_the_command_line_is_answered_as_in_a_configuration() {
+    let (directory, _) = directory();
+    for (address, problem) in
+        [("443", "has no address"), (":8443", "has no address"), ("[::]", "not an address"), ("::1", "has no port")]
+    {
+        for ended in [litequic(run_at(address, &directory)), litequic(["demo", "--listen", address])] {
+            let expected =
+                format!("{problem}; expected an IP address and a port, such as \"[::]:8443\" or \"127.0.0.1:9443\"");
+            assert!(ended.code == Some(64) && ended.stderr.contains(&expected), "{ended:?}");
+        }
+    }
+}
+
+#[test]
 fn completions_and_manual_pages_know_every_command() {
     for (shell, opens) in [("bash", "_litequic() {"), ("zsh", "#compdef litequic"), ("fish", "complete -c litequic")] {
         let script = litequic(["completions", shell]).success();
@@ -212,12 +264,64 @@ fn an_address_that_is_taken_is_named_with_its_reason_and_69() {
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let ended = litequic(run_at(&address, &directory));
+    let process = std::process::id();
+    let name = fs::read_to_string("/proc/self/comm").unwrap();
+    let name = name.trim();
+    let beginning = format!(
+        "litequic: cannot listen on UDP {address}: Address already in use (os error 98)\n  {name} (process {process}) \
+         listens there\n  "
+    );
+    let next = "only one process can serve HTTP/3 at a port: end it there, or change udp below [listen]\n";
     assert_eq!(ended.code, Some(69), "{ended:?}");
-    assert!(ended.stderr.contains(&address) && ended.stderr.contains("in use"), "{ended:?}");
+    assert!(ended.stderr.ends_with(&format!("{beginning}{next}")), "{ended:?}");
 
     let ended = litequic(["demo", "--listen", &address]);
-    assert_eq!(ended.code, Some(69), "{ended:?}");
-    assert!(ended.stderr.contains(&address) && ended.stderr.contains("in use"), "{ended:?}");
+    let expected = format!("{beginning}at a free port: litequic demo --listen 127.0.0.1:0\n");
+    assert_eq!((ended.code, ended.stderr), (Some(69), expected));
+
+    // TCP alone, by a file, in which UDP has another address.
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let file = path(&directory, "litequic.toml");
+    let text = format!(
+        "listen.udp = \"127.0.0.1:{}\"\nlisten.tcp = \"{address}\"\norigin.url = \"http://127.0.0.1:9\"\n\
+         [[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n",
+        free_udp_port()
+    );
+    fs::write(&file, text).unwrap();
+    let ended = litequic(["run", &file]);
+    let expected = format!(
+        "litequic: cannot listen on TCP {address}: Address already in use (os error 98)\n  {name} (process {process}) \
+         listens there\n  to leave TCP to it and add HTTP/3 alone: tcp = [] below [listen]; \
+         docs/how-to/add-http3-beside-nginx.md\n"
+    );
+    assert!(ended.code == Some(69) && ended.stderr.ends_with(&expected), "{ended:?}");
+}
+
+/// As a service whose user may not, and as another user than the one who listens.
+#[test]
+fn a_user_without_the_right_learns_which_one_is_missing_and_whose_the_port_is() {
+    let (Some(setpriv), true) = (needs::program("setpriv"), rustix::process::geteuid().is_root()) else { return };
+    let ended = |listen: &str| {
+        let mut command = std::process::Command::new(&setpriv);
+        command.args(["--reuid", "65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"]);
+        command.arg(litequic_program()).args(["demo", "--listen", listen]);
+        Process::spawn(command).end()
+    };
+    let start = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap();
+    if start.trim() == "1024" {
+        let expected = "litequic: cannot listen on UDP 127.0.0.1:443: Permission denied (os error 13)\n  ports below 1024 \
+                        need CAP_NET_BIND_SERVICE, net.ipv4.ip_unprivileged_port_start or a mapping: \
+                        docs/how-to/listen-on-port-443.md\n";
+        assert_eq!((ended("127.0.0.1:443").code, ended("127.0.0.1:443").stderr.as_str()), (Some(69), expected));
+    }
+    let taken = UdpSocket::bind("0.0.0.0:0").unwrap();
+    let address = format!("127.0.0.1:{}", taken.local_addr().unwrap().port());
+    let expected = format!(
+        "litequic: cannot listen on UDP {address}: Address already in use (os error 98)\n  a process of the user root \
+         listens there (as root: ss -lntup)\n  at a free port: litequic demo --listen 127.0.0.1:0\n"
+    );
+    assert_eq!(ended(&address).stderr, expected);
 }
 
 #[test]
@@ -226,7 +330,10 @@ fn an_address_of_another_machine_exits_with_69() {
     // TEST-NET-1 (RFC 5737).
     let ended = litequic(run_at("192.0.2.1:8443", &directory));
     assert_eq!(ended.code, Some(69), "{ended:?}");
-    assert!(ended.stderr.contains("192.0.2.1:8443"), "{ended:?}");
+    let beginning =
+        "cannot listen on UDP 192.0.2.1:8443: Cannot assign requested address (os error 99)\n  this machine has ";
+    assert!(ended.stderr.contains(beginning) && ended.stderr.contains("127.0.0.1"), "{ended:?}");
+    assert!(ended.stderr.ends_with("; all of them: 0.0.0.0:8443\n"), "{ended:?}");
 }
 
 #[test]

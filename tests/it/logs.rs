@@ -81,6 +81,7 @@ impl Unread {
         let file = directory.path().join("litequic.toml");
         fs::write(&file, config).unwrap();
         let mut command = command(["run", "--config", file.to_str().unwrap()]);
+        command.env("XDG_RUNTIME_DIR", directory.path());
         command.envs(start.environment.iter().copied()).stdin(Stdio::null()).stdout(start.stdout).stderr(start.stderr);
         let child = command.spawn().unwrap();
         let unread = Self { child, _directory: directory, udp, tcp, probes, cert_pem: made.cert_pem };
@@ -359,6 +360,7 @@ async fn a_panic_of_the_logs_own_thread_is_the_last_line_too() {
     fs::write(&key, &made.key_pem).unwrap();
     let mut command = command(["run", "--listen", "127.0.0.1:0", "--origin", "127.0.0.1:9"]);
     command.arg("--cert").arg(cert).arg("--key").arg(key).env("LITEQUIC_PANIC_IN", "log");
+    command.env("XDG_RUNTIME_DIR", directory.path());
     let mut child = command.stdin(Stdio::null()).stderr(writer).spawn().unwrap();
     drop(command);
     let ended = tokio::task::spawn_blocking(move || child.wait().unwrap());

@@ -7,6 +7,7 @@ mod ack_frequency;
 mod acknowledgements;
 mod addresses;
 mod admin;
+mod admin_socket;
 mod aioquic;
 mod bad_bodies;
 mod browser;

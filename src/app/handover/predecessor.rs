@@ -115,6 +115,11 @@ impl Predecessor {
         })
     }
 
+    /// The number of the running process. `None` in another PID namespace.
+    pub(in crate::app) fn process(&self) -> Option<i32> {
+        self.process
+    }
+
     /// Reports that this process is prepared, and waits for its turn.
     ///
     /// # Errors

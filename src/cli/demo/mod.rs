@@ -6,12 +6,13 @@ mod meter;
 mod printer;
 
 use super::{
+    advice::{Command, with_advice},
     exit::{Exit, fail},
     run::{LogArguments, Signals, control_runtime, origin as origin_address, raise_limit, serve},
 };
 use crate::{
     app::{self, OpenFiles, Options},
-    config::{Config, Level, Log, LogFormat, OriginAddress},
+    config::{Config, Level, Log, LogFormat, OriginAddress, listen_address},
     tls::{CertificateStore, SelfSigned, self_signed},
 };
 use clap::Args;
@@ -29,7 +30,7 @@ use std::{
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Where to listen, UDP and TCP; port 0 takes a free one.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8443")]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8443", value_parser = listen_address)]
     listen: SocketAddr,
     /// Proxy this origin instead of a small one of its own: http://HOST[:PORT], HOST:PORT or unix:/PATH.
     #[arg(long, value_name = "URL", value_parser = origin_address)]
@@ -87,7 +88,7 @@ async fn demonstrate(arguments: Arguments, options: Options) -> ExitCode {
     let metered = printer.clone();
     let running = match app::start(&config, store, options, move |proxy| Meter::new(proxy, metered.clone())).await {
         Ok(running) => running,
-        Err(error) => return fail(Exit::from(&error), error),
+        Err(error) => return fail(Exit::from(&error), with_advice(&error, &config, Command::Demo)),
     };
     let address = running.addresses.first().copied().unwrap_or(arguments.listen);
     printer.print(welcome(address, &origin, embedded.is_some(), &certificate));

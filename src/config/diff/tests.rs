@@ -29,6 +29,34 @@ fn health() -> Health {
     Health { path: "/health".into(), ..Health::default() }
 }
 
+/// The names of routes after a change from `was` to `is`, in the words of a reload.
+fn routes_changed(was: &[&str], is: &[&str]) -> Vec<String> {
+    let with = |hosts: &[&str]| {
+        let route = |host: &&str| Route { host: Some((*host).into()), ..Route::catch_all(Config::ORIGIN) };
+        Config { routes: hosts.iter().map(route).collect(), ..config() }
+    };
+    with(was).changes(&with(is)).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn routes_that_come_and_go_are_named() {
+    for (was, is, expected) in [
+        (&["a.test"][..], &["a.test", "b.test"][..], &["routes: + b.test/"][..]),
+        (&["a.test", "b.test"], &["b.test"], &["routes: - a.test/"]),
+        (&["a.test", "b.test"], &["b.test", "c.test"], &["routes: + c.test/, - a.test/"]),
+        (&["a.test", "b.test"], &["b.test", "a.test"], &["routes: another order"]),
+        (&["a.test"], &["b.test"], &["routes[0].host: a.test → b.test"]),
+        (
+            &[],
+            &["a.test", "b.test", "c.test", "d.test", "e.test"],
+            &["routes: + a.test/, + b.test/, + c.test/, + d.test/, and 1 more"],
+        ),
+        (&["a.test"], &["a.test"], &[]),
+    ] {
+        assert_eq!(routes_changed(was, is), expected, "{was:?} {is:?}");
+    }
+}
+
 #[test]
 fn of_checks_that_stay_their_keys_are_compared() {
     let (mut old, mut new) = (config(), config());
@@ -77,7 +105,7 @@ fn every_change_is_said_with_its_key() {
             &["trusted_proxies: none → 10.0.0.0/8"],
         ),
         (|config| config.certificates[0].key = "b.key".into(), &["certificates[0].key: tls/tls.key → b.key"]),
-        (|config| config.certificates.push(config.certificates[0].clone()), &["certificates: 1 → 2"]),
+        (|config| config.certificates.push(config.certificates[0].clone()), &["certificates: + tls/tls.crt"]),
         (
             |config| {
                 config.origins.get_mut("packager").unwrap().servers = vec![server("http://b")];
@@ -113,7 +141,7 @@ fn every_change_is_said_with_its_key() {
                 "origin.ambiguous_fields: drop → reject",
             ],
         ),
-        (|config| config.routes.push(Route::catch_all("packager")), &["routes: 1 → 2"]),
+        (|config| config.routes.push(Route::catch_all("packager")), &["routes: + */#2"]),
         (|config| config.routes[0].upgrade.clear(), &["routes[0].upgrade: websocket → none"]),
         (|config| config.limits.max_tunnels = 0, &["limits.max_tunnels: 10000 → 0"]),
         (
@@ -291,7 +319,7 @@ fn the_version_is_that_of_the_keys_and_values() {
 
 #[test]
 fn the_list_has_every_key_with_its_value() {
-    let list: std::collections::BTreeMap<_, _> = config().list().into_iter().collect();
+    let list: BTreeMap<_, _> = config().list().into_iter().collect();
     for (key, value) in [
         ("listen.udp", "[::]:8443"),
         ("certificates[0].key", "tls/tls.key"),

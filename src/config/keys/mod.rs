@@ -7,7 +7,7 @@ pub(super) mod rules;
 
 use super::{
     AccessLog, Admin, CertificateFiles, ClientCertificates, Config, Limits, Listen, LiteQuic, Log, Origin,
-    OriginServer, Route, Sources, Timeouts, access, admin, certificates, limits, listen,
+    OriginServer, Reload, Route, Sources, Timeouts, access, admin, certificates, limits, listen,
     names::{MAX_NETWORKS, network},
     origin,
     route::{self, Around, Seen},
@@ -30,6 +30,7 @@ const TABLES: &[(&str, &[Key])] = &[
     ("timeouts", Timeouts::KEYS),
     ("litequic", LiteQuic::KEYS),
     ("admin", Admin::KEYS),
+    ("reload", Reload::KEYS),
     ("log", Log::KEYS),
     ("access_log", AccessLog::KEYS),
 ];
@@ -107,6 +108,7 @@ pub(super) fn config(root: &mut Section<'_>) -> Config {
     let timeouts = root.table("timeouts", "Timeouts.", Timeouts::read);
     let litequic = root.table("litequic", "How datagrams are received and sent.", transport::read);
     let admin = root.table("admin", "Administration interface.", |section| admin::read(section, &listen));
+    let reload = root.table("reload", "What a changed file does by itself.", Reload::read);
     let log = root.table("log", "The log.", Log::read);
     let access_log = root.table("access_log", "The access log: a line for each request.", access::read);
     let about = "Networks whose Forwarded and X-Forwarded-* fields are appended to instead of removed.";
@@ -124,6 +126,7 @@ pub(super) fn config(root: &mut Section<'_>) -> Config {
         timeouts,
         litequic,
         admin,
+        reload,
         log,
         access_log,
         trusted_proxies,

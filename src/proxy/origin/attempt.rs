@@ -329,7 +329,9 @@ impl<'a> Attempts<'a> {
         self.origin.stick(self.wish, ticket.number, &mut parts.headers);
         let Switch { protocol, slot, .. } = switch;
         let end = tunnel::End::new(stream, ahead, slot, &self.origin.metrics);
-        Ok(Response::from_parts(parts, Body::tunnel(Tunnel::new(protocol, end, self.timeouts.tunnel))))
+        let tunnel = Tunnel::new(protocol, end, self.timeouts.tunnel);
+        let tunnel = tunnel.half_closed_for(self.timeouts.tunnel_half_closed);
+        Ok(Response::from_parts(parts, Body::tunnel(tunnel)))
     }
 
     /// The server's response is invalid.

@@ -93,6 +93,7 @@ fn config(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Config {
         timeouts: Timeouts::default(),
         litequic: config::LiteQuic::default(),
         admin: config::Admin::default(),
+        reload: config::Reload::default(),
         log: config::Log { level: config::Level::Info, format: config::LogFormat::Auto },
         access_log: config::AccessLog::default(),
         trusted_proxies: Vec::new(),

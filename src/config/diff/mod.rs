@@ -1,7 +1,13 @@
 //! What a reload changes: two configurations compared, key by key, and which of the changes need a restart. Pure. The
 //! structures are destructured in full, so that a new key that is not compared does not compile.
 
-use super::{Config, Network, changes::Changes, keys::rules::show_pages, needs_restart, table::Table};
+use super::{
+    Config, Network,
+    changes::Changes,
+    keys::rules::{show_headers, show_pages},
+    needs_restart,
+    table::Table,
+};
 use aws_lc_rs::digest;
 use std::fmt;
 
@@ -39,8 +45,19 @@ impl Config {
 
     /// Every key with its value, in the order of the reference. There are no secrets among them: those have files.
     pub fn list(&self) -> Vec<(String, String)> {
-        let all = self.compare(self, Changes { all: true, ..Changes::default() });
+        let summed = self.summed();
+        let all = summed.compare(&summed, Changes { all: true, ..Changes::default() });
         all.into_iter().map(|Change { key, what }| (key, what)).collect()
+    }
+
+    /// Each route with the general rules that it does not replace.
+    fn summed(&self) -> Self {
+        let mut summed = self.clone();
+        for route in &mut summed.routes {
+            route.request_headers = route.request_headers.over(&self.request_headers);
+            route.response_headers = route.response_headers.over(&self.response_headers);
+        }
+        summed
     }
 
     /// Identifies this configuration: the first half of a hash of [`Config::list`], in hexadecimal digits. The same
@@ -61,6 +78,8 @@ impl Config {
             certificates,
             client_certificates,
             routes,
+            request_headers,
+            response_headers,
             error_pages,
             origins,
             limits,
@@ -87,6 +106,8 @@ impl Config {
             }
         }
         tables(&mut changes, "routes", routes, &next.routes);
+        changes.value("request_headers", request_headers, &next.request_headers, show_headers);
+        changes.value("response_headers", response_headers, &next.response_headers, show_headers);
         changes.value("error_pages", error_pages, &next.error_pages, show_pages);
         limits.compare(&next.limits, "limits", &mut changes);
         sources.compare(&next.sources, "limits", &mut changes);

@@ -97,7 +97,7 @@ impl Front {
     /// Waits until HTTP/3 is switched off. Cancel safe.
     pub(super) async fn switched_off(&self) {
         if self.on.clone().wait_for(|on| !on).await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 

@@ -5,7 +5,7 @@
 use super::descriptors;
 use crate::{
     admin::{Token, TokenError},
-    config::{self, AccessTarget, Config, Draft, Faults, Findings, Target, Warning},
+    config::{self, AccessTarget, Config, Draft, Faults, Findings, HeaderRules, Target, Template, Warning},
     proxy::Pages,
     quic::Secrets,
     tls::{Authorities, Certificate, CertificateError, CertificateStore},
@@ -47,6 +47,7 @@ pub fn load(draft: Draft) -> Result<Loads, Faults> {
         access_log(&config, &mut findings);
         unix_sockets(&config, &mut findings);
         ambiguities(&config, &mut findings);
+        variables(&config, &mut findings);
         descriptors::warn(&config, &mut findings);
         Some((config, certificates?, pages?))
     });
@@ -131,6 +132,40 @@ fn ambiguities(config: &Config, findings: &mut Findings) {
     }
 }
 
+/// Values with a variable of another program, which are sent as they are written.
+fn variables(config: &Config, findings: &mut Findings) {
+    let values = |request, response| {
+        let rules = [("request_headers", request), ("response_headers", response)];
+        rules.into_iter().flat_map(|(key, rules): (_, &HeaderRules)| {
+            let set = rules.set.iter().map(move |(name, value)| (format!("{key}.set.{name}"), value));
+            let add = rules.add.iter().map(move |(name, value)| (format!("{key}.add.{name}"), value));
+            set.chain(add)
+        })
+    };
+    let mut check = |key: &str, value: &Template| {
+        let allowed =
+            if key.ends_with("redirect.to") { "{host} and {path}" } else { "{client}, {host} and {request_id}" };
+        if let Some(variable) = config::foreign_variable(&value.to_string()) {
+            findings.warn(key, format!("{variable} is sent as it is written; the variables here are {allowed}"));
+        }
+    };
+    for (key, value) in values(&config.request_headers, &config.response_headers) {
+        check(&key, value);
+    }
+    for (n, route) in config.routes.iter().enumerate() {
+        let rules = values(&route.request_headers, &route.response_headers);
+        let (redirect, fixed) = match &route.target {
+            Target::Origin(_) => (None, None),
+            Target::Redirect(redirect) => (Some(("redirect.to".to_owned(), &redirect.to)), None),
+            Target::Respond(respond) => (None, Some(&respond.headers)),
+        };
+        let fixed = fixed.into_iter().flatten().map(|(name, value)| (format!("respond.headers.{name}"), value));
+        for (key, value) in rules.chain(fixed).chain(redirect) {
+            check(&format!("routes[{n}].{key}"), value);
+        }
+    }
+}
+
 fn pages(config: &Config, findings: &mut Findings) -> Option<Pages> {
     match Pages::load(config) {
         Ok(pages) => Some(pages),
@@ -192,9 +227,17 @@ fn is_pipe(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.file_type().is_fifo())
 }
 
+/// Words of other programs for where lines go, or that there are none, which are names of files here.
+const NO_FILES: [&str; 8] = ["syslog", "journal", "journald", "console", "off", "none", "false", "null"];
+
 /// Whether lines could be written, without creating the file.
 fn access_log(config: &Config, findings: &mut Findings) {
     let Some(AccessTarget::File(path)) = &config.access_log.path else { return };
+    if findings.written("access_log.path").is_some_and(|name| NO_FILES.contains(&name)) {
+        let problem = "is a file of this name in the folder of the configuration; \"stdout\" and \"stderr\" reach the journal, and \
+                       without the key there is no access log";
+        findings.warn("access_log.path", problem);
+    }
     let writable = match fs::metadata(path) {
         Ok(file) if file.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
         Ok(_) => access(path, Access::WRITE_OK),

@@ -62,6 +62,8 @@ pub struct InForce {
     pub(super) last_reload: Arc<LastReload>,
     /// Descriptors, and what follows from them.
     pub(super) shared: Shared,
+    /// Whether HTTP/3 is served: open connections follow.
+    pub(super) http3: Arc<watch::Sender<bool>>,
     /// Held while `routing` is replaced, which follows from what it was and from `config`.
     replacing: Arc<Mutex<()>>,
 }
@@ -81,9 +83,11 @@ impl InForce {
         let routing = Routing::after(config, pages, None).with_cookie_key(cookie_key);
         let routing = routing.with_capacity(Arc::clone(&shared.capacity));
         let routing = if maintenance.is_empty() { routing } else { routing.switched(config, maintenance) };
+        let http3 = Arc::new(watch::Sender::new(config.listen.http3));
         let (config, routing) = (config.clone().live(), Arc::new(ArcSwap::from_pointee(routing)));
         let (rerouted, replacing, last_reload) = Default::default();
-        let in_force = Self { config, routing, rerouted, resolver, access, metrics, last_reload, shared, replacing };
+        let in_force =
+            Self { config, routing, rerouted, resolver, access, metrics, last_reload, shared, http3, replacing };
         in_force.observe();
         for one in in_force.in_maintenance() {
             tracing::info!(
@@ -214,6 +218,18 @@ impl InForce {
         control.configured_at.set(seconds(SystemTime::now()));
         self.observe_certificates();
         self.observe_maintenance();
+        self.switch_http3();
+    }
+
+    /// Has open connections over HTTP/3 follow the configuration.
+    fn switch_http3(&self) {
+        let on = self.config.load().listen.http3;
+        let switched = self.http3.send_if_modified(|now| std::mem::replace(now, on) != on);
+        match (switched, on) {
+            (true, true) => tracing::info!("HTTP/3 is on again"),
+            (true, false) => tracing::warn!("HTTP/3 is off: handshakes are refused, and open connections drain"),
+            (false, _) => {}
+        }
     }
 
     fn observe_maintenance(&self) {

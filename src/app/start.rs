@@ -27,14 +27,12 @@ use crate::{
     telemetry::Heartbeat,
     tls::{self, Asking, CertificateResolver, CertificateStore, ServerTls, TcpTls},
 };
-use http::HeaderValue;
 use std::{
     io, mem,
     net::{SocketAddr, TcpListener},
     num::NonZeroU16,
     path::PathBuf,
     sync::Arc,
-    time::Duration,
 };
 use tokio::{select, sync::mpsc, task::JoinSet};
 
@@ -186,8 +184,9 @@ impl Bound<'_> {
         if let Some(path) = &admin_socket {
             tracing::info!(path = %path.display(), key = "admin.socket", "listening for admin requests");
         }
-        // The last lines: scripts wait for them.
+        // Scripts wait for these lines.
         addresses.log(count);
+        addresses.log_ready(config, &in_force.resolver.store(), admin_address);
         let watchdog = JoinSet::from_iter([service::watchdog(heartbeats, kept.handed_over())]);
         service::ready();
         Ok(Running {
@@ -219,10 +218,10 @@ impl Bound<'_> {
         else {
             return Ok(None);
         };
-        let alt_svc = |address| alt_svc(config, &addresses.udp, address);
+        let http3_port = |address| http3_port(config, &addresses.udp, address);
         let redirects = sockets.redirects.of(index, *count, |_| ())?;
         let tcp = worker::TcpParts {
-            listeners: sockets.tcp.of(index, *count, alt_svc)?,
+            listeners: sockets.tcp.of(index, *count, http3_port)?,
             tls: tcp_tls.clone(),
             redirects: redirects.into_iter().map(|(listener, ())| listener).collect(),
             https: addresses.https,
@@ -253,6 +252,7 @@ impl Bound<'_> {
             oldest: Arc::clone(oldest),
             descriptors: Arc::clone(&in_force.shared.capacity.descriptors),
             watch: lifecycle.watch(),
+            http3: in_force.http3.subscribe(),
         }))
     }
 
@@ -299,16 +299,49 @@ impl Addresses {
     }
 }
 
-/// A day: a client remembers HTTP/3 for as long.
-const ALT_SVC_AGE: Duration = Duration::from_secs(86_400);
+/// URLs that the last line of the start names at most.
+const MAX_URLS: usize = 4;
+
+impl Addresses {
+    /// Logs the last line of the start: where clients find the server, and where its lines and its state are.
+    fn log_ready(&self, config: &Config, certificates: &CertificateStore, admin: Option<SocketAddr>) {
+        let admin = admin.map_or_else(|| "none: [admin] listen = \"127.0.0.1:9443\"".into(), |admin| admin.to_string());
+        let access_log = config.access_log.path.as_ref();
+        let access_log = access_log.map_or_else(|| "none: [access_log] path = \"stdout\"".into(), ToString::to_string);
+        let http3 = config.listen.http3;
+        tracing::info!(urls = self.urls(certificates), http3, admin, access_log, "ready");
+    }
+
+    /// The URLs of the names in certificates, but for wildcards; by address where there is none.
+    fn urls(&self, certificates: &CertificateStore) -> String {
+        let https = self.https;
+        let url = |host: &str| match https {
+            443 => format!("https://{host}/"),
+            port => format!("https://{host}:{port}/"),
+        };
+        let names = certificates.certificates().iter().flat_map(|one| &one.names().dns);
+        let mut hosts: Vec<&str> = Vec::new();
+        for name in names.filter(|name| !name.contains('*')) {
+            if !hosts.contains(&name.as_str()) {
+                hosts.push(name);
+            }
+        }
+        let mut urls: Vec<_> = hosts.iter().take(MAX_URLS).map(|host| url(host)).collect();
+        if hosts.len() > MAX_URLS {
+            urls.push("…".into());
+        }
+        if urls.is_empty() {
+            urls.extend(self.udp.first().map(|address| format!("https://{address}/")));
+        }
+        urls.join(", ")
+    }
+}
 
 /// Where HTTP/3 is, for clients of the TCP listener at `address` (RFC 7838 §3): at the port that they reach, which is the
 /// same for both unless the configuration says another.
-fn alt_svc(config: &Config, udp: &[SocketAddr], address: SocketAddr) -> Option<HeaderValue> {
+fn http3_port(config: &Config, udp: &[SocketAddr], address: SocketAddr) -> u16 {
     let same = udp.iter().find(|udp| udp.port() == address.port()).or(udp.first());
-    let port = config.listen.advertised_port.map_or_else(|| same.map_or(0, SocketAddr::port), NonZeroU16::get);
-    // A number between quotation marks is a value.
-    HeaderValue::try_from(format!("h3=\":{port}\"; ma={}", ALT_SVC_AGE.as_secs())).ok()
+    config.listen.advertised_port.map_or_else(|| same.map_or(0, SocketAddr::port), NonZeroU16::get)
 }
 
 /// Servers of so many connections at duplicates of the operator's listeners; the listeners themselves are for a process that takes over.

@@ -23,7 +23,6 @@ use crate::{
     transport::Windows,
 };
 use arc_swap::ArcSwap;
-use http::HeaderValue;
 use std::{
     convert::Infallible,
     future::pending,
@@ -37,7 +36,7 @@ use std::{
 use tokio::{
     runtime::{Builder, Handle, LocalOptions},
     select,
-    sync::{mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
     task::JoinSet,
     time::sleep,
 };
@@ -62,12 +61,14 @@ pub(super) struct WorkerParts {
     pub(super) oldest: Arc<OldestClient>,
     pub(super) descriptors: Arc<Descriptors>,
     pub(super) watch: Watch,
+    /// False while HTTP/3 is off.
+    pub(super) http3: watch::Receiver<bool>,
 }
 
 /// A worker's TCP listeners.
 pub(super) struct TcpParts {
-    /// One a listen address, with the `Alt-Svc` of its answers.
-    pub(super) listeners: Vec<(TcpListener, Option<HeaderValue>)>,
+    /// One a listen address, with the port at which its clients reach HTTP/3.
+    pub(super) listeners: Vec<(TcpListener, u16)>,
     pub(super) tls: TcpTls,
     /// Plain ones, and the port of https.
     pub(super) redirects: Vec<TcpListener>,
@@ -221,7 +222,7 @@ async fn serve<H: Handler>(
     tcp_servers.open(parts.tcp, &handler, covers.clone(), certificates, &records);
     let (live, shared, covers) = (Arc::clone(&config), (Rc::clone(&budget), holders), Box::new(covers));
     let front = Front::new(live, Arc::clone(&metrics.http3), covers, quic::client_address, shared, parts.watch.clone());
-    let front = Rc::new(front.recording(records));
+    let front = Rc::new(front.recording(records).while_on(parts.http3.clone()));
     let _ = started.send(Ok(()));
 
     for endpoint in listening {
@@ -376,8 +377,8 @@ impl TcpServers<'_> {
         let (covers, watch) = (Box::new(covers), || self.watch.clone());
         let (records, budgets) = (|| records.clone(), || self.budgets.clone());
         let front = tcp::Front::new(config(), metrics(), Rc::clone(handler), covers, watch(), records(), budgets());
-        for (listener, alt_svc) in listeners {
-            self.spawn(tcp::serve_tls(listener, Rc::clone(&front), Rc::clone(&tls), alt_svc));
+        for (listener, http3_port) in listeners {
+            self.spawn(tcp::serve_tls(listener, Rc::clone(&front), Rc::clone(&tls), http3_port));
         }
         let known = Box::new(move |_: &Client, host: &str| certificates.has_name(host));
         let redirect = Rc::new(tcp::Redirect::new(https, metrics()));

@@ -143,6 +143,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Ok(log) => log,
         Err(error) => return fail(Exit::from(&error), error),
     };
+    log_beginning(arguments.config.as_deref());
     raise_limit();
     reload::log_warnings(&warnings);
     let log_metrics = log.metrics();
@@ -191,6 +192,26 @@ pub fn run(arguments: Arguments) -> ExitCode {
 fn default_socket() -> DefaultSocket {
     let owner = |directory: &Path| fs::metadata(directory).ok().filter(fs::Metadata::is_dir).map(|found| found.uid());
     DefaultSocket::find(|name| env::var_os(name), geteuid().as_raw(), owner)
+}
+
+/// Logs the first line: what runs, with which configuration, and as which user.
+fn log_beginning(config: Option<&Path>) {
+    let absolute = |file: &Path| std::path::absolute(file).unwrap_or_else(|_| file.into());
+    let config = config.map_or_else(|| PathBuf::from("the command line"), absolute);
+    let (process, user) = (std::process::id(), user());
+    tracing::info!(config = %config.display(), process, user, "litequic {}", env!("CARGO_PKG_VERSION"));
+}
+
+/// The name of the effective user, or its number where it has none.
+fn user() -> String {
+    let number = geteuid().as_raw().to_string();
+    let name = |line: &str| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        fields.nth(1).filter(|other| *other == number).map(|_| name.to_owned())
+    };
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    users.lines().find_map(name).unwrap_or(number)
 }
 
 /// The sockets that a service manager has passed (sd_listen_fds(3)).

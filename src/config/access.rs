@@ -12,8 +12,8 @@ keys! {
     /// The access log: a line for each request.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct AccessLog {
-        /// Target of the lines: `stderr`, or a file, which is appended to and reopened on `SIGUSR1`. Without it there
-        /// is no access log. A file that cannot be opened is a fault of the start, and of a reload.
+        /// Target of the lines: `stdout` or `-`, `stderr`, or a file, which is appended to and reopened on `SIGUSR1`.
+        /// Without it there is no access log. A file that cannot be opened is a fault of the start, and of a reload.
         path: Option<AccessTarget> = None, optional(access_target(), "none");
 
         // The format that log collectors accept.
@@ -69,9 +69,10 @@ pub(super) fn access_target() -> Kind<AccessTarget> {
     let parse = |text: String| match &*text {
         "" => Err("empty".into()),
         "stderr" => Ok(AccessTarget::Stderr),
+        "stdout" | "-" => Ok(AccessTarget::Stdout),
         _ => Ok(AccessTarget::File(text.into())),
     };
-    text("\"stderr\" or the path of a file", parse, ToString::to_string).matching(".+")
+    text("\"stdout\", \"stderr\" or the path of a file", parse, ToString::to_string).matching(".+")
 }
 
 /// `path`
@@ -79,6 +80,8 @@ pub(super) fn access_target() -> Kind<AccessTarget> {
 pub enum AccessTarget {
     /// Standard error, where the log is.
     Stderr,
+    /// Standard output.
+    Stdout,
     /// A file that is appended to.
     File(PathBuf),
 }
@@ -87,6 +90,7 @@ impl fmt::Display for AccessTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stderr => f.write_str("stderr"),
+            Self::Stdout => f.write_str("stdout"),
             Self::File(path) => path.display().fmt(f),
         }
     }

@@ -9,8 +9,10 @@ mod certificates;
 mod changes;
 mod diff;
 mod draft;
+mod examples;
 mod fault;
 mod file;
+mod foreign;
 mod keys;
 mod limits;
 mod listen;
@@ -37,6 +39,7 @@ pub use diff::Change;
 pub use draft::{Draft, Findings};
 pub use fault::{Fault, Faults, Warning};
 pub use file::{load, parse, schema};
+pub use foreign::foreign_variable;
 pub use keys::{metric, needs_restart};
 pub use limits::{Limits, MemoryLimit, Sources};
 pub use listen::{Listen, Workers};
@@ -80,6 +83,10 @@ pub struct Config {
     pub client_certificates: ClientCertificates,
     /// In the order of the file; which one serves a request is decided by `proxy::routes`.
     pub routes: Vec<Route>,
+    /// For requests to every origin; a route's own come first.
+    pub request_headers: HeaderRules,
+    /// For responses of every route, and for answers without one; a route's own come first.
+    pub response_headers: HeaderRules,
     /// For the errors that a route has no page for, and for requests that match no route.
     pub error_pages: ErrorPages,
     /// By name. Every route's origin is among them.
@@ -138,6 +145,8 @@ impl Config {
             certificates: vec![CertificateFiles { cert, key }],
             client_certificates: ClientCertificates::default(),
             routes: vec![Route::catch_all(Self::ORIGIN)],
+            request_headers: HeaderRules::default(),
+            response_headers: HeaderRules::default(),
             error_pages: ErrorPages::default(),
             origins: BTreeMap::from([(Self::ORIGIN.into(), Origin::new(origin))]),
             limits: Limits::default(),

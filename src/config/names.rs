@@ -98,6 +98,7 @@ fn parse_network(text: &str) -> Result<Network, Wrong> {
     if masked != address {
         return Err(Wrong {
             problem: "has bits beyond its prefix".into(),
+            expected: None,
             nearest: Some(format!("\"{masked}/{prefix}\"")),
         });
     }
@@ -184,7 +185,8 @@ pub(super) fn parse_host(text: &str) -> Result<String, Wrong> {
         return Ok(format!("[{address}]"));
     }
     if text.parse::<Ipv6Addr>().is_ok() {
-        return Err(Wrong { problem: "an IPv6 address needs brackets".into(), nearest: Some(format!("\"[{text}]\"")) });
+        let nearest = Some(format!("\"[{text}]\""));
+        return Err(Wrong { problem: "an IPv6 address needs brackets".into(), expected: None, nearest });
     }
     parse_name(text)
 }
@@ -263,6 +265,7 @@ pub(super) fn method() -> Kind<Method> {
             let upper = method.as_str().to_ascii_uppercase();
             Err(Wrong {
                 problem: "methods have case, and known ones are upper case".into(),
+                expected: None,
                 nearest: Some(format!("{upper:?}")),
             })
         }

@@ -30,6 +30,7 @@ use std::{
     sync::Arc,
     time::Instant,
 };
+use tokio::sync::watch;
 
 /// Unidirectional streams of unknown types (RFC 9114 §6.2.3) that a connection may open in all, to keep reserved types
 /// from becoming a flood.
@@ -51,6 +52,8 @@ pub struct Front {
     budget: Rc<Budget>,
     holders: Rc<Holders>,
     pub(super) watch: Watch,
+    /// False while HTTP/3 is off.
+    on: watch::Receiver<bool>,
     pub(super) records: Records,
 }
 
@@ -75,6 +78,8 @@ impl Front {
             budget,
             holders,
             watch,
+            // Without a sender it stays as it is.
+            on: watch::channel(true).1,
             records: Records::default(),
         }
     }
@@ -82,6 +87,18 @@ impl Front {
     /// Has each request recorded in `records`.
     pub fn recording(self, records: Records) -> Self {
         Self { records, ..self }
+    }
+
+    /// Has each connection drain once `on` is false.
+    pub fn while_on(self, on: watch::Receiver<bool>) -> Self {
+        Self { on, ..self }
+    }
+
+    /// Waits until HTTP/3 is switched off. Cancel safe.
+    pub(super) async fn switched_off(&self) {
+        if self.on.clone().wait_for(|on| !on).await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 
     /// Registers a connection of the client at `address`, which it has validated. `None`, counted, if there is no room for it.

@@ -285,6 +285,17 @@ struct Asked<'a> {
 /// A route's rules, and the request's values for them.
 type Ruled<'a> = (&'a Rules, &'a Variables<'a>);
 
+/// Bytes of a path in the log at most.
+const MAX_LOGGED_PATH: usize = 512;
+
+/// Host and path of a request for the log: without the query, which may have secrets, and without characters that a
+/// terminal obeys.
+fn for_log(uri: &http::Uri) -> (&str, std::str::EscapeDebug<'_>) {
+    let path = uri.path();
+    let path = path.get(..path.floor_char_boundary(MAX_LOGGED_PATH)).unwrap_or_default();
+    (uri.authority().map_or("", http::uri::Authority::as_str), path.escape_debug())
+}
+
 /// The answer to an OPTIONS that must not be forwarded (RFC 9110 §7.6.2).
 fn last_recipient(id: &HeaderValue) -> Response {
     let mut response = Response::default();
@@ -334,7 +345,12 @@ impl Handler for Proxy {
             Some(counters) => counters.count_request(body),
             None => body,
         };
-        let rules = route.and_then(|route| route.rules.as_deref());
+        // For the log: the head goes to the origin.
+        let (method, uri) = (head.method.clone(), head.uri.clone());
+        let rules = match route {
+            Some(route) => route.rules.as_deref(),
+            None => local.routing.general_rules.as_ref(),
+        };
         let variables = rules.map(|rules| rules.variables(&head, &client, &local.routing.trusted, &id));
         let ruled = rules.zip(variables.as_ref());
         let served = match chosen {
@@ -347,7 +363,16 @@ impl Handler for Proxy {
             Err(other) => {
                 self.metrics.ambiguous_paths.increment();
                 let request = id.to_str().unwrap_or_default();
-                tracing::info!(request, route = &*other.name, "answered 400: the path could be read as this route's");
+                let (host, path) = for_log(&uri);
+                let route = &*other.name;
+                tracing::info!(
+                    request,
+                    %method,
+                    host,
+                    %path,
+                    route,
+                    "answered 400: the path could be read as this route's"
+                );
                 Err(Error::AmbiguousPath.into())
             }
         };
@@ -362,7 +387,20 @@ impl Handler for Proxy {
                     Error::Maintenance { .. } => tracing::debug!(request, "its route is in maintenance"),
                     // Logged above, with the other route.
                     Error::AmbiguousPath => {}
-                    _ => tracing::info!(request, %error, "answered in place of the origin"),
+                    _ => {
+                        let (host, path) = for_log(&uri);
+                        let (status, route) = (error.table().0.as_u16(), route.map(|route| &*route.name));
+                        tracing::info!(
+                            request,
+                            %error,
+                            status,
+                            %method,
+                            host,
+                            %path,
+                            route,
+                            "answered in place of the origin"
+                        );
+                    }
                 }
                 let (status, kind) = error.table();
                 if error == Error::Evicted {

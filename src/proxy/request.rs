@@ -358,7 +358,9 @@ mod tests {
             add: vec![(HeaderName::from_static("x_tag"), config::Template(Vec::new()))],
         };
         let route = config::Route { request_headers: rules, ..config::Route::catch_all("o") };
-        let rules = Rules::new(&route, &config::Timeouts::default(), Own::default());
+        let (listen, origin) = (([127, 0, 0, 1], 0).into(), "http://o".parse().unwrap());
+        let general = config::Config::simple(listen, origin, "c".into(), "k".into());
+        let rules = Rules::new(&route, &general, Own::default());
         let kept = |rules: Option<&Rules>, ambiguous| {
             let mut fields = HeaderMap::new();
             for name in [

@@ -62,6 +62,8 @@ enum Verdict {
     TooManyConnections,
     /// Memory is short.
     Memory,
+    /// `listen.http3 = false`
+    Off,
 }
 
 impl Default for Taken {
@@ -209,22 +211,28 @@ impl Admission {
         }
         let config = self.config.load();
         let network = network(&config, client);
-        let verdict = self.sources.taken().admits(&config.limits, network, validated, self.pressure.step());
+        let verdict = match config.listen.http3 {
+            true => self.sources.taken().admits(&config.limits, network, validated, self.pressure.step()),
+            false => Verdict::Off,
+        };
         let (outcome, limit) = match verdict {
             Verdict::Allow => return AttemptOutcome::Allow,
-            Verdict::Retry => (AttemptOutcome::Retry, &metrics.retries),
+            Verdict::Off => (AttemptOutcome::Refuse, None),
+            Verdict::Retry => (AttemptOutcome::Retry, Some(&metrics.retries)),
             // No answer: with this many in flight, answers would serve an attacker.
-            Verdict::TooManyHandshakes => (AttemptOutcome::Drop, &metrics.limit_handshakes),
-            Verdict::HandshakeOfTheLast => (AttemptOutcome::Refuse, &metrics.limit_handshakes),
-            Verdict::TooManyConnections => (AttemptOutcome::Refuse, &metrics.limit_connections),
-            Verdict::Memory => (AttemptOutcome::Refuse, &metrics.limit_memory_connections),
+            Verdict::TooManyHandshakes => (AttemptOutcome::Drop, Some(&metrics.limit_handshakes)),
+            Verdict::HandshakeOfTheLast => (AttemptOutcome::Refuse, Some(&metrics.limit_handshakes)),
+            Verdict::TooManyConnections => (AttemptOutcome::Refuse, Some(&metrics.limit_connections)),
+            Verdict::Memory => (AttemptOutcome::Refuse, Some(&metrics.limit_memory_connections)),
         };
         if outcome != AttemptOutcome::Drop && !self.answers.admit(now) {
             metrics.limit_refusals.increment();
             metrics.handshakes_refused.increment();
             return AttemptOutcome::Drop;
         }
-        limit.increment();
+        if let Some(limit) = limit {
+            limit.increment();
+        }
         if outcome != AttemptOutcome::Retry {
             metrics.handshakes_refused.increment();
         }
@@ -455,6 +463,18 @@ mod tests {
         let now = Instant::now();
         let answers = (0..REFUSALS * 2).filter(|_| admission.decide_at(CLIENT, false, now) == AttemptOutcome::Refuse);
         assert!(answers.count() <= REFUSALS as usize, "the rate of answers is bounded");
+    }
+
+    #[test]
+    fn while_http3_is_off_every_attempt_is_refused_and_counted() {
+        let (admission, metrics) = admission();
+        let mut config = (*admission.config.load_full()).clone();
+        config.listen.http3 = false;
+        admission.config.store(Arc::new(config));
+        for validated in [false, true] {
+            assert_eq!(admission.decide(CLIENT, validated), AttemptOutcome::Refuse);
+        }
+        assert_eq!((metrics.handshakes_refused.get(), metrics.limit_connections.get()), (2, 0));
     }
 
     #[test]

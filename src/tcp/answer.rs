@@ -130,7 +130,7 @@ impl<H: Handler> Connection<H> {
         if let Some(alt_svc) = &self.alt_svc
             && self.front.watch.phase() < Phase::Draining
         {
-            parts.headers.insert(header::ALT_SVC, alt_svc.clone());
+            parts.headers.insert(header::ALT_SVC, self.front.alt_svc(alt_svc));
         }
         if close && self.client.protocol == Protocol::Http1 {
             parts.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));

@@ -1,6 +1,7 @@
 //! One TCP connection as its requests see it, and when it ends.
 
 use super::{
+    alt_svc::AltSvc,
     front::{Admitted, Front},
     http1::{Bounds, Pipeline},
     http2::Stall,
@@ -20,7 +21,6 @@ use crate::{
     suspension,
     tcp::Metrics,
 };
-use http::HeaderValue;
 use std::{
     cell::{Cell, OnceCell, RefCell},
     future::{Future, poll_fn},
@@ -57,7 +57,8 @@ pub(super) struct Connection<H> {
     pub(super) pipeline: Rc<Pipeline>,
     /// The tunnel of an HTTP/1.1 connection, when hyper has sent the 101.
     pub(super) joint: OnceCell<Weak<NextJoint<H>>>,
-    pub(super) alt_svc: Option<HeaderValue>,
+    /// Advertises HTTP/3, over TLS.
+    pub(super) alt_svc: Option<Rc<AltSvc>>,
     /// Since when no request is being served.
     idle_since: Cell<Instant>,
     accepted: Cell<u64>,
@@ -111,7 +112,7 @@ impl<H> Connection<H> {
     pub(super) fn new(
         front: Rc<Front<H>>,
         client: Client,
-        alt_svc: Option<HeaderValue>,
+        alt_svc: Option<Rc<AltSvc>>,
         admitted: Admitted,
     ) -> Rc<Self> {
         let (limits, timeouts) = front.terms();

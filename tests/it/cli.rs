@@ -404,6 +404,69 @@ fn run_serves_without_a_file_and_logs_json_into_a_pipe() {
     assert!(ended.stderr.contains("SIGINT") && ended.stderr.lines().count() >= 3, "{}", ended.stderr);
 }
 
+/// The events of a log in JSON.
+fn events(log: &str) -> Vec<Json> {
+    log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+}
+
+/// The event with this message.
+fn event<'e>(events: &'e [Json], message: &str) -> &'e Json {
+    events.iter().find(|event| event["message"] == message).unwrap_or_else(|| panic!("no {message:?} in {events:#?}"))
+}
+
+#[test]
+fn the_log_begins_with_what_runs_and_says_where_all_is_once_it_is_ready() {
+    let (directory, _) = directory();
+    let process = Process::start(run_at("127.0.0.1:0", &directory));
+    let port = process.address().port();
+    process.await_stderr("\"ready\"");
+    process.signal("INT");
+    let events = events(&process.end().stderr);
+    assert_eq!(events[0]["message"], format!("litequic {}", env!("CARGO_PKG_VERSION")));
+    assert_eq!(events[0]["config"], "the command line");
+    assert!(events[0]["process"].is_u64() && events[0]["user"].is_string(), "{}", events[0]);
+    let ready = event(&events, "ready");
+    assert_eq!(ready["urls"], format!("https://localhost:{port}/"));
+    assert_eq!(ready["access_log"], "none: [access_log] path = \"stdout\"");
+    let place = |message: &str| events.iter().position(|event| event["message"].as_str().unwrap().starts_with(message));
+    assert!(place("limits in force") < place("listening for HTTP/3"));
+    assert_eq!(place("ready"), place("listening for HTTP/1.1").map(|place| place + 1));
+}
+
+#[test]
+fn an_answer_of_litequics_own_is_logged_with_its_request() {
+    let (directory, _) = directory();
+    let process = Process::start(run_at("127.0.0.1:0", &directory));
+    let port = process.address().port();
+    let url = format!("https://localhost:{port}/a?secret=1");
+    // Nothing listens on the origin's port.
+    assert_eq!(litequic(["get", "--ca", &path(&directory, "tls.crt"), &url]).code, Some(1));
+    process.await_stderr("answered in place of the origin");
+    process.signal("INT");
+    let events = events(&process.end().stderr);
+    let answer = event(&events, "answered in place of the origin");
+    let fields = ["status", "method", "host", "path", "route"].map(|field| answer[field].to_string());
+    assert_eq!(fields, ["502", "\"GET\"", &format!("\"localhost:{port}\""), "\"/a\"", "\"*/\""]);
+    assert!(answer["request"].is_string() && answer["error"].is_string(), "{answer}");
+}
+
+#[test]
+fn a_handshake_that_the_client_ends_is_logged_for_debugging() {
+    let (directory, _) = directory();
+    let debug = ["--log-level", "debug"].map(String::from);
+    let process = Process::start([run_at("127.0.0.1:0", &directory), debug.into()].concat());
+    let port = process.address().port();
+    // The certificate is of no authority that it trusts.
+    let failed = litequic(["get", &format!("https://localhost:{port}/")]);
+    assert_ne!(failed.code, Some(0), "{failed:?}");
+    process.await_stderr("the client ended the handshake");
+    process.signal("INT");
+    let events = events(&process.end().stderr);
+    let ended = event(&events, "the client ended the handshake");
+    assert_eq!((&ended["alert"], &ended["name"]), (&"HandshakeFailure".into(), &"localhost".into()));
+    assert!(ended["client"].as_str().unwrap().starts_with("127.0.0.1:"), "{ended}");
+}
+
 #[test]
 fn the_log_is_for_people_when_asked_and_as_loud_as_asked() {
     let (directory, _) = directory();

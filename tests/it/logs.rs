@@ -390,6 +390,53 @@ async fn logs_on_a_disk_that_is_full_stop_nothing_and_lose_counted_lines() {
 }
 
 #[tokio::test]
+async fn standard_output_gets_the_lines_of_the_access_log_alone() {
+    for word in ["stdout", "-"] {
+        let (reader, writer) = io::pipe().unwrap();
+        let reading = read_on(reader);
+        let more = format!("access_log.path = \"{word}\"");
+        let start = Start { stdout: writer.into(), more: &more, ..Start::logging_to(Stdio::null()) };
+        let mut litequic = Unread::start(start).await;
+        litequic.serves().await;
+        litequic.signal("TERM");
+        assert_eq!(litequic.ended().await.code(), Some(0));
+        let lines = events(&reading.join().unwrap());
+        let paths: Vec<_> = lines.iter().map(|line| line["path"].as_str().unwrap()).collect();
+        assert_eq!(paths, ["/bytes/1"; 2], "{word}");
+    }
+}
+
+/// A pipe that was closed, and one that has no room, lose lines, and no request.
+#[tokio::test]
+async fn standard_output_that_takes_no_lines_of_the_access_log_loses_counted_lines() {
+    let more = "access_log.path = \"stdout\"";
+    let (closed, writer) = io::pipe().unwrap();
+    drop(closed);
+    let start = Start { stdout: writer.into(), more, ..Start::logging_to(Stdio::null()) };
+    let mut litequic = Unread::start(start).await;
+    litequic.serves().await;
+    let lost = async {
+        while litequic.count("litequic_access_log_lost_lines_total").await < 2 {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within("lost lines", lost).await;
+    litequic.serves().await;
+    litequic.signal("TERM");
+    assert_eq!(litequic.ended().await.code(), Some(0));
+
+    let (_reader, writer) = full_pipe();
+    let start = Start { stdout: writer.into(), more, ..Start::logging_to(Stdio::null()) };
+    let mut litequic = Unread::start(start).await;
+    for _ in 0..10 {
+        litequic.serves().await;
+    }
+    assert_eq!(litequic.count("litequic_access_log_lost_lines_total").await, 0, "they wait for the reader");
+    litequic.signal("TERM");
+    assert_eq!(litequic.ended().await.code(), Some(0));
+}
+
+#[tokio::test]
 async fn standard_output_that_takes_nothing_stops_neither_litequic_nor_the_demo() {
     let (_reader, writer) = full_pipe();
     let mut litequic = Unread::start(Start { stdout: writer.into(), ..Start::logging_to(Stdio::null()) }).await;

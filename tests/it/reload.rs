@@ -8,6 +8,7 @@ use crate::{
         io_key,
         origin::{self, Always},
         process::{Process, free_tcp_port, free_udp_port},
+        tls::{Tls, credulous},
         within,
     },
 };
@@ -381,6 +382,49 @@ async fn readiness_and_the_drain_go_by_what_was_reloaded() {
     process.await_stderr("\"grace\":\"3607s\"");
     process.signal("TERM");
     assert_eq!(process.end().code, Some(0));
+}
+
+/// The head of the answer over TCP to a request on `tls`.
+async fn head_over(tls: &mut Tls) -> String {
+    tls.say("GET /status/204 HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    tls.head().await
+}
+
+#[tokio::test]
+async fn http3_goes_off_and_on_again_and_cuts_no_download() {
+    let (setup, origin) = (Setup::new(), origin::demo().await);
+    let process = setup.start_with(origin, "listen.alt_svc_max_age = \"1h\"").await;
+    let client = setup.client().await;
+    let mut download = client.open(client.request(Method::GET, DRIP)).await;
+    download.finish().await.unwrap();
+    client::header(&mut download).await;
+    let mut tls = Tls::connect(setup.udp, "localhost", credulous(&["http/1.1"])).await.unwrap();
+    let on = format!("\r\nalt-svc: h3=\":{}\"; ma=3600\r\n", setup.udp.port());
+    let head = head_over(&mut tls).await;
+    assert!(head.contains(&on), "{head}");
+
+    let (status, answer) = setup.change(origin, "listen.alt_svc_max_age = \"1h\"\nlisten.http3 = false").await;
+    assert_eq!((status, answer.contains("listen.http3: true → false\n")), (200, true), "{answer}");
+    process.await_stderr("HTTP/3 is off");
+    match setup.quic(&setup.made).await.map(drop) {
+        Err(quinn::ConnectionError::ConnectionClosed(close)) => {
+            assert_eq!(close.error_code, quinn::TransportErrorCode::CONNECTION_REFUSED);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(setup.metric("litequic_handshakes_refused_total").await >= 1);
+    // The open connection over TCP too.
+    let head = head_over(&mut tls).await;
+    assert!(head.contains("\r\nalt-svc: clear\r\n"), "{head}");
+    assert_eq!(String::from_utf8(client::body(&mut download).await).unwrap(), whole_drip());
+    // GOAWAY has ended what came after.
+    assert_eq!(within("the end of the drained connection", client.quic.closed()).await, 0x100, "H3_NO_ERROR");
+
+    let (status, answer) = setup.change(origin, "listen.alt_svc_max_age = \"1h\"").await;
+    assert_eq!((status, answer.contains("listen.http3: false → true\n")), (200, true), "{answer}");
+    assert_eq!(setup.client().await.get("/status/204").await.status, 204);
+    let head = head_over(&mut tls).await;
+    assert!(head.contains(&on), "{head}");
 }
 
 #[tokio::test]

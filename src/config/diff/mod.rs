@@ -4,7 +4,7 @@
 use super::{
     CertificateFiles, Config, Network, Route,
     changes::{Changes, cut},
-    keys::rules::show_pages,
+    keys::rules::{show_headers, show_pages},
     needs_restart,
     table::Table,
 };
@@ -48,8 +48,19 @@ impl Config {
 
     /// Every key with its value, in the order of the reference. There are no secrets among them: those have files.
     pub fn list(&self) -> Vec<(String, String)> {
-        let all = self.compare(self, Changes { all: true, ..Changes::default() });
+        let summed = self.summed();
+        let all = summed.compare(&summed, Changes { all: true, ..Changes::default() });
         all.into_iter().map(|Change { key, what }| (key, what)).collect()
+    }
+
+    /// Each route with the general rules that it does not replace.
+    fn summed(&self) -> Self {
+        let mut summed = self.clone();
+        for route in &mut summed.routes {
+            route.request_headers = route.request_headers.over(&self.request_headers);
+            route.response_headers = route.response_headers.over(&self.response_headers);
+        }
+        summed
     }
 
     /// Identifies this configuration: the first half of a hash of [`Config::list`], in hexadecimal digits. The same
@@ -70,6 +81,8 @@ impl Config {
             certificates,
             client_certificates,
             routes,
+            request_headers,
+            response_headers,
             error_pages,
             origins,
             limits,
@@ -100,6 +113,8 @@ impl Config {
         }
         let names = [Route::names(routes), Route::names(&next.routes)];
         tables(&mut changes, "routes", routes, &next.routes, names);
+        changes.value("request_headers", request_headers, &next.request_headers, show_headers);
+        changes.value("response_headers", response_headers, &next.response_headers, show_headers);
         changes.value("error_pages", error_pages, &next.error_pages, show_pages);
         limits.compare(&next.limits, "limits", &mut changes);
         sources.compare(&next.sources, "limits", &mut changes);

@@ -318,6 +318,22 @@ fn the_version_is_that_of_the_keys_and_values() {
 }
 
 #[test]
+fn the_list_has_the_sum_of_the_rules_of_a_route_and_of_all() {
+    let template = |text: &str| Template(vec![crate::config::Part::Text(text.into())]);
+    let name = http::HeaderName::from_static;
+    let mut config = config();
+    config.response_headers.set = vec![(name("x-a"), template("1")), (name("x-b"), template("1"))];
+    config.routes[0].response_headers.remove = vec![name("x-a")];
+    let list: std::collections::BTreeMap<_, _> = config.list().into_iter().collect();
+    assert_eq!(list["response_headers"], "set x-a, set x-b");
+    assert_eq!(list["routes[0].response_headers"], "remove x-a, set x-b");
+    let mut next = config.clone();
+    next.response_headers.set.pop();
+    let changes: Vec<_> = config.changes(&next).iter().map(ToString::to_string).collect();
+    assert_eq!(changes, ["response_headers: set x-a, set x-b → set x-a"]);
+}
+
+#[test]
 fn the_list_has_every_key_with_its_value() {
     let list: BTreeMap<_, _> = config().list().into_iter().collect();
     for (key, value) in [

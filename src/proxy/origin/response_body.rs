@@ -4,6 +4,7 @@ use super::{
     deadline::Deadline,
     pool::Lease,
     request_body::{Progress, Upload},
+    server::Ticket,
     transfer::{Open, Read, Transfer},
 };
 use crate::{

@@ -86,6 +86,8 @@ fn config(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Config {
         certificates: Vec::new(),
         client_certificates: config::ClientCertificates::default(),
         routes: vec![route],
+        request_headers: config::HeaderRules::default(),
+        response_headers: config::HeaderRules::default(),
         error_pages: config::ErrorPages::default(),
         origins: BTreeMap::from([("o".to_owned(), Origin::new(address))]),
         limits: config::Limits::default(),

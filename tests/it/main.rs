@@ -24,6 +24,7 @@ mod fields;
 mod firefox;
 mod floods;
 mod get;
+mod guides;
 mod initial_flood;
 mod io;
 mod limits;

@@ -165,8 +165,9 @@ keys! {
     pub struct Sources {
         /// Whether a worker's connections, handshakes, tunnels and connections to an origin's server are divided evenly between
         /// sources (addresses, and the networks around them) once there are not enough for all. One source alone may have all of
-        /// them. Behind a trusted proxy the address that it forwards counts for the latter two, and each of its connections is a
-        /// source of its own for the former two. `false`: every client's connection is a source of its own.
+        /// them. Behind a trusted proxy, tunnels and connections to origins count for the client that the proxy names; for
+        /// connections and handshakes each connection of the proxy is a source of its own. `false`: every client's connection
+        /// is a source of its own.
         limited("by_source"): bool = true, boolean(),
             counted_by("litequic_tcp_connections_closed_total{reason=\"evicted\"}");
 

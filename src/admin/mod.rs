@@ -28,6 +28,7 @@ mod scrape;
 mod server;
 mod status;
 mod token;
+mod verdict;
 
 pub use maintenance::{Maintain, MaintenanceOrder};
 pub use mechanisms::{Work, mechanisms};

@@ -94,6 +94,7 @@ packages() {
     command -v fail2ban-client >/dev/null || missing+=(fail2ban)
     command -v nft >/dev/null || missing+=(nftables)
     command -v caddy >/dev/null || missing+=(caddy)
+    [[ -x /usr/sbin/apache2 ]] || missing+=(apache2-bin)
     [[ -x /usr/sbin/sshd ]] || missing+=(openssh-server)
     command -v jq >/dev/null || missing+=(jq)
     command -v mandoc >/dev/null || missing+=(mandoc)

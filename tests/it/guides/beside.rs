@@ -133,3 +133,30 @@ fn caddy_keeps_tcp_and_litequic_adds_http3() {
     let _litequic = machine.litequic(&guide.block("toml", "tcp = []"));
     both_answer(&guide, &machine, "server: caddy");
 }
+
+#[test]
+fn apache_keeps_tcp_and_litequic_adds_http3() {
+    let [Some(_), Some(_)] = ["apache2", "curl"].map(needs::program) else { return };
+    let guide = Guide::read("add-http3-beside-nginx");
+    let Some((machine, _)) = prepared(&guide) else { return };
+    let plain = guide.block("apache", "Listen 127.0.0.1:8080");
+    let header = plain.lines().find_map(|line| line.strip_prefix("#     Header")).unwrap();
+    let modules = ["mpm_event", "authz_core", "dir", "headers", "http2", "mime", "remoteip", "socache_shmcb", "ssl"];
+    let mut configuration = "ServerName example.com\nUser www-data\nGroup www-data\nDefaultRuntimeDir /run\n\
+         PidFile /run/apache.pid\nErrorLog /dev/stderr\nTypesConfig /etc/mime.types\nProtocols h2 http/1.1\n"
+        .to_owned();
+    for module in modules {
+        configuration += &format!("LoadModule {module}_module /usr/lib/apache2/modules/mod_{module}.so\n");
+    }
+    let live = "/etc/letsencrypt/live/example.com";
+    configuration += &format!(
+        "{plain}Listen 443\n<VirtualHost *:443>\nServerName example.com\nDocumentRoot /var/www/html\nSSLEngine on\n\
+         SSLCertificateFile {live}/fullchain.pem\nSSLCertificateKeyFile {live}/privkey.pem\nHeader{header}\n</VirtualHost>\n"
+    );
+    machine.write("/etc/apache.conf", &configuration);
+    machine.run("touch /etc/mime.types");
+    let _apache = machine.spawn("exec apache2 -f /etc/apache.conf -D FOREGROUND");
+    machine.wait("curl --silent --fail --output /dev/null http://127.0.0.1:8080/");
+    let _litequic = machine.litequic(&guide.block("toml", "tcp = []"));
+    both_answer(&guide, &machine, "server: apache");
+}

@@ -13,6 +13,10 @@ const DEADLINE: Duration = Duration::from_secs(120);
 const CERTBOT: &str = "server = https://localhost:14000/dir\nagree-tos = true\nnon-interactive = true\n\
     register-unsafely-without-email = true\nno-random-sleep-on-renew = true\n";
 
+/// Of the certificate that litequic serves; what is to be printed follows.
+const SERVED: &str = "openssl s_client -connect example.com:443 -servername example.com </dev/null 2>/dev/null | \
+    openssl x509 -noout";
+
 /// Pebble with its challenges at the ports of the RFC.
 const PEBBLE: &str = r#"{ "pebble": {
     "listenAddress": "127.0.0.1:14000", "managementListenAddress": "127.0.0.1:15000",
@@ -63,7 +67,7 @@ fn certbot_obtains_and_renews_a_certificate_while_litequic_has_both_ports() {
     let certbot = guide.command("certbot certonly --standalone");
     run(&machine, &format!("export REQUESTS_CA_BUNDLE=$SSL_CERT_FILE\n{certbot}"));
     litequic.await_stderr("reloaded");
-    machine.wait("openssl s_client -connect example.com:443 -servername example.com </dev/null 2>/dev/null | openssl x509 -noout -issuer | grep -q Pebble");
+    machine.wait(&format!("{SERVED} -issuer | grep -q Pebble"));
     assert_eq!(machine.run("stat --format '%a %G' /etc/litequic/tls.key").trim(), "640 litequic");
     let first = issuer(&guide, &machine);
     assert!(first.contains("Pebble Intermediate CA"), "{first}");
@@ -80,8 +84,7 @@ fn certbot_obtains_and_renews_a_certificate_while_litequic_has_both_ports() {
     run(&machine, "export REQUESTS_CA_BUNDLE=$SSL_CERT_FILE\ncertbot renew --force-renewal");
     let renewed = machine.run(serial);
     assert_ne!(renewed, before);
-    let served = "openssl s_client -connect example.com:443 -servername example.com </dev/null 2>/dev/null | openssl x509 -noout -serial";
-    machine.wait(&format!("test \"$({served})\" = \"{}\"", renewed.trim()));
+    machine.wait(&format!("test \"$({SERVED} -serial)\" = \"{}\"", renewed.trim()));
 
     // No client listens at port 8402 now.
     let idle = machine.end("curl --silent --insecure --head https://example.com/.well-known/acme-challenge/x").stdout;
@@ -106,5 +109,5 @@ fn lego_obtains_a_certificate_in_the_same_way() {
         .replace("lego --accept-tos", "lego --server https://localhost:14000/dir --accept-tos");
     run(&machine, &format!("export LEGO_CA_CERTIFICATES=$SSL_CERT_FILE\n{lego}"));
     litequic.await_stderr("reloaded");
-    machine.wait("openssl s_client -connect example.com:443 -servername example.com </dev/null 2>/dev/null | openssl x509 -noout -issuer | grep -q Pebble");
+    machine.wait(&format!("{SERVED} -issuer | grep -q Pebble"));
 }

@@ -1,7 +1,7 @@
 //! Guides about files and commands of an operator: docs/how-to/split-the-configuration.md, log-to-journald-or-syslog.md,
-//! downgrade-or-uninstall.md, monitor-with-prometheus.md.
+//! downgrade-or-uninstall.md, monitor-with-prometheus.md, move-from-traefik.md.
 
-use super::{Guide, machine::Machine};
+use super::{Guide, adapted, machine::Machine};
 use crate::support::needs;
 use litequic::tls::self_signed;
 use std::fs;
@@ -77,11 +77,12 @@ fn uninstalling_the_tarball_removes_its_files_alone() {
         "cd /root; mkdir -p litequic-0.1.0/bin litequic-0.1.0/share/man/man1\n\
          touch litequic-0.1.0/bin/litequic litequic-0.1.0/share/man/man1/litequic.1 /usr/local/bin/other\n\
          tar --create --gzip --file litequic-0.1.0-x86_64-unknown-linux-gnu.tar.gz litequic-0.1.0\n\
-         tar --extract --gzip --file litequic-*.tar.gz --directory /usr/local --strip-components 1; test -e /usr/local/bin/litequic",
+         tar --extract --gzip --file litequic-*.tar.gz --directory /usr/local --strip-components 1\n\
+         test -e /usr/local/bin/litequic",
     );
     let remove = guide.command("tar --list").replace("sudo ", "");
     machine.run(&format!("cd /root; {remove}"));
-    machine.run("test ! -e /usr/local/bin/litequic; test ! -e /usr/local/share/man/man1/litequic.1; test -e /usr/local/bin/other");
+    machine.run("cd /usr/local; test ! -e bin/litequic; test ! -e share/man/man1/litequic.1; test -e bin/other");
     assert_eq!(machine.run(&guide.command("ss --no-header")), "");
 }
 
@@ -108,4 +109,44 @@ fn the_dashboard_is_imported_by_grafanas_api() {
     machine.wait("curl --silent --output /dev/null http://grafana.internal:3000/");
     machine.run(&format!("cd /root; GRAFANA_TOKEN=glsa_x; {}", guide.command("api/dashboards/db")));
     grafana.await_stdout("/api/dashboards/db Bearer glsa_x None True");
+}
+
+/// The ports that compose publishes are mapped by nftables.
+#[test]
+fn traefiks_labels_become_a_configuration_that_serves_behind_published_ports() {
+    let [Some(_), Some(_), Some(_)] = ["nft", "nginx", "curl"].map(needs::program) else { return };
+    let guide = Guide::read("move-from-traefik");
+    let Some(machine) = machine() else { return };
+    machine.run("printf '127.0.0.1 app\\n' >>/etc/hosts; mkdir -p /tls; cp /etc/litequic/tls.* /tls/");
+    let compose = guide.block("yaml", "stop_grace_period");
+    let ports: Vec<(&str, &str)> = compose
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("- \"")?.strip_suffix('"')?.split_once(':'))
+        .filter(|(outside, _)| outside.parse::<u16>().is_ok())
+        .collect();
+    assert_eq!(ports, [("443", "8443/udp"), ("443", "8443/tcp"), ("80", "8080/tcp")]);
+    let mut rules = "table ip published {\nchain output {\ntype nat hook output priority -100;\n".to_owned();
+    for (outside, inside) in ports {
+        let (port, protocol) = inside.split_once('/').unwrap();
+        rules += &format!("{protocol} dport {outside} redirect to :{port}\n");
+    }
+    machine.write("/root/published.nft", &format!("{rules}}}\n}}\n"));
+    machine.run("nft --file /root/published.nft");
+    // The application has a machine of its own behind compose.
+    machine.write(
+        "/etc/nginx/nginx.conf",
+        "events {}\nhttp { server { listen 127.0.0.1:8081; location / { return 200 \"$host $request_uri\\n\"; } } }\n",
+    );
+    let _app = machine.spawn("exec nginx -g 'daemon off;'");
+    machine.wait("curl --silent --output /dev/null http://127.0.0.1:8081/");
+    machine.run("mkdir -p /root/litequic");
+    let configuration = adapted(&guide.block("toml", "advertised_port"), &[("http://app:8080", "http://app:8081")]);
+    machine.write("/root/litequic/litequic.toml", &configuration);
+    machine.run(&format!("cd /root; {}", guide.command("litequic check")));
+    let _litequic = machine.litequic(&configuration);
+    let head = machine.run(&guide.command("litequic get --head"));
+    assert!(head.starts_with("HTTP/3 200") && head.contains("strict-transport-security: max-age=31536000"), "{head}");
+    assert_eq!(machine.run("curl --silent https://example.com/api/users"), "example.com /users\n");
+    let redirect = machine.run("curl --silent --head http://example.com/a");
+    assert!(redirect.contains("308") && redirect.contains("location: https://example.com/a"), "{redirect}");
 }

@@ -51,11 +51,13 @@ impl Machine {
         for (number, own) in OWN.iter().enumerate() {
             let (upper, work) = (format!("own/{number}"), format!("own/work{number}"));
             script += &format!(
-                "mkdir {upper} {work}; mount -t overlay overlay -o lowerdir={own},upperdir={upper},workdir={work} {own}\n"
+                "mkdir {upper} {work}\n\
+                 mount -t overlay overlay -o lowerdir={own},upperdir={upper},workdir={work} {own}\n"
             );
         }
         script += "ip link set lo up; mount -t proc proc /proc\n\
-                   printf '127.0.0.1 localhost %s\\n' \"$1\" >/etc/hosts; mkdir -p /etc/litequic /run/litequic /var/log/litequic\n\
+                   printf '127.0.0.1 localhost %s\\n' \"$1\" >/etc/hosts\n\
+                   mkdir -p /etc/litequic /run/litequic /var/log/litequic\n\
                    grep -q ^litequic: /etc/group || printf 'litequic:x:987:\\n' >>/etc/group\n\
                    echo ready; exec sleep infinity";
         let mut command = Command::new(unshare);

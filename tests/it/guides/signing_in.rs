@@ -33,7 +33,8 @@ fn clients_without_a_session_go_to_the_provider_and_public_paths_do_not() {
     machine.write("/etc/litequic/tls.key", &made.key_pem);
     machine.write(
         "/etc/nginx/nginx.conf",
-        "events {}\nhttp { server { listen 127.0.0.1:8080; location / { return 200 \"user: '$http_x_forwarded_user'\\n\"; } } }\n",
+        "events {}\nhttp { server { listen 127.0.0.1:8080; location / { \
+         return 200 \"user: '$http_x_forwarded_user'\\n\"; } } }\n",
     );
     let _origin = machine.spawn("exec nginx -g 'daemon off;'");
     machine.write("/etc/provider.py", PROVIDER);

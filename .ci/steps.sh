@@ -92,6 +92,7 @@ packages() {
     command -v wg-quick >/dev/null || missing+=(wireguard-tools)
     command -v wireguard-go >/dev/null || missing+=(wireguard-go)
     command -v fail2ban-client >/dev/null || missing+=(fail2ban)
+    [[ -x /usr/sbin/rsyslogd ]] || missing+=(rsyslog)
     command -v nft >/dev/null || missing+=(nftables)
     command -v caddy >/dev/null || missing+=(caddy)
     [[ -x /usr/sbin/apache2 ]] || missing+=(apache2-bin)

@@ -16,10 +16,10 @@ pub(super) fn problems(status: &Json) -> Vec<String> {
     let mut problems = hanging(status);
     problems.extend(origins(status));
     problems.extend(certificates(status));
-    if number(&status["configuration"]["refused_since"]) > 0.0 {
+    if number(member(status, "/configuration/refused_since")) > 0.0 {
         problems.push("the last reload was rejected".into());
     }
-    let step = status["memory"]["step"].as_str().unwrap_or_default();
+    let step = text(member(status, "/memory/step"));
     if !matches!(step, "" | "normal") {
         problems.push(format!("memory is short: {step}"));
     }
@@ -82,6 +82,11 @@ fn certificates(status: &Json) -> Vec<String> {
         }
     }
     lines
+}
+
+/// The value at the JSON pointer `path`, or null.
+fn member<'a>(status: &'a Json, path: &str) -> &'a Json {
+    status.pointer(path).unwrap_or(&Json::Null)
 }
 
 fn number(value: &Json) -> f64 {

@@ -69,6 +69,30 @@ fn both_logs_are_json_and_the_debug_log_is_switched_on_by_a_reload() {
 }
 
 #[test]
+fn rsyslog_forwards_the_access_log() {
+    let [Some(_), Some(_), Some(_)] = ["rsyslogd", "python3", "curl"].map(needs::program) else { return };
+    let guide = Guide::read("log-to-journald-or-syslog");
+    let Some(machine) = machine() else { return };
+    machine.run("printf '127.0.0.1 logs.example.com\\n' >>/etc/hosts; mkdir -p /var/spool/rsyslog");
+    machine.write("/etc/rsyslog.d/litequic.conf", &guide.block("text", "imfile"));
+    let drop_in = "$IncludeConfig /etc/rsyslog.d/litequic.conf\n";
+    machine.write("/etc/rsyslog.conf", &format!("global(workDirectory=\"/var/spool/rsyslog\")\n{drop_in}"));
+    let collector = machine.spawn(
+        "exec python3 -c 'import socket\nlistener = socket.create_server((\"127.0.0.1\", 514))\n\
+         print(\"listens\", flush=True)\nconnection, _ = listener.accept()\n\
+         for line in connection.makefile():\n    print(line, flush=True)'",
+    );
+    collector.await_stdout("listens");
+    let configuration = guide.block("toml", "level = \"info\"");
+    let file = "path = \"/var/log/litequic/access.log\"";
+    let _litequic = machine.litequic(&adapted(&configuration, &[("path = \"stderr\"", file)]));
+    let _rsyslog = machine.spawn("exec rsyslogd -n -i NONE -f /etc/rsyslog.conf");
+    machine.run(&guide.command("curl --silent"));
+    collector.await_stdout("\"path\":\"/\"");
+    assert!(collector.stdout().contains("litequic: {\"time\":"), "{}", collector.stdout());
+}
+
+#[test]
 fn uninstalling_the_tarball_removes_its_files_alone() {
     let Some(_) = needs::program("ss") else { return };
     let guide = Guide::read("downgrade-or-uninstall");

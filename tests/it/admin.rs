@@ -469,7 +469,9 @@ fn pictures(page: &str, folder: &Path) {
 /// An origin that is gone, and a configuration that was rejected: in a window of a desk, and on a telephone.
 #[tokio::test]
 async fn the_status_page_begins_with_what_is_wrong() {
-    let setup = Setup::new(origin::closed_port(), "");
+    let route = |n| format!("{{ path_prefix = \"/{n}\", origin = \"origin\" }}");
+    let routes: Vec<String> = (0..8).map(route).collect();
+    let setup = Setup::new(origin::closed_port(), &format!("routes = [{}]", routes.join(", ")));
     let file = setup.path("litequic.toml");
     let good = fs::read_to_string(&file).unwrap();
     fs::write(&file, format!("{good}[limits]\nmax_headers = 0\n")).unwrap();

@@ -30,6 +30,7 @@ mod server;
 mod socket;
 mod status;
 mod token;
+mod verdict;
 
 pub use maintenance::{Maintain, MaintenanceOrder};
 pub use mechanisms::{Work, mechanisms};

@@ -29,7 +29,8 @@ keys! {
 }
 
 impl AccessLog {
-    /// The client, the request, its outcome and its duration; nothing else that a client sent.
+    /// The client and its program, the request, where it went, its outcome and its duration; no query, as it may have
+    /// secrets.
     pub const FIELDS: &[AccessField] = &[
         AccessField::Time,
         AccessField::RequestId,
@@ -38,8 +39,10 @@ impl AccessLog {
         AccessField::Method,
         AccessField::Host,
         AccessField::Path,
+        AccessField::UserAgent,
         AccessField::Route,
         AccessField::Origin,
+        AccessField::Server,
         AccessField::Status,
         AccessField::BytesIn,
         AccessField::BytesOut,
@@ -155,9 +158,11 @@ fields! {
     Time = "time",
     /// The ID that the origin gets as `X-Request-ID`.
     RequestId = "request_id",
-    /// The client's address.
+    /// The client's address: behind trusted proxies the one that they name.
     Client = "client",
-    /// Its address and port.
+    /// The address of the connection's peer: of the client, or of the proxy that it came through.
+    Peer = "peer",
+    /// The address and port of the connection's peer.
     ClientPort = "client_port",
     /// The local address of the connection.
     Local = "local",

@@ -336,7 +336,12 @@ impl Handler for Proxy {
         let local = self.local();
         let trusted = forwarded::is_trusted(client.address.ip(), &local.routing.trusted);
         let id = forwarded::request_id(request.headers(), trusted);
-        record.note(|facts| facts.request_id = id.as_bytes().to_vec().into());
+        record.note(|facts| {
+            facts.request_id = id.as_bytes().to_vec().into();
+            if trusted {
+                facts.behind = Some(local.routing.client(client.address.ip(), request.headers()));
+            }
+        });
         let (head, body) = request.into_parts();
         let chosen = local.routing.route(&head);
         let route = chosen.ok().flatten();

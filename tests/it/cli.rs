@@ -11,6 +11,7 @@ use std::{
     fs,
     io::{Read, Write},
     net::{TcpListener, TcpStream, UdpSocket},
+    process::Command,
     time::Duration,
 };
 
@@ -193,14 +194,46 @@ fn completions_and_manual_pages_know_every_command() {
     // Descriptions go on further in.
     let named = commands.filter_map(|line| line.strip_prefix("  ").filter(|rest| !rest.starts_with(' ')));
     let named = named.map(|rest| rest.split_whitespace().next().unwrap()).filter(|command| *command != "help");
-    let pages = named.map(|command| format!("litequic-{command}.1")).chain(["litequic.1".into()]).collect();
+    let pages = named
+        .map(|command| format!("litequic-{command}.1"))
+        .chain(["litequic.1".into(), "litequic.toml.5".into()])
+        .collect();
     assert_eq!(written, pages);
     let page = fs::read_to_string(format!("{out}/litequic-run.1")).unwrap();
-    assert!(page.contains(".TH litequic-run 1") && page.contains("SSLKEYLOGFILE"), "{page}");
+    assert!(page.contains(".TH LITEQUIC\\-RUN 1") && page.contains("SSLKEYLOGFILE"), "{page}");
 
     let file = path(&folder, "file");
     fs::write(&file, "").unwrap();
     assert_eq!(litequic(["manual", "--out", &file]).code, Some(74));
+}
+
+#[test]
+fn manual_pages_have_no_fault_for_mandoc_and_for_groff() {
+    let [Some(mandoc), Some(groff)] = ["mandoc", "groff"].map(needs::program) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let out = path(&folder, "man");
+    let mut manual = command(["manual", "--out", &out]);
+    assert!(manual.env("SOURCE_DATE_EPOCH", "1777888800").status().unwrap().success());
+    for page in fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().path()) {
+        let lint = Command::new(&mandoc).arg("-Tlint").arg(&page).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&lint.stdout), "", "{}", page.display());
+        // As `man --warnings` runs it.
+        let warnings = Command::new(&groff).args(["-man", "-ww", "-z", "-Tutf8", "-t"]).arg(&page).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&warnings.stderr), "", "{}", page.display());
+        let text = fs::read_to_string(&page).unwrap();
+        assert!(text.contains(" 2026-05-04 \"litequic ") && text.contains("\n.SH SEE ALSO\n"), "{text}");
+    }
+    for (page, sections) in [
+        ("litequic.1", &["EXAMPLES", "FILES", "ENVIRONMENT", "EXIT STATUS"][..]),
+        ("litequic-run.1", &["EXAMPLES", "SIGNALS", "FILES", "ENVIRONMENT", "EXIT STATUS"]),
+        ("litequic-ctl.1", &["EXAMPLES", "ENVIRONMENT", "EXIT STATUS"]),
+        ("litequic.toml.5", &["DESCRIPTION", "EXAMPLES"]),
+    ] {
+        let text = fs::read_to_string(format!("{out}/{page}")).unwrap();
+        for section in sections {
+            assert!(text.contains(&format!("\n.SH {section}\n")), "{page}: {section}");
+        }
+    }
 }
 
 #[test]
@@ -610,6 +643,49 @@ fn the_demo_prints_what_each_request_cost() {
     assert_eq!(get(port, "/bytes/100k", &["-o", "/dev/null"]).code, Some(0));
     demo.await_stdout("GET /bytes/100k 200: 100000 bytes, ");
     demo.await_stdout(" ms of CPU\n");
+}
+
+/// Two requests on one connection, of which the second follows at once.
+#[test]
+fn the_demo_sums_up_requests_that_follow_each_other_at_once() {
+    let (demo, port) = Process::demo(&[]);
+    let options = ["--silent", "--insecure", "--output", "/dev/null", "--output", "/dev/null"];
+    let url = format!("https://127.0.0.1:{port}/bytes/50k");
+    let Some(curl) = needs::program("curl") else { return };
+    let mut command = Command::new(curl);
+    Process::spawn({
+        command.args(options).args([&url, &url]).env("NO_PROXY", "*");
+        command
+    })
+    .end()
+    .success();
+    demo.await_stdout("\n2 requests in 0.");
+    let text = demo.stdout();
+    let line = text.lines().find(|line| line.starts_with("2 requests in ")).unwrap();
+    let (_, cost) = line.split_once(" s, 100 KB: ").unwrap_or_else(|| panic!("{line}"));
+    assert!(cost.contains(" ms of CPU, ") && cost.ends_with(" ms each"), "{line}");
+    assert!(!text.contains("\nGET /bytes"), "{text}");
+}
+
+/// The commands and the address that it names work.
+#[test]
+fn the_demo_ends_its_welcome_with_the_next_steps() {
+    let (demo, _) = Process::demo(&[]);
+    let text = demo.stdout();
+    let (_, steps) = text.split_once("\nNext steps:\n").unwrap_or_else(|| panic!("{text}"));
+    assert!(steps.contains("litequic demo --origin http://127.0.0.1:8080\n"), "{steps}");
+    assert!(steps.contains("litequic example edge"), "{steps}");
+    let (_, page) =
+        steps.split_once("http://127.0.0.1:").map(|_| steps.split_once("the status page:").unwrap()).unwrap();
+    let address = page.trim_start().strip_prefix("http://").unwrap().split('/').next().unwrap().to_owned();
+    let mut stream = TcpStream::connect(&address).unwrap();
+    stream.write_all(format!("GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("<title>litequic</title>"), "{answer}");
+
+    let (demo, _) = Process::demo(&["--origin", "127.0.0.1:9"]);
+    assert!(!demo.stdout().contains("demo --origin"), "{}", demo.stdout());
 }
 
 #[test]

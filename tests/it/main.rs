@@ -27,6 +27,7 @@ mod fields;
 mod firefox;
 mod floods;
 mod get;
+mod guides;
 mod hostile_origins;
 mod initial_flood;
 mod io;

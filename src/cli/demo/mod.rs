@@ -77,7 +77,9 @@ async fn demonstrate(arguments: Arguments, options: Options) -> ExitCode {
         Ok(certificate) => CertificateStore::new(certificate, []),
         Err(error) => return fail(Exit::Software, error),
     };
-    let config = Config::simple(arguments.listen, origin.clone(), PathBuf::new(), PathBuf::new());
+    let mut config = Config::simple(arguments.listen, origin.clone(), PathBuf::new(), PathBuf::new());
+    // The status page, at a free port.
+    config.admin.listen = Some((Ipv4Addr::LOCALHOST, 0).into());
     // The embedded origin has the other ends of the connections.
     let open_files = if embedded.is_some() { OpenFiles::Shared } else { OpenFiles::InForce };
     let options = Options { open_files, ..options };
@@ -91,7 +93,9 @@ async fn demonstrate(arguments: Arguments, options: Options) -> ExitCode {
         Err(error) => return fail(Exit::from(&error), with_advice(&error, &config, Command::Demo)),
     };
     let address = running.addresses.first().copied().unwrap_or(arguments.listen);
-    printer.print(welcome(address, &origin, embedded.is_some(), &certificate));
+    printer.print(
+        welcome(address, &origin, embedded.is_some(), &certificate) + &next_steps(embedded.is_some(), running.admin),
+    );
     let exit = serve(running, signals).await;
     printer.finish();
     if let Some(serving) = embedded {
@@ -129,5 +133,19 @@ fn welcome(address: SocketAddr, origin: &OriginAddress, embedded: bool, certific
              /status/CODE, /early-hints, /trailers, and /fail/close, /fail/truncate, /fail/garbage.\n"
         );
     }
-    text + "The CPU cost of each request follows; Ctrl-C ends the demo.\n"
+    text
+}
+
+/// What to do after the demo, and what follows on the screen.
+fn next_steps(embedded: bool, admin: Option<SocketAddr>) -> String {
+    let mut text = "Next steps:\n".to_owned();
+    if embedded {
+        text += "  your own server:     litequic demo --origin http://127.0.0.1:8080\n";
+    }
+    text += "  a configuration:     litequic example edge > litequic.toml\n";
+    if let Some(admin) = admin {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "  the status page:     http://{admin}/");
+    }
+    text + "\nThe CPU cost of requests follows; Ctrl-C ends the demo.\n"
 }

@@ -189,6 +189,11 @@ impl Process {
         assert!(found, "no {text:?}\nstdout: {}\nstderr: {}", self.stdout(), self.stderr());
     }
 
+    /// Waits until standard output holds `text`; false if the output has ended before.
+    pub(crate) fn stdout_has(&self, text: &str) -> bool {
+        self.stdout.wait(Instant::now() + PATIENCE, |written, _| written.contains(text))
+    }
+
     /// Waits until standard error holds `text`.
     pub(crate) fn await_stderr(&self, text: &str) {
         let found = self.stderr.wait(Instant::now() + PATIENCE, |written, _| written.contains(text));

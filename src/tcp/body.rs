@@ -2,7 +2,7 @@
 
 use super::{
     connection::Open,
-    http1::Pipeline,
+    http1::{Bounds, Pipeline},
     http2::Stall,
     linger::{Lingering, Rest},
     request,
@@ -64,6 +64,8 @@ pub(super) struct RequestBody {
     /// Over HTTP/2: discards what is left.
     stall: Option<Rc<Stall>>,
     lingering: Lingering,
+    /// The limits of its trailers.
+    bounds: Bounds,
 }
 
 impl RequestBody {
@@ -94,7 +96,14 @@ impl RequestBody {
             record,
             stall,
             lingering,
+            bounds: Bounds { bytes: usize::MAX, fields: usize::MAX },
         }
+    }
+
+    /// The same with limits of its trailers.
+    pub(super) fn within(mut self, bounds: Bounds) -> Self {
+        self.bounds = bounds;
+        self
     }
 
     /// The body; `None` if it ends at once, as the body of a `method` request of unknown length often does.
@@ -126,7 +135,9 @@ impl RequestBody {
                 }
                 Some(Err(BodyError::TimedOut))
             }
-            Poll::Ready(next) => next.map(|frame| frame.map_err(|error| cause(&error)).and_then(checked)),
+            Poll::Ready(next) => {
+                next.map(|frame| frame.map_err(|error| cause(&error)).and_then(|frame| self.checked(frame)))
+            }
         };
         match &next {
             Some(Ok(frame)) => {
@@ -143,6 +154,21 @@ impl RequestBody {
             None => self.ended = true,
         }
         Poll::Ready(next)
+    }
+}
+
+impl RequestBody {
+    /// `frame`, unless it has trailers that are invalid or too large.
+    fn checked(&self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, BodyError> {
+        match frame.trailers_ref().map(|trailers| request::check_trailers(trailers, &self.bounds)) {
+            Some(Err(limit)) => {
+                if let Some(limit) = limit {
+                    limit.count(&self.metrics);
+                }
+                Err(BodyError::Malformed)
+            }
+            _ => Ok(frame),
+        }
     }
 }
 
@@ -200,14 +226,6 @@ impl Drop for RequestBody {
         {
             stall.discard(Rest { incoming, discarding });
         }
-    }
-}
-
-/// `frame`, unless it has invalid trailers.
-fn checked(frame: Frame<Bytes>) -> Result<Frame<Bytes>, BodyError> {
-    match frame.trailers_ref().map(request::check_fields) {
-        Some(Err(_)) => Err(BodyError::Malformed),
-        _ => Ok(frame),
     }
 }
 

@@ -7,6 +7,7 @@ mod ack_frequency;
 mod acknowledgements;
 mod admin;
 mod aioquic;
+mod bounds;
 mod browser;
 mod check;
 mod cli;

@@ -173,7 +173,7 @@ fn every_change_is_said_with_its_key() {
                 config.limits.max_headers = 7;
                 config.limits.max_body_bytes = Some(5 << 20);
             },
-            &["limits.max_headers: 100 → 7", "limits.max_body_bytes: none → 5 MiB"],
+            &["limits.max_headers: 99 → 7", "limits.max_body_bytes: none → 5 MiB"],
         ),
         (
             |config| {

@@ -20,6 +20,7 @@ mod names;
 mod network;
 mod origin;
 mod reference;
+mod reserved;
 mod route;
 mod rules;
 mod section;
@@ -47,6 +48,7 @@ pub use origin::{
     Sticky, StickyBy,
 };
 pub use reference::reference;
+pub use reserved::{ReservedField, ReservedFields};
 pub use route::{PathReading, Route};
 pub use rules::{
     ErrorPages, Errors, FixedBody, HeaderRules, Part, RateLimit, RateLimitBy, Redirect, Respond, RouteTimeouts, Target,

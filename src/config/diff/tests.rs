@@ -2,7 +2,8 @@ use super::*;
 use crate::config::{
     AccessField, AccessFormat, AccessLog, AccessTarget, AckFrequency, Admin, AmbiguousFields, Congestion, Errors,
     Health, Io, Level, Listen, LiteQuic, Log, LogFormat, Origin, OriginAddress, OriginServer, PathReading, RateLimit,
-    RateLimitBy, Redirect, Route, Share, Sticky, StickyBy, Target, Template, Verify, Workers, changes::cut,
+    RateLimitBy, Redirect, ReservedFields, Route, Share, Sticky, StickyBy, Target, Template, Verify, Workers,
+    changes::cut,
 };
 use std::time::Duration;
 
@@ -102,6 +103,8 @@ fn every_change_is_said_with_its_key() {
                 origin.max_ejected = Share(250_000);
                 origin.health = Some(health());
                 origin.ambiguous_fields = AmbiguousFields::Reject;
+                let items = ["client", "!cf-connecting-ip"];
+                origin.reserved_fields = ReservedFields::new(items.map(|item| item.parse().unwrap()).into());
             },
             &[
                 "origin.url: http://127.0.0.1:8080 → http://127.0.0.1:8080, http://b:80 weight=3 backup",
@@ -111,6 +114,7 @@ fn every_change_is_said_with_its_key() {
                 "origin.max_ejected: 0.5 → 0.25",
                 "origin.health: none → /health",
                 "origin.ambiguous_fields: drop → reject",
+                "origin.reserved_fields: client, url → client, !cf-connecting-ip",
             ],
         ),
         (|config| config.routes.push(Route::catch_all("packager")), &["routes: 1 → 2"]),

@@ -73,12 +73,14 @@ impl<'a> Attempts<'a> {
             record,
             timeouts,
             rules,
+            methods_matter,
             switch,
             wish,
         } = sending;
         let upload = Upload::new(body, framing, max_body_bytes, || TrailerRules {
             rules: rules.cloned(),
-            ambiguous: origin.config.ambiguous_fields,
+            methods_matter,
+            policy: origin.policy.clone(),
             metrics: Arc::clone(&origin.metrics),
         });
         origin.budget.borrow_mut().earn();

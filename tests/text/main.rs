@@ -5,5 +5,6 @@
 mod charts;
 mod docs;
 mod layering;
+mod libraries;
 mod packaging;
 mod words;

@@ -187,7 +187,8 @@ struct Compiled {
     always: Names,
     /// Reserved where a route has a condition on the method.
     methods: Names,
-    /// Of the names in both, by [`slot`] the lengths that there are, one a bit: most names of a request are ruled out by one look.
+    /// Of the names in both and in [`HANDLED`], by [`slot`] the lengths that there are, one a bit: most names of a request are
+    /// ruled out by one look.
     lengths: [u64; SLOTS],
 }
 
@@ -195,12 +196,29 @@ type Names = BTreeSet<Cow<'static, str>>;
 
 const SLOTS: usize = 64;
 
-/// The place of a name in [`Compiled::lengths`], and its length as a bit: the place follows from its first and its third byte, by factors
-/// with which no field that browsers send by themselves shares place and length with a reserved one.
-fn slot(name: &str) -> (usize, u64) {
-    let byte = |at: usize| name.as_bytes().get(at).copied().unwrap_or_default();
-    let slot = byte(0).wrapping_mul(5).wrapping_add(byte(2).wrapping_mul(11));
-    (usize::from(slot) % SLOTS, 1 << name.len().min(63))
+/// Fields for which [`ReservedFields::may_contain`] is true whatever is reserved: those of the connection and of framing, which are
+/// looked for in each request as well, so that one walk over its names tells whether it has any.
+const HANDLED: &[&str] = &[
+    "connection",
+    "content-length",
+    "keep-alive",
+    "proxy",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// The place of a name in [`Compiled::lengths`], and the bit of its length: the place follows from its first and its third byte, by
+/// factors with which no field that browsers send by themselves shares place and bit with one that counts.
+#[inline]
+fn slot(name: &str) -> (usize, usize) {
+    let slot = match name.as_bytes() {
+        [first, _, third, ..] => first.wrapping_mul(5).wrapping_add(third.wrapping_mul(11)),
+        short => short.first().copied().unwrap_or_default(),
+    };
+    (usize::from(slot) % SLOTS, name.len() % 64)
 }
 
 impl ReservedFields {
@@ -227,20 +245,20 @@ impl ReservedFields {
             }
         }
         let mut lengths = [0; SLOTS];
-        for name in always.iter().chain(&methods) {
+        for name in always.iter().chain(&methods).map(AsRef::as_ref).chain(HANDLED.iter().copied()) {
             let (slot, length) = slot(name);
             if let Some(lengths) = lengths.get_mut(slot) {
-                *lengths |= length;
+                *lengths |= 1_u64 << length;
             }
         }
         Self(Arc::new(Compiled { items, always, methods, lengths }))
     }
 
-    /// False for nearly all names, in lower case, that [`ReservedFields::contain`] is false for; true for all others.
+    /// False for nearly all names, in lower case, that are neither reserved nor of the connection or of framing; true for all others.
     #[inline]
     pub fn may_contain(&self, name: &str) -> bool {
         let (slot, length) = slot(name);
-        self.0.lengths.get(slot).is_some_and(|lengths| lengths & length != 0)
+        self.0.lengths.get(slot).is_some_and(|lengths| lengths >> length & 1 != 0)
     }
 
     /// Whether a field of the name `plain`, in lower case, is reserved; `methods_matter` where a route has a condition on the method.
@@ -321,6 +339,7 @@ mod tests {
         let all: Vec<&str> = [ADDRESSES, CERTIFICATES, URL, METHOD].concat();
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "a name twice");
         let fields = of(&["client", "url", "method"]);
+        assert!(HANDLED.iter().all(|name| fields.may_contain(name) && !fields.contain(name, true)));
         for name in all {
             assert!(name.parse::<ReservedField>().is_ok_and(|item| item == ReservedField::Name(name.into())), "{name}");
             assert!(fields.contain(name, false), "{name}");
@@ -332,9 +351,9 @@ mod tests {
     fn what_browsers_send_is_ruled_out_by_its_length() {
         let fields = ReservedFields::default();
         let names = "accept accept-encoding accept-language access-control-request-headers access-control-request-method \
-                     authorization cache-control content-length content-type cookie dnt if-modified-since if-none-match \
+                     authorization cache-control content-type cookie dnt if-modified-since if-none-match \
                      origin pragma priority range referer sec-ch-ua sec-ch-ua-mobile sec-ch-ua-platform sec-fetch-dest \
-                     sec-fetch-mode sec-fetch-site sec-fetch-user te traceparent tracestate upgrade-insecure-requests \
+                     sec-fetch-mode sec-fetch-site sec-fetch-user traceparent tracestate upgrade-insecure-requests \
                      user-agent";
         let looked_up: Vec<&str> = names.split(' ').filter(|name| fields.may_contain(name)).collect();
         assert!(looked_up.is_empty(), "{looked_up:?}");

@@ -87,19 +87,23 @@ pub(super) fn translate(
     };
     let authority = host.to_str().map_err(|_| Error::NoAuthority)?;
     // Most requests have none of these: a walk over the names costs less than a look-up for each that there might be.
-    let (mut special, mut reserved) = (false, false);
-    for name in fields.keys() {
-        special |= is_special(name);
-        reserved |= policy.reserved.may_contain(name.as_str());
-    }
+    let suspicious = |name: &HeaderName| {
+        let name = name.as_str();
+        policy.reserved.may_contain(name) || !spelling::is_plain(name)
+    };
+    let suspicious = fields.keys().any(suspicious);
+    let special = suspicious && fields.keys().any(is_special);
     let mut removed = Removed::default();
     if special {
         removed.ambiguous = spelling::settle(fields, policy.ambiguous)?;
     }
-    if special || reserved && !trusted {
-        // Of a trusted proxy those in another spelling are its client's.
+    // Unless ambiguous names pass, all names are plain now.
+    let is_folded = special && policy.ambiguous == AmbiguousFields::Pass;
+    if suspicious && (is_folded || !trusted) {
         removed.reserved = spelling::remove(fields, |name| {
-            (!trusted || !spelling::is_plain(name))
+            let plain = !is_folded || spelling::is_plain(name);
+            // Of a trusted proxy those in another spelling are its client's.
+            (!plain || !trusted && policy.reserved.may_contain(name))
                 && policy.reserved.contain(&spelling::plain(name), route.methods_matter)
         });
     }
@@ -249,6 +253,8 @@ mod tests {
                 let mut after = before.clone();
                 remove_special(&mut after, framing);
                 assert!(after == before || before.keys().any(is_special), "{name}");
+                let looked_at = ReservedFields::new(Vec::new()).may_contain(name) || !spelling::is_plain(name);
+                assert!(looked_at || !before.keys().any(is_special), "{name}");
             }
         }
         assert!(!is_special(&header::ACCEPT));

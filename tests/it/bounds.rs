@@ -8,7 +8,7 @@ use crate::support::{
     raw::{self, Outcome, Raw},
     tls::Tls,
 };
-use litequic::config::Config;
+use litequic::{app::WorkerMetrics, config::Config};
 use std::{
     fmt,
     net::{Ipv4Addr, SocketAddr},
@@ -373,6 +373,40 @@ async fn trailers_may_have_as_many_bytes_and_fields_over_each_protocol() {
         let rows = rows.into_iter().map(|(name, message, ends)| (format!("{name} {most} {number}"), message, ends));
         check(origin.address, edit, rows.collect()).await;
     }
+}
+
+#[tokio::test]
+async fn a_message_beyond_a_limit_counts_once_over_each_protocol() {
+    let origin = Whole::new().await;
+    let litequic = Litequic::start(origin.address, |config| {
+        (config.limits.max_header_bytes, config.limits.max_headers) = (1024, 10);
+    })
+    .await;
+    let trailers = |trailers: Vec<(String, String)>| Message { trailers, ..Message::get() };
+    let many = Message::get().with_fields(11).fields;
+    let long = |length: usize| vec![("x".to_owned(), "v".repeat(length))];
+    let (mut bytes, mut fields) = (0, 0);
+    for (name, message, is_bytes) in [
+        ("a header's bytes", Message::get().of_bytes(1025), true),
+        ("a header's fields", Message::get().with_fields(11), false),
+        ("trailers' bytes", trailers(long(1000)), true),
+        ("more of them than are read", trailers(long(1500)), true),
+        ("trailers' fields", trailers(many), false),
+    ] {
+        message.ends(&litequic).await;
+        if is_bytes {
+            bytes += 3
+        } else {
+            fields += 3
+        }
+        let counts =
+            |worker: &WorkerMetrics| (worker.shared.limit_header_bytes.get(), worker.shared.limit_headers.get());
+        let sum = || (litequic.sum(|worker| counts(worker).0), litequic.sum(|worker| counts(worker).1));
+        // HTTP/1.1 counts some when its connection ends.
+        litequic.wait_until(name, |worker| counts(worker).0 + counts(worker).1, |count| count >= bytes + fields).await;
+        assert_eq!(sum(), (bytes, fields), "{name}");
+    }
+    litequic.stop().await;
 }
 
 /// hyper parses them, as HTTP/1.1 whatever the client speaks.

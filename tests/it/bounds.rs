@@ -395,9 +395,9 @@ async fn a_message_beyond_a_limit_counts_once_over_each_protocol() {
     ] {
         message.ends(&litequic).await;
         if is_bytes {
-            bytes += 3
+            bytes += 3;
         } else {
-            fields += 3
+            fields += 3;
         }
         let counts =
             |worker: &WorkerMetrics| (worker.shared.limit_header_bytes.get(), worker.shared.limit_headers.get());

@@ -81,13 +81,13 @@ keys! {
         max_small_frames: u32 = 10_000, number(COUNT), counted;
 
         // What origins accept: nginx allows 4 × 8 KiB.
-        /// Bytes of a header as RFC 9114 §4.2.2 counts them: name, value, and 32 a field; each line of `cookie` is one, and over HTTP/2
-        /// and HTTP/3 each pseudo-header field, where HTTP/1.1 has the target's bytes. 431 beyond.
+        /// Bytes of a header as RFC 9114 §4.2.2 counts them: name, value, and 32 a field. Each line of `cookie` is one, and each
+        /// pseudo-header field, which HTTP/1.1 has as request line and `Host`. 431 beyond.
         max_header_bytes: u32 = 32 * 1024, size(HEADER_BYTES), counted;
 
-        // Apache's default.
+        // With `Host` Apache's default, and the lines that hyper parses over HTTP/1.1 without an allocation.
         /// Fields of a header, without pseudo-header fields and `Host`; over HTTP/2 and HTTP/3 all lines of `cookie` are one. 431 beyond.
-        max_headers: u32 = 100, number(HEADERS), counted;
+        max_headers: u32 = 99, number(HEADERS), counted;
 
         // A proxy does not know its origin's uploads: the origin's own limit holds.
         /// Bytes of a request's body. 413 beyond.

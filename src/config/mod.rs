@@ -23,6 +23,7 @@ mod network;
 mod origin;
 mod reference;
 mod reload;
+mod reserved;
 mod route;
 mod rules;
 mod section;
@@ -53,6 +54,7 @@ pub use origin::{
 };
 pub use reference::reference;
 pub use reload::{OnChange, Reload};
+pub use reserved::{ReservedField, ReservedFields};
 pub use route::{PathReading, Route};
 pub use rules::{
     ErrorPages, Errors, FixedBody, HeaderRules, Part, RateLimit, RateLimitBy, Redirect, Respond, RouteTimeouts, Target,

@@ -5,6 +5,7 @@ use super::{
     access::share,
     changes::Changes,
     names::{IPV6, NAME, PORT, authority, cookie_name, field_name, parse_host, parse_port, split_port},
+    reserved::{ReservedFields, reserved_fields},
     section::Section,
     table::{Reader, Table, by, keys, list, optional, required},
     values::{
@@ -123,6 +124,12 @@ keys! {
         /// FastCGI, WSGI, Rack and PHP confuse `x_user` with `X-User`. `drop` removes them, `reject` answers 400,
         /// `pass` is for an origin that does not confuse names, or needs such fields.
         ambiguous_fields: AmbiguousFields = AmbiguousFields::default(), one_of(AmbiguousFields::NAMES);
+
+        /// Fields of requests that are removed, in each spelling and in trailers, unless a proxy in `trusted_proxies` sends them:
+        /// `client` (addresses and certificates, such as `CF-Connecting-IP`), `url` (such as `X-Original-URL`), `method` (overrides
+        /// of the method, which are removed anyway where a route has a condition on the method), and names of fields. `"!NAME"`
+        /// excepts one.
+        reserved_fields: ReservedFields = ReservedFields::default(), reserved_fields();
     }
 }
 

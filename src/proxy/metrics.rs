@@ -1,5 +1,6 @@
 //! A worker's metrics of requests to origins.
 
+use super::request::Removed;
 use crate::{
     exchange::{Body, ByteCounter, Protocol, Response},
     telemetry::{
@@ -38,6 +39,9 @@ metrics! {
             "Tunnels that ended because nothing had moved in them for ten seconds, and another client got their place."
         ) {
             tunnels_evicted "`limits.max_tunnels` was reached, and their source held most.",
+        }
+        Counter("reserved_fields", "Fields of requests that were removed because only a trusted proxy may send them.") {
+            reserved_fields "See `origin.reserved_fields`; of trailers too.",
         }
         Counter("ambiguous_fields", "Fields of requests whose names an origin might confuse with others.") {
             ambiguous_fields_dropped [action: "dropped"] "See `origin.ambiguous_fields`; of trailers too.",
@@ -308,6 +312,14 @@ impl RouteMetrics {
             Ok(tunnel) => Body::tunnel(tunnel.counted(&self.received, &self.sent)),
             Err(body) => body.counted(&self.sent),
         })
+    }
+}
+
+impl Metrics {
+    /// Counts the fields that were removed from a request.
+    pub(super) fn count_removed(&self, removed: Removed) {
+        self.ambiguous_fields_dropped.add(removed.ambiguous);
+        self.reserved_fields.add(removed.reserved);
     }
 }
 

@@ -31,7 +31,7 @@ mod tunnels;
 mod upgrade;
 
 use crate::{
-    config::{self, AmbiguousFields, Network, OriginAddress},
+    config::{self, Network, OriginAddress},
     exchange::{
         self, Abort, Body, CertificateRequest, Client, Exchange, Handler, Interim, Protocol, Record, Response, Upgrade,
         date,
@@ -43,7 +43,7 @@ use arc_swap::ArcSwap;
 use error::Error;
 use http::{HeaderValue, StatusCode, header};
 use origin::{Origin, Outcome, Resources, Sending, Standing};
-use request::Framing;
+use request::{FieldPolicy, Framing};
 use rules::{Limiter, Rules, Taken, Variables};
 use std::{cell::RefCell, collections::BTreeMap, convert::Infallible, rc::Rc, sync::Arc, time::Duration};
 use tokio::{sync::Notify, time::Instant};
@@ -131,7 +131,7 @@ impl Proxy {
             Some(upgrade) => self.switch(asked, &upgrade, network)?,
             None => None,
         };
-        self.translate(asked, &mut head, framing, origin.config().ambiguous_fields)?;
+        self.translate(asked, &mut head, framing, origin.policy())?;
         if let Some(switch) = &switch {
             switch.ask(&mut head.headers);
         }
@@ -139,6 +139,7 @@ impl Proxy {
         let timeouts = own.unwrap_or(&local.routing.timeouts);
         let max_body_bytes = route.max_body_bytes;
         let rules = route.rules.as_ref();
+        let methods_matter = route.methods_matter;
         let sending = Sending {
             head,
             framing,
@@ -150,6 +151,7 @@ impl Proxy {
             record,
             timeouts,
             rules,
+            methods_matter,
             switch,
             wish,
         };
@@ -207,11 +209,11 @@ impl Proxy {
         asked: &Asked<'_>,
         head: &mut http::request::Parts,
         framing: Framing,
-        ambiguous: AmbiguousFields,
+        policy: &FieldPolicy,
     ) -> Result<(), Error> {
         let &Asked { route, client, id, trusted, ruled, .. } = asked;
-        match request::translate(head, framing, route, client, id, trusted, ambiguous) {
-            Ok(dropped) => self.metrics.ambiguous_fields_dropped.add(dropped),
+        match request::translate(head, framing, route, client, id, trusted, policy) {
+            Ok(removed) => self.metrics.count_removed(removed),
             Err(error) => {
                 if error == Error::AmbiguousField {
                     self.metrics.ambiguous_fields_rejected.increment();
@@ -475,8 +477,8 @@ pub fn request_head(
     let rules = route.rules.as_deref();
     let variables = rules.map(|rules| (rules, rules.variables(head, client, &routing.trusted, &id)));
     let origin = route.origin.as_deref().and_then(|name| routing.origins.get(name));
-    let ambiguous = origin.map(|(origin, _)| origin.ambiguous_fields).unwrap_or_default();
-    request::translate(head, Framing::None, route, client, &id, trusted, ambiguous)?;
+    let policy = origin.map(|(origin, _)| FieldPolicy::of(origin)).unwrap_or_default();
+    request::translate(head, Framing::None, route, client, &id, trusted, &policy)?;
     match variables {
         Some((rules, variables)) => rules.request(head, &variables),
         None => Ok(()),

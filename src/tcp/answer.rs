@@ -88,7 +88,9 @@ impl<H: Handler> Connection<H> {
             let (metrics, fault) = (Arc::clone(self.metrics()), Rc::clone(fault));
             let (pace, lingering) = (self.upload_pace(), self.lingering());
             let pipeline = (self.client.protocol == Protocol::Http1).then(|| Rc::clone(&self.pipeline));
-            RequestBody::new(incoming, pipeline, pace, fault, metrics, record.clone(), lingering).behind(gate)
+            RequestBody::new(incoming, pipeline, pace, fault, metrics, record.clone(), lingering)
+                .within(self.bounds())
+                .behind(gate)
         });
         request::translate(&mut parts, self.client.protocol, &self.bounds(), &self.pipeline.authority)?;
         if let Some(host) = parts.uri.host()

@@ -2,7 +2,7 @@
 
 use super::{
     connection::Open,
-    http1::{Gate, Pipeline},
+    http1::{Bounds, Gate, Pipeline},
     http2::Stall,
     linger::{Lingering, Rest},
     request,
@@ -66,6 +66,8 @@ pub(super) struct RequestBody {
     /// Over HTTP/2: discards what is left.
     stall: Option<Rc<Stall>>,
     lingering: Lingering,
+    /// The limits of its trailers.
+    bounds: Bounds,
 }
 
 impl RequestBody {
@@ -97,12 +99,19 @@ impl RequestBody {
             record,
             stall,
             lingering,
+            bounds: Bounds { bytes: usize::MAX, fields: usize::MAX },
         }
     }
 
     /// Not read before `gate` is open.
     pub(super) fn behind(mut self, gate: Option<Gate>) -> Self {
         self.gate = gate;
+        self
+    }
+
+    /// The same body with limits of its trailers.
+    pub(super) fn within(mut self, bounds: Bounds) -> Self {
+        self.bounds = bounds;
         self
     }
 
@@ -140,7 +149,9 @@ impl RequestBody {
                 }
                 Some(Err(BodyError::TimedOut))
             }
-            Poll::Ready(next) => next.map(|frame| frame.map_err(|error| cause(&error)).and_then(checked)),
+            Poll::Ready(next) => {
+                next.map(|frame| frame.map_err(|error| cause(&error)).and_then(|frame| self.checked(frame)))
+            }
         };
         match &next {
             Some(Ok(frame)) => {
@@ -157,6 +168,21 @@ impl RequestBody {
             None => self.ended = true,
         }
         Poll::Ready(next)
+    }
+}
+
+impl RequestBody {
+    /// `frame`, unless it has trailers that are invalid or too large.
+    fn checked(&self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, BodyError> {
+        match frame.trailers_ref().map(|trailers| request::check_trailers(trailers, &self.bounds)) {
+            Some(Err(limit)) => {
+                if let Some(limit) = limit {
+                    limit.count(&self.metrics);
+                }
+                Err(BodyError::Malformed)
+            }
+            _ => Ok(frame),
+        }
     }
 }
 
@@ -214,14 +240,6 @@ impl Drop for RequestBody {
         {
             stall.discard(Rest { incoming, discarding });
         }
-    }
-}
-
-/// `frame`, unless it has invalid trailers.
-fn checked(frame: Frame<Bytes>) -> Result<Frame<Bytes>, BodyError> {
-    match frame.trailers_ref().map(request::check_fields) {
-        Some(Err(_)) => Err(BodyError::Malformed),
-        _ => Ok(frame),
     }
 }
 

@@ -231,6 +231,9 @@ impl<H> Connection<H> {
             metrics.shared.limit_small_frames.increment();
             self.flooded();
         }
+        if self.pipeline.has_large_trailers() {
+            metrics.shared.limit_header_bytes.increment();
+        }
         match self.reason.get() {
             _ if self.stalled.get() => metrics.tcp_closed_stalled.increment(),
             _ if self.evicted.get() => metrics.tcp_closed_evicted.increment(),

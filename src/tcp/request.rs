@@ -100,25 +100,44 @@ fn upgrade(parts: &request::Parts, protocol: Protocol) -> Option<Upgrade> {
 /// Checks the size of an HTTP/2 request's header: bytes as RFC 9113 §6.5.2 counts them, pseudo-header fields too. HTTP/1.1's guard has
 /// checked before.
 fn check_size(parts: &request::Parts, bounds: &Bounds) -> Result<(), Refusal> {
-    let field = |name: usize, value: usize| name.saturating_add(value).saturating_add(32);
     let uri = &parts.uri;
     let pseudo = [
-        field(":method".len(), parts.method.as_str().len()),
-        field(":scheme".len(), uri.scheme_str().map_or(0, str::len)),
-        field(":authority".len(), uri.authority().map_or(0, |authority| authority.as_str().len())),
-        field(":path".len(), uri.path_and_query().map_or(0, |path| path.as_str().len())),
+        line(":method".len(), parts.method.as_str().len()),
+        line(":scheme".len(), uri.scheme_str().map_or(0, str::len)),
+        line(":authority".len(), uri.authority().map_or(0, |authority| authority.as_str().len())),
+        line(":path".len(), uri.path_and_query().map_or(0, |path| path.as_str().len())),
     ];
-    let regular = parts.headers.iter().map(|(name, value)| field(name.as_str().len(), value.len()));
-    if pseudo.into_iter().chain(regular).fold(0, usize::saturating_add) > bounds.bytes {
-        return Err(Refusal::too_large(Limit::HeaderBytes));
+    check_bounds(pseudo.into_iter().fold(0, usize::saturating_add), &parts.headers, bounds).map_err(Refusal::too_large)
+}
+
+/// Bytes of a field line, by the length of its name and of its value (RFC 9113 §6.5.2).
+const fn line(name: usize, value: usize) -> usize {
+    name.saturating_add(value).saturating_add(32)
+}
+
+/// Checks `fields` beside `bytes` of pseudo-header fields. Fails with the limit that they exceed.
+fn check_bounds(bytes: usize, fields: &HeaderMap, bounds: &Bounds) -> Result<(), Limit> {
+    let regular = fields.iter().map(|(name, value)| line(name.as_str().len(), value.len()));
+    if regular.fold(bytes, usize::saturating_add) > bounds.bytes {
+        return Err(Limit::HeaderBytes);
     }
     // Pseudo-header fields and `host` do not count, and all lines of `cookie` are one field (RFC 9113 §8.2.3), as over HTTP/1.1.
-    let cookies = parts.headers.get_all(header::COOKIE).iter().count();
-    let hosts = parts.headers.get_all(header::HOST).iter().count();
-    if parts.headers.len().saturating_sub(cookies.saturating_sub(1)).saturating_sub(hosts) > bounds.fields {
-        return Err(Refusal::too_large(Limit::Headers));
+    let cookies = fields.get_all(header::COOKIE).iter().count();
+    let hosts = fields.get_all(header::HOST).iter().count();
+    if fields.len().saturating_sub(cookies.saturating_sub(1)).saturating_sub(hosts) > bounds.fields {
+        return Err(Limit::Headers);
     }
     Ok(())
+}
+
+/// Checks the trailers of a request: their names and values as [`check_fields`] does, and their size as that of a header.
+///
+/// # Errors
+///
+/// The limit that they exceed, or none if a field is invalid.
+pub(super) fn check_trailers(fields: &HeaderMap, bounds: &Bounds) -> Result<(), Option<Limit>> {
+    check_bounds(0, fields, bounds).map_err(Some)?;
+    check_fields(fields).map_err(|_| None)
 }
 
 /// Checks what h2 accepts and RFC 9113 §8.2.1 does not, in a header or in trailers. HTTP/1.1's guard has checked

@@ -5,6 +5,7 @@ mod authorities;
 mod certificate;
 mod client;
 mod client_certificates;
+mod encoding;
 mod hello;
 mod keys;
 mod metrics;

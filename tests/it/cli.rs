@@ -336,7 +336,7 @@ fn an_address_that_is_taken_is_named_with_its_reason_and_69() {
 fn a_user_without_the_right_learns_which_one_is_missing_and_whose_the_port_is() {
     let (Some(setpriv), true) = (needs::program("setpriv"), rustix::process::geteuid().is_root()) else { return };
     let ended = |listen: &str| {
-        let mut command = std::process::Command::new(&setpriv);
+        let mut command = Command::new(&setpriv);
         command.args(["--reuid", "65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"]);
         command.arg(litequic_program()).args(["demo", "--listen", listen]);
         Process::spawn(command).end()

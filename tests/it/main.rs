@@ -10,6 +10,7 @@ mod admin;
 mod admin_socket;
 mod aioquic;
 mod bad_bodies;
+mod bounds;
 mod browser;
 mod check;
 mod cli;

@@ -6,5 +6,6 @@ mod charts;
 mod doc_comments;
 mod docs;
 mod layering;
+mod libraries;
 mod packaging;
 mod words;

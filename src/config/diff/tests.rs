@@ -2,7 +2,8 @@ use super::*;
 use crate::config::{
     AccessField, AccessFormat, AccessLog, AccessTarget, AckFrequency, Admin, AmbiguousFields, Congestion, Errors,
     Health, Io, Level, Listen, LiteQuic, Log, LogFormat, Origin, OriginAddress, OriginServer, PathReading, RateLimit,
-    RateLimitBy, Redirect, Route, Share, Sticky, StickyBy, Target, Template, Verify, Workers, changes::cut,
+    RateLimitBy, Redirect, ReservedFields, Route, Share, Sticky, StickyBy, Target, Template, Verify, Workers,
+    changes::cut,
 };
 use std::time::Duration;
 
@@ -130,6 +131,8 @@ fn every_change_is_said_with_its_key() {
                 origin.max_ejected = Share(250_000);
                 origin.health = Some(health());
                 origin.ambiguous_fields = AmbiguousFields::Reject;
+                let items = ["client", "!cf-connecting-ip"];
+                origin.reserved_fields = ReservedFields::new(items.map(|item| item.parse().unwrap()).into());
             },
             &[
                 "origin.url: http://127.0.0.1:8080 → http://127.0.0.1:8080, http://b:80 weight=3 backup",
@@ -139,6 +142,7 @@ fn every_change_is_said_with_its_key() {
                 "origin.max_ejected: 0.5 → 0.25",
                 "origin.health: none → /health",
                 "origin.ambiguous_fields: drop → reject",
+                "origin.reserved_fields: client, url → client, !cf-connecting-ip",
             ],
         ),
         (|config| config.routes.push(Route::catch_all("packager")), &["routes: + */#2"]),
@@ -201,7 +205,7 @@ fn every_change_is_said_with_its_key() {
                 config.limits.max_headers = 7;
                 config.limits.max_body_bytes = Some(5 << 20);
             },
-            &["limits.max_headers: 100 → 7", "limits.max_body_bytes: none → 5 MiB"],
+            &["limits.max_headers: 99 → 7", "limits.max_body_bytes: none → 5 MiB"],
         ),
         (
             |config| {
@@ -324,7 +328,7 @@ fn the_list_has_the_sum_of_the_rules_of_a_route_and_of_all() {
     let mut config = config();
     config.response_headers.set = vec![(name("x-a"), template("1")), (name("x-b"), template("1"))];
     config.routes[0].response_headers.remove = vec![name("x-a")];
-    let list: std::collections::BTreeMap<_, _> = config.list().into_iter().collect();
+    let list: BTreeMap<_, _> = config.list().into_iter().collect();
     assert_eq!(list["response_headers"], "set x-a, set x-b");
     assert_eq!(list["routes[0].response_headers"], "remove x-a, set x-b");
     let mut next = config.clone();

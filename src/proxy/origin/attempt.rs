@@ -74,12 +74,14 @@ impl<'a> Attempts<'a> {
             record,
             timeouts,
             rules,
+            methods_matter,
             switch,
             wish,
         } = sending;
         let upload = Upload::new(body, framing, max_body_bytes, || TrailerRules {
             rules: rules.cloned(),
-            ambiguous: origin.config.ambiguous_fields,
+            methods_matter,
+            policy: origin.policy.clone(),
             metrics: Arc::clone(&origin.metrics),
         });
         origin.budget.borrow_mut().earn();
@@ -212,7 +214,7 @@ impl<'a> Attempts<'a> {
             return Err(self.origin.request_failed(cause));
         }
         let message = failed.take_message();
-        let error = classify(failed.error(), lease.answered());
+        let error = classify(failed.error(), lease);
         let failure = Failure {
             handed_back: message.is_some(),
             reused: lease.reused(),
@@ -238,7 +240,11 @@ impl<'a> Attempts<'a> {
                 Ok(again)
             }
             _ => {
-                tracing::warn!(origin = %ticket.server().name, error = %failed.error(), "no response");
+                match error {
+                    // hyper has one error for both.
+                    Error::ContentLength => tracing::warn!(origin = %ticket.server().name, %error, "no response"),
+                    _ => tracing::warn!(origin = %ticket.server().name, error = %failed.error(), "no response"),
+                }
                 if error == Error::HeaderTooLarge {
                     metrics.limit_response_header.increment();
                 }
@@ -291,6 +297,7 @@ impl<'a> Attempts<'a> {
         if let Some(Progress::Failed(cause)) = self.upload.as_deref().map(Upload::progress) {
             return self.origin.request_failed(cause);
         }
+        ticket.broke();
         self.bad(
             ticket,
             match response_body::cause(error) {
@@ -343,13 +350,14 @@ impl<'a> Attempts<'a> {
     }
 }
 
-/// The cause of hyper's error. `answered`: at least one byte came.
-fn classify(error: &hyper::Error, answered: bool) -> Error {
+/// The cause of hyper's error on the connection of `lease`.
+fn classify(error: &hyper::Error, lease: &Lease) -> Error {
     if error.is_parse_too_large() {
-        Error::HeaderTooLarge
+        // hyper reports a Content-Length of 2^64 - 2 or 2^64 - 1 like a header beyond its bounds, but has read that header.
+        if lease.has_unread_header() { Error::HeaderTooLarge } else { Error::ContentLength }
     } else if error.is_parse() {
         Error::Protocol
-    } else if answered {
+    } else if lease.answered() {
         Error::Incomplete
     } else {
         // Closed, reset, or handed back because it closed.

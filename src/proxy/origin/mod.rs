@@ -35,7 +35,7 @@ pub(super) fn resolve_for_tests(name: &str, addresses: &[IpAddr]) {
 use super::{
     balance::{self, Budget, CookieKey, Cookies, Key, Rotation, Set, Shown, View, Wish},
     error::Error,
-    request::Framing,
+    request::{FieldPolicy, Framing},
     retry,
     rules::Rules,
     upgrade::Switch,
@@ -62,6 +62,8 @@ use std::{
 pub(super) struct Origin {
     name: Arc<str>,
     config: config::Origin,
+    /// Which fields of requests it does not get.
+    policy: FieldPolicy,
     /// In the order of the configuration.
     servers: Vec<Rc<Server>>,
     rotation: RefCell<Rotation>,
@@ -110,6 +112,8 @@ pub(super) struct Sending<'a> {
     pub(super) timeouts: &'a Timeouts,
     /// The route's.
     pub(super) rules: Option<&'a Arc<Rules>>,
+    /// Whether the route has a condition on the method, or another one for the same paths has.
+    pub(super) methods_matter: bool,
     /// The protocol to switch to.
     pub(super) switch: Option<Switch>,
     /// The server on which its client is to stay.
@@ -166,6 +170,7 @@ impl Origin {
         Self {
             name: name.into(),
             config: config.clone(),
+            policy: FieldPolicy::of(config),
             servers,
             rotation: RefCell::new(rotation),
             stickiness: Stickiness::new(name, config, key),
@@ -178,6 +183,11 @@ impl Origin {
     /// Its configuration.
     pub(super) fn config(&self) -> &config::Origin {
         &self.config
+    }
+
+    /// Which fields of requests it does not get.
+    pub(super) fn policy(&self) -> &FieldPolicy {
+        &self.policy
     }
 
     /// Its servers' health is in `standings` from now on.

@@ -818,6 +818,11 @@ impl Lease {
         self.connection.stream.received.get() != self.received_before
     }
 
+    /// Whether the connection has ended before a response's header that hyper did not read, because it is too large.
+    pub(super) fn has_unread_header(&self) -> bool {
+        self.connection.driver.has_unread_header()
+    }
+
     /// The connection without HTTP, after a 101, and the bytes behind that. It no longer counts as the origin's:
     /// another may open. `None` if it failed.
     pub(super) async fn switch(self) -> Option<(Stream, Bytes)> {

@@ -2,11 +2,10 @@
 
 use super::giving_way::{ClientTime, Reason, Taker, update};
 use crate::{
-    config::AmbiguousFields,
     exchange::{Body, BodyError},
     proxy::{
         Metrics,
-        request::{self, Framing},
+        request::{self, FieldPolicy, Framing},
         rules::Rules,
     },
     suspension,
@@ -102,14 +101,16 @@ impl Ahead {
 pub(super) struct TrailerRules {
     /// The route's.
     pub(super) rules: Option<Arc<Rules>>,
-    pub(super) ambiguous: AmbiguousFields,
+    /// Whether the route has a condition on the method, or another one for the same paths has.
+    pub(super) methods_matter: bool,
+    pub(super) policy: FieldPolicy,
     pub(super) metrics: Arc<Metrics>,
 }
 
 impl TrailerRules {
     fn apply(&self, fields: &mut HeaderMap) {
-        let dropped = request::trailers(fields, self.rules.as_deref(), self.ambiguous);
-        self.metrics.ambiguous_fields_dropped.add(dropped);
+        let removed = request::trailers(fields, self.rules.as_deref(), self.methods_matter, &self.policy);
+        self.metrics.count_removed(removed);
     }
 }
 
@@ -398,9 +399,13 @@ impl HttpBody for RequestBody {
 mod tests {
     use super::*;
 
+    fn no_rules() -> TrailerRules {
+        TrailerRules { rules: None, methods_matter: false, policy: FieldPolicy::default(), metrics: Arc::default() }
+    }
+
     #[test]
     fn a_server_owes_nothing_while_its_client_is_waited_for_and_has_its_time_anew_with_each_piece() {
-        let trailers = || TrailerRules { rules: None, ambiguous: AmbiguousFields::Drop, metrics: Arc::default() };
+        let trailers = no_rules;
         let upload = Upload::new(Body::empty(), Framing::Chunked, None, trailers).unwrap();
         let earlier = Instant::now();
         let [began, later, now] = [1, 3, 9].map(|seconds| earlier + Duration::from_secs(seconds));
@@ -420,7 +425,7 @@ mod tests {
 
     #[test]
     fn the_wait_for_100_is_the_origins_time_unless_the_client_does_not_wait() {
-        let trailers = || TrailerRules { rules: None, ambiguous: AmbiguousFields::Drop, metrics: Arc::default() };
+        let trailers = no_rules;
         let upload = Upload::new(Body::empty(), Framing::Length(5), None, trailers).unwrap();
         let continued = Arc::new(AtomicBool::new(false));
         upload.expects_continue(Arc::clone(&continued));

@@ -58,6 +58,8 @@ pub struct Pipeline {
     drained: Cell<bool>,
     /// It sent too many pieces with next to nothing in them.
     flooded: Cell<bool>,
+    /// It sent trailers that are too large.
+    large_trailers: Cell<bool>,
 }
 
 impl Pipeline {
@@ -100,6 +102,11 @@ impl Pipeline {
     /// Whether the connection ends because its client sent too many pieces with next to nothing in them.
     pub(in crate::tcp) fn is_flooded(&self) -> bool {
         self.flooded.get()
+    }
+
+    /// Whether the connection ends because its client sent trailers that are too large.
+    pub(in crate::tcp) fn has_large_trailers(&self) -> bool {
+        self.large_trailers.get()
     }
 
     /// One more request was answered.
@@ -206,6 +213,12 @@ impl<S> Guard<S> {
         Err(io::Error::other("too many pieces with next to nothing in them"))
     }
 
+    /// The error of a body that is malformed.
+    fn malformed(&self) -> io::Error {
+        self.pipeline.large_trailers.set(self.requests.has_large_trailers());
+        io::ErrorKind::InvalidData.into()
+    }
+
     fn refuse(&mut self, refusal: Refusal) {
         self.held.clear();
         self.pipeline.refusal.set(Some((self.requests.passed(), refusal)));
@@ -219,7 +232,7 @@ impl<S> Guard<S> {
         match checked {
             Checked::Pass(passed) => self.passed = passed,
             Checked::Refused(refusal) => self.refuse(refusal),
-            Checked::Malformed => return Err(io::ErrorKind::InvalidData.into()),
+            Checked::Malformed => return Err(self.malformed()),
         }
         Ok(())
     }
@@ -300,7 +313,7 @@ impl<S: AsyncRead + Unpin> Guard<S> {
                 self.refuse(refusal);
                 return Poll::Ready(Ok(false));
             }
-            Checked::Malformed => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
+            Checked::Malformed => return Poll::Ready(Err(self.malformed())),
         };
         self.held.extend_from_slice(came.get(passed..).unwrap_or_default());
         out.set_filled(before.saturating_add(passed));

@@ -30,9 +30,9 @@ pub(super) enum Framing {
 /// The limits of a head.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Names, values and 32 a field, as HTTP/2 and HTTP/3 count; and the target.
+    /// Names, values and 32 a field, as HTTP/2 and HTTP/3 count, of the pseudo-header fields too that the request would have there.
     pub bytes: usize,
-    /// Field lines.
+    /// Field lines but `Host`.
     pub fields: usize,
 }
 
@@ -63,11 +63,15 @@ pub(super) fn check(head: &[u8], bounds: &Bounds, last: &LastAuthority) -> Resul
     if target.len() > bounds.bytes {
         return Err(Refusal::uri_too_long());
     }
-    let (mut count, mut bytes) = (0_usize, target.len());
+    let (mut count, mut bytes) = (0_usize, PSEUDO.saturating_add(method.as_str().len()).saturating_add(target.len()));
     while let Some(line) = next() {
         let (name, value) = field(line?)?;
         // Over HTTP/2 and HTTP/3 the host is a pseudo-header field, which does not count.
-        count = count.saturating_add((!name.eq_ignore_ascii_case(b"host")).into());
+        if name.eq_ignore_ascii_case(b"host") {
+            bytes = bytes.saturating_add(":authority".len() - "host".len());
+        } else {
+            count = count.saturating_add(1);
+        }
         bytes = bytes.saturating_add(name.len()).saturating_add(value.len()).saturating_add(32);
         fields.take(name, value, minor)?;
     }
@@ -87,6 +91,9 @@ pub(super) fn check(head: &[u8], bounds: &Bounds, last: &LastAuthority) -> Resul
         length => Framing::Length(length),
     })
 }
+
+/// Bytes that a request has in `:method`, `:scheme` and `:path`, beside its method and its target (RFC 9114 §4.2.2).
+const PSEUDO: usize = ":method".len() + ":scheme".len() + "https".len() + ":path".len() + 3 * 32;
 
 pub(super) const BARE_LF: Refusal = Refusal::bad("a bare LF");
 
@@ -300,9 +307,9 @@ mod tests {
         };
         assert_eq!(status(&fields(5, 1)), 0, "Host does not count");
         assert_eq!(status(&fields(6, 1)), 431);
-        // 1 for the target, 37 for Host, 33 for the other's name.
-        assert_eq!(status(&fields(1, 929)), 0);
-        assert_eq!(status(&fields(1, 930)), 431);
+        // 42 for the method, 44 for the scheme, 38 for the path, 43 for Host, 33 for the other's name.
+        assert_eq!(status(&fields(1, 800)), 0);
+        assert_eq!(status(&fields(1, 801)), 431);
         assert_eq!(status(&format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(70_000))), 414);
     }
 

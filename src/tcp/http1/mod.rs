@@ -23,6 +23,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 /// Bytes that hyper buffers on their way in and out, beyond a head.
 const BUFFER: usize = 64 * 1024;
 
+/// Lines of a head that hyper parses without an allocation for them; as many as it accepts if nothing else is set.
+const HYPERS_LINES: usize = 100;
+
 /// Serves requests from `stream` until the connection ends.
 pub(super) async fn serve<H: Handler>(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
@@ -36,10 +39,13 @@ pub(super) async fn serve<H: Handler>(
     let service = hyper::service::service_fn(|request| connection.answer(request));
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(None).auto_date_header(false);
-    builder.max_buf_size(BUFFER.saturating_add(bounds.bytes.saturating_mul(2)));
-    if bounds.fields > 100 {
-        // hyper's own bound, with which it needs no allocation for them.
-        builder.max_headers(bounds.fields);
+    let head = BUFFER.saturating_add(bounds.bytes.saturating_mul(2));
+    // The second is hyper's limit of trailers too, which would be 16 KiB. The guard has checked both before.
+    builder.max_buf_size(head).max_header_size(head);
+    // `Host` is a line of its own.
+    let lines = bounds.fields.saturating_add(1);
+    if lines > HYPERS_LINES {
+        builder.max_headers(lines);
     }
     let mut serving = builder.serve_connection(TokioIo::new(guard), service);
     let broke_off = loop {

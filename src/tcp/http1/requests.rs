@@ -53,6 +53,8 @@ pub(super) struct Requests {
     body_of: u64,
     /// Chunks with next to nothing in them that were not counted yet.
     small: u32,
+    /// The invalid body has trailers that are too large.
+    has_large_trailers: bool,
 }
 
 /// What a request line may have beyond the fields' bytes: a method and a version.
@@ -70,6 +72,7 @@ impl Requests {
             count: 0,
             body_of: 0,
             small: 0,
+            has_large_trailers: false,
         }
     }
 
@@ -86,6 +89,11 @@ impl Requests {
     /// How many chunks with next to nothing in them have passed since the last call.
     pub(super) fn take_small(&mut self) -> u32 {
         std::mem::take(&mut self.small)
+    }
+
+    /// Whether a body was invalid because of trailers that are too large.
+    pub(super) fn has_large_trailers(&self) -> bool {
+        self.has_large_trailers
     }
 
     /// Whether a request has begun that has not ended, or was rejected before its end.
@@ -136,6 +144,7 @@ impl Requests {
                 At::Chunks(chunks) => {
                     self.body_of = self.count;
                     let Some(taken) = chunks.advance(rest) else {
+                        self.has_large_trailers = chunks.is_too_large();
                         self.at = At::Broken;
                         // What stands before it is read before it.
                         return if passed > 0 { Checked::Pass(passed) } else { Checked::Malformed };
@@ -218,7 +227,7 @@ mod tests {
     use proptest::prelude::prop;
 
     const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    const BOUNDS: Bounds = Bounds { bytes: 200, fields: 5 };
+    const BOUNDS: Bounds = Bounds { bytes: 350, fields: 5 };
 
     /// The valid part of `text`, in pieces of `step` bytes, and how it ends.
     fn read(text: &str, step: usize) -> (String, Option<Checked>) {
@@ -250,7 +259,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_is_refused_behind_what_passes() {
-        let long = format!("GET /{} ", "a".repeat(500));
+        let long = format!("GET /{} ", "a".repeat(800));
         let many = format!("GET / HTTP/1.1\r\nHost: a\r\n{}", "x: y\r\n".repeat(200));
         for (text, status) in [
             ("GET / HTTP/1.1\nHost: a\n\n", 400),

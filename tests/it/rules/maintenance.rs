@@ -139,12 +139,12 @@ async fn maintenance_outlives_a_reload_and_holds_for_routes_that_come_with_it() 
     let client = setup.client().await;
     assert_eq!(ctl(&setup, &["on", "--route", "shop"]).await.code, Some(0));
 
-    let (status_code, told) = setup.change(origin.address, &format!("{}\nlimits.max_headers = 99", routes())).await;
+    let (status_code, told) = setup.change(origin.address, &format!("{}\nlimits.max_headers = 98", routes())).await;
     assert_eq!(status_code, 200, "{told}");
     assert_eq!(statuses(&client).await, [200, 503, 200, 200]);
 
     // Without the route there is nothing in maintenance; it is again when the route is there again.
-    setup.change(origin.address, "limits.max_headers = 98").await;
+    setup.change(origin.address, "limits.max_headers = 97").await;
     process.await_stderr("the configuration no longer has such a route");
     assert_eq!(status(&client, "/shop").await, 200);
     assert_eq!(setup.metric("litequic_maintenance_routes").await, 0);

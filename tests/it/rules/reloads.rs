@@ -83,8 +83,8 @@ async fn what_a_limit_counted_outlives_a_reload_that_does_not_change_it() {
     changed(&setup, origin.address, &limited(1)).await;
     assert_eq!(client.get("/").await.status, 200);
     assert_eq!(
-        changed(&setup, origin.address, &format!("{}\nlimits.max_headers = 99", limited(1))).await,
-        "limits.max_headers: 100 → 99\n"
+        changed(&setup, origin.address, &format!("{}\nlimits.max_headers = 98", limited(1))).await,
+        "limits.max_headers: 99 → 98\n"
     );
     assert_eq!(client.get("/").await.status, 429);
     changed(&setup, origin.address, &limited(2)).await;

@@ -64,7 +64,7 @@ impl<'c> Prepared<'c> {
         let in_force = InForce::new(
             (config, shared),
             Pages::load(config).map_err(StartError::Pages)?,
-            beginning.maintenance.clone(),
+            (beginning.maintenance.clone(), beginning.http3),
             CookieKey::new(beginning.secrets.cookie_key()),
             Arc::clone(&resolver),
             Arc::clone(&access),
@@ -134,7 +134,7 @@ impl Bound<'_> {
         let Prepared { config, options, beginning, count, metrics, access, in_force, .. } = prepared;
         let Beginning { generation, secrets, mut predecessor, older, others, .. } = beginning;
         let keeper = keeper(sockets, (layout, generation), secrets, &metrics)?.minding(older, others);
-        let keeper = keeper.telling(Arc::clone(&in_force.routing));
+        let keeper = keeper.telling(Arc::clone(&in_force.routing), Arc::clone(&in_force.http3));
         let kept = take_over(keeper, predecessor.as_mut(), config, &lifecycle).await?;
 
         let mut tasks = JoinSet::new();
@@ -155,7 +155,7 @@ impl Bound<'_> {
         }
         // Scripts wait for these lines.
         addresses.log(count);
-        addresses.log_ready(config, &in_force.resolver.store(), admin_address);
+        addresses.log_ready(&in_force.config.load(), &in_force.resolver.store(), admin_address);
         let watchdog = JoinSet::from_iter([service::watchdog(heartbeats, kept.handed_over())]);
         service::ready();
         Ok(Running {

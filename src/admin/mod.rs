@@ -105,6 +105,8 @@ pub struct Inside {
     pub configuration: Box<dyn Fn() -> Vec<(String, String)> + Send + Sync>,
     /// Switches routes to maintenance, and back.
     pub maintain: Maintain,
+    /// Switches HTTP/3 on or off: returns how it is now, or why nothing has changed.
+    pub order_http3: Box<dyn Fn(bool) -> Result<String, String> + Send + Sync>,
 }
 
 /// Returns what is in maintenance now.

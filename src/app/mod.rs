@@ -18,6 +18,7 @@ mod renewal;
 mod service;
 mod sockets;
 mod start;
+mod switch;
 mod watch;
 mod worker;
 

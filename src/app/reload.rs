@@ -10,6 +10,7 @@ use super::{
     files::{self, named},
     renewal::Renewal,
     service,
+    switch::Http3,
     watch::Watcher,
 };
 use crate::{
@@ -63,7 +64,7 @@ pub struct InForce {
     /// Descriptors, and what follows from them.
     pub(super) shared: Shared,
     /// Whether HTTP/3 is served: open connections follow.
-    pub(super) http3: Arc<watch::Sender<bool>>,
+    pub(super) http3: Arc<Http3>,
     /// Held while `routing` is replaced, which follows from what it was and from `config`.
     replacing: Arc<Mutex<()>>,
 }
@@ -74,7 +75,7 @@ impl InForce {
     pub(super) fn new(
         (config, shared): (&Config, Shared),
         pages: Pages,
-        maintenance: Maintenance,
+        (maintenance, http3): (Maintenance, Option<bool>),
         cookie_key: CookieKey,
         resolver: Arc<CertificateResolver>,
         access: Arc<AccessLog>,
@@ -83,8 +84,10 @@ impl InForce {
         let routing = Routing::after(config, pages, None).with_cookie_key(cookie_key);
         let routing = routing.with_capacity(Arc::clone(&shared.capacity));
         let routing = if maintenance.is_empty() { routing } else { routing.switched(config, maintenance) };
-        let http3 = Arc::new(watch::Sender::new(config.listen.http3));
-        let (config, routing) = (config.clone().live(), Arc::new(ArcSwap::from_pointee(routing)));
+        let http3 = Arc::new(Http3::new(config, http3));
+        let mut config = config.clone();
+        config.listen.http3 = http3.is_on();
+        let (config, routing) = (config.live(), Arc::new(ArcSwap::from_pointee(routing)));
         let (rerouted, replacing, last_reload) = Default::default();
         let in_force =
             Self { config, routing, rerouted, resolver, access, metrics, last_reload, shared, http3, replacing };
@@ -147,10 +150,35 @@ impl InForce {
         if now.is_empty() { Ok("no route is in maintenance\n".into()) } else { Ok(now.iter().map(line).collect()) }
     }
 
+    /// Switches HTTP/3 on or off, until a reload changes `listen.http3`; returns how it is now.
+    ///
+    /// # Errors
+    ///
+    /// Why nothing has changed, in words for the operator.
+    pub(super) fn order_http3(&self, on: bool) -> Result<String, String> {
+        let replacing = self.replacing();
+        let mut config = (*self.config.load_full()).clone();
+        if !on && config.listen.tcp.is_empty() {
+            return Err("listen.tcp has no address: without HTTP/3 nothing would be served\n".into());
+        }
+        self.http3.switch(on);
+        config.listen.http3 = on;
+        self.config.store(Arc::new(config));
+        drop(replacing);
+        self.metrics.control.version.set(self.config.load().version());
+        self.switch_http3();
+        let until = if on == self.http3.configured() { "as configured" } else { "until a reload changes listen.http3" };
+        Ok(match on {
+            true => format!("HTTP/3 is on, {until}\n"),
+            false => format!("HTTP/3 is off, {until}: handshakes are refused, and open connections drain\n"),
+        })
+    }
+
     /// Applies `next` as far as possible; returns the changes.
     fn replace(&self, next: Loads, lines: Opened) -> Vec<Change> {
-        let Loads { config: next, certificates, pages, .. } = next;
+        let Loads { config: mut next, certificates, pages, .. } = next;
         let replacing = self.replacing();
+        self.http3.reload(&mut next);
         let (now, routing) = (self.config.load_full(), self.routing.load_full());
         let renewed = self.renewed(&next, &certificates, &pages);
         self.count_renewed(&renewed);
@@ -224,8 +252,7 @@ impl InForce {
     /// Has open connections over HTTP/3 follow the configuration.
     fn switch_http3(&self) {
         let on = self.config.load().listen.http3;
-        let switched = self.http3.send_if_modified(|now| std::mem::replace(now, on) != on);
-        match (switched, on) {
+        match (self.http3.follow(on), on) {
             (true, true) => tracing::info!("HTTP/3 is on again"),
             (true, false) => tracing::warn!("HTTP/3 is off: handshakes are refused, and open connections drain"),
             (false, _) => {}

@@ -68,7 +68,7 @@ impl<'c> Prepared<'c> {
         let in_force = InForce::new(
             (config, shared),
             Pages::load(config).map_err(StartError::Pages)?,
-            beginning.maintenance.clone(),
+            (beginning.maintenance.clone(), beginning.http3),
             CookieKey::new(beginning.secrets.cookie_key()),
             Arc::clone(&resolver),
             Arc::clone(&access),
@@ -146,7 +146,7 @@ impl Bound<'_> {
         let Prepared { config, options, beginning, count, metrics, access, in_force, .. } = prepared;
         let Beginning { generation, secrets, mut predecessor, older, others, .. } = beginning;
         let keeper = keeper(sockets, (layout, generation), secrets, &metrics)?.minding(older, others);
-        let keeper = keeper.telling(Arc::clone(&in_force.routing));
+        let keeper = keeper.telling(Arc::clone(&in_force.routing), Arc::clone(&in_force.http3));
         let published = |socket: Option<BoundSocket>| socket.map_or(Ok(None), BoundSocket::publish);
         let socket = match predecessor {
             // A fault, while nothing serves yet.
@@ -186,7 +186,7 @@ impl Bound<'_> {
         }
         // Scripts wait for these lines.
         addresses.log(count);
-        addresses.log_ready(config, &in_force.resolver.store(), admin_address);
+        addresses.log_ready(&in_force.config.load(), &in_force.resolver.store(), [admin_address.map(|address| address.to_string()), socket_path]);
         let watchdog = JoinSet::from_iter([service::watchdog(heartbeats, kept.handed_over())]);
         service::ready();
         Ok(Running {
@@ -304,12 +304,13 @@ const MAX_URLS: usize = 4;
 
 impl Addresses {
     /// Logs the last line of the start: where clients find the server, and where its lines and its state are.
-    fn log_ready(&self, config: &Config, certificates: &CertificateStore, admin: Option<SocketAddr>) {
-        let admin = admin.map_or_else(|| "none: [admin] listen = \"127.0.0.1:9443\"".into(), |admin| admin.to_string());
+    fn log_ready(&self, config: &Config, certificates: &CertificateStore, admin: [Option<String>; 2]) {
+        let admin = admin.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        let admin = if admin.is_empty() { "none: [admin] listen = \"127.0.0.1:9443\"" } else { &admin };
         let access_log = config.access_log.path.as_ref();
         let access_log = access_log.map_or_else(|| "none: [access_log] path = \"stdout\"".into(), ToString::to_string);
-        let http3 = config.listen.http3;
-        tracing::info!(urls = self.urls(certificates), http3, admin, access_log, "ready");
+        let (http3, reload) = (config.listen.http3, config.reload.on_change.name());
+        tracing::info!(urls = self.urls(certificates), http3, admin, access_log, reload, "ready");
     }
 
     /// The URLs of the names in certificates, but for wildcards; by address where there is none.

@@ -46,8 +46,8 @@ pub struct Arguments {
     /// The request.
     #[arg(value_enum)]
     what: What,
-    /// Of maintenance: on or off; without it, what is in maintenance is printed.
-    #[arg(value_enum)]
+    /// Of maintenance and http3: on or off; maintenance without it prints what is in maintenance.
+    #[arg(value_enum, required_if_eq("what", "http3"))]
     state: Option<OnOff>,
     /// Of maintenance: the name of a route, or a host for all its routes that have an origin. Without it, all routes
     /// that have an origin.
@@ -87,6 +87,8 @@ enum What {
     Reload,
     /// Answer routes with 503 and Retry-After, or serve them again; prints those that are in maintenance then.
     Maintenance,
+    /// Serve HTTP/3 or refuse it, until a reload changes listen.http3: off in an incident, on afterwards.
+    Http3,
     /// Its metrics, as OpenMetrics text.
     Metrics,
     /// Whether every worker's loop turns: for a container's health check.
@@ -97,9 +99,9 @@ enum What {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum OnOff {
-    /// 503 from now on.
+    /// Maintenance: 503 from now on. HTTP/3: served.
     On,
-    /// Served again.
+    /// Maintenance: served again. HTTP/3: refused.
     Off,
 }
 
@@ -116,6 +118,7 @@ impl What {
             Self::Drain => (Method::POST, "/drain"),
             Self::Reload => (Method::POST, "/reload"),
             Self::Maintenance => (Method::POST, "/maintenance"),
+            Self::Http3 => (Method::POST, "/http3"),
             Self::Metrics => (Method::GET, "/metrics"),
             Self::Health => (Method::GET, "/healthz"),
             Self::Ready => (Method::GET, "/readyz"),
@@ -129,12 +132,21 @@ pub fn run(arguments: Arguments) -> ExitCode {
         return fail(Exit::Usage, "--json and --watch need `ctl status`");
     }
     let order = match (arguments.what, arguments.state) {
-        (What::Maintenance, Some(state)) => Some(MaintenanceOrder {
-            on: state == OnOff::On,
-            route: arguments.route,
-            retry_after: arguments.retry_after.unwrap_or(MaintenanceOrder::RETRY_AFTER),
-        }),
-        (_, Some(_)) => return fail(Exit::Usage, "on and off need `ctl maintenance`"),
+        (What::Maintenance, Some(state)) => {
+            let order = MaintenanceOrder {
+                on: state == OnOff::On,
+                route: arguments.route,
+                retry_after: arguments.retry_after.unwrap_or(MaintenanceOrder::RETRY_AFTER),
+            };
+            Some(order.to_string())
+        }
+        (What::Http3, Some(state)) => {
+            if arguments.route.is_some() || arguments.retry_after.is_some() {
+                return fail(Exit::Usage, "--route and --retry-after need `ctl maintenance`");
+            }
+            Some(format!("state={}", if state == OnOff::On { "on" } else { "off" }))
+        }
+        (_, Some(_)) => return fail(Exit::Usage, "on and off need `ctl maintenance` or `ctl http3`"),
         (_, None) => None,
     };
     let token = match (&arguments.token_file, env::var_os(TOKEN)) {
@@ -168,7 +180,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         if what == What::Status && !json {
             return show(&found, token.as_ref(), watch.map(Duration::from_secs)).await;
         }
-        match answer(&found, what, order.as_ref(), token.as_ref()).await {
+        match answer(&found, what, order.as_deref(), token.as_ref()).await {
             Ok(body) => print(&body),
             Err(failure) => failure.exit(),
         }
@@ -250,7 +262,7 @@ async fn status(found: &Found, token: Option<&Token>) -> Result<Json, Failure> {
 async fn answer(
     found: &Found,
     what: What,
-    order: Option<&MaintenanceOrder>,
+    order: Option<&str>,
     token: Option<&Token>,
 ) -> Result<Bytes, Failure> {
     let place = &found.place;
@@ -297,7 +309,7 @@ impl Unanswered {
 async fn ask(
     place: &Place,
     what: What,
-    order: Option<&MaintenanceOrder>,
+    order: Option<&str>,
     token: Option<&Token>,
 ) -> Result<(StatusCode, Bytes), Unanswered> {
     let (method, path) = what.request();

@@ -15,6 +15,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("origin.health", r#"{ path = "/healthz" }"#),
     ("origin.sticky", r#"{ by = "cookie" }"#),
     ("origins", r#"{ app = { url = "http://127.0.0.1:8080" } }"#),
+    ("reload", r#"{ on_change = "certificates" }"#),
     ("request_headers", r#"{ set = { x-real-ip = "{client}" } }"#),
     ("request_headers.add", r#"{ x-via = "litequic" }"#),
     ("request_headers.set", r#"{ x-real-ip = "{client}" }"#),

@@ -7,7 +7,7 @@ use crate::{
         client::{self, Client, Quic},
         io_key,
         origin::{self, Always},
-        process::{Process, free_tcp_port, free_udp_port},
+        process::{Process, free_tcp_port, free_udp_port, litequic},
         tls::{Tls, credulous},
         within,
     },
@@ -425,6 +425,39 @@ async fn http3_goes_off_and_on_again_and_cuts_no_download() {
     assert_eq!(setup.client().await.get("/status/204").await.status, 204);
     let head = head_over(&mut tls).await;
     assert!(head.contains(&on), "{head}");
+}
+
+#[tokio::test]
+async fn an_order_turns_http3_off_until_a_reload_changes_the_key() {
+    let (setup, origin) = (Setup::new(), origin::demo().await);
+    let process = setup.start(origin).await;
+    let admin = setup.admin.to_string();
+    let order = |state: &'static str| {
+        let ended = litequic(["ctl", "http3", state, "--admin", &admin]);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        ended.stdout
+    };
+    let off =
+        "HTTP/3 is off, until a reload changes listen.http3: handshakes are refused, and open connections drain\n";
+    assert_eq!(order("off"), off);
+    process.await_stderr("HTTP/3 is off");
+    assert!(setup.quic(&setup.made).await.is_err());
+    let (_, status) = ask(setup.admin, "GET /status").await;
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(status["http3"], serde_json::json!({ "on": false, "configured": true }));
+
+    // A reload of another key leaves it off, and one of this key ends the order.
+    let (_, answer) = setup.change(origin, "limits.max_streams = 50").await;
+    assert!(answer.contains("limits.max_streams") && !answer.contains("http3"), "{answer}");
+    assert!(setup.quic(&setup.made).await.is_err());
+    assert_eq!(setup.change(origin, "listen.http3 = false").await.0, 200);
+    assert_eq!(setup.change(origin, "listen.http3 = true").await.0, 200);
+    assert_eq!(setup.client().await.get("/status/204").await.status, 204);
+
+    assert_eq!(order("off"), off);
+    assert_eq!(order("on"), "HTTP/3 is on, as configured\n");
+    assert_eq!(setup.client().await.get("/status/204").await.status, 204);
+    assert_eq!(ask(setup.admin, "POST /http3?state=maybe").await.0, 400);
 }
 
 #[tokio::test]

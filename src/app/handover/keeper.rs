@@ -8,7 +8,7 @@ use super::{
     successor::Successor,
 };
 use crate::{
-    app::{Metrics, named_socket::SocketName, service},
+    app::{Metrics, named_socket::SocketName, service, switch::Http3},
     lifecycle::{Phase, Watch},
     net::{self, Group, Steering},
     proxy::Routing,
@@ -49,6 +49,7 @@ pub(in crate::app) struct Keeper {
     socket: Option<Socket>,
     /// Routes that are in maintenance.
     routing: Option<Arc<ArcSwap<Routing>>>,
+    http3: Option<Arc<Http3>>,
 }
 
 /// The public part of a running [`Keeper`]. It ends when this is dropped.
@@ -114,12 +115,13 @@ impl Keeper {
             pipe,
             socket: None,
             routing: None,
+            http3: None,
         })
     }
 
-    /// Passes to a process that takes over which routes are in maintenance by `routing`.
-    pub(in crate::app) fn telling(self, routing: Arc<ArcSwap<Routing>>) -> Self {
-        Self { routing: Some(routing), ..self }
+    /// Passes to a process that takes over which routes are in maintenance by `routing`, and what was ordered of `http3`.
+    pub(in crate::app) fn telling(self, routing: Arc<ArcSwap<Routing>>, http3: Arc<Http3>) -> Self {
+        Self { routing: Some(routing), http3: Some(http3), ..self }
     }
 
     /// Watches processes that drain, and lists in `others` those that still do.
@@ -310,6 +312,7 @@ impl Keeper {
             listeners: self.listeners.iter().map(listeners).collect(),
             older: self.older.iter().map(|older| older.generation).collect(),
             maintenance: self.routing.iter().flat_map(|routing| routing.load().maintenance().words()).collect(),
+            http3: self.http3.as_ref().and_then(|http3| http3.order()),
         };
         let mut descriptors: Vec<BorrowedFd<'_>> = Vec::with_capacity(offer.descriptors());
         descriptors.extend(self.groups.iter().flat_map(Group::sockets).map(AsFd::as_fd));

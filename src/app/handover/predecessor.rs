@@ -43,6 +43,8 @@ pub(in crate::app) struct Found {
     pub(in crate::app) older: Vec<Older>,
     /// Routes that are in maintenance there.
     pub(in crate::app) maintenance: Maintenance,
+    /// What was ordered of HTTP/3 there.
+    pub(in crate::app) http3: Option<bool>,
 }
 
 impl Predecessor {
@@ -112,6 +114,7 @@ impl Predecessor {
             secret: offer.secret,
             older,
             maintenance: offer.maintenance.into_iter().collect(),
+            http3: offer.http3,
         })
     }
 

@@ -254,7 +254,7 @@ const WORDS: &[(&str, &[&str], Hint)] = &[
         &["resolver", "resolvers", "dns"],
         Line("names are resolved by the system, each origin.dns_interval", "docs/limits.md#platform"),
     ),
-    (ANYWHERE, &["reload", "watch"], Line("saved changes are applied at once", "docs/operating.md#reload")),
+    (ANYWHERE, &["watch"], Line("saved changes are applied at once", "docs/operating.md#reload")),
     // Words that mean a key of the table that they stand in.
     ("listen", &["port", "host", "http", "https", "quic", "address", "addr", "bind", "server"], Key("listen.udp")),
     (

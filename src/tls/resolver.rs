@@ -335,8 +335,10 @@ mod tests {
         self_signed_with(names.iter().copied(), &key).unwrap().certificate().unwrap()
     }
 
-    /// A store of certificates for `names`, each of the kind before them.
-    fn of_kinds(certificates: &[(&'static SignatureAlgorithm, &[&str])]) -> CertificateStore {
+    /// A kind of key, and the names of its certificate.
+    type Made<'a> = (&'static SignatureAlgorithm, &'a [&'a str]);
+
+    fn of_kinds(certificates: &[Made<'_>]) -> CertificateStore {
         let mut all = certificates.iter().map(|(key, names)| certificate_with(key, names));
         CertificateStore::new(all.next().unwrap(), all)
     }
@@ -509,7 +511,7 @@ mod tests {
     fn a_certificate_that_no_client_gets_is_known_with_those_that_it_gets_instead() {
         let (rsa, p256): (&'static _, &'static _) = (&PKCS_RSA_SHA256, &PKCS_ECDSA_P256_SHA256);
         let unserved = |place, instead: &[usize]| Unserved { place, instead: instead.to_vec() };
-        let table: [(&[(&'static SignatureAlgorithm, &[&str])], Vec<Unserved>); 5] = [
+        let table: [(&[Made<'_>], Vec<Unserved>); 5] = [
             (&[(rsa, &["a.test"]), (p256, &["a.test"])], vec![]),
             (&[(p256, &["a.test"]), (p256, &["a.test"])], vec![unserved(1, &[0])]),
             (&[(p256, &["a.test"]), (p256, &["a.test", "b.test"])], vec![]),

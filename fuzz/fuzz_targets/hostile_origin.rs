@@ -94,7 +94,8 @@ impl Settings {
             (first & 7, second & 7, third & 3)
         };
         let requests = 1 + (fourth >> 4 & 3);
-        let is_compared = !is_early && upload == 0 && requests == 1;
+        // A tunnel that its origin closes in the middle ends with a reset, if something was not read yet.
+        let is_compared = !is_early && !upgrades && upload == 0 && requests == 1;
         Self { method, upload, protocol, requests, is_early, stays, upgrades, is_compared }
     }
 
@@ -317,47 +318,49 @@ enum Step {
     Shut,
 }
 
-/// The steps of each connection. Without pauses if not `in_pieces`.
+/// The steps of each connection. Without pauses if not `in_pieces`: the bytes are the same.
 fn connections(script: &[u8], in_pieces: bool) -> Vec<Vec<Step>> {
-    let (mut connections, mut steps, mut bytes, mut total) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    let (mut connections, mut steps, mut left) = (Vec::new(), Vec::new(), MOST);
+    // Sent since the last step, and where it pauses.
+    let (mut bytes, mut pauses) = (Vec::new(), Vec::new());
     let mut script = script.iter();
     while let Some(byte) = script.next() {
-        if *byte < REPEAT {
-            bytes.push(*byte);
-            continue;
-        }
-        if *byte == REPEAT {
-            let times = script.next().copied().unwrap_or_default();
-            let piece = bytes[bytes.len().saturating_sub(PIECE)..].to_vec();
-            for _ in 0..times {
-                bytes.extend_from_slice(&piece);
-            }
-            continue;
-        }
-        if *byte == PAUSE && !in_pieces {
-            continue;
-        }
-        bytes.truncate(MOST - total);
-        total += bytes.len();
-        steps.push(Step::Send(std::mem::take(&mut bytes)));
         match *byte {
-            PAUSE => steps.push(Step::Pause),
-            HEAD => steps.push(Step::Head),
-            CLOSE => {
-                steps.push(Step::Close);
-                connections.push(std::mem::take(&mut steps));
+            PAUSE => pauses.push(bytes.len()),
+            REPEAT => {
+                let times = script.next().copied().unwrap_or_default();
+                let piece = bytes[bytes.len().saturating_sub(PIECE)..].repeat(times.into());
+                bytes.extend_from_slice(&piece[..piece.len().min(left)]);
+                left = left.saturating_sub(piece.len());
             }
-            _ => {
-                debug_assert_eq!(*byte, SHUT);
-                steps.push(Step::Shut);
-                connections.push(std::mem::take(&mut steps));
+            HEAD | CLOSE | SHUT => {
+                send(&mut steps, &mut bytes, &mut pauses, in_pieces);
+                steps.push(match *byte {
+                    HEAD => Step::Head,
+                    CLOSE => Step::Close,
+                    _ => Step::Shut,
+                });
+                if *byte != HEAD {
+                    connections.push(std::mem::take(&mut steps));
+                }
             }
+            _ => bytes.push(*byte),
         }
     }
-    bytes.truncate(MOST - total);
-    steps.push(Step::Send(bytes));
+    send(&mut steps, &mut bytes, &mut pauses, in_pieces);
     connections.push(steps);
     connections
+}
+
+fn send(steps: &mut Vec<Step>, bytes: &mut Vec<u8>, pauses: &mut Vec<usize>, in_pieces: bool) {
+    let mut sent = 0;
+    for pause in std::mem::take(pauses).into_iter().filter(|_| in_pieces) {
+        steps.push(Step::Send(bytes[sent..pause].to_vec()));
+        steps.push(Step::Pause);
+        sent = pause;
+    }
+    steps.push(Step::Send(bytes.split_off(sent)));
+    bytes.clear();
 }
 
 async fn origin(listener: UnixListener, connections: Vec<Vec<Step>>, settings: Settings) {

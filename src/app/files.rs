@@ -8,7 +8,7 @@ use crate::{
     config::{self, AccessTarget, Config, Draft, Faults, Findings, HeaderRules, Target, Template, Warning},
     proxy::Pages,
     quic::Secrets,
-    tls::{Authorities, Certificate, CertificateError, CertificateStore},
+    tls::{Authorities, Certificate, CertificateError, CertificateStore, Unserved},
 };
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use std::{
@@ -100,6 +100,7 @@ fn certificates(config: &Config, findings: &mut Findings) -> Option<CertificateS
         return None;
     }
     let store = CertificateStore::new(served.remove(0), served).with_authorities(authorities);
+    unserved(&store, findings);
     uncovered_hosts(config, &store, findings);
     Some(store)
 }
@@ -108,6 +109,20 @@ fn certificates(config: &Config, findings: &mut Findings) -> Option<CertificateS
 fn client_certificates_key(config: &Config, error: &CertificateError) -> &'static str {
     let is_crl = config.client_certificates.crl.as_deref() == Some(error.file());
     if is_crl { "client_certificates.crl" } else { "client_certificates.ca" }
+}
+
+/// Certificates that no client gets.
+fn unserved(store: &CertificateStore, findings: &mut Findings) {
+    for Unserved { place, instead } in store.unserved() {
+        let instead: Vec<_> = instead.iter().map(|place| format!("certificates[{place}]")).collect();
+        let reason = match &instead[..] {
+            [] => "it has no name".into(),
+            [one] => format!("{one} has its names, and a key of the same algorithm"),
+            several => format!("{} have its names, and keys of the same algorithm", several.join(" and ")),
+        };
+        findings
+            .warn(&format!("certificates[{place}].cert"), format!("no client is served this certificate: {reason}"));
+    }
 }
 
 /// Hosts of routes for which clients get a certificate warning.

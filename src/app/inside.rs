@@ -110,6 +110,7 @@ fn certificates(store: &CertificateStore) -> Json {
         let warnings = certificate.warnings(SystemTime::now()).map(|warning| warning.to_string());
         json!({
             "names": names.collect::<Vec<_>>(),
+            "algorithm": certificate.algorithm().to_string(),
             "valid_from": seconds(certificate.not_before()),
             "renew_by": seconds(certificate.renew_by()),
             "expires": seconds(certificate.not_after()),

@@ -2,6 +2,7 @@
 //! names the file; one that clients will reject is a warning.
 
 use super::{
+    KeyAlgorithm,
     encoding::{check_encoding, has_encrypted_key},
     warning::{CertificateWarning, Facts, LEAST_RSA_BITS, rsa_bits},
 };
@@ -164,7 +165,8 @@ impl std::error::Error for CertificateErrors {}
 #[derive(Debug, Clone)]
 pub struct Certificate {
     key: Arc<CertifiedKey>,
-    names: Names,
+    algorithm: Arc<KeyAlgorithm>,
+    names: Arc<Names>,
     /// Of each certificate of the chain, the leaf first.
     facts: Arc<[Facts]>,
 }
@@ -214,12 +216,19 @@ impl Certificate {
         let key = CertifiedKey::new(chain.der, key);
         let mismatch = |_| CertificateError::KeyMismatch { cert: files.cert.clone(), key: file() };
         key.keys_match().map_err(mismatch)?;
-        Ok(Self { key: Arc::new(key), names: chain.names, facts: chain.facts.into() })
+        let algorithm = KeyAlgorithm::of(&*key.key, chain.rsa_bits);
+        let (key, algorithm, names) = (Arc::new(key), Arc::new(algorithm), Arc::new(chain.names));
+        Ok(Self { key, algorithm, names, facts: chain.facts.into() })
     }
 
     /// The part that rustls serves.
     pub fn key(&self) -> &Arc<CertifiedKey> {
         &self.key
+    }
+
+    /// The signature algorithm of its key.
+    pub fn algorithm(&self) -> &KeyAlgorithm {
+        &self.algorithm
     }
 
     /// The names in it.

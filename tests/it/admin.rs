@@ -321,7 +321,7 @@ async fn the_status_page_shows_in_a_browser_what_litequic_does() {
         "<th scope=\"row\">origin</th>",
         "<td class=\"good\" data-label=\"State\">accepts connections</td><td class=\"n\" data-label=\"Connections\">",
         "<th scope=\"row\">none</th>",
-        "<th scope=\"row\">localhost</th>",
+        "<th scope=\"row\">localhost (ECDSA P-256)</th>",
         "<th scope=\"row\">limits.max_headers</th><td data-label=\"Value\">99</td>",
         "<dd>6 MB</dd>",
     ] {

@@ -54,6 +54,7 @@ mod resumption;
 mod rules;
 mod send_buffers;
 mod sight;
+mod signature_algorithms;
 mod slow_clients;
 mod sources;
 mod spellings;

@@ -259,12 +259,12 @@ function show(now) {
     const counted = [server.connections, server.requests, server.failures].map(count => [whole(count), 'n']);
     return [name, address, [state, problem || ejected ? 'bad' : 'good'], ...counted];
   }));
-  rows('certificates', (now.certificates || []).map(({ names, expires, renew_by: due, warnings }) => {
+  rows('certificates', (now.certificates || []).map(({ names, algorithm, expires, renew_by: due, warnings }) => {
     const days = Math.floor((expires - now.time) / 86400);
     const expiry = new Date(expires * 1000).toISOString().slice(0, 10);
     const overdue = now.time >= due;
     const state = warnings.length ? [warnings.join('; '), 'bad'] : overdue ? ['renewal is overdue', 'bad'] : ['valid', 'good'];
-    return [names.join(', '), state, expiry, [whole(days), overdue ? 'n bad' : 'n']];
+    return [names.join(', ') + ' (' + algorithm + ')', state, expiry, [whole(days), overdue ? 'n bad' : 'n']];
   }));
   const { version, read, reloads, reloaded_at, refused, refused_since: since, renewed_at: renewed } = now.configuration;
   const last = (count, at) => count + (count ? ', the last ' + time(at) : '');

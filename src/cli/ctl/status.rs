@@ -202,9 +202,11 @@ impl<'a> Look<'a> {
         }
         screen.rows(&all, |(certificate, (state, tone))| {
             let names: Vec<String> = list(certificate.get("names")).iter().map(|name| text(Some(name))).collect();
+            let algorithm = certificate.get("algorithm").map(|algorithm| format!("{}: ", text(Some(algorithm))));
+            let algorithm = algorithm.unwrap_or_default();
             let left = number(certificate.get("expires")).zip(now).map(|(expires, now)| (expires - now) / 86_400.0);
             vec![
-                Part::of(if names.is_empty() { UNKNOWN.into() } else { names.join(", ") }).wide(-44),
+                Part::of(algorithm + &if names.is_empty() { UNKNOWN.into() } else { names.join(", ") }).wide(-44),
                 Part::of(left.map_or(UNKNOWN.into(), |days| format!("{:.0}", days.floor()))).wide(10).toned(*tone),
                 Part::of("  "),
                 Part::of(state.clone()).wide(-24).toned(*tone),

@@ -59,7 +59,8 @@ pub(super) fn config(root: &mut Section<'_>) -> Config {
     let listen = root.table("listen", "The listeners for clients.", listen::read);
     let certificates = root.tables(
         "certificates",
-        "Certificates; the first is served to a client that names none of the others' names.",
+        "Certificates; the first is served to a client that names none of the others' names. Of several with one name a client gets the \
+         cheapest whose signature it verifies.",
         CertificateFiles::read,
     );
     if !root.has("certificates") {

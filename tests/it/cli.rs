@@ -150,11 +150,11 @@ fn a_command_of_another_server_is_answered_with_the_one_that_does_it() {
 fn a_configuration_is_named_with_the_option_or_without_it() {
     for words in [&["check", FIVE_FAULTS][..], &["check", "-c", FIVE_FAULTS], &["check", "--config", FIVE_FAULTS]] {
         let ended = litequic(words);
-        assert!(ended.code == Some(78) && ended.stderr.ends_with("5 faults\n"), "{ended:?}");
+        assert!(ended.code == Some(78) && ended.stderr.contains("limits.max_headers = 0: too small"), "{ended:?}");
     }
     for words in [&["run", FIVE_FAULTS][..], &["run", "-c", FIVE_FAULTS]] {
         let ended = litequic(words);
-        assert!(ended.code == Some(78) && ended.stderr.ends_with("5 faults\n"), "{ended:?}");
+        assert!(ended.code == Some(78) && ended.stderr.contains("limits.max_headers = 0: too small"), "{ended:?}");
     }
     for words in [&["check", "-c", "a", "b"][..], &["run", "-c", "a", "b"], &["run", "a", "--listen", "[::]:1"]] {
         assert_eq!(litequic(words).code, Some(64), "{words:?}");

@@ -39,6 +39,8 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
 
 FROM dependencies AS program
 COPY benches benches
+# What `litequic example` prints.
+COPY config config
 COPY examples examples
 COPY src src
 # Without debug information: a backtrace still has its functions' names.

@@ -2,6 +2,7 @@
 
 use crate::support::{
     io_key, needs,
+    nginx::Nginx,
     process::{Ended, Process, command, free_tcp_port, free_udp_port, litequic, litequic_program},
 };
 use litequic::tls::{SelfSigned, self_signed};
@@ -144,6 +145,21 @@ fn a_command_of_another_server_is_answered_with_the_one_that_does_it() {
     assert!(ended.stderr.ends_with("\nfor tests: `litequic demo --origin URL` makes a certificate\n"), "{ended:?}");
     let ended = litequic(["run", "--listen", "127.0.0.1:0"]);
     assert!(!ended.stderr.contains("for tests"), "{ended:?}");
+}
+
+#[test]
+fn a_configuration_is_named_with_the_option_or_without_it() {
+    for words in [&["check", FIVE_FAULTS][..], &["check", "-c", FIVE_FAULTS], &["check", "--config", FIVE_FAULTS]] {
+        let ended = litequic(words);
+        assert!(ended.code == Some(78) && ended.stderr.contains("limits.max_headers = 0: too small"), "{ended:?}");
+    }
+    for words in [&["run", FIVE_FAULTS][..], &["run", "-c", FIVE_FAULTS]] {
+        let ended = litequic(words);
+        assert!(ended.code == Some(78) && ended.stderr.contains("limits.max_headers = 0: too small"), "{ended:?}");
+    }
+    for words in [&["check", "-c", "a", "b"][..], &["run", "-c", "a", "b"], &["run", "a", "--listen", "[::]:1"]] {
+        assert_eq!(litequic(words).code, Some(64), "{words:?}");
+    }
 }
 
 #[test]
@@ -329,6 +345,33 @@ fn an_address_that_is_taken_is_named_with_its_reason_and_69() {
          docs/how-to/add-http3-beside-nginx.md\n"
     );
     assert!(ended.code == Some(69) && ended.stderr.ends_with(&expected), "{ended:?}");
+}
+
+/// `tcp = []` alone, which the error names, makes both serve.
+#[test]
+fn a_port_that_nginx_has_is_left_to_it_as_the_error_says() {
+    let Some(nginx) = Nginx::start("") else { return };
+    let (directory, _) = directory();
+    let file = path(&directory, "litequic.toml");
+    let text = |tcp: &str| {
+        format!(
+            "listen.udp = \"{0}\"\nlisten.tcp = {tcp}\norigin.url = \"http://{0}\"\n\
+             [[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n",
+            nginx.address
+        )
+    };
+    fs::write(&file, text(&format!("\"{}\"", nginx.address))).unwrap();
+    let ended = litequic(["run", &file]);
+    let beginning = format!(
+        "litequic: cannot listen on TCP {}: Address already in use (os error 98)\n  nginx (process ",
+        nginx.address
+    );
+    let end = " listens there\n  to leave TCP to it and add HTTP/3 alone: tcp = [] below [listen]; \
+               docs/how-to/add-http3-beside-nginx.md\n";
+    assert!(ended.code == Some(69) && ended.stderr.contains(&beginning) && ended.stderr.ends_with(end), "{ended:?}");
+    fs::write(&file, text("[]")).unwrap();
+    let process = Process::start(["run", &file]);
+    assert_eq!(process.address(), nginx.address);
 }
 
 /// As a service whose user may not, and as another user than the one who listens.

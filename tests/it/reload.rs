@@ -588,6 +588,17 @@ async fn what_needs_a_restart_is_named_and_the_rest_is_taken_on() {
 }
 
 #[tokio::test]
+async fn what_a_hot_upgrade_applies_is_named_where_one_is_possible() {
+    let (setup, origin) = (Setup::new(), saying("").await);
+    let handover = "admin.handover = \"handover.sock\"\n";
+    let process = setup.start_with(origin.address, handover).await;
+    let (status, answer) = setup.change(origin.address, &format!("{handover}listen.workers = 2")).await;
+    assert_eq!(status, 200);
+    assert_eq!(answer, "listen.workers: 1 → 2 (needs a restart or a hot upgrade: SIGUSR2)\n");
+    process.await_stderr("needs a restart or a hot upgrade: SIGUSR2");
+}
+
+#[tokio::test]
 async fn a_signal_without_a_change_says_so() {
     let (setup, origin) = (Setup::new(), saying("").await);
     let process = setup.start(origin.address).await;

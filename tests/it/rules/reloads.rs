@@ -25,7 +25,7 @@ async fn every_rule_follows_a_reload() {
         )
     };
     let first = routes("error_pages = { 502 = \"502.html\" }, response_headers.set = { x-a = \"1\" }");
-    assert!(changed(&setup, origin.address, &first).await.contains("routes: 1 → 2\n"));
+    assert!(changed(&setup, origin.address, &first).await.contains("routes: + */a\n"));
     let answer = client.get("/a").await;
     assert_eq!((answer.status.as_u16(), answer.text(), answer.field("x-a")), (502, "<p>first", Some("1")));
 

@@ -186,7 +186,9 @@ impl Bound<'_> {
         }
         // Scripts wait for these lines.
         addresses.log(count);
-        addresses.log_ready(&in_force.config.load(), &in_force.resolver.store(), [admin_address.map(|address| address.to_string()), socket_path]);
+        let socket = admin_socket.as_ref().map(|path| path.display().to_string());
+        let admin_addresses = [admin_address.map(|address| address.to_string()), socket];
+        addresses.log_ready(&in_force.config.load(), &in_force.resolver.store(), admin_addresses);
         let watchdog = JoinSet::from_iter([service::watchdog(heartbeats, kept.handed_over())]);
         service::ready();
         Ok(Running {

@@ -259,12 +259,7 @@ async fn status(found: &Found, token: Option<&Token>) -> Result<Json, Failure> {
 }
 
 /// The body of a successful answer.
-async fn answer(
-    found: &Found,
-    what: What,
-    order: Option<&str>,
-    token: Option<&Token>,
-) -> Result<Bytes, Failure> {
+async fn answer(found: &Found, what: What, order: Option<&str>, token: Option<&Token>) -> Result<Bytes, Failure> {
     let place = &found.place;
     match timeout(PATIENCE, ask(place, what, order, token)).await {
         Ok(Ok((status, body))) if status.is_success() => Ok(body),

@@ -5,7 +5,7 @@ use std::{
     fs, io,
     os::unix::{
         fs::{FileTypeExt, MetadataExt, PermissionsExt},
-        net::UnixListener,
+        net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
 };
@@ -36,21 +36,25 @@ impl SocketName {
         }
         let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
         name.push(format!(".{}", std::process::id()));
-        let new = path.with_file_name(name);
-        let bound = Self::bind_at(&new);
-        if bound.is_err() {
-            // Perhaps it was never made.
-            let _ = fs::remove_file(&new);
-        }
-        bound
+        Self::bind_at(&path.with_file_name(name))
     }
 
     fn bind_at(new: &Path) -> io::Result<(UnixListener, Self)> {
-        let listener = UnixListener::bind(new)?;
+        let listener = match UnixListener::bind(new) {
+            // A process with this number, as the first one of a container, was killed before it had published its socket.
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_refused(new) => {
+                fs::remove_file(new)?;
+                UnixListener::bind(new)?
+            }
+            bound => bound?,
+        };
+        // From here on it is removed with the name.
+        let mut name = Self { path: new.to_owned(), identity: Some(identity(new)?) };
         listener.set_nonblocking(true)?;
         fs::set_permissions(new, fs::Permissions::from_mode(MODE))?;
-        let identity = Some(identity(new)?);
-        Ok((listener, Self { path: new.to_owned(), identity }))
+        // The mode changes no identity, but a file that replaced this one would have another.
+        name.identity = Some(identity(new)?);
+        Ok((listener, name))
     }
 
     /// Atomically replaces the socket that has the name `path`, if there is one.
@@ -68,6 +72,11 @@ impl SocketName {
     pub(super) fn leave(&mut self) {
         self.identity = None;
     }
+}
+
+/// Whether `path` is a socket at which no process listens.
+fn is_refused(path: &Path) -> bool {
+    UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 fn identity(path: &Path) -> io::Result<(u64, u64)> {

@@ -178,8 +178,8 @@ impl InForce {
     fn replace(&self, next: Loads, lines: Opened) -> Vec<Change> {
         let Loads { config: mut next, certificates, pages, .. } = next;
         let replacing = self.replacing();
-        self.http3.reload(&mut next);
         let (now, routing) = (self.config.load_full(), self.routing.load_full());
+        self.http3.reload(&mut next, !now.listen.tcp.is_empty());
         let renewed = self.renewed(&next, &certificates, &pages);
         self.count_renewed(&renewed);
         let mut changes = now.changes(&next);

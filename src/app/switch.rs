@@ -49,13 +49,18 @@ impl Http3 {
         self.state().order
     }
 
-    /// Has `config`, which was reloaded, follow the order, unless the reload changes the key.
-    pub(super) fn reload(&self, config: &mut Config) {
+    /// Has `config`, which was reloaded, follow the order, unless the reload changes the key. Without `serves_tcp` HTTP/3 stays
+    /// on: addresses that the reload adds to `listen.tcp` are served after a restart only.
+    pub(super) fn reload(&self, config: &mut Config, serves_tcp: bool) {
         let mut state = self.state();
-        if config.listen.http3 != state.configured || config.listen.tcp.is_empty() {
+        if config.listen.http3 != state.configured {
             *state = State { configured: config.listen.http3, order: None };
         }
-        config.listen.http3 = state.order.unwrap_or(state.configured);
+        let on = state.order.unwrap_or(state.configured);
+        if !on && !serves_tcp {
+            tracing::warn!("HTTP/3 stays on until a restart: this process serves nothing over TCP");
+        }
+        config.listen.http3 = on || !serves_tcp;
     }
 
     /// Takes an order.
@@ -88,7 +93,7 @@ mod tests {
         };
         let reloaded = |switch: &Http3, http3| {
             let mut next = config(http3);
-            switch.reload(&mut next);
+            switch.reload(&mut next, true);
             next.listen.http3
         };
         let switch = Http3::new(&config(true), None);
@@ -100,6 +105,9 @@ mod tests {
         assert_eq!(switch.order(), None);
         switch.switch(true);
         assert_eq!(switch.order(), None, "it is configured so");
+        let mut next = config(false);
+        switch.reload(&mut next, false);
+        assert!(next.listen.http3, "the process serves nothing over TCP");
         // The next process, with the order and without a listener for it.
         assert!(!Http3::new(&config(true), Some(false)).is_on());
         let mut alone = config(true);

@@ -4,6 +4,7 @@ use super::{
     advice::{Command, with_advice},
     again::Again,
     exit::{Exit, fail, fail_config},
+    user::user_name,
 };
 use crate::{
     access_log::AccessLog,
@@ -198,20 +199,8 @@ fn default_socket() -> DefaultSocket {
 fn log_beginning(config: Option<&Path>) {
     let absolute = |file: &Path| std::path::absolute(file).unwrap_or_else(|_| file.into());
     let config = config.map_or_else(|| PathBuf::from("the command line"), absolute);
-    let (process, user) = (std::process::id(), user());
+    let (process, user) = (std::process::id(), user_name(geteuid().as_raw()));
     tracing::info!(config = %config.display(), process, user, "litequic {}", env!("CARGO_PKG_VERSION"));
-}
-
-/// The name of the effective user, or its number where it has none.
-fn user() -> String {
-    let number = geteuid().as_raw().to_string();
-    let name = |line: &str| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        fields.nth(1).filter(|other| *other == number).map(|_| name.to_owned())
-    };
-    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    users.lines().find_map(name).unwrap_or(number)
 }
 
 /// The sockets that a service manager has passed (sd_listen_fds(3)).

@@ -287,15 +287,18 @@ struct Asked<'a> {
 /// A route's rules, and the request's values for them.
 type Ruled<'a> = (&'a Rules, &'a Variables<'a>);
 
+/// Bytes of a host in the log at most: the longest name in DNS.
+const MAX_LOGGED_HOST: usize = 255;
 /// Bytes of a path in the log at most.
 const MAX_LOGGED_PATH: usize = 512;
 
 /// Host and path of a request for the log: without the query, which may have secrets, and without characters that a
-/// terminal obeys.
+/// terminal obeys. Each is cut at a length that no usual one has.
 fn for_log(uri: &http::Uri) -> (&str, std::str::EscapeDebug<'_>) {
-    let path = uri.path();
+    let (host, path) = (uri.authority().map_or("", http::uri::Authority::as_str), uri.path());
+    let host = host.get(..host.floor_char_boundary(MAX_LOGGED_HOST)).unwrap_or_default();
     let path = path.get(..path.floor_char_boundary(MAX_LOGGED_PATH)).unwrap_or_default();
-    (uri.authority().map_or("", http::uri::Authority::as_str), path.escape_debug())
+    (host, path.escape_debug())
 }
 
 /// The answer to an OPTIONS that must not be forwarded (RFC 9110 §7.6.2).

@@ -131,6 +131,7 @@ fn remove_present(fields: &mut HeaderMap, present: Present) {
 }
 
 /// Which of the fields of interest a header has: found in one walk over its names, which costs less than a look-up
+/// for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Present(u8);
 

@@ -62,7 +62,7 @@ enum Verdict {
     TooManyConnections,
     /// Memory is short.
     Memory,
-    /// `listen.http3 = false`
+    /// The process drains, or `listen.http3` is false.
     Off,
 }
 
@@ -201,19 +201,12 @@ impl Admission {
 
     fn decide_at(&self, client: IpAddr, validated: bool, now: Instant) -> AttemptOutcome {
         let metrics = &self.metrics;
-        if self.drains() {
-            metrics.handshakes_refused.increment();
-            if !self.answers.admit(now) {
-                metrics.limit_refusals.increment();
-                return AttemptOutcome::Drop;
-            }
-            return AttemptOutcome::Refuse;
-        }
         let config = self.config.load();
-        let network = network(&config, client);
-        let verdict = match config.listen.http3 {
-            true => self.sources.taken().admits(&config.limits, network, validated, self.pressure.step()),
-            false => Verdict::Off,
+        let verdict = if self.drains() || !config.listen.http3 {
+            Verdict::Off
+        } else {
+            let network = network(&config, client);
+            self.sources.taken().admits(&config.limits, network, validated, self.pressure.step())
         };
         let (outcome, limit) = match verdict {
             Verdict::Allow => return AttemptOutcome::Allow,

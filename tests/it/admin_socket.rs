@@ -210,7 +210,7 @@ async fn another_user_is_told_whose_the_socket_is_and_never_answered() {
     };
     let ended = ctl();
     let beginning =
-        format!("litequic: {}: permission denied: it is for user root and root, and this is user ", socket.display());
+        format!("litequic: {}: permission denied: it is for root, and this is user ", socket.display());
     assert!(ended.code == Some(69) && ended.stderr.starts_with(&beginning), "{ended:?}");
     assert!(ended.stderr.ends_with("\n  sudo litequic ctl status\n"), "{ended:?}");
     // Whatever an operator does to the mode.

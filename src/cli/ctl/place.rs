@@ -186,6 +186,9 @@ fn not_found(missed: &[Missed]) -> Failure {
 fn forbidden(path: &Path, owner: Option<String>, user: &str) -> Failure {
     let (path, command) = (path.display(), "litequic ctl status");
     let why = match owner {
+        Some(owner) if owner == "root" => {
+            format!("{path}: permission denied: it is for root, and this is user {user}\n  sudo {command}")
+        }
         Some(owner) if owner != user => format!(
             "{path}: permission denied: it is for user {owner} and root, and this is user {user}\n  sudo {command}"
         ),

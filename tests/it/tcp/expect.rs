@@ -126,12 +126,12 @@ async fn a_body_that_comes_behind_an_early_response_reaches_the_origin() {
     litequic.stop().await;
 }
 
-/// litequic's own 100 would come after the timeout.
+/// The body may come with the head.
 #[tokio::test]
 async fn a_client_that_does_not_wait_is_not_waited_for() {
     let script = Script::new().await;
     let litequic =
-        Litequic::start(script.address, |config| config.timeouts.response_header = Duration::from_millis(900)).await;
+        Litequic::start(script.address, |config| config.timeouts.response_header = Duration::from_secs(30)).await;
     for (framing, body) in BODIES {
         let mut client = Tls::http1(&litequic).await;
         let head = format!("PUT / HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n{framing}\r\n\r\n");

@@ -2,8 +2,10 @@
 
 mod exchange;
 mod first;
+mod goaway;
 mod http1;
 mod http2;
+mod interim;
 mod life;
 mod memory;
 mod pieces;

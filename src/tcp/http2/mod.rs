@@ -15,8 +15,7 @@ use super::{
 };
 use crate::{exchange::Handler, lifecycle::pass_panic_on, receive_budget::Account};
 use counted::Counted;
-use h2::{Reason, RecvStream, server, server::SendResponse};
-use http::Request;
+use h2::{Reason, server};
 use std::{
     cell::{Cell, RefCell},
     future::{Future, poll_fn},
@@ -107,11 +106,18 @@ pub(super) async fn serve<H: Handler>(
         match connection.next(poll_fn(|cx| accepting.poll(&connection, cx))).await {
             Ending::Ended(result) => {
                 ended(&connection, result);
-                break accepting.tasks.end();
+                accepting.tasks.end();
+                break;
             }
             Ending::Now => {
                 connection.count_end(false);
-                break accepting.close(&connection).await;
+                connection.over();
+                accepting.tasks.end();
+                // Most clients were told before.
+                if connection.is_flooded() || !connection.is_leaving() {
+                    accepting.close(connection.is_flooded()).await;
+                }
+                break;
             }
             Ending::Soon => accepting.h2.graceful_shutdown(),
         }
@@ -153,7 +159,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Accepting<S> {
                 Poll::Ready(Some((request, respond))) => {
                     self.heads.set(self.heads.get().saturating_sub(1));
                     fields += request.headers().len();
-                    self.begin(connection, request, respond);
+                    let (account, tasks) = (self.account.clone(), Rc::downgrade(&self.tasks));
+                    self.tasks.spawn(stream::serve(Rc::clone(connection), request, respond, account, tasks));
                     if fields > FIELDS {
                         // Behind the tasks that have begun.
                         cx.waker().wake_by_ref();
@@ -168,21 +175,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Accepting<S> {
         }
     }
 
-    fn begin<H: Handler>(
-        &self,
-        connection: &Rc<Connection<H>>,
-        request: Request<RecvStream>,
-        respond: SendResponse<Piece>,
-    ) {
-        let (account, tasks) = (self.account.clone(), Rc::downgrade(&self.tasks));
-        self.tasks.spawn(stream::serve(Rc::clone(connection), request, respond, account, tasks));
-    }
-
     /// Ends the connection at once, with the reason.
-    async fn close<H>(mut self, connection: &Connection<H>) {
-        connection.over();
-        self.tasks.end();
-        self.h2.abrupt_shutdown(if connection.is_flooded() { Reason::ENHANCE_YOUR_CALM } else { Reason::NO_ERROR });
+    async fn close(&mut self, flooded: bool) {
+        self.h2.abrupt_shutdown(if flooded { Reason::ENHANCE_YOUR_CALM } else { Reason::NO_ERROR });
         // A client that does not read it gets none.
         let _ = timeout(LAST_WORDS, poll_fn(|cx| self.h2.poll_closed(cx))).await;
     }

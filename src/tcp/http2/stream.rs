@@ -45,6 +45,11 @@ pub(super) async fn serve<H: Handler>(
             let answer = answer.as_mut().poll(cx);
             // Interim responses of the origin are sent before its final one.
             while let Poll::Ready((status, fields)) = queue.poll_next(cx) {
+                // They are advisory, and h2 queues them without a limit. 100 comes once.
+                if connection.blocked.get() && status != StatusCode::CONTINUE {
+                    connection.metrics().limit_interim.increment();
+                    continue;
+                }
                 let mut interim = Response::new(());
                 (*interim.status_mut(), *interim.headers_mut()) = (status, fields);
                 if respond.send_informational(interim).is_ok() {

@@ -17,7 +17,7 @@ use std::{cell::Cell, future::Future, rc::Rc, sync::Arc};
 /// The answer to a request.
 pub(super) enum Answer<H> {
     Response(http::Response<ResponseBody<H>>),
-    /// The protocol is switched: the head of a 101, which the front end replaces by its protocol's, and what follows.
+    /// The protocol is switched: the head of a 101, which each protocol adapts, and the tunnel that follows.
     Tunnel(response::Parts, Joint<H>),
 }
 

@@ -16,7 +16,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-/// As long as it exists, h2 does not reset the stream.
+/// The body on a stream, which h2 does not reset before this is dropped.
 pub(super) struct Received {
     stream: RecvStream,
     /// Bytes that are still to come, if the length was announced: h2 resets a stream of another one.
@@ -41,7 +41,7 @@ impl Incoming for Received {
     }
 
     fn discard(self, discarding: Discarding) {
-        // A connection that is gone needs nothing any more.
+        // Without tasks the connection has ended.
         if let Some(tasks) = self.tasks.upgrade() {
             tasks.spawn(discarding.discard(self));
         }

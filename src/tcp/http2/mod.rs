@@ -39,9 +39,13 @@ const WINDOWS: RangeInclusive<u32> = 65_535..=(1 << 31) - 1;
 /// costs a third more CPU time, with more of it no less.
 const SEND_BUFFER: usize = 64 * 1024;
 
-/// Fields of requests that are accepted in one turn, before their own tasks reject those with too many: a field takes up
-/// to 150 bytes of memory, and one byte of the connection.
-const FIELDS: usize = 2048;
+/// Fields of requests that were accepted and not checked yet: no more are accepted before their tasks have begun, which
+/// reject those with too many.
+const FIELDS: u64 = 2048;
+/// Bytes of memory that a field takes, of which HPACK's table may make one on the wire (RFC 7541 §6.1).
+const FIELD: u64 = 128;
+/// A request without fields counts for as many: its task.
+const REQUEST: u64 = 32;
 
 /// Requests that one read may bring together with their cancellation, and more: h2 bounds those that wait to be accepted,
 /// and has no other limit for them than for a whole connection; `limits.max_resets` counts them once they are accepted.
@@ -94,11 +98,14 @@ pub(super) async fn serve<H: Handler>(
             Ending::Ended(Ok(h2)) => break h2,
             Ending::Ended(Err(error)) => return ended(&connection, Err(error)),
             Ending::Now => return connection.count_end(false),
-            // It is, when it has begun.
+            // The client is told once the connection has begun.
             Ending::Soon => {}
         }
     };
-    let mut accepting = Accepting { h2, heads, account: grant.account(), tasks: Rc::default() };
+    let fields = Rc::<Cell<u64>>::default();
+    let unchecked = Rc::clone(&fields);
+    connection.admitted.holder.holds(move || unchecked.get().saturating_mul(FIELD));
+    let mut accepting = Accepting { h2, heads, fields, account: grant.account(), tasks: Rc::default() };
     if connection.is_leaving() {
         accepting.h2.graceful_shutdown();
     }
@@ -113,7 +120,7 @@ pub(super) async fn serve<H: Handler>(
                 connection.count_end(false);
                 connection.over();
                 accepting.tasks.end();
-                // Most clients were told before.
+                // A client that leaves has its GOAWAY.
                 if connection.is_flooded() || !connection.is_leaving() {
                     accepting.close(connection.is_flooded()).await;
                 }
@@ -142,6 +149,8 @@ struct Accepting<S> {
     h2: server::Connection<S, Piece>,
     /// HEADERS frames that were read since the last accepted stream: no more is read until they are accepted.
     heads: Rc<Cell<u32>>,
+    /// Fields of accepted requests whose tasks have not begun, and [`REQUEST`] for each.
+    fields: Rc<Cell<u64>>,
     account: Account,
     tasks: Rc<Tasks>,
 }
@@ -153,22 +162,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Accepting<S> {
         connection: &Rc<Connection<H>>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), h2::Error>> {
-        let mut fields = 0;
         loop {
             match self.h2.poll_accept(cx)? {
                 Poll::Ready(Some((request, respond))) => {
                     self.heads.set(self.heads.get().saturating_sub(1));
-                    fields += request.headers().len();
+                    let count = REQUEST.saturating_add(request.headers().len() as u64);
+                    let (fields, connection) = (Rc::clone(&self.fields), Rc::clone(connection));
                     let (account, tasks) = (self.account.clone(), Rc::downgrade(&self.tasks));
-                    self.tasks.spawn(stream::serve(Rc::clone(connection), request, respond, account, tasks));
-                    if fields > FIELDS {
-                        // Behind the tasks that have begun.
+                    self.fields.set(self.fields.get().saturating_add(count));
+                    self.tasks.spawn(async move {
+                        fields.set(fields.get().saturating_sub(count));
+                        stream::serve(connection, request, respond, account, tasks).await;
+                    });
+                    if self.fields.get() > FIELDS {
+                        // This task runs again behind those that were spawned.
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }
                 }
                 Poll::Ready(None) => return Poll::Ready(Ok(())),
-                // Those that were not accepted are trailers, or requests that h2 rejects.
+                // What was not accepted are trailers, or requests that h2 rejects.
                 Poll::Pending if self.heads.take() > 0 => {}
                 Poll::Pending => return Poll::Pending,
             }

@@ -38,7 +38,7 @@ pub(super) async fn serve<H: Handler>(
     let answer = {
         let mut answer = pin!(connection.answer(head, body, interim));
         poll_fn(|cx| {
-            // Its client has cancelled it, maybe before it began.
+            // The client has cancelled the request, maybe before this task began.
             if respond.poll_reset(cx).is_ready() {
                 return Poll::Ready(None);
             }
@@ -118,18 +118,18 @@ struct Sending<'a, H> {
     connection: &'a Connection<H>,
     body: ResponseBody<H>,
     stream: SendStream<Piece>,
-    /// Waits for room in the client's window, and whether it is the last one.
+    /// The piece that waits for room in the client's window, and whether it is the last one.
     piece: Option<(Piece, bool)>,
     patience: Patience,
 }
 
 /// How far a body was sent.
 enum Sent {
-    /// As far as the client has room.
+    /// The client has no room for more.
     ForClient,
-    /// As far as the origin has delivered it.
+    /// The origin has delivered no more.
     ForOrigin,
-    /// To its end, or it failed.
+    /// Everything was sent, or the response failed.
     All,
 }
 

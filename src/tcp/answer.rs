@@ -31,11 +31,18 @@ impl<H: Handler> Connection<H> {
     ) -> impl Future<Output = Result<Answer<H>, Abort>> + use<H, I> {
         let connection = Rc::clone(self);
         let mut open = Open::new(Rc::clone(self));
-        request::note(&parts, open.record());
+        let refusal = self.pipeline.read();
+        // Of a request that stands in for a rejected one nothing is known.
+        if refusal.is_none() {
+            request::note(&parts, open.record());
+        }
         async move {
             panic_if_asked("request");
             let method = parts.method.clone();
             let fault = Rc::new(Cell::new(None));
+            if let Some(refusal) = refusal {
+                return Ok(connection.refuse(refusal, open));
+            }
             let request = match connection.accept(parts, incoming, &fault, open.record()).await {
                 Ok(request) => request,
                 Err(refusal) => return Ok(connection.refuse(refusal, open)),
@@ -69,9 +76,6 @@ impl<H: Handler> Connection<H> {
         fault: &Rc<Cell<Option<BodyError>>>,
         record: &Record,
     ) -> Result<crate::exchange::Request, Refusal> {
-        if let Some(refusal) = self.pipeline.read() {
-            return Err(refusal);
-        }
         // Before any rejection: what it does not read is discarded.
         let body = incoming.map(|incoming| {
             let (metrics, fault) = (Arc::clone(self.metrics()), Rc::clone(fault));

@@ -13,7 +13,9 @@ WORKDIR /src
 ENV CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1
 ARG PROFILE
 # LICENSE is there so that something is copied where there is no profile.
-COPY LICENSE ${PROFILE} packaging/
+COPY LICENSE ${PROFILE} packaging/names.sh packaging/
+# Functions have the names by which the profile knows them.
+ENV RUSTC_WRAPPER=/src/packaging/names.sh
 # A target by its name, because a function's name, by which the profile knows it, has in it whether there is one.
 RUN mkdir .cargo && { \
         echo "[build]" && \
@@ -37,6 +39,8 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
 
 FROM dependencies AS program
 COPY benches benches
+# What `litequic example` prints.
+COPY config config
 COPY examples examples
 COPY src src
 # Without debug information: a backtrace still has its functions' names.

@@ -7,6 +7,8 @@ readonly HELM=v3.22.0
 readonly ACTIONLINT=v1.7.12
 readonly VALE=v3.21.0
 readonly MDBOOK=0.5.2
+readonly PEBBLE=v2.10.1
+readonly OAUTH2_PROXY=v7.15.6
 readonly WORK=target/ci
 readonly VENV=$WORK/venv
 
@@ -84,6 +86,20 @@ packages() {
     command -v valgrind >/dev/null || missing+=(valgrind)
     command -v openssl >/dev/null || missing+=(openssl)
     command -v promtool >/dev/null || missing+=(prometheus)
+    command -v certbot >/dev/null || missing+=(certbot)
+    command -v lego >/dev/null || missing+=(lego)
+    command -v stunnel4 >/dev/null || missing+=(stunnel4)
+    command -v wg-quick >/dev/null || missing+=(wireguard-tools)
+    command -v wireguard-go >/dev/null || missing+=(wireguard-go)
+    command -v fail2ban-client >/dev/null || missing+=(fail2ban)
+    [[ -x /usr/sbin/rsyslogd ]] || missing+=(rsyslog)
+    command -v nft >/dev/null || missing+=(nftables)
+    command -v caddy >/dev/null || missing+=(caddy)
+    [[ -x /usr/sbin/apache2 ]] || missing+=(apache2-bin)
+    [[ -x /usr/sbin/sshd ]] || missing+=(openssh-server)
+    command -v jq >/dev/null || missing+=(jq)
+    command -v mandoc >/dev/null || missing+=(mandoc)
+    command -v groff >/dev/null || missing+=(groff)
     compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null || missing+=(libfaketime)
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
     if ((${#missing[@]} == 0)); then
@@ -122,6 +138,20 @@ helm_for_charts() {
     else
         echo "SKIPPED: needs helm, or go 1.21 to build it; the charts are not rendered"
     fi
+}
+
+# For the guides' tests (tests/it/guides): a CA that speaks ACME, and a proxy for sign-in. Without Go those tests fail, as of any
+# program that is missing.
+programs_of_guides() {
+    if [[ -z $(go env GOTOOLCHAIN 2>/dev/null) ]]; then
+        echo "SKIPPED: needs go 1.21 to build pebble and oauth2-proxy"
+        return
+    fi
+    command -v pebble >/dev/null ||
+        GOBIN="$PWD/$WORK/tools/bin" go install "github.com/letsencrypt/pebble/v2/cmd/pebble@$PEBBLE"
+    command -v oauth2-proxy >/dev/null ||
+        GOBIN="$PWD/$WORK/tools/bin" go install "github.com/oauth2-proxy/oauth2-proxy/v7@$OAUTH2_PROXY"
+    echo "pebble $PEBBLE, oauth2-proxy $OAUTH2_PROXY"
 }
 
 # That .github/workflows/ is what GitHub takes, pins what it uses, and has no rights that it does not need.

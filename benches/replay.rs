@@ -20,7 +20,7 @@ use litequic::{
     app::WorkerMetrics,
     config::Config,
     datagram::Outgoing,
-    exchange::{Client, Identity, Protocol},
+    exchange::{Client, Identity, LastAuthority, Protocol},
     http3::{
         frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
         message,
@@ -155,11 +155,12 @@ fn request(section: Vec<u8>) -> Replay {
     let field = |(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value));
     let headers: HeaderMap = RESPONSE.map(field).into_iter().collect();
     let mut out = BytesMut::with_capacity(2048);
+    let last = LastAuthority::default();
     Box::new(move || {
         let mut reader = MessageStream::new(Endpoint::Client, LIMITS.bytes);
         let mut input = stream.clone();
         let Some(Part::Header(section)) = reader.read(&mut input).expect("valid") else { unreachable!("a header") };
-        let head = message::request(qpack::decode(section, &LIMITS).expect("valid"), false).expect("valid");
+        let head = message::request(qpack::decode(section, &LIMITS).expect("valid"), false, &last).expect("valid");
         let (mut parts, ()) = http::Request::new(()).into_parts();
         (parts.method, parts.uri, parts.headers, parts.version) =
             (head.method, head.uri, head.headers, Version::HTTP_3);

@@ -17,7 +17,7 @@ import subprocess
 import sys
 
 # What the compiler is given, besides the repository.
-INPUTS = ["Cargo.lock", "rust-toolchain.toml", "packaging/litequic.profdata.gz"]
+INPUTS = ["Cargo.lock", "rust-toolchain.toml", "packaging/litequic.profdata.gz", "packaging/litequic.profdata.of"]
 # Of packaging/image.sh: a file an architecture, with the base image's name and digest.
 BASE_IMAGES = "target/base-images/*"
 

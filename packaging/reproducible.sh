@@ -49,7 +49,7 @@ stage_package() {
     packaging/tree.sh "$2" "$3" "$4" "$stage/root/usr" /usr
     install -D -m 644 packaging/etc/litequic.toml "$stage/root/etc/litequic/litequic.toml"
     share=$stage/root/usr/share
-    gzip --no-name --best "$share"/man/man1/*
+    gzip --no-name --best "$share"/man/man[15]/*
 }
 
 # asset_name FILE: its name, without what GitHub would replace, after which SHA256SUMS had another one. The package itself keeps its

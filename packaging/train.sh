@@ -1,10 +1,10 @@
 #!/bin/sh
 # Runs the loads of a profile on a litequic: those that the laboratory measures. Small objects, with few fields and with a
 # browser's; large bodies at several ACK thresholds, with loss, and at a distance, where sending is paced; uploads;
-# handshakes, new and resumed; HTTP/2, HTTP/1.1, tunnels. The origin is the small one of `litequic demo`, clients are the
-# laboratory's and curl; 127.0.0.1 alone.
+# handshakes, new and resumed; HTTP/2, HTTP/1.1, tunnels; more requests than connections to the origin. The origin is nginx, so that
+# functions of a proxy alone are hot; clients are the laboratory's and curl; 127.0.0.1 alone.
 # usage: packaging/train.sh PROGRAM LAB
-# Needs curl and python3.
+# Needs nginx, curl and python3.
 set -eu
 program=$1 lab=$2
 here=$(dirname "$0")
@@ -28,11 +28,49 @@ await_port() {
     }
 }
 
-# Starts a demo with the arguments that follow its name, and sets `port`.
+# A port that is free.
+free_port() {
+    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
+chmod 755 "$work" # nginx gives up being root
+mkdir -p "$work/root/bytes"
+for size in 1000 10000 8000000 16000000 64000000; do
+    head -c "$size" /dev/zero >"$work/root/bytes/$size"
+done
+nginx=$(free_port)
+cat >"$work/nginx.conf" <<CONF
+daemon off;
+master_process off; # one process, so that none is left when it is killed
+pid $work/nginx.pid;
+error_log $work/error.log;
+events { worker_connections 4096; }
+http {
+    access_log off;
+    sendfile on;
+    keepalive_requests 1000000;
+    client_body_temp_path $work/body; proxy_temp_path $work/proxy; fastcgi_temp_path $work/fastcgi;
+    uwsgi_temp_path $work/uwsgi; scgi_temp_path $work/scgi;
+    server {
+        listen 127.0.0.1:$nginx;
+        root $work/root;
+        client_max_body_size 0;
+        location /sink { proxy_pass http://127.0.0.1:$nginx/discard; }
+        location /discard { return 204; }
+    }
+}
+CONF
+"$(command -v nginx || echo /usr/sbin/nginx)" -p "$work" -e "$work/error.log" -c "$work/nginx.conf" >"$work/nginx.log" 2>&1 &
+origin=$!
+pids="$pids $origin"
+
+# Starts the program in front of the origin at the port $2, with $3 file descriptors, as $1, and sets `port`.
 demo() {
     name=$1
-    shift
-    "$program" demo --listen 127.0.0.1:0 "$@" >"$work/$name.log" 2>&1 &
+    (
+        ulimit -n "$3"
+        exec "$program" demo --listen 127.0.0.1:0 --origin "http://127.0.0.1:$2"
+    ) >"$work/$name.log" 2>&1 &
     pids="$pids $!"
     await_port "$work/$name.log" 's|^litequic serves .* at https://127\.0\.0\.1:\([0-9]*\)/.*|\1|p'
 }
@@ -44,12 +82,13 @@ load() {
     }
 }
 
-demo large
+demo large "$nginx" 4096
 kilobyte="--path /bytes/1000 --bytes 1000"
-large="--path /bytes/64M --bytes 64000000 --connections 4 --requests 8"
+large="--path /bytes/64000000 --bytes 64000000 --connections 4 --requests 8"
 # shellcheck disable=SC2086 # several words each
 {
     load small $kilobyte --connections 100 --streams 10 --requests 60000
+    load small --path /bytes/10000 --bytes 10000 --connections 100 --streams 10 --requests 20000
     load small $kilobyte --connections 10 --streams 10 --requests 20000 --ack-threshold 2
     load small $kilobyte --connections 20 --streams 4 --requests 40000 --browser
     load small $kilobyte --connections 50 --streams 2 --requests 5000 --browser --delay 20
@@ -58,30 +97,35 @@ large="--path /bytes/64M --bytes 64000000 --connections 4 --requests 8"
     load download $large --ack-threshold 100
     load download $large --ack-threshold auto
     load download $large --ack-threshold 2 --lose 500 --hold 500
-    load download --path /bytes/8M --bytes 8000000 --connections 20 --requests 20 --ack-threshold 2 --delay 40
-    load download --path /bytes/8M --bytes 8000000 --connections 20 --requests 20 --ack-threshold 10 --delay 20
+    load download --path /bytes/8000000 --bytes 8000000 --connections 20 --requests 20 --ack-threshold 2 --delay 40
+    load download --path /bytes/8000000 --bytes 8000000 --connections 20 --requests 20 --ack-threshold 10 --delay 20
     load upload --path /sink --bytes 16000000 --connections 4 --requests 8
     load handshakes --connections 8 --requests 500
     load handshakes --connections 8 --requests 500 --resume
     load small $kilobyte --protocol h1 --connections 20 --requests 5000
-    load download --path /bytes/16M --bytes 16000000 --protocol h1 --connections 4 --requests 8
+    load download --path /bytes/16000000 --bytes 16000000 --protocol h1 --connections 4 --requests 8
     load upload --path /sink --bytes 16000000 --protocol h1 --connections 4 --requests 4
 }
 get() {
     curl --no-progress-meter --noproxy '*' --insecure --silent --show-error --fail --http2 --output /dev/null "$@"
 }
 get --parallel --parallel-max 20 "https://127.0.0.1:$port/bytes/1000?[1-5000]"
-get --parallel --parallel-max 4 "https://127.0.0.1:$port/bytes/16M?[1-8]"
+get --parallel --parallel-max 4 "https://127.0.0.1:$port/bytes/16000000?[1-8]"
+
+# A connection to the origin for some sixty of a thousand requests at once: the rest waits in the queue.
+demo queue "$nginx" 256
+# shellcheck disable=SC2086 # several words
+load small $kilobyte --connections 100 --streams 10 --requests 40000
 
 "$here/tunnels.py" origin >"$work/tunnels" &
 tunnels=$!
 pids="$pids $tunnels"
 await_port "$work/tunnels" p
-demo tunnels --origin "http://127.0.0.1:$port"
+demo tunnels "$port" 4096
 "$here/tunnels.py" client "$port" 100
 
 # What a litequic counted it writes at its end, which is in good order.
 for pid in $pids; do
     kill -TERM "$pid"
-    [ "$pid" = "$tunnels" ] || wait "$pid"
+    [ "$pid" = "$tunnels" ] || wait "$pid" || [ "$pid" = "$origin" ]
 done

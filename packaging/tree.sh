@@ -11,7 +11,7 @@ top=$(realpath "$4")
 cd "$(dirname "$0")/.."
 . packaging/reproducible.sh
 
-mkdir -p "$top/bin" "$top/share/man" "$top/share/doc/litequic/docs" "$top/share/doc/litequic/examples" \
+mkdir -p "$top/bin" "$top/share/man/man5" "$top/share/doc/litequic/docs" "$top/share/doc/litequic/examples" \
     "$top/share/bash-completion/completions" "$top/share/zsh/site-functions" "$top/share/fish/vendor_completions.d"
 
 # Debian's binutils have one for each architecture.
@@ -21,6 +21,7 @@ command -v "$objcopy" >/dev/null || objcopy=objcopy
 "$objcopy" --strip-debug "$program" "$top/bin/litequic"
 
 "$speaker" manual --out "$top/share/man/man1"
+mv "$top/share/man/man1/litequic.toml.5" "$top/share/man/man5/"
 "$speaker" completions bash >"$top/share/bash-completion/completions/litequic"
 "$speaker" completions zsh >"$top/share/zsh/site-functions/_litequic"
 "$speaker" completions fish >"$top/share/fish/vendor_completions.d/litequic.fish"

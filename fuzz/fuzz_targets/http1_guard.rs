@@ -15,7 +15,7 @@ use std::{
 };
 use tokio::io::{AsyncRead, ReadBuf};
 
-const BOUNDS: Bounds = Bounds { bytes: 300, fields: 8 };
+const BOUNDS: Bounds = Bounds { bytes: 450, fields: 8 };
 /// What stands in the place of a request that is refused begins so.
 const STAND_IN: &[u8] = b"LITEQUIC-REFUSED / HTTP/1.1\r\n";
 /// Lines that trailers of so many bytes can have at most.
@@ -94,7 +94,7 @@ fn walk(mut rest: &[u8]) {
         if rest.is_empty() {
             return;
         }
-        let mut fields = [EMPTY_HEADER; BOUNDS.fields];
+        let mut fields = [EMPTY_HEADER; BOUNDS.fields + 1];
         let mut request = Request::new(&mut fields);
         let Ok(Status::Complete(head)) = request.parse(rest) else { panic!("no whole head") };
         rest = &rest[head..];

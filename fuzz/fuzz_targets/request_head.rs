@@ -4,10 +4,13 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
-use litequic::http3::{
-    message,
-    qpack::{Field, FieldLimits, FieldName, decode},
-    varint,
+use litequic::{
+    exchange::LastAuthority,
+    http3::{
+        message,
+        qpack::{Field, FieldLimits, FieldName, decode},
+        varint,
+    },
 };
 
 fuzz_target!(|bytes: &[u8]| {
@@ -17,7 +20,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(!trailers.contains_key("content-length") && !trailers.contains_key("transfer-encoding"));
     }
     let path = fields.iter().find(|field| field.name.as_bytes() == b":path").map(|field| field.value.clone());
-    let Ok(head) = message::request(fields, true) else { return };
+    let Ok(head) = message::request(fields, true, &LastAuthority::default()) else { return };
     let sent = head.uri.path_and_query().expect("in absolute form").as_str().as_bytes();
     assert_eq!(sent, path.expect("required"));
     assert!(sent.iter().all(u8::is_ascii_graphic));
@@ -39,7 +42,7 @@ fuzz_target!(|bytes: &[u8]| {
     frame.advance(used);
     assert_eq!(frame.len() as u64, length);
     let limits = FieldLimits { bytes: usize::MAX, fields: usize::MAX };
-    let again = message::request(decode(frame, &limits).expect("ours"), true).expect("passed before");
+    let again = message::request(decode(frame, &limits).expect("ours"), true, &LastAuthority::default()).expect("passed before");
     assert_eq!(again, head);
 });
 

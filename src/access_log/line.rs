@@ -115,7 +115,8 @@ pub(super) fn write(line: &mut Line<'_>, field: AccessField, facts: &Facts) {
     match field {
         AccessField::Time => line.time(key, facts.began),
         AccessField::RequestId => line.text(key, &facts.request_id),
-        AccessField::Client => line.plain(key, facts.client.address.ip()),
+        AccessField::Client => line.plain(key, facts.behind.unwrap_or(facts.client.address.ip())),
+        AccessField::Peer => line.plain(key, facts.client.address.ip()),
         AccessField::ClientPort => line.text(key, address(facts.client.address).as_bytes()),
         AccessField::Local => line.text(key, address(facts.client.local).as_bytes()),
         AccessField::Protocol => line.plain(key, facts.client.protocol.name()),

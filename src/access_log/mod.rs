@@ -88,6 +88,7 @@ impl AccessLog {
         }
         let target = match path {
             AccessTarget::Stderr => Target::Stderr,
+            AccessTarget::Stdout => Target::Stdout,
             AccessTarget::File(path) => Target::File(path.clone()),
         };
         match Writing::start(target, Arc::clone(&self.metrics)).await {

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use http::{
     HeaderValue, Method, Response, StatusCode,
     header::{
-        ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, ORIGIN, REFERRER_POLICY, WWW_AUTHENTICATE,
-        X_CONTENT_TYPE_OPTIONS,
+        ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, ORIGIN, REFERRER_POLICY, SERVER,
+        WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
     },
     request::Parts,
 };
@@ -40,11 +40,12 @@ enum Resource {
     Config,
     Reload,
     Maintenance,
+    Http3,
     Drain,
 }
 
 impl Resource {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Health,
         Self::Ready,
         Self::Metrics,
@@ -53,6 +54,7 @@ impl Resource {
         Self::Config,
         Self::Reload,
         Self::Maintenance,
+        Self::Http3,
         Self::Drain,
     ];
 
@@ -66,6 +68,7 @@ impl Resource {
             Self::Config => "/config",
             Self::Reload => "/reload",
             Self::Maintenance => "/maintenance",
+            Self::Http3 => "/http3",
             Self::Drain => "/drain",
         }
     }
@@ -81,7 +84,7 @@ impl Resource {
 
     /// Whether a request for it changes something.
     const fn changes(self) -> bool {
-        matches!(self, Self::Reload | Self::Maintenance | Self::Drain)
+        matches!(self, Self::Reload | Self::Maintenance | Self::Http3 | Self::Drain)
     }
 
     /// Whether it needs no token: the page shows nothing before it has one.
@@ -96,7 +99,7 @@ impl Resource {
     }
 
     fn is_on(self, surface: Surface) -> bool {
-        surface == Surface::Operator || matches!(self, Self::Health | Self::Ready | Self::Metrics)
+        surface != Surface::Probes || matches!(self, Self::Health | Self::Ready | Self::Metrics)
     }
 }
 
@@ -127,7 +130,8 @@ pub(super) async fn answer(state: &State, surface: Surface, request: &Parts) -> 
     }
     // With a name that its owner resolves to this machine, a foreign page and this address are one origin, whose
     // requests have neither Origin nor, at plain HTTP, Sec-Fetch-Site; without a token nothing else distinguishes them.
-    if token.is_none() && resource.tells() && !is_own_name(request, &state.names) {
+    let by_name = surface != Surface::Local && token.is_none();
+    if by_name && resource.tells() && !is_own_name(request, &state.names) {
         return text(StatusCode::FORBIDDEN, "Host must be an IP address, localhost or a name in admin.names\n".into());
     }
     match resource {
@@ -144,11 +148,14 @@ pub(super) async fn answer(state: &State, surface: Surface, request: &Parts) -> 
         }
         // A page in the operator's browser can send a POST to a loopback address, but not without this field (Fetch
         // §3.2). No tool that an operator uses sends it.
-        Resource::Reload | Resource::Maintenance | Resource::Drain if request.headers.contains_key(ORIGIN) => {
+        Resource::Reload | Resource::Maintenance | Resource::Http3 | Resource::Drain
+            if request.headers.contains_key(ORIGIN) =>
+        {
             text(StatusCode::FORBIDDEN, "requests of web pages are rejected\n".into())
         }
         Resource::Reload => reload(state).await,
         Resource::Maintenance => maintenance(state, request.uri.query().unwrap_or_default()),
+        Resource::Http3 => http3(state, request.uri.query().unwrap_or_default()),
         Resource::Drain => drain(state),
     }
 }
@@ -214,6 +221,20 @@ fn maintenance(state: &State, query: &str) -> Answer {
     }
 }
 
+/// Switches HTTP/3: `state=on` or `state=off`.
+fn http3(state: &State, query: &str) -> Answer {
+    let on = match query {
+        "state=on" => true,
+        "state=off" => false,
+        _ => return text(StatusCode::BAD_REQUEST, "the query has neither state=on nor state=off\n".into()),
+    };
+    match state.inside.as_ref().map(|inside| (inside.order_http3)(on)) {
+        Some(Ok(now)) => text(StatusCode::OK, now),
+        Some(Err(problem)) => text(StatusCode::UNPROCESSABLE_ENTITY, problem),
+        None => text(StatusCode::SERVICE_UNAVAILABLE, "there is no listener for HTTP/3\n".into()),
+    }
+}
+
 fn drain(state: &State) -> Answer {
     if state.lifecycle.advance(Phase::Leaving) {
         tracing::info!("drain requested by POST /drain");
@@ -232,6 +253,7 @@ fn content(status: StatusCode, content_type: &'static str, body: impl Into<Bytes
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer.headers_mut().insert(SERVER, HeaderValue::from_static(super::SERVER));
     answer
 }
 
@@ -309,6 +331,7 @@ mod tests {
                 seen.lock().unwrap().push(order.on);
                 if order.on { Ok("now\n".into()) } else { Err("no such route\n".into()) }
             }),
+            order_http3: Box::new(|on| if on { Ok("on\n".into()) } else { Err("no listener\n".into()) }),
         };
         let state = State { inside: Some(inside), ..state() };
         for (method, query, origin, surface, expected) in [

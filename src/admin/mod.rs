@@ -14,7 +14,8 @@
 //! | `/drain`   | POST      | no     | yes    | 202: readiness fails from now on, and the process ends in good order |
 //!
 //! `/metrics`, `/status` and `/config` are for requests by an IP address, `localhost` or a name in `names`, unless they
-//! have the token of `listen`. If a token is set, `listen` answers nothing but the page and `/healthz`, `/readyz`
+//! have the token of `listen`. The admin socket answers what `listen` does, without token and whatever the name, because the
+//! kernel says which user a client is of. If a token is set, `listen` answers nothing but the page and `/healthz`, `/readyz`
 //! without it.
 
 mod answer;
@@ -26,8 +27,10 @@ mod places;
 mod readiness;
 mod scrape;
 mod server;
+mod socket;
 mod status;
 mod token;
+mod verdict;
 
 pub use maintenance::{Maintain, MaintenanceOrder};
 pub use mechanisms::{Work, mechanisms};
@@ -35,6 +38,7 @@ pub use metrics::Metrics;
 pub use readiness::{OriginProbe, Readiness};
 pub use scrape::Scrape;
 pub use server::{Limits, Server};
+pub use socket::{DefaultSocket, default_sockets};
 pub use token::{Token, TokenError};
 
 use crate::{
@@ -48,6 +52,9 @@ use tokio::sync::{mpsc, oneshot};
 /// serves no client, while one that is merely saturated ticks in between.
 pub const WORKER_DEADLINE: Duration = Duration::from_secs(5);
 
+/// `Server` of every answer, by which `litequic ctl` knows that a litequic answers.
+pub const SERVER: &str = "litequic";
+
 /// How much an admin address shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Surface {
@@ -55,6 +62,8 @@ pub enum Surface {
     Probes,
     /// `[admin] listen`: everything.
     Operator,
+    /// `[admin] socket`: everything, to processes of this user and of root.
+    Local,
 }
 
 /// Requests a reload; the reloader answers with what changed, or every fault.
@@ -96,6 +105,8 @@ pub struct Inside {
     pub configuration: Box<dyn Fn() -> Vec<(String, String)> + Send + Sync>,
     /// Switches routes to maintenance, and back.
     pub maintain: Maintain,
+    /// Switches HTTP/3 on or off: returns how it is now, or why nothing has changed.
+    pub order_http3: Box<dyn Fn(bool) -> Result<String, String> + Send + Sync>,
 }
 
 /// Returns what is in maintenance now.

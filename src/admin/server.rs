@@ -1,4 +1,4 @@
-//! An admin address: accepts connections, bounded in number, time and size, until the process stops.
+//! An admin address or the admin socket: accepts connections, bounded in number, time and size, until the process stops.
 
 use super::{
     State, Surface,
@@ -20,7 +20,8 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::{
-    net::{TcpListener, TcpStream},
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
     task::{AbortHandle, Id, JoinError, JoinSet},
     time::{sleep, timeout},
 };
@@ -66,10 +67,10 @@ impl Default for Limits {
     }
 }
 
-/// A bound admin address.
+/// A bound admin address, or the admin socket.
 #[derive(Debug)]
 pub struct Server {
-    listener: TcpListener,
+    listener: Listener,
     surface: Surface,
     limits: Limits,
 }
@@ -87,16 +88,27 @@ impl Server {
         if surface == Surface::Operator && !address.ip().to_canonical().is_loopback() {
             tracing::warn!(%address, "[admin] listen is reachable from other machines, and the token is sent in plaintext: encrypt this link");
         }
-        Ok(Self { listener, surface, limits })
+        Ok(Self { listener: Listener::Tcp(listener), surface, limits })
     }
 
-    /// Where it listens; the port is the kernel's choice if 0 was asked for.
+    /// Is to accept processes of the same user and of root from `listener`, and to answer them everything. To be called on
+    /// a tokio runtime.
     ///
     /// # Errors
     ///
-    /// The kernel's.
-    pub fn local_address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+    /// The kernel's, when the listener cannot be waited for.
+    pub fn local(listener: std::os::unix::net::UnixListener, limits: Limits) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let listener = Listener::Unix(UnixListener::from_std(listener)?);
+        Ok(Self { listener, surface: Surface::Local, limits })
+    }
+
+    /// Where it listens over TCP; the port is the kernel's choice if 0 was asked for.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        match &self.listener {
+            Listener::Tcp(listener) => listener.local_addr().ok(),
+            Listener::Unix(_) => None,
+        }
     }
 
     /// Serves until `watch` sees [`Phase::Stopping`], or `replaced` completes, which means that another process accepts
@@ -120,7 +132,7 @@ impl Server {
                 () = watch.reached(Phase::Stopping) => break,
                 () = &mut replaced => break,
                 accepted = self.listener.accept() => match accepted {
-                    Ok((stream, _)) => {
+                    Ok(stream) => {
                         if let Some(silent) = places.displace() {
                             silent.abort();
                             state.metrics.connections.increment();
@@ -128,7 +140,11 @@ impl Server {
                         let (state, pace) = (Arc::clone(&state), Arc::clone(&pace));
                         places.take(Instant::now(), |activity| {
                             let asked = Asked { surface: self.surface, state, pace, activity };
-                            let handle = connections.spawn(connection(stream, self.limits, asked, watch.clone()));
+                            let (limits, watch) = (self.limits, watch.clone());
+                            let handle = match stream {
+                                Stream::Tcp(stream) => connections.spawn(connection(stream, limits, asked, watch)),
+                                Stream::Unix(stream) => connections.spawn(connection(stream, limits, asked, watch)),
+                            };
                             (handle.id(), handle)
                         });
                     }
@@ -143,6 +159,41 @@ impl Server {
         // What is left after the grace is aborted when the set is dropped.
         let _ = timeout(STOP_GRACE, async { while connections.join_next().await.is_some() {} }).await;
     }
+}
+
+#[derive(Debug)]
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Listener {
+    /// The next connection. Over a Unix socket those of other users are closed: the file's mode, which an operator may
+    /// change, does not decide alone. Cancel safe.
+    async fn accept(&self) -> io::Result<Stream> {
+        let listener = match self {
+            Self::Tcp(listener) => return Ok(Stream::Tcp(listener.accept().await?.0)),
+            Self::Unix(listener) => listener,
+        };
+        loop {
+            let (stream, _) = listener.accept().await?;
+            match stream.peer_cred().map(|peer| peer.uid()) {
+                Ok(user) if is_trusted(user) => return Ok(Stream::Unix(stream)),
+                Ok(user) => tracing::warn!(user, "closed a connection of another user to the admin socket"),
+                Err(error) => tracing::warn!(%error, "closed a connection to the admin socket: whose it is is unknown"),
+            }
+        }
+    }
+}
+
+/// Whether a process of `user` may do all that the operator may: the user of this process, and root, who can in any case.
+fn is_trusted(user: u32) -> bool {
+    user == 0 || user == rustix::process::geteuid().as_raw()
 }
 
 /// The rate limit of an address.
@@ -169,7 +220,10 @@ struct Asked {
 }
 
 /// Serves one connection to its end.
-async fn connection(stream: TcpStream, limits: Limits, asked: Asked, mut watch: Watch) {
+async fn connection<S>(stream: S, limits: Limits, asked: Asked, mut watch: Watch)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let metrics = Arc::clone(&asked.state.metrics);
     let service = service_fn(|request: hyper::Request<Incoming>| {
         let Asked { surface, state, pace, activity } = asked.clone();

@@ -1,7 +1,7 @@
 //! `/status`: the current state of litequic, as JSON, for the status page and for programs. Counters are totals; for
 //! rates a client requests it twice.
 
-use super::State;
+use super::{State, verdict};
 use crate::{lifecycle::Phase, memory, telemetry::Process};
 use serde_json::{Map, Value as Json, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -54,6 +54,10 @@ pub(super) async fn status(state: &State) -> Json {
     });
     if let (Some(status), Json::Object(inside)) = (status.as_object_mut(), inside) {
         status.extend(inside);
+    }
+    let problems = verdict::problems(&status);
+    if let Some(status) = status.as_object_mut() {
+        status.insert("problems".into(), problems.into());
     }
     status
 }

@@ -4,7 +4,7 @@
 use super::memory;
 use crate::{
     admin,
-    config::{Config, Findings, Limits},
+    config::{AdminSocket, Config, Findings, Limits},
     descriptors::{Descriptors, Division, Side},
     proxy::{Capacity, Derived},
 };
@@ -31,10 +31,14 @@ const UDP: u32 = 4;
 const TCP: u32 = 4;
 /// Descriptors of an admin address besides its connections: the listener, and the duplicate that an upgrade hands over.
 const ADMIN: u32 = 2;
-/// Descriptors for a server of an origin: its health check, and the probe of `/readyz` and `/status`.
-const SERVER: u32 = 2;
+/// Descriptors for a server of an origin: its health check, and the probe of `/readyz` and `/status`. Each may try two of the
+/// server's addresses at once.
+const SERVER: u32 = 4;
 /// The part of all descriptors that the connections of one admin address may have: a 32nd, which are 32 of 1,024.
 const ADMIN_SHARE: u32 = 32;
+/// Connections of the admin socket at most: a few `litequic ctl` at once.
+pub(super) const SOCKET_CONNECTIONS: usize = 8;
+
 /// Connections of an admin address at least: a kubelet, a scraper and an operator at once.
 const LEAST_ADMIN: usize = 4;
 /// A limit of descriptors below which the defaults of `[limits]` are far out of reach: four times a shell's.
@@ -138,6 +142,8 @@ impl Plan {
         let worker = number(listen.udp.len()).saturating_mul(UDP).saturating_add(tcp).saturating_add(WORKER);
         let admin = config.admin.listen.iter().chain(&config.admin.probes).count();
         let admin = number(admin).saturating_mul(number(admin_connections).saturating_add(ADMIN));
+        let has_socket = config.admin.socket != AdminSocket::None;
+        let admin = admin.saturating_add(if has_socket { number(SOCKET_CONNECTIONS).saturating_add(ADMIN) } else { 0 });
         let fixed = number(workers).saturating_mul(worker).saturating_add(PROCESS).saturating_add(admin);
         let fixed = fixed.saturating_add(number(servers).saturating_mul(SERVER));
         let division = Division { limit, fixed };
@@ -273,12 +279,14 @@ mod tests {
     fn the_fixed_part_follows_from_workers_addresses_and_servers() {
         let mut config = config();
         let fixed = |config: &Config, workers| Plan::of(config, workers, 1_048_576, GIB).division.fixed;
-        assert_eq!(fixed(&config, 1), 64 + (8 + 4 + 4) + 2);
-        assert_eq!(fixed(&config, 4), 64 + 4 * (8 + 4 + 4) + 2);
+        assert_eq!(fixed(&config, 1), 64 + (8 + 4 + 4) + 4 + 10);
+        assert_eq!(fixed(&config, 4), 64 + 4 * (8 + 4 + 4) + 4 + 10);
+        config.admin.socket = AdminSocket::None;
+        assert_eq!(fixed(&config, 1), 64 + (8 + 4 + 4) + 4);
         config.admin.probes = Some(([127, 0, 0, 1], 9090).into());
-        assert_eq!(fixed(&config, 1), 64 + (8 + 4 + 4) + 2 + 66);
+        assert_eq!(fixed(&config, 1), 64 + (8 + 4 + 4) + 4 + 66);
         config.listen.tcp.clear();
-        assert_eq!(fixed(&config, 1), 64 + (8 + 4) + 2 + 66);
+        assert_eq!(fixed(&config, 1), 64 + (8 + 4) + 4 + 66);
     }
 
     #[test]

@@ -5,10 +5,10 @@
 use super::descriptors;
 use crate::{
     admin::{Token, TokenError},
-    config::{self, AccessTarget, Config, Draft, Faults, Findings, Target, Warning},
+    config::{self, AccessTarget, Config, Draft, Faults, Findings, HeaderRules, Target, Template, Warning},
     proxy::Pages,
     quic::Secrets,
-    tls::{Authorities, Certificate, CertificateError, CertificateStore},
+    tls::{Authorities, Certificate, CertificateError, CertificateStore, Unserved},
 };
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use std::{
@@ -45,8 +45,9 @@ pub fn load(draft: Draft) -> Result<Loads, Faults> {
         secret(&config, &mut findings);
         token(&config, &mut findings);
         access_log(&config, &mut findings);
-        handover(&config, &mut findings);
+        unix_sockets(&config, &mut findings);
         ambiguities(&config, &mut findings);
+        variables(&config, &mut findings);
         descriptors::warn(&config, &mut findings);
         Some((config, certificates?, pages?))
     });
@@ -99,6 +100,7 @@ fn certificates(config: &Config, findings: &mut Findings) -> Option<CertificateS
         return None;
     }
     let store = CertificateStore::new(served.remove(0), served).with_authorities(authorities);
+    unserved(&store, findings);
     uncovered_hosts(config, &store, findings);
     Some(store)
 }
@@ -107,6 +109,20 @@ fn certificates(config: &Config, findings: &mut Findings) -> Option<CertificateS
 fn client_certificates_key(config: &Config, error: &CertificateError) -> &'static str {
     let is_crl = config.client_certificates.crl.as_deref() == Some(error.file());
     if is_crl { "client_certificates.crl" } else { "client_certificates.ca" }
+}
+
+/// Certificates that no client gets.
+fn unserved(store: &CertificateStore, findings: &mut Findings) {
+    for Unserved { place, instead } in store.unserved() {
+        let instead: Vec<_> = instead.iter().map(|place| format!("certificates[{place}]")).collect();
+        let reason = match &instead[..] {
+            [] => "it has no name".into(),
+            [one] => format!("{one} has its names, and a key of the same algorithm"),
+            several => format!("{} have its names, and keys of the same algorithm", several.join(" and ")),
+        };
+        findings
+            .warn(&format!("certificates[{place}].cert"), format!("no client is served this certificate: {reason}"));
+    }
 }
 
 /// Hosts of routes for which clients get a certificate warning.
@@ -128,6 +144,40 @@ fn ambiguities(config: &Config, findings: &mut Findings) {
             "a request can match both this and routes[{first}] ({name}), which wins: it comes first in the file"
         );
         findings.warn(&format!("routes[{second}].match"), problem);
+    }
+}
+
+/// Values with a variable of another program, which are sent as they are written.
+fn variables(config: &Config, findings: &mut Findings) {
+    let values = |request, response| {
+        let rules = [("request_headers", request), ("response_headers", response)];
+        rules.into_iter().flat_map(|(key, rules): (_, &HeaderRules)| {
+            let set = rules.set.iter().map(move |(name, value)| (format!("{key}.set.{name}"), value));
+            let add = rules.add.iter().map(move |(name, value)| (format!("{key}.add.{name}"), value));
+            set.chain(add)
+        })
+    };
+    let mut check = |key: &str, value: &Template| {
+        let allowed =
+            if key.ends_with("redirect.to") { "{host} and {path}" } else { "{client}, {host} and {request_id}" };
+        if let Some(variable) = config::foreign_variable(&value.to_string()) {
+            findings.warn(key, format!("{variable} is sent as it is written; the variables here are {allowed}"));
+        }
+    };
+    for (key, value) in values(&config.request_headers, &config.response_headers) {
+        check(&key, value);
+    }
+    for (n, route) in config.routes.iter().enumerate() {
+        let rules = values(&route.request_headers, &route.response_headers);
+        let (redirect, fixed) = match &route.target {
+            Target::Origin(_) => (None, None),
+            Target::Redirect(redirect) => (Some(("redirect.to".to_owned(), &redirect.to)), None),
+            Target::Respond(respond) => (None, Some(&respond.headers)),
+        };
+        let fixed = fixed.into_iter().flatten().map(|(name, value)| (format!("respond.headers.{name}"), value));
+        for (key, value) in rules.chain(fixed).chain(redirect) {
+            check(&format!("routes[{n}].{key}"), value);
+        }
     }
 }
 
@@ -192,9 +242,17 @@ fn is_pipe(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.file_type().is_fifo())
 }
 
+/// Words of other programs for where lines go, or that there are none, which are names of files here.
+const NO_FILES: [&str; 8] = ["syslog", "journal", "journald", "console", "off", "none", "false", "null"];
+
 /// Whether lines could be written, without creating the file.
 fn access_log(config: &Config, findings: &mut Findings) {
     let Some(AccessTarget::File(path)) = &config.access_log.path else { return };
+    if findings.written("access_log.path").is_some_and(|name| NO_FILES.contains(&name)) {
+        let problem = "is a file of this name in the folder of the configuration; \"stdout\" and \"stderr\" reach the journal, and \
+                       without the key there is no access log";
+        findings.warn("access_log.path", problem);
+    }
     let writable = match fs::metadata(path) {
         Ok(file) if file.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
         Ok(_) => access(path, Access::WRITE_OK),
@@ -206,15 +264,18 @@ fn access_log(config: &Config, findings: &mut Findings) {
     }
 }
 
-/// Whether the socket could be created. An existing one is another process's, or is replaced.
-fn handover(config: &Config, findings: &mut Findings) {
-    let Some(path) = &config.admin.handover else { return };
-    let problem = match fs::symlink_metadata(path) {
-        Ok(file) if !file.file_type().is_socket() => Some("exists and is not a socket".into()),
-        _ => can_make(path).err().map(|error| format!("cannot be created: {error}")),
-    };
-    if let Some(problem) = problem {
-        findings.fault("admin.handover", problem);
+/// Whether the Unix sockets could be created. An existing one is another process's, or is replaced.
+fn unix_sockets(config: &Config, findings: &mut Findings) {
+    let admin = &config.admin;
+    for (key, path) in [("admin.handover", admin.handover.as_deref()), ("admin.socket", admin.socket.path())] {
+        let Some(path) = path else { continue };
+        let problem = match fs::symlink_metadata(path) {
+            Ok(file) if !file.file_type().is_socket() => Some("exists and is not a socket".into()),
+            _ => can_make(path).err().map(|error| format!("cannot be created: {error}")),
+        };
+        if let Some(problem) = problem {
+            findings.fault(key, problem);
+        }
     }
 }
 

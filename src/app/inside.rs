@@ -30,7 +30,7 @@ pub(super) fn inside(in_force: &InForce, addresses: &[SocketAddr]) -> Inside {
     let origins = Arc::new(Origins { in_force: in_force.clone(), last: Mutex::new(None) });
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let (started, of_status) = (Instant::now(), in_force.clone());
-    let (switched, switching) = (in_force.clone(), in_force.clone());
+    let (switched, switching, ordering) = (in_force.clone(), in_force.clone(), in_force.clone());
     Inside {
         status: Box::new(move || {
             let certificates = certificates(&resolver.store());
@@ -38,6 +38,7 @@ pub(super) fn inside(in_force: &InForce, addresses: &[SocketAddr]) -> Inside {
             let (last_reload, mechanisms) = (of_status.last_reload.json(), mechanisms(&of_status));
             let (origins, addresses) = (Arc::clone(&origins), addresses.clone());
             let descriptors = of_status.shared.json();
+            let http3 = json!({ "on": switched.http3.is_on(), "configured": switched.http3.configured() });
             let maintenance: Json = switched.in_maintenance().iter().map(in_maintenance).collect();
             Box::pin(async move {
                 let origins = origins.look().await;
@@ -48,6 +49,7 @@ pub(super) fn inside(in_force: &InForce, addresses: &[SocketAddr]) -> Inside {
                     "certificates": certificates,
                     "origins": origins,
                     "maintenance": maintenance,
+                    "http3": http3,
                     "mechanisms": mechanisms,
                     "descriptors": descriptors,
                 })
@@ -55,6 +57,7 @@ pub(super) fn inside(in_force: &InForce, addresses: &[SocketAddr]) -> Inside {
         }),
         configuration: Box::new(move || config.load().list()),
         maintain: Box::new(move |order| switching.maintain(order)),
+        order_http3: Box::new(move |on| ordering.order_http3(on)),
     }
 }
 
@@ -107,6 +110,7 @@ fn certificates(store: &CertificateStore) -> Json {
         let warnings = certificate.warnings(SystemTime::now()).map(|warning| warning.to_string());
         json!({
             "names": names.collect::<Vec<_>>(),
+            "algorithm": certificate.algorithm().to_string(),
             "valid_from": seconds(certificate.not_before()),
             "renew_by": seconds(certificate.renew_by()),
             "expires": seconds(certificate.not_after()),

@@ -3,18 +3,22 @@
 
 pub mod reload;
 
+mod admin_socket;
 mod bounds;
 mod descriptors;
+mod draining;
 mod files;
 mod handover;
 mod idle;
 mod inside;
 mod memory;
 mod metrics;
+mod named_socket;
 mod renewal;
 mod service;
 mod sockets;
 mod start;
+mod switch;
 mod watch;
 mod worker;
 
@@ -25,7 +29,7 @@ pub use sockets::Inherited;
 
 use crate::{
     access_log::{self, AccessLog},
-    admin,
+    admin::{self, DefaultSocket},
     config::{Config, Timeouts},
     exchange::Handler,
     lifecycle::{Lifecycle, Phase},
@@ -36,18 +40,19 @@ use crate::{
     telemetry::log,
     tls::CertificateStore,
 };
+use draining::{OldestClient, REPORT_INTERVAL};
 use handover::{HandoverError, Kept};
 pub(crate) use idle::release_by;
 use reload::InForce;
 use start::Prepared;
-use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
     select,
     sync::mpsc,
     task::JoinSet,
     time::{Instant, sleep_until},
 };
-use worker::{Ended, Worker};
+use worker::{Report, Worker};
 
 /// How long this process serves as before once another one has taken over: so that clients that were steered to it in
 /// that moment, with a handshake and a request to make, are served here.
@@ -63,6 +68,8 @@ pub struct Options {
     pub key_log: bool,
     /// The receiver of `POST /reload`. `None`: there is none.
     pub reload: Option<mpsc::Sender<admin::ReloadRequest>>,
+    /// The admin socket of a configuration that names none.
+    pub admin_socket: DefaultSocket,
     /// What a service manager has bound.
     pub inherited: Inherited,
     /// Reports how short memory is. Without it litequic watches memory itself, as `limits.memory` says.
@@ -102,6 +109,14 @@ pub enum StartError {
         /// Its value.
         address: SocketAddr,
         /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The Unix socket that the configuration names for requests.
+    #[error("cannot listen on admin.socket = {path:?}: {source}")]
+    AdminSocket {
+        /// Its path.
+        path: PathBuf,
+        /// The kernel's reason, or another process.
         source: io::Error,
     },
     /// The sockets that a service manager passed cannot be used.
@@ -158,6 +173,8 @@ pub struct Running {
     pub admin: Option<SocketAddr>,
     /// `[admin] probes`
     pub probes: Option<SocketAddr>,
+    /// `[admin] socket`, or the default one.
+    pub admin_socket: Option<PathBuf>,
     /// Everything that is counted.
     pub metrics: Arc<Metrics>,
     /// Advance it to [`Phase::Leaving`] to drain, to [`Phase::Stopping`] to stop at once.
@@ -166,10 +183,12 @@ pub struct Running {
     /// Reopens the access log's file, if there is one.
     pub access_log: Arc<AccessLog>,
     workers: Vec<Worker>,
+    /// By worker.
+    oldest: Vec<Arc<OldestClient>>,
     /// Duplicates of every worker's sockets, never read: the kernel's program picks a socket by its place in the group,
     /// and a worker that ends before the others would change their places.
     kept: Kept,
-    ended: mpsc::UnboundedReceiver<Ended>,
+    reports: mpsc::UnboundedReceiver<Report>,
     /// The admin listeners and the health checks; they end with [`Phase::Stopping`].
     tasks: JoinSet<()>,
     /// It ends with this.
@@ -203,7 +222,7 @@ pub async fn start<H: Handler>(
     options: Options,
     wrap: impl Fn(Proxy) -> H + Clone + Send + 'static,
 ) -> Result<Running, StartError> {
-    Prepared::new(config, certificates, options).await?.bind()?.run(wrap).await
+    Prepared::new(config, certificates, options).await?.bind().await?.run(wrap).await
 }
 
 impl Running {
@@ -217,9 +236,19 @@ impl Running {
         let mut phase = Phase::Ready;
         // A worker's end, which begins the loop anew, does not lengthen the phase.
         let mut since = Instant::now();
+        let mut next_line = since + REPORT_INTERVAL;
+        // Workers without a connection: they refuse new ones until all are.
+        let mut drained = BTreeSet::new();
         let outcome = loop {
             if self.workers.is_empty() {
                 break Ok(());
+            }
+            let is_drained = self.workers.iter().all(|worker| drained.contains(&worker.index()));
+            if is_drained && phase == Phase::Draining {
+                // Nothing is cut off: the log need not say that.
+                self.lifecycle.advance(Phase::Stopping);
+                phase = Phase::Stopping;
+                since = Instant::now();
             }
             let (timeouts, grace, handed_over) = (self.timeouts(), self.grace(), self.kept.handed_over());
             let next = async {
@@ -232,7 +261,14 @@ impl Running {
             };
             select! {
                 biased;
-                Some(ended) = self.ended.recv() => {
+                Some(report) = self.reports.recv() => {
+                    let ended = match report {
+                        Report::Drained(index) => {
+                            drained.insert(index);
+                            continue;
+                        }
+                        Report::Ended(ended) => ended,
+                    };
                     // Workers may have seen a phase that this loop has not seen yet.
                     if self.lifecycle.phase() < Phase::Draining || !ended.in_order {
                         break Err(WorkerDied(ended.index));
@@ -242,6 +278,11 @@ impl Running {
                 () = handed_over, if self.lifecycle.phase() < Phase::Leaving => {
                     self.lifecycle.advance(Phase::Leaving);
                 }
+                () = sleep_until(next_line), if phase == Phase::Draining => {
+                    let left = (since + timeouts.drain).saturating_duration_since(Instant::now());
+                    draining::report(&self.metrics, &self.oldest, left);
+                    next_line += REPORT_INTERVAL;
+                }
                 () = next => {
                     phase = match phase {
                         Phase::Starting | Phase::Ready => self.enter(Phase::Leaving),
@@ -250,6 +291,7 @@ impl Running {
                         Phase::Stopping => break Ok(()), // a worker that does not end ends with the process
                     };
                     since = Instant::now();
+                    next_line = since + REPORT_INTERVAL;
                 }
             }
         };

@@ -10,12 +10,13 @@ use super::{
     files::{self, named},
     renewal::Renewal,
     service,
+    switch::Http3,
     watch::Watcher,
 };
 use crate::{
     access_log::{AccessLog, Opened},
     admin,
-    config::{self, Change, Config, Draft, Faults, Log, Warning},
+    config::{self, Change, Config, Draft, Faults, Log, OnChange, Warning},
     proxy::{CookieKey, InMaintenance, Maintenance, Pages, Routing, Target},
     telemetry::Validity,
     tls::{Certificate, CertificateResolver, CertificateStore},
@@ -25,7 +26,7 @@ use serde_json::{Value as Json, json};
 use std::{
     collections::BTreeSet,
     convert::Infallible,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -62,6 +63,8 @@ pub struct InForce {
     pub(super) last_reload: Arc<LastReload>,
     /// Descriptors, and what follows from them.
     pub(super) shared: Shared,
+    /// Whether HTTP/3 is served: open connections follow.
+    pub(super) http3: Arc<Http3>,
     /// Held while `routing` is replaced, which follows from what it was and from `config`.
     replacing: Arc<Mutex<()>>,
 }
@@ -72,7 +75,7 @@ impl InForce {
     pub(super) fn new(
         (config, shared): (&Config, Shared),
         pages: Pages,
-        maintenance: Maintenance,
+        (maintenance, http3): (Maintenance, Option<bool>),
         cookie_key: CookieKey,
         resolver: Arc<CertificateResolver>,
         access: Arc<AccessLog>,
@@ -81,9 +84,13 @@ impl InForce {
         let routing = Routing::after(config, pages, None).with_cookie_key(cookie_key);
         let routing = routing.with_capacity(Arc::clone(&shared.capacity));
         let routing = if maintenance.is_empty() { routing } else { routing.switched(config, maintenance) };
-        let (config, routing) = (config.clone().live(), Arc::new(ArcSwap::from_pointee(routing)));
+        let http3 = Arc::new(Http3::new(config, http3));
+        let mut config = config.clone();
+        config.listen.http3 = http3.is_on();
+        let (config, routing) = (config.live(), Arc::new(ArcSwap::from_pointee(routing)));
         let (rerouted, replacing, last_reload) = Default::default();
-        let in_force = Self { config, routing, rerouted, resolver, access, metrics, last_reload, shared, replacing };
+        let in_force =
+            Self { config, routing, rerouted, resolver, access, metrics, last_reload, shared, http3, replacing };
         in_force.observe();
         for one in in_force.in_maintenance() {
             tracing::info!(
@@ -143,10 +150,35 @@ impl InForce {
         if now.is_empty() { Ok("no route is in maintenance\n".into()) } else { Ok(now.iter().map(line).collect()) }
     }
 
+    /// Switches HTTP/3 on or off, until a reload changes `listen.http3`; returns how it is now.
+    ///
+    /// # Errors
+    ///
+    /// Why nothing has changed, in words for the operator.
+    pub(super) fn order_http3(&self, on: bool) -> Result<String, String> {
+        let replacing = self.replacing();
+        let mut config = (*self.config.load_full()).clone();
+        if !on && config.listen.tcp.is_empty() {
+            return Err("listen.tcp has no address: without HTTP/3 nothing would be served\n".into());
+        }
+        self.http3.switch(on);
+        config.listen.http3 = on;
+        self.config.store(Arc::new(config));
+        drop(replacing);
+        self.metrics.control.version.set(self.config.load().version());
+        self.switch_http3();
+        let until = if on == self.http3.configured() { "as configured" } else { "until a reload changes listen.http3" };
+        Ok(match on {
+            true => format!("HTTP/3 is on, {until}\n"),
+            false => format!("HTTP/3 is off, {until}: handshakes are refused, and open connections drain\n"),
+        })
+    }
+
     /// Applies `next` as far as possible; returns the changes.
     fn replace(&self, next: Loads, lines: Opened) -> Vec<Change> {
-        let Loads { config: next, certificates, pages, .. } = next;
+        let Loads { config: mut next, certificates, pages, .. } = next;
         let replacing = self.replacing();
+        self.http3.reload(&mut next);
         let (now, routing) = (self.config.load_full(), self.routing.load_full());
         let renewed = self.renewed(&next, &certificates, &pages);
         self.count_renewed(&renewed);
@@ -214,6 +246,17 @@ impl InForce {
         control.configured_at.set(seconds(SystemTime::now()));
         self.observe_certificates();
         self.observe_maintenance();
+        self.switch_http3();
+    }
+
+    /// Has open connections over HTTP/3 follow the configuration.
+    fn switch_http3(&self) {
+        let on = self.config.load().listen.http3;
+        match (self.http3.follow(on), on) {
+            (true, true) => tracing::info!("HTTP/3 is on again"),
+            (true, false) => tracing::warn!("HTTP/3 is off: handshakes are refused, and open connections drain"),
+            (false, _) => {}
+        }
     }
 
     fn observe_maintenance(&self) {
@@ -347,18 +390,27 @@ impl Reloader {
         // Files may have changed between the start and the first watch.
         let mut trigger = Trigger::Files;
         let mut waiting: Option<oneshot::Sender<_>> = None;
+        self.say_what_is_followed();
         loop {
             // Watched first, read then: no change falls between.
-            self.watch(files);
-            self.tell_manager(service::reloading);
-            let outcome = self.reload(trigger).await;
-            self.tell_manager(service::ready);
+            let followed = self.followed(files.clone());
+            self.watch(followed);
+            let outcome = match (trigger, self.on_change()) {
+                (Trigger::Files, OnChange::None) => Reloaded { answer: Ok(String::new()), files },
+                (Trigger::Files, OnChange::Certificates) => Reloaded { answer: Ok(self.renew(trigger).await), files },
+                _ => {
+                    self.tell_manager(service::reloading);
+                    let outcome = self.reload(trigger).await;
+                    self.tell_manager(service::ready);
+                    outcome
+                }
+            };
             if let Some(waiting) = waiting.take() {
                 // The client may have gone.
                 let _ = waiting.send(outcome.answer);
             }
             files = outcome.files;
-            if !files.is_subset(&self.watched) {
+            if !self.followed(files.clone()).is_subset(&self.watched) {
                 trigger = Trigger::Files;
                 continue;
             }
@@ -370,6 +422,37 @@ impl Reloader {
                 }
                 () = changed(self.watcher.as_mut()) => Trigger::Files,
             };
+        }
+    }
+
+    fn on_change(&self) -> OnChange {
+        self.in_force.config.load().reload.on_change
+    }
+
+    /// Which of `files`, those that a reload reads, are followed.
+    fn followed(&self, files: BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
+        match self.on_change() {
+            OnChange::All => files,
+            OnChange::Certificates => named(&self.in_force.config.load()).collect(),
+            OnChange::None => BTreeSet::new(),
+        }
+    }
+
+    /// Logs what a changed file does.
+    fn say_what_is_followed(&self) {
+        let on_change = self.on_change();
+        let name = on_change.name();
+        match (on_change, &self.source) {
+            (OnChange::All, Source::File(file)) => {
+                let file = file.display();
+                tracing::info!(on_change = name, %file, "a saved configuration and renewed certificates are applied by themselves");
+            }
+            (OnChange::All | OnChange::Certificates, _) => {
+                tracing::info!(on_change = name, "renewed certificates are applied by themselves, and nothing else");
+            }
+            (OnChange::None, _) => {
+                tracing::info!(on_change = name, "changed files are applied by SIGHUP or litequic ctl reload alone");
+            }
         }
     }
 
@@ -425,15 +508,17 @@ impl Reloader {
                 (self.log)(&now.log);
                 control.refused_since.set(0);
                 // A file that was written with the same content is not reported.
+                let mut since = None;
                 let told = !(changes.is_empty() && trigger == Trigger::Files);
                 if told {
                     let now = seconds(SystemTime::now());
                     control.count_reload(false, now);
                     self.in_force.last_reload.set(now, trigger, Ok(&changes));
+                    since = self.in_force.last_reload.applied(now, changes.len());
                     log_warnings(&warnings);
                 }
                 let warnings: String = warnings.iter().map(|warning| format!("{warning}\n")).collect();
-                Ok(self.tell(trigger, &changes) + &warnings)
+                Ok(self.tell(trigger, &changes, since) + &warnings)
             }
             Err(faults) => {
                 let now = seconds(SystemTime::now());
@@ -473,19 +558,26 @@ impl Reloader {
         changes.iter().map(|change| format!("{change}\n")).collect()
     }
 
-    /// Logs what changed, and returns it, a line for each change.
-    fn tell(&self, trigger: Trigger, changes: &[Change]) -> String {
+    /// Logs what changed, and returns it, a line for each change; if nothing did, `since` has the last change.
+    fn tell(&self, trigger: Trigger, changes: &[Change], since: Option<Applied>) -> String {
         let by = trigger.name();
+        let can_upgrade = self.in_force.config.load().admin.handover.is_some();
         for change in changes {
             let Change { key, what } = change;
-            if change.needs_restart() {
+            if change.needs_restart() && can_upgrade {
+                tracing::warn!(key, change = what, by, "needs a restart or a hot upgrade: SIGUSR2");
+            } else if change.needs_restart() {
                 tracing::warn!(key, change = what, by, "needs a restart");
             } else {
                 tracing::info!(key, change = what, by, "reloaded");
             }
         }
         if !changes.is_empty() {
-            return changes.iter().map(|change| format!("{change}\n")).collect();
+            let line = |change: &Change| match change.needs_restart() && can_upgrade {
+                true => format!("{}: {} (needs a restart or a hot upgrade: SIGUSR2)\n", change.key, change.what),
+                false => format!("{change}\n"),
+            };
+            return changes.iter().map(line).collect();
         }
         match (trigger, &self.source) {
             (Trigger::Files, _) => tracing::debug!(by, "reloaded: nothing has changed"),
@@ -494,13 +586,36 @@ impl Reloader {
                 tracing::info!(by, "there is no configuration file to reload; certificates have not changed");
             }
         }
-        "nothing has changed\n".into()
+        match (since, &self.source) {
+            (Some(since), Source::File(file)) => since.told(file),
+            _ => "nothing has changed\n".into(),
+        }
     }
 }
 
-/// The outcome of the last reload, for `/status`: what it changed, or why it was rejected.
+/// When changes were applied last, since the Unix epoch, and how many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Applied {
+    at: u64,
+    keys: usize,
+}
+
+impl Applied {
+    fn told(self, file: &Path) -> String {
+        let Self { at, keys } = self;
+        let (hours, minutes, seconds) = (at / 3600 % 24, at / 60 % 60, at % 60);
+        let file = file.file_name().unwrap_or(file.as_os_str()).display();
+        let plural = if keys == 1 { "" } else { "s" };
+        format!(
+            "nothing has changed since {hours:02}:{minutes:02}:{seconds:02} UTC, when the change of {file} was applied: \
+             {keys} key{plural}\n"
+        )
+    }
+}
+
+/// The outcome of the last reload, for `/status`: what it changed, or why it was rejected; and when something changed last.
 #[derive(Debug, Default)]
-pub(super) struct LastReload(Mutex<Option<Json>>);
+pub(super) struct LastReload(Mutex<Option<Json>>, Mutex<Option<Applied>>);
 
 impl LastReload {
     /// Changes or faults that are kept: `/status` is polled every two seconds, and the log has them all.
@@ -518,6 +633,17 @@ impl LastReload {
         let left_out = lines.len().saturating_sub(kept.len());
         let told = json!({ "at": at, "by": trigger.name(), "result": result, "lines": kept, "left_out": left_out });
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(told);
+    }
+
+    /// Notes that so many `keys` were applied. If there are none, returns when there were some.
+    fn applied(&self, at: u64, keys: usize) -> Option<Applied> {
+        let Self(_, last) = self;
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        if keys > 0 {
+            *last = Some(Applied { at, keys });
+            return None;
+        }
+        *last
     }
 
     /// Null before the first.
@@ -544,6 +670,18 @@ async fn changed(watcher: Option<&mut Watcher>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reload_without_a_change_says_when_the_last_one_was() {
+        let last = LastReload::default();
+        assert_eq!(last.applied(5, 0), None);
+        let at = 20_000 * 86_400 + 9 * 3600 + 41 * 60 + 3;
+        assert_eq!(last.applied(at, 3), None);
+        let told = last.applied(at + 60, 0).unwrap().told(Path::new("/etc/litequic/litequic.toml"));
+        let expected = "nothing has changed since 09:41:03 UTC, when the change of litequic.toml was applied: 3 keys\n";
+        assert_eq!(told, expected);
+        assert!(Applied { at, keys: 1 }.told(Path::new("a.toml")).ends_with("a.toml was applied: 1 key\n"));
+    }
 
     #[test]
     fn the_last_reload_is_told_of_with_its_first_lines() {

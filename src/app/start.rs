@@ -1,10 +1,13 @@
 //! The start in its steps: prepared, bound, running. What fails before the last one leaves nothing behind.
 
 use super::{
-    Metrics, Options, Running, StartError, bounds,
-    descriptors::Shared,
+    Metrics, Options, Running, StartError,
+    admin_socket::BoundSocket,
+    bounds,
+    descriptors::{SOCKET_CONNECTIONS, Shared},
+    draining::OldestClient,
     files,
-    handover::{Beginning, keeper, take_over},
+    handover::{Beginning, Predecessor, keeper, take_over},
     inside, memory,
     reload::InForce,
     service,
@@ -24,13 +27,12 @@ use crate::{
     telemetry::Heartbeat,
     tls::{self, Asking, CertificateResolver, CertificateStore, ServerTls, TcpTls},
 };
-use http::HeaderValue;
 use std::{
     io, mem,
     net::{SocketAddr, TcpListener},
     num::NonZeroU16,
+    path::PathBuf,
     sync::Arc,
-    time::Duration,
 };
 use tokio::{select, sync::mpsc, task::JoinSet};
 
@@ -66,7 +68,7 @@ impl<'c> Prepared<'c> {
         let in_force = InForce::new(
             (config, shared),
             Pages::load(config).map_err(StartError::Pages)?,
-            beginning.maintenance.clone(),
+            (beginning.maintenance.clone(), beginning.http3),
             CookieKey::new(beginning.secrets.cookie_key()),
             Arc::clone(&resolver),
             Arc::clone(&access),
@@ -82,7 +84,7 @@ impl<'c> Prepared<'c> {
     }
 
     /// Binds every address that is not inherited.
-    pub(super) fn bind(mut self) -> Result<Bound<'c>, StartError> {
+    pub(super) async fn bind(mut self) -> Result<Bound<'c>, StartError> {
         let inherited = mem::take(&mut self.beginning.inherited);
         let mut sockets = Sockets::bind(self.config, inherited, self.count, self.beginning.generation)?;
         let (tcp, redirects) = (sockets.tcp.addresses(), sockets.redirects.addresses());
@@ -90,14 +92,19 @@ impl<'c> Prepared<'c> {
         let https = tcp.first().or(sockets.addresses.first()).map_or(0, SocketAddr::port);
         let https = self.config.listen.advertised_port.map_or(https, NonZeroU16::get);
         let token = files::read_token(self.config)?;
+        let predecessor = self.beginning.predecessor.as_ref().map(Predecessor::process);
+        let default = &self.options.admin_socket;
+        let socket = BoundSocket::bind(&self.config.admin.socket, default, predecessor).await?;
         let admin = admin_servers(&mut sockets, self.in_force.shared.plan(self.config).admin_connections)?;
         Ok(Bound {
             addresses: Addresses { udp: sockets.addresses.clone(), tcp, redirects, https },
             sockets,
+            socket,
             token,
             admin,
             lifecycle: Lifecycle::default(),
             heartbeats: (0..self.count).map(|_| Arc::default()).collect(),
+            oldest: (0..self.count).map(|_| Arc::default()).collect(),
             layout: Layout::new(ServerId::default()),
             gauge: self.options.memory.clone().unwrap_or_default(),
             prepared: self,
@@ -109,11 +116,13 @@ impl<'c> Prepared<'c> {
 pub(super) struct Bound<'c> {
     prepared: Prepared<'c>,
     sockets: Sockets,
+    socket: Option<BoundSocket>,
     addresses: Addresses,
     token: Option<admin::Token>,
     admin: (Option<admin::Server>, Option<admin::Server>),
     lifecycle: Lifecycle,
     heartbeats: Vec<Arc<Heartbeat>>,
+    oldest: Vec<Arc<OldestClient>>,
     layout: Layout,
     gauge: Gauge,
 }
@@ -124,27 +133,44 @@ impl Bound<'_> {
         mut self,
         wrap: impl Fn(Proxy) -> H + Clone + Send + 'static,
     ) -> Result<Running, StartError> {
-        let (ended_sender, ended) = mpsc::unbounded_channel();
+        let (report, reports) = mpsc::unbounded_channel();
         let mut workers = Vec::with_capacity(self.prepared.count);
         for index in 0..self.prepared.count {
             let failed = |error: io::Error| StartError::Worker { index, reason: error.to_string() };
             let Some(parts) = self.worker_parts(index).map_err(failed)? else { break };
-            workers.push(Worker::start(parts, wrap.clone(), ended_sender.clone()).await?);
+            workers.push(Worker::start(parts, wrap.clone(), report.clone()).await?);
         }
         let state = Arc::new(self.state());
-        let Self { prepared, sockets, addresses, admin, lifecycle, heartbeats, layout, gauge, .. } = self;
+        let Self { prepared, sockets, socket, addresses, admin, lifecycle, heartbeats, oldest, layout, gauge, .. } =
+            self;
         let Prepared { config, options, beginning, count, metrics, access, in_force, .. } = prepared;
         let Beginning { generation, secrets, mut predecessor, older, others, .. } = beginning;
         let keeper = keeper(sockets, (layout, generation), secrets, &metrics)?.minding(older, others);
-        let keeper = keeper.telling(Arc::clone(&in_force.routing));
+        let keeper = keeper.telling(Arc::clone(&in_force.routing), Arc::clone(&in_force.http3));
+        let published = |socket: Option<BoundSocket>| socket.map_or(Ok(None), BoundSocket::publish);
+        let socket = match predecessor {
+            // A fault, while nothing serves yet.
+            None => published(socket)?,
+            Some(_) => socket,
+        };
         let kept = take_over(keeper, predecessor.as_mut(), config, &lifecycle).await?;
+        let socket = match predecessor {
+            None => socket,
+            // It serves, and the one before is on its way out.
+            Some(_) => published(socket).unwrap_or_else(|error| {
+                tracing::error!("{error}");
+                None
+            }),
+        };
 
         let mut tasks = JoinSet::new();
-        let local = |server: &Option<admin::Server>| server.as_ref().and_then(|server| server.local_address().ok());
+        let local = |server: &Option<admin::Server>| server.as_ref().and_then(admin::Server::local_address);
         let (admin_address, probes_address) = (local(&admin.0), local(&admin.1));
         for server in [admin.0, admin.1].into_iter().flatten() {
             tasks.spawn(server.serve(Arc::clone(&state), lifecycle.watch(), kept.handed_over()));
         }
+        let admin_socket =
+            socket.and_then(|socket| serve_socket(socket, (&state, &lifecycle), kept.handed_over(), &mut tasks));
         tasks.spawn(check_health(in_force.clone(), lifecycle.watch()));
         if options.memory.is_none() {
             tasks.spawn(memory::watch(in_force.clone(), gauge, lifecycle.watch()));
@@ -155,8 +181,14 @@ impl Bound<'_> {
                 tracing::info!(%address, key, "listening for admin requests");
             }
         }
-        // The last lines: scripts wait for them.
+        if let Some(path) = &admin_socket {
+            tracing::info!(path = %path.display(), key = "admin.socket", "listening for admin requests");
+        }
+        // Scripts wait for these lines.
         addresses.log(count);
+        let socket = admin_socket.as_ref().map(|path| path.display().to_string());
+        let admin_addresses = [admin_address.map(|address| address.to_string()), socket];
+        addresses.log_ready(&in_force.config.load(), &in_force.resolver.store(), admin_addresses);
         let watchdog = JoinSet::from_iter([service::watchdog(heartbeats, kept.handed_over())]);
         service::ready();
         Ok(Running {
@@ -165,13 +197,15 @@ impl Bound<'_> {
             redirects: addresses.redirects,
             admin: admin_address,
             probes: probes_address,
+            admin_socket,
             metrics,
             lifecycle,
             in_force,
             access_log: access,
             workers,
+            oldest,
             kept,
-            ended,
+            reports,
             tasks,
             _watchdog: watchdog,
         })
@@ -179,15 +213,17 @@ impl Bound<'_> {
 
     /// What worker `index` is made of.
     fn worker_parts(&mut self, index: usize) -> io::Result<Option<worker::WorkerParts>> {
-        let Self { prepared, sockets, addresses, lifecycle, heartbeats, layout, gauge, .. } = self;
+        let Self { prepared, sockets, addresses, lifecycle, heartbeats, oldest, layout, gauge, .. } = self;
         let Prepared { config, beginning, count, resolver, metrics, access, in_force, tls, tcp_tls, .. } = prepared;
-        let (Some(counters), Some(heartbeat)) = (metrics.workers().get(index), heartbeats.get(index)) else {
+        let (Some(counters), Some(heartbeat), Some(oldest)) =
+            (metrics.workers().get(index), heartbeats.get(index), oldest.get(index))
+        else {
             return Ok(None);
         };
-        let alt_svc = |address| alt_svc(config, &addresses.udp, address);
+        let http3_port = |address| http3_port(config, &addresses.udp, address);
         let redirects = sockets.redirects.of(index, *count, |_| ())?;
         let tcp = worker::TcpParts {
-            listeners: sockets.tcp.of(index, *count, alt_svc)?,
+            listeners: sockets.tcp.of(index, *count, http3_port)?,
             tls: tcp_tls.clone(),
             redirects: redirects.into_iter().map(|(listener, ())| listener).collect(),
             https: addresses.https,
@@ -208,14 +244,17 @@ impl Bound<'_> {
                 receive: ReceiveBudget::new(config.limits.worker_receive_buffer, Limits::RECEIVE_FLOOR),
                 sources: Pools::default(),
                 pressure: gauge.pressure(),
+                watch: lifecycle.watch(),
             },
             metrics: counters.clone(),
             tcp,
             resolver: Arc::clone(resolver),
             routing: Arc::clone(&in_force.routing),
             heartbeat: Arc::clone(heartbeat),
+            oldest: Arc::clone(oldest),
             descriptors: Arc::clone(&in_force.shared.capacity.descriptors),
             watch: lifecycle.watch(),
+            http3: in_force.http3.subscribe(),
         }))
     }
 
@@ -262,16 +301,50 @@ impl Addresses {
     }
 }
 
-/// A day: a client remembers HTTP/3 for as long.
-const ALT_SVC_AGE: Duration = Duration::from_secs(86_400);
+/// URLs that the last line of the start names at most.
+const MAX_URLS: usize = 4;
+
+impl Addresses {
+    /// Logs the last line of the start: where clients find the server, and where its lines and its state are.
+    fn log_ready(&self, config: &Config, certificates: &CertificateStore, admin: [Option<String>; 2]) {
+        let admin = admin.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        let admin = if admin.is_empty() { "none: [admin] listen = \"127.0.0.1:9443\"" } else { &admin };
+        let access_log = config.access_log.path.as_ref();
+        let access_log = access_log.map_or_else(|| "none: [access_log] path = \"stdout\"".into(), ToString::to_string);
+        let (http3, reload) = (config.listen.http3, config.reload.on_change.name());
+        tracing::info!(urls = self.urls(certificates), http3, admin, access_log, reload, "ready");
+    }
+
+    /// The URLs of the names in certificates, but for wildcards; by address where there is none.
+    fn urls(&self, certificates: &CertificateStore) -> String {
+        let https = self.https;
+        let url = |host: &str| match https {
+            443 => format!("https://{host}/"),
+            port => format!("https://{host}:{port}/"),
+        };
+        let names = certificates.certificates().iter().flat_map(|one| &one.names().dns);
+        let mut hosts: Vec<&str> = Vec::new();
+        for name in names.filter(|name| !name.contains('*')) {
+            if !hosts.contains(&name.as_str()) {
+                hosts.push(name);
+            }
+        }
+        let mut urls: Vec<_> = hosts.iter().take(MAX_URLS).map(|host| url(host)).collect();
+        if hosts.len() > MAX_URLS {
+            urls.push("…".into());
+        }
+        if urls.is_empty() {
+            urls.extend(self.udp.first().map(|address| format!("https://{address}/")));
+        }
+        urls.join(", ")
+    }
+}
 
 /// Where HTTP/3 is, for clients of the TCP listener at `address` (RFC 7838 §3): at the port that they reach, which is the
 /// same for both unless the configuration says another.
-fn alt_svc(config: &Config, udp: &[SocketAddr], address: SocketAddr) -> Option<HeaderValue> {
+fn http3_port(config: &Config, udp: &[SocketAddr], address: SocketAddr) -> u16 {
     let same = udp.iter().find(|udp| udp.port() == address.port()).or(udp.first());
-    let port = config.listen.advertised_port.map_or_else(|| same.map_or(0, SocketAddr::port), NonZeroU16::get);
-    // A number between quotation marks is a value.
-    HeaderValue::try_from(format!("h3=\":{port}\"; ma={}", ALT_SVC_AGE.as_secs())).ok()
+    config.listen.advertised_port.map_or_else(|| same.map_or(0, SocketAddr::port), NonZeroU16::get)
 }
 
 /// Servers of so many connections at duplicates of the operator's listeners; the listeners themselves are for a process that takes over.
@@ -290,6 +363,36 @@ fn admin_servers(
         server("admin.listen", &sockets.admin, admin::Surface::Operator)?,
         server("admin.probes", &sockets.probes, admin::Surface::Probes)?,
     ))
+}
+
+/// Serves `socket` in one of `tasks`, and returns its path. A process that was taken over from answers there until it drains:
+/// its file has the successor's socket a moment after `handed_over`.
+fn serve_socket(
+    socket: BoundSocket,
+    (state, lifecycle): (&Arc<admin::State>, &Lifecycle),
+    handed_over: impl Future<Output = ()> + Send + 'static,
+    tasks: &mut JoinSet<()>,
+) -> Option<PathBuf> {
+    let limits = admin::Limits { connections: SOCKET_CONNECTIONS, ..admin::Limits::default() };
+    let (listener, path, name) = socket.into_parts();
+    let server = match admin::Server::local(listener, limits) {
+        Ok(server) => server,
+        Err(error) => {
+            tracing::error!(path = %path.display(), %error, "no admin socket");
+            return None;
+        }
+    };
+    let mut draining = lifecycle.watch();
+    let replaced = async move {
+        handed_over.await;
+        draining.reached(Phase::Draining).await;
+    };
+    let (state, watch) = (Arc::clone(state), lifecycle.watch());
+    tasks.spawn(async move {
+        server.serve(state, watch, replaced).await;
+        drop(name);
+    });
+    Some(path)
 }
 
 /// Checks origins' servers until the process stops.

@@ -2,6 +2,7 @@
 
 use super::{
     StartError, TurnMetrics, WorkerMetrics,
+    draining::OldestClient,
     idle::{self, Idle},
 };
 use crate::{
@@ -22,8 +23,9 @@ use crate::{
     transport::Windows,
 };
 use arc_swap::ArcSwap;
-use http::HeaderValue;
 use std::{
+    convert::Infallible,
+    future::pending,
     io,
     net::{TcpListener, UdpSocket},
     rc::Rc,
@@ -34,7 +36,7 @@ use std::{
 use tokio::{
     runtime::{Builder, Handle, LocalOptions},
     select,
-    sync::{mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
     task::JoinSet,
     time::sleep,
 };
@@ -56,14 +58,17 @@ pub(super) struct WorkerParts {
     pub(super) resolver: Arc<CertificateResolver>,
     pub(super) routing: Arc<ArcSwap<Routing>>,
     pub(super) heartbeat: Arc<Heartbeat>,
+    pub(super) oldest: Arc<OldestClient>,
     pub(super) descriptors: Arc<Descriptors>,
     pub(super) watch: Watch,
+    /// False while HTTP/3 is off.
+    pub(super) http3: watch::Receiver<bool>,
 }
 
 /// A worker's TCP listeners.
 pub(super) struct TcpParts {
-    /// One a listen address, with the `Alt-Svc` of its answers.
-    pub(super) listeners: Vec<(TcpListener, Option<HeaderValue>)>,
+    /// One a listen address, with the port at which its clients reach HTTP/3.
+    pub(super) listeners: Vec<(TcpListener, u16)>,
     pub(super) tls: TcpTls,
     /// Plain ones, and the port of https.
     pub(super) redirects: Vec<TcpListener>,
@@ -81,17 +86,25 @@ pub(super) struct Ended {
     pub(super) in_order: bool,
 }
 
+/// What a worker reports.
+pub(super) enum Report {
+    /// The process drains, and this worker serves no connection any more. It refuses new ones until the process stops.
+    Drained(usize),
+    /// It has ended.
+    Ended(Ended),
+}
+
 /// Reports that a worker ended, for whatever reason.
 struct Farewell {
     ended: Ended,
-    to: mpsc::UnboundedSender<Ended>,
+    to: mpsc::UnboundedSender<Report>,
 }
 
 impl Drop for Farewell {
     fn drop(&mut self) {
         let Ended { index, in_order } = self.ended;
         // An error means that the receiver is gone.
-        let _ = self.to.send(Ended { index, in_order });
+        let _ = self.to.send(Report::Ended(Ended { index, in_order }));
     }
 }
 
@@ -104,7 +117,7 @@ impl Worker {
     pub(super) async fn start<H: Handler>(
         parts: WorkerParts,
         wrap: impl Fn(Proxy) -> H + Send + 'static,
-        ended: mpsc::UnboundedSender<Ended>,
+        reports: mpsc::UnboundedSender<Report>,
     ) -> Result<Self, StartError> {
         let index = usize::from(parts.index.0);
         let failed = |reason: String| StartError::Worker { index, reason };
@@ -112,8 +125,8 @@ impl Worker {
         thread::Builder::new()
             .name(format!("worker-{index}"))
             .spawn(move || {
-                let mut farewell = Farewell { ended: Ended { index, in_order: false }, to: ended };
-                farewell.ended.in_order = run(parts, wrap, started);
+                let mut farewell = Farewell { ended: Ended { index, in_order: false }, to: reports };
+                farewell.ended.in_order = run(parts, wrap, started, &farewell.to);
             })
             .map_err(|error| failed(error.to_string()))?;
         match starting.await {
@@ -133,6 +146,7 @@ fn run<H: Handler>(
     parts: WorkerParts,
     wrap: impl Fn(Proxy) -> H,
     started: oneshot::Sender<Result<(), String>>,
+    reports: &mpsc::UnboundedSender<Report>,
 ) -> bool {
     let [waits, wakes] = [(), ()].map(|()| Arc::clone(&parts.metrics.wake));
     let mut runtime = Builder::new_current_thread();
@@ -149,7 +163,7 @@ fn run<H: Handler>(
             return false;
         }
     };
-    let in_order = runtime.block_on(serve(parts, wrap, started));
+    let in_order = runtime.block_on(serve(parts, wrap, started, reports));
     log::wake();
     in_order
 }
@@ -160,6 +174,7 @@ async fn serve<H: Handler>(
     parts: WorkerParts,
     wrap: impl Fn(Proxy) -> H,
     started: oneshot::Sender<Result<(), String>>,
+    reports: &mpsc::UnboundedSender<Report>,
 ) -> bool {
     let litequic = parts.endpoint.config.load().litequic;
     let mut listening = Vec::new();
@@ -183,6 +198,8 @@ async fn serve<H: Handler>(
     let handler = Rc::new(wrap(Proxy::new(parts.routing, Arc::clone(&metrics.proxy), pressure.clone())));
     let (records, lines) = parts.access.records();
     let mut endpoints = JoinSet::new();
+    // Each listener holds one until it serves no connection any more.
+    let (serving, mut all_served) = mpsc::channel::<Infallible>(1);
     let budget = Budget::for_worker(config.load().limits.worker_send_buffer);
     let holders = Rc::<Holders>::default();
     let budgets = tcp::Budgets {
@@ -199,26 +216,38 @@ async fn serve<H: Handler>(
         metrics: &metrics.tcp,
         budgets: &budgets,
         watch: &parts.watch,
+        serving: &serving,
         tasks: &mut endpoints,
     };
     tcp_servers.open(parts.tcp, &handler, covers.clone(), certificates, &records);
     let (live, shared, covers) = (Arc::clone(&config), (Rc::clone(&budget), holders), Box::new(covers));
     let front = Front::new(live, Arc::clone(&metrics.http3), covers, quic::client_address, shared, parts.watch.clone());
-    let front = Rc::new(front.recording(records));
+    let front = Rc::new(front.recording(records).while_on(parts.http3.clone()));
     let _ = started.send(Ok(()));
 
     for endpoint in listening {
         let (handler, front, metrics) = (Rc::clone(&handler), Rc::clone(&front), Arc::clone(&metrics.quic));
-        endpoints.spawn_local(accept(endpoint, handler, front, metrics, parts.watch.clone()));
+        endpoints.spawn_local(accept(endpoint, handler, front, metrics, parts.watch.clone(), serving.clone()));
     }
+    drop(serving);
     let beat = Beat {
         config: &config,
         heartbeat: &parts.heartbeat,
         budgets: &budgets,
         metrics: &metrics.worker,
         lines: &lines,
+        oldest: &parts.oldest,
+        watch: parts.watch.clone(),
         pressure,
         workers,
+    };
+    let index = usize::from(parts.index.0);
+    let drained = async {
+        // None is ever sent.
+        while all_served.recv().await.is_some() {}
+        // An error means that the receiver is gone.
+        let _ = reports.send(Report::Drained(index));
+        pending::<()>().await;
     };
     let endpoints_end = async {
         while let Some(ended) = endpoints.join_next().await {
@@ -232,6 +261,7 @@ async fn serve<H: Handler>(
     };
     select! {
         () = beat.run() => false,
+        () = drained => false,
         in_order = endpoints_end => in_order,
     }
 }
@@ -244,6 +274,8 @@ struct Beat<'a> {
     metrics: &'a TurnMetrics,
     /// Of the access log, that wait for others.
     lines: &'a access_log::Flusher,
+    oldest: &'a OldestClient,
+    watch: Watch,
     pressure: memory::Pressure,
     /// Of the process.
     workers: usize,
@@ -252,7 +284,7 @@ struct Beat<'a> {
 impl Beat<'_> {
     /// Twice a second, or when memory is short. Does not end.
     async fn run(self) {
-        let Self { config, heartbeat, budgets, metrics, lines, mut pressure, workers } = self;
+        let Self { config, heartbeat, budgets, metrics, lines, oldest, watch, mut pressure, workers } = self;
         let (mut idle, mut relief) = (Idle::default(), Relief::default());
         loop {
             heartbeat.tick();
@@ -266,6 +298,9 @@ impl Beat<'_> {
             metrics.receive_granted.set(budgets.receive.granted());
             budgets.receive.resize(pressure.budget(limits.worker_receive_buffer, workers));
             lines.flush();
+            if watch.phase() >= Phase::Draining {
+                oldest.set(budgets.holders.oldest());
+            }
             // A worker that is never idle does not park.
             log::wake();
             if pressure.step() > Step::Normal {
@@ -322,6 +357,7 @@ struct TcpServers<'a> {
     metrics: &'a Arc<tcp::Metrics>,
     budgets: &'a tcp::Budgets,
     watch: &'a Watch,
+    serving: &'a mpsc::Sender<Infallible>,
     tasks: &'a mut JoinSet<Result<(), EndpointDied>>,
 }
 
@@ -341,8 +377,8 @@ impl TcpServers<'_> {
         let (covers, watch) = (Box::new(covers), || self.watch.clone());
         let (records, budgets) = (|| records.clone(), || self.budgets.clone());
         let front = tcp::Front::new(config(), metrics(), Rc::clone(handler), covers, watch(), records(), budgets());
-        for (listener, alt_svc) in listeners {
-            self.spawn(tcp::serve_tls(listener, Rc::clone(&front), Rc::clone(&tls), alt_svc));
+        for (listener, http3_port) in listeners {
+            self.spawn(tcp::serve_tls(listener, Rc::clone(&front), Rc::clone(&tls), http3_port));
         }
         let known = Box::new(move |_: &Client, host: &str| certificates.has_name(host));
         let redirect = Rc::new(tcp::Redirect::new(https, metrics()));
@@ -355,10 +391,12 @@ impl TcpServers<'_> {
 
     /// Accepts from a listener once the process is ready: until then another one, whose listener it is as well, may.
     fn spawn(&mut self, serving: impl Future<Output = io::Result<()>> + 'static) {
-        let mut watch = self.watch.clone();
+        let (mut watch, until_served) = (self.watch.clone(), self.serving.clone());
         self.tasks.spawn_local(async move {
             watch.reached(Phase::Ready).await;
-            serving.await.map_err(|_| EndpointDied)
+            let served = serving.await.map_err(|_| EndpointDied);
+            drop(until_served);
+            served
         });
     }
 }
@@ -383,7 +421,8 @@ fn open(
     quic::start(SocketIo { receive: receiver, transmit: sender, local, may_probe_mtu }, local, worker, parts)
 }
 
-/// Accepts the connections of one endpoint until the drain is over.
+/// Accepts the connections of one endpoint until the process stops. `serving` is dropped once the process drains and no
+/// connection is left; from then on the endpoint refuses new ones, so that their clients need not wait for a timeout.
 ///
 /// # Errors
 ///
@@ -394,15 +433,20 @@ async fn accept<H: Handler>(
     front: Rc<Front>,
     metrics: Arc<quic::Metrics>,
     mut watch: Watch,
+    serving: mpsc::Sender<Infallible>,
 ) -> Result<(), EndpointDied> {
     let quic::Endpoint { mut server, connections } = endpoint;
     let windows: Rc<dyn Windows> = Rc::new(connections);
     let mut connections = JoinSet::new();
     let mut draining = false;
+    let mut serving = Some(serving);
+    let mut stopping = watch.clone();
+    let mut is_settled = false;
     loop {
         select! {
             connection = server.accept() => match connection {
                 Some(connection) => {
+                    is_settled = false;
                     let windows = Rc::clone(&windows);
                     connections.spawn_local(http3::serve(connection, Rc::clone(&handler), Rc::clone(&front), windows));
                 }
@@ -412,7 +456,11 @@ async fn accept<H: Handler>(
             () = watch.reached(Phase::Draining), if !draining => draining = true,
             // A client may have made its handshake, of which the last flight is still to come: it gets CONNECTION_CLOSE
             // as well.
-            () = settled(&metrics), if draining && connections.is_empty() => break,
+            () = settled(&metrics), if draining && !is_settled && connections.is_empty() => {
+                is_settled = true;
+                drop(serving.take());
+            }
+            () = stopping.reached(Phase::Stopping), if is_settled => break,
         }
     }
     Ok(())
@@ -470,6 +518,7 @@ mod tests {
             receive: ReceiveBudget::new(0, 0),
             sources: quic::Pools::default(),
             pressure: Pressure::default(),
+            watch: Lifecycle::default().watch(),
         }
     }
 
@@ -494,7 +543,9 @@ mod tests {
         let shared = (Budget::for_worker(0), Rc::default());
         let metrics = Arc::clone(&parts.metrics);
         let front = Front::new(parts.config, Arc::default(), covers, quic::client_address, shared, watch.clone());
-        let outcome = timeout(PATIENCE, accept(endpoint, Rc::new(NoHandler), Rc::new(front), metrics, watch)).await;
+        let (serving, _all_served) = mpsc::channel(1);
+        let accepted = accept(endpoint, Rc::new(NoHandler), Rc::new(front), metrics, watch, serving);
+        let outcome = timeout(PATIENCE, accepted).await;
         if let Some(tasks) = tasks {
             tasks.shutdown_background();
         }
@@ -505,7 +556,7 @@ mod tests {
     async fn an_endpoint_that_dies_is_no_end_in_order() {
         let lifecycle = Lifecycle::default();
         assert_eq!(accept_one(&lifecycle, true).await, Err(EndpointDied));
-        lifecycle.advance(Phase::Draining);
+        lifecycle.advance(Phase::Stopping);
         assert_eq!(accept_one(&lifecycle, false).await, Ok(()));
     }
 }

@@ -1,31 +1,33 @@
-//! `litequic ctl`: sends a request to the `admin.listen` of a running litequic; those that `admin.probes` answers may
-//! go there as well.
+//! `litequic ctl`: sends a request to the admin socket or the `admin.listen` of a running litequic; those that
+//! `admin.probes` answers may go there as well.
 
+mod place;
 mod status;
 
 use super::{
     exit::{Exit, fail, print},
     run::control_runtime,
 };
-use crate::admin::{MaintenanceOrder, Token};
+use crate::admin::{self, MaintenanceOrder, Token};
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use http::{Method, Request, StatusCode, header};
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper_util::rt::TokioIo;
+use place::{Connection, Found, Place};
 use serde_json::Value as Json;
 use std::{
     env,
+    error::Error as _,
     fmt::Display,
     io::{self, IsTerminal},
-    net::SocketAddr,
     ops::RangeInclusive,
     path::PathBuf,
     process::ExitCode,
     time::Duration,
 };
 use tokio::{
-    net::TcpStream,
+    io::{AsyncRead, AsyncWrite},
     time::{sleep, timeout},
 };
 
@@ -44,8 +46,8 @@ pub struct Arguments {
     /// The request.
     #[arg(value_enum)]
     what: What,
-    /// Of maintenance: on or off.
-    #[arg(value_enum, required_if_eq("what", "maintenance"))]
+    /// Of maintenance and http3: on or off; maintenance without it prints what is in maintenance.
+    #[arg(value_enum, required_if_eq("what", "http3"))]
     state: Option<OnOff>,
     /// Of maintenance: the name of a route, or a host for all its routes that have an origin. Without it, all routes
     /// that have an origin.
@@ -54,9 +56,10 @@ pub struct Arguments {
     /// Of maintenance: Retry-After for clients.
     #[arg(long, value_name = "SECONDS", requires = "state", value_parser = clap::value_parser!(u32).range(retry_after()))]
     retry_after: Option<u32>,
-    /// The admin.listen of the running litequic.
-    #[arg(long, value_name = "ADDR", env = "LITEQUIC_ADMIN", default_value = "127.0.0.1:9443")]
-    admin: SocketAddr,
+    /// The admin.socket or admin.listen of the running litequic: a path, ADDRESS:PORT, :PORT, localhost:PORT or
+    /// http://ADDRESS:PORT. Without it, the default sockets, then 127.0.0.1:9443.
+    #[arg(long, value_name = "WHERE", env = "LITEQUIC_ADMIN")]
+    admin: Option<Place>,
     /// The file of its admin.token_file; without one the environment variable LITEQUIC_ADMIN_TOKEN is used, if set.
     #[arg(long, value_name = "FILE", env = "LITEQUIC_ADMIN_TOKEN_FILE")]
     token_file: Option<PathBuf>,
@@ -84,6 +87,8 @@ enum What {
     Reload,
     /// Answer routes with 503 and Retry-After, or serve them again; prints those that are in maintenance then.
     Maintenance,
+    /// Serve HTTP/3 or refuse it, until a reload changes listen.http3: off in an incident, on afterwards.
+    Http3,
     /// Its metrics, as OpenMetrics text.
     Metrics,
     /// Whether every worker's loop turns: for a container's health check.
@@ -94,9 +99,9 @@ enum What {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum OnOff {
-    /// 503 from now on.
+    /// Maintenance: 503 from now on. HTTP/3: served.
     On,
-    /// Served again.
+    /// Maintenance: served again. HTTP/3: refused.
     Off,
 }
 
@@ -113,6 +118,7 @@ impl What {
             Self::Drain => (Method::POST, "/drain"),
             Self::Reload => (Method::POST, "/reload"),
             Self::Maintenance => (Method::POST, "/maintenance"),
+            Self::Http3 => (Method::POST, "/http3"),
             Self::Metrics => (Method::GET, "/metrics"),
             Self::Health => (Method::GET, "/healthz"),
             Self::Ready => (Method::GET, "/readyz"),
@@ -126,12 +132,21 @@ pub fn run(arguments: Arguments) -> ExitCode {
         return fail(Exit::Usage, "--json and --watch need `ctl status`");
     }
     let order = match (arguments.what, arguments.state) {
-        (What::Maintenance, Some(state)) => Some(MaintenanceOrder {
-            on: state == OnOff::On,
-            route: arguments.route,
-            retry_after: arguments.retry_after.unwrap_or(MaintenanceOrder::RETRY_AFTER),
-        }),
-        (_, Some(_)) => return fail(Exit::Usage, "on and off need `ctl maintenance`"),
+        (What::Maintenance, Some(state)) => {
+            let order = MaintenanceOrder {
+                on: state == OnOff::On,
+                route: arguments.route,
+                retry_after: arguments.retry_after.unwrap_or(MaintenanceOrder::RETRY_AFTER),
+            };
+            Some(order.to_string())
+        }
+        (What::Http3, Some(state)) => {
+            if arguments.route.is_some() || arguments.retry_after.is_some() {
+                return fail(Exit::Usage, "--route and --retry-after need `ctl maintenance`");
+            }
+            Some(format!("state={}", if state == OnOff::On { "on" } else { "off" }))
+        }
+        (_, Some(_)) => return fail(Exit::Usage, "on and off need `ctl maintenance` or `ctl http3`"),
         (_, None) => None,
     };
     let token = match (&arguments.token_file, env::var_os(TOKEN)) {
@@ -149,14 +164,39 @@ pub fn run(arguments: Arguments) -> ExitCode {
     };
     let Arguments { what, admin, json, watch, .. } = arguments;
     runtime.block_on(async {
-        if what == What::Status && !json {
-            return show(admin, token.as_ref(), watch.map(Duration::from_secs)).await;
+        let found = match admin {
+            Some(place) => Found { place, missed: Vec::new() },
+            None => match place::find(admin::default_sockets(|name| env::var_os(name))).await {
+                Ok(found) => found,
+                Err(failure) => return failure.exit(),
+            },
+        };
+        if what == What::Maintenance && order.is_none() {
+            return match status(&found, token.as_ref()).await {
+                Ok(status) => print(in_maintenance(&status).as_bytes()),
+                Err(failure) => failure.exit(),
+            };
         }
-        match answer(admin, what, order.as_ref(), token.as_ref()).await {
+        if what == What::Status && !json {
+            return show(&found, token.as_ref(), watch.map(Duration::from_secs)).await;
+        }
+        match answer(&found, what, order.as_deref(), token.as_ref()).await {
             Ok(body) => print(&body),
             Err(failure) => failure.exit(),
         }
     })
+}
+
+/// What is in maintenance by a litequic's status, in the words of the answer to a switch.
+fn in_maintenance(status: &Json) -> String {
+    let all = status["maintenance"].as_array().map_or(&[][..], Vec::as_slice);
+    let line = |one: &Json| {
+        let target = one["target"].as_str().unwrap_or("all");
+        let names = one["routes"].as_array().into_iter().flatten().filter_map(Json::as_str);
+        let routes: String = names.map(|name| format!("  {name}\n")).collect();
+        format!("{target} answers 503, Retry-After: {}\n{routes}", one["retry_after"].as_u64().unwrap_or_default())
+    };
+    if all.is_empty() { "no route is in maintenance\n".into() } else { all.iter().map(line).collect() }
 }
 
 /// Why there is nothing to print.
@@ -166,8 +206,8 @@ struct Failure {
 }
 
 impl Failure {
-    fn unavailable(admin: SocketAddr, why: impl Display) -> Self {
-        Self { exit: Exit::Unavailable, why: format!("{admin}: {why}") }
+    fn unavailable(place: &Place, why: impl Display) -> Self {
+        Self { exit: Exit::Unavailable, why: format!("{place}: {why}") }
     }
 
     fn exit(&self) -> ExitCode {
@@ -176,17 +216,17 @@ impl Failure {
 }
 
 /// Prints the status for people: once, or again after each `every` until the process is ended.
-async fn show(admin: SocketAddr, token: Option<&Token>, every: Option<Duration>) -> ExitCode {
+async fn show(found: &Found, token: Option<&Token>, every: Option<Duration>) -> ExitCode {
     let is_terminal = io::stdout().is_terminal();
     let colour = is_terminal && has_colour(|name| env::var(name).ok());
-    let mut before = match status(admin, token).await {
+    let mut before = match status(found, token).await {
         Ok(status) => status,
         Err(failure) => return failure.exit(),
     };
     let mut pause = BETWEEN;
     loop {
         sleep(pause).await;
-        let screen = match (status(admin, token).await, every) {
+        let screen = match (status(found, token).await, every) {
             (Ok(now), _) => {
                 let screen = status::render(&now, Some(&before), colour);
                 before = now;
@@ -212,63 +252,134 @@ fn has_colour(variable: impl Fn(&str) -> Option<String>) -> bool {
     is_unset && variable("TERM").is_none_or(|terminal| terminal != "dumb")
 }
 
-async fn status(admin: SocketAddr, token: Option<&Token>) -> Result<Json, Failure> {
-    let body = answer(admin, What::Status, None, token).await?;
+async fn status(found: &Found, token: Option<&Token>) -> Result<Json, Failure> {
+    let body = answer(found, What::Status, None, token).await?;
     serde_json::from_slice(&body)
-        .map_err(|error| Failure::unavailable(admin, format_args!("the answer is not JSON: {error}")))
+        .map_err(|error| Failure::unavailable(&found.place, format_args!("the answer is not JSON: {error}")))
 }
 
 /// The body of a successful answer.
-async fn answer(
-    admin: SocketAddr,
-    what: What,
-    order: Option<&MaintenanceOrder>,
-    token: Option<&Token>,
-) -> Result<Bytes, Failure> {
-    match timeout(PATIENCE, ask(admin, what, order, token)).await {
+async fn answer(found: &Found, what: What, order: Option<&str>, token: Option<&Token>) -> Result<Bytes, Failure> {
+    let place = &found.place;
+    match timeout(PATIENCE, ask(place, what, order, token)).await {
         Ok(Ok((status, body))) if status.is_success() => Ok(body),
         Ok(Ok((_, body))) => Err(Failure { exit: Exit::Status, why: String::from_utf8_lossy(&body).trim_end().into() }),
-        Ok(Err(error)) => Err(Failure::unavailable(admin, format_args!("{error:#}"))),
-        Err(_) => Err(Failure::unavailable(admin, format_args!("no answer within {PATIENCE:?}"))),
+        Ok(Err(Unanswered::NotReached(error))) => Err(place.failure(&error)),
+        Ok(Err(Unanswered::NotLitequic)) => Err(place::not_litequic(place, &found.missed)),
+        Ok(Err(Unanswered::Closed)) => Err(Failure::unavailable(place, "the connection was closed without an answer")),
+        Ok(Err(Unanswered::Cut(error))) => Err(Failure::unavailable(place, error)),
+        Err(_) => Err(Failure::unavailable(place, format_args!("no answer within {PATIENCE:?}"))),
+    }
+}
+
+/// Why a request has no answer.
+enum Unanswered {
+    /// There is no connection.
+    NotReached(io::Error),
+    /// The answer is another program's.
+    NotLitequic,
+    /// The connection was closed before a response.
+    Closed,
+    /// The connection failed, or the answer is too long.
+    Cut(String),
+}
+
+impl Unanswered {
+    /// Of an exchange that failed before a response was there.
+    fn before_a_response(error: &hyper::Error) -> Self {
+        // Bytes that are no HTTP/1.1, such as an alert of TLS.
+        if error.is_parse() || error.is_parse_too_large() {
+            return Self::NotLitequic;
+        }
+        let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+        let is_closed = error.is_incomplete_message() || error.is_canceled() || error.is_closed();
+        match source.map(io::Error::kind) {
+            Some(io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) => Self::Closed,
+            _ if is_closed => Self::Closed,
+            _ => Self::Cut(source.map_or_else(|| error.to_string(), ToString::to_string)),
+        }
     }
 }
 
 async fn ask(
-    admin: SocketAddr,
+    place: &Place,
     what: What,
-    order: Option<&MaintenanceOrder>,
+    order: Option<&str>,
     token: Option<&Token>,
-) -> anyhow::Result<(StatusCode, Bytes)> {
-    let stream = TcpStream::connect(admin).await?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+) -> Result<(StatusCode, Bytes), Unanswered> {
     let (method, path) = what.request();
     let path = order.map_or_else(|| path.to_owned(), |order| format!("{path}?{order}"));
-    let mut request = Request::builder().method(method).uri(path).header(header::HOST, admin.to_string());
-    if let Some(token) = token {
+    let mut request = Request::builder().method(method).uri(path).header(header::HOST, place.host());
+    if let Some(token) = token.filter(|_| place.takes_token()) {
         request = request.header(header::AUTHORIZATION, token.authorization());
     }
-    let request = request.body(Empty::<Bytes>::new())?;
+    let request = request.body(Empty::new()).map_err(|error| Unanswered::Cut(error.to_string()))?;
+    match place.connect().await {
+        Ok(Connection::Unix(stream)) => exchange(stream, request).await,
+        Ok(Connection::Tcp(stream)) => exchange(stream, request).await,
+        Err(error) => Err(Unanswered::NotReached(error)),
+    }
+}
+
+/// Of a connection that failed by itself: without an error of the kernel, what came was not HTTP/1.1.
+fn connection_failed(error: &hyper::Error) -> Unanswered {
+    match Unanswered::before_a_response(error) {
+        Unanswered::Cut(_) if error.source().is_none_or(|source| !source.is::<io::Error>()) => Unanswered::NotLitequic,
+        other => other,
+    }
+}
+
+/// Sends `request`, and returns the status and the body of a litequic's answer.
+async fn exchange<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<(StatusCode, Bytes), Unanswered>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let failed = |error: hyper::Error| Unanswered::before_a_response(&error);
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
     let answer = async {
-        let answer = sender.send_request(request).await?;
+        let answer = sender.send_request(request).await.map_err(failed)?;
+        if answer.headers().get(header::SERVER).is_none_or(|server| server != admin::SERVER) {
+            return Err(Unanswered::NotLitequic);
+        }
         let status = answer.status();
         let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
-        Ok((status, body.map_err(|error| anyhow::anyhow!(error))?.to_bytes()))
+        let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
+            Some(_) => Unanswered::Cut(format!("the answer has more than {} MiB", MAX_ANSWER >> 20)),
+            None => Unanswered::Cut(format!("the answer was cut off: {error}")),
+        });
+        Ok((status, body?.to_bytes()))
     };
     // The answer is whole before the connection's task may end.
     tokio::pin!(answer, connection);
     tokio::select! {
         biased;
-        answer = &mut answer => answer,
-        ended = &mut connection => {
-            ended?;
-            answer.await
-        }
+        answer = &mut answer => match answer {
+            // The connection ends, and knows why.
+            Err(Unanswered::Closed) => {
+                Err(connection.await.err().map_or(Unanswered::Closed, |error| connection_failed(&error)))
+            }
+            other => other,
+        },
+        ended = &mut connection => match ended {
+            Ok(()) => answer.await,
+            Err(error) => Err(connection_failed(&error)),
+        },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_never_answers_is_given_up() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let place = Place::Tcp(listener.local_addr().unwrap().to_string());
+        let found = Found { place, missed: Vec::new() };
+        let failure = answer(&found, What::Health, None, None).await.unwrap_err();
+        assert_eq!(failure.why, format!("{}: no answer within 30s", found.place));
+        assert_eq!(failure.exit, Exit::Unavailable);
+    }
 
     #[test]
     fn no_color_and_a_dumb_terminal_get_none() {

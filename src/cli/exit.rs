@@ -52,7 +52,9 @@ impl From<&LogError> for Exit {
 impl From<&StartError> for Exit {
     fn from(error: &StartError) -> Self {
         match error {
+            StartError::AdminSocket { source, .. } if source.kind() == io::ErrorKind::AddrInUse => Self::Unavailable,
             StartError::Pages(_)
+            | StartError::AdminSocket { .. }
             | StartError::Secret(_)
             | StartError::AccessLog(_)
             | StartError::Handover { .. }

@@ -1,15 +1,82 @@
-//! `litequic manual`: the manual pages of this command line.
+//! `litequic manual`: the manual pages, made from the command line's own definition, the sections that say what options
+//! do not, and the table of keys.
+
+mod keys;
+mod roff;
+mod sections;
 
 use super::exit::{Exit, fail};
 use clap::Command;
-use std::{fs, path::Path, process::ExitCode};
+use clap_mangen::Man;
+use std::{
+    env, fs, io,
+    path::Path,
+    process::ExitCode,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
-/// Writes `litequic.1` and a page for each command into the folder `out`, which is created if missing.
+/// Name of the page that describes the configuration.
+const KEYS: &str = "litequic.toml.5";
+
+/// Writes `litequic.1`, a page for each command, and `litequic.toml.5` into the folder `out`, which is created if missing.
 pub fn run(out: &Path, command: Command) -> ExitCode {
     // `litequic help` prints what the pages have.
-    let command = command.disable_help_subcommand(true);
-    match fs::create_dir_all(out).and_then(|()| clap_mangen::generate_to(command, out)) {
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
+    let date = date();
+    let written = fs::create_dir_all(out).and_then(|()| {
+        fs::write(out.join(KEYS), keys::page(&date))?;
+        write_pages(&command, &date, out)
+    });
+    match written {
         Ok(()) => Exit::Success.into(),
         Err(error) => fail(Exit::Output, format!("cannot write manual pages into {}: {error}", out.display())),
+    }
+}
+
+/// Writes the page of `command`, and those of the commands below it.
+fn write_pages(command: &Command, date: &str, out: &Path) -> io::Result<()> {
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name());
+    fs::write(out.join(format!("{name}.1")), page(command, name, date)?)?;
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        write_pages(below, date, out)?;
+    }
+    Ok(())
+}
+
+/// The page `name`, about `command`.
+fn page(command: &Command, name: &str, date: &str) -> io::Result<String> {
+    let man = Man::new(command.clone());
+    let mut made = Vec::new();
+    man.render_name_section(&mut made)?;
+    man.render_synopsis_section(&mut made)?;
+    man.render_description_section(&mut made)?;
+    if command.get_arguments().any(|argument| !argument.is_hide_set()) {
+        man.render_options_section(&mut made)?;
+    }
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut made)?;
+    }
+    if command.get_after_long_help().or_else(|| command.get_after_help()).is_some() {
+        man.render_extra_section(&mut made)?;
+    }
+    let made = String::from_utf8_lossy(&made);
+    Ok(roff::title(name, 1, date) + &roff::tidy(&made) + &sections::of(name))
+}
+
+/// The date of the pages, as `YYYY-MM-DD`: `SOURCE_DATE_EPOCH` of a build that is to be repeatable, else today.
+fn date() -> String {
+    let given = env::var("SOURCE_DATE_EPOCH").ok().and_then(|seconds| seconds.parse().ok());
+    let time = given.map_or_else(SystemTime::now, |seconds| UNIX_EPOCH + Duration::from_secs(seconds));
+    humantime::format_rfc3339_seconds(time).to_string().chars().take("YYYY-MM-DD".len()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_date_has_ten_characters() {
+        assert!(date().len() == 10 && date().starts_with("20"), "{}", date());
     }
 }

@@ -1,10 +1,12 @@
 //! The command line: one file a command.
 
+mod advice;
 mod again;
 pub mod check;
 pub mod completions;
 pub mod ctl;
 pub mod demo;
+pub mod example;
 pub mod exit;
 pub mod get;
 pub mod manual;
@@ -13,12 +15,18 @@ pub mod probe;
 pub mod reference;
 pub mod run;
 pub mod schema;
+mod user;
 
 use crate::{app, telemetry::log};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 use clap_complete::Shell;
 use exit::Exit;
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    env,
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 /// What `--version` prints; a build for measurements is marked.
 const VERSION: &str = if cfg!(feature = "laboratory") {
@@ -40,10 +48,14 @@ enum Command {
     /// Serve.
     Run(run::Arguments),
     /// Print every fault of a configuration, and exit with 78 if there is one.
+    #[command(override_usage = "litequic check <FILE>\n       litequic check --config <FILE>")]
     Check {
         /// The configuration.
-        #[arg(long, value_name = "FILE")]
-        config: PathBuf,
+        #[arg(short, long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// The same, without the option.
+        #[arg(value_name = "FILE", required_unless_present = "config", conflicts_with = "config")]
+        file: Option<PathBuf>,
     },
     /// Try HTTP/3: serve a small origin, or your own, with a certificate made on the spot.
     Demo(demo::Arguments),
@@ -53,6 +65,8 @@ enum Command {
     Get(Box<get::Arguments>),
     /// Print what this kernel supports, and what litequic would use of it.
     Probe(probe::Arguments),
+    /// Print an example of a configuration.
+    Example(example::Arguments),
     /// Print the configuration's JSON schema.
     Schema,
     /// Print a shell's completion script.
@@ -74,26 +88,62 @@ enum Command {
     },
 }
 
+/// The command for what other servers' command lines have, and for what `ctl` does.
+fn instead_of(words: &[String]) -> Option<&'static str> {
+    Some(match words.first()?.as_str() {
+        "reload" => "litequic ctl reload",
+        "-s" if words.get(1).is_some_and(|signal| signal == "reload") => "litequic ctl reload",
+        "stop" | "quit" | "shutdown" | "drain" | "-s" => "litequic ctl drain",
+        "validate" | "test" | "-t" | "-T" => "litequic check FILE",
+        "start" | "serve" | "-c" | "--config" => "litequic run FILE",
+        "status" => "litequic ctl status",
+        "config" => "litequic ctl config",
+        "health" => "litequic ctl health",
+        "ready" => "litequic ctl ready",
+        "metrics" => "litequic ctl metrics",
+        "maintenance" => "litequic ctl maintenance",
+        "upgrade" => "kill -USR2 PROCESS",
+        "version" | "-v" => "litequic --version",
+        "examples" => "litequic example",
+        _ => return None,
+    })
+}
+
+/// Whether `run` was given an origin and no certificate.
+fn wants_a_certificate(words: &[String]) -> bool {
+    let has = |option: &str| words.iter().any(|word| word == option || word.starts_with(&format!("{option}=")));
+    words.first().is_some_and(|command| command == "run") && has("--origin") && !(has("--cert") || has("--key"))
+}
+
 /// Runs the command that the process' arguments name. `release` returns to the system the memory that the calling
 /// thread's allocator has kept of what was freed.
 pub fn main(release: fn()) -> ExitCode {
     app::release_by(release);
     panic::end_the_process_on_panics();
+    let words: Vec<_> = env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
+            if let Some(instead) = instead_of(&words) {
+                let word = words.first().map_or("", String::as_str);
+                return exit::fail(Exit::Usage, format!("there is no `litequic {word}`; did you mean `{instead}`?"));
+            }
             // A closed output is no error.
             let _ = error.print();
+            if error.kind() == ErrorKind::MissingRequiredArgument && wants_a_certificate(&words) {
+                let _ = writeln!(io::stderr(), "\nfor tests: `litequic demo --origin URL` makes a certificate");
+            }
             return if error.use_stderr() { Exit::Usage.into() } else { ExitCode::SUCCESS };
         }
     };
     let exit = match arguments.command {
         Command::Run(arguments) => run::run(arguments),
-        Command::Check { config } => check::run(&config),
+        Command::Check { config, file } => check::run(&config.or(file).unwrap_or_default()),
         Command::Ctl(arguments) => ctl::run(arguments),
         Command::Demo(arguments) => demo::run(arguments),
         Command::Get(arguments) => get::run(*arguments),
         Command::Probe(arguments) => probe::run(arguments),
+        Command::Example(arguments) => example::run(&arguments),
         Command::Schema => schema::run(),
         Command::Completions { shell } => completions::run(shell, Arguments::command()),
         Command::Manual { out } => manual::run(&out, Arguments::command()),

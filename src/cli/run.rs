@@ -1,11 +1,13 @@
 //! `litequic run`: serves until it is stopped.
 
 use super::{
+    advice::{Command, with_advice},
     again::Again,
     exit::{Exit, fail, fail_config},
 };
 use crate::{
     access_log::AccessLog,
+    admin::DefaultSocket,
     app::{
         self, Inherited, Options, Running, StartError,
         reload::{self, Reloader, Source},
@@ -16,22 +18,35 @@ use crate::{
 };
 use clap::{Args, ValueEnum};
 use listenfd::ListenFd;
-use std::{io, net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
+use rustix::process::geteuid;
+use std::{
+    env, fs, io,
+    net::SocketAddr,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Arguments that replace the configuration. Each requires the next, so that one requires all.
 const WITHOUT_FILE: [&str; 4] = ["listen", "origin", "cert", "key"];
+/// The same, and the option that names the configuration.
+const INSTEAD_OF_FILE: [&str; 5] = ["config", "listen", "origin", "cert", "key"];
 
 /// Arguments of `litequic run`.
 #[derive(Debug, Args)]
-#[command(override_usage = "litequic run --config <FILE> [OPTIONS]\n       \
+#[command(override_usage = "litequic run <FILE> [OPTIONS]\n       litequic run --config <FILE> [OPTIONS]\n       \
                             litequic run --listen <ADDR> --origin <URL> --cert <FILE> --key <FILE> [OPTIONS]")]
 pub struct Arguments {
     /// The configuration.
-    #[arg(long, value_name = "FILE", conflicts_with_all = WITHOUT_FILE, required_unless_present_any = WITHOUT_FILE)]
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = WITHOUT_FILE)]
     config: Option<PathBuf>,
+    /// The same, without the option.
+    #[arg(value_name = "FILE", conflicts_with_all = INSTEAD_OF_FILE, required_unless_present_any = INSTEAD_OF_FILE)]
+    file: Option<PathBuf>,
     /// Without a configuration: the address, UDP for HTTP/3 and TCP for HTTP/1.1 and HTTP/2, such as '[::]:8443'.
-    #[arg(long, value_name = "ADDR", requires = "origin")]
+    #[arg(long, value_name = "ADDR", requires = "origin", value_parser = config::listen_address)]
     listen: Option<SocketAddr>,
     /// Without a configuration: http://HOST[:PORT], HOST:PORT or unix:/PATH.
     #[arg(long, value_name = "URL", requires = "cert", value_parser = origin)]
@@ -116,6 +131,7 @@ impl LogArguments {
 
 /// Serves until it is stopped.
 pub fn run(arguments: Arguments) -> ExitCode {
+    let arguments = Arguments { config: arguments.config.clone().or(arguments.file.clone()), ..arguments };
     // Before there are threads: it changes the environment.
     let passed = ListenFd::from_env();
     let again = Again::new();
@@ -127,6 +143,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Ok(log) => log,
         Err(error) => return fail(Exit::from(&error), error),
     };
+    log_beginning(arguments.config.as_deref());
     raise_limit();
     reload::log_warnings(&warnings);
     let log_metrics = log.metrics();
@@ -145,6 +162,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
             let options = Options {
                 key_log: arguments.key_log,
                 reload: Some(reload),
+                admin_socket: default_socket(),
                 inherited,
                 log: log_metrics,
                 ..Options::default()
@@ -153,7 +171,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         };
         let running = match start.await {
             Ok(running) => running,
-            Err(error) => return fail(Exit::from(&error), error),
+            Err(error) => return fail(Exit::from(&error), with_advice(&error, &config, Command::Run)),
         };
         panic_if_asked("control");
         let again = config.admin.handover.is_some().then_some(again);
@@ -168,6 +186,32 @@ pub fn run(arguments: Arguments) -> ExitCode {
             never = reloader.run(hangup, requests) => match never {},
         }
     })
+}
+
+/// The admin socket of a configuration that names none, by the environment and the user of this process.
+fn default_socket() -> DefaultSocket {
+    let owner = |directory: &Path| fs::metadata(directory).ok().filter(fs::Metadata::is_dir).map(|found| found.uid());
+    DefaultSocket::find(|name| env::var_os(name), geteuid().as_raw(), owner)
+}
+
+/// Logs the first line: what runs, with which configuration, and as which user.
+fn log_beginning(config: Option<&Path>) {
+    let absolute = |file: &Path| std::path::absolute(file).unwrap_or_else(|_| file.into());
+    let config = config.map_or_else(|| PathBuf::from("the command line"), absolute);
+    let (process, user) = (std::process::id(), user());
+    tracing::info!(config = %config.display(), process, user, "litequic {}", env!("CARGO_PKG_VERSION"));
+}
+
+/// The name of the effective user, or its number where it has none.
+fn user() -> String {
+    let number = geteuid().as_raw().to_string();
+    let name = |line: &str| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        fields.nth(1).filter(|other| *other == number).map(|_| name.to_owned())
+    };
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    users.lines().find_map(name).unwrap_or(number)
 }
 
 /// The sockets that a service manager has passed (sd_listen_fds(3)).

@@ -12,8 +12,8 @@ keys! {
     /// The access log: a line for each request.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct AccessLog {
-        /// Target of the lines: `stderr`, or a file, which is appended to and reopened on `SIGUSR1`. Without it there
-        /// is no access log. A file that cannot be opened is a fault of the start, and of a reload.
+        /// Target of the lines: `stdout` or `-`, `stderr`, or a file, which is appended to and reopened on `SIGUSR1`.
+        /// Without it there is no access log. A file that cannot be opened is a fault of the start, and of a reload.
         path: Option<AccessTarget> = None, optional(access_target(), "none");
 
         // The format that log collectors accept.
@@ -29,7 +29,8 @@ keys! {
 }
 
 impl AccessLog {
-    /// The client, the request, its outcome and its duration; nothing else that a client sent.
+    /// The client and its program, the request, where it went, its outcome and its duration; no query, as it may have
+    /// secrets.
     pub const FIELDS: &[AccessField] = &[
         AccessField::Time,
         AccessField::RequestId,
@@ -38,8 +39,10 @@ impl AccessLog {
         AccessField::Method,
         AccessField::Host,
         AccessField::Path,
+        AccessField::UserAgent,
         AccessField::Route,
         AccessField::Origin,
+        AccessField::Server,
         AccessField::Status,
         AccessField::BytesIn,
         AccessField::BytesOut,
@@ -69,9 +72,10 @@ pub(super) fn access_target() -> Kind<AccessTarget> {
     let parse = |text: String| match &*text {
         "" => Err("empty".into()),
         "stderr" => Ok(AccessTarget::Stderr),
+        "stdout" | "-" => Ok(AccessTarget::Stdout),
         _ => Ok(AccessTarget::File(text.into())),
     };
-    text("\"stderr\" or the path of a file", parse, ToString::to_string).matching(".+")
+    text("\"stdout\", \"stderr\" or the path of a file", parse, ToString::to_string).matching(".+")
 }
 
 /// `path`
@@ -79,6 +83,8 @@ pub(super) fn access_target() -> Kind<AccessTarget> {
 pub enum AccessTarget {
     /// Standard error, where the log is.
     Stderr,
+    /// Standard output.
+    Stdout,
     /// A file that is appended to.
     File(PathBuf),
 }
@@ -87,6 +93,7 @@ impl fmt::Display for AccessTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stderr => f.write_str("stderr"),
+            Self::Stdout => f.write_str("stdout"),
             Self::File(path) => path.display().fmt(f),
         }
     }
@@ -151,9 +158,11 @@ fields! {
     Time = "time",
     /// The ID that the origin gets as `X-Request-ID`.
     RequestId = "request_id",
-    /// The client's address.
+    /// The client's address: behind trusted proxies the one that they name.
     Client = "client",
-    /// Its address and port.
+    /// The address of the connection's peer: of the client, or of the proxy that it came through.
+    Peer = "peer",
+    /// The address and port of the connection's peer.
     ClientPort = "client_port",
     /// The local address of the connection.
     Local = "local",

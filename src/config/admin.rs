@@ -4,12 +4,12 @@ use super::{
     Listen,
     names::{address, host, path},
     section::Section,
-    table::{Table as _, file, keys, list, optional},
-    values::{boolean, text},
+    table::{Table as _, by, file, keys, list, optional},
+    values::{Kind, boolean, text},
 };
 use std::{
     net::{IpAddr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 keys! {
@@ -19,6 +19,12 @@ keys! {
         /// Everything that the operator may read and do. An address that is not on the loopback interface needs a
         /// token. Without it there is none.
         listen: Option<SocketAddr> = None, optional(address(), "none"), restart;
+
+        /// A Unix socket with all that `listen` has, for processes of the same user and of root: the kernel says whose a
+        /// client is, so there is no token. `auto` is `admin.sock` in `$RUNTIME_DIRECTORY` (systemd), otherwise in
+        /// `$XDG_RUNTIME_DIR/litequic`, otherwise, as root, in `/run/litequic`, and none if another process has that socket;
+        /// `""` is none. `litequic ctl` looks at the same paths.
+        socket: AdminSocket = AdminSocket::Auto, by(socket, AdminSocket::show), restart;
 
         /// `/healthz`, `/readyz` and `/metrics` only: for probes and scrapes from outside. Without it there is none.
         probes: Option<SocketAddr> = None, optional(address(), "none"), restart;
@@ -42,16 +48,64 @@ keys! {
         /// The Unix socket at which a new process takes over from a running one (hot upgrade); without it that is not
         /// possible.
         handover: Option<PathBuf> = None,
-            file(path("the path of a Unix socket").of_length(1..=Self::MAX_HANDOVER_LEN)), restart;
+            file(path("the path of a Unix socket").of_length(1..=Self::MAX_SOCKET_LEN)), restart;
     }
 }
 
 impl Admin {
     /// Each is compared with the host of a request.
     pub const MAX_NAMES: usize = 16;
-    /// Bytes of [`Admin::handover`]: a sockaddr_un holds 107 (unix(7)), of which the socket's first name, with the
+    /// Bytes of [`Admin::handover`] and of [`Admin::socket`]: a sockaddr_un holds 107 (unix(7)), of which the socket's first name, with the
     /// process' number, takes eleven more.
-    pub const MAX_HANDOVER_LEN: usize = 96;
+    pub const MAX_SOCKET_LEN: usize = 96;
+}
+
+/// `admin.socket`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdminSocket {
+    /// In the directory that the environment names for such files.
+    Auto,
+    /// None.
+    None,
+    /// At this path.
+    At(PathBuf),
+}
+
+impl AdminSocket {
+    const AUTO: &str = "auto";
+
+    fn show(&self) -> String {
+        match self {
+            Self::Auto => Self::AUTO.into(),
+            Self::None => String::new(),
+            Self::At(path) => path.display().to_string(),
+        }
+    }
+
+    /// The path that the configuration names.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::At(path) => Some(path),
+            Self::Auto | Self::None => None,
+        }
+    }
+}
+
+/// Reads `socket`, relative to the folder of the configuration file.
+fn socket(section: &mut Section<'_>, key: &str, about: &str) -> AdminSocket {
+    let parse = |text: String| {
+        Ok(match text.as_str() {
+            "" => AdminSocket::None,
+            AdminSocket::AUTO => AdminSocket::Auto,
+            _ => AdminSocket::At(text.into()),
+        })
+    };
+    let kind: Kind<AdminSocket> =
+        text("\"auto\", the path of a Unix socket, or \"\" for none", parse, AdminSocket::show);
+    match section.value(key, kind.of_length(0..=Admin::MAX_SOCKET_LEN), AdminSocket::Auto, about) {
+        AdminSocket::At(path) => AdminSocket::At(section.directory().join(path)),
+        other => other,
+    }
 }
 
 /// Reads `[admin]`, whose addresses are none of `clients`.
@@ -72,8 +126,13 @@ pub(super) fn read(section: &mut Section<'_>, clients: &Listen) -> Admin {
     if admin.token_file.is_some() && admin.token_env.is_some() {
         section.fault("token_env", "admin.token_file is also set", None, None);
     }
-    if admin.handover.as_ref().is_some_and(|path| path.as_os_str().len() > Admin::MAX_HANDOVER_LEN) {
-        section.fault("handover", "is too long for a Unix socket", Some("96 bytes at most, with the folder"), None);
+    for (key, path) in [("handover", admin.handover.as_deref()), ("socket", admin.socket.path())] {
+        if path.is_some_and(|path| path.as_os_str().len() > Admin::MAX_SOCKET_LEN) {
+            section.fault(key, "is too long for a Unix socket", Some("96 bytes at most, with the folder"), None);
+        }
+    }
+    if admin.handover.is_some() && admin.handover.as_deref() == admin.socket.path() {
+        section.fault("socket", "is already used by admin.handover", None, None);
     }
     // A token that is there but wrong has its own fault.
     let has_token = section.has("token_file") || section.has("token_env");

@@ -63,6 +63,12 @@ impl Findings {
         self.warnings.push(Warning(self.positions.fault(key, &problem)));
     }
 
+    /// The string value of `key` as the file has it; `None` if it has none.
+    pub fn written(&self, key: &str) -> Option<&str> {
+        let value = self.positions.by_key.get(key)?.value.as_deref()?;
+        value.strip_prefix(['"', '\''])?.strip_suffix(['"', '\''])
+    }
+
     /// `value` with every warning, if nothing is wrong.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use super::{
     Config, Draft, Fault, Faults,
     draft::Positions,
     keys,
-    source::{Source, syntax_faults},
+    source::{Source, foreign_fault, syntax_faults},
     values::show_size,
 };
 use serde_json::{Value as Json, json};
@@ -58,8 +58,12 @@ impl Draft {
 
     fn parse(text: &str, file: &Path, environment: impl Fn(&str) -> Option<String>) -> Self {
         let (table, errors) = DeTable::parse_recoverable(text);
+        let unread = |faults| Self::new(None, Positions::new(file, BTreeMap::new()), faults);
         if !errors.is_empty() {
-            return Self::new(None, Positions::new(file, BTreeMap::new()), syntax_faults(file, text, &errors));
+            return unread(syntax_faults(file, text, table.get_ref(), &errors));
+        }
+        if let Some(fault) = foreign_fault(file, text, table.get_ref()) {
+            return unread(vec![fault]);
         }
         let source = Source::new(file, text, &environment);
         let (config, _) = source.read(table.get_ref(), keys::config);

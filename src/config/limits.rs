@@ -34,18 +34,19 @@ keys! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Limits counted by "litequic_limit_reached_total{limit=\"*\"}" {
         // About what one core serves; each idle connection takes some 10 KiB.
-        /// Connections a worker, over QUIC and over TCP each. From fifteen sixteenths of it on idle connections of the source that
-        /// has most end for those of other sources; a further one of that source itself is rejected (CONNECTION_REFUSED).
+        /// Connections of a worker: this many over QUIC, and as many over TCP. When fifteen sixteenths are open, an idle
+        /// connection of the source that has most ends for each one of another source; a further connection of that source
+        /// itself is rejected (CONNECTION_REFUSED).
         max_connections: u32 = 20_000, number(COUNT), counted;
 
         // A core does a few thousand handshakes a second: this many in flight is more than a round trip's worth.
-        /// Handshakes in flight a worker from which on a client has to validate its address by a Retry. 0 is always. It has to in any
-        /// case while less than an eighth of `max_handshakes` or `max_connections` is left.
+        /// Handshakes in flight of a worker from which on a client has to validate its address by a Retry; with 0 always. It
+        /// also has to while less than an eighth of `max_handshakes` or `max_connections` is left.
         retry_handshakes: u32 = 256, number(COUNT_OR_NONE), counted_by("litequic_retries_sent_total");
 
         // A flood with forged addresses never gets past Retry; one with real ones stops here.
-        /// Handshakes in flight a worker; further Initials are dropped. The last eighth is for sources that have none in flight. Over
-        /// TCP the oldest of the source that has most ends instead.
+        /// Handshakes in flight of a worker; Initials of further ones are dropped. The last eighth is for sources that have no
+        /// handshake in flight. Over TCP the oldest handshake of the source that has most ends, to make room.
         max_handshakes: u32 = 2_048, number(COUNT), counted;
 
         // What nginx and the RFC (9114 §6.1: at least 100) agree on.
@@ -53,9 +54,9 @@ keys! {
         max_streams: u32 = 128, number(STREAMS), counted;
 
         // Half of the connections; 16 KiB of buffers each, and as much again of QUIC's or TLS'.
-        /// Tunnels (WebSocket and other upgrades) at once a worker. Beyond, one that was silent for ten seconds ends, of the source
-        /// that has most; 503 if there is none. 0 disables them. They count as requests too (`max_streams`), and no longer as
-        /// `max_connections` of their origin.
+        /// Tunnels (WebSocket and other upgrades) of a worker at once. A further one ends a tunnel that was silent for ten
+        /// seconds, of the source that has most; if there is none, it is answered 503. 0 disables tunnels. They count as
+        /// requests too (`max_streams`), and no longer as `max_connections` of their origin.
         max_tunnels: u32 = 10_000, number(COUNT_OR_NONE), counted_by("litequic_tunnels_refused_total");
 
         // A connection is not kept for ever, so that load spreads again after a scale-up.
@@ -80,13 +81,13 @@ keys! {
         max_small_frames: u32 = 10_000, number(COUNT), counted;
 
         // What origins accept: nginx allows 4 × 8 KiB.
-        /// Bytes of a header as RFC 9114 §4.2.2 counts them: name, value, and 32 a field; each line of `cookie` is one, and over HTTP/2
-        /// and HTTP/3 each pseudo-header field, where HTTP/1.1 has the target's bytes. 431 beyond.
+        /// Bytes of a header as RFC 9114 §4.2.2 counts them: name, value, and 32 a field. Each line of `cookie` is one, and each
+        /// pseudo-header field, which HTTP/1.1 has as request line and `Host`. 431 beyond.
         max_header_bytes: u32 = 32 * 1024, size(HEADER_BYTES), counted;
 
-        // Apache's default.
+        // With `Host` Apache's default, and the lines that hyper parses over HTTP/1.1 without an allocation.
         /// Fields of a header, without pseudo-header fields and `Host`; over HTTP/2 and HTTP/3 all lines of `cookie` are one. 431 beyond.
-        max_headers: u32 = 100, number(HEADERS), counted;
+        max_headers: u32 = 99, number(HEADERS), counted;
 
         // A proxy does not know its origin's uploads: the origin's own limit holds.
         /// Bytes of a request's body. 413 beyond.
@@ -98,8 +99,8 @@ keys! {
         min_upload_rate: u64 = 240, size(RATE), counted;
 
         // The same.
-        /// Bytes a second of a response on average that its client reads, as long as litequic waits for it; beyond, the
-        /// stream is reset, over HTTP/1.1 the connection closed. 0 is no minimum.
+        /// Bytes of a response that its client has to read a second, on average, while litequic waits for it. The stream of a
+        /// slower client is reset, over HTTP/1.1 its connection is closed. With 0 there is no minimum.
         min_download_rate: u64 = 240, size(RATE), counted;
 
         // Apache's: a tunnel of a train, a change of network.
@@ -124,10 +125,10 @@ keys! {
 
         // A container's memory with room for the rest. Of what is read at once hardly anything is held; of uploads that their
         // origins do not read, 85 whole streams.
-        /// Bytes a worker that were received over QUIC and HTTP/2 and not read, as their origins are slow or bytes before them are
-        /// missing. A new connection may send ahead a 32nd of what is left, 64 KiB at least, `connection_receive_buffer` at most;
-        /// connections with an upload count with all that they may send. Beyond it the connection that holds most is closed, of the
-        /// source whose connections hold most.
+        /// Bytes that a worker has received over QUIC and HTTP/2 and not passed on, because origins are slow or earlier bytes
+        /// are missing. A new connection may send ahead a 32nd of what is left: 64 KiB at least, `connection_receive_buffer` at
+        /// most. Connections with an upload count with all that they may send. When the limit is exceeded, the largest
+        /// connection is closed, of the source whose connections hold most.
         worker_receive_buffer: u64 = 256 * MIB, size(WORKER_BUFFER), counted;
 
         // 500 Mbit/s at 100 ms are 6.25 MB in flight, and as much again stays in memory while a lost packet is missing.
@@ -137,15 +138,16 @@ keys! {
         stream_send_buffer: u32 = 16 * 1024 * 1024, size(BUFFER), counted_by("litequic_limit_reached_total{limit=\"send_buffer\"}");
 
         // What one stream may have: the streams of a connection share its congestion window.
-        /// The same a connection (TCP, 4 MiB at most). The origin waits beyond. Not set, it is no more than
-        /// `worker_send_buffer`.
+        /// Response bytes of a connection in memory, as `stream_send_buffer` counts them (TCP: 4 MiB at most). The origin waits
+        /// beyond. Not set, it is no more than `worker_send_buffer`.
         connection_send_buffer: u32 = 16 * 1024 * 1024, size(BUFFER), counted_by("litequic_limit_reached_total{limit=\"send_buffer\"}");
 
         // A worker's share of a small container's memory: half of it is for clients that have read, and a stream alone
         // may have half of that. 1,000 that have not hold 32 MiB. Beyond it each stream gets less at a time, none
         // fails.
-        /// The same a worker, HTTP/1.1, HTTP/2 and HTTP/3 together. Beyond it each stream gets less at a time, none
-        /// fails. Clients that acknowledge nothing take half of it at most.
+        /// Response bytes of a worker in memory, as `stream_send_buffer` counts them, over HTTP/1.1, HTTP/2 and HTTP/3
+        /// together. Beyond it each stream gets less at a time, and none fails. Clients that acknowledge nothing take half of
+        /// it at most.
         worker_send_buffer: u64 = 64 * MIB, size(WORKER_BUFFER), counted_by("litequic_limit_reached_total{limit=\"send_buffer\"}");
 
         // A container's limit is its memory cgroup's; elsewhere the process does not know what it may take.
@@ -165,8 +167,9 @@ keys! {
     pub struct Sources {
         /// Whether a worker's connections, handshakes, tunnels and connections to an origin's server are divided evenly between
         /// sources (addresses, and the networks around them) once there are not enough for all. One source alone may have all of
-        /// them. Behind a trusted proxy the address that it forwards counts for the latter two, and each of its connections is a
-        /// source of its own for the former two. `false`: every client's connection is a source of its own.
+        /// them. Behind a trusted proxy, tunnels and connections to origins count for the client that the proxy names; for
+        /// connections and handshakes each connection of the proxy is a source of its own. `false`: every client's connection
+        /// is a source of its own.
         limited("by_source"): bool = true, boolean(),
             counted_by("litequic_tcp_connections_closed_total{reason=\"evicted\"}");
 

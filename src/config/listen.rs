@@ -5,13 +5,15 @@ use super::{
     names::{MAX_NETWORKS, address, network, path},
     section::Section,
     table::{Table as _, by, file, keys, list, optional},
-    values::{Given, Kind, number, one_of, port},
+    values::{DAY, Given, Kind, boolean, duration, number, one_of, port},
 };
 use serde_json::json;
 use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr},
     num::NonZeroU16,
+    ops::RangeInclusive,
     path::PathBuf,
+    time::Duration,
 };
 
 keys! {
@@ -20,6 +22,11 @@ keys! {
     pub struct Listen {
         /// Addresses for HTTP/3. `[::]:PORT` includes IPv4. No port 0: a client must know it.
         udp: Vec<SocketAddr> = vec![Self::UDP], list(address(), 1..=Self::MAX_ADDRESSES), restart;
+
+        /// Whether HTTP/3 is served. `false`, by a reload: QUIC handshakes are refused (CONNECTION_REFUSED), open
+        /// connections get GOAWAY and end once their requests have, and answers over TCP have `Alt-Svc: clear`, by which
+        /// clients forget HTTP/3. The UDP addresses stay bound. `true` again: as before.
+        http3: bool = true, boolean(), counted_by("litequic_handshakes_refused_total");
 
         /// Addresses for HTTP/1.1 and HTTP/2 over TLS, with the same routes; their answers advertise HTTP/3
         /// (`Alt-Svc`). Without the key, the addresses of `listen.udp`; `[]` is none.
@@ -35,6 +42,10 @@ keys! {
         /// The port that clients connect to, if a Service or a balancer maps another than the one bound: in `Alt-Svc`
         /// and redirects. Without it the port of `listen.udp`.
         advertised_port: Option<NonZeroU16> = None, optional(port(), "that of listen.udp"), restart;
+
+        // As long as browsers and other servers have it.
+        /// How long clients remember HTTP/3: `ma` of `Alt-Svc`, in whole seconds.
+        alt_svc_max_age: Duration = DAY, duration(Self::ALT_SVC_AGES);
 
         /// Worker threads. `auto` is one for each core that the process may use: its affinity mask, bounded by its
         /// cgroup's CPU quota, rounded down to at least 1.
@@ -56,6 +67,8 @@ impl Listen {
     pub const UDP: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 8443);
     /// Each address is a socket a worker.
     pub const MAX_ADDRESSES: usize = 16;
+    /// RFC 7838 counts seconds; a client that does not come back for a month may as well learn of HTTP/3 anew.
+    const ALT_SVC_AGES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(30 * 86_400);
     /// What fits into the byte of a connection ID that names the worker.
     pub const MAX_WORKERS: u16 = 256;
 
@@ -87,6 +100,9 @@ pub(super) fn read(section: &mut Section<'_>) -> Listen {
                 section.fault_in_list(key, n, &format!("is already used by {other}"));
             }
         }
+    }
+    if !listen.http3 && listen.tcp.is_empty() {
+        section.fault("http3", "leaves nothing to serve: listen.tcp has no address", None, None);
     }
     let is_other = |name: &str| name.parse().is_ok_and(|address| !udp.contains(&address));
     section.fault_in_map("congestion", is_other, "is not an address of listen.udp");

@@ -9,8 +9,10 @@ mod certificates;
 mod changes;
 mod diff;
 mod draft;
+mod examples;
 mod fault;
 mod file;
+mod foreign;
 mod keys;
 mod limits;
 mod listen;
@@ -20,6 +22,8 @@ mod names;
 mod network;
 mod origin;
 mod reference;
+mod reload;
+mod reserved;
 mod route;
 mod rules;
 mod section;
@@ -30,23 +34,27 @@ mod transport;
 mod values;
 
 pub use access::{AccessField, AccessFormat, AccessLog, AccessTarget, Share};
-pub use admin::Admin;
+pub use admin::{Admin, AdminSocket};
 pub use certificates::{CertificateFiles, ClientCertificates, Verify};
 pub use diff::Change;
 pub use draft::{Draft, Findings};
 pub use fault::{Fault, Faults, Warning};
 pub use file::{load, parse, schema};
+pub use foreign::foreign_variable;
 pub use keys::{metric, needs_restart};
 pub use limits::{Limits, MemoryLimit, Sources};
 pub use listen::{Listen, Workers};
 pub use log::{Level, Log, LogFormat};
 pub use matching::{Match, Pattern, Weight, ambiguities};
+pub use names::listen_address;
 pub use network::Network;
 pub use origin::{
     AmbiguousFields, Balance, Health, Origin, OriginAddress, OriginAddressError, OriginServer, Statuses, StatusesError,
     Sticky, StickyBy,
 };
 pub use reference::reference;
+pub use reload::{OnChange, Reload};
+pub use reserved::{ReservedField, ReservedFields};
 pub use route::{PathReading, Route};
 pub use rules::{
     ErrorPages, Errors, FixedBody, HeaderRules, Part, RateLimit, RateLimitBy, Redirect, Respond, RouteTimeouts, Target,
@@ -77,6 +85,10 @@ pub struct Config {
     pub client_certificates: ClientCertificates,
     /// In the order of the file; which one serves a request is decided by `proxy::routes`.
     pub routes: Vec<Route>,
+    /// For requests to every origin; a route's own come first.
+    pub request_headers: HeaderRules,
+    /// For responses of every route, and for answers without one; a route's own come first.
+    pub response_headers: HeaderRules,
     /// For the errors that a route has no page for, and for requests that match no route.
     pub error_pages: ErrorPages,
     /// By name. Every route's origin is among them.
@@ -91,6 +103,8 @@ pub struct Config {
     pub litequic: LiteQuic,
     /// Administration interface.
     pub admin: Admin,
+    /// What a changed file does by itself.
+    pub reload: Reload,
     /// The log.
     pub log: Log,
     /// The access log.
@@ -133,6 +147,8 @@ impl Config {
             certificates: vec![CertificateFiles { cert, key }],
             client_certificates: ClientCertificates::default(),
             routes: vec![Route::catch_all(Self::ORIGIN)],
+            request_headers: HeaderRules::default(),
+            response_headers: HeaderRules::default(),
             error_pages: ErrorPages::default(),
             origins: BTreeMap::from([(Self::ORIGIN.into(), Origin::new(origin))]),
             limits: Limits::default(),
@@ -140,6 +156,7 @@ impl Config {
             timeouts: Timeouts::default(),
             litequic: LiteQuic::default(),
             admin: Admin::default(),
+            reload: Reload::default(),
             log: Log::default(),
             access_log: AccessLog::default(),
             trusted_proxies: Vec::new(),

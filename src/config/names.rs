@@ -33,18 +33,34 @@ const MAX_METHOD: usize = 32;
 /// RFC 9110 §5.6.2.
 pub(super) const TOKEN: &str = "[!#$%&'*+.^_`|~0-9A-Za-z-]+";
 
+/// What an address with a port looks like, for messages.
+const ADDRESS: &str = "an IP address and a port, such as \"[::]:8443\" or \"127.0.0.1:9443\"";
+
 /// An IP address with a port.
 pub(super) fn address() -> Kind<SocketAddr> {
-    let parse = |text: String| match text.parse::<SocketAddr>() {
+    let parse = |text: String| match parse_address(&text) {
         Ok(address) if address.port() == 0 => Err("the port is 0".into()),
         Ok(address) => Ok(address),
-        Err(_) if text.parse::<IpAddr>().is_ok() => Err("has no port".into()),
-        Err(_) if text.starts_with(':') => Err("has no address".into()),
-        Err(_) => Err("not an address".into()),
+        Err(problem) => Err(problem.into()),
     };
-    let kind =
-        text("an IP address and a port, such as \"[::]:8443\" or \"127.0.0.1:9443\"", parse, ToString::to_string);
-    kind.matching(&format!(r"([0-9.]+|{IPV6}):{PORT}"))
+    text(ADDRESS, parse, ToString::to_string).matching(&format!(r"([0-9.]+|{IPV6}):{PORT}"))
+}
+
+/// The address of a listener as the command line has it, where port 0 is the kernel's choice.
+///
+/// # Errors
+///
+/// What is wrong, and what is expected.
+pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    parse_address(text).map_err(|problem| format!("{problem}; expected {ADDRESS}"))
+}
+
+fn parse_address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| match text {
+        _ if text.parse::<IpAddr>().is_ok() => "has no port",
+        _ if text.starts_with(':') || text.parse::<u16>().is_ok() => "has no address",
+        _ => "not an address",
+    })
 }
 
 /// The path of a file.
@@ -82,6 +98,7 @@ fn parse_network(text: &str) -> Result<Network, Wrong> {
     if masked != address {
         return Err(Wrong {
             problem: "has bits beyond its prefix".into(),
+            expected: None,
             nearest: Some(format!("\"{masked}/{prefix}\"")),
         });
     }
@@ -168,7 +185,8 @@ pub(super) fn parse_host(text: &str) -> Result<String, Wrong> {
         return Ok(format!("[{address}]"));
     }
     if text.parse::<Ipv6Addr>().is_ok() {
-        return Err(Wrong { problem: "an IPv6 address needs brackets".into(), nearest: Some(format!("\"[{text}]\"")) });
+        let nearest = Some(format!("\"[{text}]\""));
+        return Err(Wrong { problem: "an IPv6 address needs brackets".into(), expected: None, nearest });
     }
     parse_name(text)
 }
@@ -247,6 +265,7 @@ pub(super) fn method() -> Kind<Method> {
             let upper = method.as_str().to_ascii_uppercase();
             Err(Wrong {
                 problem: "methods have case, and known ones are upper case".into(),
+                expected: None,
                 nearest: Some(format!("{upper:?}")),
             })
         }

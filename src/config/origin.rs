@@ -5,6 +5,7 @@ use super::{
     access::share,
     changes::Changes,
     names::{IPV6, NAME, PORT, authority, cookie_name, field_name, parse_host, parse_port, split_port},
+    reserved::{ReservedFields, reserved_fields},
     section::Section,
     table::{Reader, Table, by, keys, list, optional, required},
     values::{
@@ -43,8 +44,8 @@ keys! {
         balance: Balance = Balance::RoundRobin, one_of(Balance::NAMES);
 
         // nginx's and HAProxy's default as well: most servers are at full speed once they answer.
-        /// How long the share of a server that is healthy again grows, linearly from a hundredth of its weight to its
-        /// weight.
+        /// Time in which a server that has become healthy again gets its full share of requests. The share grows linearly, from
+        /// a hundredth of its weight.
         slow_start: Option<Duration> = None, or_none(duration(TIMEOUT));
 
         /// Session persistence: keeps each client on one server. Without this table `balance` selects a server for each
@@ -61,13 +62,13 @@ keys! {
         eject_statuses: Vec<Statuses> = Vec::new(), list(statuses(), 0..=Health::MAX_STATUSES);
 
         // A process that restarts is ready by then.
-        /// For how long a server is ejected, the first time; twice, four and eight times as long while it keeps
-        /// failing.
+        /// How long a server is ejected the first time. While it keeps failing, the time doubles: two, four and eight times as
+        /// long.
         eject_time: Duration = Duration::from_secs(10), duration(TIMEOUT);
 
         // If most servers fail, the requests or the network are the cause, and fewer servers would not help.
-        /// The share of the servers that a worker ejects at a time; one in any case, and never the last healthy one.
-        /// While a backup server is healthy, all others may be ejected.
+        /// The share of the servers that a worker ejects at the same time. It may always eject one, and never the last healthy
+        /// one. While a backup server is healthy, all others may be ejected.
         max_ejected: Share = Share(500_000), share();
 
         // One server of five that is down; much more would double the load on servers that fail because of it.
@@ -75,7 +76,7 @@ keys! {
         retry_share: Option<Share> = Some(Share(200_000)), or_none(share()), counted_by("litequic_origin_retries_refused_total");
 
         // So that the share of a low rate is not nothing.
-        /// Retries a second beyond that share, ten seconds' worth at once.
+        /// Retries a second that are permitted in addition to `retry_share`; unused ones of ten seconds may be sent at once.
         retry_minimum: u32 = 10, number(COUNT_OR_NONE), counted_by("litequic_origin_retries_refused_total");
 
         /// Whether a connection to the origin begins with the client's address: the PROXY protocol, version 2.
@@ -116,13 +117,19 @@ keys! {
         max_requests: Option<u64> = None, or_none(number(COUNT)), counted;
 
         // Kubernetes' DNS cache time.
-        /// How often a name is resolved again.
+        /// How often a name is resolved again. For as long, an address of it that failed is tried last.
         dns_interval: Duration = Duration::from_secs(30), duration(DNS_INTERVAL);
 
         /// Treatment of request fields with `_` in their names, or anything else but letters, digits and `-`. CGI,
         /// FastCGI, WSGI, Rack and PHP confuse `x_user` with `X-User`. `drop` removes them, `reject` answers 400,
         /// `pass` is for an origin that does not confuse names, or needs such fields.
         ambiguous_fields: AmbiguousFields = AmbiguousFields::default(), one_of(AmbiguousFields::NAMES);
+
+        /// Fields of requests that are removed, in each spelling and in trailers, unless a proxy in `trusted_proxies` sends them:
+        /// `client` (addresses and certificates, such as `CF-Connecting-IP`), `url` (such as `X-Original-URL`), `method` (overrides
+        /// of the method, which are removed anyway where a route has a condition on the method), and names of fields. `"!NAME"`
+        /// excepts one.
+        reserved_fields: ReservedFields = ReservedFields::default(), reserved_fields();
     }
 }
 

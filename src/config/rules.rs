@@ -24,6 +24,24 @@ impl HeaderRules {
     /// Fields that each of the three keys names at most.
     pub const MAX_FIELDS: usize = 64;
 
+    /// These rules, and those of `general` for fields that these do not name, in whatever spelling.
+    pub fn over(&self, general: &Self) -> Self {
+        if general.is_empty() {
+            return self.clone();
+        }
+        let valued = self.set.iter().chain(&self.add).map(|(name, _)| name);
+        let named: Vec<_> = self.remove.iter().chain(valued).map(plain).collect();
+        let is_free = |name: &HeaderName| !named.contains(&plain(name));
+        let free = |rules: &[(HeaderName, Template)]| {
+            rules.iter().filter(|(name, _)| is_free(name)).cloned().collect::<Vec<_>>()
+        };
+        Self {
+            remove: general.remove.iter().filter(|name| is_free(name)).chain(&self.remove).cloned().collect(),
+            set: [free(&general.set), self.set.clone()].concat(),
+            add: [free(&general.add), self.add.clone()].concat(),
+        }
+    }
+
     /// Whether they change nothing.
     pub fn is_empty(&self) -> bool {
         self.remove.is_empty() && self.set.is_empty() && self.add.is_empty()
@@ -377,6 +395,30 @@ mod tests {
             }
         }
         assert_eq!(Template::parse("{path}", &[Variable::Client]), Err("path"));
+    }
+
+    #[test]
+    fn a_routes_rules_replace_general_ones_field_by_field() {
+        let name = HeaderName::from_static;
+        let value = |text: &str| Template(vec![Part::Text(text.into())]);
+        let general = HeaderRules {
+            remove: vec![name("server"), name("x-powered-by")],
+            set: vec![(name("x-frame-options"), value("DENY")), (name("x-set"), value("general"))],
+            add: vec![(name("vary"), value("accept")), (name("link"), value("general"))],
+        };
+        let own = HeaderRules {
+            remove: vec![name("x_frame_options")],
+            set: vec![(name("server"), value("own")), (name("link"), value("own"))],
+            add: vec![(name("x-set"), value("own"))],
+        };
+        let sum = HeaderRules {
+            remove: vec![name("x-powered-by"), name("x_frame_options")],
+            set: vec![(name("server"), value("own")), (name("link"), value("own"))],
+            add: vec![(name("vary"), value("accept")), (name("x-set"), value("own"))],
+        };
+        assert_eq!(own.over(&general), sum);
+        assert_eq!(HeaderRules::default().over(&general), general);
+        assert_eq!(general.over(&HeaderRules::default()), general);
     }
 
     #[test]

@@ -3,11 +3,13 @@
 //! and keys, ranges, defaults and schema are in one place (`table.rs`).
 
 use super::{
+    examples,
     source::{Source, Stray, join},
     values::{Given, Kind, Wrong},
 };
 use serde_json::{Map, Value as Json, json};
 use std::{
+    cell::RefCell,
     collections::BTreeMap,
     ops::{Range, RangeInclusive},
     path::Path,
@@ -25,6 +27,8 @@ pub(super) struct Section<'s> {
     path: String,
     properties: Map<String, Json>,
     required: Vec<String>,
+    /// Keys that must be there and are not, with what is expected of each.
+    missing: RefCell<Vec<(String, String)>>,
     /// Keys whose value was rejected.
     wrong: Vec<String>,
     /// Of arrays: which of their values were not rejected.
@@ -46,6 +50,7 @@ impl<'s> Section<'s> {
             path,
             properties: Map::new(),
             required: Vec::new(),
+            missing: RefCell::default(),
             wrong: Vec::new(),
             right: BTreeMap::new(),
         }
@@ -84,6 +89,13 @@ impl<'s> Section<'s> {
     /// Whether this is a table of the file, and in it none of `keys` was rejected.
     pub(super) fn is_right(&self, keys: &[&str]) -> bool {
         self.table.is_some() && !self.wrong.iter().any(|wrong| keys.contains(&wrong.as_str()))
+    }
+
+    /// The names of the tables within the table `key`.
+    pub(super) fn names_within(&self, key: &str) -> impl Iterator<Item = &'s str> {
+        let table = self.get(key).and_then(|value| value.get_ref().as_table());
+        let tables = table.into_iter().flatten().filter(|(_, value)| value.get_ref().is_table());
+        tables.map(|(name, _)| name.get_ref().as_ref())
     }
 
     /// Whether the file has `key`, right or wrong.
@@ -162,7 +174,7 @@ impl<'s> Section<'s> {
             if !value.get_ref().is_table() {
                 return section.source.value(path, value, &kind).map(T::from);
             }
-            let mut table = section.inner(path.into(), Some(value), "a table");
+            let mut table = section.inner(path.into(), Some(value));
             let value = read(&mut table);
             table.finish();
             value
@@ -218,7 +230,7 @@ impl<'s> Section<'s> {
     /// The table `key`, as `read` makes it; an empty one where it is missing.
     pub(super) fn table<T>(&mut self, key: &str, about: &str, read: impl FnOnce(&mut Section<'s>) -> T) -> T {
         let value = self.get(key);
-        let mut section = self.inner(join(&self.path, key), value, "a table");
+        let mut section = self.inner(join(&self.path, key), value);
         let result = read(&mut section);
         let schema = section.finish();
         self.describe(key, schema, "", None, about);
@@ -238,7 +250,7 @@ impl<'s> Section<'s> {
         });
         let mut results = Vec::new();
         for (n, value) in array.into_iter().flat_map(|array| array.iter()).enumerate() {
-            let mut section = self.inner(format!("{path}[{n}]"), Some(value), "a table");
+            let mut section = self.inner(format!("{path}[{n}]"), Some(value));
             // What is no table reads as an empty one: those behind it keep their places.
             results.push(read(&mut section));
             section.finish();
@@ -258,10 +270,10 @@ impl<'s> Section<'s> {
         mut read: impl FnMut(&str, &mut Section<'s>) -> T,
     ) -> Vec<(String, T)> {
         let path = join(&self.path, key);
-        let outer = self.inner(path.clone(), self.get(key), "a table of tables");
+        let outer = self.inner(path.clone(), self.get(key));
         let mut results = Vec::new();
         for (name, value) in outer.table.into_iter().flatten() {
-            let mut section = self.inner(join(&path, name.get_ref()), Some(value), "a table");
+            let mut section = self.inner(join(&path, name.get_ref()), Some(value));
             if section.table.is_some() {
                 results.push((name.get_ref().to_string(), read(name.get_ref(), &mut section)));
             }
@@ -286,14 +298,14 @@ impl<'s> Section<'s> {
         about: &str,
     ) -> Vec<(K, T)> {
         let path = join(&self.path, key);
-        let outer = self.inner(path.clone(), self.get(key), "a table");
+        let outer = self.inner(path.clone(), self.get(key));
         let mut results = Vec::new();
         for (written, value) in outer.table.into_iter().flatten() {
             let path = join(&path, written.get_ref());
             match name(written.get_ref()) {
                 Ok(name) => results.extend(self.source.value(&path, value, &kind).map(|value| (name, value))),
-                Err(Wrong { problem, nearest }) => {
-                    self.source.note(Some(written.span()), path, self.source.quote(value), problem, None, nearest);
+                Err(Wrong { problem, expected, nearest }) => {
+                    self.source.note(Some(written.span()), path, self.source.quote(value), problem, expected, nearest);
                 }
             }
         }
@@ -313,10 +325,14 @@ impl<'s> Section<'s> {
         results
     }
 
-    fn inner(&self, path: String, value: Option<&'s Spanned<DeValue<'s>>>, expected: &str) -> Section<'s> {
+    fn inner(&self, path: String, value: Option<&'s Spanned<DeValue<'s>>>) -> Section<'s> {
         let table = value.and_then(|value| value.get_ref().as_table());
         match value {
-            Some(value) if table.is_none() => self.wrong_type(&path, value, expected),
+            Some(value) if table.is_none() => {
+                let is_list =
+                    value.get_ref().as_array().is_some_and(|array| array.iter().any(|one| one.get_ref().is_table()));
+                self.wrong_type(&path, value, &examples::expected(&path, is_list));
+            }
             Some(value) => self.source.place(&path, value),
             None => {}
         }
@@ -325,10 +341,13 @@ impl<'s> Section<'s> {
 
     fn wrong_type(&self, path: &str, value: &Spanned<DeValue<'_>>, expected: &str) {
         let problem = Given::Other(value.get_ref().type_str()).wrong_type().problem;
+        let is_tables =
+            value.get_ref().as_array().is_some_and(|array| array.iter().any(|one| one.get_ref().is_table()));
         self.source.note(
             Some(value.span()),
             path.into(),
-            self.source.quote(value),
+            // The head of a table is no value.
+            self.source.quote(value).filter(|_| !is_tables),
             problem,
             Some(expected.into()),
             None,
@@ -338,9 +357,17 @@ impl<'s> Section<'s> {
     /// Notes that `key`, which this table needs, is not there.
     pub(super) fn missing(&self, key: &str, expected: &str) {
         if self.table.is_some() {
-            let path = join(&self.path, key);
-            self.source.note(self.span.clone(), path, None, "missing".into(), Some(expected.into()), None);
+            self.missing.borrow_mut().push((key.into(), expected.into()));
         }
+    }
+
+    /// Whether all that this table has are tables under unknown names: another table was meant, such as `[origins.NAME]` by
+    /// `[origin.NAME]`.
+    fn is_another(&self) -> bool {
+        let known = |name: &str| self.properties.contains_key(name);
+        let mut entries = self.table.into_iter().flatten().peekable();
+        let is_empty = entries.peek().is_none();
+        !is_empty && entries.all(|(name, value)| value.get_ref().is_table() && !known(name.get_ref()))
     }
 
     /// Notes a fault of a value that is right by itself.
@@ -389,8 +416,13 @@ impl<'s> Section<'s> {
         self.source.note(Some(value.span()), path, self.source.quote(value), problem.into(), expected, nearest);
     }
 
-    /// Notes the unknown keys. Returns the table's schema.
+    /// Notes the keys that are missing, and the unknown ones. Returns the table's schema.
     pub(super) fn finish(self) -> Json {
+        let is_another = !self.path.is_empty() && self.is_another();
+        for (key, expected) in self.missing.take().into_iter().filter(|_| !is_another) {
+            let path = join(&self.path, &key);
+            self.source.note(self.span.clone(), path, None, "missing".into(), Some(expected), None);
+        }
         for (name, value) in self.table.into_iter().flatten() {
             if !self.properties.contains_key(name.get_ref().as_ref()) {
                 self.source.stray(Stray {
@@ -398,6 +430,8 @@ impl<'s> Section<'s> {
                     section: self.path.clone(),
                     name: name.get_ref().to_string(),
                     value: self.source.quote(value),
+                    is_table: value.get_ref().is_table(),
+                    is_origin: value.get_ref().as_table().is_some_and(|table| table.contains_key("url")),
                     siblings: self.properties.keys().cloned().collect(),
                 });
             }

@@ -3,8 +3,9 @@
 use super::{
     draft::{Position, Positions},
     fault::{Fault, nearest, quote},
+    foreign::{self, Hint},
     section::Section,
-    values::{Given, Kind},
+    values::{Given, Kind, Wrong},
 };
 use serde_json::Value as Json;
 use std::{cell::RefCell, collections::BTreeMap, ops::Range, path::Path};
@@ -15,6 +16,11 @@ use toml::{
 
 /// Environment variables by name.
 pub(super) type Environment<'s> = &'s dyn Fn(&str) -> Option<String>;
+
+/// Unknown keys that are listed at most: for each, all known ones are compared.
+const MAX_UNKNOWN_KEYS: usize = 100;
+/// Faults of syntax that are listed at most: one may cause others.
+const MAX_SYNTAX_FAULTS: usize = 20;
 
 /// The file that is read, and what was found wrong with it.
 pub(super) struct Source<'s> {
@@ -34,7 +40,39 @@ pub(super) struct Stray {
     pub(super) section: String,
     pub(super) name: String,
     pub(super) value: Option<String>,
+    pub(super) is_table: bool,
+    /// A table with a `url`, as an origin has it.
+    pub(super) is_origin: bool,
     pub(super) siblings: Vec<String>,
+}
+
+impl Stray {
+    /// What to say of it, and the key that was meant, as far as either is known.
+    fn meaning(&self, schema: &Json) -> (Option<String>, Option<String>) {
+        if self.is_origin && self.section == "origin" {
+            return (None, Some(format!("[{}]", join("origins", &self.name))));
+        }
+        if let Some(own) = self.siblings.iter().find(|own| foreign::plain(own) == foreign::plain(&self.name)) {
+            return (None, Some(own.clone()));
+        }
+        match foreign::hint(&self.section, &self.name) {
+            Some(Hint::Key(key)) => return (None, Some(key.into())),
+            Some(Hint::Line(line, document)) => return (Some(format!("{line}: {document}")), None),
+            None => {}
+        }
+        if let Some(near) = nearest(&self.name, self.siblings.iter().map(String::as_str)) {
+            return (None, Some(near.into()));
+        }
+        match elsewhere(&self.name, schema) {
+            Some(key) if key == self.name && self.is_table => {
+                (Some(format!("[{key}] belongs to the top of the file")), None)
+            }
+            Some(key) if key == self.name => {
+                (Some("belongs to the top of the file, before the first [table]".into()), None)
+            }
+            key => (None, key),
+        }
+    }
 }
 
 impl<'s> Source<'s> {
@@ -74,18 +112,18 @@ impl<'s> Source<'s> {
 
     /// Leaves an unknown key to be reported at the end.
     pub(super) fn stray(&self, stray: Stray) {
-        self.strays.borrow_mut().push(stray);
+        let mut strays = self.strays.borrow_mut();
+        if strays.len() < MAX_UNKNOWN_KEYS {
+            strays.push(stray);
+        }
     }
 
     fn note_unknown_key(&self, stray: Stray, schema: &Json) {
-        let siblings = || stray.siblings.iter().map(String::as_str);
-        let near = nearest(&stray.name, siblings()).map(ToOwned::to_owned).or_else(|| elsewhere(&stray.name, schema));
-        let expected = match near {
-            Some(_) => None,
-            None => Some(format!("one of {}", siblings().collect::<Vec<_>>().join(", "))),
-        };
-        let key = join(&stray.section, &stray.name);
-        self.note(Some(stray.at), key, stray.value, "unknown key".into(), expected, near);
+        let (hint, near) = stray.meaning(schema);
+        let problem = hint.map_or_else(|| "unknown key".into(), |hint| format!("unknown key; {hint}"));
+        let expected =
+            (near.is_none() && problem == "unknown key").then(|| format!("one of {}", stray.siblings.join(", ")));
+        self.note(Some(stray.at), join(&stray.section, &stray.name), stray.value, problem, expected, near);
     }
 
     /// Notes a fault.
@@ -135,7 +173,9 @@ impl<'s> Source<'s> {
         };
         let (problem, expected, nearest) = match given.map(|given| (kind.read)(given)) {
             Ok(Ok(value)) => return Some(value),
-            Ok(Err(wrong)) => (wrong.problem, Some(kind.expected.clone()), wrong.nearest),
+            Ok(Err(Wrong { problem, expected, nearest })) => {
+                (problem, expected.or_else(|| Some(kind.expected.clone())), nearest)
+            }
             Err(problem) => (problem, None, None),
         };
         let written = self.quote(value).map(|written| written + &expanded);
@@ -144,16 +184,41 @@ impl<'s> Source<'s> {
     }
 }
 
-/// The faults of a file that is not TOML. It is not read further: its keys are uncertain.
-pub(super) fn syntax_faults(file: &Path, text: &str, errors: &[toml::de::Error]) -> Vec<Fault> {
+/// The one fault of a file of TOML that is for another program as a whole; `None` if it is not.
+pub(super) fn foreign_fault(file: &Path, text: &str, root: &DeTable<'_>) -> Option<Fault> {
+    foreign::by_keys(root).map(|(program, at)| not_ours(file, text, program, at))
+}
+
+/// The faults of a file that is not TOML. It is not read further: its keys are uncertain. `root` is what could be read.
+pub(super) fn syntax_faults(file: &Path, text: &str, root: &DeTable<'_>, errors: &[toml::de::Error]) -> Vec<Fault> {
+    if let Some((program, at)) = foreign::by_lines(text).or_else(|| foreign::by_keys(root)) {
+        return vec![not_ours(file, text, program, at)];
+    }
     let lines = Lines::new(text);
     let fault = |error: &toml::de::Error| {
         let (line, column) = error.span().map(|span| lines.position(span.start)).unzip();
-        let problem = format!("not TOML: {}", error.message().lines().collect::<Vec<_>>().join("; "));
+        let problem = match error.message() {
+            "duplicate key" => error.span().map_or_else(|| "duplicate key".into(), |at| lines.duplicate(root, at)),
+            message => format!("not TOML: {}", message.lines().collect::<Vec<_>>().join("; ")),
+        };
         let file = file.into();
         Fault { file, line, column, key: String::new(), value: None, problem, expected: None, nearest: None }
     };
-    errors.iter().map(fault).collect()
+    errors.iter().take(MAX_SYNTAX_FAULTS).map(fault).collect()
+}
+
+fn not_ours(file: &Path, text: &str, program: foreign::Foreign, at: usize) -> Fault {
+    let (line, column) = Lines::new(text).position(at);
+    Fault {
+        file: file.into(),
+        line: Some(line),
+        column: Some(column),
+        key: String::new(),
+        value: None,
+        problem: format!("is {program}"),
+        expected: Some(format!("litequic's TOML: {}", program.document())),
+        nearest: None,
+    }
 }
 
 /// Where lines begin.
@@ -174,6 +239,69 @@ impl<'s> Lines<'s> {
         let start = self.starts.get(line.saturating_sub(1)).copied().unwrap_or(0);
         let column = self.text.get(start..byte).unwrap_or_default().chars().count() + 1;
         (line, column)
+    }
+}
+
+impl Lines<'_> {
+    /// What is wrong with the second of two keys or tables at `at` alike, with the line of the first, if that is found in `root`.
+    fn duplicate(&self, root: &DeTable<'_>, at: Range<usize>) -> String {
+        let name = self.text.get(at.clone()).unwrap_or_default();
+        let before = self.text.get(..at.start).unwrap_or_default();
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        let header = |line: &str| line.trim_start().starts_with('[');
+        // The table's head, or that of the table that the key is in, is read as a file of its own: the path to one table.
+        let is_table = header(line);
+        let path = if is_table {
+            self.text.get(at.start - line.len()..).and_then(|rest| rest.lines().next()).map(head)
+        } else {
+            before.lines().rev().skip(1).find(|line| header(line)).map(head)
+        };
+        let path = path.unwrap_or_default();
+        let key = (!is_table).then_some(name);
+        let first = first(root, &path, key).filter(|first| *first < at.start).map(|first| self.position(first).0);
+        // Of two tables alike the last is in `root`.
+        let earlier = || before.lines().position(|line| header(line) && head(line) == path).map(|line| line + 1);
+        let first = first.or_else(|| earlier().filter(|_| is_table));
+        let first = first.map(|first| format!("; the first is in line {first}")).unwrap_or_default();
+        if is_table {
+            let head = self.text.get(at.start - line.len()..).and_then(|rest| rest.lines().next()).unwrap_or_default();
+            let head = head.rfind(']').and_then(|end| head.get(..=end)).unwrap_or(head);
+            return format!("duplicate table {}{first}", quote(head.trim()));
+        }
+        format!("duplicate key {}{first}", quote(name))
+    }
+}
+
+/// The path of a table's head, such as `[origins."a.b"]`.
+fn head(line: &str) -> Vec<String> {
+    let mut path = Vec::new();
+    let (root, _) = DeTable::parse_recoverable(line);
+    let mut table = Some(root.get_ref());
+    while let Some((key, value)) = table.and_then(|table| table.iter().next()) {
+        path.push(key.get_ref().to_string());
+        table = in_table(value);
+    }
+    path
+}
+
+/// A table, or the last of an array of tables.
+fn in_table<'t, 's>(value: &'t Spanned<DeValue<'s>>) -> Option<&'t DeTable<'s>> {
+    let last = || value.get_ref().as_array()?.iter().last()?.get_ref().as_table();
+    value.get_ref().as_table().or_else(last)
+}
+
+/// Where the key `name` of the table at `path` stands, or the table itself.
+fn first(root: &DeTable<'_>, path: &[String], name: Option<&str>) -> Option<usize> {
+    let mut table = root;
+    let mut at = None;
+    for key in path {
+        let (written, value) = table.get_key_value(key.as_str())?;
+        at = Some(written.span().start);
+        table = in_table(value)?;
+    }
+    match name {
+        Some(name) => Some(table.get_key_value(name.trim_matches(['"', '\'']))?.0.span().start),
+        None => at,
     }
 }
 

@@ -66,6 +66,12 @@ keys! {
         /// Idle timeout of a tunnel (WebSocket and other upgrades); then both its ends are reset.
         tunnel: Duration = Duration::from_secs(3600), duration(TIMEOUT), counted;
 
+        // HAProxy's client-fin and server-fin: the end of one side says that the application is done, and the other side answers
+        // it at once; one that has vanished would otherwise hold a drain for `tunnel`.
+        /// Idle timeout of a tunnel of which one side has ended, while the other may still send; then both its ends are
+        /// reset.
+        tunnel_half_closed: Duration = Duration::from_secs(30), duration(TIMEOUT), counted;
+
         // Two probe periods of a usual balancer would be 10 s; a sidecar has none. 0 does not delay Ctrl-C.
         /// From the start of a drain, when readiness fails, to the first GOAWAY.
         drain_grace: Duration = Duration::ZERO, duration(DRAIN);

@@ -37,12 +37,14 @@ pub(super) enum Given {
 #[derive(Debug, PartialEq)]
 pub(super) struct Wrong {
     pub(super) problem: String,
+    /// Instead of what the kind says.
+    pub(super) expected: Option<String>,
     pub(super) nearest: Option<String>,
 }
 
 impl<S: Into<String>> From<S> for Wrong {
     fn from(problem: S) -> Self {
-        Self { problem: problem.into(), nearest: None }
+        Self { problem: problem.into(), expected: None, nearest: None }
     }
 }
 
@@ -98,8 +100,8 @@ pub(super) fn whole(of: &str) -> String {
     format!(r"\$\{{|^({of})$")
 }
 
-/// What `bytesize` reads.
-const SIZE: &str = r"\s*(\+?0*[0-9]{1,19}|([0-9]+\.?[0-9]*|\.[0-9]+)\s*([Bb]|[KMGTPEkmgtpe]([Ii]?[Bb]?)))\s*";
+/// What `bytesize` reads, but for a letter alone.
+const SIZE: &str = r"\s*(\+?0*[0-9]{1,19}|([0-9]+\.?[0-9]*|\.[0-9]+)\s*([Bb]|[KMGTPEkmgtpe]([Ii][Bb]?|[Bb])))\s*";
 /// What `humantime` reads.
 const DURATION: &str = r"\s*0\s*|\s*([0-9][0-9\s]*(\.\s*[0-9][0-9\s]*)?(nanos|nsec|ns|usec|us|µs|millis|msec|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|wks?|w|months?|M|years?|yrs?|y)\s*)+";
 /// A value without any digit but 0: as a size or a duration, it is zero.
@@ -132,6 +134,7 @@ pub(super) fn size<T: TryFrom<u64> + Into<u64> + Copy + 'static>(range: RangeInc
         read: Box::new(move |given| match given {
             Given::Integer(bytes) => within(bytes, &range),
             Given::Text(text) => match text.trim().parse::<ByteSize>() {
+                Ok(_) if let Some(wrong) = ambiguous(text.trim()) => Err(wrong),
                 Ok(bytes) => within(bytes.0.into(), &range),
                 Err(_) => Err("not a size".into()),
             },
@@ -142,6 +145,17 @@ pub(super) fn size<T: TryFrom<u64> + Into<u64> + Copy + 'static>(range: RangeInc
     kind.matching(SIZE)
 }
 
+/// A size with a letter as its unit: nginx's `10g` are ten times 1024³ bytes, other programs' ten times 1000³.
+fn ambiguous(text: &str) -> Option<Wrong> {
+    let (number, letter) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let letter = letter.chars().next().filter(|letter| "kmgtpe".contains(letter.to_ascii_lowercase()))?;
+    let (number, upper) = (number.trim_end(), letter.to_ascii_uppercase());
+    let decimal = if upper == 'K' { 'k' } else { upper };
+    let nginx = format!("{number}{}", letter.to_ascii_lowercase());
+    let expected = format!("\"{number} {upper}iB\" (nginx's {nginx}) or \"{number} {decimal}B\"");
+    Some(Wrong { problem: "ambiguous".into(), expected: Some(expected), nearest: None })
+}
+
 fn within<T: TryFrom<u64>>(number: i128, range: &RangeInclusive<u64>) -> Result<T, Wrong> {
     if number < i128::from(*range.start()) {
         return Err("too small".into());
@@ -150,17 +164,22 @@ fn within<T: TryFrom<u64>>(number: i128, range: &RangeInclusive<u64>) -> Result<
     number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| "too large".into())
 }
 
-/// In the largest unit that leaves no fraction.
+/// In the unit that leaves the shortest whole number; a binary one of two.
 pub(super) fn show_size(bytes: u64) -> String {
-    let mut rest = bytes;
-    let mut unit = "B";
-    for larger in ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"] {
-        if rest == 0 || !rest.is_multiple_of(1024) {
-            break;
+    const BINARY: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    const DECIMAL: [&str; 7] = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
+    let largest = |units: [&'static str; 7], step: u64| {
+        let mut rest = bytes;
+        let mut units = units.into_iter();
+        let mut unit = units.next().unwrap_or_default();
+        while rest > 0 && rest.is_multiple_of(step) {
+            let Some(larger) = units.next() else { break };
+            (rest, unit) = (rest / step, larger);
         }
-        rest /= 1024;
-        unit = larger;
-    }
+        (rest, unit)
+    };
+    let (binary, decimal) = (largest(BINARY, 1024), largest(DECIMAL, 1000));
+    let (rest, unit) = if decimal.0.to_string().len() < binary.0.to_string().len() { decimal } else { binary };
     format!("{rest} {unit}")
 }
 
@@ -271,6 +290,7 @@ pub(super) fn one_of_also<T: Copy + PartialEq + 'static>(words: Words<T>, more: 
         read: Box::new(move |given| match given {
             Given::Text(text) => all().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| Wrong {
                 problem: "unknown value".into(),
+                expected: None,
                 nearest: nearest(&text, words.iter().map(|(name, _)| *name)).map(|word| format!("{word:?}")),
             }),
             other => Err(other.wrong_type()),
@@ -326,9 +346,39 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_shown_in_the_largest_unit_without_a_fraction() {
-        for (bytes, text) in [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (1536, "1536 B"), (1 << 30, "1 GiB")] {
+    fn sizes_are_shown_in_the_unit_that_leaves_the_shortest_whole_number() {
+        let kind = size::<u64>(0..=u64::MAX);
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1 KiB"),
+            (1536, "1536 B"),
+            (1 << 30, "1 GiB"),
+            (1000, "1 kB"),
+            (64_000, "64 kB"),
+            (10_000_000_000, "10 GB"),
+            (1_024_000, "1000 KiB"),
+            (1 << 60, "1 EiB"),
+            (u64::MAX, "18446744073709551615 B"),
+        ] {
             assert_eq!(show_size(bytes), text);
+            assert_eq!(read(&kind, text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_letter_alone_is_no_unit() {
+        let kind = size::<u64>(0..=u64::MAX);
+        for (text, expected) in [
+            ("10g", "\"10 GiB\" (nginx's 10g) or \"10 GB\""),
+            ("20 M", "\"20 MiB\" (nginx's 20m) or \"20 MB\""),
+            (" 1.5k ", "\"1.5 KiB\" (nginx's 1.5k) or \"1.5 kB\""),
+        ] {
+            let wrong = (kind.read)(Given::Text(text.into())).unwrap_err();
+            assert_eq!((wrong.problem.as_str(), wrong.expected.as_deref()), ("ambiguous", Some(expected)), "{text}");
+        }
+        for text in ["10b", "10", "8 Ki", "1 GB"] {
+            assert!((kind.read)(Given::Text(text.into())).is_ok(), "{text}");
         }
     }
 

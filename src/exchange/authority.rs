@@ -3,7 +3,10 @@
 
 use bytes::Bytes;
 use http::uri::Authority;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::{
+    cell::RefCell,
+    net::{Ipv4Addr, Ipv6Addr},
+};
 
 /// Parses an authority: `host`, `host:port`, `[v6]` or `[v6]:port`.
 ///
@@ -37,6 +40,31 @@ pub fn authority(raw: Bytes) -> Result<Authority, &'static str> {
     Authority::from_maybe_shared(raw).map_err(|_| "authority with a forbidden character")
 }
 
+/// The authority of a connection's last request: nearly all of its requests have the same, which is parsed once.
+#[derive(Debug, Clone, Default)]
+pub struct LastAuthority(RefCell<Option<Authority>>);
+
+impl LastAuthority {
+    /// Bytes of an authority that is kept: a name of DNS and a port. A longer one is parsed each time.
+    const MAX_KEPT: usize = 255 + ":65535".len();
+
+    /// [`authority`] of `raw`, without parsing it if the last one had the same bytes.
+    ///
+    /// # Errors
+    ///
+    /// Why it is rejected.
+    pub fn parse(&self, raw: &[u8]) -> Result<Authority, &'static str> {
+        if let Some(last) = self.0.borrow().as_ref().filter(|last| last.as_str().as_bytes() == raw) {
+            return Ok(last.clone());
+        }
+        let parsed = authority(Bytes::copy_from_slice(raw))?;
+        if raw.len() <= Self::MAX_KEPT {
+            self.0.replace(Some(parsed.clone()));
+        }
+        Ok(parsed)
+    }
+}
+
 fn is_name(host: &str) -> bool {
     let label = |label: &str| {
         !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
@@ -63,6 +91,26 @@ fn is_port(port: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_authority_is_taken_for_equal_bytes_alone() {
+        let last = LastAuthority::default();
+        for (raw, passes) in [
+            ("a.test", true),
+            ("a.test", true),
+            ("A.test", true),
+            ("a.test:1", true),
+            ("a.test@", false),
+            ("a.test", true),
+        ] {
+            let parsed = last.parse(raw.as_bytes());
+            assert_eq!(parsed, authority(Bytes::from_static(raw.as_bytes())), "{raw}");
+            assert_eq!(parsed.is_ok_and(|parsed| parsed.as_str() == raw), passes, "{raw}");
+        }
+        let long = "a".repeat(LastAuthority::MAX_KEPT + 1);
+        assert_eq!(last.parse(long.as_bytes()).unwrap().as_str(), long);
+        assert_eq!(last.0.borrow().as_ref().unwrap().as_str(), "a.test");
+    }
 
     #[test]
     fn a_host_has_one_spelling_but_for_case_a_last_dot_and_ipv6() {

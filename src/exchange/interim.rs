@@ -25,6 +25,8 @@ pub struct InterimQueue(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<(StatusCode, HeaderMap)>,
+    /// The client gets 100 (Continue) alone, and once.
+    only_continue: bool,
     waker: Option<Waker>,
 }
 
@@ -32,6 +34,12 @@ impl Interim {
     /// Both ends.
     pub fn channel() -> (Self, InterimQueue) {
         let state = Arc::<Mutex<State>>::default();
+        (Self(Some(Arc::clone(&state))), InterimQueue(state))
+    }
+
+    /// Both ends, for a client that gets 100 (Continue) alone: others are dropped.
+    pub fn continue_channel() -> (Self, InterimQueue) {
+        let state = Arc::new(Mutex::new(State { only_continue: true, ..State::default() }));
         (Self(Some(Arc::clone(&state))), InterimQueue(state))
     }
 
@@ -43,6 +51,9 @@ impl Interim {
             return true;
         }
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.only_continue && (status != StatusCode::CONTINUE || !state.waiting.is_empty()) {
+            return true;
+        }
         let fits = state.waiting.len() < MAX_WAITING;
         if fits {
             state.waiting.push_back((status, fields));

@@ -17,7 +17,7 @@ mod reading;
 mod record;
 mod tunnel;
 
-pub use authority::authority;
+pub use authority::{LastAuthority, authority};
 pub use body::{Body, BodyError, Room};
 pub use counter::ByteCounter;
 pub use date::date;

@@ -7,6 +7,7 @@ use http::StatusCode;
 use std::{
     cell::RefCell,
     fmt,
+    net::IpAddr,
     rc::Rc,
     sync::Arc,
     time::{Duration, Instant, SystemTime},
@@ -41,8 +42,10 @@ pub struct Facts {
     pub began: SystemTime,
     /// The same, for durations.
     pub started: Instant,
-    /// The client.
+    /// The connection's peer: the client, or a proxy.
     pub client: Rc<Client>,
+    /// The client that a trusted proxy named, behind its address.
+    pub behind: Option<IpAddr>,
     /// The ID that the origin and an answer in its place carry.
     pub request_id: Bytes,
     /// `:method`
@@ -198,6 +201,7 @@ impl Facts {
             began: SystemTime::now(),
             started: Instant::now(),
             client,
+            behind: None,
             request_id: Bytes::new(),
             method: Bytes::new(),
             host: Bytes::new(),

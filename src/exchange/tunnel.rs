@@ -52,8 +52,14 @@ pub trait Duplex: AsyncRead + AsyncWrite {
 #[derive(Debug)]
 pub struct Quiet {
     patience: Duration,
+    /// The idle timeout once one side has ended.
+    half_closed: Cell<Duration>,
+    /// Whether one side has ended.
+    is_half_closed: Cell<bool>,
     last: Cell<Instant>,
     evicted: Notify,
+    /// The timeout is another one by now.
+    shortened: Notify,
 }
 
 /// Why a tunnel ends although both its ends are open.
@@ -61,6 +67,8 @@ pub struct Quiet {
 pub enum Silenced {
     /// Nothing has moved for its idle timeout.
     TimedOut,
+    /// One side has ended, and nothing has moved for the timeout of that state.
+    HalfClosed,
     /// Another client gets its place.
     Evicted,
 }
@@ -68,9 +76,23 @@ pub enum Silenced {
 impl Tunnel {
     /// A tunnel to `end`, for `protocol`, with an idle timeout of `patience`.
     pub fn new(protocol: HeaderValue, end: impl Duplex + 'static, patience: Duration) -> Self {
-        let quiet = Rc::new(Quiet { patience, last: Cell::new(Instant::now()), evicted: Notify::new() });
+        let quiet = Rc::new(Quiet {
+            patience,
+            half_closed: Cell::new(patience),
+            is_half_closed: Cell::default(),
+            last: Cell::new(Instant::now()),
+            evicted: Notify::new(),
+            shortened: Notify::new(),
+        });
         end.opened(&quiet);
         Self { protocol, end: Box::pin(end), quiet, received: None, sent: None }
+    }
+
+    /// The same, whose idle timeout is `half_closed` once one side has ended, unless its own is shorter.
+    #[must_use]
+    pub fn half_closed_for(self, half_closed: Duration) -> Self {
+        self.quiet.half_closed.set(half_closed.min(self.quiet.patience));
+        self
     }
 
     /// The same, which counts what its client sends in `received`, and what goes to the client in `sent`.
@@ -103,14 +125,24 @@ impl Quiet {
     /// Ready once the idle timeout has passed, or the tunnel is to end for another client's. Cancel safe.
     pub async fn expired(&self) -> Silenced {
         loop {
-            let deadline = self.last.get() + self.patience;
+            let is_half_closed = self.is_half_closed.get();
+            let deadline = self.last.get() + if is_half_closed { self.half_closed.get() } else { self.patience };
             if deadline <= Instant::now() && suspension::grace().is_none() {
-                return Silenced::TimedOut;
+                return if is_half_closed { Silenced::HalfClosed } else { Silenced::TimedOut };
             }
             select! {
                 () = self.evicted.notified() => return Silenced::Evicted,
+                () = self.shortened.notified() => {}
                 () = suspension::elapsed_at(deadline) => {}
             }
+        }
+    }
+
+    /// One side has ended: the other may take its time from now on.
+    fn half_closed(&self) {
+        if !self.is_half_closed.replace(true) {
+            self.last.set(Instant::now());
+            self.shortened.notify_one();
         }
     }
 
@@ -129,7 +161,11 @@ impl AsyncRead for Tunnel {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = out.filled().len();
         ready!(self.end.as_mut().poll_read(cx, out))?;
-        self.moved(out.filled().len().saturating_sub(before), self.sent.as_ref());
+        let read = out.filled().len().saturating_sub(before);
+        self.moved(read, self.sent.as_ref());
+        if read == 0 && out.remaining() > 0 {
+            self.quiet.half_closed();
+        }
         Poll::Ready(Ok(()))
     }
 }
@@ -146,6 +182,7 @@ impl AsyncWrite for Tunnel {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.quiet.half_closed();
         self.end.as_mut().poll_shutdown(cx)
     }
 }

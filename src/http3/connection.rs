@@ -258,6 +258,7 @@ async fn goaway<H>(connection: &Connection<H>, exhausted: &Notify, ids: &Ids) ->
     select! {
         () = watch.reached(Phase::Draining) => {}
         () = exhausted.notified() => {}
+        () = connection.front.switched_off() => {}
     }
     // Errors mean that the connection is gone.
     let _ = stream.send(goaway_frame(LAST_POSSIBLE_ID)).await;

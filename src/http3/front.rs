@@ -13,7 +13,7 @@ use super::{
 use crate::{
     budget::{Budget, Lease},
     config::{Config, Limits, Live, Timeouts},
-    exchange::{Client, Identity, Pace, Protocol, Records, plain},
+    exchange::{Client, Identity, LastAuthority, Pace, Protocol, Records, plain},
     http3::Metrics,
     lifecycle::Watch,
     memory::{Holder, Holders, Pool},
@@ -30,6 +30,7 @@ use std::{
     sync::Arc,
     time::Instant,
 };
+use tokio::sync::watch;
 
 /// Unidirectional streams of unknown types (RFC 9114 §6.2.3) that a connection may open in all, to keep reserved types
 /// from becoming a flood.
@@ -51,6 +52,8 @@ pub struct Front {
     budget: Rc<Budget>,
     holders: Rc<Holders>,
     pub(super) watch: Watch,
+    /// False while HTTP/3 is off.
+    on: watch::Receiver<bool>,
     pub(super) records: Records,
 }
 
@@ -75,6 +78,8 @@ impl Front {
             budget,
             holders,
             watch,
+            // Without a sender it stays as it is.
+            on: watch::channel(true).1,
             records: Records::default(),
         }
     }
@@ -84,13 +89,28 @@ impl Front {
         Self { records, ..self }
     }
 
+    /// Has each connection drain once `on` is false.
+    pub fn while_on(self, on: watch::Receiver<bool>) -> Self {
+        Self { on, ..self }
+    }
+
+    /// Waits until HTTP/3 is switched off. Cancel safe.
+    pub(super) async fn switched_off(&self) {
+        if self.on.clone().wait_for(|on| !on).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Registers a connection of the client at `address`, which it has validated. `None`, counted, if there is no room for it.
     pub(super) fn admit(&self, address: SocketAddr) -> Option<Holder> {
         let terms = self.terms();
         let network = terms.config.source(address.ip()).map(|network| (network.address, network.prefix));
         let holder = self.holders.admit(Pool::Quic, network, terms.limits.max_connections);
         match &holder {
-            Some(holder) => holder.ready(),
+            Some(holder) => {
+                holder.serves(plain(address));
+                holder.ready();
+            }
             None => self.metrics.limit_connections.increment(),
         }
         holder
@@ -144,6 +164,8 @@ pub(super) struct Connection<H> {
     pub(super) terms: Rc<Terms>,
     pub(super) handler: Rc<H>,
     client: RefCell<Rc<Client>>,
+    /// The authority of its last request.
+    pub(super) authority: LastAuthority,
     /// Which unidirectional streams the client has opened.
     pub(super) uni: RefCell<UniStreams>,
     /// Requests accepted so far.
@@ -190,6 +212,7 @@ impl<H> Connection<H> {
         Self {
             budget,
             client: RefCell::new(Rc::new(Client { connection: holder.number(), ..client })),
+            authority: LastAuthority::default(),
             holder,
             evicted: Cell::new(false),
             uni: RefCell::new(UniStreams::new(Endpoint::Client)),

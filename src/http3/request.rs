@@ -77,6 +77,9 @@ pub(super) async fn serve<H: Handler>(
     let outcome = match outcome {
         Ok(()) => sender.finish(&recording).await.map_err(Failure::Send),
         Err(failure) => {
+            if matches!(failure, Failure::Response) && ending.fault().is_none() {
+                sender.settle().await;
+            }
             abandon(&mut sender, ending.fault().map_or(failure, Failure::Request), &ending);
             Err(failure)
         }
@@ -184,9 +187,11 @@ async fn accept<H>(
     })?;
     let method = method(&fields);
     record.note(|facts| fields.iter().for_each(|field| facts.field(field.name.as_bytes(), &field.value)));
-    let head = message::request(fields, connection.terms.has_tunnels).map_err(|rejection| match rejection {
-        Rejection::Malformed(_) => Refusal::Fault(Fault::Stream(Code::MessageError)),
-        Rejection::Status(status, why) => Refusal::Status(status, why, method),
+    let head = message::request(fields, connection.terms.has_tunnels, &connection.authority).map_err(|rejection| {
+        match rejection {
+            Rejection::Malformed(_) => Refusal::Fault(Fault::Stream(Code::MessageError)),
+            Rejection::Status(status, why) => Refusal::Status(status, why, method),
+        }
     })?;
     if let Some(host) = head.uri.host()
         && !(front.covers)(client, host)
@@ -333,8 +338,8 @@ async fn exchange<H: Handler>(
             // Interim responses are advisory: one that is larger than the client accepts is left out.
             NextResponse::Interim(status, fields) if !connection.takes(Some(status), &fields) => {}
             NextResponse::Interim(status, fields) => {
-                connection.front.metrics.shared.count_response(status);
                 sender.send(header(status, &fields, 0)?.freeze()).await.map_err(Failure::Send)?;
+                connection.front.metrics.shared.count_response(status);
             }
             NextResponse::Final(response) => break response.map_err(|_| Failure::Aborted)?,
             NextResponse::Stopped => {

@@ -54,13 +54,19 @@ async fn send_response<H: Handler>(
     record: &Record,
 ) -> Result<(), Failure> {
     let mut parts = within_bounds(parts, body.as_mut(), connection, record)?;
-    connection.front.metrics.shared.count_response(parts.status);
-    record.responded(parts.status);
+    let shared = &connection.front.metrics.shared;
+    // Once QUIC has its header.
+    let responded = |status| {
+        shared.count_response(status);
+        record.responded(status);
+    };
     sender.respond();
     let framing = DataFraming::new(method, parts.status, body.size_hint().exact());
     match framing {
         DataFraming::Nothing => {
-            return sender.send(header(parts.status, &parts.headers, 0)?.freeze()).await.map_err(Failure::Send);
+            sender.send(header(parts.status, &parts.headers, 0)?.freeze()).await.map_err(Failure::Send)?;
+            responded(parts.status);
+            return Ok(());
         }
         DataFraming::Whole(length) => {
             parts.headers.entry(name::CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
@@ -80,6 +86,7 @@ async fn send_response<H: Handler>(
     }
     let mut writer = Writer { framing, sent: 0, sender, record };
     writer.begin(&parts, short).await?;
+    responded(parts.status);
     if writer.is_whole() && body.is_end_stream() {
         return Ok(());
     }

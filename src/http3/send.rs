@@ -29,6 +29,9 @@ use tokio::time::{Instant, timeout};
 /// nothing for too long.
 const SELDOM: Duration = Duration::from_secs(1);
 
+/// How long to wait for the acknowledgement of what was sent before a response failed.
+const BEFORE_RESET: Duration = Duration::from_secs(1);
+
 /// Bytes a second that a client must acknowledge at least of what is left at a stream's end, beyond `timeouts.send`:
 /// half of what GPRS does. All of it is within the client's window, so that only the path delays it.
 const SLOWEST: u64 = 4 * 1024;
@@ -358,6 +361,33 @@ impl Sender {
             self.ended = true;
             acknowledged.or_else(|error| if is_error(&error) { Err(SendError::Stopped) } else { Ok(()) })
         })
+    }
+
+    /// Waits until the client has acknowledged what was sent, or has stopped the stream, for [`BEFORE_RESET`] at most: QUIC discards at
+    /// a reset what it has queued, the response's header too.
+    pub(super) async fn settle(&mut self) {
+        if self.sent == 0 {
+            return;
+        }
+        let patience = BEFORE_RESET.min(self.pace.idle());
+        let acknowledged = poll_fn(|cx| {
+            // Before it looks.
+            self.window.register(cx.waker());
+            let outstanding = match self.poll_available(cx) {
+                Poll::Ready(Ok(available)) => self.buffer.saturating_sub(available as u64),
+                Poll::Ready(Err(_)) => return Poll::Ready(()),
+                Poll::Pending => self.buffer,
+            };
+            if outstanding == 0 {
+                return Poll::Ready(());
+            }
+            // Asked, so that acknowledgements wake the stream.
+            let _ = self.window.room(self.sent, outstanding, 0);
+            self.window.wait_until_acknowledged(outstanding);
+            Poll::Pending
+        });
+        // Too late: what was not acknowledged may be lost.
+        let _ = suspension::timeout(patience, acknowledged).await;
     }
 
     /// Resets the stream with `code` (RFC 9114 §8.1).

@@ -21,8 +21,8 @@ use tokio::{
 use tokio_util::io::ReaderStream;
 
 /// Sends the answer that the protocol is switched, which is 200 here, and joins both. The end of either is forwarded to
-/// the other (half close); once anything fails, nothing has moved for `timeouts.tunnel`, or another
-/// client's tunnel gets its place, both are reset.
+/// the other (half close); once anything fails, nothing has moved for `timeouts.tunnel`, or for
+/// `timeouts.tunnel_half_closed` after the end of one, or another client's tunnel gets its place, both are reset.
 pub(super) async fn serve<H: Handler>(
     mut parts: response::Parts,
     tunnel: Tunnel,
@@ -50,8 +50,10 @@ pub(super) async fn serve<H: Handler>(
         joined = try_join(upload(body, to, record), download) => joined.map(drop),
         silenced = quiet.expired() => match silenced {
             Silenced::Evicted => Err(Failure::Evicted),
-            Silenced::TimedOut => {
-                connection.front.metrics.shared.timeout_tunnel.increment();
+            Silenced::TimedOut | Silenced::HalfClosed => {
+                let shared = &connection.front.metrics.shared;
+                let is_half_closed = silenced == Silenced::HalfClosed;
+                if is_half_closed { &shared.timeout_tunnel_half_closed } else { &shared.timeout_tunnel }.increment();
                 record.broke_off(BodyError::TimedOut);
                 Err(Failure::Tunnel)
             }

@@ -69,23 +69,28 @@ impl Output {
     pub(super) fn write(&mut self, lines: &[u8]) -> Result<(), Unwritten> {
         match self {
             Self::File(file) => write(file.as_fd(), lines),
-            Self::Stdout => write(io::stdout().as_fd(), lines),
+            // The only writer to it in this process; beside it writes a process that takes over.
+            Self::Stdout => in_chunks(lines, |chunk| write(io::stdout().as_fd(), chunk)),
             #[cfg(test)]
             Self::Disk(disk) => disk.write(lines),
-            Self::Stderr => {
-                let mut rest = lines;
-                while !rest.is_empty() {
-                    let (chunk, after) = rest.split_at(chunk(rest));
-                    let _turn = STDERR.lock().unwrap_or_else(PoisonError::into_inner);
-                    let before = lines.len() - rest.len();
-                    write(io::stderr().as_fd(), chunk)
-                        .map_err(|failed| Unwritten { written: before + failed.written, ..failed })?;
-                    rest = after;
-                }
-                Ok(())
-            }
+            Self::Stderr => in_chunks(lines, |chunk| {
+                let _turn = STDERR.lock().unwrap_or_else(PoisonError::into_inner);
+                write(io::stderr().as_fd(), chunk)
+            }),
         }
     }
+}
+
+/// Writes `lines` in pieces that stay whole on a pipe that others write to.
+fn in_chunks(lines: &[u8], write: impl Fn(&[u8]) -> Result<(), Unwritten>) -> Result<(), Unwritten> {
+    let mut rest = lines;
+    while !rest.is_empty() {
+        let (chunk, after) = rest.split_at(chunk(rest));
+        let before = lines.len() - rest.len();
+        write(chunk).map_err(|failed| Unwritten { written: before + failed.written, ..failed })?;
+        rest = after;
+    }
+    Ok(())
 }
 
 /// Length of the lines at the beginning of `lines` that one write takes: as many as are whole on a pipe, or one line.

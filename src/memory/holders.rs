@@ -9,7 +9,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     future::poll_fn,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     rc::Rc,
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
@@ -75,6 +75,9 @@ pub(super) struct State {
     pub(super) waits: Cell<Option<Place>>,
     /// Whether it is ready for requests: its handshake is over.
     ready: Cell<bool>,
+    /// The client's address, once the connection is one of a client, and since when it is open.
+    client: Cell<Option<SocketAddr>>,
+    since: Instant,
     /// Each returns some of the bytes that it holds.
     holds: RefCell<Vec<Box<dyn Fn() -> u64>>>,
     /// Requests that are open on it.
@@ -115,11 +118,32 @@ impl Holders {
     pub(super) fn begin(self: &Rc<Self>, pool: Pool, id: u64, source: Source, slot: Slot) -> Holder {
         let motion = Motion { clock: Rc::clone(&self.clock), last: Rc::new(Cell::new(self.clock.get())) };
         let (handshake, waits, ready, holds, requests, end, waker) = Default::default();
-        let (source, slot, used) = (Cell::new(source), Cell::new(Some(slot)), Cell::new(Instant::now()));
-        let state =
-            Rc::new(State { pool, source, slot, handshake, waits, ready, holds, requests, used, motion, end, waker });
+        let since = Instant::now();
+        let (source, slot, used, client) =
+            (Cell::new(source), Cell::new(Some(slot)), Cell::new(since), Cell::default());
+        let state = Rc::new(State {
+            pool,
+            source,
+            slot,
+            handshake,
+            waits,
+            ready,
+            client,
+            since,
+            holds,
+            requests,
+            used,
+            motion,
+            end,
+            waker,
+        });
         self.open.borrow_mut().insert(id, Rc::clone(&state));
         Holder { all: Rc::clone(self), id, state }
+    }
+
+    /// The client whose connection is the oldest of those that are open, and since when it is open.
+    pub fn oldest(&self) -> Option<(SocketAddr, Instant)> {
+        self.open.borrow().values().find_map(|state| Some((state.client.get()?, state.since)))
     }
 
     /// The number of the next connection.
@@ -225,6 +249,11 @@ impl Holder {
     /// It holds so many bytes besides as `held` returns.
     pub fn holds(&self, held: impl Fn() -> u64 + 'static) {
         self.state.holds.borrow_mut().push(Box::new(held));
+    }
+
+    /// Its client is at `address`.
+    pub fn serves(&self, address: SocketAddr) {
+        self.state.client.set(Some(address));
     }
 
     /// So many requests are open on it.
@@ -337,6 +366,22 @@ mod tests {
             Poll::Ready(end) => Some(end),
             Poll::Pending => None,
         }
+    }
+
+    #[test]
+    fn the_oldest_client_is_the_first_whose_connection_is_open() {
+        let all = Rc::<Holders>::default();
+        assert_eq!(all.oldest(), None);
+        let _handshake = begin(&all);
+        let clients: Vec<SocketAddr> = ["192.0.2.1:1", "192.0.2.2:2"].map(|client| client.parse().unwrap()).into();
+        let holders = [begin(&all), begin(&all)];
+        holders.iter().zip(&clients).for_each(|(holder, client)| holder.serves(*client));
+        let [first, second] = holders;
+        assert_eq!(all.oldest().unwrap().0, clients[0]);
+        drop(first);
+        assert_eq!(all.oldest().unwrap().0, clients[1]);
+        drop(second);
+        assert_eq!(all.oldest(), None);
     }
 
     #[test]

@@ -70,10 +70,14 @@ pub(super) enum Error {
     Terminated,
     #[error("the origin closed the connection within the response's header")]
     Incomplete,
+    #[error("the origin closed the connection within the response's body")]
+    Truncated,
     #[error("the origin's response is not valid HTTP")]
     Protocol,
     #[error("the origin's response has an unsupported transfer coding")]
     TransferCoding,
+    #[error("the Content-Length of the origin's response is too large to be a length")]
+    ContentLength,
     #[error("the header of the origin's response is too large")]
     HeaderTooLarge,
     #[error("the origin switched protocols without a request")]
@@ -128,8 +132,8 @@ impl Error {
             Self::Connect => (StatusCode::BAD_GATEWAY, "destination_unavailable"),
             Self::ConnectTimeout => (StatusCode::BAD_GATEWAY, "connection_timeout"),
             Self::Terminated => (StatusCode::BAD_GATEWAY, "connection_terminated"),
-            Self::Incomplete => (StatusCode::BAD_GATEWAY, "http_response_incomplete"),
-            Self::Protocol => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
+            Self::Incomplete | Self::Truncated => (StatusCode::BAD_GATEWAY, "http_response_incomplete"),
+            Self::Protocol | Self::ContentLength => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
             Self::TransferCoding => (StatusCode::BAD_GATEWAY, "http_response_transfer_coding"),
             Self::HeaderTooLarge => (StatusCode::BAD_GATEWAY, "http_response_header_section_size"),
             Self::Upgrade | Self::SwitchFailed => (StatusCode::BAD_GATEWAY, "http_upgrade_failed"),

@@ -1,5 +1,6 @@
 //! A worker's metrics of requests to origins.
 
+use super::request::Removed;
 use crate::{
     exchange::{Body, ByteCounter, Protocol, Response},
     telemetry::{
@@ -38,6 +39,9 @@ metrics! {
             "Tunnels that ended because nothing had moved in them for ten seconds, and another client got their place."
         ) {
             tunnels_evicted "`limits.max_tunnels` was reached, and their source held most.",
+        }
+        Counter("reserved_fields", "Fields of requests that were removed because only a trusted proxy may send them.") {
+            reserved_fields "See `origin.reserved_fields`; of trailers too.",
         }
         Counter("ambiguous_fields", "Fields of requests whose names an origin might confuse with others.") {
             ambiguous_fields_dropped [action: "dropped"] "See `origin.ambiguous_fields`; of trailers too.",
@@ -193,6 +197,18 @@ metrics! {
         Counter("origin_server_ejections", "Ejections of a server of an origin by a worker, for failures.") {
             ejections,
         }
+        Counter(
+            "origin_address_failures",
+            "Attempts to connect to one of several addresses of a server that failed, or that another address overtook."
+        ) {
+            address_failures,
+        }
+        Counter(
+            "origin_address_ejections",
+            "Ejections of one of several addresses of a server by a worker, for broken connections."
+        ) {
+            address_ejections,
+        }
         Gauge("origin_server_ejected", "Workers that have ejected a server of an origin now.") {
             ejected,
         }
@@ -296,6 +312,14 @@ impl RouteMetrics {
             Ok(tunnel) => Body::tunnel(tunnel.counted(&self.received, &self.sent)),
             Err(body) => body.counted(&self.sent),
         })
+    }
+}
+
+impl Metrics {
+    /// Counts the fields that were removed from a request.
+    pub(super) fn count_removed(&self, removed: Removed) {
+        self.ambiguous_fields_dropped.add(removed.ambiguous);
+        self.reserved_fields.add(removed.reserved);
     }
 }
 

@@ -31,7 +31,7 @@ mod tunnels;
 mod upgrade;
 
 use crate::{
-    config::{self, AmbiguousFields, Network, OriginAddress},
+    config::{self, Network, OriginAddress},
     exchange::{
         self, Abort, Body, CertificateRequest, Client, Exchange, Handler, Interim, Protocol, Record, Response, Upgrade,
         date,
@@ -43,7 +43,7 @@ use arc_swap::ArcSwap;
 use error::Error;
 use http::{HeaderValue, StatusCode, header};
 use origin::{Origin, Outcome, Resources, Sending, Standing};
-use request::Framing;
+use request::{FieldPolicy, Framing};
 use rules::{Limiter, Rules, Taken, Variables};
 use std::{cell::RefCell, collections::BTreeMap, convert::Infallible, rc::Rc, sync::Arc, time::Duration};
 use tokio::{sync::Notify, time::Instant};
@@ -131,7 +131,7 @@ impl Proxy {
             Some(upgrade) => self.switch(asked, &upgrade, network)?,
             None => None,
         };
-        self.translate(asked, &mut head, framing, origin.config().ambiguous_fields)?;
+        self.translate(asked, &mut head, framing, origin.policy())?;
         if let Some(switch) = &switch {
             switch.ask(&mut head.headers);
         }
@@ -139,6 +139,7 @@ impl Proxy {
         let timeouts = own.unwrap_or(&local.routing.timeouts);
         let max_body_bytes = route.max_body_bytes;
         let rules = route.rules.as_ref();
+        let methods_matter = route.methods_matter;
         let sending = Sending {
             head,
             framing,
@@ -150,6 +151,7 @@ impl Proxy {
             record,
             timeouts,
             rules,
+            methods_matter,
             switch,
             wish,
         };
@@ -207,11 +209,11 @@ impl Proxy {
         asked: &Asked<'_>,
         head: &mut http::request::Parts,
         framing: Framing,
-        ambiguous: AmbiguousFields,
+        policy: &FieldPolicy,
     ) -> Result<(), Error> {
         let &Asked { route, client, id, trusted, ruled, .. } = asked;
-        match request::translate(head, framing, route, client, id, trusted, ambiguous) {
-            Ok(dropped) => self.metrics.ambiguous_fields_dropped.add(dropped),
+        match request::translate(head, framing, route, client, id, trusted, policy) {
+            Ok(removed) => self.metrics.count_removed(removed),
             Err(error) => {
                 if error == Error::AmbiguousField {
                     self.metrics.ambiguous_fields_rejected.increment();
@@ -285,6 +287,17 @@ struct Asked<'a> {
 /// A route's rules, and the request's values for them.
 type Ruled<'a> = (&'a Rules, &'a Variables<'a>);
 
+/// Bytes of a path in the log at most.
+const MAX_LOGGED_PATH: usize = 512;
+
+/// Host and path of a request for the log: without the query, which may have secrets, and without characters that a
+/// terminal obeys.
+fn for_log(uri: &http::Uri) -> (&str, std::str::EscapeDebug<'_>) {
+    let path = uri.path();
+    let path = path.get(..path.floor_char_boundary(MAX_LOGGED_PATH)).unwrap_or_default();
+    (uri.authority().map_or("", http::uri::Authority::as_str), path.escape_debug())
+}
+
 /// The answer to an OPTIONS that must not be forwarded (RFC 9110 §7.6.2).
 fn last_recipient(id: &HeaderValue) -> Response {
     let mut response = Response::default();
@@ -325,7 +338,12 @@ impl Handler for Proxy {
         let local = self.local();
         let trusted = forwarded::is_trusted(client.address.ip(), &local.routing.trusted);
         let id = forwarded::request_id(request.headers(), trusted);
-        record.note(|facts| facts.request_id = id.as_bytes().to_vec().into());
+        record.note(|facts| {
+            facts.request_id = id.as_bytes().to_vec().into();
+            if trusted {
+                facts.behind = Some(local.routing.client(client.address.ip(), request.headers()));
+            }
+        });
         let (head, body) = request.into_parts();
         let chosen = local.routing.route(&head);
         let route = chosen.ok().flatten();
@@ -334,7 +352,12 @@ impl Handler for Proxy {
             Some(counters) => counters.count_request(body),
             None => body,
         };
-        let rules = route.and_then(|route| route.rules.as_deref());
+        // For the log: the head goes to the origin.
+        let (method, uri) = (head.method.clone(), head.uri.clone());
+        let rules = match route {
+            Some(route) => route.rules.as_deref(),
+            None => local.routing.general_rules.as_ref(),
+        };
         let variables = rules.map(|rules| rules.variables(&head, &client, &local.routing.trusted, &id));
         let ruled = rules.zip(variables.as_ref());
         let served = match chosen {
@@ -347,7 +370,16 @@ impl Handler for Proxy {
             Err(other) => {
                 self.metrics.ambiguous_paths.increment();
                 let request = id.to_str().unwrap_or_default();
-                tracing::info!(request, route = &*other.name, "answered 400: the path could be read as this route's");
+                let (host, path) = for_log(&uri);
+                let route = &*other.name;
+                tracing::info!(
+                    request,
+                    %method,
+                    host,
+                    %path,
+                    route,
+                    "answered 400: the path could be read as this route's"
+                );
                 Err(Error::AmbiguousPath.into())
             }
         };
@@ -362,7 +394,20 @@ impl Handler for Proxy {
                     Error::Maintenance { .. } => tracing::debug!(request, "its route is in maintenance"),
                     // Logged above, with the other route.
                     Error::AmbiguousPath => {}
-                    _ => tracing::info!(request, %error, "answered in place of the origin"),
+                    _ => {
+                        let (host, path) = for_log(&uri);
+                        let (status, route) = (error.table().0.as_u16(), route.map(|route| &*route.name));
+                        tracing::info!(
+                            request,
+                            %error,
+                            status,
+                            %method,
+                            host,
+                            %path,
+                            route,
+                            "answered in place of the origin"
+                        );
+                    }
                 }
                 let (status, kind) = error.table();
                 if error == Error::Evicted {
@@ -432,8 +477,8 @@ pub fn request_head(
     let rules = route.rules.as_deref();
     let variables = rules.map(|rules| (rules, rules.variables(head, client, &routing.trusted, &id)));
     let origin = route.origin.as_deref().and_then(|name| routing.origins.get(name));
-    let ambiguous = origin.map(|(origin, _)| origin.ambiguous_fields).unwrap_or_default();
-    request::translate(head, Framing::None, route, client, &id, trusted, ambiguous)?;
+    let policy = origin.map(|(origin, _)| FieldPolicy::of(origin)).unwrap_or_default();
+    request::translate(head, Framing::None, route, client, &id, trusted, &policy)?;
     match variables {
         Some((rules, variables)) => rules.request(head, &variables),
         None => Ok(()),

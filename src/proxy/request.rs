@@ -5,7 +5,7 @@
 
 use super::{error::Error, forwarded, routes::Route, rules::Rules, spelling};
 use crate::{
-    config::AmbiguousFields,
+    config::{self, AmbiguousFields, ReservedFields},
     exchange::{CertificateRequest, Client, field::may_trail},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header, request};
@@ -37,8 +37,30 @@ impl Framing {
     }
 }
 
-/// Converts the head of a client's request for the origin, and returns how many fields with an ambiguous name it had to
-/// drop.
+/// Which fields of a request an origin does not get.
+#[derive(Debug, Clone, Default)]
+pub(super) struct FieldPolicy {
+    pub(super) ambiguous: AmbiguousFields,
+    pub(super) reserved: ReservedFields,
+}
+
+impl FieldPolicy {
+    /// The policy of the origin `config`.
+    pub(super) fn of(config: &config::Origin) -> Self {
+        Self { ambiguous: config.ambiguous_fields, reserved: config.reserved_fields.clone() }
+    }
+}
+
+/// Fields that were removed from a request.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Removed {
+    /// With an ambiguous name.
+    pub(super) ambiguous: u64,
+    /// That only a trusted proxy may send.
+    pub(super) reserved: u64,
+}
+
+/// Converts the head of a client's request for the origin, and returns the fields that it had to remove.
 ///
 /// # Errors
 ///
@@ -51,8 +73,8 @@ pub(super) fn translate(
     client: &Client,
     id: &HeaderValue,
     trusted: bool,
-    ambiguous: AmbiguousFields,
-) -> Result<u64, Error> {
+    policy: &FieldPolicy,
+) -> Result<Removed, Error> {
     if parts.method == Method::CONNECT {
         return Err(Error::Tunnel);
     }
@@ -65,8 +87,26 @@ pub(super) fn translate(
     };
     let authority = host.to_str().map_err(|_| Error::NoAuthority)?;
     // Most requests have none of these: a walk over the names costs less than a look-up for each that there might be.
-    let special = fields.keys().any(is_special);
-    let dropped = if special { spelling::settle(fields, ambiguous)? } else { 0 };
+    let suspicious = |name: &HeaderName| {
+        let name = name.as_str();
+        policy.reserved.may_contain(name) || !spelling::is_plain(name)
+    };
+    let suspicious = fields.keys().any(suspicious);
+    let special = suspicious && fields.keys().any(is_special);
+    let mut removed = Removed::default();
+    if special {
+        removed.ambiguous = spelling::settle(fields, policy.ambiguous)?;
+    }
+    // Unless ambiguous names pass, all names are plain now.
+    let is_folded = special && policy.ambiguous == AmbiguousFields::Pass;
+    if suspicious && (is_folded || !trusted) {
+        removed.reserved = spelling::remove(fields, |name| {
+            let plain = !is_folded || spelling::is_plain(name);
+            // Of a trusted proxy those in another spelling are its client's.
+            (!plain || !trusted && policy.reserved.may_contain(name))
+                && policy.reserved.contain(&spelling::plain(name), route.methods_matter)
+        });
+    }
     forwarded::set(fields, client, authority, id, trusted);
     if route.certificate != CertificateRequest::None
         && let Some(certificate) = &client.identity.certificate
@@ -85,7 +125,7 @@ pub(super) fn translate(
     parts.uri = uri.path_and_query.map_or_else(|| Uri::from_static("/"), Uri::from);
     parts.version = Version::HTTP_11;
     parts.extensions.clear();
-    Ok(dropped)
+    Ok(removed)
 }
 
 /// Whether [`spelling::settle`] or [`remove_special`] does anything about a field of that name.
@@ -170,19 +210,26 @@ fn frame(fields: &mut HeaderMap, method: &Method, framing: Framing) {
 }
 
 /// Removes trailer fields that would have an effect in an origin that merges them into the header (RFC 9110 §6.5.1), in
-/// any spelling, and those that a rule of the route names; and, unless they are to be forwarded, all with an ambiguous
-/// name, whose number it returns. hyper forwards those that the request's `Trailer` declared.
-pub(super) fn trailers(fields: &mut HeaderMap, rules: Option<&Rules>, ambiguous: AmbiguousFields) -> u64 {
+/// any spelling, those that a rule of the route names, and those that only a trusted proxy may send, which has no reason to
+/// send them here; and, unless they are to be forwarded, all with an ambiguous name. Returns how many of the last two there
+/// were. hyper forwards those that the request's `Trailer` declared.
+pub(super) fn trailers(
+    fields: &mut HeaderMap,
+    rules: Option<&Rules>,
+    methods_matter: bool,
+    policy: &FieldPolicy,
+) -> Removed {
     // It is too late for a 400.
-    let dropped = match ambiguous {
+    let ambiguous = match policy.ambiguous {
         AmbiguousFields::Pass => 0,
         AmbiguousFields::Drop | AmbiguousFields::Reject => spelling::remove(fields, |name| !spelling::is_plain(name)),
     };
+    let reserved = spelling::remove(fields, |name| policy.reserved.contain(&spelling::plain(name), methods_matter));
     spelling::remove(fields, |name| {
         let name = spelling::plain(name);
         !may_trail(&name) || rules.is_some_and(|rules| rules.is_about_request(&name))
     });
-    dropped
+    Removed { ambiguous, reserved }
 }
 
 #[cfg(test)]
@@ -206,6 +253,8 @@ mod tests {
                 let mut after = before.clone();
                 remove_special(&mut after, framing);
                 assert!(after == before || before.keys().any(is_special), "{name}");
+                let looked_at = ReservedFields::new(Vec::new()).may_contain(name) || !spelling::is_plain(name);
+                assert!(looked_at || !before.keys().any(is_special), "{name}");
             }
         }
         assert!(!is_special(&header::ACCEPT));
@@ -226,7 +275,8 @@ mod tests {
         let (mut parts, ()) = request.body(()).unwrap().into_parts();
         let route = routes.choose("", "/", &parts).unwrap().unwrap().clone();
         let id = HeaderValue::from_static("id");
-        translate(&mut parts, framing, &route, &client, &id, false, AmbiguousFields::Pass).unwrap();
+        let policy = FieldPolicy { ambiguous: AmbiguousFields::Pass, reserved: ReservedFields::default() };
+        translate(&mut parts, framing, &route, &client, &id, false, &policy).unwrap();
         parts
     }
 
@@ -358,7 +408,9 @@ mod tests {
             add: vec![(HeaderName::from_static("x_tag"), config::Template(Vec::new()))],
         };
         let route = config::Route { request_headers: rules, ..config::Route::catch_all("o") };
-        let rules = Rules::new(&route, &config::Timeouts::default(), Own::default());
+        let (listen, origin) = (([127, 0, 0, 1], 0).into(), "http://o".parse().unwrap());
+        let general = config::Config::simple(listen, origin, "c".into(), "k".into());
+        let rules = Rules::new(&route, &general, Own::default());
         let kept = |rules: Option<&Rules>, ambiguous| {
             let mut fields = HeaderMap::new();
             for name in [
@@ -384,7 +436,8 @@ mod tests {
             ] {
                 fields.insert(HeaderName::from_static(name), HeaderValue::from_static("1"));
             }
-            let dropped = trailers(&mut fields, rules, ambiguous);
+            let policy = FieldPolicy { ambiguous, reserved: ReservedFields::default() };
+            let dropped = trailers(&mut fields, rules, false, &policy).ambiguous;
             let mut kept: Vec<_> = fields.keys().map(HeaderName::as_str).collect();
             kept.sort_unstable();
             (kept.join(" "), dropped)

@@ -28,6 +28,11 @@ pub(super) fn translate(parts: &mut response::Parts, method: &Method, length: Op
     let bodiless = *method == Method::HEAD || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
 
     let coded = present.has(Present::TRANSFER_ENCODING);
+    if coded && present.has(Present::CONTENT_LENGTH) {
+        // The sender may have meant the other framing (RFC 9112 §6.3); of a response without a body too, whose connection
+        // or whose length another request would use.
+        return Err(Error::Protocol);
+    }
     let mut codings = coded.then(|| fields.get_all(header::TRANSFER_ENCODING).iter()).into_iter().flatten();
     let coding = (codings.next(), codings.next());
     match coding {
@@ -125,7 +130,6 @@ fn remove_present(fields: &mut HeaderMap, present: Present) {
     }
 }
 
-/// Which of the fields that matter here a header has: found in one walk over its names, which costs less than a look-up
 /// Which of the fields of interest a header has: found in one walk over its names, which costs less than a look-up
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Present(u8);
@@ -197,12 +201,14 @@ mod tests {
         const TE: &str = "transfer-encoding";
         type Case =
             (Method, u16, &'static [(&'static str, &'static str)], Option<u64>, Result<Option<&'static str>, Error>);
-        let cases: [Case; 14] = [
+        let cases: [Case; 16] = [
             (Method::GET, 200, &[(CL, "5")], Some(5), Ok(Some("5"))),
             (Method::GET, 200, &[(CL, "5"), (CL, "5")], Some(5), Ok(Some("5"))),
             (Method::GET, 200, &[(CL, "5, 5")], Some(5), Ok(Some("5"))),
             (Method::GET, 200, &[], None, Ok(None)),
-            (Method::GET, 200, &[(CL, "5"), (TE, "chunked")], None, Ok(None)),
+            (Method::GET, 200, &[(CL, "5"), (TE, "chunked")], None, Err(Error::Protocol)),
+            (Method::HEAD, 200, &[(TE, "chunked"), (CL, "5")], Some(0), Err(Error::Protocol)),
+            (Method::GET, 304, &[(CL, "5"), (TE, "chunked")], Some(0), Err(Error::Protocol)),
             (Method::GET, 200, &[(TE, "Chunked")], None, Ok(None)),
             (Method::GET, 200, &[(TE, "gzip, chunked")], None, Err(Error::TransferCoding)),
             (Method::GET, 200, &[(TE, "chunked"), (TE, "chunked")], None, Err(Error::TransferCoding)),

@@ -76,6 +76,33 @@ pub(super) struct Route {
     pub(super) certificate_chain: bool,
     /// Protocols to which a client may switch, in lower case.
     pub(super) upgrade: Vec<HeaderValue>,
+    /// Whether the method of a request decides between this route and another: a field that overrides the method would undo that.
+    pub(super) methods_matter: bool,
+}
+
+/// Host and path of a route, for a comparison with others.
+struct Place<'a> {
+    host: Option<Cow<'a, str>>,
+    /// After the furthest decoding, in lower case.
+    path: Vec<u8>,
+}
+
+impl<'a> Place<'a> {
+    fn of(route: &'a config::Route) -> Self {
+        let path = route.path.as_deref().unwrap_or_else(|| route.prefix());
+        let path = exchange::readings(path).next().unwrap_or_default().to_ascii_lowercase();
+        Self { host: route.host.as_deref().map(normalized), path }
+    }
+
+    /// Whether a request can be for both, in some reading of its path; also true of a few where none can.
+    fn meets(&self, other: &Self) -> bool {
+        let covers = |wide: &str, host: &str| wide.strip_prefix('*').is_some_and(|end| host.ends_with(end));
+        let hosts = match (&self.host, &other.host) {
+            (None, _) | (_, None) => true,
+            (Some(one), Some(other)) => one == other || covers(one, other) || covers(other, one),
+        };
+        hosts && (self.path.starts_with(&other.path) || other.path.starts_with(&self.path))
+    }
 }
 
 impl Routes {
@@ -86,6 +113,8 @@ impl Routes {
         certificates: &ClientCertificates,
     ) -> Self {
         let mut this = Self::default();
+        let by_method = routes.iter().filter(|route| !route.conditions.methods.is_empty());
+        let by_method: Vec<_> = by_method.map(Place::of).collect();
         for (number, (route, name)) in routes.iter().zip(config::Route::names(routes)).enumerate() {
             let prefix = route.path.as_deref().unwrap_or_else(|| route.prefix());
             let mut read_prefix = exchange::readings(prefix).next().unwrap_or_default();
@@ -112,6 +141,10 @@ impl Routes {
                 certificate_chain: certificates.chain,
                 // The same.
                 upgrade: route.upgrade.iter().filter_map(|protocol| HeaderValue::from_str(protocol).ok()).collect(),
+                methods_matter: !by_method.is_empty() && {
+                    let place = Place::of(route);
+                    by_method.iter().any(|other| place.meets(other))
+                },
             };
             let host = match route.host.as_deref() {
                 None => &mut this.any,

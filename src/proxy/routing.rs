@@ -32,6 +32,8 @@ pub struct Routing {
     maintenance: Maintenance,
     /// For requests that match no route.
     pub(super) general_pages: PageSet,
+    /// For requests that match no route.
+    pub(super) general_rules: Option<Rules>,
     pub(super) origins: BTreeMap<String, (config::Origin, Vec<Arc<Standing>>)>,
     pub(super) timeouts: Timeouts,
     /// A worker's copy.
@@ -94,7 +96,7 @@ impl Routing {
                 maintenance: in_maintenance.get(number).copied().flatten(),
             };
             let pages = pages.of(&route.error_pages).before(&general_pages, route.intercept_errors);
-            (Rules::new(route, &config.timeouts, own).map(Arc::new), pages)
+            (Rules::new(route, config, own).map(Arc::new), pages)
         });
         Self {
             routes,
@@ -103,6 +105,7 @@ impl Routing {
             pages,
             maintenance,
             general_pages,
+            general_rules: Rules::without_route(config),
             origins: config.origins.iter().map(origin).collect(),
             timeouts: config.timeouts,
             max_tunnels: config.limits.max_tunnels,
@@ -188,6 +191,7 @@ impl Routing {
                     address: server.address.clone(),
                     health: health.clone(),
                     proxy_protocol,
+                    dns_interval: origin.dns_interval,
                     standing: Arc::clone(standing),
                 };
                 servers.map(one).collect::<Vec<_>>()

@@ -9,7 +9,7 @@ use super::{error::Error, response, tunnels::TunnelSlot};
 use crate::exchange::{Protocol, Upgrade, members};
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64::{Engine, prelude::BASE64_STANDARD};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, Version, header};
 
 const WEBSOCKET: &str = "websocket";
 /// What a server hashes with the key (RFC 6455 §1.3).
@@ -88,6 +88,8 @@ impl Switch {
             fields.remove(header::SEC_WEBSOCKET_ACCEPT);
         }
         response::translate_interim(fields);
+        // A gateway's own version and reason phrase, as of any response.
+        parts.version = Version::HTTP_11;
         parts.extensions.clear();
         Ok(())
     }
@@ -121,12 +123,13 @@ mod tests {
     }
 
     fn accepted(client: Protocol, lines: &[(&'static str, &'static str)]) -> Result<Vec<String>, Error> {
-        let mut response = http::Response::builder().status(101);
+        let mut response = http::Response::builder().status(101).version(Version::HTTP_10);
         for &(name, value) in lines {
             response = response.header(name, value);
         }
         let (mut parts, ()) = response.body(()).unwrap().into_parts();
         switch(client).accept(&mut parts)?;
+        assert_eq!(parts.version, Version::HTTP_11, "litequic's own");
         Ok(parts.headers.keys().map(ToString::to_string).collect())
     }
 

@@ -28,6 +28,7 @@ use super::{
 };
 use crate::{
     config::{Limits, Live, Timeouts},
+    lifecycle::Watch,
     memory::Pressure,
     quic::Metrics,
     receive_budget::ReceiveBudget,
@@ -90,6 +91,8 @@ pub struct EndpointParts<T> {
     pub sources: Pools,
     /// How short memory is.
     pub pressure: Pressure,
+    /// The phase of the process: one that drains refuses new connections.
+    pub watch: Watch,
 }
 
 /// Why an endpoint did not start.
@@ -147,7 +150,8 @@ pub fn start<T: tls::Provider + Clone>(
     parts: &EndpointParts<T>,
 ) -> Result<Endpoint, StartError> {
     let (sources, pressure) = (parts.sources.clone(), parts.pressure.clone());
-    let admission = Admission::new(Arc::clone(&parts.config), Arc::clone(&parts.metrics), sources, pressure);
+    let (config, metrics) = (Arc::clone(&parts.config), Arc::clone(&parts.metrics));
+    let admission = Admission::new(config, metrics, sources, pressure).until_draining(parts.watch.clone());
     let ids =
         connection_id::Format::new(parts.layout, (parts.generation, Arc::clone(&parts.others)), worker, parts.workers);
     let config = parts.config.load();
@@ -265,6 +269,7 @@ mod tests {
     use super::*;
     use crate::{
         config::Config,
+        lifecycle::Lifecycle,
         quic::{ConnectError, Observer, connect},
     };
     use rustls::{
@@ -344,6 +349,7 @@ mod tests {
             receive: ReceiveBudget::new(limits.worker_receive_buffer, Limits::RECEIVE_FLOOR),
             sources: Pools::default(),
             pressure: Pressure::default(),
+            watch: Lifecycle::default().watch(),
         }
     }
 

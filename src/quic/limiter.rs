@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     config::{Config, Limits, Live},
+    lifecycle::{Phase, Watch},
     memory::{Pressure, Step},
     quic::Metrics,
     sources::{Fair, Slot, Source},
@@ -61,6 +62,8 @@ enum Verdict {
     TooManyConnections,
     /// Memory is short.
     Memory,
+    /// `listen.http3 = false`
+    Off,
 }
 
 impl Default for Taken {
@@ -168,11 +171,22 @@ pub(super) struct Admission {
     answers: Arc<Answers>,
     sources: Pools,
     pressure: Pressure,
+    /// The phase of the process. Without it, the process does not drain.
+    watch: Option<Watch>,
 }
 
 impl Admission {
     pub(super) fn new(config: Live, metrics: Arc<Metrics>, sources: Pools, pressure: Pressure) -> Self {
-        Self { config, metrics, answers: Arc::new(Answers::new(REFUSALS)), sources, pressure }
+        Self { config, metrics, answers: Arc::new(Answers::new(REFUSALS)), sources, pressure, watch: None }
+    }
+
+    /// The same, which refuses every attempt once the process drains.
+    pub(super) fn until_draining(self, watch: Watch) -> Self {
+        Self { watch: Some(watch), ..self }
+    }
+
+    fn drains(&self) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.phase() >= Phase::Draining)
     }
 
     /// Decides on an attempt by the worker's pools, which all of its endpoints share, and counts what the limits cost.
@@ -187,24 +201,38 @@ impl Admission {
 
     fn decide_at(&self, client: IpAddr, validated: bool, now: Instant) -> AttemptOutcome {
         let metrics = &self.metrics;
+        if self.drains() {
+            metrics.handshakes_refused.increment();
+            if !self.answers.admit(now) {
+                metrics.limit_refusals.increment();
+                return AttemptOutcome::Drop;
+            }
+            return AttemptOutcome::Refuse;
+        }
         let config = self.config.load();
         let network = network(&config, client);
-        let verdict = self.sources.taken().admits(&config.limits, network, validated, self.pressure.step());
+        let verdict = match config.listen.http3 {
+            true => self.sources.taken().admits(&config.limits, network, validated, self.pressure.step()),
+            false => Verdict::Off,
+        };
         let (outcome, limit) = match verdict {
             Verdict::Allow => return AttemptOutcome::Allow,
-            Verdict::Retry => (AttemptOutcome::Retry, &metrics.retries),
+            Verdict::Off => (AttemptOutcome::Refuse, None),
+            Verdict::Retry => (AttemptOutcome::Retry, Some(&metrics.retries)),
             // No answer: with this many in flight, answers would serve an attacker.
-            Verdict::TooManyHandshakes => (AttemptOutcome::Drop, &metrics.limit_handshakes),
-            Verdict::HandshakeOfTheLast => (AttemptOutcome::Refuse, &metrics.limit_handshakes),
-            Verdict::TooManyConnections => (AttemptOutcome::Refuse, &metrics.limit_connections),
-            Verdict::Memory => (AttemptOutcome::Refuse, &metrics.limit_memory_connections),
+            Verdict::TooManyHandshakes => (AttemptOutcome::Drop, Some(&metrics.limit_handshakes)),
+            Verdict::HandshakeOfTheLast => (AttemptOutcome::Refuse, Some(&metrics.limit_handshakes)),
+            Verdict::TooManyConnections => (AttemptOutcome::Refuse, Some(&metrics.limit_connections)),
+            Verdict::Memory => (AttemptOutcome::Refuse, Some(&metrics.limit_memory_connections)),
         };
         if outcome != AttemptOutcome::Drop && !self.answers.admit(now) {
             metrics.limit_refusals.increment();
             metrics.handshakes_refused.increment();
             return AttemptOutcome::Drop;
         }
-        limit.increment();
+        if let Some(limit) = limit {
+            limit.increment();
+        }
         if outcome != AttemptOutcome::Retry {
             metrics.handshakes_refused.increment();
         }
@@ -257,7 +285,7 @@ impl Limit for Limiter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use crate::{config::Config, lifecycle::Lifecycle};
     use std::time::Duration;
 
     const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
@@ -414,6 +442,39 @@ mod tests {
             let _slots = filled(&admission.sources, 50, 9);
             assert_eq!(admission.decide_at(CLIENT, false, now), AttemptOutcome::Allow, "{what}");
         }
+    }
+
+    #[test]
+    fn a_process_that_drains_refuses_every_attempt() {
+        let (admission, metrics) = admission();
+        let lifecycle = Lifecycle::default();
+        let admission = admission.until_draining(lifecycle.watch());
+        for (phase, validated, expected) in [
+            (Phase::Ready, false, AttemptOutcome::Allow),
+            (Phase::Leaving, true, AttemptOutcome::Allow),
+            (Phase::Draining, false, AttemptOutcome::Refuse),
+            (Phase::Draining, true, AttemptOutcome::Refuse),
+            (Phase::Stopping, false, AttemptOutcome::Refuse),
+        ] {
+            lifecycle.advance(phase);
+            assert_eq!(admission.decide(CLIENT, validated), expected, "{phase:?}");
+        }
+        assert_eq!(metrics.handshakes_refused.get(), 3);
+        let now = Instant::now();
+        let answers = (0..REFUSALS * 2).filter(|_| admission.decide_at(CLIENT, false, now) == AttemptOutcome::Refuse);
+        assert!(answers.count() <= REFUSALS as usize, "the rate of answers is bounded");
+    }
+
+    #[test]
+    fn while_http3_is_off_every_attempt_is_refused_and_counted() {
+        let (admission, metrics) = admission();
+        let mut config = (*admission.config.load_full()).clone();
+        config.listen.http3 = false;
+        admission.config.store(Arc::new(config));
+        for validated in [false, true] {
+            assert_eq!(admission.decide(CLIENT, validated), AttemptOutcome::Refuse);
+        }
+        assert_eq!((metrics.handshakes_refused.get(), metrics.limit_connections.get()), (2, 0));
     }
 
     #[test]

@@ -36,7 +36,7 @@ metrics! {
             closed_litequic_transport [reason: "litequic_transport"] "The client violated QUIC.",
             closed_other [reason: "other"] "Anything else: no path to the client is left.",
         }
-        Counter("handshakes_refused", "Connection attempts over QUIC that were rejected because a limit was reached.") {
+        Counter("handshakes_refused", "Connection attempts over QUIC that were rejected because a limit was reached, HTTP/3 is off, or the process drains.") {
             handshakes_refused,
         }
         Counter("retries_sent", "Retry packets to validate an address.") {

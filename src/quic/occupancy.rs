@@ -4,12 +4,13 @@
 
 use super::limiter::{Pools, Slots, ip, network};
 use crate::{config::Live, quic::Metrics, telemetry::Counter};
+use rustls::AlertDescription;
 use s2n_quic::provider::event::{
     ConnectionInfo, ConnectionMeta, Subscriber,
-    events::{ConnectionClosed, ConnectionStarted, HandshakeStatus, HandshakeStatusUpdated},
+    events::{ConnectionClosed, ConnectionStarted, HandshakeStatus, HandshakeStatusUpdated, ServerNameInformation},
 };
 use s2n_quic_core::{connection::Error, endpoint::Location};
-use std::{ops::RangeInclusive, sync::Arc};
+use std::{net::SocketAddr, ops::RangeInclusive, sync::Arc};
 
 /// H3_NO_ERROR (RFC 9114 §8.1).
 const H3_NO_ERROR: u64 = 0x100;
@@ -39,13 +40,17 @@ pub(super) struct Counted {
     handshaking: bool,
     /// The slots of its client, once it has begun.
     slots: Option<Slots>,
+    /// The client's first address.
+    client: Option<SocketAddr>,
+    /// The name in its handshake (SNI), if that may be logged.
+    name: Option<Box<str>>,
 }
 
 impl Counted {
     fn begin(metrics: &Arc<Metrics>) -> Self {
         metrics.connections_held.increment();
         metrics.handshakes_open.increment();
-        Self { metrics: Arc::clone(metrics), handshaking: true, slots: None }
+        Self { metrics: Arc::clone(metrics), handshaking: true, slots: None, client: None, name: None }
     }
 
     fn handshake_done(&mut self) {
@@ -76,7 +81,19 @@ impl Subscriber for Occupancy {
 
     fn on_connection_started(&mut self, counted: &mut Counted, _: &ConnectionMeta, event: &ConnectionStarted<'_>) {
         let network = network(&self.config.load(), ip(&event.path.remote_addr));
+        counted.client = Some(SocketAddr::from(&event.path.remote_addr));
         counted.slots = Some(self.sources.begin(network));
+    }
+
+    fn on_server_name_information(
+        &mut self,
+        counted: &mut Counted,
+        _: &ConnectionMeta,
+        event: &ServerNameInformation<'_>,
+    ) {
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            counted.name = Some(event.chosen_server_name.into());
+        }
     }
 
     fn on_handshake_status_updated(
@@ -97,6 +114,15 @@ impl Subscriber for Occupancy {
             Error::IdleTimerExpired { .. } if counted.handshaking => counted.metrics.timeout_handshake.increment(),
             Error::IdleTimerExpired { .. } => counted.metrics.timeout_idle.increment(),
             _ => {}
+        }
+        if counted.handshaking
+            && let Error::Transport { initiator: Location::Remote, code, .. } = event.error
+            && ALERTS.contains(&code.as_u64())
+        {
+            // The alert is the last byte of the code.
+            let alert = AlertDescription::from(code.as_u64().to_le_bytes()[0]);
+            let (client, name) = (counted.client.map(tracing::field::display), counted.name.as_deref());
+            tracing::debug!(client, name, ?alert, "the client ended the handshake");
         }
         reason(&counted.metrics, &event.error, counted.handshaking).increment();
     }

@@ -11,7 +11,7 @@ use crate::{
     exchange::{Abort, Body, BodyError, Exchange, Handler, Interim, Protocol, Record, Response},
     lifecycle::{Phase, panic_if_asked},
 };
-use http::{HeaderValue, Method, StatusCode, header, request::Parts, response};
+use http::{HeaderValue, Method, StatusCode, Version, header, request::Parts, response};
 use std::{cell::Cell, future::Future, rc::Rc, sync::Arc};
 
 /// The answer to a request.
@@ -80,8 +80,9 @@ impl<H: Handler> Connection<H> {
         let body = incoming.map(|incoming| {
             let (metrics, fault) = (Arc::clone(self.metrics()), Rc::clone(fault));
             RequestBody::new(incoming, self.upload_pace(), fault, metrics, record.clone(), self.lingering())
+                .within(self.bounds())
         });
-        request::translate(&mut parts, self.client.protocol, &self.bounds())?;
+        request::translate(&mut parts, self.client.protocol, &self.bounds(), &self.pipeline.authority)?;
         if let Some(host) = parts.uri.host()
             && !(self.front.covers)(&self.client, host)
         {
@@ -108,13 +109,15 @@ impl<H: Handler> Connection<H> {
 
     fn finish(&self, response: Response, method: &Method, mut open: Open<H>, close: bool) -> Answer<H> {
         let (mut parts, body) = response.into_parts();
+        // Whatever the handler has: hyper panics at a version that it does not speak, and answers HTTP/1.0 in HTTP/1.0 by itself.
+        parts.version = Version::HTTP_11;
         open.size = Some(0);
         self.pipeline.answered();
         self.count(parts.status, &open);
         if let Some(alt_svc) = &self.alt_svc
             && self.front.watch.phase() < Phase::Draining
         {
-            parts.headers.insert(header::ALT_SVC, alt_svc.clone());
+            parts.headers.insert(header::ALT_SVC, self.front.alt_svc(alt_svc));
         }
         if close && self.client.protocol == Protocol::Http1 {
             parts.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));

@@ -2,6 +2,7 @@
 
 use super::{
     connection::Open,
+    http1::Bounds,
     linger::{Discarding, Lingering},
     request,
     share::{Piece, Share},
@@ -41,6 +42,16 @@ pub(super) trait Incoming: Body<Data = Bytes, Error = BodyError> + Unpin + 'stat
     /// Whether more of it has arrived than was delivered.
     fn has_more(&self) -> bool;
 
+    /// Whether the client waits for 100 (Continue) before it sends the body.
+    fn is_held_back(&self) -> bool {
+        false
+    }
+
+    /// Ready once the body may be read.
+    fn poll_open(&mut self, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+
     /// The request was answered: discards what is left of the body.
     fn discard(self, discarding: Discarding);
 }
@@ -63,6 +74,8 @@ pub(super) struct RequestBody<I: Incoming> {
     metrics: Arc<Metrics>,
     record: Record,
     lingering: Lingering,
+    /// The limits of its trailers.
+    bounds: Bounds,
 }
 
 impl<I: Incoming> RequestBody<I> {
@@ -86,12 +99,19 @@ impl<I: Incoming> RequestBody<I> {
             metrics,
             record,
             lingering,
+            bounds: Bounds { bytes: usize::MAX, fields: usize::MAX },
         }
+    }
+
+    /// The same body with limits of its trailers.
+    pub(super) fn within(mut self, bounds: Bounds) -> Self {
+        self.bounds = bounds;
+        self
     }
 
     /// The body; `None` if it ends at once, as the body of a `method` request of unknown length often does.
     pub(super) async fn unless_empty(mut self, method: &Method) -> Option<Self> {
-        if !has_rarely_a_body(method) || self.size_hint().exact().is_some() {
+        if !has_rarely_a_body(method) || self.size_hint().exact().is_some() || self.incoming.as_ref().is_some_and(Incoming::is_held_back) {
             return Some(self);
         }
         match timeout(END_WAIT, poll_fn(|cx| self.poll_next(cx))).await {
@@ -110,6 +130,8 @@ impl<I: Incoming> RequestBody<I> {
             return Poll::Ready(None);
         }
         let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
+        // Not the client's time.
+        ready!(incoming.poll_open(cx));
         let next = match Pin::new(incoming).poll_frame(cx) {
             Poll::Pending => {
                 match ready!(self.patience.poll_wait(cx)) {
@@ -118,7 +140,7 @@ impl<I: Incoming> RequestBody<I> {
                 }
                 Some(Err(BodyError::TimedOut))
             }
-            Poll::Ready(next) => next.map(|frame| frame.and_then(checked)),
+            Poll::Ready(next) => next.map(|frame| frame.and_then(|frame| self.checked(frame))),
         };
         match &next {
             Some(Ok(frame)) => {
@@ -132,6 +154,21 @@ impl<I: Incoming> RequestBody<I> {
             None => self.ended = true,
         }
         Poll::Ready(next)
+    }
+}
+
+impl<I: Incoming> RequestBody<I> {
+    /// `frame`, unless it has trailers that are invalid or too large.
+    fn checked(&self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, BodyError> {
+        match frame.trailers_ref().map(|trailers| request::check_trailers(trailers, &self.bounds)) {
+            Some(Err(limit)) => {
+                if let Some(limit) = limit {
+                    limit.count(&self.metrics);
+                }
+                Err(BodyError::Malformed)
+            }
+            _ => Ok(frame),
+        }
     }
 }
 
@@ -190,14 +227,6 @@ impl<I: Incoming> Drop for RequestBody<I> {
     }
 }
 
-/// `frame`, unless it has invalid trailers.
-fn checked(frame: Frame<Bytes>) -> Result<Frame<Bytes>, BodyError> {
-    match frame.trailers_ref().map(request::check_fields) {
-        Some(Err(_)) => Err(BodyError::Malformed),
-        _ => Ok(frame),
-    }
-}
-
 impl<I: Incoming> Body for RequestBody<I> {
     type Data = Bytes;
     type Error = BodyError;
@@ -226,16 +255,18 @@ pub(super) struct ResponseBody<H> {
     share: Option<Rc<Share>>,
     /// `None` if a tunnel has it.
     open: Option<Open<H>>,
+    /// It has failed.
+    failed: Option<BodyError>,
 }
 
 impl<H> ResponseBody<H> {
     pub(super) fn new(body: crate::exchange::Body, open: Open<H>) -> Self {
-        Self { owed: body.size_hint().exact(), body, share: None, open: Some(open) }
+        Self { owed: body.size_hint().exact(), body, share: None, open: Some(open), failed: None }
     }
 
     /// That of a response which is followed by a tunnel.
     pub(super) const fn none() -> Self {
-        Self { owed: Some(0), body: crate::exchange::Body::empty(), share: None, open: None }
+        Self { owed: Some(0), body: crate::exchange::Body::empty(), share: None, open: None, failed: None }
     }
 
     fn check(&mut self, next: Option<Result<Frame<Bytes>, BodyError>>) -> Option<Result<Frame<Bytes>, BodyError>> {
@@ -252,26 +283,55 @@ impl<H> ResponseBody<H> {
         if whole.is_none() {
             let error = next.and_then(Result::err).unwrap_or(BodyError::Truncated);
             if let Some(open) = &mut self.open {
-                open.fail();
                 open.record().broke_off(error);
             }
             return Some(Err(error));
         }
         next
     }
+
+    /// It has failed with `error`. The origin's connection is closed at once.
+    fn fail(&mut self, error: BodyError, cx: &Context<'_>) {
+        self.failed = Some(error);
+        self.body = crate::exchange::Body::empty();
+        if let Some(share) = &self.share {
+            share.end();
+        }
+        // The connection writes what it has before this is polled again.
+        cx.waker().wake_by_ref();
+    }
+
+    /// Ready once the kernel has what was handed over before the failure: at an error hyper and h2 discard what they have queued, the
+    /// response's header too. How long that may take is limited by the client's pace.
+    fn poll_written(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.open.as_ref().is_some_and(Open::is_blocked) {
+            // The connection's task, which is this one, is woken when it no longer is, or when that took too long.
+            return Poll::Pending;
+        }
+        self.share.as_ref().map_or(Poll::Ready(()), |share| share.poll_written(cx))
+    }
 }
 
 impl<H> ResponseBody<H> {
     /// Ready when more of the body may be read from its origin; pending while its client has to take what was sent.
     pub(super) fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Some(share) = &self.share {
+        if let Some(share) = &self.share
+            && self.failed.is_none()
+        {
             self.body.allow(ready!(share.poll_room(cx)));
         }
         Poll::Ready(())
     }
 
-    /// The next piece, once there is room for it.
+    /// The next piece, once there is room for it; an error once what was handed over before it is written.
     pub(super) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
+        if let Some(error) = self.failed {
+            ready!(self.poll_written(cx));
+            if let Some(open) = &mut self.open {
+                open.fail();
+            }
+            return Poll::Ready(Some(Err(error)));
+        }
         let Poll::Ready(next) = Pin::new(&mut self.body).poll_frame(cx) else {
             // An event stream holds no budget between two events.
             if let Some(share) = &self.share {
@@ -287,7 +347,10 @@ impl<H> ResponseBody<H> {
                 open.end();
                 return Poll::Ready(None);
             }
-            Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+            Some(Err(error)) => {
+                self.fail(error, cx);
+                return Poll::Pending;
+            }
             Some(Ok(frame)) => frame,
         };
         open.sent(frame.data_ref().map_or(0, |data| data.len() as u64));
@@ -299,6 +362,11 @@ impl<H> ResponseBody<H> {
             share.end();
         }
         Poll::Ready(Some(Ok(frame)))
+    }
+
+    /// Whether it has failed, and the client has to take what was sent before.
+    pub(super) const fn has_failed(&self) -> bool {
+        self.failed.is_some()
     }
 
     /// Bytes that the client has taken since the last call; `None` if not even a piece was passed on.
@@ -324,7 +392,7 @@ impl<H: 'static> Body for ResponseBody<H> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream() && self.owed.is_none_or(|owed| owed == 0)
+        self.failed.is_none() && self.body.is_end_stream() && self.owed.is_none_or(|owed| owed == 0)
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -339,6 +407,7 @@ impl<H> Drop for ResponseBody<H> {
         }
         // hyper does not poll a body that has ended already.
         if let Some(open) = &mut self.open
+            && self.failed.is_none()
             && (self.body.is_end_stream() || self.owed == Some(0))
         {
             open.end();

@@ -1,6 +1,7 @@
 //! One TCP connection as its requests see it, and when it ends.
 
 use super::{
+    alt_svc::AltSvc,
     front::{Admitted, Front},
     http1::{Bounds, Pipeline},
     io::Timed,
@@ -19,7 +20,6 @@ use crate::{
     suspension,
     tcp::Metrics,
 };
-use http::HeaderValue;
 use std::{
     cell::{Cell, OnceCell, RefCell},
     future::{Future, poll_fn},
@@ -56,7 +56,8 @@ pub(super) struct Connection<H> {
     pub(super) pipeline: Rc<Pipeline>,
     /// The tunnel of an HTTP/1.1 connection, when hyper has sent the 101.
     pub(super) joint: OnceCell<Weak<NextJoint<H>>>,
-    pub(super) alt_svc: Option<HeaderValue>,
+    /// Advertises HTTP/3, over TLS.
+    pub(super) alt_svc: Option<Rc<AltSvc>>,
     /// Since when no request is being served.
     idle_since: Cell<Instant>,
     accepted: Cell<u64>,
@@ -110,13 +111,14 @@ impl<H> Connection<H> {
     pub(super) fn new(
         front: Rc<Front<H>>,
         client: Client,
-        alt_svc: Option<HeaderValue>,
+        alt_svc: Option<Rc<AltSvc>>,
         admitted: Admitted,
     ) -> Rc<Self> {
         let (limits, timeouts) = front.terms();
         let budget = Budget::for_connection(CONNECTION_QUEUE.min(limits.connection_send_buffer.into()));
         let (holder, sends) = (&admitted.holder, Rc::clone(&budget));
         holder.holds(move || sends.used());
+        holder.serves(client.address);
         holder.ready();
         Rc::new(Self {
             client: Rc::new(Client { connection: holder.number(), ..client }),
@@ -238,6 +240,9 @@ impl<H> Connection<H> {
         if self.pipeline.is_flooded() {
             metrics.shared.limit_small_frames.increment();
             self.end_flood();
+        }
+        if self.pipeline.has_large_trailers() {
+            metrics.shared.limit_header_bytes.increment();
         }
         match self.reason.get() {
             _ if self.stalled.get() => metrics.tcp_closed_stalled.increment(),
@@ -375,6 +380,11 @@ impl<H> Open<H> {
 
     pub(super) fn record(&self) -> &Record {
         self.recording.record()
+    }
+
+    /// Whether the kernel takes nothing more over HTTP/1.1. Over HTTP/2 each piece reports that it was written.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.connection.client.protocol == Protocol::Http1 && self.connection.blocked.get()
     }
 
     /// Its response's share of the send budget.

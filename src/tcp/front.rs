@@ -1,5 +1,6 @@
 //! The state that the TCP connections of one worker share.
 
+use super::alt_svc::AltSvc;
 use crate::{
     budget::Budget,
     config::{Config, Limits, Live, Timeouts},
@@ -11,6 +12,7 @@ use crate::{
     sources::Source,
     tcp::Metrics,
 };
+use http::HeaderValue;
 use rustls::ServerConfig;
 use std::{net::IpAddr, rc::Rc, sync::Arc};
 
@@ -79,6 +81,11 @@ impl<H> Front<H> {
     pub(super) fn terms(&self) -> (Limits, Timeouts) {
         let config: &Config = &self.config.load();
         (config.limits, config.timeouts)
+    }
+
+    /// The value of `alt_svc` by the configuration in force.
+    pub(super) fn alt_svc(&self, alt_svc: &AltSvc) -> HeaderValue {
+        alt_svc.value(&self.config.load().listen)
     }
 
     /// Whether a connection from `peer` begins with a PROXY protocol header.

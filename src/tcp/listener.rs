@@ -2,6 +2,7 @@
 
 use super::{
     accept::{Acceptor, is_exhausted},
+    alt_svc::AltSvc,
     connection::Connection,
     front::{Admitted, ChooseTls, Front},
     handshake::shake,
@@ -14,7 +15,6 @@ use crate::{
     tcp::Metrics,
     telemetry::Cause,
 };
-use http::HeaderValue;
 use std::{
     future::{Future, poll_fn},
     io,
@@ -34,7 +34,7 @@ use tokio::{
 /// Pause after an accept that failed for want of file descriptors or memory: the next one would fail at once as well.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves HTTP/1.1 and HTTP/2 over TLS until the drain is over. `alt_svc` advertises HTTP/3.
+/// Serves HTTP/1.1 and HTTP/2 over TLS until the drain is over. Clients reach HTTP/3 at `http3_port`.
 ///
 /// # Errors
 ///
@@ -47,10 +47,11 @@ pub async fn serve_tls<H: Handler>(
     listener: std::net::TcpListener,
     front: Rc<Front<H>>,
     tls: Rc<ChooseTls>,
-    alt_svc: Option<HeaderValue>,
+    http3_port: u16,
 ) -> io::Result<()> {
+    let alt_svc = Rc::new(AltSvc::new(http3_port));
     let begin = |stream, address, admitted: Admitted| {
-        let (front, tls, alt_svc) = (Rc::clone(&front), Rc::clone(&tls), alt_svc.clone());
+        let (front, tls, alt_svc) = (Rc::clone(&front), Rc::clone(&tls), Some(Rc::clone(&alt_svc)));
         async move {
             let Some((stream, client)) = shake(stream, address, &admitted.holder, &front, &*tls).await else { return };
             let metrics = Arc::clone(&front.metrics);

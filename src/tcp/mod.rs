@@ -6,6 +6,7 @@
 //! the rules that both protocols share (docs/proxying.md has them as tables).
 
 mod accept;
+mod alt_svc;
 mod answer;
 mod body;
 mod connection;

@@ -24,6 +24,17 @@ pub(super) enum Limit {
     HeaderTime,
 }
 
+impl Limit {
+    /// Counts that it was reached.
+    pub(super) fn count(self, metrics: &Metrics) {
+        match self {
+            Self::HeaderBytes => metrics.shared.limit_header_bytes.increment(),
+            Self::Headers => metrics.shared.limit_headers.increment(),
+            Self::HeaderTime => metrics.shared.timeout_request_header.increment(),
+        }
+    }
+}
+
 impl Refusal {
     pub(super) const fn new(status: StatusCode, why: &'static str) -> Self {
         Self { status, why, limit: None }
@@ -60,11 +71,8 @@ impl Refusal {
 
     /// Counts the limit that was reached.
     pub(super) fn count(&self, metrics: &Metrics) {
-        match self.limit {
-            Some(Limit::HeaderBytes) => metrics.shared.limit_header_bytes.increment(),
-            Some(Limit::Headers) => metrics.shared.limit_headers.increment(),
-            Some(Limit::HeaderTime) => metrics.shared.timeout_request_header.increment(),
-            None => {}
+        if let Some(limit) = self.limit {
+            limit.count(metrics);
         }
     }
 

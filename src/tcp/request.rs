@@ -5,19 +5,25 @@ use super::{
     http1::Bounds,
     refusal::{Limit, Refusal},
 };
-use crate::exchange::{Protocol, Record, Upgrade, authority, field, members, path};
+use crate::exchange::{LastAuthority, Protocol, Record, Upgrade, field, members, path};
 use bytes::{Bytes, BytesMut};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version, header, request,
     uri::{PathAndQuery, Scheme},
 };
 
-/// Makes the URI absolute, removes `Host` and connection-specific fields, and checks the rest.
+/// Makes the URI absolute, removes `Host` and connection-specific fields, and checks the rest. `last` is the authority of
+/// the connection's last request.
 ///
 /// # Errors
 ///
 /// The answer.
-pub(super) fn translate(parts: &mut request::Parts, protocol: Protocol, bounds: &Bounds) -> Result<(), Refusal> {
+pub(super) fn translate(
+    parts: &mut request::Parts,
+    protocol: Protocol,
+    bounds: &Bounds,
+    last: &LastAuthority,
+) -> Result<(), Refusal> {
     if protocol == Protocol::Http2 {
         check_size(parts, bounds)?;
         check_fields(&parts.headers).map_err(Refusal::bad)?;
@@ -48,7 +54,7 @@ pub(super) fn translate(parts: &mut request::Parts, protocol: Protocol, bounds: 
         (Some(named), _) => named,
         (None, host) => host.ok_or(Refusal::bad("no Host"))?,
     };
-    let authority = self::authority(authority).map_err(Refusal::bad)?;
+    let authority = last.parse(&authority).map_err(Refusal::bad)?;
     let path = checked_path(&parts.method, uri.path_and_query)?;
     let mut absolute = http::uri::Parts::default();
     absolute.scheme = Some(Scheme::HTTPS);
@@ -56,6 +62,10 @@ pub(super) fn translate(parts: &mut request::Parts, protocol: Protocol, bounds: 
     absolute.path_and_query = Some(path);
     parts.uri = Uri::from_parts(absolute).map_err(|_| Refusal::bad("no valid URI"))?;
 
+    if parts.version == Version::HTTP_10 {
+        // Such a client expects nothing (RFC 9110 §10.1.1).
+        parts.headers.remove(header::EXPECT);
+    }
     check_content_length(&mut parts.headers)?;
     remove_what_is_the_connections(&mut parts.headers)?;
     join_cookies(&mut parts.headers);
@@ -90,25 +100,44 @@ fn upgrade(parts: &request::Parts, protocol: Protocol) -> Option<Upgrade> {
 /// Checks the size of an HTTP/2 request's header: bytes as RFC 9113 §6.5.2 counts them, pseudo-header fields too. HTTP/1.1's guard has
 /// checked before.
 fn check_size(parts: &request::Parts, bounds: &Bounds) -> Result<(), Refusal> {
-    let field = |name: usize, value: usize| name.saturating_add(value).saturating_add(32);
     let uri = &parts.uri;
     let pseudo = [
-        field(":method".len(), parts.method.as_str().len()),
-        field(":scheme".len(), uri.scheme_str().map_or(0, str::len)),
-        field(":authority".len(), uri.authority().map_or(0, |authority| authority.as_str().len())),
-        field(":path".len(), uri.path_and_query().map_or(0, |path| path.as_str().len())),
+        line(":method".len(), parts.method.as_str().len()),
+        line(":scheme".len(), uri.scheme_str().map_or(0, str::len)),
+        line(":authority".len(), uri.authority().map_or(0, |authority| authority.as_str().len())),
+        line(":path".len(), uri.path_and_query().map_or(0, |path| path.as_str().len())),
     ];
-    let regular = parts.headers.iter().map(|(name, value)| field(name.as_str().len(), value.len()));
-    if pseudo.into_iter().chain(regular).fold(0, usize::saturating_add) > bounds.bytes {
-        return Err(Refusal::too_large(Limit::HeaderBytes));
+    check_bounds(pseudo.into_iter().fold(0, usize::saturating_add), &parts.headers, bounds).map_err(Refusal::too_large)
+}
+
+/// Bytes of a field line, by the length of its name and of its value (RFC 9113 §6.5.2).
+const fn line(name: usize, value: usize) -> usize {
+    name.saturating_add(value).saturating_add(32)
+}
+
+/// Checks `fields` beside `bytes` of pseudo-header fields. Fails with the limit that they exceed.
+fn check_bounds(bytes: usize, fields: &HeaderMap, bounds: &Bounds) -> Result<(), Limit> {
+    let regular = fields.iter().map(|(name, value)| line(name.as_str().len(), value.len()));
+    if regular.fold(bytes, usize::saturating_add) > bounds.bytes {
+        return Err(Limit::HeaderBytes);
     }
     // Pseudo-header fields and `host` do not count, and all lines of `cookie` are one field (RFC 9113 §8.2.3), as over HTTP/1.1.
-    let cookies = parts.headers.get_all(header::COOKIE).iter().count();
-    let hosts = parts.headers.get_all(header::HOST).iter().count();
-    if parts.headers.len().saturating_sub(cookies.saturating_sub(1)).saturating_sub(hosts) > bounds.fields {
-        return Err(Refusal::too_large(Limit::Headers));
+    let cookies = fields.get_all(header::COOKIE).iter().count();
+    let hosts = fields.get_all(header::HOST).iter().count();
+    if fields.len().saturating_sub(cookies.saturating_sub(1)).saturating_sub(hosts) > bounds.fields {
+        return Err(Limit::Headers);
     }
     Ok(())
+}
+
+/// Checks the trailers of a request: their names and values as [`check_fields`] does, and their size as that of a header.
+///
+/// # Errors
+///
+/// The limit that they exceed, or none if a field is invalid.
+pub(super) fn check_trailers(fields: &HeaderMap, bounds: &Bounds) -> Result<(), Option<Limit>> {
+    check_bounds(0, fields, bounds).map_err(Some)?;
+    check_fields(fields).map_err(|_| None)
 }
 
 /// Checks what h2 accepts and RFC 9113 §8.2.1 does not, in a header or in trailers. HTTP/1.1's guard has checked

@@ -66,6 +66,16 @@ impl Share {
         Poll::Pending
     }
 
+    /// Ready once all pieces are written.
+    pub(super) fn poll_written(&self, cx: &Context<'_>) -> Poll<()> {
+        let state = &mut *self.state.borrow_mut();
+        if state.queued == 0 {
+            return Poll::Ready(());
+        }
+        state.waiting = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
     /// `bytes` as they are written.
     pub(super) fn piece(self: &Rc<Self>, bytes: Bytes) -> Piece {
         let length = bytes.len() as u64;

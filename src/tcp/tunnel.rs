@@ -21,7 +21,8 @@ pub(super) struct Joint<H> {
 
 impl<H> Joint<H> {
     /// Joins both until both have ended. The end of either is forwarded to the other (half close); an error, an idle
-    /// time of `timeouts.tunnel`, or another client's tunnel for which this one makes room drops both, which is an orderly end to neither. Dropping the future does the same.
+    /// time of `timeouts.tunnel`, or of `timeouts.tunnel_half_closed` once one has ended, or another client's tunnel for which
+    /// this one makes room drops both, which is an orderly end to neither. Dropping the future does the same.
     pub(super) async fn join(self, client: impl AsyncRead + AsyncWrite + Unpin) {
         let Self { mut tunnel, mut open } = self;
         let quiet = tunnel.quiet();
@@ -41,8 +42,10 @@ impl<H> Joint<H> {
                 open.fail();
             }
             Err(Silenced::Evicted) => open.evict(),
-            Err(Silenced::TimedOut) => {
-                open.metrics().shared.timeout_tunnel.increment();
+            Err(silenced @ (Silenced::TimedOut | Silenced::HalfClosed)) => {
+                let shared = &open.metrics().shared;
+                let is_half_closed = silenced == Silenced::HalfClosed;
+                if is_half_closed { &shared.timeout_tunnel_half_closed } else { &shared.timeout_tunnel }.increment();
                 open.record().broke_off(BodyError::TimedOut);
                 open.fail();
             }

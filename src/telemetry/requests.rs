@@ -58,6 +58,7 @@ metrics! {
             timeout_lingering [timeout: "lingering"],
             timeout_send [timeout: "send"],
             timeout_tunnel [timeout: "tunnel"],
+            timeout_tunnel_half_closed [timeout: "tunnel_half_closed"],
         }
         Histogram(
             "request_duration_seconds",

@@ -1,7 +1,9 @@
 //! The authorities that may have signed clients' certificates, with their revocation lists: read from PEM files, checked
 //! once, and held by the certificate store until a reload.
 
-use super::{CertificateError, CertificateErrors, CertificateWarning, provider, warning::system_time};
+use super::{
+    CertificateError, CertificateErrors, CertificateWarning, encoding::check_encoding, provider, warning::system_time,
+};
 use crate::config::ClientCertificates;
 use rustls::{
     RootCertStore,
@@ -87,6 +89,7 @@ impl fmt::Debug for Authorities {
 /// Every item of its kind in a PEM file.
 fn read<T: PemObject>(file: &Path) -> Result<Vec<T>, CertificateError> {
     let pem = fs::read(file).map_err(|source| CertificateError::Read { file: file.into(), source })?;
+    check_encoding(&pem, file)?;
     let items: Result<_, _> = T::pem_slice_iter(&pem).collect();
     items.map_err(|source| CertificateError::Pem { file: file.into(), source })
 }
@@ -113,11 +116,13 @@ mod tests {
         let made = self_signed(["ca"]).unwrap();
         let (good, empty, key) = (file(&made.cert_pem), file(""), file(&made.key_pem));
         let not_x509 = file("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+        let bom = file(&format!("\u{feff}{}", made.cert_pem));
         let not_crl = file("-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n");
         let table = [
             (files(&empty, None), &empty, "holds no certificate"),
             (files(&key, None), &key, "holds no certificate"),
             (files(&not_x509, None), &not_x509, "cannot be used to verify clients: "),
+            (files(&bom, None), &bom, "begins with a byte order mark"),
             (files(&good, Some(&good)), &good, "holds no certificate revocation list"),
             (files(&good, Some(&not_crl)), &not_crl, "cannot be used to verify clients: "),
         ];

@@ -1,7 +1,11 @@
 //! A certificate chain with its key, loaded from PEM and checked once: one that cannot be served is an error, which
 //! names the file; one that clients will reject is a warning.
 
-use super::warning::{CertificateWarning, Facts, LEAST_RSA_BITS, rsa_bits};
+use super::{
+    KeyAlgorithm,
+    encoding::{check_encoding, has_encrypted_key},
+    warning::{CertificateWarning, Facts, LEAST_RSA_BITS, rsa_bits},
+};
 use crate::config::CertificateFiles;
 use rustls::{
     pki_types::{
@@ -36,7 +40,15 @@ pub enum CertificateError {
         /// The system's error.
         source: io::Error,
     },
-    /// Not PEM, or broken PEM.
+    /// Another encoding than PEM: DER, PKCS #12, UTF-16, or a byte order mark before it.
+    #[error("{} {found}", file.display())]
+    NotPem {
+        /// Which file.
+        file: PathBuf,
+        /// What the file is instead, and how to convert it.
+        found: &'static str,
+    },
+    /// Broken PEM.
     #[error("{} is not valid PEM: {source}", file.display())]
     Pem {
         /// Which file.
@@ -50,9 +62,15 @@ pub enum CertificateError {
         /// Which file.
         file: PathBuf,
     },
-    /// PEM without a private key; an encrypted key counts as none.
+    /// PEM without a private key.
     #[error("{} holds no unencrypted private key", file.display())]
     NoKey {
+        /// Which file.
+        file: PathBuf,
+    },
+    /// A private key that needs a passphrase, which litequic has no key for.
+    #[error("the private key in {} is encrypted; decrypt it with openssl pkey", file.display())]
+    EncryptedKey {
         /// Which file.
         file: PathBuf,
     },
@@ -109,9 +127,11 @@ impl CertificateError {
     pub fn file(&self) -> &Path {
         match self {
             Self::Read { file, .. }
+            | Self::NotPem { file, .. }
             | Self::Pem { file, .. }
             | Self::NoCertificate { file }
             | Self::NoKey { file }
+            | Self::EncryptedKey { file }
             | Self::Malformed { file, .. }
             | Self::UnsupportedKey { file, .. }
             | Self::Authority { file, .. }
@@ -145,7 +165,8 @@ impl std::error::Error for CertificateErrors {}
 #[derive(Debug, Clone)]
 pub struct Certificate {
     key: Arc<CertifiedKey>,
-    names: Names,
+    algorithm: Arc<KeyAlgorithm>,
+    names: Arc<Names>,
     /// Of each certificate of the chain, the leaf first.
     facts: Arc<[Facts]>,
 }
@@ -195,12 +216,19 @@ impl Certificate {
         let key = CertifiedKey::new(chain.der, key);
         let mismatch = |_| CertificateError::KeyMismatch { cert: files.cert.clone(), key: file() };
         key.keys_match().map_err(mismatch)?;
-        Ok(Self { key: Arc::new(key), names: chain.names, facts: chain.facts.into() })
+        let algorithm = KeyAlgorithm::of(&*key.key, chain.rsa_bits);
+        let (key, algorithm, names) = (Arc::new(key), Arc::new(algorithm), Arc::new(chain.names));
+        Ok(Self { key, algorithm, names, facts: chain.facts.into() })
     }
 
     /// The part that rustls serves.
     pub fn key(&self) -> &Arc<CertifiedKey> {
         &self.key
+    }
+
+    /// The signature algorithm of its key.
+    pub fn algorithm(&self) -> &KeyAlgorithm {
+        &self.algorithm
     }
 
     /// The names in it.
@@ -246,6 +274,7 @@ struct Chain {
 }
 
 fn read_chain(pem: &[u8], file: &Path) -> Result<Chain, CertificateError> {
+    check_encoding(pem, file)?;
     let der = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|source| CertificateError::Pem { file: file.into(), source })?;
@@ -263,7 +292,10 @@ fn read_chain(pem: &[u8], file: &Path) -> Result<Chain, CertificateError> {
 }
 
 fn read_key(pem: &[u8], file: &Path) -> Result<PrivateKeyDer<'static>, CertificateError> {
+    check_encoding(pem, file)?;
     PrivateKeyDer::from_pem_slice(pem).map_err(|source| match source {
+        // With `Proc-Type` the parser's error is about base64.
+        _ if has_encrypted_key(pem) => CertificateError::EncryptedKey { file: file.into() },
         pem::Error::NoItemsFound => CertificateError::NoKey { file: file.into() },
         source => CertificateError::Pem { file: file.into(), source },
     })

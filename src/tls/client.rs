@@ -1,6 +1,6 @@
 //! The client's side of TLS, for `litequic get`.
 
-use super::{ALPN_H3, Certificate, CertificateErrors, presented::Presented, provider};
+use super::{ALPN_H3, Certificate, CertificateErrors, encoding::check_encoding, presented::Presented, provider};
 use crate::config::CertificateFiles;
 use rustls::{
     ClientConfig, ConfigBuilder, DigitallySignedStruct, KeyLogFile, RootCertStore, SignatureScheme,
@@ -17,6 +17,7 @@ use rustls::{
     version::TLS13,
 };
 use std::{
+    fs,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -148,7 +149,9 @@ fn system_roots() -> Result<RootCertStore, TrustError> {
 
 fn certificates_of(file: &Path) -> Result<Vec<CertificateDer<'static>>, TrustError> {
     let failed = |source| TrustError::File { file: file.into(), source };
-    CertificateDer::pem_file_iter(file).map_err(failed)?.collect::<Result<_, _>>().map_err(failed)
+    let bytes = fs::read(file).map_err(|error| failed(pem::Error::Io(error)))?;
+    check_encoding(&bytes, file).map_err(CertificateErrors::from)?;
+    CertificateDer::pem_slice_iter(&bytes).collect::<Result<_, _>>().map_err(failed)
 }
 
 /// Those of `certificates`, the content of `file`, that can sign others.

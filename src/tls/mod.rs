@@ -1,10 +1,12 @@
 //! TLS 1.3 for QUIC: certificates by SNI, clients' own certificates, the server's sessions with their tickets, and the
 //! client's side for `litequic get`; and the configurations of TLS over TCP.
 
+mod algorithm;
 mod authorities;
 mod certificate;
 mod client;
 mod client_certificates;
+mod encoding;
 mod hello;
 mod keys;
 mod metrics;
@@ -18,6 +20,7 @@ mod session;
 mod tcp;
 mod warning;
 
+pub use algorithm::KeyAlgorithm;
 pub use authorities::Authorities;
 pub use certificate::{Certificate, CertificateError, CertificateErrors, Names};
 pub use client::{Trust, TrustError, client_config, client_config_as, client_config_noting};
@@ -25,8 +28,8 @@ pub use client_certificates::{Asking, Policy};
 pub use metrics::Metrics;
 pub use presented::{Distrust, Presented, ServerCertificate, date};
 pub use provider::{ServerTls, ServersOnly};
-pub use resolver::{CertificateResolver, CertificateStore};
-pub use self_signed::{SelfSigned, self_signed};
+pub use resolver::{CertificateResolver, CertificateStore, Unserved};
+pub use self_signed::{SelfSigned, self_signed, self_signed_with};
 pub use server::server_config;
 pub use tcp::TcpTls;
 pub use warning::CertificateWarning;

@@ -1,5 +1,5 @@
-//! Selects the certificate of a client, by its name (SNI), or without one by the address that it connected to; and the
-//! hosts that its connection may then be used for.
+//! Selects the certificate of a client, by its name (SNI), or without one by the address that it connected to, and by the
+//! signature algorithms that it offers; and the hosts that its connection may then be used for.
 
 use super::{
     Authorities,
@@ -7,11 +7,12 @@ use super::{
 };
 use arc_swap::ArcSwap;
 use rustls::{
+    SignatureScheme,
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     net::{IpAddr, Ipv4Addr},
     sync::Arc,
 };
@@ -19,35 +20,55 @@ use std::{
 /// The address of a client's connection where it is not known, or does not matter.
 const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
+/// Certificates between which a client's signature algorithms decide: the cheapest first, and only those that some client
+/// gets, each for a scheme with which none before it signs.
+type Group = Box<[Certificate]>;
+
 /// The certificates of one configuration.
 #[derive(Debug)]
 pub struct CertificateStore {
+    /// The first of the configuration.
+    first: Certificate,
     /// For a client whose name is in none of the others, or without a name at an address that is in none of them.
-    default: Certificate,
-    /// By name; `*.example.com` as it is. Of two certificates with one name the first counts.
-    by_name: HashMap<String, Certificate>,
-    /// The same by IP address.
-    by_address: HashMap<IpAddr, Certificate>,
+    default: Group,
+    /// By name; `*.example.com` as it is.
+    by_name: HashMap<String, Group>,
+    /// By IP address.
+    by_address: HashMap<IpAddr, Group>,
     /// In the order of the configuration.
     all: Vec<Certificate>,
+    /// Certificates that no client gets.
+    unserved: Vec<Unserved>,
     /// The authorities for clients' certificates, if they are requested.
     authorities: Option<Authorities>,
 }
 
+/// A certificate that no client gets, because each of its names has others that sign with the same algorithms.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unserved {
+    /// The place of the certificate in [`CertificateStore::certificates`].
+    pub place: usize,
+    /// The places of those with its names and its algorithms, which clients get. Empty if it has no name.
+    pub instead: Vec<usize>,
+}
+
 impl CertificateStore {
-    /// `default` is also served to a client whose name is in none of the others.
+    /// `default` is also served to a client whose name is in none of the others. A certificate of `others` that has all names
+    /// of `default` may take its place for clients that offer the other's signature algorithm.
     pub fn new(default: Certificate, others: impl IntoIterator<Item = Certificate>) -> Self {
-        let (mut by_name, mut by_address) = (HashMap::new(), HashMap::new());
-        let all: Vec<Certificate> = std::iter::once(default.clone()).chain(others).collect();
-        for certificate in &all {
-            for name in &certificate.names().dns {
-                by_name.entry(name.clone()).or_insert_with(|| certificate.clone());
-            }
-            for address in &certificate.names().ip {
-                by_address.entry(address.to_canonical()).or_insert_with(|| certificate.clone());
-            }
+        let first = default.clone();
+        let all: Vec<Certificate> = std::iter::once(default).chain(others).collect();
+        let places = Places::of(&all);
+        let group = |places: &[usize]| places.iter().filter_map(|place| all.get(*place).cloned()).collect();
+        Self {
+            first,
+            default: group(&places.default),
+            by_name: places.by_name.iter().map(|(name, places)| (name.clone(), group(places))).collect(),
+            by_address: places.by_address.iter().map(|(address, places)| (*address, group(places))).collect(),
+            unserved: places.unserved(&all),
+            all,
+            authorities: None,
         }
-        Self { default, by_name, by_address, all, authorities: None }
     }
 
     /// The same, with `authorities` for clients' certificates.
@@ -61,25 +82,35 @@ impl CertificateStore {
         self.authorities.as_ref()
     }
 
-    /// The first, for clients without another one.
+    /// The first of the configuration.
     pub fn default_certificate(&self) -> &Certificate {
-        &self.default
+        &self.first
     }
 
-    /// Every certificate, the default first.
+    /// Every certificate, in the order of the configuration.
     pub fn certificates(&self) -> &[Certificate] {
         &self.all
     }
 
-    /// The certificate for a client with `sni` at the address `local`: the one with exactly this name, else the one
-    /// with a wildcard for its first label, else the default. Without a name the one that has the address: SNI cannot
-    /// carry addresses (RFC 6066 §3), so a client that connects to one sends none.
-    pub fn choose(&self, sni: Option<&str>, local: IpAddr) -> &Certificate {
+    /// Certificates that no client gets, whatever its name and algorithms.
+    pub fn unserved(&self) -> &[Unserved] {
+        &self.unserved
+    }
+
+    /// The certificate for a client with `sni` at the address `local` that offers to verify signatures with `offered`: of those
+    /// for the name the cheapest that can sign so. If none can, the first: rustls then ends the handshake.
+    pub fn choose(&self, sni: Option<&str>, local: IpAddr, offered: &[SignatureScheme]) -> &Certificate {
+        let group = self.group(sni, local);
+        let chosen = group.iter().find(|certificate| certificate.algorithm().signs_one_of(offered));
+        chosen.or(group.first()).unwrap_or(&self.first)
+    }
+
+    /// The certificates for clients with `sni` at the address `local`: those with exactly this name, else those with a wildcard
+    /// for its first label, else the default. Without a name those that have the address: SNI cannot carry addresses (RFC 6066
+    /// §3), so a client that connects to one sends none.
+    fn group(&self, sni: Option<&str>, local: IpAddr) -> &[Certificate] {
         let found = match sni.map(normalize) {
-            Some(name) => self.by_name.get(&name).or_else(|| {
-                let (_, parent) = name.split_once('.')?;
-                self.by_name.get(&format!("*.{parent}"))
-            }),
+            Some(name) => self.by_name.get(&name).or_else(|| self.by_name.get(&wildcard(&name)?)),
             None => self.by_address.get(&local.to_canonical()),
         };
         found.unwrap_or(&self.default)
@@ -93,8 +124,9 @@ impl CertificateStore {
     /// Whether a connection whose client sent `sni` to the address `local` may carry requests for `host` (an authority
     /// without its port); 421 otherwise (RFC 9110 §15.5.20, RFC 9114 §3.3).
     ///
-    /// It may if the certificate that this client was served covers the host. Two more hosts are allowed, because 421
-    /// makes a client try again on a connection of its own, and that is the one it has:
+    /// It may if every certificate that clients of this name may be served covers the host: which one this client was served is
+    /// not known here. Two more hosts are allowed, because 421 makes a client try again on a connection of its own, and that is
+    /// the one it has:
     /// - the very name that it sent, which the default certificate does not cover, as the client knows;
     /// - an IP address, from a client that sent no name. This client reached litequic by address, perhaps by another than
     ///   litequic sees (NAT), and accepted what it got: a sidecar's self-signed certificate, say.
@@ -104,7 +136,7 @@ impl CertificateStore {
             Some(sni) => sni == host || normalize(sni) == normalize(host),
             None => parse_ip(host).is_some(),
         };
-        asked_for || self.choose(sni, local).names().cover(host)
+        asked_for || all_cover(self.group(sni, local), host)
     }
 
     /// Whether clients of a route for `host` may get a certificate that covers it. `*.` stands for one or more labels:
@@ -117,13 +149,105 @@ impl CertificateStore {
         }
     }
 
-    /// Whether a client of `host` gets a certificate that covers it.
+    /// Whether a client of `host` gets a certificate that covers it, whatever its signature algorithms.
     pub fn has_name(&self, host: &str) -> bool {
         match parse_ip(host) {
             Some(address) => self.by_address.contains_key(&address.to_canonical()),
-            None => self.choose(Some(host), UNKNOWN).names().cover(host),
+            None => all_cover(self.group(Some(host), UNKNOWN), host),
         }
     }
+}
+
+fn all_cover(group: &[Certificate], host: &str) -> bool {
+    group.iter().all(|certificate| certificate.names().cover(host))
+}
+
+/// The wildcard that stands for the first label of `name`.
+fn wildcard(name: &str) -> Option<String> {
+    let (_, parent) = name.split_once('.')?;
+    Some(format!("*.{parent}"))
+}
+
+/// Which certificates are served for what, by their places in the configuration: those of [`CertificateStore`].
+struct Places {
+    default: Vec<usize>,
+    by_name: HashMap<String, Vec<usize>>,
+    by_address: HashMap<IpAddr, Vec<usize>>,
+}
+
+impl Places {
+    fn of(all: &[Certificate]) -> Self {
+        let (mut by_name, mut by_address) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
+        for (place, certificate) in all.iter().enumerate() {
+            for name in &certificate.names().dns {
+                by_name.entry(name.clone()).or_default().push(place);
+            }
+            for address in &certificate.names().ip {
+                by_address.entry(address.to_canonical()).or_default().push(place);
+            }
+        }
+        for places in by_name.values_mut().chain(by_address.values_mut()) {
+            *places = served(all, places, &[]);
+        }
+        // A client whose algorithms no certificate with its exact name has gets one with a wildcard.
+        let exact: Vec<String> = by_name.keys().filter(|name| !name.starts_with("*.")).cloned().collect();
+        for name in exact {
+            let wild = wildcard(&name).and_then(|wildcard| by_name.get(&wildcard)).cloned().unwrap_or_default();
+            if let Some(places) = by_name.get_mut(&name) {
+                *places = served(all, places, &wild);
+            }
+        }
+        let names = |certificate: &Certificate| -> BTreeSet<_> {
+            let names = certificate.names();
+            names.dns.iter().cloned().chain(names.ip.iter().map(|address| address.to_canonical().to_string())).collect()
+        };
+        let first = all.first().map(names).unwrap_or_default();
+        // Whatever the first certificate covers, each of its group does. All have all names of one without any.
+        let is_default = |(place, certificate): &(usize, &Certificate)| {
+            *place == 0 || (!first.is_empty() && names(certificate).is_superset(&first))
+        };
+        let default: Vec<usize> = all.iter().enumerate().filter(is_default).map(|(place, _)| place).collect();
+        Self { default: served(all, &default, &[]), by_name, by_address }
+    }
+
+    fn unserved(&self, all: &[Certificate]) -> Vec<Unserved> {
+        let groups = self.by_name.values().chain(self.by_address.values()).chain([&self.default]);
+        let served: BTreeSet<usize> = groups.flatten().copied().collect();
+        let unserved = all.iter().enumerate().filter(|(place, _)| !served.contains(place));
+        unserved.map(|(place, certificate)| Unserved { place, instead: self.instead_of(certificate, all) }).collect()
+    }
+
+    /// Those that clients of the names of `certificate` get which verify its signatures.
+    fn instead_of(&self, certificate: &Certificate, all: &[Certificate]) -> Vec<usize> {
+        let names = certificate.names().dns.iter().filter_map(|name| self.by_name.get(name));
+        let addresses = certificate.names().ip.iter().filter_map(|ip| self.by_address.get(&ip.to_canonical()));
+        let is_alike = |place: &usize| {
+            let schemes = certificate.algorithm().schemes();
+            all.get(*place).is_some_and(|other| other.algorithm().signs_one_of(schemes))
+        };
+        let places: BTreeSet<usize> = names.chain(addresses).flatten().copied().filter(is_alike).collect();
+        places.into_iter().collect()
+    }
+}
+
+/// Those of `first`, then of `then`, each the cheapest first, that sign with a scheme with which none before does. At least
+/// one, if there are any.
+fn served(all: &[Certificate], first: &[usize], then: &[usize]) -> Vec<usize> {
+    let mut schemes = BTreeSet::new();
+    let mut places = Vec::new();
+    for candidates in [first, then] {
+        let mut candidates: Vec<_> =
+            candidates.iter().filter_map(|place| Some((*place, all.get(*place)?.algorithm()))).collect();
+        candidates.sort_by_key(|(_, algorithm)| algorithm.cost());
+        for (place, algorithm) in candidates {
+            let known = schemes.len();
+            schemes.extend(algorithm.schemes().iter().map(|scheme| u16::from(*scheme)));
+            if schemes.len() > known || places.is_empty() {
+                places.push(place);
+            }
+        }
+    }
+    places
 }
 
 /// Provides the certificate to rustls, from a store that a reload replaces without touching any endpoint.
@@ -158,6 +282,11 @@ impl CertificateResolver {
         self.0.load().depends_on_address().then(at)
     }
 
+    fn choose(&self, hello: &ClientHello<'_>, local: IpAddr) -> Option<Arc<CertifiedKey>> {
+        let store = self.0.load();
+        Some(Arc::clone(store.choose(hello.server_name(), local, hello.signature_schemes()).key()))
+    }
+
     /// The store that is served now.
     pub fn store(&self) -> Arc<CertificateStore> {
         self.0.load_full()
@@ -166,7 +295,7 @@ impl CertificateResolver {
 
 impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, client_hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(self.0.load().choose(client_hello.server_name(), UNKNOWN).key()))
+        self.choose(&client_hello, UNKNOWN)
     }
 }
 
@@ -179,17 +308,39 @@ struct AtAddress {
 
 impl ResolvesServerCert for AtAddress {
     fn resolve(&self, client_hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(self.resolver.0.load().choose(client_hello.server_name(), self.local).key()))
+        self.resolver.choose(&client_hello, self.local)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tls::self_signed;
+    use crate::tls::{SelfSigned, self_signed, self_signed_with};
+    use rcgen::{
+        CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256,
+        SignatureAlgorithm,
+    };
+
+    const P256: SignatureScheme = SignatureScheme::ECDSA_NISTP256_SHA256;
+    const P384: SignatureScheme = SignatureScheme::ECDSA_NISTP384_SHA384;
+    const RSA: SignatureScheme = SignatureScheme::RSA_PSS_SHA256;
+    const ALL: &[SignatureScheme] = &[RSA, P384, P256];
 
     fn certificate(names: &[&str]) -> Certificate {
         self_signed(names.iter().copied()).unwrap().certificate().unwrap()
+    }
+
+    fn certificate_with(key: &'static SignatureAlgorithm, names: &[&str]) -> Certificate {
+        let key = KeyPair::generate_for(key).unwrap();
+        self_signed_with(names.iter().copied(), &key).unwrap().certificate().unwrap()
+    }
+
+    /// A kind of key, and the names of its certificate.
+    type Made<'a> = (&'static SignatureAlgorithm, &'a [&'a str]);
+
+    fn of_kinds(certificates: &[Made<'_>]) -> CertificateStore {
+        let mut all = certificates.iter().map(|(key, names)| certificate_with(key, names));
+        CertificateStore::new(all.next().unwrap(), all)
     }
 
     fn store() -> CertificateStore {
@@ -213,7 +364,7 @@ mod tests {
         ];
         let store = store();
         for (sni, expected) in table {
-            assert_eq!(store.choose(sni, UNKNOWN).names().dns[0], expected, "{sni:?}");
+            assert_eq!(store.choose(sni, UNKNOWN, ALL).names().dns[0], expected, "{sni:?}");
         }
     }
 
@@ -229,7 +380,7 @@ mod tests {
         ];
         let store = store();
         for (sni, local, expected) in table {
-            assert_eq!(store.choose(sni, local.parse().unwrap()).names().dns[0], expected, "{sni:?} at {local}");
+            assert_eq!(store.choose(sni, local.parse().unwrap(), ALL).names().dns[0], expected, "{sni:?} at {local}");
         }
         assert!(store.depends_on_address());
         assert!(!CertificateStore::new(certificate(&["localhost", "192.0.2.1"]), []).depends_on_address());
@@ -285,6 +436,111 @@ mod tests {
         ] {
             assert_eq!(store.covers_pattern(host), expected, "{host}");
         }
+    }
+
+    #[test]
+    fn of_the_certificates_of_a_name_the_cheapest_that_the_client_verifies_is_served() {
+        let rsa: &'static _ = &PKCS_RSA_SHA256;
+        let store = of_kinds(&[
+            (rsa, &["both.test", "192.0.2.1"]),
+            (&PKCS_ECDSA_P384_SHA384, &["both.test", "p384.test"]),
+            (&PKCS_ECDSA_P256_SHA256, &["both.test", "www.wild.test", "192.0.2.1"]),
+            (rsa, &["*.wild.test"]),
+        ]);
+        let address = "192.0.2.1".parse().unwrap();
+        let table: [(_, _, &[_], _); 16] = [
+            (Some("both.test"), UNKNOWN, ALL, 2),
+            (Some("both.test"), UNKNOWN, &[RSA, P384], 1),
+            (Some("both.test"), UNKNOWN, &[SignatureScheme::RSA_PSS_SHA512], 0),
+            // Schemes of no certificate, or of certificates alone: rustls ends the handshake.
+            (Some("both.test"), UNKNOWN, &[SignatureScheme::ED25519], 2),
+            (Some("both.test"), UNKNOWN, &[SignatureScheme::RSA_PKCS1_SHA256], 2),
+            (Some("both.test"), UNKNOWN, &[], 2),
+            (Some("p384.test"), UNKNOWN, &[P256], 1),
+            // An exact name is preferred to a wildcard, as long as the client verifies its algorithm.
+            (Some("www.wild.test"), UNKNOWN, ALL, 2),
+            (Some("www.wild.test"), UNKNOWN, &[RSA], 3),
+            (Some("www.wild.test"), UNKNOWN, &[P384], 2),
+            (Some("api.wild.test"), UNKNOWN, ALL, 3),
+            (None, address, ALL, 2),
+            (None, address, &[RSA], 0),
+            // The second lacks the first one's address, the third has all names of the first.
+            (None, UNKNOWN, ALL, 2),
+            (Some("elsewhere.test"), UNKNOWN, &[P384, RSA], 0),
+            (None, UNKNOWN, &[P384], 2),
+        ];
+        for (sni, local, offered, expected) in table {
+            let served = store.choose(sni, local, offered);
+            assert!(served.is_same_chain(&store.certificates()[expected]), "{sni:?} at {local}: {offered:?}");
+        }
+        assert_eq!(store.unserved(), []);
+    }
+
+    #[test]
+    fn a_connection_serves_what_all_certificates_of_its_name_cover() {
+        let store = of_kinds(&[
+            (&PKCS_RSA_SHA256, &["a.test", "b.test"]),
+            (&PKCS_ECDSA_P256_SHA256, &["a.test", "b.test", "c.test"]),
+            (&PKCS_ECDSA_P256_SHA256, &["d.test", "www.wild.test"]),
+            (&PKCS_RSA_SHA256, &["*.wild.test"]),
+            // Never served, so that what it lacks does not count.
+            (&PKCS_ECDSA_P256_SHA256, &["d.test"]),
+        ]);
+        for (sni, host, expected) in [
+            (Some("a.test"), "b.test", true),
+            (Some("a.test"), "c.test", false),
+            (Some("c.test"), "a.test", true),
+            (Some("d.test"), "www.wild.test", true),
+            (Some("www.wild.test"), "d.test", false),
+            (Some("www.wild.test"), "api.wild.test", false),
+            (Some("www.wild.test"), "www.wild.test", true),
+            (Some("api.wild.test"), "www.wild.test", true),
+            (None, "a.test", true),
+            (None, "b.test", true),
+            (None, "c.test", false),
+        ] {
+            assert_eq!(store.covers(sni, UNKNOWN, host), expected, "{sni:?}, {host}");
+        }
+        for name in ["a.test", "b.test", "c.test", "d.test", "www.wild.test", "api.wild.test"] {
+            assert!(store.has_name(name), "{name}");
+        }
+        assert_eq!(store.unserved(), [Unserved { place: 4, instead: vec![2] }]);
+    }
+
+    #[test]
+    fn a_certificate_that_no_client_gets_is_known_with_those_that_it_gets_instead() {
+        let (rsa, p256): (&'static _, &'static _) = (&PKCS_RSA_SHA256, &PKCS_ECDSA_P256_SHA256);
+        let unserved = |place, instead: &[usize]| Unserved { place, instead: instead.to_vec() };
+        let table: [(&[Made<'_>], Vec<Unserved>); 5] = [
+            (&[(rsa, &["a.test"]), (p256, &["a.test"])], vec![]),
+            (&[(p256, &["a.test"]), (p256, &["a.test"])], vec![unserved(1, &[0])]),
+            (&[(p256, &["a.test"]), (p256, &["a.test", "b.test"])], vec![]),
+            (
+                &[
+                    (rsa, &["other.test"]),
+                    (p256, &["a.test"]),
+                    (p256, &["192.0.2.1"]),
+                    (p256, &["a.test", "192.0.2.1"]),
+                ],
+                vec![unserved(3, &[1, 2])],
+            ),
+            // The default is served to clients without a name, unless another has all its names.
+            (&[(rsa, &["a.test"]), (rsa, &["a.test", "b.test"])], vec![]),
+        ];
+        for (certificates, expected) in table {
+            let names: Vec<_> = certificates.iter().map(|(_, names)| names).collect();
+            assert_eq!(of_kinds(certificates).unserved(), expected, "{names:?}");
+        }
+        let nameless = || {
+            let mut parameters = CertificateParams::new([]).unwrap();
+            parameters.distinguished_name = DistinguishedName::new();
+            let key = KeyPair::generate().unwrap();
+            let (cert_pem, key_pem) = (parameters.self_signed(&key).unwrap().pem(), key.serialize_pem());
+            SelfSigned { cert_pem, key_pem, spki_sha256: String::new() }.certificate().unwrap()
+        };
+        let store = CertificateStore::new(nameless(), [certificate(&["a.test"]), nameless()]);
+        assert_eq!(store.unserved(), [unserved(2, &[])]);
+        assert!(store.choose(None, UNKNOWN, ALL).is_same_chain(&store.certificates()[0]));
     }
 
     #[test]

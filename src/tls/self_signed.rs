@@ -42,13 +42,24 @@ impl SelfSigned {
 ///
 /// A name that is not ASCII.
 pub fn self_signed<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Result<SelfSigned, rcgen::Error> {
+    self_signed_with(names, &KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?)
+}
+
+/// A certificate of `key` for `names`: DNS names and IP addresses.
+///
+/// # Errors
+///
+/// A name that is not ASCII.
+pub fn self_signed_with<N: Into<String>>(
+    names: impl IntoIterator<Item = N>,
+    key: &KeyPair,
+) -> Result<SelfSigned, rcgen::Error> {
     let names: Vec<String> = names.into_iter().map(Into::into).collect();
-    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     let mut parameters = CertificateParams::new(names)?;
     let now = SystemTime::now();
     parameters.not_before = (now - BACKDATED).into();
     parameters.not_after = (now + VALIDITY).into();
-    let certificate = parameters.self_signed(&key)?;
+    let certificate = parameters.self_signed(key)?;
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &key.subject_public_key_info());
     Ok(SelfSigned {
         cert_pem: certificate.pem(),

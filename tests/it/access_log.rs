@@ -19,7 +19,7 @@ use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use http::Method;
 use litequic::{
-    config::{AccessField, AccessFormat, AccessLog, AccessTarget, Share},
+    config::{AccessField, AccessFormat, AccessLog, AccessTarget, Network, Share},
     tls::self_signed,
 };
 use serde_json::Value as Json;
@@ -86,6 +86,7 @@ async fn a_line_says_who_asked_what_became_of_it_and_how_long_it_took() {
     let said = |field: &str| line[field].as_str().unwrap_or_else(|| panic!("{field} in {line}")).to_owned();
     for (field, expected) in [
         ("client", "127.0.0.1"),
+        ("peer", "127.0.0.1"),
         ("client_port", &format!("127.0.0.1:{port}")),
         ("local", &local),
         ("protocol", "HTTP/3"),
@@ -116,6 +117,44 @@ async fn a_line_says_who_asked_what_became_of_it_and_how_long_it_took() {
     let (duration, first, origin) =
         (seconds(slow, "duration"), seconds(slow, "first_byte"), seconds(slow, "origin_time"));
     assert!(origin <= first && first < duration && duration >= 0.080, "{slow}");
+}
+
+#[tokio::test]
+async fn behind_a_trusted_proxy_a_line_has_the_client_that_it_names_and_the_proxy_as_peer() {
+    for (trusted, expected) in [([127, 0, 0, 0], "203.0.113.9"), ([192, 0, 2, 0], "127.0.0.1")] {
+        let folder = tempfile::tempdir().unwrap();
+        let litequic = Litequic::start(origin::demo().await, |config| {
+            config.access_log = everything(&folder);
+            config.trusted_proxies = vec![Network { address: trusted.into(), prefix: 8 }];
+        })
+        .await;
+        let client = Client::to(&litequic).await;
+        let port = client.quic.endpoint.local_addr().unwrap().port();
+        let request = client.request(Method::GET, "/status/204").header("x-forwarded-for", "203.0.113.9");
+        assert_eq!(client.fetch(request, Bytes::new()).await.status.as_u16(), 204);
+        let lines = lines(litequic, &folder.path().join("access.log")).await;
+        let [line] = &lines[..] else { panic!("{lines:?}") };
+        assert_eq!((&line["client"], &line["peer"]), (&expected.into(), &"127.0.0.1".into()), "{line}");
+        assert_eq!(line["client_port"], format!("127.0.0.1:{port}"));
+    }
+}
+
+/// Written without `fields`.
+#[tokio::test]
+async fn the_default_fields_name_the_server_and_the_clients_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = origin::demo().await;
+    let litequic = Litequic::start(origin, |config| {
+        config.access_log = AccessLog { fields: AccessLog::default().fields, ..everything(&folder) };
+    })
+    .await;
+    let client = Client::to(&litequic).await;
+    client.fetch(client.request(Method::GET, "/status/204?a=b").header("user-agent", "test/1"), Bytes::new()).await;
+    let lines = lines(litequic, &folder.path().join("access.log")).await;
+    let [line] = &lines[..] else { panic!("{lines:?}") };
+    assert_eq!(line["user_agent"], "test/1");
+    assert_eq!(line["server"], format!("http://{origin}"));
+    assert!(line.get("query").is_none() && line.get("peer").is_none(), "{line}");
 }
 
 #[tokio::test]

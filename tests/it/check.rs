@@ -137,6 +137,59 @@ fn routes_that_only_their_order_tells_apart_have_a_warning() {
     assert_eq!(lines, [alike("11:9", 1, 0, "one"), alike("14:9", 2, 1, "*/[x-b]")]);
 }
 
+/// The warnings of `check` for a configuration with `more`, without the file's name.
+fn warnings(more: &str) -> Vec<String> {
+    let folder = folder();
+    let file = folder.path().join("litequic.toml");
+    let text = format!(
+        "{more}\n[[certificates]]\ncert = \"good.crt\"\nkey = \"good.key\"\n[origin]\nurl = \"http://127.0.0.1:9\"\n"
+    );
+    fs::write(&file, text).unwrap();
+    let ended = litequic(["check", "--config", file.to_str().unwrap()]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let name = format!("{}:", file.display());
+    ended.stderr.lines().map(|line| line.strip_prefix(&name).unwrap_or(line).to_owned()).collect()
+}
+
+#[test]
+fn variables_of_other_programs_have_a_warning() {
+    let rules = "[[routes]]\norigin = \"origin\"\n\
+                 request_headers.set = { x-real-ip = \"$remote_addr\", x-price = \"$5\", x-client = \"{client}\" }\n\
+                 response_headers.add = { via = \"%[src]\" }\n\
+                 [[routes]]\npath = \"/old\"\nredirect.to = \"https://example.com/new$request_uri\"\n\
+                 [[routes]]\npath = \"/fixed\"\nrespond.headers = { x-host = \"{http.request.host}\" }\n";
+    let fields = "is sent as it is written; the variables here are {client}, {host} and {request_id}";
+    let paths = "is sent as it is written; the variables here are {host} and {path}";
+    assert_eq!(
+        warnings(rules),
+        [
+            format!("3:37: warning: routes[0].request_headers.set.x-real-ip = \"$remote_addr\": $remote_addr {fields}"),
+            format!("4:32: warning: routes[0].response_headers.add.via = \"%[src]\": %[src] {fields}"),
+            format!(
+                "7:15: warning: routes[1].redirect.to = \"https://example.com/new$request_uri\": $request_uri {paths}"
+            ),
+            format!(
+                "10:30: warning: routes[2].respond.headers.x-host = \"{{http.request.host}}\": \
+                 {{http.request.host}} {fields}"
+            ),
+        ]
+    );
+}
+
+#[test]
+fn a_word_for_no_file_as_the_path_of_the_access_log_has_a_warning() {
+    for word in ["syslog", "off", "none", "journal"] {
+        let expected = format!(
+            "1:19: warning: access_log.path = \"{word}\": is a file of this name in the folder of the configuration; \
+             \"stdout\" and \"stderr\" reach the journal, and without the key there is no access log"
+        );
+        assert_eq!(warnings(&format!("access_log.path = \"{word}\"")), [expected]);
+    }
+    for path in ["stdout", "-", "stderr", "./off", "access.log"] {
+        assert_eq!(warnings(&format!("access_log.path = \"{path}\"")), [""; 0], "{path}");
+    }
+}
+
 #[tokio::test]
 async fn a_reload_names_the_same_as_check() {
     let (setup, origin) = (Setup::new(), saying("").await);

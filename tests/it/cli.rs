@@ -1,8 +1,9 @@
 //! The command line from outside: what each command prints, and with which code it exits.
 
 use crate::support::{
-    io_key,
-    process::{Ended, Process, command, free_tcp_port, free_udp_port, litequic},
+    io_key, needs,
+    nginx::Nginx,
+    process::{Ended, Process, command, free_tcp_port, free_udp_port, litequic, litequic_program},
 };
 use litequic::tls::{SelfSigned, self_signed};
 use serde_json::Value as Json;
@@ -11,6 +12,7 @@ use std::{
     fs,
     io::{Read, Write},
     net::{TcpListener, TcpStream, UdpSocket},
+    process::Command,
     time::Duration,
 };
 
@@ -122,6 +124,73 @@ fn help_and_version_go_to_standard_output() {
 }
 
 #[test]
+fn a_command_of_another_server_is_answered_with_the_one_that_does_it() {
+    for (words, word, expected) in [
+        (&["reload"][..], "reload", "litequic ctl reload"),
+        (&["-s", "reload"], "-s", "litequic ctl reload"),
+        (&["validate", "a.toml"], "validate", "litequic check FILE"),
+        (&["-t"], "-t", "litequic check FILE"),
+        (&["test"], "test", "litequic check FILE"),
+        (&["stop"], "stop", "litequic ctl drain"),
+        (&["status"], "status", "litequic ctl status"),
+        (&["start"], "start", "litequic run FILE"),
+        (&["-c", "a.toml"], "-c", "litequic run FILE"),
+    ] {
+        let ended = litequic(words);
+        let expected = format!("litequic: there is no `litequic {word}`; did you mean `{expected}`?\n");
+        assert_eq!((ended.code, ended.stderr), (Some(64), expected));
+    }
+    let ended = litequic(["run", "--listen", "127.0.0.1:0", "--origin", "http://127.0.0.1:9"]);
+    assert_eq!(ended.code, Some(64));
+    assert!(ended.stderr.ends_with("\nfor tests: `litequic demo --origin URL` makes a certificate\n"), "{ended:?}");
+    let ended = litequic(["run", "--listen", "127.0.0.1:0"]);
+    assert!(!ended.stderr.contains("for tests"), "{ended:?}");
+}
+
+#[test]
+fn a_configuration_is_named_with_the_option_or_without_it() {
+    for words in [&["check", FIVE_FAULTS][..], &["check", "-c", FIVE_FAULTS], &["check", "--config", FIVE_FAULTS]] {
+        let ended = litequic(words);
+        assert!(ended.code == Some(78) && ended.stderr.contains("limits.max_headers = 0: too small"), "{ended:?}");
+    }
+    for words in [&["run", FIVE_FAULTS][..], &["run", "-c", FIVE_FAULTS]] {
+        let ended = litequic(words);
+        assert!(ended.code == Some(78) && ended.stderr.contains("limits.max_headers = 0: too small"), "{ended:?}");
+    }
+    for words in [&["check", "-c", "a", "b"][..], &["run", "-c", "a", "b"], &["run", "a", "--listen", "[::]:1"]] {
+        assert_eq!(litequic(words).code, Some(64), "{words:?}");
+    }
+}
+
+#[test]
+fn examples_are_printed_and_are_sound() {
+    let list = litequic(["example"]).success();
+    let (directory, _) = directory();
+    fs::create_dir(directory.path().join("tls")).unwrap();
+    for name in ["sidecar", "edge", "website", "servers", "unix-socket", "full"] {
+        assert!(list.contains(&format!("{name} ")), "{list}");
+        let example = litequic(["example", name]).success();
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/config/").to_owned() + name + ".toml";
+        assert_eq!(example, fs::read_to_string(file).unwrap());
+    }
+    assert_eq!(litequic(["example", "none"]).code, Some(64));
+}
+
+#[test]
+fn an_address_on_the_command_line_is_answered_as_in_a_configuration() {
+    let (directory, _) = directory();
+    for (address, problem) in
+        [("443", "has no address"), (":8443", "has no address"), ("[::]", "not an address"), ("::1", "has no port")]
+    {
+        for ended in [litequic(run_at(address, &directory)), litequic(["demo", "--listen", address])] {
+            let expected =
+                format!("{problem}; expected an IP address and a port, such as \"[::]:8443\" or \"127.0.0.1:9443\"");
+            assert!(ended.code == Some(64) && ended.stderr.contains(&expected), "{ended:?}");
+        }
+    }
+}
+
+#[test]
 fn completions_and_manual_pages_know_every_command() {
     for (shell, opens) in [("bash", "_litequic() {"), ("zsh", "#compdef litequic"), ("fish", "complete -c litequic")] {
         let script = litequic(["completions", shell]).success();
@@ -141,14 +210,46 @@ fn completions_and_manual_pages_know_every_command() {
     // Descriptions go on further in.
     let named = commands.filter_map(|line| line.strip_prefix("  ").filter(|rest| !rest.starts_with(' ')));
     let named = named.map(|rest| rest.split_whitespace().next().unwrap()).filter(|command| *command != "help");
-    let pages = named.map(|command| format!("litequic-{command}.1")).chain(["litequic.1".into()]).collect();
+    let pages = named
+        .map(|command| format!("litequic-{command}.1"))
+        .chain(["litequic.1".into(), "litequic.toml.5".into()])
+        .collect();
     assert_eq!(written, pages);
     let page = fs::read_to_string(format!("{out}/litequic-run.1")).unwrap();
-    assert!(page.contains(".TH litequic-run 1") && page.contains("SSLKEYLOGFILE"), "{page}");
+    assert!(page.contains(".TH LITEQUIC\\-RUN 1") && page.contains("SSLKEYLOGFILE"), "{page}");
 
     let file = path(&folder, "file");
     fs::write(&file, "").unwrap();
     assert_eq!(litequic(["manual", "--out", &file]).code, Some(74));
+}
+
+#[test]
+fn manual_pages_have_no_fault_for_mandoc_and_for_groff() {
+    let [Some(mandoc), Some(groff)] = ["mandoc", "groff"].map(needs::program) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let out = path(&folder, "man");
+    let mut manual = command(["manual", "--out", &out]);
+    assert!(manual.env("SOURCE_DATE_EPOCH", "1777888800").status().unwrap().success());
+    for page in fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().path()) {
+        let lint = Command::new(&mandoc).arg("-Tlint").arg(&page).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&lint.stdout), "", "{}", page.display());
+        // As `man --warnings` runs it.
+        let warnings = Command::new(&groff).args(["-man", "-ww", "-z", "-Tutf8", "-t"]).arg(&page).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&warnings.stderr), "", "{}", page.display());
+        let text = fs::read_to_string(&page).unwrap();
+        assert!(text.contains(" 2026-05-04 \"litequic ") && text.contains("\n.SH SEE ALSO\n"), "{text}");
+    }
+    for (page, sections) in [
+        ("litequic.1", &["EXAMPLES", "FILES", "ENVIRONMENT", "EXIT STATUS"][..]),
+        ("litequic-run.1", &["EXAMPLES", "SIGNALS", "FILES", "ENVIRONMENT", "EXIT STATUS"]),
+        ("litequic-ctl.1", &["EXAMPLES", "ENVIRONMENT", "EXIT STATUS"]),
+        ("litequic.toml.5", &["DESCRIPTION", "EXAMPLES"]),
+    ] {
+        let text = fs::read_to_string(format!("{out}/{page}")).unwrap();
+        for section in sections {
+            assert!(text.contains(&format!("\n.SH {section}\n")), "{page}: {section}");
+        }
+    }
 }
 
 #[test]
@@ -212,12 +313,91 @@ fn an_address_that_is_taken_is_named_with_its_reason_and_69() {
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let ended = litequic(run_at(&address, &directory));
+    let process = std::process::id();
+    let name = fs::read_to_string("/proc/self/comm").unwrap();
+    let name = name.trim();
+    let beginning = format!(
+        "litequic: cannot listen on UDP {address}: Address already in use (os error 98)\n  {name} (process {process}) \
+         listens there\n  "
+    );
+    let next = "only one process can serve HTTP/3 at a port: end it there, or change udp below [listen]\n";
     assert_eq!(ended.code, Some(69), "{ended:?}");
-    assert!(ended.stderr.contains(&address) && ended.stderr.contains("in use"), "{ended:?}");
+    assert!(ended.stderr.ends_with(&format!("{beginning}{next}")), "{ended:?}");
 
     let ended = litequic(["demo", "--listen", &address]);
-    assert_eq!(ended.code, Some(69), "{ended:?}");
-    assert!(ended.stderr.contains(&address) && ended.stderr.contains("in use"), "{ended:?}");
+    let expected = format!("{beginning}at a free port: litequic demo --listen 127.0.0.1:0\n");
+    assert_eq!((ended.code, ended.stderr), (Some(69), expected));
+
+    // TCP alone, by a file, in which UDP has another address.
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let file = path(&directory, "litequic.toml");
+    let text = format!(
+        "listen.udp = \"127.0.0.1:{}\"\nlisten.tcp = \"{address}\"\norigin.url = \"http://127.0.0.1:9\"\n\
+         [[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n",
+        free_udp_port()
+    );
+    fs::write(&file, text).unwrap();
+    let ended = litequic(["run", &file]);
+    let expected = format!(
+        "litequic: cannot listen on TCP {address}: Address already in use (os error 98)\n  {name} (process {process}) \
+         listens there\n  to leave TCP to it and add HTTP/3 alone: tcp = [] below [listen]; \
+         docs/how-to/add-http3-beside-nginx.md\n"
+    );
+    assert!(ended.code == Some(69) && ended.stderr.ends_with(&expected), "{ended:?}");
+}
+
+/// `tcp = []` alone, which the error names, makes both serve.
+#[test]
+fn a_port_that_nginx_has_is_left_to_it_as_the_error_says() {
+    let Some(nginx) = Nginx::start("") else { return };
+    let (directory, _) = directory();
+    let file = path(&directory, "litequic.toml");
+    let text = |tcp: &str| {
+        format!(
+            "listen.udp = \"{0}\"\nlisten.tcp = {tcp}\norigin.url = \"http://{0}\"\n\
+             [[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n",
+            nginx.address
+        )
+    };
+    fs::write(&file, text(&format!("\"{}\"", nginx.address))).unwrap();
+    let ended = litequic(["run", &file]);
+    let beginning = format!(
+        "litequic: cannot listen on TCP {}: Address already in use (os error 98)\n  nginx (process ",
+        nginx.address
+    );
+    let end = " listens there\n  to leave TCP to it and add HTTP/3 alone: tcp = [] below [listen]; \
+               docs/how-to/add-http3-beside-nginx.md\n";
+    assert!(ended.code == Some(69) && ended.stderr.contains(&beginning) && ended.stderr.ends_with(end), "{ended:?}");
+    fs::write(&file, text("[]")).unwrap();
+    let process = Process::start(["run", &file]);
+    assert_eq!(process.address(), nginx.address);
+}
+
+/// As a service whose user may not, and as another user than the one who listens.
+#[test]
+fn a_user_without_the_right_learns_which_one_is_missing_and_whose_the_port_is() {
+    let (Some(setpriv), true) = (needs::program("setpriv"), rustix::process::geteuid().is_root()) else { return };
+    let ended = |listen: &str| {
+        let mut command = Command::new(&setpriv);
+        command.args(["--reuid", "65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"]);
+        command.arg(litequic_program()).args(["demo", "--listen", listen]);
+        Process::spawn(command).end()
+    };
+    let start = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap();
+    if start.trim() == "1024" {
+        let expected = "litequic: cannot listen on UDP 127.0.0.1:443: Permission denied (os error 13)\n  ports below 1024 \
+                        need CAP_NET_BIND_SERVICE, net.ipv4.ip_unprivileged_port_start or a mapping: \
+                        docs/how-to/listen-on-port-443.md\n";
+        assert_eq!((ended("127.0.0.1:443").code, ended("127.0.0.1:443").stderr.as_str()), (Some(69), expected));
+    }
+    let taken = UdpSocket::bind("0.0.0.0:0").unwrap();
+    let address = format!("127.0.0.1:{}", taken.local_addr().unwrap().port());
+    let expected = format!(
+        "litequic: cannot listen on UDP {address}: Address already in use (os error 98)\n  a process of the user root \
+         listens there (as root: ss -lntup)\n  at a free port: litequic demo --listen 127.0.0.1:0\n"
+    );
+    assert_eq!(ended(&address).stderr, expected);
 }
 
 #[test]
@@ -226,7 +406,10 @@ fn an_address_of_another_machine_exits_with_69() {
     // TEST-NET-1 (RFC 5737).
     let ended = litequic(run_at("192.0.2.1:8443", &directory));
     assert_eq!(ended.code, Some(69), "{ended:?}");
-    assert!(ended.stderr.contains("192.0.2.1:8443"), "{ended:?}");
+    let beginning =
+        "cannot listen on UDP 192.0.2.1:8443: Cannot assign requested address (os error 99)\n  this machine has ";
+    assert!(ended.stderr.contains(beginning) && ended.stderr.contains("127.0.0.1"), "{ended:?}");
+    assert!(ended.stderr.ends_with("; all of them: 0.0.0.0:8443\n"), "{ended:?}");
 }
 
 #[test]
@@ -295,6 +478,69 @@ fn run_serves_without_a_file_and_logs_json_into_a_pipe() {
         assert!(event["timestamp"].is_string() && event["level"].is_string() && event["message"].is_string(), "{line}");
     }
     assert!(ended.stderr.contains("SIGINT") && ended.stderr.lines().count() >= 3, "{}", ended.stderr);
+}
+
+/// The events of a log in JSON.
+fn events(log: &str) -> Vec<Json> {
+    log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+}
+
+/// The event with this message.
+fn event<'e>(events: &'e [Json], message: &str) -> &'e Json {
+    events.iter().find(|event| event["message"] == message).unwrap_or_else(|| panic!("no {message:?} in {events:#?}"))
+}
+
+#[test]
+fn the_log_begins_with_what_runs_and_says_where_all_is_once_it_is_ready() {
+    let (directory, _) = directory();
+    let process = Process::start(run_at("127.0.0.1:0", &directory));
+    let port = process.address().port();
+    process.await_stderr("\"ready\"");
+    process.signal("INT");
+    let events = events(&process.end().stderr);
+    assert_eq!(events[0]["message"], format!("litequic {}", env!("CARGO_PKG_VERSION")));
+    assert_eq!(events[0]["config"], "the command line");
+    assert!(events[0]["process"].is_u64() && events[0]["user"].is_string(), "{}", events[0]);
+    let ready = event(&events, "ready");
+    assert_eq!(ready["urls"], format!("https://localhost:{port}/"));
+    assert_eq!(ready["access_log"], "none: [access_log] path = \"stdout\"");
+    let place = |message: &str| events.iter().position(|event| event["message"].as_str().unwrap().starts_with(message));
+    assert!(place("limits in force") < place("listening for HTTP/3"));
+    assert_eq!(place("ready"), place("listening for HTTP/1.1").map(|place| place + 1));
+}
+
+#[test]
+fn an_answer_of_litequics_own_is_logged_with_its_request() {
+    let (directory, _) = directory();
+    let process = Process::start(run_at("127.0.0.1:0", &directory));
+    let port = process.address().port();
+    let url = format!("https://localhost:{port}/a?secret=1");
+    // Nothing listens on the origin's port.
+    assert_eq!(litequic(["get", "--ca", &path(&directory, "tls.crt"), &url]).code, Some(1));
+    process.await_stderr("answered in place of the origin");
+    process.signal("INT");
+    let events = events(&process.end().stderr);
+    let answer = event(&events, "answered in place of the origin");
+    let fields = ["status", "method", "host", "path", "route"].map(|field| answer[field].to_string());
+    assert_eq!(fields, ["502", "\"GET\"", &format!("\"localhost:{port}\""), "\"/a\"", "\"*/\""]);
+    assert!(answer["request"].is_string() && answer["error"].is_string(), "{answer}");
+}
+
+#[test]
+fn a_handshake_that_the_client_ends_is_logged_for_debugging() {
+    let (directory, _) = directory();
+    let debug = ["--log-level", "debug"].map(String::from);
+    let process = Process::start([run_at("127.0.0.1:0", &directory), debug.into()].concat());
+    let port = process.address().port();
+    // The certificate is of no authority that it trusts.
+    let failed = litequic(["get", &format!("https://localhost:{port}/")]);
+    assert_ne!(failed.code, Some(0), "{failed:?}");
+    process.await_stderr("the client ended the handshake");
+    process.signal("INT");
+    let events = events(&process.end().stderr);
+    let ended = event(&events, "the client ended the handshake");
+    assert_eq!((&ended["alert"], &ended["name"]), (&"HandshakeFailure".into(), &"localhost".into()));
+    assert!(ended["client"].as_str().unwrap().starts_with("127.0.0.1:"), "{ended}");
 }
 
 #[test]
@@ -440,6 +686,49 @@ fn the_demo_prints_what_each_request_cost() {
     assert_eq!(get(port, "/bytes/100k", &["-o", "/dev/null"]).code, Some(0));
     demo.await_stdout("GET /bytes/100k 200: 100000 bytes, ");
     demo.await_stdout(" ms of CPU\n");
+}
+
+/// Two requests on one connection, of which the second follows at once.
+#[test]
+fn the_demo_sums_up_requests_that_follow_each_other_at_once() {
+    let (demo, port) = Process::demo(&[]);
+    let options = ["--silent", "--insecure", "--output", "/dev/null", "--output", "/dev/null"];
+    let url = format!("https://127.0.0.1:{port}/bytes/50k");
+    let Some(curl) = needs::program("curl") else { return };
+    let mut command = Command::new(curl);
+    Process::spawn({
+        command.args(options).args([&url, &url]).env("NO_PROXY", "*");
+        command
+    })
+    .end()
+    .success();
+    demo.await_stdout("\n2 requests in 0.");
+    let text = demo.stdout();
+    let line = text.lines().find(|line| line.starts_with("2 requests in ")).unwrap();
+    let (_, cost) = line.split_once(" s, 100 KB: ").unwrap_or_else(|| panic!("{line}"));
+    assert!(cost.contains(" ms of CPU, ") && cost.ends_with(" ms each"), "{line}");
+    assert!(!text.contains("\nGET /bytes"), "{text}");
+}
+
+/// The commands and the address that it names work.
+#[test]
+fn the_demo_ends_its_welcome_with_the_next_steps() {
+    let (demo, _) = Process::demo(&[]);
+    let text = demo.stdout();
+    let (_, steps) = text.split_once("\nNext steps:\n").unwrap_or_else(|| panic!("{text}"));
+    assert!(steps.contains("litequic demo --origin http://127.0.0.1:8080\n"), "{steps}");
+    assert!(steps.contains("litequic example edge"), "{steps}");
+    let (_, page) =
+        steps.split_once("http://127.0.0.1:").map(|_| steps.split_once("the status page:").unwrap()).unwrap();
+    let address = page.trim_start().strip_prefix("http://").unwrap().split('/').next().unwrap().to_owned();
+    let mut stream = TcpStream::connect(&address).unwrap();
+    stream.write_all(format!("GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("<title>litequic</title>"), "{answer}");
+
+    let (demo, _) = Process::demo(&["--origin", "127.0.0.1:9"]);
+    assert!(!demo.stdout().contains("demo --origin"), "{}", demo.stdout());
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::support::{
     process::{Ended, Process, free_tcp_port, free_udp_port},
     proxy::Litequic,
     raw::{self, Outcome, Raw},
+    tls::{self as support_tls, Tls},
     within,
 };
 use http::Method;
@@ -240,19 +241,20 @@ async fn during_the_grace_only_readiness_fails() {
 }
 
 #[tokio::test]
-async fn a_client_that_comes_during_the_drain_is_sent_away_in_good_order() {
+async fn a_client_whose_handshake_ends_during_the_drain_is_sent_away_in_good_order() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     let raw = Raw::to(&litequic).await;
     let mut download = raw.open(&get(DRIP)).await;
     download.finish();
     litequic.wait_until("a response", |worker| worker.shared.responses_2xx.get(), |count| count == 1).await;
+    let late = Quic::with_late_last_flight(&litequic).await;
     litequic.lifecycle.advance(Phase::Draining);
 
-    let late = Raw::to(&litequic).await;
-    let mut control = Control::of(&late.quic).await;
+    late.reappear();
+    let mut control = Control::of(&late).await;
     assert_eq!(control.goaway().await, LAST_POSSIBLE_ID);
     assert_eq!(control.goaway().await, 0);
-    assert_eq!(late.quic.closed().await, NO_ERROR);
+    assert_eq!(late.closed().await, NO_ERROR);
 
     assert_eq!(String::from_utf8(download.outcome().await.response().body).unwrap(), whole_drip());
     litequic.ended().await;
@@ -362,6 +364,79 @@ async fn downloads_outlive_a_worker_that_has_nothing_left_to_do() {
         drop(downloads);
         litequic.ended().await;
     }
+}
+
+/// However long the rest takes: no client waits for a timeout.
+#[tokio::test]
+async fn a_process_that_drains_refuses_new_clients_until_its_end() {
+    /// RFC 9000 §20.1.
+    const CONNECTION_REFUSED: u64 = 0x02;
+    let litequic = Litequic::start(origin::demo().await, |config| workers(config, 2)).await;
+    let mut download = Tls::http1(&litequic).await;
+    download.say("GET /drip/400/25 HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    download.head().await;
+    litequic.lifecycle.advance(Phase::Draining);
+    for _ in 0..2 {
+        // Of two workers, one without any connection.
+        for _ in 0..8 {
+            let transport = quinn::TransportConfig::default();
+            let attempt = Quic::try_connect(litequic.address, "localhost", &litequic.cert_pem, transport);
+            match within("an answer", attempt).await.err() {
+                Some(quinn::ConnectionError::ConnectionClosed(close)) => {
+                    assert_eq!(u64::from(close.error_code), CONNECTION_REFUSED, "{close:?}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        sleep(TO_END).await;
+    }
+    assert!(litequic.sum(|worker| worker.quic.handshakes_refused.get()) >= 16);
+    drop(download);
+    litequic.ended().await;
+}
+
+#[tokio::test]
+async fn the_log_says_what_a_drain_waits_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let (process, download, client) = {
+        let made = tls::self_signed(["localhost"]).unwrap();
+        let text = format!(
+            "{}[listen]\nudp = \"127.0.0.1:{}\"\nworkers = 2\n[origin]\nurl = \"http://{}\"\n\
+             [[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n",
+            io_key(),
+            free_udp_port(),
+            origin::demo().await
+        );
+        let config = directory.path().join("litequic.toml");
+        fs::write(&config, text).unwrap();
+        fs::write(directory.path().join("tls.crt"), &made.cert_pem).unwrap();
+        fs::write(directory.path().join("tls.key"), &made.key_pem).unwrap();
+        let process = Process::start([std::ffi::OsStr::new("run"), "--config".as_ref(), config.as_ref()]);
+        let stream = TcpStream::connect(process.address()).await.unwrap();
+        let client = stream.local_addr().unwrap();
+        let config = support_tls::config(&made.cert_pem, &["http/1.1"]);
+        let mut download = Tls::over(stream, "localhost", config).await.unwrap();
+        download.say("GET /drip/1000/25 HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+        download.head().await;
+        (process, download, client)
+    };
+    process.signal("TERM");
+    let message = "draining: waiting for what is still open";
+    let process = tokio::task::spawn_blocking(move || {
+        process.await_stderr(message);
+        process
+    });
+    let process = process.await.unwrap();
+    let log = process.stderr();
+    let line: serde_json::Value =
+        serde_json::from_str(log.lines().find(|line| line.contains(message)).unwrap()).unwrap();
+    let counts = ["connections", "requests", "tunnels"].map(|count| line[count].as_u64());
+    assert_eq!(counts, [Some(1), Some(1), Some(0)], "{line}");
+    assert_eq!(line["oldest_client"], client.to_string(), "{line}");
+    assert!(line["left"].as_u64() <= Some(20) && line["connected_for"].as_u64() >= Some(4), "{line}");
+    drop(download);
+    let ended = tokio::task::spawn_blocking(|| process.end()).await.unwrap();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
 }
 
 #[tokio::test]

@@ -68,6 +68,9 @@ async fn an_answer_that_cannot_be_passed_on_is_a_502() {
         ("this is not HTTP\r\n\r\n", "http_protocol_error"),
         ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello", "http_protocol_error"),
         ("HTTP/1.1 200 OK\r\nContent-Length: five\r\n\r\nhello", "http_protocol_error"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551614\r\n\r\n", "http_protocol_error"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551615\r\n\r\nhello", "http_protocol_error"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551616\r\n\r\nhello", "http_protocol_error"),
         ("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", "http_upgrade_failed"),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "http_response_transfer_coding"),
     ] {

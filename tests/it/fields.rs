@@ -2,6 +2,7 @@
 //! one name.
 
 mod alike;
+mod reserved;
 mod spellings;
 mod trailers;
 

@@ -81,6 +81,7 @@ impl Unread {
         let file = directory.path().join("litequic.toml");
         fs::write(&file, config).unwrap();
         let mut command = command(["run", "--config", file.to_str().unwrap()]);
+        command.env("XDG_RUNTIME_DIR", directory.path());
         command.envs(start.environment.iter().copied()).stdin(Stdio::null()).stdout(start.stdout).stderr(start.stderr);
         let child = command.spawn().unwrap();
         let unread = Self { child, _directory: directory, udp, tcp, probes, cert_pem: made.cert_pem };
@@ -359,6 +360,7 @@ async fn a_panic_of_the_logs_own_thread_is_the_last_line_too() {
     fs::write(&key, &made.key_pem).unwrap();
     let mut command = command(["run", "--listen", "127.0.0.1:0", "--origin", "127.0.0.1:9"]);
     command.arg("--cert").arg(cert).arg("--key").arg(key).env("LITEQUIC_PANIC_IN", "log");
+    command.env("XDG_RUNTIME_DIR", directory.path());
     let mut child = command.stdin(Stdio::null()).stderr(writer).spawn().unwrap();
     drop(command);
     let ended = tokio::task::spawn_blocking(move || child.wait().unwrap());
@@ -383,6 +385,53 @@ async fn logs_on_a_disk_that_is_full_stop_nothing_and_lose_counted_lines() {
         within(name, lost).await;
     }
     litequic.serves().await;
+    litequic.signal("TERM");
+    assert_eq!(litequic.ended().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn standard_output_gets_the_lines_of_the_access_log_alone() {
+    for word in ["stdout", "-"] {
+        let (reader, writer) = io::pipe().unwrap();
+        let reading = read_on(reader);
+        let more = format!("access_log.path = \"{word}\"");
+        let start = Start { stdout: writer.into(), more: &more, ..Start::logging_to(Stdio::null()) };
+        let mut litequic = Unread::start(start).await;
+        litequic.serves().await;
+        litequic.signal("TERM");
+        assert_eq!(litequic.ended().await.code(), Some(0));
+        let lines = events(&reading.join().unwrap());
+        let paths: Vec<_> = lines.iter().map(|line| line["path"].as_str().unwrap()).collect();
+        assert_eq!(paths, ["/bytes/1"; 2], "{word}");
+    }
+}
+
+/// A pipe that was closed, and one that has no room, lose lines, and no request.
+#[tokio::test]
+async fn standard_output_that_takes_no_lines_of_the_access_log_loses_counted_lines() {
+    let more = "access_log.path = \"stdout\"";
+    let (closed, writer) = io::pipe().unwrap();
+    drop(closed);
+    let start = Start { stdout: writer.into(), more, ..Start::logging_to(Stdio::null()) };
+    let mut litequic = Unread::start(start).await;
+    litequic.serves().await;
+    let lost = async {
+        while litequic.count("litequic_access_log_lost_lines_total").await < 2 {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within("lost lines", lost).await;
+    litequic.serves().await;
+    litequic.signal("TERM");
+    assert_eq!(litequic.ended().await.code(), Some(0));
+
+    let (_reader, writer) = full_pipe();
+    let start = Start { stdout: writer.into(), more, ..Start::logging_to(Stdio::null()) };
+    let mut litequic = Unread::start(start).await;
+    for _ in 0..10 {
+        litequic.serves().await;
+    }
+    assert_eq!(litequic.count("litequic_access_log_lost_lines_total").await, 0, "they wait for the reader");
     litequic.signal("TERM");
     assert_eq!(litequic.ended().await.code(), Some(0));
 }

@@ -4,6 +4,7 @@
 mod answers;
 mod dates;
 mod fixed;
+mod general;
 mod heads;
 mod maintenance;
 mod matching;

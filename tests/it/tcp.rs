@@ -1,6 +1,7 @@
 //! The TCP listeners: HTTP/1.1 and HTTP/2 in front of the same proxy, with real clients.
 
 mod exchange;
+mod expect;
 mod first;
 mod goaway;
 mod http1;

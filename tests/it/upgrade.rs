@@ -419,6 +419,20 @@ async fn what_is_in_maintenance_stays_so_when_a_process_takes_over() {
     ended(new).await;
 }
 
+#[tokio::test]
+async fn an_order_about_http3_holds_when_a_process_takes_over() {
+    let service = Service::new().await;
+    let old = service.start().await;
+    assert_eq!(ask(service.admin, "POST /http3?state=off").await.0, 200);
+    let new = service.start().await;
+    ended(old).await;
+    assert_eq!(service.status().await["http3"], serde_json::json!({ "on": false, "configured": true }));
+    assert_eq!(ask(service.admin, "POST /http3?state=on").await.0, 200);
+    assert_eq!(service.h3().await.get("/bytes/1").await.status, 200);
+    new.signal("TERM");
+    ended(new).await;
+}
+
 /// By SIGUSR2, and the Unix socket is the owner's alone.
 #[tokio::test]
 async fn a_process_starts_its_own_successor() {

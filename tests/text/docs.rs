@@ -110,7 +110,7 @@ fn every_relative_link_leads_somewhere() {
 }
 
 #[test]
-fn documents_that_the_sources_name_exist() {
+fn documents_and_headings_that_the_sources_name_exist() {
     let mut left = vec![Path::new(ROOT).join("src")];
     while let Some(path) = left.pop() {
         if path.is_dir() {
@@ -119,10 +119,15 @@ fn documents_that_the_sources_name_exist() {
         }
         let text = fs::read_to_string(&path).unwrap();
         for rest in text.split("docs/").skip(1) {
-            let Some((name, _)) = rest.split_once(".md") else { continue };
+            let Some((name, after)) = rest.split_once(".md") else { continue };
             if !name.contains(char::is_whitespace) {
                 let document = Path::new(ROOT).join(format!("docs/{name}.md"));
                 assert!(document.exists(), "{}: {}", path.display(), document.display());
+                let ends = |char: char| !char.is_alphanumeric() && !matches!(char, '-' | '_');
+                if let Some(anchor) = after.strip_prefix('#').and_then(|rest| rest.split(ends).next()) {
+                    let has = anchors(&fs::read_to_string(&document).unwrap()).contains(anchor);
+                    assert!(has, "{}: {}#{anchor}", path.display(), document.display());
+                }
             }
         }
     }

@@ -64,6 +64,42 @@ fn no_module_crosses_its_layer() {
     assert!(crossings.is_empty(), "fences crossed:\n{}", crossings.join("\n"));
 }
 
+/// Documents that show the layers, between two markers.
+const DOCUMENTS: [&str; 2] = ["CONTRIBUTING.md", "docs/architecture.md"];
+const MARKERS: [&str; 2] = ["<!-- layers -->\n", "<!-- /layers -->"];
+
+/// The layers as a table.
+fn table() -> String {
+    let names = |modules: &[&str]| modules.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    // `lib.rs` and `main.rs` are no modules.
+    let wiring: Vec<&str> = WIRING.iter().copied().filter(|name| !matches!(*name, "lib" | "main")).collect();
+    let rows = [
+        (names(BASE), "none".to_owned()),
+        (names(GROUND), "the row above: they are the vocabulary".to_owned()),
+        (names(SEAMS), "the rows above: what two modules of the next row agree on".to_owned()),
+        (names(PARTS), "the rows above, never each other".to_owned()),
+        (names(&wiring), "all: they wire the others".to_owned()),
+    ];
+    let rows = rows.map(|(modules, uses)| format!("| {modules} | {uses} |\n"));
+    format!("| modules | may use |\n|---|---|\n{}", rows.concat())
+}
+
+/// Renewed with the environment variable `LITEQUIC_RENEW` set.
+#[test]
+fn documents_show_the_layers() {
+    for document in DOCUMENTS {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(document);
+        let text = fs::read_to_string(&path).unwrap();
+        let (before, rest) = text.split_once(MARKERS[0]).unwrap();
+        let (shown, after) = rest.split_once(MARKERS[1]).unwrap();
+        if std::env::var_os("LITEQUIC_RENEW").is_some() {
+            fs::write(&path, [before, MARKERS[0], &table(), MARKERS[1], after].concat()).unwrap();
+        } else {
+            assert_eq!(shown, table(), "{document}: LITEQUIC_RENEW=1 cargo test --test text layers");
+        }
+    }
+}
+
 fn collect(folder: &Path, files: &mut Vec<std::path::PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -3,7 +3,9 @@
 #![cfg(test)]
 
 mod charts;
+mod doc_comments;
 mod docs;
 mod layering;
+mod libraries;
 mod packaging;
 mod words;

@@ -24,6 +24,17 @@ const REPLACED: &[(&str, &str)] = &[
     ("front doors", "front ends, interfaces"),
     ("under way", "in flight, running"),
     ("is afraid of", "threat"),
+    // Papers are cited by their titles.
+    (
+        "conformance of quic congestion control",
+        "Containing the Cambrian Explosion in QUIC Congestion Control (IMC 2023)",
+    ),
+    (
+        "lower the cpu cost of a quic server",
+        "LiteQUIC: Improving QoE of Video Streams by Reducing CPU Overhead of QUIC",
+    ),
+    ("thesis on a quic server", "QUIC network stack optimization using syscall batching"),
+    ("imc 2024", "IMC 2023"),
 ];
 
 /// Names of RFCs, registries and the standard library that have such a word.

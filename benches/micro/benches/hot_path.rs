@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 use litequic::{
     app::{Metrics, WorkerMetrics},
     config::{Config, Route},
-    exchange::{Client, Identity, Protocol},
+    exchange::{Client, Identity, LastAuthority, Protocol},
     http3::{
         frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
         message,
@@ -159,7 +159,7 @@ fn field_sections(criterion: &mut Criterion) {
         let fields = || decode(&request);
         bencher.iter_batched(
             fields,
-            |fields: Vec<Field>| message::request(fields, false).expect("valid"),
+            |fields: Vec<Field>| message::request(fields, false, &LastAuthority::default()).expect("valid"),
             BatchSize::SmallInput,
         );
     });
@@ -278,7 +278,7 @@ fn response_section() -> Bytes {
 /// As the front end passes it.
 fn request_parts() -> http::request::Parts {
     let fields = qpack::decode(section(&REQUEST), &LIMITS).expect("ours");
-    let head = message::request(fields, false).expect("valid");
+    let head = message::request(fields, false, &LastAuthority::default()).expect("valid");
     let (mut parts, ()) = http::Request::new(()).into_parts();
     (parts.method, parts.uri, parts.headers, parts.version) = (head.method, head.uri, head.headers, Version::HTTP_3);
     parts

@@ -8,6 +8,10 @@ const TREND = 120;
 const HEIGHT = 32;
 // Routes that are shown.
 const MOST_ROUTES = 100;
+// Limits that any large transfer reaches: the sender waits, and nothing is lost.
+const FLOW_CONTROL = ['stream_receive_buffer', 'connection_receive_buffer', 'worker_receive_buffer', 'send_buffer', 'max_streams'];
+// Seconds of CPU time below which an estimate says nothing.
+const LEAST_ESTIMATE = 1;
 // Routes and hosts in maintenance that are named above all else.
 const MOST_NAMED = 8;
 const at = id => document.getElementById(id);
@@ -49,6 +53,19 @@ function say(text, kind) {
   if (at('state').textContent === text) return;
   at('state').textContent = text;
   at('state').className = kind;
+}
+
+// The first thing that is read: ready, or what is wrong in one line each.
+function verdict(now) {
+  const problems = now.problems || [];
+  const ready = now.phase === 'ready';
+  say(ready && problems.length ? 'Ready, with ' + (problems.length > 1 ? problems.length + ' problems:' : 'a problem:')
+    : 'It is ' + now.phase + '.', ready && !problems.length ? 'good' : 'bad');
+  const list = at('problems');
+  list.hidden = !problems.length;
+  if (list.dataset.shown === problems.join('\n')) return;
+  list.dataset.shown = problems.join('\n');
+  list.replaceChildren(...problems.map(problem => element('li', problem)));
 }
 
 const digits = (value, most = 1) => value.toLocaleString('en', { maximumFractionDigits: most });
@@ -204,11 +221,11 @@ function show(now) {
       state,
       [whole(count) + ' ' + saved, 'n'],
       [digits(was && seconds > 0 ? (count - was.count) / seconds : 0), 'n'],
-      [digits(estimate, 3), 'n'],
+      [estimate < LEAST_ESTIMATE ? '–' : digits(estimate), 'n'],
     ];
   }));
   const estimate = mechanisms.reduce((sum, row) => sum + row.cpu_seconds, 0);
-  at('estimate').textContent = 'Estimated in all: ' + digits(estimate) + ' s of CPU time'
+  at('estimate').textContent = estimate < LEAST_ESTIMATE ? '' : 'Estimated in all: ' + digits(estimate) + ' s of CPU time'
     + (Number.isFinite(cpu) ? '; the process has taken ' + digits(cpu) + ' s.' : '.');
 
   const savings = [
@@ -226,12 +243,14 @@ function show(now) {
   const connections = protocol => total(protocol === 'h3' ? 'connections' : 'tcp_connections{protocol="' + protocol + '"}');
   rows('protocols', requests.map(([name, key]) => [name, [whole(connections(name)), 'n'], ...counted([name, key]).slice(1)]));
   rows('classes', labelled('responses').map(counted));
-  const bitten = ['limit_reached', 'timeouts'].flatMap(labelled).filter(([, key]) => total(key));
+  const isFlowControl = ([name]) => FLOW_CONTROL.includes(name);
+  const bitten = ['limit_reached', 'timeouts'].flatMap(labelled).filter(([, key]) => total(key))
+    .sort((one, other) => isFlowControl(one) - isFlowControl(other));
   rows('limits', bitten.length ? bitten.map(([name, key]) => [
-    (key.startsWith('timeouts') ? 'timeout: ' : 'limit: ') + name, [digits(rate(key)), 'n'], [whole(total(key)), 'n'],
+    (key.startsWith('timeouts') ? 'timeout: ' : isFlowControl([name]) ? 'flow control: ' : 'limit: ') + name, [digits(rate(key)), 'n'], [whole(total(key)), 'n'],
   ]) : [['none', ['0', 'n'], ['0', 'n']]]);
   rows('workers', now.workers.map(({ worker, seconds_since_turn: ago }) => [
-    String(worker), ago > 5 ? ['hangs', 'bad'] : ['turns', 'good'], [digits(ago), 'n'],
+    String(worker), ago > 5 ? ['hangs', 'bad'] : ['responds', 'good'], [digits(ago), 'n'],
   ]));
   rows('origins', (now.origins || []).map(server => {
     const { name, address, checked, problem, ejected_by: ejected } = server;
@@ -240,26 +259,25 @@ function show(now) {
     const counted = [server.connections, server.requests, server.failures].map(count => [whole(count), 'n']);
     return [name, address, [state, problem || ejected ? 'bad' : 'good'], ...counted];
   }));
-  rows('certificates', (now.certificates || []).map(({ names, expires, renew_by: due, warnings }) => {
+  rows('certificates', (now.certificates || []).map(({ names, algorithm, expires, renew_by: due, warnings }) => {
     const days = Math.floor((expires - now.time) / 86400);
     const expiry = new Date(expires * 1000).toISOString().slice(0, 10);
     const overdue = now.time >= due;
     const state = warnings.length ? [warnings.join('; '), 'bad'] : overdue ? ['renewal is overdue', 'bad'] : ['valid', 'good'];
-    return [names.join(', '), state, expiry, [whole(days), overdue ? 'n bad' : 'n']];
+    return [names.join(', ') + ' (' + algorithm + ')', state, expiry, [whole(days), overdue ? 'n bad' : 'n']];
   }));
   const { version, read, reloads, reloaded_at, refused, refused_since: since, renewed_at: renewed } = now.configuration;
   const last = (count, at) => count + (count ? ', the last ' + time(at) : '');
   at('read').textContent = 'Version ' + version + ', read ' + time(read) + '. Reloads: ' + last(reloads, reloaded_at) + '.';
-  at('refused').textContent = (since ? 'The configuration file is refused since ' + time(since) + ': the log says why. ' : '')
-    + 'Refused reloads: ' + whole(refused) + '. Certificates and error pages renewed: ' + (renewed ? time(renewed) : 'not yet') + '.';
+  at('refused').textContent = (since ? 'The configuration file has been rejected since ' + time(since) + ': the log says why. ' : '')
+    + 'Rejected reloads: ' + whole(refused) + '. Certificates and error pages renewed: ' + (renewed ? time(renewed) : 'not yet') + '.';
   at('refused').className = since ? 'bad' : '';
   const { result, lines, at: reloadedAt, by } = now.last_reload || {};
-  const told = result ? ['The last reload, ' + time(reloadedAt) + ' by ' + by + ', was ' + (result === 'ok' ? 'taken.' : 'refused.'), ...lines] : [];
+  const told = result ? ['The last reload, ' + time(reloadedAt) + ' by ' + by + ', was ' + (result === 'ok' ? 'applied.' : 'rejected.'), ...lines] : [];
   at('reload').hidden = !told.length;
   if (at('reload').textContent !== told.join('')) at('reload').replaceChildren(...told.map(line => element('li', line)));
   at('answered').hidden = false;
-  const hangs = now.workers.some(worker => worker.seconds_since_turn > 5);
-  say(hangs ? 'A worker hangs.' : 'It is ' + now.phase + '.', hangs || now.phase !== 'ready' ? 'bad' : 'good');
+  verdict(now);
   before = now;
 }
 

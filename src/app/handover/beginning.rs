@@ -26,6 +26,8 @@ pub(in crate::app) struct Beginning {
     pub(in crate::app) others: Arc<Generations>,
     /// Routes that are in maintenance there.
     pub(in crate::app) maintenance: Maintenance,
+    /// What was ordered of HTTP/3 there.
+    pub(in crate::app) http3: Option<bool>,
 }
 
 impl Beginning {
@@ -45,9 +47,9 @@ impl Beginning {
                 let (secrets, others) = (Arc::new(own), Arc::default());
                 let maintenance = Maintenance::default();
                 let (predecessor, older) = (None, Vec::new());
-                Self { inherited: passed, generation: 0, secrets, predecessor, older, others, maintenance }
+                Self { inherited: passed, generation: 0, secrets, predecessor, older, others, maintenance, http3: None }
             }
-            Some(Found { predecessor, inherited, generation, secret, older, maintenance }) => {
+            Some(Found { predecessor, inherited, generation, secret, older, maintenance, http3 }) => {
                 let secrets = match secret {
                     // Not of a file: this process' would be another.
                     Some(secret) if config.listen.secret_file.is_none() => Secrets::handed_over(secret),
@@ -55,7 +57,8 @@ impl Beginning {
                 };
                 let predecessor = Some(predecessor);
                 let others = Arc::new(Generations::of(older.iter().map(Older::generation)));
-                Self { inherited, generation, secrets: Arc::new(secrets), predecessor, older, others, maintenance }
+                let secrets = Arc::new(secrets);
+                Self { inherited, generation, secrets, predecessor, older, others, maintenance, http3 }
             }
         })
     }

@@ -8,7 +8,7 @@ use super::{
     successor::Successor,
 };
 use crate::{
-    app::{Metrics, service},
+    app::{Metrics, named_socket::SocketName, service, switch::Http3},
     lifecycle::{Phase, Watch},
     net::{self, Group, Steering},
     proxy::Routing,
@@ -17,14 +17,10 @@ use crate::{
 use arc_swap::ArcSwap;
 use futures_util::{StreamExt, future, stream::FuturesUnordered};
 use std::{
-    fs,
     io::{self, PipeReader, PipeWriter},
     net::{SocketAddr, TcpListener},
-    os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::fs::{FileTypeExt, MetadataExt, PermissionsExt},
-    },
-    path::{Path, PathBuf},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
     sync::Arc,
 };
 use tokio::{
@@ -35,9 +31,6 @@ use tokio::{
     task::JoinSet,
     time::timeout,
 };
-
-/// Only the owner may connect.
-const MODE: u32 = 0o600;
 
 /// All that a process which takes over needs.
 pub(in crate::app) struct Keeper {
@@ -56,6 +49,7 @@ pub(in crate::app) struct Keeper {
     socket: Option<Socket>,
     /// Routes that are in maintenance.
     routing: Option<Arc<ArcSwap<Routing>>>,
+    http3: Option<Arc<Http3>>,
 }
 
 /// The public part of a running [`Keeper`]. It ends when this is dropped.
@@ -90,10 +84,7 @@ impl Kept {
 /// The Unix socket of `admin.handover`.
 struct Socket {
     listener: UnixListener,
-    /// The socket's name at present.
-    path: PathBuf,
-    /// Device and inode, to know it from another's of that name; `None` once it is not to be removed.
-    identity: Option<(u64, u64)>,
+    name: SocketName,
 }
 
 impl Keeper {
@@ -124,12 +115,13 @@ impl Keeper {
             pipe,
             socket: None,
             routing: None,
+            http3: None,
         })
     }
 
-    /// Passes to a process that takes over which routes are in maintenance by `routing`.
-    pub(in crate::app) fn telling(self, routing: Arc<ArcSwap<Routing>>) -> Self {
-        Self { routing: Some(routing), ..self }
+    /// Passes to a process that takes over which routes are in maintenance by `routing`, and what was ordered of `http3`.
+    pub(in crate::app) fn telling(self, routing: Arc<ArcSwap<Routing>>, http3: Arc<Http3>) -> Self {
+        Self { routing: Some(routing), http3: Some(http3), ..self }
     }
 
     /// Watches processes that drain, and lists in `others` those that still do.
@@ -168,7 +160,7 @@ impl Keeper {
     ///
     /// The kernel's. There is no socket then.
     pub(in crate::app) fn publish(&mut self, path: &Path) -> io::Result<()> {
-        let published = self.socket.as_mut().map_or(Ok(()), |socket| socket.publish(path));
+        let published = self.socket.as_mut().map_or(Ok(()), |socket| socket.name.publish(path));
         if published.is_err() {
             self.socket = None;
         }
@@ -221,7 +213,7 @@ impl Keeper {
                         match took_over {
                             Ok(()) => {
                                 // The name is the other's.
-                                self.socket.iter_mut().for_each(|socket| socket.identity = None);
+                                self.socket.iter_mut().for_each(|socket| socket.name.leave());
                                 // This process stops sending notifications before the new one sends its own.
                                 let _ = handed_over.send(true);
                                 // It serves, whether or not this arrives.
@@ -320,6 +312,7 @@ impl Keeper {
             listeners: self.listeners.iter().map(listeners).collect(),
             older: self.older.iter().map(|older| older.generation).collect(),
             maintenance: self.routing.iter().flat_map(|routing| routing.load().maintenance().words()).collect(),
+            http3: self.http3.as_ref().and_then(|http3| http3.order()),
         };
         let mut descriptors: Vec<BorrowedFd<'_>> = Vec::with_capacity(offer.descriptors());
         descriptors.extend(self.groups.iter().flat_map(Group::sockets).map(AsFd::as_fd));
@@ -361,45 +354,7 @@ fn end(older: &Older) -> Option<impl Future<Output = u8> + use<>> {
 impl Socket {
     /// Binds a socket beside `path`.
     fn bind(path: &Path) -> io::Result<Self> {
-        let other = fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.file_type().is_socket());
-        if other {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file exists and is not a socket"));
-        }
-        let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
-        name.push(format!(".{}", std::process::id()));
-        let new = path.with_file_name(name);
-        let bound = Self::bind_at(&new);
-        if bound.is_err() {
-            // Perhaps it was never made.
-            let _ = fs::remove_file(&new);
-        }
-        bound
-    }
-
-    fn bind_at(new: &Path) -> io::Result<Self> {
-        let listener = UnixListener::bind(new)?;
-        fs::set_permissions(new, fs::Permissions::from_mode(MODE))?;
-        let identity = Some(identity(new)?);
-        Ok(Self { listener, path: new.to_owned(), identity })
-    }
-
-    /// Atomically replaces the socket that has the name `path`, if there is one.
-    fn publish(&mut self, path: &Path) -> io::Result<()> {
-        fs::rename(&self.path, path)?;
-        path.clone_into(&mut self.path);
-        Ok(())
-    }
-}
-
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        // Another process may have put its own there.
-        if self.identity.is_some() && identity(&self.path).ok() == self.identity {
-            let _ = fs::remove_file(&self.path);
-        }
+        let (listener, name) = SocketName::bind(path)?;
+        Ok(Self { listener: UnixListener::from_std(listener)?, name })
     }
 }

@@ -27,10 +27,11 @@ mod successor;
 
 pub(super) use beginning::{Beginning, keeper, take_over};
 pub(super) use keeper::Kept;
+pub(super) use predecessor::Predecessor;
 
 use keeper::Keeper;
 use offer::OfferError;
-use predecessor::{Found, Predecessor};
+use predecessor::Found;
 use std::{
     io,
     os::fd::OwnedFd,

@@ -27,6 +27,8 @@ pub(super) struct Offer {
     pub(super) older: Vec<u8>,
     /// What is in maintenance: a route or a host, or all, and `Retry-After` in seconds. Older ones do not send it.
     pub(super) maintenance: Vec<(Option<String>, u32)>,
+    /// What was ordered of HTTP/3, against the configuration. Older ones do not send it.
+    pub(super) http3: Option<bool>,
 }
 
 /// A UDP address.
@@ -79,6 +81,7 @@ impl Offer {
             "tcp": self.listeners.iter().map(listeners).collect::<Vec<_>>(),
             "older": self.older,
             "maintenance": self.maintenance,
+            "http3": self.http3,
         });
         offer.to_string().into_bytes()
     }
@@ -106,6 +109,10 @@ impl Offer {
             maintenance: match offer.get("maintenance") {
                 None => Vec::new(),
                 Some(_) => list(&offer, "maintenance", maintenance).ok_or_else(wrong("maintenance"))?,
+            },
+            http3: match offer.get("http3") {
+                None | Some(Json::Null) => None,
+                Some(on) => Some(on.as_bool().ok_or_else(wrong("http3"))?),
             },
         })
     }
@@ -174,6 +181,7 @@ mod tests {
             listeners: vec![OfferedListeners { address: "[::]:8443".parse().unwrap(), count: 4 }],
             older: vec![254],
             maintenance: vec![(None, 300), (Some("a.test".into()), 60)],
+            http3: Some(false),
         }
     }
 
@@ -184,11 +192,19 @@ mod tests {
         assert_eq!(offer.descriptors(), 6 + 1 + 4 + 1 + 1);
         let older = String::from_utf8(offer.encode()).unwrap().replace("hears_version", "unheard_of");
         assert_eq!(Offer::decode(older.as_bytes()).unwrap(), Offer { hears_version: false, ..self::offer() });
-        let without =
-            Offer { secret: None, groups: vec![], listeners: vec![], older: vec![], maintenance: vec![], ..offer };
+        let without = Offer {
+            secret: None,
+            groups: vec![],
+            listeners: vec![],
+            older: vec![],
+            maintenance: vec![],
+            http3: None,
+            ..offer
+        };
         assert_eq!(Offer::decode(&without.encode()).unwrap(), without);
         let older = String::from_utf8(without.encode()).unwrap().replace("\"maintenance\":[],", "");
-        assert!(!older.contains("maintenance"), "{older}");
+        let older = older.replace("\"http3\":null,", "");
+        assert!(!older.contains("maintenance") && !older.contains("http3"), "{older}");
         assert_eq!(Offer::decode(older.as_bytes()).unwrap(), without);
     }
 
@@ -206,6 +222,7 @@ mod tests {
             (text.replace("7,7]", "7]"), OfferError::Wrong("secret")),
             (text.replace("[null,300]", "[null,-1]"), OfferError::Wrong("maintenance")),
             (text.replace("[null,300]", "[1,300]"), OfferError::Wrong("maintenance")),
+            (text.replace("\"http3\":false", "\"http3\":0"), OfferError::Wrong("http3")),
             (text.replace("\"older\":[254]", "\"older\":254"), OfferError::Wrong("older")),
         ];
         for (text, expected) in table {

@@ -43,6 +43,8 @@ pub(in crate::app) struct Found {
     pub(in crate::app) older: Vec<Older>,
     /// Routes that are in maintenance there.
     pub(in crate::app) maintenance: Maintenance,
+    /// What was ordered of HTTP/3 there.
+    pub(in crate::app) http3: Option<bool>,
 }
 
 impl Predecessor {
@@ -112,7 +114,13 @@ impl Predecessor {
             secret: offer.secret,
             older,
             maintenance: offer.maintenance.into_iter().collect(),
+            http3: offer.http3,
         })
+    }
+
+    /// The number of the running process. `None` in another PID namespace.
+    pub(in crate::app) fn process(&self) -> Option<i32> {
+        self.process
     }
 
     /// Reports that this process is prepared, and waits for its turn.

@@ -14,6 +14,9 @@ const WIDTH: usize = 80;
 const MOST_ROWS: usize = 8;
 /// Seconds without a turn from which on a worker counts as hung, as in `/healthz`.
 const HANGS: f64 = 5.0;
+/// Limits that any large transfer reaches: the sender waits, and nothing is lost.
+const FLOW_CONTROL: &[&str] =
+    &["stream_receive_buffer", "connection_receive_buffer", "worker_receive_buffer", "send_buffer", "max_streams"];
 /// An unknown value.
 const UNKNOWN: &str = "-";
 /// The last second that RFC 3339 can write.
@@ -65,13 +68,16 @@ impl<'a> Look<'a> {
             parts.push(Part::of(format!("  older processes: {older}")).toned(Tone::Warning));
         }
         screen.line(parts);
+        for problem in list(self.now.get("problems")) {
+            screen.line(vec![Part::of(cut(&format!("! {}", text(Some(problem))), WIDTH)).toned(Tone::Bad)]);
+        }
 
         let workers = list(self.now.get("workers"));
         let mut parts = vec![Part::of(format!("workers {}  ", workers.len()))];
         let hanging: Vec<String> = workers.iter().filter(|worker| hangs(worker)).map(hanging).collect();
         parts.push(match (workers.is_empty(), hanging.as_slice()) {
             (true, _) => Part::of(UNKNOWN),
-            (false, []) => Part::of("all turn").toned(Tone::Good),
+            (false, []) => Part::of("all respond").toned(Tone::Good),
             (false, _) => Part::of(hanging.join(", ")).toned(Tone::Bad),
         });
         let process = self.now.get("process").unwrap_or(&Json::Null);
@@ -196,9 +202,11 @@ impl<'a> Look<'a> {
         }
         screen.rows(&all, |(certificate, (state, tone))| {
             let names: Vec<String> = list(certificate.get("names")).iter().map(|name| text(Some(name))).collect();
+            let algorithm = certificate.get("algorithm").map(|algorithm| format!("{}: ", text(Some(algorithm))));
+            let algorithm = algorithm.unwrap_or_default();
             let left = number(certificate.get("expires")).zip(now).map(|(expires, now)| (expires - now) / 86_400.0);
             vec![
-                Part::of(if names.is_empty() { UNKNOWN.into() } else { names.join(", ") }).wide(-44),
+                Part::of(algorithm + &if names.is_empty() { UNKNOWN.into() } else { names.join(", ") }).wide(-44),
                 Part::of(left.map_or(UNKNOWN.into(), |days| format!("{:.0}", days.floor()))).wide(10).toned(*tone),
                 Part::of("  "),
                 Part::of(state.clone()).wide(-24).toned(*tone),
@@ -206,13 +214,18 @@ impl<'a> Look<'a> {
         });
     }
 
-    /// Those that were reached.
+    /// The limits and timeouts that were reached; flow control, which slows large transfers down, comes last.
     fn limits(&self, screen: &mut Screen) {
         let reached = |family: &str, name: &str| {
             let prefix = format!("{family}{{");
             let all = metrics(self.now).into_iter().flatten().filter(|(key, _)| key.starts_with(&prefix));
             let reached = all.filter_map(|(key, value)| Some((key, number(Some(value)).filter(|count| *count > 0.0)?)));
-            reached.map(|(key, count)| (key.clone(), format!("{name} {}", label(key)), count)).collect::<Vec<_>>()
+            let named = |key: &str| {
+                let label = label(key);
+                let name = if FLOW_CONTROL.contains(&&*label) { "flow control" } else { name };
+                format!("{name} {label}")
+            };
+            reached.map(|(key, count)| (key.clone(), named(key), count)).collect::<Vec<_>>()
         };
         let mut all = reached("limit_reached", "limit");
         all.extend(reached("timeouts", "timeout"));
@@ -225,13 +238,15 @@ impl<'a> Look<'a> {
         }
         screen.heading(&[("limit or timeout", -44), ("reached", 15), ("a second", 12)]);
         // The one that is reached most often now, then ever.
-        all.sort_by(|(one, _, once), (other, _, twice)| {
+        all.sort_by(|(one, first, once), (other, second, twice)| {
+            let kinds = is_flow_control(first).cmp(&is_flow_control(second));
             let rates = self.rate(other).unwrap_or(0.0).total_cmp(&self.rate(one).unwrap_or(0.0));
-            rates.then(twice.total_cmp(once))
+            kinds.then(rates).then(twice.total_cmp(once))
         });
         screen.rows(&all, |(key, name, reached)| {
             let now = self.rate(key);
-            let tone = if now.is_some_and(|rate| rate > 0.0) { Tone::Warning } else { Tone::Plain };
+            let is_reached_now = now.is_some_and(|rate| rate > 0.0) && !is_flow_control(name);
+            let tone = if is_reached_now { Tone::Warning } else { Tone::Plain };
             vec![
                 Part::of(name.clone()).wide(-44),
                 Part::of(count(Some(*reached))).wide(15),
@@ -367,6 +382,11 @@ fn validity(certificate: &Json, now: Option<f64>) -> (String, Tone) {
         (Some(_), _, Some(_)) => ("valid".into(), Tone::Good),
         _ => (UNKNOWN.into(), Tone::Plain),
     }
+}
+
+/// Whether a row of the limits is one of [`FLOW_CONTROL`].
+fn is_flow_control(name: &str) -> bool {
+    name.starts_with("flow control ")
 }
 
 fn hangs(worker: &Json) -> bool {

@@ -1,4 +1,6 @@
-//! Prints the CPU cost of each request: the time that its worker's thread ran while it was served, QUIC included.
+//! Prints the CPU cost of requests: the time that their worker's thread ran while they were served, QUIC included. A
+//! request by itself has a line; requests that overlap or follow each other at once share one, as none has a cost of
+//! its own.
 
 use super::printer::Printer;
 use crate::{
@@ -10,33 +12,35 @@ use bytes::Bytes;
 use http::StatusCode;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use std::{
-    cell::Cell,
+    cell::RefCell,
     pin::{Pin, pin},
     rc::Rc,
     task::{Context, Poll, ready},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-/// After a response's last byte was handed to QUIC, so that sending it is counted as well.
-const SETTLE: Duration = Duration::from_millis(50);
+/// Quiet time after which a burst is over. A browser parses a page before it requests the images, and what was handed
+/// to QUIC is sent within this time.
+const QUIET: Duration = Duration::from_millis(150);
+/// Duration of a burst from which on a line is printed though requests are open: of a page that never stops.
+const LONGEST: Duration = Duration::from_secs(5);
 
 /// A proxy whose requests are metered.
 pub(super) struct Meter {
     proxy: Proxy,
     printer: Printer,
-    /// Requests being served: with more than one, each one's figure holds the others' work too.
-    open: Rc<Cell<usize>>,
+    burst: Rc<RefCell<Burst>>,
 }
 
 impl Meter {
     pub(super) fn new(proxy: Proxy, printer: Printer) -> Self {
-        Self { proxy, printer, open: Rc::default() }
+        Self { proxy, printer, burst: Rc::default() }
     }
 }
 
 impl Handler for Meter {
     async fn handle(&self, exchange: Exchange) -> Result<Response, Abort> {
-        let mut reading = Reading::new(&exchange, &self.open, self.printer.clone());
+        let mut reading = Reading::new(&exchange, &self.burst, self.printer.clone());
         let response = self.proxy.handle(exchange).await?;
         reading.status = Some(response.status());
         let (head, body) = response.into_parts();
@@ -49,30 +53,91 @@ impl Handler for Meter {
     }
 }
 
-/// The figures of a request; printed when it is dropped.
+/// The requests of a worker since the last line.
+#[derive(Debug, Default)]
+struct Burst {
+    /// Requests being served.
+    open: usize,
+    /// Requests that have ended.
+    ended: u32,
+    /// Body bytes that they had.
+    bytes: u64,
+    /// The last one's method, target and status.
+    last: String,
+    /// When the first one began, and the CPU time of the thread then.
+    began: Option<(Instant, Duration)>,
+    /// When the last one ended.
+    until: Option<Instant>,
+}
+
+impl Burst {
+    /// A request begins at `now`, at which the thread has used `cpu`.
+    fn begin(&mut self, now: Instant, cpu: Duration) {
+        self.open += 1;
+        self.began.get_or_insert((now, cpu));
+    }
+
+    /// A request ends at `now`: its method, target and status are `request`.
+    fn end(&mut self, now: Instant, request: String, bytes: u64) {
+        self.open = self.open.saturating_sub(1);
+        self.ended += 1;
+        self.bytes += bytes;
+        self.last = request;
+        self.until = Some(now);
+    }
+
+    /// The line of what has ended, if the burst is over at `now`, or lasts too long. The next one begins then.
+    fn line(&mut self, now: Instant, cpu: Duration) -> Option<String> {
+        let ((began, before), until) = (self.began?, self.until?);
+        let is_over = self.open == 0 && now.duration_since(until) >= QUIET;
+        if !is_over && now.duration_since(began) < LONGEST {
+            return None;
+        }
+        let cpu_spent = cpu.saturating_sub(before).as_secs_f64() * 1e3;
+        let line = if self.ended == 1 && self.open == 0 {
+            format!("{}: {} bytes, {cpu_spent:.2} ms of CPU\n", self.last, self.bytes)
+        } else {
+            format!(
+                "{} request{} in {:.2} s, {}: {cpu_spent:.0} ms of CPU, {:.1} ms each\n",
+                self.ended,
+                if self.ended == 1 { "" } else { "s" },
+                until.duration_since(began).as_secs_f64(),
+                size(self.bytes),
+                cpu_spent / f64::from(self.ended),
+            )
+        };
+        let open = self.open;
+        *self = Self { open, began: (open > 0).then_some((now, cpu)), ..Self::default() };
+        Some(line)
+    }
+}
+
+/// `bytes` in the largest decimal unit that leaves a whole number above 0.
+fn size(bytes: u64) -> String {
+    let units = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "KB"), (1, "bytes")];
+    let (unit, name) = units.into_iter().find(|(unit, _)| bytes >= *unit).unwrap_or((1, "bytes"));
+    format!("{} {name}", bytes / unit)
+}
+
+/// A request, which has ended when this is dropped.
 struct Reading {
     request: String,
     status: Option<StatusCode>,
     bytes: u64,
-    began: Option<Duration>,
-    /// Others were served meanwhile.
-    shared: bool,
-    open: Rc<Cell<usize>>,
+    burst: Rc<RefCell<Burst>>,
     printer: Printer,
 }
 
 impl Reading {
-    fn new(exchange: &Exchange, open: &Rc<Cell<usize>>, printer: Printer) -> Self {
-        open.set(open.get() + 1);
+    fn new(exchange: &Exchange, burst: &Rc<RefCell<Burst>>, printer: Printer) -> Self {
+        burst.borrow_mut().begin(Instant::now(), thread_cpu_time().unwrap_or_default());
         let uri = exchange.request.uri();
         let path = uri.path_and_query().map_or("", |path| path.as_str());
         Self {
             request: format!("{} {path}", exchange.request.method()),
             status: None,
             bytes: 0,
-            began: thread_cpu_time().ok(),
-            shared: open.get() > 1,
-            open: Rc::clone(open),
+            burst: Rc::clone(burst),
             printer,
         }
     }
@@ -80,19 +145,17 @@ impl Reading {
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        self.open.set(self.open.get().saturating_sub(1));
-        let shared = self.shared || self.open.get() > 0;
-        let request = std::mem::take(&mut self.request);
-        let printer = self.printer.clone();
-        let (status, bytes, began) = (self.status, self.bytes, self.began);
+        let status = self.status.map_or_else(|| "-".to_owned(), |status| status.as_u16().to_string());
+        let request = format!("{} {status}", self.request);
+        self.burst.borrow_mut().end(Instant::now(), request, self.bytes);
+        let (burst, printer) = (Rc::clone(&self.burst), self.printer.clone());
         // Detached on purpose: it ends by itself, or with the worker.
         tokio::task::spawn_local(async move {
-            tokio::time::sleep(SETTLE).await;
-            let (Some(began), Ok(now)) = (began, thread_cpu_time()) else { return };
-            let status = status.map_or_else(|| "-".to_owned(), |status| status.as_u16().to_string());
-            let note = if shared { ", together with others" } else { "" };
-            let milliseconds = (now - began).as_secs_f64() * 1e3;
-            printer.print(format!("{request} {status}: {bytes} bytes, {milliseconds:.2} ms of CPU{note}\n"));
+            tokio::time::sleep(QUIET).await;
+            let line = burst.borrow_mut().line(Instant::now(), thread_cpu_time().unwrap_or_default());
+            if let Some(line) = line {
+                printer.print(line);
+            }
         });
     }
 }
@@ -121,5 +184,68 @@ impl HttpBody for Metered {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    #[test]
+    fn a_request_by_itself_has_a_line_with_its_name() {
+        let (mut burst, start) = (Burst::default(), Instant::now());
+        burst.begin(start, ms(100));
+        burst.end(start + ms(10), "GET / 200".into(), 4321);
+        assert_eq!(burst.line(start + ms(11), ms(101)), None, "another may follow");
+        let line = burst.line(start + ms(10) + QUIET, ms(103));
+        assert_eq!(line.as_deref(), Some("GET / 200: 4321 bytes, 3.00 ms of CPU\n"));
+        assert_eq!(burst.line(start + ms(1000), ms(200)), None, "it is printed once");
+    }
+
+    #[test]
+    fn requests_that_overlap_or_follow_at_once_share_a_line() {
+        let (mut burst, start) = (Burst::default(), Instant::now());
+        burst.begin(start, ms(0));
+        burst.end(start + ms(20), "GET / 200".into(), 2000);
+        for n in 0..25 {
+            burst.begin(start + ms(100 + n), ms(9));
+        }
+        assert_eq!(burst.line(start + ms(200), ms(20)), None, "25 are open");
+        for n in 0..25 {
+            burst.end(start + ms(256 + n), "GET /image 200".into(), 6000);
+        }
+        let line = burst.line(start + ms(280) + QUIET, ms(31));
+        assert_eq!(line.as_deref(), Some("26 requests in 0.28 s, 152 KB: 31 ms of CPU, 1.2 ms each\n"));
+    }
+
+    #[test]
+    fn a_burst_that_does_not_end_is_printed_in_parts() {
+        let (mut burst, start) = (Burst::default(), Instant::now());
+        burst.begin(start, ms(0));
+        burst.begin(start, ms(0));
+        burst.end(start + LONGEST, "GET / 200".into(), 10);
+        let line = burst.line(start + LONGEST, ms(50)).unwrap();
+        assert_eq!(line, "1 request in 5.00 s, 10 bytes: 50 ms of CPU, 50.0 ms each\n");
+        burst.end(start + LONGEST + ms(5), "GET /b 200".into(), 7);
+        let line = burst.line(start + LONGEST + ms(5) + QUIET, ms(52));
+        assert_eq!(line.as_deref(), Some("GET /b 200: 7 bytes, 2.00 ms of CPU\n"));
+    }
+
+    #[test]
+    fn sizes_are_whole_numbers_of_a_decimal_unit() {
+        for (bytes, expected) in [
+            (0, "0 bytes"),
+            (999, "999 bytes"),
+            (1000, "1 KB"),
+            (152_900, "152 KB"),
+            (1_000_000, "1 MB"),
+            (u64::MAX, "18446744073 GB"),
+        ] {
+            assert_eq!(size(bytes), expected);
+        }
     }
 }

@@ -6,12 +6,13 @@ mod meter;
 mod printer;
 
 use super::{
+    advice::{Command, with_advice},
     exit::{Exit, fail},
     run::{LogArguments, Signals, control_runtime, origin as origin_address, raise_limit, serve},
 };
 use crate::{
     app::{self, OpenFiles, Options},
-    config::{Config, Level, Log, LogFormat, OriginAddress},
+    config::{Config, Level, Log, LogFormat, OriginAddress, listen_address},
     tls::{CertificateStore, SelfSigned, self_signed},
 };
 use clap::Args;
@@ -29,7 +30,7 @@ use std::{
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Where to listen, UDP and TCP; port 0 takes a free one.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8443")]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8443", value_parser = listen_address)]
     listen: SocketAddr,
     /// Proxy this origin instead of a small one of its own: http://HOST[:PORT], HOST:PORT or unix:/PATH.
     #[arg(long, value_name = "URL", value_parser = origin_address)]
@@ -76,7 +77,9 @@ async fn demonstrate(arguments: Arguments, options: Options) -> ExitCode {
         Ok(certificate) => CertificateStore::new(certificate, []),
         Err(error) => return fail(Exit::Software, error),
     };
-    let config = Config::simple(arguments.listen, origin.clone(), PathBuf::new(), PathBuf::new());
+    let mut config = Config::simple(arguments.listen, origin.clone(), PathBuf::new(), PathBuf::new());
+    // The status page, at a free port.
+    config.admin.listen = Some((Ipv4Addr::LOCALHOST, 0).into());
     // The embedded origin has the other ends of the connections.
     let open_files = if embedded.is_some() { OpenFiles::Shared } else { OpenFiles::InForce };
     let options = Options { open_files, ..options };
@@ -87,10 +90,12 @@ async fn demonstrate(arguments: Arguments, options: Options) -> ExitCode {
     let metered = printer.clone();
     let running = match app::start(&config, store, options, move |proxy| Meter::new(proxy, metered.clone())).await {
         Ok(running) => running,
-        Err(error) => return fail(Exit::from(&error), error),
+        Err(error) => return fail(Exit::from(&error), with_advice(&error, &config, Command::Demo)),
     };
     let address = running.addresses.first().copied().unwrap_or(arguments.listen);
-    printer.print(welcome(address, &origin, embedded.is_some(), &certificate));
+    printer.print(
+        welcome(address, &origin, embedded.is_some(), &certificate) + &next_steps(embedded.is_some(), running.admin),
+    );
     let exit = serve(running, signals).await;
     printer.finish();
     if let Some(serving) = embedded {
@@ -128,5 +133,19 @@ fn welcome(address: SocketAddr, origin: &OriginAddress, embedded: bool, certific
              /status/CODE, /early-hints, /trailers, and /fail/close, /fail/truncate, /fail/garbage.\n"
         );
     }
-    text + "The CPU cost of each request follows; Ctrl-C ends the demo.\n"
+    text
+}
+
+/// What to do after the demo, and what follows on the screen.
+fn next_steps(embedded: bool, admin: Option<SocketAddr>) -> String {
+    let mut text = "Next steps:\n".to_owned();
+    if embedded {
+        text += "  your own server:     litequic demo --origin http://127.0.0.1:8080\n";
+    }
+    text += "  a configuration:     litequic example edge > litequic.toml\n";
+    if let Some(admin) = admin {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "  the status page:     http://{admin}/");
+    }
+    text + "\nThe CPU cost of requests follows; Ctrl-C ends the demo.\n"
 }

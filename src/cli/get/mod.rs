@@ -56,8 +56,8 @@ const EXIT_CODES: &str = "Exit codes:\n  \
 #[derive(Debug, Args)]
 #[command(after_long_help = format!("{}\n\n{EXIT_CODES}", write_out::help()))]
 pub struct Arguments {
-    /// https://HOST[:PORT][/PATH]
-    #[arg(value_name = "URL")]
+    /// https://HOST[:PORT][/PATH]; `https://` may be left out
+    #[arg(value_name = "URL", value_parser = request::url)]
     url: Uri,
     /// The method; without it GET, HEAD with --head, POST with --data, PUT with --upload-file.
     #[arg(long, short = 'X', value_name = "METHOD", value_parser = request::method)]

@@ -4,7 +4,7 @@ use super::{Arguments, GetError, upload::Source};
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header,
-    uri::{Authority, Parts},
+    uri::{Authority, InvalidUri, Parts},
 };
 use std::{net::IpAddr, path::PathBuf};
 
@@ -31,6 +31,11 @@ pub(super) fn resolve(text: &str) -> Result<Resolve, String> {
         port: port.parse().map_err(|_| wrong())?,
         address: address.trim_matches(['[', ']']).parse().map_err(|_| wrong())?,
     })
+}
+
+/// Reads a URL; without a scheme it is that of https.
+pub(super) fn url(text: &str) -> Result<Uri, InvalidUri> {
+    if text.contains("://") { text.parse() } else { format!("https://{text}").parse() }
 }
 
 /// A field of the request.
@@ -138,6 +143,21 @@ fn at(url: &Uri, host: &HeaderValue) -> Option<Uri> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_url_without_a_scheme_is_one_of_https() {
+        for (text, expected) in [
+            ("localhost:8443", "https://localhost:8443/"),
+            ("127.0.0.1:8443/a?b", "https://127.0.0.1:8443/a?b"),
+            ("[::1]:8443", "https://[::1]:8443/"),
+            ("example.com", "https://example.com/"),
+            ("https://example.com/", "https://example.com/"),
+            ("http://example.com/", "http://example.com/"),
+        ] {
+            assert_eq!(url(text).unwrap().to_string(), expected, "{text}");
+        }
+        assert!(url("").is_err() && url("a b").is_err());
+    }
 
     #[test]
     fn an_address_is_given_as_curl_takes_it() {

@@ -1,9 +1,18 @@
 //! What a reload changes: two configurations compared, key by key, and which of the changes need a restart. Pure. The
 //! structures are destructured in full, so that a new key that is not compared does not compile.
 
-use super::{Config, Network, changes::Changes, keys::rules::show_pages, needs_restart, table::Table};
+use super::{
+    CertificateFiles, Config, Network, Route,
+    changes::{Changes, cut},
+    keys::rules::{show_headers, show_pages},
+    needs_restart,
+    table::Table,
+};
 use aws_lc_rs::digest;
-use std::fmt;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+};
 
 /// Bytes of a version: enough to distinguish whatever one fleet has run, and short enough for a person to compare.
 const VERSION: usize = 6;
@@ -39,8 +48,19 @@ impl Config {
 
     /// Every key with its value, in the order of the reference. There are no secrets among them: those have files.
     pub fn list(&self) -> Vec<(String, String)> {
-        let all = self.compare(self, Changes { all: true, ..Changes::default() });
+        let summed = self.summed();
+        let all = summed.compare(&summed, Changes { all: true, ..Changes::default() });
         all.into_iter().map(|Change { key, what }| (key, what)).collect()
+    }
+
+    /// Each route with the general rules that it does not replace.
+    fn summed(&self) -> Self {
+        let mut summed = self.clone();
+        for route in &mut summed.routes {
+            route.request_headers = route.request_headers.over(&self.request_headers);
+            route.response_headers = route.response_headers.over(&self.response_headers);
+        }
+        summed
     }
 
     /// Identifies this configuration: the first half of a hash of [`Config::list`], in hexadecimal digits. The same
@@ -61,6 +81,8 @@ impl Config {
             certificates,
             client_certificates,
             routes,
+            request_headers,
+            response_headers,
             error_pages,
             origins,
             limits,
@@ -68,13 +90,16 @@ impl Config {
             timeouts,
             litequic,
             admin,
+            reload,
             log,
             access_log,
             trusted_proxies,
         } = self;
         listen.compare(&next.listen, "listen", &mut changes);
         changes.value("trusted_proxies", trusted_proxies, &next.trusted_proxies, |all| list(all, Network::to_string));
-        tables(&mut changes, "certificates", certificates, &next.certificates);
+        let name = |files: &CertificateFiles| files.cert.display().to_string();
+        let names = [&self.certificates, &next.certificates].map(|all| all.iter().map(name).collect());
+        tables(&mut changes, "certificates", certificates, &next.certificates, names);
         client_certificates.compare(&next.client_certificates, "client_certificates", &mut changes);
         let names = origins.keys().chain(next.origins.keys().filter(|name| !origins.contains_key(*name)));
         for name in names {
@@ -86,13 +111,17 @@ impl Config {
                 (None, None) => {}
             }
         }
-        tables(&mut changes, "routes", routes, &next.routes);
+        let names = [Route::names(routes), Route::names(&next.routes)];
+        tables(&mut changes, "routes", routes, &next.routes, names);
+        changes.value("request_headers", request_headers, &next.request_headers, show_headers);
+        changes.value("response_headers", response_headers, &next.response_headers, show_headers);
         changes.value("error_pages", error_pages, &next.error_pages, show_pages);
         limits.compare(&next.limits, "limits", &mut changes);
         sources.compare(&next.sources, "limits", &mut changes);
         timeouts.compare(&next.timeouts, "timeouts", &mut changes);
         litequic.compare(&next.litequic, "litequic", &mut changes);
         admin.compare(&next.admin, "admin", &mut changes);
+        reload.compare(&next.reload, "reload", &mut changes);
         log.compare(&next.log, "log", &mut changes);
         access_log.compare(&next.access_log, "access_log", &mut changes);
         changes.found.into_iter().map(|(key, what)| Change { key, what }).collect()
@@ -111,14 +140,44 @@ impl Config {
     }
 }
 
-/// Entries with a number: compared one by one unless some were added or removed.
-fn tables<T: Table>(changes: &mut Changes, key: &str, old: &[T], new: &[T]) {
-    if old.len() != new.len() {
-        changes.push(key, format!("{} → {}", old.len(), new.len()));
+/// Entries with a number and a name: those that were added (`+`) or removed (`-`) by name, others key by key. An entry that only
+/// has another name is compared key by key with the one that had its place.
+fn tables<T: Table>(changes: &mut Changes, key: &str, old: &[T], new: &[T], [was, is]: [Vec<String>; 2]) {
+    let is_same = |(was_name, is_name): (&String, &String)| {
+        was_name == is_name || !(is.contains(was_name) || was.contains(is_name))
+    };
+    if old.len() == new.len() && was.iter().zip(&is).all(is_same) {
+        for (n, (old, new)) in old.iter().zip(new).enumerate() {
+            old.compare(new, &format!("{key}[{n}]"), changes);
+        }
         return;
     }
-    for (n, (old, new)) in old.iter().zip(new).enumerate() {
-        old.compare(new, &format!("{key}[{n}]"), changes);
+    let places = |names: &[String]| {
+        let mut places: BTreeMap<String, VecDeque<usize>> = BTreeMap::new();
+        names.iter().enumerate().for_each(|(n, name)| places.entry(name.clone()).or_default().push_back(n));
+        places
+    };
+    let mut left = places(&was);
+    let mut marks = Vec::new();
+    let mut stayed = Vec::new();
+    for (n, name) in is.iter().enumerate() {
+        match left.get_mut(name).and_then(VecDeque::pop_front) {
+            Some(place) => stayed.push((place, n)),
+            None => marks.push(format!("+ {name}")),
+        }
+    }
+    let mut removed: Vec<_> =
+        left.into_iter().flat_map(|(name, places)| places.into_iter().map(move |n| (n, name.clone()))).collect();
+    removed.sort_unstable();
+    marks.extend(removed.into_iter().map(|(_, name)| format!("- {name}")));
+    if marks.is_empty() || !stayed.is_sorted() {
+        marks.push("another order".into());
+    }
+    changes.push(key, cut(&marks.join(", ")));
+    for (place, n) in stayed {
+        if let (Some(old), Some(new)) = (old.get(place), new.get(n)) {
+            old.compare(new, &format!("{key}[{n}]"), changes);
+        }
     }
 }
 

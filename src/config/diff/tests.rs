@@ -2,7 +2,8 @@ use super::*;
 use crate::config::{
     AccessField, AccessFormat, AccessLog, AccessTarget, AckFrequency, Admin, AmbiguousFields, Congestion, Errors,
     Health, Io, Level, Listen, LiteQuic, Log, LogFormat, Origin, OriginAddress, OriginServer, PathReading, RateLimit,
-    RateLimitBy, Redirect, Route, Share, Sticky, StickyBy, Target, Template, Verify, Workers, changes::cut,
+    RateLimitBy, Redirect, ReservedFields, Route, Share, Sticky, StickyBy, Target, Template, Verify, Workers,
+    changes::cut,
 };
 use std::time::Duration;
 
@@ -27,6 +28,34 @@ fn server(url: &str) -> OriginServer {
 
 fn health() -> Health {
     Health { path: "/health".into(), ..Health::default() }
+}
+
+/// The names of routes after a change from `was` to `is`, in the words of a reload.
+fn routes_changed(was: &[&str], is: &[&str]) -> Vec<String> {
+    let with = |hosts: &[&str]| {
+        let route = |host: &&str| Route { host: Some((*host).into()), ..Route::catch_all(Config::ORIGIN) };
+        Config { routes: hosts.iter().map(route).collect(), ..config() }
+    };
+    with(was).changes(&with(is)).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn routes_that_come_and_go_are_named() {
+    for (was, is, expected) in [
+        (&["a.test"][..], &["a.test", "b.test"][..], &["routes: + b.test/"][..]),
+        (&["a.test", "b.test"], &["b.test"], &["routes: - a.test/"]),
+        (&["a.test", "b.test"], &["b.test", "c.test"], &["routes: + c.test/, - a.test/"]),
+        (&["a.test", "b.test"], &["b.test", "a.test"], &["routes: another order"]),
+        (&["a.test"], &["b.test"], &["routes[0].host: a.test → b.test"]),
+        (
+            &[],
+            &["a.test", "b.test", "c.test", "d.test", "e.test"],
+            &["routes: + a.test/, + b.test/, + c.test/, + d.test/, and 1 more"],
+        ),
+        (&["a.test"], &["a.test"], &[]),
+    ] {
+        assert_eq!(routes_changed(was, is), expected, "{was:?} {is:?}");
+    }
 }
 
 #[test]
@@ -77,7 +106,7 @@ fn every_change_is_said_with_its_key() {
             &["trusted_proxies: none → 10.0.0.0/8"],
         ),
         (|config| config.certificates[0].key = "b.key".into(), &["certificates[0].key: tls/tls.key → b.key"]),
-        (|config| config.certificates.push(config.certificates[0].clone()), &["certificates: 1 → 2"]),
+        (|config| config.certificates.push(config.certificates[0].clone()), &["certificates: + tls/tls.crt"]),
         (
             |config| {
                 config.origins.get_mut("packager").unwrap().servers = vec![server("http://b")];
@@ -102,6 +131,8 @@ fn every_change_is_said_with_its_key() {
                 origin.max_ejected = Share(250_000);
                 origin.health = Some(health());
                 origin.ambiguous_fields = AmbiguousFields::Reject;
+                let items = ["client", "!cf-connecting-ip"];
+                origin.reserved_fields = ReservedFields::new(items.map(|item| item.parse().unwrap()).into());
             },
             &[
                 "origin.url: http://127.0.0.1:8080 → http://127.0.0.1:8080, http://b:80 weight=3 backup",
@@ -111,9 +142,10 @@ fn every_change_is_said_with_its_key() {
                 "origin.max_ejected: 0.5 → 0.25",
                 "origin.health: none → /health",
                 "origin.ambiguous_fields: drop → reject",
+                "origin.reserved_fields: client, url → client, !cf-connecting-ip",
             ],
         ),
-        (|config| config.routes.push(Route::catch_all("packager")), &["routes: 1 → 2"]),
+        (|config| config.routes.push(Route::catch_all("packager")), &["routes: + */#2"]),
         (|config| config.routes[0].upgrade.clear(), &["routes[0].upgrade: websocket → none"]),
         (|config| config.limits.max_tunnels = 0, &["limits.max_tunnels: 10000 → 0"]),
         (
@@ -173,7 +205,7 @@ fn every_change_is_said_with_its_key() {
                 config.limits.max_headers = 7;
                 config.limits.max_body_bytes = Some(5 << 20);
             },
-            &["limits.max_headers: 100 → 7", "limits.max_body_bytes: none → 5 MiB"],
+            &["limits.max_headers: 99 → 7", "limits.max_body_bytes: none → 5 MiB"],
         ),
         (
             |config| {
@@ -241,7 +273,7 @@ fn every_change_is_said_with_its_key() {
             &[
                 "access_log.path: none → /var/log/a",
                 "access_log.format: json → logfmt",
-                "access_log.fields: time, request_id, client, protocol, and 13 more → time, status",
+                "access_log.fields: time, request_id, client, protocol, and 15 more → time, status",
                 "access_log.sample: 1.0 → 0.0125",
             ],
         ),
@@ -290,8 +322,24 @@ fn the_version_is_that_of_the_keys_and_values() {
 }
 
 #[test]
+fn the_list_has_the_sum_of_the_rules_of_a_route_and_of_all() {
+    let template = |text: &str| Template(vec![crate::config::Part::Text(text.into())]);
+    let name = http::HeaderName::from_static;
+    let mut config = config();
+    config.response_headers.set = vec![(name("x-a"), template("1")), (name("x-b"), template("1"))];
+    config.routes[0].response_headers.remove = vec![name("x-a")];
+    let list: BTreeMap<_, _> = config.list().into_iter().collect();
+    assert_eq!(list["response_headers"], "set x-a, set x-b");
+    assert_eq!(list["routes[0].response_headers"], "remove x-a, set x-b");
+    let mut next = config.clone();
+    next.response_headers.set.pop();
+    let changes: Vec<_> = config.changes(&next).iter().map(ToString::to_string).collect();
+    assert_eq!(changes, ["response_headers: set x-a, set x-b → set x-a"]);
+}
+
+#[test]
 fn the_list_has_every_key_with_its_value() {
-    let list: std::collections::BTreeMap<_, _> = config().list().into_iter().collect();
+    let list: BTreeMap<_, _> = config().list().into_iter().collect();
     for (key, value) in [
         ("listen.udp", "[::]:8443"),
         ("certificates[0].key", "tls/tls.key"),

@@ -7,7 +7,7 @@ pub(super) mod rules;
 
 use super::{
     AccessLog, Admin, CertificateFiles, ClientCertificates, Config, Limits, Listen, LiteQuic, Log, Origin,
-    OriginServer, Route, Sources, Timeouts, access, admin, certificates, limits, listen,
+    OriginServer, Reload, Route, Sources, Timeouts, access, admin, certificates, limits, listen,
     names::{MAX_NETWORKS, network},
     origin,
     route::{self, Around, Seen},
@@ -30,6 +30,7 @@ const TABLES: &[(&str, &[Key])] = &[
     ("timeouts", Timeouts::KEYS),
     ("litequic", LiteQuic::KEYS),
     ("admin", Admin::KEYS),
+    ("reload", Reload::KEYS),
     ("log", Log::KEYS),
     ("access_log", AccessLog::KEYS),
 ];
@@ -58,7 +59,8 @@ pub(super) fn config(root: &mut Section<'_>) -> Config {
     let listen = root.table("listen", "The listeners for clients.", listen::read);
     let certificates = root.tables(
         "certificates",
-        "Certificates; the first is served to a client that names none of the others' names.",
+        "Certificates; the first is served to a client that names none of the others' names. Of several with one name a client gets the \
+         cheapest whose signature it verifies.",
         CertificateFiles::read,
     );
     if !root.has("certificates") {
@@ -84,11 +86,20 @@ pub(super) fn config(root: &mut Section<'_>) -> Config {
         origins.push((Config::ORIGIN.into(), simple));
     }
 
+    let about = "Rules for the header of every request, as a route's. A route's own rules for a field replace those for it here.";
+    let request_headers = rules::request_headers(root, "request_headers", about);
+    let about = "Rules for the header of every response, as a route's, also of litequic's own answers to requests without a \
+        route. A route's own rules for a field replace those for it here. Answers of `listen.redirect` have none of them.";
+    let response_headers = rules::response_headers(root, "response_headers", about);
+
     let about = "The file that is the body of litequic's own answer with that status, where its route has none: a \
         number from `400` to `599`, or `4xx`, `5xx`. A number comes before its class. Read at the start and on a \
         reload, 256 KiB at most; the end of its name says its `Content-Type`.";
     let error_pages = rules::error_pages(root, "error_pages", about);
-    let names: BTreeSet<_> = origins.iter().map(|(name, _)| name.as_str()).collect();
+    // A route may name what was meant by `[origin.NAME]`, which has its own fault.
+    let is_unknown = |name: &&str| Origin::KEYS.iter().all(|key| key.name != *name);
+    let meant = root.names_within("origin").filter(is_unknown);
+    let names: BTreeSet<_> = origins.iter().map(|(name, _)| name.as_str()).chain(meant).collect();
     let mut seen = Seen::default();
     let around = Around { origins: &names, has_ca, has_pages: root.has_entries("error_pages") };
     let about = "Which origin serves which requests. The host decides first, an exact one before `*.`; then the path, an exact \
@@ -107,6 +118,7 @@ pub(super) fn config(root: &mut Section<'_>) -> Config {
     let timeouts = root.table("timeouts", "Timeouts.", Timeouts::read);
     let litequic = root.table("litequic", "How datagrams are received and sent.", transport::read);
     let admin = root.table("admin", "Administration interface.", |section| admin::read(section, &listen));
+    let reload = root.table("reload", "What a changed file does by itself.", Reload::read);
     let log = root.table("log", "The log.", Log::read);
     let access_log = root.table("access_log", "The access log: a line for each request.", access::read);
     let about = "Networks whose Forwarded and X-Forwarded-* fields are appended to instead of removed.";
@@ -116,6 +128,8 @@ pub(super) fn config(root: &mut Section<'_>) -> Config {
         certificates,
         client_certificates,
         routes,
+        request_headers,
+        response_headers,
         error_pages,
         // One without a server has a fault.
         origins: origins.into_iter().filter(|(_, origin)| !origin.servers.is_empty()).collect(),
@@ -124,6 +138,7 @@ pub(super) fn config(root: &mut Section<'_>) -> Config {
         timeouts,
         litequic,
         admin,
+        reload,
         log,
         access_log,
         trusted_proxies,

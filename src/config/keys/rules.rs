@@ -106,9 +106,17 @@ fn template(text: &str, allowed: &[Variable]) -> Result<Template, Wrong> {
         let known = Variable::NAMES.iter().filter(|(_, variable)| allowed.contains(variable)).map(|(name, _)| *name);
         Wrong {
             problem: format!("there is no {{{}}} here", crate::config::fault::quote(name)),
+            expected: Some(format!("one of {}", list(allowed))),
             nearest: nearest(name, known).map(|name| format!("{{{name}}}")),
         }
     })
+}
+
+/// The names of `variables`, for people.
+fn list(variables: &[Variable]) -> String {
+    let known = Variable::NAMES.iter().filter(|(_, variable)| variables.contains(variable));
+    let names: Vec<_> = known.map(|(name, _)| format!("{{{name}}}")).collect();
+    names.join(", ")
 }
 
 /// `redirect`, if set.

@@ -143,7 +143,10 @@ const USUAL_SECTION: usize = 512;
 mod tests {
     use super::super::{Rejection, RequestHead, ResponseHead, request, response, trailers};
     use super::*;
-    use crate::http3::qpack::{Field, FieldLimits, decode};
+    use crate::{
+        exchange::LastAuthority,
+        http3::qpack::{Field, FieldLimits, decode},
+    };
     use proptest::prelude::*;
 
     /// The fields of the one HEADERS frame in `out`.
@@ -168,7 +171,7 @@ mod tests {
     fn request_back(method: &Method, uri: &'static str, headers: &HeaderMap) -> Result<RequestHead, Rejection> {
         let mut out = BytesMut::new();
         encode_request(method, &Uri::from_static(uri), headers, &mut out).unwrap();
-        request(fields(out), false)
+        request(fields(out), false, &LastAuthority::default())
     }
 
     #[test]

@@ -60,9 +60,13 @@ pub(super) fn is_connection_specific(name: &HeaderName) -> bool {
     matches!(name.as_str(), "connection" | "keep-alive" | "proxy-connection" | "transfer-encoding" | "upgrade")
 }
 
-/// Room for `fields` fields. There is a number of them beyond which a [`HeaderMap`] panics.
+/// Fields that room is made for at once at most: all crumbs of `cookie` become one field, and there may be more of them than a
+/// [`HeaderMap`] holds.
+const MOST_AT_ONCE: usize = 1024;
+
+/// An empty map with room for `fields` fields. There is a number of them beyond which a [`HeaderMap`] panics.
 pub(super) fn map(fields: usize) -> Result<HeaderMap, Rejection> {
-    HeaderMap::try_with_capacity(fields).map_err(|_| TOO_MANY)
+    HeaderMap::try_with_capacity(fields.min(MOST_AT_ONCE)).map_err(|_| TOO_MANY)
 }
 
 const TOO_MANY: Rejection = Rejection::Malformed("too many fields");

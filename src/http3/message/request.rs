@@ -5,7 +5,7 @@ use super::{
     field::{self, Name},
 };
 use crate::{
-    exchange::{Upgrade, authority, field::is_token_byte, path},
+    exchange::{LastAuthority, Upgrade, field::is_token_byte, path},
     http3::qpack::{Field, Pseudo},
 };
 use bytes::{Bytes, BytesMut};
@@ -46,13 +46,13 @@ impl RequestHead {
 }
 
 /// Decodes a request from the fields of its header. `extended_connect`: whether `:protocol` was advertised to the
-/// client.
+/// client. `last`: the authority of the connection's last request.
 ///
 /// # Errors
 ///
 /// [`Rejection::Malformed`] for violations of HTTP/3, even if there is also a reason for a status;
 /// [`Rejection::Status`] for what is well-formed and not served: 400, 414, 501 (CONNECT and TRACE).
-pub fn request(fields: Vec<Field>, extended_connect: bool) -> Result<RequestHead, Rejection> {
+pub fn request(fields: Vec<Field>, extended_connect: bool, last: &LastAuthority) -> Result<RequestHead, Rejection> {
     let Collected { pseudo, mut headers, cookie } = collect(fields)?;
     let method = pseudo.method.ok_or(Rejection::Malformed("no :method"))?;
     let method = Method::from_bytes(&method).map_err(|_| Rejection::Malformed(":method is not a token"))?;
@@ -92,7 +92,7 @@ pub fn request(fields: Vec<Field>, extended_connect: bool) -> Result<RequestHead
     }
     let bad = |reason| Rejection::Status(StatusCode::BAD_REQUEST, reason);
     let scheme = known_scheme(&scheme).ok_or(bad(":scheme is neither https nor http"))?;
-    let authority = authority(raw_authority).map_err(bad)?;
+    let authority = last.parse(&raw_authority).map_err(bad)?;
     let path = path(&method, raw_path).map_err(|(status, reason)| Rejection::Status(status, reason))?;
     let uri = absolute(scheme, authority, path).ok_or(bad("no valid URI"))?;
     Ok(RequestHead { method, uri, headers, content_length, protocol })

@@ -149,8 +149,8 @@ impl Section {
             return Ok(raw);
         }
         if self.strings.capacity() == 0 {
-            // Room for all strings that may follow: the shortest Huffman word has five bits.
-            self.strings.reserve((raw.len() + self.rest.len()) * 8 / 5);
+            // Room for all strings that may follow: the shortest Huffman word has five bits, and the decoder wants a byte more.
+            self.strings.reserve((raw.len() + self.rest.len()) * 8 / 5 + 1);
         }
         huffman::decode(&raw, &mut self.strings).map_err(|_| DecodeError::Failed("bad Huffman string"))?;
         Ok(self.strings.split().freeze())

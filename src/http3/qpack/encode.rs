@@ -35,13 +35,29 @@ pub fn encode_status(status: http::StatusCode, out: &mut BytesMut) {
 /// Appends a string in the shorter of its two forms, its length with a prefix of `prefix` bits, the Huffman flag and
 /// `flags` above.
 fn string(prefix: u32, flags: u8, value: &[u8], out: &mut BytesMut) {
-    let encoded = huffman::encoded_len(value);
-    if encoded < value.len() {
-        integer::encode(prefix, flags | 1 << prefix, encoded as u64, out);
-        huffman::encode(value, out);
-    } else {
-        integer::encode(prefix, flags, value.len() as u64, out);
-        out.put_slice(value);
+    let start = out.len();
+    // The length takes one byte, mostly; the text is encoded behind it before its length is known.
+    out.resize(start + 1 + value.len(), 0);
+    let encoded = out.get_mut(start + 1..).and_then(|text| huffman::encode_shorter(value, text));
+    match encoded {
+        Some(length) if length < integer::prefix_mask(prefix).into() => {
+            out.truncate(start + 1 + length);
+            if let Some(first) = out.get_mut(start) {
+                // Below the mask, which has eight bits at most.
+                *first = flags | 1 << prefix | u8::try_from(length).unwrap_or_default();
+            }
+        }
+        Some(length) => {
+            let text = out.split_off(start + 1);
+            out.truncate(start);
+            integer::encode(prefix, flags | 1 << prefix, length as u64, out);
+            out.put_slice(text.get(..length).unwrap_or_default());
+        }
+        None => {
+            out.truncate(start);
+            integer::encode(prefix, flags, value.len() as u64, out);
+            out.put_slice(value);
+        }
     }
 }
 
@@ -51,7 +67,7 @@ mod tests {
 
     #[test]
     fn each_field_takes_its_shortest_form_and_secrets_are_never_indexed() {
-        let table: [(&str, &str, bool, &[u8]); 9] = [
+        let table: [(&str, &str, bool, &[u8]); 10] = [
             (":status", "200", false, &[0xd9]),
             (":status", "500", false, &[0xff, 0x08]),
             (":status", "418", false, b"\x5f\x09\x03418"),
@@ -62,6 +78,8 @@ mod tests {
             ("x-a", "gzip", false, b"\x23x-a\x83\x9b\xd9\xab"),
             ("x-a", "\u{1}", true, b"\x33x-a\x01\x01"),
             ("gzip", "", false, &[0x2b, 0x9b, 0xd9, 0xab, 0x00]),
+            // A Huffman string whose length takes two bytes of the prefix of three bits.
+            ("0000000000000", "", false, b"\x2f\x02\0\0\0\0\0\0\0\0\x7f\0"),
         ];
         for (name, value, sensitive, expected) in table {
             let mut out = BytesMut::new();

@@ -2,7 +2,7 @@
 //!
 //! The code is canonical: its words, ordered by length and then by symbol, count upwards. The lengths alone hold it.
 
-use bytes::{BufMut, BytesMut};
+use bytes::BytesMut;
 
 /// The symbol that never stands in a string; padding is made of its first bits.
 const EOS: usize = 256;
@@ -40,14 +40,17 @@ const INNER_NODES: usize = 256;
 /// Marks a leaf among [`CHILDREN`], which then holds its symbol.
 const LEAF: u16 = 0x8000;
 
-/// Bits that the decoder looks up at once: the words of nearly all that stands in fields are no longer.
-const SHORT_BITS: u32 = 10;
+/// Bits that the decoder looks up at once: two words of nearly all pairs of characters in fields, in 16 KB of table.
+const SHORT_BITS: u32 = 12;
 
-/// The symbol whose word some bits begin with, and the word's bits; 0 if it is longer than they are.
+/// The one or two symbols whose words some bits begin with.
 #[derive(Clone, Copy)]
 struct Short {
-    symbol: u8,
-    length: u8,
+    symbols: [u8; 2],
+    /// Bits of the first word; 0 if it is longer than what is looked up.
+    first: u8,
+    /// Bits of both words, or of the first alone if the second is longer than what is left.
+    all: u8,
 }
 
 /// The string is not valid: EOS inside, or wrong padding (RFC 7541 §5.2).
@@ -61,41 +64,64 @@ pub(super) struct HuffmanError;
 /// [`HuffmanError`]; nothing is appended.
 pub(super) fn decode(input: &[u8], out: &mut BytesMut) -> Result<(), HuffmanError> {
     let start = out.len();
-    // The shortest word has five bits.
-    out.resize(start + input.len() * 8 / 5, 0);
+    // The shortest word has five bits. One byte more, as symbols are written in pairs.
+    out.resize(start + input.len() * 8 / 5 + 1, 0);
     let decoded = decode_into(input, out.get_mut(start..).unwrap_or_default());
     out.truncate(start + decoded.unwrap_or(0));
     decoded.map(drop).ok_or(HuffmanError)
 }
 
-/// Returns how many symbols there are, for each of which `out` has room.
+/// Returns the number of symbols. `out` has room for all of them, and for one more.
 fn decode_into(mut input: &[u8], out: &mut [u8]) -> Option<usize> {
-    let room = out.len();
-    let mut places = out.iter_mut();
-    // What was taken from the input and not looked at, from the highest bit down; zeros behind.
+    let mut written = 0;
+    // The first `count` bits, from the highest down, were taken from the input and not decoded; those behind them are the
+    // input's next ones, or zeros.
     let (mut bits, mut count) = (0_u64, 0_u32);
-    loop {
-        if count <= 32 {
-            if let Some((four, rest)) = input.split_first_chunk() {
-                bits |= u64::from(u32::from_be_bytes(*four)) << (32 - count);
-                (count, input) = (count + 32, rest);
-            } else if let [byte, rest @ ..] = input {
-                bits |= u64::from(*byte) << (56 - count);
-                (count, input) = (count + 8, rest);
+    while let Some(eight) = input.first_chunk() {
+        bits |= u64::from_be_bytes(*eight) >> count;
+        let taken = (u64::BITS - 1 - count) / 8;
+        input = input.get(taken as usize..)?;
+        // At least 56 bits: more than the longest word has.
+        count += taken * 8;
+        while count >= SHORT_BITS {
+            let short = SHORT.get((bits >> (u64::BITS - SHORT_BITS)) as usize)?;
+            if short.first == 0 {
+                let (symbol, length) = long(bits)?;
+                if length > count {
+                    break;
+                }
+                *out.get_mut(written)? = symbol;
+                written += 1;
+                bits <<= length;
+                count -= length;
                 continue;
             }
+            out.get_mut(written..written + 2)?.copy_from_slice(&short.symbols);
+            written += 1 + usize::from(short.all != short.first);
+            bits <<= short.all;
+            count -= u32::from(short.all);
+        }
+    }
+    bits &= !(u64::MAX >> count);
+    loop {
+        while count <= u64::BITS - 8
+            && let [byte, rest @ ..] = input
+        {
+            bits |= u64::from(*byte) << (u64::BITS - 8 - count);
+            (count, input) = (count + 8, rest);
         }
         let short = SHORT.get((bits >> (u64::BITS - SHORT_BITS)) as usize)?;
-        let (symbol, length) = match short.length {
+        let (symbol, length) = match short.first {
             0 => long(bits)?,
-            length => (short.symbol, length.into()),
+            length => (short.symbols[0], length.into()),
         };
         if length > count {
             // Padding, or a word that is cut.
             let ones = !(u64::MAX.checked_shr(count).unwrap_or(0));
-            return (count < 8 && bits == ones).then(|| room - places.len());
+            return (count < 8 && bits == ones).then_some(written);
         }
-        *places.next()? = symbol;
+        *out.get_mut(written)? = symbol;
+        written += 1;
         bits <<= length;
         count -= length;
     }
@@ -115,34 +141,32 @@ fn long(bits: u64) -> Option<(u8, u32)> {
     }
 }
 
-/// Bytes that [`encode`] takes for `input`.
-pub(super) fn encoded_len(input: &[u8]) -> usize {
-    let bits: usize =
-        input.iter().filter_map(|byte| LENGTHS.get(usize::from(*byte))).map(|&bits| usize::from(bits)).sum();
-    bits.div_ceil(8)
-}
-
-/// Appends `input`, encoded.
-#[expect(clippy::cast_possible_truncation, reason = "whole bytes are cut off an accumulator on purpose")]
-pub(super) fn encode(input: &[u8], out: &mut BytesMut) {
-    // At most 31 bits stay over from word to word and a word has at most 30.
-    let (mut bits, mut count) = (0_u64, 0_u32);
+/// Encodes `input` into the beginning of `out` and returns the number of bytes, if they are fewer than those of `input`;
+/// otherwise `None`, and the bytes of `out` are undefined. `out` is as long as `input`.
+pub(super) fn encode_shorter(input: &[u8], out: &mut [u8]) -> Option<usize> {
+    // At most 31 bits are left from word to word, and a word has at most 30.
+    let (mut bits, mut count, mut written) = (0_u64, 0_u32, 0);
     for byte in input {
-        let Some((word, length)) = CODES.get(usize::from(*byte)) else { continue };
-        bits = bits << length | u64::from(*word);
-        count += u32::from(*length);
+        let (word, length) = *CODES.get(usize::from(*byte))?;
+        bits = bits << length | u64::from(word);
+        count += u32::from(length);
         if count >= 32 {
             count -= 32;
-            out.put_u32((bits >> count) as u32);
+            #[expect(clippy::cast_possible_truncation, reason = "the lower bits of what was shifted out")]
+            let four = (bits >> count) as u32;
+            out.get_mut(written..written + 4)?.copy_from_slice(&four.to_be_bytes());
+            written += 4;
         }
     }
-    while count >= 8 {
-        count -= 8;
-        out.put_u8((bits >> count) as u8);
+    // At least one bit, as no word is empty, unless all were written. Ones fill the last byte (RFC 7541 §5.2).
+    let (padded, rest) = (bits << 32 | u64::from(u32::MAX), count.div_ceil(8) as usize);
+    let length = written + rest;
+    if length >= input.len() {
+        return None;
     }
-    if count > 0 {
-        out.put_u8((bits << (8 - count)) as u8 | (0xff >> count));
-    }
+    let last = (padded << (32 - count)).to_be_bytes();
+    out.get_mut(written..length)?.copy_from_slice(last.get(..rest)?);
+    Some(length)
 }
 
 #[expect(clippy::indexing_slicing, reason = "runs in the compiler alone")]
@@ -201,19 +225,31 @@ const fn children() -> [[u16; 2]; INNER_NODES] {
 
 #[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "runs in the compiler alone")]
 const fn short() -> [Short; 1 << SHORT_BITS] {
-    let mut short = [Short { symbol: 0, length: 0 }; 1 << SHORT_BITS];
+    let mut short = [Short { symbols: [0; 2], first: 0, all: 0 }; 1 << SHORT_BITS];
     let mut symbol = 0;
     while symbol < EOS {
-        if LENGTHS[symbol] as u32 <= SHORT_BITS {
-            let rest = SHORT_BITS - LENGTHS[symbol] as u32;
+        let length = LENGTHS[symbol];
+        if length as u32 <= SHORT_BITS {
+            let rest = SHORT_BITS - length as u32;
             let mut index = (WORDS[symbol] << rest) as usize;
             let end = index + (1 << rest);
             while index < end {
-                short[index] = Short { symbol: symbol as u8, length: LENGTHS[symbol] };
+                short[index] = Short { symbols: [symbol as u8, 0], first: length, all: length };
                 index += 1;
             }
         }
         symbol += 1;
+    }
+    let mut index = 0;
+    while index < short.len() {
+        let first = short[index].first;
+        // The bits behind the first word, with zeros behind them.
+        let second = short[index << first & (short.len() - 1)];
+        if first != 0 && second.first != 0 && (first + second.first) as u32 <= SHORT_BITS {
+            short[index].symbols[1] = second.symbols[0];
+            short[index].all = first + second.first;
+        }
+        index += 1;
     }
     short
 }
@@ -250,6 +286,13 @@ mod tests {
         decode(input, &mut out).map(|()| out.to_vec())
     }
 
+    fn encode(input: &[u8]) -> Option<Vec<u8>> {
+        let mut out = vec![0; input.len()];
+        let length = encode_shorter(input, &mut out)?;
+        out.truncate(length);
+        Some(out)
+    }
+
     /// Bit by bit, comparing with every word.
     fn oracle(input: &[u8]) -> Result<Vec<u8>, HuffmanError> {
         let (mut out, mut word, mut length) = (Vec::new(), 0_u32, 0_u8);
@@ -268,10 +311,8 @@ mod tests {
     fn the_examples_of_rfc_7541_encode_and_decode() {
         for (text, encoded) in VECTORS {
             let encoded = hex(encoded);
-            let mut out = BytesMut::new();
-            encode(text.as_bytes(), &mut out);
-            assert_eq!(out, encoded, "{text}");
-            assert_eq!(encoded_len(text.as_bytes()), encoded.len());
+            let shorter = (encoded.len() < text.len()).then(|| encoded.clone());
+            assert_eq!(encode(text.as_bytes()), shorter, "{text}");
             assert_eq!(decoded(&encoded), Ok(text.as_bytes().to_vec()));
         }
     }
@@ -316,11 +357,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_string_decodes_as_encoded(text: Vec<u8>) {
-            let mut out = BytesMut::new();
-            encode(&text, &mut out);
-            prop_assert_eq!(out.len(), encoded_len(&text));
-            prop_assert_eq!(decoded(&out), Ok(text));
+        fn every_string_decodes_as_encoded_if_that_is_shorter(text in "[ -~]{0,40}|\\PC{0,20}") {
+            let bits: usize = text.bytes().map(|byte| usize::from(LENGTHS[usize::from(byte)])).sum();
+            let encoded = encode(text.as_bytes());
+            prop_assert_eq!(encoded.is_some(), bits.div_ceil(8) < text.len());
+            if let Some(encoded) = encoded {
+                prop_assert_eq!(encoded.len(), bits.div_ceil(8));
+                prop_assert_eq!(decoded(&encoded), Ok(text.into_bytes()));
+            }
         }
 
         #[test]

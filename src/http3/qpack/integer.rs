@@ -63,7 +63,8 @@ pub(super) fn encode(prefix: u32, flags: u8, mut value: u64, out: &mut BytesMut)
     out.put_u8(value as u8);
 }
 
-const fn prefix_mask(prefix: u32) -> u8 {
+/// The largest value that a prefix of `prefix` bits could hold, which announces continuation bytes.
+pub(super) const fn prefix_mask(prefix: u32) -> u8 {
     u8::MAX >> (8 - prefix)
 }
 

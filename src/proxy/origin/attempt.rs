@@ -7,14 +7,15 @@ use super::{
     pool::Lease,
     proxied::Proxied,
     request_body::{Progress, RequestBody, TrailerRules, Upload},
-    response_body::ResponseBody,
+    response_body::{self, ResponseBody},
     server::Ticket,
+    transfer::Open,
     tunnel,
     wait::{self, Interims, Waited},
 };
 use crate::{
     config::Timeouts,
-    exchange::{Body, Record, Response, Tunnel, has_rarely_a_body},
+    exchange::{Body, BodyError, Record, Response, Tunnel, has_rarely_a_body},
     proxy::{
         balance::{Set, Wish},
         error::Error,
@@ -26,9 +27,9 @@ use crate::{
     sources::Source,
     suspension::{timeout, timeout_at},
 };
-use http::{Method, Request, StatusCode, Version, header, request};
+use http::{Method, Request, StatusCode, Version, request};
 use hyper::{body::Incoming, client::conn::TrySendError};
-use std::{rc::Rc, sync::Arc};
+use std::{rc::Rc, sync::Arc, task::Poll};
 use tokio::time::Instant;
 
 /// The outcome of an attempt.
@@ -73,20 +74,22 @@ impl<'a> Attempts<'a> {
             record,
             timeouts,
             rules,
+            methods_matter,
             switch,
             wish,
         } = sending;
         let upload = Upload::new(body, framing, max_body_bytes, || TrailerRules {
             rules: rules.cloned(),
-            ambiguous: origin.config.ambiguous_fields,
+            methods_matter,
+            policy: origin.policy.clone(),
             metrics: Arc::clone(&origin.metrics),
         });
         origin.budget.borrow_mut().earn();
         let attempts = Self {
             origin,
             method: head.method.clone(),
+            interims: Interims::new(&head, upload.is_some(), interim, &origin.metrics),
             upload,
-            interims: Interims::new(&head, interim, &origin.metrics),
             proxied: origin.config.proxy_protocol.then(|| Proxied::of(client)),
             source,
             record,
@@ -103,10 +106,10 @@ impl<'a> Attempts<'a> {
 
     /// Preparation for the first one.
     pub(super) async fn prepare(&self) -> Result<(), Outcome> {
-        match self.upload.as_deref() {
-            Some(upload) if self.interims.is_expected() => upload.expects_continue(),
+        match (self.upload.as_deref(), self.interims.continued()) {
+            (Some(upload), Some(continued)) => upload.expects_continue(continued),
             // Boxed, so that the future of a request without a body is not larger because of it.
-            Some(upload) if self.origin.config.request_buffer > 0 => Box::pin(self.read_ahead(upload)).await?,
+            (Some(upload), None) if self.origin.config.request_buffer > 0 => Box::pin(self.read_ahead(upload)).await?,
             _ => {}
         }
         Ok(())
@@ -140,7 +143,10 @@ impl<'a> Attempts<'a> {
         self.record.note(|facts| facts.server = Some(Arc::clone(&server.name)));
         let lease = server.pool.acquire(self.fresh, self.proxied, self.source, self.timeouts, self.deadline).await;
         let error = match lease {
-            Ok(lease) => return Ok(Some((ticket, lease))),
+            Ok(lease) => {
+                ticket.goes_to(lease.address());
+                return Ok(Some((ticket, lease)));
+            }
             Err(error) => error,
         };
         if error.is_servers() {
@@ -208,7 +214,7 @@ impl<'a> Attempts<'a> {
             return Err(self.origin.request_failed(cause));
         }
         let message = failed.take_message();
-        let error = classify(failed.error(), lease.answered());
+        let error = classify(failed.error(), lease);
         let failure = Failure {
             handed_back: message.is_some(),
             reused: lease.reused(),
@@ -217,7 +223,7 @@ impl<'a> Attempts<'a> {
             body_read: upload.is_some_and(Upload::taken),
         };
         if !failure.is_stale() {
-            ticket.failed();
+            ticket.broke();
         }
         let again = message.map(|message| message.into_parts().0).or_else(|| copy.map(Copy::restore));
         match (retry::decide(number, &self.method, failure), again) {
@@ -234,7 +240,11 @@ impl<'a> Attempts<'a> {
                 Ok(again)
             }
             _ => {
-                tracing::warn!(origin = %ticket.server().name, error = %failed.error(), "no response");
+                match error {
+                    // hyper has one error for both.
+                    Error::ContentLength => tracing::warn!(origin = %ticket.server().name, %error, "no response"),
+                    _ => tracing::warn!(origin = %ticket.server().name, error = %failed.error(), "no response"),
+                }
                 if error == Error::HeaderTooLarge {
                     metrics.limit_response_header.increment();
                 }
@@ -244,6 +254,8 @@ impl<'a> Attempts<'a> {
         }
     }
 
+    /// The response for the client. Its body is polled once, without a wait: one that has failed already is a 502, as nothing of the
+    /// response was sent.
     fn respond(
         &mut self,
         response: http::Response<Incoming>,
@@ -252,28 +264,47 @@ impl<'a> Attempts<'a> {
     ) -> Result<Response, Outcome> {
         let (mut parts, incoming) = response.into_parts();
         let origin = self.origin;
-        if origin.config.eject_statuses.iter().any(|statuses| statuses.contain(parts.status.as_u16())) {
-            ticket.failed();
-        } else {
-            ticket.answered();
-        }
         if parts.version != Version::HTTP_11 {
             // hyper would speak HTTP/1.0 from now on, and send no chunked body at all.
-            lease.do_not_reuse();
-        }
-        if parts.headers.contains_key(header::TRANSFER_ENCODING) && parts.headers.contains_key(header::CONTENT_LENGTH) {
-            // Its sender may have meant the other framing (RFC 9112 §6.3): what follows may not be a response.
             lease.do_not_reuse();
         }
         let length = http_body::Body::size_hint(&incoming).exact();
         if let Err(error) = response::translate(&mut parts, &self.method, length) {
             return Err(self.bad(&ticket, error));
         }
-        origin.stick(self.wish, ticket.number, &mut parts.headers);
+        let mut open = Open { incoming, lease, ticket };
+        let ahead = match open.look() {
+            Poll::Ready(Some(Err(error))) => return Err(self.broken(&open.ticket, &error)),
+            Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(frame)),
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        };
+        if origin.config.eject_statuses.iter().any(|statuses| statuses.contain(parts.status.as_u16())) {
+            open.ticket.failed();
+        } else {
+            open.ticket.answered();
+        }
+        origin.stick(self.wish, open.ticket.number, &mut parts.headers);
         let (upload, idle, record) = (self.upload.take(), self.timeouts.response_body, self.record);
         let (rules, deadline) = (self.rules, self.deadline);
-        let body = ResponseBody::wrap(incoming, lease, ticket, upload, record, rules, idle, deadline, &origin.metrics);
+        let body = ResponseBody::wrap(open, ahead, upload, record, rules, idle, deadline, &origin.metrics);
         Ok(Response::from_parts(parts, body))
+    }
+
+    /// The body of the server's response has failed before anything of the response was passed on.
+    fn broken(&self, ticket: &Ticket, error: &hyper::Error) -> Outcome {
+        // A request's body that fails ends the response, too.
+        if let Some(Progress::Failed(cause)) = self.upload.as_deref().map(Upload::progress) {
+            return self.origin.request_failed(cause);
+        }
+        ticket.broke();
+        self.bad(
+            ticket,
+            match response_body::cause(error) {
+                BodyError::Malformed => Error::Protocol,
+                _ => Error::Truncated,
+            },
+        )
     }
 
     /// The response to a request to switch protocols. A rejection is forwarded as it is.
@@ -305,7 +336,9 @@ impl<'a> Attempts<'a> {
         self.origin.stick(self.wish, ticket.number, &mut parts.headers);
         let Switch { protocol, slot, .. } = switch;
         let end = tunnel::End::new(stream, ahead, slot, &self.origin.metrics);
-        Ok(Response::from_parts(parts, Body::tunnel(Tunnel::new(protocol, end, self.timeouts.tunnel))))
+        let tunnel = Tunnel::new(protocol, end, self.timeouts.tunnel);
+        let tunnel = tunnel.half_closed_for(self.timeouts.tunnel_half_closed);
+        Ok(Response::from_parts(parts, Body::tunnel(tunnel)))
     }
 
     /// The server's response is invalid.
@@ -317,13 +350,14 @@ impl<'a> Attempts<'a> {
     }
 }
 
-/// The cause of hyper's error. `answered`: at least one byte came.
-fn classify(error: &hyper::Error, answered: bool) -> Error {
+/// The cause of hyper's error on the connection of `lease`.
+fn classify(error: &hyper::Error, lease: &Lease) -> Error {
     if error.is_parse_too_large() {
-        Error::HeaderTooLarge
+        // hyper reports a Content-Length of 2^64 - 2 or 2^64 - 1 like a header beyond its bounds, but has read that header.
+        if lease.has_unread_header() { Error::HeaderTooLarge } else { Error::ContentLength }
     } else if error.is_parse() {
         Error::Protocol
-    } else if answered {
+    } else if lease.answered() {
         Error::Incomplete
     } else {
         // Closed, reset, or handed back because it closed.

@@ -2,7 +2,7 @@
 //! number of workers does not multiply them.
 
 use super::{
-    lookup::Lookups,
+    connect,
     proxied::local_header,
     server::{Finding, Standing},
 };
@@ -38,6 +38,7 @@ pub(in crate::proxy) struct Checked {
     pub(in crate::proxy) address: OriginAddress,
     pub(in crate::proxy) health: Health,
     pub(in crate::proxy) proxy_protocol: bool,
+    pub(in crate::proxy) dns_interval: Duration,
     pub(in crate::proxy) standing: Arc<Standing>,
 }
 
@@ -46,6 +47,7 @@ impl Checked {
     fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.standing, &other.standing)
             && (&self.health, self.proxy_protocol) == (&other.health, other.proxy_protocol)
+            && self.dns_interval == other.dns_interval
     }
 
     fn name(&self) -> ServerName {
@@ -89,12 +91,12 @@ pub(in crate::proxy) async fn check_all(
 }
 
 async fn check_one(checked: Checked, counters: Arc<CheckMetrics>) {
-    let Checked { origin, address, health, proxy_protocol, standing } = checked;
+    let Checked { ref origin, ref address, ref health, ref standing, .. } = checked;
     let unknown = standing.finding() == Finding::Nothing;
     let mut streak = Streak::new(health.healthy, health.unhealthy, standing.is_up(), unknown);
     counters.up.set(standing.is_up().into());
     loop {
-        let outcome = timeout(health.timeout, ask(&address, &health, proxy_protocol)).await;
+        let outcome = timeout(health.timeout, ask(&checked)).await;
         let outcome = outcome.unwrap_or_else(|_| Err(format!("no answer within {:?}", health.timeout)));
         let change = streak.add(outcome.is_ok());
         if let Some(up) = change {
@@ -134,11 +136,13 @@ fn jittered(interval: Duration) -> Duration {
 /// # Errors
 ///
 /// The problem, in words for the operator.
-async fn ask(address: &OriginAddress, health: &Health, proxy_protocol: bool) -> Result<(), String> {
+async fn ask(checked: &Checked) -> Result<(), String> {
+    let &Checked { ref address, ref health, proxy_protocol, dns_interval, .. } = checked;
     let refused = |error: std::io::Error| format!("cannot connect: {error}");
     match address {
         OriginAddress::Tcp { host, port } => {
-            let stream = Lookups::of_process().connect(host, *port).await.map_err(refused)?;
+            let reached = connect::reach(host, *port, health.timeout, Some(dns_interval)).await;
+            let stream = reached.map_err(refused)?;
             ask_over(stream, address, health, proxy_protocol).await
         }
         OriginAddress::Unix(path) => {

@@ -3,14 +3,21 @@
 //! The stream provides two things that hyper does not: whether a response byte has come, and that a failed write does
 //! not destroy a response that is still being read.
 
-use super::{lookup::Lookups, proxied::Proxied, resolve::Resolver};
+use super::{
+    addresses::{Blame, Failures, order},
+    lookup::Lookups,
+    proxied::Proxied,
+    race::{self, Won},
+    resolve::Resolver,
+};
 use crate::{
     budget::TRAIN_BYTES,
     config::OriginAddress,
     descriptors::Descriptor,
     exchange::Room,
-    proxy::Metrics,
+    proxy::balance::{Cause as Failure, Rule},
     proxy::error::Error,
+    proxy::{Metrics, ServerMetrics},
     suspension::{timeout, timeout_at},
     telemetry::Cause,
 };
@@ -41,15 +48,29 @@ pub(super) const FIRST_READ: usize = TRAIN_BYTES;
 /// The address to connect to.
 #[derive(Debug)]
 pub(super) enum Connector {
-    Tcp(Resolver),
+    Tcp(Box<Resolver>),
     Unix(PathBuf),
+}
+
+/// What opening a connection needs.
+pub(super) struct Opening<'a, S> {
+    /// The time for all of it.
+    pub(super) limit: Duration,
+    /// The client to name in a PROXY protocol header.
+    pub(super) proxied: Option<Proxied>,
+    /// The connection's descriptor.
+    pub(super) descriptor: Descriptor,
+    /// Another descriptor, if one is free, for an attempt beside another one.
+    pub(super) spare: S,
+    pub(super) counters: &'a ServerMetrics,
+    pub(super) metrics: &'a Arc<Metrics>,
 }
 
 impl Connector {
     /// For `address`, whose name is resolved every `dns_interval`.
     pub(super) fn new(address: &OriginAddress, dns_interval: Duration) -> Self {
         match address {
-            OriginAddress::Tcp { host, port } => Self::Tcp(Resolver::new(host, *port, dns_interval)),
+            OriginAddress::Tcp { host, port } => Self::Tcp(Box::new(Resolver::new(host, *port, dns_interval))),
             OriginAddress::Unix(path) => Self::Unix(path.clone()),
         }
     }
@@ -81,21 +102,38 @@ impl Connector {
         }
     }
 
-    /// Connects within `limit`, lookup included, and sends a PROXY protocol header if configured. The connection has
-    /// `descriptor`.
+    /// Whether the server has several addresses.
+    pub(super) fn has_several_addresses(&self) -> bool {
+        match self {
+            Self::Unix(_) => false,
+            Self::Tcp(resolver) => resolver.has_several(),
+        }
+    }
+
+    /// A request over a connection to `address`, one of several, succeeded.
+    pub(super) fn went_well(&self, address: SocketAddr) {
+        if let Self::Tcp(resolver) = self {
+            resolver.went_well(address);
+        }
+    }
+
+    /// A request over a connection to `address`, one of several, failed by `cause`, as the connection broke.
+    pub(super) fn broke(&self, address: SocketAddr, rule: Rule, cause: Failure) -> Blame {
+        match self {
+            Self::Unix(_) => Blame::Server,
+            Self::Tcp(resolver) => resolver.broke(address, rule, cause),
+        }
+    }
+
+    /// Connects within the limit of `opening`, lookup included, and sends a PROXY protocol header if configured.
     ///
     /// # Errors
     ///
     /// One of the connection errors of [`Error`]; of several addresses, the last one's.
-    pub(super) async fn connect(
-        &self,
-        limit: Duration,
-        proxied: Option<Proxied>,
-        descriptor: Descriptor,
-        metrics: &Arc<Metrics>,
-    ) -> Result<Stream, Error> {
+    pub(super) async fn connect(&self, opening: Opening<'_, impl Fn() -> Option<Descriptor>>) -> Result<Stream, Error> {
+        let Opening { limit, proxied, descriptor, spare, counters, metrics } = opening;
         let deadline = Instant::now() + limit;
-        let (socket, address) = self.open(deadline).await?;
+        let (socket, address, descriptor) = self.open(deadline, descriptor, spare, counters).await?;
         let mut stream = Stream::new(socket, address, descriptor, metrics);
         if let Some(proxied) = proxied {
             let said = timeout_at(deadline, stream.write_all(&proxied.header())).await;
@@ -105,36 +143,49 @@ impl Connector {
         Ok(stream)
     }
 
-    /// Each address gets its share of the remaining time, so that one that never answers does not prevent trying the
-    /// others.
-    async fn open(&self, deadline: Instant) -> Result<(Socket, Option<SocketAddr>), Error> {
+    /// The connection itself, its address, and the descriptor that it has.
+    async fn open(
+        &self,
+        deadline: Instant,
+        descriptor: Descriptor,
+        spare: impl Fn() -> Option<Descriptor>,
+        counters: &ServerMetrics,
+    ) -> Result<(Socket, Option<SocketAddr>, Descriptor), Error> {
         let resolver = match self {
             Self::Unix(path) => {
                 let connected = timeout_at(deadline, UnixStream::connect(path)).await;
                 let stream = connected.map_err(|_| Error::ConnectTimeout)?.map_err(|error| classify(&error))?;
-                return Ok((Socket::Unix(stream), None));
+                return Ok((Socket::Unix(stream), None, descriptor));
             }
             Self::Tcp(resolver) => resolver,
         };
         let addresses = timeout_at(deadline, resolver.addresses()).await;
         let addresses = addresses.map_err(|_| Error::ConnectTimeout)?.map_err(|_| Error::Resolve)?;
-        let mut left = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
-        let mut failure = Error::Resolve;
-        for address in addresses {
-            let share = deadline.saturating_duration_since(Instant::now()) / left.max(1);
-            left = left.saturating_sub(1);
-            failure = match timeout(share, TcpStream::connect(address)).await {
-                Ok(Ok(stream)) => {
-                    // A request's head and its body's last piece are sent at once.
-                    stream.set_nodelay(true).map_err(|error| classify(&error))?;
-                    return Ok((Socket::Tcp(stream), Some(address)));
-                }
-                Ok(Err(error)) => classify(&error),
-                Err(_) => Error::ConnectTimeout,
-            };
+        if let [address] = *addresses {
+            let connected = timeout_at(deadline, attempt(address)).await.map_err(|_| Error::ConnectTimeout)?;
+            let stream = connected.map_err(|error| classify(&error))?;
+            return Ok((Socket::Tcp(stream), Some(address), descriptor));
         }
-        Err(failure)
+        let failed = |address, error: &io::Error| {
+            if is_addresses(error) {
+                counters.address_failures.increment();
+                resolver.unreachable(address, error);
+            }
+        };
+        // Boxed, so that a request's future is not larger because of it.
+        let race = Box::pin(race::race(&addresses, deadline, descriptor, spare, attempt, failed));
+        let Won { stream, address, permit } = race.await.map_err(|error| classify(&error))?;
+        resolver.reached(address);
+        Ok((Socket::Tcp(stream), Some(address), permit))
     }
+}
+
+/// The one way from an address to a stream: TLS with the origin would be part of it.
+async fn attempt(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
+    // A request's head and its body's last piece are sent at once.
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 /// Connects to `address` once, and closes the connection.
@@ -142,10 +193,45 @@ pub(super) async fn probe(address: &OriginAddress, limit: Duration) -> Result<()
     let connect = async {
         match address {
             OriginAddress::Unix(path) => UnixStream::connect(path).await.map(drop),
-            OriginAddress::Tcp { host, port } => Lookups::of_process().connect(host, *port).await.map(drop),
+            OriginAddress::Tcp { host, port } => reach(host, *port, limit, None).await.map(drop),
         }
     };
     timeout(limit, connect).await.map_err(|_| Error::ConnectTimeout)?.map_err(|error| classify(&error))
+}
+
+/// Connects to `host`, a name or an address without brackets, outside of any pool: for a health check or a probe. Addresses
+/// that failed are tried last; one that fails now is noted for the time `memory`, if there is one.
+///
+/// # Errors
+///
+/// The lookup's, or that of the last address.
+///
+/// # Cancel safety
+///
+/// The lookup goes on, the connection is lost.
+pub(super) async fn reach(host: &str, port: u16, limit: Duration, memory: Option<Duration>) -> io::Result<TcpStream> {
+    let deadline = Instant::now() + limit;
+    let addresses = Lookups::of_process().addresses(host, port).await?;
+    if let [address] = *addresses {
+        return attempt(address).await;
+    }
+    let failures = Failures::of_process();
+    let now = Instant::now();
+    let addresses = order(&addresses, 0, |address| failures.has(address, now));
+    let failed = |address, error: &io::Error| {
+        if let Some(memory) = memory.filter(|_| is_addresses(error)) {
+            failures.note(address, memory, Instant::now());
+        }
+    };
+    // Both descriptors are in the fixed part of the process.
+    let won = race::race(&addresses, deadline, (), || Some(()), attempt, failed).await?;
+    failures.forget(won.address);
+    Ok(won.stream)
+}
+
+/// Whether `error` of an attempt tells something about its address.
+fn is_addresses(error: &io::Error) -> bool {
+    classify(error) != Error::NoDescriptor
 }
 
 fn classify(error: &io::Error) -> Error {
@@ -359,37 +445,144 @@ impl AsyncWrite for Stream {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::lookup, *};
     use crate::descriptors::{Descriptors, Side};
     use tokio::{io::AsyncReadExt, net::TcpListener};
+
+    const PATIENCE: Duration = Duration::from_secs(10);
 
     fn descriptor() -> Descriptor {
         Arc::<Descriptors>::default().take(Side::Origins).unwrap()
     }
 
-    #[tokio::test]
-    async fn an_address_that_refuses_does_not_keep_the_next_from_being_tried() {
-        let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-        let open = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let addresses = vec![closed, open.local_addr().unwrap()];
-        let connector = Connector::Tcp(Resolver::with(addresses));
-        for _ in 0..2 {
-            connector.connect(Duration::from_secs(5), None, descriptor(), &Arc::default()).await.unwrap();
+    /// Connects with the descriptors `of` the process.
+    async fn connect(connector: &Connector, of: &Arc<Descriptors>, counters: &ServerMetrics) -> Result<Stream, Error> {
+        let opening = Opening {
+            limit: PATIENCE,
+            proxied: None,
+            descriptor: of.take(Side::Origins).unwrap(),
+            spare: || of.take(Side::Origins),
+            counters,
+            metrics: &Arc::default(),
+        };
+        connector.connect(opening).await
+    }
+
+    /// A listener at `address` whose backlog is full: the kernel drops each SYN.
+    struct Deaf {
+        address: SocketAddr,
+        _socket: socket2::Socket,
+        _fills_it: std::net::TcpStream,
+    }
+
+    impl Deaf {
+        fn new(ip: [u8; 4]) -> Self {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+            socket.bind(&SocketAddr::from((ip, 0)).into()).unwrap();
+            socket.listen(0).unwrap();
+            let address = socket.local_addr().unwrap().as_socket().unwrap();
+            Self { address, _fills_it: std::net::TcpStream::connect(address).unwrap(), _socket: socket }
         }
-        let nowhere = Connector::Tcp(Resolver::with(vec![closed, closed]));
-        assert_eq!(
-            nowhere.connect(Duration::from_secs(5), None, descriptor(), &Arc::default()).await.unwrap_err(),
-            Error::Refused
-        );
+    }
+
+    async fn closed(address: &str) -> SocketAddr {
+        TcpListener::bind(address).await.unwrap().local_addr().unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_address_that_refuses_does_not_keep_the_next_from_being_tried_and_is_tried_last() {
+        let (closed, counters) = (closed("127.0.0.1:0").await, ServerMetrics::default());
+        let open = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let connector = Connector::Tcp(Box::new(Resolver::with(vec![closed, open.local_addr().unwrap()])));
+        for _ in 0..4 {
+            connect(&connector, &Arc::default(), &counters).await.unwrap();
+        }
+        assert_eq!(counters.address_failures.get(), 1);
+        let nowhere = Connector::Tcp(Box::new(Resolver::with(vec![closed, closed])));
+        assert_eq!(connect(&nowhere, &Arc::default(), &counters).await.unwrap_err(), Error::Refused);
+    }
+
+    #[tokio::test]
+    async fn ipv6_and_ipv4_are_tried_in_turn_whichever_does_not_work() {
+        for (closed_at, open_at) in [("[::1]:0", "127.0.0.1:0"), ("127.0.0.1:0", "[::1]:0")] {
+            let Ok(open) = TcpListener::bind(open_at).await else { continue };
+            let open = open.local_addr().map(|address| (address, open)).unwrap();
+            // Of one family three, and the other one's turn comes second.
+            let mut addresses = vec![closed(closed_at).await, closed(closed_at).await, closed(closed_at).await];
+            addresses.push(open.0);
+            let (connector, counters) = (Connector::Tcp(Box::new(Resolver::with(addresses))), ServerMetrics::default());
+            let stream = connect(&connector, &Arc::default(), &counters).await.unwrap();
+            assert_eq!(stream.state.address, Some(open.0));
+            assert_eq!(counters.address_failures.get(), 1, "{open_at}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_black_hole_holds_a_second_descriptor_for_as_long_as_the_race_and_delays_one_connection() {
+        let (deaf, counters) = (Deaf::new([127, 0, 0, 1]), ServerMetrics::default());
+        let open = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let connector = Connector::Tcp(Box::new(Resolver::with(vec![deaf.address, open.local_addr().unwrap()])));
+        let descriptors = Arc::<Descriptors>::default();
+        for _ in 0..4 {
+            let stream = connect(&connector, &descriptors, &counters).await.unwrap();
+            assert_eq!(stream.state.address, Some(open.local_addr().unwrap()));
+            assert_eq!(descriptors.taken().origins, 1);
+            drop(stream);
+        }
+        assert_eq!(counters.address_failures.get(), 1, "three connections of four begin with the address that works");
+        assert_eq!(descriptors.taken().origins, 0);
+        let other = Deaf::new([127, 0, 0, 1]);
+        let connector = Connector::Tcp(Box::new(Resolver::with(vec![deaf.address, other.address])));
+        let mut connecting = std::pin::pin!(connect(&connector, &descriptors, &counters));
+        while descriptors.taken().origins < 2 {
+            assert!(timeout(Duration::from_millis(1), connecting.as_mut()).await.is_err());
+        }
+        assert_eq!(counters.address_failures.get(), 1, "both still run");
+    }
+
+    #[tokio::test]
+    async fn a_connection_to_an_address_that_the_name_lost_meanwhile_is_used_once() {
+        let deaf = Deaf::new([127, 0, 0, 1]);
+        let open = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = open.local_addr().unwrap();
+        let (connector, counters) =
+            (Connector::Tcp(Box::new(Resolver::with(vec![deaf.address, address]))), ServerMetrics::default());
+        let descriptors = Arc::default();
+        let mut connecting = std::pin::pin!(connect(&connector, &descriptors, &counters));
+        assert!(timeout(Duration::from_millis(1), connecting.as_mut()).await.is_err());
+        let Connector::Tcp(resolver) = &connector else { panic!() };
+        resolver.resolved(vec!["192.0.2.1:80".parse().unwrap()]);
+        let stream = connecting.await.unwrap();
+        assert_eq!(stream.state.address, Some(address));
+        assert!(!connector.leads_to(stream.state.address));
+    }
+
+    #[tokio::test]
+    async fn health_checks_and_probes_try_the_next_address_too() {
+        const NAME: &str = "reach.addresses.test";
+        let (deaf, open) = loop {
+            let deaf = Deaf::new([127, 0, 0, 2]);
+            // At the same port.
+            if let Ok(open) = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], deaf.address.port()))).await {
+                break (deaf, open);
+            }
+        };
+        let port = deaf.address.port();
+        lookup::tests::resolve(NAME, &[deaf.address.ip(), open.local_addr().unwrap().ip()]);
+        let target = OriginAddress::Tcp { host: NAME.into(), port };
+        timeout(PATIENCE, probe(&target, PATIENCE)).await.unwrap().unwrap();
+        assert!(!Failures::of_process().has(deaf.address, Instant::now()), "a probe has no memory");
+        for _ in 0..3 {
+            let stream = timeout(PATIENCE, reach(NAME, port, PATIENCE, Some(PATIENCE))).await.unwrap().unwrap();
+            assert_eq!(stream.peer_addr().unwrap(), open.local_addr().unwrap());
+            assert!(Failures::of_process().has(deaf.address, Instant::now()));
+        }
     }
 
     #[tokio::test]
     async fn a_name_without_an_address_is_a_failed_lookup() {
-        let connector = Connector::Tcp(Resolver::with(Vec::new()));
-        assert_eq!(
-            connector.connect(Duration::from_secs(5), None, descriptor(), &Arc::default()).await.unwrap_err(),
-            Error::Resolve
-        );
+        let (connector, counters) = (Connector::Tcp(Box::new(Resolver::with(Vec::new()))), ServerMetrics::default());
+        assert_eq!(connect(&connector, &Arc::default(), &counters).await.unwrap_err(), Error::Resolve);
     }
 
     #[tokio::test]

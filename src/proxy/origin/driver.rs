@@ -115,6 +115,11 @@ impl Driver {
         self.left.take()
     }
 
+    /// Whether the connection has ended before a response's header that hyper did not read: it was larger than hyper's bounds.
+    pub(super) fn has_unread_header(&self) -> bool {
+        self.left.borrow().as_ref().is_none_or(|(_, unread)| unread.starts_with(b"HTTP/"))
+    }
+
     /// Runs `act` on one of hyper's handles, without a wake: the caller must poll this driver after it before it waits.
     pub(super) fn quietly<T>(&self, act: impl FnOnce(&mut Context<'_>) -> T) -> T {
         self.relay.muted.store(true, Relaxed);

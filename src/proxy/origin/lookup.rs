@@ -9,7 +9,6 @@ use std::{
     thread,
 };
 use tokio::{
-    net::TcpStream,
     sync::watch::{self, Receiver},
     time::Instant,
 };
@@ -100,28 +99,21 @@ impl Lookups {
         Ok(Lookup(receiver))
     }
 
-    /// Connects to `host`, a name or an address without brackets, trying its addresses in turn.
+    /// The addresses of `host`, a name or an address without brackets, at `port`.
     ///
     /// # Errors
     ///
-    /// The lookup's, or that of the last address.
+    /// The lookup's.
     ///
     /// # Cancel safety
     ///
-    /// The lookup goes on, the connection is lost.
-    pub(super) async fn connect(&self, host: &str, port: u16) -> io::Result<TcpStream> {
+    /// The lookup goes on.
+    pub(super) async fn addresses(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         let addresses = match host.parse::<IpAddr>() {
             Ok(literal) => vec![literal],
             Err(_) => self.start(host)?.answer().await?.addresses.map_err(shared)?,
         };
-        let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for address in addresses {
-            match TcpStream::connect(SocketAddr::new(address, port)).await {
-                Ok(stream) => return Ok(stream),
-                Err(error) => failure = error,
-            }
-        }
-        Err(failure)
+        Ok(addresses.into_iter().map(|address| SocketAddr::new(address, port)).collect())
     }
 }
 
@@ -143,6 +135,10 @@ pub(super) fn shared(error: Arc<io::Error>) -> io::Error {
 }
 
 fn system(name: &str) -> io::Result<Vec<IpAddr>> {
+    #[cfg(test)]
+    if let Some(addresses) = tests::known(name) {
+        return Ok(addresses);
+    }
     Ok((name, 0).to_socket_addrs()?.map(|address| address.ip()).collect())
 }
 
@@ -160,6 +156,21 @@ pub(super) mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(10);
     const SHORT: Duration = Duration::from_millis(20);
+
+    /// Names that the process resolves without the system.
+    static KNOWN: Mutex<Vec<(String, Vec<IpAddr>)>> = Mutex::new(Vec::new());
+
+    /// Has the process resolve `name` to `addresses`, in this order, from now on.
+    pub(in super::super) fn resolve(name: &str, addresses: &[IpAddr]) {
+        let mut known = KNOWN.lock().unwrap();
+        known.retain(|(other, _)| other != name);
+        known.push((name.to_owned(), addresses.to_vec()));
+    }
+
+    pub(super) fn known(name: &str) -> Option<Vec<IpAddr>> {
+        let known = KNOWN.lock().unwrap();
+        known.iter().find(|(other, _)| other == name).map(|(_, addresses)| addresses.clone())
+    }
 
     /// A name server that answers names of one test: those that begin with `hang` once they are released.
     pub(in super::super) struct Names {
@@ -242,17 +253,16 @@ pub(super) mod tests {
             let failed = answer.and_then(|answer| answer.addresses.map_err(shared));
             failed.unwrap_err();
             assert_eq!(lookups.running(), 0, "{name}");
-            assert!(timeout(PATIENCE, lookups.connect(name, 80)).await.unwrap().is_err());
+            assert!(timeout(PATIENCE, lookups.addresses(name, 80)).await.unwrap().is_err());
         }
     }
 
     #[tokio::test]
     async fn an_address_needs_no_lookup_and_localhost_has_one() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
         let lookups = Lookups::of_process();
         for host in ["127.0.0.1", "localhost"] {
-            timeout(PATIENCE, lookups.connect(host, port)).await.unwrap().unwrap();
+            let addresses = timeout(PATIENCE, lookups.addresses(host, 80)).await.unwrap().unwrap();
+            assert!(addresses.contains(&([127, 0, 0, 1], 80).into()), "{addresses:?}");
         }
     }
 }

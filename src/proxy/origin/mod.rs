@@ -1,5 +1,6 @@
 //! One origin: picks a server for each request, sends it over that server's pool and enforces the timeouts.
 
+mod addresses;
 mod attempt;
 mod check;
 mod connect;
@@ -10,6 +11,7 @@ mod giving_way;
 mod lookup;
 mod pool;
 mod proxied;
+mod race;
 mod request_body;
 mod resolve;
 mod resources;
@@ -24,10 +26,16 @@ pub(super) use check::{Checked, check_all};
 pub(super) use resources::Resources;
 pub(super) use server::{Finding, Standing};
 
+#[cfg(test)]
+/// Has the process resolve a name to these addresses.
+pub(super) fn resolve_for_tests(name: &str, addresses: &[IpAddr]) {
+    lookup::tests::resolve(name, addresses);
+}
+
 use super::{
     balance::{self, Budget, CookieKey, Cookies, Key, Rotation, Set, Shown, View, Wish},
     error::Error,
-    request::Framing,
+    request::{FieldPolicy, Framing},
     retry,
     rules::Rules,
     upgrade::Switch,
@@ -54,6 +62,8 @@ use std::{
 pub(super) struct Origin {
     name: Arc<str>,
     config: config::Origin,
+    /// Which fields of requests it does not get.
+    policy: FieldPolicy,
     /// In the order of the configuration.
     servers: Vec<Rc<Server>>,
     rotation: RefCell<Rotation>,
@@ -102,6 +112,8 @@ pub(super) struct Sending<'a> {
     pub(super) timeouts: &'a Timeouts,
     /// The route's.
     pub(super) rules: Option<&'a Arc<Rules>>,
+    /// Whether the route has a condition on the method, or another one for the same paths has.
+    pub(super) methods_matter: bool,
     /// The protocol to switch to.
     pub(super) switch: Option<Switch>,
     /// The server on which its client is to stay.
@@ -158,6 +170,7 @@ impl Origin {
         Self {
             name: name.into(),
             config: config.clone(),
+            policy: FieldPolicy::of(config),
             servers,
             rotation: RefCell::new(rotation),
             stickiness: Stickiness::new(name, config, key),
@@ -170,6 +183,11 @@ impl Origin {
     /// Its configuration.
     pub(super) fn config(&self) -> &config::Origin {
         &self.config
+    }
+
+    /// Which fields of requests it does not get.
+    pub(super) fn policy(&self) -> &FieldPolicy {
+        &self.policy
     }
 
     /// Its servers' health is in `standings` from now on.

@@ -4,7 +4,8 @@
 //! gets the client's address (PROXY protocol), a connection is used for that client only.
 
 use super::{
-    connect::{Connector, FIRST_READ, Stream, StreamState},
+    addresses::Blame,
+    connect::{Connector, FIRST_READ, Opening, Stream, StreamState},
     deadline::Deadline,
     driver::{Driver, Pump},
     giving_way::{Direction, PATIENCE, Reason, Taker},
@@ -17,6 +18,7 @@ use crate::{
     config::{self, OriginAddress, Timeouts},
     descriptors::Descriptor,
     exchange::{Record, Room},
+    proxy::balance::{Cause, Rule},
     proxy::error::Error,
     proxy::{Metrics, ServerMetrics},
     sources::{Excess, Fair, Next, Place, Slot, Source, Waited},
@@ -33,6 +35,7 @@ use hyper::{
 use std::{
     cell::{Cell, RefCell},
     future::{Future, poll_fn},
+    net::SocketAddr,
     pin::{Pin, pin},
     rc::{Rc, Weak},
     sync::Arc,
@@ -476,7 +479,15 @@ impl Pool {
         let counted = Counted::new(&self.counters, |counters| &counters.connections);
         let began = Instant::now();
         let limit = deadline.map_or(timeouts.connect, |deadline| deadline.shorten(timeouts.connect, began));
-        let connected = self.connector.connect(limit, proxied, descriptor, &self.metrics).await.map_err(|error| {
+        let opening = Opening {
+            limit,
+            proxied,
+            descriptor,
+            spare: || self.resources.spare_descriptor(),
+            counters: &self.counters,
+            metrics: &self.metrics,
+        };
+        let connected = self.connector.connect(opening).await.map_err(|error| {
             if error == Error::NoDescriptor {
                 // The kernel had none although the process' count had: the next request finds the idle one's.
                 self.metrics.limit_origin_descriptors.increment();
@@ -548,6 +559,33 @@ impl Pool {
         let open = state.idle.len().saturating_add(state.fair.taken() as usize);
         let excessive = open > self.max_connections() as usize && !state.idle.is_empty();
         excessive.then(|| state.idle.remove(0).connection)
+    }
+
+    /// Whether the server has several addresses.
+    pub(super) fn has_several_addresses(&self) -> bool {
+        self.connector.has_several_addresses()
+    }
+
+    /// A request over a connection to `address`, one of several, succeeded.
+    pub(super) fn went_well(&self, address: SocketAddr) {
+        self.connector.went_well(address);
+    }
+
+    /// A request over a connection to `address`, one of several, failed by `cause`, as the connection broke. Returns whether
+    /// that is the server's fault rather than the address'.
+    pub(super) fn broke(&self, address: SocketAddr, rule: Rule, cause: Cause) -> bool {
+        match self.connector.broke(address, rule, cause) {
+            Blame::Server => true,
+            Blame::Address(None) => false,
+            Blame::Address(Some(time)) => {
+                self.counters.address_ejections.increment();
+                tracing::warn!(origin = %self.address, %address, ?time, "an address failed too often: ejected");
+                let is_to = |idle: &mut Idle| idle.connection.stream.address == Some(address);
+                let ejected: Vec<_> = self.state.borrow_mut().idle.extract_if(.., is_to).collect();
+                drop(ejected);
+                false
+            }
+        }
     }
 
     /// Closes idle connections to addresses that the server's name no longer has.
@@ -765,6 +803,11 @@ impl Lease {
         Rc::clone(&self.connection.stream.room)
     }
 
+    /// The address to which the connection is, over TCP.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        self.connection.stream.address
+    }
+
     /// Whether the connection served a request before.
     pub(super) fn reused(&self) -> bool {
         self.reused
@@ -773,6 +816,11 @@ impl Lease {
     /// Whether a byte came since the request was sent.
     pub(super) fn answered(&self) -> bool {
         self.connection.stream.received.get() != self.received_before
+    }
+
+    /// Whether the connection has ended before a response's header that hyper did not read, because it is too large.
+    pub(super) fn has_unread_header(&self) -> bool {
+        self.connection.driver.has_unread_header()
     }
 
     /// The connection without HTTP, after a 101, and the bytes behind that. It no longer counts as the origin's:
@@ -788,10 +836,16 @@ impl Lease {
         self.reusable.set(false);
     }
 
-    /// The transfer of the body of a response that came over `open`'s connection, of an exchange with this `record`.
-    pub(super) fn transfer(open: Open, upload: Option<Rc<Upload>>, record: Record) -> Rc<Transfer> {
+    /// The transfer of the body of a response that came over `open`'s connection, the frame `ahead` first, of an exchange with this
+    /// `record`.
+    pub(super) fn transfer(
+        open: Open,
+        ahead: Option<Frame<Bytes>>,
+        upload: Option<Rc<Upload>>,
+        record: Record,
+    ) -> Rc<Transfer> {
         let (pool, slot) = (Rc::clone(&open.lease.in_use.pool), open.lease.in_use.slot);
-        let transfer = Transfer::new(open, upload, record);
+        let transfer = Transfer::new(open, ahead, upload, record);
         pool.note(slot, Exchange::Response(Rc::downgrade(&transfer)));
         transfer
     }

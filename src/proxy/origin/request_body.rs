@@ -2,11 +2,10 @@
 
 use super::giving_way::{ClientTime, Reason, Taker, update};
 use crate::{
-    config::AmbiguousFields,
     exchange::{Body, BodyError},
     proxy::{
         Metrics,
-        request::{self, Framing},
+        request::{self, FieldPolicy, Framing},
         rules::Rules,
     },
     suspension,
@@ -15,11 +14,14 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use std::{
-    cell::{Cell, RefCell},
+    cell::{Cell, OnceCell, RefCell},
     future::poll_fn,
     pin::Pin,
     rc::Rc,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     task::{Context, Poll, Waker, ready},
     time::Duration,
 };
@@ -54,8 +56,8 @@ pub(super) struct Upload {
     asked: Cell<bool>,
     ahead: RefCell<Ahead>,
     client: Cell<ClientTime>,
-    /// The client waits for 100 (Continue) before it sends anything.
-    expects_continue: Cell<bool>,
+    /// The client waits for 100 (Continue) before it sends anything: set once that was sent.
+    continued: OnceCell<Arc<AtomicBool>>,
     /// The waker of the task that waits for the client.
     waker: RefCell<Option<Waker>>,
     trailers: Option<TrailerRules>,
@@ -99,14 +101,16 @@ impl Ahead {
 pub(super) struct TrailerRules {
     /// The route's.
     pub(super) rules: Option<Arc<Rules>>,
-    pub(super) ambiguous: AmbiguousFields,
+    /// Whether the route has a condition on the method, or another one for the same paths has.
+    pub(super) methods_matter: bool,
+    pub(super) policy: FieldPolicy,
     pub(super) metrics: Arc<Metrics>,
 }
 
 impl TrailerRules {
     fn apply(&self, fields: &mut HeaderMap) {
-        let dropped = request::trailers(fields, self.rules.as_deref(), self.ambiguous);
-        self.metrics.ambiguous_fields_dropped.add(dropped);
+        let removed = request::trailers(fields, self.rules.as_deref(), self.methods_matter, &self.policy);
+        self.metrics.count_removed(removed);
     }
 }
 
@@ -150,7 +154,7 @@ impl Upload {
             asked: Cell::new(framing == Framing::Length(0)),
             ahead: RefCell::default(),
             client: Cell::default(),
-            expects_continue: Cell::new(false),
+            continued: OnceCell::new(),
             waker: RefCell::default(),
             // HTTP/1.1 has trailers only after chunks.
             trailers: (framing == Framing::Chunked).then(trailers),
@@ -161,8 +165,14 @@ impl Upload {
     pub(super) fn progress(&self) -> Progress {
         match self.progress.get() {
             Progress::Done if !self.ahead.borrow().is_empty() => Progress::Origin,
+            Progress::Client if self.waits_for_continue() => Progress::Origin,
             progress => progress,
         }
+    }
+
+    /// Whether the client waits for 100 (Continue), and so for the origin: it has sent nothing.
+    fn waits_for_continue(&self) -> bool {
+        !self.taken.get() && self.continued.get().is_some_and(|continued| !continued.load(Relaxed))
     }
 
     /// Reads ahead, so that no connection is held while the client sends nothing yet: the whole of a body whose length
@@ -200,9 +210,10 @@ impl Upload {
         self.client.set(ClientTime::default());
     }
 
-    /// The client waits for 100 (Continue) before it sends anything.
-    pub(super) fn expects_continue(&self) {
-        self.expects_continue.set(true);
+    /// The client waits for 100 (Continue) before it sends anything, until `continued` is set.
+    pub(super) fn expects_continue(&self, continued: Arc<AtomicBool>) {
+        // Once a request.
+        let _ = self.continued.set(continued);
     }
 
     /// Whether it gives way to `taker`, because its client is waited for and slow.
@@ -211,7 +222,7 @@ impl Upload {
             return None;
         }
         let rest = matches!(self.framing, Framing::Length(_)).then(|| self.owed.get());
-        let later = if self.expects_continue.get() { CONTINUE } else { Duration::ZERO };
+        let later = if self.continued.get().is_some() { CONTINUE } else { Duration::ZERO };
         self.client.get().upload(rest, later, taker)
     }
 
@@ -388,9 +399,13 @@ impl HttpBody for RequestBody {
 mod tests {
     use super::*;
 
+    fn no_rules() -> TrailerRules {
+        TrailerRules { rules: None, methods_matter: false, policy: FieldPolicy::default(), metrics: Arc::default() }
+    }
+
     #[test]
     fn a_server_owes_nothing_while_its_client_is_waited_for_and_has_its_time_anew_with_each_piece() {
-        let trailers = || TrailerRules { rules: None, ambiguous: AmbiguousFields::Drop, metrics: Arc::default() };
+        let trailers = no_rules;
         let upload = Upload::new(Body::empty(), Framing::Chunked, None, trailers).unwrap();
         let earlier = Instant::now();
         let [began, later, now] = [1, 3, 9].map(|seconds| earlier + Duration::from_secs(seconds));
@@ -406,5 +421,21 @@ mod tests {
             assert_eq!(Upload::server_since(Some(&upload), began, || now), since, "{progress:?}");
         }
         assert_eq!(Upload::server_since(None, began, || now), began);
+    }
+
+    #[test]
+    fn the_wait_for_100_is_the_origins_time_unless_the_client_does_not_wait() {
+        let trailers = no_rules;
+        let upload = Upload::new(Body::empty(), Framing::Length(5), None, trailers).unwrap();
+        let continued = Arc::new(AtomicBool::new(false));
+        upload.expects_continue(Arc::clone(&continued));
+        upload.progress.set(Progress::Client);
+        for (taken, sent, progress) in
+            [(false, false, Progress::Origin), (true, false, Progress::Client), (false, true, Progress::Client)]
+        {
+            upload.taken.set(taken);
+            continued.store(sent, Relaxed);
+            assert_eq!(upload.progress(), progress, "{taken} {sent}");
+        }
     }
 }

@@ -1,8 +1,14 @@
-//! An origin's addresses: resolved again every `dns_interval`, all of them used in turn. A lookup that fails keeps the
-//! last answer.
+//! An origin's addresses: resolved again every `dns_interval`, all of them used in turn, those that failed last. A lookup
+//! that fails keeps the last answer.
 
-use super::lookup::{Lookup, Lookups, shared};
-use crate::suspension::timeout;
+use super::{
+    addresses::{Blame, Ejections, Failures, order},
+    lookup::{Lookup, Lookups, shared},
+};
+use crate::{
+    proxy::balance::{Cause, Rule},
+    suspension::timeout,
+};
 use std::{
     cell::{Cell, RefCell},
     io,
@@ -35,6 +41,10 @@ pub(super) struct Resolver {
     lookups: Lookups,
     /// The lookup whose result was not taken yet, because the request that waited for it gave up.
     pending: RefCell<Option<Lookup>>,
+    /// Addresses to which no connection could be opened, by any worker.
+    failures: Failures,
+    /// Addresses whose connections broke, by this worker's requests.
+    ejections: RefCell<Ejections>,
 }
 
 /// The results of the last lookups. Pure.
@@ -77,10 +87,12 @@ impl Resolver {
             lookup: Mutex::new(()),
             lookups: Lookups::of_process(),
             pending: RefCell::default(),
+            failures: Failures::of_process(),
+            ejections: RefCell::default(),
         }
     }
 
-    /// Every address, starting with another one at each call.
+    /// Every address in the order in which to try them, starting with another one at each call.
     ///
     /// # Errors
     ///
@@ -91,15 +103,56 @@ impl Resolver {
     /// A lookup in progress goes on, and the next call has its result.
     pub(super) async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
         self.refresh().await;
-        let mut addresses = self.answer.borrow().addresses.clone();
-        if addresses.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "the origin's name has no address"));
+        let answer = self.answer.borrow();
+        match &*answer.addresses {
+            [] => Err(io::Error::new(io::ErrorKind::NotFound, "the origin's name has no address")),
+            [only] => Ok(vec![*only]),
+            addresses => {
+                let turn = self.turn.get();
+                self.turn.set(turn.wrapping_add(1));
+                let now = Instant::now();
+                Ok(order(addresses, turn, |address| self.has_failed(address, now)))
+            }
         }
-        let turn = self.turn.get();
-        self.turn.set(turn.wrapping_add(1));
-        let first = turn % addresses.len();
-        addresses.rotate_left(first);
-        Ok(addresses)
+    }
+
+    /// Whether the name has several addresses.
+    pub(super) fn has_several(&self) -> bool {
+        self.answer.borrow().addresses.len() > 1
+    }
+
+    /// Whether `address` is tried last.
+    fn has_failed(&self, address: SocketAddr, now: Instant) -> bool {
+        self.failures.has(address, now) || self.ejections.borrow().has(address, now)
+    }
+
+    /// No connection to `address` could be opened, by `error`: it is tried last for the time after which the name is resolved
+    /// again.
+    pub(super) fn unreachable(&self, address: SocketAddr, error: &io::Error) {
+        if self.failures.note(address, self.interval, Instant::now()) {
+            tracing::warn!(host = self.host, %address, %error, "cannot connect to an address of an origin: it is tried last");
+        }
+    }
+
+    /// A connection to `address` was opened.
+    pub(super) fn reached(&self, address: SocketAddr) {
+        self.failures.forget(address);
+    }
+
+    /// A request over a connection to `address` succeeded.
+    pub(super) fn went_well(&self, address: SocketAddr) {
+        self.ejections.borrow_mut().went_well(address, Instant::now());
+    }
+
+    /// A request failed by `cause`, as its connection to `address` broke. `rule` says when that ejects the address.
+    pub(super) fn broke(&self, address: SocketAddr, rule: Rule, cause: Cause) -> Blame {
+        let now = Instant::now();
+        let answer = self.answer.borrow();
+        let is_left = |other: &SocketAddr| *other != address && !self.has_failed(*other, now);
+        if !answer.addresses.contains(&address) || !answer.addresses.iter().any(is_left) {
+            return Blame::Server;
+        }
+        Blame::Address(self.ejections.borrow_mut().broke(address, now, rule, cause))
     }
 
     /// Whether it is time for another lookup, and there is an answer to use meanwhile.
@@ -145,6 +198,7 @@ impl Resolver {
                 tracing::warn!(host = self.host, %error, kept = known, "cannot resolve an origin's name");
             }
             self.answer.borrow_mut().record(found.ok(), at, self.interval);
+            self.ejections.borrow_mut().keep(&self.answer.borrow().addresses);
             if late || !given_up || self.answer.borrow().is_fresh(Instant::now()) {
                 return;
             }
@@ -184,9 +238,14 @@ impl Resolver {
         Self { lookups: lookups.clone(), ..Self::new(host, 80, interval) }
     }
 
+    /// The name has these `addresses` from now on.
+    pub(super) fn resolved(&self, addresses: Vec<SocketAddr>) {
+        self.answer.borrow_mut().record(Some(addresses), Instant::now(), self.interval);
+    }
+
     /// A name with these `addresses`.
     pub(super) fn with(addresses: Vec<SocketAddr>) -> Self {
-        let this = Self::new("origin.test", 80, Duration::from_secs(3600));
+        let this = Self { failures: Failures::default(), ..Self::new("origin.test", 80, Duration::from_secs(3600)) };
         this.answer.borrow_mut().record(Some(addresses), Instant::now(), this.interval);
         this
     }

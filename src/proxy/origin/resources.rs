@@ -79,6 +79,12 @@ impl Resources {
         descriptors.origin().await
     }
 
+    /// Another descriptor for a connection that is being opened, if one is free that no request waits for.
+    pub(super) fn spare_descriptor(&self) -> Option<Descriptor> {
+        let descriptors = &self.capacity.descriptors;
+        if descriptors.is_waited_for() { None } else { descriptors.take(Side::Origins) }
+    }
+
     /// Closes the connection of this worker that has been idle for the longest time; returns whether there was one.
     pub(super) fn close_longest_idle(&self) -> bool {
         let pools: Vec<_> = self.pools.borrow().iter().filter_map(Weak::upgrade).collect();

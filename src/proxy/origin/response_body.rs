@@ -14,8 +14,9 @@ use crate::{
 };
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use hyper::body::Incoming;
 use std::{
+    error::Error as _,
+    io,
     pin::Pin,
     rc::Rc,
     sync::Arc,
@@ -42,12 +43,12 @@ pub(super) struct ResponseBody {
 }
 
 impl ResponseBody {
-    /// The body of a response that came over `lease`, which is given back at once if there is no body.
+    /// The body of a response that came over `open`'s connection, which is given back at once if the body is complete. `ahead` is what
+    /// was polled of it.
     #[expect(clippy::too_many_arguments, reason = "what one response comes by")]
     pub(super) fn wrap(
-        incoming: Incoming,
-        lease: Lease,
-        ticket: Ticket,
+        mut open: Open,
+        ahead: Poll<Option<Frame<Bytes>>>,
         upload: Option<Rc<Upload>>,
         record: &Record,
         rules: Option<&Arc<Rules>>,
@@ -55,16 +56,26 @@ impl ResponseBody {
         deadline: Option<Deadline>,
         metrics: &Arc<Metrics>,
     ) -> Body {
-        let mut open = Open { incoming, lease, ticket };
-        if open.incoming.is_end_stream() {
-            finish(open, upload.as_ref());
-            return Body::empty();
-        }
+        let ahead = match ahead {
+            Poll::Pending => None,
+            Poll::Ready(None) => {
+                finish(open, upload.as_ref());
+                return Body::empty();
+            }
+            Poll::Ready(Some(frame)) if open.incoming.is_end_stream() => match frame.into_data() {
+                Ok(data) => {
+                    finish(open, upload.as_ref());
+                    return Body::from(data);
+                }
+                Err(frame) => Some(frame),
+            },
+            Poll::Ready(Some(frame)) => Some(frame),
+        };
         if upload.as_ref().is_some_and(|upload| upload.progress() != Progress::Done) {
             open.lease.keep_sending();
         }
         let room = open.lease.room();
-        let transfer = Lease::transfer(open, upload, record.clone());
+        let transfer = Lease::transfer(open, ahead, upload, record.clone());
         let (rules, metrics) = (rules.cloned(), Arc::clone(metrics));
         Body::stream_within(room, Self { transfer, rules, idle, deadline, timer: None, metrics })
     }
@@ -83,10 +94,10 @@ impl ResponseBody {
         Poll::Ready(Some(Err(error)))
     }
 
-    /// The server has failed the exchange.
-    fn fail_by_server(&self, error: BodyError) -> Polled {
+    /// The server has failed the exchange, as `count` notes at its ticket.
+    fn fail_by_server(&self, error: BodyError, count: impl FnOnce(&Ticket)) -> Polled {
         if let Some(open) = self.transfer.close() {
-            open.ticket.failed();
+            count(&open.ticket);
         }
         Poll::Ready(Some(Err(error)))
     }
@@ -97,7 +108,7 @@ impl ResponseBody {
         // An origin that answered early may want the rest of the request before it continues.
         let since = Upload::server_since(self.transfer.upload().map(Rc::as_ref), waiting, Instant::now);
         match self.poll_timeout(cx, since) {
-            Poll::Ready(true) => self.fail_by_server(BodyError::TimedOut),
+            Poll::Ready(true) => self.fail_by_server(BodyError::TimedOut, Ticket::failed),
             Poll::Ready(false) => self.fail(BodyError::TimedOut),
             Poll::Pending => Poll::Pending,
         }
@@ -111,7 +122,7 @@ impl ResponseBody {
         }
         tracing::debug!(%error, "the origin's response was cut off");
         self.metrics.origin_errors.increment();
-        self.fail_by_server(BodyError::Truncated)
+        self.fail_by_server(cause(error), Ticket::broke)
     }
 
     /// A piece of the body, or its trailers.
@@ -197,6 +208,15 @@ impl Drop for ResponseBody {
         if let Some(upload) = self.transfer.upload() {
             upload.cancel();
         }
+    }
+}
+
+/// Why hyper could not read a body to its end: its coding is invalid, or the connection has ended.
+pub(super) fn cause(error: &hyper::Error) -> BodyError {
+    let kind = error.source().and_then(|source| source.downcast_ref::<io::Error>()).map(io::Error::kind);
+    match kind {
+        Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) => BodyError::Malformed,
+        _ => BodyError::Truncated,
     }
 }
 

@@ -167,7 +167,7 @@ async fn whole(mut open: Open, length: usize, metrics: &Metrics) -> Result<Bytes
             Some(Err(error)) => {
                 tracing::debug!(%error, "the origin's response was cut off");
                 metrics.origin_errors.increment();
-                open.ticket.failed();
+                open.ticket.broke();
                 return Err(BodyError::Truncated);
             }
         }

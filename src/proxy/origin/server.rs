@@ -9,6 +9,7 @@ use crate::{
 };
 use std::{
     cell::{Cell, RefCell},
+    net::SocketAddr,
     rc::Rc,
     sync::{
         Arc, Mutex, PoisonError,
@@ -171,8 +172,10 @@ pub(super) struct Ticket {
     origin: Rc<Origin>,
     pub(super) number: usize,
     server: Rc<Server>,
-    /// Since when it exists, unless the server is the only one, which is never ejected.
-    began: Option<Instant>,
+    /// Since when it exists, unless the server is the only one, which is never ejected, with one address.
+    began: Cell<Option<Instant>>,
+    /// The address to which the request goes, if the server has several.
+    address: Cell<Option<SocketAddr>>,
     /// This request is the server's trial.
     trial: Cell<bool>,
     settled: Cell<bool>,
@@ -191,12 +194,21 @@ impl Ticket {
 
     fn made(origin: &Rc<Origin>, number: usize, server: &Rc<Server>, began: Option<Instant>, trial: bool) -> Self {
         server.counters.requests.increment();
-        let (trial, settled) = (Cell::new(trial), Cell::new(false));
-        Self { origin: Rc::clone(origin), number, server: Rc::clone(server), began, trial, settled }
+        let (began, trial) = (Cell::new(began), Cell::new(trial));
+        let (address, settled) = Default::default();
+        Self { origin: Rc::clone(origin), number, server: Rc::clone(server), began, address, trial, settled }
     }
 
     pub(super) fn server(&self) -> &Server {
         &self.server
+    }
+
+    /// The request goes over a connection to `address`.
+    pub(super) fn goes_to(&self, address: Option<SocketAddr>) {
+        if address.is_some() && self.server.pool.has_several_addresses() {
+            self.address.set(address);
+            self.began.set(self.began.get().or_else(|| Some(now())));
+        }
     }
 
     /// The response's header came.
@@ -208,8 +220,12 @@ impl Ticket {
 
     /// The response came to its end.
     pub(super) fn went_well(&self) {
-        if !self.settled.replace(true) && self.began.is_some() {
-            self.server.ejection.borrow_mut().went_well(now());
+        if self.settled.replace(true) || self.began.get().is_none() {
+            return;
+        }
+        self.server.ejection.borrow_mut().went_well(now());
+        if let Some(address) = self.address.get() {
+            self.server.pool.went_well(address);
         }
     }
 
@@ -220,7 +236,27 @@ impl Ticket {
 
     /// The server failed the request that was sent to it.
     pub(super) fn failed(&self) {
-        self.fail(self.began.map_or(Cause::Connection, Cause::Request));
+        self.fail(self.began.get().map_or(Cause::Connection, Cause::Request));
+    }
+
+    /// The connection broke over which the request was sent. That is its address' fault, if the server has another one.
+    pub(super) fn broke(&self) {
+        let (Some(address), Some(began)) = (self.address.get(), self.began.get()) else { return self.failed() };
+        if self.settled.get() {
+            return;
+        }
+        if self.server.pool.broke(address, self.rule(), Cause::Request(began)) {
+            self.failed();
+        } else {
+            self.settled.set(true);
+            self.server.counters.failures.increment();
+        }
+    }
+
+    /// The rule for ejections.
+    fn rule(&self) -> Rule {
+        let config = &self.origin.config;
+        Rule { after: config.eject_after, time: config.eject_time }
     }
 
     fn fail(&self, cause: Cause) {
@@ -230,10 +266,8 @@ impl Ticket {
         let trial = self.trial.take();
         self.server.counters.failures.increment();
         let now = now();
-        let config = &self.origin.config;
-        let rule = Rule { after: config.eject_after, time: config.eject_time };
         let may = self.origin.may_eject(self.number, now);
-        let out = self.server.ejection.borrow_mut().failed(now, rule, cause, may, trial);
+        let out = self.server.ejection.borrow_mut().failed(now, self.rule(), cause, may, trial);
         if let Some(time) = out {
             self.server.counters.ejections.increment();
             self.server.show(true);

@@ -26,6 +26,8 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(super) struct Transfer {
     source: RefCell<Source>,
+    /// A piece, or the trailers, that came before the response was passed on: what its source has comes after it.
+    ahead: RefCell<Option<Frame<Bytes>>>,
     upload: Option<Rc<Upload>>,
     record: Record,
     client: Cell<ClientTime>,
@@ -61,6 +63,26 @@ pub(super) struct Open {
     pub(super) ticket: Ticket,
 }
 
+impl Open {
+    /// What has come of the body, without a wait: no task is woken by what comes later, so that the body is to be polled again.
+    pub(super) fn look(&mut self) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        if self.incoming.is_end_stream() {
+            return Poll::Ready(None);
+        }
+        self.lease.poll_frame(&mut self.incoming, &mut Context::from_waker(Waker::noop()))
+    }
+}
+
+/// The size of a body of which so many bytes stand `ahead` of `rest`.
+fn and(ahead: u64, rest: &SizeHint) -> SizeHint {
+    let mut all = SizeHint::new();
+    all.set_lower(rest.lower().saturating_add(ahead));
+    if let Some(upper) = rest.upper() {
+        all.set_upper(upper.saturating_add(ahead));
+    }
+    all
+}
+
 /// What the reader of a body gets from its source.
 pub(super) enum Read {
     Frame(Frame<Bytes>),
@@ -74,18 +96,21 @@ pub(super) enum Read {
 }
 
 impl Transfer {
-    /// The body that comes over the connection of `open`, of an exchange with this `record`. The request's body, `upload`, may
-    /// still be on its way.
-    pub(super) fn new(open: Open, upload: Option<Rc<Upload>>, record: Record) -> Rc<Self> {
-        let source = RefCell::new(Source::Connection(open));
+    /// The body that comes over the connection of `open` after the frame `ahead`, of an exchange with this `record`. The request's
+    /// body, `upload`, may still be on its way.
+    pub(super) fn new(open: Open, ahead: Option<Frame<Bytes>>, upload: Option<Rc<Upload>>, record: Record) -> Rc<Self> {
+        let (source, ahead) = (RefCell::new(Source::Connection(open)), RefCell::new(ahead));
         let (client, waiting, asked, reader) = Default::default();
-        Rc::new(Self { source, upload, record, client, waiting, asked, reader })
+        Rc::new(Self { source, ahead, upload, record, client, waiting, asked, reader })
     }
 
     /// The next piece. Between a piece that is taken and the next call the client is waited for.
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Read {
         self.asked.set(true);
         update(&self.client, |client| client.end(suspension::elapsed));
+        if let Some(frame) = self.ahead.take() {
+            return Read::Frame(frame);
+        }
         match &mut *self.source.borrow_mut() {
             Source::Connection(open) => match open.lease.poll_frame(&mut open.incoming, cx) {
                 Poll::Pending => {
@@ -133,6 +158,9 @@ impl Transfer {
 
     /// Whether the body has nothing more.
     pub(super) fn is_end_stream(&self) -> bool {
+        if self.ahead.borrow().is_some() {
+            return false;
+        }
         match &*self.source.borrow() {
             Source::Connection(open) => open.incoming.is_end_stream(),
             Source::Memory(rest) => rest.is_end_stream(),
@@ -144,9 +172,10 @@ impl Transfer {
 
     /// The bytes that are still to come.
     pub(super) fn size_hint(&self) -> SizeHint {
+        let ahead = self.ahead.borrow().as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len) as u64;
         match &*self.source.borrow() {
-            Source::Connection(open) => open.incoming.size_hint(),
-            Source::Memory(rest) => SizeHint::with_exact(rest.length()),
+            Source::Connection(open) => and(ahead, &open.incoming.size_hint()),
+            Source::Memory(rest) => SizeHint::with_exact(rest.length().saturating_add(ahead)),
             Source::Evicted | Source::Done => SizeHint::default(),
         }
     }
@@ -189,6 +218,7 @@ impl Transfer {
         let mut source = self.source.try_borrow_mut().ok()?;
         let Source::Memory(rest) = &mut *source else {
             drop(source);
+            self.ahead.take();
             self.record.evicted();
             if let Some(upload) = &self.upload {
                 upload.evict();

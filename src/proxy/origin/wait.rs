@@ -47,10 +47,10 @@ pub(super) struct Interims<'a> {
 }
 
 impl<'a> Interims<'a> {
-    /// For the client that sent `head`.
-    pub(super) fn new(head: &request::Parts, interim: &'a Interim, metrics: &'a Arc<Metrics>) -> Self {
+    /// For the client that sent `head`, and a body if `has_body`: without one there is nothing to wait for.
+    pub(super) fn new(head: &request::Parts, has_body: bool, interim: &'a Interim, metrics: &'a Arc<Metrics>) -> Self {
         let expects = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
-        let continued = AtomicBool::new(!head.headers.get(header::EXPECT).is_some_and(expects));
+        let continued = AtomicBool::new(!(has_body && head.headers.get(header::EXPECT).is_some_and(expects)));
         Self { interim, continued: Arc::new(continued), metrics }
     }
 
@@ -73,6 +73,11 @@ impl<'a> Interims<'a> {
     /// Whether the client still waits for 100.
     pub(super) fn is_expected(&self) -> bool {
         !self.continued.load(Relaxed)
+    }
+
+    /// Whether it no longer does, if it did at first: set when 100 is sent.
+    pub(super) fn continued(&self) -> Option<Arc<AtomicBool>> {
+        self.is_expected().then(|| Arc::clone(&self.continued))
     }
 
     /// Sends 100 in the origin's place, if none was sent.
@@ -98,7 +103,9 @@ pub(super) async fn header(
     metrics: &Metrics,
 ) -> Waited {
     let started = Instant::now();
-    let expected_by = || interims.is_expected().then(|| started + CONTINUE_AFTER);
+    // A client whose body comes does not wait.
+    let expected_by =
+        || (interims.is_expected() && !upload.is_some_and(Upload::taken)).then(|| started + CONTINUE_AFTER);
     let since = |now| Upload::server_since(upload, started, || now);
     let header_by = |now| since(now) + timeouts.response_header;
     let next = |now| {

@@ -13,7 +13,7 @@ pub(super) use limit::{Limiter, Taken};
 
 use super::{error::Error, pages::Page};
 use crate::{
-    config::{self, Network, RateLimitBy, Target, Timeouts},
+    config::{self, Config, Network, RateLimitBy, Target, Timeouts},
     exchange::Client,
 };
 use fields::{Fields, Uses};
@@ -50,9 +50,10 @@ pub(super) struct Own {
 }
 
 impl Rules {
-    /// The rules of `route`; `None` if there are none. `timeouts` apply if it has none of its own.
-    pub(super) fn new(route: &config::Route, timeouts: &Timeouts, own: Own) -> Option<Self> {
+    /// The rules of `route` and the general ones of `config`; `None` if there are none.
+    pub(super) fn new(route: &config::Route, config: &Config, own: Own) -> Option<Self> {
         let Own { limiter, file, maintenance } = own;
+        let timeouts = &config.timeouts;
         let own = &route.timeouts;
         let timeouts = (*own != config::RouteTimeouts::default()).then(|| Timeouts {
             request: own.request.unwrap_or(timeouts.request),
@@ -60,7 +61,8 @@ impl Rules {
             response_body: own.response_body.unwrap_or(timeouts.response_body),
             ..*timeouts
         });
-        let (request, response) = (Fields::new(&route.request_headers), Fields::new(&route.response_headers));
+        let request = Fields::new(&route.request_headers.over(&config.request_headers));
+        let response = Fields::new(&route.response_headers.over(&config.response_headers));
         let (redirect, respond) = match &route.target {
             Target::Origin(_) => (None, None),
             Target::Redirect(redirect) => (Some(Redirect::new(redirect)), None),
@@ -84,6 +86,23 @@ impl Rules {
             timeouts,
             limiter,
             uses: uses.into_iter().fold(Uses { client: counted, host: false }, Uses::and),
+        };
+        (!rules.is_empty()).then_some(rules)
+    }
+
+    /// The general rules of `config` for answers to requests that match no route; `None` if there are none.
+    pub(super) fn without_route(config: &Config) -> Option<Self> {
+        let response = Fields::new(&config.response_headers);
+        let rules = Self {
+            request: Fields::new(&config::HeaderRules::default()),
+            uses: response.uses(),
+            response,
+            rewrite: None,
+            redirect: None,
+            respond: None,
+            maintenance: None,
+            timeouts: None,
+            limiter: None,
         };
         (!rules.is_empty()).then_some(rules)
     }

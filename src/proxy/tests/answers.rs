@@ -8,6 +8,7 @@ use crate::{
 };
 use futures_util::FutureExt;
 use http::{HeaderValue, Method, StatusCode};
+use http_body_util::BodyExt;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 
@@ -68,14 +69,12 @@ fn a_bad_answer_is_a_502_that_names_its_fault() {
 #[test]
 fn a_truncated_body_never_looks_whole() {
     on_a_worker(async {
-        for answer in [
-            "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello",
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n",
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel",
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloX",
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nhello\r\n0\r\n\r\n",
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nhello\r\n0\r\n\r\n",
+        for (answer, expected) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello", BodyError::Truncated),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", BodyError::Truncated),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n", BodyError::Truncated),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel", BodyError::Truncated),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloX", BodyError::Malformed),
         ] {
             let origin = Script::new().await;
             let setup = origin.proxy(|_| {});
@@ -84,8 +83,59 @@ fn a_truncated_body_never_looks_whole() {
             peer.stream.shutdown().await.unwrap();
             let response = sent.await.unwrap().unwrap();
             assert_eq!(response.status(), 200);
-            assert_eq!(text(response).await.unwrap_err(), BodyError::Truncated, "{answer}");
+            assert_eq!(text(response).await.unwrap_err(), expected, "{answer}");
             assert_eq!(setup.metrics.origin_errors.get(), 1);
+        }
+    });
+}
+
+#[test]
+fn a_body_that_has_failed_before_anything_was_sent_is_a_502() {
+    on_a_worker(async {
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        for body in
+            ["zz\r\nhello\r\n0\r\n\r\n", "-5\r\nhello\r\n0\r\n\r\n", "5\nhello\n0\n\n", "<html>an error</html>\r\n"]
+        {
+            let origin = Script::new().await;
+            let setup = origin.proxy(|_| {});
+            let (sent, mut peer) = origin.asked_by(&setup).await;
+            peer.say(&[chunked, body].concat()).await;
+            let response = sent.await.unwrap().unwrap();
+            assert_eq!(
+                (response.status().as_u16(), &*proxy_status(&response)),
+                (502, "error=http_protocol_error"),
+                "{body}"
+            );
+            assert_eq!(setup.metrics.origin_errors.get(), 1);
+            assert_eq!(peer.rest().await, "", "the connection is closed");
+        }
+    });
+}
+
+#[test]
+fn what_came_of_a_body_with_its_header_is_kept_whole() {
+    on_a_worker(async {
+        let origin = Script::new().await;
+        let setup = origin.proxy(|_| {});
+        let (mut sent, mut peer) = origin.asked_by(&setup).await;
+        for (answer, rest, length, expected) in [
+            ("Content-Length: 5\r\n\r\nhello", "", Some(5), "hello"),
+            ("Content-Length: 10\r\n\r\nhello", "world", Some(10), "helloworld"),
+            ("Content-Length: 5\r\n\r\n", "hello", Some(5), "hello"),
+            ("Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "", Some(0), ""),
+            ("Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", "0\r\n\r\n", None, "hello"),
+            ("Transfer-Encoding: chunked\r\nTrailer: x\r\n\r\n0\r\nx: y\r\n\r\n", "", None, ""),
+        ] {
+            peer.say(&["HTTP/1.1 200 OK\r\n", answer].concat()).await;
+            let response = sent.await.unwrap().unwrap();
+            assert_eq!(http_body::Body::size_hint(response.body()).exact(), length, "{answer}");
+            peer.say(rest).await;
+            let whole = response.into_body().collect().await.unwrap();
+            assert_eq!(whole.trailers().is_some(), answer.contains("Trailer:"), "{answer}");
+            assert_eq!(whole.to_bytes(), expected, "{answer}");
+            // Over the same connection.
+            sent = setup.get();
+            peer.head().await;
         }
     });
 }

@@ -214,3 +214,22 @@ fn a_request_of_before_a_reload_ejects_no_server_after_it() {
         drop(sent);
     });
 }
+
+#[test]
+fn a_body_that_has_failed_at_once_is_the_servers_failure_and_no_trial_passes_with_it() {
+    with_a_jumping_clock(async {
+        const BAD: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\nhello\n0\n\n";
+        let (bad, well) = (Answering::new(BAD).await, Answering::new(DONE).await);
+        let setup = setup(&[&bad.address, &well.address], |origin| {
+            origin.eject_after = Some(1);
+            origin.eject_time = SECOND;
+        });
+        let counters = counters(&setup, &bad.address);
+        for ejections in 1..=2 {
+            let statuses = ask(&setup, 6).await;
+            assert_eq!(statuses.iter().filter(|status| **status == 502).count(), 1, "{statuses:?}");
+            assert_eq!((counters.failures.get(), counters.ejections.get()), (ejections, ejections));
+            sleep(2 * SECOND).await;
+        }
+    });
+}

@@ -1,5 +1,6 @@
 //! The proxy against scripted origins: what is on the wire, byte for byte, and what the client gets.
 
+mod addresses;
 mod answers;
 mod balancing;
 mod clocks;
@@ -85,6 +86,8 @@ fn config(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Config {
         certificates: Vec::new(),
         client_certificates: config::ClientCertificates::default(),
         routes: vec![route],
+        request_headers: config::HeaderRules::default(),
+        response_headers: config::HeaderRules::default(),
         error_pages: config::ErrorPages::default(),
         origins: BTreeMap::from([("o".to_owned(), Origin::new(address))]),
         limits: config::Limits::default(),
@@ -92,6 +95,7 @@ fn config(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Config {
         timeouts: Timeouts::default(),
         litequic: config::LiteQuic::default(),
         admin: config::Admin::default(),
+        reload: config::Reload::default(),
         log: config::Log { level: config::Level::Info, format: config::LogFormat::Auto },
         access_log: config::AccessLog::default(),
         trusted_proxies: Vec::new(),
@@ -152,8 +156,12 @@ struct Deaf {
 
 impl Deaf {
     fn new() -> Self {
+        Self::at([127, 0, 0, 1])
+    }
+
+    fn at(ip: [u8; 4]) -> Self {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-        socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        socket.bind(&std::net::SocketAddr::from((ip, 0)).into()).unwrap();
         socket.listen(0).unwrap();
         let address = socket.local_addr().unwrap().as_socket().unwrap();
         Self { _fills_it: std::net::TcpStream::connect(address).unwrap(), socket }

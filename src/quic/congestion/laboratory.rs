@@ -1,6 +1,6 @@
 //! Changes of congestion control for the laboratory: a constant window (`window`; LiteQUIC, figure 3), and BBR's gain
-//! (`validation`; "Conformance of QUIC congestion control", figure 5). Builds with the feature `laboratory` have it,
-//! and show it in their version.
+//! (`validation`; *Containing the Cambrian Explosion in QUIC Congestion Control*, figure 5). Builds with the feature
+//! `laboratory` have it, and show it in their version.
 
 use s2n_quic::provider::congestion_controller::bbr;
 use std::{env, fmt::Display, str::FromStr, sync::LazyLock};

@@ -2,7 +2,7 @@
 //! connection's next packets may be sent.
 
 use crate::quic::moderation::Moderation;
-use s2n_quic_core::time::{self, Clock as _, StdClock, Timestamp};
+use s2n_quic_core::time::{self, Clock as _, Timestamp};
 use std::{
     pin::Pin,
     task::{Context, Poll, ready},
@@ -12,20 +12,36 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// The time since it was made.
 #[derive(Debug, Clone)]
 pub(super) struct Clock {
-    clock: StdClock,
+    #[cfg(not(fuzzing))]
+    clock: time::StdClock,
+    /// tokio's clock, which fuzz targets stop.
+    #[cfg(fuzzing)]
+    epoch: Instant,
     moderation: Moderation,
 }
 
 impl Clock {
     /// Its timers expire when datagrams are taken.
     pub(super) fn new(moderation: Moderation) -> Self {
-        Self { clock: StdClock::default(), moderation }
+        Self {
+            #[cfg(not(fuzzing))]
+            clock: time::StdClock::default(),
+            #[cfg(fuzzing)]
+            epoch: Instant::now(),
+            moderation,
+        }
     }
 }
 
 impl time::Clock for Clock {
+    #[cfg(not(fuzzing))]
     fn get_time(&self) -> Timestamp {
         self.clock.get_time()
+    }
+
+    #[cfg(fuzzing)]
+    fn get_time(&self) -> Timestamp {
+        time::NoopClock.get_time() + self.epoch.elapsed()
     }
 }
 

@@ -1,6 +1,6 @@
 //! A request's body as hyper delivers it.
 
-use super::Pipeline;
+use super::{Pipeline, expectation::Gate};
 use crate::{
     exchange::BodyError,
     tcp::{body::Incoming, linger::Discarding},
@@ -12,24 +12,39 @@ use std::{
     io,
     pin::Pin,
     rc::Rc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 pub(super) struct Received {
     incoming: hyper::body::Incoming,
     /// hyper delivers one piece a turn of what came at once: the state that knows whether there is more.
     pipeline: Rc<Pipeline>,
+    /// Its client waits for 100 (Continue).
+    gate: Option<Gate>,
 }
 
 impl Received {
-    pub(super) const fn new(incoming: hyper::body::Incoming, pipeline: Rc<Pipeline>) -> Self {
-        Self { incoming, pipeline }
+    /// The body, which is not read before `gate` is open.
+    pub(super) const fn new(incoming: hyper::body::Incoming, pipeline: Rc<Pipeline>, gate: Option<Gate>) -> Self {
+        Self { incoming, pipeline, gate }
     }
 }
 
 impl Incoming for Received {
     fn has_more(&self) -> bool {
         !self.pipeline.is_drained()
+    }
+
+    fn is_held_back(&self) -> bool {
+        self.gate.is_some()
+    }
+
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(gate) = &self.gate {
+            ready!(gate.poll_open(cx));
+            self.gate = None;
+        }
+        Poll::Ready(())
     }
 
     /// The guard discards it.

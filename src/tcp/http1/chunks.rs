@@ -46,12 +46,14 @@ pub(super) struct Chunks {
     trailers: usize,
     /// Chunks with next to nothing in them that were not counted yet.
     small: u32,
+    /// It has longer trailers than are accepted.
+    is_too_large: bool,
 }
 
 impl Chunks {
     /// At its beginning; its trailers may have so many bytes.
     pub(super) fn new(trailers: usize) -> Self {
-        Self { at: At::Size { size: 0, digits: 0 }, trailers, small: 0 }
+        Self { at: At::Size { size: 0, digits: 0 }, trailers, small: 0, is_too_large: false }
     }
 
     /// Whether the body has ended.
@@ -62,6 +64,11 @@ impl Chunks {
     /// How many chunks with next to nothing in them have begun since the last call.
     pub(super) fn take_small(&mut self) -> u32 {
         std::mem::take(&mut self.small)
+    }
+
+    /// Whether it violates the coding because its trailers are too long.
+    pub(super) fn is_too_large(&self) -> bool {
+        self.is_too_large
     }
 
     /// How many of `bytes`, which come next, belong to the body; `None` if they violate the coding.
@@ -78,7 +85,11 @@ impl Chunks {
                 continue;
             }
             if matches!(self.at, At::Line | At::Name | At::Value | At::LineLf | At::LastLf) {
-                self.trailers = self.trailers.checked_sub(1)?;
+                let Some(left) = self.trailers.checked_sub(1) else {
+                    self.is_too_large = true;
+                    return None;
+                };
+                self.trailers = left;
             }
             self.at = next(self.at, *byte)?;
             if let At::Data { left } = self.at

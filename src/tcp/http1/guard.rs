@@ -7,7 +7,7 @@ use super::{
     requests::{Checked, Requests},
 };
 use crate::{
-    exchange::{IdleTimer, Pace, Patience},
+    exchange::{IdleTimer, LastAuthority, Pace, Patience},
     rate::Bucket,
     tcp::{
         linger::{Discarding, Lingering},
@@ -42,6 +42,8 @@ const AHEAD: usize = 16 * 1024;
 pub struct Pipeline {
     /// The answer to the request behind so many.
     refusal: Cell<Option<(u64, Refusal)>>,
+    /// The authority of the last request.
+    pub(in crate::tcp) authority: LastAuthority,
     /// How many requests hyper has read.
     read: Cell<u64>,
     /// How many requests were answered.
@@ -50,10 +52,14 @@ pub struct Pipeline {
     open: Cell<u32>,
     /// The waker of the task that reads on when the next one is.
     waiting: RefCell<Option<Waker>>,
+    /// The last request of whose body bytes came.
+    body_of: Cell<u64>,
     /// All that came was read.
     drained: Cell<bool>,
     /// It sent too many pieces with next to nothing in them.
     flooded: Cell<bool>,
+    /// It sent trailers that are too large.
+    large_trailers: Cell<bool>,
 }
 
 impl Pipeline {
@@ -61,6 +67,11 @@ impl Pipeline {
     pub(in crate::tcp) fn read(&self) -> Option<Refusal> {
         let before = self.read.replace(self.read.get().saturating_add(1));
         self.refusal.get().filter(|(passed, _)| before >= *passed).map(|(_, refusal)| refusal)
+    }
+
+    /// Whether bytes came of the body of the request that hyper has read last.
+    pub(in crate::tcp) fn has_body_come(&self) -> bool {
+        self.body_of.get() >= self.read.get()
     }
 
     /// One more request is being served.
@@ -91,6 +102,11 @@ impl Pipeline {
     /// Whether the connection ends because its client sent too many pieces with next to nothing in them.
     pub(in crate::tcp) fn is_flooded(&self) -> bool {
         self.flooded.get()
+    }
+
+    /// Whether the connection ends because its client sent trailers that are too large.
+    pub(in crate::tcp) fn has_large_trailers(&self) -> bool {
+        self.large_trailers.get()
     }
 
     /// One more request was answered.
@@ -197,6 +213,12 @@ impl<S> Guard<S> {
         Err(io::Error::other("too many pieces with next to nothing in them"))
     }
 
+    /// The error of a body that is malformed.
+    fn malformed(&self) -> io::Error {
+        self.pipeline.large_trailers.set(self.requests.has_large_trailers());
+        io::ErrorKind::InvalidData.into()
+    }
+
     fn refuse(&mut self, refusal: Refusal) {
         self.held.clear();
         self.pipeline.refusal.set(Some((self.requests.passed(), refusal)));
@@ -205,10 +227,12 @@ impl<S> Guard<S> {
 
     /// Checks the held bytes. Malformed bodies are an error.
     fn check(&mut self) -> io::Result<()> {
-        match self.requests.check(&self.held) {
+        let checked = self.requests.check(&self.held);
+        self.pipeline.body_of.set(self.requests.body_of());
+        match checked {
             Checked::Pass(passed) => self.passed = passed,
             Checked::Refused(refusal) => self.refuse(refusal),
-            Checked::Malformed => return Err(io::ErrorKind::InvalidData.into()),
+            Checked::Malformed => return Err(self.malformed()),
         }
         Ok(())
     }
@@ -280,14 +304,16 @@ impl<S: AsyncRead + Unpin> Guard<S> {
         }
         // Most often all of it is valid, and passed on from where it was read.
         let (read, was_in_body) = (came.len(), self.requests.in_body());
-        let passed = match self.requests.check(came) {
+        let checked = self.requests.check(came);
+        self.pipeline.body_of.set(self.requests.body_of());
+        let passed = match checked {
             Checked::Pass(passed) => passed,
             Checked::Refused(refusal) => {
                 out.set_filled(before);
                 self.refuse(refusal);
                 return Poll::Ready(Ok(false));
             }
-            Checked::Malformed => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
+            Checked::Malformed => return Poll::Ready(Err(self.malformed())),
         };
         self.held.extend_from_slice(came.get(passed..).unwrap_or_default());
         out.set_filled(before.saturating_add(passed));

@@ -7,7 +7,7 @@
 
 use crate::{
     exchange::{
-        authority,
+        LastAuthority,
         field::{is_token, value_fault},
         path,
     },
@@ -30,9 +30,9 @@ pub(super) enum Framing {
 /// The limits of a head.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Names, values and 32 a field, as HTTP/2 and HTTP/3 count; and the target.
+    /// Names, values and 32 a field, as HTTP/2 and HTTP/3 count, of the pseudo-header fields too that the request would have there.
     pub bytes: usize,
-    /// Field lines.
+    /// Field lines but `Host`.
     pub fields: usize,
 }
 
@@ -50,7 +50,7 @@ struct Fields<'a> {
 /// # Errors
 ///
 /// The answer. The connection is not to be read on after it.
-pub(super) fn check(head: &[u8], bounds: &Bounds) -> Result<Framing, Refusal> {
+pub(super) fn check(head: &[u8], bounds: &Bounds, last: &LastAuthority) -> Result<Framing, Refusal> {
     if has_bare_lf(head) {
         return Err(BARE_LF);
     }
@@ -63,11 +63,15 @@ pub(super) fn check(head: &[u8], bounds: &Bounds) -> Result<Framing, Refusal> {
     if target.len() > bounds.bytes {
         return Err(Refusal::uri_too_long());
     }
-    let (mut count, mut bytes) = (0_usize, target.len());
+    let (mut count, mut bytes) = (0_usize, PSEUDO.saturating_add(method.as_str().len()).saturating_add(target.len()));
     while let Some(line) = next() {
         let (name, value) = field(line?)?;
         // Over HTTP/2 and HTTP/3 the host is a pseudo-header field, which does not count.
-        count = count.saturating_add((!name.eq_ignore_ascii_case(b"host")).into());
+        if name.eq_ignore_ascii_case(b"host") {
+            bytes = bytes.saturating_add(":authority".len() - "host".len());
+        } else {
+            count = count.saturating_add(1);
+        }
         bytes = bytes.saturating_add(name.len()).saturating_add(value.len()).saturating_add(32);
         fields.take(name, value, minor)?;
     }
@@ -80,13 +84,16 @@ pub(super) fn check(head: &[u8], bounds: &Bounds) -> Result<Framing, Refusal> {
     if fields.chunked && fields.content_length.is_some() {
         return Err(Refusal::bad("Transfer-Encoding beside Content-Length"));
     }
-    check_target(&method, target, fields.host)?;
+    check_target(&method, target, fields.host, last)?;
     Ok(match fields.content_length.unwrap_or(0) {
         _ if fields.chunked => Framing::Chunked,
         0 if fields.upgrade == (true, true) && method == Method::GET && minor == 1 => Framing::Switch,
         length => Framing::Length(length),
     })
 }
+
+/// Bytes that a request has in `:method`, `:scheme` and `:path`, beside its method and its target (RFC 9114 §4.2.2).
+const PSEUDO: usize = ":method".len() + ":scheme".len() + "https".len() + ":path".len() + 3 * 32;
 
 pub(super) const BARE_LF: Refusal = Refusal::bad("a bare LF");
 
@@ -203,7 +210,7 @@ fn decimal(text: &[u8]) -> Option<u64> {
 }
 
 /// The target in each of its forms (RFC 9112 §3.2), and `Host` beside it.
-fn check_target(method: &Method, target: &[u8], host: Option<&[u8]>) -> Result<(), Refusal> {
+fn check_target(method: &Method, target: &[u8], host: Option<&[u8]>, last: &LastAuthority) -> Result<(), Refusal> {
     match *method {
         Method::CONNECT => return Err(Refusal::not_served("CONNECT is not supported")),
         // The origin would reflect fields that litequic adds, cookies and credentials.
@@ -211,7 +218,7 @@ fn check_target(method: &Method, target: &[u8], host: Option<&[u8]>) -> Result<(
         _ => {}
     }
     let host = host.ok_or(Refusal::bad("no Host"))?;
-    authority(Bytes::copy_from_slice(host)).map_err(Refusal::bad)?;
+    last.parse(host).map_err(Refusal::bad)?;
     let raw_path = match absolute_form(target) {
         None => Bytes::copy_from_slice(target),
         Some((named, rest)) => {
@@ -247,7 +254,7 @@ mod tests {
     const BOUNDS: Bounds = Bounds { bytes: 1000, fields: 5 };
 
     fn status(head: &str) -> u16 {
-        check(head.as_bytes(), &BOUNDS).map_or_else(|refusal| refusal.status.as_u16(), |_| 0)
+        check(head.as_bytes(), &BOUNDS, &LastAuthority::default()).map_or_else(|refusal| refusal.status.as_u16(), |_| 0)
     }
 
     #[test]
@@ -267,7 +274,7 @@ mod tests {
             ("GET / HTTP/1.0\r\nHost: a\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", Framing::Length(0)),
             ("POST / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", Framing::Length(0)),
         ] {
-            assert_eq!(check(head.as_bytes(), &BOUNDS), Ok(expected), "{head:?}");
+            assert_eq!(check(head.as_bytes(), &BOUNDS, &LastAuthority::default()), Ok(expected), "{head:?}");
         }
     }
 
@@ -300,24 +307,24 @@ mod tests {
         };
         assert_eq!(status(&fields(5, 1)), 0, "Host does not count");
         assert_eq!(status(&fields(6, 1)), 431);
-        // 1 for the target, 37 for Host, 33 for the other's name.
-        assert_eq!(status(&fields(1, 929)), 0);
-        assert_eq!(status(&fields(1, 930)), 431);
+        // 42 for the method, 44 for the scheme, 38 for the path, 43 for Host, 33 for the other's name.
+        assert_eq!(status(&fields(1, 800)), 0);
+        assert_eq!(status(&fields(1, 801)), 431);
         assert_eq!(status(&format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(70_000))), 414);
     }
 
     proptest::proptest! {
         #[test]
         fn no_bytes_make_it_panic(head in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = check(&head, &BOUNDS);
-            let _ = check(&[b"GET / HTTP/1.1\r\n", &head[..], b"\r\n\r\n"].concat(), &BOUNDS);
+            let _ = check(&head, &BOUNDS, &LastAuthority::default());
+            let _ = check(&[b"GET / HTTP/1.1\r\n", &head[..], b"\r\n\r\n"].concat(), &BOUNDS, &LastAuthority::default());
         }
 
         /// A head that hyper would read differently is never accepted: a line's end is CRLF and nothing else.
         #[test]
         fn what_passes_has_no_line_but_those_that_end_with_crlf(head in "[A-Za-z :/.1\r\n]{0,80}") {
             let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{head}\r\n\r\n");
-            if check(head.as_bytes(), &BOUNDS).is_ok() {
+            if check(head.as_bytes(), &BOUNDS, &LastAuthority::default()).is_ok() {
                 let bare = head.replace("\r\n", "");
                 proptest::prop_assert!(!bare.contains(['\r', '\n']), "{head:?}");
             }

@@ -2,6 +2,7 @@
 
 mod body;
 mod chunks;
+mod expectation;
 mod guard;
 mod head;
 mod requests;
@@ -15,8 +16,9 @@ use super::{
     connection::{Connection, Ending},
     tunnel::Joint,
 };
-use crate::exchange::{Abort, Handler, Interim};
+use crate::exchange::{Abort, Handler};
 use body::Received;
+use expectation::Expectation;
 use http::{HeaderValue, header, response};
 use hyper::{
     body::{Body as _, Incoming},
@@ -32,6 +34,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 /// Bytes that hyper buffers on their way in and out, beyond a head.
 const BUFFER: usize = 64 * 1024;
 
+/// Lines of a head that hyper parses without an allocation for them; as many as it accepts if nothing else is set.
+const HYPERS_LINES: usize = 100;
+
 /// Serves requests from `stream` until the connection ends.
 pub(super) async fn serve<H: Handler>(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
@@ -45,10 +50,13 @@ pub(super) async fn serve<H: Handler>(
     let service = hyper::service::service_fn(|request| answer(Rc::clone(&connection), request));
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(None).auto_date_header(false);
-    builder.max_buf_size(BUFFER.saturating_add(bounds.bytes.saturating_mul(2)));
-    if bounds.fields > 100 {
-        // hyper's own bound, with which it needs no allocation for them.
-        builder.max_headers(bounds.fields);
+    let head = BUFFER.saturating_add(bounds.bytes.saturating_mul(2));
+    // The second is hyper's limit of trailers too, which would be 16 KiB. The guard has checked both before.
+    builder.max_buf_size(head).max_header_size(head);
+    // `Host` is a line of its own.
+    let lines = bounds.fields.saturating_add(1);
+    if lines > HYPERS_LINES {
+        builder.max_headers(lines);
     }
     let mut serving = builder.serve_connection(TokioIo::new(guard), service);
     let broke_off = loop {
@@ -80,9 +88,19 @@ async fn answer<H: Handler>(
     request: http::Request<Incoming>,
 ) -> Result<http::Response<ResponseBody<H>>, Abort> {
     let (parts, incoming) = request.into_parts();
-    let body = (!incoming.is_end_stream()).then(|| Received::new(incoming, Rc::clone(&connection.pipeline)));
-    match connection.answer(parts, body, Interim::default()).await? {
-        Answer::Response(response) => Ok(response),
+    let (expectation, body) = if incoming.is_end_stream() {
+        Default::default()
+    } else {
+        let (expectation, gate) = Expectation::new(&parts, connection.pipeline.has_body_come());
+        (expectation, Some(Received::new(incoming, Rc::clone(&connection.pipeline), gate)))
+    };
+    match connection.answer(parts, body, expectation.interim()).await? {
+        Answer::Response(mut response) => {
+            if expectation.end() {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok(response)
+        }
         Answer::Tunnel(parts, joint) => switch(&connection, parts, joint),
     }
 }

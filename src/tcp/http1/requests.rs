@@ -4,7 +4,10 @@ use super::{
     chunks::Chunks,
     head::{self, Bounds, Framing},
 };
-use crate::tcp::refusal::{Limit, Refusal};
+use crate::{
+    exchange::LastAuthority,
+    tcp::refusal::{Limit, Refusal},
+};
 
 /// The fate of received bytes.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,14 +41,20 @@ enum At {
 pub(super) struct Requests {
     at: At,
     bounds: Bounds,
+    /// The authority of the last request.
+    authority: LastAuthority,
     /// Bytes of a head to wait for before it is found too large.
     most: usize,
     /// An empty line was skipped (RFC 9112 §2.2).
     skipped: bool,
     /// Heads that were accepted.
     count: u64,
+    /// The number of the last request of whose body bytes came.
+    body_of: u64,
     /// Chunks with next to nothing in them that were not counted yet.
     small: u32,
+    /// The invalid body has trailers that are too large.
+    has_large_trailers: bool,
 }
 
 /// What a request line may have beyond the fields' bytes: a method and a version.
@@ -54,7 +63,17 @@ const REQUEST_LINE: usize = 64;
 impl Requests {
     pub(super) fn new(bounds: Bounds) -> Self {
         let most = bounds.bytes.saturating_mul(2).saturating_add(REQUEST_LINE);
-        Self { at: At::Head { seen: 0 }, bounds, most, skipped: false, count: 0, small: 0 }
+        Self {
+            at: At::Head { seen: 0 },
+            bounds,
+            authority: LastAuthority::default(),
+            most,
+            skipped: false,
+            count: 0,
+            body_of: 0,
+            small: 0,
+            has_large_trailers: false,
+        }
     }
 
     /// Whether a head has begun and not ended.
@@ -72,6 +91,11 @@ impl Requests {
         std::mem::take(&mut self.small)
     }
 
+    /// Whether a body was invalid because of trailers that are too large.
+    pub(super) fn has_large_trailers(&self) -> bool {
+        self.has_large_trailers
+    }
+
     /// Whether a request has begun that has not ended, or was rejected before its end.
     pub(super) fn in_request(&self) -> bool {
         matches!(self.at, At::Length(_) | At::Chunks(_) | At::Broken | At::Over)
@@ -80,6 +104,11 @@ impl Requests {
     /// How many heads were accepted.
     pub(super) fn passed(&self) -> u64 {
         self.count
+    }
+
+    /// The number of the last request of whose body bytes came; the bodies of those before it are complete.
+    pub(super) fn body_of(&self) -> u64 {
+        self.body_of
     }
 
     /// The number of the request whose answer decides about what follows, if that is one to switch protocols.
@@ -104,6 +133,7 @@ impl Requests {
                 At::Over | At::Switch => return Checked::Pass(passed),
                 At::Broken => return Checked::Malformed,
                 At::Length(left) => {
+                    self.body_of = self.count;
                     let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
                     *left = left.saturating_sub(taken as u64);
                     if *left == 0 {
@@ -112,7 +142,9 @@ impl Requests {
                     taken
                 }
                 At::Chunks(chunks) => {
+                    self.body_of = self.count;
                     let Some(taken) = chunks.advance(rest) else {
+                        self.has_large_trailers = chunks.is_too_large();
                         self.at = At::Broken;
                         // What stands before it is read before it.
                         return if passed > 0 { Checked::Pass(passed) } else { Checked::Malformed };
@@ -177,7 +209,7 @@ impl Requests {
         if end.is_none() {
             return Ok(None);
         }
-        self.at = match head::check(whole, &self.bounds)? {
+        self.at = match head::check(whole, &self.bounds, &self.authority)? {
             Framing::Length(0) => At::Head { seen: 0 },
             Framing::Length(length) => At::Length(length),
             Framing::Chunked => At::Chunks(Chunks::new(self.bounds.bytes)),
@@ -195,7 +227,7 @@ mod tests {
     use proptest::prelude::prop;
 
     const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    const BOUNDS: Bounds = Bounds { bytes: 200, fields: 5 };
+    const BOUNDS: Bounds = Bounds { bytes: 350, fields: 5 };
 
     /// The valid part of `text`, in pieces of `step` bytes, and how it ends.
     fn read(text: &str, step: usize) -> (String, Option<Checked>) {
@@ -227,7 +259,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_is_refused_behind_what_passes() {
-        let long = format!("GET /{} ", "a".repeat(500));
+        let long = format!("GET /{} ", "a".repeat(800));
         let many = format!("GET / HTTP/1.1\r\nHost: a\r\n{}", "x: y\r\n".repeat(200));
         for (text, status) in [
             ("GET / HTTP/1.1\nHost: a\n\n", 400),

@@ -186,6 +186,8 @@ impl<H: Handler> Sending<'_, H> {
                 return Sent::ForClient;
             }
             match self.body.poll_piece(cx) {
+                // An error follows what was sent before it: h2 discards what it has queued at a reset, the header too.
+                Poll::Pending if self.body.has_failed() => return Sent::ForClient,
                 Poll::Pending => return Sent::ForOrigin,
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                     Ok(piece) => {

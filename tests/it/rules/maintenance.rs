@@ -71,6 +71,7 @@ async fn routes_are_switched_to_maintenance_and_back_by_name_by_host_and_all() {
     assert_eq!(statuses(&client).await, [200, 200, 200, 200]);
 
     let said = ctl(&setup, &["on", "--route", "shop", "--retry-after", "60"]).await.success();
+    assert_eq!(ctl(&setup, &[]).await.success(), said, "without a word it is shown, and nothing changes");
     assert_eq!(said, "shop answers 503, Retry-After: 60\n  shop\n");
     assert_eq!(statuses(&client).await, [200, 503, 200, 200]);
     let answer = client.get("/shop/x").await;
@@ -119,7 +120,8 @@ async fn what_cannot_be_switched_is_said_and_changes_nothing() {
     let ended = ctl(&setup, &["off", "--route", "shop"]).await;
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.contains("\"shop\" was not switched to maintenance"), "{}", ended.stderr);
-    for words in [&[][..], &["sometimes"], &["on", "--retry-after", "0"], &["on", "--retry-after", "700000"]] {
+    assert_eq!(ctl(&setup, &[]).await.success(), "no route is in maintenance\n");
+    for words in [&["sometimes"][..], &["on", "--retry-after", "0"], &["on", "--retry-after", "700000"]] {
         assert_eq!(ctl(&setup, words).await.code, Some(64), "{words:?}");
     }
     let admin = setup.admin.to_string();
@@ -137,12 +139,12 @@ async fn maintenance_outlives_a_reload_and_holds_for_routes_that_come_with_it() 
     let client = setup.client().await;
     assert_eq!(ctl(&setup, &["on", "--route", "shop"]).await.code, Some(0));
 
-    let (status_code, told) = setup.change(origin.address, &format!("{}\nlimits.max_headers = 99", routes())).await;
+    let (status_code, told) = setup.change(origin.address, &format!("{}\nlimits.max_headers = 98", routes())).await;
     assert_eq!(status_code, 200, "{told}");
     assert_eq!(statuses(&client).await, [200, 503, 200, 200]);
 
     // Without the route there is nothing in maintenance; it is again when the route is there again.
-    setup.change(origin.address, "limits.max_headers = 98").await;
+    setup.change(origin.address, "limits.max_headers = 97").await;
     process.await_stderr("the configuration no longer has such a route");
     assert_eq!(status(&client, "/shop").await, 200);
     assert_eq!(setup.metric("litequic_maintenance_routes").await, 0);

@@ -25,7 +25,7 @@ async fn every_rule_follows_a_reload() {
         )
     };
     let first = routes("error_pages = { 502 = \"502.html\" }, response_headers.set = { x-a = \"1\" }");
-    assert!(changed(&setup, origin.address, &first).await.contains("routes: 1 → 2\n"));
+    assert!(changed(&setup, origin.address, &first).await.contains("routes: + */a\n"));
     let answer = client.get("/a").await;
     assert_eq!((answer.status.as_u16(), answer.text(), answer.field("x-a")), (502, "<p>first", Some("1")));
 
@@ -83,8 +83,8 @@ async fn what_a_limit_counted_outlives_a_reload_that_does_not_change_it() {
     changed(&setup, origin.address, &limited(1)).await;
     assert_eq!(client.get("/").await.status, 200);
     assert_eq!(
-        changed(&setup, origin.address, &format!("{}\nlimits.max_headers = 99", limited(1))).await,
-        "limits.max_headers: 100 → 99\n"
+        changed(&setup, origin.address, &format!("{}\nlimits.max_headers = 98", limited(1))).await,
+        "limits.max_headers: 99 → 98\n"
     );
     assert_eq!(client.get("/").await.status, 429);
     changed(&setup, origin.address, &limited(2)).await;

@@ -39,17 +39,37 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// A field section. Names and values are as they are: of less than 127 bytes each, or of up to 16,510.
+/// A field section. Names and values are as they are.
 pub(crate) fn fields(all: &[(&str, &str)]) -> Vec<u8> {
-    let string = |text: &str| match text.len() {
-        length @ 0..127 => [&[u8::try_from(length).unwrap()][..], text.as_bytes()].concat(),
-        length => {
-            let rest = length - 127;
-            let (low, high) = (u8::try_from(rest % 128).unwrap() | 0x80, u8::try_from(rest / 128).unwrap());
-            [&[127, low, high][..], text.as_bytes()].concat()
-        }
-    };
+    let string = |text: &str| [integer(text.len()), text.as_bytes().to_vec()].concat();
     all.iter().flat_map(|(name, value)| [vec![0], string(name), string(value)].concat()).collect()
+}
+
+/// An integer with a prefix of seven bits (RFC 7541 §5.1).
+fn integer(value: usize) -> Vec<u8> {
+    let Some(mut rest) = value.checked_sub(127) else { return vec![u8::try_from(value).unwrap()] };
+    let mut bytes = vec![127];
+    while rest >= 128 {
+        bytes.push(u8::try_from(rest % 128).unwrap() | 0x80);
+        rest /= 128;
+    }
+    bytes.push(u8::try_from(rest).unwrap());
+    bytes
+}
+
+/// HEADERS with the field section `section`, and CONTINUATION as often as it does not fit (RFC 9113 §6.10).
+pub(crate) fn headers(flags: u8, stream: u32, section: &[u8]) -> Vec<u8> {
+    /// SETTINGS_MAX_FRAME_SIZE, unless a peer allows more.
+    const MOST: usize = 16_384;
+    let mut pieces = section.chunks(MOST).peekable();
+    let mut all = Vec::new();
+    let (mut kind, mut flags) = (HEADERS, flags);
+    while let Some(piece) = pieces.next() {
+        let end = if pieces.peek().is_none() { END_HEADERS } else { 0 };
+        all.extend(frame(kind, flags | end, stream, piece));
+        (kind, flags) = (CONTINUATION, 0);
+    }
+    all
 }
 
 /// A GET that passes, with more fields behind.

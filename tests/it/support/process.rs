@@ -15,12 +15,15 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use tempfile::TempDir;
 
 /// For anything that litequic is to do on a machine that does much else.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A process that runs.
 pub(crate) struct Process {
+    /// The directory of its default admin socket, unless the command has one.
+    _runtime: Option<TempDir>,
     child: Child,
     stdout: Output,
     stderr: Output,
@@ -102,6 +105,8 @@ pub(crate) fn command<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -
         .env_remove("RUST_LOG")
         .env_remove("SSLKEYLOGFILE")
         .env_remove("NO_COLOR")
+        .env_remove("RUNTIME_DIRECTORY")
+        .env_remove("LITEQUIC_ADMIN")
         .env_remove("RUST_BACKTRACE");
     command
 }
@@ -131,6 +136,12 @@ impl Process {
 
     /// The same, with `stdin` as its standard input.
     pub(crate) fn spawn_with(mut command: Command, stdin: impl Into<Stdio>) -> Self {
+        // Each has an admin socket of its own, as those of several users have.
+        let has_runtime = command.get_envs().any(|(name, value)| name == "XDG_RUNTIME_DIR" && value.is_some());
+        let runtime = (!has_runtime).then(|| tempfile::tempdir().unwrap());
+        if let Some(runtime) = &runtime {
+            command.env("XDG_RUNTIME_DIR", runtime.path());
+        }
         let mut child = command
             .stdin(stdin)
             .stdout(Stdio::piped())
@@ -139,7 +150,7 @@ impl Process {
             .unwrap_or_else(|error| panic!("{command:?} does not start: {error}"));
         let stdout = Output::collect(child.stdout.take().unwrap());
         let stderr = Output::collect(child.stderr.take().unwrap());
-        Self { child, stdout, stderr }
+        Self { _runtime: runtime, child, stdout, stderr }
     }
 
     /// `litequic demo` on a free port with `more` arguments, and its port.
@@ -178,6 +189,11 @@ impl Process {
         assert!(found, "no {text:?}\nstdout: {}\nstderr: {}", self.stdout(), self.stderr());
     }
 
+    /// Waits until standard output holds `text`; false if the output has ended before.
+    pub(crate) fn stdout_has(&self, text: &str) -> bool {
+        self.stdout.wait(Instant::now() + PATIENCE, |written, _| written.contains(text))
+    }
+
     /// Waits until standard error holds `text`.
     pub(crate) fn await_stderr(&self, text: &str) {
         let found = self.stderr.wait(Instant::now() + PATIENCE, |written, _| written.contains(text));
@@ -205,6 +221,12 @@ impl Process {
 
     pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Sends the signal `name`, and waits for the end.
+    pub(crate) fn end_by(self, name: &str) -> Ended {
+        self.signal(name);
+        self.end()
     }
 
     /// Waits for the end.

@@ -3,7 +3,7 @@
 
 use super::{DEADLINE, client::tls_config, proxy::Litequic, raw::varint};
 use litequic::quic::frame::Frames;
-use quinn::rustls::{
+use rustls::{
     self, Side,
     crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256,
     quic::{ClientConnection, KeyChange, Keys, Version},

@@ -92,6 +92,31 @@ async fn a_tunnel_in_which_nothing_moves_is_ended() {
     litequic.stop().await;
 }
 
+/// As the one whose client has gone without a word, and whose origin has closed.
+#[tokio::test]
+async fn a_tunnel_of_which_one_side_has_ended_waits_for_the_other_for_a_short_time() {
+    let origin = Script::new().await;
+    let litequic = other(origin.address, |config| config.timeouts.tunnel_half_closed = Duration::from_secs(1)).await;
+    let mut ended = 0;
+    for over in HttpVersion::ALL {
+        for by_client in [false, true] {
+            let (mut stream, mut peer, _kept) = open(&litequic, over, &origin).await;
+            if by_client {
+                stream.shutdown().await.unwrap();
+            } else {
+                peer.stream.shutdown().await.unwrap();
+            }
+            ended += 1;
+            litequic
+                .wait_until("timeouts", |worker| worker.shared.timeout_tunnel_half_closed.get(), |now| now == ended)
+                .await;
+            drop((stream, peer));
+        }
+    }
+    no_tunnel_is_open(&litequic).await;
+    litequic.stop().await;
+}
+
 #[tokio::test]
 async fn a_quiet_tunnel_outlives_the_idle_timeout_of_its_connection() {
     let origin = Script::new().await;

@@ -1,5 +1,6 @@
-//! The Performance Envelope of a congestion control and how far two have it in common ("Conformance of QUIC congestion control", IMC
-//! 2024, §3): where throughput and delay are, over several trials. Pure; points are delay and throughput, both by the scale of the path.
+//! The Performance Envelope of a congestion control and how far two have it in common (*Containing the Cambrian
+//! Explosion in QUIC Congestion Control*, IMC 2023, §3): where throughput and delay are, over several trials. Pure;
+//! points are delay and throughput, both by the scale of the path.
 
 use super::{
     cluster::{centre, clusters},

@@ -1,4 +1,5 @@
-//! Conformance ("Conformance of QUIC congestion control", IMC 2024): does a congestion control behave as the kernel's of that name?
+//! Conformance (*Containing the Cambrian Explosion in QUIC Congestion Control*, IMC 2023): does a congestion control
+//! behave as the kernel's of that name?
 
 use super::{Amount, Experiment, Kind, Options, Task, Variant, download, more_than, names, over, shared, steps};
 use crate::bench::Sampled;

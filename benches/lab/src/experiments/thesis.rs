@@ -1,4 +1,5 @@
-//! The thesis on a QUIC server over io_uring: time to last byte over body sizes and clients, and what it left open.
+//! *QUIC network stack optimization using syscall batching* (semester thesis, ETH Zürich, 2025): time to last byte over
+//! body sizes and clients, and what it left open.
 
 use super::{
     Amount, Experiment, Generator, IO_URING, Kind, Load, Options, Per, ROUNDS, Task, Variant, io_uring, load, over,

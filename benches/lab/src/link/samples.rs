@@ -1,5 +1,5 @@
-//! A log as points of delay and throughput: what a performance envelope is made of ("Conformance of QUIC congestion control", IMC
-//! 2024, §3.1). Pure but for [`samples`].
+//! A log as points of delay and throughput: what a performance envelope is made of (*Containing the Cambrian Explosion
+//! in QUIC Congestion Control*, IMC 2023, §3.1). Pure but for [`samples`].
 
 use super::log::{BEGUN, Logged, logged};
 use anyhow::{Context as _, Result};

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 /// By a client without the offer of `:protocol`.
 fn request(fields: Vec<Field>) -> Result<RequestHead, Rejection> {
-    super::request(fields, false)
+    super::request(fields, false, &LastAuthority::default())
 }
 
 /// A valid request, to which `more` is added.
@@ -179,7 +179,7 @@ fn an_extended_connect_names_everything_and_becomes_a_get() {
         (":path", "/chat?a"),
         (":authority", "example.com"),
     ];
-    let extended = |all: &[(&str, &str)]| super::request(fields(all), true);
+    let extended = |all: &[(&str, &str)]| super::request(fields(all), true, &LastAuthority::default());
     let head = extended(&[&all[..], &[("origin", "https://example.com")]].concat()).unwrap();
     assert_eq!(head.method, Method::CONNECT);
     let request = head.into_request(());

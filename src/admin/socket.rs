@@ -1,0 +1,136 @@
+//! Where the admin socket is by default: for the process that binds it, and for `litequic ctl`, which looks for it. Pure
+//! but for what the caller passes.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
+
+/// The environment variable with the directory that systemd makes for a service (RuntimeDirectory=), or several.
+const RUNTIME_DIRECTORY: &str = "RUNTIME_DIRECTORY";
+/// The environment variable with a user's directory for sockets (XDG Base Directory Specification).
+const XDG_RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
+/// The directory of a service, and of a process that root starts.
+const SYSTEM: &str = "/run";
+/// The directory below a user's or the system's.
+const FOLDER: &str = "litequic";
+/// The file.
+const NAME: &str = "admin.sock";
+/// The number of root.
+const ROOT: u32 = 0;
+
+/// The default of `admin.socket` for this process.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum DefaultSocket {
+    /// No default is wanted.
+    #[default]
+    Off,
+    /// The environment names no directory for it.
+    Nowhere,
+    /// In a directory that exists.
+    In(PathBuf),
+    /// In a directory that may be missing: to be created below one that exists.
+    Below(PathBuf),
+}
+
+impl DefaultSocket {
+    /// The default for a process of `user`, in an environment where `variable` reads a variable and `owner` the owner of a
+    /// directory. A user's directory counts only if it is the process's own: su(1) keeps the variable of another user.
+    pub fn find(variable: impl Fn(&str) -> Option<OsString>, user: u32, owner: impl Fn(&Path) -> Option<u32>) -> Self {
+        if let Some(directory) = of_service(&variable) {
+            return Self::In(directory);
+        }
+        match of_user(&variable) {
+            Some(directory) if owner(&directory) == Some(user) => Self::Below(directory.join(FOLDER)),
+            _ if user == ROOT => Self::Below(Path::new(SYSTEM).join(FOLDER)),
+            _ => Self::Nowhere,
+        }
+    }
+
+    /// The path of the socket, if there is one.
+    pub fn path(&self) -> Option<PathBuf> {
+        match self {
+            Self::Off | Self::Nowhere => None,
+            Self::In(directory) | Self::Below(directory) => Some(directory.join(NAME)),
+        }
+    }
+}
+
+/// The paths at which a litequic may have its default socket, as `litequic ctl` tries them.
+pub fn default_sockets(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+    let user = of_user(&variable).map(|directory| directory.join(FOLDER));
+    let system = Path::new(SYSTEM).join(FOLDER);
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for directory in of_service(&variable).into_iter().chain(user).chain([system]) {
+        let path = directory.join(NAME);
+        if !paths.contains(&path) {
+            paths.push(path);
+        }
+    }
+    paths
+}
+
+/// The first of the directories of a service.
+fn of_service(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let all = variable(RUNTIME_DIRECTORY)?;
+    std::env::split_paths(&all).next().filter(|directory| directory.is_absolute())
+}
+
+fn of_user(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    variable(XDG_RUNTIME_DIR).map(PathBuf::from).filter(|directory| directory.is_absolute())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALICE: u32 = 1000;
+
+    /// An environment with the variables given, of which those that are `None` are not set.
+    fn environment(service: Option<&str>, user: Option<&str>) -> impl Fn(&str) -> Option<OsString> {
+        let (service, user) = (service.map(OsString::from), user.map(OsString::from));
+        move |name| match name {
+            RUNTIME_DIRECTORY => service.clone(),
+            XDG_RUNTIME_DIR => user.clone(),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn the_service_comes_before_the_user_and_the_user_before_the_system() {
+        let (alices, roots) = ("/run/user/1000", "/run/user/0");
+        let owner = |path: &Path| match path.to_str() {
+            Some("/run/user/1000") => Some(ALICE),
+            Some("/run/user/0") => Some(ROOT),
+            _ => None,
+        };
+        for (service, directory, user, expected) in [
+            (Some("/run/litequic"), Some(alices), ALICE, Some("/run/litequic/admin.sock")),
+            (Some("/run/one:/run/two"), None, ALICE, Some("/run/one/admin.sock")),
+            (None, Some(alices), ALICE, Some("/run/user/1000/litequic/admin.sock")),
+            (None, Some(roots), ROOT, Some("/run/user/0/litequic/admin.sock")),
+            // After su(1).
+            (None, Some(alices), ROOT, Some("/run/litequic/admin.sock")),
+            (None, Some(roots), ALICE, None),
+            (None, Some("/absent"), ALICE, None),
+            (None, None, ROOT, Some("/run/litequic/admin.sock")),
+            (None, None, ALICE, None),
+            // Not a path, or not an absolute one.
+            (Some(""), Some(""), ROOT, Some("/run/litequic/admin.sock")),
+            (Some("litequic"), Some("user"), ALICE, None),
+        ] {
+            let found = DefaultSocket::find(environment(service, directory), user, owner);
+            assert_eq!(found.path().as_deref(), expected.map(Path::new), "{service:?} {directory:?} {user}");
+        }
+    }
+
+    #[test]
+    fn ctl_looks_at_each_place_once() {
+        let paths = |service, user| default_sockets(environment(service, user));
+        let expected = ["/run/user/1000/litequic/admin.sock", "/run/litequic/admin.sock"];
+        assert_eq!(paths(None, Some("/run/user/1000")), expected.map(PathBuf::from));
+        assert_eq!(paths(Some("/run/litequic"), Some("/run/user/1000"))[0], Path::new(expected[1]));
+        assert_eq!(paths(Some("/run/litequic"), Some("/run/user/1000")).len(), 2);
+        assert_eq!(paths(None, None), [PathBuf::from(expected[1])]);
+    }
+}

@@ -1,0 +1,178 @@
+//! What is wrong, in one line each: the first thing that the status page and `litequic ctl status` show. Pure: from what
+//! `/status` has already.
+
+use serde_json::Value as Json;
+use std::collections::BTreeMap;
+
+/// Seconds without a turn of its loop from which on a worker counts as hung, as in `/healthz`.
+const HANGS: f64 = 5.0;
+/// Lines at most: servers and certificates may be many.
+const MOST: usize = 8;
+/// Seconds of a day.
+const DAY: f64 = 86_400.0;
+
+/// The problems that `status` shows, the most urgent first. Empty if all is well.
+pub(super) fn problems(status: &Json) -> Vec<String> {
+    let mut problems = hanging(status);
+    problems.extend(origins(status));
+    problems.extend(certificates(status));
+    if number(member(status, "/configuration/refused_since")) > 0.0 {
+        problems.push("the last reload was rejected".into());
+    }
+    let step = text(member(status, "/memory/step"));
+    if !matches!(step, "" | "normal") {
+        problems.push(format!("memory is short: {step}"));
+    }
+    let more = problems.len().saturating_sub(MOST);
+    if more > 0 {
+        problems.truncate(MOST - 1);
+        problems.push(format!("and {} more", more + 1));
+    }
+    problems
+}
+
+fn hanging(status: &Json) -> Vec<String> {
+    let hangs = |worker: &&Json| number(&worker["seconds_since_turn"]) > HANGS;
+    list(&status["workers"]).iter().filter(hangs).map(|worker| format!("worker {} hangs", worker["worker"])).collect()
+}
+
+/// A line for each origin of which not all servers can serve; those without any come first.
+fn origins(status: &Json) -> Vec<String> {
+    // By name: how many servers, how many that cannot serve, the problem of one of them.
+    let mut origins: BTreeMap<&str, (usize, usize, String)> = BTreeMap::new();
+    for server in list(&status["origins"]) {
+        let (all, failing, problem) = origins.entry(text(&server["name"])).or_default();
+        *all += 1;
+        let ejected = number(&server["ejected_by"]) > 0.0;
+        if let Some(reason) = server["problem"].as_str().or(ejected.then_some("ejected after failures")) {
+            *failing += 1;
+            *problem = reason.to_owned();
+        }
+    }
+    let (none, some): (Vec<_>, Vec<_>) = origins
+        .into_iter()
+        .filter(|(_, (_, failing, _))| *failing > 0)
+        .partition(|(_, (all, failing, _))| all == failing);
+    let none = none.into_iter().map(|(name, (.., problem))| format!("no healthy server of origin {name}: {problem}"));
+    let some = some.into_iter().map(|(name, (all, failing, problem))| {
+        format!("{failing} of {all} servers of origin {name} cannot serve: {problem}")
+    });
+    none.chain(some).collect()
+}
+
+/// A line for each certificate that has expired, or whose renewal is overdue.
+fn certificates(status: &Json) -> Vec<String> {
+    let now = number(&status["time"]);
+    let mut lines = Vec::new();
+    for certificate in list(&status["certificates"]) {
+        let name = list(&certificate["names"]).first().map_or("without a name", text);
+        let left = number(&certificate["expires"]) - now;
+        if left <= 0.0 {
+            lines.push(format!("certificate {name} has expired"));
+        } else if number(&certificate["renew_by"]) <= now {
+            let days = (left / DAY).floor();
+            let when = match days {
+                days if days < 1.0 => "within a day".into(),
+                days if days < 2.0 => "in a day".into(),
+                days => format!("in {days:.0} days"),
+            };
+            lines.push(format!("certificate {name} expires {when}"));
+        } else if let Some(warning) = list(&certificate["warnings"]).first() {
+            lines.push(format!("certificate {name}: {}", text(warning)));
+        }
+    }
+    lines
+}
+
+/// The value at the JSON pointer `path`, or null.
+fn member<'a>(status: &'a Json, path: &str) -> &'a Json {
+    status.pointer(path).unwrap_or(&Json::Null)
+}
+
+fn number(value: &Json) -> f64 {
+    value.as_f64().unwrap_or(0.0)
+}
+
+fn list(value: &Json) -> &[Json] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text(value: &Json) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const NOW: f64 = 1_800_000_000.0;
+
+    /// A status in which all is well.
+    fn well() -> Json {
+        json!({
+            "time": NOW,
+            "workers": [{ "worker": 0, "seconds_since_turn": 0.1 }],
+            "origins": [server("app", None, 0), server("app", None, 0)],
+            "certificates": [certificate("example.com", 80.0)],
+            "configuration": { "refused_since": 0 },
+            "memory": { "step": "normal" },
+        })
+    }
+
+    fn server(name: &str, problem: Option<&str>, ejected_by: u32) -> Json {
+        json!({ "name": name, "address": "http://127.0.0.1:1", "problem": problem, "ejected_by": ejected_by })
+    }
+
+    fn certificate(name: &str, days: f64) -> Json {
+        let expires = NOW + days * DAY;
+        json!({ "names": [name], "expires": expires, "renew_by": expires - 27.0 * DAY, "warnings": [] })
+    }
+
+    #[test]
+    fn a_line_says_what_is_wrong_and_there_is_none_if_nothing_is() {
+        assert_eq!(problems(&well()), [""; 0]);
+        let refused = Some("cannot connect: Connection refused");
+        for (key, value, expected) in [
+            (
+                "origins",
+                json!([server("app", refused, 0)]),
+                "no healthy server of origin app: cannot connect: Connection refused",
+            ),
+            ("origins", json!([server("app", None, 2)]), "no healthy server of origin app: ejected after failures"),
+            (
+                "origins",
+                json!([server("app", None, 0), server("app", refused, 0)]),
+                "1 of 2 servers of origin app cannot serve: cannot connect: Connection refused",
+            ),
+            ("certificates", json!([certificate("example.com", 3.5)]), "certificate example.com expires in 3 days"),
+            ("certificates", json!([certificate("example.com", 1.5)]), "certificate example.com expires in a day"),
+            ("certificates", json!([certificate("example.com", 0.5)]), "certificate example.com expires within a day"),
+            ("certificates", json!([certificate("example.com", -1.0)]), "certificate example.com has expired"),
+            ("configuration", json!({ "refused_since": 1_799_999_999 }), "the last reload was rejected"),
+            ("memory", json!({ "step": "close" }), "memory is short: close"),
+            ("workers", json!([{ "worker": 1, "seconds_since_turn": 7.5 }]), "worker 1 hangs"),
+        ] {
+            let mut status = well();
+            status[key] = value;
+            assert_eq!(problems(&status), [expected]);
+        }
+    }
+
+    #[test]
+    fn an_origin_without_a_server_comes_first_and_there_are_eight_lines_at_most() {
+        let mut status = well();
+        let mut servers = vec![server("a", None, 0), server("a", Some("slow"), 0)];
+        servers.extend((0..20).map(|n| server(&format!("o{n:02}"), Some("down"), 0)));
+        status["origins"] = servers.into();
+        let problems = problems(&status);
+        assert_eq!(problems.len(), MOST);
+        assert_eq!(problems[0], "no healthy server of origin o00: down");
+        assert_eq!(problems[7], "and 14 more");
+    }
+
+    #[test]
+    fn what_is_missing_is_no_problem() {
+        assert_eq!(problems(&json!({})), [""; 0]);
+    }
+}

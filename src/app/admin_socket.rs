@@ -1,0 +1,177 @@
+//! The admin socket of the process: bound before this process serves, and found at its path from then on. A default
+//! that cannot be had is a warning, one that the configuration names a fault.
+
+use super::{StartError, named_socket::SocketName};
+use crate::{admin::DefaultSocket, config::AdminSocket};
+use std::{
+    fs::DirBuilder,
+    io::{self, ErrorKind},
+    os::unix::{fs::DirBuilderExt, net::UnixListener},
+    path::{Path, PathBuf},
+};
+use tokio::net::UnixStream;
+
+/// Mode of the directory that is created for the default socket.
+const FOLDER_MODE: u32 = 0o700;
+
+/// A bound admin socket.
+#[derive(Debug)]
+pub(super) struct BoundSocket {
+    listener: UnixListener,
+    name: SocketName,
+    path: PathBuf,
+    /// Whether the configuration names the path.
+    is_named: bool,
+}
+
+impl BoundSocket {
+    /// Binds the socket that `configured` wants, or else the `default`. A socket that answers at the path is another process's,
+    /// unless that is `predecessor`, whose place this one takes. `None` if there is to be none, or the default cannot be had.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError::AdminSocket`], of a path that the configuration names.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves no file behind.
+    pub(super) async fn bind(
+        configured: &AdminSocket,
+        default: &DefaultSocket,
+        predecessor: Option<Option<i32>>,
+    ) -> Result<Option<Self>, StartError> {
+        match (configured, default, default.path()) {
+            (AdminSocket::None, ..) | (AdminSocket::Auto, DefaultSocket::Off, _) => Ok(None),
+            (AdminSocket::At(path), ..) => match Self::bind_at(path, true, predecessor).await {
+                Ok(bound) => Ok(Some(bound)),
+                Err(source) => Err(StartError::AdminSocket { path: path.clone(), source }),
+            },
+            (AdminSocket::Auto, default, Some(path)) => {
+                let created = if let DefaultSocket::Below(folder) = default { create(folder) } else { Ok(()) };
+                let bound = match created {
+                    Ok(()) => Self::bind_at(&path, false, predecessor).await,
+                    Err(error) => Err(error),
+                };
+                match bound {
+                    Ok(bound) => Ok(Some(bound)),
+                    Err(error) => {
+                        let path = path.display();
+                        tracing::warn!(%path, %error, "no admin socket: for litequic ctl set admin.socket or admin.listen");
+                        Ok(None)
+                    }
+                }
+            }
+            (AdminSocket::Auto, _, None) => {
+                tracing::info!(
+                    "no admin socket: neither RUNTIME_DIRECTORY nor XDG_RUNTIME_DIR names a directory of this user; \
+                     for litequic ctl set admin.socket or admin.listen"
+                );
+                Ok(None)
+            }
+        }
+    }
+
+    async fn bind_at(path: &Path, is_named: bool, predecessor: Option<Option<i32>>) -> io::Result<Self> {
+        if let Some(process) = answering(path).await
+            && predecessor != Some(process)
+        {
+            let whose = process.map_or_else(|| "another process".to_owned(), |process| format!("process {process}"));
+            return Err(io::Error::new(ErrorKind::AddrInUse, format!("{whose} answers there")));
+        }
+        let (listener, name) = SocketName::bind(path)?;
+        Ok(Self { listener, name, path: path.to_owned(), is_named })
+    }
+
+    /// Puts the socket at its path. Logs an error for the default and returns `None`.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError::AdminSocket`], of a path that the configuration names.
+    pub(super) fn publish(mut self) -> Result<Option<Self>, StartError> {
+        match self.name.publish(&self.path) {
+            Ok(()) => Ok(Some(self)),
+            Err(source) if self.is_named => Err(StartError::AdminSocket { path: self.path.clone(), source }),
+            Err(error) => {
+                let path = self.path.display();
+                tracing::warn!(%path, %error, "no admin socket: for litequic ctl set admin.socket or admin.listen");
+                Ok(None)
+            }
+        }
+    }
+
+    /// The listener, its path, and the name, which lasts as long as the socket is to be found.
+    pub(super) fn into_parts(self) -> (UnixListener, PathBuf, SocketName) {
+        (self.listener, self.path, self.name)
+    }
+}
+
+/// The process that accepts connections at `path`: its number, or `None` in another PID namespace. No process, if nothing
+/// listens there.
+async fn answering(path: &Path) -> Option<Option<i32>> {
+    match UnixStream::connect(path).await {
+        Ok(stream) => Some(stream.peer_cred().ok().and_then(|peer| peer.pid()).filter(|process| *process > 0)),
+        // The queue of a process that accepts nothing at present is full.
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Some(None),
+        Err(_) => None,
+    }
+}
+
+/// Creates the directory of the default socket, if it is missing.
+fn create(folder: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(FOLDER_MODE).create(folder) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        created => created,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    async fn bind(configured: AdminSocket, default: &DefaultSocket) -> Result<Option<BoundSocket>, String> {
+        BoundSocket::bind(&configured, default, None).await.map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn a_default_that_cannot_be_had_is_none_and_a_named_one_a_fault() {
+        let folder = tempfile::tempdir().unwrap();
+        let (taken, absent) = (folder.path().join("admin.sock"), folder.path().join("absent/admin.sock"));
+        let _other = tokio::net::UnixListener::bind(&taken).unwrap();
+        let long = folder.path().join("a".repeat(100));
+        for (default, named, reason) in [
+            (folder.path(), &taken, format!("process {} answers there", std::process::id())),
+            (absent.parent().unwrap(), &absent, "No such file or directory (os error 2)".into()),
+            (&long, &long.join("admin.sock"), "path must be shorter than SUN_LEN".into()),
+        ] {
+            let default = DefaultSocket::In(default.into());
+            assert!(bind(AdminSocket::Auto, &default).await.unwrap().is_none(), "{reason}");
+            let expected = format!("cannot listen on admin.socket = {named:?}: {reason}");
+            assert_eq!(bind(AdminSocket::At(named.clone()), &default).await.unwrap_err(), expected);
+        }
+        assert!(bind(AdminSocket::None, &DefaultSocket::In(folder.path().into())).await.unwrap().is_none());
+        for default in [DefaultSocket::Off, DefaultSocket::Nowhere] {
+            assert!(bind(AdminSocket::Auto, &default).await.unwrap().is_none());
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left behind");
+    }
+
+    #[tokio::test]
+    async fn the_place_of_the_process_before_and_a_stale_socket_are_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("litequic/admin.sock");
+        let default = DefaultSocket::Below(folder.path().join("litequic"));
+        let before = bind(AdminSocket::Auto, &default).await.unwrap().unwrap().publish().unwrap().unwrap();
+        let process = i32::try_from(std::process::id()).unwrap();
+        let bound = |predecessor| BoundSocket::bind(&AdminSocket::Auto, &default, predecessor);
+        assert!(bound(Some(Some(process + 1))).await.unwrap().is_none());
+        let after = bound(Some(Some(process))).await.unwrap().unwrap().publish().unwrap().unwrap();
+        drop(before);
+        assert!(path.exists());
+        // The process ends without removing its file.
+        let (listener, _, mut name) = after.into_parts();
+        name.leave();
+        drop((listener, name));
+        assert!(path.exists() && bound(None).await.unwrap().is_some());
+    }
+}

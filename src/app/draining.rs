@@ -1,0 +1,46 @@
+//! What a drain waits for: which workers still serve, and what the log says of it.
+
+use super::Metrics;
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Between two lines of the log while the process drains.
+pub(super) const REPORT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The oldest client of a worker, and since when it is connected: written by the worker while it drains, read by the
+/// control thread.
+#[derive(Debug, Default)]
+pub(super) struct OldestClient(Mutex<Option<(SocketAddr, Instant)>>);
+
+impl OldestClient {
+    pub(super) fn set(&self, oldest: Option<(SocketAddr, Instant)>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = oldest;
+    }
+
+    fn get(&self) -> Option<(SocketAddr, Instant)> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Logs what is still open: connections, requests and tunnels of all workers, the oldest of their clients, and how long the
+/// drain waits at most.
+pub(super) fn report(metrics: &Metrics, oldest: &[Arc<OldestClient>], left: Duration) {
+    let connections = metrics.sum(|worker| worker.http3.connections_open.get() + worker.tcp.tcp_connections_open.get());
+    let requests = metrics.sum(|worker| worker.shared.requests_open.get());
+    let tunnels = metrics.sum(|worker| worker.proxy.tunnels_open.get());
+    let oldest = oldest.iter().filter_map(|worker| worker.get()).min_by_key(|(_, since)| *since);
+    let oldest_client = oldest.map(|(client, _)| tracing::field::display(client));
+    let connected_for = oldest.map(|(_, since)| since.elapsed().as_secs());
+    tracing::info!(
+        connections,
+        requests,
+        tunnels,
+        oldest_client,
+        connected_for,
+        left = left.as_secs(),
+        "draining: waiting for what is still open"
+    );
+}

@@ -1,0 +1,109 @@
+//! Whether HTTP/3 is served: by `listen.http3`, or by an order of the operator (`litequic ctl http3`), which holds until a reload
+//! changes that key.
+
+use crate::config::Config;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+
+/// The switch of a process. Open connections follow it.
+#[derive(Debug)]
+pub(super) struct Http3 {
+    on: watch::Sender<bool>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// `listen.http3` of the file.
+    configured: bool,
+    /// The operator's order, where it differs from that.
+    order: Option<bool>,
+}
+
+impl Http3 {
+    /// Begins with what `config` has, or with the order that the previous process had.
+    pub(super) fn new(config: &Config, order: Option<bool>) -> Self {
+        let configured = config.listen.http3;
+        // Without a TCP listener nothing would be served.
+        let order = order.filter(|on| *on != configured && (*on || !config.listen.tcp.is_empty()));
+        Self { on: watch::Sender::new(order.unwrap_or(configured)), state: Mutex::new(State { configured, order }) }
+    }
+
+    /// Whether it is on, for connections.
+    pub(super) fn subscribe(&self) -> watch::Receiver<bool> {
+        self.on.subscribe()
+    }
+
+    /// Whether it is on now.
+    pub(super) fn is_on(&self) -> bool {
+        *self.on.borrow()
+    }
+
+    /// `listen.http3` of the file.
+    pub(super) fn configured(&self) -> bool {
+        self.state().configured
+    }
+
+    /// The operator's order, for the next process.
+    pub(super) fn order(&self) -> Option<bool> {
+        self.state().order
+    }
+
+    /// Has `config`, which was reloaded, follow the order, unless the reload changes the key.
+    pub(super) fn reload(&self, config: &mut Config) {
+        let mut state = self.state();
+        if config.listen.http3 != state.configured || config.listen.tcp.is_empty() {
+            *state = State { configured: config.listen.http3, order: None };
+        }
+        config.listen.http3 = state.order.unwrap_or(state.configured);
+    }
+
+    /// Takes an order.
+    pub(super) fn switch(&self, on: bool) {
+        let mut state = self.state();
+        state.order = (on != state.configured).then_some(on);
+    }
+
+    /// Has connections follow `on`. Returns whether that is new.
+    pub(super) fn follow(&self, on: bool) -> bool {
+        self.on.send_if_modified(|now| std::mem::replace(now, on) != on)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_holds_until_a_reload_changes_the_key() {
+        let config = |http3| {
+            let origin = "http://127.0.0.1:1".parse().unwrap();
+            let mut config = Config::simple(([127, 0, 0, 1], 1).into(), origin, "".into(), "".into());
+            config.listen.http3 = http3;
+            config
+        };
+        let reloaded = |switch: &Http3, http3| {
+            let mut next = config(http3);
+            switch.reload(&mut next);
+            next.listen.http3
+        };
+        let switch = Http3::new(&config(true), None);
+        assert!(switch.is_on() && reloaded(&switch, true));
+        switch.switch(false);
+        assert_eq!((switch.order(), switch.configured()), (Some(false), true));
+        assert!(!reloaded(&switch, true), "another key was changed");
+        assert!(!reloaded(&switch, false) && reloaded(&switch, true), "the key was changed");
+        assert_eq!(switch.order(), None);
+        switch.switch(true);
+        assert_eq!(switch.order(), None, "it is configured so");
+        // The next process, with the order and without a listener for it.
+        assert!(!Http3::new(&config(true), Some(false)).is_on());
+        let mut alone = config(true);
+        alone.listen.tcp.clear();
+        assert!(Http3::new(&alone, Some(false)).is_on());
+    }
+}

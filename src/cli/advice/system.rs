@@ -1,0 +1,232 @@
+//! What the kernel shows of this system's sockets and addresses, by procfs. Each question may have no answer: in a
+//! container, or as another user, much of /proc is hidden.
+
+use super::super::user::user_name;
+use procfs_core::{
+    ExplicitSystemInfo, FromBufReadSI,
+    net::{TcpNetEntries, TcpState, UdpNetEntries},
+};
+use std::{
+    fs::{self, File},
+    io::{BufReader, Read},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    os::unix::ffi::OsStrExt,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+/// Bytes of a table that are read: some 100,000 sockets.
+const MAX_TABLE: u64 = 16 << 20;
+/// How long the search for a process may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Characters of a process's name (TASK_COMM_LEN).
+const MAX_NAME: usize = 16;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Tcp,
+    Udp,
+}
+
+/// An address that is to be bound.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Socket {
+    pub(super) protocol: Protocol,
+    pub(super) address: SocketAddr,
+}
+
+/// Who has an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Holder {
+    /// Number and name, where this user may see them.
+    pub(super) process: Option<(u32, String)>,
+    /// The owner of the socket.
+    pub(super) user: String,
+    /// Whether the socket listens; otherwise it is a connection.
+    pub(super) listens: bool,
+}
+
+/// A row of a table of sockets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Row {
+    address: SocketAddr,
+    listens: bool,
+    user: u32,
+    inode: u64,
+}
+
+/// Who has the address of `wanted` in this network namespace, as far as it can be seen.
+pub(super) fn holder(wanted: Socket) -> Option<Holder> {
+    let rows = rows(wanted.protocol);
+    let taken = |row: &&Row| row.inode != 0 && conflicts(row.address, wanted.address);
+    let row = rows.iter().filter(taken).max_by_key(|row| row.listens)?;
+    Some(Holder { process: process_of(row.inode), user: user_name(row.user), listens: row.listens })
+}
+
+/// All sockets of this network namespace. `/proc/net` would be a link to the same place, which a service without other
+/// processes' entries lacks.
+fn rows(protocol: Protocol) -> Vec<Row> {
+    let system = ExplicitSystemInfo {
+        boot_time_secs: 0,
+        ticks_per_second: 0,
+        page_size: 0,
+        is_little_endian: cfg!(target_endian = "little"),
+    };
+    let table = |name: &str| {
+        File::open(Path::new("/proc/self/net").join(name)).map(|file| BufReader::new(file.take(MAX_TABLE)))
+    };
+    match protocol {
+        Protocol::Tcp => ["tcp", "tcp6"]
+            .into_iter()
+            .filter_map(|name| TcpNetEntries::from_buf_read(table(name).ok()?, &system).ok())
+            .flat_map(|TcpNetEntries(all)| all)
+            .map(|row| Row {
+                address: row.local_address,
+                listens: row.state == TcpState::Listen,
+                user: row.uid,
+                inode: row.inode,
+            })
+            .collect(),
+        Protocol::Udp => ["udp", "udp6"]
+            .into_iter()
+            .filter_map(|name| UdpNetEntries::from_buf_read(table(name).ok()?, &system).ok())
+            .flat_map(|UdpNetEntries(all)| all)
+            .map(|row| Row {
+                address: row.local_address,
+                listens: row.remote_address.port() == 0,
+                user: row.uid,
+                inode: row.inode,
+            })
+            .collect(),
+    }
+}
+
+/// Whether a socket at `one` keeps another from `other` (ip(7), ipv6(7)).
+fn conflicts(one: SocketAddr, other: SocketAddr) -> bool {
+    let (first, second) = (one.ip().to_canonical(), other.ip().to_canonical());
+    let includes = |any: IpAddr, ip: IpAddr| any.is_unspecified() && (any.is_ipv6() || ip.is_ipv4());
+    one.port() == other.port() && (first == second || includes(first, second) || includes(second, first))
+}
+
+/// The process with the lowest number that has the socket `inode` open: of a server with workers, the one that started them.
+fn process_of(inode: u64) -> Option<(u32, String)> {
+    let began = Instant::now();
+    let link = format!("socket:[{inode}]");
+    let mut processes: Vec<u32> = fs::read_dir("/proc")
+        .ok()?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .take_while(|_: &u32| began.elapsed() < PATIENCE)
+        .collect();
+    processes.sort_unstable();
+    let process = processes.into_iter().take_while(|_| began.elapsed() < PATIENCE).find(|process| {
+        let open = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten();
+        open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
+            .any(|target| target.as_os_str().as_bytes() == link.as_bytes())
+    })?;
+    let name = fs::read(format!("/proc/{process}/comm")).unwrap_or_default();
+    // Any process chooses its name, and it is printed on a terminal.
+    let name = String::from_utf8_lossy(&name).chars().filter(char::is_ascii_graphic).take(MAX_NAME).collect();
+    Some((process, name))
+}
+
+/// The first port that needs no right (ip(7)).
+pub(super) fn unprivileged_port_start() -> Option<u16> {
+    fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").ok()?.trim().parse().ok()
+}
+
+/// The addresses of this network namespace.
+pub(super) fn local_addresses() -> Vec<IpAddr> {
+    let read = |name: &str| {
+        let mut text = String::new();
+        let file = File::open(Path::new("/proc/self/net").join(name));
+        // Without the file no address is known.
+        let _ = file.map(|file| file.take(MAX_TABLE).read_to_string(&mut text));
+        text
+    };
+    let v6 = v6_addresses(&read("if_inet6")).into_iter().map(IpAddr::V6);
+    v4_addresses(&read("fib_trie")).into_iter().map(IpAddr::V4).chain(v6).collect()
+}
+
+/// The addresses of `fib_trie`: each stands before a line `/32 host LOCAL`, in more than one table.
+fn v4_addresses(trie: &str) -> Vec<Ipv4Addr> {
+    let mut found = Vec::new();
+    let mut last: Option<Ipv4Addr> = None;
+    for line in trie.lines() {
+        let line = line.trim_start();
+        if let Some(address) = line.strip_prefix("|-- ") {
+            last = address.trim().parse().ok();
+        } else if line.starts_with("/32 host LOCAL") {
+            found.extend(last.take());
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// The addresses of `if_inet6`: 32 hexadecimal digits at the beginning of a line. One that needs its interface's name is left
+/// out.
+fn v6_addresses(table: &str) -> Vec<Ipv6Addr> {
+    let addresses = table.lines().filter_map(|line| {
+        let digits = line.split_whitespace().next().filter(|digits| digits.len() == 32)?;
+        u128::from_str_radix(digits, 16).ok().map(Ipv6Addr::from_bits)
+    });
+    addresses.filter(|address| !address.is_unicast_link_local()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+
+    #[test]
+    fn this_process_is_found_by_its_sockets() {
+        let own = std::process::id();
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let udp = UdpSocket::bind("[::1]:0").or_else(|_| UdpSocket::bind("127.0.0.1:0")).unwrap();
+        let (tcp_address, udp_address) = (tcp.local_addr().unwrap(), udp.local_addr().unwrap());
+        for (protocol, address) in [(Protocol::Tcp, tcp_address), (Protocol::Udp, udp_address)] {
+            let holder = holder(Socket { protocol, address }).unwrap();
+            assert_eq!((holder.process.as_ref().unwrap().0, holder.listens), (own, true), "{holder:?}");
+            assert_eq!(holder.user, user_name(rustix::process::geteuid().as_raw()));
+        }
+        let wildcard = SocketAddr::from((Ipv4Addr::UNSPECIFIED, tcp_address.port()));
+        assert!(holder(Socket { protocol: Protocol::Tcp, address: wildcard }).is_some());
+        // A connection, whose listener is gone.
+        let stream = TcpStream::connect(tcp_address).unwrap();
+        let _accepted = tcp.accept().unwrap();
+        drop(tcp);
+        let address = stream.local_addr().unwrap();
+        let connection = holder(Socket { protocol: Protocol::Tcp, address }).unwrap();
+        assert_eq!((connection.process.unwrap().0, connection.listens), (own, false));
+    }
+
+    #[test]
+    fn an_address_conflicts_with_any_address_of_its_port() {
+        for (one, other, expected) in [
+            ("0.0.0.0:443", "127.0.0.1:443", true),
+            ("[::]:443", "0.0.0.0:443", true),
+            ("[::]:443", "127.0.0.1:443", true),
+            ("[::ffff:127.0.0.1]:443", "127.0.0.1:443", true),
+            ("0.0.0.0:443", "[::1]:443", false),
+            ("127.0.0.1:443", "127.0.0.2:443", false),
+            ("127.0.0.1:443", "127.0.0.1:8443", false),
+        ] {
+            let (one, other) = (one.parse().unwrap(), other.parse().unwrap());
+            assert_eq!((conflicts(one, other), conflicts(other, one)), (expected, expected), "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_read_as_the_kernel_lists_them() {
+        let trie = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 0.0.0.0\n        /0 universe UNICAST\n     |-- 127.0.0.1\n        \
+                    /32 host LOCAL\n     |-- 192.0.2.255\n        /32 link BROADCAST\nLocal:\n     |-- 192.0.2.7\n        \
+                    /32 host LOCAL\n     |-- 127.0.0.1\n        /32 host LOCAL\n     |-- broken\n        /32 host LOCAL\n";
+        assert_eq!(v4_addresses(trie), [Ipv4Addr::LOCALHOST, Ipv4Addr::new(192, 0, 2, 7)]);
+        let table = "00000000000000000000000000000001 01 80 10 80       lo\n\
+                     fe800000000000000000000000000001 02 40 20 80     eth0\n\
+                     20010db8000000000000000000000007 02 40 00 80     eth0\nbroken\n\n";
+        assert_eq!(v6_addresses(table), [Ipv6Addr::LOCALHOST, "2001:db8::7".parse().unwrap()]);
+        assert!(local_addresses().contains(&IpAddr::V4(Ipv4Addr::LOCALHOST)));
+    }
+}

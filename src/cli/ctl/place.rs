@@ -1,0 +1,261 @@
+//! Where a running litequic answers: what `--admin` may say, and the search for it where nothing is said.
+
+use super::super::{exit::Exit, user::user_name};
+use super::Failure;
+use std::{
+    fmt::{self, Write as _},
+    fs,
+    io::{self, ErrorKind},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+use tokio::net::{TcpStream, UnixStream};
+
+/// Where `admin.listen` is in examples and packages: tried where no socket answers.
+const USUAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9443);
+/// What a place looks like, for messages.
+const EXPECTED: &str = "a path, ADDRESS:PORT, :PORT, localhost:PORT or http://ADDRESS:PORT";
+
+/// Where a litequic answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The socket of `admin.socket`.
+    Socket(PathBuf),
+    /// `admin.listen`: host and port.
+    Tcp(String),
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return Ok(Self::Socket(path.into()));
+        }
+        let authority = match text.split_once("://") {
+            Some(("http", rest)) => match rest.strip_suffix('/').unwrap_or(rest) {
+                authority if !authority.contains('/') => authority,
+                _ => return Err(format!("has a path; expected {EXPECTED}")),
+            },
+            Some(("https", _)) => return Err("admin.listen is plain HTTP: http://ADDRESS:PORT".into()),
+            Some(_) => return Err(format!("unknown scheme; expected {EXPECTED}")),
+            None if text.contains('/') => return Ok(Self::Socket(text.into())),
+            None => text,
+        };
+        let (host, port) = authority.rsplit_once(':').ok_or_else(|| format!("has no port; expected {EXPECTED}"))?;
+        let is_number =
+            port.parse::<u16>().is_ok_and(|port| port > 0) && port.bytes().all(|byte| byte.is_ascii_digit());
+        let is_bracketed = host.starts_with('[') && host.ends_with(']');
+        match host {
+            _ if !is_number => Err(format!("not a port; expected {EXPECTED}")),
+            "" => Ok(Self::Tcp(format!("{}:{port}", USUAL.ip()))),
+            _ if host.contains(':') && !is_bracketed => Err("an IPv6 address needs brackets: [::1]:9443".into()),
+            _ if is_bracketed && authority.parse::<SocketAddr>().is_err() => Err("not an IPv6 address".into()),
+            _ => Ok(Self::Tcp(authority.into())),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Socket(path) => path.display().fmt(f),
+            Self::Tcp(authority) => f.write_str(authority),
+        }
+    }
+}
+
+/// A connection to a place.
+pub(super) enum Connection {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Place {
+    /// # Errors
+    ///
+    /// The kernel's, or those of a name lookup.
+    pub(super) async fn connect(&self) -> io::Result<Connection> {
+        match self {
+            Self::Socket(path) => UnixStream::connect(path).await.map(Connection::Unix),
+            Self::Tcp(authority) => TcpStream::connect(authority).await.map(Connection::Tcp),
+        }
+    }
+
+    /// `Host` of a request.
+    pub(super) fn host(&self) -> &str {
+        match self {
+            Self::Socket(_) => "localhost",
+            Self::Tcp(authority) => authority,
+        }
+    }
+
+    /// Whether requests need a token, if one is set: processes that reach a socket need none, and none is given away there.
+    pub(super) fn takes_token(&self) -> bool {
+        matches!(self, Self::Tcp(_))
+    }
+
+    /// Why there was no connection to this place, with what to do.
+    pub(super) fn failure(&self, error: &io::Error) -> Failure {
+        not_found(&[Missed { place: self.clone(), kind: error.kind(), why: why(error) }])
+    }
+}
+
+/// A place where no litequic answered.
+pub(super) struct Missed {
+    place: Place,
+    kind: ErrorKind,
+    why: String,
+}
+
+/// A place, and those that were tried before it.
+pub(super) struct Found {
+    pub(super) place: Place,
+    pub(super) missed: Vec<Missed>,
+}
+
+/// Looks for a running litequic: at `sockets`, then at the usual `admin.listen`.
+///
+/// # Errors
+///
+/// There is none, there are several, or this user may not reach it.
+pub(super) async fn find(sockets: Vec<PathBuf>) -> Result<Found, Failure> {
+    let (mut found, mut missed) = (Vec::new(), Vec::new());
+    for path in sockets {
+        match UnixStream::connect(&path).await {
+            Ok(stream) => found.push((path, stream.peer_cred().ok().and_then(|peer| peer.pid()))),
+            // It accepts nothing at present: requests say so.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => found.push((path, None)),
+            Err(error) => {
+                missed.push(Missed { place: Place::Socket(path), kind: error.kind(), why: why(&error) });
+            }
+        }
+    }
+    if found.len() > 1 {
+        let mut text = "several litequic run; name one by --admin PATH:".to_owned();
+        for (path, process) in &found {
+            let process = process.map_or_else(String::new, |process| format!(" (process {process})"));
+            // Writing to a String cannot fail.
+            let _ = write!(text, "\n  {}{process}", path.display());
+        }
+        return Err(Failure { exit: Exit::Usage, why: text });
+    }
+    if let Some((path, _)) = found.pop() {
+        return Ok(Found { place: Place::Socket(path), missed });
+    }
+    let usual = Place::Tcp(USUAL.to_string());
+    match usual.connect().await {
+        Ok(_) => Ok(Found { place: usual, missed }),
+        Err(error) => {
+            missed.push(Missed { place: usual, kind: error.kind(), why: why(&error) });
+            Err(not_found(&missed))
+        }
+    }
+}
+
+/// The reason why a place was not reached, in few words.
+fn why(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::NotFound => "no such file".into(),
+        ErrorKind::ConnectionRefused => "nothing listens".into(),
+        ErrorKind::PermissionDenied => "permission denied".into(),
+        _ => error.to_string(),
+    }
+}
+
+/// No litequic was found at any of `missed`.
+fn not_found(missed: &[Missed]) -> Failure {
+    let denied = missed.iter().find_map(|missed| match (&missed.place, missed.kind) {
+        (Place::Socket(path), ErrorKind::PermissionDenied) => Some(path),
+        _ => None,
+    });
+    if let Some(path) = denied {
+        return forbidden(path, owner(path).map(user_name), &user_name(rustix::process::geteuid().as_raw()));
+    }
+    let tried: Vec<_> = missed.iter().map(|missed| format!("not at {} ({})", missed.place, missed.why)).collect();
+    let why = format!(
+        "no running litequic was found: {}\n  is it running? systemctl status litequic\n  in another container or as \
+         another user: litequic ctl --admin ADDRESS status, with admin.listen in its configuration",
+        tried.join(", ")
+    );
+    Failure { exit: Exit::Unavailable, why }
+}
+
+fn forbidden(path: &Path, owner: Option<String>, user: &str) -> Failure {
+    let (path, command) = (path.display(), "litequic ctl status");
+    let why = match owner {
+        Some(owner) if owner != user => format!(
+            "{path}: permission denied: it is for user {owner} and root, and this is user {user}\n  sudo {command}"
+        ),
+        _ => format!("{path}: permission denied to user {user}\n  sudo {command}"),
+    };
+    Failure { exit: Exit::Unavailable, why }
+}
+
+/// The owner of the socket at `path`, or of the directory that hides it.
+fn owner(path: &Path) -> Option<u32> {
+    path.ancestors().find_map(|path| fs::metadata(path).ok()).map(|found| found.uid())
+}
+
+/// What answers at `place` is not a litequic; others were `missed` before.
+pub(super) fn not_litequic(place: &Place, missed: &[Missed]) -> Failure {
+    let mut why = format!("{place} answers, but is not litequic");
+    if missed.iter().any(|missed| missed.kind == ErrorKind::PermissionDenied) {
+        return not_found(missed);
+    }
+    for missed in missed {
+        // Writing to a String cannot fail.
+        let _ = write!(why, "\n  no litequic was found at {} ({})", missed.place, missed.why);
+    }
+    Failure { exit: Exit::Unavailable, why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_a_path_or_an_address() {
+        let tcp = |authority: &str| Ok(Place::Tcp(authority.into()));
+        let socket = |path: &str| Ok(Place::Socket(path.into()));
+        let expected = |problem: &str| Err(format!("{problem}; expected {EXPECTED}"));
+        for (text, place) in [
+            ("127.0.0.1:9443", tcp("127.0.0.1:9443")),
+            ("[::1]:9443", tcp("[::1]:9443")),
+            (":9443", tcp("127.0.0.1:9443")),
+            ("localhost:9443", tcp("localhost:9443")),
+            ("http://127.0.0.1:9443", tcp("127.0.0.1:9443")),
+            ("http://localhost:9443/", tcp("localhost:9443")),
+            ("/run/litequic/admin.sock", socket("/run/litequic/admin.sock")),
+            ("./admin.sock", socket("./admin.sock")),
+            ("unix:admin.sock", socket("admin.sock")),
+            ("http://localhost:9443/status", expected("has a path")),
+            ("https://localhost:9443", Err("admin.listen is plain HTTP: http://ADDRESS:PORT".into())),
+            ("ftp://localhost:9443", expected("unknown scheme")),
+            ("", expected("has no port")),
+            ("localhost", expected("has no port")),
+            ("9443", expected("has no port")),
+            ("localhost:", expected("not a port")),
+            ("localhost:0", expected("not a port")),
+            ("localhost:+1", expected("not a port")),
+            ("localhost:65536", expected("not a port")),
+            ("::1:9443", Err("an IPv6 address needs brackets: [::1]:9443".into())),
+            ("[::x]:9443", Err("not an IPv6 address".into())),
+        ] {
+            assert_eq!(text.parse::<Place>(), place, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_forbidden_socket_says_whose_it_is() {
+        let why = |owner: Option<&str>| forbidden(Path::new("/run/a.sock"), owner.map(str::to_owned), "alice").why;
+        let expected = "/run/a.sock: permission denied: it is for user litequic and root, and this is user alice\n  \
+                        sudo litequic ctl status";
+        assert_eq!(why(Some("litequic")), expected);
+        for owner in [None, Some("alice")] {
+            assert_eq!(why(owner), "/run/a.sock: permission denied to user alice\n  sudo litequic ctl status");
+        }
+    }
+}

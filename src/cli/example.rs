@@ -1,0 +1,54 @@
+//! `litequic example`: the examples of configurations that the project tests, for a start.
+
+use super::exit::print;
+use clap::{Args, ValueEnum};
+use std::process::ExitCode;
+
+/// Arguments of `litequic example`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Which one to print; without a name, what there is.
+    #[arg(value_enum)]
+    name: Option<Example>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Example {
+    Sidecar,
+    Edge,
+    Website,
+    Servers,
+    UnixSocket,
+    Full,
+}
+
+impl Example {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Sidecar => include_str!("../../config/sidecar.toml"),
+            Self::Edge => include_str!("../../config/edge.toml"),
+            Self::Website => include_str!("../../config/website.toml"),
+            Self::Servers => include_str!("../../config/servers.toml"),
+            Self::UnixSocket => include_str!("../../config/unix-socket.toml"),
+            Self::Full => include_str!("../../config/full.toml"),
+        }
+    }
+}
+
+/// Prints an example, or a line for each.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    match arguments.name {
+        Some(example) => print(example.text().as_bytes()),
+        None => print(list().as_bytes()),
+    }
+}
+
+fn list() -> String {
+    let line = |example: &Example| {
+        let name = example.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+        let about = example.text().lines().next().unwrap_or_default().trim_start_matches('#').trim().to_owned();
+        format!("{name:<12} {about}\n")
+    };
+    let lines: String = Example::value_variants().iter().map(line).collect();
+    format!("{lines}\nlitequic example sidecar > litequic.toml; litequic check litequic.toml\n")
+}

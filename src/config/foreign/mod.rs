@@ -1,0 +1,10 @@
+//! Configurations of other programs: whole files, and their words in a file of TOML. An operator who comes from nginx,
+//! Caddy, HAProxy or Traefik gets one line with the key that does it here, or the reason why none does.
+
+mod files;
+mod variables;
+mod words;
+
+pub(super) use files::{Foreign, by_keys, by_lines};
+pub use variables::foreign_variable;
+pub(super) use words::{Hint, hint, plain};

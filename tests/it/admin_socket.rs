@@ -1,0 +1,277 @@
+//! The admin socket: `litequic ctl` with nothing configured, one process's place taken by another, and what is no litequic.
+
+use crate::support::{
+    io_key, needs, origin,
+    process::{Ended, Process, command, free_tcp_port, free_udp_port, litequic_program},
+};
+use litequic::tls::self_signed;
+use serde_json::Value as Json;
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::TcpListener,
+    os::unix::{fs::PermissionsExt as _, net::UnixStream},
+    path::PathBuf,
+    process::Command,
+    thread,
+};
+use tempfile::TempDir;
+
+/// A user that is neither root nor the tests'.
+const STRANGER: &str = "65534";
+
+/// A directory for sockets, and one with a configuration that says nothing of administration but `more`.
+struct Setup {
+    runtime: TempDir,
+    folder: TempDir,
+}
+
+impl Setup {
+    async fn new(more: &str) -> Self {
+        let origin = origin::demo().await;
+        let setup = Self { runtime: tempfile::tempdir().unwrap(), folder: tempfile::tempdir().unwrap() };
+        let made = self_signed(["localhost"]).unwrap();
+        let write = |name: &str, text: &str| fs::write(setup.folder.path().join(name), text).unwrap();
+        write("tls.crt", &made.cert_pem);
+        write("tls.key", &made.key_pem);
+        write("token", "correct-horse-battery-staple");
+        setup.configure(&format!(
+            "{}listen.udp = \"127.0.0.1:{}\"\nlisten.tcp = []\nlisten.workers = 1\n{more}\n\
+             [[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n[origin]\nurl = \"http://{origin}\"\n",
+            io_key(),
+            free_udp_port(),
+        ));
+        setup
+    }
+
+    fn configure(&self, text: &str) {
+        fs::write(self.folder.path().join("litequic.toml"), text).unwrap();
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = command(arguments);
+        command.env("XDG_RUNTIME_DIR", self.runtime.path()).current_dir(self.folder.path());
+        command
+    }
+
+    /// Another litequic.
+    fn run(&self) -> Process {
+        let process = Process::spawn(self.command(&["run", "--config", "litequic.toml"]));
+        process.address();
+        process
+    }
+
+    /// `litequic ctl` with nothing but what the environment has.
+    fn ctl(&self, arguments: &[&str]) -> Ended {
+        Process::spawn(self.command(&[&["ctl"], arguments].concat())).end()
+    }
+
+    fn status(&self, arguments: &[&str]) -> Json {
+        serde_json::from_str(&self.ctl(&[&["status", "--json"], arguments].concat()).success()).unwrap()
+    }
+
+    /// The default socket.
+    fn socket(&self) -> PathBuf {
+        self.runtime.path().join("litequic/admin.sock")
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+}
+
+#[tokio::test]
+async fn ctl_works_with_nothing_configured() {
+    let setup = Setup::new("admin.token_file = \"token\"").await;
+    let process = setup.run();
+    let socket = setup.socket();
+    assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(socket.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
+    let log = process.stderr();
+    let line = log.lines().find(|line| line.contains("admin.socket")).unwrap();
+    let event: Json = serde_json::from_str(line).unwrap();
+    assert_eq!(event["message"], "listening for admin requests");
+    assert_eq!(event["path"], socket.to_str().unwrap());
+
+    // Neither the token nor a rule of Host.
+    assert_eq!(setup.status(&[])["phase"], "ready");
+    assert_eq!(setup.ctl(&["health"]).success(), "ok\n");
+    assert_eq!(setup.ctl(&["reload"]).success(), "nothing has changed\n");
+    let mut stream = UnixStream::connect(&socket).unwrap();
+    stream.write_all(b"GET /config HTTP/1.1\r\nHost: rebound.test\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("\r\nserver: litequic\r\n"), "{answer}");
+
+    assert_eq!(setup.ctl(&["drain"]).success(), "draining\n");
+    assert_eq!(process.end().code, Some(0));
+    assert_eq!(fs::read_dir(socket.parent().unwrap()).unwrap().count(), 0, "the file goes with its process");
+}
+
+#[tokio::test]
+async fn a_second_litequic_starts_without_a_default_socket_and_not_with_a_named_one() {
+    let setup = Setup::new("").await;
+    let first = setup.run();
+    let socket = setup.socket();
+    let taken = format!("process {} answers there", first.id());
+    let other = Setup::new("").await;
+    let second = {
+        let mut command = other.command(&["run", "--config", "litequic.toml"]);
+        command.env("XDG_RUNTIME_DIR", setup.runtime.path());
+        Process::spawn(command)
+    };
+    second.address();
+    let log = second.stderr();
+    let line = log.lines().find(|line| line.contains("no admin socket")).unwrap();
+    let event: Json = serde_json::from_str(line).unwrap();
+    assert_eq!((&event["level"], &event["error"]), (&"WARN".into(), &taken.as_str().into()), "{event}");
+    assert_eq!(event["path"], socket.to_str().unwrap());
+    assert!(second.end_by("TERM").code == Some(0) && socket.exists(), "the file is the first's");
+
+    let named = Setup::new(&format!("admin.socket = {socket:?}")).await;
+    let ended = Process::spawn(named.command(&["run", "--config", "litequic.toml"])).end();
+    assert_eq!(ended.code, Some(69), "{ended:?}");
+    let reason = format!("litequic: cannot listen on admin.socket = {socket:?}: {taken}\n");
+    assert!(ended.stderr.ends_with(&reason), "{ended:?}");
+
+    let named = Setup::new("admin.socket = \"own.sock\"").await;
+    let third = named.run();
+    for admin in [named.text("own.sock"), "./own.sock".into()] {
+        assert_eq!(named.status(&["--admin", &admin])["phase"], "ready");
+    }
+    // Nothing is at its default place.
+    let several = Process::spawn({
+        let mut command = named.command(&["ctl", "status"]);
+        fs::create_dir(named.runtime.path().join("litequic")).unwrap();
+        std::os::unix::fs::symlink(named.text("own.sock"), named.socket()).unwrap();
+        command.env("RUNTIME_DIRECTORY", socket.parent().unwrap());
+        command
+    });
+    let expected = format!(
+        "litequic: several litequic run; name one by --admin PATH:\n  {} (process {})\n  {} (process {})\n",
+        socket.display(),
+        first.id(),
+        named.socket().display(),
+        third.id()
+    );
+    let ended = several.end();
+    assert_eq!((ended.code, ended.stderr), (Some(64), expected));
+    drop(first);
+    assert!(socket.exists(), "a process that was killed leaves its file");
+    let again = setup.run();
+    assert_eq!(setup.status(&[])["phase"], "ready", "a stale socket is replaced");
+    assert_eq!(again.end_by("TERM").code, Some(0));
+    assert!(!socket.exists());
+}
+
+#[tokio::test]
+async fn no_socket_is_wanted_or_none_is_possible() {
+    let setup = Setup::new("admin.socket = \"\"").await;
+    let process = setup.run();
+    assert!(!setup.socket().exists() && !process.stderr().contains("admin socket"), "{}", process.stderr());
+    assert_eq!(process.end_by("TERM").code, Some(0));
+    // A file has the name of the directory.
+    let setup = Setup::new("").await;
+    fs::write(setup.runtime.path().join("litequic"), "").unwrap();
+    let process = setup.run();
+    assert!(process.stderr().contains("Not a directory (os error 20)"), "{}", process.stderr());
+    assert_eq!(process.end_by("TERM").code, Some(0));
+}
+
+#[tokio::test]
+async fn an_upgrade_takes_the_socket_over() {
+    let setup = Setup::new("admin.handover = \"handover.sock\"\ntimeouts.drain_grace = \"0s\"").await;
+    let old = setup.run();
+    assert_eq!(setup.status(&[])["generation"], 0);
+    let new = setup.run();
+    new.await_stderr("admin.socket");
+    assert!(!new.stderr().contains("no admin socket"), "{}", new.stderr());
+    assert_eq!(setup.status(&[])["generation"], 1);
+    assert_eq!(old.end().code, Some(0));
+    assert_eq!(setup.status(&[])["generation"], 1, "the old process leaves the file");
+    assert_eq!(new.end_by("TERM").code, Some(0));
+    assert!(!setup.socket().exists());
+}
+
+#[tokio::test]
+async fn another_user_is_told_whose_the_socket_is_and_never_answered() {
+    let (Some(setpriv), true) = (needs::program("setpriv"), rustix::process::geteuid().is_root()) else { return };
+    let setup = Setup::new("").await;
+    let process = setup.run();
+    let socket = setup.socket();
+    for folder in [setup.runtime.path(), socket.parent().unwrap()] {
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let ctl = || {
+        let mut command = Command::new(&setpriv);
+        command.args(["--reuid", STRANGER, "--clear-groups"]).arg(litequic_program()).args(["ctl", "status"]);
+        command.arg("--admin").arg(&socket);
+        Process::spawn(command).end()
+    };
+    let ended = ctl();
+    let beginning =
+        format!("litequic: {}: permission denied: it is for user root and root, and this is user ", socket.display());
+    assert!(ended.code == Some(69) && ended.stderr.starts_with(&beginning), "{ended:?}");
+    assert!(ended.stderr.ends_with("\n  sudo litequic ctl status\n"), "{ended:?}");
+    // Whatever an operator does to the mode.
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).unwrap();
+    let ended = ctl();
+    let expected = format!("litequic: {}: the connection was closed without an answer\n", socket.display());
+    assert_eq!((ended.code, ended.stderr), (Some(69), expected));
+    process.await_stderr("closed a connection of another user to the admin socket");
+}
+
+/// What is printed where no litequic is.
+#[tokio::test]
+async fn ctl_says_where_it_looked() {
+    let setup = Setup::new("").await;
+    let hints = "  is it running? systemctl status litequic\n  in another container or as another user: litequic ctl \
+                 --admin ADDRESS status, with admin.listen in its configuration\n";
+    let port = free_tcp_port();
+    for (admin, expected) in [
+        (setup.text("a.sock"), format!("{} (no such file)", setup.text("a.sock"))),
+        (setup.text("token"), format!("{} (nothing listens)", setup.text("token"))),
+        (format!("127.0.0.1:{port}"), format!("127.0.0.1:{port} (nothing listens)")),
+        (format!(":{port}"), format!("127.0.0.1:{port} (nothing listens)")),
+        (format!("http://localhost:{port}/"), format!("localhost:{port} (nothing listens)")),
+        (setup.text(&"a".repeat(108)), format!("{} (path must be shorter than SUN_LEN)", setup.text(&"a".repeat(108)))),
+    ] {
+        let ended = setup.ctl(&["status", "--admin", &admin]);
+        let expected = format!("litequic: no running litequic was found: not at {expected}\n{hints}");
+        assert_eq!((ended.code, ended.stderr), (Some(69), expected));
+    }
+    // Without sockets of this machine, and nothing at any port.
+    let (Some(unshare), true) = (needs::program("unshare"), rustix::process::geteuid().is_root()) else { return };
+    let script = "mount -t tmpfs none /run && ip link set lo up && exec \"$0\" ctl status";
+    let mut command = Command::new(unshare);
+    command.args(["--net", "--mount", "sh", "-c", script]).arg(litequic_program());
+    command.env_remove("LITEQUIC_ADMIN").env_remove("RUNTIME_DIRECTORY").env("XDG_RUNTIME_DIR", "");
+    let ended = Process::spawn(command).end();
+    let tried = "not at /run/litequic/admin.sock (no such file), not at 127.0.0.1:9443 (nothing listens)";
+    let expected = format!("litequic: no running litequic was found: {tried}\n{hints}");
+    assert_eq!((ended.code, ended.stderr), (Some(69), expected));
+}
+
+#[tokio::test]
+async fn what_is_no_litequic_is_named_as_such() {
+    let setup = Setup::new("").await;
+    let page = "HTTP/1.1 200 OK\r\nServer: nginx\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>";
+    let json = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
+    let large = "HTTP/1.1 200 OK\r\nContent-Length: 200000000\r\n\r\n";
+    for answer in [page, json, large, "\x15\x03\x01\0\x02\x02\x16", "SSH-2.0-OpenSSH_9.9\r\n"] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let admin = listener.local_addr().unwrap().to_string();
+        thread::spawn(move || {
+            while let Ok((mut stream, _)) = listener.accept() {
+                // It may have hung up by then.
+                let _ = stream.read(&mut [0; 4096]).and_then(|_| stream.write_all(answer.as_bytes()));
+                thread::spawn(move || stream.read(&mut [0; 4096]));
+            }
+        });
+        for what in [&["status"][..], &["reload"], &["drain"], &["health"]] {
+            let ended = setup.ctl(&[what, &["--admin", &admin]].concat());
+            let expected = format!("litequic: {admin} answers, but is not litequic\n");
+            assert_eq!((ended.code, ended.stderr), (Some(69), expected), "{answer:?}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Documentation comments stand alone: rustdoc, an editor and grep show one item without its neighbours. CONTRIBUTING.md,
+//! "Comments", has the rules. What broke them before they were checked is counted in `doc_comments.txt`, which only shrinks.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+const ALLOWANCE: &str = "tests/text/doc_comments.txt";
+
+/// First words that refer to something outside the comment.
+const REFERRING: &[&str] = &[
+    "It", "Its", "Of", "Those", "These", "That", "They", "As", "Which", "Such", "Whose", "Both", "And", "Or", "One's",
+];
+/// The same, of several words.
+const REFERRING_PHRASES: &[&str] = &["The same", "So many", "So much"];
+/// Beginnings that have one of [`REFERRING`] and stand alone.
+const ALLOWED: &[&str] = &["As RFC", "As in RFC"];
+/// Quantities without a number.
+const VAGUE: &[&str] = &["so many", "so much", "that many"];
+
+#[test]
+fn doc_comments_stand_alone_but_for_those_that_are_counted() {
+    let found: BTreeMap<String, Vec<String>> = sources()
+        .into_iter()
+        .map(|(name, text)| {
+            let faults = faults(&text).into_iter().map(|(line, what)| format!("src/{name}:{line}: {what}")).collect();
+            (name, faults)
+        })
+        .filter(|(_, faults): &(String, Vec<String>)| !faults.is_empty())
+        .collect();
+    let repeated = repeated_types();
+    if env::var_os("LITEQUIC_RENEW").is_some() {
+        renew(&found, &repeated);
+    }
+    let (counts, types) = allowance();
+    let mut wrong: Vec<String> = Vec::new();
+    for name in found.keys().chain(counts.keys()).collect::<BTreeSet<_>>() {
+        let (now, allowed) = (found.get(name).map_or(0, Vec::len), counts.get(name).copied().unwrap_or(0));
+        if now > allowed {
+            wrong.push(format!("{name} has {now}, and {allowed} are allowed:\n  {}", found[name].join("\n  ")));
+        } else if now < allowed {
+            wrong.push(format!("{ALLOWANCE}: {name} has fewer by now; its line is: {name} {now}"));
+        }
+    }
+    for name in repeated.difference(&types) {
+        wrong.push(format!("two files have a type {name}: give one of them a name of its own"));
+    }
+    for name in types.difference(&repeated) {
+        wrong.push(format!("{ALLOWANCE}: type {name} is unique by now; remove its line"));
+    }
+    assert!(wrong.is_empty(), "{}\nLITEQUIC_RENEW=1 writes {ALLOWANCE} anew", wrong.join("\n"));
+}
+
+/// The allowance: faults by file, and names of types that two files have.
+fn allowance() -> (BTreeMap<String, usize>, BTreeSet<String>) {
+    let (mut counts, mut types) = (BTreeMap::new(), BTreeSet::new());
+    for line in fs::read_to_string(Path::new(ROOT).join(ALLOWANCE)).unwrap_or_default().lines() {
+        match line.rsplit_once(' ').unwrap() {
+            ("type", name) => _ = types.insert(name.to_owned()),
+            (name, count) => _ = counts.insert(name.to_owned(), count.parse().unwrap()),
+        }
+    }
+    (counts, types)
+}
+
+fn renew(found: &BTreeMap<String, Vec<String>>, types: &BTreeSet<String>) {
+    let counts = found.iter().map(|(name, faults)| format!("{name} {}\n", faults.len()));
+    let types = types.iter().map(|name| format!("type {name}\n"));
+    fs::write(Path::new(ROOT).join(ALLOWANCE), counts.chain(types).collect::<String>()).unwrap();
+}
+
+/// The files below `src/`, by their paths there, up to their tests.
+fn sources() -> Vec<(String, String)> {
+    let (root, mut files) = (Path::new(ROOT).join("src"), Vec::new());
+    collect(&root, &mut files);
+    assert!(files.len() > 100, "the sources were found");
+    let text = |path: &PathBuf| {
+        let name = path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
+        let text = fs::read_to_string(path).unwrap();
+        let code = text.find("\n#[cfg(test)]\nmod ").map_or(&*text, |tests| &text[..tests]);
+        (name, code.to_owned())
+    };
+    let mut sources: Vec<_> = files.iter().map(text).collect();
+    sources.sort();
+    sources
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.ends_with("tests") {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("tests.rs") {
+            files.push(path);
+        }
+    }
+}
+
+/// The faults of a file's documentation comments: line, and what is wrong.
+fn faults(text: &str) -> Vec<(usize, String)> {
+    let comments: Vec<Option<&str>> = text.lines().map(|line| line.trim_start().strip_prefix("///")).collect();
+    let mut found = Vec::new();
+    for (index, comment) in comments.iter().enumerate() {
+        let Some(comment) = comment.map(str::trim) else { continue };
+        let begins = index == 0 || comments[index - 1].is_none();
+        let ends = comments.get(index + 1).is_none_or(Option::is_none);
+        let mut fault = |what: String| found.push((index + 1, what));
+        if begins && let Some(word) = referring(comment) {
+            fault(format!("begins with \"{word}\", which refers to something outside the comment"));
+        }
+        if let Some(phrase) = VAGUE.iter().find(|phrase| has_phrase(comment, phrase)) {
+            fault(format!("\"{phrase}\": name the number"));
+        }
+        if ends && comment.ends_with(',') {
+            fault("the sentence goes on at the next item".to_owned());
+        }
+        if begins && ends && is_bare_possessive(comment) {
+            fault("a possessive alone: name the item".to_owned());
+        }
+    }
+    found
+}
+
+fn referring(comment: &str) -> Option<&'static str> {
+    if ALLOWED.iter().any(|allowed| comment.starts_with(allowed)) {
+        return None;
+    }
+    let first = comment.split(' ').next().unwrap_or_default().trim_end_matches([',', ':', ';']);
+    let word = REFERRING.iter().copied().find(|word| *word == first);
+    word.or_else(|| REFERRING_PHRASES.iter().copied().find(|phrase| comment.starts_with(phrase)))
+}
+
+fn has_phrase(comment: &str, phrase: &str) -> bool {
+    let text = comment.to_lowercase();
+    text.match_indices(phrase).any(|(at, _)| {
+        let word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+        !word(text[..at].chars().next_back()) && !word(text[at + phrase.len()..].chars().next())
+    })
+}
+
+/// One or two words, of which the last is a possessive: "One endpoint's."
+fn is_bare_possessive(comment: &str) -> bool {
+    comment.ends_with("'s.") && (1..=2).contains(&comment.split(' ').count())
+}
+
+/// Names of types that are visible outside their file and that two files have.
+fn repeated_types() -> BTreeSet<String> {
+    let mut files: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (file, text) in sources() {
+        for name in text.lines().filter_map(visible_type) {
+            files.entry(name.to_owned()).or_default().insert(file.clone());
+        }
+    }
+    files.into_iter().filter(|(_, files)| files.len() > 1).map(|(name, _)| name).collect()
+}
+
+/// The type that a line declares, if it is visible outside its file.
+fn visible_type(line: &str) -> Option<&str> {
+    let rest = line.trim_start().strip_prefix("pub")?;
+    let rest = rest.strip_prefix('(').map_or(Some(rest), |rest| rest.split_once(')').map(|(_, rest)| rest))?;
+    let declared = ["struct ", "enum ", "trait "].iter().find_map(|kind| rest.trim_start().strip_prefix(kind))?;
+    declared.split(|c: char| !c.is_alphanumeric() && c != '_').next()
+}
+
+#[test]
+fn faults_are_found_in_comments_of_items_alone() {
+    let table: [(&str, &[usize]); 10] = [
+        ("/// Its length.\nfn a() {}", &[1]),
+        ("/// As RFC 9000 has it.\nfn a() {}", &[]),
+        ("/// As the kernel has it.\nfn a() {}", &[1]),
+        ("/// Returns a length.\n/// Of bytes.\nfn a() {}", &[]),
+        ("// Its length.\nlet a = 1;", &[]),
+        ("/// Waits for so many seconds.\nfn a() {}", &[1]),
+        ("/// Also many seconds.\nfn a() {}", &[]),
+        ("/// For how long it waits,\nfn a() {}", &[1]),
+        ("/// One endpoint's.\nfn a() {}", &[1]),
+        ("/// One endpoint's state, which the worker owns.\nfn a() {}", &[]),
+    ];
+    for (text, expected) in table {
+        assert_eq!(faults(text).iter().map(|(line, _)| *line).collect::<Vec<_>>(), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_type_that_its_file_alone_sees_may_have_any_name() {
+    for (line, expected) in [
+        ("pub struct State {", Some("State")),
+        ("    pub(super) enum End<'a> {", Some("End")),
+        ("pub(in crate::tcp) trait Walk: Sized {", Some("Walk")),
+        ("struct State;", None),
+        ("pub fn structure() {}", None),
+    ] {
+        assert_eq!(visible_type(line), expected, "{line}");
+    }
+}

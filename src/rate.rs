@@ -28,6 +28,11 @@ impl Bucket {
         Self { per_second: per_second.max(1), burst, owed: Duration::ZERO, at: None }
     }
 
+    /// Tokens of a full bucket.
+    pub fn capacity(&self) -> u64 {
+        u64::from(self.per_second).saturating_mul(self.burst.as_secs())
+    }
+
     /// Takes `count` tokens; false if there were fewer. What was taken beyond is a debt that delays later tokens.
     pub fn take(&mut self, count: u32, now: Instant) -> bool {
         let passed = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));

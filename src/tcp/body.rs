@@ -1,10 +1,9 @@
-//! The two bodies of an exchange: the request's as hyper delivers it, the response's as hyper reads it.
+//! The two bodies of an exchange: the request's as hyper or h2 delivers it, the response's as it is passed to them.
 
 use super::{
     connection::Open,
-    http1::{Bounds, Gate, Pipeline},
-    http2::Stall,
-    linger::{Lingering, Rest},
+    http1::Bounds,
+    linger::{Discarding, Lingering},
     request,
     share::{Piece, Share},
 };
@@ -15,12 +14,9 @@ use crate::{
 use bytes::{Bytes, BytesMut};
 use http::Method;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use std::{
     cell::Cell,
-    error::Error as _,
     future::poll_fn,
-    io,
     pin::Pin,
     rc::Rc,
     sync::Arc,
@@ -41,19 +37,33 @@ const GATHERED: usize = 16 * 1024;
 /// turn.
 const TURNS: u32 = 64;
 
+/// A request's body as the library of its protocol delivers it.
+pub(super) trait Incoming: Body<Data = Bytes, Error = BodyError> + Unpin + 'static {
+    /// Whether more of it has arrived than was delivered.
+    fn has_more(&self) -> bool;
+
+    /// Whether the client waits for 100 (Continue) before it sends the body.
+    fn is_held_back(&self) -> bool {
+        false
+    }
+
+    /// Ready once the body may be read.
+    fn poll_open(&mut self, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+
+    /// The request was answered: discards what is left of the body.
+    fn discard(self, discarding: Discarding);
+}
+
 /// A request's body, pulled by the handler: what is not pulled stays with the client.
-pub(super) struct RequestBody {
+pub(super) struct RequestBody<I: Incoming> {
     /// `None` once it is dropped.
-    incoming: Option<Incoming>,
+    incoming: Option<I>,
     /// Read ahead.
     ahead: Option<Result<Frame<Bytes>, BodyError>>,
     /// Short pieces that were joined so far.
     gathered: BytesMut,
-    /// Over HTTP/1.1, where hyper delivers one piece a turn of what came at once: the state that knows whether there is
-    /// more.
-    pipeline: Option<Rc<Pipeline>>,
-    /// Its client waits for 100 (Continue).
-    gate: Option<Gate>,
     /// Polls without success since the last piece.
     vain: u32,
     patience: Patience,
@@ -63,33 +73,24 @@ pub(super) struct RequestBody {
     ended: bool,
     metrics: Arc<Metrics>,
     record: Record,
-    /// Over HTTP/2: discards what is left.
-    stall: Option<Rc<Stall>>,
     lingering: Lingering,
     /// The limits of its trailers.
     bounds: Bounds,
 }
 
-impl RequestBody {
+impl<I: Incoming> RequestBody<I> {
     pub(super) fn new(
-        incoming: Incoming,
-        pipeline: Option<Rc<Pipeline>>,
+        incoming: I,
         pace: Pace,
         fault: Rc<Cell<Option<BodyError>>>,
         metrics: Arc<Metrics>,
         record: Record,
         lingering: Lingering,
     ) -> Self {
-        let stall = Stall::current();
-        if let Some(stall) = &stall {
-            stall.watch();
-        }
         Self {
             incoming: Some(incoming),
             ahead: None,
             gathered: BytesMut::new(),
-            pipeline,
-            gate: None,
             vain: 0,
             patience: Patience::new(pace),
             fault,
@@ -97,16 +98,9 @@ impl RequestBody {
             ended: false,
             metrics,
             record,
-            stall,
             lingering,
             bounds: Bounds { bytes: usize::MAX, fields: usize::MAX },
         }
-    }
-
-    /// Not read before `gate` is open.
-    pub(super) fn behind(mut self, gate: Option<Gate>) -> Self {
-        self.gate = gate;
-        self
     }
 
     /// The same body with limits of its trailers.
@@ -117,7 +111,7 @@ impl RequestBody {
 
     /// The body; `None` if it ends at once, as the body of a `method` request of unknown length often does.
     pub(super) async fn unless_empty(mut self, method: &Method) -> Option<Self> {
-        if !has_rarely_a_body(method) || self.size_hint().exact().is_some() || self.gate.is_some() {
+        if !has_rarely_a_body(method) || self.size_hint().exact().is_some() || self.incoming.as_ref().is_some_and(Incoming::is_held_back) {
             return Some(self);
         }
         match timeout(END_WAIT, poll_fn(|cx| self.poll_next(cx))).await {
@@ -135,12 +129,9 @@ impl RequestBody {
         if self.ended {
             return Poll::Ready(None);
         }
-        if let Some(gate) = &self.gate {
-            // Not the client's time.
-            ready!(gate.poll_open(cx));
-            self.gate = None;
-        }
         let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
+        // Not the client's time.
+        ready!(incoming.poll_open(cx));
         let next = match Pin::new(incoming).poll_frame(cx) {
             Poll::Pending => {
                 match ready!(self.patience.poll_wait(cx)) {
@@ -149,9 +140,7 @@ impl RequestBody {
                 }
                 Some(Err(BodyError::TimedOut))
             }
-            Poll::Ready(next) => {
-                next.map(|frame| frame.map_err(|error| cause(&error)).and_then(|frame| self.checked(frame)))
-            }
+            Poll::Ready(next) => next.map(|frame| frame.and_then(|frame| self.checked(frame))),
         };
         match &next {
             Some(Ok(frame)) => {
@@ -160,9 +149,6 @@ impl RequestBody {
                 self.received = self.received.saturating_add(bytes);
                 self.metrics.shared.request_body_bytes.add(bytes);
                 self.record.note(|facts| facts.received = self.received);
-                if let Some(stall) = &self.stall {
-                    stall.taken(bytes);
-                }
             }
             Some(Err(error)) => self.fault.set(Some(*error)),
             None => self.ended = true,
@@ -171,7 +157,7 @@ impl RequestBody {
     }
 }
 
-impl RequestBody {
+impl<I: Incoming> RequestBody<I> {
     /// `frame`, unless it has trailers that are invalid or too large.
     fn checked(&self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, BodyError> {
         match frame.trailers_ref().map(|trailers| request::check_trailers(trailers, &self.bounds)) {
@@ -188,15 +174,13 @@ impl RequestBody {
 
 /// Joins short pieces as far as they have arrived, so that a client that sends byte by byte does not cause a write, and
 /// a wake of the origin, for each byte.
-impl RequestBody {
+impl<I: Incoming> RequestBody<I> {
     fn poll_gathered(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         while self.gathered.len() < GATHERED {
             let next = match self.poll_next(cx) {
                 Poll::Ready(next) => next,
                 Poll::Pending if self.gathered.is_empty() => return Poll::Pending,
-                Poll::Pending
-                    if self.pipeline.as_ref().is_some_and(|pipeline| !pipeline.is_drained()) && self.vain < TURNS =>
-                {
+                Poll::Pending if self.incoming.as_ref().is_some_and(Incoming::has_more) && self.vain < TURNS => {
                     self.vain = self.vain.saturating_add(1);
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
@@ -226,36 +210,24 @@ impl RequestBody {
     }
 }
 
-impl Drop for RequestBody {
+impl<I: Incoming> Drop for RequestBody<I> {
     fn drop(&mut self) {
         // An empty body is not an upload.
         if self.received > 0 || !self.ended {
             self.metrics.shared.request_size.observe(self.received);
         }
-        if let (Some(stall), Some(incoming)) = (&self.stall, self.incoming.take())
+        if let Some(incoming) = self.incoming.take()
             && !self.ended
             && !incoming.is_end_stream()
             && self.fault.get().is_none()
             && let Some(discarding) = self.lingering.begin()
         {
-            stall.discard(Rest { incoming, discarding });
+            incoming.discard(discarding);
         }
     }
 }
 
-/// The cause of hyper's error: the guard's, or that the client is gone.
-fn cause(error: &hyper::Error) -> BodyError {
-    let mut source = error.source();
-    while let Some(inner) = source {
-        if inner.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::InvalidData) {
-            return BodyError::Malformed;
-        }
-        source = inner.source();
-    }
-    BodyError::Cancelled
-}
-
-impl Body for RequestBody {
+impl<I: Incoming> Body for RequestBody<I> {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -279,8 +251,6 @@ pub(super) struct ResponseBody<H> {
     body: crate::exchange::Body,
     /// Bytes that are still missing, if its length is known.
     owed: Option<u64>,
-    /// Over HTTP/2, once it was polled for the first time.
-    stall: Option<Rc<Stall>>,
     /// Once a piece of it was passed on.
     share: Option<Rc<Share>>,
     /// `None` if a tunnel has it.
@@ -291,12 +261,12 @@ pub(super) struct ResponseBody<H> {
 
 impl<H> ResponseBody<H> {
     pub(super) fn new(body: crate::exchange::Body, open: Open<H>) -> Self {
-        Self { owed: body.size_hint().exact(), body, stall: None, share: None, open: Some(open), failed: None }
+        Self { owed: body.size_hint().exact(), body, share: None, open: Some(open), failed: None }
     }
 
     /// That of a response which is followed by a tunnel.
     pub(super) const fn none() -> Self {
-        Self { owed: Some(0), body: crate::exchange::Body::empty(), stall: None, share: None, open: None, failed: None }
+        Self { owed: Some(0), body: crate::exchange::Body::empty(), share: None, open: None, failed: None }
     }
 
     fn check(&mut self, next: Option<Result<Frame<Bytes>, BodyError>>) -> Option<Result<Frame<Bytes>, BodyError>> {
@@ -342,63 +312,83 @@ impl<H> ResponseBody<H> {
     }
 }
 
-impl<H: 'static> Body for ResponseBody<H> {
-    type Data = Piece;
-    type Error = BodyError;
+impl<H> ResponseBody<H> {
+    /// Ready when more of the body may be read from its origin; pending while its client has to take what was sent.
+    pub(super) fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(share) = &self.share
+            && self.failed.is_none()
+        {
+            self.body.allow(ready!(share.poll_room(cx)));
+        }
+        Poll::Ready(())
+    }
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
-        let this = &mut *self;
-        if let Some(error) = this.failed {
-            ready!(this.poll_written(cx));
-            if let Some(open) = &mut this.open {
+    /// The next piece, once there is room for it; an error once what was handed over before it is written.
+    pub(super) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
+        if let Some(error) = self.failed {
+            ready!(self.poll_written(cx));
+            if let Some(open) = &mut self.open {
                 open.fail();
             }
             return Poll::Ready(Some(Err(error)));
         }
-        if this.stall.is_none() {
-            this.stall = Stall::current();
-        }
-        if let Some(share) = &this.share {
-            // Pending: waiting for the client.
-            let room = ready!(share.poll_room(cx));
-            this.body.allow(room);
-        }
-        if let Some(stall) = &this.stall {
-            stall.asked();
-        }
-        let Poll::Ready(next) = Pin::new(&mut this.body).poll_frame(cx) else {
+        let Poll::Ready(next) = Pin::new(&mut self.body).poll_frame(cx) else {
             // An event stream holds no budget between two events.
-            if let Some(share) = &this.share {
+            if let Some(share) = &self.share {
                 share.rest();
             }
             return Poll::Pending;
         };
-        let next = this.check(next);
+        let next = self.check(next);
         // A tunnel has it, and what is followed by one has no body.
-        let Some(open) = &mut this.open else { return Poll::Ready(None) };
+        let Some(open) = &mut self.open else { return Poll::Ready(None) };
         let frame = match next {
             None => {
                 open.end();
                 return Poll::Ready(None);
             }
             Some(Err(error)) => {
-                this.fail(error, cx);
+                self.fail(error, cx);
                 return Poll::Pending;
             }
             Some(Ok(frame)) => frame,
         };
         open.sent(frame.data_ref().map_or(0, |data| data.len() as u64));
-        if let Some(stall) = &this.stall {
-            stall.handed_over();
-        }
-        let share = this.share.get_or_insert_with(|| open.share(this.stall.clone()));
-        let ends = frame.is_trailers() || this.body.is_end_stream();
+        let share = self.share.get_or_insert_with(|| open.share());
+        let ends = frame.is_trailers() || self.body.is_end_stream();
         let frame = frame.map_data(|bytes| share.piece(bytes));
         if ends {
             open.end();
             share.end();
         }
         Poll::Ready(Some(Ok(frame)))
+    }
+
+    /// Whether it has failed, and the client has to take what was sent before.
+    pub(super) const fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    /// Bytes that the client has taken since the last call; `None` if not even a piece was passed on.
+    pub(super) fn take_moved(&self) -> Option<u64> {
+        self.share.as_ref().and_then(|share| share.take_moved())
+    }
+
+    /// The client takes nothing, or too little.
+    pub(super) fn stall(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.stall();
+        }
+    }
+}
+
+impl<H: 'static> Body for ResponseBody<H> {
+    type Data = Piece;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
+        ready!(self.poll_room(cx));
+        self.poll_piece(cx)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -421,11 +411,6 @@ impl<H> Drop for ResponseBody<H> {
             && (self.body.is_end_stream() || self.owed == Some(0))
         {
             open.end();
-        }
-        if let Some(open) = &mut self.open
-            && self.stall.as_ref().is_some_and(|stall| stall.is_over())
-        {
-            open.stall();
         }
     }
 }

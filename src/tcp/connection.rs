@@ -4,7 +4,6 @@ use super::{
     alt_svc::AltSvc,
     front::{Admitted, Front},
     http1::{Bounds, Pipeline},
-    http2::Stall,
     io::Timed,
     linger::Lingering,
     share::{CONNECTION_QUEUE, Share},
@@ -219,9 +218,20 @@ impl<H> Connection<H> {
         )
     }
 
-    /// It is about to end by its client's flood.
-    pub(super) fn flooded(&self) {
+    /// Ends it for its client's flood.
+    pub(super) fn end_flood(&self) {
         self.reason.set(self.reason.get().or(Some(Reason::Flood)));
+        self.failed.notify_one();
+    }
+
+    /// Whether it ends for what its client did, or holds.
+    pub(super) fn is_flooded(&self) -> bool {
+        self.reason.get() == Some(Reason::Flood)
+    }
+
+    /// Whether it was told to close.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving.get()
     }
 
     /// Counts its end; `broke_off` is an error by hyper.
@@ -229,7 +239,7 @@ impl<H> Connection<H> {
         let metrics = self.metrics();
         if self.pipeline.is_flooded() {
             metrics.shared.limit_small_frames.increment();
-            self.flooded();
+            self.end_flood();
         }
         if self.pipeline.has_large_trailers() {
             metrics.shared.limit_header_bytes.increment();
@@ -324,6 +334,11 @@ impl<H> Connection<H> {
         }
     }
 
+    /// Requests that its client may cancel at once.
+    pub(super) fn resets_at_once(&self) -> u64 {
+        self.resets.borrow().capacity()
+    }
+
     /// Counts a request that its client cancelled; ends the connection once there were too many in too short a time
     /// (CVE-2023-44487: rapid reset).
     fn count_reset(&self) {
@@ -333,9 +348,9 @@ impl<H> Connection<H> {
         self.metrics().shared.streams_reset_by_client.increment();
         // One a connection is all that HTTP/1.1 can cancel.
         let admitted = self.resets.borrow_mut().take(1, std::time::Instant::now());
-        if !admitted && self.client.protocol == Protocol::Http2 {
+        if !admitted && self.client.protocol == Protocol::Http2 && !self.is_flooded() {
             self.metrics().shared.limit_resets.increment();
-            self.failed.notify_one();
+            self.end_flood();
         }
     }
 }
@@ -373,11 +388,11 @@ impl<H> Open<H> {
     }
 
     /// Its response's share of the send budget.
-    pub(super) fn share(&self, stall: Option<Rc<Stall>>) -> Rc<Share> {
+    pub(super) fn share(&self) -> Rc<Share> {
         let connection = &self.connection;
         let budgets = (&connection.budget, &connection.front.budgets.send);
         let limit = connection.limits.stream_send_buffer.into();
-        Share::new(budgets, limit, stall, Arc::clone(connection.metrics()))
+        Share::new(budgets, limit, Arc::clone(connection.metrics()))
     }
 
     /// `bytes` more of the response's body were written.

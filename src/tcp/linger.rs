@@ -7,8 +7,10 @@ use crate::{
     exchange::{Linger, Lingered},
     tcp::Metrics,
 };
-use hyper::body::{Body, Incoming};
+use bytes::Bytes;
+use http_body::Body;
 use std::{
+    future::poll_fn,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -54,36 +56,28 @@ impl Discarding {
         self.linger.poll_over(cx).map(|over| self.count(over))
     }
 
+    /// Discards what comes of `body`, until its end or a limit.
+    pub(super) async fn discard(mut self, mut body: impl Body<Data = Bytes> + Unpin) {
+        poll_fn(|cx| {
+            loop {
+                match Pin::new(&mut body).poll_frame(cx) {
+                    Poll::Ready(Some(Ok(frame))) => {
+                        if !self.took(frame.data_ref().map_or(0, |data| data.len() as u64)) {
+                            return Poll::Ready(());
+                        }
+                    }
+                    Poll::Ready(_) => return Poll::Ready(()),
+                    Poll::Pending => return self.poll_over(cx),
+                }
+            }
+        })
+        .await;
+    }
+
     fn count(&self, over: Lingered) {
         match over {
             Lingered::Bytes => self.metrics.shared.limit_lingering_bytes.increment(),
             Lingered::Time => self.metrics.shared.timeout_lingering.increment(),
-        }
-    }
-}
-
-/// The rest of a request over HTTP/2. To be dropped at its end, or when it is to be reset, which dropping it does.
-pub(super) struct Rest {
-    pub(super) incoming: Incoming,
-    pub(super) discarding: Discarding,
-}
-
-impl Rest {
-    /// Discards what has come: how many bytes, and ready when no more is to be.
-    pub(super) fn poll_bytes(&mut self, cx: &mut Context<'_>) -> (u64, Poll<()>) {
-        let mut discarded = 0_u64;
-        loop {
-            match Pin::new(&mut self.incoming).poll_frame(cx) {
-                Poll::Ready(Some(Ok(frame))) => {
-                    let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
-                    discarded = discarded.saturating_add(bytes);
-                    if !self.discarding.took(bytes) {
-                        return (discarded, Poll::Ready(()));
-                    }
-                }
-                Poll::Ready(_) => return (discarded, Poll::Ready(())),
-                Poll::Pending => return (discarded, self.discarding.poll_over(cx)),
-            }
         }
     }
 }

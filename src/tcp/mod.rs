@@ -2,7 +2,7 @@
 //! `Alt-Svc` advertises HTTP/3 to them. Their requests go to the same [`Handler`](crate::exchange::Handler) on the same
 //! worker, which does not depend on the protocol.
 //!
-//! hyper implements both protocols, tokio-rustls TLS. `http1` and `http2` have the checks that those lack, `request`
+//! hyper implements HTTP/1.1, h2 HTTP/2, tokio-rustls TLS. `http1` and `http2` have the checks that those lack, `request`
 //! the rules that both protocols share (docs/proxying.md has them as tables).
 
 mod accept;

@@ -1,4 +1,4 @@
-//! Converts a request's head from hyper's for the handler: the rules that HTTP/1.1 and HTTP/2 share, and those of
+//! Converts a request's head as hyper or h2 reads it for the handler: the rules that HTTP/1.1 and HTTP/2 share, and those of
 //! HTTP/2 that h2 leaves to its users (RFC 9113 §8). Pure.
 
 use super::{
@@ -80,7 +80,7 @@ pub(super) fn translate(
 /// `Connection` names `Upgrade` (RFC 9110 §7.8). Any other request for one is served as if it had none.
 fn upgrade(parts: &request::Parts, protocol: Protocol) -> Option<Upgrade> {
     if protocol == Protocol::Http2 {
-        let protocol = parts.extensions.get::<hyper::ext::Protocol>().filter(|_| parts.method == Method::CONNECT)?;
+        let protocol = parts.extensions.get::<h2::ext::Protocol>().filter(|_| parts.method == Method::CONNECT)?;
         return HeaderValue::from_str(protocol.as_str()).ok().map(Upgrade);
     }
     let fields = &parts.headers;

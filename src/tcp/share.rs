@@ -1,7 +1,6 @@
 //! The share of one response over TCP in the send budget: hyper and h2 queue what they are given until the kernel takes
 //! it, so a body is polled for more only as far as its lease goes.
 
-use super::http2::Stall;
 use crate::{
     budget::{Budget, Lease, TRAIN},
     tcp::Metrics,
@@ -26,8 +25,6 @@ const SOCKET: u64 = 4 * 1024 * 1024;
 /// The lease of one response, and how much of it is queued. Shared by the body and its pieces.
 pub(super) struct Share {
     state: RefCell<State>,
-    /// Over HTTP/2.
-    stall: Option<Rc<Stall>>,
     metrics: Arc<Metrics>,
 }
 
@@ -41,19 +38,16 @@ struct State {
     waiting: Option<Waker>,
     /// Nothing more will be written.
     ended: bool,
+    /// Bytes that the kernel has taken since [`Share::take_moved`] was last called, or that a piece was passed on.
+    moved: Option<u64>,
 }
 
 impl Share {
     /// Of a response that may have `limit` bytes in memory, out of its connection's and its worker's budget.
-    pub(super) fn new(
-        (connection, worker): (&Rc<Budget>, &Rc<Budget>),
-        limit: u64,
-        stall: Option<Rc<Stall>>,
-        metrics: Arc<Metrics>,
-    ) -> Rc<Self> {
+    pub(super) fn new((connection, worker): (&Rc<Budget>, &Rc<Budget>), limit: u64, metrics: Arc<Metrics>) -> Rc<Self> {
         let lease = Lease::new(Rc::clone(connection), Rc::clone(worker), limit.min(STREAM_QUEUE)).behind_buffer(SOCKET);
-        let state = State { lease, sent: 0, queued: 0, waiting: None, ended: false };
-        Rc::new(Self { state: RefCell::new(state), stall, metrics })
+        let state = State { lease, sent: 0, queued: 0, waiting: None, ended: false, moved: None };
+        Rc::new(Self { state: RefCell::new(state), metrics })
     }
 
     /// How many bytes the next piece may have: at least a train, so that no piece is too short for its cost. Waits
@@ -92,7 +86,8 @@ impl Share {
         }
         state.sent = state.sent.saturating_add(length);
         state.queued = state.queued.saturating_add(length);
-        Piece { bytes, length, share: Rc::clone(self) }
+        state.move_on(0);
+        Piece { bytes, length, share: Some(Rc::clone(self)) }
     }
 
     /// Gives back what is leased and not queued, while there is nothing to write.
@@ -107,16 +102,15 @@ impl Share {
         self.rest();
     }
 
-    fn moved(&self, bytes: u64) {
-        if let Some(stall) = &self.stall {
-            stall.moved(bytes);
-        }
+    /// Bytes that were written since the last call; `None` if not even a piece was passed on.
+    pub(super) fn take_moved(&self) -> Option<u64> {
+        self.state.borrow_mut().moved.take()
     }
 
     fn taken(&self, bytes: u64) {
-        self.moved(0);
         let waiting = {
             let state = &mut *self.state.borrow_mut();
+            state.move_on(0);
             state.queued = state.queued.saturating_sub(bytes);
             if state.ended {
                 state.lease.rest(state.sent, state.queued);
@@ -129,11 +123,25 @@ impl Share {
     }
 }
 
+impl State {
+    fn move_on(&mut self, bytes: u64) {
+        self.moved = Some(self.moved.unwrap_or(0).saturating_add(bytes));
+    }
+}
+
 /// A piece of a response's body. It counts as queued until it is dropped, which is when all of it was written.
 pub(super) struct Piece {
     bytes: Bytes,
     length: u64,
-    share: Rc<Share>,
+    /// `None` for what counts for no budget.
+    share: Option<Rc<Share>>,
+}
+
+impl Piece {
+    /// Bytes that count for no budget: those of a tunnel, or none.
+    pub(super) const fn uncounted(bytes: Bytes) -> Self {
+        Self { bytes, length: 0, share: None }
+    }
 }
 
 impl Buf for Piece {
@@ -147,7 +155,9 @@ impl Buf for Piece {
 
     fn advance(&mut self, count: usize) {
         self.bytes.advance(count);
-        self.share.moved(count as u64);
+        if let Some(share) = &self.share {
+            share.state.borrow_mut().move_on(count as u64);
+        }
     }
 }
 
@@ -155,6 +165,8 @@ impl Drop for Piece {
     fn drop(&mut self) {
         // Its memory is freed first: the woken task requests more.
         self.bytes = Bytes::new();
-        self.share.taken(self.length);
+        if let Some(share) = &self.share {
+            share.taken(self.length);
+        }
     }
 }

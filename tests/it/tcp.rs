@@ -3,8 +3,10 @@
 mod exchange;
 mod expect;
 mod first;
+mod goaway;
 mod http1;
 mod http2;
+mod interim;
 mod life;
 mod memory;
 mod pieces;

@@ -40,17 +40,17 @@ const LIBRARIES: &[Library] = &[
             ("CHUNKED_EXTENSIONS_LIMIT", "1024 * 16"),
             ("DEFAULT_MAX_BUFFER_SIZE", "8192 + 4096 * 100"),
             ("MAX_LEN", "u64::MAX - 2"),
-            ("DEFAULT_SETTINGS_MAX_HEADER_LIST_SIZE", "1024 * 16"),
-            ("DEFAULT_MAX_LOCAL_ERROR_RESET_STREAMS", "1024"),
         ],
-        // Of its HTTP/2 client, of windows that litequic sets, of buffers that are written at once.
+        // Of its HTTP/2, which is not compiled, of windows that litequic sets, of buffers that are written at once.
         other: &[
             "BDP_LIMIT",
             "CHUNK_SIZE_MAX_BYTES",
             "DEFAULT_INITIAL_MAX_SEND_STREAMS",
             "DEFAULT_MAX_FRAME_SIZE",
             "DEFAULT_MAX_HEADER_LIST_SIZE",
+            "DEFAULT_MAX_LOCAL_ERROR_RESET_STREAMS",
             "DEFAULT_MAX_SEND_BUF_SIZE",
+            "DEFAULT_SETTINGS_MAX_HEADER_LIST_SIZE",
             "MAX_BUF_LIST_BUFFERS",
             "MAX_WRITEV_BUFS",
             "MINIMUM_MAX_BUFFER_SIZE",

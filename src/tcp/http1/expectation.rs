@@ -11,11 +11,11 @@ use std::{
 
 /// The expectation of a request: none by default.
 #[derive(Debug, Default)]
-pub(in crate::tcp) struct Expectation(Option<(Interim, Rc<Cell<bool>>)>);
+pub(super) struct Expectation(Option<(Interim, Rc<Cell<bool>>)>);
 
 /// Holds back the body of a request with an expectation.
 #[derive(Debug)]
-pub(in crate::tcp) struct Gate {
+pub(super) struct Gate {
     queue: InterimQueue,
     continued: Rc<Cell<bool>>,
 }
@@ -23,7 +23,7 @@ pub(in crate::tcp) struct Gate {
 impl Expectation {
     /// The expectation of the request with the head `parts`, and the gate of its body. Nothing is held back if the client does not wait:
     /// bytes of the body `came` already.
-    pub(in crate::tcp) fn new(parts: &request::Parts, came: bool) -> (Self, Option<Gate>) {
+    pub(super) fn new(parts: &request::Parts, came: bool) -> (Self, Option<Gate>) {
         let expects = parts.version == Version::HTTP_11
             && parts
                 .headers
@@ -38,13 +38,13 @@ impl Expectation {
     }
 
     /// The handler's end of the channel of interim responses.
-    pub(in crate::tcp) fn interim(&self) -> Interim {
+    pub(super) fn interim(&self) -> Interim {
         self.0.as_ref().map(|(interim, _)| interim.clone()).unwrap_or_default()
     }
 
     /// The final response is known. Returns whether the client still waits for 100, and will not get it: it may send its body or not, so
     /// that the connection cannot serve another request. The body is read from now on, should it come.
-    pub(in crate::tcp) fn end(self) -> bool {
+    pub(super) fn end(self) -> bool {
         let Some((interim, continued)) = self.0 else { return false };
         if !continued.get() {
             interim.send(StatusCode::CONTINUE, HeaderMap::new());
@@ -55,7 +55,7 @@ impl Expectation {
 
 impl Gate {
     /// Ready once the body may be read.
-    pub(in crate::tcp) fn poll_open(&self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_open(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.queue.poll_next(cx).map(|_| self.continued.set(true))
     }
 }

@@ -1,22 +1,33 @@
 //! HTTP/1.1 (RFC 9112) over TLS: hyper's server behind a guard that accepts only what two parsers read in the same way.
 
+mod body;
 mod chunks;
 mod expectation;
 mod guard;
 mod head;
 mod requests;
 
-pub(super) use expectation::{Expectation, Gate};
 pub use guard::{Guard, Pipeline};
 pub use head::Bounds;
 
-use super::connection::{Connection, Ending};
-use crate::exchange::Handler;
-use hyper::server::conn::http1;
+use super::{
+    answer::Answer,
+    body::ResponseBody,
+    connection::{Connection, Ending},
+    tunnel::Joint,
+};
+use crate::exchange::{Abort, Handler};
+use body::Received;
+use expectation::Expectation;
+use http::{HeaderValue, header, response};
+use hyper::{
+    body::{Body as _, Incoming},
+    server::conn::http1,
+};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::{
     pin::{Pin, pin},
-    rc::Rc,
+    rc::{Rc, Weak},
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -36,7 +47,7 @@ pub(super) async fn serve<H: Handler>(
     let guard = Guard::new(stream, bounds, patience, small, Rc::clone(&connection.pipeline));
     let guard = guard.lingering(connection.lingering());
     let joint = connection.next_joint();
-    let service = hyper::service::service_fn(|request| connection.answer(request));
+    let service = hyper::service::service_fn(|request| answer(Rc::clone(&connection), request));
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(None).auto_date_header(false);
     let head = BUFFER.saturating_add(bounds.bytes.saturating_mul(2));
@@ -69,4 +80,42 @@ pub(super) async fn serve<H: Handler>(
         while let Ending::Soon = connection.next(joining.as_mut()).await {}
     }
     connection.count_end(broke_off);
+}
+
+/// Answers one request.
+async fn answer<H: Handler>(
+    connection: Rc<Connection<H>>,
+    request: http::Request<Incoming>,
+) -> Result<http::Response<ResponseBody<H>>, Abort> {
+    let (parts, incoming) = request.into_parts();
+    let (expectation, body) = if incoming.is_end_stream() {
+        Default::default()
+    } else {
+        let (expectation, gate) = Expectation::new(&parts, connection.pipeline.has_body_come());
+        (expectation, Some(Received::new(incoming, Rc::clone(&connection.pipeline), gate)))
+    };
+    match connection.answer(parts, body, expectation.interim()).await? {
+        Answer::Response(mut response) => {
+            if expectation.end() {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok(response)
+        }
+        Answer::Tunnel(parts, joint) => switch(&connection, parts, joint),
+    }
+}
+
+/// The answer that the protocol is switched; the connection's task joins the tunnel with the client's bytes when hyper is
+/// done with them.
+fn switch<H: Handler>(
+    connection: &Connection<H>,
+    mut parts: response::Parts,
+    joint: Joint<H>,
+) -> Result<http::Response<ResponseBody<H>>, Abort> {
+    parts.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    parts.headers.insert(header::UPGRADE, joint.tunnel.protocol().clone());
+    // The guard is not notified: what follows is not a request, and kept for the tunnel.
+    connection.count(parts.status, &joint.open);
+    connection.joint.get().and_then(Weak::upgrade).ok_or(Abort::Internal)?.set(Some(joint));
+    Ok(http::Response::from_parts(parts, ResponseBody::none()))
 }

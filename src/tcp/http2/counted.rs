@@ -1,38 +1,83 @@
-//! A filter for a connection's bytes to hyper, which counts its frames.
+//! A filter for a connection's bytes to h2, which counts its frames.
 
 use super::frames::{Flood, Frames};
-use crate::receive_budget::Account;
+use crate::{exchange::Linger, receive_budget::Account};
 use std::{
+    cell::Cell,
     io,
     pin::Pin,
+    rc::Rc,
     task::{Context, Poll, ready},
-    time::Instant,
+    time::{Duration, Instant},
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A stream that fails once there are too many frames in it; `tell` is called first with the reason.
+/// Bytes that are discarded behind GOAWAY, and for how long: the kernel would answer what it has not read with a reset of
+/// the connection, which may overtake GOAWAY.
+const DISCARDED: u64 = 256 * 1024;
+const DISCARDING: Duration = Duration::from_secs(1);
+
+/// A stream of which nothing more is read once there were too many frames in it; `tell` is called with the reason, and
+/// ends the connection.
 pub(super) struct Counted<S, T> {
     stream: S,
     frames: Frames,
     account: Account,
+    /// HEADERS frames that were read and are to be accepted before more is read: what waits for it has no other limit.
+    heads: Rc<Cell<u32>>,
     tell: T,
+    flooded: bool,
+    /// All that has come was read.
+    drained: bool,
+    lingering: Option<Linger>,
 }
 
 impl<S, T: Fn(Flood)> Counted<S, T> {
-    pub(super) fn new(stream: S, frames: Frames, account: Account, tell: T) -> Self {
-        Self { stream, frames, account, tell }
+    pub(super) fn new(stream: S, frames: Frames, account: Account, heads: Rc<Cell<u32>>, tell: T) -> Self {
+        Self { stream, frames, account, heads, tell, flooded: false, drained: false, lingering: None }
+    }
+}
+
+impl<S: AsyncRead + Unpin, T> Counted<S, T> {
+    /// Reads and discards what the client still sends, until it ends or has sent too much.
+    fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let lingering = self.lingering.get_or_insert_with(|| Linger::new(DISCARDED, DISCARDING));
+        let mut bytes = [0; 4096];
+        loop {
+            let mut out = ReadBuf::new(&mut bytes);
+            match Pin::new(&mut self.stream).poll_read(cx, &mut out) {
+                Poll::Ready(Ok(())) if !out.filled().is_empty() => {
+                    if lingering.took(out.filled().len() as u64).is_err() {
+                        return Poll::Ready(());
+                    }
+                }
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => return lingering.poll_over(cx).map(drop),
+            }
+        }
     }
 }
 
 impl<S: AsyncRead + Unpin, T: Fn(Flood) + Unpin> AsyncRead for Counted<S, T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = out.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, out))?;
-        let came = out.filled().get(before..).unwrap_or_default();
-        if let Err(flood) = self.frames.read(came, Instant::now()) {
-            (self.tell)(flood);
-            return Poll::Ready(Err(io::Error::other("too many frames that carry no data")));
+        // In both cases the caller continues by itself.
+        if self.flooded || self.heads.get() > 0 {
+            return Poll::Pending;
         }
+        let before = out.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, out);
+        self.drained = read.is_pending();
+        ready!(read)?;
+        let came = out.filled().get(before..).unwrap_or_default();
+        self.drained |= came.is_empty();
+        if let Err(flood) = self.frames.read(came, Instant::now()) {
+            out.set_filled(before);
+            self.flooded = true;
+            (self.tell)(flood);
+            return Poll::Pending;
+        }
+        let heads = self.frames.take_heads();
+        self.heads.set(heads);
         let data = self.frames.take_data();
         if data > 0 {
             self.account.came(data);
@@ -41,7 +86,7 @@ impl<S: AsyncRead + Unpin, T: Fn(Flood) + Unpin> AsyncRead for Counted<S, T> {
     }
 }
 
-impl<S: AsyncWrite + Unpin, T: Unpin> AsyncWrite for Counted<S, T> {
+impl<S: AsyncRead + AsyncWrite + Unpin, T: Unpin> AsyncWrite for Counted<S, T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
@@ -63,6 +108,10 @@ impl<S: AsyncWrite + Unpin, T: Unpin> AsyncWrite for Counted<S, T> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
+        if !self.drained {
+            ready!(self.poll_discard(cx));
+        }
+        Poll::Ready(Ok(()))
     }
 }

@@ -1,5 +1,5 @@
-//! Counts the frames of an HTTP/2 connection by kind: only their headers are read (RFC 9113 §4.1). hyper and h2 bound
-//! what they buffer; this bounds how often. Pure.
+//! Counts the frames of an HTTP/2 connection by kind: only their headers are read (RFC 9113 §4.1). h2 bounds what it
+//! buffers; this bounds how often. Pure.
 
 use crate::rate::Bucket;
 use std::time::Instant;
@@ -34,18 +34,25 @@ pub struct Frames {
     small: Bucket,
     /// Bytes of DATA frames, padding included, since the last call.
     data: u64,
+    /// HEADERS frames since the last call.
+    heads: u32,
 }
 
 impl Frames {
     /// From the preface on, with so many frames of each kind a second.
     pub fn new(control: u32, small: u32) -> Self {
         let (control, small) = (Bucket::new(control), Bucket::new(small));
-        Self { skip: PREFACE as u64, header: [0; HEADER], have: 0, control, small, data: 0 }
+        Self { skip: PREFACE as u64, header: [0; HEADER], have: 0, control, small, data: 0, heads: 0 }
     }
 
     /// Bytes of the DATA frames whose headers came since the last call, as flow control counts them (§6.9.1).
     pub fn take_data(&mut self) -> u64 {
         std::mem::take(&mut self.data)
+    }
+
+    /// HEADERS frames whose headers came since the last call.
+    pub fn take_heads(&mut self) -> u32 {
+        std::mem::take(&mut self.heads)
     }
 
     /// Counts received bytes.
@@ -82,7 +89,7 @@ impl Frames {
                 self.data = self.data.saturating_add(length.into());
             }
             match kind {
-                HEADERS => {}
+                HEADERS => self.heads = self.heads.saturating_add(1),
                 DATA if length >= SMALL => {}
                 DATA => small = small.saturating_add(1),
                 _ => control = control.saturating_add(1),

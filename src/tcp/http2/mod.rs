@@ -1,23 +1,35 @@
-//! HTTP/2 (RFC 9113) over TLS: hyper's server, with h2's frames and fields, and the limits that those lack: how many
-//! frames a second, how many cancelled requests, and how long a stream may stall.
+//! HTTP/2 (RFC 9113) over TLS: h2's frames and fields, and the limits that it lacks: how many frames a second, how many
+//! cancelled requests, how much at once, and how long a stream may stall.
 
+mod body;
 mod counted;
 mod frames;
-mod streams;
+mod stream;
 mod tunnel;
 
 pub use frames::{Flood, Frames};
-pub(super) use streams::Stall;
-pub(super) use tunnel::Connected;
 
-use super::connection::{Connection, Ending};
-use crate::exchange::Handler;
+use super::{
+    connection::{Connection, Ending},
+    share::Piece,
+};
+use crate::{exchange::Handler, lifecycle::pass_panic_on, receive_budget::Account};
 use counted::Counted;
-use hyper::server::conn::http2;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use std::{ops::RangeInclusive, pin::pin, rc::Rc, sync::Arc};
-use streams::Streams;
-use tokio::io::{AsyncRead, AsyncWrite};
+use h2::{Reason, server};
+use std::{
+    cell::{Cell, RefCell},
+    future::{Future, poll_fn},
+    ops::RangeInclusive,
+    pin::pin,
+    rc::Rc,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    task::JoinSet,
+    time::timeout,
+};
 
 /// What a connection's window may be at least (RFC 9113 §6.9.2) and at most (§6.9.1).
 const WINDOWS: RangeInclusive<u32> = 65_535..=(1 << 31) - 1;
@@ -26,6 +38,21 @@ const WINDOWS: RangeInclusive<u32> = 65_535..=(1 << 31) - 1;
 /// budget; alone this bounds a tunnel. What a path needs is in the kernel's buffer; with a fourth of this a download
 /// costs a third more CPU time, with more of it no less.
 const SEND_BUFFER: usize = 64 * 1024;
+
+/// Fields of requests that were accepted and not checked yet: no more are accepted before their tasks have begun, which
+/// reject those with too many.
+const FIELDS: u64 = 2048;
+/// Bytes of memory that a field takes, of which HPACK's table may make one on the wire (RFC 7541 §6.1).
+const FIELD: u64 = 128;
+/// A request without fields counts for as many: its task.
+const REQUEST: u64 = 32;
+
+/// Requests that one read may bring together with their cancellation, and more: h2 bounds those that wait to be accepted,
+/// and has no other limit for them than for a whole connection; `limits.max_resets` counts them once they are accepted.
+const CANCELLED: usize = 1024;
+
+/// How long a connection that ends at once may take to send GOAWAY with the reason (RFC 9113 §5.4.1).
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Serves requests from `stream` until the connection ends.
 pub(super) async fn serve<H: Handler>(
@@ -41,44 +68,153 @@ pub(super) async fn serve<H: Handler>(
     let grant = receive.begin(window, connection.admitted.holder.source().network());
     let window = u32::try_from(window).unwrap_or(u32::MAX).clamp(*WINDOWS.start(), *WINDOWS.end());
     connection.hold(grant.account());
-    let frames = Frames::new(limits.max_control_frames, limits.max_small_frames);
+    let (frames, heads) = (Frames::new(limits.max_control_frames, limits.max_small_frames), Rc::<Cell<_>>::default());
     let told = Rc::clone(&connection);
-    let counted = Counted::new(stream, frames, grant.account(), move |flood| {
+    let counted = Counted::new(stream, frames, grant.account(), Rc::clone(&heads), move |flood| {
         match flood {
             Flood::Control => told.metrics().shared.limit_control_frames.increment(),
             Flood::Small => told.metrics().shared.limit_small_frames.increment(),
         }
-        told.flooded();
+        told.end_flood();
     });
-    let streams =
-        Streams::new(connection.download_pace(), Rc::clone(&connection.blocked), grant.account(), Arc::clone(metrics));
-    let service = hyper::service::service_fn(|request| connection.answer(request));
-    let mut builder = http2::Builder::new(streams.clone());
+    let mut builder = server::Builder::new();
     builder
-        .timer(TokioTimer::new())
-        .auto_date_header(false)
         .max_concurrent_streams(limits.max_streams)
         // Beyond it h2 answers 431 by itself; up to it, and beyond max_header_bytes, `request` does, and counts.
         .max_header_list_size(limits.max_header_bytes.saturating_mul(2))
-        .initial_stream_window_size(limits.stream_receive_buffer.min(window))
+        .initial_window_size(limits.stream_receive_buffer.min(window))
         .initial_connection_window_size(window)
-        .max_send_buf_size(SEND_BUFFER);
+        .max_pending_accept_reset_streams(
+            usize::try_from(connection.resets_at_once()).unwrap_or(usize::MAX).max(CANCELLED),
+        )
+        .max_send_buffer_size(SEND_BUFFER);
     if connection.has_tunnels {
         // SETTINGS_ENABLE_CONNECT_PROTOCOL (RFC 8441 §3)
         builder.enable_connect_protocol();
     }
-    let mut serving = pin!(builder.serve_connection(TokioIo::new(counted), service));
-    let broke_off = loop {
-        match connection.next(serving.as_mut()).await {
-            Ending::Ended(Ok(())) | Ending::Now => break false,
-            Ending::Ended(Err(error)) => {
-                tracing::debug!(client = %connection.client.address, %error, "an HTTP/2 connection failed");
-                break true;
-            }
-            Ending::Soon => serving.as_mut().graceful_shutdown(),
+    let mut handshake = pin!(builder.handshake(counted));
+    let h2 = loop {
+        match connection.next(handshake.as_mut()).await {
+            Ending::Ended(Ok(h2)) => break h2,
+            Ending::Ended(Err(error)) => return ended(&connection, Err(error)),
+            Ending::Now => return connection.count_end(false),
+            // The client is told once the connection has begun.
+            Ending::Soon => {}
         }
     };
-    connection.count_end(broke_off);
+    let fields = Rc::<Cell<u64>>::default();
+    let unchecked = Rc::clone(&fields);
+    connection.admitted.holder.holds(move || unchecked.get().saturating_mul(FIELD));
+    let mut accepting = Accepting { h2, heads, fields, account: grant.account(), tasks: Rc::default() };
+    if connection.is_leaving() {
+        accepting.h2.graceful_shutdown();
+    }
+    loop {
+        match connection.next(poll_fn(|cx| accepting.poll(&connection, cx))).await {
+            Ending::Ended(result) => {
+                ended(&connection, result);
+                accepting.tasks.end();
+                break;
+            }
+            Ending::Now => {
+                connection.count_end(false);
+                connection.over();
+                accepting.tasks.end();
+                // A client that leaves has its GOAWAY.
+                if connection.is_flooded() || !connection.is_leaving() {
+                    accepting.close(connection.is_flooded()).await;
+                }
+                break;
+            }
+            Ending::Soon => accepting.h2.graceful_shutdown(),
+        }
+    }
+}
+
+/// The connection has ended by itself.
+fn ended<H>(connection: &Connection<H>, result: Result<(), h2::Error>) {
+    if let Err(error) = &result {
+        tracing::debug!(client = %connection.client.address, %error, "an HTTP/2 connection failed");
+        // A limit of h2's, which has sent GOAWAY.
+        if error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM) {
+            connection.end_flood();
+        }
+    }
+    connection.count_end(result.is_err());
     connection.over();
-    streams.end();
+}
+
+/// A connection whose streams are accepted.
+struct Accepting<S> {
+    h2: server::Connection<S, Piece>,
+    /// HEADERS frames that were read since the last accepted stream: no more is read until they are accepted.
+    heads: Rc<Cell<u32>>,
+    /// Fields of accepted requests whose tasks have not begun, and [`REQUEST`] for each.
+    fields: Rc<Cell<u64>>,
+    account: Account,
+    tasks: Rc<Tasks>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Accepting<S> {
+    /// Reads and writes, and begins a task for each stream. Ready when the connection has ended.
+    fn poll<H: Handler>(
+        &mut self,
+        connection: &Rc<Connection<H>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), h2::Error>> {
+        loop {
+            match self.h2.poll_accept(cx)? {
+                Poll::Ready(Some((request, respond))) => {
+                    self.heads.set(self.heads.get().saturating_sub(1));
+                    let count = REQUEST.saturating_add(request.headers().len() as u64);
+                    let (fields, connection) = (Rc::clone(&self.fields), Rc::clone(connection));
+                    let (account, tasks) = (self.account.clone(), Rc::downgrade(&self.tasks));
+                    self.fields.set(self.fields.get().saturating_add(count));
+                    self.tasks.spawn(async move {
+                        fields.set(fields.get().saturating_sub(count));
+                        stream::serve(connection, request, respond, account, tasks).await;
+                    });
+                    if self.fields.get() > FIELDS {
+                        // This task runs again behind those that were spawned.
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                }
+                Poll::Ready(None) => return Poll::Ready(Ok(())),
+                // What was not accepted are trailers, or requests that h2 rejects.
+                Poll::Pending if self.heads.take() > 0 => {}
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Ends the connection at once, with the reason.
+    async fn close(&mut self, flooded: bool) {
+        self.h2.abrupt_shutdown(if flooded { Reason::ENHANCE_YOUR_CALM } else { Reason::NO_ERROR });
+        // A client that does not read it gets none.
+        let _ = timeout(LAST_WORDS, poll_fn(|cx| self.h2.poll_closed(cx))).await;
+    }
+}
+
+/// The tasks of a connection's streams: they belong to it, and end with it.
+#[derive(Default)]
+struct Tasks(RefCell<JoinSet<()>>);
+
+impl Tasks {
+    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        self.reap();
+        self.0.borrow_mut().spawn_local(task);
+    }
+
+    fn reap(&self) {
+        while let Some(ended) = self.0.borrow_mut().try_join_next() {
+            pass_panic_on(ended);
+        }
+    }
+
+    /// Ends what still runs.
+    fn end(&self) {
+        self.reap();
+        self.0.borrow_mut().abort_all();
+    }
 }

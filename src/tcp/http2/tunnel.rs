@@ -1,79 +1,70 @@
 //! The stream of an extended CONNECT (RFC 8441) as bytes both ways.
 
-use super::Stall;
-use crate::tcp::io::Timed;
-use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioIo;
+use super::stream::poll_capacity;
+use crate::{receive_budget::Account, tcp::share::Piece};
+use bytes::{Buf, Bytes};
+use h2::{RecvStream, SendStream};
 use std::{
     io,
     pin::Pin,
-    rc::Rc,
     task::{Context, Poll, ready},
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Dropped before both its ends, it resets the stream with CANCEL (RFC 8441 §5); hyper alone would end it as if all had
-/// been sent.
-pub(in crate::tcp) struct Connected {
-    stream: Timed<TokioIo<Upgraded>>,
-    stall: Rc<Stall>,
-    /// The end was seen once.
-    looked: bool,
-    read_ended: bool,
-    write_ended: bool,
+/// Dropped before both its ends, it resets the stream with CANCEL (RFC 8441 §5), as h2 does with what is dropped.
+pub(super) struct Connected {
+    send: SendStream<Piece>,
+    receive: RecvStream,
+    /// Received, and not read yet.
+    ahead: Bytes,
+    account: Account,
 }
 
 impl Connected {
-    pub(in crate::tcp) fn new(stream: Timed<TokioIo<Upgraded>>, stall: Rc<Stall>) -> Self {
-        Self { stream, stall, looked: false, read_ended: false, write_ended: false }
+    pub(super) const fn new(send: SendStream<Piece>, receive: RecvStream, account: Account) -> Self {
+        Self { send, receive, ahead: Bytes::new(), account }
     }
 }
 
 impl AsyncRead for Connected {
-    /// hyper reads a reset with CANCEL as an end. The task that sends is woken by the same frame and distinguishes
-    /// them: the tunnel is over, although no end was sent.
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = out.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, out))?;
-        let read = out.filled().len().saturating_sub(before);
-        if read > 0 {
-            self.stall.taken(read as u64);
+        while self.ahead.is_empty() {
+            match ready!(self.receive.poll_data(cx)) {
+                Some(data) => self.ahead = data.map_err(|error| reset(&error))?,
+                None => return Poll::Ready(Ok(())),
+            }
         }
-        if read > 0 || out.remaining() == 0 {
-            return Poll::Ready(Ok(()));
-        }
-        if !std::mem::replace(&mut self.looked, true) {
-            // Behind it in the queue.
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        if self.stall.is_sent() && !self.write_ended {
-            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
-        }
-        self.read_ended = true;
+        let bytes = self.ahead.len().min(out.remaining());
+        out.put_slice(self.ahead.get(..bytes).unwrap_or_default());
+        self.ahead.advance(bytes);
+        // An error means that the stream is gone.
+        let _ = self.receive.flow_control().release_capacity(bytes);
+        self.account.taken(bytes as u64);
         Poll::Ready(Ok(()))
     }
 }
 
 impl AsyncWrite for Connected {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        // What is reserved is taken from the connection's window, so no more than is sure to be used.
+        self.send.reserve_capacity(1);
+        ready!(poll_capacity(&mut self.send, cx))?;
+        let piece = Piece::uncounted(Bytes::copy_from_slice(bytes));
+        self.send.send_data(piece, false).map_err(|error| reset(&error))?;
+        Poll::Ready(Ok(bytes.len()))
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.write_ended = true;
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let sent = self.send.send_data(Piece::uncounted(Bytes::new()), true);
+        Poll::Ready(sent.map_err(|error| reset(&error)))
     }
 }
 
-impl Drop for Connected {
-    fn drop(&mut self) {
-        if !(self.read_ended && self.write_ended) {
-            self.stall.reset();
-        }
-    }
+/// The client has reset the stream, or is gone.
+pub(super) fn reset(error: &h2::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionReset, error.to_string())
 }

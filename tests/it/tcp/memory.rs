@@ -13,6 +13,7 @@ use crate::{
         within,
     },
 };
+use futures_util::future::join_all;
 use litequic::{
     config::Limits,
     tls::{SelfSigned, self_signed},
@@ -360,6 +361,49 @@ async fn memory_goes_back_within_seconds_after_a_flood() {
         }
     };
     within("less memory", given_back).await;
+}
+
+/// The largest amount of memory so far (proc(5), `VmHWM`), in bytes.
+fn peak(process: &Process) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * KIB
+}
+
+/// A byte of a header block may be a field by HPACK's table (RFC 7541 §6.1), which takes 60 bytes of memory and more: what
+/// is read and waits to be accepted is bounded before it is known to be too much.
+#[tokio::test]
+async fn headers_of_many_fields_that_come_at_once_do_not_wait_all_in_memory() {
+    const CONNECTIONS: usize = 40;
+    const FIELDS: usize = 1_900;
+    /// What every connection has: TLS records, frames, and requests that are rejected.
+    const A_CONNECTION: u64 = 2 * MIB;
+    let litequic = Running::start(0);
+    litequic.serves_newcomers().await;
+    let (mut clients, _) = litequic.connected(CONNECTIONS).await;
+    let mut burst = Vec::new();
+    for n in 0..STREAMS {
+        let pseudo = [(":method", "GET"), (":scheme", "https"), (":authority", "localhost"), (":path", "/")];
+        // A literal with incremental indexing, and then its index in the table.
+        let first: &[u8] = if n == 0 { &[0x40, 1, b'a', 0] } else { &[0xbe] };
+        let section = [&fields(&pseudo), first, &[0xbe; FIELDS]].concat();
+        let stream = u32::try_from(2 * n + 1).unwrap();
+        burst.extend(frame(HEADERS, END_HEADERS | END_STREAM, stream, &section));
+    }
+    let before = peak(&litequic.process);
+    // All of it waits in the kernel's buffers when litequic continues.
+    litequic.process.signal("STOP");
+    let sent = clients.iter_mut().map(|client| client.stream.write_all(&burst));
+    let _ = timeout(Duration::from_secs(2), join_all(sent)).await;
+    litequic.process.signal("CONT");
+    for client in &mut clients {
+        let mut seen = [0; 16_384];
+        assert!(within("an answer", client.stream.read(&mut seen)).await.unwrap() > 0);
+    }
+    litequic.serves_newcomers().await;
+    let more = peak(&litequic.process).saturating_sub(before);
+    println!("{} KiB more at the peak", more / KIB);
+    assert!(more < CONNECTIONS as u64 * A_CONNECTION, "{} MiB", more / MIB);
 }
 
 /// hyper begins no further one while the answers are not read.

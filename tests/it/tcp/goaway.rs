@@ -1,0 +1,148 @@
+//! The end of an HTTP/2 connection that reaches a limit: GOAWAY with the reason (RFC 9113 §5.4.1). And what reaches none.
+
+use crate::support::{
+    http2::{
+        ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PING, RST_STREAM, SETTINGS, fields, frame, get,
+        status,
+    },
+    origin::{Always, Script},
+    proxy::Litequic,
+};
+use futures_util::future::select_all;
+use litequic::{app::WorkerMetrics, config::Config};
+
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+/// Requests from stream `first` on, each cancelled as soon as it was sent.
+fn cancelled(first: u32, count: u32) -> Vec<u8> {
+    let section = get(&[]);
+    let pair = |stream| {
+        let reset = frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes());
+        [frame(HEADERS, END_HEADERS | END_STREAM, stream, &section), reset].concat()
+    };
+    (0..count).flat_map(|n| pair(first + 2 * n)).collect()
+}
+
+fn post() -> Vec<u8> {
+    fields(&[(":method", "POST"), (":scheme", "https"), (":authority", "localhost"), (":path", "/")])
+}
+
+/// The end of a connection to which litequic sends GOAWAY.
+async fn end(what: &str, client: &mut Http2) {
+    let goaway = client.find(&[GOAWAY]).await.unwrap_or_else(|| panic!("{what}: closed without GOAWAY"));
+    assert_eq!(goaway.code(), ENHANCE_YOUR_CALM, "{what}: {goaway:?}");
+    assert_eq!(client.next().await, None, "{what}: its end");
+}
+
+/// A page that is left before its images have come: ten seconds' worth of `limits.max_resets` at once.
+#[tokio::test]
+async fn requests_that_are_cancelled_in_one_burst_leave_an_upload_beside_them_alone() {
+    const CANCELLED: u32 = 600;
+    let origin = Script::new().await;
+    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let mut client = Http2::connect(&litequic, &[]).await;
+    client.say(HEADERS, END_HEADERS, 1, &post()).await;
+    let mut peer = origin.accept().await;
+    peer.head().await;
+    // In as few records as they need.
+    assert!(client.try_say(&cancelled(3, CANCELLED)).await);
+    let seen = |worker: &WorkerMetrics| worker.shared.streams_reset_by_client.get();
+    litequic.wait_until("all are cancelled", seen, |now| now == u64::from(CANCELLED)).await;
+    client.say(DATA, END_STREAM, 1, b"abc").await;
+    peer.until("0\r\n\r\n").await;
+    peer.say(Always::EMPTY_200).await;
+    let answer = client.find(&[HEADERS, GOAWAY]).await.unwrap();
+    assert_eq!((answer.kind, status(&answer)), (HEADERS, 200));
+    assert_eq!(litequic.sum(|worker| worker.shared.limit_resets.get()), 0);
+    // The origin got none of those that were cancelled before they began.
+    origin.saw_no_connection();
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_reaches_a_limit_of_frames_or_resets_ends_with_goaway_and_the_reason() {
+    let origin = Always::new("").await;
+    let litequic = Litequic::start(origin.address, |config| {
+        config.limits.max_control_frames = 60;
+        config.limits.max_small_frames = 20;
+        config.limits.max_resets = 20;
+    })
+    .await;
+    for (what, flood) in [
+        ("PING", frame(PING, 0, 0, &[7; 8]).repeat(700)),
+        ("small DATA", frame(DATA, 0, 1, b"a").repeat(500)),
+        // RST_STREAM is a control frame.
+        ("resets", cancelled(3, 500)),
+    ] {
+        let mut client = Http2::connect(&litequic, &[]).await;
+        client.say(HEADERS, END_HEADERS, 1, &post()).await;
+        assert!(client.try_say(&flood).await, "{what}");
+        end(what, &mut client).await;
+    }
+    litequic.wait_until_idle().await;
+    let limits = |worker: &WorkerMetrics| {
+        let shared = &worker.shared;
+        [&shared.limit_control_frames, &shared.limit_small_frames, &shared.limit_resets].map(|limit| limit.get())
+    };
+    let counted = (0..3).map(|nth: usize| litequic.sum(|worker| limits(worker)[nth])).collect::<Vec<_>>();
+    assert_eq!(counted, [1, 1, 1]);
+    assert_eq!(litequic.sum(|worker| worker.tcp.tcp_closed_flood.get()), 3);
+    litequic.stop().await;
+}
+
+/// A limit of h2's own: requests that it rejects.
+#[tokio::test]
+async fn a_connection_that_reaches_a_limit_of_h2_counts_as_a_flood() {
+    let origin = Always::new("").await;
+    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let mut client = Http2::connect(&litequic, &[]).await;
+    let malformed = fields(&[(":method", "GET")]);
+    let flood: Vec<u8> =
+        (0..2_000).flat_map(|n| frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, &malformed)).collect();
+    client.try_say(&flood).await;
+    end("malformed requests", &mut client).await;
+    drop(client);
+    litequic.wait_until("its end", |worker| worker.tcp.tcp_closed_flood.get(), |closed| closed == 1).await;
+    litequic.stop().await;
+}
+
+/// As in `http2::windows_are_granted_out_of_the_workers_budget_and_what_is_held_is_bounded`.
+#[tokio::test]
+async fn a_connection_that_holds_too_much_ends_with_goaway_and_the_reason() {
+    const BUDGET: u64 = 4 << 20;
+    const UPLOADS: usize = 48;
+    let script = Script::new().await;
+    let litequic = Litequic::start(script.address, |config| {
+        config.limits.connection_receive_buffer = 1 << 20;
+        config.limits.stream_receive_buffer = 1 << 20;
+        config.limits.worker_receive_buffer = BUDGET;
+        config.origins.get_mut(Config::ORIGIN).unwrap().max_connections = Some(1);
+    })
+    .await;
+    // The origin's one connection is in use: what comes after waits, its body unread.
+    let mut first = Http2::connect(&litequic, &[]).await;
+    first.say(HEADERS, END_HEADERS | END_STREAM, 1, &get(&[])).await;
+    let mut peer = script.accept().await;
+    peer.head().await;
+    let mut clients = Vec::new();
+    for _ in 0..UPLOADS {
+        let mut client = Http2::connect(&litequic, &[]).await;
+        client.find(&[SETTINGS]).await.unwrap();
+        // Until then the window is 65,535.
+        client.say(SETTINGS, ACK, 0, &[]).await;
+        clients.push(client);
+    }
+    for client in &mut clients {
+        client.say(HEADERS, END_HEADERS, 1, &post()).await;
+        for _ in 0..8 {
+            // One that was closed takes nothing.
+            client.try_say(&frame(DATA, 0, 1, &[7; 16_384])).await;
+        }
+    }
+    let ends = clients.iter_mut().map(|client| Box::pin(client.find(&[GOAWAY])));
+    let (goaway, ..) = select_all(ends).await;
+    assert_eq!(goaway.expect("GOAWAY").code(), ENHANCE_YOUR_CALM);
+    assert!(litequic.sum(|worker| worker.shared.limit_receive_held.get()) > 0);
+    drop((first, clients, peer));
+    litequic.stop().await;
+}

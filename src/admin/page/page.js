@@ -184,6 +184,10 @@ function show(now) {
   ];
   const { step, used, limit } = now.memory || {};
   if (limit) tiles.push(['Memory of ' + bytes(limit) + (step === 'normal' ? '' : ': ' + step), bytes(used), step === 'normal' ? '' : 'bad']);
+  const { on: http3, configured } = now.http3 || {};
+  if (typeof http3 === 'boolean') {
+    tiles.push([http3 === configured ? 'HTTP/3 (listen.http3)' : 'HTTP/3, by an order', http3 ? 'on' : 'off', !http3 && configured ? 'bad' : '']);
+  }
   at('tiles').replaceChildren(...tiles.map(([name, value, kind]) => {
     const tile = document.createElement('div');
     tile.append(element('dt', name), element('dd', value, kind));

@@ -19,6 +19,9 @@ pub(super) fn problems(status: &Json) -> Vec<String> {
     if number(member(status, "/configuration/refused_since")) > 0.0 {
         problems.push("the last reload was rejected".into());
     }
+    if let (Some(false), Some(true)) = (flag(status, "/http3/on"), flag(status, "/http3/configured")) {
+        problems.push("HTTP/3 is off by an order: litequic ctl http3 on serves it again".into());
+    }
     let step = text(member(status, "/memory/step"));
     if !matches!(step, "" | "normal") {
         problems.push(format!("memory is short: {step}"));
@@ -89,6 +92,10 @@ fn member<'a>(status: &'a Json, path: &str) -> &'a Json {
     status.pointer(path).unwrap_or(&Json::Null)
 }
 
+fn flag(status: &Json, path: &str) -> Option<bool> {
+    member(status, path).as_bool()
+}
+
 fn number(value: &Json) -> f64 {
     value.as_f64().unwrap_or(0.0)
 }
@@ -117,6 +124,7 @@ mod tests {
             "certificates": [certificate("example.com", 80.0)],
             "configuration": { "refused_since": 0 },
             "memory": { "step": "normal" },
+            "http3": { "on": true, "configured": true },
         })
     }
 
@@ -150,6 +158,11 @@ mod tests {
             ("certificates", json!([certificate("example.com", 0.5)]), "certificate example.com expires within a day"),
             ("certificates", json!([certificate("example.com", -1.0)]), "certificate example.com has expired"),
             ("configuration", json!({ "refused_since": 1_799_999_999 }), "the last reload was rejected"),
+            (
+                "http3",
+                json!({ "on": false, "configured": true }),
+                "HTTP/3 is off by an order: litequic ctl http3 on serves it again",
+            ),
             ("memory", json!({ "step": "close" }), "memory is short: close"),
             ("workers", json!([{ "worker": 1, "seconds_since_turn": 7.5 }]), "worker 1 hangs"),
         ] {
@@ -169,6 +182,15 @@ mod tests {
         assert_eq!(problems.len(), MOST);
         assert_eq!(problems[0], "no healthy server of origin o00: down");
         assert_eq!(problems[7], "and 14 more");
+    }
+
+    #[test]
+    fn http3_as_configured_is_no_problem_and_neither_is_an_order_to_serve_it() {
+        for (on, configured) in [(false, false), (true, false)] {
+            let mut status = well();
+            status["http3"] = json!({ "on": on, "configured": configured });
+            assert_eq!(problems(&status), [""; 0]);
+        }
     }
 
     #[test]

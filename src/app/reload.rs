@@ -390,7 +390,6 @@ impl Reloader {
         // Files may have changed between the start and the first watch.
         let mut trigger = Trigger::Files;
         let mut waiting: Option<oneshot::Sender<_>> = None;
-        self.say_what_is_followed();
         loop {
             // Watched first, read then: no change falls between.
             let followed = self.followed(files.clone());
@@ -435,24 +434,6 @@ impl Reloader {
             OnChange::All => files,
             OnChange::Certificates => named(&self.in_force.config.load()).collect(),
             OnChange::None => BTreeSet::new(),
-        }
-    }
-
-    /// Logs what a changed file does.
-    fn say_what_is_followed(&self) {
-        let on_change = self.on_change();
-        let name = on_change.name();
-        match (on_change, &self.source) {
-            (OnChange::All, Source::File(file)) => {
-                let file = file.display();
-                tracing::info!(on_change = name, %file, "a saved configuration and renewed certificates are applied by themselves");
-            }
-            (OnChange::All | OnChange::Certificates, _) => {
-                tracing::info!(on_change = name, "renewed certificates are applied by themselves, and nothing else");
-            }
-            (OnChange::None, _) => {
-                tracing::info!(on_change = name, "changed files are applied by SIGHUP or litequic ctl reload alone");
-            }
         }
     }
 

@@ -302,9 +302,10 @@ async fn the_status_page_shows_in_a_browser_what_litequic_does() {
     assert_eq!(complaints, [false; 2], "{}", ended.stderr);
     let shown = ended.success();
     for expected in [
-        "It is ready.",
+        "litequic is ready.",
         " role=\"status\">In maintenance, answered 503: shop (Retry-After 600 s).</p>",
         "<main id=\"answered\">",
+        "<dt>HTTP/3 (listen.http3)</dt><dd>on</dd>",
         "<p id=\"uptime\">Up ",
         "<figcaption>Requests a second: <output>0",
         "<path class=\"line\" vector-effect=\"non-scaling-stroke\" d=\"M",
@@ -535,7 +536,7 @@ async fn the_status_page_asks_for_the_token_where_there_is_one() {
     let mut dump = chromium(&program, profile.path());
     dump.args(["--dump-dom", &format!("http://{}/", setup.admin)]);
     let shown = tokio::task::spawn_blocking(move || Process::spawn(dump).end_within(BROWSER)).await.unwrap().success();
-    assert!(shown.contains("It wants its token.") && shown.contains("<form id=\"ask\">"), "{shown}");
+    assert!(shown.contains("This address needs its token.") && shown.contains("<form id=\"ask\">"), "{shown}");
     assert!(!shown.contains(TOKEN) && !shown.contains("limits.max_headers"));
     assert!(shown.contains("<main id=\"answered\" hidden"), "nothing empty is shown before the first answer: {shown}");
 }

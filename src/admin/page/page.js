@@ -60,7 +60,7 @@ function verdict(now) {
   const problems = now.problems || [];
   const ready = now.phase === 'ready';
   say(ready && problems.length ? 'Ready, with ' + (problems.length > 1 ? problems.length + ' problems:' : 'a problem:')
-    : 'It is ' + now.phase + '.', ready && !problems.length ? 'good' : 'bad');
+    : 'litequic is ' + now.phase + '.', ready && !problems.length ? 'good' : 'bad');
   const list = at('problems');
   list.hidden = !problems.length;
   if (list.dataset.shown === problems.join('\n')) return;
@@ -184,6 +184,10 @@ function show(now) {
   ];
   const { step, used, limit } = now.memory || {};
   if (limit) tiles.push(['Memory of ' + bytes(limit) + (step === 'normal' ? '' : ': ' + step), bytes(used), step === 'normal' ? '' : 'bad']);
+  const { on: http3, configured } = now.http3 || {};
+  if (typeof http3 === 'boolean') {
+    tiles.push([http3 === configured ? 'HTTP/3 (listen.http3)' : 'HTTP/3, by an order', http3 ? 'on' : 'off', !http3 && configured ? 'bad' : '']);
+  }
   at('tiles').replaceChildren(...tiles.map(([name, value, kind]) => {
     const tile = document.createElement('div');
     tile.append(element('dt', name), element('dd', value, kind));
@@ -286,9 +290,9 @@ async function get(path) {
   const answer = await fetch(path, { headers, cache: 'no-store', signal: AbortSignal.timeout(PATIENCE) });
   if (answer.status === 401) {
     at('ask').hidden = false;
-    throw new Error('It wants its token.');
+    throw new Error('This address needs its token.');
   }
-  if (!answer.ok) throw new Error('It answers with ' + answer.status + '.');
+  if (!answer.ok) throw new Error('litequic answers with ' + answer.status + '.');
   at('ask').hidden = true;
   return answer.json();
 }
@@ -302,7 +306,7 @@ async function turn() {
     }
     show(status);
   } catch (error) {
-    say(error instanceof TypeError || error.name === 'TimeoutError' ? 'It does not answer.' : error.message, 'bad');
+    say(error instanceof TypeError || error.name === 'TimeoutError' ? 'litequic does not answer.' : error.message, 'bad');
   }
   setTimeout(turn, EVERY);
 }

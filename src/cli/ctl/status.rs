@@ -91,7 +91,7 @@ impl<'a> Look<'a> {
 
         let memory = self.now.get("memory").unwrap_or(&Json::Null);
         let (used, limit) = (number(memory.get("used")), number(memory.get("limit")));
-        screen.line(match limit {
+        let mut parts = match limit {
             Some(limit) if limit > 0.0 => {
                 let step = text(memory.get("step"));
                 let tone = if step == "normal" { Tone::Good } else { Tone::Bad };
@@ -100,7 +100,10 @@ impl<'a> Look<'a> {
             }
             Some(_) => vec![Part::of("memory without a limit")],
             None => vec![Part::of(format!("memory {UNKNOWN}"))],
-        });
+        };
+        parts.push(Part::of("  HTTP/3 "));
+        parts.push(self.http3());
+        screen.line(parts);
 
         let target = |one: &Json| match one.get("target") {
             Some(Json::Null) => "all routes".to_owned(),
@@ -109,6 +112,19 @@ impl<'a> Look<'a> {
         let maintenance: Vec<String> = list(self.now.get("maintenance")).iter().map(target).collect();
         if !maintenance.is_empty() {
             screen.line(vec![Part::of(format!("in maintenance: {}", maintenance.join(", "))).toned(Tone::Warning)]);
+        }
+    }
+
+    /// Whether HTTP/3 is served, and by what.
+    fn http3(&self) -> Part {
+        let of = |key: &str| self.now.get("http3")?.get(key)?.as_bool();
+        match (of("on"), of("configured")) {
+            (Some(true), Some(false)) => Part::of("on by an order").toned(Tone::Warning),
+            (Some(true), _) => Part::of("on").toned(Tone::Good),
+            (Some(false), Some(true)) => Part::of("off by an order").toned(Tone::Bad),
+            (Some(false), Some(false)) => Part::of("off by listen.http3").toned(Tone::Warning),
+            (Some(false), None) => Part::of("off").toned(Tone::Bad),
+            (None, _) => Part::of(UNKNOWN),
         }
     }
 

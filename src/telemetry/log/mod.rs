@@ -1,10 +1,12 @@
-//! The log: one line an event on standard error, with a time in UTC in the format of RFC 3339. A thread writes the lines
+//! The log: one line an event on standard error, with a time in UTC in the format of RFC 3339; on a terminal, with the local
+//! time of day (terminal.rs). A thread writes the lines
 //! (`log_writer`); a caller formats its line, and never waits. How many lines one place may log is limited (limiter.rs).
 
 mod capture;
 mod json;
 mod limiter;
 mod limits;
+mod terminal;
 
 use super::group::metrics;
 use crate::log_writer::{Piece, Report, Sender, Target, Wake, hold_stderr, queue, write_last};
@@ -18,6 +20,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
+use terminal::Terminal;
 use tracing::{Level, Subscriber};
 use tracing_subscriber::{
     EnvFilter, Registry,
@@ -124,7 +127,12 @@ pub fn init(
     let limiter = Arc::new(Limiter::new(Arc::clone(&metrics), unlimited));
     let (sender, receiver) = queue(MAX_WAITING);
     let lines = Lines { sender: sender.clone(), metrics: Arc::clone(&metrics) };
-    let (subscriber, filter) = subscriber(filter(level, &extra)?, &limiter, json, terminal, lines.clone());
+    let style = match (json, terminal) {
+        (true, _) => Style::Json,
+        (false, true) => Style::Terminal(Terminal::local()),
+        (false, false) => Style::Text,
+    };
+    let (subscriber, filter) = subscriber(filter(level, &extra)?, &limiter, style, lines.clone());
     subscriber.try_init()?;
     limiter.report_to(sender);
     // The only place that sets it, behind try_init, which succeeds once.
@@ -290,18 +298,29 @@ fn filter(level: Level, extra: &str) -> Result<EnvFilter, ParseError> {
 
 type Reloadable = (Box<dyn Subscriber + Send + Sync>, reload::Handle<EnvFilter, Registry>);
 
-fn subscriber<W>(filter: EnvFilter, limiter: &Arc<Limiter>, json: bool, colours: bool, writer: W) -> Reloadable
+/// How lines look.
+#[derive(Debug)]
+enum Style {
+    Json,
+    /// For people, in a file or a pipe: without colours.
+    Text,
+    Terminal(Terminal),
+}
+
+fn subscriber<W>(filter: EnvFilter, limiter: &Arc<Limiter>, style: Style, writer: W) -> Reloadable
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let (filter, handle) = reload::Layer::new(filter);
     let registry = tracing_subscriber::registry().with(filter).with(Limit(Arc::clone(limiter)));
-    let subscriber: Box<dyn Subscriber + Send + Sync> = if json {
-        Box::new(registry.with(layer().event_format(json::Json).with_writer(writer)))
-    } else {
-        // The library respects NO_COLOR; a file or pipe gets no colours either.
-        let colours = colours && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        Box::new(registry.with(layer().with_ansi(colours).with_writer(writer)))
+    let subscriber: Box<dyn Subscriber + Send + Sync> = match style {
+        Style::Json => Box::new(registry.with(layer().event_format(json::Json).with_writer(writer))),
+        Style::Text => Box::new(registry.with(layer().with_ansi(false).with_writer(writer))),
+        Style::Terminal(terminal) => {
+            // The library respects NO_COLOR.
+            let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+            Box::new(registry.with(layer().event_format(terminal).with_ansi(colours).with_writer(writer)))
+        }
     };
     (subscriber, handle)
 }
@@ -323,14 +342,11 @@ mod tests {
         }
     }
 
-    fn logged(level: Level, extra: &str, json: bool, events: impl FnOnce()) -> String {
-        limited(&Arc::default(), level, extra, json, events)
-    }
-
-    fn limited(limiter: &Arc<Limiter>, level: Level, extra: &str, json: bool, events: impl FnOnce()) -> String {
+    fn logged(level: Level, extra: &str, style: Style, events: impl FnOnce()) -> String {
+        let limiter = Arc::default();
         let memory = Memory::default();
         let writer = memory.clone();
-        let (subscriber, _) = subscriber(filter(level, extra).unwrap(), limiter, json, false, move || writer.clone());
+        let (subscriber, _) = subscriber(filter(level, extra).unwrap(), &limiter, style, move || writer.clone());
         tracing::subscriber::with_default(subscriber, events);
         let bytes = memory.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
@@ -345,7 +361,7 @@ mod tests {
 
     #[test]
     fn an_event_is_one_json_object_with_its_time_and_fields() {
-        let text = logged(Level::INFO, "", true, || tracing::info!(workers = 2, "ready"));
+        let text = logged(Level::INFO, "", Style::Json, || tracing::info!(workers = 2, "ready"));
         assert_eq!(text.lines().count(), 1);
         let event: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(event["message"], "ready");
@@ -356,11 +372,36 @@ mod tests {
 
     #[test]
     fn people_read_a_line_without_colours_in_a_file() {
-        let text = logged(Level::INFO, "", false, || tracing::info!(workers = 2, "ready"));
+        let text = logged(Level::INFO, "", Style::Text, || tracing::info!(workers = 2, "ready"));
         let (time, rest) = text.split_once(' ').unwrap();
         assert!(humantime::parse_rfc3339(time).is_ok(), "{text}");
-        assert!(rest.contains("INFO") && rest.contains("ready workers=2"), "{text}");
-        assert!(!text.contains('\x1b'));
+        assert_eq!(rest, format!(" INFO {}: ready workers=2\n", module_path!()));
+    }
+
+    #[test]
+    fn people_at_a_terminal_read_the_time_of_day_and_the_module_of_details_alone() {
+        let terminal = Style::Terminal(Terminal::new(jiff::tz::TimeZone::UTC));
+        let text = logged(Level::DEBUG, "", terminal, || {
+            tracing::info!(workers = 2, "ready");
+            tracing::error!("it failed");
+            tracing::debug!(n = 1, "a detail");
+        });
+        let text = without_colours(&text);
+        let module = module_path!();
+        let expected = [" INFO ready workers=2", "ERROR it failed", &format!("DEBUG {module}: a detail n=1")];
+        assert_eq!(text.lines().count(), expected.len(), "{text}");
+        for (line, expected) in text.lines().zip(expected) {
+            let (time, rest) = line.split_once(' ').unwrap();
+            let shape = time.replace(|char: char| char.is_ascii_digit(), "0");
+            assert_eq!((shape.as_str(), rest), ("00:00:00.000", expected));
+        }
+    }
+
+    /// `text` without the sequences of ECMA-48 that select colours, each of which ends with `m`.
+    fn without_colours(text: &str) -> String {
+        let mut pieces = text.split('\x1b');
+        let first = pieces.next().unwrap_or_default().to_owned();
+        first + &pieces.map(|piece| piece.split_once('m').map_or("", |(_, rest)| rest)).collect::<String>()
     }
 
     #[test]
@@ -374,7 +415,7 @@ mod tests {
             (Level::INFO, "litequic=debug", vec!["ready", "a detail", "a fault"]),
         ];
         for (level, extra, expected) in cases {
-            let text = logged(level, extra, true, tell);
+            let text = logged(level, extra, Style::Json, tell);
             let events = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
             let messages: Vec<_> = events.map(|event| event["message"].as_str().unwrap().to_owned()).collect();
             assert_eq!(messages, expected, "{level} {extra}");
@@ -387,7 +428,7 @@ mod tests {
         let writer = memory.clone();
         let extra = "rustls=info";
         let (subscriber, filter) =
-            subscriber(filter(Level::INFO, extra).unwrap(), &Arc::default(), true, false, move || writer.clone());
+            subscriber(filter(Level::INFO, extra).unwrap(), &Arc::default(), Style::Json, move || writer.clone());
         let handle = Handle { filter, extra: extra.into(), metrics: Arc::default() };
         tracing::subscriber::with_default(subscriber, || {
             for level in [Level::WARN, Level::DEBUG] {
@@ -414,7 +455,7 @@ mod tests {
         let memory = Memory::default();
         let (lines, writer) = (memory.clone(), memory.clone());
         let (subscriber, _) =
-            subscriber(filter(Level::DEBUG, "").unwrap(), &limiter, true, false, move || Capturing(writer.clone()));
+            subscriber(filter(Level::DEBUG, "").unwrap(), &limiter, Style::Json, move || Capturing(writer.clone()));
         tracing::subscriber::with_default(subscriber, || {
             events();
             limiter.summarize(true, |line| summaries.push(String::from_utf8(line).unwrap()));
@@ -463,7 +504,7 @@ mod tests {
 
     #[test]
     fn values_are_json_of_their_kind() {
-        let text = logged(Level::INFO, "", true, || {
+        let text = logged(Level::INFO, "", Style::Json, || {
             tracing::info!(a = -1, b = true, c = 0.5, d = f64::NAN, e = ?Some("\n\u{1}\u{e9}"), "\"quoted\"\n");
         });
         let event: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -3,7 +3,7 @@ use serde_json::json;
 use std::{env, fs};
 
 /// An answer of `/status`. `older` was recorded, of a litequic that had fewer members. The others were made of it: `busy-before` and `busy`
-/// of one process, two seconds apart; `trouble` with a server that is down, a route in maintenance, a worker that hangs, a rejected reload,
+/// of one process, two seconds apart; `trouble` with a server that is down, HTTP/3 switched off, a route in maintenance, a worker that hangs, a rejected reload,
 /// limits that were reached and a certificate whose renewal is overdue.
 fn recorded(name: &str) -> Json {
     serde_json::from_str(&fs::read_to_string(fixture(&format!("{name}.json"))).unwrap()).unwrap()
@@ -38,7 +38,7 @@ fn what_is_missing_shows_as_a_dash() {
         for expected in [
             "litequic -  -  up -\n",
             "workers 0  -  CPU -  in RAM -  open files -\n",
-            "memory -\n",
+            "memory -  HTTP/3 -\n",
             "HTTP/3                 -              -              -           -\n",
             "limits and timeouts reached: -\n",
             "configuration -, read -\n",
@@ -131,6 +131,22 @@ fn what_is_in_maintenance_is_shown() {
     let status = json!({ "maintenance": [{ "target": null }, { "target": "shop", "routes": ["shop"] }] });
     assert!(render(&status, None, false).contains("\nin maintenance: all routes, shop\n"));
     assert!(!render(&json!({ "maintenance": [] }), None, false).contains("maintenance"));
+}
+
+#[test]
+fn http3_is_shown_with_what_has_switched_it() {
+    for (on, configured, expected) in [
+        (json!(true), json!(true), "on"),
+        (json!(true), json!(false), "on by an order"),
+        (json!(false), json!(true), "off by an order"),
+        (json!(false), json!(false), "off by listen.http3"),
+        (json!(false), json!(null), "off"),
+        (json!(null), json!(true), "-"),
+    ] {
+        let status = json!({ "http3": { "on": on, "configured": configured } });
+        let screen = render(&status, None, false);
+        assert!(screen.contains(&format!("  HTTP/3 {expected}\n")), "{expected:?} in\n{screen}");
+    }
 }
 
 #[test]

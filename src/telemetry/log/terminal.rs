@@ -1,0 +1,96 @@
+//! An event as a line for a person at a terminal: the time of day where the machine is, and the module's path at `debug` and
+//! `trace` alone. What is read later, or elsewhere, has whole times in UTC instead (mod.rs).
+
+use jiff::{Timestamp, tz::TimeZone};
+use std::{fmt, time::SystemTime};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::{
+    fmt::{
+        FmtContext, FormatEvent, FormatFields,
+        format::{Format, Full, Writer, format},
+        time::FormatTime,
+    },
+    registry::LookupSpan,
+};
+
+/// The format of a terminal's lines.
+#[derive(Debug)]
+pub(super) struct Terminal {
+    /// For `info` and what is more severe.
+    short: Format<Full, TimeOfDay>,
+    /// For `debug` and `trace`.
+    long: Format<Full, TimeOfDay>,
+}
+
+impl Terminal {
+    /// With times in `zone`.
+    pub(super) fn new(zone: TimeZone) -> Self {
+        let long = format().with_timer(TimeOfDay(zone));
+        Self { short: long.clone().with_target(false), long }
+    }
+
+    /// With times in the zone that `TZ` or `/etc/localtime` names; in UTC if neither does.
+    pub(super) fn local() -> Self {
+        Self::new(TimeZone::try_system().unwrap_or(TimeZone::UTC))
+    }
+}
+
+impl<S, N> FormatEvent<S, N> for Terminal
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let format = if *event.metadata().level() >= Level::DEBUG { &self.long } else { &self.short };
+        format.format_event(context, writer, event)
+    }
+}
+
+/// Hours, minutes, seconds and milliseconds in a zone.
+#[derive(Debug, Clone)]
+struct TimeOfDay(TimeZone);
+
+impl TimeOfDay {
+    fn write(&self, time: SystemTime, writer: &mut impl fmt::Write) -> fmt::Result {
+        // A clock beyond the years that jiff knows.
+        let time = Timestamp::try_from(time).map_err(|_| fmt::Error)?;
+        write!(writer, "{}", self.0.to_datetime(time).strftime("%H:%M:%S%.3f"))
+    }
+}
+
+impl FormatTime for TimeOfDay {
+    fn format_time(&self, writer: &mut Writer<'_>) -> fmt::Result {
+        self.write(SystemTime::now(), writer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_time_of_day_is_that_of_the_zone_with_milliseconds() {
+        // 2023-11-14T22:13:20Z, and the same time of day in summer.
+        let (winter, summer) = (1_700_000_000, 1_689_372_800);
+        let berlin = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+        let kathmandu = TimeZone::posix("<+0545>-5:45").unwrap();
+        for (zone, seconds, millis, expected) in [
+            (TimeZone::UTC, winter, 0, "22:13:20.000"),
+            (berlin.clone(), winter, 7, "23:13:20.007"),
+            (berlin, summer, 999, "00:13:20.999"),
+            (kathmandu, winter, 50, "03:58:20.050"),
+        ] {
+            let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) + Duration::from_millis(millis);
+            let mut text = String::new();
+            TimeOfDay(zone.clone()).write(time, &mut text).unwrap();
+            assert_eq!(text, expected, "{zone:?}");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_far_off_is_an_error_and_no_panic() {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 50);
+        assert!(TimeOfDay(TimeZone::UTC).write(time, &mut String::new()).is_err());
+    }
+}

@@ -126,6 +126,12 @@ pub trait Handler: 'static {
     ///
     /// Dropping the future, or the response's body, cancels the exchange: the client is gone.
     fn handle(&self, exchange: Exchange) -> impl Future<Output = Result<Response, Abort>>;
+
+    /// Completes an answer of the front end's own to a request of `client` that it has rejected, and that the handler does not
+    /// see.
+    fn complete_rejection(&self, client: &Client, response: &mut Response) {
+        let _ = (client, response);
+    }
 }
 
 /// Why an exchange ends without a response.

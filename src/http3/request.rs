@@ -297,7 +297,8 @@ async fn refuse<H: Handler>(
         }
         Refusal::Status(status, why, method) => {
             record.error("http_request_error");
-            let response = own(status, why, "litequic; error=http_request_error");
+            let mut response = own(status, why, "litequic; error=http_request_error");
+            connection.handler.complete_rejection(&connection.client(), &mut response);
             respond(response, &method, sender, connection, ending, record).await
         }
     }

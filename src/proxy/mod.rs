@@ -41,7 +41,7 @@ use crate::{
 };
 use arc_swap::ArcSwap;
 use error::Error;
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use origin::{Origin, Outcome, Resources, Sending, Standing};
 use request::{FieldPolicy, Framing};
 use rules::{Limiter, Rules, Taken, Variables};
@@ -437,6 +437,17 @@ impl Handler for Proxy {
             }
             None => response,
         })
+    }
+
+    fn complete_rejection(&self, client: &Client, response: &mut Response) {
+        // It sends the client to another connection, which has the fields (RFC 9110 §15.5.20).
+        if response.status() == StatusCode::MISDIRECTED_REQUEST {
+            return;
+        }
+        if let Some(rules) = &self.local().routing.general_rules {
+            let id = forwarded::request_id(&HeaderMap::new(), false);
+            rules.rejection(response.headers_mut(), client, &id);
+        }
     }
 }
 

@@ -104,7 +104,9 @@ impl<H: Handler> Connection<H> {
             Protocol::Http2 => self.metrics().tcp_refused_h2.increment(),
             Protocol::Http1 | Protocol::Http3 => self.metrics().tcp_refused_h1.increment(),
         }
-        self.finish(refusal.response(), &Method::GET, open, true)
+        let mut response = refusal.response();
+        self.front.handler.complete_rejection(&self.client, &mut response);
+        self.finish(response, &Method::GET, open, true)
     }
 
     fn finish(&self, response: Response, method: &Method, mut open: Open<H>, close: bool) -> Answer<H> {

@@ -4,7 +4,7 @@
 
 use super::printer::Printer;
 use crate::{
-    exchange::{Abort, Body, BodyError, Exchange, Handler, Response},
+    exchange::{Abort, Body, BodyError, Client, Exchange, Handler, Response},
     net::thread_cpu_time,
     proxy::Proxy,
 };
@@ -50,6 +50,10 @@ impl Handler for Meter {
             Err(body) => Body::stream(Metered { body, reading }),
         };
         Ok(Response::from_parts(head, body))
+    }
+
+    fn complete_rejection(&self, client: &Client, response: &mut Response) {
+        self.proxy.complete_rejection(client, response);
     }
 }
 

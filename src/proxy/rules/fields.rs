@@ -55,6 +55,11 @@ impl<'a> Variables<'a> {
         Self { client, host, id }
     }
 
+    /// Those of a request of `client` that was rejected before its fields were read.
+    pub(super) fn of_rejected(client: &Client, id: &'a HeaderValue) -> Self {
+        Self { client: client.address.ip(), host: None, id }
+    }
+
     /// `template` with everything filled in; `path` stands for `{path}`.
     pub(super) fn fill(&self, template: &Template, path: &str) -> String {
         let mut text = String::new();

@@ -17,7 +17,7 @@ use crate::{
     exchange::Client,
 };
 use fields::{Fields, Uses};
-use http::{HeaderValue, request, uri::PathAndQuery};
+use http::{HeaderMap, HeaderValue, request, uri::PathAndQuery};
 use redirect::Redirect;
 use respond::Respond;
 use std::sync::Arc;
@@ -123,6 +123,11 @@ impl Rules {
         id: &'a HeaderValue,
     ) -> Variables<'a> {
         Variables::of(head, client, trusted, id, self.uses)
+    }
+
+    /// Changes the response to a request of `client` that was rejected before its fields were read: `{host}` is empty.
+    pub(super) fn rejection(&self, fields: &mut HeaderMap, client: &Client, id: &HeaderValue) {
+        self.response.apply(fields, &Variables::of_rejected(client, id));
     }
 
     /// Changes the head for an origin.

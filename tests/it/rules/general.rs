@@ -69,6 +69,22 @@ async fn general_rules_are_on_every_route_whose_own_rules_replace_them_field_by_
 }
 
 #[tokio::test]
+async fn general_rules_are_in_answers_to_requests_that_are_rejected_at_once() {
+    let script = Script::new().await;
+    let litequic = started(script.address, RULES).await;
+    let mut tls = Tls::http1(&litequic).await;
+    tls.say("GET / HTTP/1.1\r\nHost: a b\r\n\r\n").await;
+    let head = tls.head().await;
+    assert!(head.starts_with("http/1.1 400 ") && head.contains("\r\nx-frame-options: deny\r\n"), "{head}");
+    assert!(head.contains("\r\nstrict-transport-security: max-age=63072000\r\n"), "{head}");
+    let client = Client::to(&litequic).await;
+    let answer = client.fetch(client.request(http::Method::TRACE, "/app"), "").await;
+    assert_eq!(answer.status.as_u16(), 501);
+    assert_eq!(answer.field("x-frame-options"), Some("DENY"));
+    litequic.stop().await;
+}
+
+#[tokio::test]
 async fn general_rules_are_in_answers_without_a_route_and_never_in_a_421() {
     let script = Script::new().await;
     let config = format!("{RULES}[[routes]]\nhost = \"other.test\"\norigin = \"origin\"\n");

@@ -19,7 +19,7 @@ pub(super) struct Received {
     incoming: hyper::body::Incoming,
     /// hyper delivers one piece a turn of what came at once: the state that knows whether there is more.
     pipeline: Rc<Pipeline>,
-    /// Its client waits for 100 (Continue).
+    /// Closed while the client waits for 100 (Continue).
     gate: Option<Gate>,
 }
 

@@ -16,13 +16,21 @@ const NOT_REFUSED: &[(&str, &str)] = &[
     ("addresses", "the chart sets the addresses"),
     ("admin", "the chart sets the address"),
     ("admin-addresses", "the chart sets the addresses"),
+    ("apache", "values are not TOML"),
     ("buffers", "needs the Job: a template does not know sizes"),
+    ("caddyfile", "values are not TOML"),
+    ("haproxy", "values are not TOML"),
+    ("http3", "the chart sets the addresses, and the schema compares no durations"),
+    ("json", "values are not TOML"),
+    ("nginx", "values are not TOML"),
     ("no-addresses", "the chart sets the addresses"),
     ("no-certificates", "the chart sets the certificates"),
     ("syntax", "values are not TOML"),
     ("taken", "the chart sets the addresses"),
+    ("traefik-yaml", "values are not TOML"),
     ("twice", "values are not TOML"),
     ("wrong-types", "no YAML has an integer as large, nor a date as TOML's"),
+    ("yaml", "values are not TOML"),
 ];
 
 /// Keys that the charts set themselves.

@@ -305,7 +305,7 @@ async fn the_status_page_shows_in_a_browser_what_litequic_does() {
         "litequic is ready.",
         " role=\"status\">In maintenance, answered 503: shop (Retry-After 600 s).</p>",
         "<main id=\"answered\">",
-        "<dt>HTTP/3 (listen.http3)</dt><dd>on</dd>",
+        " open files, HTTP/3 on.</p>",
         "<p id=\"uptime\">Up ",
         "<figcaption>Requests a second: <output>0",
         "<path class=\"line\" vector-effect=\"non-scaling-stroke\" d=\"M",

@@ -141,6 +141,10 @@ function maintenance(switched) {
   };
 }
 
+// Whether HTTP/3 is served, and what switched it.
+const http3 = ({ on, configured }) => 'HTTP/3 ' + (on ? 'on' : 'off')
+  + (on !== configured ? ' by an order' : on ? '' : ' by listen.http3');
+
 function show(now) {
   const metric = (status, name) => status.metrics[name] || 0;
   const total = name => metric(now, name);
@@ -161,6 +165,7 @@ function show(now) {
     Number.isFinite(cpu) ? digits(cpu) + ' s of CPU time' : '',
     Number.isFinite(resident) ? bytes(resident) + ' in RAM' : '',
     Number.isFinite(files) ? whole(files) + ' open files' : '',
+    now.http3 ? http3(now.http3) : '',
   ].filter(Boolean).join(', ') + '.';
   const requests = labelled('requests');
   const failing = rate('responses{class="5xx"}');
@@ -184,10 +189,6 @@ function show(now) {
   ];
   const { step, used, limit } = now.memory || {};
   if (limit) tiles.push(['Memory of ' + bytes(limit) + (step === 'normal' ? '' : ': ' + step), bytes(used), step === 'normal' ? '' : 'bad']);
-  const { on: http3, configured } = now.http3 || {};
-  if (typeof http3 === 'boolean') {
-    tiles.push([http3 === configured ? 'HTTP/3 (listen.http3)' : 'HTTP/3, by an order', http3 ? 'on' : 'off', !http3 && configured ? 'bad' : '']);
-  }
   at('tiles').replaceChildren(...tiles.map(([name, value, kind]) => {
     const tile = document.createElement('div');
     tile.append(element('dt', name), element('dd', value, kind));

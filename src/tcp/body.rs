@@ -111,7 +111,10 @@ impl<I: Incoming> RequestBody<I> {
 
     /// The body; `None` if it ends at once, as the body of a `method` request of unknown length often does.
     pub(super) async fn unless_empty(mut self, method: &Method) -> Option<Self> {
-        if !has_rarely_a_body(method) || self.size_hint().exact().is_some() || self.incoming.as_ref().is_some_and(Incoming::is_held_back) {
+        if !has_rarely_a_body(method)
+            || self.size_hint().exact().is_some()
+            || self.incoming.as_ref().is_some_and(Incoming::is_held_back)
+        {
             return Some(self);
         }
         match timeout(END_WAIT, poll_fn(|cx| self.poll_next(cx))).await {

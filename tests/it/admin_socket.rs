@@ -209,8 +209,7 @@ async fn another_user_is_told_whose_the_socket_is_and_never_answered() {
         Process::spawn(command).end()
     };
     let ended = ctl();
-    let beginning =
-        format!("litequic: {}: permission denied: it is for root, and this is user ", socket.display());
+    let beginning = format!("litequic: {}: permission denied: it is for root, and this is user ", socket.display());
     assert!(ended.code == Some(69) && ended.stderr.starts_with(&beginning), "{ended:?}");
     assert!(ended.stderr.ends_with("\n  sudo litequic ctl status\n"), "{ended:?}");
     // Whatever an operator does to the mode.

@@ -61,7 +61,7 @@ metrics! {
             limit_idle_descriptors [limit: "idle_descriptors"]
                 "Connections to origins that were closed instead of kept idle, as idle ones had a fifth of the file \
                     descriptors, or a request waited for one.",
-            limit_interim [limit: "interim"] "Interim responses dropped because the client had not read the 8 before.",
+            limit_interim [limit: "interim"] "Interim responses dropped because the client had not read earlier ones.",
             limit_response_header [limit: "response_header"] "Responses whose header is larger than litequic accepts.",
         }
         Counter(

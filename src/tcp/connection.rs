@@ -247,12 +247,13 @@ impl<H> Connection<H> {
         match self.reason.get() {
             _ if self.stalled.get() => metrics.tcp_closed_stalled.increment(),
             _ if self.evicted.get() => metrics.tcp_closed_evicted.increment(),
-            Some(Reason::Idle) => metrics.tcp_closed_idle.increment(),
+            // One that broke off may be closing for as long as it may be idle.
+            Some(Reason::Idle) if !broke_off => metrics.tcp_closed_idle.increment(),
             Some(Reason::Flood) => metrics.tcp_closed_flood.increment(),
             Some(Reason::Evicted) => metrics.tcp_closed_evicted.increment(),
             Some(Reason::Done) => metrics.tcp_closed_litequic.increment(),
-            None if broke_off => metrics.tcp_closed_broken.increment(),
-            None => metrics.tcp_closed_client.increment(),
+            None | Some(Reason::Idle) if broke_off => metrics.tcp_closed_broken.increment(),
+            None | Some(Reason::Idle) => metrics.tcp_closed_client.increment(),
         }
     }
 

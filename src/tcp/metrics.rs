@@ -92,7 +92,7 @@ metrics! {
             limit_handshakes [limit: "max_handshakes"]
                 "Handshakes rejected because no source had more in flight than theirs; over TCP after `timeouts.queue`.",
             limit_interim [limit: "interim"]
-                "Interim responses dropped because a client over HTTP/2 does not read.",
+                "Interim responses dropped because the client had not read earlier ones.",
             limit_client_descriptors [limit: "client_descriptors"]
                 "Connections over TCP that were closed at once, as clients had their part of the file descriptors.",
             limit_descriptors [limit: "descriptors"]

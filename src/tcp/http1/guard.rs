@@ -69,9 +69,9 @@ impl Pipeline {
         self.refusal.get().filter(|(passed, _)| before >= *passed).map(|(_, refusal)| refusal)
     }
 
-    /// Whether bytes came of the body of the request that hyper has read last.
-    pub(in crate::tcp) fn has_body_come(&self) -> bool {
-        self.body_of.get() >= self.read.get()
+    /// Whether bytes came of the body of the request that hyper has delivered and [`read`](Self::read) has not counted yet.
+    pub(super) fn has_body_come(&self) -> bool {
+        self.body_of.get() > self.read.get()
     }
 
     /// One more request is being served.

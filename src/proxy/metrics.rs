@@ -70,7 +70,7 @@ metrics! {
         ) {
             evicted_slow_uploads [reason: "slow_upload"] "Their clients sent slowly: 503, or a reset once the response has begun.",
             evicted_slow_downloads [reason: "slow_download"] "Their clients read slowly.",
-            evicted_silent [reason: "silent"] "Nothing had moved on them for 10 seconds.",
+            evicted_silent [reason: "silent"] "Nothing had moved on them for 1 to 10 seconds, by the connections of their clients.",
         }
         Counter(
             "origin_rests_taken",

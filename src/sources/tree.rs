@@ -69,6 +69,16 @@ pub struct Excess {
     held: [u32; DEPTH],
     /// Whether the two are connections of one source, or connections that are sources of their own.
     pub between_connections: bool,
+    /// Slots of the holder's branch for each slot that the other would have after one more, where the two part; at least one.
+    pub ratio: u32,
+}
+
+#[cfg(test)]
+impl Excess {
+    /// The excess of a source that holds `ratio` slots over one that holds none.
+    pub const fn between_sources(ratio: u32) -> Self {
+        Self { held: [ratio; DEPTH], between_connections: false, ratio }
+    }
 }
 
 /// A change of counts on the way from a connection to the root.
@@ -193,14 +203,16 @@ impl<W> Tree<W> {
         let holder = self.branches_of(leaf);
         let held = |branch: Option<Id>| branch.and_then(|id| self.nodes.get(id)).map_or(0, |node| node.counts.held);
         let (of_holder, of_other) = holder.0.iter().zip(&other.0).find(|(holder, other)| holder != other)?;
-        if held(*of_holder) < held(*of_other).saturating_add(2) {
+        let (of_holder_held, of_other_held) = (held(*of_holder), held(*of_other));
+        if of_holder_held < of_other_held.saturating_add(2) {
             return None;
         }
+        let ratio = of_holder_held / of_other_held.saturating_add(1);
         let is_connection =
             |id: Id| self.nodes.get(id).is_some_and(|node| matches!(node.key, Some(Key::Connection(_))));
         // A client that holds nothing has no branch here; it is a connection if the holder's branch is one.
         let between_connections = of_holder.is_some_and(is_connection) && of_other.is_none_or(is_connection);
-        Some(Excess { held: holder.0.map(held), between_connections })
+        Some(Excess { held: holder.0.map(held), between_connections, ratio })
     }
 
     /// Slots that `source` uses: on the level of its widest network, and on that of the source itself. A connection that is a source

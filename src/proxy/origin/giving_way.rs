@@ -1,6 +1,7 @@
 //! Exchanges that give their connection to an origin up for a request that waits: a client that is slow, or a body on which nothing
 //! moves. Pure: the time is an argument.
 
+use crate::sources::Excess;
 use std::{cell::Cell, time::Duration};
 use tokio::time::Instant;
 
@@ -9,8 +10,11 @@ use tokio::time::Instant;
 pub(super) const PATIENCE: Duration = Duration::from_millis(250);
 /// A client's rate counts once the client was waited for that long: a few round trips, lost packets included.
 const RATE_AFTER: Duration = Duration::from_secs(1);
-/// A body counts as silent once nothing has moved on it, either way, for that long.
+/// A body counts as silent once nothing has moved on it, either way, for this time, divided by the [`Excess::ratio`] of its client:
+/// an event stream of a client that holds little is left alone for longer than one of a thousand.
 const SILENT_AFTER: Duration = Duration::from_secs(10);
+/// No body counts as silent earlier: as [`RATE_AFTER`].
+const MIN_SILENCE: Duration = Duration::from_secs(1);
 /// Bytes a second below which an exchange gives way to other connections of its own source: half of what EDGE, the slowest
 /// mobile network in use, transfers.
 const SLOW: u64 = 16 * 1024;
@@ -38,8 +42,24 @@ pub(super) struct Taker {
     pub(super) patience: Duration,
     /// Whether it is another connection of the source of the exchange's client.
     pub(super) same_source: bool,
+    /// The time after which a body on which nothing moves is silent.
+    pub(super) silent_after: Duration,
     /// The time since a moment, without that in which the process did not run.
     pub(super) elapsed: fn(Instant) -> Duration,
+}
+
+impl Taker {
+    /// A request that waits for `patience` more, beside an exchange whose client holds more by `excess`.
+    pub(super) fn new(patience: Duration, excess: &Excess, elapsed: fn(Instant) -> Duration) -> Self {
+        let same_source = excess.between_connections;
+        let shorter = if same_source { 1 } else { excess.ratio.max(1) };
+        Self { patience, same_source, silent_after: (SILENT_AFTER / shorter).max(MIN_SILENCE), elapsed }
+    }
+
+    /// Whether a body on which nothing has moved for the time `silence` gives way.
+    pub(super) fn silent(self, silence: Duration) -> Option<Reason> {
+        (silence >= self.silent_after).then_some(Reason::Silent(silence))
+    }
 }
 
 /// What a client moved of a body while litequic waited for the client, and for how long that was.
@@ -100,11 +120,6 @@ impl ClientTime {
     }
 }
 
-/// Whether a body on which nothing has moved for the time `silence` gives way.
-pub(super) fn silent(silence: Duration) -> Option<Reason> {
-    (silence >= SILENT_AFTER).then_some(Reason::Silent(silence))
-}
-
 /// Updates a value in a cell.
 pub(super) fn update<T: Copy>(cell: &Cell<T>, change: impl FnOnce(&mut T)) {
     let mut value = cell.get();
@@ -116,6 +131,8 @@ pub(super) fn update<T: Copy>(cell: &Cell<T>, change: impl FnOnce(&mut T)) {
 mod tests {
     use super::*;
 
+    const EVEN: Excess = Excess::between_sources(2);
+
     /// What became of a client that moved `bytes` in `waited`, and is waited for now.
     fn client(bytes: u64, waited: Duration) -> ClientTime {
         ClientTime { bytes, waited, since: Some(Instant::now()) }
@@ -124,7 +141,7 @@ mod tests {
     #[test]
     fn an_exchange_gives_way_by_what_its_client_still_takes() {
         let secs = Duration::from_secs;
-        let other = Taker { patience: secs(5), same_source: false, elapsed: |_| Duration::ZERO };
+        let other = Taker::new(secs(5), &EVEN, |_| Duration::ZERO);
         let same = Taker { same_source: true, ..other };
         for (what, bytes, waited, rest, taker, expected) in [
             ("slow", 3_000, secs(10), Some(3_000_000), other, Some(secs(10_000))),
@@ -159,16 +176,23 @@ mod tests {
         time.count(1_000);
         time.end(|since| at(3)().saturating_duration_since(since));
         time.begin(at(10));
-        let taker = Taker { patience: Duration::ZERO, same_source: false, elapsed: |_| Duration::from_secs(2) };
+        let taker = Taker::new(Duration::ZERO, &EVEN, |_| Duration::from_secs(2));
         let reason = time.upload(Some(500), Duration::ZERO, taker);
         assert_eq!(reason, Some(Reason::Slow(Duration::from_secs(2), Direction::Upload)), "250 bytes a second");
     }
 
     #[test]
-    fn a_body_is_silent_after_ten_seconds_and_gives_way_after_slow_ones() {
-        assert_eq!(silent(Duration::from_millis(9_999)), None);
-        let silence = silent(Duration::from_secs(3_600)).unwrap();
-        assert!(silence < Reason::Slow(Duration::from_secs(1), Direction::Upload));
-        assert!(silence > silent(Duration::from_secs(10)).unwrap());
+    fn a_body_is_silent_the_sooner_the_more_its_client_holds_and_gives_way_after_slow_ones() {
+        let ms = Duration::from_millis;
+        for (ratio, after) in [(0, ms(10_000)), (1, ms(10_000)), (2, ms(5_000)), (8, ms(1_250)), (512, ms(1_000))] {
+            let taker = Taker::new(ms(1), &Excess::between_sources(ratio), |_| Duration::ZERO);
+            assert_eq!(taker.silent(after - ms(1)), None, "{ratio}");
+            let silence = taker.silent(after).unwrap();
+            assert!(silence < Reason::Slow(ms(1_000), Direction::Upload), "{ratio}");
+            assert!(silence < taker.silent(after + ms(1)).unwrap(), "{ratio}");
+        }
+        let mut colleague = Excess::between_sources(512);
+        colleague.between_connections = true;
+        assert_eq!(Taker::new(ms(1), &colleague, |_| Duration::ZERO).silent(ms(9_999)), None);
     }
 }

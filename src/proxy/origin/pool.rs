@@ -398,7 +398,7 @@ impl Pool {
             let patience = next.request.until.saturating_duration_since(now);
             let gives_way = |slot: Slot| {
                 let excess: Excess = state.fair.excess(slot, &next.branches)?;
-                let taker = Taker { patience, same_source: excess.between_connections, elapsed: suspension::elapsed };
+                let taker = Taker::new(patience, &excess, suspension::elapsed);
                 let reason = match state.exchanges.get(slot.index())? {
                     Exchange::Request | Exchange::Leaving => None,
                     Exchange::Upload(upload) => upload.upgrade()?.gives_way(taker),

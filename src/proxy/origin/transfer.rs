@@ -2,7 +2,7 @@
 //! into memory, while the client's task is parked and polls nothing.
 
 use super::{
-    giving_way::{self, ClientTime, Reason, Taker, update},
+    giving_way::{ClientTime, Reason, Taker, update},
     pool::Lease,
     request_body::{Progress, Upload},
     rest::{Rest, RestBudget},
@@ -195,7 +195,7 @@ impl Transfer {
         let slow = slow.max(upload.and_then(|upload| upload.gives_way(taker)));
         slow.or_else(|| {
             let since = self.waiting.get()?;
-            giving_way::silent((taker.elapsed)(upload.map_or(since, |upload| since.max(upload.moved()))))
+            taker.silent((taker.elapsed)(upload.map_or(since, |upload| since.max(upload.moved()))))
         })
     }
 

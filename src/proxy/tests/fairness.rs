@@ -304,7 +304,7 @@ fn a_rest_that_is_cut_off_is_no_whole_body() {
 }
 
 #[test]
-fn a_silent_body_gives_way_after_ten_seconds_and_not_before() {
+fn a_silent_body_gives_way_the_sooner_the_more_its_client_holds() {
     with_a_jumping_clock(async {
         let script = Script::new().await;
         let setup = script.proxy(|config| {
@@ -326,7 +326,11 @@ fn a_silent_body_gives_way_after_ten_seconds_and_not_before() {
         let sent = setup.send_as(OTHER, 2, get());
         serve_next(&script).await;
         assert_eq!(status(sent).await, 204);
-        assert!((9..13).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+        assert!(
+            (2_400..3_500).contains(&began.elapsed().as_millis()),
+            "a quarter of ten seconds: {:?}",
+            began.elapsed()
+        );
         assert_eq!(setup.metrics.evicted_silent.get(), 1);
         settle().await;
         let ended: Vec<_> = streams.iter().filter(|(stream, _)| stream.is_finished()).collect();

@@ -29,8 +29,7 @@ use litequic::{
     },
     proxy::{Routing, request_head, response_head},
     quic::{
-        Offer,
-        ack_merge::{Acknowledged, Arrival, Order},
+        Acknowledged, Arrival, Offer, Order,
         frame::{AckRanges, Frames, kind},
     },
     sources::{Fair, Source},

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use litequic::quic::{
-    ack_merge::{Acknowledged, MAX_RANGES},
+    Acknowledged, MAX_RANGES,
     frame::{AckRanges, Frames, Numbers},
 };
 use s2n_codec::DecoderBufferMut;

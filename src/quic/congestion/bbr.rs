@@ -3,7 +3,7 @@
 //! when the path paused are lost for the most part, which only later packets can show; BBR's ProbeRTT, due after five
 //! seconds, makes the window smaller than that, and s2n-quic's probe timeout is by then as long as the pause was.
 
-use super::round_trip;
+use super::rtt::round_trip;
 use s2n_quic::provider::congestion_controller::{
     CongestionController, Endpoint as _, PathInfo, Publisher, RandomGenerator, RttEstimator, Timestamp, bbr,
 };
@@ -185,7 +185,7 @@ impl CongestionController for Bbr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quic::congestion::{controller::tests::Zeros, heard::tests::Quiet};
+    use crate::quic::congestion::{controller::tests::Zeros, published::tests::Quiet};
     use s2n_quic_core::{
         packet::number::PacketNumberSpace,
         time::{Clock as _, NoopClock},

@@ -3,7 +3,7 @@
 //! A router that drops a packet for congestion had no room for it: the queue then, by the round-trip time, is what its
 //! buffer holds. If next to nothing was queued, packets are lost at random, or by a policer, and nothing is known.
 
-use crate::quic::moderation::LONGEST;
+use crate::quic::io::LONGEST;
 use std::time::Duration;
 
 /// Packets that are sent at once, or acknowledged at once, may fill so much of a buffer. With more, the queue that is

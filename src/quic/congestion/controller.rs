@@ -1,20 +1,18 @@
 //! One path's congestion controller: s2n-quic's, with litequic's counting and pacing.
 
 use super::{
-    Buffer,
     bbr::{self, Bbr},
-    heard::{Heard, Listening, SLOW_START_GAIN},
+    buffer::Buffer,
     pacer::{Pacer, Sent},
+    published::{Heard, Listening, SLOW_START_GAIN},
     reno_friendly::RenoFriendly,
-    round_trip,
+    rtt::round_trip,
+    spurious::Spurious,
     undo::Undo,
 };
 use crate::{
     config::Congestion,
-    quic::{
-        moderation::{Moderation, longest_turn},
-        spurious::Spurious,
-    },
+    quic::io::{Moderation, longest_turn},
 };
 use num_rational::Ratio;
 use s2n_quic::provider::congestion_controller::{

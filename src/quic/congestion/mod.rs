@@ -9,33 +9,29 @@
 //! - [`pacer`] decides when packets are sent, and how many at once.
 //! - [`buffer`] decides how much of the path's buffer that may fill.
 //! - `laboratory`, with the feature of that name alone, has what the laboratory changes.
-//! - [`heard`] reads the state that s2n-quic's controllers publish.
+//! - [`published`] reads the state that s2n-quic's controllers publish.
 
 mod bbr;
 mod buffer;
 mod controller;
-mod heard;
 #[cfg(feature = "laboratory")]
 mod laboratory;
 mod pacer;
+mod published;
 mod reno_friendly;
+mod rtt;
+mod spurious;
 mod undo;
 
 pub(super) use buffer::Buffer;
 pub(super) use controller::Controller;
-pub(super) use heard::is_slow_start;
+pub(super) use published::is_slow_start;
+pub(super) use rtt::round_trip;
+pub(super) use spurious::Spurious;
 
-use super::{moderation::Moderation, spurious::Spurious};
-use crate::config::Live;
+use crate::{config::Live, quic::io::Moderation};
 use s2n_quic::provider::congestion_controller::{Endpoint, PathInfo};
-use std::{fmt, net::SocketAddr, time::Duration};
-
-/// The current round-trip time, by the smoothed round-trip time and the latest one. After a pause of the path the
-/// smoothed one includes the pause for dozens of acknowledgements, each of which takes an eighth of that from it (RFC
-/// 9002 §5.3).
-pub(super) fn round_trip(smoothed: Duration, latest: Duration) -> Duration {
-    if latest < smoothed / 2 { latest } else { smoothed }
-}
+use std::{fmt, net::SocketAddr};
 
 /// Creates the controller of each path of one endpoint, by the configuration at that time.
 pub(super) struct Controllers {

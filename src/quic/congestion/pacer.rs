@@ -14,7 +14,7 @@ const TRAIN: Duration = Duration::from_millis(1);
 const SHORTEST: Duration = Duration::from_micros(250);
 /// Packets a train at least: receivers acknowledge every second packet (RFC 9000 §13.2.2).
 const LEAST: u32 = 2;
-/// The same where trains leave together every two milliseconds (`quic::moderation`): on a path that long, and beside as much
+/// The same where trains leave together every two milliseconds (`quic::io::moderation`): on a path that long, and beside as much
 /// else, two packets more harm no buffer, and a message costs the kernel as much as a packet.
 const LEAST_TOGETHER: u32 = 4;
 /// Packets a train at most: what one message of UDP GSO takes (`UDP_MAX_SEGMENTS`).

@@ -1,12 +1,21 @@
 //! s2n-quic's I/O provider over litequic's own sockets: a batch in, the endpoint, a batch out, all in one turn of the
 //! worker's loop. The endpoint's task is the only one, and yields to the others after each batch.
 
+mod ack_order;
+mod batches;
+mod moderation;
 mod receive;
 mod timer;
 mod transmit;
 
-use super::{batches::Batches, connection_id::Layout, moderation::Moderation};
-use crate::datagram::{Receive, Transmit};
+pub use ack_order::{Arrival, MAX_AHEAD, MAX_CONNECTIONS, Order, SMALL};
+pub(super) use batches::{Batches, Tally};
+pub(super) use moderation::{LONGEST, Moderation, longest_turn};
+
+use crate::{
+    datagram::{Receive, Transmit},
+    quic::identity::connection_id::Layout,
+};
 use receive::Incoming;
 use s2n_quic::provider::io::{self as library, Provider};
 use s2n_quic_core::{

@@ -1,16 +1,13 @@
 //! Received batches for the endpoint, and the order in which it gets them.
 
-use super::{Wiring, give_way};
-use crate::{
-    datagram::Receive,
-    quic::{
-        ack_merge::{Arrival, Order},
-        batches::Batches,
-        connection_id::Layout,
-        moderation::{Moderation, Rule},
-    },
-    suspension,
+use super::{
+    Wiring,
+    ack_order::{Arrival, Order},
+    batches::Batches,
+    give_way,
+    moderation::{Moderation, Rule},
 };
+use crate::{datagram::Receive, quic::identity::connection_id::Layout, suspension};
 use s2n_quic_core::{
     event::EndpointPublisher,
     inet::datagram::Header,

@@ -2,12 +2,14 @@
 
 use super::{
     Wiring,
+    batches::Batches,
+    moderation::Moderation,
     receive::{Incoming, MAX_LEFT},
     transmit::Outlet,
 };
 use crate::{
     datagram::{Outgoing, Receive, Received, Transmit},
-    quic::{Layout, Metrics, batches::Batches, moderation::Moderation},
+    quic::{identity::connection_id::Layout, metrics::Metrics},
     suspension,
 };
 use futures_util::poll;

@@ -1,7 +1,7 @@
 //! The endpoint's clock and its one timer, on the worker's runtime. Pacing uses it: s2n-quic requests a wake when a
 //! connection's next packets may be sent.
 
-use crate::quic::moderation::Moderation;
+use super::moderation::Moderation;
 use s2n_quic_core::time::{self, Clock as _, Timestamp};
 use std::{
     pin::Pin,

@@ -1,5 +1,5 @@
 use super::*;
-use crate::quic::congestion::heard::tests::Quiet;
+use crate::quic::congestion::published::tests::Quiet;
 use s2n_quic_core::{
     inet::SocketAddress,
     packet::number::PacketNumberSpace,

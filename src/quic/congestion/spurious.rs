@@ -1,0 +1,42 @@
+//! Notifies a path's congestion controller of packets that were declared lost and arrived after all: s2n-quic ignores
+//! their acknowledgement (docs/upstream/spurious-losses.md). `quic::connection::table` reads each ACK frame before
+//! s2n-quic does, which then passes to the controller what the frame acknowledges.
+
+use crate::quic::metrics::Metrics;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering::Relaxed},
+};
+
+/// One endpoint's: of the connection whose ACK frame s2n-quic reads next. One thread alone has it.
+#[derive(Debug, Clone, Default)]
+pub(in crate::quic) struct Spurious {
+    packets: Arc<AtomicU32>,
+    metrics: Arc<Metrics>,
+}
+
+impl Spurious {
+    /// Counts reductions that were undone in `metrics`.
+    pub(in crate::quic) fn new(metrics: Arc<Metrics>) -> Self {
+        Self { packets: Arc::default(), metrics }
+    }
+
+    /// The ACK frame that s2n-quic reads next is of a connection of which so many packets were declared lost wrongly.
+    pub(in crate::quic) fn tell(&self, packets: u32) {
+        self.packets.store(packets, Relaxed);
+    }
+
+    /// The report that was not taken yet: an ACK frame may acknowledge nothing else, and then no controller is called.
+    pub(in crate::quic) fn take(&self) -> u32 {
+        let packets = self.packets.load(Relaxed);
+        if packets > 0 {
+            self.packets.store(0, Relaxed);
+        }
+        packets
+    }
+
+    /// A reduction of the window was undone.
+    pub(in crate::quic) fn undone(&self) {
+        self.metrics.reductions_undone.increment();
+    }
+}

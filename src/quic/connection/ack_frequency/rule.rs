@@ -1,0 +1,433 @@
+//! The rule: how many packets a client is to acknowledge at once (docs/adr/0013-adaptive-ack-frequency.md). Pure: takes
+//! the counts of a round trip, and returns the next request.
+//!
+//! A worker that is busy finds several acknowledgements of one connection in one batch, of which only the newest has
+//! news: it requests fewer. That rule is LiteQUIC's (Bi et al., ACM MM 2024, §4.2): with two ACK frames a batch or
+//! more, the threshold is multiplied by their number, and halved otherwise. Taken literally it oscillates: once it is
+//! high enough there is one ACK frame a batch, as on a worker that is idle. The effect of half the threshold is known
+//! only after a trial. So a step down is a trial: it comes after a calm period, is reverted if the acknowledgements
+//! accumulate again, and is then not repeated for twice as long.
+
+/// Packets an ACK without a request (RFC 9000 §13.2.2).
+pub(super) const LEAST: u32 = 2;
+/// Packets an ACK at most: 32 were measured to cost as little as 128 or 512, and a loss that a client reports late
+/// litequic repairs late.
+pub(super) const MOST: u32 = 32;
+/// ACK frames a window at least: a window that is acknowledged as a whole is sent in bursts, with pauses of a round
+/// trip, or of the client's longest delay, between them.
+const ACKS_A_WINDOW: u32 = 4;
+/// And in slow start: hybrid slow start, which ends it before packets are lost, wants eight round-trip times a round
+/// (s2n-quic's `N_SAMPLING`), and a round's window is half as large as the next one's.
+const ACKS_A_GROWING_WINDOW: u32 = 16;
+/// Some clients acknowledge less often than every other packet by themselves: Chromium every tenth. That much is left
+/// to them once there is no need any more; the rest may be due to their own load.
+const MOST_AT_REST: u32 = 10;
+/// Consecutive calm round trips before the threshold is lowered, and after which a lower one counts as enough.
+const CALM: u32 = 4;
+/// The same before a threshold is tried again that was too low. Doubles with each trial that fails.
+const PATIENCE: u32 = 8;
+/// And never exceeds this: after so many calm round trips, some seconds at most on most paths, an idle worker asks its
+/// clients to acknowledge more often again.
+const MOST_PATIENCE: u32 = 256;
+
+/// The counts of some round trips.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Epoch {
+    /// ACK frames.
+    pub(super) acks: u64,
+    /// Receive batches that carried any of them.
+    pub(super) batches: u64,
+    /// Packets that they acknowledged.
+    pub(super) packets: u64,
+    /// Of these, on average, in a round trip: the packets in flight at once.
+    pub(super) flight: u32,
+}
+
+/// The state of the path, in packets, and of the worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Path {
+    /// The congestion window,
+    pub(super) window: u32,
+    /// and whether it may be in slow start.
+    pub(super) slow_start: bool,
+    /// The burst that the path's buffer holds: an acknowledgement releases as many packets as it is for.
+    pub(super) bearable: u32,
+    /// The worker gets too little CPU time (`quic::io::moderation`). It then runs in turns of the scheduler, in each of
+    /// which a connection of many has one acknowledgement or two: they are not conclusive. Nor are their round-trip
+    /// times, which hybrid slow start needs.
+    pub(super) starved: bool,
+}
+
+impl Path {
+    /// Packets an ACK that are allowed, from `least` on.
+    fn most(self, least: u32) -> u32 {
+        let acks = if self.slow_start && !self.starved { ACKS_A_GROWING_WINDOW } else { ACKS_A_WINDOW };
+        (self.window / acks).min(self.bearable).clamp(least, MOST)
+    }
+}
+
+/// One connection's.
+#[derive(Debug)]
+pub(super) struct Rule {
+    /// Packets an ACK that were requested last.
+    threshold: u32,
+    /// The client's own rate, as far as it was seen; the request is never below it.
+    rest: Option<u32>,
+    /// Consecutive calm epochs.
+    calm: u32,
+    /// The largest threshold that is known to be too low; 0 if none is.
+    too_low: u32,
+    /// Calm epochs before `too_low`, or less, is tried again.
+    patience: u32,
+    /// The threshold was lowered, and does not count as enough yet.
+    on_trial: bool,
+}
+
+impl Default for Rule {
+    fn default() -> Self {
+        Self { threshold: LEAST, rest: None, calm: 0, too_low: 0, patience: PATIENCE, on_trial: false }
+    }
+}
+
+impl Rule {
+    /// The request after `epoch`, if it is a new one. Epochs that began before the last request was in force must be
+    /// left out.
+    pub(super) fn epoch_ended(&mut self, epoch: &Epoch, path: Path) -> Option<u32> {
+        let before = self.threshold;
+        let least = self.rest.unwrap_or(LEAST);
+        // What limits packets may be something else than congestion: a stream's buffer, the client's window, the
+        // origin. A worker that is starved is such a limit itself: it waits for no acknowledgement.
+        let window = if path.starved { path.window } else { path.window.min(epoch.flight) };
+        let most = Path { window, ..path }.most(least);
+        if !self.shrink(most) {
+            if path.starved || epoch.acks >= 2 * epoch.batches.max(1) {
+                self.raise(epoch, most);
+            } else {
+                self.lower(least);
+            }
+        }
+        (self.threshold != before).then_some(self.threshold)
+    }
+
+    /// The request between two epochs, if the window has shrunk to less than the threshold is meant for, as it does
+    /// after persistent congestion: a client that waits for more packets than come acknowledges them after its longest
+    /// delay, an epoch of such batches takes long, and slow start doubles the window once in each of their round trips.
+    pub(super) fn collapsed(&mut self, path: Path) -> Option<u32> {
+        (self.threshold > LEAST && self.shrink(path.most(LEAST))).then_some(self.threshold)
+    }
+
+    /// Lowers the threshold to `most` where it is more than twice that: the window shrank, and by more than a loss takes
+    /// from it.
+    fn shrink(&mut self, most: u32) -> bool {
+        let shrinks = self.threshold > 2 * most;
+        if shrinks {
+            self.threshold = most;
+            (self.calm, self.on_trial) = (0, false);
+        }
+        shrinks
+    }
+
+    fn raise(&mut self, epoch: &Epoch, most: u32) {
+        self.calm = 0;
+        // There is one ACK frame at least.
+        let seen = u32::try_from(epoch.packets / epoch.acks.max(1)).unwrap_or(MOST);
+        // A client that cannot keep up acknowledges less often than it means to: below that there is nothing to gain.
+        let base = self.threshold.max(seen);
+        if base >= most {
+            return;
+        }
+        self.rest.get_or_insert(seen.clamp(LEAST, MOST_AT_REST));
+        if std::mem::take(&mut self.on_trial) {
+            self.patience = (2 * self.patience).min(MOST_PATIENCE);
+        }
+        self.too_low = self.threshold;
+        // Twice as many at least: a starved worker requests that.
+        let wanted = (u64::from(base).saturating_mul(epoch.acks) / epoch.batches.max(1)).max(2 * u64::from(base));
+        let wanted = u32::try_from(wanted).unwrap_or(MOST).min(most);
+        // Less than a quarter is not worth a frame: a window that grows would have one sent each round trip.
+        if wanted >= self.threshold + (self.threshold / 4).max(1) {
+            self.threshold = wanted;
+        }
+    }
+
+    fn lower(&mut self, least: u32) {
+        self.calm = self.calm.saturating_add(1);
+        if self.on_trial && self.calm >= CALM {
+            self.on_trial = false;
+            self.patience = (self.patience / 2).max(PATIENCE);
+            if self.threshold <= self.too_low {
+                self.too_low = 0;
+            }
+        }
+        let next = (self.threshold / 2).max(least);
+        let patience = if next <= self.too_low { self.patience } else { CALM };
+        if next < self.threshold && self.calm >= patience {
+            self.threshold = next;
+            (self.calm, self.on_trial) = (0, true);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const WINDOW: u32 = 1000;
+
+    /// An epoch of four batches with `acks` frames in all, from a client that acknowledges every other packet.
+    fn epoch(acks: u64) -> Epoch {
+        Epoch { acks, batches: 4, packets: 2 * acks, flight: u32::MAX }
+    }
+
+    /// Out of slow start, with a buffer of any size.
+    fn path(window: u32) -> Path {
+        Path { window, slow_start: false, bearable: u32::MAX, starved: false }
+    }
+
+    #[test]
+    fn acknowledgements_that_pile_up_multiply_the_threshold_up_to_its_bounds() {
+        for (acks, window, expected) in [
+            (7, WINDOW, None),
+            (8, WINDOW, Some(4)),
+            (14, WINDOW, Some(7)),
+            (4 * 15, WINDOW, Some(30)),
+            (4 * 500, WINDOW, Some(MOST)),
+            (4 * 500, 40, Some(10)),
+            (4 * 500, 10, None),
+            (u64::MAX / 2, u32::MAX, Some(MOST)),
+        ] {
+            assert_eq!(
+                Rule::default().epoch_ended(&epoch(acks), path(window)),
+                expected,
+                "{acks} ACKs, a window of {window}"
+            );
+        }
+    }
+
+    #[test]
+    fn nothing_and_nonsense_change_nothing() {
+        for epoch in [
+            Epoch { acks: 0, batches: 0, packets: 0, flight: u32::MAX },
+            Epoch { acks: 1, batches: 0, packets: u64::MAX, flight: u32::MAX },
+        ] {
+            assert_eq!(Rule::default().epoch_ended(&epoch, path(0)), None);
+        }
+    }
+
+    #[test]
+    fn a_calm_spell_lowers_the_threshold_by_halves_to_what_needs_no_asking() {
+        let mut rule = Rule::default();
+        assert_eq!(rule.epoch_ended(&epoch(4 * 16), path(WINDOW)), Some(32));
+        let said: Vec<u32> = (0..40).filter_map(|_| rule.epoch_ended(&epoch(4), path(WINDOW))).collect();
+        assert_eq!(said, [16, 8, 4, 2]);
+    }
+
+    #[test]
+    fn a_client_that_acknowledges_rarely_by_itself_is_never_asked_for_more() {
+        let mut rule = Rule::default();
+        // Chromium's every tenth packet.
+        let tenth = |acks| Epoch { acks, batches: 4, packets: 10 * acks, flight: u32::MAX };
+        assert_eq!(rule.epoch_ended(&tenth(8), path(WINDOW)), Some(20));
+        let said: Vec<u32> = (0..40).filter_map(|_| rule.epoch_ended(&tenth(4), path(WINDOW))).collect();
+        assert_eq!(said, [10]);
+    }
+
+    #[test]
+    fn a_client_that_is_busy_itself_is_not_asked_for_what_it_does_anyway() {
+        let fortieth = Epoch { acks: 12, batches: 4, packets: 480, flight: u32::MAX };
+        assert_eq!(Rule::default().epoch_ended(&fortieth, path(WINDOW)), None);
+        let fifth = Epoch { acks: 12, batches: 4, packets: 60, flight: u32::MAX };
+        assert_eq!(Rule::default().epoch_ended(&fifth, path(WINDOW)), Some(15));
+    }
+
+    #[test]
+    fn a_window_that_collapses_lowers_the_threshold_at_once_and_one_that_sways_does_not() {
+        let mut rule = Rule::default();
+        assert_eq!(rule.epoch_ended(&epoch(4 * 16), path(128)), Some(32));
+        assert_eq!(rule.epoch_ended(&epoch(4 * 2), path(90)), None);
+        assert_eq!(rule.epoch_ended(&epoch(4 * 2), path(128)), None);
+        assert_eq!(rule.epoch_ended(&epoch(4 * 2), path(20)), Some(5));
+        assert_eq!(rule.epoch_ended(&Epoch { flight: 8, ..epoch(4 * 2) }, path(WINDOW)), Some(2), "little is sent");
+        let mut rule = Rule::default();
+        let growing = Path { slow_start: true, ..path(128) };
+        assert_eq!(rule.epoch_ended(&epoch(4 * 16), growing), Some(8), "slow start wants eight samples a round");
+        let shallow = |bearable| Path { bearable, ..path(128) };
+        assert_eq!(rule.epoch_ended(&epoch(4 * 2), shallow(3)), Some(3), "its buffer proved shallow");
+        assert_eq!(rule.epoch_ended(&epoch(4 * 2), shallow(0)), None, "what needs no asking");
+    }
+
+    #[test]
+    fn a_worker_that_lacks_cpu_time_asks_for_fewer_although_none_pile_up() {
+        let starved = Path { starved: true, slow_start: true, ..path(100) };
+        let mut rule = Rule::default();
+        let few = Epoch { flight: 8, ..epoch(4) };
+        let said: Vec<u32> = (0..10).filter_map(|_| rule.epoch_ended(&few, starved)).collect();
+        assert_eq!(said, [4, 8, 16, 25], "up to a quarter of the window, in slow start as well");
+        let said: Vec<u32> = (0..40).filter_map(|_| rule.epoch_ended(&epoch(4), path(100))).collect();
+        assert_eq!(said, [12, 6, 3, 2], "and for more once it does not");
+    }
+
+    #[test]
+    fn a_window_that_collapses_within_an_epoch_is_not_left_to_its_end() {
+        let mut rule = Rule::default();
+        assert_eq!(rule.collapsed(path(0)), None, "what needs no asking");
+        assert_eq!(rule.epoch_ended(&epoch(4 * 16), path(128)), Some(32));
+        assert_eq!(rule.collapsed(path(90)), None, "a loss");
+        assert_eq!(rule.collapsed(path(2)), Some(2));
+        assert_eq!(rule.collapsed(path(2)), None, "said once");
+        assert_eq!(rule.epoch_ended(&epoch(4 * 16), path(128)), Some(32), "it has recovered");
+    }
+
+    #[test]
+    fn a_trial_that_fails_is_taken_back_and_repeated_ever_more_rarely() {
+        let mut rule = Rule::default();
+        // So many packets a batch: at 32 it has one ACK frame, at 16 two.
+        let batch = |threshold: u32| epoch(u64::from(4 * 34 / threshold));
+        let (mut threshold, mut trials) = (LEAST, Vec::new());
+        for n in 0..5000 {
+            if let Some(next) = rule.epoch_ended(&batch(threshold), path(WINDOW)) {
+                if next < threshold {
+                    trials.push(n);
+                }
+                threshold = next;
+            }
+        }
+        let pauses: Vec<i32> = trials.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(pauses.is_sorted(), "{pauses:?}");
+        assert_eq!(pauses.last(), Some(&(i32::try_from(MOST_PATIENCE).unwrap() + 1)));
+    }
+
+    /// A client that acknowledges as requested, with a server behind which takes `slowness` times as long for a packet
+    /// as the client does. Time is counted in the client's packets.
+    struct Transfer {
+        slowness: f64,
+        window: u32,
+        clock: f64,
+        /// When the client is done with what it has.
+        client: f64,
+        /// Acknowledgements in flight: when each arrives, and of how many packets.
+        acks: std::collections::VecDeque<(f64, u32)>,
+        /// Packets that the client has not acknowledged yet.
+        pending: u32,
+        threshold: u32,
+    }
+
+    impl Transfer {
+        fn new(slowness: f64, window: u32) -> Self {
+            let acks = (0..window / 2).map(|pair| (f64::from(2 * pair), 2)).collect();
+            Self { slowness, window, clock: 0.0, client: f64::from(window), acks, pending: 0, threshold: LEAST }
+        }
+
+        /// One turn of the server: takes all that has arrived, sends as much as was acknowledged. The ACK frames taken,
+        /// and the packets that they were for.
+        fn turn(&mut self) -> (u64, u64) {
+            let first = self.acks.front().expect("something is always in flight").0;
+            self.clock = self.clock.max(first);
+            let (mut acks, mut packets) = (0, 0);
+            while let Some((_, count)) = self.acks.pop_front_if(|(at, _)| *at <= self.clock) {
+                acks += 1;
+                packets += count;
+            }
+            for _ in 0..packets {
+                self.clock += self.slowness;
+                self.client = self.client.max(self.clock) + 1.0;
+                self.pending += 1;
+                if self.pending >= self.threshold {
+                    self.acknowledge(0.0);
+                }
+            }
+            // The client's max_ack_delay, if nothing else is in flight.
+            if self.acks.is_empty() {
+                self.acknowledge(50.0);
+            }
+            (acks, u64::from(packets))
+        }
+
+        fn acknowledge(&mut self, delay: f64) {
+            let count = std::mem::take(&mut self.pending);
+            self.acks.push_back((self.client + delay, count));
+        }
+
+        /// Runs `epochs` epochs under `rule`; the thresholds in force, one for each.
+        fn run(&mut self, rule: &mut Rule, epochs: usize) -> Vec<u32> {
+            let mut thresholds = Vec::new();
+            while thresholds.len() < epochs {
+                let mut epoch = Epoch { acks: 0, batches: 0, packets: 0, flight: u32::MAX };
+                // A round trip is a window's worth.
+                while epoch.batches < 4 || epoch.packets < u64::from(self.window) {
+                    let (acks, packets) = self.turn();
+                    epoch = Epoch {
+                        acks: epoch.acks + acks,
+                        batches: epoch.batches + 1,
+                        packets: epoch.packets + packets,
+                        flight: u32::MAX,
+                    };
+                }
+                if let Some(threshold) = rule.epoch_ended(&epoch, path(self.window)) {
+                    assert_ne!(threshold, self.threshold, "asked for what is in force");
+                    self.threshold = threshold;
+                    // Packets that were in flight at the old threshold are left out.
+                    (0..4).for_each(|_| {
+                        self.turn();
+                    });
+                }
+                thresholds.push(self.threshold);
+            }
+            thresholds
+        }
+    }
+
+    fn changes(thresholds: &[u32]) -> usize {
+        thresholds.windows(2).filter(|pair| pair[0] != pair[1]).count()
+    }
+
+    proptest! {
+        // Each runs thousands of epochs.
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn the_threshold_settles_however_slow_the_server_and_goes_when_the_load_goes(
+            slowness in 0.05..20.0f64,
+            window in 8..800u32,
+        ) {
+            let mut rule = Rule::default();
+            let mut transfer = Transfer::new(slowness, window);
+            let thresholds = transfer.run(&mut rule, 2000);
+            let most = (window / ACKS_A_WINDOW).clamp(LEAST, MOST);
+            prop_assert!(thresholds.iter().all(|threshold| (LEAST..=most).contains(threshold)));
+            // A trial and its end, once in so many epochs.
+            let settled = &thresholds[1200..];
+            prop_assert!(changes(settled) <= 2 * settled.len() / 100, "{} changes", changes(settled));
+            if slowness > 2.0 && window > 200 {
+                let high = settled.iter().filter(|&&threshold| threshold > most / 2).count();
+                prop_assert!(high * 10 > settled.len() * 9, "high in {high} of {} epochs", settled.len());
+            }
+            if slowness < 0.5 {
+                prop_assert_eq!(changes(settled), 0);
+                prop_assert_eq!(settled[0], LEAST);
+            }
+            // The load goes.
+            transfer.slowness = 0.01;
+            let thresholds = transfer.run(&mut rule, MOST_PATIENCE as usize + 10 * CALM as usize);
+            prop_assert_eq!(thresholds.last(), Some(&LEAST));
+            prop_assert!(changes(&thresholds) <= 6, "{} changes", changes(&thresholds));
+        }
+
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_client_does_what_it_is_asked_for_is_within_bounds(
+            epochs in prop::collection::vec((0..10_000u64, 0..100u64, any::<u64>(), any::<u32>()), 0..300),
+        ) {
+            let mut rule = Rule::default();
+            for (acks, batches, packets, window) in epochs {
+                if let Some(threshold) = rule.epoch_ended(&Epoch { acks, batches, packets, flight: u32::MAX }, path(window)) {
+                    prop_assert!((LEAST..=MOST).contains(&threshold));
+                    prop_assert!(threshold <= (window / ACKS_A_WINDOW).max(MOST_AT_REST) || acks < 2 * batches);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The state that litequic keeps of each connection by its packets, from the connection's beginning to its end.
+//!
+//! - [`table`]: the connections of an endpoint; each received packet is processed there.
+//! - [`state`]: one connection, of
+//! - [`stream`] and [`request_window`]: how far its client lets litequic send on each of its request streams,
+//! - [`send_queue`]: what of its responses is queued, sent and acknowledged,
+//! - [`control_frames`]: whether its client respects the limits below HTTP/3,
+//! - [`lost_packets`]: which of its packets were declared lost wrongly,
+//! - [`acknowledged`], [`ack_frequency`]: what its client has acknowledged, and how often it is asked to.
+//! - [`path_challenge`], [`mod@client_address`]: the validation of its paths.
+//!
+//! [`subscriber`] creates and removes connections in the table, `quic::endpoint` passes received packets. Nothing is missed as
+//! long as a connection is open: s2n-quic processes no frame that does not pass here first, and closes a connection at
+//! a frame that `quic::wire::frame` does not parse.
+
+mod ack_frequency;
+mod acknowledged;
+mod by_id;
+mod client_address;
+mod control_frames;
+mod lost_packets;
+mod path_challenge;
+mod request_window;
+mod send_queue;
+mod state;
+mod stream;
+mod subscriber;
+mod table;
+
+pub use ack_frequency::{Draft, Offer};
+pub use acknowledged::{Acknowledged, MAX_RANGES};
+pub use client_address::client_address;
+pub use control_frames::Excess;
+pub use request_window::Window;
+pub use table::Connections;
+
+pub(super) use ack_frequency::{AckFrequencies, AckFrequencySubscriber, Peer};
+pub(super) use client_address::Addresses;
+pub(super) use path_challenge::Challenges;
+pub(super) use subscriber::EntrySubscriber;
+pub(super) use table::{PacketAction, Received};

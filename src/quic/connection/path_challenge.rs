@@ -1,0 +1,334 @@
+//! Repeats a PATH_CHALLENGE that gets no answer. s2n-quic sends it twice, in consecutive packets, and, if no answer has
+//! come after some three seconds, sends to the client's previous address (RFC 9000 §9.3.2). The answer is sent once
+//! (§8.2.2), so that one lost datagram slows a download down for three seconds, to a datagram for each that comes (§8),
+//! and then ends it, unless the client has an acknowledgement left to send: it is not reached any more, and sends
+//! nothing. quinn answers only the newest of several challenges, which may be the one that went to its old address
+//! (§9.3.3).
+//!
+//! A repeated one replaces empty DATAGRAM frames, as an ACK_FREQUENCY frame does, in packets that are full of a
+//! download's data: such a datagram has the size that §8.2.1 requires, and a client that uploads validates its path by
+//! that.
+
+use super::by_id::ById;
+use crate::quic::{
+    metrics::Metrics,
+    wire::{
+        frame::{Frames, kind},
+        placeholder,
+    },
+};
+use s2n_quic::provider::event::{
+    ConnectionInfo, ConnectionMeta, Subscriber,
+    events::{ActivePathUpdated, Frame, FrameSent, PacketHeader, PathChallengeUpdated, TransportParametersReceived},
+};
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+/// As often as an Initial packet is repeated before a round-trip time is known (RFC 9000 §8.2.1, RFC 9002 §6.2.2).
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Bytes that a PATH_RESPONSE has to repeat (RFC 9000 §19.17).
+const DATA: usize = 8;
+
+/// One endpoint's.
+#[derive(Debug, Clone)]
+pub(in crate::quic) struct Challenges(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    /// Some challenge has no answer yet. Read for each packet that is built.
+    unanswered: AtomicBool,
+    /// The packet that is being built holds a challenge or is to hold one. Read for each packet that leaves.
+    at_hand: AtomicBool,
+    table: Mutex<Table>,
+    metrics: Arc<Metrics>,
+}
+
+/// A lock, because s2n-quic wants its providers `Send`; one thread alone takes it. Connections by s2n-quic's IDs.
+#[derive(Debug, Default)]
+struct Table {
+    /// Between the event and its datagram sender's making.
+    newcomer: Option<u64>,
+    unanswered: ById<Challenge>,
+    /// The connection and number of the packet into which s2n-quic has put a challenge.
+    written: Option<(u64, u64)>,
+    /// The connection in whose packet a placeholder stands.
+    place: Option<u64>,
+}
+
+/// Sent on the path on which its connection sends.
+#[derive(Debug)]
+struct Challenge {
+    data: [u8; DATA],
+    sent: Instant,
+}
+
+impl Challenges {
+    pub(in crate::quic) fn new(metrics: Arc<Metrics>) -> Self {
+        let (unanswered, at_hand, table) = Default::default();
+        Self(Arc::new(Shared { unanswered, at_hand, table, metrics }))
+    }
+
+    /// The subscriber to them.
+    pub(in crate::quic) fn subscriber(&self) -> ChallengeSubscriber {
+        ChallengeSubscriber(self.clone())
+    }
+
+    /// The connection whose datagram sender is being made.
+    pub(in crate::quic) fn newcomer(&self) -> Option<u64> {
+        self.lock().newcomer.take()
+    }
+
+    /// Whether `connection` is to send its challenge again.
+    pub(in crate::quic) fn is_due(&self, connection: u64, now: impl FnOnce() -> Instant) -> bool {
+        self.0.unanswered.load(Relaxed)
+            && self.lock().unanswered.get(&connection).is_some_and(|challenge| challenge.is_due(now()))
+    }
+
+    /// A placeholder is about to stand in the packet of `connection` that is being built.
+    pub(in crate::quic) fn mark(&self, connection: u64) {
+        self.lock().place = Some(connection);
+        self.0.at_hand.store(true, Relaxed);
+    }
+
+    /// Packet number `packet` of `connection` was built: a challenge in its unencrypted payload is remembered; if a
+    /// placeholder stands there, the challenge replaces it. No placeholder is left, even on failure.
+    #[inline]
+    pub(in crate::quic) fn transmit(
+        &self,
+        connection: u64,
+        packet: u64,
+        payload: &mut [u8],
+        now: impl FnOnce() -> Instant,
+    ) {
+        if self.0.at_hand.load(Relaxed) {
+            self.transmit_at_hand(connection, packet, payload, now);
+        }
+    }
+
+    #[cold]
+    fn transmit_at_hand(&self, connection: u64, packet: u64, payload: &mut [u8], now: impl FnOnce() -> Instant) {
+        self.0.at_hand.store(false, Relaxed);
+        let mut table = self.lock();
+        let (written, place) = (table.written.take(), table.place.take());
+        let data = written.filter(|&of| of == (connection, packet)).and_then(|_| data(payload));
+        if let Some(data) = data {
+            table.unanswered.insert(connection, Challenge { data, sent: now() });
+            self.0.unanswered.store(true, Relaxed);
+            if place.is_some() {
+                // One a packet is enough.
+                placeholder::replace(payload, None);
+            }
+        } else if let Some(place) = place {
+            let challenge = table.unanswered.get_mut(&connection).filter(|_| place == connection);
+            let frame = challenge.map(|challenge| {
+                challenge.sent = now();
+                challenge.encode()
+            });
+            if placeholder::replace(payload, frame) {
+                self.0.metrics.path_challenges_repeated.increment();
+            } else {
+                // Not to be tried again: what went wrong once goes wrong each time.
+                self.forget(&mut table, place);
+                tracing::error!(packet, "the placeholder of a PATH_CHALLENGE frame was not found in its packet");
+            }
+        }
+    }
+
+    fn forget(&self, table: &mut Table, connection: u64) {
+        if table.unanswered.remove(&connection).is_some() {
+            self.0.unanswered.store(!table.unanswered.is_empty(), Relaxed);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Challenge {
+    fn is_due(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.sent) >= INTERVAL
+    }
+
+    /// The frame, filled up with PADDING.
+    fn encode(&self) -> [u8; placeholder::LEN] {
+        let mut frame = [0; placeholder::LEN];
+        let bytes = [KIND].into_iter().chain(self.data);
+        frame.iter_mut().zip(bytes).for_each(|(place, byte)| *place = byte);
+        frame
+    }
+}
+
+/// The type of a PATH_CHALLENGE, an integer of one byte.
+const KIND: u8 = {
+    assert!(kind::PATH_CHALLENGE < 0x40);
+    let [.., byte] = kind::PATH_CHALLENGE.to_be_bytes();
+    byte
+};
+
+/// The data of the first challenge in a payload.
+fn data(payload: &[u8]) -> Option<[u8; DATA]> {
+    let challenge = Frames::new(payload).find(|frame| frame.kind == kind::PATH_CHALLENGE)?;
+    challenge.body.try_into().ok()
+}
+
+/// s2n-quic's events of paths.
+#[derive(Debug)]
+pub(in crate::quic) struct ChallengeSubscriber(Challenges);
+
+/// One connection's, which s2n-quic keeps with it.
+#[derive(Debug)]
+pub(in crate::quic) struct ChallengeContext {
+    challenges: Challenges,
+    connection: u64,
+    /// s2n-quic's number of the path on which it sends.
+    active: u64,
+}
+
+impl ChallengeContext {
+    fn forget(&self) {
+        let challenges = &self.challenges;
+        if challenges.0.unanswered.load(Relaxed) {
+            challenges.forget(&mut challenges.lock(), self.connection);
+        }
+    }
+}
+
+impl Drop for ChallengeContext {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
+impl Subscriber for ChallengeSubscriber {
+    type ConnectionContext = ChallengeContext;
+
+    fn create_connection_context(&mut self, meta: &ConnectionMeta, _: &ConnectionInfo<'_>) -> ChallengeContext {
+        ChallengeContext { challenges: self.0.clone(), connection: meta.id, active: 0 }
+    }
+
+    /// Within the call in which the datagram sender is made.
+    fn on_transport_parameters_received(
+        &mut self,
+        _: &mut ChallengeContext,
+        meta: &ConnectionMeta,
+        _: &TransportParametersReceived<'_>,
+    ) {
+        self.0.lock().newcomer = Some(meta.id);
+    }
+
+    fn on_active_path_updated(
+        &mut self,
+        context: &mut ChallengeContext,
+        _: &ConnectionMeta,
+        event: &ActivePathUpdated<'_>,
+    ) {
+        context.active = event.active.id;
+        // Another path's challenge must never be sent on this one, which it would not validate.
+        context.forget();
+    }
+
+    fn on_frame_sent(&mut self, context: &mut ChallengeContext, meta: &ConnectionMeta, event: &FrameSent) {
+        if let (Frame::PathChallenge { .. }, PacketHeader::OneRtt { number, .. }) = (&event.frame, &event.packet_header)
+            && event.path_id == context.active
+        {
+            self.0.lock().written = Some((meta.id, *number));
+            self.0.0.at_hand.store(true, Relaxed);
+        }
+    }
+
+    /// Answered, or given up.
+    fn on_path_challenge_updated(
+        &mut self,
+        context: &mut ChallengeContext,
+        _: &ConnectionMeta,
+        event: &PathChallengeUpdated<'_>,
+    ) {
+        if event.path.id == context.active {
+            context.forget();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quic::wire::placeholder::PLACE;
+
+    const CHALLENGE: [u8; 9] = [KIND, 1, 2, 3, 4, 5, 6, 7, 8];
+    const AGAIN: [u8; placeholder::LEN] = [KIND, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0];
+    /// A PING, and what data looks like a placeholder.
+    const DATA: [u8; 5] = [0x01, 0x08, 0, 0x31, 0];
+
+    fn challenges() -> Challenges {
+        Challenges::new(Arc::default())
+    }
+
+    /// s2n-quic puts the challenge into packet `packet` of `connection`.
+    fn write(challenges: &Challenges, (connection, packet): (u64, u64), now: Instant) {
+        challenges.lock().written = Some((connection, packet));
+        challenges.0.at_hand.store(true, Relaxed);
+        let mut payload = [&[0x01][..], &CHALLENGE, &DATA].concat();
+        let before = payload.clone();
+        challenges.transmit(connection, packet, &mut payload, || now);
+        assert_eq!(payload, before);
+    }
+
+    /// The frame that replaces a placeholder.
+    fn place(challenges: &Challenges, connection: u64, now: Instant) -> Vec<u8> {
+        challenges.mark(connection);
+        let mut payload = [&[0x01][..], &PLACE, &DATA].concat();
+        challenges.transmit(connection, 9, &mut payload, || now);
+        assert!(payload.starts_with(&[1]) && payload.ends_with(&DATA));
+        payload[1..=placeholder::LEN].to_vec()
+    }
+
+    #[test]
+    fn a_challenge_is_sent_again_each_second_until_it_is_answered() {
+        let (challenges, start) = (challenges(), Instant::now());
+        let after = |millis| start + Duration::from_millis(millis);
+        let is_due = |connection, millis| challenges.is_due(connection, || after(millis));
+        assert!(!is_due(7, 9_000));
+        write(&challenges, (7, 3), start);
+        write(&challenges, (7, 4), after(100));
+        assert!(!is_due(7, 1_099) && is_due(7, 1_100) && !is_due(8, 1_100));
+        assert_eq!(place(&challenges, 7, after(1_200)), AGAIN);
+        assert!(!is_due(7, 2_199) && is_due(7, 2_200));
+        challenges.forget(&mut challenges.lock(), 7);
+        assert!(!is_due(7, 9_000) && !challenges.0.unanswered.load(Relaxed));
+        assert_eq!(challenges.0.metrics.path_challenges_repeated.get(), 1);
+    }
+
+    #[test]
+    fn no_placeholder_is_left_whatever_is_known() {
+        let (challenges, start) = (challenges(), Instant::now());
+        assert_eq!(place(&challenges, 7, start), [0; placeholder::LEN], "of nothing");
+        write(&challenges, (7, 3), start);
+        challenges.lock().written = Some((7, 9));
+        assert_eq!(place(&challenges, 8, start), [0; placeholder::LEN], "of another connection");
+        let mut payload = [&PLACE[..], &CHALLENGE].concat();
+        challenges.mark(7);
+        challenges.lock().written = Some((7, 10));
+        challenges.transmit(7, 10, &mut payload, || start);
+        assert_eq!(payload, [&[0; placeholder::LEN][..], &CHALLENGE].concat(), "beside s2n-quic's own");
+        assert!(challenges.is_due(7, || start + INTERVAL));
+    }
+
+    #[test]
+    fn a_challenge_in_a_packet_that_was_not_announced_is_not_remembered() {
+        let (challenges, start) = (challenges(), Instant::now());
+        for (connection, packet) in [(7, 4), (8, 3)] {
+            challenges.lock().written = Some((7, 3));
+            challenges.0.at_hand.store(true, Relaxed);
+            challenges.transmit(connection, packet, &mut CHALLENGE.clone(), || start);
+            assert!(!challenges.0.unanswered.load(Relaxed));
+        }
+        challenges.transmit(7, 3, &mut CHALLENGE.clone(), || start);
+        assert!(!challenges.0.unanswered.load(Relaxed));
+    }
+}

@@ -1,0 +1,429 @@
+//! Tracks what a connection's streams have queued, sent and in flight, and wakes those that wait to write more
+//! (docs/adr/0025-send-buffers-follow-the-path.md). s2n-quic reports which bytes of a stream it has sent (`FrameSent`),
+//! and after each ACK frame and each burst of packets the bytes in flight and the state of the path
+//! (`RecoveryMetrics`). It reports what of a stream was acknowledged only on request, and wakes a stream only when its
+//! own buffer was full.
+//!
+//! Only streams that send more than a first train are tracked; for others an event costs one comparison. s2n-quic's packet
+//! processing and the streams' tasks run on one thread, one after the other: a woken task runs after the packet was
+//! processed, and nothing happens between its look at the state and its registration. The numbers are atomic because
+//! s2n-quic wants its subscribers `Send`.
+
+use super::{
+    by_id::ById,
+    stream::{ACKNOWLEDGED, NOTHING, SENT, State, Stream},
+};
+use crate::{
+    budget::path::{OWN_LOW, Path, Queued, Room, STEP},
+    number::Number,
+};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+/// One connection's.
+#[derive(Debug, Default)]
+pub(super) struct Flight {
+    /// Streams that are tracked.
+    tracked: Number,
+    streams: Mutex<ById<Arc<State>>>,
+    /// Bytes of theirs that were handed over and not sent.
+    unsent: Number,
+    /// Bytes of STREAM frames sent so far, retransmissions included. Minus those in flight it rises by what is acknowledged
+    /// or lost.
+    sent: Number,
+    in_flight: Number,
+    /// Streams that wait for acknowledgements.
+    waiting: Number,
+    window: Number,
+    /// What the window was at first.
+    first_window: Number,
+    /// Probe timeouts since the client acknowledged anything.
+    timeouts: Number,
+    smoothed_rtt: Number,
+    min_rtt: Number,
+}
+
+impl Flight {
+    /// How many of `ready` bytes may be written on a stream that has written `sent` bytes, of which `outstanding` are
+    /// not acknowledged. From now on it is tracked.
+    pub(super) fn room(&self, id: u64, state: &Arc<State>, (sent, outstanding): (u64, u64), ready: u64) -> Room {
+        let stream = &state.stream;
+        if stream.tracked.get() == 0 {
+            stream.tracked.set(1);
+            self.tracked.add(1);
+            // Counted as sent: a stream with unsent bytes by this count has some, so that a frame of it will come.
+            stream.handed.set(sent);
+            stream.sent.set(sent);
+            self.streams().insert(id, Arc::clone(state));
+        }
+        self.handed(state, sent);
+        let queued = Queued { connection: self.unsent.get(), stream: stream.unsent(), outstanding };
+        self.path().room(queued, ready)
+    }
+
+    /// Bytes that the client takes within a round trip, as observed: beyond the first window, which was never earned.
+    /// None while it acknowledges nothing.
+    pub(super) fn shown(&self) -> u64 {
+        if self.timeouts.get() > 0 { 0 } else { self.window.get().saturating_sub(self.first_window.get()) }
+    }
+
+    /// The stream has handed over `sent` bytes in all.
+    pub(super) fn handed(&self, state: &State, sent: u64) {
+        if state.stream.tracked.get() > 0 {
+            self.change(&state.stream, |stream| stream.handed.set(sent));
+        }
+    }
+
+    /// The stream is woken once, when few enough bytes are unsent.
+    pub(super) fn wait_until_sent(&self, stream: &Stream) {
+        debug_assert!(stream.tracked.get() > 0, "nothing would wake it");
+        self.wait_no_more(stream);
+        stream.until.set(self.path().low_water());
+        stream.waits.set(SENT);
+    }
+
+    /// The stream is woken once, when about `bytes` of it were acknowledged, or all that is in flight. Streams that wait
+    /// share what is: so many times as many must be.
+    pub(super) fn wait_until_acknowledged(&self, stream: &Stream, bytes: u64) {
+        debug_assert!(stream.tracked.get() > 0, "nothing would wake it");
+        self.wait_no_more(stream);
+        self.waiting.add(1);
+        let share = bytes.min(STEP).saturating_mul(self.waiting.get());
+        stream.until.set(self.landed().wrapping_add(share));
+        stream.waits.set(ACKNOWLEDGED);
+    }
+
+    /// s2n-quic has put `bytes` of a stream up to `end` into a packet. `last` is the stream of the frame before.
+    pub(super) fn sent(&self, last: &mut Option<(u64, Arc<State>)>, id: u64, bytes: u64, end: u64) {
+        if self.tracked.get() == 0 {
+            *last = None;
+            return;
+        }
+        self.sent.set(self.sent.get().wrapping_add(bytes));
+        if last.as_ref().is_none_or(|(known, _)| *known != id) {
+            let Some(state) = self.streams().get(&id).cloned() else { return };
+            *last = Some((id, state));
+        }
+        let Some((_, state)) = last else { return };
+        let stream = &state.stream;
+        if end > stream.sent.get() {
+            self.change(stream, |stream| stream.sent.set(end));
+            if stream.waits.get() == SENT && (self.unsent.get() <= stream.until.get() || stream.unsent() <= OWN_LOW) {
+                self.wake(state);
+            }
+        }
+    }
+
+    /// s2n-quic has processed an ACK frame, or sent a burst of packets.
+    pub(super) fn measured(&self, path: (u32, Duration, Duration), in_flight: u32, timeouts: u32) {
+        let (window, smoothed_rtt, min_rtt) = path;
+        if self.first_window.get() == 0 {
+            self.first_window.set(window.into());
+        }
+        self.timeouts.set(timeouts.into());
+        self.window.set(window.into());
+        self.smoothed_rtt.set(microseconds(smoothed_rtt));
+        self.min_rtt.set(microseconds(min_rtt));
+        self.in_flight.set(in_flight.into());
+        if self.waiting.get() > 0 {
+            let landed = self.landed();
+            let is_due = |state: &&Arc<State>| {
+                let Stream { waits, until, .. } = &state.stream;
+                waits.get() == ACKNOWLEDGED && (in_flight == 0 || landed.wrapping_sub(until.get()) <= u64::MAX / 2)
+            };
+            // Not woken under the lock.
+            let due: Vec<_> = self.streams().values().filter(is_due).cloned().collect();
+            due.iter().for_each(|state| self.wake(state));
+        }
+    }
+
+    /// The stream is over.
+    pub(super) fn forget(&self, id: u64, stream: &Stream) {
+        if stream.tracked.get() > 0 {
+            self.wait_no_more(stream);
+            // What s2n-quic still sends of it does not count.
+            self.change(stream, |stream| stream.handed.set(0));
+            stream.tracked.set(0);
+            self.tracked.subtract(1);
+            self.streams().remove(&id);
+        }
+    }
+
+    /// Bytes that came out of flight so far.
+    fn landed(&self) -> u64 {
+        self.sent.get().wrapping_sub(self.in_flight.get())
+    }
+
+    fn path(&self) -> Path {
+        Path { window: self.window.get(), smoothed_rtt: self.smoothed_rtt.get(), min_rtt: self.min_rtt.get() }
+    }
+
+    fn change(&self, stream: &Stream, change: impl FnOnce(&Stream)) {
+        let before = stream.unsent();
+        change(stream);
+        self.unsent.set((self.unsent.get() + stream.unsent()).saturating_sub(before));
+    }
+
+    fn wake(&self, state: &State) {
+        self.wait_no_more(&state.stream);
+        state.waker.wake();
+    }
+
+    fn wait_no_more(&self, stream: &Stream) {
+        if stream.waits.get() == ACKNOWLEDGED {
+            self.waiting.subtract(1);
+        }
+        stream.waits.set(NOTHING);
+    }
+
+    fn streams(&self) -> MutexGuard<'_, ById<Arc<State>>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn microseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::TRAIN;
+    use futures_util::task::{ArcWake, waker};
+    use std::{
+        collections::VecDeque,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
+
+    #[derive(Debug, Default)]
+    struct Count(AtomicUsize);
+
+    impl ArcWake for Count {
+        fn wake_by_ref(count: &Arc<Self>) {
+            count.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A connection whose packets have nothing but STREAM frames of 1,000 bytes.
+    #[derive(Default)]
+    struct Connection {
+        flight: Flight,
+        last: Option<(u64, Arc<State>)>,
+        in_flight: u32,
+    }
+
+    /// One of its streams.
+    struct Sending {
+        id: u64,
+        state: Arc<State>,
+        woken: Arc<Count>,
+        handed: u64,
+        sent: u64,
+    }
+
+    const PACKET: u32 = 1_000;
+
+    impl Connection {
+        fn stream(&self, id: u64) -> Sending {
+            let (state, woken) = (State::new(u64::MAX), Arc::<Count>::default());
+            Sending { id, state, woken, handed: 0, sent: 0 }
+        }
+
+        fn measured(&self, window: u32) {
+            let rtt = Duration::from_millis(20);
+            self.flight.measured((window, rtt, rtt), self.in_flight, 0);
+        }
+
+        /// A packet of `stream` leaves.
+        fn sends(&mut self, stream: &mut Sending) {
+            stream.sent += u64::from(PACKET);
+            self.flight.sent(&mut self.last, stream.id, PACKET.into(), stream.sent);
+            self.in_flight += PACKET;
+        }
+
+        fn acknowledges(&mut self, packets: u32) {
+            self.in_flight -= packets * PACKET;
+            self.measured(100_000);
+        }
+
+        /// Hands over as much as there is room for.
+        fn hands_over(&self, stream: &mut Sending, outstanding: u64) -> Room {
+            stream.state.waker.register(&waker(Arc::clone(&stream.woken)));
+            let room = self.flight.room(stream.id, &stream.state, (stream.handed, outstanding), u64::MAX);
+            if let Room::Bytes(bytes) = room {
+                stream.handed += bytes;
+                self.flight.handed(&stream.state, stream.handed);
+            }
+            room
+        }
+    }
+
+    impl Sending {
+        fn woken(&self) -> usize {
+            self.woken.0.swap(0, Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn a_stream_with_too_much_unsent_is_woken_once_when_half_of_it_was_sent() {
+        let mut connection = Connection::default();
+        let mut stream = connection.stream(0);
+        let Room::Bytes(room) = connection.hands_over(&mut stream, 0) else { panic!() };
+        assert_eq!(connection.hands_over(&mut stream, 0), Room::Unsent);
+        connection.flight.wait_until_sent(&stream.state.stream);
+        while stream.sent < room / 2 {
+            assert_eq!(stream.woken(), 0, "{}", stream.sent);
+            connection.sends(&mut stream);
+        }
+        connection.sends(&mut stream);
+        assert_eq!(stream.woken(), 1);
+        assert!(matches!(connection.hands_over(&mut stream, 0), Room::Bytes(_)));
+        // A retransmission does not count twice.
+        connection.flight.sent(&mut connection.last, 0, 1_000, 1_000);
+        assert_eq!(stream.woken(), 0);
+    }
+
+    #[test]
+    fn a_client_has_shown_what_its_window_grew_by_and_nothing_while_it_is_silent() {
+        let flight = Flight::default();
+        assert_eq!(flight.shown(), 0);
+        let rtt = Duration::from_millis(20);
+        for (window, timeouts, shown) in
+            [(30_000, 0, 0), (30_000, 1, 0), (90_000, 0, 60_000), (90_000, 1, 0), (90_000, 0, 60_000), (12_000, 0, 0)]
+        {
+            flight.measured((window, rtt, rtt), 0, timeouts);
+            assert_eq!(flight.shown(), shown, "{window}, {timeouts}");
+        }
+    }
+
+    #[test]
+    fn a_stream_that_waits_for_acknowledgements_is_woken_by_as_many_bytes_or_by_the_last() {
+        let mut connection = Connection::default();
+        let mut stream = connection.stream(0);
+        connection.hands_over(&mut stream, 0);
+        for _ in 0..20 {
+            connection.sends(&mut stream);
+        }
+        connection.measured(100_000);
+        connection.flight.wait_until_acknowledged(&stream.state.stream, 5_000);
+        connection.acknowledges(4);
+        assert_eq!(stream.woken(), 0);
+        connection.acknowledges(1);
+        assert_eq!(stream.woken(), 1);
+        connection.acknowledges(1);
+        assert_eq!(stream.woken(), 0, "once");
+        stream.state.waker.register(&waker(Arc::clone(&stream.woken)));
+        connection.flight.wait_until_acknowledged(&stream.state.stream, 1_000_000);
+        connection.acknowledges(13);
+        assert_eq!(stream.woken(), 0);
+        connection.acknowledges(1);
+        assert_eq!(stream.woken(), 1, "nothing is in flight any more");
+    }
+
+    #[test]
+    fn streams_that_wait_beside_each_other_are_woken_as_rarely_as_one_alone() {
+        let mut connection = Connection::default();
+        let mut streams: Vec<_> = (0..10).map(|id| connection.stream(4 * id)).collect();
+        for stream in &mut streams {
+            connection.hands_over(stream, 0);
+            connection.sends(stream);
+            stream.state.waker.register(&waker(Arc::clone(&stream.woken)));
+        }
+        connection.measured(100_000);
+        for stream in &streams {
+            connection.flight.wait_until_acknowledged(&stream.state.stream, 1_000);
+        }
+        for _ in 0..9 {
+            connection.acknowledges(1);
+        }
+        let woken: usize = streams.iter().map(Sending::woken).sum();
+        assert_eq!(woken, 9);
+    }
+
+    #[test]
+    fn short_responses_are_not_tracked_and_streams_that_end_leave_nothing() {
+        let mut connection = Connection::default();
+        let mut short = connection.stream(0);
+        connection.sends(&mut short);
+        assert!(connection.last.is_none());
+        let mut stream = connection.stream(4);
+        connection.hands_over(&mut stream, 0);
+        connection.flight.wait_until_acknowledged(&stream.state.stream, 1);
+        connection.flight.forget(4, &stream.state.stream);
+        let Flight { tracked, unsent, waiting, streams, .. } = &connection.flight;
+        assert_eq!((tracked.get(), unsent.get(), waiting.get()), (0, 0, 0));
+        assert!(streams.lock().unwrap().is_empty());
+        connection.sends(&mut stream);
+        connection.acknowledges(2);
+        assert_eq!(stream.woken(), 0);
+    }
+
+    /// Simulates streams over a path that sends at most a window, in turn, and whose acknowledgements come in any bunches.
+    #[test]
+    fn no_wake_up_is_lost_whatever_comes_together() {
+        const TOTAL: u64 = 1_000_000;
+        for (streams, bunch, window) in [(1, 1, 12), (1, 7, 100), (3, 1, 50), (10, 32, 40), (40, 3, 200), (1, 500, 900)]
+        {
+            let mut connection = Connection::default();
+            let mut sending: Vec<_> = (0..streams).map(|id| connection.stream(4 * id)).collect();
+            // What each of them has unacknowledged, and the order of what is in flight.
+            let mut outstanding = vec![0; sending.len()];
+            let mut order = VecDeque::new();
+            let mut ready: VecDeque<usize> = (0..sending.len()).collect();
+            let mut turn = 0;
+            connection.measured(window * PACKET);
+            while sending.iter().any(|stream| stream.sent < TOTAL) || !order.is_empty() {
+                while let Some(index) = ready.pop_front() {
+                    let stream = &mut sending[index];
+                    while stream.handed < TOTAL {
+                        // A lease of two trains a stream.
+                        if outstanding[index] + TRAIN > 2 * TRAIN {
+                            connection.flight.wait_until_acknowledged(&stream.state.stream, TRAIN / 2);
+                            break;
+                        }
+                        let before = stream.handed;
+                        stream.state.waker.register(&waker(Arc::clone(&stream.woken)));
+                        let totals = (before, outstanding[index]);
+                        match connection.flight.room(stream.id, &stream.state, totals, TRAIN) {
+                            Room::Bytes(bytes) => {
+                                // Whole packets.
+                                stream.handed = (before + bytes).next_multiple_of(PACKET.into()).min(TOTAL);
+                                connection.flight.handed(&stream.state, stream.handed);
+                                outstanding[index] += stream.handed - before;
+                            }
+                            Room::Unsent => {
+                                connection.flight.wait_until_sent(&stream.state.stream);
+                                break;
+                            }
+                            Room::Unacknowledged => panic!("two trains are less than any path takes"),
+                        }
+                    }
+                    stream.state.waker.register(&waker(Arc::clone(&stream.woken)));
+                }
+                let mut idle = 0;
+                while connection.in_flight < window * PACKET && idle < sending.len() {
+                    turn = (turn + 1) % sending.len();
+                    if sending[turn].sent < sending[turn].handed {
+                        connection.sends(&mut sending[turn]);
+                        order.push_back(turn);
+                        idle = 0;
+                    } else {
+                        idle += 1;
+                    }
+                }
+                connection.measured(window * PACKET);
+                assert!(!order.is_empty(), "all wait, and nothing is in flight: {streams} {bunch} {window}");
+                let mut packets = 0;
+                for index in order.drain(..order.len().min(bunch)) {
+                    outstanding[index] -= u64::from(PACKET);
+                    packets += 1;
+                }
+                connection.in_flight -= packets * PACKET;
+                connection.measured(window * PACKET);
+                ready.extend((0..sending.len()).filter(|index| sending[*index].woken() > 0));
+            }
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Counts a worker's handshakes and connections where each of them begins and ends: by a guard in s2n-quic's
+//! per-connection context, which has the connection's slots in the worker's pools. What a connection is worth to HTTP/3 is
+//! counted there: it has only those whose handshake is complete.
+
+use super::admission::{Pools, Slots, ip, network};
+use crate::{config::Live, quic::metrics::Metrics, telemetry::Counter};
+use rustls::AlertDescription;
+use s2n_quic::provider::event::{
+    ConnectionInfo, ConnectionMeta, Subscriber,
+    events::{ConnectionClosed, ConnectionStarted, HandshakeStatus, HandshakeStatusUpdated, ServerNameInformation},
+};
+use s2n_quic_core::{connection::Error, endpoint::Location};
+use std::{net::SocketAddr, ops::RangeInclusive, sync::Arc};
+
+/// H3_NO_ERROR (RFC 9114 §8.1).
+const H3_NO_ERROR: u64 = 0x100;
+/// What HTTP/3 and QPACK have for errors (RFC 9114 §8.1, RFC 9204 §8.3), with room for what extensions add.
+const H3_ERRORS: RangeInclusive<u64> = 0x101..=0x2ff;
+/// CRYPTO_ERROR: a TLS alert (RFC 9001 §4.8).
+const ALERTS: RangeInclusive<u64> = 0x100..=0x1ff;
+
+/// Subscribes to events that are rare in a connection's life, and to none that happen for each packet.
+#[derive(Debug)]
+pub(super) struct Occupancy {
+    config: Live,
+    metrics: Arc<Metrics>,
+    sources: Pools,
+}
+
+impl Occupancy {
+    pub(super) fn new(config: Live, metrics: Arc<Metrics>, sources: Pools) -> Self {
+        Self { config, metrics, sources }
+    }
+}
+
+/// One connection, counted until it is dropped, however it ends.
+#[derive(Debug)]
+pub(super) struct Counted {
+    metrics: Arc<Metrics>,
+    handshaking: bool,
+    /// The slots of its client, once it has begun.
+    slots: Option<Slots>,
+    /// The client's first address.
+    client: Option<SocketAddr>,
+    /// The name in its handshake (SNI), if that may be logged.
+    name: Option<Box<str>>,
+}
+
+impl Counted {
+    fn begin(metrics: &Arc<Metrics>) -> Self {
+        metrics.connections_held.increment();
+        metrics.handshakes_open.increment();
+        Self { metrics: Arc::clone(metrics), handshaking: true, slots: None, client: None, name: None }
+    }
+
+    fn handshake_done(&mut self) {
+        if let Some(slots) = &mut self.slots {
+            slots.handshake_done();
+        }
+        if std::mem::take(&mut self.handshaking) {
+            self.metrics.handshakes_open.decrement();
+        }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.metrics.connections_held.decrement();
+        if self.handshaking {
+            self.metrics.handshakes_open.decrement();
+        }
+    }
+}
+
+impl Subscriber for Occupancy {
+    type ConnectionContext = Counted;
+
+    fn create_connection_context(&mut self, _: &ConnectionMeta, _: &ConnectionInfo<'_>) -> Counted {
+        Counted::begin(&self.metrics)
+    }
+
+    fn on_connection_started(&mut self, counted: &mut Counted, _: &ConnectionMeta, event: &ConnectionStarted<'_>) {
+        let network = network(&self.config.load(), ip(&event.path.remote_addr));
+        counted.client = Some(SocketAddr::from(&event.path.remote_addr));
+        counted.slots = Some(self.sources.begin(network));
+    }
+
+    fn on_server_name_information(
+        &mut self,
+        counted: &mut Counted,
+        _: &ConnectionMeta,
+        event: &ServerNameInformation<'_>,
+    ) {
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            counted.name = Some(event.chosen_server_name.into());
+        }
+    }
+
+    fn on_handshake_status_updated(
+        &mut self,
+        counted: &mut Counted,
+        _: &ConnectionMeta,
+        event: &HandshakeStatusUpdated,
+    ) {
+        if matches!(event.status, HandshakeStatus::Complete { .. }) {
+            counted.handshake_done();
+        }
+    }
+
+    fn on_connection_closed(&mut self, counted: &mut Counted, _: &ConnectionMeta, event: &ConnectionClosed) {
+        match event.error {
+            Error::MaxHandshakeDurationExceeded { .. } => counted.metrics.timeout_handshake.increment(),
+            // A client that vanishes within its handshake is waited for no longer than for the handshake.
+            Error::IdleTimerExpired { .. } if counted.handshaking => counted.metrics.timeout_handshake.increment(),
+            Error::IdleTimerExpired { .. } => counted.metrics.timeout_idle.increment(),
+            _ => {}
+        }
+        if counted.handshaking
+            && let Error::Transport { initiator: Location::Remote, code, .. } = event.error
+            && ALERTS.contains(&code.as_u64())
+        {
+            // The alert is the last byte of the code.
+            let alert = AlertDescription::from(code.as_u64().to_le_bytes()[0]);
+            let (client, name) = (counted.client.map(tracing::field::display), counted.name.as_deref());
+            tracing::debug!(client, name, ?alert, "the client ended the handshake");
+        }
+        reason(&counted.metrics, &event.error, counted.handshaking).increment();
+    }
+}
+
+/// What counts connections that end by `error`, while they are `handshaking` or after.
+fn reason<'a>(metrics: &'a Metrics, error: &Error, handshaking: bool) -> &'a Counter {
+    use Location::{Local, Remote};
+    let is_alert = |code: u64| ALERTS.contains(&code);
+    match *error {
+        Error::IdleTimerExpired { .. } | Error::MaxHandshakeDurationExceeded { .. } if handshaking => {
+            &metrics.handshakes_failed_timeout
+        }
+        Error::Transport { initiator: Local, code, .. } if handshaking && is_alert(code.as_u64()) => {
+            &metrics.handshakes_failed_tls
+        }
+        Error::Transport { initiator: Remote, code, .. } if handshaking && is_alert(code.as_u64()) => {
+            &metrics.handshakes_failed_alert
+        }
+        Error::Closed { initiator: Remote, .. }
+        | Error::Transport { initiator: Remote, .. }
+        | Error::Application { initiator: Remote, .. }
+            if handshaking =>
+        {
+            &metrics.handshakes_failed_closed
+        }
+        _ if handshaking => &metrics.handshakes_failed_other,
+        Error::IdleTimerExpired { .. } => &metrics.closed_idle,
+        Error::Closed { initiator: Remote, .. } => &metrics.closed_client,
+        Error::Application { initiator: Remote, error, .. } => match *error {
+            H3_NO_ERROR => &metrics.closed_client,
+            code if H3_ERRORS.contains(&code) => &metrics.closed_client_h3,
+            _ => &metrics.closed_client_application,
+        },
+        Error::Transport { initiator: Remote, .. } => &metrics.closed_client_transport,
+        Error::StatelessReset { .. } => &metrics.closed_client_reset,
+        Error::Closed { initiator: Local, .. } | Error::EndpointClosing { .. } => &metrics.closed_litequic,
+        Error::Application { initiator: Local, error, .. } if *error == H3_NO_ERROR => &metrics.closed_litequic,
+        Error::Application { initiator: Local, .. } => &metrics.closed_litequic_h3,
+        Error::Transport { initiator: Local, .. } => &metrics.closed_litequic_transport,
+        _ => &metrics.closed_other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_counts_until_it_is_dropped_whether_or_not_its_handshake_was_done() {
+        let metrics = Arc::<Metrics>::default();
+        let gauges = || (metrics.handshakes_open.get(), metrics.connections_held.get());
+        let given_up = Counted::begin(&metrics);
+        let mut served = Counted::begin(&metrics);
+        assert_eq!(gauges(), (2, 2));
+        served.handshake_done();
+        served.handshake_done();
+        assert_eq!(gauges(), (1, 2));
+        drop(given_up);
+        assert_eq!(gauges(), (0, 1));
+        drop(served);
+        assert_eq!(gauges(), (0, 0));
+    }
+}

@@ -1,0 +1,89 @@
+//! Room in packets for ACK_FREQUENCY frames, and for a repeated PATH_CHALLENGE, by way of s2n-quic's datagrams: the one
+//! provider that writes whole frames of its own. litequic neither sends nor accepts datagrams.
+
+use crate::quic::{
+    connection::{AckFrequencies, Challenges, Peer},
+    wire::placeholder,
+};
+use s2n_quic::provider::datagram::{
+    ConnectionInfo, Endpoint, Packet, PreConnectionInfo, ReceiveContext, Receiver, Sender,
+};
+use s2n_quic_core::connection::Error;
+use std::{sync::Arc, time::Instant};
+
+/// Bytes that stay free behind a placeholder: without them its last DATAGRAM frame might be the packet's last, which
+/// s2n-quic writes without a length.
+const ROOM: usize = 8;
+
+pub(in crate::quic) struct Datagrams {
+    frequencies: AckFrequencies,
+    challenges: Challenges,
+}
+
+impl Datagrams {
+    /// Room for the frames of both.
+    pub(in crate::quic) fn new(frequencies: AckFrequencies, challenges: Challenges) -> Self {
+        Self { frequencies, challenges }
+    }
+}
+
+impl Endpoint for Datagrams {
+    type Sender = PlaceholderSender;
+    type Receiver = NoReceiver;
+
+    fn create_connection(&mut self, _: &ConnectionInfo) -> (PlaceholderSender, NoReceiver) {
+        let Self { frequencies, challenges } = self;
+        let (peer, connection) = (frequencies.newcomer(), challenges.newcomer());
+        let (frequencies, challenges) = (frequencies.clone(), challenges.clone());
+        (PlaceholderSender { peer, frequencies, connection, challenges }, NoReceiver)
+    }
+
+    /// None is accepted: the transport parameter is not sent (RFC 9221 §3).
+    fn max_datagram_frame_size(&self, _: &PreConnectionInfo) -> u64 {
+        0
+    }
+}
+
+/// One connection's.
+pub(in crate::quic) struct PlaceholderSender {
+    /// `None` if its client does not support it: then nothing is requested.
+    peer: Option<Arc<Peer>>,
+    frequencies: AckFrequencies,
+    /// By s2n-quic's ID.
+    connection: Option<u64>,
+    challenges: Challenges,
+}
+
+impl Sender for PlaceholderSender {
+    /// Empty DATAGRAM frames need no permission from the peer, and must not reach it: `quic::endpoint::interceptor` replaces them
+    /// before this very packet is encrypted.
+    fn on_transmit<P: Packet>(&mut self, packet: &mut P) {
+        let peer = self.peer.as_ref().filter(|peer| peer.is_wanted());
+        let challenged = self.connection.filter(|&connection| self.challenges.is_due(connection, Instant::now));
+        // In a full datagram alone (RFC 9000 §8.2.1).
+        let challenged = challenged.filter(|_| packet.has_pending_streams());
+        let has_room = || packet.remaining_capacity() >= placeholder::LEN + ROOM;
+        // One a packet.
+        match (challenged, peer) {
+            (Some(connection), _) if has_room() => self.challenges.mark(connection),
+            (None, Some(peer)) if has_room() => self.frequencies.mark(peer),
+            _ => return, // the next has more room
+        }
+        // Should one fail, for which there is room, the incomplete placeholder is found and removed.
+        let _ = (0..placeholder::DATAGRAMS).try_for_each(|_| packet.write_datagram(&[]));
+    }
+
+    fn has_transmission_interest(&self) -> bool {
+        self.peer.as_ref().is_some_and(|peer| peer.is_wanted())
+    }
+
+    fn on_connection_error(&mut self, _: Error) {}
+}
+
+pub(in crate::quic) struct NoReceiver;
+
+impl Receiver for NoReceiver {
+    fn on_datagram(&mut self, _: &ReceiveContext<'_>, _: &[u8]) {}
+
+    fn on_connection_error(&mut self, _: Error) {}
+}

@@ -1,0 +1,274 @@
+//! Wraps TLS for two features that s2n-quic lacks: the client's transport parameters, as they came, are read for
+//! `ack_frequency` when TLS provides the 1-RTT keys, and a handshake that fails within its client's first datagram is
+//! closed with a CONNECTION_CLOSE.
+//!
+//! s2n-quic 0.91 stores a connection after it has processed the first datagram (`handle_initial_packet`). An error
+//! before that drops the connection without an answer, and the client waits for its own timeout: that is so for every
+//! rejection whose ClientHello fits one datagram. So an error of TLS is held back until s2n-quic polls again because of
+//! a wakeup, which it does for stored connections only, and then closes the connection as any other. That happens in
+//! the next turn of the endpoint's loop; s2n-quic sends its CONNECTION_CLOSE from there, once for each of the client's
+//! datagrams at most. A rejected handshake counts as one in flight, as it would with a larger ClientHello, until the
+//! closing period (RFC 9000 §10.2) ends: `limits.retry_handshakes` and `limits.max_handshakes` apply.
+//!
+//! A first Initial with frames that do not belong there is still discarded, which RFC 9000 §17.2.2 allows.
+
+use crate::quic::connection::{AckFrequencies, Offer};
+use bytes::Bytes;
+use s2n_codec::EncoderValue;
+use s2n_quic::provider::tls::{ConnectionInfo, Provider};
+use s2n_quic_core::{
+    application::ServerName,
+    crypto::{
+        CryptoSuite,
+        tls::{ApplicationParameters, Context, Endpoint, HandshakeType, HelloOffsets, NamedGroup, Session, TlsSession},
+    },
+    transport::Error,
+};
+use std::{
+    any::Any,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    task::{Poll, Waker},
+};
+
+/// The connection for whose packet s2n-quic polls TLS, by s2n-quic's ID, if it does so because of a packet rather than
+/// because of a wakeup. The ID plus one; 0 is none. An atomic, because s2n-quic wants its providers `Send`; one thread
+/// alone uses it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct PacketAtHand(Arc<AtomicU64>);
+
+impl PacketAtHand {
+    /// To be called for each Initial and Handshake packet, before its frames are processed. s2n-quic polls TLS after that,
+    /// unless it rejects a frame.
+    pub(super) fn set(&self, connection: u64) {
+        self.0.store(connection.wrapping_add(1), Relaxed);
+    }
+
+    fn take(&self) -> Option<u64> {
+        self.0.swap(0, Relaxed).checked_sub(1)
+    }
+}
+
+/// `tls` with both.
+pub(super) struct Handshakes<T> {
+    tls: T,
+    frequencies: AckFrequencies,
+    at_hand: PacketAtHand,
+}
+
+impl<T> Handshakes<T> {
+    /// Passes each client's offer to `frequencies`; `at_hand` must be set by the packet interceptor.
+    pub(super) fn new(tls: T, frequencies: AckFrequencies, at_hand: PacketAtHand) -> Self {
+        Self { tls, frequencies, at_hand }
+    }
+
+    fn handshake<S>(&self, session: S) -> Handshake<S> {
+        let (frequencies, at_hand) = (self.frequencies.clone(), self.at_hand.clone());
+        Handshake { session, frequencies, at_hand, connection: None, failed: None }
+    }
+}
+
+impl<T: Provider> Provider for Handshakes<T> {
+    type Server = Handshakes<T::Server>;
+    type Client = T::Client;
+    type Error = T::Error;
+
+    fn start_server(self) -> Result<Self::Server, T::Error> {
+        Ok(Handshakes::new(self.tls.start_server()?, self.frequencies, self.at_hand))
+    }
+
+    fn start_client(self) -> Result<T::Client, T::Error> {
+        self.tls.start_client()
+    }
+}
+
+impl<E: Endpoint> Endpoint for Handshakes<E> {
+    type Session = Handshake<E::Session>;
+
+    fn new_server_session<P: EncoderValue>(&mut self, parameters: &P, info: ConnectionInfo) -> Self::Session {
+        let session = self.tls.new_server_session(parameters, info);
+        self.handshake(session)
+    }
+
+    fn new_client_session<P: EncoderValue>(&mut self, parameters: &P, name: ServerName) -> Self::Session {
+        let session = self.tls.new_client_session(parameters, name);
+        self.handshake(session)
+    }
+
+    fn max_tag_length(&self) -> usize {
+        self.tls.max_tag_length()
+    }
+}
+
+/// One handshake.
+#[derive(Debug)]
+pub(super) struct Handshake<S> {
+    session: S,
+    frequencies: AckFrequencies,
+    at_hand: PacketAtHand,
+    /// The connection of this handshake; known from the first poll on, which is a packet's.
+    connection: Option<u64>,
+    /// The error, until it may be returned to s2n-quic.
+    failed: Option<Error>,
+}
+
+impl<S: CryptoSuite> CryptoSuite for Handshake<S> {
+    type HandshakeKey = S::HandshakeKey;
+    type HandshakeHeaderKey = S::HandshakeHeaderKey;
+    type InitialKey = S::InitialKey;
+    type InitialHeaderKey = S::InitialHeaderKey;
+    type ZeroRttKey = S::ZeroRttKey;
+    type ZeroRttHeaderKey = S::ZeroRttHeaderKey;
+    type OneRttKey = S::OneRttKey;
+    type OneRttHeaderKey = S::OneRttHeaderKey;
+    type RetryKey = S::RetryKey;
+}
+
+impl<S: Session> Session for Handshake<S> {
+    fn poll<C: Context<Self>>(&mut self, context: &mut C) -> Poll<Result<(), Error>> {
+        let packet = self.at_hand.take();
+        let of_packet = packet.is_some_and(|packet| *self.connection.get_or_insert(packet) == packet);
+        let error = match self.failed {
+            Some(error) => error,
+            None => match self.session.poll(&mut Look { context, frequencies: &self.frequencies }) {
+                Poll::Ready(Err(error)) => *self.failed.insert(error),
+                outcome => return outcome,
+            },
+        };
+        if of_packet {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(Err(error))
+    }
+
+    fn process_post_handshake_message<C: Context<Self>>(&mut self, context: &mut C) -> Result<(), Error> {
+        self.session.process_post_handshake_message(&mut Look { context, frequencies: &self.frequencies })
+    }
+
+    fn should_discard_session(&self) -> bool {
+        self.session.should_discard_session()
+    }
+
+    fn parse_hello(kind: HandshakeType, header: &[u8], received: u64, max: u64) -> Result<Option<HelloOffsets>, Error> {
+        // An invalid ClientHello fails within the packet. TLS, which gets it, has the alert for it.
+        let hello = S::parse_hello(kind, header, received, max);
+        Ok(hello.unwrap_or(Some(HelloOffsets { payload_offset: 0, payload_len: 0 })))
+    }
+}
+
+/// The context that a session gets of its connection. Everything is forwarded; one call is intercepted.
+struct Look<'a, C> {
+    context: &'a mut C,
+    frequencies: &'a AckFrequencies,
+}
+
+impl<S: Session, C: Context<Handshake<S>>> Context<S> for Look<'_, C> {
+    /// s2n-quic reads the parameters, and creates the connection's datagram sender, within this very call.
+    fn on_one_rtt_keys(
+        &mut self,
+        key: S::OneRttKey,
+        header_key: S::OneRttHeaderKey,
+        parameters: ApplicationParameters<'_>,
+    ) -> Result<(), Error> {
+        self.frequencies.offered(Offer::read(parameters.transport_parameters));
+        let outcome = self.context.on_one_rtt_keys(key, header_key, parameters);
+        self.frequencies.offered(None);
+        outcome
+    }
+
+    fn on_client_application_params(
+        &mut self,
+        client: ApplicationParameters<'_>,
+        server: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        self.context.on_client_application_params(client, server)
+    }
+
+    fn on_handshake_keys(&mut self, key: S::HandshakeKey, header_key: S::HandshakeHeaderKey) -> Result<(), Error> {
+        self.context.on_handshake_keys(key, header_key)
+    }
+
+    fn on_zero_rtt_keys(
+        &mut self,
+        key: S::ZeroRttKey,
+        header_key: S::ZeroRttHeaderKey,
+        parameters: ApplicationParameters<'_>,
+    ) -> Result<(), Error> {
+        self.context.on_zero_rtt_keys(key, header_key, parameters)
+    }
+
+    fn on_server_name(&mut self, name: ServerName) -> Result<(), Error> {
+        self.context.on_server_name(name)
+    }
+
+    fn on_application_protocol(&mut self, protocol: Bytes) -> Result<(), Error> {
+        self.context.on_application_protocol(protocol)
+    }
+
+    fn on_key_exchange_group(&mut self, group: NamedGroup) -> Result<(), Error> {
+        self.context.on_key_exchange_group(group)
+    }
+
+    fn on_handshake_complete(&mut self) -> Result<(), Error> {
+        self.context.on_handshake_complete()
+    }
+
+    fn on_tls_context(&mut self, context: Box<dyn Any + Send>) {
+        self.context.on_tls_context(context);
+    }
+
+    fn on_tls_exporter_ready(&mut self, session: &impl TlsSession) -> Result<(), Error> {
+        self.context.on_tls_exporter_ready(session)
+    }
+
+    fn on_tls_handshake_failed(
+        &mut self,
+        session: &impl TlsSession,
+        error: Box<dyn std::error::Error + Send + Sync>,
+    ) -> Result<(), Error> {
+        self.context.on_tls_handshake_failed(session, error)
+    }
+
+    fn receive_initial(&mut self, max: Option<usize>) -> Option<Bytes> {
+        self.context.receive_initial(max)
+    }
+
+    fn receive_handshake(&mut self, max: Option<usize>) -> Option<Bytes> {
+        self.context.receive_handshake(max)
+    }
+
+    fn receive_application(&mut self, max: Option<usize>) -> Option<Bytes> {
+        self.context.receive_application(max)
+    }
+
+    fn can_send_initial(&self) -> bool {
+        self.context.can_send_initial()
+    }
+
+    fn send_initial(&mut self, message: Bytes) {
+        self.context.send_initial(message);
+    }
+
+    fn can_send_handshake(&self) -> bool {
+        self.context.can_send_handshake()
+    }
+
+    fn send_handshake(&mut self, message: Bytes) {
+        self.context.send_handshake(message);
+    }
+
+    fn can_send_application(&self) -> bool {
+        self.context.can_send_application()
+    }
+
+    fn send_application(&mut self, message: Bytes) {
+        self.context.send_application(message);
+    }
+
+    fn waker(&self) -> &Waker {
+        self.context.waker()
+    }
+}

@@ -1,0 +1,167 @@
+//! Intercepts each 1-RTT packet between s2n-quic's decryption and its own parser: counts it, passes its contents to
+//! `connections`, and writes PADDING over what s2n-quic need not read: ACK frames that bring no news, and floods. Has
+//! s2n-quic close the connection for violations that s2n-quic does not detect. Intercepts each sent packet before it is
+//! encrypted, for `ack_frequency` and `challenges` to put their frames in.
+
+use super::{close::Raised, handshake::PacketAtHand};
+use crate::quic::{
+    connection::{AckFrequencies, Challenges, Connections, PacketAction, Received},
+    io::{Batches, Moderation},
+    metrics::Metrics,
+    wire::{Blocked, Contents, frame::kind},
+};
+use s2n_codec::encoder::scatter;
+use s2n_quic_core::{
+    event::api::Subject,
+    inet::SocketAddress,
+    packet::{
+        interceptor::{DecoderBufferMut, Interceptor, Packet},
+        number::PacketNumberSpace,
+    },
+    path::{LocalAddress, RemoteAddress, Tuple},
+    time::Timestamp,
+};
+use std::{sync::Arc, time::Instant};
+
+/// A frame of one byte that no client may send (RFC 9000 §19.20).
+const FORBIDDEN: u8 = {
+    assert!(kind::HANDSHAKE_DONE < 0x40);
+    let [.., byte] = kind::HANDSHAKE_DONE.to_be_bytes();
+    byte
+};
+
+/// One endpoint's.
+#[derive(Debug)]
+pub(super) struct Packets {
+    connections: Connections,
+    batches: Batches,
+    /// Whether ACK frames without news are merged into the one that brought it.
+    merges: bool,
+    frequencies: AckFrequencies,
+    challenges: Challenges,
+    at_hand: PacketAtHand,
+    raised: Raised,
+    moderation: Moderation,
+    metrics: Arc<Metrics>,
+    /// Of the datagram at hand.
+    path: Tuple,
+    /// Of the packet at hand.
+    contents: Contents,
+}
+
+impl Packets {
+    /// Of connections that `connections` knows, received in `batches`, which `moderation` decides when to take. `frequencies` and `challenges` put frames into those
+    /// that leave.
+    pub(super) fn new(
+        connections: Connections,
+        (batches, moderation): (Batches, Moderation),
+        merges: bool,
+        (frequencies, challenges): (AckFrequencies, Challenges),
+        at_hand: PacketAtHand,
+        raised: Raised,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let path =
+            Tuple { remote_address: SocketAddress::default().into(), local_address: SocketAddress::default().into() };
+        let contents = Contents::default();
+        Self {
+            connections,
+            batches,
+            merges,
+            frequencies,
+            challenges,
+            at_hand,
+            raised,
+            moderation,
+            metrics,
+            path,
+            contents,
+        }
+    }
+
+    /// Reads a packet of `connection`, by s2n-quic's ID, that came at `at`, and blanks what s2n-quic need not read.
+    fn receive(&mut self, connection: u64, at: Timestamp, payload: &mut [u8]) {
+        self.metrics.packets_received.increment();
+        self.contents.read(payload);
+        if let (Some(error), Some(first)) = (self.contents.violation, payload.first_mut()) {
+            tracing::debug!(connection, %error, "a client violates QUIC");
+            self.raised.raise(error);
+            // s2n-quic must close the connection of a client that sends it (RFC 9000 §19.20), and reads no further.
+            *first = FORBIDDEN;
+            return;
+        }
+        if self.contents.urgent {
+            self.moderation.urgent();
+        }
+        self.count_blocked();
+        let batch = self.batches.number();
+        // I/O that has no batches has no newest in one.
+        let merges = self.merges && batch > 0;
+        let (place, ack) = self.contents.sole_ack(payload).unzip();
+        let packet = Received { contents: &self.contents, ack, merges, batch, path: &self.path, at };
+        match self.connections.inspect(connection, packet, Instant::now) {
+            PacketAction::Pass => {}
+            PacketAction::Merge => {
+                if let Some(ack) = place.and_then(|place| payload.get_mut(place)) {
+                    ack.fill(0);
+                    self.metrics.ack_frames_merged.increment();
+                }
+            }
+            // The connection is about to be closed: until then PADDING, which costs s2n-quic next to nothing.
+            PacketAction::Flood => payload.fill(0),
+        }
+    }
+}
+
+impl Packets {
+    /// Counts limits that block the client.
+    fn count_blocked(&self) {
+        let blocked = self.contents.blocked;
+        if blocked == Blocked::default() {
+            return;
+        }
+        self.metrics.limit_streams.add(blocked.streams.into());
+        self.metrics.limit_connection_receive_buffer.add(blocked.data.into());
+        self.metrics.limit_stream_receive_buffer.add(blocked.stream_data.into());
+    }
+}
+
+impl Interceptor for Packets {
+    fn intercept_rx_remote_address(&mut self, _: &Subject, address: &mut RemoteAddress) {
+        self.path.remote_address = *address;
+    }
+
+    fn intercept_rx_local_address(&mut self, _: &Subject, address: &mut LocalAddress) {
+        self.path.local_address = *address;
+    }
+
+    fn intercept_rx_payload<'a>(
+        &mut self,
+        subject: &Subject,
+        packet: &Packet,
+        payload: DecoderBufferMut<'a>,
+    ) -> DecoderBufferMut<'a> {
+        let Subject::Connection { id, .. } = subject else { return payload };
+        if packet.number.space() != PacketNumberSpace::ApplicationData {
+            self.at_hand.set(*id);
+            self.moderation.urgent();
+            return payload;
+        }
+        let payload = payload.into_less_safe_slice();
+        self.receive(*id, packet.timestamp, payload);
+        DecoderBufferMut::new(payload)
+    }
+
+    fn intercept_tx_payload(&mut self, subject: &Subject, packet: &Packet, payload: &mut scatter::Buffer<'_>) {
+        if packet.number.space() == PacketNumberSpace::ApplicationData {
+            self.metrics.packets_sent.increment();
+            // Without the end of a stream's data, which may be elsewhere yet.
+            let (payload, _) = payload.inner_mut();
+            let (number, payload) = (packet.number.as_u64(), payload.as_mut_slice());
+            if let Subject::Connection { id, .. } = subject {
+                self.challenges.transmit(*id, number, payload, Instant::now);
+            }
+            self.frequencies.transmit(number, payload);
+        }
+    }
+}

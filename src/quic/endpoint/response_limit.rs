@@ -1,0 +1,85 @@
+//! Rate limit of answers to clients without a connection: stateless resets, Retry packets, refusals. s2n-quic queues
+//! each until the socket takes it, without a limit, so a sender faster than the socket would fill the memory.
+
+use crate::{quic::metrics::Metrics, rate::Bucket};
+use s2n_codec::EncoderValue;
+use s2n_quic::provider::tls::{ConnectionInfo, Provider};
+use s2n_quic_core::{application::ServerName, crypto::tls::Endpoint};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Stateless resets a second of an endpoint: all clients of a worker that crashed with 20,000 connections get one
+/// within 20 seconds, about as long as their own timeouts.
+pub(super) const RESETS: u32 = 1_000;
+/// Retry packets and refusals a second of an endpoint: more handshakes than a core completes.
+pub(super) const REFUSALS: u32 = 20_000;
+/// Of a second's worth s2n-quic may have to queue all: 1.2 KB each.
+const BURST: Duration = Duration::from_secs(1);
+/// A tag so long that no reset is shorter than the packet that asked for it.
+const ENDLESS_TAG: usize = u16::MAX as usize;
+
+/// Counts answers. A lock, because s2n-quic wants its providers `Send`; one thread alone takes it.
+#[derive(Debug)]
+pub(super) struct Answers(Mutex<Bucket>);
+
+impl Answers {
+    /// At most `per_second`.
+    pub(super) fn new(per_second: u32) -> Self {
+        Self(Mutex::new(Bucket::with_burst(per_second, BURST)))
+    }
+
+    /// Whether another one may be sent `now`.
+    pub(super) fn admit(&self, now: Instant) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take_if_there(now)
+    }
+}
+
+/// TLS as it is, with one exception: s2n-quic requests the longest tag for each stateless reset and for nothing else,
+/// and sends none that would not be shorter than the packet that it answers (RFC 9000 §10.3.3). So this decides.
+pub(super) struct Gated<T> {
+    tls: T,
+    resets: Answers,
+    metrics: Arc<Metrics>,
+}
+
+impl<T> Gated<T> {
+    pub(super) fn new(tls: T, metrics: Arc<Metrics>) -> Self {
+        Self { tls, resets: Answers::new(RESETS), metrics }
+    }
+}
+
+impl<T: Provider> Provider for Gated<T> {
+    type Server = Gated<T::Server>;
+    type Client = T::Client;
+    type Error = T::Error;
+
+    fn start_server(self) -> Result<Self::Server, T::Error> {
+        Ok(Gated { tls: self.tls.start_server()?, resets: self.resets, metrics: self.metrics })
+    }
+
+    fn start_client(self) -> Result<T::Client, T::Error> {
+        self.tls.start_client()
+    }
+}
+
+impl<E: Endpoint> Endpoint for Gated<E> {
+    type Session = E::Session;
+
+    fn new_server_session<P: EncoderValue>(&mut self, parameters: &P, info: ConnectionInfo) -> E::Session {
+        self.tls.new_server_session(parameters, info)
+    }
+
+    fn new_client_session<P: EncoderValue>(&mut self, parameters: &P, name: ServerName) -> E::Session {
+        self.tls.new_client_session(parameters, name)
+    }
+
+    fn max_tag_length(&self) -> usize {
+        if self.resets.admit(Instant::now()) {
+            return self.tls.max_tag_length();
+        }
+        self.metrics.limit_stateless_resets.increment();
+        ENDLESS_TAG
+    }
+}

@@ -1,0 +1,80 @@
+//! Stateless reset tokens (RFC 9000 §10.3): a client learns at once that its connection is gone.
+//!
+//! Enabled. A packet reaches the worker that its connection ID names; one that this worker has no connection for
+//! belongs to a connection that is gone. [`Format`](super::connection_id::Format) drops packets of other workers before
+//! they get here, and those of other processes that run. s2n-quic answers only packets with a short header, with fewer
+//! bytes than it got, so that two endpoints cannot keep each other busy (§10.3.3), and never fewer than 42: a packet
+//! too small for that is dropped.
+//!
+//! The key is one endpoint's: another listen address has another one. With one key for all, a packet sent to the wrong
+//! address, with the connection ID of another client's connection, would be answered with the token that ends it
+//! (§21.11).
+//!
+//! With a random key the token is invalid after a restart, and clients of the old process wait for their idle
+//! timeout; within a process it ends connections that were closed while their client slept. With a key of
+//! `listen.secret_file` clients of a process that crashed get a reset from the next one.
+
+use super::secrets::Secrets;
+use aws_lc_rs::hmac;
+use s2n_quic::provider::stateless_reset_token::{Generator as TokenGenerator, Provider};
+use s2n_quic_core::stateless_reset::token::{LEN, Token};
+use std::{convert::Infallible, net::SocketAddr};
+
+/// HMAC-SHA256 of the connection ID, cut to the token's length.
+#[derive(Debug)]
+pub(in crate::quic) struct Generator(hmac::Key);
+
+impl Generator {
+    /// For the endpoint that is bound to `address`.
+    pub(in crate::quic) fn new(secrets: &Secrets, address: SocketAddr) -> Self {
+        Self(secrets.reset_key(address))
+    }
+}
+
+impl Provider for Generator {
+    type Generator = Self;
+    type Error = Infallible;
+
+    fn start(self) -> Result<Self, Infallible> {
+        Ok(self)
+    }
+}
+
+impl TokenGenerator for Generator {
+    const ENABLED: bool = true;
+
+    fn generate(&mut self, local_connection_id: &[u8]) -> Token {
+        let tag = hmac::sign(&self.0, local_connection_id);
+        let mut token = [0; LEN];
+        token.iter_mut().zip(tag.as_ref()).for_each(|(byte, tag)| *byte = *tag);
+        token.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn generator(secret: u8, address: &str) -> Generator {
+        Generator::new(&Secrets::derive(&[secret; 32]), address.parse().unwrap())
+    }
+
+    #[test]
+    fn every_worker_and_every_process_with_the_secret_makes_the_same_token_at_an_address() {
+        let address = "0.0.0.0:443";
+        let (mut one, mut two, mut stranger) = (generator(1, address), generator(1, address), generator(2, address));
+        assert_eq!(one.generate(b"an id"), two.generate(b"an id"));
+        assert_ne!(one.generate(b"an id"), one.generate(b"another"));
+        assert_ne!(one.generate(b"an id"), stranger.generate(b"an id"));
+    }
+
+    #[test]
+    fn no_two_addresses_make_the_same_token() {
+        let addresses =
+            ["0.0.0.0:443", "0.0.0.0:4433", "127.0.0.1:443", "[::]:443", "[fe80::1%2]:443", "[fe80::1%3]:443"];
+        let tokens = addresses.map(|address| generator(1, address).generate(b"an id"));
+        for (index, token) in tokens.iter().enumerate() {
+            assert!(!tokens[..index].contains(token), "{}", addresses[index]);
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! ACK merging, newest first: of the acknowledgements that a connection's client sent since the socket was last
+//! emptied, the newest includes the others. [`Order`] moves it before them, `quic::connection` finds that they have no
+//! news, and `quic::endpoint` writes PADDING over them, which s2n-quic skips. Nothing is held back, so that nothing can
+//! be lost. Pure. docs/adr/0012-newest-acknowledgement-first.md has the reasons.
+//!
+//! The order in which a batch of datagrams is processed: as they arrived, but that the last two of a connection's
+//! consecutive small datagrams go before the others of that run, the newest first. Two, because which of them holds an
+//! acknowledgement is not known yet, and some clients send other frames (MAX_STREAM_DATA) separately.
+
+use std::collections::HashMap;
+
+/// Datagrams of its connection that one may overtake, at most. s2n-quic takes a packet for a duplicate whose number is
+/// 129 below the largest that it has seen: with 64, half of the client's packets may be lost on the path, and none is
+/// rejected.
+pub const MAX_AHEAD: usize = 64;
+/// Bytes of a datagram that may overtake: an ACK frame of 64 ranges, with header and tag. A larger one carries an
+/// upload, which must keep its order; nothing overtakes it.
+pub const SMALL: usize = 256;
+/// Connections examined in a batch; datagrams of further ones keep their place.
+pub const MAX_CONNECTIONS: usize = 1024;
+
+/// A datagram before it is decrypted.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrival<P> {
+    /// Equal for datagrams of one connection. Two connections that are equal by accident, or by an attacker's choice,
+    /// have their datagrams reordered as if they were one, which harms neither.
+    pub connection: u64,
+    /// The addresses. A datagram does not overtake one of another path: s2n-quic sends to where the last one came from.
+    pub path: P,
+    /// Bytes.
+    pub len: usize,
+}
+
+/// Orders batch after batch. Holds 32 bytes for each datagram of the largest, and those of [`MAX_CONNECTIONS`]
+/// connections.
+#[derive(Debug)]
+pub struct Order<P> {
+    deliveries: Vec<Delivery>,
+    runs: Vec<Run<P>>,
+    /// By the connection, where its run is. Keyed, because the senders of datagrams choose their content.
+    by_connection: HashMap<u64, usize>,
+    /// The connection of the last datagram, and where its run is: with GRO one connection's datagrams are adjacent.
+    last: Option<(u64, usize)>,
+}
+
+/// What is processed in the turn of a datagram.
+#[derive(Debug, Clone, Copy)]
+enum Delivery {
+    /// Itself.
+    Itself,
+    /// One or two others, then itself.
+    Behind(usize, Option<usize>),
+    /// Nothing: it went ahead.
+    Gone,
+}
+
+/// A connection's small datagrams with none of its large ones between them.
+#[derive(Debug)]
+struct Run<P> {
+    first: usize,
+    last: usize,
+    before_last: usize,
+    /// 0 as long as there is none.
+    len: usize,
+    path: P,
+}
+
+impl<P> Default for Order<P> {
+    fn default() -> Self {
+        Self { deliveries: Vec::new(), runs: Vec::new(), by_connection: HashMap::new(), last: None }
+    }
+}
+
+impl<P: Copy + PartialEq> Order<P> {
+    /// Orders a batch, in place of the last one. `None` is a datagram without a known connection ID: it keeps its
+    /// place.
+    pub fn arrange(&mut self, batch: impl Iterator<Item = Option<Arrival<P>>>) {
+        self.deliveries.clear();
+        self.runs.clear();
+        self.by_connection.clear();
+        self.last = None;
+        for (index, arrival) in batch.enumerate() {
+            self.deliveries.push(Delivery::Itself);
+            if let Some(arrival) = arrival {
+                self.add(index, &arrival);
+            }
+        }
+        for run in &mut self.runs {
+            run.end(&mut self.deliveries);
+        }
+    }
+
+    /// Iterates over the batch in its order, as indices into it.
+    pub fn for_each(&self, mut hand_over: impl FnMut(usize)) {
+        for (index, delivery) in self.deliveries.iter().enumerate() {
+            match *delivery {
+                Delivery::Itself => hand_over(index),
+                Delivery::Behind(newest, next) => {
+                    hand_over(newest);
+                    next.into_iter().for_each(&mut hand_over);
+                    hand_over(index);
+                }
+                Delivery::Gone => {}
+            }
+        }
+    }
+
+    fn add(&mut self, index: usize, arrival: &Arrival<P>) {
+        let Some(run) = self.run(arrival).and_then(|run| self.runs.get_mut(run)) else { return };
+        if arrival.len > SMALL {
+            run.end(&mut self.deliveries);
+            return;
+        }
+        if run.path != arrival.path || run.len > MAX_AHEAD {
+            run.end(&mut self.deliveries);
+        }
+        if run.len == 0 {
+            (run.first, run.path) = (index, arrival.path);
+        }
+        run.before_last = std::mem::replace(&mut run.last, index);
+        run.len += 1;
+    }
+
+    /// Where the run of an arrival's connection is.
+    fn run(&mut self, arrival: &Arrival<P>) -> Option<usize> {
+        let Arrival { connection, path, .. } = *arrival;
+        if let Some((last, run)) = self.last
+            && last == connection
+        {
+            return Some(run);
+        }
+        let known = self.by_connection.get(&connection).copied();
+        let run = known.or_else(|| {
+            let run = self.runs.len();
+            (run < MAX_CONNECTIONS).then(|| {
+                self.runs.push(Run { first: 0, last: 0, before_last: 0, len: 0, path });
+                self.by_connection.insert(connection, run);
+                run
+            })
+        })?;
+        self.last = Some((connection, run));
+        Some(run)
+    }
+}
+
+impl<P> Run<P> {
+    fn end(&mut self, deliveries: &mut [Delivery]) {
+        let len = std::mem::take(&mut self.len);
+        if len < 2 {
+            return;
+        }
+        let next = (len > 2).then_some(self.before_last);
+        let gone = [Some(self.last), next].into_iter().flatten().map(|index| (index, Delivery::Gone));
+        for (index, delivery) in gone.chain([(self.first, Delivery::Behind(self.last, next))]) {
+            if let Some(at) = deliveries.get_mut(index) {
+                *at = delivery;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::{collection::vec, prelude::*};
+
+    type Slot = Option<Arrival<u8>>;
+
+    fn small(connection: u64) -> Slot {
+        Some(Arrival { connection, path: 0, len: 50 })
+    }
+
+    fn large(connection: u64) -> Slot {
+        Some(Arrival { connection, path: 0, len: SMALL + 1 })
+    }
+
+    fn from(path: u8) -> Slot {
+        Some(Arrival { connection: 1, path, len: SMALL })
+    }
+
+    fn arrange(order: &mut Order<u8>, batch: &[Slot]) -> Vec<usize> {
+        order.arrange(batch.iter().copied());
+        let mut sequence = Vec::new();
+        order.for_each(|index| sequence.push(index));
+        sequence
+    }
+
+    #[test]
+    fn the_two_newest_small_datagrams_of_each_connection_go_first() {
+        let mut order = Order::default();
+        let table: &[(&str, &[Slot], &[usize])] = &[
+            ("none", &[], &[]),
+            ("one", &[small(1)], &[0]),
+            ("two of one", &[small(1), small(1)], &[1, 0]),
+            ("three of one", &[small(1), small(1), small(1)], &[2, 1, 0]),
+            ("four of one", &[small(1), small(1), small(1), small(1)], &[3, 2, 0, 1]),
+            ("of two", &[small(1), small(2), small(1), small(2), small(1)], &[4, 2, 0, 3, 1]),
+            ("of no connection", &[None, None, None], &[0, 1, 2]),
+            ("between them one of no connection", &[small(1), None, small(1)], &[2, 0, 1]),
+            ("an upload", &[large(1), large(1), small(1)], &[0, 1, 2]),
+            ("beside an upload", &[large(1), small(1), small(1), large(1), small(1), small(1)], &[0, 2, 1, 3, 5, 4]),
+            ("beside another's upload", &[small(1), large(2), small(1)], &[2, 0, 1]),
+            ("moving", &[from(1), from(1), from(2), from(2)], &[1, 0, 3, 2]),
+            ("moving to and fro", &[from(1), from(2), from(1), from(2)], &[0, 1, 2, 3]),
+        ];
+        for (what, batch, expected) in table {
+            assert_eq!(arrange(&mut order, batch), *expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn none_goes_ahead_of_more_than_64() {
+        let batch = vec![small(1); 200];
+        let mut expected = Vec::new();
+        for (first, last) in [(0, 64), (65, 129), (130, 194), (195, 199)] {
+            expected.extend([last, last - 1]);
+            expected.extend(first..last - 1);
+        }
+        assert_eq!(arrange(&mut Order::default(), &batch), expected);
+    }
+
+    #[test]
+    fn what_is_held_of_a_batch_of_strangers_is_bounded() {
+        let mut order = Order::default();
+        let many = 2 * MAX_CONNECTIONS as u64;
+        let batch: Vec<_> = (0..many).chain(0..many).map(small).collect();
+        let sequence = arrange(&mut order, &batch);
+        assert_eq!((order.runs.len(), order.by_connection.len()), (MAX_CONNECTIONS, MAX_CONNECTIONS));
+        assert_eq!(sequence[..2], [2 * MAX_CONNECTIONS, 0], "those known go ahead");
+        assert_eq!(sequence.last(), Some(&(batch.len() - 1)), "those unknown keep their place");
+        assert_eq!(sequence.len(), batch.len());
+        // Again: nothing grows.
+        let before = (order.deliveries.capacity(), order.runs.capacity(), order.by_connection.capacity());
+        arrange(&mut order, &batch);
+        assert_eq!((order.deliveries.capacity(), order.runs.capacity(), order.by_connection.capacity()), before);
+    }
+
+    /// By the rule's words, whatever that costs.
+    fn oracle(batch: &[Slot]) -> Vec<usize> {
+        let mut taken = vec![false; batch.len()];
+        let mut ahead = vec![Vec::new(); batch.len()];
+        for first in 0..batch.len() {
+            let Some(begin) = batch[first].filter(|arrival| !taken[first] && arrival.len <= SMALL) else { continue };
+            let mut run = vec![first];
+            for (index, arrival) in batch.iter().enumerate().skip(first + 1) {
+                let Some(arrival) = arrival.filter(|arrival| arrival.connection == begin.connection) else { continue };
+                if arrival.len > SMALL || arrival.path != begin.path || run.len() == MAX_AHEAD + 1 {
+                    break;
+                }
+                run.push(index);
+            }
+            run.iter().for_each(|&index| taken[index] = true);
+            ahead[first] = run.into_iter().rev().take(2).take_while(|&newest| newest != first).collect();
+        }
+        let mut sequence = Vec::new();
+        for index in 0..batch.len() {
+            sequence.extend(&ahead[index]);
+            if !ahead.concat().contains(&index) {
+                sequence.push(index);
+            }
+        }
+        sequence
+    }
+
+    fn batch() -> impl Strategy<Value = Vec<Slot>> {
+        let len = prop_oneof![12 => Just(60), 1 => Just(SMALL), 1 => Just(SMALL + 1), 1 => Just(1400)];
+        let path = prop_oneof![20 => Just(0u8), 1 => Just(1u8)];
+        let arrival = (0u64..3, path, len).prop_map(|(connection, path, len)| Arrival { connection, path, len });
+        vec(prop_oneof![20 => arrival.prop_map(Some), 1 => Just(None)], 0..400)
+    }
+
+    proptest! {
+        #[test]
+        fn a_batch_is_ordered_by_the_rule(batches in vec(batch(), 1..4)) {
+            let mut order = Order::default();
+            for batch in batches {
+                prop_assert_eq!(arrange(&mut order, &batch), oracle(&batch));
+            }
+        }
+
+        #[test]
+        fn each_datagram_is_handed_over_once_and_late_behind_no_more_than_is_allowed(batch in batch()) {
+            let sequence = arrange(&mut Order::default(), &batch);
+            let mut sorted = sequence.clone();
+            sorted.sort_unstable();
+            prop_assert!(sorted.into_iter().eq(0..batch.len()));
+            for (at, &index) in sequence.iter().enumerate() {
+                let Some(arrival) = batch[index] else { continue };
+                let overtaken: Vec<Arrival<u8>> = sequence[at + 1..]
+                    .iter()
+                    .filter(|&&later| later < index)
+                    .filter_map(|&later| batch[later])
+                    .filter(|other| other.connection == arrival.connection)
+                    .collect();
+                prop_assert!(overtaken.len() <= MAX_AHEAD);
+                prop_assert!(overtaken.iter().all(|other| other.len <= SMALL && other.path == arrival.path));
+                prop_assert!(overtaken.is_empty() || arrival.len <= SMALL);
+            }
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The number of the current receive batch, published by the socket for the readers of packets: how many ACK frames of
+//! a connection come at once shows how busy its worker is.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+/// The number of the batch at hand, counted from 1; 0 as long as there was none, and for ever with I/O that has no
+/// batches. One thread alone writes and reads it: an atomic because s2n-quic wants its providers `Send`.
+#[derive(Debug, Clone, Default)]
+pub(in crate::quic) struct Batches(Arc<AtomicU64>);
+
+impl Batches {
+    /// The next batch is processed from now on.
+    pub(in crate::quic) fn begin(&self) {
+        self.0.store(self.number().wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// The current batch.
+    pub(in crate::quic) fn number(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// How many ACK frames a connection's client has sent, and in how many batches they came. Both only grow: their quotient
+/// over a time is what a batch brought.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::quic) struct Tally {
+    /// ACK frames in 1-RTT packets.
+    pub(in crate::quic) acks: u64,
+    /// Batches that carried any of them, the one at hand included: it may bring more yet.
+    pub(in crate::quic) ack_batches: u64,
+    /// The last of these batches.
+    last: u64,
+}
+
+impl Tally {
+    /// Counts a packet's ACK frames, of which there is one at least. True if they are the first of their batch: what was
+    /// counted before is complete then.
+    pub(in crate::quic) fn count(&mut self, acks: u32, batch: u64) -> bool {
+        self.acks += u64::from(acks);
+        let first = std::mem::replace(&mut self.last, batch) != batch;
+        self.ack_batches += u64::from(first);
+        first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_of_one_batch_count_as_one_batch() {
+        let batches = Batches::default();
+        let mut tally = Tally::default();
+        let mut firsts = Vec::new();
+        for acks in [&[1, 1, 2][..], &[], &[1], &[3, 1]] {
+            batches.begin();
+            firsts.extend(acks.iter().map(|&acks| tally.count(acks, batches.number())));
+        }
+        assert_eq!((tally.acks, tally.ack_batches), (9, 3));
+        assert_eq!(firsts, [true, false, false, true, true, false]);
+    }
+
+    #[test]
+    fn io_without_batches_has_none() {
+        let mut tally = Tally::default();
+        assert!(!tally.count(1, Batches::default().number()));
+        assert_eq!((tally.acks, tally.ack_batches), (1, 0));
+    }
+}

@@ -1,0 +1,10 @@
+//! The bytes of a decrypted 1-RTT packet: its frames, what litequic needs of them, which of them break a rule, and the
+//! placeholder in whose stead litequic puts a frame of its own. Pure.
+
+pub mod frame;
+
+mod packet;
+pub(super) mod placeholder;
+mod violation;
+
+pub(super) use packet::{Blocked, Contents, Word};

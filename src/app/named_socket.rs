@@ -48,12 +48,10 @@ impl SocketName {
             }
             bound => bound?,
         };
-        // From here on it is removed with the name.
-        let mut name = Self { path: new.to_owned(), identity: Some(identity(new)?) };
+        // From here on, an error removes the file with the name.
+        let name = Self { path: new.to_owned(), identity: Some(identity(new)?) };
         listener.set_nonblocking(true)?;
         fs::set_permissions(new, fs::Permissions::from_mode(MODE))?;
-        // The mode changes no identity, but a file that replaced this one would have another.
-        name.identity = Some(identity(new)?);
         Ok((listener, name))
     }
 

@@ -147,17 +147,20 @@ impl Bound<'_> {
         let Beginning { generation, secrets, mut predecessor, older, others, .. } = beginning;
         let keeper = keeper(sockets, (layout, generation), secrets, &metrics)?.minding(older, others);
         let keeper = keeper.telling(Arc::clone(&in_force.routing), Arc::clone(&in_force.http3));
-        let published = |socket: Option<BoundSocket>| socket.map_or(Ok(None), BoundSocket::publish);
+        let published = async |socket: Option<BoundSocket>| match socket {
+            Some(socket) => socket.publish().await,
+            None => Ok(None),
+        };
         let socket = match predecessor {
             // A fault, while nothing serves yet.
-            None => published(socket)?,
+            None => published(socket).await?,
             Some(_) => socket,
         };
         let kept = take_over(keeper, predecessor.as_mut(), config, &lifecycle).await?;
         let socket = match predecessor {
             None => socket,
             // It serves, and the one before is on its way out.
-            Some(_) => published(socket).unwrap_or_else(|error| {
+            Some(_) => published(socket).await.unwrap_or_else(|error| {
                 tracing::error!("{error}");
                 None
             }),

@@ -10,6 +10,7 @@ metrics! {
             header [limit: "header"],
             age [limit: "age"],
             requests [limit: "requests"],
+            user [limit: "user"],
         }
     }
 }

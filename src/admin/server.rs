@@ -8,6 +8,7 @@ use super::{
 use crate::{
     lifecycle::{Phase, Watch},
     rate::Bucket,
+    telemetry::Counter,
 };
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -131,7 +132,7 @@ impl Server {
                 biased;
                 () = watch.reached(Phase::Stopping) => break,
                 () = &mut replaced => break,
-                accepted = self.listener.accept() => match accepted {
+                accepted = self.listener.accept(&state.metrics.user) => match accepted {
                     Ok(stream) => {
                         if let Some(silent) = places.displace() {
                             silent.abort();
@@ -173,9 +174,9 @@ enum Stream {
 }
 
 impl Listener {
-    /// The next connection. Over a Unix socket those of other users are closed: the file's mode, which an operator may
-    /// change, does not decide alone. Cancel safe.
-    async fn accept(&self) -> io::Result<Stream> {
+    /// The next connection. Over a Unix socket those of other users are closed and counted in `refused`: the file's mode,
+    /// which an operator may change, does not decide alone. Cancel safe.
+    async fn accept(&self, refused: &Counter) -> io::Result<Stream> {
         let listener = match self {
             Self::Tcp(listener) => return Ok(Stream::Tcp(listener.accept().await?.0)),
             Self::Unix(listener) => listener,
@@ -185,8 +186,9 @@ impl Listener {
             match stream.peer_cred().map(|peer| peer.uid()) {
                 Ok(user) if is_trusted(user) => return Ok(Stream::Unix(stream)),
                 Ok(user) => tracing::warn!(user, "closed a connection of another user to the admin socket"),
-                Err(error) => tracing::warn!(%error, "closed a connection to the admin socket: whose it is is unknown"),
+                Err(error) => tracing::warn!(%error, "closed a connection to the admin socket: its user is unknown"),
             }
+            refused.increment();
         }
     }
 }

@@ -124,7 +124,7 @@ pub(super) async fn answer(state: &State, surface: Surface, request: &Parts) -> 
     if let Some(token) = token.filter(|_| !resource.is_open())
         && !token.is_shown(&request.headers)
     {
-        let mut answer = text(StatusCode::UNAUTHORIZED, "the token is missing or wrong\n".into());
+        let mut answer = text(StatusCode::UNAUTHORIZED, super::TOKEN_REFUSED.into());
         answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return answer;
     }

@@ -55,6 +55,13 @@ pub const WORKER_DEADLINE: Duration = Duration::from_secs(5);
 /// `Server` of every answer, by which `litequic ctl` knows that a litequic answers.
 pub const SERVER: &str = "litequic";
 
+/// Body of the answer to a request whose token is missing or wrong; `litequic ctl` prints it.
+pub const TOKEN_REFUSED: &str = "the token is missing or wrong\n";
+
+/// Beginning of the answer to a reload that changed nothing after one that did: a time in UTC, by RFC 3339, and a comma
+/// follow. `litequic ctl` shows the local time on a terminal.
+pub const UNCHANGED_SINCE: &str = "nothing has changed since ";
+
 /// How much an admin address shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Surface {

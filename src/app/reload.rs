@@ -15,13 +15,14 @@ use super::{
 };
 use crate::{
     access_log::{AccessLog, Opened},
-    admin,
+    admin::{self, UNCHANGED_SINCE},
     config::{self, Change, Config, Draft, Faults, Log, OnChange, Warning},
     proxy::{CookieKey, InMaintenance, Maintenance, Pages, Routing, Target},
     telemetry::Validity,
     tls::{Certificate, CertificateResolver, CertificateStore},
 };
 use arc_swap::ArcSwap;
+use jiff::Timestamp;
 use serde_json::{Value as Json, json};
 use std::{
     collections::BTreeSet,
@@ -568,7 +569,7 @@ impl Reloader {
             }
         }
         match (since, &self.source) {
-            (Some(since), Source::File(file)) => since.told(file),
+            (Some(since), Source::File(file)) => since.answer(file),
             _ => "nothing has changed\n".into(),
         }
     }
@@ -582,15 +583,14 @@ struct Applied {
 }
 
 impl Applied {
-    fn told(self, file: &Path) -> String {
+    /// The answer to a reload of `file` that changed nothing.
+    fn answer(self, file: &Path) -> String {
         let Self { at, keys } = self;
-        let (hours, minutes, seconds) = (at / 3600 % 24, at / 60 % 60, at % 60);
+        // The clock of no machine is beyond what jiff can write.
+        let at = i64::try_from(at).ok().and_then(|at| Timestamp::from_second(at).ok()).unwrap_or_default();
         let file = file.file_name().unwrap_or(file.as_os_str()).display();
         let plural = if keys == 1 { "" } else { "s" };
-        format!(
-            "nothing has changed since {hours:02}:{minutes:02}:{seconds:02} UTC, when the change of {file} was applied: \
-             {keys} key{plural}\n"
-        )
+        format!("{UNCHANGED_SINCE}{at}, when the change of {file} was applied: {keys} key{plural}\n")
     }
 }
 
@@ -658,10 +658,11 @@ mod tests {
         assert_eq!(last.applied(5, 0), None);
         let at = 20_000 * 86_400 + 9 * 3600 + 41 * 60 + 3;
         assert_eq!(last.applied(at, 3), None);
-        let told = last.applied(at + 60, 0).unwrap().told(Path::new("/etc/litequic/litequic.toml"));
-        let expected = "nothing has changed since 09:41:03 UTC, when the change of litequic.toml was applied: 3 keys\n";
-        assert_eq!(told, expected);
-        assert!(Applied { at, keys: 1 }.told(Path::new("a.toml")).ends_with("a.toml was applied: 1 key\n"));
+        let answer = last.applied(at + 60, 0).unwrap().answer(Path::new("/etc/litequic/litequic.toml"));
+        let expected =
+            "nothing has changed since 2024-10-04T09:41:03Z, when the change of litequic.toml was applied: 3 keys\n";
+        assert_eq!(answer, expected);
+        assert!(Applied { at, keys: 1 }.answer(Path::new("a.toml")).ends_with("a.toml was applied: 1 key\n"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod place;
 mod status;
+mod times;
 
 use super::{
     exit::{Exit, fail, print},
@@ -13,13 +14,14 @@ use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use hyper::body::Body;
 use hyper_util::rt::TokioIo;
 use place::{Connection, Found, Place};
 use serde_json::Value as Json;
 use std::{
     env,
     error::Error as _,
-    fmt::Display,
+    fmt::{Display, Write as _},
     io::{self, IsTerminal},
     ops::RangeInclusive,
     path::PathBuf,
@@ -181,6 +183,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
             return show(&found, token.as_ref(), watch.map(Duration::from_secs)).await;
         }
         match answer(&found, what, order.as_deref(), token.as_ref()).await {
+            Ok(body) if what == What::Reload && io::stdout().is_terminal() => print(times::local(&body).as_bytes()),
             Ok(body) => print(&body),
             Err(failure) => failure.exit(),
         }
@@ -260,15 +263,67 @@ async fn status(found: &Found, token: Option<&Token>) -> Result<Json, Failure> {
 
 /// The body of a successful answer.
 async fn answer(found: &Found, what: What, order: Option<&str>, token: Option<&Token>) -> Result<Bytes, Failure> {
+    let answer = answer_of_any(found, what, order, token).await?;
+    let older = match answer.is_signed || answer.is_about_the_token() {
+        true => None,
+        false => Some(older_version(found, what, &answer, token).await?),
+    };
+    if answer.status.is_success() {
+        return Ok(answer.body);
+    }
+    let mut why = String::from_utf8_lossy(&answer.body).trim_end().to_owned();
+    if let Some(version) = older {
+        let place = &found.place;
+        // Writing to a String cannot fail.
+        let _ = write!(why, "\n  {place} is litequic {version}, older than this one ({})", env!("CARGO_PKG_VERSION"));
+    }
+    Err(Failure { exit: Exit::Status, why })
+}
+
+/// The version of a litequic whose `answer` has no `Server`, as those before 0.1.0 answer: from its status.
+///
+/// # Errors
+///
+/// The answer is another program's.
+async fn older_version(found: &Found, what: What, answer: &Answer, token: Option<&Token>) -> Result<String, Failure> {
+    let status = match what {
+        What::Status => None,
+        _ => Some(answer_of_any(found, What::Status, None, token).await?),
+    };
+    let status = status.as_ref().unwrap_or(answer);
+    status::version(&status.body).ok_or_else(|| place::not_litequic(&found.place, &found.missed))
+}
+
+/// The answer of a litequic, or of a program that does not name itself.
+async fn answer_of_any(
+    found: &Found,
+    what: What,
+    order: Option<&str>,
+    token: Option<&Token>,
+) -> Result<Answer, Failure> {
     let place = &found.place;
     match timeout(PATIENCE, ask(place, what, order, token)).await {
-        Ok(Ok((status, body))) if status.is_success() => Ok(body),
-        Ok(Ok((_, body))) => Err(Failure { exit: Exit::Status, why: String::from_utf8_lossy(&body).trim_end().into() }),
+        Ok(Ok(answer)) => Ok(answer),
         Ok(Err(Unanswered::NotReached(error))) => Err(place.failure(&error)),
         Ok(Err(Unanswered::NotLitequic)) => Err(place::not_litequic(place, &found.missed)),
         Ok(Err(Unanswered::Closed)) => Err(Failure::unavailable(place, "the connection was closed without an answer")),
         Ok(Err(Unanswered::Cut(error))) => Err(Failure::unavailable(place, error)),
         Err(_) => Err(Failure::unavailable(place, format_args!("no answer within {PATIENCE:?}"))),
+    }
+}
+
+/// A whole answer.
+struct Answer {
+    status: StatusCode,
+    body: Bytes,
+    /// Whether `Server` names litequic; otherwise the field is missing.
+    is_signed: bool,
+}
+
+impl Answer {
+    /// Whether a litequic of any version refuses the token.
+    fn is_about_the_token(&self) -> bool {
+        self.status == StatusCode::UNAUTHORIZED && self.body == admin::TOKEN_REFUSED
     }
 }
 
@@ -306,7 +361,7 @@ async fn ask(
     what: What,
     order: Option<&str>,
     token: Option<&Token>,
-) -> Result<(StatusCode, Bytes), Unanswered> {
+) -> Result<Answer, Unanswered> {
     let (method, path) = what.request();
     let path = order.map_or_else(|| path.to_owned(), |order| format!("{path}?{order}"));
     let mut request = Request::builder().method(method).uri(path).header(header::HOST, place.host());
@@ -329,8 +384,8 @@ fn connection_failed(error: &hyper::Error) -> Unanswered {
     }
 }
 
-/// Sends `request`, and returns the status and the body of a litequic's answer.
-async fn exchange<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<(StatusCode, Bytes), Unanswered>
+/// Sends `request`, and returns the answer of a litequic, or of a program that does not name itself.
+async fn exchange<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<Answer, Unanswered>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -338,7 +393,10 @@ where
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
     let answer = async {
         let answer = sender.send_request(request).await.map_err(failed)?;
-        if answer.headers().get(header::SERVER).is_none_or(|server| server != admin::SERVER) {
+        let server = answer.headers().get(header::SERVER);
+        let is_signed = server.is_some_and(|server| server == admin::SERVER);
+        let is_too_long = answer.body().size_hint().lower() > MAX_ANSWER as u64;
+        if !is_signed && (server.is_some() || is_too_long) {
             return Err(Unanswered::NotLitequic);
         }
         let status = answer.status();
@@ -347,7 +405,7 @@ where
             Some(_) => Unanswered::Cut(format!("the answer has more than {} MiB", MAX_ANSWER >> 20)),
             None => Unanswered::Cut(format!("the answer was cut off: {error}")),
         });
-        Ok((status, body?.to_bytes()))
+        Ok(Answer { status, body: body?.to_bytes(), is_signed })
     };
     // The answer is whole before the connection's task may end.
     tokio::pin!(answer, connection);

@@ -564,7 +564,7 @@ async fn a_saved_file_waits_for_a_request_where_it_is_not_followed() {
         setup.write(origin.address, "timeouts.send = \"8s\"");
         process.await_stderr("1m → 8s");
         let (_, answer) = setup.reload().await;
-        let expected = " UTC, when the change of litequic.toml was applied: 1 key\n";
+        let expected = "Z, when the change of litequic.toml was applied: 1 key\n";
         assert!(answer.starts_with("nothing has changed since ") && answer.ends_with(expected), "{answer}");
     }
 }

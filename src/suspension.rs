@@ -117,7 +117,7 @@ pub async fn timeout<F: Future>(limit: Duration, future: F) -> Result<F::Output,
     timeout_at(at, future).await
 }
 
-/// The same, `at` that time.
+/// The output of `future`, if it comes before the time `at` has passed and timeouts count.
 ///
 /// # Errors
 ///

@@ -63,7 +63,7 @@ struct Writers {
 pub struct Opened(Option<Writing>);
 
 impl AccessLog {
-    /// As `config` has it.
+    /// Starts the access log that `config` describes.
     ///
     /// # Errors
     ///

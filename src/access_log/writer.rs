@@ -59,7 +59,7 @@ impl Writing {
         &self.sink
     }
 
-    /// It ends once no [`Sink`] is left.
+    /// Lets the writer end once no [`Sink`] is left.
     pub(super) fn leave(self) -> Leaving {
         self.leaving
     }

@@ -73,7 +73,7 @@ impl Resource {
         }
     }
 
-    /// As `Allow` lists it.
+    /// The methods, as `Allow` lists them.
     const fn methods(self) -> &'static str {
         if self.changes() { "POST" } else { "GET, HEAD" }
     }

@@ -61,7 +61,7 @@ impl MaintenanceOrder {
     }
 }
 
-/// As a query.
+/// Writes the order as a query.
 impl fmt::Display for MaintenanceOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "state={}&retry_after={}", if self.on { "on" } else { "off" }, self.retry_after)?;

@@ -3,7 +3,7 @@
 use crate::telemetry::{Counter, metrics};
 
 metrics! {
-    /// Of all admin addresses.
+    /// Counters of all admin addresses.
     pub struct Metrics {
         Counter("admin_limit_reached", "Times a limit of the admin addresses was reached.") {
             connections [limit: "connections"],

@@ -45,7 +45,7 @@ pub(super) struct Places<K, H> {
 }
 
 impl<K: Copy + Eq + Hash, H> Places<K, H> {
-    /// For so many.
+    /// At most `most` connections.
     pub(super) fn new(most: usize) -> Self {
         Self { most, taken: HashMap::new() }
     }

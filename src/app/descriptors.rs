@@ -90,7 +90,7 @@ pub enum OpenFiles {
     Reachable,
     /// Two thirds of the soft limit in force: an origin in the same process has the other end of each connection to it.
     Shared,
-    /// So many.
+    /// A number that the caller sets, in tests.
     Given(u32),
 }
 
@@ -121,7 +121,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan for `config` and so many `workers`, within the limit of `files`.
+    /// The plan for `config` and a number of `workers`, within the limit of `files`.
     pub(super) fn new(config: &Config, workers: usize, files: OpenFiles) -> Self {
         let memory = memory::available(config.limits.memory);
         Self::of(config, workers, files.limit(), memory)
@@ -219,7 +219,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// What so many `workers` share within the limit of `files`, by `config`.
+    /// What `workers` workers share within the limit of `files`, by `config`.
     pub(super) fn new(config: &Config, workers: usize, files: OpenFiles) -> Self {
         let Plan { division, derived, .. } = Plan::new(config, workers, files);
         let descriptors = Arc::new(Descriptors::new(division));

@@ -7,7 +7,8 @@ use std::{sync::OnceLock, time::Duration};
 const IDLE: Duration = Duration::from_millis(50);
 /// Idle looks in a row before memory is returned: longer than a pause of a client's.
 const LOOKS: u32 = 4;
-/// And once more after so many further looks: what was left to expire then, such as idle connections, is gone as well.
+/// Further idle looks after which memory is returned once more: what was left to expire at the first time, such as idle
+/// connections, is gone then.
 const AGAIN: u32 = 16;
 /// How long it must have been busy before for there to be something worth a call that takes up to milliseconds. It makes
 /// at most a hundredth of the worker's time.
@@ -33,7 +34,7 @@ pub(super) fn release() {
 pub(super) struct Idle {
     /// How long it was busy in all, at the last look.
     busy: Duration,
-    /// Of that, since memory was last given back.
+    /// Time of `busy` since memory was last returned.
     worked: Duration,
     /// Looks in a row at which it was idle.
     looks: u32,

@@ -63,7 +63,7 @@ pub(super) fn allowed(configured: MemoryLimit) -> Option<u64> {
     Usage::of_this_process().limit(limit(configured))
 }
 
-/// The same, or what the machine has if that is less.
+/// Bytes that the process may use, by [`allowed`] or by the machine's memory, whichever is less.
 pub(super) fn available(configured: MemoryLimit) -> u64 {
     let (allowed, installed) = (allowed(configured), installed());
     allowed.into_iter().chain(installed).min().unwrap_or(UNKNOWN)

@@ -106,7 +106,7 @@ pub enum StartError {
     Admin {
         /// The key of `[admin]`.
         key: &'static str,
-        /// Its value.
+        /// Address that the key has.
         address: SocketAddr,
         /// The kernel's reason.
         source: io::Error,
@@ -114,7 +114,7 @@ pub enum StartError {
     /// The Unix socket that the configuration names for requests.
     #[error("cannot listen on admin.socket = {path:?}: {source}")]
     AdminSocket {
-        /// Its path.
+        /// Path that the key has.
         path: PathBuf,
         /// The kernel's reason, or another process.
         source: io::Error,
@@ -128,7 +128,7 @@ pub enum StartError {
     /// The Unix socket that the configuration names.
     #[error("cannot listen on admin.handover = {path:?}: {source}")]
     Handover {
-        /// Its path.
+        /// Path that the key has.
         path: PathBuf,
         /// The kernel's reason.
         source: io::Error,
@@ -165,9 +165,9 @@ pub struct WorkerDied(usize);
 pub struct Running {
     /// The addresses for HTTP/3, in the order of `[listen] udp`.
     pub addresses: Vec<SocketAddr>,
-    /// The same over TCP, in the order of `[listen] tcp`.
+    /// The addresses for HTTP/1.1 and HTTP/2 over TCP, in the order of `[listen] tcp`.
     pub tcp: Vec<SocketAddr>,
-    /// And in plain HTTP, in the order of `[listen] redirect`.
+    /// The addresses for redirects from plain HTTP, in the order of `[listen] redirect`.
     pub redirects: Vec<SocketAddr>,
     /// `[admin] listen`
     pub admin: Option<SocketAddr>,
@@ -191,7 +191,7 @@ pub struct Running {
     reports: mpsc::UnboundedReceiver<Report>,
     /// The admin listeners and the health checks; they end with [`Phase::Stopping`].
     tasks: JoinSet<()>,
-    /// It ends with this.
+    /// The systemd watchdog's task, which ends when this is dropped.
     _watchdog: JoinSet<()>,
 }
 

@@ -429,7 +429,7 @@ impl Reloader {
         self.in_force.config.load().reload.on_change
     }
 
-    /// Which of `files`, those that a reload reads, are followed.
+    /// Selects those of `files`, which a reload reads, whose changes cause a reload.
     fn followed(&self, files: BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
         match self.on_change() {
             OnChange::All => files,
@@ -616,7 +616,7 @@ impl LastReload {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(told);
     }
 
-    /// Notes that so many `keys` were applied. If there are none, returns when there were some.
+    /// Notes that `keys` keys were applied at `at`. If there are none, returns the last change that had some.
     fn applied(&self, at: u64, keys: usize) -> Option<Applied> {
         let Self(_, last) = self;
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -637,7 +637,7 @@ impl LastReload {
 struct Reloaded {
     /// The answer to `POST /reload`: what changed, or every fault.
     answer: Result<String, String>,
-    /// Those to watch from now on.
+    /// Files to watch from now on.
     files: BTreeSet<PathBuf>,
 }
 

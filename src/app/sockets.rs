@@ -18,7 +18,7 @@ use std::{
 pub struct Inherited {
     /// By address.
     pub(super) groups: Vec<Group>,
-    /// The same.
+    /// TCP listeners, by address.
     pub(super) listeners: Vec<(SocketAddr, Vec<TcpListener>)>,
 }
 
@@ -94,7 +94,7 @@ pub(super) struct Sockets {
 const MAX_TRIES: usize = 32;
 
 impl Sockets {
-    /// Binds what is not `inherited`, for so many `workers` of the process of `generation`.
+    /// Binds what is not `inherited`, for `workers` workers of the process of `generation`.
     ///
     /// # Errors
     ///

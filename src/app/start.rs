@@ -350,7 +350,8 @@ fn http3_port(config: &Config, udp: &[SocketAddr], address: SocketAddr) -> u16 {
     config.listen.advertised_port.map_or_else(|| same.map_or(0, SocketAddr::port), NonZeroU16::get)
 }
 
-/// Servers of so many connections at duplicates of the operator's listeners; the listeners themselves are for a process that takes over.
+/// Servers of at most `connections` connections at duplicates of the operator's listeners; the listeners themselves are
+/// for a process that takes over.
 fn admin_servers(
     sockets: &mut Sockets,
     connections: usize,

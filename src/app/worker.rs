@@ -82,7 +82,7 @@ struct EndpointDied;
 /// A worker's end.
 pub(super) struct Ended {
     pub(super) index: usize,
-    /// It was requested, and nothing panicked.
+    /// Whether the end was requested, and nothing panicked.
     pub(super) in_order: bool,
 }
 
@@ -90,7 +90,7 @@ pub(super) struct Ended {
 pub(super) enum Report {
     /// The process drains, and this worker serves no connection any more. It refuses new ones until the process stops.
     Drained(usize),
-    /// It has ended.
+    /// The worker has ended.
     Ended(Ended),
 }
 
@@ -272,12 +272,12 @@ struct Beat<'a> {
     heartbeat: &'a Heartbeat,
     budgets: &'a tcp::Budgets,
     metrics: &'a TurnMetrics,
-    /// Of the access log, that wait for others.
+    /// Lines of the access log that wait for others.
     lines: &'a access_log::Flusher,
     oldest: &'a OldestClient,
     watch: Watch,
     pressure: memory::Pressure,
-    /// Of the process.
+    /// Workers of the process.
     workers: usize,
 }
 

@@ -48,14 +48,14 @@ pub struct Arguments {
     /// The request.
     #[arg(value_enum)]
     what: What,
-    /// Of maintenance and http3: on or off; maintenance without it prints what is in maintenance.
+    /// `maintenance` and `http3`: on or off. `maintenance` without it prints what is in maintenance.
     #[arg(value_enum, required_if_eq("what", "http3"))]
     state: Option<OnOff>,
-    /// Of maintenance: the name of a route, or a host for all its routes that have an origin. Without it, all routes
+    /// `maintenance`: the name of a route, or a host for all its routes that have an origin. Without it, all routes
     /// that have an origin.
     #[arg(long, value_name = "NAME_OR_HOST", requires = "state")]
     route: Option<String>,
-    /// Of maintenance: Retry-After for clients.
+    /// `maintenance`: Retry-After for clients.
     #[arg(long, value_name = "SECONDS", requires = "state", value_parser = clap::value_parser!(u32).range(retry_after()))]
     retry_after: Option<u32>,
     /// The admin.socket or admin.listen of the running litequic: a path, ADDRESS:PORT, :PORT, localhost:PORT or
@@ -68,7 +68,7 @@ pub struct Arguments {
     /// `status`: print the answer as JSON.
     #[arg(long, conflicts_with = "watch")]
     json: bool,
-    /// `status`: repeat, every so many seconds; 2 if there is no number.
+    /// `status`: repeat at this interval; 2 seconds if there is no number.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
         value_parser = clap::value_parser!(u64).range(1..=3600))]
     watch: Option<u64>,
@@ -79,9 +79,9 @@ const TOKEN: &str = "LITEQUIC_ADMIN_TOKEN";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// Its status: a screen of text, or JSON.
+    /// Print the status: a screen of text, or JSON.
     Status,
-    /// Its configuration, without secrets, as JSON.
+    /// Print the configuration in force, without secrets, as JSON.
     Config,
     /// Drain and end the process.
     Drain,
@@ -91,7 +91,7 @@ enum What {
     Maintenance,
     /// Serve HTTP/3 or refuse it, until a reload changes listen.http3: off in an incident, on afterwards.
     Http3,
-    /// Its metrics, as OpenMetrics text.
+    /// Print the metrics, as OpenMetrics text.
     Metrics,
     /// Whether every worker's loop turns: for a container's health check.
     Health,
@@ -340,7 +340,7 @@ enum Unanswered {
 }
 
 impl Unanswered {
-    /// Of an exchange that failed before a response was there.
+    /// The reason for an exchange that failed before a response was there.
     fn before_a_response(error: &hyper::Error) -> Self {
         // Bytes that are no HTTP/1.1, such as an alert of TLS.
         if error.is_parse() || error.is_parse_too_large() {
@@ -376,7 +376,7 @@ async fn ask(
     }
 }
 
-/// Of a connection that failed by itself: without an error of the kernel, what came was not HTTP/1.1.
+/// The reason for a connection that failed by itself: without an error of the kernel, what came was not HTTP/1.1.
 fn connection_failed(error: &hyper::Error) -> Unanswered {
     match Unanswered::before_a_response(error) {
         Unanswered::Cut(_) if error.source().is_none_or(|source| !source.is::<io::Error>()) => Unanswered::NotLitequic,

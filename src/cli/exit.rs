@@ -14,7 +14,7 @@ use std::{
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// As requested.
+    /// The command did what was requested.
     Success = 0,
     /// `get`, `ctl`: the response's status is 400 or above.
     Status = 1,

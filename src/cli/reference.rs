@@ -15,7 +15,7 @@ pub enum Page {
 }
 
 impl Page {
-    /// Its text: Markdown.
+    /// Text of the page, in Markdown.
     pub fn text(self) -> String {
         match self {
             Self::Configuration => config::reference(),

@@ -32,7 +32,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Arguments that replace the configuration. Each requires the next, so that one requires all.
 const WITHOUT_FILE: [&str; 4] = ["listen", "origin", "cert", "key"];
-/// The same, and the option that names the configuration.
+/// Arguments that replace FILE: those of [`WITHOUT_FILE`], and the option that names the configuration.
 const INSTEAD_OF_FILE: [&str; 5] = ["config", "listen", "origin", "cert", "key"];
 
 /// Arguments of `litequic run`.
@@ -43,7 +43,7 @@ pub struct Arguments {
     /// The configuration.
     #[arg(short, long, value_name = "FILE", conflicts_with_all = WITHOUT_FILE)]
     config: Option<PathBuf>,
-    /// The same, without the option.
+    /// The configuration, without the option.
     #[arg(value_name = "FILE", conflicts_with_all = INSTEAD_OF_FILE, required_unless_present_any = INSTEAD_OF_FILE)]
     file: Option<PathBuf>,
     /// Without a configuration: the address, UDP for HTTP/3 and TCP for HTTP/1.1 and HTTP/2, such as '[::]:8443'.

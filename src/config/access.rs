@@ -12,18 +12,19 @@ keys! {
     /// The access log: a line for each request.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct AccessLog {
-        /// Target of the lines: `stdout` or `-`, `stderr`, or a file, which is appended to and reopened on `SIGUSR1`.
-        /// Without it there is no access log. A file that cannot be opened is a fault of the start, and of a reload.
+        /// Where the lines go: `stdout` or `-`, `stderr`, or a file, which is appended to and reopened on `SIGUSR1`.
+        /// Without the key there is no access log. If the file cannot be opened, litequic does not start, and a reload
+        /// is rejected.
         path: Option<AccessTarget> = None, optional(access_target(), "none");
 
         // The format that log collectors accept.
-        /// An object a line, or `key=value` separated by blanks.
+        /// Format of a line: a JSON object, or `key=value` pairs separated by blanks.
         format: AccessFormat = AccessFormat::Json, one_of(AccessFormat::NAMES);
 
-        /// The fields of a line, in this order.
+        /// Fields of a line, in this order.
         fields: Vec<AccessField> = Self::FIELDS.to_vec(), list(one_of(AccessField::NAMES), 1..=AccessField::NAMES.len());
 
-        /// The share of requests that are logged, selected at random as they begin.
+        /// Share of requests that are logged, selected at random when they begin.
         sample: Share = Share::ALL, share();
     }
 }
@@ -143,7 +144,7 @@ macro_rules! fields {
             /// By the names of the file, which are those in a line.
             pub const NAMES: &[(&str, Self)] = &[$(($name, Self::$field)),+];
 
-            /// Its name.
+            /// Name of the field in the configuration and in a line.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$field => $name,)+
@@ -172,9 +173,9 @@ fields! {
     ServerName = "server_name",
     /// The request's method.
     Method = "method",
-    /// Its authority.
+    /// Authority of the request.
     Host = "host",
-    /// Its path without the query.
+    /// Path of the request, without the query.
     Path = "path",
     /// The query, without the `?`.
     Query = "query",
@@ -182,7 +183,7 @@ fields! {
     UserAgent = "user_agent",
     /// `Referer`
     Referer = "referer",
-    /// Of a valid `traceparent`.
+    /// Trace ID of a valid `traceparent`.
     TraceId = "trace_id",
     /// The route taken.
     Route = "route",

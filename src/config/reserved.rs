@@ -89,7 +89,7 @@ const CERTIFICATES: &[&str] = &[
     "x-amzn-mtls-clientcert-validity",
 ];
 
-/// Which URL the client requested, where it is not the one of the request.
+/// Fields that name the URL which the client requested, where it is not the URL of the request.
 const URL: &[&str] = &[
     // IIS URL Rewrite, Symfony, Laminas: another path than that by which litequic selects the route
     "x-original-url",
@@ -187,8 +187,8 @@ struct Compiled {
     always: Names,
     /// Reserved where a route has a condition on the method.
     methods: Names,
-    /// Of the names in both and in [`HANDLED`], by [`slot`] the lengths that there are, one a bit: most names of a request are
-    /// ruled out by one look.
+    /// Lengths of the names in `always`, `methods` and [`HANDLED`], a bit for each length, by [`slot`]: most names of a
+    /// request are ruled out by one look-up.
     lengths: [u64; SLOTS],
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Source<'s> {
     text: &'s str,
     lines: Lines<'s>,
     environment: Environment<'s>,
-    /// Of every value and table that was read.
+    /// Positions of every value and table that was read, by key.
     positions: RefCell<BTreeMap<String, Position>>,
     faults: RefCell<Vec<Fault>>,
     strays: RefCell<Vec<Stray>>,

@@ -57,7 +57,7 @@ impl Key {
         Self { name, needs_restart: false, metric: Metric::None }
     }
 
-    /// Its change waits for a restart.
+    /// Marks a key whose change waits for a restart.
     pub(super) const fn restart(self) -> Self {
         Self { needs_restart: true, ..self }
     }
@@ -86,7 +86,7 @@ pub(super) trait Reader<T> {
     /// The value of `key`, or `default`; also where the value is wrong, and that is noted.
     fn read(self, section: &mut Section<'_>, key: &str, default: T, about: &str) -> T;
 
-    /// As it stands in the file.
+    /// The value as the file would have it.
     fn show(&self, value: &T) -> String;
 
     /// Notes what changes.
@@ -131,7 +131,7 @@ impl<T> Reader<Option<T>> for Optional<T> {
     }
 }
 
-/// An array of so many values, or one by itself.
+/// Reads an array whose length is in `count`, or one value without an array.
 pub(super) fn list<T>(kind: Kind<T>, count: RangeInclusive<usize>) -> List<T> {
     List { kind, count }
 }
@@ -187,7 +187,7 @@ impl<T> Reader<T> for Required<T> {
     }
 }
 
-/// The same of a path, relative to the folder of the configuration file.
+/// Reads a required path, relative to the folder of the configuration file.
 pub(super) fn required_file(kind: Kind<PathBuf>) -> RequiredFile {
     RequiredFile(kind)
 }

@@ -11,7 +11,7 @@ pub(super) const MIB: u64 = 1024 * KIB;
 pub(super) const GIB: u64 = 1024 * MIB;
 /// More than a worker can count and hold of anything; a typing error is usually beyond.
 pub(super) const COUNT: RangeInclusive<u64> = 1..=MOST;
-/// The same where none at all is a value.
+/// A count, or 0 where none at all is a valid number.
 pub(super) const COUNT_OR_NONE: RangeInclusive<u64> = 0..=MOST;
 const MOST: u64 = 10_000_000;
 /// A QUIC stream carries four times as much (RFC 9000 §4.5).
@@ -70,7 +70,7 @@ pub(super) struct Kind<T> {
     /// A JSON schema without description and default.
     pub(super) schema: Json,
     pub(super) read: Box<dyn Fn(Given) -> Result<T, Wrong>>,
-    /// As it is written in the file: for the schema's `default`.
+    /// The value as the file would have it: for the schema's `default`.
     pub(super) show: Box<dyn Fn(&T) -> Json>,
 }
 
@@ -82,7 +82,7 @@ impl<T> Kind<T> {
         self
     }
 
-    /// The same of their length, in characters.
+    /// Has the schema accept strings alone whose length in characters is in `range`.
     pub(super) fn of_length(mut self, range: RangeInclusive<usize>) -> Self {
         self.extend(json!({ "minLength": range.start(), "maxLength": range.end() }));
         self
@@ -214,17 +214,17 @@ pub(super) fn duration(range: RangeInclusive<Duration>) -> Kind<Duration> {
     kind.matching(DURATION)
 }
 
-/// The same, or `"none"`.
+/// A value of `kind`, or `"none"`.
 pub(super) fn or_none<T: 'static>(kind: Kind<T>) -> Kind<Option<T>> {
     or_word("none", kind)
 }
 
-/// The same, or `"derived"`: a value that follows from the resources of the process.
+/// A value of `kind`, or `"derived"`: a value that follows from the resources of the process.
 pub(super) fn or_derived<T: 'static>(kind: Kind<T>) -> Kind<Option<T>> {
     or_word("derived", kind)
 }
 
-/// The same, or `word`, which is read as no value.
+/// A value of `kind`, or `word`, which is read as no value.
 fn or_word<T: 'static>(word: &'static str, kind: Kind<T>) -> Kind<Option<T>> {
     let (read, show) = (kind.read, kind.show);
     Kind {
@@ -238,7 +238,7 @@ fn or_word<T: 'static>(word: &'static str, kind: Kind<T>) -> Kind<Option<T>> {
     }
 }
 
-/// The same, as more than any other value.
+/// A value of `kind`, or `"none"`, which is read as more than any other value.
 pub(super) fn or_most(kind: Kind<u64>) -> Kind<u64> {
     let Kind { expected, schema, read, show } = or_none(kind);
     Kind {

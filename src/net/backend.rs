@@ -43,7 +43,7 @@ pub struct SocketOptions {
     pub gro: bool,
 }
 
-/// Both halves of a socket.
+/// The receiving and the sending half of a socket.
 #[derive(Debug)]
 pub struct OpenSocket {
     /// The receiving half.

@@ -21,9 +21,10 @@ pub(super) trait Calls {
 pub(super) enum Event {
     /// The kernel has it.
     Sent(Message),
-    /// It is larger than a packet may be here. Path MTU discovery finds that out so (RFC 8899).
+    /// The message is larger than a packet may be on this path, which is how path MTU discovery learns the limit (RFC
+    /// 8899).
     TooLarge(Message),
-    /// It cannot be sent at all: there is no route, or a firewall drops it.
+    /// The message cannot be sent at all: there is no route, or a firewall drops it.
     Refused(Message, i32),
     /// From now on every datagram is a message of its own, for this error.
     GsoOff(i32),

@@ -21,7 +21,7 @@ const KEEPALIVE_PROBES: u32 = 3;
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on TCP {address}: {source}")]
 pub struct ListenError {
-    /// Which address.
+    /// Address that cannot be bound.
     pub address: SocketAddr,
     /// The system's error.
     pub source: io::Error,

@@ -63,7 +63,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// Its name for people.
+    /// Name of the feature, for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Batches => "recvmmsg, sendmmsg",
@@ -190,7 +190,8 @@ impl Loopback {
         .into_iter()
     }
 
-    /// Sends a message of `count` datagrams with ECT(0); returns what arrives until so many bytes have.
+    /// Sends a message of `count` datagrams with ECT(0); returns what arrives until as many bytes have arrived as were
+    /// sent.
     fn exchange(&self, count: usize, message_len: usize) -> io::Result<Vec<Arrived>> {
         let mut outgoing = Outgoing::new(SEGMENT);
         for n in 0..count {

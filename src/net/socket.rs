@@ -23,7 +23,7 @@ pub enum BindError {
     /// Another process has it, or the system does not allow it.
     #[error("cannot listen on UDP {address}: {source}")]
     Bind {
-        /// Which address.
+        /// Address that cannot be bound.
         address: SocketAddr,
         /// The system's error.
         source: io::Error,
@@ -31,7 +31,7 @@ pub enum BindError {
     /// A group without members, or with more than a connection ID can name.
     #[error("cannot listen on UDP {address}: {workers} workers are not between 1 and 256")]
     Workers {
-        /// Which address.
+        /// Address that cannot be bound.
         address: SocketAddr,
         /// How many were wanted.
         workers: usize,
@@ -39,13 +39,13 @@ pub enum BindError {
     /// Too many processes drain.
     #[error("cannot listen on UDP {address}: {MAX_GENERATIONS} older processes still drain on it")]
     Full {
-        /// Which address.
+        /// Address that cannot be bound.
         address: SocketAddr,
     },
     /// The kernel cannot distinguish the processes' connections.
     #[error("cannot share UDP {address} with the previous process: the kernel does not steer datagrams: {source}")]
     Steer {
-        /// Which address.
+        /// Address that cannot be shared.
         address: SocketAddr,
         /// The system's error.
         source: io::Error,

@@ -22,7 +22,7 @@ pub(in crate::app) struct Beginning {
     pub(in crate::app) secrets: Arc<Secrets>,
     pub(in crate::app) predecessor: Option<Predecessor>,
     pub(in crate::app) older: Vec<Older>,
-    /// Of `older`, from before the first packet.
+    /// Generations of `older`, known before the first packet.
     pub(in crate::app) others: Arc<Generations>,
     /// Routes that are in maintenance there.
     pub(in crate::app) maintenance: Maintenance,

@@ -42,7 +42,7 @@ pub(in crate::app) struct Keeper {
     secrets: Arc<Secrets>,
     metrics: Arc<Metrics>,
     older: Vec<Older>,
-    /// Of `older`, for the workers; all of them from the offer on.
+    /// Generations of `older`, for the workers; from the offer on, all of them.
     others: Arc<Generations>,
     /// A process that takes over sees this process' end by it.
     pipe: (PipeReader, PipeWriter),
@@ -70,7 +70,7 @@ impl Kept {
         }
     }
 
-    /// The same, without waiting.
+    /// Reports whether another process has taken over, without waiting.
     pub(in crate::app) fn whether_handed_over(&self) -> watch::Receiver<bool> {
         self.handed_over.clone()
     }

@@ -13,9 +13,9 @@ const SECRET_LEN: usize = 32;
 /// itself and those of the older ones.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Offer {
-    /// Of the process that offers.
+    /// Generation of the process that offers.
     pub(super) generation: u8,
-    /// Its litequic's version. Older ones do not send it.
+    /// Version of the litequic that offers. Older ones do not send it.
     pub(super) version: Option<String>,
     /// Whether it wants the version of the one that takes over. Older ones would take that for a wrong message.
     pub(super) hears_version: bool,

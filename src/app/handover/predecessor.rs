@@ -23,9 +23,9 @@ use tokio::{net::UnixStream, time::timeout};
 pub(in crate::app) struct Predecessor {
     path: PathBuf,
     stream: UnixStream,
-    /// Its number. `None` in another PID namespace.
+    /// Number of the running process. `None` in another PID namespace.
     process: Option<i32>,
-    /// Its litequic's version, if it sends it.
+    /// Version of the running litequic, if it sends it.
     version: Option<String>,
     /// Whether it wants to know this process' version.
     hears_version: bool,
@@ -35,7 +35,7 @@ pub(in crate::app) struct Predecessor {
 pub(in crate::app) struct Found {
     pub(in crate::app) predecessor: Predecessor,
     pub(in crate::app) inherited: Inherited,
-    /// Of this process.
+    /// Generation of this process.
     pub(in crate::app) generation: u8,
     /// The secret of tokens.
     pub(in crate::app) secret: Option<[u8; 32]>,

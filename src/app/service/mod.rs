@@ -94,7 +94,7 @@ fn turns(ages: impl IntoIterator<Item = Duration>) -> bool {
 /// The outcome of a notification.
 #[derive(Debug, PartialEq, Eq)]
 enum Notified {
-    /// It was sent, or there is no service manager to send it to.
+    /// The notification was sent, or there is no service manager.
     Sent,
     /// The manager's queue is full.
     Later,

@@ -553,7 +553,8 @@ impl Part {
         Self { tone, ..self }
     }
 
-    /// In so many columns: aligned right, or left if the number is negative. A left one has a blank behind it.
+    /// Pads the text to `columns` columns: aligned right, or left if the number is negative. A left one has a blank
+    /// behind it.
     fn wide(self, columns: isize) -> Self {
         let width = columns.unsigned_abs();
         let text = match columns {

@@ -39,7 +39,7 @@ use write_out::{Facts, Template};
 /// its idle timeout.
 const LINGER: Duration = Duration::from_millis(20);
 
-/// As long as a year: no limit.
+/// Timeout that stands for none: a year.
 const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 const EXIT_CODES: &str = "Exit codes:\n  \
@@ -87,7 +87,7 @@ pub struct Arguments {
     /// Print on standard error what happens: handshake, certificate, transport parameters, packets, request and response.
     #[arg(long, short)]
     verbose: bool,
-    /// Make the request so many times, one after the other, on one connection.
+    /// Number of requests, one after the other, on one connection.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
     /// Accept any certificate: for tests, never across a network.

@@ -29,7 +29,7 @@ pub(super) enum Source {
 
 /// A body that is ready to be sent.
 pub(super) struct Body {
-    /// Its length, where it is known.
+    /// Length of the body, where it is known.
     pub(super) length: Option<u64>,
     pieces: Pieces,
     name: String,

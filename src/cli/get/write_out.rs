@@ -68,7 +68,7 @@ impl Facts {
         }
     }
 
-    /// Those of the next request on the same connection, which begins now.
+    /// Variables of the next request on the same connection, which begins now.
     pub(super) fn next(&self) -> Self {
         let (local, remote) = (self.local, self.remote);
         Self { local, remote, ..Self::new(&self.url, &self.method) }

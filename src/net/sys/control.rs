@@ -8,7 +8,7 @@ use std::{
     ptr,
 };
 
-/// Of a TOS or traffic class byte: the ECN field (RFC 3168 §5).
+/// ECN field of a TOS or traffic class byte (RFC 3168 §5).
 const ECN_MASK: u8 = 0b11;
 
 /// Room for control messages, aligned as their headers must be. A dual-stack socket may get all of local address

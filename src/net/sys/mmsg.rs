@@ -54,7 +54,7 @@ impl<T> Fixed<T> {
         Self(NonNull::from(Box::leak(values.into_boxed_slice())))
     }
 
-    /// Of element `index`; the caller respects the length.
+    /// Address of element `index`; the caller respects the length.
     pub(super) fn address(&self, index: usize) -> *mut T {
         // Never dereferenced here, and wrapping: no rule to break.
         self.0.as_ptr().cast::<T>().wrapping_add(index)

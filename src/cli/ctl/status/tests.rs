@@ -137,8 +137,8 @@ fn what_is_in_maintenance_is_shown() {
 fn http3_is_shown_with_what_has_switched_it() {
     for (on, configured, expected) in [
         (json!(true), json!(true), "on"),
-        (json!(true), json!(false), "on by an order"),
-        (json!(false), json!(true), "off by an order"),
+        (json!(true), json!(false), "on by litequic ctl"),
+        (json!(false), json!(true), "off by litequic ctl"),
         (json!(false), json!(false), "off by listen.http3"),
         (json!(false), json!(null), "off"),
         (json!(null), json!(true), "-"),

@@ -114,7 +114,7 @@ impl Buffers {
         Some(unsafe { slice::from_raw_parts(start, self.len as usize) })
     }
 
-    /// The same, to write.
+    /// The bytes of `buffer`, to write.
     pub(super) fn get_mut(&mut self, buffer: u16) -> Option<&mut [u8]> {
         let start = self.start(buffer)?;
         // SAFETY: as `get`; borrowed mutably.

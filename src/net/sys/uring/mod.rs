@@ -41,9 +41,9 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 /// Entries that can be submitted at once: all sends of a call, and the receive.
 const SUBMISSIONS: u32 = 128;
-/// Of the only registered file, the socket.
+/// Index of the only registered file, the socket.
 const SOCKET: Fixed = Fixed(0);
-/// Of the only group of buffers.
+/// ID of the only group of buffers.
 const GROUP: u16 = 0;
 /// Whether the kernel may be told to send no events while the worker is awake. It checks whether it may after it has
 /// noted that there is something; only if its note is seen before it checks (an atomic operation on x86 is a barrier)
@@ -66,9 +66,9 @@ struct Inner {
     receive_header: Box<msghdr>,
     /// Sends of earlier calls have numbers below.
     first_send: u64,
-    /// Of the sends of this call, the outcome of each.
+    /// Results of the sends of this call; `None` for a send that is not completed.
     sends: Vec<Option<i32>>,
-    /// Those that are not completed yet.
+    /// Sends of this call that are not completed.
     unanswered: usize,
     /// Entries may be queued whose headers must stay as they are.
     defused: bool,

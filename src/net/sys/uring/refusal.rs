@@ -8,7 +8,7 @@ pub(in crate::net) enum Refusal {
     /// The system call itself: ENOSYS, or EPERM where it is forbidden; EINVAL before Linux 6.1.
     #[error("io_uring_setup: {0}")]
     Setup(io::Error),
-    /// Its features could not be probed.
+    /// The features of io_uring could not be probed.
     #[error("io_uring_register, probe: {0}")]
     Probe(io::Error),
     /// Something that every kernel with the rest has.
@@ -23,7 +23,7 @@ pub(in crate::net) enum Refusal {
     /// The ring cannot be used.
     #[error("io_uring_enter: {0}")]
     Enter(io::Error),
-    /// It does not receive.
+    /// A multishot receive failed.
     #[error("multishot recvmsg: {0}")]
     Receive(io::Error),
     /// The runtime does not take it.
@@ -37,13 +37,13 @@ pub(in crate::net) enum Refusal {
 /// Kinds of [`Refusal`], as they are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::net) enum Kind {
-    /// It is forbidden: seccomp, a security module, `kernel.io_uring_disabled`.
+    /// io_uring is forbidden: by seccomp, a security module or `kernel.io_uring_disabled`.
     Forbidden,
     /// The kernel is too old.
     Missing,
     /// There is no memory, or no descriptor.
     Memory,
-    /// It does not work as documented.
+    /// io_uring does not work as documented.
     Broken,
 }
 

@@ -22,7 +22,8 @@ impl MaintenanceOrder {
     pub const RETRY_AFTER: u32 = 300;
     /// In seconds: a client that is sent away for a week does not come back.
     pub const RETRY_AFTER_RANGE: RangeInclusive<u32> = 1..=604_800;
-    /// Bytes of a name or a host: the longest host, and the longest path that a request has room for, are longer than any name.
+    /// Bytes of a name or a host: the longest host, and the longest path that a request has room for, are longer than
+    /// any name.
     const MAX_ROUTE: usize = 4096;
 
     /// Reads a query.

@@ -1,5 +1,5 @@
-//! What is wrong, in one line each: the first thing that the status page and `litequic ctl status` show. Pure: from what
-//! `/status` has already.
+//! What is wrong, in one line each: the first thing that the status page and `litequic ctl status` show. Pure: from
+//! what `/status` has already.
 
 use serde_json::Value as Json;
 use std::collections::BTreeMap;

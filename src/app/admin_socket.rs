@@ -14,8 +14,8 @@ use tokio::{net::UnixStream, time::sleep};
 
 /// Mode of the directory that is created for the default socket.
 const FOLDER_MODE: u32 = 0o700;
-/// Attempts to lock the folder of the socket. A starting litequic holds the lock for a connect(2) and a rename(2); another
-/// program may hold a lock of its own for good.
+/// Attempts to lock the folder of the socket. A starting litequic holds the lock for a connect(2) and a rename(2);
+/// another program may hold a lock of its own for good.
 const LOCK_ATTEMPTS: usize = 100;
 /// Delay between two attempts to lock the folder.
 const LOCK_RETRY_DELAY: Duration = Duration::from_millis(10);
@@ -33,8 +33,9 @@ pub(super) struct BoundSocket {
 }
 
 impl BoundSocket {
-    /// Binds the socket that `configured` wants, or else the `default`. A socket that answers at the path is another process's,
-    /// unless that is `predecessor`, whose place this one takes. `None` if there is to be none, or the default cannot be had.
+    /// Binds the socket that `configured` wants, or else the `default`. A socket that answers at the path is another
+    /// process's, unless that is `predecessor`, whose place this one takes. `None` if there is to be none, or the
+    /// default cannot be had.
     ///
     /// # Errors
     ///
@@ -106,10 +107,12 @@ impl BoundSocket {
         }
     }
 
-    /// Gives the socket its name, unless another process answers there by now. Of several processes that start at the same
-    /// moment, the lock lets one at a time check and rename: the first has the name, and the others find that it answers.
+    /// Gives the socket its name, unless another process answers there by now. Of several processes that start at the
+    /// same moment, the lock lets one at a time check and rename: the first has the name, and the others find that it
+    /// answers.
     async fn take_name(&mut self) -> io::Result<()> {
-        let _lock = lock(self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))).await;
+        let _lock =
+            lock(self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))).await;
         check_free(&self.path, self.predecessor).await?;
         self.name.publish(&self.path)
     }
@@ -145,8 +148,8 @@ async fn check_free(path: &Path, predecessor: Option<Option<i32>>) -> io::Result
     }
 }
 
-/// The process that accepts connections at `path`: its number, or `None` in another PID namespace. No process, if nothing
-/// listens there.
+/// The process that accepts connections at `path`: its number, or `None` in another PID namespace. No process, if
+/// nothing listens there.
 async fn answering(path: &Path) -> Option<Option<i32>> {
     match UnixStream::connect(path).await {
         Ok(stream) => Some(stream.peer_cred().ok().and_then(|peer| peer.pid()).filter(|process| *process > 0)),
@@ -221,13 +224,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("admin.sock");
         let default = DefaultSocket::In(folder.path().into());
-        let expected = format!("cannot listen on admin.socket = {path:?}: process {} answers there", std::process::id());
+        let expected =
+            format!("cannot listen on admin.socket = {path:?}: process {} answers there", std::process::id());
         for configured in [AdminSocket::Auto, AdminSocket::At(path.clone())] {
             let bound = bind(configured.clone(), &default).await.unwrap().unwrap();
             let other = tokio::net::UnixListener::bind(&path).unwrap();
             match bound.publish().await {
                 Ok(published) => assert!(configured == AdminSocket::Auto && published.is_none()),
-                Err(error) => assert_eq!((configured, error.to_string()), (AdminSocket::At(path.clone()), expected.clone())),
+                Err(error) => {
+                    assert_eq!((configured, error.to_string()), (AdminSocket::At(path.clone()), expected.clone()))
+                }
             }
             let published = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
             assert_eq!(published.collect::<Vec<_>>(), ["admin.sock"]);

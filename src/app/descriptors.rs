@@ -23,16 +23,16 @@ const DEFAULT_NR_OPEN: u64 = 1_048_576;
 const PROCESS: u32 = 64;
 /// Descriptors of a worker: its runtime's epoll instance, eventfd and signal pipe.
 const WORKER: u32 = 8;
-/// Descriptors of a worker for a UDP address: the socket, the duplicate that an upgrade hands over, and with io_uring the
-/// ring and its eventfd.
+/// Descriptors of a worker for a UDP address: the socket, the duplicate that an upgrade hands over, and with io_uring
+/// the ring and its eventfd.
 const UDP: u32 = 4;
 /// Descriptors of a worker for a TCP address: the listener, the duplicate that an upgrade hands over, the spare
 /// descriptor, and a connection that was accepted and not counted yet.
 const TCP: u32 = 4;
 /// Descriptors of an admin address besides its connections: the listener, and the duplicate that an upgrade hands over.
 const ADMIN: u32 = 2;
-/// Descriptors for a server of an origin: its health check, and the probe of `/readyz` and `/status`. Each may try two of the
-/// server's addresses at once.
+/// Descriptors for a server of an origin: its health check, and the probe of `/readyz` and `/status`. Each may try two
+/// of the server's addresses at once.
 const SERVER: u32 = 4;
 /// The part of all descriptors that the connections of one admin address may have: a 32nd, which are 32 of 1,024.
 const ADMIN_SHARE: u32 = 32;
@@ -134,7 +134,7 @@ impl Plan {
 
     fn of(config: &Config, workers: usize, limit: u32, memory: u64) -> Self {
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let most = admin::Limits::default().connections;
+        let most = admin::AdminLimits::default().connections;
         let admin_connections = most.min((limit / ADMIN_SHARE) as usize).max(LEAST_ADMIN);
         let listen = &config.listen;
         let servers: usize = config.origins.values().map(|origin| origin.servers.len()).sum();

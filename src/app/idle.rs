@@ -9,9 +9,9 @@ const IDLE: Duration = Duration::from_millis(50);
 const LOOKS: u32 = 4;
 /// Further idle looks after which memory is returned once more: what was left to expire at the first time, such as idle
 /// connections, is gone then.
-const AGAIN: u32 = 16;
-/// How long it must have been busy before for there to be something worth a call that takes up to milliseconds. It makes
-/// at most a hundredth of the worker's time.
+const SECOND_RELEASE_LOOKS: u32 = 16;
+/// How long it must have been busy before for there to be something worth a call that takes up to milliseconds. It
+/// makes at most a hundredth of the worker's time.
 const WORTH: Duration = Duration::from_millis(100);
 
 static RELEASE: OnceLock<fn()> = OnceLock::new();
@@ -51,7 +51,7 @@ impl Idle {
         self.looks = if worked < IDLE { self.looks.saturating_add(1) } else { 0 };
         if self.looks >= LOOKS && self.worked >= WORTH {
             self.worked = Duration::ZERO;
-            self.again = self.looks.saturating_add(AGAIN);
+            self.again = self.looks.saturating_add(SECOND_RELEASE_LOOKS);
             return true;
         }
         self.looks > 0 && self.looks == self.again

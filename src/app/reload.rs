@@ -71,8 +71,8 @@ pub struct InForce {
 }
 
 impl InForce {
-    /// Begins with what was read at the start, which is limited to what is `shared`, and with what was in `maintenance` in
-    /// the previous process.
+    /// Begins with what was read at the start, which is limited to what is `shared`, and with what was in `maintenance`
+    /// in the previous process.
     pub(super) fn new(
         (config, shared): (&Config, Shared),
         pages: Pages,
@@ -310,7 +310,7 @@ fn renewed(now: &Config, old: &CertificateStore, next: &Config, new: &Certificat
 
 /// Where a reload reads from.
 #[derive(Debug, Clone)]
-pub enum Source {
+pub enum ConfigOrigin {
     /// A file, with the certificates that it names.
     File(PathBuf),
     /// The command line: the certificates alone can change.
@@ -324,7 +324,7 @@ struct Loaded {
     files: BTreeSet<PathBuf>,
 }
 
-impl Source {
+impl ConfigOrigin {
     /// Reads and checks everything. Blocks on the file system.
     fn load(&self) -> Loaded {
         let (draft, mut files) = match self {
@@ -357,7 +357,7 @@ impl Trigger {
 
 /// Reloads when triggered.
 pub struct Reloader {
-    source: Source,
+    source: ConfigOrigin,
     in_force: InForce,
     /// True once the other process alone notifies the service manager.
     handed_over: watch::Receiver<bool>,
@@ -372,8 +372,8 @@ pub struct Reloader {
 
 impl Reloader {
     /// Reloads what is in force in `running` from `source`, and has `log` follow `[log]`.
-    pub fn new(source: Source, running: &Running, log: impl Fn(&Log) + 'static) -> Self {
-        let (in_force, handed_over) = (running.in_force.clone(), running.kept.whether_handed_over());
+    pub fn new(source: ConfigOrigin, running: &Running, log: impl Fn(&Log) + 'static) -> Self {
+        let (in_force, handed_over) = (running.in_force.clone(), running.handover.whether_handed_over());
         let log = Box::new(log);
         Self { source, in_force, handed_over, log, watcher: None, watched: BTreeSet::new(), warned: false }
     }
@@ -385,7 +385,7 @@ impl Reloader {
     /// Dropping the future ends the watch; a reload in progress is then applied or not, never in part.
     pub async fn run(mut self, mut hangup: Signal, mut requests: mpsc::Receiver<admin::ReloadRequest>) -> Infallible {
         let mut files = named(&self.in_force.config.load()).collect::<BTreeSet<_>>();
-        if let Source::File(file) = &self.source {
+        if let ConfigOrigin::File(file) = &self.source {
             files.insert(file.clone());
         }
         // Files may have changed between the start and the first watch.
@@ -563,13 +563,13 @@ impl Reloader {
         }
         match (trigger, &self.source) {
             (Trigger::Files, _) => tracing::debug!(by, "reloaded: nothing has changed"),
-            (_, Source::File(_)) => tracing::info!(by, "reloaded: nothing has changed"),
-            (_, Source::Given(_)) => {
+            (_, ConfigOrigin::File(_)) => tracing::info!(by, "reloaded: nothing has changed"),
+            (_, ConfigOrigin::Given(_)) => {
                 tracing::info!(by, "there is no configuration file to reload; certificates have not changed");
             }
         }
         match (since, &self.source) {
-            (Some(since), Source::File(file)) => since.answer(file),
+            (Some(since), ConfigOrigin::File(file)) => since.answer(file),
             _ => "nothing has changed\n".into(),
         }
     }
@@ -594,7 +594,8 @@ impl Applied {
     }
 }
 
-/// The outcome of the last reload, for `/status`: what it changed, or why it was rejected; and when something changed last.
+/// The outcome of the last reload, for `/status`: what it changed, or why it was rejected; and when something changed
+/// last.
 #[derive(Debug, Default)]
 pub(super) struct LastReload(Mutex<Option<Json>>, Mutex<Option<Applied>>);
 

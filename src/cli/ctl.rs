@@ -16,7 +16,7 @@ use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::body::Body;
 use hyper_util::rt::TokioIo;
-use place::{Connection, Found, Place};
+use place::{AdminConnection, AdminPlace, FoundAdmin};
 use serde_json::Value as Json;
 use std::{
     env,
@@ -61,7 +61,7 @@ pub struct Arguments {
     /// The admin.socket or admin.listen of the running litequic: a path, ADDRESS:PORT, :PORT, localhost:PORT or
     /// http://ADDRESS:PORT. Without it, the default sockets, then 127.0.0.1:9443.
     #[arg(long, value_name = "WHERE", env = "LITEQUIC_ADMIN")]
-    admin: Option<Place>,
+    admin: Option<AdminPlace>,
     /// The file of its admin.token_file; without one the environment variable LITEQUIC_ADMIN_TOKEN is used, if set.
     #[arg(long, value_name = "FILE", env = "LITEQUIC_ADMIN_TOKEN_FILE")]
     token_file: Option<PathBuf>,
@@ -167,7 +167,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
     let Arguments { what, admin, json, watch, .. } = arguments;
     runtime.block_on(async {
         let found = match admin {
-            Some(place) => Found { place, missed: Vec::new() },
+            Some(place) => FoundAdmin { place, missed: Vec::new() },
             None => match place::find(admin::default_sockets(|name| env::var_os(name))).await {
                 Ok(found) => found,
                 Err(failure) => return failure.exit(),
@@ -209,7 +209,7 @@ struct Failure {
 }
 
 impl Failure {
-    fn unavailable(place: &Place, why: impl Display) -> Self {
+    fn unavailable(place: &AdminPlace, why: impl Display) -> Self {
         Self { exit: Exit::Unavailable, why: format!("{place}: {why}") }
     }
 
@@ -219,7 +219,7 @@ impl Failure {
 }
 
 /// Prints the status for people: once, or again after each `every` until the process is ended.
-async fn show(found: &Found, token: Option<&Token>, every: Option<Duration>) -> ExitCode {
+async fn show(found: &FoundAdmin, token: Option<&Token>, every: Option<Duration>) -> ExitCode {
     let is_terminal = io::stdout().is_terminal();
     let colour = is_terminal && has_colour(|name| env::var(name).ok());
     let mut before = match status(found, token).await {
@@ -255,14 +255,14 @@ fn has_colour(variable: impl Fn(&str) -> Option<String>) -> bool {
     is_unset && variable("TERM").is_none_or(|terminal| terminal != "dumb")
 }
 
-async fn status(found: &Found, token: Option<&Token>) -> Result<Json, Failure> {
+async fn status(found: &FoundAdmin, token: Option<&Token>) -> Result<Json, Failure> {
     let body = answer(found, What::Status, None, token).await?;
     serde_json::from_slice(&body)
         .map_err(|error| Failure::unavailable(&found.place, format_args!("the answer is not JSON: {error}")))
 }
 
 /// The body of a successful answer.
-async fn answer(found: &Found, what: What, order: Option<&str>, token: Option<&Token>) -> Result<Bytes, Failure> {
+async fn answer(found: &FoundAdmin, what: What, order: Option<&str>, token: Option<&Token>) -> Result<Bytes, Failure> {
     let answer = answer_of_any(found, what, order, token).await?;
     let older = match answer.is_signed || answer.is_about_the_token() {
         true => None,
@@ -285,7 +285,12 @@ async fn answer(found: &Found, what: What, order: Option<&str>, token: Option<&T
 /// # Errors
 ///
 /// The answer is another program's.
-async fn older_version(found: &Found, what: What, answer: &Answer, token: Option<&Token>) -> Result<String, Failure> {
+async fn older_version(
+    found: &FoundAdmin,
+    what: What,
+    answer: &Answer,
+    token: Option<&Token>,
+) -> Result<String, Failure> {
     let status = match what {
         What::Status => None,
         _ => Some(answer_of_any(found, What::Status, None, token).await?),
@@ -296,7 +301,7 @@ async fn older_version(found: &Found, what: What, answer: &Answer, token: Option
 
 /// The answer of a litequic, or of a program that does not name itself.
 async fn answer_of_any(
-    found: &Found,
+    found: &FoundAdmin,
     what: What,
     order: Option<&str>,
     token: Option<&Token>,
@@ -356,12 +361,7 @@ impl Unanswered {
     }
 }
 
-async fn ask(
-    place: &Place,
-    what: What,
-    order: Option<&str>,
-    token: Option<&Token>,
-) -> Result<Answer, Unanswered> {
+async fn ask(place: &AdminPlace, what: What, order: Option<&str>, token: Option<&Token>) -> Result<Answer, Unanswered> {
     let (method, path) = what.request();
     let path = order.map_or_else(|| path.to_owned(), |order| format!("{path}?{order}"));
     let mut request = Request::builder().method(method).uri(path).header(header::HOST, place.host());
@@ -370,8 +370,8 @@ async fn ask(
     }
     let request = request.body(Empty::new()).map_err(|error| Unanswered::Cut(error.to_string()))?;
     match place.connect().await {
-        Ok(Connection::Unix(stream)) => exchange(stream, request).await,
-        Ok(Connection::Tcp(stream)) => exchange(stream, request).await,
+        Ok(AdminConnection::Unix(stream)) => exchange(stream, request).await,
+        Ok(AdminConnection::Tcp(stream)) => exchange(stream, request).await,
         Err(error) => Err(Unanswered::NotReached(error)),
     }
 }
@@ -432,8 +432,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_server_that_never_answers_is_given_up() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let place = Place::Tcp(listener.local_addr().unwrap().to_string());
-        let found = Found { place, missed: Vec::new() };
+        let place = AdminPlace::Tcp(listener.local_addr().unwrap().to_string());
+        let found = FoundAdmin { place, missed: Vec::new() };
         let failure = answer(&found, What::Health, None, None).await.unwrap_err();
         assert_eq!(failure.why, format!("{}: no answer within 30s", found.place));
         assert_eq!(failure.exit, Exit::Unavailable);

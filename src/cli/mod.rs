@@ -84,7 +84,7 @@ enum Command {
     /// Print a page of the reference, as Markdown.
     Reference {
         /// Which.
-        page: reference::Page,
+        page: reference::ReferencePage,
     },
 }
 

@@ -2,8 +2,8 @@
 
 use super::{
     section::Section,
-    table::{Table as _, keys, list, optional},
-    values::{Given, Kind, one_of, text},
+    table::{KeyTable as _, keys, list, optional},
+    values::{Kind, RawValue, one_of, text},
 };
 use serde_json::json;
 use std::{fmt, path::PathBuf};
@@ -25,7 +25,7 @@ keys! {
         fields: Vec<AccessField> = Self::FIELDS.to_vec(), list(one_of(AccessField::NAMES), 1..=AccessField::NAMES.len());
 
         /// Share of requests that are logged, selected at random when they begin.
-        sample: Share = Share::ALL, share();
+        sample: Fraction = Fraction::ALL, fraction();
     }
 }
 
@@ -116,9 +116,9 @@ impl AccessFormat {
 
 /// A share of a whole, in millionths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share(pub u32);
+pub struct Fraction(pub u32);
 
-impl Share {
+impl Fraction {
     /// The whole.
     pub const ALL: Self = Self(1_000_000);
 
@@ -210,25 +210,25 @@ fields! {
 }
 
 /// A share of a whole: more than nothing.
-pub(super) fn share() -> Kind<Share> {
+pub(super) fn fraction() -> Kind<Fraction> {
     Kind {
         expected: "a number from 0.000001 to 1".into(),
         schema: json!({ "type": ["integer", "number"], "exclusiveMinimum": 0, "maximum": 1 }),
         read: Box::new(|given| {
             let share = match given {
-                Given::Integer(1) => 1.0,
-                Given::Integer(number) if number > 1 => return Err("too large".into()),
-                Given::Integer(_) => return Err("too small".into()),
-                Given::Float(share) => share,
+                RawValue::Integer(1) => 1.0,
+                RawValue::Integer(number) if number > 1 => return Err("too large".into()),
+                RawValue::Integer(_) => return Err("too small".into()),
+                RawValue::Float(share) => share,
                 other => return Err(other.wrong_type()),
             };
-            match Share::of(share) {
+            match Fraction::of(share) {
                 Some(share) => Ok(share),
                 None if share > 1.0 => Err("too large".into()),
                 // What is not a number is no share either.
                 None => Err("too small".into()),
             }
         }),
-        show: Box::new(|share| json!(f64::from(share.0) / f64::from(Share::ALL.0))),
+        show: Box::new(|share| json!(f64::from(share.0) / f64::from(Fraction::ALL.0))),
     }
 }

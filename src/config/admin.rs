@@ -4,7 +4,7 @@ use super::{
     Listen,
     names::{address, host, path},
     section::Section,
-    table::{Table as _, by, file, keys, list, optional},
+    table::{KeyTable as _, by, file, keys, list, optional},
     values::{Kind, boolean, text},
 };
 use std::{
@@ -57,8 +57,8 @@ keys! {
 impl Admin {
     /// Each is compared with the host of a request.
     pub const MAX_NAMES: usize = 16;
-    /// Bytes of [`Admin::handover`] and of [`Admin::socket`]: a sockaddr_un holds 107 (unix(7)), of which the socket's first name, with the
-    /// process' number, takes eleven more.
+    /// Bytes of [`Admin::handover`] and of [`Admin::socket`]: a sockaddr_un holds 107 (unix(7)), of which the socket's
+    /// first name, with the process' number, takes eleven more.
     pub const MAX_SOCKET_LEN: usize = 96;
 }
 

@@ -3,7 +3,7 @@
 use super::{
     names::path,
     section::Section,
-    table::{Table as _, file, implied, keys, required_file},
+    table::{KeyTable as _, file, implied, keys, required_file},
     values::{boolean, one_of},
 };
 use std::path::PathBuf;

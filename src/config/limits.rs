@@ -5,9 +5,9 @@ use super::{
     Network,
     names::{MAX_NETWORKS, network},
     section::Section,
-    table::{Table as _, keys, list},
+    table::{KeyTable as _, keys, list},
     values::{
-        BODY_BYTES, COUNT, COUNT_OR_NONE, GIB, Given, KIB, Kind, MIB, TIMEOUT, boolean, duration, number, or_none,
+        BODY_BYTES, COUNT, COUNT_OR_NONE, GIB, KIB, Kind, MIB, RawValue, TIMEOUT, boolean, duration, number, or_none,
         show_size, size,
     },
 };
@@ -63,19 +63,20 @@ keys! {
         /// Requests on a connection in total. Then the client gets GOAWAY, and opens another connection.
         max_requests: u64 = 1_000_000, number(REQUESTS), counted;
 
-        // A browser that leaves a page cancels what is open, `max_streams` at most, and a seek in a video a request or two: a
-        // thousand at once are seven pages left within a second, and no user leaves one a second for ever.
+        // A browser that leaves a page cancels what is open, `max_streams` at most, and a seek in a video a request or
+        // two: a thousand at once are seven pages left within a second, and no user leaves one a second for ever.
         /// Requests per second that a client may cancel on a connection; ten seconds' worth may come at once. Beyond
         /// that, the connection is closed (H3_EXCESSIVE_LOAD).
         max_resets: u32 = 100, number(COUNT), counted;
 
-        // A client of quinn's sends 5,000 for a gigabyte that it downloads, and 55,000 with a window of 32 KiB: all that
-        // 7 Gbit/s need even so.
+        // A client of quinn's sends 5,000 for a gigabyte that it downloads, and 55,000 with a window of 32 KiB: all
+        // that 7 Gbit/s need even so.
         /// QUIC frames per second on a connection that carry no data, or less than 16 bytes; ten seconds' worth may
         /// come at once. Beyond that, the connection is closed (H3_EXCESSIVE_LOAD).
         max_control_frames: u32 = 50_000, number(COUNT), counted;
 
-        // A megabyte in lines of 50 bytes is 20,000 frames, and may come at once; a message every 10 ms is 100 a second.
+        // A megabyte in lines of 50 bytes is 20,000 frames, and may come at once; a message every 10 ms is 100 a
+        // second.
         /// DATA frames per second on a connection with less than 64 bytes; ten seconds' worth may come at once. Over
         /// HTTP/1.1, chunks of less than 64 bytes, and consecutive reads of less. Beyond that, the connection is closed
         /// (H3_EXCESSIVE_LOAD).
@@ -112,14 +113,15 @@ keys! {
         /// allow.
         rate_grace: Duration = Duration::from_secs(20), duration(TIMEOUT);
 
-        // A short video: browsers see a 413 only when they have sent all (Chromium over HTTP/3). nginx has no bound but time.
+        // A short video: browsers see a 413 only when they have sent all (Chromium over HTTP/3). nginx has no bound but
+        // time.
         /// Bytes of a request's body that are discarded after the request was answered, for example by a 413: browsers
         /// read the answer only after they have sent the whole body. Beyond it, the stream is stopped (HTTP/3, HTTP/2),
         /// or the connection is closed (HTTP/1.1). 0 does so at once (HTTP/1.1: within 2 s).
         max_lingering_bytes: u64 = 64 * MIB, size(BODY_BYTES), counted;
 
-        // One stream carries 200 Mbit/s at 100 ms, which are 2.5 MB in flight: s2n-quic raises a window once a tenth of it was
-        // read, so that nine tenths of it are there at any time.
+        // One stream carries 200 Mbit/s at 100 ms, which are 2.5 MB in flight: s2n-quic raises a window once a tenth of
+        // it was read, so that nine tenths of it are there at any time.
         /// Bytes of a stream that a client may send before litequic has read them (flow control window). Then the
         /// client waits.
         stream_receive_buffer: u32 = 3 * 1024 * 1024, size(BUFFER), counted;
@@ -129,8 +131,8 @@ keys! {
         /// client waits.
         connection_receive_buffer: u32 = 6 * 1024 * 1024, size(BUFFER), counted;
 
-        // A container's memory with room for the rest. Of what is read at once hardly anything is held; of uploads that their
-        // origins do not read, 85 whole streams.
+        // A container's memory with room for the rest. Of what is read at once hardly anything is held; of uploads that
+        // their origins do not read, 85 whole streams.
         /// Bytes that a worker has received over QUIC and HTTP/2 and not passed on, because origins are slow or earlier
         /// bytes are missing. The window of a new connection is a 32nd of what is left, but at least 64 KiB and at most
         /// `connection_receive_buffer`. A connection with an upload counts with its whole window. When the limit is
@@ -168,7 +170,8 @@ keys! {
 }
 
 keys! {
-    /// Sources: the clients that count as one where these limits are shared. `limits.by_source`, and what belongs to it.
+    /// Sources: the clients that count as one where these limits are shared. `limits.by_source`, and what belongs to
+    /// it.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Sources {
         /// Whether sources (addresses, and the networks around them) get equal shares of a worker's connections,
@@ -253,12 +256,12 @@ impl Limits {
     /// What a connection may send ahead however much the others have, beyond the budget if necessary: a request's
     /// header and some 25 Mbit/s at 20 ms.
     pub const RECEIVE_FLOOR: u64 = 64 * 1024;
-    /// A connection gets at most what is left divided by this: whole windows as long as a quarter of the default budget is
-    /// used, and half of it in a budget of 64 MiB; less then, and never all that is left.
+    /// A connection gets at most what is left divided by this: whole windows as long as a quarter of the default budget
+    /// is used, and half of it in a budget of 64 MiB; less then, and never all that is left.
     const RECEIVE_SHARE: u64 = 32;
 
-    /// Bytes that the client of a new connection may send ahead, when `used` of the worker's budget is held, or may be on
-    /// connections that upload.
+    /// Bytes that the client of a new connection may send ahead, when `used` of the worker's budget is held, or may be
+    /// on connections that upload.
     pub fn receive_window(&self, used: u64) -> u64 {
         let left = self.worker_receive_buffer.saturating_sub(used);
         (left / Self::RECEIVE_SHARE).max(Self::RECEIVE_FLOOR).min(self.connection_receive_buffer.into())
@@ -297,7 +300,7 @@ fn memory(range: RangeInclusive<u64>) -> Kind<MemoryLimit> {
         expected: format!("\"cgroup\", {expected}"),
         schema: json!({ "anyOf": [{ "const": "cgroup" }, schema] }),
         read: Box::new(move |given| match given {
-            Given::Text(text) if text == "cgroup" => Ok(MemoryLimit::Cgroup),
+            RawValue::Text(text) if text == "cgroup" => Ok(MemoryLimit::Cgroup),
             given => Ok(read(given)?.map_or(MemoryLimit::None, MemoryLimit::Bytes)),
         }),
         show: Box::new(move |limit| match limit {

@@ -4,8 +4,8 @@ use super::{
     Congestion, Network,
     names::{MAX_NETWORKS, address, network, path},
     section::Section,
-    table::{Table as _, by, file, keys, list, optional},
-    values::{DAY, Given, Kind, boolean, duration, number, one_of, port},
+    table::{KeyTable as _, by, file, keys, list, optional},
+    values::{DAY, Kind, RawValue, boolean, duration, number, one_of, port},
 };
 use serde_json::json;
 use std::{
@@ -135,8 +135,8 @@ fn workers(most: u16) -> Kind<Workers> {
         expected: format!("\"auto\" or {}", count.expected),
         schema: json!({ "anyOf": [{ "const": "auto" }, count.schema] }),
         read: Box::new(move |given| match given {
-            Given::Text(text) if text == "auto" => Ok(Workers::Auto),
-            Given::Text(_) => Err("unknown value".into()),
+            RawValue::Text(text) if text == "auto" => Ok(Workers::Auto),
+            RawValue::Text(_) => Err("unknown value".into()),
             given => {
                 let count = NonZeroU16::new((count.read)(given)?);
                 count.map(Workers::Count).ok_or_else(|| "too small".into())

@@ -1,16 +1,16 @@
 //! `[origin]`, `[origins.NAME]`: origins, load balancing over their servers, and the connections to each.
 
 use super::{
-    Share,
-    access::share,
+    Fraction,
+    access::fraction,
     changes::Changes,
     names::{IPV6, NAME, PORT, authority, cookie_name, field_name, parse_host, parse_port, split_port},
     reserved::{ReservedFields, reserved_fields},
     section::Section,
-    table::{Reader, Table, by, keys, list, optional, required},
+    table::{KeyTable, Reader, by, keys, list, optional, required},
     values::{
-        COUNT, COUNT_OR_NONE, DAY, Given, Kind, TIMEOUT, boolean, duration, number, one_of, or_derived, or_none, size,
-        text,
+        COUNT, COUNT_OR_NONE, DAY, Kind, RawValue, TIMEOUT, boolean, duration, number, one_of, or_derived, or_none,
+        size, text,
     },
 };
 use http::HeaderName;
@@ -44,8 +44,8 @@ keys! {
         balance: Balance = Balance::RoundRobin, one_of(Balance::NAMES);
 
         // nginx's and HAProxy's default as well: most servers are at full speed once they answer.
-        /// Time in which a server that has become healthy again gets its full share of requests. The share grows linearly, from
-        /// a hundredth of its weight.
+        /// Time in which a server that has become healthy again gets its full share of requests. The share grows
+        /// linearly, from a hundredth of its weight.
         slow_start: Option<Duration> = None, or_none(duration(TIMEOUT));
 
         /// Session persistence: keeps each client on one server. Without this table `balance` selects a server for each
@@ -69,12 +69,12 @@ keys! {
         // If most servers fail, the requests or the network are the cause, and fewer servers would not help.
         /// Share of the servers that a worker may eject at the same time. It may always eject one, but never the last
         /// healthy one. While a backup server is healthy, all others may be ejected.
-        max_ejected: Share = Share(500_000), share();
+        max_ejected: Fraction = Fraction(500_000), fraction();
 
         // One server of five that is down; much more would double the load on servers that fail because of it.
         /// Retry budget: retries as a share of requests. With `"none"`, only the retries of `retry_minimum` are
         /// permitted.
-        retry_share: Option<Share> = Some(Share(200_000)), or_none(share()), counted_by("litequic_origin_retries_refused_total");
+        retry_share: Option<Fraction> = Some(Fraction(200_000)), or_none(fraction()), counted_by("litequic_origin_retries_refused_total");
 
         // So that the share of a low rate is not nothing.
         /// Retries per second that are permitted in addition to `retry_share`; those of ten seconds may be saved up.
@@ -232,7 +232,7 @@ struct OptionalTable<T> {
     show: fn(&T) -> String,
 }
 
-impl<T: Table> Reader<Option<T>> for OptionalTable<T> {
+impl<T: KeyTable> Reader<Option<T>> for OptionalTable<T> {
     fn read(self, section: &mut Section<'_>, key: &str, _: Option<T>, about: &str) -> Option<T> {
         let has_it = section.has(key);
         Some(section.table(key, about, self.read)).filter(|_| has_it)
@@ -590,8 +590,8 @@ pub(super) fn statuses() -> Kind<Statuses> {
         schema: json!({ "type": ["integer", "string"], "minimum": Statuses::ALL.start(), "maximum": Statuses::ALL.end() }),
         read: Box::new(|given| {
             match given {
-                Given::Integer(number) => number.to_string().parse(),
-                Given::Text(text) => text.parse(),
+                RawValue::Integer(number) => number.to_string().parse(),
+                RawValue::Text(text) => text.parse(),
                 other => return Err(other.wrong_type()),
             }
             .map_err(|wrong: StatusesError| wrong.to_string().into())

@@ -6,7 +6,8 @@ keys! {
     /// Reloads.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Reload {
-        // A certificate that is renewed must be served without a person, and ConfigMaps and Secrets are replaced as files.
+        // A certificate that is renewed must be served without a person, and ConfigMaps and Secrets are replaced as
+        // files.
         /// What litequic does when a file changes, without SIGHUP or `litequic ctl reload`: `all` applies a saved
         /// configuration and renewed files; `certificates` applies only renewed files that the configuration in force
         /// names (certificates, keys, CAs, revocation lists, error pages); `none` waits for a signal or a request.

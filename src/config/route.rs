@@ -8,7 +8,7 @@ use super::{
     keys::rules,
     names::{authority, exact_path, host_pattern, path_prefix, route_name, upgrade},
     section::Section,
-    table::{Reader, Table as _, by, keys, list, optional, table},
+    table::{KeyTable as _, Reader, by, keys, list, optional, table},
     values::{BODY_BYTES, Kind, boolean, one_of, or_most, size, text},
 };
 use std::collections::{BTreeMap, BTreeSet};

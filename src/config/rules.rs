@@ -50,11 +50,11 @@ impl HeaderRules {
 
 /// A text with variables.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Template(pub Vec<Part>);
+pub struct Template(pub Vec<TemplatePart>);
 
 /// A piece of a [`Template`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Part {
+pub enum TemplatePart {
     /// Literal text.
     Text(String),
     /// A variable.
@@ -101,14 +101,14 @@ impl Template {
             let known = Variable::NAMES.iter().find(|(known, _)| *known == name).map(|(_, variable)| *variable);
             let variable = known.filter(|variable| allowed.contains(variable)).ok_or(name)?;
             if !literal.is_empty() {
-                parts.push(Part::Text(std::mem::take(&mut literal)));
+                parts.push(TemplatePart::Text(std::mem::take(&mut literal)));
             }
-            parts.push(Part::Variable(variable));
+            parts.push(TemplatePart::Variable(variable));
             rest = after.get(name.len() + 1..).unwrap_or_default();
         }
         literal.push_str(rest);
         if !literal.is_empty() {
-            parts.push(Part::Text(literal));
+            parts.push(TemplatePart::Text(literal));
         }
         Ok(Self(parts))
     }
@@ -122,8 +122,8 @@ impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for part in &self.0 {
             match part {
-                Part::Text(text) => f.write_str(text)?,
-                Part::Variable(variable) => {
+                TemplatePart::Text(text) => f.write_str(text)?,
+                TemplatePart::Variable(variable) => {
                     let name = Variable::NAMES.iter().find(|(_, known)| known == variable).map(|(name, _)| *name);
                     write!(f, "{{{}}}", name.unwrap_or_default())?;
                 }
@@ -376,14 +376,14 @@ mod tests {
     #[test]
     fn variables_stand_in_braces_and_other_braces_are_text() {
         let all = Variable::NAMES.iter().map(|(_, variable)| *variable).collect::<Vec<_>>();
-        let text = |text: &str| Part::Text(text.into());
-        let client = Part::Variable(Variable::Client);
-        let table: [(&str, Result<Vec<Part>, &str>); 10] = [
+        let text = |text: &str| TemplatePart::Text(text.into());
+        let client = TemplatePart::Variable(Variable::Client);
+        let table: [(&str, Result<Vec<TemplatePart>, &str>); 10] = [
             ("", Ok(vec![])),
             ("plain", Ok(vec![text("plain")])),
             ("{client}", Ok(vec![client.clone()])),
             ("a{client}b", Ok(vec![text("a"), client.clone(), text("b")])),
-            ("{client}{host}", Ok(vec![client.clone(), Part::Variable(Variable::Host)])),
+            ("{client}{host}", Ok(vec![client.clone(), TemplatePart::Variable(Variable::Host)])),
             ("{\"group\":\"x\"}", Ok(vec![text("{\"group\":\"x\"}")])),
             ("{{client}}", Ok(vec![text("{"), client.clone(), text("}")])),
             ("{}{", Ok(vec![text("{}{")])),
@@ -402,7 +402,7 @@ mod tests {
     #[test]
     fn a_routes_rules_replace_general_ones_field_by_field() {
         let name = HeaderName::from_static;
-        let value = |text: &str| Template(vec![Part::Text(text.into())]);
+        let value = |text: &str| Template(vec![TemplatePart::Text(text.into())]);
         let general = HeaderRules {
             remove: vec![name("server"), name("x-powered-by")],
             set: vec![(name("x-frame-options"), value("DENY")), (name("x-set"), value("general"))],

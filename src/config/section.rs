@@ -4,8 +4,8 @@
 
 use super::{
     examples,
-    source::{Source, Stray, join},
-    values::{Given, Kind, Wrong},
+    source::{SourceText, UnknownKey, join},
+    values::{Kind, RawValue, Wrong},
 };
 use serde_json::{Map, Value as Json, json};
 use std::{
@@ -21,7 +21,7 @@ use toml::{
 
 /// One table of the file; if the file does not have it, it reads as empty and has no faults.
 pub(super) struct Section<'s> {
-    source: &'s Source<'s>,
+    source: &'s SourceText<'s>,
     table: Option<&'s DeTable<'s>>,
     span: Option<Range<usize>>,
     path: String,
@@ -38,7 +38,7 @@ pub(super) struct Section<'s> {
 impl<'s> Section<'s> {
     /// `table` under `path`, its head at `span`.
     pub(super) fn new(
-        source: &'s Source<'s>,
+        source: &'s SourceText<'s>,
         table: Option<&'s DeTable<'s>>,
         span: Option<Range<usize>>,
         path: String,
@@ -340,7 +340,7 @@ impl<'s> Section<'s> {
     }
 
     fn wrong_type(&self, path: &str, value: &Spanned<DeValue<'_>>, expected: &str) {
-        let problem = Given::Other(value.get_ref().type_str()).wrong_type().problem;
+        let problem = RawValue::Other(value.get_ref().type_str()).wrong_type().problem;
         let is_tables =
             value.get_ref().as_array().is_some_and(|array| array.iter().any(|one| one.get_ref().is_table()));
         self.source.note(
@@ -361,8 +361,8 @@ impl<'s> Section<'s> {
         }
     }
 
-    /// Whether all that this table has are tables under unknown names: another table was meant, such as `[origins.NAME]` by
-    /// `[origin.NAME]`.
+    /// Whether all that this table has are tables under unknown names: another table was meant, such as
+    /// `[origins.NAME]` by `[origin.NAME]`.
     fn is_another(&self) -> bool {
         let known = |name: &str| self.properties.contains_key(name);
         let mut entries = self.table.into_iter().flatten().peekable();
@@ -425,7 +425,7 @@ impl<'s> Section<'s> {
         }
         for (name, value) in self.table.into_iter().flatten() {
             if !self.properties.contains_key(name.get_ref().as_ref()) {
-                self.source.stray(Stray {
+                self.source.add_unknown_key(UnknownKey {
                     at: name.span(),
                     section: self.path.clone(),
                     name: name.get_ref().to_string(),

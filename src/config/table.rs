@@ -13,16 +13,16 @@
 //! }
 //! ```
 //!
-//! A reader is a [`Kind`], or what this module makes of one: [`optional`], [`list`], [`file`], [`table`]. `field("key")` is a key that
-//! has another name than its field. What else is known of a key are methods of [`Key`]. Rules over several keys are functions, which
-//! come after [`Table::read`].
+//! A reader is a [`Kind`], or what this module makes of one: [`optional`], [`list`], [`file`], [`table`].
+//! `field("key")` is a key that has another name than its field. What else is known of a key are methods of [`Key`].
+//! Rules over several keys are functions, which come after [`KeyTable::read`].
 
 use super::{changes::Changes, section::Section, values::Kind};
 use serde_json::Value as Json;
 use std::{marker::PhantomData, ops::RangeInclusive, path::PathBuf};
 
 /// A table of keys.
-pub(super) trait Table: Sized {
+pub(super) trait KeyTable: Sized {
     const KEYS: &'static [Key];
 
     /// The table as `section` has it, with defaults for values that are missing or wrong.
@@ -242,13 +242,13 @@ impl<T> Reader<T> for By<T> {
 }
 
 /// A table within the table.
-pub(super) fn table<T: Table>() -> Inner<T> {
+pub(super) fn table<T: KeyTable>() -> Inner<T> {
     Inner(PhantomData)
 }
 
 pub(super) struct Inner<T>(PhantomData<T>);
 
-impl<T: Table> Reader<T> for Inner<T> {
+impl<T: KeyTable> Reader<T> for Inner<T> {
     fn read(self, section: &mut Section<'_>, key: &str, _: T, about: &str) -> T {
         section.table(key, about, T::read)
     }
@@ -294,7 +294,7 @@ macro_rules! keys {
             }
         }
 
-        impl $crate::config::table::Table for $Table {
+        impl $crate::config::table::KeyTable for $Table {
             const KEYS: &'static [$crate::config::table::Key] = &[
                 $($crate::config::table::keys!(
                     @key $metric
@@ -327,7 +327,7 @@ macro_rules! keys {
             }
 
             fn follow(self, next: Self) -> Self {
-                let [$($field),+] = <Self as $crate::config::table::Table>::KEYS else { return next };
+                let [$($field),+] = <Self as $crate::config::table::KeyTable>::KEYS else { return next };
                 Self { $($field: if $field.needs_restart { self.$field } else { next.$field },)+ }
             }
         }

@@ -2,8 +2,8 @@
 
 use super::{
     section::Section,
-    table::{Table as _, keys},
-    values::{Given, Kind, boolean, number, one_of, one_of_also},
+    table::{KeyTable as _, keys},
+    values::{Kind, RawValue, boolean, number, one_of, one_of_also},
 };
 use serde_json::json;
 use std::{fmt, ops::RangeInclusive};
@@ -166,7 +166,7 @@ fn ack_frequency() -> Kind<AckFrequency> {
         expected: format!("\"adaptive\", \"off\" or {}", packets.expected),
         schema: json!({ "anyOf": [{ "type": "string", "enum": ["adaptive", "off"] }, packets.schema] }),
         read: Box::new(move |given| match given {
-            Given::Text(text) => match &*text {
+            RawValue::Text(text) => match &*text {
                 "adaptive" => Ok(AckFrequency::Adaptive),
                 "off" => Ok(AckFrequency::Off),
                 _ => Err("unknown value".into()),

@@ -1,5 +1,5 @@
-//! The workers' TCP listeners: one each, all on the same address. The kernel spreads connections over them by its hash, and
-//! a connection stays with the worker that accepted it.
+//! The workers' TCP listeners: one each, all on the same address. The kernel spreads connections over them by its hash,
+//! and a connection stays with the worker that accepted it.
 
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use std::{

@@ -15,8 +15,8 @@
 //! what it left to the kernel's hash would go to sockets of all processes.
 //!
 //! The kernel chooses once for datagrams that GRO has joined, which come from one address and port. They are of one
-//! worker, unless a client uses one port for several connections: what then reaches the wrong worker is dropped by it and
-//! sent again by the client.
+//! worker, unless a client uses one port for several connections: what then reaches the wrong worker is dropped by it
+//! and sent again by the client.
 
 use super::sys::Instruction;
 
@@ -110,8 +110,8 @@ impl Steering {
     }
 }
 
-/// Instructions between the one at `from` and the one at `target`, which stands behind it and no further than the longest
-/// program.
+/// Instructions between the one at `from` and the one at `target`, which stands behind it and no further than the
+/// longest program.
 #[expect(clippy::cast_possible_truncation, reason = "14 + 5 * MAX_GENERATIONS + 8 instructions are fewer than 256")]
 const fn to(from: usize, target: usize) -> u8 {
     (target - from - 1) as u8

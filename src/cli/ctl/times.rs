@@ -40,7 +40,9 @@ mod tests {
             let answer = format!("nothing has changed since {time}, {rest}");
             assert_eq!(shown(&answer, &berlin, now), format!("nothing has changed since {expected}, {rest}"));
         }
-        for answer in ["nothing has changed\n", "nothing has changed since 2026-11-26T09:41:03Z", "", "limits.a: 1 → 2\n"] {
+        for answer in
+            ["nothing has changed\n", "nothing has changed since 2026-11-26T09:41:03Z", "", "limits.a: 1 → 2\n"]
+        {
             assert_eq!(shown(answer, &berlin, now), answer);
         }
     }

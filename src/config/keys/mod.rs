@@ -12,7 +12,7 @@ use super::{
     origin,
     route::{self, Around, Seen},
     section::Section,
-    table::{Key, Table},
+    table::{Key, KeyTable},
     transport,
 };
 use std::collections::BTreeSet;

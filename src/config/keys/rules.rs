@@ -8,7 +8,7 @@ use crate::config::{
     names::{TOKEN, authority, parse_host, path},
     request_field_fault, response_field_fault,
     section::Section,
-    values::{COUNT, DAY, Given, Kind, Wrong, duration, number, one_of, text},
+    values::{COUNT, DAY, Kind, RawValue, Wrong, duration, number, one_of, text},
 };
 use http::{HeaderName, StatusCode, header};
 use serde_json::json;
@@ -194,7 +194,7 @@ fn status() -> Kind<StatusCode> {
         expected: format!("one of {}", known.map(|status| status.to_string()).join(", ")),
         schema: json!({ "type": "integer", "enum": known }),
         read: Box::new(move |given| match given {
-            Given::Integer(number) => Redirect::STATUSES
+            RawValue::Integer(number) => Redirect::STATUSES
                 .into_iter()
                 .find(|status| i128::from(status.as_u16()) == number)
                 .ok_or_else(|| "not a redirect's status".into()),
@@ -257,7 +257,7 @@ fn location_authority(text: &str) -> Result<(), Wrong> {
         },
         None if text.contains('{') => Err("{host} must be the whole host, or its end".into()),
         None if text.is_empty() => Err("has no host".into()),
-        None => (authority().read)(Given::Text(text.into())).map(|_| ()),
+        None => (authority().read)(RawValue::Text(text.into())).map(|_| ()),
     }
 }
 

@@ -10,12 +10,12 @@ use std::{
 
 /// An option that is a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::net) struct Number {
+pub(in crate::net) struct IntOption {
     level: c_int,
     name: c_int,
 }
 
-impl Number {
+impl IntOption {
     /// Whether several datagrams may be received as one message (udp(7)).
     pub(in crate::net) const UDP_GRO: Self = Self { level: libc::SOL_UDP, name: libc::UDP_GRO };
     /// The size of the segments that messages are cut into, unless one says otherwise (udp(7)).

@@ -2,9 +2,10 @@ use super::*;
 use serde_json::json;
 use std::{env, fs};
 
-/// An answer of `/status`. `older` was recorded, of a litequic that had fewer members. The others were made of it: `busy-before` and `busy`
-/// of one process, two seconds apart; `trouble` with a server that is down, HTTP/3 switched off, a route in maintenance, a worker that hangs, a rejected reload,
-/// limits that were reached and a certificate whose renewal is overdue.
+/// An answer of `/status`. `older` was recorded, of a litequic that had fewer members. The others were made of it:
+/// `busy-before` and `busy` of one process, two seconds apart; `trouble` with a server that is down, HTTP/3 switched
+/// off, a route in maintenance, a worker that hangs, a rejected reload, limits that were reached and a certificate
+/// whose renewal is overdue.
 fn recorded(name: &str) -> Json {
     serde_json::from_str(&fs::read_to_string(fixture(&format!("{name}.json"))).unwrap()).unwrap()
 }

@@ -4,7 +4,7 @@ use std::io;
 
 /// The error of the kernel, or of what forbids it, at each step.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::net) enum Refusal {
+pub(in crate::net) enum UringError {
     /// The system call itself: ENOSYS, or EPERM where it is forbidden; EINVAL before Linux 6.1.
     #[error("io_uring_setup: {0}")]
     Setup(io::Error),
@@ -34,9 +34,9 @@ pub(in crate::net) enum Refusal {
     Loopback(&'static str),
 }
 
-/// Kinds of [`Refusal`], as they are counted.
+/// Kinds of [`UringError`], as they are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::net) enum Kind {
+pub(in crate::net) enum UringErrorKind {
     /// io_uring is forbidden: by seccomp, a security module or `kernel.io_uring_disabled`.
     Forbidden,
     /// The kernel is too old.
@@ -47,11 +47,11 @@ pub(in crate::net) enum Kind {
     Broken,
 }
 
-impl Refusal {
-    pub(in crate::net) fn kind(&self) -> Kind {
+impl UringError {
+    pub(in crate::net) fn kind(&self) -> UringErrorKind {
         match self {
-            Self::Missing(_) => Kind::Missing,
-            Self::Loopback(_) => Kind::Broken,
+            Self::Missing(_) => UringErrorKind::Missing,
+            Self::Loopback(_) => UringErrorKind::Broken,
             Self::Setup(error)
             | Self::Probe(error)
             | Self::Socket(error)
@@ -59,10 +59,10 @@ impl Refusal {
             | Self::Enter(error)
             | Self::Receive(error)
             | Self::Register(error) => match error.raw_os_error() {
-                Some(libc::EPERM | libc::EACCES) => Kind::Forbidden,
-                Some(libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP) => Kind::Missing,
-                Some(libc::ENOMEM | libc::EMFILE | libc::ENFILE) => Kind::Memory,
-                _ => Kind::Broken,
+                Some(libc::EPERM | libc::EACCES) => UringErrorKind::Forbidden,
+                Some(libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP) => UringErrorKind::Missing,
+                Some(libc::ENOMEM | libc::EMFILE | libc::ENFILE) => UringErrorKind::Memory,
+                _ => UringErrorKind::Broken,
             },
         }
     }

@@ -78,7 +78,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn who_is_silent_longest_makes_room_and_who_is_answered_last_of_all() {
+    fn the_connection_that_is_idle_longest_makes_room_and_one_that_is_answered_comes_last() {
         let start = Instant::now();
         let at = |second| start + Duration::from_secs(second);
         let mut places = ConnectionSlots::new(3);

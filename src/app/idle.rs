@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_never_idle_or_has_done_nothing_does_not() {
+    fn a_worker_that_is_never_idle_or_was_never_busy_gives_no_memory_back() {
         assert_eq!(releases([60; 100]), [0; 0]);
         assert_eq!(releases([0; 100]), [0; 0]);
     }

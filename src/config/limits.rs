@@ -99,13 +99,13 @@ keys! {
 
         // A tenth of what GPRS does, for ten requests at once.
         /// Minimum rate of a request's body: bytes per second on average, while litequic waits for the client. A client
-        /// that is slower for `rate_grace` gets 408. 0 disables the check.
+        /// that uses up `rate_grace` beyond the time that this rate allows gets 408. 0 disables the check.
         min_upload_rate: u64 = 240, size(RATE), counted;
 
         // The same.
         /// Minimum rate at which a client reads a response: bytes per second on average, while litequic waits for the
-        /// client. The stream of a client that is slower for `rate_grace` is reset; over HTTP/1.1 its connection is
-        /// closed. 0 disables the check.
+        /// client. If the client uses up `rate_grace` beyond the time that this rate allows, its stream is reset, over
+        /// HTTP/1.1 its connection closed. 0 disables the check.
         min_download_rate: u64 = 240, size(RATE), counted;
 
         // Apache's: a tunnel of a train, a change of network.

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_say_is_no_control_message() {
+    fn a_datagram_without_options_has_no_control_message() {
         assert_eq!(round_trip(Said::default(), true), (Said::default(), 0));
     }
 

@@ -112,7 +112,7 @@ mod tests {
     use http_body_util::BodyExt;
 
     #[tokio::test]
-    async fn a_part_is_what_the_whole_has_there() {
+    async fn a_range_has_the_same_bytes_as_the_whole_body() {
         let whole = BytePattern { offset: 0, left: 200_000 }.collect().await.unwrap().to_bytes();
         assert_eq!(whole.len(), 200_000);
         assert!(whole.iter().enumerate().all(|(at, byte)| usize::from(*byte) == at % 251));

@@ -18,7 +18,6 @@ readonly committed=$(dirname "$0")/instructions.txt
 readonly TOLERANCE=5
 cases=("${@:3}")
 ((${#cases[@]})) || cases=(small browser h1 ack2 ack10 ack100 upload handshake)
-nginx=$(command -v nginx || echo /usr/sbin/nginx)
 work=$(mktemp -d)
 pids=()
 finish() {
@@ -36,28 +35,7 @@ mkdir "$work/root"
 head -c 1000 /dev/zero >"$work/root/small"
 head -c 16000000 /dev/zero >"$work/root/large"
 origin=$(free_port)
-cat >"$work/nginx.conf" <<CONF
-daemon off;
-master_process off; # one process, so that none is left when it is killed
-pid $work/nginx.pid;
-error_log $work/error.log;
-events {}
-http {
-    access_log off;
-    sendfile on;
-    keepalive_requests 1000000;
-    client_body_temp_path $work/body; proxy_temp_path $work/proxy; fastcgi_temp_path $work/fastcgi;
-    uwsgi_temp_path $work/uwsgi; scgi_temp_path $work/scgi;
-    server {
-        listen 127.0.0.1:$origin;
-        root $work/root;
-        client_max_body_size 0;
-        location /sink { proxy_pass http://127.0.0.1:$origin/discard; }
-        location /discard { return 204; }
-    }
-}
-CONF
-"$nginx" -p "$work" -e "$work/error.log" -c "$work/nginx.conf" >"$work/nginx.log" 2>&1 &
+"$(dirname "$0")/origin.sh" "$work" "$origin" >"$work/nginx.log" 2>&1 &
 pids+=($!)
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost \
     -addext subjectAltName=DNS:localhost -keyout "$work/key.pem" -out "$work/cert.pem" 2>/dev/null

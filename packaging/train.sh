@@ -39,28 +39,7 @@ for size in 1000 10000 8000000 16000000 64000000; do
     head -c "$size" /dev/zero >"$work/root/bytes/$size"
 done
 nginx=$(free_port)
-cat >"$work/nginx.conf" <<CONF
-daemon off;
-master_process off; # one process, so that none is left when it is killed
-pid $work/nginx.pid;
-error_log $work/error.log;
-events { worker_connections 4096; }
-http {
-    access_log off;
-    sendfile on;
-    keepalive_requests 1000000;
-    client_body_temp_path $work/body; proxy_temp_path $work/proxy; fastcgi_temp_path $work/fastcgi;
-    uwsgi_temp_path $work/uwsgi; scgi_temp_path $work/scgi;
-    server {
-        listen 127.0.0.1:$nginx;
-        root $work/root;
-        client_max_body_size 0;
-        location /sink { proxy_pass http://127.0.0.1:$nginx/discard; }
-        location /discard { return 204; }
-    }
-}
-CONF
-"$(command -v nginx || echo /usr/sbin/nginx)" -p "$work" -e "$work/error.log" -c "$work/nginx.conf" >"$work/nginx.log" 2>&1 &
+"$here/../benches/origin.sh" "$work" "$nginx" >"$work/nginx.log" 2>&1 &
 origin=$!
 pids="$pids $origin"
 

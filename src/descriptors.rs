@@ -100,7 +100,7 @@ impl Taken {
         }
     }
 
-    /// Both counts in one number, so that one atomic operation compares and changes them.
+    /// Splits the number that has both counts, so that one atomic operation compares and changes them.
     fn unpack(packed: u64) -> Self {
         let [a, b, c, d, e, f, g, h] = packed.to_be_bytes();
         Self { origins: u32::from_be_bytes([a, b, c, d]), clients: u32::from_be_bytes([e, f, g, h]) }

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A change is a plain load and store: nothing locks the bus on the way of a packet. Changes that two threads make at once
-/// may be lost; each may read it.
+/// A change is a plain load and store: nothing locks the bus on the way of a packet. Changes that two threads make at
+/// once may be lost; each may read it.
 #[derive(Debug, Default)]
 pub(crate) struct Number(AtomicU64);
 

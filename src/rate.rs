@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// only sustained load costs.
 const BURST: Duration = Duration::from_secs(10);
 
-/// A bucket of so many tokens a second, and more at once.
+/// A token bucket: `per_second` tokens a second, of which it holds the worth of `burst`.
 #[derive(Debug, Clone, Copy)]
 pub struct Bucket {
     per_second: u32,
@@ -23,7 +23,7 @@ impl Bucket {
         Self::with_burst(per_second, BURST)
     }
 
-    /// The same that holds the worth of `burst`.
+    /// A full bucket that gets `per_second` tokens, at least one, and holds the worth of `burst`.
     pub fn with_burst(per_second: u32, burst: Duration) -> Self {
         Self { per_second: per_second.max(1), burst, owed: Duration::ZERO, at: None }
     }

@@ -1,9 +1,9 @@
-//! Time in which the process did not run: it was stopped (SIGSTOP, a debugger), its cgroup or virtual machine was frozen, or it
-//! got no CPU time. When it runs again, timers have expired although the bytes that they wait for may have arrived meanwhile: a
-//! timeout counts only once sockets have been read.
+//! Time in which the process did not run: it was stopped (SIGSTOP, a debugger), its cgroup or virtual machine was
+//! frozen, or it got no CPU time. When it runs again, timers have expired although the bytes that they wait for may
+//! have arrived meanwhile: a timeout counts only once sockets have been read.
 //!
-//! Each thread that enforces timeouts ticks, at least twice a second. A gap between two ticks is a suspension, which the
-//! first timer that expires afterwards sees as well as the next tick.
+//! Each thread that enforces timeouts ticks, at least twice a second. A gap between two ticks is a suspension, which
+//! the first timer that expires afterwards sees as well as the next tick.
 
 use std::{
     cell::Cell,
@@ -14,11 +14,12 @@ use std::{
 };
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A thread that did not tick for that long did not run: twice the interval of ticks (`telemetry::Heartbeat::INTERVAL`).
+/// A thread that did not tick for that long did not run: twice the interval of ticks
+/// (`telemetry::Heartbeat::INTERVAL`).
 const GAP: Duration = Duration::from_secs(1);
 
-/// How long after a suspension no timeout counts. A worker reads what its sockets' buffers hold in less; connections that
-/// stopped moving are kept for no longer than that.
+/// How long after a suspension no timeout counts. A worker reads what its sockets' buffers hold in less; connections
+/// that stopped moving are kept for no longer than that.
 const GRACE: Duration = Duration::from_secs(1);
 
 thread_local! {
@@ -117,7 +118,7 @@ pub async fn timeout<F: Future>(limit: Duration, future: F) -> Result<F::Output,
     timeout_at(at, future).await
 }
 
-/// The same, `at` that time.
+/// The output of `future`, if it comes before the time `at` has passed and timeouts count.
 ///
 /// # Errors
 ///

@@ -57,6 +57,15 @@ wait_for() {
     done
 }
 
+# guide NAME PART: the one command of docs/how-to/NAME.md in which PART is, without sudo and without its comment. Fails if the guide has
+# no such command, or several.
+guide() {
+    local found
+    found=$(awk '/^```/ { fenced = !fenced && ($0 == "```sh" || $0 == "```bash"); next } fenced' "../../docs/how-to/$1.md" | grep -F -- "$2" |
+        sed -e 's/ \+# .*//' -e 's/^sudo //')
+    [[ -n $found && $found != *$'\n'* ]] && printf '%s\n' "$found"
+}
+
 # certificate NAME HOST...: NAME.crt and NAME.key in the folder, signed by themselves.
 certificate() {
     local name=$1 host names=

@@ -67,6 +67,8 @@ if ! mount -t cgroup2 cgroup2 "$top/sys/fs/cgroup"; then
     mount -t cgroup -o none,name=systemd cgroup "$top/sys/fs/cgroup/systemd"
 fi
 bash -eu "$prepare" "$top"
+# A container's image forbids packages to start and end services.
+rm -f "$top/usr/sbin/policy-rc.d"
 # As many files as this machine may give.
 mkdir -p "$top/etc/systemd/system/litequic.service.d"
 printf '[Service]\nLimitNOFILE=%s\n' "$(ulimit -Hn)" >"$top/etc/systemd/system/litequic.service.d/files.conf"

@@ -21,6 +21,7 @@ machine_with() {
     echo "install -m 644 '$1' \"\$1/root/$2\"" >"$work/prepare"
     boot "$work/prepare"
     unpack
+    check "the package has the manual pages" inside test -e /opt/usr/share/man/man1/litequic.1.gz -a -e /opt/usr/share/man/man5/litequic.toml.5.gz
     inside systemd-run --quiet --unit origin /opt/usr/bin/litequic demo --listen 127.0.0.1:9999
     check "a server runs" wait_for 20 says 'in front of a small origin' inside journalctl --unit origin --output cat --no-pager
     origin=$(inside journalctl --unit origin --output cat --no-pager | sed -n 's|^in front of a small origin of its own at \(http://.*\)$|\1|p')

@@ -3,6 +3,8 @@
 # upgrade and faults do what docs/operating.md says. PROGRAM is target/release/litequic unless said otherwise.
 program=$(realpath "${1:-$(dirname "$0")/../../target/release/litequic}")
 cd "$(dirname "$0")" || exit
+# shellcheck disable=SC2034 # machine.sh; the guides' commands need jq
+MORE_PACKAGES=jq
 # shellcheck source=packaging/verify/checks.sh
 . ./checks.sh
 # shellcheck source=packaging/verify/machine.sh
@@ -15,6 +17,7 @@ listen.udp = "127.0.0.1:8443"
 log.format = "json"
 admin.listen = "127.0.0.1:9443"
 admin.handover = "/run/litequic/handover.sock"
+access_log.path = "stderr"
 [[certificates]]
 cert = "tls.crt"
 key = "tls.key"
@@ -47,8 +50,18 @@ check "... as it was" is MainPID "$pid"
 mend_it
 check "mended, it reloads again" inside systemctl reload litequic
 
+# Commands of the guides, as they stand there.
+as_in_guide() { inside sh -c "$(guide "$@")"; }
+check "the guide's reload" as_in_guide run-under-systemd 'systemctl reload'
+check "a request without an origin is a 502" says '502 Bad Gateway' inside litequic get --head --insecure https://127.0.0.1:8443/
+check "the guide's journalctl and jq find it" wait_for 10 says '"status": 502' as_in_guide log-to-journald-or-syslog 'jq '
+followed() { says '"request_id"' inside timeout 2 sh -c "$(guide log-to-journald-or-syslog '--follow')"; }
+check "the guide's journalctl --follow shows its line" followed
+check "the guide's set-property" as_in_guide use-several-cores 'set-property'
+check "... is in force" is AllowedCPUs 0-3
+
 upgraded() { is ActiveState active && ! is MainPID "$pid" && ! is MainPID 0; }
-check "SIGUSR2 starts another process" inside systemctl kill --kill-whom=main --signal=SIGUSR2 litequic
+check "SIGUSR2, as in the guide, starts another process" as_in_guide run-under-systemd 'SIGUSR2'
 check "... which becomes the main one" wait_for 30 upgraded
 check "... and logs the version that it took over from" wait_for 10 says 'took over.*version_before' journal
 check "stops" inside systemctl stop litequic
@@ -64,5 +77,7 @@ check "mended, it starts" inside sh -c 'systemctl reset-failed litequic; systemc
 inside systemctl kill --kill-whom=main --signal=SIGKILL litequic
 restarted() { is NRestarts 1 && is ActiveState active; }
 check "killed, it is started again" wait_for 30 restarted
+check "the guide's disable --now" as_in_guide downgrade-or-uninstall 'systemctl disable'
+check "... ends it" wait_for 30 is ActiveState inactive
 
 finish

@@ -14,7 +14,7 @@ metrics! {
 }
 
 metrics! {
-    /// Of the writing threads: two while one replaces the other.
+    /// Counters of the writing threads: two while one replaces the other.
     pub struct WriterMetrics {
         AtomicU64("access_log_lost_lines", "Lines of the access log that could not be written.") {
             lost,

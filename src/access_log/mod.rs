@@ -6,7 +6,7 @@ mod metrics;
 mod writer;
 
 use crate::{
-    config::{self, AccessField, AccessFormat, AccessTarget, Share},
+    config::{self, AccessField, AccessFormat, AccessTarget, Fraction},
     exchange::{Facts, Listener, Records},
 };
 use arc_swap::{ArcSwapOption, Cache};
@@ -19,7 +19,7 @@ use std::{
     rc::Rc,
     sync::{Arc, Mutex, PoisonError},
 };
-use writer::{Leaving, Lines, Sink, Target, Writing};
+use writer::{Leaving, Lines, LogTarget, Sink, Writing};
 
 /// Lines cannot be written: the operator's fault.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +45,7 @@ type InForce = Arc<ArcSwapOption<Setting>>;
 #[derive(Debug)]
 struct Setting {
     fields: Vec<AccessField>,
-    sample: Share,
+    sample: Fraction,
     style: Style,
     sink: Sink,
 }
@@ -63,7 +63,7 @@ struct Writers {
 pub struct Opened(Option<Writing>);
 
 impl AccessLog {
-    /// As `config` has it.
+    /// Starts the access log that `config` describes.
     ///
     /// # Errors
     ///
@@ -87,9 +87,9 @@ impl AccessLog {
             return Ok(Opened(None));
         }
         let target = match path {
-            AccessTarget::Stderr => Target::Stderr,
-            AccessTarget::Stdout => Target::Stdout,
-            AccessTarget::File(path) => Target::File(path.clone()),
+            AccessTarget::Stderr => LogTarget::Stderr,
+            AccessTarget::Stdout => LogTarget::Stdout,
+            AccessTarget::File(path) => LogTarget::File(path.clone()),
         };
         match Writing::start(target, Arc::clone(&self.metrics)).await {
             Ok(log) => Ok(Opened(Some(log))),
@@ -208,7 +208,7 @@ impl Listener for Recorder {
     fn wants(&self) -> bool {
         let mut pen = self.0.borrow_mut();
         let sample = pen.follow().map(|(setting, _)| setting.sample);
-        sample.is_some_and(|sample| sample == Share::ALL || rand::random_range(0..Share::ALL.0) < sample.0)
+        sample.is_some_and(|sample| sample == Fraction::ALL || rand::random_range(0..Fraction::ALL.0) < sample.0)
     }
 
     fn ended(&self, facts: &Facts) {

@@ -5,8 +5,8 @@ use super::{
     line::{Line, Style},
     metrics::{Metrics, WriterMetrics},
 };
-pub(super) use crate::log_writer::Target;
-use crate::log_writer::{Piece, Report, Sender, Started, Wake, queue};
+pub(super) use crate::log_writer::LogTarget;
+use crate::log_writer::{LineSender, LogPiece, Report, Started, WriterWake, queue};
 use std::{
     io,
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -43,7 +43,7 @@ impl Writing {
     /// # Cancel safety
     ///
     /// Dropping the future gives up; the file may be created all the same.
-    pub(super) async fn start(target: Target, metrics: Arc<WriterMetrics>) -> io::Result<Self> {
+    pub(super) async fn start(target: LogTarget, metrics: Arc<WriterMetrics>) -> io::Result<Self> {
         let (sender, receiver) = queue(MAX_WAITING);
         let Started { opened, ended } = receiver.write_to(target, "access-log", Reports(metrics))?;
         match timeout(OPENING, opened).await {
@@ -59,7 +59,7 @@ impl Writing {
         &self.sink
     }
 
-    /// It ends once no [`Sink`] is left.
+    /// Lets the writer end once no [`Sink`] is left.
     pub(super) fn leave(self) -> Leaving {
         self.leaving
     }
@@ -112,7 +112,7 @@ impl Leaving {
 
 /// The channel to a writing thread.
 #[derive(Debug, Clone)]
-pub(super) struct Sink(Sender);
+pub(super) struct Sink(LineSender);
 
 impl Sink {
     /// For one worker, which counts in `metrics`.
@@ -133,7 +133,7 @@ pub(super) struct Lines {
     text: String,
     /// Lines in `text`.
     lines: u64,
-    writer: Sender,
+    writer: LineSender,
     metrics: Arc<Metrics>,
 }
 
@@ -154,7 +154,7 @@ impl Lines {
         }
         let lines = std::mem::take(&mut self.lines);
         let text = std::mem::take(&mut self.text).into_bytes();
-        match self.writer.push(Piece { text, lines }, Wake::Now) {
+        match self.writer.push(LogPiece { text, lines }, WriterWake::Now) {
             true => self.metrics.queued.add(lines),
             false => self.metrics.dropped.add(lines),
         }

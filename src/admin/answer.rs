@@ -1,6 +1,6 @@
 //! From an admin request to its answer. Reads no request body; every answer is small and complete.
 
-use super::{MaintenanceOrder, State, Surface, WORKER_DEADLINE, page, status};
+use super::{AdminState, MaintenanceOrder, Surface, WORKER_DEADLINE, page, status};
 use crate::{
     lifecycle::Phase,
     suspension,
@@ -73,7 +73,7 @@ impl Resource {
         }
     }
 
-    /// As `Allow` lists it.
+    /// The methods, as `Allow` lists them.
     const fn methods(self) -> &'static str {
         if self.changes() { "POST" } else { "GET, HEAD" }
     }
@@ -104,7 +104,7 @@ impl Resource {
 }
 
 /// Answers one request to an address of that `surface`.
-pub(super) async fn answer(state: &State, surface: Surface, request: &Parts) -> Answer {
+pub(super) async fn answer(state: &AdminState, surface: Surface, request: &Parts) -> Answer {
     let on_surface = || {
         Resource::ALL
             .into_iter()
@@ -124,7 +124,7 @@ pub(super) async fn answer(state: &State, surface: Surface, request: &Parts) -> 
     if let Some(token) = token.filter(|_| !resource.is_open())
         && !token.is_shown(&request.headers)
     {
-        let mut answer = text(StatusCode::UNAUTHORIZED, "the token is missing or wrong\n".into());
+        let mut answer = text(StatusCode::UNAUTHORIZED, super::TOKEN_REFUSED.into());
         answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return answer;
     }
@@ -160,8 +160,8 @@ pub(super) async fn answer(state: &State, surface: Surface, request: &Parts) -> 
     }
 }
 
-/// Whether the request names what no foreign page can have for its own host: an IP address, `localhost`, or one of `names`,
-/// in lower case.
+/// Whether the request names what no foreign page can have for its own host: an IP address, `localhost`, or one of
+/// `names`, in lower case.
 fn is_own_name(request: &Parts, names: &[String]) -> bool {
     let Some(host) = request.headers.get(HOST).and_then(|host| host.to_str().ok()) else { return true };
     let name = match host.rsplit_once(':') {
@@ -196,7 +196,7 @@ fn hung(worker: usize, age: Duration) -> Option<String> {
     (age > WORKER_DEADLINE).then(|| format!("worker {worker} has hung for {:.1} s\n", age.as_secs_f64()))
 }
 
-async fn reload(state: &State) -> Answer {
+async fn reload(state: &AdminState) -> Answer {
     let (request, answered) = oneshot::channel();
     if let Some(reload) = &state.reload {
         // An error drops the request, which the next line sees.
@@ -209,12 +209,12 @@ async fn reload(state: &State) -> Answer {
     }
 }
 
-fn maintenance(state: &State, query: &str) -> Answer {
+fn maintenance(state: &AdminState, query: &str) -> Answer {
     let order = match MaintenanceOrder::parse(query) {
         Ok(order) => order,
         Err(problem) => return text(StatusCode::BAD_REQUEST, format!("{problem}\n")),
     };
-    match state.inside.as_ref().map(|inside| (inside.maintain)(&order)) {
+    match state.hooks.as_ref().map(|hooks| (hooks.maintain)(&order)) {
         Some(Ok(now)) => text(StatusCode::OK, now),
         Some(Err(problem)) => text(StatusCode::UNPROCESSABLE_ENTITY, problem),
         None => text(StatusCode::SERVICE_UNAVAILABLE, "there are no routes\n".into()),
@@ -222,20 +222,20 @@ fn maintenance(state: &State, query: &str) -> Answer {
 }
 
 /// Switches HTTP/3: `state=on` or `state=off`.
-fn http3(state: &State, query: &str) -> Answer {
+fn http3(state: &AdminState, query: &str) -> Answer {
     let on = match query {
         "state=on" => true,
         "state=off" => false,
         _ => return text(StatusCode::BAD_REQUEST, "the query has neither state=on nor state=off\n".into()),
     };
-    match state.inside.as_ref().map(|inside| (inside.order_http3)(on)) {
+    match state.hooks.as_ref().map(|hooks| (hooks.order_http3)(on)) {
         Some(Ok(now)) => text(StatusCode::OK, now),
         Some(Err(problem)) => text(StatusCode::UNPROCESSABLE_ENTITY, problem),
         None => text(StatusCode::SERVICE_UNAVAILABLE, "there is no listener for HTTP/3\n".into()),
     }
 }
 
-fn drain(state: &State) -> Answer {
+fn drain(state: &AdminState) -> Answer {
     if state.lifecycle.advance(Phase::Leaving) {
         tracing::info!("drain requested by POST /drain");
         text(StatusCode::ACCEPTED, "draining\n".into())
@@ -261,14 +261,14 @@ fn content(status: StatusCode, content_type: &'static str, body: impl Into<Bytes
 mod tests {
     use super::*;
     use crate::{
-        admin::{Inside, Readiness, Scrape, Token},
+        admin::{AdminHooks, Readiness, Scrape, Token},
         lifecycle::Lifecycle,
         telemetry::Registry,
     };
 
     /// Of a litequic that nothing is known of, and that nothing can be asked of.
-    fn state() -> State {
-        State {
+    fn state() -> AdminState {
+        AdminState {
             registry: Registry::default(),
             control: Arc::default(),
             metrics: Arc::default(),
@@ -279,7 +279,7 @@ mod tests {
             reload: None,
             token: None,
             names: Vec::new(),
-            inside: None,
+            hooks: None,
         }
     }
 
@@ -293,7 +293,7 @@ mod tests {
     #[tokio::test]
     async fn a_reload_is_answered_with_what_changed_or_every_fault() {
         let (reload, mut requests) = tokio::sync::mpsc::channel::<crate::admin::ReloadRequest>(1);
-        let state = State { reload: Some(reload), ..state() };
+        let state = AdminState { reload: Some(reload), ..state() };
         let ask = async |method, origin, surface| {
             let mut request = http::Request::builder().method(method).uri("/reload");
             if origin {
@@ -324,7 +324,7 @@ mod tests {
     async fn maintenance_is_for_the_operator_and_not_for_web_pages() {
         let orders = Arc::new(std::sync::Mutex::new(Vec::new()));
         let seen = Arc::clone(&orders);
-        let inside = Inside {
+        let hooks = AdminHooks {
             status: Box::new(|| Box::pin(async { serde_json::Value::Null })),
             configuration: Box::new(Vec::new),
             maintain: Box::new(move |order| {
@@ -333,7 +333,7 @@ mod tests {
             }),
             order_http3: Box::new(|on| if on { Ok("on\n".into()) } else { Err("no listener\n".into()) }),
         };
-        let state = State { inside: Some(inside), ..state() };
+        let state = AdminState { hooks: Some(hooks), ..state() };
         for (method, query, origin, surface, expected) in [
             (Method::GET, "?state=on", false, Surface::Operator, 405),
             (Method::POST, "?state=on", true, Surface::Operator, 403),
@@ -356,7 +356,7 @@ mod tests {
     #[tokio::test]
     async fn a_worker_that_hangs_fails_liveness_until_it_ticks() {
         let state =
-            State { heartbeats: vec![Arc::default(), Arc::new(Heartbeat::aged(WORKER_DEADLINE * 2))], ..state() };
+            AdminState { heartbeats: vec![Arc::default(), Arc::new(Heartbeat::aged(WORKER_DEADLINE * 2))], ..state() };
         let (request, ()) = http::Request::get("/healthz").body(()).unwrap().into_parts();
         assert_eq!(answer(&state, Surface::Probes, &request).await.status(), 503);
         state.heartbeats[1].tick();
@@ -406,8 +406,12 @@ mod tests {
         ] {
             let lifecycle = Lifecycle::default();
             lifecycle.advance(Phase::Ready);
-            let state =
-                State { lifecycle, token: has_token.then(|| token.clone()), names: vec!["litequic".into()], ..state() };
+            let state = AdminState {
+                lifecycle,
+                token: has_token.then(|| token.clone()),
+                names: vec!["litequic".into()],
+                ..state()
+            };
             let mut request = http::Request::get(path).header(HOST, host);
             if shown {
                 request = request.header(http::header::AUTHORIZATION, token.authorization());

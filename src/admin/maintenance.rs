@@ -22,7 +22,8 @@ impl MaintenanceOrder {
     pub const RETRY_AFTER: u32 = 300;
     /// In seconds: a client that is sent away for a week does not come back.
     pub const RETRY_AFTER_RANGE: RangeInclusive<u32> = 1..=604_800;
-    /// Bytes of a name or a host: the longest host, and the longest path that a request has room for, are longer than any name.
+    /// Bytes of a name or a host: the longest host, and the longest path that a request has room for, are longer than
+    /// any name.
     const MAX_ROUTE: usize = 4096;
 
     /// Reads a query.
@@ -61,7 +62,7 @@ impl MaintenanceOrder {
     }
 }
 
-/// As a query.
+/// Writes the order as a query.
 impl fmt::Display for MaintenanceOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "state={}&retry_after={}", if self.on { "on" } else { "off" }, self.retry_after)?;

@@ -3,13 +3,14 @@
 use crate::telemetry::{Counter, metrics};
 
 metrics! {
-    /// Of all admin addresses.
+    /// Counters of all admin addresses.
     pub struct Metrics {
         Counter("admin_limit_reached", "Times a limit of the admin addresses was reached.") {
             connections [limit: "connections"],
             header [limit: "header"],
             age [limit: "age"],
             requests [limit: "requests"],
+            user [limit: "user"],
         }
     }
 }

@@ -14,9 +14,9 @@
 //! | `/drain`   | POST      | no     | yes    | 202: readiness fails from now on, and the process ends in good order |
 //!
 //! `/metrics`, `/status` and `/config` are for requests by an IP address, `localhost` or a name in `names`, unless they
-//! have the token of `listen`. The admin socket answers what `listen` does, without token and whatever the name, because the
-//! kernel says which user a client is of. If a token is set, `listen` answers nothing but the page and `/healthz`, `/readyz`
-//! without it.
+//! have the token of `listen`. The admin socket answers what `listen` does, without token and whatever the name,
+//! because the kernel says which user a client is of. If a token is set, `listen` answers nothing but the page and
+//! `/healthz`, `/readyz` without it.
 
 mod answer;
 mod maintenance;
@@ -33,11 +33,11 @@ mod token;
 mod verdict;
 
 pub use maintenance::{Maintain, MaintenanceOrder};
-pub use mechanisms::{Work, mechanisms};
+pub use mechanisms::{MechanismWork, mechanisms};
 pub use metrics::Metrics;
 pub use readiness::{OriginProbe, Readiness};
 pub use scrape::Scrape;
-pub use server::{Limits, Server};
+pub use server::{AdminLimits, AdminServer};
 pub use socket::{DefaultSocket, default_sockets};
 pub use token::{Token, TokenError};
 
@@ -55,6 +55,13 @@ pub const WORKER_DEADLINE: Duration = Duration::from_secs(5);
 /// `Server` of every answer, by which `litequic ctl` knows that a litequic answers.
 pub const SERVER: &str = "litequic";
 
+/// Body of the answer to a request whose token is missing or wrong; `litequic ctl` prints it.
+pub const TOKEN_REFUSED: &str = "the token is missing or wrong\n";
+
+/// Beginning of the answer to a reload that changed nothing after one that did: a time in UTC, by RFC 3339, and a comma
+/// follow. `litequic ctl` shows the local time on a terminal.
+pub const UNCHANGED_SINCE: &str = "nothing has changed since ";
+
 /// How much an admin address shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Surface {
@@ -71,7 +78,7 @@ pub type ReloadRequest = oneshot::Sender<Result<String, String>>;
 
 /// What the answers are made of; shared by all admin addresses.
 #[derive(Debug)]
-pub struct State {
+pub struct AdminState {
     /// All that is counted.
     pub registry: Registry,
     /// What the control thread counts.
@@ -94,11 +101,11 @@ pub struct State {
     /// `localhost`.
     pub names: Vec<String>,
     /// What other modules provide to the admin listener.
-    pub inside: Option<Inside>,
+    pub hooks: Option<AdminHooks>,
 }
 
 /// What it shows of the rest of the process.
-pub struct Inside {
+pub struct AdminHooks {
     /// More members of `/status`, an object; asked for once a request.
     pub status: Tell,
     /// Every key of the configuration in force with its value, without secrets.
@@ -112,8 +119,8 @@ pub struct Inside {
 /// Returns what is in maintenance now.
 pub type Tell = Box<dyn Fn() -> Pin<Box<dyn Future<Output = serde_json::Value> + Send>> + Send + Sync>;
 
-impl fmt::Debug for Inside {
+impl fmt::Debug for AdminHooks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Inside")
+        f.write_str("AdminHooks")
     }
 }

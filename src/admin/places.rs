@@ -39,13 +39,13 @@ impl Activity {
 
 /// Connections by `K`, and how to end each.
 #[derive(Debug)]
-pub(super) struct Places<K, H> {
+pub(super) struct ConnectionSlots<K, H> {
     most: usize,
     taken: HashMap<K, (H, Arc<Activity>)>,
 }
 
-impl<K: Copy + Eq + Hash, H> Places<K, H> {
-    /// For so many.
+impl<K: Copy + Eq + Hash, H> ConnectionSlots<K, H> {
+    /// At most `most` connections.
     pub(super) fn new(most: usize) -> Self {
         Self { most, taken: HashMap::new() }
     }
@@ -78,10 +78,10 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn who_is_silent_longest_makes_room_and_who_is_answered_last_of_all() {
+    fn the_connection_that_is_idle_longest_makes_room_and_one_that_is_answered_comes_last() {
         let start = Instant::now();
         let at = |second| start + Duration::from_secs(second);
-        let mut places = Places::new(3);
+        let mut places = ConnectionSlots::new(3);
         let mut activities = Vec::new();
         for key in 0..3 {
             assert_eq!(places.displace(), None);

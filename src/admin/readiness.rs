@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_old_finding_is_made_anew() {
+    async fn a_probe_result_that_is_too_old_is_probed_again() {
         let readiness = Readiness::new(Some(Box::new(|| Box::pin(future::ready(Ok(()))))));
         *readiness.last.lock().await =
             Instant::now().checked_sub(PROBE_VALIDITY * 2).map(|long_ago| (long_ago, Err("it was down".into())));

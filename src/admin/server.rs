@@ -1,13 +1,15 @@
-//! An admin address or the admin socket: accepts connections, bounded in number, time and size, until the process stops.
+//! An admin address or the admin socket: accepts connections, bounded in number, time and size, until the process
+//! stops.
 
 use super::{
-    State, Surface,
+    AdminState, Surface,
     answer::answer,
-    places::{Activity, Places},
+    places::{Activity, ConnectionSlots},
 };
 use crate::{
-    lifecycle::{Phase, Watch},
+    lifecycle::{Phase, PhaseWatch},
     rate::Bucket,
+    telemetry::Counter,
 };
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -32,12 +34,12 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long answers in progress may take once the process stops.
 const STOP_GRACE: Duration = Duration::from_millis(500);
 
-/// How long a request beyond [`Limits::requests`] waits: a client that repeats at once then costs next to nothing.
+/// How long a request beyond [`AdminLimits::requests`] waits: a client that repeats at once then costs next to nothing.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// What a client of an admin address may do at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct AdminLimits {
     /// Connections at a time. For a further one the connection is closed that has been without a request for the
     /// longest time, so that a probe is answered however many connections are held.
     pub connections: usize,
@@ -51,7 +53,7 @@ pub struct Limits {
     pub header_bytes: usize,
 }
 
-impl Default for Limits {
+impl Default for AdminLimits {
     fn default() -> Self {
         Self {
             // A few kubelets, scrapers and operators; far below any limit of file descriptors.
@@ -69,19 +71,19 @@ impl Default for Limits {
 
 /// A bound admin address, or the admin socket.
 #[derive(Debug)]
-pub struct Server {
+pub struct AdminServer {
     listener: Listener,
     surface: Surface,
-    limits: Limits,
+    limits: AdminLimits,
 }
 
-impl Server {
+impl AdminServer {
     /// Is to accept from `listener`. To be called on a tokio runtime.
     ///
     /// # Errors
     ///
     /// The kernel's, when the listener cannot be waited for.
-    pub fn new(listener: std::net::TcpListener, surface: Surface, limits: Limits) -> io::Result<Self> {
+    pub fn new(listener: std::net::TcpListener, surface: Surface, limits: AdminLimits) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
         let address = listener.local_addr()?;
@@ -91,13 +93,13 @@ impl Server {
         Ok(Self { listener: Listener::Tcp(listener), surface, limits })
     }
 
-    /// Is to accept processes of the same user and of root from `listener`, and to answer them everything. To be called on
-    /// a tokio runtime.
+    /// Is to accept processes of the same user and of root from `listener`, and to answer them everything. To be called
+    /// on a tokio runtime.
     ///
     /// # Errors
     ///
     /// The kernel's, when the listener cannot be waited for.
-    pub fn local(listener: std::os::unix::net::UnixListener, limits: Limits) -> io::Result<Self> {
+    pub fn local(listener: std::os::unix::net::UnixListener, limits: AdminLimits) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let listener = Listener::Unix(UnixListener::from_std(listener)?);
         Ok(Self { listener, surface: Surface::Local, limits })
@@ -117,10 +119,10 @@ impl Server {
     /// # Cancel safety
     ///
     /// Dropping the future closes the address and all its connections.
-    pub async fn serve(self, state: Arc<State>, mut watch: Watch, replaced: impl Future<Output = ()>) {
+    pub async fn serve(self, state: Arc<AdminState>, mut watch: PhaseWatch, replaced: impl Future<Output = ()>) {
         let mut replaced = pin!(replaced);
         let mut connections = JoinSet::new();
-        let mut places: Places<Id, AbortHandle> = Places::new(self.limits.connections);
+        let mut places: ConnectionSlots<Id, AbortHandle> = ConnectionSlots::new(self.limits.connections);
         let pace = Arc::new(Pace::new(self.limits.requests));
         loop {
             // Places of connections that ended are free again.
@@ -131,7 +133,7 @@ impl Server {
                 biased;
                 () = watch.reached(Phase::Stopping) => break,
                 () = &mut replaced => break,
-                accepted = self.listener.accept() => match accepted {
+                accepted = self.listener.accept(&state.metrics.user) => match accepted {
                     Ok(stream) => {
                         if let Some(silent) = places.displace() {
                             silent.abort();
@@ -173,9 +175,9 @@ enum Stream {
 }
 
 impl Listener {
-    /// The next connection. Over a Unix socket those of other users are closed: the file's mode, which an operator may
-    /// change, does not decide alone. Cancel safe.
-    async fn accept(&self) -> io::Result<Stream> {
+    /// The next connection. Over a Unix socket those of other users are closed and counted in `refused`: the file's
+    /// mode, which an operator may change, does not decide alone. Cancel safe.
+    async fn accept(&self, refused: &Counter) -> io::Result<Stream> {
         let listener = match self {
             Self::Tcp(listener) => return Ok(Stream::Tcp(listener.accept().await?.0)),
             Self::Unix(listener) => listener,
@@ -185,13 +187,15 @@ impl Listener {
             match stream.peer_cred().map(|peer| peer.uid()) {
                 Ok(user) if is_trusted(user) => return Ok(Stream::Unix(stream)),
                 Ok(user) => tracing::warn!(user, "closed a connection of another user to the admin socket"),
-                Err(error) => tracing::warn!(%error, "closed a connection to the admin socket: whose it is is unknown"),
+                Err(error) => tracing::warn!(%error, "closed a connection to the admin socket: its user is unknown"),
             }
+            refused.increment();
         }
     }
 }
 
-/// Whether a process of `user` may do all that the operator may: the user of this process, and root, who can in any case.
+/// Whether a process of `user` may do all that the operator may: the user of this process, and root, who can in any
+/// case.
 fn is_trusted(user: u32) -> bool {
     user == 0 || user == rustix::process::geteuid().as_raw()
 }
@@ -214,13 +218,13 @@ impl Pace {
 #[derive(Clone)]
 struct Asked {
     surface: Surface,
-    state: Arc<State>,
+    state: Arc<AdminState>,
     pace: Arc<Pace>,
     activity: Arc<Activity>,
 }
 
 /// Serves one connection to its end.
-async fn connection<S>(stream: S, limits: Limits, asked: Asked, mut watch: Watch)
+async fn connection<S>(stream: S, limits: AdminLimits, asked: Asked, mut watch: PhaseWatch)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

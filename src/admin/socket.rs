@@ -1,5 +1,5 @@
-//! Where the admin socket is by default: for the process that binds it, and for `litequic ctl`, which looks for it. Pure
-//! but for what the caller passes.
+//! Where the admin socket is by default: for the process that binds it, and for `litequic ctl`, which looks for it.
+//! Pure but for what the caller passes.
 
 use std::{
     ffi::OsString,
@@ -34,8 +34,9 @@ pub enum DefaultSocket {
 }
 
 impl DefaultSocket {
-    /// The default for a process of `user`, in an environment where `variable` reads a variable and `owner` the owner of a
-    /// directory. A user's directory counts only if it is the process's own: su(1) keeps the variable of another user.
+    /// The default for a process of `user`, in an environment where `variable` reads a variable and `owner` the owner
+    /// of a directory. A user's directory counts only if it is the process's own: su(1) keeps the variable of another
+    /// user.
     pub fn find(variable: impl Fn(&str) -> Option<OsString>, user: u32, owner: impl Fn(&Path) -> Option<u32>) -> Self {
         if let Some(directory) = of_service(&variable) {
             return Self::In(directory);

@@ -1,15 +1,15 @@
 //! `/status`: the current state of litequic, as JSON, for the status page and for programs. Counters are totals; for
 //! rates a client requests it twice.
 
-use super::{State, verdict};
+use super::{AdminState, verdict};
 use crate::{lifecycle::Phase, memory, telemetry::Process};
 use serde_json::{Map, Value as Json, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The whole of it.
-pub(super) async fn status(state: &State) -> Json {
-    let inside = match &state.inside {
-        Some(inside) => (inside.status)().await,
+pub(super) async fn status(state: &AdminState) -> Json {
+    let inside = match &state.hooks {
+        Some(hooks) => (hooks.status)().await,
         None => Json::Null,
     };
     let workers =
@@ -63,8 +63,8 @@ pub(super) async fn status(state: &State) -> Json {
 }
 
 /// `/config`: every key of the configuration in force, as a flat object of texts.
-pub(super) fn configuration(state: &State) -> Json {
-    let keys = state.inside.iter().flat_map(|inside| (inside.configuration)());
+pub(super) fn configuration(state: &AdminState) -> Json {
+    let keys = state.hooks.iter().flat_map(|hooks| (hooks.configuration)());
     Json::Object(keys.map(|(key, value)| (key, value.into())).collect())
 }
 

@@ -21,7 +21,7 @@ pub struct Token(String);
 /// Why a token cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// Its file cannot be read.
+    /// The file of the token cannot be read.
     #[error("cannot read the token in {path:?}: {source}")]
     Read {
         /// Which.
@@ -29,10 +29,10 @@ pub enum TokenError {
         /// The system's reason.
         source: io::Error,
     },
-    /// Its environment variable is not set.
+    /// The environment variable of the token is not set.
     #[error("the environment variable {0} is not set")]
     Unset(String),
-    /// It does not fit into a header field, or could be guessed.
+    /// The token does not fit into a header field, or could be guessed.
     #[error(
         "the token of {0} must be {LEAST} to {MOST} printable characters without blanks, such as `openssl rand -hex 32` prints"
     )]

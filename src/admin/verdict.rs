@@ -1,5 +1,5 @@
-//! What is wrong, in one line each: the first thing that the status page and `litequic ctl status` show. Pure: from what
-//! `/status` has already.
+//! What is wrong, in one line each: the first thing that the status page and `litequic ctl status` show. Pure: from
+//! what `/status` has already.
 
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ pub(super) fn problems(status: &Json) -> Vec<String> {
         problems.push("the last reload was rejected".into());
     }
     if let (Some(false), Some(true)) = (flag(status, "/http3/on"), flag(status, "/http3/configured")) {
-        problems.push("HTTP/3 is off by an order: litequic ctl http3 on serves it again".into());
+        problems.push("HTTP/3 was switched off: litequic ctl http3 on serves it again".into());
     }
     let step = text(member(status, "/memory/step"));
     if !matches!(step, "" | "normal") {
@@ -161,7 +161,7 @@ mod tests {
             (
                 "http3",
                 json!({ "on": false, "configured": true }),
-                "HTTP/3 is off by an order: litequic ctl http3 on serves it again",
+                "HTTP/3 was switched off: litequic ctl http3 on serves it again",
             ),
             ("memory", json!({ "step": "close" }), "memory is short: close"),
             ("workers", json!([{ "worker": 1, "seconds_since_turn": 7.5 }]), "worker 1 hangs"),

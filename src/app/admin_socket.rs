@@ -4,15 +4,21 @@
 use super::{StartError, named_socket::SocketName};
 use crate::{admin::DefaultSocket, config::AdminSocket};
 use std::{
-    fs::DirBuilder,
+    fs::{DirBuilder, File, TryLockError},
     io::{self, ErrorKind},
     os::unix::{fs::DirBuilderExt, net::UnixListener},
     path::{Path, PathBuf},
+    time::Duration,
 };
-use tokio::net::UnixStream;
+use tokio::{net::UnixStream, time::sleep};
 
 /// Mode of the directory that is created for the default socket.
 const FOLDER_MODE: u32 = 0o700;
+/// Attempts to lock the folder of the socket. A starting litequic holds the lock for a connect(2) and a rename(2);
+/// another program may hold a lock of its own for good.
+const LOCK_ATTEMPTS: usize = 100;
+/// Delay between two attempts to lock the folder.
+const LOCK_RETRY_DELAY: Duration = Duration::from_millis(10);
 
 /// A bound admin socket.
 #[derive(Debug)]
@@ -22,11 +28,14 @@ pub(super) struct BoundSocket {
     path: PathBuf,
     /// Whether the configuration names the path.
     is_named: bool,
+    /// The process whose place this one takes, if there is one.
+    predecessor: Option<Option<i32>>,
 }
 
 impl BoundSocket {
-    /// Binds the socket that `configured` wants, or else the `default`. A socket that answers at the path is another process's,
-    /// unless that is `predecessor`, whose place this one takes. `None` if there is to be none, or the default cannot be had.
+    /// Binds the socket that `configured` wants, or else the `default`. A socket that answers at the path is another
+    /// process's, unless that is `predecessor`, whose place this one takes. `None` if there is to be none, or the
+    /// default cannot be had.
     ///
     /// # Errors
     ///
@@ -72,14 +81,9 @@ impl BoundSocket {
     }
 
     async fn bind_at(path: &Path, is_named: bool, predecessor: Option<Option<i32>>) -> io::Result<Self> {
-        if let Some(process) = answering(path).await
-            && predecessor != Some(process)
-        {
-            let whose = process.map_or_else(|| "another process".to_owned(), |process| format!("process {process}"));
-            return Err(io::Error::new(ErrorKind::AddrInUse, format!("{whose} answers there")));
-        }
+        check_free(path, predecessor).await?;
         let (listener, name) = SocketName::bind(path)?;
-        Ok(Self { listener, name, path: path.to_owned(), is_named })
+        Ok(Self { listener, name, path: path.to_owned(), is_named, predecessor })
     }
 
     /// Puts the socket at its path. Logs an error for the default and returns `None`.
@@ -87,8 +91,12 @@ impl BoundSocket {
     /// # Errors
     ///
     /// [`StartError::AdminSocket`], of a path that the configuration names.
-    pub(super) fn publish(mut self) -> Result<Option<Self>, StartError> {
-        match self.name.publish(&self.path) {
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves no file behind.
+    pub(super) async fn publish(mut self) -> Result<Option<Self>, StartError> {
+        match self.take_name().await {
             Ok(()) => Ok(Some(self)),
             Err(source) if self.is_named => Err(StartError::AdminSocket { path: self.path.clone(), source }),
             Err(error) => {
@@ -99,14 +107,49 @@ impl BoundSocket {
         }
     }
 
+    /// Gives the socket its name, unless another process answers there by now. Of several processes that start at the
+    /// same moment, the lock lets one at a time check and rename: the first has the name, and the others find that it
+    /// answers.
+    async fn take_name(&mut self) -> io::Result<()> {
+        let _lock =
+            lock(self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))).await;
+        check_free(&self.path, self.predecessor).await?;
+        self.name.publish(&self.path)
+    }
+
     /// The listener, its path, and the name, which lasts as long as the socket is to be found.
     pub(super) fn into_parts(self) -> (UnixListener, PathBuf, SocketName) {
         (self.listener, self.path, self.name)
     }
 }
 
-/// The process that accepts connections at `path`: its number, or `None` in another PID namespace. No process, if nothing
-/// listens there.
+/// Locks `folder` until the file is dropped (flock(2)). `None` if it cannot be locked: this user may not read it, its
+/// file system has no locks, or another program holds one.
+async fn lock(folder: &Path) -> Option<File> {
+    let file = File::open(folder).ok()?;
+    for _ in 0..LOCK_ATTEMPTS {
+        match file.try_lock() {
+            Ok(()) => return Some(file),
+            Err(TryLockError::WouldBlock) => sleep(LOCK_RETRY_DELAY).await,
+            Err(TryLockError::Error(_)) => return None,
+        }
+    }
+    None
+}
+
+/// Returns an error if a process other than `predecessor` accepts connections at `path`.
+async fn check_free(path: &Path, predecessor: Option<Option<i32>>) -> io::Result<()> {
+    match answering(path).await {
+        Some(process) if predecessor != Some(process) => {
+            let whose = process.map_or_else(|| "another process".to_owned(), |process| format!("process {process}"));
+            Err(io::Error::new(ErrorKind::AddrInUse, format!("{whose} answers there")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The process that accepts connections at `path`: its number, or `None` in another PID namespace. No process, if
+/// nothing listens there.
 async fn answering(path: &Path) -> Option<Option<i32>> {
     match UnixStream::connect(path).await {
         Ok(stream) => Some(stream.peer_cred().ok().and_then(|peer| peer.pid()).filter(|process| *process > 0)),
@@ -161,11 +204,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("litequic/admin.sock");
         let default = DefaultSocket::Below(folder.path().join("litequic"));
-        let before = bind(AdminSocket::Auto, &default).await.unwrap().unwrap().publish().unwrap().unwrap();
+        let before = bind(AdminSocket::Auto, &default).await.unwrap().unwrap().publish().await.unwrap().unwrap();
         let process = i32::try_from(std::process::id()).unwrap();
         let bound = |predecessor| BoundSocket::bind(&AdminSocket::Auto, &default, predecessor);
         assert!(bound(Some(Some(process + 1))).await.unwrap().is_none());
-        let after = bound(Some(Some(process))).await.unwrap().unwrap().publish().unwrap().unwrap();
+        let after = bound(Some(Some(process))).await.unwrap().unwrap().publish().await.unwrap().unwrap();
         drop(before);
         assert!(path.exists());
         // The process ends without removing its file.
@@ -173,5 +216,40 @@ mod tests {
         name.leave();
         drop((listener, name));
         assert!(path.exists() && bound(None).await.unwrap().is_some());
+    }
+
+    /// Two processes that start at the same moment have both found the path free.
+    #[tokio::test]
+    async fn a_process_that_took_the_name_meanwhile_keeps_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("admin.sock");
+        let default = DefaultSocket::In(folder.path().into());
+        let expected =
+            format!("cannot listen on admin.socket = {path:?}: process {} answers there", std::process::id());
+        for configured in [AdminSocket::Auto, AdminSocket::At(path.clone())] {
+            let bound = bind(configured.clone(), &default).await.unwrap().unwrap();
+            let other = tokio::net::UnixListener::bind(&path).unwrap();
+            match bound.publish().await {
+                Ok(published) => assert!(configured == AdminSocket::Auto && published.is_none()),
+                Err(error) => {
+                    assert_eq!((configured, error.to_string()), (AdminSocket::At(path.clone()), expected.clone()))
+                }
+            }
+            let published = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+            assert_eq!(published.collect::<Vec<_>>(), ["admin.sock"]);
+            assert!(UnixStream::connect(&path).await.is_ok(), "the other process's");
+            drop(other);
+            fs::remove_file(&path).unwrap();
+        }
+    }
+
+    /// A program that has locked the folder for itself delays the start, and does not prevent it.
+    #[tokio::test(start_paused = true)]
+    async fn a_folder_that_stays_locked_is_used_all_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let _lock = lock(folder.path()).await.unwrap();
+        let default = DefaultSocket::In(folder.path().into());
+        let bound = bind(AdminSocket::Auto, &default).await.unwrap().unwrap();
+        assert!(bound.publish().await.unwrap().is_some());
     }
 }

@@ -35,7 +35,8 @@ pub(super) fn log(config: &Config, plan: &Plan) {
     );
 }
 
-/// `worker_send_buffer` and `worker_receive_buffer` of each of so many `workers` that may use so many bytes of `memory`.
+/// `worker_send_buffer` and `worker_receive_buffer` of each of `workers` workers in a process that may use `memory`
+/// bytes.
 fn budgets(limits: &Limits, memory: Option<u64>, workers: usize) -> [u64; 2] {
     let gauge = Gauge::default();
     gauge.set(Step::Normal, Reading { used: 0, limit: memory.unwrap_or(0) });

@@ -23,16 +23,16 @@ const DEFAULT_NR_OPEN: u64 = 1_048_576;
 const PROCESS: u32 = 64;
 /// Descriptors of a worker: its runtime's epoll instance, eventfd and signal pipe.
 const WORKER: u32 = 8;
-/// Descriptors of a worker for a UDP address: the socket, the duplicate that an upgrade hands over, and with io_uring the
-/// ring and its eventfd.
+/// Descriptors of a worker for a UDP address: the socket, the duplicate that an upgrade hands over, and with io_uring
+/// the ring and its eventfd.
 const UDP: u32 = 4;
 /// Descriptors of a worker for a TCP address: the listener, the duplicate that an upgrade hands over, the spare
 /// descriptor, and a connection that was accepted and not counted yet.
 const TCP: u32 = 4;
 /// Descriptors of an admin address besides its connections: the listener, and the duplicate that an upgrade hands over.
 const ADMIN: u32 = 2;
-/// Descriptors for a server of an origin: its health check, and the probe of `/readyz` and `/status`. Each may try two of the
-/// server's addresses at once.
+/// Descriptors for a server of an origin: its health check, and the probe of `/readyz` and `/status`. Each may try two
+/// of the server's addresses at once.
 const SERVER: u32 = 4;
 /// The part of all descriptors that the connections of one admin address may have: a 32nd, which are 32 of 1,024.
 const ADMIN_SHARE: u32 = 32;
@@ -90,7 +90,7 @@ pub enum OpenFiles {
     Reachable,
     /// Two thirds of the soft limit in force: an origin in the same process has the other end of each connection to it.
     Shared,
-    /// So many.
+    /// A number that the caller sets, in tests.
     Given(u32),
 }
 
@@ -121,7 +121,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan for `config` and so many `workers`, within the limit of `files`.
+    /// The plan for `config` and a number of `workers`, within the limit of `files`.
     pub(super) fn new(config: &Config, workers: usize, files: OpenFiles) -> Self {
         let memory = memory::available(config.limits.memory);
         Self::of(config, workers, files.limit(), memory)
@@ -134,7 +134,7 @@ impl Plan {
 
     fn of(config: &Config, workers: usize, limit: u32, memory: u64) -> Self {
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let most = admin::Limits::default().connections;
+        let most = admin::AdminLimits::default().connections;
         let admin_connections = most.min((limit / ADMIN_SHARE) as usize).max(LEAST_ADMIN);
         let listen = &config.listen;
         let servers: usize = config.origins.values().map(|origin| origin.servers.len()).sum();
@@ -219,7 +219,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// What so many `workers` share within the limit of `files`, by `config`.
+    /// What `workers` workers share within the limit of `files`, by `config`.
     pub(super) fn new(config: &Config, workers: usize, files: OpenFiles) -> Self {
         let Plan { division, derived, .. } = Plan::new(config, workers, files);
         let descriptors = Arc::new(Descriptors::new(division));

@@ -25,8 +25,8 @@ impl OldestClient {
     }
 }
 
-/// Logs what is still open: connections, requests and tunnels of all workers, the oldest of their clients, and how long the
-/// drain waits at most.
+/// Logs what is still open: connections, requests and tunnels of all workers, the oldest of their clients, and how long
+/// the drain waits at most.
 pub(super) fn report(metrics: &Metrics, oldest: &[Arc<OldestClient>], left: Duration) {
     let connections = metrics.sum(|worker| worker.http3.connections_open.get() + worker.tcp.tcp_connections_open.get());
     let requests = metrics.sum(|worker| worker.shared.requests_open.get());

@@ -1,6 +1,6 @@
 //! The files that a configuration names, read and judged together with it: `check`, `run` and a reload report the same
-//! faults, all in one round, each with its place. What depends on more than files (whether an address can be bound, a name
-//! looked up, an origin reached) is found out by running.
+//! faults, all in one round, each with its place. What depends on more than files (whether an address can be bound, a
+//! name looked up, an origin reached) is found out by running.
 
 use super::descriptors;
 use crate::{
@@ -32,7 +32,8 @@ pub struct Loads {
     pub warnings: Vec<Warning>,
 }
 
-/// Reads every file that `draft` names, also where it has faults itself. Binds and makes nothing. Blocks on the file system.
+/// Reads every file that `draft` names, also where it has faults itself. Binds and makes nothing. Blocks on the file
+/// system.
 ///
 /// # Errors
 ///

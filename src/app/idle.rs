@@ -7,10 +7,11 @@ use std::{sync::OnceLock, time::Duration};
 const IDLE: Duration = Duration::from_millis(50);
 /// Idle looks in a row before memory is returned: longer than a pause of a client's.
 const LOOKS: u32 = 4;
-/// And once more after so many further looks: what was left to expire then, such as idle connections, is gone as well.
-const AGAIN: u32 = 16;
-/// How long it must have been busy before for there to be something worth a call that takes up to milliseconds. It makes
-/// at most a hundredth of the worker's time.
+/// Further idle looks after which memory is returned once more: what was left to expire at the first time, such as idle
+/// connections, is gone then.
+const SECOND_RELEASE_LOOKS: u32 = 16;
+/// How long it must have been busy before for there to be something worth a call that takes up to milliseconds. It
+/// makes at most a hundredth of the worker's time.
 const WORTH: Duration = Duration::from_millis(100);
 
 static RELEASE: OnceLock<fn()> = OnceLock::new();
@@ -33,7 +34,7 @@ pub(super) fn release() {
 pub(super) struct Idle {
     /// How long it was busy in all, at the last look.
     busy: Duration,
-    /// Of that, since memory was last given back.
+    /// Time of `busy` since memory was last returned.
     worked: Duration,
     /// Looks in a row at which it was idle.
     looks: u32,
@@ -50,7 +51,7 @@ impl Idle {
         self.looks = if worked < IDLE { self.looks.saturating_add(1) } else { 0 };
         if self.looks >= LOOKS && self.worked >= WORTH {
             self.worked = Duration::ZERO;
-            self.again = self.looks.saturating_add(AGAIN);
+            self.again = self.looks.saturating_add(SECOND_RELEASE_LOOKS);
             return true;
         }
         self.looks > 0 && self.looks == self.again
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_never_idle_or_has_done_nothing_does_not() {
+    fn a_worker_that_is_never_idle_or_was_never_busy_gives_no_memory_back() {
         assert_eq!(releases([60; 100]), [0; 0]);
         assert_eq!(releases([0; 100]), [0; 0]);
     }

@@ -3,7 +3,7 @@
 
 use super::{WorkerMetrics, reload::InForce};
 use crate::{
-    admin::{self, Inside, OriginProbe, Work},
+    admin::{self, AdminHooks, MechanismWork, OriginProbe},
     config::OriginAddress,
     proxy::{self, Check, InMaintenance, Routing, ServerState, Target},
     proxy::{ServerMetrics, ServerName},
@@ -25,13 +25,13 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 const PROBE_VALIDITY: Duration = Duration::from_secs(5);
 
 /// Shows what is `in_force`, now and later; clients reach it at `addresses`.
-pub(super) fn inside(in_force: &InForce, addresses: &[SocketAddr]) -> Inside {
+pub(super) fn admin_hooks(in_force: &InForce, addresses: &[SocketAddr]) -> AdminHooks {
     let (config, resolver) = (Arc::clone(&in_force.config), Arc::clone(&in_force.resolver));
     let origins = Arc::new(Origins { in_force: in_force.clone(), last: Mutex::new(None) });
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let (started, of_status) = (Instant::now(), in_force.clone());
     let (switched, switching, ordering) = (in_force.clone(), in_force.clone(), in_force.clone());
-    Inside {
+    AdminHooks {
         status: Box::new(move || {
             let certificates = certificates(&resolver.store());
             let uptime = started.elapsed().as_secs_f64();
@@ -64,7 +64,7 @@ pub(super) fn inside(in_force: &InForce, addresses: &[SocketAddr]) -> Inside {
 /// What the mechanisms of the configuration in force have saved.
 fn mechanisms(in_force: &InForce) -> Json {
     let of = |read: fn(&WorkerMetrics) -> u64| in_force.metrics.sum(read);
-    let work = Work {
+    let work = MechanismWork {
         datagrams_received: of(|worker| worker.net.datagrams_received.get()),
         receive_messages: of(|worker| worker.net.receive_messages.get()),
         receive_batches: of(|worker| worker.net.receive_batches.get()),

@@ -18,9 +18,9 @@ pub struct Metrics {
     pub control: Arc<ControlMetrics>,
     /// The admin addresses'.
     pub admin: Arc<admin::Metrics>,
-    /// Those of the threads that write the access log.
+    /// Counters of the threads that write the access log.
     pub access_log: Arc<access_log::WriterMetrics>,
-    /// The log's.
+    /// Counters of the error log.
     pub log: Arc<log::Metrics>,
     /// Health checks'.
     pub checks: Arc<Checks>,

@@ -41,7 +41,7 @@ use crate::{
     tls::CertificateStore,
 };
 use draining::{OldestClient, REPORT_INTERVAL};
-use handover::{HandoverError, Kept};
+use handover::{HandoverError, HandoverListener};
 pub(crate) use idle::release_by;
 use reload::InForce;
 use start::Prepared;
@@ -52,7 +52,7 @@ use tokio::{
     task::JoinSet,
     time::{Instant, sleep_until},
 };
-use worker::{Report, Worker};
+use worker::{Worker, WorkerReport};
 
 /// How long this process serves as before once another one has taken over: so that clients that were steered to it in
 /// that moment, with a handshake and a request to make, are served here.
@@ -106,7 +106,7 @@ pub enum StartError {
     Admin {
         /// The key of `[admin]`.
         key: &'static str,
-        /// Its value.
+        /// Address that the key has.
         address: SocketAddr,
         /// The kernel's reason.
         source: io::Error,
@@ -114,7 +114,7 @@ pub enum StartError {
     /// The Unix socket that the configuration names for requests.
     #[error("cannot listen on admin.socket = {path:?}: {source}")]
     AdminSocket {
-        /// Its path.
+        /// Path that the key has.
         path: PathBuf,
         /// The kernel's reason, or another process.
         source: io::Error,
@@ -128,7 +128,7 @@ pub enum StartError {
     /// The Unix socket that the configuration names.
     #[error("cannot listen on admin.handover = {path:?}: {source}")]
     Handover {
-        /// Its path.
+        /// Path that the key has.
         path: PathBuf,
         /// The kernel's reason.
         source: io::Error,
@@ -165,9 +165,9 @@ pub struct WorkerDied(usize);
 pub struct Running {
     /// The addresses for HTTP/3, in the order of `[listen] udp`.
     pub addresses: Vec<SocketAddr>,
-    /// The same over TCP, in the order of `[listen] tcp`.
+    /// The addresses for HTTP/1.1 and HTTP/2 over TCP, in the order of `[listen] tcp`.
     pub tcp: Vec<SocketAddr>,
-    /// And in plain HTTP, in the order of `[listen] redirect`.
+    /// The addresses for redirects from plain HTTP, in the order of `[listen] redirect`.
     pub redirects: Vec<SocketAddr>,
     /// `[admin] listen`
     pub admin: Option<SocketAddr>,
@@ -187,11 +187,11 @@ pub struct Running {
     oldest: Vec<Arc<OldestClient>>,
     /// Duplicates of every worker's sockets, never read: the kernel's program picks a socket by its place in the group,
     /// and a worker that ends before the others would change their places.
-    kept: Kept,
-    reports: mpsc::UnboundedReceiver<Report>,
+    handover: HandoverListener,
+    reports: mpsc::UnboundedReceiver<WorkerReport>,
     /// The admin listeners and the health checks; they end with [`Phase::Stopping`].
     tasks: JoinSet<()>,
-    /// It ends with this.
+    /// The systemd watchdog's task, which ends when this is dropped.
     _watchdog: JoinSet<()>,
 }
 
@@ -250,7 +250,7 @@ impl Running {
                 phase = Phase::Stopping;
                 since = Instant::now();
             }
-            let (timeouts, grace, handed_over) = (self.timeouts(), self.grace(), self.kept.handed_over());
+            let (timeouts, grace, handed_over) = (self.timeouts(), self.grace(), self.handover.handed_over());
             let next = async {
                 match phase {
                     Phase::Starting | Phase::Ready => watch.reached(Phase::Leaving).await,
@@ -263,11 +263,11 @@ impl Running {
                 biased;
                 Some(report) = self.reports.recv() => {
                     let ended = match report {
-                        Report::Drained(index) => {
+                        WorkerReport::Drained(index) => {
                             drained.insert(index);
                             continue;
                         }
-                        Report::Ended(ended) => ended,
+                        WorkerReport::Ended(ended) => ended,
                     };
                     // Workers may have seen a phase that this loop has not seen yet.
                     if self.lifecycle.phase() < Phase::Draining || !ended.in_order {
@@ -303,7 +303,7 @@ impl Running {
 
     /// How long new connections are still accepted. A process that was taken over from need not wait for balancers.
     fn grace(&self) -> Duration {
-        if self.kept.is_handed_over() { HANDOVER_GRACE } else { self.timeouts().drain_grace }
+        if self.handover.is_handed_over() { HANDOVER_GRACE } else { self.timeouts().drain_grace }
     }
 
     fn timeouts(&self) -> Timeouts {
@@ -318,7 +318,7 @@ impl Running {
             Phase::Starting | Phase::Ready => {}
             Phase::Leaving => {
                 // With another process in its place the service goes on.
-                if !self.kept.is_handed_over() {
+                if !self.handover.is_handed_over() {
                     service::stopping();
                 }
                 tracing::info!(grace = ?self.grace(), "leaving: no longer ready");

@@ -13,7 +13,8 @@ use std::{
 /// Only the owner may connect.
 const MODE: u32 = 0o600;
 
-/// The name of a bound Unix socket. The file is removed when this is dropped, unless another socket has the name by then.
+/// The name of a bound Unix socket. The file is removed when this is dropped, unless another socket has the name by
+/// then.
 #[derive(Debug)]
 pub(super) struct SocketName {
     /// Where the socket is at present.
@@ -23,8 +24,8 @@ pub(super) struct SocketName {
 }
 
 impl SocketName {
-    /// Binds a socket under another name in the folder of `path`: all that a full disk or a missing permission can prevent
-    /// has happened before [`publish`](Self::publish). The socket does not block.
+    /// Binds a socket under another name in the folder of `path`: all that a full disk or a missing permission can
+    /// prevent has happened before [`publish`](Self::publish). The socket does not block.
     ///
     /// # Errors
     ///
@@ -41,19 +42,18 @@ impl SocketName {
 
     fn bind_at(new: &Path) -> io::Result<(UnixListener, Self)> {
         let listener = match UnixListener::bind(new) {
-            // A process with this number, as the first one of a container, was killed before it had published its socket.
+            // A process with this number, as the first one of a container, was killed before it had published its
+            // socket.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_refused(new) => {
                 fs::remove_file(new)?;
                 UnixListener::bind(new)?
             }
             bound => bound?,
         };
-        // From here on it is removed with the name.
-        let mut name = Self { path: new.to_owned(), identity: Some(identity(new)?) };
+        // From here on, an error removes the file with the name.
+        let name = Self { path: new.to_owned(), identity: Some(identity(new)?) };
         listener.set_nonblocking(true)?;
         fs::set_permissions(new, fs::Permissions::from_mode(MODE))?;
-        // The mode changes no identity, but a file that replaced this one would have another.
-        name.identity = Some(identity(new)?);
         Ok((listener, name))
     }
 

@@ -15,13 +15,14 @@ use super::{
 };
 use crate::{
     access_log::{AccessLog, Opened},
-    admin,
+    admin::{self, UNCHANGED_SINCE},
     config::{self, Change, Config, Draft, Faults, Log, OnChange, Warning},
     proxy::{CookieKey, InMaintenance, Maintenance, Pages, Routing, Target},
     telemetry::Validity,
     tls::{Certificate, CertificateResolver, CertificateStore},
 };
 use arc_swap::ArcSwap;
+use jiff::Timestamp;
 use serde_json::{Value as Json, json};
 use std::{
     collections::BTreeSet,
@@ -70,8 +71,8 @@ pub struct InForce {
 }
 
 impl InForce {
-    /// Begins with what was read at the start, which is limited to what is `shared`, and with what was in `maintenance` in
-    /// the previous process.
+    /// Begins with what was read at the start, which is limited to what is `shared`, and with what was in `maintenance`
+    /// in the previous process.
     pub(super) fn new(
         (config, shared): (&Config, Shared),
         pages: Pages,
@@ -309,7 +310,7 @@ fn renewed(now: &Config, old: &CertificateStore, next: &Config, new: &Certificat
 
 /// Where a reload reads from.
 #[derive(Debug, Clone)]
-pub enum Source {
+pub enum ConfigOrigin {
     /// A file, with the certificates that it names.
     File(PathBuf),
     /// The command line: the certificates alone can change.
@@ -323,7 +324,7 @@ struct Loaded {
     files: BTreeSet<PathBuf>,
 }
 
-impl Source {
+impl ConfigOrigin {
     /// Reads and checks everything. Blocks on the file system.
     fn load(&self) -> Loaded {
         let (draft, mut files) = match self {
@@ -356,7 +357,7 @@ impl Trigger {
 
 /// Reloads when triggered.
 pub struct Reloader {
-    source: Source,
+    source: ConfigOrigin,
     in_force: InForce,
     /// True once the other process alone notifies the service manager.
     handed_over: watch::Receiver<bool>,
@@ -371,8 +372,8 @@ pub struct Reloader {
 
 impl Reloader {
     /// Reloads what is in force in `running` from `source`, and has `log` follow `[log]`.
-    pub fn new(source: Source, running: &Running, log: impl Fn(&Log) + 'static) -> Self {
-        let (in_force, handed_over) = (running.in_force.clone(), running.kept.whether_handed_over());
+    pub fn new(source: ConfigOrigin, running: &Running, log: impl Fn(&Log) + 'static) -> Self {
+        let (in_force, handed_over) = (running.in_force.clone(), running.handover.whether_handed_over());
         let log = Box::new(log);
         Self { source, in_force, handed_over, log, watcher: None, watched: BTreeSet::new(), warned: false }
     }
@@ -384,7 +385,7 @@ impl Reloader {
     /// Dropping the future ends the watch; a reload in progress is then applied or not, never in part.
     pub async fn run(mut self, mut hangup: Signal, mut requests: mpsc::Receiver<admin::ReloadRequest>) -> Infallible {
         let mut files = named(&self.in_force.config.load()).collect::<BTreeSet<_>>();
-        if let Source::File(file) = &self.source {
+        if let ConfigOrigin::File(file) = &self.source {
             files.insert(file.clone());
         }
         // Files may have changed between the start and the first watch.
@@ -428,7 +429,7 @@ impl Reloader {
         self.in_force.config.load().reload.on_change
     }
 
-    /// Which of `files`, those that a reload reads, are followed.
+    /// Selects those of `files`, which a reload reads, whose changes cause a reload.
     fn followed(&self, files: BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
         match self.on_change() {
             OnChange::All => files,
@@ -562,13 +563,13 @@ impl Reloader {
         }
         match (trigger, &self.source) {
             (Trigger::Files, _) => tracing::debug!(by, "reloaded: nothing has changed"),
-            (_, Source::File(_)) => tracing::info!(by, "reloaded: nothing has changed"),
-            (_, Source::Given(_)) => {
+            (_, ConfigOrigin::File(_)) => tracing::info!(by, "reloaded: nothing has changed"),
+            (_, ConfigOrigin::Given(_)) => {
                 tracing::info!(by, "there is no configuration file to reload; certificates have not changed");
             }
         }
         match (since, &self.source) {
-            (Some(since), Source::File(file)) => since.told(file),
+            (Some(since), ConfigOrigin::File(file)) => since.answer(file),
             _ => "nothing has changed\n".into(),
         }
     }
@@ -582,19 +583,19 @@ struct Applied {
 }
 
 impl Applied {
-    fn told(self, file: &Path) -> String {
+    /// The answer to a reload of `file` that changed nothing.
+    fn answer(self, file: &Path) -> String {
         let Self { at, keys } = self;
-        let (hours, minutes, seconds) = (at / 3600 % 24, at / 60 % 60, at % 60);
+        // The clock of no machine is beyond what jiff can write.
+        let at = i64::try_from(at).ok().and_then(|at| Timestamp::from_second(at).ok()).unwrap_or_default();
         let file = file.file_name().unwrap_or(file.as_os_str()).display();
         let plural = if keys == 1 { "" } else { "s" };
-        format!(
-            "nothing has changed since {hours:02}:{minutes:02}:{seconds:02} UTC, when the change of {file} was applied: \
-             {keys} key{plural}\n"
-        )
+        format!("{UNCHANGED_SINCE}{at}, when the change of {file} was applied: {keys} key{plural}\n")
     }
 }
 
-/// The outcome of the last reload, for `/status`: what it changed, or why it was rejected; and when something changed last.
+/// The outcome of the last reload, for `/status`: what it changed, or why it was rejected; and when something changed
+/// last.
 #[derive(Debug, Default)]
 pub(super) struct LastReload(Mutex<Option<Json>>, Mutex<Option<Applied>>);
 
@@ -616,7 +617,7 @@ impl LastReload {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(told);
     }
 
-    /// Notes that so many `keys` were applied. If there are none, returns when there were some.
+    /// Notes that `keys` keys were applied at `at`. If there are none, returns the last change that had some.
     fn applied(&self, at: u64, keys: usize) -> Option<Applied> {
         let Self(_, last) = self;
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -637,7 +638,7 @@ impl LastReload {
 struct Reloaded {
     /// The answer to `POST /reload`: what changed, or every fault.
     answer: Result<String, String>,
-    /// Those to watch from now on.
+    /// Files to watch from now on.
     files: BTreeSet<PathBuf>,
 }
 
@@ -658,10 +659,11 @@ mod tests {
         assert_eq!(last.applied(5, 0), None);
         let at = 20_000 * 86_400 + 9 * 3600 + 41 * 60 + 3;
         assert_eq!(last.applied(at, 3), None);
-        let told = last.applied(at + 60, 0).unwrap().told(Path::new("/etc/litequic/litequic.toml"));
-        let expected = "nothing has changed since 09:41:03 UTC, when the change of litequic.toml was applied: 3 keys\n";
-        assert_eq!(told, expected);
-        assert!(Applied { at, keys: 1 }.told(Path::new("a.toml")).ends_with("a.toml was applied: 1 key\n"));
+        let answer = last.applied(at + 60, 0).unwrap().answer(Path::new("/etc/litequic/litequic.toml"));
+        let expected =
+            "nothing has changed since 2024-10-04T09:41:03Z, when the change of litequic.toml was applied: 3 keys\n";
+        assert_eq!(answer, expected);
+        assert!(Applied { at, keys: 1 }.answer(Path::new("a.toml")).ends_with("a.toml was applied: 1 key\n"));
     }
 
     #[test]

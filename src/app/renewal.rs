@@ -17,8 +17,8 @@ pub(super) struct Renewal {
 }
 
 impl Renewal {
-    /// Reads the files that `config` names; what cannot be read stays as it is in `store` and `pages`. Blocks on the file
-    /// system.
+    /// Reads the files that `config` names; what cannot be read stays as it is in `store` and `pages`. Blocks on the
+    /// file system.
     pub(super) fn read(config: &Config, store: &CertificateStore, pages: &Pages) -> Self {
         let mut kept = Vec::new();
         let certificates = certificates(config, store, &mut kept);

@@ -3,7 +3,7 @@
 use super::StartError;
 use crate::{
     config::{Config, Workers},
-    net::{self, Group, ListenError},
+    net::{self, ListenError, SocketGroup},
     quic::MAX_WORKERS,
 };
 use std::{
@@ -17,8 +17,8 @@ use std::{
 #[derive(Debug, Default)]
 pub struct Inherited {
     /// By address.
-    pub(super) groups: Vec<Group>,
-    /// The same.
+    pub(super) groups: Vec<SocketGroup>,
+    /// TCP listeners, by address.
     pub(super) listeners: Vec<(SocketAddr, Vec<TcpListener>)>,
 }
 
@@ -38,7 +38,7 @@ impl Inherited {
             listener.set_nonblocking(true).map_err(StartError::Passed)?;
             sort(&mut listeners, listener.local_addr().map_err(StartError::Passed)?, listener);
         }
-        let groups = by_address.into_iter().map(|(_, sockets)| Group::adopt(sockets, Vec::new()));
+        let groups = by_address.into_iter().map(|(_, sockets)| SocketGroup::adopt(sockets, Vec::new()));
         Ok(Self { groups: groups.collect::<Result<_, _>>()?, listeners })
     }
 
@@ -58,7 +58,7 @@ impl Inherited {
         count.min(MAX_WORKERS)
     }
 
-    fn group(&mut self, address: SocketAddr) -> Option<Group> {
+    fn group(&mut self, address: SocketAddr) -> Option<SocketGroup> {
         let at = self.groups.iter().position(|group| group.address() == address)?;
         Some(self.groups.swap_remove(at))
     }
@@ -79,7 +79,7 @@ fn sort<T>(into: &mut Vec<(SocketAddr, Vec<T>)>, address: SocketAddr, socket: T)
 /// All sockets.
 pub(super) struct Sockets {
     /// In the order of `[listen] udp`; behind them those that only older processes serve.
-    pub(super) groups: Vec<Group>,
+    pub(super) groups: Vec<SocketGroup>,
     /// For each address, by worker.
     udp: Vec<std::vec::IntoIter<UdpSocket>>,
     /// In the order of `[listen] udp`.
@@ -94,7 +94,7 @@ pub(super) struct Sockets {
 const MAX_TRIES: usize = 32;
 
 impl Sockets {
-    /// Binds what is not `inherited`, for so many `workers` of the process of `generation`.
+    /// Binds what is not `inherited`, for `workers` workers of the process of `generation`.
     ///
     /// # Errors
     ///
@@ -108,7 +108,7 @@ impl Sockets {
         let mut tries = 0;
         let (mut groups, udp, addresses, tcp) = loop {
             let (groups, udp) = bind_udp(config, &mut inherited, workers, generation)?;
-            let addresses: Vec<_> = groups.iter().map(Group::address).collect();
+            let addresses: Vec<_> = groups.iter().map(SocketGroup::address).collect();
             tries += 1;
             let tcp = Listeners::bind(&config.listen.tcp, &mut inherited, workers, |ip| port_of(&addresses, ip));
             match tcp {
@@ -152,7 +152,7 @@ fn has_free_choice(config: &Config) -> bool {
 }
 
 /// A group a listen address, and of each the sockets of the process of `generation`.
-type Joined = (Vec<Group>, Vec<std::vec::IntoIter<UdpSocket>>);
+type Joined = (Vec<SocketGroup>, Vec<std::vec::IntoIter<UdpSocket>>);
 
 fn bind_udp(
     config: &Config,
@@ -162,7 +162,7 @@ fn bind_udp(
 ) -> Result<Joined, net::BindError> {
     let (mut groups, mut sockets) = (Vec::new(), Vec::new());
     for address in &config.listen.udp {
-        let mut group = inherited.group(*address).unwrap_or_else(|| Group::new(*address));
+        let mut group = inherited.group(*address).unwrap_or_else(|| SocketGroup::new(*address));
         sockets.push(group.join(generation, workers)?.into_iter());
         groups.push(group);
     }

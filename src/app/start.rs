@@ -7,7 +7,7 @@ use super::{
     descriptors::{SOCKET_CONNECTIONS, Shared},
     draining::OldestClient,
     files,
-    handover::{Beginning, Predecessor, keeper, take_over},
+    handover::{Beginning, Predecessor, handover_server, take_over},
     inside, memory,
     reload::InForce,
     service,
@@ -19,7 +19,7 @@ use crate::{
     admin,
     config::{Config, Limits},
     exchange::Handler,
-    lifecycle::{Lifecycle, Phase, Watch},
+    lifecycle::{Lifecycle, Phase, PhaseWatch},
     memory::Gauge,
     proxy::{self, CookieKey, Pages, Proxy},
     quic::{EndpointParts, Layout, Pools, ServerId, WorkerIndex},
@@ -119,7 +119,7 @@ pub(super) struct Bound<'c> {
     socket: Option<BoundSocket>,
     addresses: Addresses,
     token: Option<admin::Token>,
-    admin: (Option<admin::Server>, Option<admin::Server>),
+    admin: (Option<admin::AdminServer>, Option<admin::AdminServer>),
     lifecycle: Lifecycle,
     heartbeats: Vec<Arc<Heartbeat>>,
     oldest: Vec<Arc<OldestClient>>,
@@ -145,32 +145,35 @@ impl Bound<'_> {
             self;
         let Prepared { config, options, beginning, count, metrics, access, in_force, .. } = prepared;
         let Beginning { generation, secrets, mut predecessor, older, others, .. } = beginning;
-        let keeper = keeper(sockets, (layout, generation), secrets, &metrics)?.minding(older, others);
-        let keeper = keeper.telling(Arc::clone(&in_force.routing), Arc::clone(&in_force.http3));
-        let published = |socket: Option<BoundSocket>| socket.map_or(Ok(None), BoundSocket::publish);
+        let server = handover_server(sockets, (layout, generation), secrets, &metrics)?.with_older(older, others);
+        let server = server.with_routing(Arc::clone(&in_force.routing), Arc::clone(&in_force.http3));
+        let published = async |socket: Option<BoundSocket>| match socket {
+            Some(socket) => socket.publish().await,
+            None => Ok(None),
+        };
         let socket = match predecessor {
             // A fault, while nothing serves yet.
-            None => published(socket)?,
+            None => published(socket).await?,
             Some(_) => socket,
         };
-        let kept = take_over(keeper, predecessor.as_mut(), config, &lifecycle).await?;
+        let handover = take_over(server, predecessor.as_mut(), config, &lifecycle).await?;
         let socket = match predecessor {
             None => socket,
             // It serves, and the one before is on its way out.
-            Some(_) => published(socket).unwrap_or_else(|error| {
+            Some(_) => published(socket).await.unwrap_or_else(|error| {
                 tracing::error!("{error}");
                 None
             }),
         };
 
         let mut tasks = JoinSet::new();
-        let local = |server: &Option<admin::Server>| server.as_ref().and_then(admin::Server::local_address);
+        let local = |server: &Option<admin::AdminServer>| server.as_ref().and_then(admin::AdminServer::local_address);
         let (admin_address, probes_address) = (local(&admin.0), local(&admin.1));
         for server in [admin.0, admin.1].into_iter().flatten() {
-            tasks.spawn(server.serve(Arc::clone(&state), lifecycle.watch(), kept.handed_over()));
+            tasks.spawn(server.serve(Arc::clone(&state), lifecycle.watch(), handover.handed_over()));
         }
         let admin_socket =
-            socket.and_then(|socket| serve_socket(socket, (&state, &lifecycle), kept.handed_over(), &mut tasks));
+            socket.and_then(|socket| serve_socket(socket, (&state, &lifecycle), handover.handed_over(), &mut tasks));
         tasks.spawn(check_health(in_force.clone(), lifecycle.watch()));
         if options.memory.is_none() {
             tasks.spawn(memory::watch(in_force.clone(), gauge, lifecycle.watch()));
@@ -189,7 +192,7 @@ impl Bound<'_> {
         let socket = admin_socket.as_ref().map(|path| path.display().to_string());
         let admin_addresses = [admin_address.map(|address| address.to_string()), socket];
         addresses.log_ready(&in_force.config.load(), &in_force.resolver.store(), admin_addresses);
-        let watchdog = JoinSet::from_iter([service::watchdog(heartbeats, kept.handed_over())]);
+        let watchdog = JoinSet::from_iter([service::watchdog(heartbeats, handover.handed_over())]);
         service::ready();
         Ok(Running {
             addresses: addresses.udp,
@@ -204,7 +207,7 @@ impl Bound<'_> {
             access_log: access,
             workers,
             oldest,
-            kept,
+            handover,
             reports,
             tasks,
             _watchdog: watchdog,
@@ -259,9 +262,9 @@ impl Bound<'_> {
     }
 
     /// What the admin listeners show.
-    fn state(&mut self) -> admin::State {
+    fn state(&mut self) -> admin::AdminState {
         let Prepared { config, options, metrics, in_force, .. } = &mut self.prepared;
-        admin::State {
+        admin::AdminState {
             registry: metrics.registry(),
             control: Arc::clone(&metrics.control),
             metrics: Arc::clone(&metrics.admin),
@@ -272,7 +275,7 @@ impl Bound<'_> {
             reload: options.reload.take(),
             token: self.token.take(),
             names: config.admin.names.clone(),
-            inside: Some(inside::inside(in_force, &self.addresses.udp)),
+            hooks: Some(inside::admin_hooks(in_force, &self.addresses.udp)),
         }
     }
 }
@@ -340,23 +343,24 @@ impl Addresses {
     }
 }
 
-/// Where HTTP/3 is, for clients of the TCP listener at `address` (RFC 7838 §3): at the port that they reach, which is the
-/// same for both unless the configuration says another.
+/// Where HTTP/3 is, for clients of the TCP listener at `address` (RFC 7838 §3): at the port that they reach, which is
+/// the same for both unless the configuration says another.
 fn http3_port(config: &Config, udp: &[SocketAddr], address: SocketAddr) -> u16 {
     let same = udp.iter().find(|udp| udp.port() == address.port()).or(udp.first());
     config.listen.advertised_port.map_or_else(|| same.map_or(0, SocketAddr::port), NonZeroU16::get)
 }
 
-/// Servers of so many connections at duplicates of the operator's listeners; the listeners themselves are for a process that takes over.
+/// Servers of at most `connections` connections at duplicates of the operator's listeners; the listeners themselves are
+/// for a process that takes over.
 fn admin_servers(
     sockets: &mut Sockets,
     connections: usize,
-) -> Result<(Option<admin::Server>, Option<admin::Server>), StartError> {
-    let limits = admin::Limits { connections, ..admin::Limits::default() };
+) -> Result<(Option<admin::AdminServer>, Option<admin::AdminServer>), StartError> {
+    let limits = admin::AdminLimits { connections, ..admin::AdminLimits::default() };
     let server = |key, listener: &Option<TcpListener>, surface| {
         let Some(listener) = listener else { return Ok(None) };
         let address = listener.local_addr().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
-        let server = listener.try_clone().and_then(|own| admin::Server::new(own, surface, limits));
+        let server = listener.try_clone().and_then(|own| admin::AdminServer::new(own, surface, limits));
         server.map(Some).map_err(|source| StartError::Admin { key, address, source })
     };
     Ok((
@@ -365,17 +369,17 @@ fn admin_servers(
     ))
 }
 
-/// Serves `socket` in one of `tasks`, and returns its path. A process that was taken over from answers there until it drains:
-/// its file has the successor's socket a moment after `handed_over`.
+/// Serves `socket` in one of `tasks`, and returns its path. A process that was taken over from answers there until it
+/// drains: its file has the successor's socket a moment after `handed_over`.
 fn serve_socket(
     socket: BoundSocket,
-    (state, lifecycle): (&Arc<admin::State>, &Lifecycle),
+    (state, lifecycle): (&Arc<admin::AdminState>, &Lifecycle),
     handed_over: impl Future<Output = ()> + Send + 'static,
     tasks: &mut JoinSet<()>,
 ) -> Option<PathBuf> {
-    let limits = admin::Limits { connections: SOCKET_CONNECTIONS, ..admin::Limits::default() };
+    let limits = admin::AdminLimits { connections: SOCKET_CONNECTIONS, ..admin::AdminLimits::default() };
     let (listener, path, name) = socket.into_parts();
-    let server = match admin::Server::local(listener, limits) {
+    let server = match admin::AdminServer::local(listener, limits) {
         Ok(server) => server,
         Err(error) => {
             tracing::error!(path = %path.display(), %error, "no admin socket");
@@ -396,7 +400,7 @@ fn serve_socket(
 }
 
 /// Checks origins' servers until the process stops.
-async fn check_health(in_force: InForce, mut watch: Watch) {
+async fn check_health(in_force: InForce, mut watch: PhaseWatch) {
     let InForce { routing, rerouted, metrics, .. } = in_force;
     select! {
         _ = proxy::check_health(routing, rerouted, Arc::clone(&metrics.checks)) => {}

@@ -1,5 +1,5 @@
-//! Whether HTTP/3 is served: by `listen.http3`, or by an order of the operator (`litequic ctl http3`), which holds until a reload
-//! changes that key.
+//! Whether HTTP/3 is served: by `listen.http3`, or by an order of the operator (`litequic ctl http3`), which holds
+//! until a reload changes that key.
 
 use crate::config::Config;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -49,8 +49,8 @@ impl Http3 {
         self.state().order
     }
 
-    /// Has `config`, which was reloaded, follow the order, unless the reload changes the key. Without `serves_tcp` HTTP/3 stays
-    /// on: addresses that the reload adds to `listen.tcp` are served after a restart only.
+    /// Has `config`, which was reloaded, follow the order, unless the reload changes the key. Without `serves_tcp`
+    /// HTTP/3 stays on: addresses that the reload adds to `listen.tcp` are served after a restart only.
     pub(super) fn reload(&self, config: &mut Config, serves_tcp: bool) {
         let mut state = self.state();
         if config.listen.http3 != state.configured {

@@ -12,7 +12,7 @@ use crate::{
     descriptors::Descriptors,
     exchange::{Client, Handler, Records},
     http3::{self, Front},
-    lifecycle::{Phase, Watch, panic_if_asked, pass_panic_on},
+    lifecycle::{Phase, PhaseWatch, panic_if_asked, pass_panic_on},
     memory::{self, Holders, Step},
     net::{self, Backend, OpenSocket, SocketOptions},
     proxy::{Proxy, Routing},
@@ -60,7 +60,7 @@ pub(super) struct WorkerParts {
     pub(super) heartbeat: Arc<Heartbeat>,
     pub(super) oldest: Arc<OldestClient>,
     pub(super) descriptors: Arc<Descriptors>,
-    pub(super) watch: Watch,
+    pub(super) watch: PhaseWatch,
     /// False while HTTP/3 is off.
     pub(super) http3: watch::Receiver<bool>,
 }
@@ -82,29 +82,29 @@ struct EndpointDied;
 /// A worker's end.
 pub(super) struct Ended {
     pub(super) index: usize,
-    /// It was requested, and nothing panicked.
+    /// Whether the end was requested, and nothing panicked.
     pub(super) in_order: bool,
 }
 
 /// What a worker reports.
-pub(super) enum Report {
+pub(super) enum WorkerReport {
     /// The process drains, and this worker serves no connection any more. It refuses new ones until the process stops.
     Drained(usize),
-    /// It has ended.
+    /// The worker has ended.
     Ended(Ended),
 }
 
 /// Reports that a worker ended, for whatever reason.
 struct Farewell {
     ended: Ended,
-    to: mpsc::UnboundedSender<Report>,
+    to: mpsc::UnboundedSender<WorkerReport>,
 }
 
 impl Drop for Farewell {
     fn drop(&mut self) {
         let Ended { index, in_order } = self.ended;
         // An error means that the receiver is gone.
-        let _ = self.to.send(Report::Ended(Ended { index, in_order }));
+        let _ = self.to.send(WorkerReport::Ended(Ended { index, in_order }));
     }
 }
 
@@ -117,7 +117,7 @@ impl Worker {
     pub(super) async fn start<H: Handler>(
         parts: WorkerParts,
         wrap: impl Fn(Proxy) -> H + Send + 'static,
-        reports: mpsc::UnboundedSender<Report>,
+        reports: mpsc::UnboundedSender<WorkerReport>,
     ) -> Result<Self, StartError> {
         let index = usize::from(parts.index.0);
         let failed = |reason: String| StartError::Worker { index, reason };
@@ -146,7 +146,7 @@ fn run<H: Handler>(
     parts: WorkerParts,
     wrap: impl Fn(Proxy) -> H,
     started: oneshot::Sender<Result<(), String>>,
-    reports: &mpsc::UnboundedSender<Report>,
+    reports: &mpsc::UnboundedSender<WorkerReport>,
 ) -> bool {
     let [waits, wakes] = [(), ()].map(|()| Arc::clone(&parts.metrics.wake));
     let mut runtime = Builder::new_current_thread();
@@ -174,7 +174,7 @@ async fn serve<H: Handler>(
     parts: WorkerParts,
     wrap: impl Fn(Proxy) -> H,
     started: oneshot::Sender<Result<(), String>>,
-    reports: &mpsc::UnboundedSender<Report>,
+    reports: &mpsc::UnboundedSender<WorkerReport>,
 ) -> bool {
     let litequic = parts.endpoint.config.load().litequic;
     let mut listening = Vec::new();
@@ -230,7 +230,7 @@ async fn serve<H: Handler>(
         endpoints.spawn_local(accept(endpoint, handler, front, metrics, parts.watch.clone(), serving.clone()));
     }
     drop(serving);
-    let beat = Beat {
+    let tick = WorkerTick {
         config: &config,
         heartbeat: &parts.heartbeat,
         budgets: &budgets,
@@ -246,7 +246,7 @@ async fn serve<H: Handler>(
         // None is ever sent.
         while all_served.recv().await.is_some() {}
         // An error means that the receiver is gone.
-        let _ = reports.send(Report::Drained(index));
+        let _ = reports.send(WorkerReport::Drained(index));
         pending::<()>().await;
     };
     let endpoints_end = async {
@@ -260,28 +260,28 @@ async fn serve<H: Handler>(
         true
     };
     select! {
-        () = beat.run() => false,
+        () = tick.run() => false,
         () = drained => false,
         in_order = endpoints_end => in_order,
     }
 }
 
 /// What a worker does periodically: it reports that its loop turns, sets its budgets and gauges, and returns memory.
-struct Beat<'a> {
+struct WorkerTick<'a> {
     config: &'a Live,
     heartbeat: &'a Heartbeat,
     budgets: &'a tcp::Budgets,
     metrics: &'a TurnMetrics,
-    /// Of the access log, that wait for others.
+    /// Lines of the access log that wait for others.
     lines: &'a access_log::Flusher,
     oldest: &'a OldestClient,
-    watch: Watch,
+    watch: PhaseWatch,
     pressure: memory::Pressure,
-    /// Of the process.
+    /// Workers of the process.
     workers: usize,
 }
 
-impl Beat<'_> {
+impl WorkerTick<'_> {
     /// Twice a second, or when memory is short. Does not end.
     async fn run(self) {
         let Self { config, heartbeat, budgets, metrics, lines, oldest, watch, mut pressure, workers } = self;
@@ -356,7 +356,7 @@ struct TcpServers<'a> {
     config: &'a Live,
     metrics: &'a Arc<tcp::Metrics>,
     budgets: &'a tcp::Budgets,
-    watch: &'a Watch,
+    watch: &'a PhaseWatch,
     serving: &'a mpsc::Sender<Infallible>,
     tasks: &'a mut JoinSet<Result<(), EndpointDied>>,
 }
@@ -432,7 +432,7 @@ async fn accept<H: Handler>(
     handler: Rc<H>,
     front: Rc<Front>,
     metrics: Arc<quic::Metrics>,
-    mut watch: Watch,
+    mut watch: PhaseWatch,
     serving: mpsc::Sender<Infallible>,
 ) -> Result<(), EndpointDied> {
     let quic::Endpoint { mut server, connections } = endpoint;

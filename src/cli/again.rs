@@ -21,7 +21,7 @@ const SELF: &str = "/proc/self/exe";
 const EXECUTABLE: u32 = 0o111;
 
 /// How this process was started.
-pub(super) struct Again {
+pub(super) struct Reexec {
     program: Program,
     /// The directory it was started in by the name that it had there, links in it kept.
     directory: PathBuf,
@@ -36,7 +36,7 @@ enum Program {
     File(io::Result<PathBuf>),
 }
 
-impl Again {
+impl Reexec {
     pub(super) fn new() -> Self {
         let mut arguments = env::args_os();
         let directory = directory(env::var_os("PWD"));

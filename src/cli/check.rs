@@ -12,8 +12,8 @@ use std::{
 };
 
 /// Prints a line about the configuration at `path` to stdout, and one about the descriptors that a process would have
-/// with it, and its warnings to stderr; or its faults to stderr, with [`Exit::Config`](super::exit::Exit::Config). The files that it names are checked too: certificates, error
-/// pages, secrets, and files to be written.
+/// with it, and its warnings to stderr; or its faults to stderr, with [`Exit::Config`](super::exit::Exit::Config). The
+/// files that it names are checked too: certificates, error pages, secrets, and files to be written.
 pub fn run(path: &Path) -> ExitCode {
     let app::Loads { config, warnings, .. } = match app::load(Draft::load(path)) {
         Ok(loads) => loads,

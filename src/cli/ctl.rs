@@ -3,6 +3,7 @@
 
 mod place;
 mod status;
+mod times;
 
 use super::{
     exit::{Exit, fail, print},
@@ -13,13 +14,14 @@ use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use hyper::body::Body;
 use hyper_util::rt::TokioIo;
-use place::{Connection, Found, Place};
+use place::{AdminConnection, AdminPlace, FoundAdmin};
 use serde_json::Value as Json;
 use std::{
     env,
     error::Error as _,
-    fmt::Display,
+    fmt::{Display, Write as _},
     io::{self, IsTerminal},
     ops::RangeInclusive,
     path::PathBuf,
@@ -46,27 +48,27 @@ pub struct Arguments {
     /// The request.
     #[arg(value_enum)]
     what: What,
-    /// Of maintenance and http3: on or off; maintenance without it prints what is in maintenance.
+    /// `maintenance` and `http3`: on or off. `maintenance` without it prints what is in maintenance.
     #[arg(value_enum, required_if_eq("what", "http3"))]
     state: Option<OnOff>,
-    /// Of maintenance: the name of a route, or a host for all its routes that have an origin. Without it, all routes
+    /// `maintenance`: the name of a route, or a host for all its routes that have an origin. Without it, all routes
     /// that have an origin.
     #[arg(long, value_name = "NAME_OR_HOST", requires = "state")]
     route: Option<String>,
-    /// Of maintenance: Retry-After for clients.
+    /// `maintenance`: Retry-After for clients.
     #[arg(long, value_name = "SECONDS", requires = "state", value_parser = clap::value_parser!(u32).range(retry_after()))]
     retry_after: Option<u32>,
     /// The admin.socket or admin.listen of the running litequic: a path, ADDRESS:PORT, :PORT, localhost:PORT or
     /// http://ADDRESS:PORT. Without it, the default sockets, then 127.0.0.1:9443.
     #[arg(long, value_name = "WHERE", env = "LITEQUIC_ADMIN")]
-    admin: Option<Place>,
+    admin: Option<AdminPlace>,
     /// The file of its admin.token_file; without one the environment variable LITEQUIC_ADMIN_TOKEN is used, if set.
     #[arg(long, value_name = "FILE", env = "LITEQUIC_ADMIN_TOKEN_FILE")]
     token_file: Option<PathBuf>,
     /// `status`: print the answer as JSON.
     #[arg(long, conflicts_with = "watch")]
     json: bool,
-    /// `status`: repeat, every so many seconds; 2 if there is no number.
+    /// `status`: repeat at this interval; 2 seconds if there is no number.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
         value_parser = clap::value_parser!(u64).range(1..=3600))]
     watch: Option<u64>,
@@ -77,9 +79,9 @@ const TOKEN: &str = "LITEQUIC_ADMIN_TOKEN";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// Its status: a screen of text, or JSON.
+    /// Print the status: a screen of text, or JSON.
     Status,
-    /// Its configuration, without secrets, as JSON.
+    /// Print the configuration in force, without secrets, as JSON.
     Config,
     /// Drain and end the process.
     Drain,
@@ -89,7 +91,7 @@ enum What {
     Maintenance,
     /// Serve HTTP/3 or refuse it, until a reload changes listen.http3: off in an incident, on afterwards.
     Http3,
-    /// Its metrics, as OpenMetrics text.
+    /// Print the metrics, as OpenMetrics text.
     Metrics,
     /// Whether every worker's loop turns: for a container's health check.
     Health,
@@ -165,7 +167,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
     let Arguments { what, admin, json, watch, .. } = arguments;
     runtime.block_on(async {
         let found = match admin {
-            Some(place) => Found { place, missed: Vec::new() },
+            Some(place) => FoundAdmin { place, missed: Vec::new() },
             None => match place::find(admin::default_sockets(|name| env::var_os(name))).await {
                 Ok(found) => found,
                 Err(failure) => return failure.exit(),
@@ -181,6 +183,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
             return show(&found, token.as_ref(), watch.map(Duration::from_secs)).await;
         }
         match answer(&found, what, order.as_deref(), token.as_ref()).await {
+            Ok(body) if what == What::Reload && io::stdout().is_terminal() => print(times::local(&body).as_bytes()),
             Ok(body) => print(&body),
             Err(failure) => failure.exit(),
         }
@@ -206,7 +209,7 @@ struct Failure {
 }
 
 impl Failure {
-    fn unavailable(place: &Place, why: impl Display) -> Self {
+    fn unavailable(place: &AdminPlace, why: impl Display) -> Self {
         Self { exit: Exit::Unavailable, why: format!("{place}: {why}") }
     }
 
@@ -216,7 +219,7 @@ impl Failure {
 }
 
 /// Prints the status for people: once, or again after each `every` until the process is ended.
-async fn show(found: &Found, token: Option<&Token>, every: Option<Duration>) -> ExitCode {
+async fn show(found: &FoundAdmin, token: Option<&Token>, every: Option<Duration>) -> ExitCode {
     let is_terminal = io::stdout().is_terminal();
     let colour = is_terminal && has_colour(|name| env::var(name).ok());
     let mut before = match status(found, token).await {
@@ -252,23 +255,80 @@ fn has_colour(variable: impl Fn(&str) -> Option<String>) -> bool {
     is_unset && variable("TERM").is_none_or(|terminal| terminal != "dumb")
 }
 
-async fn status(found: &Found, token: Option<&Token>) -> Result<Json, Failure> {
+async fn status(found: &FoundAdmin, token: Option<&Token>) -> Result<Json, Failure> {
     let body = answer(found, What::Status, None, token).await?;
     serde_json::from_slice(&body)
         .map_err(|error| Failure::unavailable(&found.place, format_args!("the answer is not JSON: {error}")))
 }
 
 /// The body of a successful answer.
-async fn answer(found: &Found, what: What, order: Option<&str>, token: Option<&Token>) -> Result<Bytes, Failure> {
+async fn answer(found: &FoundAdmin, what: What, order: Option<&str>, token: Option<&Token>) -> Result<Bytes, Failure> {
+    let answer = answer_of_any(found, what, order, token).await?;
+    let older = match answer.is_signed || answer.is_about_the_token() {
+        true => None,
+        false => Some(older_version(found, what, &answer, token).await?),
+    };
+    if answer.status.is_success() {
+        return Ok(answer.body);
+    }
+    let mut why = String::from_utf8_lossy(&answer.body).trim_end().to_owned();
+    if let Some(version) = older {
+        let place = &found.place;
+        // Writing to a String cannot fail.
+        let _ = write!(why, "\n  {place} is litequic {version}, older than this one ({})", env!("CARGO_PKG_VERSION"));
+    }
+    Err(Failure { exit: Exit::Status, why })
+}
+
+/// The version of a litequic whose `answer` has no `Server`, as those before 0.1.0 answer: from its status.
+///
+/// # Errors
+///
+/// The answer is another program's.
+async fn older_version(
+    found: &FoundAdmin,
+    what: What,
+    answer: &Answer,
+    token: Option<&Token>,
+) -> Result<String, Failure> {
+    let status = match what {
+        What::Status => None,
+        _ => Some(answer_of_any(found, What::Status, None, token).await?),
+    };
+    let status = status.as_ref().unwrap_or(answer);
+    status::version(&status.body).ok_or_else(|| place::not_litequic(&found.place, &found.missed))
+}
+
+/// The answer of a litequic, or of a program that does not name itself.
+async fn answer_of_any(
+    found: &FoundAdmin,
+    what: What,
+    order: Option<&str>,
+    token: Option<&Token>,
+) -> Result<Answer, Failure> {
     let place = &found.place;
     match timeout(PATIENCE, ask(place, what, order, token)).await {
-        Ok(Ok((status, body))) if status.is_success() => Ok(body),
-        Ok(Ok((_, body))) => Err(Failure { exit: Exit::Status, why: String::from_utf8_lossy(&body).trim_end().into() }),
+        Ok(Ok(answer)) => Ok(answer),
         Ok(Err(Unanswered::NotReached(error))) => Err(place.failure(&error)),
         Ok(Err(Unanswered::NotLitequic)) => Err(place::not_litequic(place, &found.missed)),
         Ok(Err(Unanswered::Closed)) => Err(Failure::unavailable(place, "the connection was closed without an answer")),
         Ok(Err(Unanswered::Cut(error))) => Err(Failure::unavailable(place, error)),
         Err(_) => Err(Failure::unavailable(place, format_args!("no answer within {PATIENCE:?}"))),
+    }
+}
+
+/// A whole answer.
+struct Answer {
+    status: StatusCode,
+    body: Bytes,
+    /// Whether `Server` names litequic; otherwise the field is missing.
+    is_signed: bool,
+}
+
+impl Answer {
+    /// Whether a litequic of any version refuses the token.
+    fn is_about_the_token(&self) -> bool {
+        self.status == StatusCode::UNAUTHORIZED && self.body == admin::TOKEN_REFUSED
     }
 }
 
@@ -285,7 +345,7 @@ enum Unanswered {
 }
 
 impl Unanswered {
-    /// Of an exchange that failed before a response was there.
+    /// The reason for an exchange that failed before a response was there.
     fn before_a_response(error: &hyper::Error) -> Self {
         // Bytes that are no HTTP/1.1, such as an alert of TLS.
         if error.is_parse() || error.is_parse_too_large() {
@@ -301,12 +361,7 @@ impl Unanswered {
     }
 }
 
-async fn ask(
-    place: &Place,
-    what: What,
-    order: Option<&str>,
-    token: Option<&Token>,
-) -> Result<(StatusCode, Bytes), Unanswered> {
+async fn ask(place: &AdminPlace, what: What, order: Option<&str>, token: Option<&Token>) -> Result<Answer, Unanswered> {
     let (method, path) = what.request();
     let path = order.map_or_else(|| path.to_owned(), |order| format!("{path}?{order}"));
     let mut request = Request::builder().method(method).uri(path).header(header::HOST, place.host());
@@ -315,13 +370,13 @@ async fn ask(
     }
     let request = request.body(Empty::new()).map_err(|error| Unanswered::Cut(error.to_string()))?;
     match place.connect().await {
-        Ok(Connection::Unix(stream)) => exchange(stream, request).await,
-        Ok(Connection::Tcp(stream)) => exchange(stream, request).await,
+        Ok(AdminConnection::Unix(stream)) => exchange(stream, request).await,
+        Ok(AdminConnection::Tcp(stream)) => exchange(stream, request).await,
         Err(error) => Err(Unanswered::NotReached(error)),
     }
 }
 
-/// Of a connection that failed by itself: without an error of the kernel, what came was not HTTP/1.1.
+/// The reason for a connection that failed by itself: without an error of the kernel, what came was not HTTP/1.1.
 fn connection_failed(error: &hyper::Error) -> Unanswered {
     match Unanswered::before_a_response(error) {
         Unanswered::Cut(_) if error.source().is_none_or(|source| !source.is::<io::Error>()) => Unanswered::NotLitequic,
@@ -329,8 +384,8 @@ fn connection_failed(error: &hyper::Error) -> Unanswered {
     }
 }
 
-/// Sends `request`, and returns the status and the body of a litequic's answer.
-async fn exchange<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<(StatusCode, Bytes), Unanswered>
+/// Sends `request`, and returns the answer of a litequic, or of a program that does not name itself.
+async fn exchange<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<Answer, Unanswered>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -338,7 +393,10 @@ where
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
     let answer = async {
         let answer = sender.send_request(request).await.map_err(failed)?;
-        if answer.headers().get(header::SERVER).is_none_or(|server| server != admin::SERVER) {
+        let server = answer.headers().get(header::SERVER);
+        let is_signed = server.is_some_and(|server| server == admin::SERVER);
+        let is_too_long = answer.body().size_hint().lower() > MAX_ANSWER as u64;
+        if !is_signed && (server.is_some() || is_too_long) {
             return Err(Unanswered::NotLitequic);
         }
         let status = answer.status();
@@ -347,7 +405,7 @@ where
             Some(_) => Unanswered::Cut(format!("the answer has more than {} MiB", MAX_ANSWER >> 20)),
             None => Unanswered::Cut(format!("the answer was cut off: {error}")),
         });
-        Ok((status, body?.to_bytes()))
+        Ok(Answer { status, body: body?.to_bytes(), is_signed })
     };
     // The answer is whole before the connection's task may end.
     tokio::pin!(answer, connection);
@@ -374,8 +432,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_server_that_never_answers_is_given_up() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let place = Place::Tcp(listener.local_addr().unwrap().to_string());
-        let found = Found { place, missed: Vec::new() };
+        let place = AdminPlace::Tcp(listener.local_addr().unwrap().to_string());
+        let found = FoundAdmin { place, missed: Vec::new() };
         let failure = answer(&found, What::Health, None, None).await.unwrap_err();
         assert_eq!(failure.why, format!("{}: no answer within 30s", found.place));
         assert_eq!(failure.exit, Exit::Unavailable);

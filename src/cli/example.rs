@@ -7,7 +7,7 @@ use std::process::ExitCode;
 /// Arguments of `litequic example`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Which one to print; without a name, what there is.
+    /// Example to print; without a name, the list of examples.
     #[arg(value_enum)]
     name: Option<Example>,
 }

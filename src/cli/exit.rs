@@ -14,7 +14,7 @@ use std::{
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// As requested.
+    /// The command did what was requested.
     Success = 0,
     /// `get`, `ctl`: the response's status is 400 or above.
     Status = 1,
@@ -69,8 +69,8 @@ impl From<&StartError> for Exit {
     }
 }
 
-/// Writes `text` to standard output, whole. If that fails, the reason is printed on standard error, unless the reader has
-/// closed its end (`| head`).
+/// Writes `text` to standard output, whole. If that fails, the reason is printed on standard error, unless the reader
+/// has closed its end (`| head`).
 pub fn print(text: &[u8]) -> ExitCode {
     let mut stdout = io::stdout();
     match stdout.write_all(text).and_then(|()| stdout.flush()) {
@@ -80,7 +80,8 @@ pub fn print(text: &[u8]) -> ExitCode {
     }
 }
 
-/// Prints why on standard error, behind what was logged. A process that logs does not wait for a reader: a second at most.
+/// Prints why on standard error, behind what was logged. A process that logs does not wait for a reader: a second at
+/// most.
 pub fn fail(exit: Exit, why: impl Display) -> ExitCode {
     let reason = format!("litequic: {why}\n");
     if log::finish() {

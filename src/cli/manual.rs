@@ -18,7 +18,8 @@ use std::{
 /// Name of the page that describes the configuration.
 const KEYS: &str = "litequic.toml.5";
 
-/// Writes `litequic.1`, a page for each command, and `litequic.toml.5` into the folder `out`, which is created if missing.
+/// Writes `litequic.1`, a page for each command, and `litequic.toml.5` into the folder `out`, which is created if
+/// missing.
 pub fn run(out: &Path, command: Command) -> ExitCode {
     // `litequic help` prints what the pages have.
     let mut command = command.disable_help_subcommand(true);

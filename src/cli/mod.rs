@@ -53,7 +53,7 @@ enum Command {
         /// The configuration.
         #[arg(short, long, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// The same, without the option.
+        /// The configuration, without the option.
         #[arg(value_name = "FILE", required_unless_present = "config", conflicts_with = "config")]
         file: Option<PathBuf>,
     },
@@ -84,7 +84,7 @@ enum Command {
     /// Print a page of the reference, as Markdown.
     Reference {
         /// Which.
-        page: reference::Page,
+        page: reference::ReferencePage,
     },
 }
 

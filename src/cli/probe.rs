@@ -3,7 +3,7 @@
 use super::exit::{fail_config, print};
 use crate::{
     config::{self, AckFrequency, Config, Congestion, Io, LiteQuic},
-    net::{self, Family, Feature, Finding},
+    net::{self, AddressFamily, Feature, ProbeResult},
 };
 use clap::Args;
 use std::{fmt::Write as _, path::PathBuf, process::ExitCode};
@@ -27,12 +27,12 @@ pub fn run(arguments: Arguments) -> ExitCode {
     print(report(&net::probe(), litequic).as_bytes())
 }
 
-fn report(findings: &[Finding], litequic: LiteQuic) -> String {
+fn report(findings: &[ProbeResult], litequic: LiteQuic) -> String {
     let mut text = String::new();
-    for Finding { feature, family, outcome } in findings {
+    for ProbeResult { feature, family, outcome } in findings {
         let family = match family {
-            Some(Family::V4) => ", IPv4",
-            Some(Family::V6) => ", IPv6",
+            Some(AddressFamily::V4) => ", IPv4",
+            Some(AddressFamily::V6) => ", IPv6",
             None => "",
         };
         let name = format!("{}{family}", feature.name());
@@ -46,7 +46,7 @@ fn report(findings: &[Finding], litequic: LiteQuic) -> String {
 }
 
 /// What is used: configured, and available over some address family.
-fn used(findings: &[Finding], litequic: LiteQuic) -> String {
+fn used(findings: &[ProbeResult], litequic: LiteQuic) -> String {
     let LiteQuic { io, receive_batch, gso, gro, ack_merge, receive_moderation, ack_frequency, congestion, .. } =
         litequic;
     let works = |feature| findings.iter().any(|finding| finding.feature == feature && finding.outcome.is_ok());
@@ -95,8 +95,8 @@ fn used(findings: &[Finding], litequic: LiteQuic) -> String {
 mod tests {
     use super::*;
 
-    fn found(feature: Feature, outcome: Result<&str, &str>) -> Finding {
-        Finding { feature, family: Some(Family::V4), outcome: outcome.map(Into::into).map_err(Into::into) }
+    fn found(feature: Feature, outcome: Result<&str, &str>) -> ProbeResult {
+        ProbeResult { feature, family: Some(AddressFamily::V4), outcome: outcome.map(Into::into).map_err(Into::into) }
     }
 
     #[test]

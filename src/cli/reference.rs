@@ -7,15 +7,15 @@ use std::process::ExitCode;
 
 /// The pages of the reference.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum Page {
+pub enum ReferencePage {
     /// Every key of the configuration.
     Configuration,
     /// Every metric.
     Metrics,
 }
 
-impl Page {
-    /// Its text: Markdown.
+impl ReferencePage {
+    /// Text of the page, in Markdown.
     pub fn text(self) -> String {
         match self {
             Self::Configuration => config::reference(),
@@ -25,6 +25,6 @@ impl Page {
 }
 
 /// Prints `page` to stdout.
-pub(super) fn run(page: Page) -> ExitCode {
+pub(super) fn run(page: ReferencePage) -> ExitCode {
     print(page.text().as_bytes())
 }

@@ -2,7 +2,7 @@
 
 use super::{
     advice::{Command, with_advice},
-    again::Again,
+    again::Reexec,
     exit::{Exit, fail, fail_config},
     user::user_name,
 };
@@ -11,7 +11,7 @@ use crate::{
     admin::DefaultSocket,
     app::{
         self, Inherited, Options, Running, StartError,
-        reload::{self, Reloader, Source},
+        reload::{self, ConfigOrigin, Reloader},
     },
     config::{self, Config, Draft, Level, LogFormat, OriginAddress},
     lifecycle::{Lifecycle, Phase, panic_if_asked},
@@ -32,7 +32,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Arguments that replace the configuration. Each requires the next, so that one requires all.
 const WITHOUT_FILE: [&str; 4] = ["listen", "origin", "cert", "key"];
-/// The same, and the option that names the configuration.
+/// Arguments that replace FILE: those of [`WITHOUT_FILE`], and the option that names the configuration.
 const INSTEAD_OF_FILE: [&str; 5] = ["config", "listen", "origin", "cert", "key"];
 
 /// Arguments of `litequic run`.
@@ -43,7 +43,7 @@ pub struct Arguments {
     /// The configuration.
     #[arg(short, long, value_name = "FILE", conflicts_with_all = WITHOUT_FILE)]
     config: Option<PathBuf>,
-    /// The same, without the option.
+    /// The configuration, without the option.
     #[arg(value_name = "FILE", conflicts_with_all = INSTEAD_OF_FILE, required_unless_present_any = INSTEAD_OF_FILE)]
     file: Option<PathBuf>,
     /// Without a configuration: the address, UDP for HTTP/3 and TCP for HTTP/1.1 and HTTP/2, such as '[::]:8443'.
@@ -135,7 +135,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
     let arguments = Arguments { config: arguments.config.clone().or(arguments.file.clone()), ..arguments };
     // Before there are threads: it changes the environment.
     let passed = ListenFd::from_env();
-    let again = Again::new();
+    let reexec = Reexec::new();
     let app::Loads { config, certificates, warnings, .. } = match configuration(&arguments).and_then(app::load) {
         Ok(loads) => loads,
         Err(faults) => return fail_config(&faults),
@@ -175,15 +175,15 @@ pub fn run(arguments: Arguments) -> ExitCode {
             Err(error) => return fail(Exit::from(&error), with_advice(&error, &config, Command::Run)),
         };
         panic_if_asked("control");
-        let again = config.admin.handover.is_some().then_some(again);
+        let reexec = config.admin.handover.is_some().then_some(reexec);
         let source = match arguments.config {
-            Some(file) => Source::File(file),
-            None => Source::Given(Box::new(config)),
+            Some(file) => ConfigOrigin::File(file),
+            None => ConfigOrigin::Given(Box::new(config)),
         };
         let follow = move |config: &config::Log| log.set_level(arguments.log.level(config));
         let reloader = Reloader::new(source, &running, follow);
         tokio::select! {
-            exit = serve(running, signals.starting(again)) => exit,
+            exit = serve(running, signals.starting(reexec)) => exit,
             never = reloader.run(hangup, requests) => match never {},
         }
     })
@@ -260,7 +260,7 @@ pub(super) struct Signals {
     interrupt: Signal,
     rotate: Signal,
     upgrade: Signal,
-    again: Option<Again>,
+    reexec: Option<Reexec>,
 }
 
 impl Signals {
@@ -270,18 +270,18 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             rotate: signal(SignalKind::user_defined1())?,
             upgrade: signal(SignalKind::user_defined2())?,
-            again: None,
+            reexec: None,
         })
     }
 
     /// Lets SIGUSR2 start another process that takes over.
-    fn starting(self, again: Option<Again>) -> Self {
-        Self { again, ..self }
+    fn starting(self, reexec: Option<Reexec>) -> Self {
+        Self { reexec, ..self }
     }
 
     async fn obey(mut self, lifecycle: Lifecycle, access_log: Arc<AccessLog>) -> std::convert::Infallible {
-        // The second signal, not the first in a drain: Kubernetes asks a sidecar to drain by its preStop hook, and sends
-        // SIGTERM once the application has ended.
+        // The second signal, not the first in a drain: Kubernetes asks a sidecar to drain by its preStop hook, and
+        // sends SIGTERM once the application has ended.
         let mut told = false;
         loop {
             let name = tokio::select! {
@@ -293,8 +293,8 @@ impl Signals {
                     continue;
                 }
                 _ = self.upgrade.recv() => {
-                    match &self.again {
-                        Some(again) => again.start(),
+                    match &self.reexec {
+                        Some(reexec) => reexec.start(),
                         None => tracing::warn!("SIGUSR2: without admin.handover no process can take over"),
                     }
                     continue;

@@ -2,8 +2,8 @@
 
 use super::{
     section::Section,
-    table::{Table as _, keys, list, optional},
-    values::{Given, Kind, one_of, text},
+    table::{KeyTable as _, keys, list, optional},
+    values::{Kind, RawValue, one_of, text},
 };
 use serde_json::json;
 use std::{fmt, path::PathBuf};
@@ -12,19 +12,20 @@ keys! {
     /// The access log: a line for each request.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct AccessLog {
-        /// Target of the lines: `stdout` or `-`, `stderr`, or a file, which is appended to and reopened on `SIGUSR1`.
-        /// Without it there is no access log. A file that cannot be opened is a fault of the start, and of a reload.
+        /// Where the lines go: `stdout` or `-`, `stderr`, or a file, which is appended to and reopened on `SIGUSR1`.
+        /// Without the key there is no access log. If the file cannot be opened, litequic does not start, and a reload
+        /// is rejected.
         path: Option<AccessTarget> = None, optional(access_target(), "none");
 
         // The format that log collectors accept.
-        /// An object a line, or `key=value` separated by blanks.
+        /// Format of a line: a JSON object, or `key=value` pairs separated by blanks.
         format: AccessFormat = AccessFormat::Json, one_of(AccessFormat::NAMES);
 
-        /// The fields of a line, in this order.
+        /// Fields of a line, in this order.
         fields: Vec<AccessField> = Self::FIELDS.to_vec(), list(one_of(AccessField::NAMES), 1..=AccessField::NAMES.len());
 
-        /// The share of requests that are logged, selected at random as they begin.
-        sample: Share = Share::ALL, share();
+        /// Share of requests that are logged, selected at random when they begin.
+        sample: Fraction = Fraction::ALL, fraction();
     }
 }
 
@@ -115,9 +116,9 @@ impl AccessFormat {
 
 /// A share of a whole, in millionths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share(pub u32);
+pub struct Fraction(pub u32);
 
-impl Share {
+impl Fraction {
     /// The whole.
     pub const ALL: Self = Self(1_000_000);
 
@@ -143,7 +144,7 @@ macro_rules! fields {
             /// By the names of the file, which are those in a line.
             pub const NAMES: &[(&str, Self)] = &[$(($name, Self::$field)),+];
 
-            /// Its name.
+            /// Name of the field in the configuration and in a line.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$field => $name,)+
@@ -172,9 +173,9 @@ fields! {
     ServerName = "server_name",
     /// The request's method.
     Method = "method",
-    /// Its authority.
+    /// Authority of the request.
     Host = "host",
-    /// Its path without the query.
+    /// Path of the request, without the query.
     Path = "path",
     /// The query, without the `?`.
     Query = "query",
@@ -182,7 +183,7 @@ fields! {
     UserAgent = "user_agent",
     /// `Referer`
     Referer = "referer",
-    /// Of a valid `traceparent`.
+    /// Trace ID of a valid `traceparent`.
     TraceId = "trace_id",
     /// The route taken.
     Route = "route",
@@ -209,25 +210,25 @@ fields! {
 }
 
 /// A share of a whole: more than nothing.
-pub(super) fn share() -> Kind<Share> {
+pub(super) fn fraction() -> Kind<Fraction> {
     Kind {
         expected: "a number from 0.000001 to 1".into(),
         schema: json!({ "type": ["integer", "number"], "exclusiveMinimum": 0, "maximum": 1 }),
         read: Box::new(|given| {
             let share = match given {
-                Given::Integer(1) => 1.0,
-                Given::Integer(number) if number > 1 => return Err("too large".into()),
-                Given::Integer(_) => return Err("too small".into()),
-                Given::Float(share) => share,
+                RawValue::Integer(1) => 1.0,
+                RawValue::Integer(number) if number > 1 => return Err("too large".into()),
+                RawValue::Integer(_) => return Err("too small".into()),
+                RawValue::Float(share) => share,
                 other => return Err(other.wrong_type()),
             };
-            match Share::of(share) {
+            match Fraction::of(share) {
                 Some(share) => Ok(share),
                 None if share > 1.0 => Err("too large".into()),
                 // What is not a number is no share either.
                 None => Err("too small".into()),
             }
         }),
-        show: Box::new(|share| json!(f64::from(share.0) / f64::from(Share::ALL.0))),
+        show: Box::new(|share| json!(f64::from(share.0) / f64::from(Fraction::ALL.0))),
     }
 }

@@ -4,7 +4,7 @@ use super::{
     Listen,
     names::{address, host, path},
     section::Section,
-    table::{Table as _, by, file, keys, list, optional},
+    table::{KeyTable as _, by, file, keys, list, optional},
     values::{Kind, boolean, text},
 };
 use std::{
@@ -16,17 +16,18 @@ keys! {
     /// Administration interface.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Admin {
-        /// Everything that the operator may read and do. An address that is not on the loopback interface needs a
-        /// token. Without it there is none.
+        /// Address for everything that the operator may read and do. An address that is not on the loopback interface
+        /// needs a token. Without the key there is no such address.
         listen: Option<SocketAddr> = None, optional(address(), "none"), restart;
 
-        /// A Unix socket with all that `listen` has, for processes of the same user and of root: the kernel says whose a
-        /// client is, so there is no token. `auto` is `admin.sock` in `$RUNTIME_DIRECTORY` (systemd), otherwise in
-        /// `$XDG_RUNTIME_DIR/litequic`, otherwise, as root, in `/run/litequic`, and none if another process has that socket;
-        /// `""` is none. `litequic ctl` looks at the same paths.
+        /// Unix socket with everything that `listen` has, for processes of the same user and of root: the kernel
+        /// reports the user of each client, so no token is needed. `auto` is `admin.sock` in `$RUNTIME_DIRECTORY`
+        /// (systemd), otherwise in `$XDG_RUNTIME_DIR/litequic`, otherwise, as root, in `/run/litequic`, and none if
+        /// another process has that socket; `""` is none. `litequic ctl` looks at the same paths.
         socket: AdminSocket = AdminSocket::Auto, by(socket, AdminSocket::show), restart;
 
-        /// `/healthz`, `/readyz` and `/metrics` only: for probes and scrapes from outside. Without it there is none.
+        /// Address for `/healthz`, `/readyz` and `/metrics` only, for probes and scrapers of other machines. Without
+        /// the key there is no such address.
         probes: Option<SocketAddr> = None, optional(address(), "none"), restart;
 
         /// Whether `/readyz` also requires a healthy server of each origin that a route uses.
@@ -41,12 +42,13 @@ keys! {
             optional(text("the name of an environment variable", Ok, Clone::clone), "none"), restart;
 
         /// Names by which `/metrics`, `/status` and `/config` may be requested without a token, besides IP addresses
-        /// and `localhost`, such as that of a Service or of a container. Other names get 403: with a name that an
-        /// attacker controls, a web page in an operator's browser could read them (DNS rebinding).
+        /// and `localhost`: for example the name of a Service or of a container. Requests by other names get 403,
+        /// because a web page could read these resources by a name that an attacker controls, in the browser of an
+        /// operator (DNS rebinding).
         names: Vec<String> = Vec::new(), list(host(), 0..=Self::MAX_NAMES), restart;
 
-        /// The Unix socket at which a new process takes over from a running one (hot upgrade); without it that is not
-        /// possible.
+        /// Unix socket at which a new process takes over from a running one (hot upgrade). Without it, no process can
+        /// take over.
         handover: Option<PathBuf> = None,
             file(path("the path of a Unix socket").of_length(1..=Self::MAX_SOCKET_LEN)), restart;
     }
@@ -55,8 +57,8 @@ keys! {
 impl Admin {
     /// Each is compared with the host of a request.
     pub const MAX_NAMES: usize = 16;
-    /// Bytes of [`Admin::handover`] and of [`Admin::socket`]: a sockaddr_un holds 107 (unix(7)), of which the socket's first name, with the
-    /// process' number, takes eleven more.
+    /// Bytes of [`Admin::handover`] and of [`Admin::socket`]: a sockaddr_un holds 107 (unix(7)), of which the socket's
+    /// first name, with the process' number, takes eleven more.
     pub const MAX_SOCKET_LEN: usize = 96;
 }
 

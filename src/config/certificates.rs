@@ -3,7 +3,7 @@
 use super::{
     names::path,
     section::Section,
-    table::{Table as _, file, implied, keys, required_file},
+    table::{KeyTable as _, file, implied, keys, required_file},
     values::{boolean, one_of},
 };
 use std::path::PathBuf;
@@ -15,10 +15,10 @@ keys! {
     /// One of `[[certificates]]`: PEM files. A path that is missing or wrong is empty.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct CertificateFiles {
-        /// The chain, leaf first, in PEM.
+        /// File with the certificate chain, leaf first, in PEM.
         cert: PathBuf = PathBuf::new(), required_file(path("the path of a PEM file"));
 
-        /// The leaf's private key, in PEM.
+        /// File with the leaf's private key, in PEM.
         key: PathBuf = PathBuf::new(), required_file(path("the path of a PEM file"));
     }
 }
@@ -27,16 +27,16 @@ keys! {
     /// Whether clients present certificates, and the certificate authorities that verify them.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ClientCertificates {
-        /// The authorities that may have signed a client's certificate, in PEM. Without it no client is asked for one,
-        /// and no key may require one.
+        /// File with the certificate authorities (CAs) that sign clients' certificates, in PEM. Without it, no client
+        /// is asked for a certificate, and no key may require one.
         ca: Option<PathBuf> = None, file(path("the path of a PEM file"));
 
-        /// The authorities' revocation lists: X.509 CRLs in PEM, one of each authority in a client's chain. A
-        /// certificate of an authority without one, or with one past its next update, is rejected.
+        /// File with revocation lists: X.509 CRLs in PEM, one for each CA in a client's chain. A certificate is
+        /// rejected if its CA has no list here, or if that list is past its next update.
         crl: Option<PathBuf> = None, file(path("the path of a PEM file"));
 
-        /// Whether clients present a certificate, for routes without a setting of their own. Without it `required`,
-        /// once there is a `ca`.
+        /// Whether clients present a certificate, on routes without their own `client_certificate`. By default
+        /// `required` if `ca` is set.
         verify: Verify = Verify::None, implied(one_of(Verify::NAMES));
 
         /// Whether the origin gets `Client-Cert-Chain` beside `Client-Cert`.
@@ -47,11 +47,11 @@ keys! {
 /// Whether a client has to present a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verify {
-    /// It is not asked.
+    /// No certificate is requested.
     None,
-    /// It is asked, and need not have one; an invalid one is rejected.
+    /// A certificate is requested, and not needed; an invalid one is rejected.
     Optional,
-    /// Its connection is rejected without one.
+    /// A certificate is requested, and a connection without one is rejected.
     Required,
 }
 

@@ -15,8 +15,8 @@ use std::{
 /// A configuration before its verdict.
 #[derive(Debug)]
 pub struct Draft {
-    /// As far as it could be read, to check the files that it names: a path that is missing or wrong is empty. `None`
-    /// if it is not TOML. Nothing may run by it before [`Findings::verdict`].
+    /// The configuration as far as it could be read, to check the files that it names: a path that is missing or wrong
+    /// is empty. `None` if the file is not TOML. Nothing may run by it before [`Findings::verdict`].
     pub config: Option<Config>,
     /// What was found so far.
     pub findings: Findings,
@@ -102,12 +102,12 @@ pub(super) struct Positions {
 pub(super) struct Position {
     pub(super) line: usize,
     pub(super) column: usize,
-    /// As it is written.
+    /// The value as the file has it.
     pub(super) value: Option<String>,
 }
 
 impl Positions {
-    /// Those in `file`.
+    /// Positions of the keys of `file`.
     pub(super) fn new(file: &Path, by_key: BTreeMap<String, Position>) -> Self {
         Self { file: Some(file.into()), by_key }
     }

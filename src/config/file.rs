@@ -4,7 +4,7 @@ use super::{
     Config, Draft, Fault, Faults,
     draft::Positions,
     keys,
-    source::{Source, foreign_fault, syntax_faults},
+    source::{SourceText, foreign_fault, syntax_faults},
     values::show_size,
 };
 use serde_json::{Value as Json, json};
@@ -65,7 +65,7 @@ impl Draft {
         if let Some(fault) = foreign_fault(file, text, table.get_ref()) {
             return unread(vec![fault]);
         }
-        let source = Source::new(file, text, &environment);
+        let source = SourceText::new(file, text, &environment);
         let (config, _) = source.read(table.get_ref(), keys::config);
         let (positions, faults) = source.found();
         Self::new(Some(config), positions, faults)
@@ -76,7 +76,7 @@ impl Draft {
 pub fn schema() -> Json {
     let environment = |_: &str| None;
     let empty = DeTable::new();
-    let source = Source::new(Path::new(""), "", &environment);
+    let source = SourceText::new(Path::new(""), "", &environment);
     let (_, mut schema) = source.read(&empty, keys::config);
     if let Some(schema) = schema.as_object_mut() {
         schema.insert("$schema".into(), "https://json-schema.org/draft/2020-12/schema".into());

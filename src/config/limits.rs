@@ -5,9 +5,9 @@ use super::{
     Network,
     names::{MAX_NETWORKS, network},
     section::Section,
-    table::{Table as _, keys, list},
+    table::{KeyTable as _, keys, list},
     values::{
-        BODY_BYTES, COUNT, COUNT_OR_NONE, GIB, Given, KIB, Kind, MIB, TIMEOUT, boolean, duration, number, or_none,
+        BODY_BYTES, COUNT, COUNT_OR_NONE, GIB, KIB, Kind, MIB, RawValue, TIMEOUT, boolean, duration, number, or_none,
         show_size, size,
     },
 };
@@ -34,156 +34,166 @@ keys! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Limits counted by "litequic_limit_reached_total{limit=\"*\"}" {
         // About what one core serves; each idle connection takes some 10 KiB.
-        /// Connections of a worker: this many over QUIC, and as many over TCP. When fifteen sixteenths are open, an idle
-        /// connection of the source that has most ends for each one of another source; a further connection of that source
-        /// itself is rejected (CONNECTION_REFUSED).
+        /// Connections of a worker: this many over QUIC, and as many over TCP. When fifteen sixteenths are open, each
+        /// new connection of another source ends an idle connection of the source that has the most; a further
+        /// connection of that source itself is rejected (CONNECTION_REFUSED).
         max_connections: u32 = 20_000, number(COUNT), counted;
 
         // A core does a few thousand handshakes a second: this many in flight is more than a round trip's worth.
-        /// Handshakes in flight of a worker from which on a client has to validate its address by a Retry; with 0 always. It
-        /// also has to while less than an eighth of `max_handshakes` or `max_connections` is left.
+        /// Handshakes in flight of a worker. From this number on, a client has to validate its address by a Retry; with
+        /// 0 always. A client also has to while less than an eighth of `max_handshakes` or `max_connections` is left.
         retry_handshakes: u32 = 256, number(COUNT_OR_NONE), counted_by("litequic_retries_sent_total");
 
         // A flood with forged addresses never gets past Retry; one with real ones stops here.
-        /// Handshakes in flight of a worker; Initials of further ones are dropped. The last eighth is for sources that have no
-        /// handshake in flight. Over TCP the oldest handshake of the source that has most ends, to make room.
+        /// Handshakes in flight of a worker. Beyond it, Initials are dropped. The last eighth is for sources that have
+        /// no handshake in flight. Over TCP, the oldest handshake of the source that has the most ends, to make room.
         max_handshakes: u32 = 2_048, number(COUNT), counted;
 
         // What nginx and the RFC (9114 §6.1: at least 100) agree on.
-        /// Requests at once on a connection (`initial_max_streams_bidi`). A client waits for a free stream.
+        /// Requests in flight on a connection (`initial_max_streams_bidi`). A client waits for a free stream.
         max_streams: u32 = 128, number(STREAMS), counted;
 
         // Half of the connections; 16 KiB of buffers each, and as much again of QUIC's or TLS'.
-        /// Tunnels (WebSocket and other upgrades) of a worker at once. A further one ends a tunnel that was silent for ten
-        /// seconds, of the source that has most; if there is none, it is answered 503. 0 disables tunnels. They count as
-        /// requests too (`max_streams`), and no longer as `max_connections` of their origin.
+        /// Open tunnels (WebSocket and other upgrades) of a worker. A further one ends a tunnel that was silent for ten
+        /// seconds, of the source that has the most; if there is none, the request is answered 503. 0 disables tunnels.
+        /// A tunnel also counts as a request (`max_streams`), but not as one of the origin's `max_connections`.
         max_tunnels: u32 = 10_000, number(COUNT_OR_NONE), counted_by("litequic_tunnels_refused_total");
 
         // A connection is not kept for ever, so that load spreads again after a scale-up.
-        /// Requests on a connection in all; then GOAWAY.
+        /// Requests on a connection in total. Then the client gets GOAWAY, and opens another connection.
         max_requests: u64 = 1_000_000, number(REQUESTS), counted;
 
-        // A browser that leaves a page cancels what is open, `max_streams` at most, and a seek in a video a request or two: a
-        // thousand at once are seven pages left within a second, and no user leaves one a second for ever.
-        /// Requests a second that a client may cancel on a connection, ten seconds' worth at once. The connection is closed beyond
-        /// (H3_EXCESSIVE_LOAD).
+        // A browser that leaves a page cancels what is open, `max_streams` at most, and a seek in a video a request or
+        // two: a thousand at once are seven pages left within a second, and no user leaves one a second for ever.
+        /// Requests per second that a client may cancel on a connection; ten seconds' worth may come at once. Beyond
+        /// that, the connection is closed (H3_EXCESSIVE_LOAD).
         max_resets: u32 = 100, number(COUNT), counted;
 
-        // A client of quinn's sends 5,000 for a gigabyte that it downloads, and 55,000 with a window of 32 KiB: all that
-        // 7 Gbit/s need even so.
-        /// QUIC frames a second on a connection that move no data, or less than 16 bytes; ten seconds' worth at once. The connection is
-        /// closed beyond (H3_EXCESSIVE_LOAD).
+        // A client of quinn's sends 5,000 for a gigabyte that it downloads, and 55,000 with a window of 32 KiB: all
+        // that 7 Gbit/s need even so.
+        /// QUIC frames per second on a connection that carry no data, or less than 16 bytes; ten seconds' worth may
+        /// come at once. Beyond that, the connection is closed (H3_EXCESSIVE_LOAD).
         max_control_frames: u32 = 50_000, number(COUNT), counted;
 
-        // A megabyte in lines of 50 bytes is 20,000 frames, and may come at once; a message every 10 ms is 100 a second.
-        /// DATA frames a second on a connection of less than 64 bytes, ten seconds' worth at once; over HTTP/1.1 chunks, and reads of
-        /// which one follows the other. The connection is closed beyond (H3_EXCESSIVE_LOAD).
+        // A megabyte in lines of 50 bytes is 20,000 frames, and may come at once; a message every 10 ms is 100 a
+        // second.
+        /// DATA frames per second on a connection with less than 64 bytes; ten seconds' worth may come at once. Over
+        /// HTTP/1.1, chunks of less than 64 bytes, and consecutive reads of less. Beyond that, the connection is closed
+        /// (H3_EXCESSIVE_LOAD).
         max_small_frames: u32 = 10_000, number(COUNT), counted;
 
         // What origins accept: nginx allows 4 × 8 KiB.
-        /// Bytes of a header as RFC 9114 §4.2.2 counts them: name, value, and 32 a field. Each line of `cookie` is one, and each
-        /// pseudo-header field, which HTTP/1.1 has as request line and `Host`. 431 beyond.
+        /// Bytes of a header, as RFC 9114 §4.2.2 counts them: name and value, and 32 bytes for each field. Each line of
+        /// `cookie` and each pseudo-header field counts as a field; over HTTP/1.1, request line and `Host` count as
+        /// these. Beyond it, the client gets 431.
         max_header_bytes: u32 = 32 * 1024, size(HEADER_BYTES), counted;
 
         // With `Host` Apache's default, and the lines that hyper parses over HTTP/1.1 without an allocation.
-        /// Fields of a header, without pseudo-header fields and `Host`; over HTTP/2 and HTTP/3 all lines of `cookie` are one. 431 beyond.
+        /// Fields of a header, without pseudo-header fields and `Host`; over HTTP/2 and HTTP/3, all lines of `cookie`
+        /// count as one. Beyond it, the client gets 431.
         max_headers: u32 = 99, number(HEADERS), counted;
 
         // A proxy does not know its origin's uploads: the origin's own limit holds.
-        /// Bytes of a request's body. 413 beyond.
+        /// Bytes of a request's body. Beyond it, the client gets 413.
         max_body_bytes: Option<u64> = None, or_none(size(BODY_BYTES)), counted;
 
         // A tenth of what GPRS does, for ten requests at once.
-        /// Bytes a second of a request's body on average, as long as litequic waits for its client; 408 beyond. A
-        /// client that sends nothing may do so for `rate_grace`. 0 is no minimum.
+        /// Minimum rate of a request's body: bytes per second on average, while litequic waits for the client. A client
+        /// that uses up `rate_grace` beyond the time that this rate allows gets 408. 0 disables the check.
         min_upload_rate: u64 = 240, size(RATE), counted;
 
         // The same.
-        /// Bytes of a response that its client has to read a second, on average, while litequic waits for it. The stream of a
-        /// slower client is reset, over HTTP/1.1 its connection is closed. With 0 there is no minimum.
+        /// Minimum rate at which a client reads a response: bytes per second on average, while litequic waits for the
+        /// client. If the client uses up `rate_grace` beyond the time that this rate allows, its stream is reset, over
+        /// HTTP/1.1 its connection closed. 0 disables the check.
         min_download_rate: u64 = 240, size(RATE), counted;
 
         // Apache's: a tunnel of a train, a change of network.
-        /// How long litequic waits for a client in all, beyond the time that `min_upload_rate` and `min_download_rate`
+        /// Total time that litequic waits for a client beyond the time that `min_upload_rate` and `min_download_rate`
         /// allow.
         rate_grace: Duration = Duration::from_secs(20), duration(TIMEOUT);
 
-        // A short video: browsers see a 413 only when they have sent all (Chromium over HTTP/3). nginx has no bound but time.
-        /// Bytes of a request's body that are discarded once the request was answered, by a 413 for example: browsers
-        /// read the answer only when they have sent all. Then the stream is stopped (HTTP/3, HTTP/2), or the connection
-        /// is closed (HTTP/1.1). 0 does so at once (HTTP/1.1: within 2 s).
+        // A short video: browsers see a 413 only when they have sent all (Chromium over HTTP/3). nginx has no bound but
+        // time.
+        /// Bytes of a request's body that are discarded after the request was answered, for example by a 413: browsers
+        /// read the answer only after they have sent the whole body. Beyond it, the stream is stopped (HTTP/3, HTTP/2),
+        /// or the connection is closed (HTTP/1.1). 0 does so at once (HTTP/1.1: within 2 s).
         max_lingering_bytes: u64 = 64 * MIB, size(BODY_BYTES), counted;
 
-        // One stream carries 200 Mbit/s at 100 ms, which are 2.5 MB in flight: s2n-quic raises a window once a tenth of it was
-        // read, so that nine tenths of it are there at any time.
-        /// Bytes a stream that a client may send ahead (flow control window). The client waits beyond.
+        // One stream carries 200 Mbit/s at 100 ms, which are 2.5 MB in flight: s2n-quic raises a window once a tenth of
+        // it was read, so that nine tenths of it are there at any time.
+        /// Bytes of a stream that a client may send before litequic has read them (flow control window). Then the
+        /// client waits.
         stream_receive_buffer: u32 = 3 * 1024 * 1024, size(BUFFER), counted;
 
         // Two such streams: one whose origin does not read leaves the connection's other requests their windows.
-        /// Bytes a connection that a client may send ahead (flow control window). The client waits beyond.
+        /// Bytes of a connection that a client may send before litequic has read them (flow control window). Then the
+        /// client waits.
         connection_receive_buffer: u32 = 6 * 1024 * 1024, size(BUFFER), counted;
 
-        // A container's memory with room for the rest. Of what is read at once hardly anything is held; of uploads that their
-        // origins do not read, 85 whole streams.
-        /// Bytes that a worker has received over QUIC and HTTP/2 and not passed on, because origins are slow or earlier bytes
-        /// are missing. A new connection may send ahead a 32nd of what is left: 64 KiB at least, `connection_receive_buffer` at
-        /// most. Connections with an upload count with all that they may send. When the limit is exceeded, the largest
-        /// connection is closed, of the source whose connections hold most.
+        // A container's memory with room for the rest. Of what is read at once hardly anything is held; of uploads that
+        // their origins do not read, 85 whole streams.
+        /// Bytes that a worker has received over QUIC and HTTP/2 and not passed on, because origins are slow or earlier
+        /// bytes are missing. The window of a new connection is a 32nd of what is left, but at least 64 KiB and at most
+        /// `connection_receive_buffer`. A connection with an upload counts with its whole window. When the limit is
+        /// exceeded, the largest connection of the source whose connections hold the most is closed.
         worker_receive_buffer: u64 = 256 * MIB, size(WORKER_BUFFER), counted;
 
         // 500 Mbit/s at 100 ms are 6.25 MB in flight, and as much again stays in memory while a lost packet is missing.
-        /// Response bytes in memory a stream, until its client has acknowledged them (QUIC) or the kernel has taken
-        /// them (TCP, 1 MiB at most). That much may be in flight on a path; what a path does not need is not used. The
-        /// origin waits beyond. Not set, it is no more than `connection_send_buffer`.
+        /// Response bytes of a stream in memory, until the client has acknowledged them (QUIC) or the kernel has
+        /// accepted them (TCP, 1 MiB at most). This is the most that may be in flight on a path; on a path that needs
+        /// less, less is used. Beyond it, the origin waits. The default is at most `connection_send_buffer`.
         stream_send_buffer: u32 = 16 * 1024 * 1024, size(BUFFER), counted_by("litequic_limit_reached_total{limit=\"send_buffer\"}");
 
         // What one stream may have: the streams of a connection share its congestion window.
-        /// Response bytes of a connection in memory, as `stream_send_buffer` counts them (TCP: 4 MiB at most). The origin waits
-        /// beyond. Not set, it is no more than `worker_send_buffer`.
+        /// Response bytes of a connection in memory, as `stream_send_buffer` counts them (TCP: 4 MiB at most). Beyond
+        /// it, the origin waits. The default is at most `worker_send_buffer`.
         connection_send_buffer: u32 = 16 * 1024 * 1024, size(BUFFER), counted_by("litequic_limit_reached_total{limit=\"send_buffer\"}");
 
         // A worker's share of a small container's memory: half of it is for clients that have read, and a stream alone
         // may have half of that. 1,000 that have not hold 32 MiB. Beyond it each stream gets less at a time, none
         // fails.
         /// Response bytes of a worker in memory, as `stream_send_buffer` counts them, over HTTP/1.1, HTTP/2 and HTTP/3
-        /// together. Beyond it each stream gets less at a time, and none fails. Clients that acknowledge nothing take half of
-        /// it at most.
+        /// together. Beyond it, each stream gets a smaller buffer, and no request fails. Clients that acknowledge
+        /// nothing use at most half of it.
         worker_send_buffer: u64 = 64 * MIB, size(WORKER_BUFFER), counted_by("litequic_limit_reached_total{limit=\"send_buffer\"}");
 
         // A container's limit is its memory cgroup's; elsewhere the process does not know what it may take.
-        /// Memory of the process. From 85 % of it on a client gets no third connection, and connections without a
-        /// request are closed; from 90 % on the buffers of bodies are made smaller; from 95 % on no connection is
-        /// accepted, and those that hold the most are closed, ten a second and worker. `worker_send_buffer` and
-        /// `worker_receive_buffer` of all workers are a quarter of it each at most. `"cgroup"`: the limit of the memory
-        /// cgroup; a size: that at most; `"none"`: no limit.
+        /// Memory of the process. From 85 % of it on, a client gets no third connection, and connections without a
+        /// request are closed; from 90 % on, buffers for bodies are smaller; from 95 % on, no connection is accepted,
+        /// and each worker closes the connections that hold the most, ten per second. `worker_send_buffer` and
+        /// `worker_receive_buffer` of all workers are at most a quarter of it each. `"cgroup"`: the limit of the memory
+        /// cgroup; a size: the smaller one of this size and the cgroup's limit; `"none"`: no limit.
         memory: MemoryLimit = MemoryLimit::Cgroup, memory(MEMORY),
             counted_by("litequic_limit_reached_total{limit=\"memory_connections\"}");
     }
 }
 
 keys! {
-    /// Sources: the clients that count as one where these limits are shared. `limits.by_source`, and what belongs to it.
+    /// Sources: the clients that count as one where these limits are shared. `limits.by_source`, and what belongs to
+    /// it.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Sources {
-        /// Whether a worker's connections, handshakes, tunnels and connections to an origin's server are divided evenly between
-        /// sources (addresses, and the networks around them) once there are not enough for all. One source alone may have all of
-        /// them. Behind a trusted proxy, tunnels and connections to origins count for the client that the proxy names; for
-        /// connections and handshakes each connection of the proxy is a source of its own. `false`: every client's connection
-        /// is a source of its own.
+        /// Whether sources (addresses, and the networks around them) get equal shares of a worker's connections,
+        /// handshakes, tunnels and connections to an origin's server when there are not enough for all. A source that
+        /// is alone may use all of them. Behind a trusted proxy, tunnels and connections to origins count for the
+        /// client that the proxy names; for connections and handshakes, each connection of the proxy is a source of its
+        /// own. With `false`, each client's connection is a source of its own.
         limited("by_source"): bool = true, boolean(),
             counted_by("litequic_tcp_connections_closed_total{reason=\"evicted\"}");
 
         // One address is one client, or many behind one translator.
-        /// Bits that the IPv4 addresses of one source share: the finest network that counts. All sources of a /24 together have as
-        /// much as another /24.
+        /// Prefix length that makes IPv4 addresses one source. Shares are equal between /24 networks first, then
+        /// between the sources of a network.
         ipv4_prefix("source_ipv4_prefix"): u8 = 32, number(1..=32);
 
         // Any machine has 2^64 addresses (RFC 7934 §6.1).
-        /// Bits that the IPv6 addresses of one source share: the finest network that counts. All sources of a /48 together have as
-        /// much as another /48, and in it all of a /56 as much as another /56.
+        /// Prefix length that makes IPv6 addresses one source. Shares are equal between /48 networks first, then
+        /// between the /56 networks of each, then between the sources of a network.
         ipv6_prefix("source_ipv6_prefix"): u8 = 64, number(1..=128);
 
-        /// Networks whose connections are sources of their own each: other sources neither take from them nor count them as one.
+        /// Networks in which each connection is a source of its own, which counts neither for its address nor for a
+        /// network around it.
         exempt("source_exempt"): Vec<Network> = Vec::new(), list(network(), 0..=MAX_NETWORKS);
     }
 }
@@ -236,7 +246,7 @@ pub enum MemoryLimit {
     /// The limit of its memory cgroup, and of those that contain it; without one, no limit.
     #[default]
     Cgroup,
-    /// That many bytes in RAM besides the pages of files, and at most its cgroups' limits.
+    /// A limit of bytes in RAM, without the pages of files; the cgroups' limits count as well, if they are smaller.
     Bytes(u64),
     /// No limit, whatever its cgroup allows.
     None,
@@ -246,12 +256,12 @@ impl Limits {
     /// What a connection may send ahead however much the others have, beyond the budget if necessary: a request's
     /// header and some 25 Mbit/s at 20 ms.
     pub const RECEIVE_FLOOR: u64 = 64 * 1024;
-    /// A connection gets at most what is left divided by this: whole windows as long as a quarter of the default budget is
-    /// used, and half of it in a budget of 64 MiB; less then, and never all that is left.
+    /// A connection gets at most what is left divided by this: whole windows as long as a quarter of the default budget
+    /// is used, and half of it in a budget of 64 MiB; less then, and never all that is left.
     const RECEIVE_SHARE: u64 = 32;
 
-    /// Bytes that the client of a new connection may send ahead, when `used` of the worker's budget is held, or may be on
-    /// connections that upload.
+    /// Bytes that the client of a new connection may send ahead, when `used` of the worker's budget is held, or may be
+    /// on connections that upload.
     pub fn receive_window(&self, used: u64) -> u64 {
         let left = self.worker_receive_buffer.saturating_sub(used);
         (left / Self::RECEIVE_SHARE).max(Self::RECEIVE_FLOOR).min(self.connection_receive_buffer.into())
@@ -290,7 +300,7 @@ fn memory(range: RangeInclusive<u64>) -> Kind<MemoryLimit> {
         expected: format!("\"cgroup\", {expected}"),
         schema: json!({ "anyOf": [{ "const": "cgroup" }, schema] }),
         read: Box::new(move |given| match given {
-            Given::Text(text) if text == "cgroup" => Ok(MemoryLimit::Cgroup),
+            RawValue::Text(text) if text == "cgroup" => Ok(MemoryLimit::Cgroup),
             given => Ok(read(given)?.map_or(MemoryLimit::None, MemoryLimit::Bytes)),
         }),
         show: Box::new(move |limit| match limit {

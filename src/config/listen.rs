@@ -4,8 +4,8 @@ use super::{
     Congestion, Network,
     names::{MAX_NETWORKS, address, network, path},
     section::Section,
-    table::{Table as _, by, file, keys, list, optional},
-    values::{DAY, Given, Kind, boolean, duration, number, one_of, port},
+    table::{KeyTable as _, by, file, keys, list, optional},
+    values::{DAY, Kind, RawValue, boolean, duration, number, one_of, port},
 };
 use serde_json::json;
 use std::{
@@ -20,44 +20,45 @@ keys! {
     /// The listeners for clients.
     #[derive(Debug, Clone, PartialEq)]
     pub struct Listen {
-        /// Addresses for HTTP/3. `[::]:PORT` includes IPv4. No port 0: a client must know it.
+        /// Addresses for HTTP/3. `[::]:PORT` includes IPv4. Port 0 is not possible, because clients have to know the
+        /// port.
         udp: Vec<SocketAddr> = vec![Self::UDP], list(address(), 1..=Self::MAX_ADDRESSES), restart;
 
-        /// Whether HTTP/3 is served. `false`, by a reload: QUIC handshakes are refused (CONNECTION_REFUSED), open
-        /// connections get GOAWAY and end once their requests have, and answers over TCP have `Alt-Svc: clear`, by which
-        /// clients forget HTTP/3. The UDP addresses stay bound. `true` again: as before.
+        /// Whether HTTP/3 is served. With `false`, also by a reload, QUIC handshakes are refused (CONNECTION_REFUSED),
+        /// open connections get GOAWAY and end after their last request, and answers over TCP have `Alt-Svc: clear`, by
+        /// which clients forget HTTP/3. The UDP addresses stay bound, so a reload with `true` serves HTTP/3 again.
         http3: bool = true, boolean(), counted_by("litequic_handshakes_refused_total");
 
         /// Addresses for HTTP/1.1 and HTTP/2 over TLS, with the same routes; their answers advertise HTTP/3
         /// (`Alt-Svc`). Without the key, the addresses of `listen.udp`; `[]` is none.
         tcp: Vec<SocketAddr> = vec![Self::UDP], list(address(), 0..=Self::MAX_ADDRESSES), restart;
 
-        /// Addresses for plain HTTP, which is answered with a redirect (308) to the same host, path and query at https:
-        /// at `advertised_port`, or the port of the first of `listen.tcp`.
+        /// Addresses for plain HTTP. Each request gets a redirect (308) to the same host, path and query at https, with
+        /// the port `advertised_port`, or else the port of the first address of `listen.tcp`.
         redirect: Vec<SocketAddr> = Vec::new(), list(address(), 0..=Self::MAX_ADDRESSES), restart;
 
-        /// Networks whose TCP connections begin with a PROXY protocol header, which names their client.
+        /// Networks whose TCP connections begin with a PROXY protocol header, which has the client's address.
         proxy_protocol_from: Vec<Network> = Vec::new(), list(network(), 0..=MAX_NETWORKS);
 
-        /// The port that clients connect to, if a Service or a balancer maps another than the one bound: in `Alt-Svc`
-        /// and redirects. Without it the port of `listen.udp`.
+        /// Port that clients connect to, if it is not the bound one, for example behind a Service or a load balancer:
+        /// for `Alt-Svc` and redirects. By default the port of `listen.udp`.
         advertised_port: Option<NonZeroU16> = None, optional(port(), "that of listen.udp"), restart;
 
         // As long as browsers and other servers have it.
-        /// How long clients remember HTTP/3: `ma` of `Alt-Svc`, in whole seconds.
+        /// Time for which clients remember HTTP/3: `ma` of `Alt-Svc`, in whole seconds.
         alt_svc_max_age: Duration = DAY, duration(Self::ALT_SVC_AGES);
 
         /// Worker threads. `auto` is one for each core that the process may use: its affinity mask, bounded by its
         /// cgroup's CPU quota, rounded down to at least 1.
         workers: Workers = Workers::Auto, workers(Self::MAX_WORKERS), restart;
 
-        /// A file of 32 to 4096 random bytes (`openssl rand -hex 32`), from which the keys of Retry and reset tokens
-        /// and of the cookies of `origin.sticky` are derived, byte for byte. After a crash, the next process with the
-        /// same file resets its predecessor's connections, and Retry tokens and cookies stay valid. Without it the keys
-        /// are random and end with the process.
+        /// File of 32 to 4096 random bytes (`openssl rand -hex 32`), from which the keys of Retry tokens, of reset
+        /// tokens and of the cookies of `origin.sticky` are derived; every byte counts. After a crash, the next process
+        /// with the same file resets its predecessor's connections, and Retry tokens and cookies stay valid. Without
+        /// it, the keys are random and end with the process.
         secret_file: Option<PathBuf> = None, file(path("the path of a file of at least 32 random bytes")), restart;
 
-        /// `litequic.congestion` of some addresses of `listen.udp`.
+        /// Congestion control of single addresses of `listen.udp`, in place of `litequic.congestion`.
         congestion: Vec<(SocketAddr, Congestion)> = Vec::new(), by(congestion, |all| show_congestion(all));
     }
 }
@@ -83,7 +84,7 @@ impl Listen {
 pub enum Workers {
     /// One a core that this process may use: its affinity mask, bounded by its cgroup's CPU quota.
     Auto,
-    /// That many.
+    /// A number of workers.
     Count(NonZeroU16),
 }
 
@@ -134,8 +135,8 @@ fn workers(most: u16) -> Kind<Workers> {
         expected: format!("\"auto\" or {}", count.expected),
         schema: json!({ "anyOf": [{ "const": "auto" }, count.schema] }),
         read: Box::new(move |given| match given {
-            Given::Text(text) if text == "auto" => Ok(Workers::Auto),
-            Given::Text(_) => Err("unknown value".into()),
+            RawValue::Text(text) if text == "auto" => Ok(Workers::Auto),
+            RawValue::Text(_) => Err("unknown value".into()),
             given => {
                 let count = NonZeroU16::new((count.read)(given)?);
                 count.map(Workers::Count).ok_or_else(|| "too small".into())

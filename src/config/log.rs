@@ -7,11 +7,11 @@ keys! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Log {
         // What an operator reads of a healthy proxy.
-        /// The least severe level that is written.
+        /// Least severe level that is written.
         level: Level = Level::Info, one_of(Level::NAMES);
 
         // The format that fits the reader.
-        /// `auto` is human on a terminal and JSON, an object a line, otherwise.
+        /// Format of a line. `auto` is `human` on a terminal and otherwise `json`, an object for each line.
         format: LogFormat = LogFormat::Auto, one_of(LogFormat::NAMES), restart;
     }
 }

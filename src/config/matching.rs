@@ -17,16 +17,17 @@ keys! {
     /// `match`: conditions that a request has to meet, all of them.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Match {
-        /// The request's method is one of these. `GET` does not include `HEAD`. A WebSocket is a `GET`, also over HTTP/2 and HTTP/3.
-        /// Without it, every method.
+        /// Methods, of which the request has one. `GET` does not include `HEAD`. A WebSocket is a `GET`, also over
+        /// HTTP/2 and HTTP/3. By default every method.
         methods: Vec<Method> = Vec::new(), list(method(), 0..=Self::MAX_METHODS);
 
-        /// The request has each of these fields: with that value, with a value that begins so (`"text*"`), or with any
-        /// (`"*"`). Of a field with several lines one has to match. Case counts in values and not in names.
+        /// Header fields that the request has: with this value, with a value that begins with this text (`"text*"`), or
+        /// with any value (`"*"`). If a field has several lines, one of them has to match. Values are case-sensitive,
+        /// names are not.
         headers: Vec<(HeaderName, Pattern)> = Vec::new(), by(headers, show_headers);
 
-        /// The request's query has each of these parameters, by the same patterns. Names and values are compared as they are
-        /// written, percent-encoding and case included.
+        /// Parameters that the request's query has, by the same patterns. Names and values are compared as they are
+        /// written, including percent-encoding and case.
         query: Vec<(String, Pattern)> = Vec::new(), by(query, show_query);
     }
 }
@@ -64,7 +65,7 @@ impl Match {
         methods || clash(&self.headers, &other.headers) || clash(&self.query, &other.query)
     }
 
-    /// The same for all with the same conditions.
+    /// A text of the conditions, equal for conditions that differ in order or repetition alone.
     pub(super) fn canonical(&self) -> String {
         let mut methods: Vec<&str> = self.methods.iter().map(Method::as_str).collect();
         methods.sort_unstable();

@@ -33,7 +33,7 @@ mod timeouts;
 mod transport;
 mod values;
 
-pub use access::{AccessField, AccessFormat, AccessLog, AccessTarget, Share};
+pub use access::{AccessField, AccessFormat, AccessLog, AccessTarget, Fraction};
 pub use admin::{Admin, AdminSocket};
 pub use certificates::{CertificateFiles, ClientCertificates, Verify};
 pub use diff::Change;
@@ -57,8 +57,8 @@ pub use reload::{OnChange, Reload};
 pub use reserved::{ReservedField, ReservedFields};
 pub use route::{PathReading, Route};
 pub use rules::{
-    ErrorPages, Errors, FixedBody, HeaderRules, Part, RateLimit, RateLimitBy, Redirect, Respond, RouteTimeouts, Target,
-    Template, Variable, body_type, media_type, request_field_fault, response_field_fault,
+    ErrorPages, Errors, FixedBody, HeaderRules, RateLimit, RateLimitBy, Redirect, Respond, RouteTimeouts, Target,
+    Template, TemplatePart, Variable, body_type, media_type, request_field_fault, response_field_fault,
 };
 pub use timeouts::Timeouts;
 pub use transport::{AckFrequency, Congestion, Io, LiteQuic};

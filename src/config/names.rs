@@ -319,10 +319,10 @@ pub(super) fn upgrade() -> Kind<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::values::Given, *};
+    use super::{super::values::RawValue, *};
 
     fn read<T>(kind: &Kind<T>, text: &str) -> Result<T, String> {
-        (kind.read)(Given::Text(text.into())).map_err(|wrong| wrong.problem)
+        (kind.read)(RawValue::Text(text.into())).map_err(|wrong| wrong.problem)
     }
 
     #[test]

@@ -1,16 +1,16 @@
 //! `[origin]`, `[origins.NAME]`: origins, load balancing over their servers, and the connections to each.
 
 use super::{
-    Share,
-    access::share,
+    Fraction,
+    access::fraction,
     changes::Changes,
     names::{IPV6, NAME, PORT, authority, cookie_name, field_name, parse_host, parse_port, split_port},
     reserved::{ReservedFields, reserved_fields},
     section::Section,
-    table::{Reader, Table, by, keys, list, optional, required},
+    table::{KeyTable, Reader, by, keys, list, optional, required},
     values::{
-        COUNT, COUNT_OR_NONE, DAY, Given, Kind, TIMEOUT, boolean, duration, number, one_of, or_derived, or_none, size,
-        text,
+        COUNT, COUNT_OR_NONE, DAY, Kind, RawValue, TIMEOUT, boolean, duration, number, one_of, or_derived, or_none,
+        size, text,
     },
 };
 use http::HeaderName;
@@ -39,13 +39,13 @@ keys! {
         /// backup server.
         servers("url"): Vec<OriginServer> = Vec::new(), by(servers, |all| show_servers(all));
 
-        /// Load balancing: round robin, or the server with the fewest open requests of this worker for its weight,
-        /// round robin among several.
+        /// Load balancing: round robin, or the server with the fewest open requests of this worker, divided by its
+        /// weight; between equal servers, round robin.
         balance: Balance = Balance::RoundRobin, one_of(Balance::NAMES);
 
         // nginx's and HAProxy's default as well: most servers are at full speed once they answer.
-        /// Time in which a server that has become healthy again gets its full share of requests. The share grows linearly, from
-        /// a hundredth of its weight.
+        /// Time in which a server that has become healthy again gets its full share of requests. The share grows
+        /// linearly, from a hundredth of its weight.
         slow_start: Option<Duration> = None, or_none(duration(TIMEOUT));
 
         /// Session persistence: keeps each client on one server. Without this table `balance` selects a server for each
@@ -57,26 +57,27 @@ keys! {
         eject_after: Option<u32> = Some(5), or_none(number(STREAK));
 
         // A server's answer often depends on the client, which chooses the URL.
-        /// Answers that count as failures, such as `["502-504"]`. Without them, only a missing answer is a failure: a
-        /// client that requests a URL whose answer is a 503 must not get the server ejected.
+        /// Statuses that count as failures, such as `["502-504"]`. By default none does: a client that requests a URL
+        /// which answers with 503 must not get the server ejected.
         eject_statuses: Vec<Statuses> = Vec::new(), list(statuses(), 0..=Health::MAX_STATUSES);
 
         // A process that restarts is ready by then.
-        /// How long a server is ejected the first time. While it keeps failing, the time doubles: two, four and eight times as
-        /// long.
+        /// Time for which a server is ejected. If the server fails again afterwards, the time doubles, to at most eight
+        /// times this value.
         eject_time: Duration = Duration::from_secs(10), duration(TIMEOUT);
 
         // If most servers fail, the requests or the network are the cause, and fewer servers would not help.
-        /// The share of the servers that a worker ejects at the same time. It may always eject one, and never the last healthy
-        /// one. While a backup server is healthy, all others may be ejected.
-        max_ejected: Share = Share(500_000), share();
+        /// Share of the servers that a worker may eject at the same time. It may always eject one, but never the last
+        /// healthy one. While a backup server is healthy, all others may be ejected.
+        max_ejected: Fraction = Fraction(500_000), fraction();
 
         // One server of five that is down; much more would double the load on servers that fail because of it.
-        /// Retry budget: retries as a share of requests. With `"none"` only `retry_minimum` permits any.
-        retry_share: Option<Share> = Some(Share(200_000)), or_none(share()), counted_by("litequic_origin_retries_refused_total");
+        /// Retry budget: retries as a share of requests. With `"none"`, only the retries of `retry_minimum` are
+        /// permitted.
+        retry_share: Option<Fraction> = Some(Fraction(200_000)), or_none(fraction()), counted_by("litequic_origin_retries_refused_total");
 
         // So that the share of a low rate is not nothing.
-        /// Retries a second that are permitted in addition to `retry_share`; unused ones of ten seconds may be sent at once.
+        /// Retries per second that are permitted in addition to `retry_share`; those of ten seconds may be saved up.
         retry_minimum: u32 = 10, number(COUNT_OR_NONE), counted_by("litequic_origin_retries_refused_total");
 
         /// Whether a connection to the origin begins with the client's address: the PROXY protocol, version 2.
@@ -86,19 +87,19 @@ keys! {
         health: Option<Health> = None, optional_table(Health::read, |health| health.path.clone());
 
         // What a server can do at once is not known; how many connections this process can have is.
-        /// Connections of a worker to a server at most. `"derived"`: 512, or fewer where file descriptors or memory
-        /// allow no more; `litequic check` tells the number. Set it for a server of few processes or threads.
+        /// Connections of a worker to a server. `"derived"`: 512, or fewer where file descriptors or memory allow no
+        /// more; `litequic check` prints the number. Set it for a server of few processes or threads.
         max_connections: Option<u32> = None, or_derived(number(COUNT)), counted;
 
         // A request that waits is served later, and one that is rejected never: memory alone bounds the queue.
-        /// Requests of a worker queued for a connection to a server; further ones are answered 503. `"derived"`: as many
-        /// as a part of the memory holds, 32,768 at most; `litequic check` tells the number.
+        /// Requests of a worker that wait for a connection to a server; further ones are answered 503. `"derived"`: as
+        /// many as a part of the memory holds, 32,768 at most; `litequic check` prints the number.
         max_queue: Option<u32> = None, or_derived(number(COUNT_OR_NONE)), counted;
 
         // nginx' `client_body_buffer_size` on 64-bit machines.
-        /// Bytes of a request's body that are read before the request gets a connection: the whole of a body that is no
-        /// longer, by its Content-Length, the first bytes of any other. A slow client then occupies no connection until
-        /// it has sent something. 0 reads nothing ahead.
+        /// Bytes of a request's body that are read before the request gets a connection: a body whose Content-Length is
+        /// not larger is read whole, and of any other body the first bytes. So a slow client occupies no connection
+        /// until it has sent something. 0 disables this.
         request_buffer: u64 = 16 * 1024, size(REQUEST_BUFFER);
 
         // Below nginx' keepalive_timeout of 75 s and Go's 90 s, so that litequic closes first.
@@ -107,28 +108,28 @@ keys! {
         idle_timeout: Duration = Duration::from_secs(60), duration(TIMEOUT);
 
         // So that a name's new addresses get traffic.
-        /// A connection is not used again beyond this age, so that a name's new addresses get traffic.
+        /// Age from which on a connection is not used again, so that new addresses of a name get traffic.
         max_age: Option<Duration> = Some(Duration::from_secs(3600)), or_none(duration(TIMEOUT));
 
         // `max_age` already moves traffic to new addresses, and a new connection costs a round trip.
-        /// Requests on a connection to a server at most; it is closed after the last one's response (nginx'
-        /// `keepalive_requests`). For a load balancer of TCP connections in front of the servers, or server processes
-        /// that restart after so many requests.
+        /// Requests on a connection to a server. The connection is closed after the response to the last one (nginx'
+        /// `keepalive_requests`). For a load balancer of TCP connections in front of the servers, or for server
+        /// processes that restart after a number of requests.
         max_requests: Option<u64> = None, or_none(number(COUNT)), counted;
 
         // Kubernetes' DNS cache time.
-        /// How often a name is resolved again. For as long, an address of it that failed is tried last.
+        /// Interval between two lookups of a server's name. An address that failed is tried last for the same time.
         dns_interval: Duration = Duration::from_secs(30), duration(DNS_INTERVAL);
 
-        /// Treatment of request fields with `_` in their names, or anything else but letters, digits and `-`. CGI,
-        /// FastCGI, WSGI, Rack and PHP confuse `x_user` with `X-User`. `drop` removes them, `reject` answers 400,
-        /// `pass` is for an origin that does not confuse names, or needs such fields.
+        /// Treatment of request fields whose names have `_` or another character than letters, digits and `-`. CGI,
+        /// FastCGI, WSGI, Rack and PHP do not distinguish `x_user` from `X-User`. `drop` removes such fields, `reject`
+        /// answers 400, `pass` is for an origin that distinguishes them, or needs such fields.
         ambiguous_fields: AmbiguousFields = AmbiguousFields::default(), one_of(AmbiguousFields::NAMES);
 
-        /// Fields of requests that are removed, in each spelling and in trailers, unless a proxy in `trusted_proxies` sends them:
-        /// `client` (addresses and certificates, such as `CF-Connecting-IP`), `url` (such as `X-Original-URL`), `method` (overrides
-        /// of the method, which are removed anyway where a route has a condition on the method), and names of fields. `"!NAME"`
-        /// excepts one.
+        /// Fields of requests that are removed, in each spelling and in trailers, unless a proxy in `trusted_proxies`
+        /// sends them: `client` (addresses and certificates, such as `CF-Connecting-IP`), `url` (such as
+        /// `X-Original-URL`), `method` (overrides of the method; where a route has a condition on the method they are
+        /// removed in any case), and names of fields. `"!NAME"` excludes a field from these.
         reserved_fields: ReservedFields = ReservedFields::default(), reserved_fields();
     }
 }
@@ -161,13 +162,14 @@ keys! {
     /// A server of an origin: one of `origin.url`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct OriginServer {
-        /// Its address.
+        /// Address of the server.
         address("url"): OriginAddress = OriginAddress::Unix(PathBuf::new()), required(origin_address());
 
-        /// Its weight: with 3 it gets three times as many requests as a server with 1.
+        /// Weight of the server: with 3 it gets three times as many requests as a server with 1.
         weight: u16 = 1, number(WEIGHT);
 
-        /// Whether it gets requests only while no other server is healthy. One server at least is not a backup.
+        /// Whether the server gets requests only while no other server is healthy. At least one server must not be a
+        /// backup server.
         backup: bool = false, boolean();
     }
 }
@@ -230,7 +232,7 @@ struct OptionalTable<T> {
     show: fn(&T) -> String,
 }
 
-impl<T: Table> Reader<Option<T>> for OptionalTable<T> {
+impl<T: KeyTable> Reader<Option<T>> for OptionalTable<T> {
     fn read(self, section: &mut Section<'_>, key: &str, _: Option<T>, about: &str) -> Option<T> {
         let has_it = section.has(key);
         Some(section.table(key, about, self.read)).filter(|_| has_it)
@@ -254,13 +256,13 @@ impl<T: Table> Reader<Option<T>> for OptionalTable<T> {
 /// `ambiguous_fields`: treatment of request fields whose names have another character than letters, digits and `-`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AmbiguousFields {
-    /// They are removed. nginx does the same: an origin that trusts a field is not misled, whether a rule names it or
-    /// not, and no request fails.
+    /// Ambiguous fields are removed. nginx does the same: an origin that trusts a field is not misled, whether a rule
+    /// names it or not, and no request fails.
     #[default]
     Drop,
     /// 400.
     Reject,
-    /// They are forwarded.
+    /// Ambiguous fields are forwarded.
     Pass,
 }
 
@@ -268,7 +270,7 @@ impl AmbiguousFields {
     /// By the names of the file.
     pub const NAMES: &[(&str, Self)] = &[("drop", Self::Drop), ("reject", Self::Reject), ("pass", Self::Pass)];
 
-    /// Its name.
+    /// Name of the value in the configuration.
     pub fn name(self) -> &'static str {
         Self::NAMES.iter().find(|(_, known)| *known == self).map_or("", |(name, _)| name)
     }
@@ -287,7 +289,7 @@ impl Balance {
     /// By the names of the file.
     pub const NAMES: &[(&str, Self)] = &[("round-robin", Self::RoundRobin), ("least-requests", Self::LeastRequests)];
 
-    /// Its name.
+    /// Name of the value in the configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::RoundRobin => "round-robin",
@@ -342,7 +344,7 @@ impl StickyBy {
     pub const NAMES: &[(&str, Self)] =
         &[("cookie", Self::Cookie), ("address", Self::Address), ("header", Self::Header)];
 
-    /// Its name.
+    /// Name of the value in the configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cookie => "cookie",
@@ -376,7 +378,7 @@ keys! {
         /// The path of the request, with a query if necessary.
         path: String = String::new(), required(target());
 
-        /// Its `Host`. Without it, the server's own address; `localhost` for a Unix socket.
+        /// `Host` of the check. By default the server's own address; `localhost` for a Unix socket.
         host: Option<String> = None, optional(authority(), "the server's");
 
         // A failed server is detected within a quarter of a minute, by few requests.
@@ -588,8 +590,8 @@ pub(super) fn statuses() -> Kind<Statuses> {
         schema: json!({ "type": ["integer", "string"], "minimum": Statuses::ALL.start(), "maximum": Statuses::ALL.end() }),
         read: Box::new(|given| {
             match given {
-                Given::Integer(number) => number.to_string().parse(),
-                Given::Text(text) => text.parse(),
+                RawValue::Integer(number) => number.to_string().parse(),
+                RawValue::Text(text) => text.parse(),
                 other => return Err(other.wrong_type()),
             }
             .map_err(|wrong: StatusesError| wrong.to_string().into())

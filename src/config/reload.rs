@@ -6,10 +6,11 @@ keys! {
     /// Reloads.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Reload {
-        // A certificate that is renewed must be served without a person, and ConfigMaps and Secrets are replaced as files.
-        /// What litequic does when a file changes, without SIGHUP or `litequic ctl reload`: `all` applies a saved configuration
-        /// and renewed files; `certificates` applies renewed files alone, which are those that the configuration in force names
-        /// (certificates, keys, authorities, revocation lists, error pages); `none` waits for a signal or a request.
+        // A certificate that is renewed must be served without a person, and ConfigMaps and Secrets are replaced as
+        // files.
+        /// What litequic does when a file changes, without SIGHUP or `litequic ctl reload`: `all` applies a saved
+        /// configuration and renewed files; `certificates` applies only renewed files that the configuration in force
+        /// names (certificates, keys, CAs, revocation lists, error pages); `none` waits for a signal or a request.
         on_change: OnChange = OnChange::All, one_of(OnChange::NAMES);
     }
 }

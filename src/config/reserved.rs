@@ -1,5 +1,5 @@
-//! `origin.reserved_fields`: the fields of requests that only a proxy in `trusted_proxies` may send, because origins take them for the
-//! word of the proxy before them.
+//! `origin.reserved_fields`: the fields of requests that only a proxy in `trusted_proxies` may send, because origins
+//! take them for the word of the proxy before them.
 
 use super::{
     section::Section,
@@ -89,7 +89,7 @@ const CERTIFICATES: &[&str] = &[
     "x-amzn-mtls-clientcert-validity",
 ];
 
-/// Which URL the client requested, where it is not the one of the request.
+/// Fields that name the URL which the client requested, where it is not the URL of the request.
 const URL: &[&str] = &[
     // IIS URL Rewrite, Symfony, Laminas: another path than that by which litequic selects the route
     "x-original-url",
@@ -130,8 +130,8 @@ pub enum ReservedField {
     Client,
     /// `url`: path, host and scheme.
     Url,
-    /// `method`: overrides of the method, on each route. Without this item they are removed where a route has a condition on the
-    /// method.
+    /// `method`: overrides of the method, on each route. Without this item they are removed where a route has a
+    /// condition on the method.
     Method,
     /// A field, in lower case.
     Name(String),
@@ -187,8 +187,8 @@ struct Compiled {
     always: Names,
     /// Reserved where a route has a condition on the method.
     methods: Names,
-    /// Of the names in both and in [`HANDLED`], by [`slot`] the lengths that there are, one a bit: most names of a request are
-    /// ruled out by one look.
+    /// Lengths of the names in `always`, `methods` and [`HANDLED`], a bit for each length, by [`slot`]: most names of a
+    /// request are ruled out by one look-up.
     lengths: [u64; SLOTS],
 }
 
@@ -196,8 +196,8 @@ type Names = BTreeSet<Cow<'static, str>>;
 
 const SLOTS: usize = 64;
 
-/// Fields for which [`ReservedFields::may_contain`] is true whatever is reserved: those of the connection and of framing, which are
-/// looked for in each request as well, so that one walk over its names tells whether it has any.
+/// Fields for which [`ReservedFields::may_contain`] is true whatever is reserved: those of the connection and of
+/// framing, which are looked for in each request as well, so that one walk over its names tells whether it has any.
 const HANDLED: &[&str] = &[
     "connection",
     "content-length",
@@ -210,8 +210,9 @@ const HANDLED: &[&str] = &[
     "upgrade",
 ];
 
-/// The place of a name in [`Compiled::lengths`], and the bit of its length: the place follows from its first and its third byte, by
-/// factors with which no field that browsers send by themselves shares place and bit with one that counts.
+/// The place of a name in [`Compiled::lengths`], and the bit of its length: the place follows from its first and its
+/// third byte, by factors with which no field that browsers send by themselves shares place and bit with one that
+/// counts.
 #[inline]
 fn slot(name: &str) -> (usize, usize) {
     let slot = match name.as_bytes() {
@@ -254,14 +255,16 @@ impl ReservedFields {
         Self(Arc::new(Compiled { items, always, methods, lengths }))
     }
 
-    /// False for nearly all names, in lower case, that are neither reserved nor of the connection or of framing; true for all others.
+    /// False for nearly all names, in lower case, that are neither reserved nor of the connection or of framing; true
+    /// for all others.
     #[inline]
     pub fn may_contain(&self, name: &str) -> bool {
         let (slot, length) = slot(name);
         self.0.lengths.get(slot).is_some_and(|lengths| lengths >> length & 1 != 0)
     }
 
-    /// Whether a field of the name `plain`, in lower case, is reserved; `methods_matter` where a route has a condition on the method.
+    /// Whether a field of the name `plain`, in lower case, is reserved; `methods_matter` where a route has a condition
+    /// on the method.
     pub fn contain(&self, plain: &str, methods_matter: bool) -> bool {
         self.may_contain(plain) && (self.0.always.contains(plain) || methods_matter && self.0.methods.contains(plain))
     }
@@ -282,13 +285,13 @@ impl PartialEq for ReservedFields {
 impl Eq for ReservedFields {}
 
 /// Reads `origin.reserved_fields`.
-pub(super) fn reserved_fields() -> Reserved {
-    Reserved(list(item(), ITEMS))
+pub(super) fn reserved_fields() -> ReservedReader {
+    ReservedReader(list(item(), ITEMS))
 }
 
-pub(super) struct Reserved(List<ReservedField>);
+pub(super) struct ReservedReader(List<ReservedField>);
 
-impl Reader<ReservedFields> for Reserved {
+impl Reader<ReservedFields> for ReservedReader {
     fn read(self, section: &mut Section<'_>, key: &str, default: ReservedFields, about: &str) -> ReservedFields {
         ReservedFields::new(self.0.read(section, key, default.0.items.clone(), about))
     }

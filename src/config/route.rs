@@ -8,7 +8,7 @@ use super::{
     keys::rules,
     names::{authority, exact_path, host_pattern, path_prefix, route_name, upgrade},
     section::Section,
-    table::{Reader, Table as _, by, keys, list, optional, table},
+    table::{KeyTable as _, Reader, by, keys, list, optional, table},
     values::{BODY_BYTES, Kind, boolean, one_of, or_most, size, text},
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,42 +20,43 @@ keys! {
     /// One of `[[routes]]`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Route {
-        /// The route's name in logs, metrics and `litequic ctl`. Without it, the name is made of host, path and
-        /// `match`.
+        /// Name of the route in logs, metrics and `litequic ctl`. By default it is made of host, path and `match`.
         name: Option<String> = None, optional(route_name(), "made of host and path");
 
-        /// Compared without case, port and trailing dot; `*.` stands for one or more labels. Without it, every host.
+        /// Host of the request, compared without case, port and trailing dot; `*.` stands for one or more labels. By
+        /// default every host.
         host: Option<String> = None, optional(host_pattern(), "any");
 
-        /// Matches whole segments: `/live` matches `/live/1` and not `/lively`.
+        /// Beginning of the path, by whole segments: `/live` matches `/live/1` and not `/lively`.
         path_prefix: String = "/".into(), path_prefix();
 
-        /// Instead of `path_prefix`: exactly this path. A slash at its end counts.
+        /// Exact path, in place of `path_prefix`. A slash at its end makes a difference.
         path: Option<String> = None, optional(exact_path(), "none");
 
-        /// Further conditions for a request. A route with conditions comes before one without that has the same host
-        /// and path.
+        /// Further conditions for a request. Of two routes with the same host and path, the one with conditions is
+        /// tried first.
         conditions("match"): Match = Match::default(), table();
 
-        /// The origin: a name of `[origins.NAME]`, or `origin`. Required without `redirect` and `respond`.
+        /// Origin of the route: a name of `[origins.NAME]`, or `origin`. Required without `redirect` and `respond`.
         target("origin"): Target = Target::Origin(String::new()), OneTarget;
 
-        /// How the origin may decode a path: a request whose path could also match another route is answered 400. `any`
-        /// is percent-decoded, with slashes merged, without `;` parameters, with `\` as `/`, and case-insensitive;
-        /// `case-sensitive` the same but for case; `raw` byte by byte, so that no request is rejected.
+        /// How the origin may decode a path. A request whose path the origin could read as another route's gets 400.
+        /// `any`: percent-decoded, with slashes merged, without `;` parameters, with `\` as `/`, and case-insensitive;
+        /// `case-sensitive`: the same, but case-sensitive; `raw`: byte by byte, so that no request is rejected.
         path_reading: PathReading = PathReading::default(), one_of(PathReading::NAMES);
 
-        /// Replaces `path_prefix` in the path: with `/api` and `/`, `/api/users` becomes `/users`.
+        /// Replacement of `path_prefix` in the path: with `/api` and `/`, `/api/users` becomes `/users`.
         rewrite_prefix: Option<String> = None, optional(path_prefix(), "none");
 
-        /// The `Host` that the origin gets. Without it, the client's.
+        /// The `Host` that the origin gets. By default the client's.
         rewrite_host: Option<String> = None, optional(authority(), "the client's");
 
         // No body is longer than what a stream can carry.
-        /// Instead of `limits.max_body_bytes`. 413 beyond.
+        /// Bytes of a request's body on this route, in place of `limits.max_body_bytes`. Beyond it, the client gets
+        /// 413.
         max_body_bytes: Option<u64> = None, optional(or_most(size(BODY_BYTES)), "limits.max_body_bytes");
 
-        /// Instead of `client_certificates.verify`.
+        /// Whether clients of this route present a certificate, in place of `client_certificates.verify`.
         client_certificate: Option<Verify> = None, optional(one_of(Verify::NAMES), "client_certificates.verify");
 
         /// Rules for the request's header: `remove`, then `set`, then `add`. A rule applies to every spelling of its
@@ -64,27 +65,27 @@ keys! {
         /// connection-specific and framing fields.
         request_headers: HeaderRules = HeaderRules::default(), by(rules::request_headers, rules::show_headers);
 
-        /// Rules for the response's header, also of litequic's own answers: `remove`, then `set`, then `add`. Fields
+        /// Rules for the response's header, also for litequic's own answers: `remove`, then `set`, then `add`. Fields
         /// that are removed or set are removed from trailers. `Alt-Svc` and connection-specific and framing fields are
         /// excluded.
         response_headers: HeaderRules = HeaderRules::default(), by(rules::response_headers, rules::show_headers);
 
-        /// Instead of those of `[timeouts]`, for this route.
+        /// Timeouts of this route, in place of those of `[timeouts]`.
         timeouts: RouteTimeouts = RouteTimeouts::default(), table();
 
         /// Rate limit of this route; without this table, none.
         rate_limit: Option<RateLimit> = None, by(rules::rate_limit, rules::show_rate_limit);
 
-        /// The file that is the body of this route's errors with that status, with precedence over `[error_pages]`: a
-        /// number from `400` to `599`, or `4xx`, `5xx`. A number has precedence over its class.
+        /// File with the body of this route's error responses with this status, in place of `[error_pages]`: a number
+        /// from `400` to `599`, or `4xx`, `5xx`. A number has precedence over its class.
         error_pages: ErrorPages = ErrorPages::default(), by(rules::error_pages, rules::show_pages);
 
-        /// Whether error pages, the route's and those of `[error_pages]`, also replace the origin's errors. There must
-        /// be one.
+        /// Whether error pages, the route's and those of `[error_pages]`, also replace the origin's error responses.
+        /// Requires an error page.
         intercept_errors: bool = false, boolean();
 
         // What other proxies do by default.
-        /// Protocols to which a client and the origin may switch, by HTTP/1.1 as by HTTP/2 and HTTP/3; with `[]` none.
+        /// Protocols to which a client and the origin may switch, over HTTP/1.1, HTTP/2 and HTTP/3. `[]` permits none.
         upgrade: Vec<String> = vec!["websocket".into()], list(upgrade(), 0..=Self::MAX_UPGRADES);
     }
 }
@@ -150,7 +151,7 @@ impl PathReading {
     pub const NAMES: &[(&str, Self)] =
         &[("any", Self::Any), ("case-sensitive", Self::CaseSensitive), ("raw", Self::Raw)];
 
-    /// Its name.
+    /// Name of the value in the configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Any => "any",

@@ -24,7 +24,7 @@ impl HeaderRules {
     /// Fields that each of the three keys names at most.
     pub const MAX_FIELDS: usize = 64;
 
-    /// These rules, and those of `general` for fields that these do not name, in whatever spelling.
+    /// Returns these rules, with those of `general` for fields that these rules do not name in any spelling.
     pub fn over(&self, general: &Self) -> Self {
         if general.is_empty() {
             return self.clone();
@@ -50,11 +50,11 @@ impl HeaderRules {
 
 /// A text with variables.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Template(pub Vec<Part>);
+pub struct Template(pub Vec<TemplatePart>);
 
 /// A piece of a [`Template`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Part {
+pub enum TemplatePart {
     /// Literal text.
     Text(String),
     /// A variable.
@@ -101,14 +101,14 @@ impl Template {
             let known = Variable::NAMES.iter().find(|(known, _)| *known == name).map(|(_, variable)| *variable);
             let variable = known.filter(|variable| allowed.contains(variable)).ok_or(name)?;
             if !literal.is_empty() {
-                parts.push(Part::Text(std::mem::take(&mut literal)));
+                parts.push(TemplatePart::Text(std::mem::take(&mut literal)));
             }
-            parts.push(Part::Variable(variable));
+            parts.push(TemplatePart::Variable(variable));
             rest = after.get(name.len() + 1..).unwrap_or_default();
         }
         literal.push_str(rest);
         if !literal.is_empty() {
-            parts.push(Part::Text(literal));
+            parts.push(TemplatePart::Text(literal));
         }
         Ok(Self(parts))
     }
@@ -122,8 +122,8 @@ impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for part in &self.0 {
             match part {
-                Part::Text(text) => f.write_str(text)?,
-                Part::Variable(variable) => {
+                TemplatePart::Text(text) => f.write_str(text)?,
+                TemplatePart::Variable(variable) => {
                     let name = Variable::NAMES.iter().find(|(_, known)| known == variable).map(|(name, _)| *name);
                     write!(f, "{{{}}}", name.unwrap_or_default())?;
                 }
@@ -171,7 +171,7 @@ impl Redirect {
 pub struct Respond {
     /// A final one.
     pub status: StatusCode,
-    /// Its body.
+    /// Body of the answer.
     pub body: FixedBody,
     /// Fields of its header.
     pub headers: Vec<(HeaderName, Template)>,
@@ -226,13 +226,14 @@ keys! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct RouteTimeouts {
         // `Some(None)` is no limit.
-        /// Instead of `timeouts.request`.
+        /// Time within which a request of this route and its response end, in place of `timeouts.request`.
         request: Option<Option<Duration>> = None, optional(or_none(duration(TIMEOUT)), "timeouts.request");
 
-        /// Instead of `timeouts.response_header`.
+        /// Time within which the origin sends the response's header on this route, in place of
+        /// `timeouts.response_header`.
         response_header: Option<Duration> = None, optional(duration(TIMEOUT), "timeouts.response_header");
 
-        /// Instead of `timeouts.response_body`.
+        /// Time without a byte of the response's body on this route, in place of `timeouts.response_body`.
         response_body: Option<Duration> = None, optional(duration(TIMEOUT), "timeouts.response_body");
     }
 }
@@ -240,11 +241,11 @@ keys! {
 /// `rate_limit`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimit {
-    /// That many requests …
+    /// Requests that are permitted in `per`.
     pub requests: u32,
-    /// … in that time,
+    /// Time in which `requests` are permitted.
     pub per: Duration,
-    /// and so many at once.
+    /// Requests that may come at once after a pause.
     pub burst: u32,
     /// Counted by client, or all together.
     pub by: RateLimitBy,
@@ -253,22 +254,22 @@ pub struct RateLimit {
 /// `rate_limit.by`
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RateLimitBy {
-    /// Of each client: an IPv4 address, or the first 64 bits of an IPv6 address.
+    /// Requests of each client are counted: of an IPv4 address, or of the first 64 bits of an IPv6 address.
     #[default]
     Address,
-    /// Of all clients together.
+    /// Requests of all clients are counted together.
     Route,
 }
 
 impl RateLimitBy {
-    /// Both, as the file has them.
+    /// Names of the values in the configuration.
     pub const NAMES: &[(&str, Self)] = &[("address", Self::Address), ("route", Self::Route)];
 }
 
 /// Files whose content is an error's body, absolute or relative to the working directory.
 pub type ErrorPages = BTreeMap<Errors, PathBuf>;
 
-/// Which answers a page is for.
+/// Statuses that an error page is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Errors {
     /// `"404"`: a status from 400 to 599.
@@ -312,7 +313,8 @@ pub fn media_type(page: &Path) -> Option<&'static str> {
     }
 }
 
-/// The same of the file of a fixed answer, which can have a few types more.
+/// Returns the `Content-Type` of the file of a fixed answer by its extension, which can have a few types more than an
+/// error page.
 pub fn body_type(file: &Path) -> Option<&'static str> {
     media_type(file).or_else(|| match file.extension()?.to_str()? {
         "css" => Some("text/css; charset=utf-8"),
@@ -340,7 +342,7 @@ pub fn request_field_fault(name: &HeaderName) -> Option<&'static str> {
 
 const SAID_BY_LITEQUIC: &str = "is set by litequic";
 
-/// The same for a response's field.
+/// Returns why no rule may change this field of a response; `None` if a rule may.
 pub fn response_field_fault(name: &HeaderName) -> Option<&'static str> {
     match &*plain(name) {
         "alt-svc" => Some("is set by litequic"),
@@ -374,14 +376,14 @@ mod tests {
     #[test]
     fn variables_stand_in_braces_and_other_braces_are_text() {
         let all = Variable::NAMES.iter().map(|(_, variable)| *variable).collect::<Vec<_>>();
-        let text = |text: &str| Part::Text(text.into());
-        let client = Part::Variable(Variable::Client);
-        let table: [(&str, Result<Vec<Part>, &str>); 10] = [
+        let text = |text: &str| TemplatePart::Text(text.into());
+        let client = TemplatePart::Variable(Variable::Client);
+        let table: [(&str, Result<Vec<TemplatePart>, &str>); 10] = [
             ("", Ok(vec![])),
             ("plain", Ok(vec![text("plain")])),
             ("{client}", Ok(vec![client.clone()])),
             ("a{client}b", Ok(vec![text("a"), client.clone(), text("b")])),
-            ("{client}{host}", Ok(vec![client.clone(), Part::Variable(Variable::Host)])),
+            ("{client}{host}", Ok(vec![client.clone(), TemplatePart::Variable(Variable::Host)])),
             ("{\"group\":\"x\"}", Ok(vec![text("{\"group\":\"x\"}")])),
             ("{{client}}", Ok(vec![text("{"), client.clone(), text("}")])),
             ("{}{", Ok(vec![text("{}{")])),
@@ -400,7 +402,7 @@ mod tests {
     #[test]
     fn a_routes_rules_replace_general_ones_field_by_field() {
         let name = HeaderName::from_static;
-        let value = |text: &str| Template(vec![Part::Text(text.into())]);
+        let value = |text: &str| Template(vec![TemplatePart::Text(text.into())]);
         let general = HeaderRules {
             remove: vec![name("server"), name("x-powered-by")],
             set: vec![(name("x-frame-options"), value("DENY")), (name("x-set"), value("general"))],

@@ -4,8 +4,8 @@
 
 use super::{
     examples,
-    source::{Source, Stray, join},
-    values::{Given, Kind, Wrong},
+    source::{SourceText, UnknownKey, join},
+    values::{Kind, RawValue, Wrong},
 };
 use serde_json::{Map, Value as Json, json};
 use std::{
@@ -21,7 +21,7 @@ use toml::{
 
 /// One table of the file; if the file does not have it, it reads as empty and has no faults.
 pub(super) struct Section<'s> {
-    source: &'s Source<'s>,
+    source: &'s SourceText<'s>,
     table: Option<&'s DeTable<'s>>,
     span: Option<Range<usize>>,
     path: String,
@@ -31,14 +31,14 @@ pub(super) struct Section<'s> {
     missing: RefCell<Vec<(String, String)>>,
     /// Keys whose value was rejected.
     wrong: Vec<String>,
-    /// Of arrays: which of their values were not rejected.
+    /// Indexes of the values of an array that were not rejected, by key.
     right: BTreeMap<String, Vec<usize>>,
 }
 
 impl<'s> Section<'s> {
     /// `table` under `path`, its head at `span`.
     pub(super) fn new(
-        source: &'s Source<'s>,
+        source: &'s SourceText<'s>,
         table: Option<&'s DeTable<'s>>,
         span: Option<Range<usize>>,
         path: String,
@@ -136,8 +136,8 @@ impl<'s> Section<'s> {
         self.optional(key, kind, about)
     }
 
-    /// The values of `key`: an array of so many, or a single one as it is. `None` if the key is missing; wrong values
-    /// are left out.
+    /// The values of `key`: an array whose length is in `count`, or a single value without an array. `None` if the key
+    /// is missing; wrong values are left out.
     pub(super) fn list<T>(
         &mut self,
         key: &str,
@@ -156,8 +156,8 @@ impl<'s> Section<'s> {
         values
     }
 
-    /// The values of `key`, which must be there: an array of so many, or a single one as it is. Each is a value of `kind`, or a table
-    /// as `read` makes it. What is wrong is left out, and that the key is missing is noted.
+    /// The values of `key`, which is required: an array whose length is in `count`, or a single value without an array.
+    /// Each is a value of `kind`, or a table as `read` makes it. Wrong values are left out, and a missing key is noted.
     pub(super) fn required_list_or_tables<K, T: From<K>>(
         &mut self,
         key: &str,
@@ -194,8 +194,8 @@ impl<'s> Section<'s> {
         values.unwrap_or_default()
     }
 
-    /// The result of `read` for each value of `key`, with its path: of an array of so many, or of a single one. `None`
-    /// if the key is missing; wrong values are left out.
+    /// The result of `read` for each value of `key`, with its path: of an array whose length is in `count`, or of a
+    /// single value. `None` if the key is missing; wrong values are left out.
     fn elements<T>(
         &mut self,
         key: &str,
@@ -286,8 +286,8 @@ impl<'s> Section<'s> {
         results
     }
 
-    /// Each value within the table `key`, as `kind` reads it, by what `name` makes of its name, which matches `names`; at
-    /// most so many. What is wrong is left out.
+    /// Each value within the table `key`, as `kind` reads it, by what `name` makes of its name, which matches `names`;
+    /// `most` values at most. Wrong values are left out.
     pub(super) fn map<K, T>(
         &mut self,
         key: &str,
@@ -340,7 +340,7 @@ impl<'s> Section<'s> {
     }
 
     fn wrong_type(&self, path: &str, value: &Spanned<DeValue<'_>>, expected: &str) {
-        let problem = Given::Other(value.get_ref().type_str()).wrong_type().problem;
+        let problem = RawValue::Other(value.get_ref().type_str()).wrong_type().problem;
         let is_tables =
             value.get_ref().as_array().is_some_and(|array| array.iter().any(|one| one.get_ref().is_table()));
         self.source.note(
@@ -361,8 +361,8 @@ impl<'s> Section<'s> {
         }
     }
 
-    /// Whether all that this table has are tables under unknown names: another table was meant, such as `[origins.NAME]` by
-    /// `[origin.NAME]`.
+    /// Whether all that this table has are tables under unknown names: another table was meant, such as
+    /// `[origins.NAME]` by `[origin.NAME]`.
     fn is_another(&self) -> bool {
         let known = |name: &str| self.properties.contains_key(name);
         let mut entries = self.table.into_iter().flatten().peekable();
@@ -384,7 +384,7 @@ impl<'s> Section<'s> {
         }
     }
 
-    /// The same for the `n`th value that [`Section::list`] gave.
+    /// Notes a fault of the `n`th value that [`Section::list`] returned.
     pub(super) fn fault_in_list(&self, key: &str, n: usize, problem: &str) {
         let right = self.right.get(key).and_then(|right| right.get(n));
         let (Some(value), Some(&n)) = (self.get(key), right) else { return };
@@ -395,7 +395,7 @@ impl<'s> Section<'s> {
         }
     }
 
-    /// The same for the keys of a [`Section::map`] that are wrong.
+    /// Notes a fault of each key of a [`Section::map`] that `is_wrong`.
     pub(super) fn fault_in_map(&self, key: &str, is_wrong: impl Fn(&str) -> bool, problem: &str) {
         let table = self.get(key).and_then(|value| value.get_ref().as_table());
         for (name, value) in table.into_iter().flatten().filter(|(name, _)| is_wrong(name.get_ref())) {
@@ -425,7 +425,7 @@ impl<'s> Section<'s> {
         }
         for (name, value) in self.table.into_iter().flatten() {
             if !self.properties.contains_key(name.get_ref().as_ref()) {
-                self.source.stray(Stray {
+                self.source.add_unknown_key(UnknownKey {
                     at: name.span(),
                     section: self.path.clone(),
                     name: name.get_ref().to_string(),

@@ -5,7 +5,7 @@ use super::{
     fault::{Fault, nearest, quote},
     foreign::{self, Hint},
     section::Section,
-    values::{Given, Kind, Wrong},
+    values::{Kind, RawValue, Wrong},
 };
 use serde_json::Value as Json;
 use std::{cell::RefCell, collections::BTreeMap, ops::Range, path::Path};
@@ -23,19 +23,19 @@ const MAX_UNKNOWN_KEYS: usize = 100;
 const MAX_SYNTAX_FAULTS: usize = 20;
 
 /// The file that is read, and what was found wrong with it.
-pub(super) struct Source<'s> {
+pub(super) struct SourceText<'s> {
     file: &'s Path,
     text: &'s str,
     lines: Lines<'s>,
     environment: Environment<'s>,
-    /// Of every value and table that was read.
+    /// Positions of every value and table that was read, by key.
     positions: RefCell<BTreeMap<String, Position>>,
     faults: RefCell<Vec<Fault>>,
-    strays: RefCell<Vec<Stray>>,
+    unknown_keys: RefCell<Vec<UnknownKey>>,
 }
 
 /// An unknown key. It is reported once all keys are known.
-pub(super) struct Stray {
+pub(super) struct UnknownKey {
     pub(super) at: Range<usize>,
     pub(super) section: String,
     pub(super) name: String,
@@ -46,7 +46,7 @@ pub(super) struct Stray {
     pub(super) siblings: Vec<String>,
 }
 
-impl Stray {
+impl UnknownKey {
     /// What to say of it, and the key that was meant, as far as either is known.
     fn meaning(&self, schema: &Json) -> (Option<String>, Option<String>) {
         if self.is_origin && self.section == "origin" {
@@ -75,7 +75,7 @@ impl Stray {
     }
 }
 
-impl<'s> Source<'s> {
+impl<'s> SourceText<'s> {
     /// `text` as the content of `file`.
     pub(super) fn new(file: &'s Path, text: &'s str, environment: Environment<'s>) -> Self {
         Self {
@@ -85,7 +85,7 @@ impl<'s> Source<'s> {
             environment,
             positions: RefCell::default(),
             faults: RefCell::default(),
-            strays: RefCell::default(),
+            unknown_keys: RefCell::default(),
         }
     }
 
@@ -99,8 +99,8 @@ impl<'s> Source<'s> {
         let mut root = Section::new(self, Some(table), None, String::new());
         let value = read(&mut root);
         let schema = root.finish();
-        for stray in self.strays.take() {
-            self.note_unknown_key(stray, &schema);
+        for unknown in self.unknown_keys.take() {
+            self.note_unknown_key(unknown, &schema);
         }
         (value, schema)
     }
@@ -111,19 +111,19 @@ impl<'s> Source<'s> {
     }
 
     /// Leaves an unknown key to be reported at the end.
-    pub(super) fn stray(&self, stray: Stray) {
-        let mut strays = self.strays.borrow_mut();
-        if strays.len() < MAX_UNKNOWN_KEYS {
-            strays.push(stray);
+    pub(super) fn add_unknown_key(&self, unknown: UnknownKey) {
+        let mut unknown_keys = self.unknown_keys.borrow_mut();
+        if unknown_keys.len() < MAX_UNKNOWN_KEYS {
+            unknown_keys.push(unknown);
         }
     }
 
-    fn note_unknown_key(&self, stray: Stray, schema: &Json) {
-        let (hint, near) = stray.meaning(schema);
+    fn note_unknown_key(&self, unknown: UnknownKey, schema: &Json) {
+        let (hint, near) = unknown.meaning(schema);
         let problem = hint.map_or_else(|| "unknown key".into(), |hint| format!("unknown key; {hint}"));
         let expected =
-            (near.is_none() && problem == "unknown key").then(|| format!("one of {}", stray.siblings.join(", ")));
-        self.note(Some(stray.at), join(&stray.section, &stray.name), stray.value, problem, expected, near);
+            (near.is_none() && problem == "unknown key").then(|| format!("one of {}", unknown.siblings.join(", ")));
+        self.note(Some(unknown.at), join(&unknown.section, &unknown.name), unknown.value, problem, expected, near);
     }
 
     /// Notes a fault.
@@ -157,18 +157,18 @@ impl<'s> Source<'s> {
     pub(super) fn value<T>(&self, key: &str, value: &Spanned<DeValue<'_>>, kind: &Kind<T>) -> Option<T> {
         self.place(key, value);
         let given = match value.get_ref() {
-            DeValue::String(text) => expand(text, self.environment).map(Given::Text),
+            DeValue::String(text) => expand(text, self.environment).map(RawValue::Text),
             DeValue::Integer(number) => {
                 // What does not fit is out of every range.
                 let number = i128::from_str_radix(number.as_str(), number.radix()).unwrap_or(i128::MAX);
-                Ok(Given::Integer(number))
+                Ok(RawValue::Integer(number))
             }
-            DeValue::Boolean(boolean) => Ok(Given::Boolean(*boolean)),
-            DeValue::Float(float) => Ok(Given::Float(float.as_str().parse().unwrap_or(f64::NAN))),
-            other => Ok(Given::Other(other.type_str())),
+            DeValue::Boolean(boolean) => Ok(RawValue::Boolean(*boolean)),
+            DeValue::Float(float) => Ok(RawValue::Float(float.as_str().parse().unwrap_or(f64::NAN))),
+            other => Ok(RawValue::Other(other.type_str())),
         };
         let expanded = match &given {
-            Ok(Given::Text(text)) if value.get_ref().as_str() != Some(text) => format!(" ({:?})", quote(text)),
+            Ok(RawValue::Text(text)) if value.get_ref().as_str() != Some(text) => format!(" ({:?})", quote(text)),
             _ => String::new(),
         };
         let (problem, expected, nearest) = match given.map(|given| (kind.read)(given)) {
@@ -243,13 +243,15 @@ impl<'s> Lines<'s> {
 }
 
 impl Lines<'_> {
-    /// What is wrong with the second of two keys or tables at `at` alike, with the line of the first, if that is found in `root`.
+    /// What is wrong with the second of two keys or tables at `at` alike, with the line of the first, if that is found
+    /// in `root`.
     fn duplicate(&self, root: &DeTable<'_>, at: Range<usize>) -> String {
         let name = self.text.get(at.clone()).unwrap_or_default();
         let before = self.text.get(..at.start).unwrap_or_default();
         let line = before.rsplit('\n').next().unwrap_or_default();
         let header = |line: &str| line.trim_start().starts_with('[');
-        // The table's head, or that of the table that the key is in, is read as a file of its own: the path to one table.
+        // The table's head, or that of the table that the key is in, is read as a file of its own: the path to one
+        // table.
         let is_table = header(line);
         let path = if is_table {
             self.text.get(at.start - line.len()..).and_then(|rest| rest.lines().next()).map(head)

@@ -13,16 +13,16 @@
 //! }
 //! ```
 //!
-//! A reader is a [`Kind`], or what this module makes of one: [`optional`], [`list`], [`file`], [`table`]. `field("key")` is a key that
-//! has another name than its field. What else is known of a key are methods of [`Key`]. Rules over several keys are functions, which
-//! come after [`Table::read`].
+//! A reader is a [`Kind`], or what this module makes of one: [`optional`], [`list`], [`file`], [`table`].
+//! `field("key")` is a key that has another name than its field. What else is known of a key are methods of [`Key`].
+//! Rules over several keys are functions, which come after [`KeyTable::read`].
 
 use super::{changes::Changes, section::Section, values::Kind};
 use serde_json::Value as Json;
 use std::{marker::PhantomData, ops::RangeInclusive, path::PathBuf};
 
 /// A table of keys.
-pub(super) trait Table: Sized {
+pub(super) trait KeyTable: Sized {
     const KEYS: &'static [Key];
 
     /// The table as `section` has it, with defaults for values that are missing or wrong.
@@ -57,7 +57,7 @@ impl Key {
         Self { name, needs_restart: false, metric: Metric::None }
     }
 
-    /// Its change waits for a restart.
+    /// Marks a key whose change waits for a restart.
     pub(super) const fn restart(self) -> Self {
         Self { needs_restart: true, ..self }
     }
@@ -86,7 +86,7 @@ pub(super) trait Reader<T> {
     /// The value of `key`, or `default`; also where the value is wrong, and that is noted.
     fn read(self, section: &mut Section<'_>, key: &str, default: T, about: &str) -> T;
 
-    /// As it stands in the file.
+    /// The value as the file would have it.
     fn show(&self, value: &T) -> String;
 
     /// Notes what changes.
@@ -131,7 +131,7 @@ impl<T> Reader<Option<T>> for Optional<T> {
     }
 }
 
-/// An array of so many values, or one by itself.
+/// Reads an array whose length is in `count`, or one value without an array.
 pub(super) fn list<T>(kind: Kind<T>, count: RangeInclusive<usize>) -> List<T> {
     List { kind, count }
 }
@@ -187,7 +187,7 @@ impl<T> Reader<T> for Required<T> {
     }
 }
 
-/// The same of a path, relative to the folder of the configuration file.
+/// Reads a required path, relative to the folder of the configuration file.
 pub(super) fn required_file(kind: Kind<PathBuf>) -> RequiredFile {
     RequiredFile(kind)
 }
@@ -242,13 +242,13 @@ impl<T> Reader<T> for By<T> {
 }
 
 /// A table within the table.
-pub(super) fn table<T: Table>() -> Inner<T> {
+pub(super) fn table<T: KeyTable>() -> Inner<T> {
     Inner(PhantomData)
 }
 
 pub(super) struct Inner<T>(PhantomData<T>);
 
-impl<T: Table> Reader<T> for Inner<T> {
+impl<T: KeyTable> Reader<T> for Inner<T> {
     fn read(self, section: &mut Section<'_>, key: &str, _: T, about: &str) -> T {
         section.table(key, about, T::read)
     }
@@ -294,7 +294,7 @@ macro_rules! keys {
             }
         }
 
-        impl $crate::config::table::Table for $Table {
+        impl $crate::config::table::KeyTable for $Table {
             const KEYS: &'static [$crate::config::table::Key] = &[
                 $($crate::config::table::keys!(
                     @key $metric
@@ -327,7 +327,7 @@ macro_rules! keys {
             }
 
             fn follow(self, next: Self) -> Self {
-                let [$($field),+] = <Self as $crate::config::table::Table>::KEYS else { return next };
+                let [$($field),+] = <Self as $crate::config::table::KeyTable>::KEYS else { return next };
                 Self { $($field: if $field.needs_restart { self.$field } else { next.$field },)+ }
             }
         }

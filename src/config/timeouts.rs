@@ -68,8 +68,8 @@ keys! {
         /// A tunnel (WebSocket and other upgrades) is reset at both ends after this time without a byte.
         tunnel: Duration = Duration::from_secs(3600), duration(TIMEOUT), counted;
 
-        // HAProxy's client-fin and server-fin: the end of one side says that the application is done, and the other side answers
-        // it at once; one that has vanished would otherwise hold a drain for `tunnel`.
+        // HAProxy's client-fin and server-fin: the end of one side says that the application is done, and the other
+        // side answers it at once; one that has vanished would otherwise hold a drain for `tunnel`.
         /// A tunnel is reset at both ends after this time without a byte, if one side has ended and the other may
         /// still send.
         tunnel_half_closed: Duration = Duration::from_secs(30), duration(TIMEOUT), counted;

@@ -2,8 +2,8 @@
 
 use super::{
     section::Section,
-    table::{Table as _, keys},
-    values::{Given, Kind, boolean, number, one_of, one_of_also},
+    table::{KeyTable as _, keys},
+    values::{Kind, RawValue, boolean, number, one_of, one_of_also},
 };
 use serde_json::json;
 use std::{fmt, ops::RangeInclusive};
@@ -12,7 +12,7 @@ const RECEIVE_BATCH: RangeInclusive<u64> = 1..=LiteQuic::MAX_RECEIVE_BATCH as u6
 const INITIAL_WINDOW: RangeInclusive<u64> = LiteQuic::MIN_INITIAL_WINDOW as u64..=LiteQuic::MAX_INITIAL_WINDOW as u64;
 
 keys! {
-    /// How datagrams are received and sent. The defaults are those with the lowest CPU cost.
+    /// Receiving and sending of datagrams. The defaults are those with the lowest CPU cost.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct LiteQuic {
         /// The system calls for datagrams. `auto` is `epoll`. `io-uring` costs the same, and falls back to `epoll` if
@@ -20,38 +20,38 @@ keys! {
         io: Io = Io::Auto, one_of_also(Io::NAMES, Io::TO_COMPARE), restart;
 
         // As many as a busy worker finds queued, so that a call's fixed cost is small. Each holds 64 KiB with GRO.
-        /// Messages received at once, at most. Each has a buffer of 64 KiB, or of 2 KiB without `gro`, for each listen address and
-        /// worker; with `io-uring` two.
+        /// Messages that one system call receives at most. Each has a buffer of 64 KiB, or of 2 KiB without `gro`, for
+        /// each listen address and worker; with `io-uring` two.
         receive_batch: u16 = 128, number(RECEIVE_BATCH), restart;
 
-        /// Whether a message may hold several datagrams on its way out (UDP_SEGMENT): 64 or 65,507 bytes.
+        /// Whether litequic sends several datagrams in one message (UDP_SEGMENT), at most 64 or 65,507 bytes.
         gso: bool = true, boolean(), restart;
 
-        /// Whether a message may hold several datagrams on its way in (UDP_GRO).
+        /// Whether litequic receives several datagrams in one message (UDP_GRO).
         gro: bool = true, boolean(), restart;
 
-        /// Whether the newest of the acknowledgements that a client sent since the last batch is processed first, and
+        /// Whether, of the acknowledgements that a client sent since the last batch, the newest is processed first, and
         /// those that it makes superfluous are skipped (ACK merging).
         ack_merge: bool = true, boolean(), restart;
 
-        /// Whether a worker with many downloads in flight reads datagrams every 1 or 2 ms, an eighth of a round trip at
-        /// most, instead of when each arrives: acknowledgements then form batches.
+        /// Whether a worker with many downloads in flight reads datagrams every 1 or 2 ms (at most an eighth of a round
+        /// trip) instead of when each one arrives, so that acknowledgements form batches.
         receive_moderation: bool = true, boolean(), restart;
 
-        /// How many packets clients acknowledge at once, if they support ACK_FREQUENCY (draft-ietf-quic-ack-frequency:
+        /// Packets that clients acknowledge with one ACK, if they support ACK_FREQUENCY (draft-ietf-quic-ack-frequency:
         /// Firefox, quinn, Chromium with `AFIA`). `adaptive` requests more, up to 32, while a worker is busy. A number
-        /// is requested at the beginning of each connection, even if the worker is idle; more than fits into a client's
-        /// congestion window slows it down.
+        /// is requested at the beginning of each connection, even if the worker is idle; a number that exceeds a
+        /// client's congestion window slows the client down.
         ack_frequency: AckFrequency = AckFrequency::Adaptive, ack_frequency(), restart;
 
         /// Congestion control of new connections: `cubic` (RFC 9438) shares a bottleneck with TCP as TCP does, `bbr`
-        /// (version 2) follows the path's delivery rate, and does not take random loss for congestion.
+        /// (version 2) follows the path's delivery rate, and does not treat random loss as congestion.
         congestion: Congestion = Congestion::Cubic, one_of(Congestion::NAMES);
 
         // More than the 10 of RFC 9002 §7.2, less than the 32 of Chromium and quic-go, for reasons in
         // docs/adr/0027-initial-window.md.
-        /// Packets that a new connection may have in flight before any is acknowledged (RFC 9002 §7.2). The first 10
-        /// are sent at once, more within the first round trip.
+        /// Packets that a new connection may have in flight before the first acknowledgement (RFC 9002 §7.2). The first
+        /// 10 are sent at once, more within the first round trip.
         initial_window: u16 = 24, number(INITIAL_WINDOW);
     }
 }
@@ -87,7 +87,7 @@ pub enum Io {
     Epoll,
     /// litequic's own, over io_uring; falls back to epoll if io_uring is unavailable.
     IoUring,
-    /// That of the QUIC library: the reference for measurements of litequic's own.
+    /// The I/O of the QUIC library: the reference for measurements of litequic's own.
     S2nQuic,
 }
 
@@ -98,7 +98,7 @@ impl Io {
     /// litequic's own.
     pub const TO_COMPARE: &[(&str, Self)] = &[("s2n-quic", Self::S2nQuic)];
 
-    /// Its name in the file.
+    /// Name of the value in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -122,7 +122,7 @@ impl Congestion {
     /// By the names of the file.
     pub const NAMES: &[(&str, Self)] = &[("cubic", Self::Cubic), ("bbr", Self::Bbr)];
 
-    /// Its name in the file.
+    /// Name of the value in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cubic => "cubic",
@@ -138,7 +138,7 @@ pub enum AckFrequency {
     Adaptive,
     /// Nothing is requested.
     Off,
-    /// One acknowledgement for so many packets, requested once, even if the worker is idle.
+    /// One acknowledgement for this number of packets, requested once, even if the worker is idle.
     Fixed(u16),
 }
 
@@ -166,7 +166,7 @@ fn ack_frequency() -> Kind<AckFrequency> {
         expected: format!("\"adaptive\", \"off\" or {}", packets.expected),
         schema: json!({ "anyOf": [{ "type": "string", "enum": ["adaptive", "off"] }, packets.schema] }),
         read: Box::new(move |given| match given {
-            Given::Text(text) => match &*text {
+            RawValue::Text(text) => match &*text {
                 "adaptive" => Ok(AckFrequency::Adaptive),
                 "off" => Ok(AckFrequency::Off),
                 _ => Err("unknown value".into()),

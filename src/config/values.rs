@@ -11,7 +11,7 @@ pub(super) const MIB: u64 = 1024 * KIB;
 pub(super) const GIB: u64 = 1024 * MIB;
 /// More than a worker can count and hold of anything; a typing error is usually beyond.
 pub(super) const COUNT: RangeInclusive<u64> = 1..=MOST;
-/// The same where none at all is a value.
+/// A count, or 0 where none at all is a valid number.
 pub(super) const COUNT_OR_NONE: RangeInclusive<u64> = 0..=MOST;
 const MOST: u64 = 10_000_000;
 /// A QUIC stream carries four times as much (RFC 9000 §4.5).
@@ -24,7 +24,7 @@ const PORT: RangeInclusive<u64> = 1..=u16::MAX as u64;
 
 /// A value as it stands in the file, its environment variables filled in.
 #[derive(Debug)]
-pub(super) enum Given {
+pub(super) enum RawValue {
     Text(String),
     Integer(i128),
     Boolean(bool),
@@ -48,7 +48,7 @@ impl<S: Into<String>> From<S> for Wrong {
     }
 }
 
-impl Given {
+impl RawValue {
     /// The fault of a value of another type than the one that is wanted.
     pub(super) fn wrong_type(&self) -> Wrong {
         let name = match self {
@@ -69,20 +69,20 @@ pub(super) struct Kind<T> {
     pub(super) expected: String,
     /// A JSON schema without description and default.
     pub(super) schema: Json,
-    pub(super) read: Box<dyn Fn(Given) -> Result<T, Wrong>>,
-    /// As it is written in the file: for the schema's `default`.
+    pub(super) read: Box<dyn Fn(RawValue) -> Result<T, Wrong>>,
+    /// The value as the file would have it: for the schema's `default`.
     pub(super) show: Box<dyn Fn(&T) -> Json>,
 }
 
 impl<T> Kind<T> {
-    /// Has the schema accept strings alone that are wholly `of`, a regular expression without look-around (ECMA 262 and RE2
-    /// both know it): all that [`Kind::read`] accepts, and as little more as can be said so.
+    /// Has the schema accept strings alone that are wholly `of`, a regular expression without look-around (ECMA 262 and
+    /// RE2 both know it): all that [`Kind::read`] accepts, and as little more as can be said so.
     pub(super) fn matching(mut self, of: &str) -> Self {
         self.extend(json!({ "pattern": whole(of) }));
         self
     }
 
-    /// The same of their length, in characters.
+    /// Has the schema accept strings alone whose length in characters is in `range`.
     pub(super) fn of_length(mut self, range: RangeInclusive<usize>) -> Self {
         self.extend(json!({ "minLength": range.start(), "maxLength": range.end() }));
         self
@@ -114,7 +114,7 @@ pub(super) fn number<T: TryFrom<u64> + Into<u64> + Copy + 'static>(range: RangeI
         expected: format!("a number from {least} to {most}"),
         schema: json!({ "type": "integer", "minimum": least, "maximum": most }),
         read: Box::new(move |given| match given {
-            Given::Integer(number) => within(number, &range),
+            RawValue::Integer(number) => within(number, &range),
             other => Err(other.wrong_type()),
         }),
         show: Box::new(|number| json!((*number).into())),
@@ -132,8 +132,8 @@ pub(super) fn size<T: TryFrom<u64> + Into<u64> + Copy + 'static>(range: RangeInc
         expected: format!("a size from {} to {}, such as \"64 KiB\"", show_size(least), show_size(most)),
         schema,
         read: Box::new(move |given| match given {
-            Given::Integer(bytes) => within(bytes, &range),
-            Given::Text(text) => match text.trim().parse::<ByteSize>() {
+            RawValue::Integer(bytes) => within(bytes, &range),
+            RawValue::Text(text) => match text.trim().parse::<ByteSize>() {
                 Ok(_) if let Some(wrong) = ambiguous(text.trim()) => Err(wrong),
                 Ok(bytes) => within(bytes.0.into(), &range),
                 Err(_) => Err("not a size".into()),
@@ -195,8 +195,8 @@ pub(super) fn duration(range: RangeInclusive<Duration>) -> Kind<Duration> {
         expected: format!("a duration from {least} to {most}, such as \"30s\""),
         schema,
         read: Box::new(move |given| match given {
-            Given::Integer(_) => Err("has no unit".into()),
-            Given::Text(text) => match humantime::parse_duration(text.trim()) {
+            RawValue::Integer(_) => Err("has no unit".into()),
+            RawValue::Text(text) => match humantime::parse_duration(text.trim()) {
                 Ok(duration) if duration < *range.start() => Err("too small".into()),
                 Ok(duration) if duration > *range.end() => Err("too large".into()),
                 Ok(duration) => Ok(duration),
@@ -214,31 +214,31 @@ pub(super) fn duration(range: RangeInclusive<Duration>) -> Kind<Duration> {
     kind.matching(DURATION)
 }
 
-/// The same, or `"none"`.
+/// A value of `kind`, or `"none"`.
 pub(super) fn or_none<T: 'static>(kind: Kind<T>) -> Kind<Option<T>> {
     or_word("none", kind)
 }
 
-/// The same, or `"derived"`: a value that follows from the resources of the process.
+/// A value of `kind`, or `"derived"`: a value that follows from the resources of the process.
 pub(super) fn or_derived<T: 'static>(kind: Kind<T>) -> Kind<Option<T>> {
     or_word("derived", kind)
 }
 
-/// The same, or `word`, which is read as no value.
+/// A value of `kind`, or `word`, which is read as no value.
 fn or_word<T: 'static>(word: &'static str, kind: Kind<T>) -> Kind<Option<T>> {
     let (read, show) = (kind.read, kind.show);
     Kind {
         expected: format!("{}, or \"{word}\"", kind.expected),
         schema: json!({ "anyOf": [{ "const": word }, kind.schema] }),
         read: Box::new(move |given| match given {
-            Given::Text(text) if text == word => Ok(None),
+            RawValue::Text(text) if text == word => Ok(None),
             given => read(given).map(Some),
         }),
         show: Box::new(move |value| value.as_ref().map_or_else(|| json!(word), &show)),
     }
 }
 
-/// The same, as more than any other value.
+/// A value of `kind`, or `"none"`, which is read as more than any other value.
 pub(super) fn or_most(kind: Kind<u64>) -> Kind<u64> {
     let Kind { expected, schema, read, show } = or_none(kind);
     Kind {
@@ -266,7 +266,7 @@ pub(super) fn boolean() -> Kind<bool> {
         expected: "true or false".into(),
         schema: json!({ "type": "boolean" }),
         read: Box::new(|given| match given {
-            Given::Boolean(boolean) => Ok(boolean),
+            RawValue::Boolean(boolean) => Ok(boolean),
             other => Err(other.wrong_type()),
         }),
         show: Box::new(|boolean| json!(boolean)),
@@ -288,11 +288,13 @@ pub(super) fn one_of_also<T: Copy + PartialEq + 'static>(words: Words<T>, more: 
         expected: format!("one of \"{}\"", names.join("\", \"")),
         schema: json!({ "type": "string", "enum": names }),
         read: Box::new(move |given| match given {
-            Given::Text(text) => all().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| Wrong {
-                problem: "unknown value".into(),
-                expected: None,
-                nearest: nearest(&text, words.iter().map(|(name, _)| *name)).map(|word| format!("{word:?}")),
-            }),
+            RawValue::Text(text) => {
+                all().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| Wrong {
+                    problem: "unknown value".into(),
+                    expected: None,
+                    nearest: nearest(&text, words.iter().map(|(name, _)| *name)).map(|word| format!("{word:?}")),
+                })
+            }
             other => Err(other.wrong_type()),
         }),
         show: Box::new(move |value| json!(all().find(|(_, other)| other == value).map(|(name, _)| name))),
@@ -309,7 +311,7 @@ pub(super) fn text<T: 'static>(
         expected: expected.into(),
         schema: json!({ "type": "string" }),
         read: Box::new(move |given| match given {
-            Given::Text(text) => parse(text),
+            RawValue::Text(text) => parse(text),
             other => Err(other.wrong_type()),
         }),
         show: Box::new(move |value| json!(show(value))),
@@ -321,7 +323,7 @@ mod tests {
     use super::*;
 
     fn read<T>(kind: &Kind<T>, text: &str) -> Result<T, String> {
-        (kind.read)(Given::Text(text.into())).map_err(|wrong| wrong.problem)
+        (kind.read)(RawValue::Text(text.into())).map_err(|wrong| wrong.problem)
     }
 
     #[test]
@@ -341,8 +343,8 @@ mod tests {
         ] {
             assert_eq!(read(&kind, text), Err(problem.into()), "{text}");
         }
-        assert_eq!((kind.read)(Given::Integer(-1)), Err("too small".into()));
-        assert_eq!((kind.read)(Given::Integer(i128::MAX)), Err("too large".into()));
+        assert_eq!((kind.read)(RawValue::Integer(-1)), Err("too small".into()));
+        assert_eq!((kind.read)(RawValue::Integer(i128::MAX)), Err("too large".into()));
     }
 
     #[test]
@@ -374,11 +376,11 @@ mod tests {
             ("20 M", "\"20 MiB\" (nginx's 20m) or \"20 MB\""),
             (" 1.5k ", "\"1.5 KiB\" (nginx's 1.5k) or \"1.5 kB\""),
         ] {
-            let wrong = (kind.read)(Given::Text(text.into())).unwrap_err();
+            let wrong = (kind.read)(RawValue::Text(text.into())).unwrap_err();
             assert_eq!((wrong.problem.as_str(), wrong.expected.as_deref()), ("ambiguous", Some(expected)), "{text}");
         }
         for text in ["10b", "10", "8 Ki", "1 GB"] {
-            assert!((kind.read)(Given::Text(text.into())).is_ok(), "{text}");
+            assert!((kind.read)(RawValue::Text(text.into())).is_ok(), "{text}");
         }
     }
 

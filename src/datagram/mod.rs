@@ -24,15 +24,17 @@ pub type Received = Header<s2n_quic_core::path::Tuple>;
 
 /// The receiving half of a socket.
 pub trait Receive: Send + 'static {
-    /// Waits for datagrams and takes a batch of them, in place of the last one. Returns how many there are, at least one.
+    /// Waits for datagrams and takes a batch of them, in place of the last one. Returns how many there are, at least
+    /// one.
     ///
     /// # Errors
     ///
     /// The socket failed.
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>>;
 
-    /// Takes a batch of what has arrived, in place of the last one, without waiting. Returns how many datagrams there are, 0
-    /// where there is none. From then on no arrival is an event, until [`poll_batch`](Self::poll_batch) waits for one.
+    /// Takes a batch of what has arrived, in place of the last one, without waiting. Returns how many datagrams there
+    /// are, 0 where there is none. From then on no arrival is an event, until [`poll_batch`](Self::poll_batch) waits
+    /// for one.
     ///
     /// # Errors
     ///

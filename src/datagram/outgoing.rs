@@ -28,7 +28,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// Its datagrams, each a message of its own.
+    /// The datagrams of the message, each a message of its own.
     fn singles(self) -> impl Iterator<Item = Self> {
         let end = self.start + self.len;
         (0..self.count).map(move |n| {
@@ -46,13 +46,13 @@ impl Message {
 /// The fate of a message that was passed to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It was sent, or never will be.
+    /// The message was sent, or never will be.
     Gone,
-    /// It stays, at its place.
+    /// The message stays at its place.
     Stays,
     /// Each of its datagrams becomes a message of its own, at its place.
     Apart,
-    /// The same, ahead of all others: at most one message of a call.
+    /// Each of its datagrams becomes a message of its own, ahead of all others: at most one message of a call.
     ApartFirst,
 }
 

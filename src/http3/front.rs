@@ -15,7 +15,7 @@ use crate::{
     config::{Config, Limits, Live, Timeouts},
     exchange::{Client, Identity, LastAuthority, Pace, Protocol, Records, plain},
     http3::Metrics,
-    lifecycle::Watch,
+    lifecycle::PhaseWatch,
     memory::{Holder, Holders, Pool},
     rate::Bucket,
     receive_budget::Account,
@@ -51,7 +51,7 @@ pub struct Front {
     client_address: ClientAddress,
     budget: Rc<Budget>,
     holders: Rc<Holders>,
-    pub(super) watch: Watch,
+    pub(super) watch: PhaseWatch,
     /// False while HTTP/3 is off.
     on: watch::Receiver<bool>,
     pub(super) records: Records,
@@ -66,7 +66,7 @@ impl Front {
         covers: Box<Covers>,
         client_address: ClientAddress,
         (budget, holders): (Rc<Budget>, Rc<Holders>),
-        watch: Watch,
+        watch: PhaseWatch,
     ) -> Self {
         let terms = Terms::of(config.load_full());
         Self {

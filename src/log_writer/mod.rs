@@ -1,13 +1,13 @@
-//! Writes lines to a file or standard error on a thread of its own, so that no caller waits for a disk or for the reader of
-//! a pipe. The log (`telemetry::log`) and the access log have such a thread each, behind a bounded queue: lines that do not
-//! fit are dropped, and reported once there is room.
+//! Writes lines to a file or standard error on a thread of its own, so that no caller waits for a disk or for the
+//! reader of a pipe. The log (`telemetry::log`) and the access log have such a thread each, behind a bounded queue:
+//! lines that do not fit are dropped, and reported once there is room.
 
 mod output;
 mod queue;
 mod thread;
 
-pub(crate) use output::{Target, hold_stderr, write_last};
+pub(crate) use output::{LogTarget, hold_stderr, write_last};
 #[cfg(test)]
-pub(crate) use queue::Receiver;
-pub(crate) use queue::{Piece, Sender, Wake, queue};
+pub(crate) use queue::LineReceiver;
+pub(crate) use queue::{LineSender, LogPiece, WriterWake, queue};
 pub(crate) use thread::{Report, Started};

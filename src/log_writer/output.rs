@@ -1,6 +1,6 @@
-//! Where lines go: a file, or standard error, which may be a pipe, a file, a terminal or a socket of journald. O_NONBLOCK
-//! is never set on it: the flag belongs to the open file, which other processes share. The lock of std's `Stderr` is never
-//! taken: a writer would hold it for as long as a reader of a pipe stops.
+//! Where lines go: a file, or standard error, which may be a pipe, a file, a terminal or a socket of journald.
+//! O_NONBLOCK is never set on it: the flag belongs to the open file, which other processes share. The lock of std's
+//! `Stderr` is never taken: a writer would hold it for as long as a reader of a pipe stops.
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -16,8 +16,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Bytes that a pipe takes as a whole, whatever else writes to it (`PIPE_BUF`, pipe(7)): lines of the log, the access log
-/// and a process that takes over stay whole on one pipe.
+/// Bytes that a pipe takes as a whole, whatever else writes to it (`PIPE_BUF`, pipe(7)): lines of the log, the access
+/// log and a process that takes over stay whole on one pipe.
 const WHOLE: usize = 4096;
 /// Delay between two attempts to take the lock of standard error.
 const LOOK: Duration = Duration::from_millis(1);
@@ -27,7 +27,7 @@ static STDERR: Mutex<()> = Mutex::new(());
 
 /// Where lines go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Target {
+pub(crate) enum LogTarget {
     /// Standard error.
     Stderr,
     /// Standard output.
@@ -36,7 +36,7 @@ pub(crate) enum Target {
     File(PathBuf),
 }
 
-impl Target {
+impl LogTarget {
     pub(super) fn open(&self) -> io::Result<Output> {
         match self {
             Self::Stderr => Ok(Output::Stderr),
@@ -134,9 +134,9 @@ pub(crate) fn hold_stderr(limit: Duration) {
     }
 }
 
-/// Writes `lines` to standard error past every queue and lock, for `limit` at most: for a process that ends. The write is
-/// on a thread of its own, as no system call writes to every kind of file without waiting; only where no thread can be
-/// started, the caller writes what poll(2) says there is room for.
+/// Writes `lines` to standard error past every queue and lock, for `limit` at most: for a process that ends. The write
+/// is on a thread of its own, as no system call writes to every kind of file without waiting; only where no thread can
+/// be started, the caller writes what poll(2) says there is room for.
 pub(crate) fn write_last(lines: Vec<u8>, limit: Duration) {
     let lines: Arc<[u8]> = lines.into();
     let (sender, done) = mpsc::channel();

@@ -15,7 +15,7 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// Whole lines in one allocation.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct LogPiece {
     /// The lines, each with its line feed.
     pub(crate) text: Vec<u8>,
     /// Number of lines in `text`.
@@ -24,22 +24,22 @@ pub(crate) struct Piece {
 
 /// Whether a push wakes the writer if it sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wake {
+pub(crate) enum WriterWake {
     /// Wake the writer: a system call if it sleeps.
     Now,
-    /// Make no system call: the caller calls [`Sender::wake`] soon.
+    /// Make no system call: the caller calls [`LineSender::wake`] soon.
     Later,
 }
 
 /// A queue that holds `bound` bytes at most, those being written included.
-pub(crate) fn queue(bound: usize) -> (Sender, Receiver) {
+pub(crate) fn queue(bound: usize) -> (LineSender, LineReceiver) {
     let queue = Arc::new(Queue { bound, state: Mutex::default(), changed: Condvar::new(), writer: OnceLock::new() });
-    (Sender(Arc::new(Sending(Arc::clone(&queue)))), Receiver(queue))
+    (LineSender(Arc::new(Sending(Arc::clone(&queue)))), LineReceiver(queue))
 }
 
 /// The side of the threads that log. When the last clone is dropped, the writer ends with what is queued.
 #[derive(Debug, Clone)]
-pub(crate) struct Sender(Arc<Sending>);
+pub(crate) struct LineSender(Arc<Sending>);
 
 #[derive(Debug)]
 struct Sending(Arc<Queue>);
@@ -50,14 +50,14 @@ impl Drop for Sending {
     }
 }
 
-impl Sender {
+impl LineSender {
     /// Queues `piece`. False if there is no room, or the queue has ended: its lines are dropped, and the writer will
     /// report them. Never waits for the writer.
-    pub(crate) fn push(&self, piece: Piece, wake: Wake) -> bool {
+    pub(crate) fn push(&self, piece: LogPiece, wake: WriterWake) -> bool {
         self.queue().push(piece, wake)
     }
 
-    /// Wakes the writer if it sleeps and there is something to do: after pushes with [`Wake::Later`].
+    /// Wakes the writer if it sleeps and there is something to do: after pushes with [`WriterWake::Later`].
     pub(crate) fn wake(&self) {
         self.queue().wake();
     }
@@ -90,9 +90,9 @@ impl Sender {
         true
     }
 
-    /// Refuses further pieces, as [`Sender::end`], but only if the lock is free: for a thread that panicked. Returns the
-    /// pieces that are queued if the calling thread is the writer, which will not write them any more.
-    pub(crate) fn end_in_panic(&self) -> Vec<Piece> {
+    /// Refuses further pieces, as [`LineSender::end`], but only if the lock is free: for a thread that panicked. Returns
+    /// the pieces that are queued if the calling thread is the writer, which will not write them any more.
+    pub(crate) fn end_in_panic(&self) -> Vec<LogPiece> {
         let queue = self.queue();
         let Some(mut state) = queue.try_lock() else { return Vec::new() };
         state.ended = true;
@@ -113,7 +113,7 @@ impl Sender {
 
 /// The side of the writer.
 #[derive(Debug)]
-pub(crate) struct Receiver(Arc<Queue>);
+pub(crate) struct LineReceiver(Arc<Queue>);
 
 /// What the writer is to do next.
 #[derive(Debug, PartialEq, Eq)]
@@ -122,20 +122,20 @@ pub(super) enum Work {
     Write,
     /// Reopen the file by its name.
     Reopen,
-    /// The time of [`Sender::call_at`] has come.
+    /// The time of [`LineSender::call_at`] has come.
     Alarm,
     /// Nothing is queued, and nothing follows.
     End,
 }
 
-impl Receiver {
+impl LineReceiver {
     /// The calling thread is the writer.
     pub(super) fn adopt(&self) {
         let _ = self.0.writer.set(thread::current().id());
     }
 
     /// Waits for work. `batch` is empty, and gets the pieces to write: some 64 KiB at most, or one piece.
-    pub(super) fn next(&self, batch: &mut Vec<Piece>) -> Work {
+    pub(super) fn next(&self, batch: &mut Vec<LogPiece>) -> Work {
         let mut state = self.0.lock();
         loop {
             if std::mem::take(&mut state.reopen) {
@@ -161,15 +161,15 @@ impl Receiver {
         }
     }
 
-    /// Number of lines that were dropped since the last call, if half of the queue is free again once `written` bytes are
-    /// gone, or the queue has ended; otherwise 0, and they are counted on.
+    /// Number of lines that were dropped since the last call, if half of the queue is free again once `written` bytes
+    /// are gone, or the queue has ended; otherwise 0, and they are counted on.
     pub(super) fn take_dropped(&self, written: usize) -> u64 {
         let mut state = self.0.lock();
         let left = state.bytes.saturating_sub(written);
         if left <= self.0.bound / 2 || state.ended { std::mem::take(&mut state.dropped) } else { 0 }
     }
 
-    /// Sets the alarm, as [`Sender::call_at`] does.
+    /// Sets the alarm, as [`LineSender::call_at`] does.
     pub(super) fn call_at(&self, time: Instant) {
         self.0.call_at(time);
     }
@@ -182,7 +182,7 @@ impl Receiver {
 
     /// The next piece, for a test that is the writer.
     #[cfg(test)]
-    pub(crate) fn pop(&self) -> Option<Piece> {
+    pub(crate) fn pop(&self) -> Option<LogPiece> {
         let mut state = self.0.lock();
         let piece = state.pieces.pop_front()?;
         state.bytes -= piece.text.len();
@@ -190,7 +190,7 @@ impl Receiver {
     }
 }
 
-impl Drop for Receiver {
+impl Drop for LineReceiver {
     fn drop(&mut self) {
         self.0.end();
     }
@@ -209,7 +209,7 @@ struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<LogPiece>,
     /// Bytes queued, and being written.
     bytes: usize,
     /// Lines that found no room and are not reported yet.
@@ -226,7 +226,7 @@ struct State {
 
 impl State {
     /// Moves pieces of some [`BATCH`] bytes to `batch`. False if there are none.
-    fn take(&mut self, batch: &mut Vec<Piece>) -> bool {
+    fn take(&mut self, batch: &mut Vec<LogPiece>) -> bool {
         let mut bytes = 0;
         while let Some(piece) = self.pieces.pop_front_if(|next| bytes == 0 || bytes + next.text.len() <= BATCH) {
             bytes += piece.text.len();
@@ -237,7 +237,7 @@ impl State {
 }
 
 impl Queue {
-    fn push(&self, piece: Piece, wake: Wake) -> bool {
+    fn push(&self, piece: LogPiece, wake: WriterWake) -> bool {
         let mut state = self.lock();
         if state.ended || state.bytes.saturating_add(piece.text.len()) > self.bound {
             state.dropped = state.dropped.saturating_add(piece.lines);
@@ -245,7 +245,7 @@ impl Queue {
         }
         state.bytes += piece.text.len();
         state.pieces.push_back(piece);
-        if wake == Wake::Now {
+        if wake == WriterWake::Now {
             self.wake_writer(state);
         }
         true
@@ -309,33 +309,33 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn piece(bytes: usize) -> Piece {
-        Piece { text: vec![b'x'; bytes], lines: 1 }
+    fn piece(bytes: usize) -> LogPiece {
+        LogPiece { text: vec![b'x'; bytes], lines: 1 }
     }
 
     #[test]
     fn what_does_not_fit_is_dropped_and_counted_once_half_is_free() {
         let (sender, receiver) = queue(100);
-        let pushed: Vec<bool> = [60, 41, 40, 1].map(|bytes| sender.push(piece(bytes), Wake::Now)).into();
+        let pushed: Vec<bool> = [60, 41, 40, 1].map(|bytes| sender.push(piece(bytes), WriterWake::Now)).into();
         assert_eq!(pushed, [true, false, true, false]);
         let mut batch = Vec::new();
         assert_eq!(receiver.next(&mut batch), Work::Write);
-        assert_eq!((batch.len(), sender.push(piece(1), Wake::Now)), (2, false), "bytes being written count");
+        assert_eq!((batch.len(), sender.push(piece(1), WriterWake::Now)), (2, false), "bytes being written count");
         assert_eq!(receiver.take_dropped(0), 0, "there is no room yet");
         assert_eq!(receiver.take_dropped(60), 3);
         assert_eq!(receiver.take_dropped(60), 0);
         receiver.written(100);
-        assert!(sender.push(piece(100), Wake::Later));
+        assert!(sender.push(piece(100), WriterWake::Later));
     }
 
     #[test]
     fn the_writer_gets_a_batch_at_a_time_a_reopening_first_and_the_end_last() {
         let (sender, receiver) = queue(1 << 20);
         let sizes = [BATCH - 1, 1, 1, 2 * BATCH, 1];
-        sizes.iter().for_each(|size| assert!(sender.push(piece(*size), Wake::Now)));
+        sizes.iter().for_each(|size| assert!(sender.push(piece(*size), WriterWake::Now)));
         sender.reopen();
         sender.end();
-        assert!(!sender.push(piece(1), Wake::Now));
+        assert!(!sender.push(piece(1), WriterWake::Now));
         let mut batch = Vec::new();
         assert_eq!(receiver.next(&mut batch), Work::Reopen);
         for expected in [2, 1, 1, 1] {
@@ -372,7 +372,7 @@ mod tests {
             }
             batches
         });
-        for wake in [Wake::Now, Wake::Later] {
+        for wake in [WriterWake::Now, WriterWake::Later] {
             assert!(sender.push(piece(10), wake));
             sender.wake();
             assert!(sender.wait_until_written(Duration::from_secs(10)), "{wake:?}");
@@ -384,7 +384,7 @@ mod tests {
     #[test]
     fn a_writer_that_panicked_gives_back_what_is_queued() {
         let (sender, receiver) = queue(10);
-        assert!(sender.push(piece(3), Wake::Now));
+        assert!(sender.push(piece(3), WriterWake::Now));
         assert_eq!(sender.end_in_panic(), [], "another thread writes it");
         receiver.adopt();
         assert_eq!(sender.end_in_panic(), [piece(3)]);
@@ -411,7 +411,7 @@ mod tests {
             };
             for (bytes, writes) in &steps {
                 let fits = held + bytes < bound;
-                prop_assert_eq!(sender.push(piece(bytes + 1), Wake::Later), fits);
+                prop_assert_eq!(sender.push(piece(bytes + 1), WriterWake::Later), fits);
                 held += if fits { bytes + 1 } else { 0 };
                 if *writes {
                     write(&mut held);

@@ -1,8 +1,8 @@
 //! The thread that writes what is queued, and reports what it could not.
 
 use super::{
-    output::{Output, Target},
-    queue::{Piece, Receiver, Work},
+    output::{LogTarget, Output},
+    queue::{LineReceiver, LogPiece, Work},
 };
 use std::{io, thread, time::Instant};
 use tokio::sync::oneshot;
@@ -16,7 +16,7 @@ pub(crate) trait Report: Send + 'static {
     /// output, if that is the place for it.
     fn missing(&mut self, lines: u64) -> Option<Vec<u8>>;
 
-    /// The time of [`Sender::call_at`](super::Sender::call_at) has come. Returns when to call again.
+    /// The time of [`LineSender::call_at`](super::Sender::call_at) has come. Returns when to call again.
     fn alarm(&mut self) -> Option<Instant> {
         None
     }
@@ -37,13 +37,13 @@ pub(crate) struct Started {
     pub(crate) ended: oneshot::Receiver<()>,
 }
 
-impl Receiver {
+impl LineReceiver {
     /// Writes to `target` from a thread named `name`, until the queue ends.
     ///
     /// # Errors
     ///
     /// The thread cannot be started.
-    pub(crate) fn write_to(self, target: Target, name: &str, report: impl Report) -> io::Result<Started> {
+    pub(crate) fn write_to(self, target: LogTarget, name: &str, report: impl Report) -> io::Result<Started> {
         let (open, opened) = oneshot::channel();
         let (running, ended) = oneshot::channel();
         thread::Builder::new().name(name.into()).spawn(move || {
@@ -64,9 +64,9 @@ impl Receiver {
 }
 
 struct Writer<R> {
-    target: Target,
+    target: LogTarget,
     output: Output,
-    queue: Receiver,
+    queue: LineReceiver,
     report: R,
     state: State,
 }
@@ -151,7 +151,7 @@ impl<R: Report> Writer<R> {
 }
 
 /// Moves the pieces of `batch` to `buffer`, and returns their length.
-fn join(batch: &mut Vec<Piece>, buffer: &mut Vec<u8>) -> usize {
+fn join(batch: &mut Vec<LogPiece>, buffer: &mut Vec<u8>) -> usize {
     buffer.clear();
     for piece in batch.drain(..) {
         if buffer.is_empty() {
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn a_disk_that_is_full_loses_counted_lines_and_none_that_follow_are_merged() {
         let (_sender, queue) = queue(100);
-        let (target, output) = (Target::Stderr, Output::Disk(Disk { room: 10, text: Vec::new() }));
+        let (target, output) = (LogTarget::Stderr, Output::Disk(Disk { room: 10, text: Vec::new() }));
         let mut writer = Writer { target, output, queue, report: Notes::default(), state: State::default() };
         let write = |writer: &mut Writer<Notes>, room: usize, lines: &str| {
             if let Output::Disk(disk) = &mut writer.output {

@@ -3,8 +3,8 @@
 use super::{
     epoll,
     feature::{self, FeatureRequest, Features},
-    sys::{Kind, Refusal, Ring, SendBatch, completions},
-    transmit::Sender,
+    sys::{Ring, SendBatch, UringError, UringErrorKind, completions},
+    transmit::SocketSender,
     uring,
 };
 use crate::{
@@ -43,13 +43,13 @@ pub struct SocketOptions {
     pub gro: bool,
 }
 
-/// Both halves of a socket.
+/// The receiving and the sending half of a socket.
 #[derive(Debug)]
 pub struct OpenSocket {
     /// The receiving half.
-    pub receiver: Receiver,
+    pub receiver: SocketReceiver,
     /// The sending half.
-    pub sender: Sender,
+    pub sender: SocketSender,
     /// Whether the size of packets may be probed: nothing on their path, this machine included, fragments them.
     pub may_probe_mtu: bool,
     /// The backend in use.
@@ -59,9 +59,9 @@ pub struct OpenSocket {
 /// The receiving half of a socket.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "the names say it")]
-pub enum Receiver {
-    Epoll(epoll::Receiver),
-    IoUring(uring::Receiver),
+pub enum SocketReceiver {
+    Epoll(epoll::EpollReceiver),
+    IoUring(uring::UringReceiver),
 }
 
 impl OpenSocket {
@@ -82,10 +82,10 @@ impl OpenSocket {
         }
         let Features { gso, gro, may_probe_mtu } = features;
         let sending = socket.try_clone()?;
-        let receiver = epoll::Receiver::new(socket, local, options.receive_batch, gro, Arc::clone(&metrics))?;
+        let receiver = epoll::EpollReceiver::new(socket, local, options.receive_batch, gro, Arc::clone(&metrics))?;
         Ok(Self {
-            receiver: Receiver::Epoll(receiver),
-            sender: Sender::new(sending, SendBatch::new(local), gso, metrics),
+            receiver: SocketReceiver::Epoll(receiver),
+            sender: SocketSender::new(sending, SendBatch::new(local), gso, metrics),
             may_probe_mtu,
             backend: Backend::Epoll,
         })
@@ -97,14 +97,14 @@ impl OpenSocket {
         Features { gso, gro, may_probe_mtu }: Features,
         options: SocketOptions,
         metrics: &Arc<Metrics>,
-    ) -> Result<io::Result<Self>, Refusal> {
+    ) -> Result<io::Result<Self>, UringError> {
         uring::check()?;
         let batch = options.receive_batch;
         let ring = Ring::new(socket, local, completions(batch.into()))?;
-        let receiver = uring::Receiver::new(ring.clone(), local, batch, gro, Arc::clone(metrics))?;
+        let receiver = uring::UringReceiver::new(ring.clone(), local, batch, gro, Arc::clone(metrics))?;
         Ok(socket.try_clone().map(|sending| Self {
-            receiver: Receiver::IoUring(receiver),
-            sender: Sender::new(sending, ring, gso, Arc::clone(metrics)),
+            receiver: SocketReceiver::IoUring(receiver),
+            sender: SocketSender::new(sending, ring, gso, Arc::clone(metrics)),
             may_probe_mtu,
             backend: Backend::IoUring,
         }))
@@ -112,21 +112,21 @@ impl OpenSocket {
 }
 
 /// Counts it, and logs it, once for all sockets.
-fn refused(refusal: &Refusal, metrics: &Metrics) {
+fn refused(refusal: &UringError, metrics: &Metrics) {
     static SAID: AtomicBool = AtomicBool::new(false);
 
     match refusal.kind() {
-        Kind::Forbidden => metrics.io_degraded_io_uring_forbidden.increment(),
-        Kind::Missing => metrics.io_degraded_io_uring_missing.increment(),
-        Kind::Memory => metrics.io_degraded_io_uring_memory.increment(),
-        Kind::Broken => metrics.io_degraded_io_uring_broken.increment(),
+        UringErrorKind::Forbidden => metrics.io_degraded_io_uring_forbidden.increment(),
+        UringErrorKind::Missing => metrics.io_degraded_io_uring_missing.increment(),
+        UringErrorKind::Memory => metrics.io_degraded_io_uring_memory.increment(),
+        UringErrorKind::Broken => metrics.io_degraded_io_uring_broken.increment(),
     }
     if !SAID.swap(true, Relaxed) {
         tracing::warn!(reason = %refusal, "io_uring is unavailable; falling back to epoll");
     }
 }
 
-impl Receive for Receiver {
+impl Receive for SocketReceiver {
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         match self {
             Self::Epoll(receiver) => receiver.poll_batch(cx),

@@ -24,7 +24,7 @@ pub(super) struct Datagram {
 }
 
 impl Cut {
-    /// Of a socket that is bound to `local`, which receives so many messages at once.
+    /// For a socket that is bound to `local` and receives at most `messages` messages at once.
     pub(super) fn new(local: SocketAddr, messages: usize, metrics: Arc<Metrics>) -> Self {
         Self { local, datagrams: Vec::with_capacity(messages), metrics }
     }

@@ -1,6 +1,6 @@
 //! The features of a UDP socket on this kernel: enabled if supported, left out if not.
 
-use super::sys::Number;
+use super::sys::IntOption;
 use crate::net::Metrics;
 use std::{
     io,
@@ -53,37 +53,37 @@ pub(super) fn enable(socket: &UdpSocket, local: SocketAddr, asked: FeatureReques
 
 /// Several datagrams may be received as one message.
 pub(super) fn gro(socket: &UdpSocket) -> io::Result<()> {
-    Number::UDP_GRO.set(socket, 1)
+    IntOption::UDP_GRO.set(socket, 1)
 }
 
 /// Whether messages may hold several datagrams; each carries its segments' size itself, the socket has none.
 pub(super) fn gso(socket: &UdpSocket) -> io::Result<()> {
-    Number::UDP_SEGMENT.set(socket, 0)
+    IntOption::UDP_SEGMENT.set(socket, 0)
 }
 
 /// The ECN codepoint of received datagrams.
 pub(super) fn ecn(socket: &UdpSocket, local: SocketAddr) -> io::Result<()> {
     if local.is_ipv6() {
-        Number::IPV6_RECVTCLASS.set(socket, 1)?;
+        IntOption::IPV6_RECVTCLASS.set(socket, 1)?;
         if !local.ip().is_unspecified() {
             return Ok(());
         }
     }
-    Number::IP_RECVTOS.set(socket, 1)
+    IntOption::IP_RECVTOS.set(socket, 1)
 }
 
 /// The address that received datagrams came to.
 pub(super) fn local_address(socket: &UdpSocket, local: SocketAddr) -> io::Result<()> {
-    if local.is_ipv6() { Number::IPV6_RECVPKTINFO.set(socket, 1) } else { Number::IP_PKTINFO.set(socket, 1) }
+    if local.is_ipv6() { IntOption::IPV6_RECVPKTINFO.set(socket, 1) } else { IntOption::IP_PKTINFO.set(socket, 1) }
 }
 
 /// RFC 9000 §14: datagrams are not fragmented, and the kernel does not reject those that it takes for too large.
 pub(super) fn mtu_probing(socket: &UdpSocket, local: SocketAddr) -> io::Result<()> {
     if local.is_ipv6() {
-        Number::IPV6_MTU_DISCOVER.set(socket, Number::PROBE)?;
+        IntOption::IPV6_MTU_DISCOVER.set(socket, IntOption::PROBE)?;
         if !local.ip().is_unspecified() {
             return Ok(());
         }
     }
-    Number::IP_MTU_DISCOVER.set(socket, Number::PROBE)
+    IntOption::IP_MTU_DISCOVER.set(socket, IntOption::PROBE)
 }

@@ -13,17 +13,18 @@ pub(super) trait Calls {
     /// outcome of each in turn. A message after one that failed may have been sent.
     fn send(&mut self, outgoing: &Outgoing, outcomes: &mut Vec<SendResult>);
     /// An event, for the metrics.
-    fn note(&mut self, event: Event);
+    fn note(&mut self, event: SendEvent);
 }
 
 /// What happens to messages.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Event {
+pub(super) enum SendEvent {
     /// The kernel has it.
     Sent(Message),
-    /// It is larger than a packet may be here. Path MTU discovery finds that out so (RFC 8899).
+    /// The message is larger than a packet may be on this path, which is how path MTU discovery learns the limit (RFC
+    /// 8899).
     TooLarge(Message),
-    /// It cannot be sent at all: there is no route, or a firewall drops it.
+    /// The message cannot be sent at all: there is no route, or a firewall drops it.
     Refused(Message, i32),
     /// From now on every datagram is a message of its own, for this error.
     GsoOff(i32),
@@ -31,7 +32,7 @@ pub(super) enum Event {
 
 /// Why messages stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Blocked {
+pub(super) enum SendBlocked {
     /// The socket's buffer is full: epoll reports when it is not.
     Buffer,
     /// A queue below it is full, or memory short: there is no event for that.
@@ -51,7 +52,7 @@ pub(super) enum Gso {
 #[derive(Debug, PartialEq, Eq)]
 enum SendError {
     Again,
-    Wait(Blocked),
+    Wait(SendBlocked),
     Split,
     TooLarge,
     Refused,
@@ -61,8 +62,8 @@ enum SendError {
 fn classify(errno: i32, count: usize) -> SendError {
     match errno {
         libc::EINTR => SendError::Again,
-        libc::EAGAIN => SendError::Wait(Blocked::Buffer),
-        libc::ENOBUFS | libc::ENOMEM => SendError::Wait(Blocked::Below),
+        libc::EAGAIN => SendError::Wait(SendBlocked::Buffer),
+        libc::ENOBUFS | libc::ENOMEM => SendError::Wait(SendBlocked::Below),
         // EIO: the device cannot compute checksums. EINVAL: segments are unknown, too many, or too large for the
         // device. EMSGSIZE: newer kernels' code for the latter; the last segment may still fit.
         libc::EIO | libc::EINVAL | libc::EMSGSIZE if count > 1 => SendError::Split,
@@ -90,7 +91,7 @@ impl Flush {
     }
 
     /// Sends what `outgoing` holds. `Some` if the kernel does not take all of it now: the rest stays, in order.
-    pub(super) fn flush(&mut self, outgoing: &mut Outgoing, calls: &mut impl Calls) -> Option<Blocked> {
+    pub(super) fn flush(&mut self, outgoing: &mut Outgoing, calls: &mut impl Calls) -> Option<SendBlocked> {
         outgoing.close();
         self.split_without_gso(outgoing);
         while !outgoing.is_empty() {
@@ -111,7 +112,7 @@ impl Flush {
     }
 
     /// Follows the outcomes. `Some` if a message has to wait.
-    fn settle(&mut self, outgoing: &mut Outgoing, calls: &mut impl Calls) -> Option<Blocked> {
+    fn settle(&mut self, outgoing: &mut Outgoing, calls: &mut impl Calls) -> Option<SendBlocked> {
         let Self { gso, outcomes } = self;
         // The retry is of the first: the very datagram that was rejected as a part of a message.
         let doubt = if let Gso::Doubted(errno) = *gso { Some(errno) } else { None };
@@ -123,9 +124,9 @@ impl Flush {
                 Some(Ok(())) => {
                     if let Some(errno) = doubt {
                         *gso = Gso::Off;
-                        calls.note(Event::GsoOff(errno));
+                        calls.note(SendEvent::GsoOff(errno));
                     }
-                    calls.note(Event::Sent(*message));
+                    calls.note(SendEvent::Sent(*message));
                     return Fate::Gone;
                 }
                 Some(Err(errno)) => errno,
@@ -146,8 +147,8 @@ impl Flush {
                         *gso = Gso::On;
                     }
                     calls.note(match class {
-                        SendError::TooLarge => Event::TooLarge(*message),
-                        _ => Event::Refused(*message, errno),
+                        SendError::TooLarge => SendEvent::TooLarge(*message),
+                        _ => SendEvent::Refused(*message, errno),
                     });
                     Fate::Gone
                 }
@@ -176,7 +177,7 @@ mod tests {
         /// The datagrams that it took, in order, by their first byte; and those of each call's messages.
         taken: Vec<u8>,
         counts: Vec<usize>,
-        events: Vec<Event>,
+        events: Vec<SendEvent>,
     }
 
     impl Calls for Kernel {
@@ -202,7 +203,7 @@ mod tests {
             }
         }
 
-        fn note(&mut self, event: Event) {
+        fn note(&mut self, event: SendEvent) {
             self.events.push(event);
         }
     }
@@ -218,8 +219,8 @@ mod tests {
 
         fn lost(&self) -> Vec<i32> {
             let lost = self.events.iter().filter_map(|event| match event {
-                Event::TooLarge(_) => Some(libc::EMSGSIZE),
-                Event::Refused(_, errno) => Some(*errno),
+                SendEvent::TooLarge(_) => Some(libc::EMSGSIZE),
+                SendEvent::Refused(_, errno) => Some(*errno),
                 _ => None,
             });
             lost.collect()
@@ -270,7 +271,7 @@ mod tests {
             assert_eq!(flush.flush(&mut outgoing, &mut kernel), None);
             assert_eq!(kernel.taken, (0..6).collect::<Vec<u8>>());
             assert_eq!(flush.gso(), Gso::Off);
-            assert_eq!(kernel.events.iter().filter(|event| **event == Event::GsoOff(errno)).count(), 1);
+            assert_eq!(kernel.events.iter().filter(|event| **event == SendEvent::GsoOff(errno)).count(), 1);
             assert_eq!(kernel.lost(), Vec::<i32>::new());
 
             // And stays off: what others have gathered meanwhile is sent singly too.
@@ -329,7 +330,7 @@ mod tests {
         let full = |message: &Message| (port(message) == 2).then_some(libc::EAGAIN);
         let (mut outgoing, mut flush) = (messages(100, &[1, 2, 1]), Flush::new(true));
         let mut kernel = Kernel::going_on(full);
-        assert_eq!(flush.flush(&mut outgoing, &mut kernel), Some(Blocked::Buffer));
+        assert_eq!(flush.flush(&mut outgoing, &mut kernel), Some(SendBlocked::Buffer));
         kernel.refuse = None;
         assert_eq!(flush.flush(&mut outgoing, &mut kernel), None);
         assert_eq!(kernel.taken, [0, 3, 1, 2]);
@@ -371,9 +372,11 @@ mod tests {
 
     #[test]
     fn a_full_socket_keeps_the_rest_until_it_has_room() {
-        for (errno, expected) in
-            [(libc::EAGAIN, Blocked::Buffer), (libc::ENOBUFS, Blocked::Below), (libc::ENOMEM, Blocked::Below)]
-        {
+        for (errno, expected) in [
+            (libc::EAGAIN, SendBlocked::Buffer),
+            (libc::ENOBUFS, SendBlocked::Below),
+            (libc::ENOMEM, SendBlocked::Below),
+        ] {
             let (mut outgoing, mut flush) = (messages(100, &[2, 2, 1]), Flush::new(true));
             let mut kernel = Kernel::scripted(&[Ok(1), Err(errno), Ok(1), Err(errno)]);
             assert_eq!(flush.flush(&mut outgoing, &mut kernel), Some(expected));
@@ -391,7 +394,7 @@ mod tests {
     fn a_socket_that_fills_up_while_gso_is_in_doubt_decides_later() {
         let (mut outgoing, mut flush) = (messages(100, &[3]), Flush::new(true));
         let mut kernel = Kernel::scripted(&[Err(libc::EIO), Err(libc::EAGAIN)]);
-        assert_eq!(flush.flush(&mut outgoing, &mut kernel), Some(Blocked::Buffer));
+        assert_eq!(flush.flush(&mut outgoing, &mut kernel), Some(SendBlocked::Buffer));
         assert_eq!(flush.gso(), Gso::Doubted(libc::EIO));
         assert_eq!(flush.flush(&mut outgoing, &mut kernel), None);
         assert_eq!((kernel.taken.as_slice(), flush.gso()), ([0, 1, 2].as_slice(), Gso::Off));

@@ -1,5 +1,5 @@
-//! The workers' TCP listeners: one each, all on the same address. The kernel spreads connections over them by its hash, and
-//! a connection stays with the worker that accepted it.
+//! The workers' TCP listeners: one each, all on the same address. The kernel spreads connections over them by its hash,
+//! and a connection stays with the worker that accepted it.
 
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use std::{
@@ -21,7 +21,7 @@ const KEEPALIVE_PROBES: u32 = 3;
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on TCP {address}: {source}")]
 pub struct ListenError {
-    /// Which address.
+    /// Address that cannot be bound.
     pub address: SocketAddr,
     /// The system's error.
     pub source: io::Error,

@@ -16,15 +16,15 @@ mod sys;
 mod transmit;
 mod uring;
 
-pub use backend::{Backend, OpenSocket, Receiver, SocketOptions};
+pub use backend::{Backend, OpenSocket, SocketOptions, SocketReceiver};
 pub use descriptors::{receive, send};
 pub use listener::{ListenError, listen_group};
 pub use metrics::Metrics;
-pub use probe::{Family, Feature, Finding, probe};
-pub use socket::{BindError, Group};
+pub use probe::{AddressFamily, Feature, ProbeResult, probe};
+pub use socket::{BindError, SocketGroup};
 pub use steering::{Generation, Steering};
 pub use sys::thread_cpu_time;
-pub use transmit::Sender;
+pub use transmit::SocketSender;
 
 /// Consecutive errors before a socket counts as broken. One may come of a shortage of memory, and passes.
 const MAX_ERRORS: u32 = 1000;

@@ -28,11 +28,11 @@ const SEGMENTS: usize = 3;
 
 /// A feature that litequic uses if the kernel supports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct ProbeResult {
     /// The feature.
     pub feature: Feature,
     /// The IP version.
-    pub family: Option<Family>,
+    pub family: Option<AddressFamily>,
     /// Whether it works, and how well; or why not.
     pub outcome: Result<String, String>,
 }
@@ -63,7 +63,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// Its name for people.
+    /// Name of the feature, for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Batches => "recvmmsg, sendmmsg",
@@ -83,22 +83,22 @@ impl Feature {
 /// An IP version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
-pub enum Family {
+pub enum AddressFamily {
     V4,
     V6,
 }
 
 /// Tests everything. Takes some milliseconds; a second for each kind of datagram that does not arrive.
-pub fn probe() -> Vec<Finding> {
+pub fn probe() -> Vec<ProbeResult> {
     let mut findings = Vec::new();
-    for family in [Family::V4, Family::V6] {
-        let of = |feature, outcome| Finding { feature, family: Some(family), outcome };
+    for family in [AddressFamily::V4, AddressFamily::V6] {
+        let of = |feature, outcome| ProbeResult { feature, family: Some(family), outcome };
         match Loopback::new(family) {
             Ok(mut loopback) => findings.extend(loopback.probe().map(|(feature, outcome)| of(feature, outcome))),
             Err(error) => findings.push(of(Feature::Batches, Err(format!("no loopback: {error}")))),
         }
     }
-    let of = |feature, outcome| Finding { feature, family: None, outcome };
+    let of = |feature, outcome| ProbeResult { feature, family: None, outcome };
     findings.push(of(Feature::IoUring, uring::check().map(|()| "yes".into()).map_err(|refusal| refusal.to_string())));
     findings.push(of(
         Feature::Steering,
@@ -133,10 +133,10 @@ struct Loopback {
 }
 
 impl Loopback {
-    fn new(family: Family) -> io::Result<Self> {
+    fn new(family: AddressFamily) -> io::Result<Self> {
         let ip: IpAddr = match family {
-            Family::V4 => Ipv4Addr::LOCALHOST.into(),
-            Family::V6 => Ipv6Addr::LOCALHOST.into(),
+            AddressFamily::V4 => Ipv4Addr::LOCALHOST.into(),
+            AddressFamily::V6 => Ipv6Addr::LOCALHOST.into(),
         };
         let sender = UdpSocket::bind((ip, 0))?;
         let receiver = UdpSocket::bind((ip, 0))?;
@@ -190,7 +190,8 @@ impl Loopback {
         .into_iter()
     }
 
-    /// Sends a message of `count` datagrams with ECT(0); returns what arrives until so many bytes have.
+    /// Sends a message of `count` datagrams with ECT(0); returns what arrives until as many bytes have arrived as were
+    /// sent.
     fn exchange(&self, count: usize, message_len: usize) -> io::Result<Vec<Arrived>> {
         let mut outgoing = Outgoing::new(SEGMENT);
         for n in 0..count {
@@ -221,14 +222,14 @@ mod tests {
     fn what_the_other_tests_rely_on_is_found() {
         let findings = probe();
         for feature in [Feature::Batches, Feature::Gso, Feature::Gro, Feature::Ecn, Feature::LocalAddress] {
-            let found = findings.iter().find(|f| f.feature == feature && f.family == Some(Family::V4)).unwrap();
+            let found = findings.iter().find(|f| f.feature == feature && f.family == Some(AddressFamily::V4)).unwrap();
             assert_eq!(found.outcome, Ok("yes".into()), "{feature:?}");
         }
     }
 
     #[test]
     fn what_a_socket_was_not_asked_for_is_not_found() {
-        let loopback = Loopback::new(Family::V4).unwrap();
+        let loopback = Loopback::new(AddressFamily::V4).unwrap();
         let arrived = loopback.exchange(1, PLAIN_MESSAGE).unwrap();
         assert_eq!((arrived[0].ecn, arrived[0].local, arrived[0].segment), (0, None, SEGMENT));
         // Without UDP_GRO the kernel cuts a message up.

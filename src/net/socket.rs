@@ -23,7 +23,7 @@ pub enum BindError {
     /// Another process has it, or the system does not allow it.
     #[error("cannot listen on UDP {address}: {source}")]
     Bind {
-        /// Which address.
+        /// Address that cannot be bound.
         address: SocketAddr,
         /// The system's error.
         source: io::Error,
@@ -31,7 +31,7 @@ pub enum BindError {
     /// A group without members, or with more than a connection ID can name.
     #[error("cannot listen on UDP {address}: {workers} workers are not between 1 and 256")]
     Workers {
-        /// Which address.
+        /// Address that cannot be bound.
         address: SocketAddr,
         /// How many were wanted.
         workers: usize,
@@ -39,13 +39,13 @@ pub enum BindError {
     /// Too many processes drain.
     #[error("cannot listen on UDP {address}: {MAX_GENERATIONS} older processes still drain on it")]
     Full {
-        /// Which address.
+        /// Address that cannot be bound.
         address: SocketAddr,
     },
     /// The kernel cannot distinguish the processes' connections.
     #[error("cannot share UDP {address} with the previous process: the kernel does not steer datagrams: {source}")]
     Steer {
-        /// Which address.
+        /// Address that cannot be shared.
         address: SocketAddr,
         /// The system's error.
         source: io::Error,
@@ -58,13 +58,13 @@ pub enum BindError {
 /// No socket of a group is closed while a process continues without it: the kernel would move the last one into its
 /// place, and its datagrams with it. So the process that takes over holds them all.
 #[derive(Debug)]
-pub struct Group {
+pub struct SocketGroup {
     address: SocketAddr,
     sockets: Vec<UdpSocket>,
     generations: Vec<Generation>,
 }
 
-impl Group {
+impl SocketGroup {
     /// A group without members, to be at `address`. Port 0 becomes one free port for all; `[::]` includes IPv4.
     pub fn new(address: SocketAddr) -> Self {
         Self { address, sockets: Vec::new(), generations: Vec::new() }
@@ -102,8 +102,8 @@ impl Group {
     }
 
     /// A socket for each of the `workers` of a process, to be read by it alone: ones that belong to no process any
-    /// more, or new ones. They do not block. The kernel gives them nothing before [`Group::steer`]; if it does not
-    /// steer, no process joins a group that others have.
+    /// more, or new ones. They do not block. The kernel gives them nothing before [`SocketGroup::steer`]; if it does
+    /// not steer, no process joins a group that others have.
     ///
     /// A socket that is bound with SO_REUSEPORT silently shares an address that another process of the same user has,
     /// and port 0 may then become a port that such a group has. So before the first of a group another socket is bound
@@ -146,7 +146,8 @@ impl Group {
             .map_err(failed)
     }
 
-    /// The sockets of the process of that `number` belong to no process any more. To be followed by [`Group::steer`].
+    /// The sockets of the process of that `number` belong to no process any more. To be followed by
+    /// [`SocketGroup::steer`].
     pub fn leave(&mut self, number: u8) {
         self.generations.retain(|generation| generation.number != number);
     }
@@ -162,7 +163,8 @@ impl Group {
         let newest = self.generations.iter().find(|generation| generation.number == newest);
         let ([first, others @ ..], Some(newest)) = (self.sockets.as_slice(), newest) else { return Ok(()) };
         match sys::attach_reuseport_cbpf(first, &steering.program(&self.generations, newest)) {
-            // Alone it gets everything. One that was passed without SO_REUSEPORT takes no program, and no second socket.
+            // Alone it gets everything. One that was passed without SO_REUSEPORT takes no program, and no second
+            // socket.
             Err(_) if others.is_empty() => Ok(()),
             attached => attached,
         }
@@ -182,8 +184,8 @@ pub(super) fn try_steering(address: SocketAddr) -> io::Result<()> {
     sys::attach_reuseport_cbpf(&socket, &steering.program(&[generation], &generation))
 }
 
-/// The place of the first of `workers` sockets in a row that belong to none of `generations`, in a group of `len` that may
-/// grow.
+/// The place of the first of `workers` sockets in a row that belong to none of `generations`, in a group of `len` that
+/// may grow.
 fn room(generations: &[Generation], len: usize, workers: usize) -> usize {
     let mut taken: Vec<_> = generations.iter().map(|one| (one.first, one.first + one.workers)).collect();
     taken.sort_unstable();
@@ -266,8 +268,8 @@ mod tests {
     const STEERING: Steering = Steering { id_len: 16, first_byte: 0xef, generation_offset: 1, worker_offset: 2 };
     const GENERATION: u8 = 7;
 
-    fn bind(address: &str) -> Group {
-        let mut group = Group::new(address.parse().unwrap());
+    fn bind(address: &str) -> SocketGroup {
+        let mut group = SocketGroup::new(address.parse().unwrap());
         group.join(GENERATION, WORKERS.into()).unwrap();
         group.steer(&STEERING, GENERATION).unwrap();
         group
@@ -363,7 +365,7 @@ mod tests {
         let mut group = bind("127.0.0.1:0");
         let to = format!("127.0.0.1:{}", group.address.port());
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let first_packets = |group: &Group, expected: usize| {
+        let first_packets = |group: &SocketGroup, expected: usize| {
             for tag in 0..8 {
                 client.send_to(&long(0xaa, 0, 0, tag), &to).unwrap();
                 assert_eq!(receive(&group.sockets).0, expected + usize::from(tag % WORKERS));
@@ -394,7 +396,8 @@ mod tests {
     #[test]
     fn a_new_process_gets_the_first_sockets_that_are_enough() {
         let generation = |(first, workers)| Generation { number: 0, first, workers };
-        /// Those taken, each from a socket on; how many sockets there are; how many it wants; from which on it gets them.
+        /// Those taken, each from a socket on; how many sockets there are; how many it wants; from which on it gets
+        /// them.
         type Row = (&'static [(usize, usize)], usize, usize, usize);
         let table: &[Row] = &[
             (&[], 0, 4, 0),
@@ -415,7 +418,7 @@ mod tests {
 
     #[test]
     fn a_group_has_so_many_processes_at_most() {
-        let mut group = Group::new(([127, 0, 0, 1], 0).into());
+        let mut group = SocketGroup::new(([127, 0, 0, 1], 0).into());
         for number in 0..MAX_GENERATIONS {
             group.join(u8::try_from(number).unwrap(), 1).unwrap();
         }
@@ -427,7 +430,7 @@ mod tests {
     fn an_address_that_another_group_has_is_refused() {
         let (_sockets, port) = group("127.0.0.1:0");
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let error = Group::new(address).join(0, 1).unwrap_err();
+        let error = SocketGroup::new(address).join(0, 1).unwrap_err();
         assert!(matches!(&error, BindError::Bind { source, .. } if source.kind() == io::ErrorKind::AddrInUse));
         assert!(error.to_string().contains(&address.to_string()), "{error}");
     }
@@ -435,13 +438,13 @@ mod tests {
     /// A process with one worker, while another joins that is not to get anything yet.
     #[test]
     fn one_worker_keeps_everything_until_the_newcomer_is_steered_to() {
-        let mut group = Group::new(([127, 0, 0, 1], 0).into());
+        let mut group = SocketGroup::new(([127, 0, 0, 1], 0).into());
         let to = {
             group.join(GENERATION, 1).unwrap();
             group.steer(&STEERING, GENERATION).unwrap();
             format!("127.0.0.1:{}", group.address.port())
         };
-        let everything = |group: &Group, first: usize, own: u8| {
+        let everything = |group: &SocketGroup, first: usize, own: u8| {
             for tag in 0..32 {
                 let client = UdpSocket::bind("127.0.0.1:0").unwrap();
                 for (datagram, expected) in [(short(own, 0, tag), 0), (long(0xaa, 0, 0, tag), first)] {
@@ -460,7 +463,7 @@ mod tests {
     #[test]
     fn groups_at_port_0_share_no_port() {
         let group = |_| {
-            let mut group = Group::new(([127, 0, 0, 1], 0).into());
+            let mut group = SocketGroup::new(([127, 0, 0, 1], 0).into());
             group.join(0, 1).unwrap();
             group
         };
@@ -472,7 +475,7 @@ mod tests {
     #[test]
     fn a_process_has_between_1_and_256_members() {
         for workers in [0, 257] {
-            let result = Group::new(([127, 0, 0, 1], 0).into()).join(0, workers);
+            let result = SocketGroup::new(([127, 0, 0, 1], 0).into()).join(0, workers);
             assert!(matches!(result, Err(BindError::Workers { .. })));
         }
     }

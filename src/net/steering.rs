@@ -15,18 +15,18 @@
 //! what it left to the kernel's hash would go to sockets of all processes.
 //!
 //! The kernel chooses once for datagrams that GRO has joined, which come from one address and port. They are of one
-//! worker, unless a client uses one port for several connections: what then reaches the wrong worker is dropped by it and
-//! sent again by the client.
+//! worker, unless a client uses one port for several connections: what then reaches the wrong worker is dropped by it
+//! and sent again by the client.
 
 use super::sys::Instruction;
 
 /// RFC 8999 §5.1: the first bit of a long header's first byte is set.
 const LONG_HEADER: u32 = 0x80;
-/// Of a long header: the offset of the destination connection ID's length (RFC 8999 §5.1).
+/// Offset of the destination connection ID's length in a long header (RFC 8999 §5.1).
 const ID_LEN_OFFSET: u32 = 5;
-/// Of a long header: the destination connection ID's offset.
+/// Offset of the destination connection ID in a long header.
 const LONG_ID_OFFSET: u32 = 6;
-/// Of a short header: the destination connection ID's offset (RFC 8999 §5.2).
+/// Offset of the destination connection ID in a short header (RFC 8999 §5.2).
 const SHORT_ID_OFFSET: u32 = 1;
 /// The four bytes by which long headers are spread: of the ID's second half, as some clients and balancers give the
 /// first bytes a meaning.
@@ -42,7 +42,7 @@ pub(super) const MAX_GENERATIONS: usize = 32;
 pub struct Steering {
     /// Bytes of every ID, at most 20.
     pub id_len: u8,
-    /// Its first byte.
+    /// First byte of every ID.
     pub first_byte: u8,
     /// The byte of it that is the process' generation, counted from 0.
     pub generation_offset: u8,
@@ -110,8 +110,8 @@ impl Steering {
     }
 }
 
-/// Instructions between the one at `from` and the one at `target`, which stands behind it and no further than the longest
-/// program.
+/// Instructions between the one at `from` and the one at `target`, which stands behind it and no further than the
+/// longest program.
 #[expect(clippy::cast_possible_truncation, reason = "14 + 5 * MAX_GENERATIONS + 8 instructions are fewer than 256")]
 const fn to(from: usize, target: usize) -> u8 {
     (target - from - 1) as u8

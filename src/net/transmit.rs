@@ -1,7 +1,7 @@
 //! The sending half: gathered datagrams are sent in one call, by any backend, or wait for the socket.
 
 use super::{
-    flush::{Blocked, Calls, Event, Flush, Gso, SendResult},
+    flush::{Calls, Flush, Gso, SendBlocked, SendEvent, SendResult},
     sys::register,
 };
 use crate::{
@@ -32,7 +32,7 @@ pub(super) trait Call: Send + 'static {
 }
 
 /// The sending half of a socket.
-pub struct Sender {
+pub struct SocketSender {
     system: System,
     flush: Flush,
     waiting: Waiting,
@@ -55,14 +55,14 @@ struct System {
     metrics: Arc<Metrics>,
 }
 
-impl Sender {
+impl SocketSender {
     pub(super) fn new(socket: UdpSocket, call: impl Call, gso: bool, metrics: Arc<Metrics>) -> Self {
         let system = System { socket, call: Box::new(call), metrics };
         Self { system, flush: Flush::new(gso), waiting: Waiting::Nothing }
     }
 }
 
-impl Transmit for Sender {
+impl Transmit for SocketSender {
     fn max_segments(&self) -> usize {
         if self.flush.gso() == Gso::Off { 1 } else { MAX_SEGMENTS }
     }
@@ -73,8 +73,8 @@ impl Transmit for Sender {
             None => Waiting::Nothing,
             Some(blocked) => {
                 match blocked {
-                    Blocked::Buffer => system.metrics.send_blocked_buffer.increment(),
-                    Blocked::Below => system.metrics.send_blocked_below.increment(),
+                    SendBlocked::Buffer => system.metrics.send_blocked_buffer.increment(),
+                    SendBlocked::Below => system.metrics.send_blocked_below.increment(),
                 }
                 Waiting::begin(blocked, &system.socket)
             }
@@ -87,13 +87,13 @@ impl Transmit for Sender {
 }
 
 impl Waiting {
-    fn begin(blocked: Blocked, socket: &UdpSocket) -> Self {
+    fn begin(blocked: SendBlocked, socket: &UdpSocket) -> Self {
         match blocked {
-            Blocked::Buffer => {
+            SendBlocked::Buffer => {
                 let registered = socket.try_clone().and_then(|socket| register(socket, Interest::WRITABLE));
                 registered.map_or_else(Self::Failed, Self::Writable)
             }
-            Blocked::Below => Self::Time(Box::pin(sleep(PAUSE))),
+            SendBlocked::Below => Self::Time(Box::pin(sleep(PAUSE))),
         }
     }
 
@@ -117,10 +117,10 @@ impl Calls for System {
         self.call.send(&self.socket, outgoing, outcomes, &self.metrics);
     }
 
-    fn note(&mut self, event: Event) {
+    fn note(&mut self, event: SendEvent) {
         let metrics = &self.metrics;
         match event {
-            Event::Sent(message) => {
+            SendEvent::Sent(message) => {
                 let count = message.count as u64;
                 metrics.send_messages.increment();
                 metrics.datagrams_sent.add(count);
@@ -130,13 +130,13 @@ impl Calls for System {
                     metrics.gso_segments.add(count);
                 }
             }
-            Event::TooLarge(message) => metrics.datagrams_dropped_too_large.add(message.count as u64),
-            Event::Refused(message, errno) => {
+            SendEvent::TooLarge(message) => metrics.datagrams_dropped_too_large.add(message.count as u64),
+            SendEvent::Refused(message, errno) => {
                 metrics.datagrams_dropped_refused.add(message.count as u64);
                 let error = io::Error::from_raw_os_error(errno);
                 tracing::debug!(path = ?message.path, %error, "cannot send a datagram");
             }
-            Event::GsoOff(errno) => {
+            SendEvent::GsoOff(errno) => {
                 if errno == libc::EIO {
                     metrics.io_degraded_gso_eio.increment();
                 } else {
@@ -149,7 +149,7 @@ impl Calls for System {
     }
 }
 
-impl fmt::Debug for Sender {
+impl fmt::Debug for SocketSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sender")
             .field("socket", &self.system.socket)
@@ -172,7 +172,7 @@ mod tests {
         // The same socket once more: it is registered for reading all the time.
         let _reading = register(socket.try_clone().unwrap(), Interest::READABLE).unwrap();
         for _ in 0..3 {
-            let mut waiting = Waiting::begin(Blocked::Buffer, &socket);
+            let mut waiting = Waiting::begin(SendBlocked::Buffer, &socket);
             timeout(Duration::from_secs(5), poll_fn(|cx| waiting.poll(cx))).await.unwrap().unwrap();
             assert!(matches!(waiting, Waiting::Nothing));
         }
@@ -182,7 +182,7 @@ mod tests {
     async fn a_queue_below_the_socket_has_a_millisecond_to_drain() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let start = Instant::now();
-        let mut waiting = Waiting::begin(Blocked::Below, &socket);
+        let mut waiting = Waiting::begin(SendBlocked::Below, &socket);
         assert!(poll!(pin!(poll_fn(|cx| waiting.poll(cx)))).is_pending());
         poll_fn(|cx| waiting.poll(cx)).await.unwrap();
         assert!(start.elapsed() >= PAUSE);

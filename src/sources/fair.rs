@@ -1,6 +1,6 @@
-//! One pool that clients share: its slots, and the queue for them. While no request waits, a slot is taken and given back without a
-//! look at its source; counters by source exist only from the first wait until no request waits and less than half of the slots are in
-//! use. Pure.
+//! One pool that clients share: its slots, and the queue for them. While no request waits, a slot is taken and given
+//! back without a look at its source; counters by source exist only from the first wait until no request waits and less
+//! than half of the slots are in use. Pure.
 
 use super::{
     source::Source,
@@ -9,8 +9,9 @@ use super::{
 use slab::Slab;
 use std::time::Instant;
 
-/// A pool of slots, with a queue of requests `W`. One source may use all slots while no other source waits. A slot that becomes free goes
-/// to the source that holds least, and a full queue loses the newest request of the source with the longest queue.
+/// A pool of slots, with a queue of requests `W`. One source may use all slots while no other source waits. A slot that
+/// becomes free goes to the source that holds least, and a full queue loses the newest request of the source with the
+/// longest queue.
 #[derive(Debug)]
 pub struct Fair<W> {
     /// Slots that may be in use.
@@ -91,8 +92,8 @@ impl<W> Fair<W> {
         Self { limit, slots: Slab::new(), tree: None, ranked: true, last: 0 }
     }
 
-    /// Sets the number of slots. More than that may be in use until they are given back; if there are more, [`Fair::grant`] has to be
-    /// called.
+    /// Sets the number of slots. More than that may be in use until they are given back; if there are more,
+    /// [`Fair::grant`] has to be called.
     pub fn set_limit(&mut self, limit: u32) {
         self.limit = limit;
     }
@@ -166,8 +167,8 @@ impl<W> Fair<W> {
         Some(left.request)
     }
 
-    /// Gives a free slot to the request that is next; `None` if there is no free slot or no request. To be called until it returns
-    /// `None` after every change that may have freed a slot.
+    /// Gives a free slot to the request that is next; `None` if there is no free slot or no request. To be called until
+    /// it returns `None` after every change that may have freed a slot.
     pub fn grant(&mut self) -> Option<(W, Slot)> {
         if self.taken() >= self.limit {
             return None;
@@ -203,13 +204,15 @@ impl<W> Fair<W> {
         self.grow().branches(source)
     }
 
-    /// By how much the holder of `slot` holds more than the client with `branches`; `None` if it holds less than two slots more.
+    /// By how much the holder of `slot` holds more than the client with `branches`; `None` if it holds less than two
+    /// slots more.
     pub fn excess(&self, Slot(slot): Slot, branches: &Branches) -> Option<Excess> {
         self.tree.as_ref()?.excess(self.slots.get(slot)?.leaf?, branches)
     }
 
-    /// Whether `source` may take another slot of a pool whose slots cannot be taken back: any source until an eighth of the pool is
-    /// left, then sources that hold no slot, and of the last sixteenth those in whose widest network (/24, /48) no slot is held.
+    /// Whether `source` may take another slot of a pool whose slots cannot be taken back: any source until an eighth of
+    /// the pool is left, then sources that hold no slot, and of the last sixteenth those in whose widest network (/24,
+    /// /48) no slot is held.
     pub fn admits_to_the_last(&mut self, source: &Source) -> bool {
         let left = self.limit.saturating_sub(self.taken());
         if left > self.limit / 8 {
@@ -219,15 +222,15 @@ impl<W> Fair<W> {
         left > 0 && if left > self.limit / 16 { own == 0 } else { in_network == 0 }
     }
 
-    /// The connections of the source that holds most, of those that hold at least two slots more than `taker` where the two part; none
-    /// if there is no such source. Of a [`Fair::ranked`] pool; has counters made.
+    /// The connections of the source that holds most, of those that hold at least two slots more than `taker` where the
+    /// two part; none if there is no such source. Of a [`Fair::ranked`] pool; has counters made.
     pub fn giver(&mut self, taker: &Source) -> impl Iterator<Item = u64> {
         let tree = &*self.grow();
         tree.giver(taker).into_iter().flat_map(|source| tree.connections(source))
     }
 
-    /// Whether another of the widest networks (/24, /48) holds at least two slots more than that of `taker`. Of a [`Fair::ranked`] pool;
-    /// has counters made.
+    /// Whether another of the widest networks (/24, /48) holds at least two slots more than that of `taker`. Of a
+    /// [`Fair::ranked`] pool; has counters made.
     pub fn has_larger_network(&mut self, taker: &Source) -> bool {
         self.grow().has_larger_network(taker)
     }

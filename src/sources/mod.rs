@@ -1,5 +1,5 @@
-//! Pools of slots that clients share. [`Fair`] gives one client a whole pool while no other client waits, and divides a pool
-//! evenly between sources once others wait (docs/adr/0034-fair-pools.md). Pure: the caller passes the time.
+//! Pools of slots that clients share. [`Fair`] gives one client a whole pool while no other client waits, and divides a
+//! pool evenly between sources once others wait (docs/adr/0034-fair-pools.md). Pure: the caller passes the time.
 
 mod fair;
 mod source;

@@ -28,8 +28,9 @@ pub(super) enum Key {
 }
 
 impl Source {
-    /// The client with the number `connection`, at an address of `network` (address and prefix length in bits). Without a network
-    /// the connection is a source of its own: one of an exempt network, or every one if sources are not distinguished.
+    /// The client with the number `connection`, at an address of `network` (address and prefix length in bits). Without
+    /// a network the connection is a source of its own: one of an exempt network, or every one if sources are not
+    /// distinguished.
     pub const fn new(network: Option<(IpAddr, u8)>, connection: u64) -> Self {
         Self { network, connection }
     }

@@ -1,6 +1,6 @@
-//! Counters of a pool by source: networks in networks, connections below them. Each branch counts the slots that its clients use
-//! and the requests of theirs that wait; the request that is next, and the one that is dropped from a full queue, are found from the root
-//! downwards. Pure.
+//! Counters of a pool by source: networks in networks, connections below them. Each branch counts the slots that its
+//! clients use and the requests of theirs that wait; the request that is next, and the one that is dropped from a full
+//! queue, are found from the root downwards. Pure.
 
 use super::source::{Key, Source};
 use slab::Slab;
@@ -15,7 +15,8 @@ const DEPTH: usize = 5;
 /// The number of a branch in [`Tree::nodes`].
 pub(super) type Id = usize;
 
-/// Branches by source. There are as many as slots in use and waiting requests have networks and connections: four each at most.
+/// Branches by source. There are as many as slots in use and waiting requests have networks and connections: four each
+/// at most.
 #[derive(Debug)]
 pub(super) struct Tree<W> {
     nodes: Slab<Node<W>>,
@@ -24,7 +25,8 @@ pub(super) struct Tree<W> {
     children: HashMap<(Id, Key), Id, RandomState>,
     /// Numbers of requests and of turns: a larger one is newer.
     last: u64,
-    /// Whether branches are ordered by their queues: from the first request that a full queue loses until no request waits.
+    /// Whether branches are ordered by their queues: from the first request that a full queue loses until no request
+    /// waits.
     sheds: bool,
     /// Whether [`Node::heaviest`] is kept.
     ranked: bool,
@@ -95,8 +97,8 @@ enum Change {
 }
 
 impl<W> Tree<W> {
-    /// A tree without slots, whose numbers follow `last`. A `ranked` one finds who holds most ([`Tree::giver`]), and each of its
-    /// changes costs more.
+    /// A tree without slots, whose numbers follow `last`. A `ranked` one finds who holds most ([`Tree::giver`]), and
+    /// each of its changes costs more.
     pub(super) fn new(ranked: bool, last: u64) -> Self {
         let mut nodes = Slab::new();
         let root = nodes.insert(Node::new(Id::MAX, None));
@@ -138,8 +140,8 @@ impl<W> Tree<W> {
         Some(request)
     }
 
-    /// Gives a slot to the request that is next: on each level to the branch that holds least, of equal ones to the one whose last turn
-    /// is the longest ago, and there to the oldest request. Returns its connection's branch.
+    /// Gives a slot to the request that is next: on each level to the branch that holds least, of equal ones to the one
+    /// whose last turn is the longest ago, and there to the oldest request. Returns its connection's branch.
     pub(super) fn grant(&mut self) -> Option<(Id, W)> {
         let leaf = self.next_leaf()?;
         let (_, request) = self.nodes.get_mut(leaf)?.queue.pop_first()?;
@@ -153,7 +155,8 @@ impl<W> Tree<W> {
         self.last
     }
 
-    /// The request that is next, then the one that would be next in each other network, and their connections' branches.
+    /// The request that is next, then the one that would be next in each other network, and their connections'
+    /// branches.
     pub(super) fn peek(&self) -> impl Iterator<Item = (Id, &W)> {
         let networks = self.nodes.get(self.root).into_iter().flat_map(|root| &root.needy);
         networks.filter_map(|(_, _, network)| {
@@ -163,7 +166,8 @@ impl<W> Tree<W> {
         })
     }
 
-    /// Removes the newest request of the connection with the longest queue, on each level the branch with the longest. Returns its number.
+    /// Removes the newest request of the connection with the longest queue, on each level the branch with the longest.
+    /// Returns its number.
     pub(super) fn shed(&mut self) -> Option<(u64, W)> {
         self.order_queues();
         let leaf = self.descend(|node| node.queues.last())?;
@@ -196,9 +200,9 @@ impl<W> Tree<W> {
         branches
     }
 
-    /// By how much the holder of a slot of the connection `leaf` holds more than the client with the branches `other`. `None` unless the
-    /// holder's branch, where the two part, holds at least two slots more: below that, the transfer of a slot makes nothing
-    /// more even.
+    /// By how much the holder of a slot of the connection `leaf` holds more than the client with the branches `other`.
+    /// `None` unless the holder's branch, where the two part, holds at least two slots more: below that, the transfer
+    /// of a slot makes nothing more even.
     pub(super) fn excess(&self, leaf: Id, other: &Branches) -> Option<Excess> {
         let holder = self.branches_of(leaf);
         let held = |branch: Option<Id>| branch.and_then(|id| self.nodes.get(id)).map_or(0, |node| node.counts.held);
@@ -215,8 +219,8 @@ impl<W> Tree<W> {
         Some(Excess { held: holder.0.map(held), between_connections, ratio })
     }
 
-    /// Slots that `source` uses: on the level of its widest network, and on that of the source itself. A connection that is a source
-    /// of its own counts as itself on both.
+    /// Slots that `source` uses: on the level of its widest network, and on that of the source itself. A connection
+    /// that is a source of its own counts as itself on both.
     pub(super) fn held(&self, source: &Source) -> (u32, u32) {
         let branches = self.branches(source);
         let held = |branch: Option<Id>| branch.and_then(|id| self.nodes.get(id)).map_or(0, |node| node.counts.held);
@@ -224,8 +228,9 @@ impl<W> Tree<W> {
         (held(branches.0.get(1).copied().flatten()), held(branches.0.get(own).copied().flatten()))
     }
 
-    /// The source that holds most, of those that hold at least two slots more than `taker` where the two part. `None` if there is none,
-    /// or the tree is not ranked. A connection, if it is a source of its own or `taker` is another of its source.
+    /// The source that holds most, of those that hold at least two slots more than `taker` where the two part. `None`
+    /// if there is none, or the tree is not ranked. A connection, if it is a source of its own or `taker` is another of
+    /// its source.
     pub(super) fn giver(&self, taker: &Source) -> Option<Id> {
         let (mut at, mut node) = (self.root, self.nodes.get(self.root)?);
         for key in taker.path() {
@@ -239,7 +244,8 @@ impl<W> Tree<W> {
         None
     }
 
-    /// Whether a network beside that of `taker` holds at least two slots more than that. False if the tree is not ranked.
+    /// Whether a network beside that of `taker` holds at least two slots more than that. False if the tree is not
+    /// ranked.
     pub(super) fn has_larger_network(&self, taker: &Source) -> bool {
         let (own, _) = self.held(taker);
         let most = self.nodes.get(self.root).and_then(|root| root.heaviest.last());
@@ -318,7 +324,8 @@ impl<W> Tree<W> {
         })
     }
 
-    /// Applies `change` to the connection `leaf` and all branches above it. Branches that count nothing any more are removed.
+    /// Applies `change` to the connection `leaf` and all branches above it. Branches that count nothing any more are
+    /// removed.
     fn change(&mut self, leaf: Id, change: Change) {
         let (mut at, sheds) = (leaf, self.sheds);
         while let Some(node) = self.nodes.get_mut(at) {

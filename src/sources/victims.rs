@@ -1,5 +1,5 @@
-//! Claims that are given up first when something that clients share is short, for amounts that need no slots: bytes in memory, and
-//! connections of several pools. Pure.
+//! Claims that are given up first when something that clients share is short, for amounts that need no slots: bytes in
+//! memory, and connections of several pools. Pure.
 
 use super::source::{Key, NETWORKS, Source};
 use std::{
@@ -8,12 +8,13 @@ use std::{
     hash::RandomState,
 };
 
-/// Claims of clients, as an iterator over those to be given up: each time one of the source that holds most by then. On each level
-/// the network with the largest sum is chosen, the widest first, and in a source the claim that was added first.
+/// Claims of clients, as an iterator over those to be given up: each time one of the source that holds most by then. On
+/// each level the network with the largest sum is chosen, the widest first, and in a source the claim that was added
+/// first.
 #[derive(Debug)]
 pub struct Victims<T> {
-    /// What each network holds, and each connection that is a source of its own. Clients choose their addresses: the hash has a
-    /// random seed.
+    /// What each network holds, and each connection that is a source of its own. Clients choose their addresses: the
+    /// hash has a random seed.
     totals: HashMap<Key, u64, RandomState>,
     numbers: HashMap<Key, usize, RandomState>,
     sources: Vec<Claims<T>>,

@@ -13,7 +13,7 @@ use crate::{
     budget::Budget,
     config::{Limits, Timeouts},
     exchange::{Client, End, Pace, Protocol, Record, Recording},
-    lifecycle::{Phase, Watch},
+    lifecycle::{Phase, PhaseWatch},
     memory,
     rate::Bucket,
     receive_budget::Account,
@@ -301,7 +301,7 @@ impl<H> Connection<H> {
 
     /// Waits for the drain, and on HTTP/1.1 for a first request of a client that has just connected: it has sent one
     /// already, or is about to, and nothing in that protocol would tell it that it was not read.
-    async fn drained(&self, watch: &mut Watch) {
+    async fn drained(&self, watch: &mut PhaseWatch) {
         watch.reached(Phase::Draining).await;
         if self.client.protocol == Protocol::Http1 && self.accepted.get() == 0 {
             let _ = suspension::timeout_at(self.idle_since.get() + GREETING, self.begun.notified()).await;

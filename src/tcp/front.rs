@@ -6,7 +6,7 @@ use crate::{
     config::{Config, Limits, Live, Timeouts},
     descriptors::{Descriptor, Descriptors, Side},
     exchange::{CertificateRequest, Client, Records},
-    lifecycle::Watch,
+    lifecycle::PhaseWatch,
     memory::{Holder, Holders, Pool, Pressure},
     receive_budget::ReceiveBudget,
     sources::Source,
@@ -47,7 +47,7 @@ pub struct Front<H> {
     pub(super) metrics: Arc<Metrics>,
     pub(super) handler: Rc<H>,
     pub(super) covers: Box<Covers>,
-    pub(super) watch: Watch,
+    pub(super) watch: PhaseWatch,
     pub(super) records: Records,
     pub(super) budgets: Budgets,
 }
@@ -70,7 +70,7 @@ impl<H> Front<H> {
         metrics: Arc<Metrics>,
         handler: Rc<H>,
         covers: Box<Covers>,
-        watch: Watch,
+        watch: PhaseWatch,
         records: Records,
         budgets: Budgets,
     ) -> Rc<Self> {

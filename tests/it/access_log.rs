@@ -19,7 +19,7 @@ use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use http::Method;
 use litequic::{
-    config::{AccessField, AccessFormat, AccessLog, AccessTarget, Network, Share},
+    config::{AccessField, AccessFormat, AccessLog, AccessTarget, Fraction, Network},
     tls::self_signed,
 };
 use serde_json::Value as Json;
@@ -311,7 +311,7 @@ async fn a_client_cannot_forge_a_line_or_a_field() {
 async fn a_sample_is_a_part_of_the_requests() {
     const REQUESTS: usize = 200;
     let folder = tempfile::tempdir().unwrap();
-    let log = AccessLog { sample: Share::of(0.5).unwrap(), ..everything(&folder) };
+    let log = AccessLog { sample: Fraction::of(0.5).unwrap(), ..everything(&folder) };
     let origin = Always::new(Always::EMPTY_200).await;
     let litequic = Litequic::start(origin.address, |config| config.access_log = log).await;
     let client = Client::to(&litequic).await;

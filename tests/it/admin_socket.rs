@@ -165,6 +165,25 @@ async fn a_second_litequic_starts_without_a_default_socket_and_not_with_a_named_
 }
 
 #[tokio::test]
+async fn of_two_that_start_at_once_one_has_the_default_socket_and_keeps_it() {
+    let (setup, other) = (Setup::new("").await, Setup::new("").await);
+    let both = [&setup, &other].map(|own| {
+        let mut command = own.command(&["run", "--config", "litequic.toml"]);
+        command.env("XDG_RUNTIME_DIR", setup.runtime.path());
+        Process::spawn(command)
+    });
+    for process in &both {
+        process.address();
+    }
+    let (without, with): (Vec<_>, Vec<_>) =
+        both.into_iter().partition(|process| process.stderr().contains("no admin socket"));
+    let ([without], [with]) = (&without[..], &with[..]) else { panic!("{} without a socket", without.len()) };
+    assert!(without.stderr().contains(&format!("process {} answers there", with.id())), "{}", without.stderr());
+    assert!(with.stderr().contains("\"admin.socket\""), "{}", with.stderr());
+    assert_eq!(setup.ctl(&["ready"]).success(), "ready\n");
+}
+
+#[tokio::test]
 async fn no_socket_is_wanted_or_none_is_possible() {
     let setup = Setup::new("admin.socket = \"\"").await;
     let process = setup.run();
@@ -218,6 +237,8 @@ async fn another_user_is_told_whose_the_socket_is_and_never_answered() {
     let expected = format!("litequic: {}: the connection was closed without an answer\n", socket.display());
     assert_eq!((ended.code, ended.stderr), (Some(69), expected));
     process.await_stderr("closed a connection of another user to the admin socket");
+    let own = Process::spawn(setup.command(&["ctl", "metrics", "--admin", socket.to_str().unwrap()])).end().success();
+    assert!(own.contains("litequic_admin_limit_reached_total{limit=\"user\"} 1\n"), "{own}");
 }
 
 /// What is printed where no litequic is.
@@ -249,6 +270,38 @@ async fn ctl_says_where_it_looked() {
     let tried = "not at /run/litequic/admin.sock (no such file), not at 127.0.0.1:9443 (nothing listens)";
     let expected = format!("litequic: no running litequic was found: {tried}\n{hints}");
     assert_eq!((ended.code, ended.stderr), (Some(69), expected));
+}
+
+/// A litequic from before `Server: litequic`, without newer keys of the status and without `POST /http3`.
+#[tokio::test]
+async fn an_older_litequic_is_known_by_its_status() {
+    let setup = Setup::new("").await;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let admin = listener.local_addr().unwrap().to_string();
+    let status = include_str!("../fixtures/status/older.json").replace("\"0.1.0\"", "\"0.0.9\"");
+    thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            let mut request = [0; 4096];
+            let length = stream.read(&mut request).unwrap();
+            let answer = match request[..length].split(|byte| *byte == b' ').nth(1).unwrap() {
+                b"/status" => format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{status}", status.len()),
+                b"/config" => "HTTP/1.1 401 Unauthorized\r\nContent-Length: 30\r\n\r\nthe token is missing or wrong\n".into(),
+                b"/healthz" => "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n".into(),
+                _ => "HTTP/1.1 404 Not Found\r\nContent-Length: 10\r\n\r\nnot found\n".to_owned(),
+            };
+            // The client may have hung up by then.
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    let ctl = |arguments: &[&str]| setup.ctl(&[arguments, &["--admin", &admin]].concat());
+    assert!(ctl(&["status"]).success().starts_with("litequic 0.0.9  ready  up "));
+    assert_eq!(ctl(&["health"]).success(), "ok\n");
+    let ended = ctl(&["config"]);
+    assert_eq!((ended.code, ended.stderr), (Some(1), "litequic: the token is missing or wrong\n".into()));
+    let ended = ctl(&["http3", "off"]);
+    let own = env!("CARGO_PKG_VERSION");
+    let expected = format!("litequic: not found\n  {admin} is litequic 0.0.9, older than this one ({own})\n");
+    assert_eq!((ended.code, ended.stderr), (Some(1), expected));
 }
 
 #[tokio::test]

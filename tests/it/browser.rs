@@ -1,6 +1,12 @@
 //! A real browser loads a page through litequic: Chromium, headless, with HTTP/3 from the first request.
 
-use crate::support::{needs, origin, process::Process, proxy::Litequic, tunnel};
+use crate::support::{
+    chromium::Browser,
+    needs, origin,
+    process::{Process, litequic},
+    proxy::Litequic,
+    tunnel,
+};
 use litequic::{
     app::WorkerMetrics,
     config::{AckFrequency, Config, OriginAddress},
@@ -71,6 +77,75 @@ async fn a_browser_comes_by_http2_and_goes_on_by_http3() {
     let (litequic, page) = load_from(chromium, origin.address).await;
     assert!(page.contains("by h2, then h3."), "{page}");
     litequic.stop().await;
+}
+
+/// Functions for the demo's page, in real time. `until` requests more until one request is by the protocol wanted, and returns
+/// the protocols. `begin` begins a download and reads little of it; `finish` reads the rest.
+const REQUESTS: &str = r"
+    performance.setResourceTimingBufferSize(100000);
+    let count = 0;
+    const by = path => performance.getEntriesByName(location.origin + path)[0].nextHopProtocol;
+    const request = path => fetch(path, { cache: 'no-store' });
+    window.until = async wanted => {
+        const seen = [];
+        for (let i = 0; i < 600 && seen.at(-1) !== wanted; i++) {
+            const path = '/bytes/10?' + count++;
+            await (await request(path)).arrayBuffer();
+            if (by(path) !== seen.at(-1)) seen.push(by(path));
+            await new Promise(next => setTimeout(next, 100));
+        }
+        return seen.join(', then ');
+    };
+    let reader, received = 0;
+    window.begin = async () => {
+        reader = (await request('/bytes/40000000')).body.getReader();
+        received += (await reader.read()).value.length;
+        return received < 40000000;
+    };
+    window.finish = async () => {
+        for (let part = await reader.read(); !part.done; part = await reader.read()) received += part.value.length;
+        return received + ' bytes by ' + by('/bytes/40000000');
+    };
+";
+
+/// Chromium tries HTTP/3 again five minutes after a refusal; here after a second.
+const RETRY_HTTP3: [&str; 2] = [
+    "--force-fieldtrials=QUIC/Enabled",
+    "--force-fieldtrial-params=QUIC.Enabled:initial_delay_for_broken_alternative_service_seconds/1",
+];
+
+#[test]
+fn a_browser_leaves_http3_when_it_is_switched_off_and_comes_back_when_it_is_on() {
+    let (demo, port) = Process::demo(&[]);
+    let mut arguments = vec![
+        "--enable-quic".to_owned(),
+        // Forced for another port: without the option Chromium takes no certificate over QUIC that no public authority signed.
+        "--origin-to-force-quic-on=localhost:1".into(),
+        format!("--ignore-certificate-errors-spki-list={}", demo.spki()),
+        "--host-resolver-rules=MAP localhost 127.0.0.1, MAP * ~NOTFOUND".into(),
+    ];
+    arguments.extend(RETRY_HTTP3.map(str::to_owned));
+    let Some(mut browser) = Browser::start(&arguments) else { return };
+    let text = demo.stdout();
+    let (_, admin) = text.split_once("the status page:").unwrap();
+    let admin = admin.split_whitespace().next().unwrap();
+    let http3 = |state: &str| litequic(["ctl", "http3", state, "--admin", admin]).success();
+
+    browser.open(&format!("https://localhost:{port}/"));
+    browser.wait_for("document.readyState === 'complete'");
+    browser.evaluate(REQUESTS);
+    let first = browser.evaluate("until('h3')");
+    assert!(first == "h2, then h3" || first == "h3", "{first}");
+    assert_eq!(browser.evaluate("begin()"), true);
+    assert!(http3("off").starts_with("HTTP/3 is off, until a reload changes listen.http3"));
+    let off = browser.evaluate("until('h2')");
+    assert!(off == "h2" || off == "h3, then h2", "{off}");
+    // The download that was open goes on where it was.
+    assert_eq!(browser.evaluate("finish()"), "40000000 bytes by h3");
+    assert_eq!(browser.evaluate("until('h2')"), "h2");
+    assert_eq!(http3("on"), "HTTP/3 is on, as configured\n");
+    let on = browser.evaluate("until('h3')");
+    assert!(on == "h2, then h3" || on == "h3", "{on}");
 }
 
 /// A page that talks over a WebSocket. It loads all the while: else the browser's clock would run ahead of it.

@@ -442,6 +442,11 @@ async fn an_order_turns_http3_off_until_a_reload_changes_the_key() {
     assert_eq!(order("off"), off);
     process.await_stderr("HTTP/3 is off");
     assert!(setup.quic(&setup.made).await.is_err());
+    let url = format!("https://{}/", process.address());
+    let refused = litequic(["get", "--insecure", &url]);
+    let expected = "the server refuses new QUIC connections at present (CONNECTION_REFUSED): it is full, drains, or HTTP/3 is \
+                    off\n";
+    assert!(refused.code == Some(69) && refused.stderr.ends_with(expected), "{refused:?}");
     let (_, status) = ask(setup.admin, "GET /status").await;
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
     assert_eq!(status["http3"], serde_json::json!({ "on": false, "configured": true }));
@@ -564,7 +569,7 @@ async fn a_saved_file_waits_for_a_request_where_it_is_not_followed() {
         setup.write(origin.address, "timeouts.send = \"8s\"");
         process.await_stderr("1m → 8s");
         let (_, answer) = setup.reload().await;
-        let expected = " UTC, when the change of litequic.toml was applied: 1 key\n";
+        let expected = "Z, when the change of litequic.toml was applied: 1 key\n";
         assert!(answer.starts_with("nothing has changed since ") && answer.ends_with(expected), "{answer}");
     }
 }

@@ -3,7 +3,7 @@
 
 use litequic::{
     app::Metrics,
-    cli::{exit::Exit, reference::Page},
+    cli::{exit::Exit, reference::ReferencePage},
     config,
 };
 use std::{
@@ -141,7 +141,7 @@ pub(super) fn scrape() -> String {
 /// Renewed with the environment variable `LITEQUIC_RENEW` set, or by hand with the failure's command.
 #[test]
 fn the_reference_is_what_the_program_says_of_itself() {
-    for (page, name) in [(Page::Configuration, "configuration"), (Page::Metrics, "metrics")] {
+    for (page, name) in [(ReferencePage::Configuration, "configuration"), (ReferencePage::Metrics, "metrics")] {
         let (path, text) = (Path::new(ROOT).join(format!("docs/reference/{name}.md")), page.text());
         if std::env::var_os("LITEQUIC_RENEW").is_some() {
             fs::write(path, text).unwrap();

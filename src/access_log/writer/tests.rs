@@ -1,9 +1,9 @@
 use super::*;
-use crate::{access_log::line::MAX_VALUE, log_writer::Receiver};
+use crate::{access_log::line::MAX_VALUE, log_writer::LineReceiver};
 use std::time::SystemTime;
 
 /// A log whose writer is the test, and whose queue has `room` bytes.
-fn unwritten(style: Style, room: usize) -> (Lines, Receiver, Arc<Metrics>) {
+fn unwritten(style: Style, room: usize) -> (Lines, LineReceiver, Arc<Metrics>) {
     let (writer, waiting) = queue(room);
     let metrics = Arc::<Metrics>::default();
     let lines = Sink(writer).lines(style, metrics.clone());
@@ -107,7 +107,7 @@ async fn what_was_handed_over_is_in_the_file_at_the_end_and_a_rotation_loses_non
     let path = folder.path().join("access.log");
     std::fs::write(&path, "before\n").unwrap();
     let control = Arc::<WriterMetrics>::default();
-    let log = Writing::start(Target::File(path.clone()), Arc::clone(&control)).await.unwrap();
+    let log = Writing::start(LogTarget::File(path.clone()), Arc::clone(&control)).await.unwrap();
     let mut lines = log.sink().lines(Style::Logfmt, Arc::default());
     lines.add(|line| line.number("n", 1));
     lines.flush();
@@ -129,7 +129,7 @@ async fn what_was_handed_over_is_in_the_file_at_the_end_and_a_rotation_loses_non
 async fn lines_that_cannot_be_written_are_counted() {
     let control = Arc::<WriterMetrics>::default();
     // Every write fails there for want of space (full(4)).
-    let log = Writing::start(Target::File("/dev/full".into()), Arc::clone(&control)).await.unwrap();
+    let log = Writing::start(LogTarget::File("/dev/full".into()), Arc::clone(&control)).await.unwrap();
     let mut lines = log.sink().lines(Style::Json, Arc::default());
     lines.add(|line| line.number("n", 1));
     drop(lines);

@@ -143,7 +143,7 @@ function maintenance(switched) {
 
 // Whether HTTP/3 is served, and what switched it.
 const http3 = ({ on, configured }) => 'HTTP/3 ' + (on ? 'on' : 'off')
-  + (on !== configured ? ' by an order' : on ? '' : ' by listen.http3');
+  + (on !== configured ? ' by litequic ctl http3' : on ? '' : ' by listen.http3');
 
 function show(now) {
   const metric = (status, name) => status.metrics[name] || 0;

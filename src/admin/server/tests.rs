@@ -17,13 +17,13 @@ struct Admin {
     task: tokio::task::JoinHandle<()>,
 }
 
-async fn start(surface: Surface, limits: Limits) -> Admin {
+async fn start(surface: Surface, limits: AdminLimits) -> Admin {
     let lifecycle = Lifecycle::default();
     lifecycle.advance(Phase::Ready);
     let metrics = Arc::<Metrics>::default();
     let mut registry = Registry::default();
     registry.register(metrics.clone());
-    let state = Arc::new(State {
+    let state = Arc::new(AdminState {
         registry,
         control: Arc::default(),
         metrics: Arc::clone(&metrics),
@@ -34,9 +34,9 @@ async fn start(surface: Surface, limits: Limits) -> Admin {
         reload: None,
         token: None,
         names: Vec::new(),
-        inside: None,
+        hooks: None,
     });
-    let server = Server::new(std::net::TcpListener::bind("127.0.0.1:0").unwrap(), surface, limits).unwrap();
+    let server = AdminServer::new(std::net::TcpListener::bind("127.0.0.1:0").unwrap(), surface, limits).unwrap();
     let address = server.local_address().unwrap();
     let task = tokio::spawn(server.serve(state, lifecycle.watch(), std::future::pending()));
     Admin { address, lifecycle, metrics, task }
@@ -70,8 +70,8 @@ async fn read_to_end(stream: &mut TcpStream) -> String {
 
 #[tokio::test]
 async fn each_address_answers_what_its_surface_has() {
-    let probes = start(Surface::Probes, Limits::default()).await;
-    let operator = start(Surface::Operator, Limits::default()).await;
+    let probes = start(Surface::Probes, AdminLimits::default()).await;
+    let operator = start(Surface::Operator, AdminLimits::default()).await;
     let cases = [
         ("GET /healthz", "200 OK", "200 OK", "ok\n"),
         ("GET /readyz?verbose", "200 OK", "200 OK", "ready\n"),
@@ -105,7 +105,7 @@ async fn each_address_answers_what_its_surface_has() {
 
 #[tokio::test]
 async fn head_is_answered_without_a_body() {
-    let admin = start(Surface::Probes, Limits::default()).await;
+    let admin = start(Surface::Probes, AdminLimits::default()).await;
     let answer = admin.ask("HEAD /metrics").await;
     assert!(
         answer.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n"),
@@ -116,7 +116,7 @@ async fn head_is_answered_without_a_body() {
 
 #[tokio::test]
 async fn a_post_drains_and_readiness_fails_at_once() {
-    let admin = start(Surface::Operator, Limits::default()).await;
+    let admin = start(Surface::Operator, AdminLimits::default()).await;
     assert!(admin.ask("POST /drain").await.starts_with("HTTP/1.1 202 "));
     assert_eq!(admin.lifecycle.phase(), Phase::Leaving);
     let answer = admin.ask("GET /readyz").await;
@@ -127,7 +127,7 @@ async fn a_post_drains_and_readiness_fails_at_once() {
 
 #[tokio::test]
 async fn a_web_page_cannot_drain() {
-    let admin = start(Surface::Operator, Limits::default()).await;
+    let admin = start(Surface::Operator, AdminLimits::default()).await;
     let answer = admin.ask("POST /drain HTTP/1.1\r\nOrigin: https://evil.example\r\nX: ").await;
     assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
     assert_eq!(admin.lifecycle.phase(), Phase::Ready);
@@ -135,7 +135,7 @@ async fn a_web_page_cannot_drain() {
 
 #[tokio::test]
 async fn a_drain_with_a_body_reads_none_of_it() {
-    let admin = start(Surface::Operator, Limits::default()).await;
+    let admin = start(Surface::Operator, AdminLimits::default()).await;
     let mut stream = admin.connect().await;
     stream.write_all(b"POST /drain HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n").await.unwrap();
     assert!(read_to_end(&mut stream).await.starts_with("HTTP/1.1 202 "));
@@ -143,7 +143,7 @@ async fn a_drain_with_a_body_reads_none_of_it() {
 
 #[tokio::test]
 async fn a_header_too_large_or_too_slow_ends_the_connection() {
-    let limits = Limits { header_timeout: Duration::from_millis(50), ..Limits::default() };
+    let limits = AdminLimits { header_timeout: Duration::from_millis(50), ..AdminLimits::default() };
     let admin = start(Surface::Probes, limits).await;
     let mut large = admin.connect().await;
     let field = format!("GET /healthz HTTP/1.1\r\nHost: a\r\nX: {}", "x".repeat(limits.header_bytes));
@@ -164,7 +164,7 @@ async fn a_header_too_large_or_too_slow_ends_the_connection() {
 #[tokio::test]
 async fn a_probe_is_answered_at_once_whoever_holds_the_places() {
     for surface in [Surface::Probes, Surface::Operator] {
-        let limits = Limits { header_timeout: DEADLINE * 3, ..Limits::default() };
+        let limits = AdminLimits { header_timeout: DEADLINE * 3, ..AdminLimits::default() };
         let admin = start(surface, limits).await;
         let mut held = Vec::new();
         for number in 0..2 * limits.connections {
@@ -186,7 +186,7 @@ async fn a_probe_is_answered_at_once_whoever_holds_the_places() {
 
 #[tokio::test]
 async fn requests_beyond_the_rate_wait_and_are_answered() {
-    let admin = start(Surface::Probes, Limits { requests: 1, ..Limits::default() }).await;
+    let admin = start(Surface::Probes, AdminLimits { requests: 1, ..AdminLimits::default() }).await;
     let mut stream = admin.connect().await;
     stream.write_all("GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n".repeat(9).as_bytes()).await.unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.unwrap();
@@ -198,7 +198,7 @@ async fn requests_beyond_the_rate_wait_and_are_answered() {
 
 #[tokio::test]
 async fn stopping_ends_the_server_and_its_connections() {
-    let admin = start(Surface::Probes, Limits::default()).await;
+    let admin = start(Surface::Probes, AdminLimits::default()).await;
     let mut idle = admin.connect().await;
     idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
     let mut first = [0];

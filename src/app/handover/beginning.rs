@@ -1,7 +1,7 @@
 //! The start of a process: with what it takes over from the process before, or with nothing; and how it begins to
 //! serve.
 
-use super::{Found, Keeper, Kept, Older, Predecessor};
+use super::{FoundPredecessor, HandoverListener, HandoverServer, Older, Predecessor};
 use crate::{
     app::{
         Metrics, StartError, secrets,
@@ -22,7 +22,7 @@ pub(in crate::app) struct Beginning {
     pub(in crate::app) secrets: Arc<Secrets>,
     pub(in crate::app) predecessor: Option<Predecessor>,
     pub(in crate::app) older: Vec<Older>,
-    /// Of `older`, from before the first packet.
+    /// Generations of `older`, known before the first packet.
     pub(in crate::app) others: Arc<Generations>,
     /// Routes that are in maintenance there.
     pub(in crate::app) maintenance: Maintenance,
@@ -49,7 +49,7 @@ impl Beginning {
                 let (predecessor, older) = (None, Vec::new());
                 Self { inherited: passed, generation: 0, secrets, predecessor, older, others, maintenance, http3: None }
             }
-            Some(Found { predecessor, inherited, generation, secret, older, maintenance, http3 }) => {
+            Some(FoundPredecessor { predecessor, inherited, generation, secret, older, maintenance, http3 }) => {
                 let secrets = match secret {
                     // Not of a file: this process' would be another.
                     Some(secret) if config.listen.secret_file.is_none() => Secrets::handed_over(secret),
@@ -64,17 +64,17 @@ impl Beginning {
     }
 }
 
-/// The keeper of `sockets` for the process after this one.
+/// The handover server of `sockets` for the process after this one.
 ///
 /// # Errors
 ///
 /// [`StartError::Pipe`]
-pub(in crate::app) fn keeper(
+pub(in crate::app) fn handover_server(
     sockets: Sockets,
     (layout, generation): (Layout, u8),
     secrets: Arc<Secrets>,
     metrics: &Arc<Metrics>,
-) -> Result<Keeper, StartError> {
+) -> Result<HandoverServer, StartError> {
     // At most 20 bytes.
     let byte = |place: usize| u8::try_from(place).unwrap_or(u8::MAX);
     let steering = Steering {
@@ -87,7 +87,8 @@ pub(in crate::app) fn keeper(
     let operator = [admin, probes].into_iter().flatten();
     let operator = operator.filter_map(|listener| Some((listener.local_addr().ok()?, vec![listener])));
     let listeners = tcp.0.into_iter().chain(redirects.0).chain(operator).collect();
-    Keeper::new((steering, generation), groups, listeners, secrets, Arc::clone(metrics)).map_err(StartError::Pipe)
+    HandoverServer::new((steering, generation), groups, listeners, secrets, Arc::clone(metrics))
+        .map_err(StartError::Pipe)
 }
 
 /// Serves from now on: in the place of `predecessor`, where there is one.
@@ -96,37 +97,37 @@ pub(in crate::app) fn keeper(
 ///
 /// [`StartError::TakeOver`], [`StartError::Bind`] or [`StartError::Handover`]: this process is to end.
 pub(in crate::app) async fn take_over(
-    mut keeper: Keeper,
+    mut server: HandoverServer,
     predecessor: Option<&mut Predecessor>,
     config: &Config,
     lifecycle: &Lifecycle,
-) -> Result<Kept, StartError> {
+) -> Result<HandoverListener, StartError> {
     let path = config.admin.handover.as_ref();
     let failed = |source| StartError::Handover { path: path.cloned().unwrap_or_default(), source };
-    path.map_or(Ok(()), |path| keeper.bind(path)).map_err(failed)?;
-    let publish = |keeper: &mut Keeper| path.map_or(Ok(()), |path| keeper.publish(path)).map_err(failed);
+    path.map_or(Ok(()), |path| server.bind(path)).map_err(failed)?;
+    let publish = |server: &mut HandoverServer| path.map_or(Ok(()), |path| server.publish(path)).map_err(failed);
     match predecessor {
         None => {
-            if let Err(error) = keeper.steer() {
+            if let Err(error) = server.steer() {
                 tracing::warn!(
                     %error,
                     "the kernel does not steer packets by connection ID: connections of clients that change their address will end"
                 );
             }
-            publish(&mut keeper)?;
+            publish(&mut server)?;
             lifecycle.advance(Phase::Ready);
         }
         Some(predecessor) => {
             predecessor.give_way().await?;
             panic_if_asked("takeover");
-            keeper.steer()?;
+            server.steer()?;
             lifecycle.advance(Phase::Ready);
             predecessor.let_go().await?;
-            if let Err(error) = publish(&mut keeper) {
+            if let Err(error) = publish(&mut server) {
                 // It serves, and the one before is on its way out.
                 tracing::error!(%error, "no other process can take over from this one: admin.handover is unavailable");
             }
         }
     }
-    Ok(keeper.keep(lifecycle.watch()))
+    Ok(server.start(lifecycle.watch()))
 }

@@ -3,14 +3,14 @@
 
 use super::{
     ANSWER_DEADLINE, DONE, GO, Older, READY, Reason, hear, is_trusted,
-    offer::{Offer, OfferedGroup, OfferedListeners},
+    offer::{HandoverOffer, OfferedGroup, OfferedListeners},
     prepared, say,
     successor::Successor,
 };
 use crate::{
     app::{Metrics, named_socket::SocketName, service, switch::Http3},
-    lifecycle::{Phase, Watch},
-    net::{self, Group, Steering},
+    lifecycle::{Phase, PhaseWatch},
+    net::{self, SocketGroup, Steering},
     proxy::Routing,
     quic::{Generations, Secrets},
 };
@@ -32,17 +32,17 @@ use tokio::{
     time::timeout,
 };
 
-/// All that a process which takes over needs.
-pub(in crate::app) struct Keeper {
+/// Serves the socket of `admin.handover`, with all that a process which takes over needs.
+pub(in crate::app) struct HandoverServer {
     steering: Steering,
     generation: u8,
-    groups: Vec<Group>,
+    groups: Vec<SocketGroup>,
     /// By address. Workers accept from duplicates.
     listeners: Vec<(SocketAddr, Vec<TcpListener>)>,
     secrets: Arc<Secrets>,
     metrics: Arc<Metrics>,
     older: Vec<Older>,
-    /// Of `older`, for the workers; all of them from the offer on.
+    /// Generations of `older`, for the workers; from the offer on, all of them.
     others: Arc<Generations>,
     /// A process that takes over sees this process' end by it.
     pipe: (PipeReader, PipeWriter),
@@ -52,13 +52,13 @@ pub(in crate::app) struct Keeper {
     http3: Option<Arc<Http3>>,
 }
 
-/// The public part of a running [`Keeper`]. It ends when this is dropped.
-pub(in crate::app) struct Kept {
+/// Handle of a running [`HandoverServer`], which ends when this is dropped.
+pub(in crate::app) struct HandoverListener {
     handed_over: watch::Receiver<bool>,
     _task: JoinSet<()>,
 }
 
-impl Kept {
+impl HandoverListener {
     /// Waits until another process has taken over. Cancel safe.
     pub(in crate::app) fn handed_over(&self) -> impl Future<Output = ()> + use<> {
         let mut handed_over = self.handed_over.clone();
@@ -70,7 +70,7 @@ impl Kept {
         }
     }
 
-    /// The same, without waiting.
+    /// Reports whether another process has taken over, without waiting.
     pub(in crate::app) fn whether_handed_over(&self) -> watch::Receiver<bool> {
         self.handed_over.clone()
     }
@@ -87,7 +87,7 @@ struct Socket {
     name: SocketName,
 }
 
-impl Keeper {
+impl HandoverServer {
     /// Keeps `groups` and `listeners` for the process of `generation`.
     ///
     /// # Errors
@@ -95,7 +95,7 @@ impl Keeper {
     /// Those of pipe(2).
     pub(in crate::app) fn new(
         (steering, generation): (Steering, u8),
-        groups: Vec<Group>,
+        groups: Vec<SocketGroup>,
         listeners: Vec<(SocketAddr, Vec<TcpListener>)>,
         secrets: Arc<Secrets>,
         metrics: Arc<Metrics>,
@@ -119,13 +119,14 @@ impl Keeper {
         })
     }
 
-    /// Passes to a process that takes over which routes are in maintenance by `routing`, and what was ordered of `http3`.
-    pub(in crate::app) fn telling(self, routing: Arc<ArcSwap<Routing>>, http3: Arc<Http3>) -> Self {
+    /// Passes to a process that takes over which routes are in maintenance by `routing`, and what was ordered of
+    /// `http3`.
+    pub(in crate::app) fn with_routing(self, routing: Arc<ArcSwap<Routing>>, http3: Arc<Http3>) -> Self {
         Self { routing: Some(routing), http3: Some(http3), ..self }
     }
 
     /// Watches processes that drain, and lists in `others` those that still do.
-    pub(in crate::app) fn minding(mut self, found: Vec<Older>, others: Arc<Generations>) -> Self {
+    pub(in crate::app) fn with_older(mut self, found: Vec<Older>, others: Arc<Generations>) -> Self {
         self.older = found;
         self.others = others;
         self
@@ -143,8 +144,8 @@ impl Keeper {
         })
     }
 
-    /// Binds the socket that [`publish`](Self::publish) puts at `path`, under another name beside it: all that a full disk or
-    /// a missing permission can prevent has happened before a process in service gives way.
+    /// Binds the socket that [`publish`](Self::publish) puts at `path`, under another name beside it: all that a full
+    /// disk or a missing permission can prevent has happened before a process in service gives way.
     ///
     /// # Errors
     ///
@@ -168,14 +169,14 @@ impl Keeper {
     }
 
     /// Begins. `watch` reports when it is too late to take over: a process that drains ends by itself.
-    pub(in crate::app) fn keep(self, watch: Watch) -> Kept {
+    pub(in crate::app) fn start(self, watch: PhaseWatch) -> HandoverListener {
         let (sender, handed_over) = watch::channel(false);
         let mut task = JoinSet::new();
         task.spawn(self.run(watch, sender));
-        Kept { handed_over, _task: task }
+        HandoverListener { handed_over, _task: task }
     }
 
-    async fn run(mut self, mut watch: Watch, handed_over: watch::Sender<bool>) {
+    async fn run(mut self, mut watch: PhaseWatch, handed_over: watch::Sender<bool>) {
         if self.socket.is_none() {
             // No process will take them over, and clients should get a reset at once.
             self.listeners.clear();
@@ -299,11 +300,13 @@ impl Keeper {
     }
 
     async fn make_offer(&self, stream: &mut UnixStream) -> Result<(), Reason> {
-        let group =
-            |group: &Group| OfferedGroup { sockets: group.sockets().len(), generations: group.generations().to_vec() };
+        let group = |group: &SocketGroup| OfferedGroup {
+            sockets: group.sockets().len(),
+            generations: group.generations().to_vec(),
+        };
         let listeners =
             |(address, all): &(SocketAddr, Vec<TcpListener>)| OfferedListeners { address: *address, count: all.len() };
-        let offer = Offer {
+        let offer = HandoverOffer {
             generation: self.generation,
             version: Some(env!("CARGO_PKG_VERSION").into()),
             hears_version: true,
@@ -315,7 +318,7 @@ impl Keeper {
             http3: self.http3.as_ref().and_then(|http3| http3.order()),
         };
         let mut descriptors: Vec<BorrowedFd<'_>> = Vec::with_capacity(offer.descriptors());
-        descriptors.extend(self.groups.iter().flat_map(Group::sockets).map(AsFd::as_fd));
+        descriptors.extend(self.groups.iter().flat_map(SocketGroup::sockets).map(AsFd::as_fd));
         descriptors.extend(self.listeners.iter().flat_map(|(_, all)| all).map(AsFd::as_fd));
         descriptors.push(self.pipe.0.as_fd());
         descriptors.extend(self.older.iter().map(|older| older.pipe.as_fd()));

@@ -25,13 +25,13 @@ mod offer;
 mod predecessor;
 mod successor;
 
-pub(super) use beginning::{Beginning, keeper, take_over};
-pub(super) use keeper::Kept;
+pub(super) use beginning::{Beginning, handover_server, take_over};
+pub(super) use keeper::HandoverListener;
 pub(super) use predecessor::Predecessor;
 
-use keeper::Keeper;
+use keeper::HandoverServer;
 use offer::OfferError;
-use predecessor::Found;
+use predecessor::FoundPredecessor;
 use std::{
     io,
     os::fd::OwnedFd,

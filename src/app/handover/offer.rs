@@ -12,10 +12,10 @@ const SECRET_LEN: usize = 32;
 /// Everything, in the order of the descriptors: each group's sockets, each address' listeners, the pipe of the process
 /// itself and those of the older ones.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Offer {
-    /// Of the process that offers.
+pub(super) struct HandoverOffer {
+    /// Generation of the process that offers.
     pub(super) generation: u8,
-    /// Its litequic's version. Older ones do not send it.
+    /// Version of the litequic that offers. Older ones do not send it.
     pub(super) version: Option<String>,
     /// Whether it wants the version of the one that takes over. Older ones would take that for a wrong message.
     pub(super) hears_version: bool,
@@ -56,7 +56,7 @@ pub(super) enum OfferError {
     Wrong(&'static str),
 }
 
-impl Offer {
+impl HandoverOffer {
     /// How many descriptors belong to it.
     pub(super) fn descriptors(&self) -> usize {
         let sockets: usize = self.groups.iter().map(|group| group.sockets).sum();
@@ -167,9 +167,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn offer() -> Offer {
+    fn offer() -> HandoverOffer {
         let generation = |number, first, workers| Generation { number, first, workers };
-        Offer {
+        HandoverOffer {
             generation: 255,
             version: Some("1.2.3".into()),
             hears_version: true,
@@ -188,11 +188,14 @@ mod tests {
     #[test]
     fn an_offer_comes_back_as_it_was() {
         let offer = offer();
-        assert_eq!(Offer::decode(&offer.encode()).unwrap(), offer);
+        assert_eq!(HandoverOffer::decode(&offer.encode()).unwrap(), offer);
         assert_eq!(offer.descriptors(), 6 + 1 + 4 + 1 + 1);
         let older = String::from_utf8(offer.encode()).unwrap().replace("hears_version", "unheard_of");
-        assert_eq!(Offer::decode(older.as_bytes()).unwrap(), Offer { hears_version: false, ..self::offer() });
-        let without = Offer {
+        assert_eq!(
+            HandoverOffer::decode(older.as_bytes()).unwrap(),
+            HandoverOffer { hears_version: false, ..self::offer() }
+        );
+        let without = HandoverOffer {
             secret: None,
             groups: vec![],
             listeners: vec![],
@@ -201,11 +204,11 @@ mod tests {
             http3: None,
             ..offer
         };
-        assert_eq!(Offer::decode(&without.encode()).unwrap(), without);
+        assert_eq!(HandoverOffer::decode(&without.encode()).unwrap(), without);
         let older = String::from_utf8(without.encode()).unwrap().replace("\"maintenance\":[],", "");
         let older = older.replace("\"http3\":null,", "");
         assert!(!older.contains("maintenance") && !older.contains("http3"), "{older}");
-        assert_eq!(Offer::decode(older.as_bytes()).unwrap(), without);
+        assert_eq!(HandoverOffer::decode(older.as_bytes()).unwrap(), without);
     }
 
     #[test]
@@ -226,18 +229,18 @@ mod tests {
             (text.replace("\"older\":[254]", "\"older\":254"), OfferError::Wrong("older")),
         ];
         for (text, expected) in table {
-            assert_eq!(Offer::decode(text.as_bytes()), Err(expected), "{text}");
+            assert_eq!(HandoverOffer::decode(text.as_bytes()), Err(expected), "{text}");
         }
     }
 
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(text in any::<Vec<u8>>(), at in 0_usize..200, byte in any::<u8>()) {
-            let _ = Offer::decode(&text);
+            let _ = HandoverOffer::decode(&text);
             let mut nearly = offer().encode();
             let len = nearly.len();
             nearly[at % len] = byte;
-            if let Ok(offer) = Offer::decode(&nearly) {
+            if let Ok(offer) = HandoverOffer::decode(&nearly) {
                 prop_assert!(offer.groups.iter().all(|group| group.sockets > 0));
             }
         }

@@ -2,12 +2,12 @@
 
 use super::{
     ANSWER_DEADLINE, DONE, GO, HandoverError, Older, PREPARED, READY, Reason, hear, is_trusted,
-    offer::{Offer, OfferError},
+    offer::{HandoverOffer, OfferError},
     say, say_version,
 };
 use crate::{
     app::sockets::Inherited,
-    net::{self, Group},
+    net::{self, SocketGroup},
     proxy::Maintenance,
 };
 use std::{
@@ -23,19 +23,19 @@ use tokio::{net::UnixStream, time::timeout};
 pub(in crate::app) struct Predecessor {
     path: PathBuf,
     stream: UnixStream,
-    /// Its number. `None` in another PID namespace.
+    /// Number of the running process. `None` in another PID namespace.
     process: Option<i32>,
-    /// Its litequic's version, if it sends it.
+    /// Version of the running litequic, if it sends it.
     version: Option<String>,
     /// Whether it wants to know this process' version.
     hears_version: bool,
 }
 
 /// What it has offered.
-pub(in crate::app) struct Found {
+pub(in crate::app) struct FoundPredecessor {
     pub(in crate::app) predecessor: Predecessor,
     pub(in crate::app) inherited: Inherited,
-    /// Of this process.
+    /// Generation of this process.
     pub(in crate::app) generation: u8,
     /// The secret of tokens.
     pub(in crate::app) secret: Option<[u8; 32]>,
@@ -57,7 +57,7 @@ impl Predecessor {
     /// # Cancel safety
     ///
     /// Dropping the future closes the connection: the other process continues.
-    pub(in crate::app) async fn find(path: &Path) -> Result<Option<Found>, HandoverError> {
+    pub(in crate::app) async fn find(path: &Path) -> Result<Option<FoundPredecessor>, HandoverError> {
         let stream = match UnixStream::connect(path).await {
             Ok(stream) => stream,
             // No socket, or one whose process is gone.
@@ -71,13 +71,13 @@ impl Predecessor {
         predecessor.offered().await.map(Some).map_err(Reason::at(path))
     }
 
-    async fn offered(mut self) -> Result<Found, Reason> {
+    async fn offered(mut self) -> Result<FoundPredecessor, Reason> {
         is_trusted(&self.stream)?;
         let (message, descriptors) = match timeout(ANSWER_DEADLINE, net::receive(&mut self.stream)).await {
             Ok(received) => received?,
             Err(_) => return Err(Reason::Late),
         };
-        let offer = Offer::decode(&message)?;
+        let offer = HandoverOffer::decode(&message)?;
         self.version.clone_from(&offer.version);
         self.hears_version = offer.hears_version;
         tracing::info!(
@@ -94,7 +94,7 @@ impl Predecessor {
         let mut groups = Vec::new();
         for group in offer.groups {
             let sockets = descriptors.by_ref().take(group.sockets).map(UdpSocket::from).collect();
-            groups.push(Group::adopt(sockets, group.generations).map_err(|_| OfferError::Wrong("udp"))?);
+            groups.push(SocketGroup::adopt(sockets, group.generations).map_err(|_| OfferError::Wrong("udp"))?);
         }
         let mut listeners = Vec::new();
         for one in offer.listeners {
@@ -107,7 +107,7 @@ impl Predecessor {
             .map(|more| offer.generation.wrapping_add(more))
             .find(|number| older.iter().all(|older| older.generation != *number))
             .ok_or(OfferError::Wrong("older"))?;
-        Ok(Found {
+        Ok(FoundPredecessor {
             predecessor: self,
             inherited: Inherited { groups, listeners },
             generation,

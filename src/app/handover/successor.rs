@@ -26,7 +26,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 pub(super) struct Successor {
     pub(super) stream: UnixStream,
     process: Option<Pid>,
-    /// It alone, even if another process gets its number after it (pidfd_open(2)), from Linux 5.3 on; or why not.
+    /// Handle of the process, which refers to no other one even if its number is used again (pidfd_open(2)), from Linux
+    /// 5.3 on; or why there is none.
     handle: Result<OwnedFd, Errno>,
 }
 
@@ -42,7 +43,7 @@ impl Successor {
         Self { stream, process, handle }
     }
 
-    /// Its number. `None` in another PID namespace.
+    /// Number of the process. `None` in another PID namespace.
     pub(super) fn process(&self) -> Option<u32> {
         self.process.and_then(|process| u32::try_from(process.as_raw_nonzero().get()).ok())
     }

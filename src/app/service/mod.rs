@@ -22,8 +22,8 @@ use tokio::{
 const PATIENCE: Duration = Duration::from_millis(200);
 /// How long the notification of the service's main process is repeated.
 const PERSISTENCE: Duration = Duration::from_secs(5);
-/// Between two times.
-const AGAIN: Duration = Duration::from_millis(100);
+/// Delay between two notifications.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// The service is up: units that wait for it may start.
 pub(super) fn ready() {
@@ -55,7 +55,7 @@ pub(super) fn stopping() {
 pub(super) async fn main_process(process: u32) {
     let said = async {
         while tell(&[NotifyState::MainPid(process)], Duration::ZERO) == Notified::Later {
-            sleep(AGAIN).await;
+            sleep(RETRY_DELAY).await;
         }
     };
     if timeout(PERSISTENCE, said).await.is_err() {
@@ -94,7 +94,7 @@ fn turns(ages: impl IntoIterator<Item = Duration>) -> bool {
 /// The outcome of a notification.
 #[derive(Debug, PartialEq, Eq)]
 enum Notified {
-    /// It was sent, or there is no service manager to send it to.
+    /// The notification was sent, or there is no service manager.
     Sent,
     /// The manager's queue is full.
     Later,

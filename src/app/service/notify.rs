@@ -19,8 +19,8 @@ use std::{
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::WouldBlock`] if as many messages as the kernel keeps (net.unix.max_dgram_qlen) wait to be read all that
-/// time; others of unix(7), as for an address without a listener.
+/// [`io::ErrorKind::WouldBlock`] if as many messages as the kernel keeps (net.unix.max_dgram_qlen) wait to be read all
+/// that time; others of unix(7), as for an address without a listener.
 pub(super) fn send(to: &OsStr, message: &[u8], patience: Duration) -> io::Result<()> {
     let address = match to.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name),

@@ -1,5 +1,5 @@
-//! What to do about an address that cannot be bound: who has it, which right is missing, which addresses there are. Said below
-//! the error of a process that does not start.
+//! What to do about an address that cannot be bound: who has it, which right is missing, which addresses there are.
+//! Said below the error of a process that does not start.
 
 mod system;
 
@@ -12,7 +12,7 @@ use std::{
     io::{self, ErrorKind},
     net::{IpAddr, SocketAddr},
 };
-use system::{Holder, Protocol, Socket};
+use system::{PortHolder, Socket, SocketProtocol};
 
 /// Ports below this one need a right, unless the system has another boundary.
 const PRIVILEGED: u16 = 1024;
@@ -40,7 +40,7 @@ pub(super) fn with_advice(error: &StartError, config: &Config, command: Command)
 
 /// An address that cannot be bound.
 struct Trouble<'e> {
-    protocol: Protocol,
+    protocol: SocketProtocol,
     /// The key that names the address.
     key: &'static str,
     address: SocketAddr,
@@ -50,12 +50,14 @@ struct Trouble<'e> {
 impl<'e> Trouble<'e> {
     fn of(error: &'e StartError, config: &Config) -> Option<Self> {
         let (protocol, key, address, error) = match error {
-            StartError::Bind(BindError::Bind { address, source }) => (Protocol::Udp, "listen.udp", address, source),
+            StartError::Bind(BindError::Bind { address, source }) => {
+                (SocketProtocol::Udp, "listen.udp", address, source)
+            }
             StartError::Listen(ListenError { address, source }) => {
                 let key = if config.listen.redirect.contains(address) { "listen.redirect" } else { "listen.tcp" };
-                (Protocol::Tcp, key, address, source)
+                (SocketProtocol::Tcp, key, address, source)
             }
-            StartError::Admin { key, address, source } => (Protocol::Tcp, *key, address, source),
+            StartError::Admin { key, address, source } => (SocketProtocol::Tcp, *key, address, source),
             _ => return None,
         };
         Some(Self { protocol, key, address: *address, error })
@@ -79,12 +81,12 @@ impl<'e> Trouble<'e> {
     }
 
     /// What to do about the process that has the address.
-    fn held(&self, holder: Option<&Holder>, command: Command) -> Vec<String> {
+    fn held(&self, holder: Option<&PortHolder>, command: Command) -> Vec<String> {
         let whose = match holder {
-            Some(Holder { process: Some((process, name)), listens, .. }) => {
+            Some(PortHolder { process: Some((process, name)), listens, .. }) => {
                 format!("{name} (process {process}) {}", if *listens { "listens there" } else { "uses that port" })
             }
-            Some(Holder { user, listens, .. }) => format!(
+            Some(PortHolder { user, listens, .. }) => format!(
                 "a process of the user {user} {} (as root: ss -lntup)",
                 if *listens { "listens there" } else { "uses that port" }
             ),
@@ -138,16 +140,16 @@ mod tests {
     use super::*;
 
     fn trouble<'e>(key: &'static str, error: &'e io::Error) -> Trouble<'e> {
-        let protocol = if key == "listen.udp" { Protocol::Udp } else { Protocol::Tcp };
+        let protocol = if key == "listen.udp" { SocketProtocol::Udp } else { SocketProtocol::Tcp };
         Trouble { protocol, key, address: ([0, 0, 0, 0], 443).into(), error }
     }
 
     #[test]
     fn the_process_that_has_the_address_is_named_with_what_to_do() {
         let error = ErrorKind::AddrInUse.into();
-        let named = |name: &str| Holder { process: Some((812, name.into())), user: "root".into(), listens: true };
-        let hidden = Holder { process: None, user: "www-data".into(), listens: true };
-        let passing = Holder { process: Some((7, "curl".into())), user: "root".into(), listens: false };
+        let named = |name: &str| PortHolder { process: Some((812, name.into())), user: "root".into(), listens: true };
+        let hidden = PortHolder { process: None, user: "www-data".into(), listens: true };
+        let passing = PortHolder { process: Some((7, "curl".into())), user: "root".into(), listens: false };
         let upgrade = "to replace it without a lost request: the hot upgrade; docs/how-to/reload-and-upgrade.md";
         let beside =
             "to leave TCP to it and add HTTP/3 alone: tcp = [] below [listen]; docs/how-to/add-http3-beside-nginx.md";

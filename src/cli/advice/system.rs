@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const MAX_NAME: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Protocol {
+pub(super) enum SocketProtocol {
     Tcp,
     Udp,
 }
@@ -31,13 +31,13 @@ pub(super) enum Protocol {
 /// An address that is to be bound.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Socket {
-    pub(super) protocol: Protocol,
+    pub(super) protocol: SocketProtocol,
     pub(super) address: SocketAddr,
 }
 
 /// Who has an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Holder {
+pub(super) struct PortHolder {
     /// Number and name, where this user may see them.
     pub(super) process: Option<(u32, String)>,
     /// The owner of the socket.
@@ -56,16 +56,16 @@ struct Row {
 }
 
 /// Who has the address of `wanted` in this network namespace, as far as it can be seen.
-pub(super) fn holder(wanted: Socket) -> Option<Holder> {
+pub(super) fn holder(wanted: Socket) -> Option<PortHolder> {
     let rows = rows(wanted.protocol);
     let taken = |row: &&Row| row.inode != 0 && conflicts(row.address, wanted.address);
     let row = rows.iter().filter(taken).max_by_key(|row| row.listens)?;
-    Some(Holder { process: process_of(row.inode), user: user_name(row.user), listens: row.listens })
+    Some(PortHolder { process: process_of(row.inode), user: user_name(row.user), listens: row.listens })
 }
 
 /// All sockets of this network namespace. `/proc/net` would be a link to the same place, which a service without other
 /// processes' entries lacks.
-fn rows(protocol: Protocol) -> Vec<Row> {
+fn rows(protocol: SocketProtocol) -> Vec<Row> {
     let system = ExplicitSystemInfo {
         boot_time_secs: 0,
         ticks_per_second: 0,
@@ -76,7 +76,7 @@ fn rows(protocol: Protocol) -> Vec<Row> {
         File::open(Path::new("/proc/self/net").join(name)).map(|file| BufReader::new(file.take(MAX_TABLE)))
     };
     match protocol {
-        Protocol::Tcp => ["tcp", "tcp6"]
+        SocketProtocol::Tcp => ["tcp", "tcp6"]
             .into_iter()
             .filter_map(|name| TcpNetEntries::from_buf_read(table(name).ok()?, &system).ok())
             .flat_map(|TcpNetEntries(all)| all)
@@ -87,7 +87,7 @@ fn rows(protocol: Protocol) -> Vec<Row> {
                 inode: row.inode,
             })
             .collect(),
-        Protocol::Udp => ["udp", "udp6"]
+        SocketProtocol::Udp => ["udp", "udp6"]
             .into_iter()
             .filter_map(|name| UdpNetEntries::from_buf_read(table(name).ok()?, &system).ok())
             .flat_map(|UdpNetEntries(all)| all)
@@ -108,7 +108,8 @@ fn conflicts(one: SocketAddr, other: SocketAddr) -> bool {
     one.port() == other.port() && (first == second || includes(first, second) || includes(second, first))
 }
 
-/// The process with the lowest number that has the socket `inode` open: of a server with workers, the one that started them.
+/// The process with the lowest number that has the socket `inode` open: of a server with workers, the one that started
+/// them.
 fn process_of(inode: u64) -> Option<(u32, String)> {
     let began = Instant::now();
     let link = format!("socket:[{inode}]");
@@ -164,8 +165,8 @@ fn v4_addresses(trie: &str) -> Vec<Ipv4Addr> {
     found
 }
 
-/// The addresses of `if_inet6`: 32 hexadecimal digits at the beginning of a line. One that needs its interface's name is left
-/// out.
+/// The addresses of `if_inet6`: 32 hexadecimal digits at the beginning of a line. One that needs its interface's name
+/// is left out.
 fn v6_addresses(table: &str) -> Vec<Ipv6Addr> {
     let addresses = table.lines().filter_map(|line| {
         let digits = line.split_whitespace().next().filter(|digits| digits.len() == 32)?;
@@ -185,19 +186,19 @@ mod tests {
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let udp = UdpSocket::bind("[::1]:0").or_else(|_| UdpSocket::bind("127.0.0.1:0")).unwrap();
         let (tcp_address, udp_address) = (tcp.local_addr().unwrap(), udp.local_addr().unwrap());
-        for (protocol, address) in [(Protocol::Tcp, tcp_address), (Protocol::Udp, udp_address)] {
+        for (protocol, address) in [(SocketProtocol::Tcp, tcp_address), (SocketProtocol::Udp, udp_address)] {
             let holder = holder(Socket { protocol, address }).unwrap();
             assert_eq!((holder.process.as_ref().unwrap().0, holder.listens), (own, true), "{holder:?}");
             assert_eq!(holder.user, user_name(rustix::process::geteuid().as_raw()));
         }
         let wildcard = SocketAddr::from((Ipv4Addr::UNSPECIFIED, tcp_address.port()));
-        assert!(holder(Socket { protocol: Protocol::Tcp, address: wildcard }).is_some());
+        assert!(holder(Socket { protocol: SocketProtocol::Tcp, address: wildcard }).is_some());
         // A connection, whose listener is gone.
         let stream = TcpStream::connect(tcp_address).unwrap();
         let _accepted = tcp.accept().unwrap();
         drop(tcp);
         let address = stream.local_addr().unwrap();
-        let connection = holder(Socket { protocol: Protocol::Tcp, address }).unwrap();
+        let connection = holder(Socket { protocol: SocketProtocol::Tcp, address }).unwrap();
         assert_eq!((connection.process.unwrap().0, connection.listens), (own, false));
     }
 

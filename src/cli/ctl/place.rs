@@ -20,14 +20,14 @@ const EXPECTED: &str = "a path, ADDRESS:PORT, :PORT, localhost:PORT or http://AD
 
 /// Where a litequic answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum AdminPlace {
     /// The socket of `admin.socket`.
     Socket(PathBuf),
     /// `admin.listen`: host and port.
     Tcp(String),
 }
 
-impl FromStr for Place {
+impl FromStr for AdminPlace {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -58,7 +58,7 @@ impl FromStr for Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for AdminPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Socket(path) => path.display().fmt(f),
@@ -68,19 +68,19 @@ impl fmt::Display for Place {
 }
 
 /// A connection to a place.
-pub(super) enum Connection {
+pub(super) enum AdminConnection {
     Unix(UnixStream),
     Tcp(TcpStream),
 }
 
-impl Place {
+impl AdminPlace {
     /// # Errors
     ///
     /// The kernel's, or those of a name lookup.
-    pub(super) async fn connect(&self) -> io::Result<Connection> {
+    pub(super) async fn connect(&self) -> io::Result<AdminConnection> {
         match self {
-            Self::Socket(path) => UnixStream::connect(path).await.map(Connection::Unix),
-            Self::Tcp(authority) => TcpStream::connect(authority).await.map(Connection::Tcp),
+            Self::Socket(path) => UnixStream::connect(path).await.map(AdminConnection::Unix),
+            Self::Tcp(authority) => TcpStream::connect(authority).await.map(AdminConnection::Tcp),
         }
     }
 
@@ -92,7 +92,8 @@ impl Place {
         }
     }
 
-    /// Whether requests need a token, if one is set: processes that reach a socket need none, and none is given away there.
+    /// Whether requests need a token, if one is set: processes that reach a socket need none, and none is given away
+    /// there.
     pub(super) fn takes_token(&self) -> bool {
         matches!(self, Self::Tcp(_))
     }
@@ -105,14 +106,14 @@ impl Place {
 
 /// A place where no litequic answered.
 pub(super) struct Missed {
-    place: Place,
+    place: AdminPlace,
     kind: ErrorKind,
     why: String,
 }
 
 /// A place, and those that were tried before it.
-pub(super) struct Found {
-    pub(super) place: Place,
+pub(super) struct FoundAdmin {
+    pub(super) place: AdminPlace,
     pub(super) missed: Vec<Missed>,
 }
 
@@ -121,7 +122,7 @@ pub(super) struct Found {
 /// # Errors
 ///
 /// There is none, there are several, or this user may not reach it.
-pub(super) async fn find(sockets: Vec<PathBuf>) -> Result<Found, Failure> {
+pub(super) async fn find(sockets: Vec<PathBuf>) -> Result<FoundAdmin, Failure> {
     let (mut found, mut missed) = (Vec::new(), Vec::new());
     for path in sockets {
         match UnixStream::connect(&path).await {
@@ -129,7 +130,7 @@ pub(super) async fn find(sockets: Vec<PathBuf>) -> Result<Found, Failure> {
             // It accepts nothing at present: requests say so.
             Err(error) if error.kind() == ErrorKind::WouldBlock => found.push((path, None)),
             Err(error) => {
-                missed.push(Missed { place: Place::Socket(path), kind: error.kind(), why: why(&error) });
+                missed.push(Missed { place: AdminPlace::Socket(path), kind: error.kind(), why: why(&error) });
             }
         }
     }
@@ -143,11 +144,11 @@ pub(super) async fn find(sockets: Vec<PathBuf>) -> Result<Found, Failure> {
         return Err(Failure { exit: Exit::Usage, why: text });
     }
     if let Some((path, _)) = found.pop() {
-        return Ok(Found { place: Place::Socket(path), missed });
+        return Ok(FoundAdmin { place: AdminPlace::Socket(path), missed });
     }
-    let usual = Place::Tcp(USUAL.to_string());
+    let usual = AdminPlace::Tcp(USUAL.to_string());
     match usual.connect().await {
-        Ok(_) => Ok(Found { place: usual, missed }),
+        Ok(_) => Ok(FoundAdmin { place: usual, missed }),
         Err(error) => {
             missed.push(Missed { place: usual, kind: error.kind(), why: why(&error) });
             Err(not_found(&missed))
@@ -168,7 +169,7 @@ fn why(error: &io::Error) -> String {
 /// No litequic was found at any of `missed`.
 fn not_found(missed: &[Missed]) -> Failure {
     let denied = missed.iter().find_map(|missed| match (&missed.place, missed.kind) {
-        (Place::Socket(path), ErrorKind::PermissionDenied) => Some(path),
+        (AdminPlace::Socket(path), ErrorKind::PermissionDenied) => Some(path),
         _ => None,
     });
     if let Some(path) = denied {
@@ -203,7 +204,7 @@ fn owner(path: &Path) -> Option<u32> {
 }
 
 /// What answers at `place` is not a litequic; others were `missed` before.
-pub(super) fn not_litequic(place: &Place, missed: &[Missed]) -> Failure {
+pub(super) fn not_litequic(place: &AdminPlace, missed: &[Missed]) -> Failure {
     let mut why = format!("{place} answers, but is not litequic");
     if missed.iter().any(|missed| missed.kind == ErrorKind::PermissionDenied) {
         return not_found(missed);
@@ -221,8 +222,8 @@ mod tests {
 
     #[test]
     fn a_place_is_a_path_or_an_address() {
-        let tcp = |authority: &str| Ok(Place::Tcp(authority.into()));
-        let socket = |path: &str| Ok(Place::Socket(path.into()));
+        let tcp = |authority: &str| Ok(AdminPlace::Tcp(authority.into()));
+        let socket = |path: &str| Ok(AdminPlace::Socket(path.into()));
         let expected = |problem: &str| Err(format!("{problem}; expected {EXPECTED}"));
         for (text, place) in [
             ("127.0.0.1:9443", tcp("127.0.0.1:9443")),
@@ -247,7 +248,7 @@ mod tests {
             ("::1:9443", Err("an IPv6 address needs brackets: [::1]:9443".into())),
             ("[::x]:9443", Err("not an IPv6 address".into())),
         ] {
-            assert_eq!(text.parse::<Place>(), place, "{text}");
+            assert_eq!(text.parse::<AdminPlace>(), place, "{text}");
         }
     }
 

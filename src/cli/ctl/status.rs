@@ -12,6 +12,8 @@ use std::{
 const WIDTH: usize = 80;
 /// Rows of a table; of what is left out the last row says how many there are.
 const MOST_ROWS: usize = 8;
+/// Bytes of a version, which messages repeat.
+const MAX_VERSION: usize = 40;
 /// Seconds without a turn from which on a worker counts as hung, as in `/healthz`.
 const HANGS: f64 = 5.0;
 /// Limits that any large transfer reaches: the sender waits, and nothing is lost.
@@ -21,6 +23,16 @@ const FLOW_CONTROL: &[&str] =
 const UNKNOWN: &str = "-";
 /// The last second that RFC 3339 can write.
 const LAST_SECOND: f64 = 253_402_300_799.0;
+
+/// The version of the litequic that answered `body` to a request for its status; `None` if it is not a status.
+pub(super) fn version(body: &[u8]) -> Option<String> {
+    let status: Json = serde_json::from_slice(body).ok()?;
+    let has_phase = status.get("phase").is_some_and(Json::is_string);
+    let has_workers = status.get("workers").is_some_and(Json::is_array);
+    let version = status.get("version").and_then(Json::as_str)?;
+    let is_short = version.len() <= MAX_VERSION && version.bytes().all(|byte| byte.is_ascii_graphic());
+    (has_phase && has_workers && is_short).then(|| version.to_owned())
+}
 
 /// The screen for the answer `now`. Rates are computed from the answer `before`, of the same process.
 pub(super) fn render(now: &Json, before: Option<&Json>, colour: bool) -> String {
@@ -119,9 +131,9 @@ impl<'a> Look<'a> {
     fn http3(&self) -> Part {
         let of = |key: &str| self.now.get("http3")?.get(key)?.as_bool();
         match (of("on"), of("configured")) {
-            (Some(true), Some(false)) => Part::of("on by an order").toned(Tone::Warning),
+            (Some(true), Some(false)) => Part::of("on by litequic ctl").toned(Tone::Warning),
             (Some(true), _) => Part::of("on").toned(Tone::Good),
-            (Some(false), Some(true)) => Part::of("off by an order").toned(Tone::Bad),
+            (Some(false), Some(true)) => Part::of("off by litequic ctl").toned(Tone::Bad),
             (Some(false), Some(false)) => Part::of("off by listen.http3").toned(Tone::Warning),
             (Some(false), None) => Part::of("off").toned(Tone::Bad),
             (None, _) => Part::of(UNKNOWN),
@@ -541,7 +553,8 @@ impl Part {
         Self { tone, ..self }
     }
 
-    /// In so many columns: aligned right, or left if the number is negative. A left one has a blank behind it.
+    /// Pads the text to `columns` columns: aligned right, or left if the number is negative. A left one has a blank
+    /// behind it.
     fn wide(self, columns: isize) -> Self {
         let width = columns.unsigned_abs();
         let text = match columns {

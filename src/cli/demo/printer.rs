@@ -1,6 +1,6 @@
 //! The demo's standard output, written from a thread: a terminal that is stopped (Ctrl-S) stops no worker.
 
-use crate::log_writer::{Piece, Report, Sender, Target, Wake, queue};
+use crate::log_writer::{LineSender, LogPiece, LogTarget, Report, WriterWake, queue};
 use std::{io, time::Duration};
 
 /// Bytes that wait for the terminal. What does not fit is not printed.
@@ -10,7 +10,7 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// Prints text.
 #[derive(Debug, Clone)]
-pub(super) struct Printer(Sender);
+pub(super) struct Printer(LineSender);
 
 impl Printer {
     /// # Errors
@@ -18,13 +18,13 @@ impl Printer {
     /// The thread cannot be started.
     pub(super) fn start() -> io::Result<Self> {
         let (sender, receiver) = queue(MAX_WAITING);
-        receiver.write_to(Target::Stdout, "stdout", Unreported)?;
+        receiver.write_to(LogTarget::Stdout, "stdout", Unreported)?;
         Ok(Self(sender))
     }
 
     /// Prints `text`, which ends a line.
     pub(super) fn print(&self, text: String) {
-        self.0.push(Piece { text: text.into_bytes(), lines: 1 }, Wake::Now);
+        self.0.push(LogPiece { text: text.into_bytes(), lines: 1 }, WriterWake::Now);
     }
 
     /// Waits until all is printed, for a second at most.

@@ -19,8 +19,8 @@ use crate::{
 use clap::Args;
 use futures_util::future::poll_immediate;
 use http::{HeaderValue, Method, Request, Uri, header};
-use output::Output;
-use request::{Data, Field, Resolve};
+use output::ResponseOutput;
+use request::{Data, HeaderField, Resolve};
 use std::{
     cell::Cell,
     io,
@@ -31,15 +31,15 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::time::{sleep, timeout, timeout_at};
-use upload::{Body, Source};
+use upload::{UploadBody, UploadSource};
 use verbose::Verbose;
-use write_out::{Facts, Template};
+use write_out::{RequestFacts, WriteOutTemplate};
 
 /// Before the process ends, so that CONNECTION_CLOSE is sent: a server that does not get it keeps the connection until
 /// its idle timeout.
 const LINGER: Duration = Duration::from_millis(20);
 
-/// As long as a year: no limit.
+/// Timeout that stands for none: a year.
 const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 const EXIT_CODES: &str = "Exit codes:\n  \
@@ -64,7 +64,7 @@ pub struct Arguments {
     request: Option<Method>,
     /// A field of the request, such as "Accept: text/html"; Host replaces the URL's. May be given several times.
     #[arg(long, short = 'H', value_name = "FIELD", value_parser = request::field)]
-    header: Vec<Field>,
+    header: Vec<HeaderField>,
     /// Send this text, or the file FILE for @FILE, as it is. The type is a form's unless --header says another.
     #[arg(long, short = 'd', value_name = "DATA", value_parser = request::data, conflicts_with_all = ["upload_file", "head"])]
     data: Option<Data>,
@@ -80,14 +80,15 @@ pub struct Arguments {
     /// Write the body, and nothing else, to this file; - is standard output.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// After each request print this to standard output, with variables such as %{http_code} or %{time_total}, see below; @FILE
-    /// is read from a file.
-    #[arg(long, short = 'w', value_name = "FORMAT", value_parser = Template::read)]
-    write_out: Option<Template>,
-    /// Print on standard error what happens: handshake, certificate, transport parameters, packets, request and response.
+    /// After each request print this to standard output, with variables such as %{http_code} or %{time_total}, see
+    /// below; @FILE is read from a file.
+    #[arg(long, short = 'w', value_name = "FORMAT", value_parser = WriteOutTemplate::read)]
+    write_out: Option<WriteOutTemplate>,
+    /// Print on standard error what happens: handshake, certificate, transport parameters, packets, request and
+    /// response.
     #[arg(long, short)]
     verbose: bool,
-    /// Make the request so many times, one after the other, on one connection.
+    /// Number of requests, one after the other, on one connection.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
     /// Accept any certificate: for tests, never across a network.
@@ -181,7 +182,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         outcome
     });
     // A reader that pauses may delay this; the connection to the server is closed by now.
-    let written = output.map_or(Ok(()), Output::finish);
+    let written = output.map_or(Ok(()), ResponseOutput::finish);
     match outcome.and_then(|exit| written.map(|()| exit)) {
         Ok(exit) => exit.into(),
         // The reader closed the pipe: only the exit code remains.
@@ -191,22 +192,23 @@ pub fn run(arguments: Arguments) -> ExitCode {
 }
 
 /// Connects and makes each request. `output` is opened once the server is there.
-async fn get(arguments: &Arguments, output: &mut Option<Output>) -> Result<Exit, GetError> {
+async fn get(arguments: &Arguments, output: &mut Option<ResponseOutput>) -> Result<Exit, GetError> {
     let request = request::request(arguments)?;
     let source = request::source(arguments);
-    if arguments.repeat > 1 && matches!(source, Source::StandardInput) {
+    if arguments.repeat > 1 && matches!(source, UploadSource::StandardInput) {
         return Err(GetError::Repeat);
     }
     let verbose = Verbose(arguments.verbose);
-    // aws-lc gathers entropy at its first use, for some 40 ms, which belongs to no connection. What fails here fails in the handshake, too.
+    // aws-lc gathers entropy at its first use, for some 40 ms, which belongs to no connection. What fails here fails in
+    // the handshake, too.
     let _ = aws_lc_rs::rand::fill(&mut [0; 1]);
-    let mut facts = Facts::new(request.uri(), request.method());
+    let mut facts = RequestFacts::new(request.uri(), request.method());
     let opened = async {
         // First: no connection is opened for a file that does not exist.
         let first = source.open()?;
         let (connection, observer) = connect(arguments, verbose, &mut facts).await?;
         // The file is truncated only once connected, and before the first request.
-        let output = output.insert(Output::open(arguments.output.as_ref(), arguments.include)?);
+        let output = output.insert(ResponseOutput::open(arguments.output.as_ref(), arguments.include)?);
         Ok::<_, GetError>((Client::start(connection).await?, observer, output, first))
     };
     let (client, observer, output, first) = match opened.await {
@@ -255,7 +257,7 @@ async fn get(arguments: &Arguments, output: &mut Option<Output>) -> Result<Exit,
     Ok(exit)
 }
 
-fn too_late(limit: Duration, facts: &Facts) -> GetError {
+fn too_late(limit: Duration, facts: &RequestFacts) -> GetError {
     match facts.status {
         Some(_) => GetError::NotWhole { limit, received: facts.size_download },
         None => GetError::NoResponse(limit),
@@ -263,7 +265,7 @@ fn too_late(limit: Duration, facts: &Facts) -> GetError {
 }
 
 /// Prints `text` behind the response, which may go to standard output, too.
-async fn write_out(text: &str, output: &mut Output) -> Result<(), GetError> {
+async fn write_out(text: &str, output: &mut ResponseOutput) -> Result<(), GetError> {
     if output.is_file() {
         return output::print(text);
     }
@@ -275,7 +277,7 @@ async fn write_out(text: &str, output: &mut Output) -> Result<(), GetError> {
 async fn connect(
     arguments: &Arguments,
     verbose: Verbose,
-    facts: &mut Facts,
+    facts: &mut RequestFacts,
 ) -> Result<(s2n_quic::Connection, Observer), GetError> {
     let (host, port) = request::server(&arguments.url)?;
     let trust = match (arguments.insecure, &arguments.ca) {
@@ -348,10 +350,10 @@ async fn addresses(host: &str, port: u16, resolve: &[Resolve]) -> Result<Vec<Soc
 async fn exchange(
     client: &Client,
     request: &Request<()>,
-    body: Body,
-    output: &mut Output,
+    body: UploadBody,
+    output: &mut ResponseOutput,
     verbose: Verbose,
-    facts: &mut Facts,
+    facts: &mut RequestFacts,
 ) -> Result<Exit, GetError> {
     let mut request = request.clone();
     if let Some(length) = body.length {
@@ -383,9 +385,9 @@ async fn exchange(
 async fn respond(
     response: &mut ResponseStream,
     client: &Client,
-    output: &mut Output,
+    output: &mut ResponseOutput,
     verbose: Verbose,
-    facts: &mut Facts,
+    facts: &mut RequestFacts,
 ) -> Result<Exit, GetError> {
     let status = loop {
         let head = response.head().await?;

@@ -18,7 +18,7 @@ const GATHERED: usize = 64 * 1024;
 const PIECES: usize = 4;
 
 /// Header and body to standard output, or the body alone to a file.
-pub(super) struct Output {
+pub(super) struct ResponseOutput {
     pieces: Option<mpsc::Sender<Bytes>>,
     writer: Option<JoinHandle<io::Result<()>>>,
     gathered: BytesMut,
@@ -29,7 +29,7 @@ pub(super) struct Output {
 
 const STDOUT: &str = "standard output";
 
-impl Output {
+impl ResponseOutput {
     /// To `file`, or to standard output. With `headers` they are written, too, as they are where no file was named.
     pub(super) fn open(file: Option<&PathBuf>, headers: bool) -> Result<Self, GetError> {
         let named = file.filter(|file| file.as_os_str() != "-");

@@ -1,6 +1,6 @@
 //! The request that the command line describes. Pure.
 
-use super::{Arguments, GetError, upload::Source};
+use super::{Arguments, GetError, upload::UploadSource};
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header,
@@ -40,10 +40,10 @@ pub(super) fn url(text: &str) -> Result<Uri, InvalidUri> {
 
 /// A field of the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Field(HeaderName, HeaderValue);
+pub(super) struct HeaderField(HeaderName, HeaderValue);
 
 /// Reads `NAME: VALUE`; `NAME;` has no value, as curl has it.
-pub(super) fn field(text: &str) -> Result<Field, String> {
+pub(super) fn field(text: &str) -> Result<HeaderField, String> {
     let wrong = || format!("{text:?} is not NAME: VALUE");
     let (name, value) = text.split_once(':').or_else(|| Some((text.strip_suffix(';')?, ""))).ok_or_else(wrong)?;
     let name = HeaderName::try_from(name.trim()).map_err(|_| wrong())?;
@@ -54,7 +54,7 @@ pub(super) fn field(text: &str) -> Result<Field, String> {
     if name == header::TE && !value.trim().eq_ignore_ascii_case("trailers") {
         return Err("TE must be trailers in HTTP/3 (RFC 9114 §4.2)".into());
     }
-    Ok(Field(name, HeaderValue::try_from(value.trim()).map_err(|_| wrong())?))
+    Ok(HeaderField(name, HeaderValue::try_from(value.trim()).map_err(|_| wrong())?))
 }
 
 /// A method that a client can send alone.
@@ -97,11 +97,11 @@ pub(super) fn server(url: &Uri) -> Result<(&str, u16), GetError> {
 }
 
 /// Where the body comes from.
-pub(super) fn source(arguments: &Arguments) -> Source {
+pub(super) fn source(arguments: &Arguments) -> UploadSource {
     match (&arguments.data, &arguments.upload_file) {
-        (Some(Data::Text(text)), _) => Source::Text(text.clone()),
-        (Some(Data::File(file)), _) | (None, Some(file)) => Source::file(file),
-        (None, None) => Source::Nothing,
+        (Some(Data::Text(text)), _) => UploadSource::Text(text.clone()),
+        (Some(Data::File(file)), _) | (None, Some(file)) => UploadSource::file(file),
+        (None, None) => UploadSource::Nothing,
     }
 }
 
@@ -109,7 +109,7 @@ pub(super) fn source(arguments: &Arguments) -> Source {
 pub(super) fn request(arguments: &Arguments) -> Result<Request<()>, GetError> {
     let mut headers = HeaderMap::new();
     let mut url = arguments.url.clone();
-    for Field(name, value) in &arguments.header {
+    for HeaderField(name, value) in &arguments.header {
         if name == header::HOST {
             url = at(&url, value).ok_or_else(|| GetError::Host(String::from_utf8_lossy(value.as_bytes()).into()))?;
         } else {
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn fields_are_given_as_curl_takes_them() {
         let made = |name: &'static str, value: &'static str| {
-            Ok(Field(HeaderName::from_static(name), HeaderValue::from_static(value)))
+            Ok(HeaderField(HeaderName::from_static(name), HeaderValue::from_static(value)))
         };
         assert_eq!(field("X-A: b: c "), made("x-a", "b: c"));
         assert_eq!(field("x-a:b"), made("x-a", "b"));

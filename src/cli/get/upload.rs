@@ -1,5 +1,5 @@
-//! A request's body: given on the command line, or read from a file or standard input as it is sent, by a thread, so that a
-//! writer that pauses does not keep QUIC from answering the server.
+//! A request's body: given on the command line, or read from a file or standard input as it is sent, by a thread, so
+//! that a writer that pauses does not keep QUIC from answering the server.
 
 use super::GetError;
 use crate::http3::client::RequestBody;
@@ -20,7 +20,7 @@ const PIECES: usize = 2;
 
 /// Where a body comes from.
 #[derive(Debug, Clone)]
-pub(super) enum Source {
+pub(super) enum UploadSource {
     Nothing,
     Text(Bytes),
     File(PathBuf),
@@ -28,8 +28,8 @@ pub(super) enum Source {
 }
 
 /// A body that is ready to be sent.
-pub(super) struct Body {
-    /// Its length, where it is known.
+pub(super) struct UploadBody {
+    /// Length of the body, where it is known.
     pub(super) length: Option<u64>,
     pieces: Pieces,
     name: String,
@@ -40,14 +40,14 @@ enum Pieces {
     Read(mpsc::Receiver<io::Result<Bytes>>),
 }
 
-impl Source {
+impl UploadSource {
     /// A file, or standard input for `-`.
     pub(super) fn file(path: &Path) -> Self {
         if path.as_os_str() == "-" { Self::StandardInput } else { Self::File(path.into()) }
     }
 
     /// Begins to read.
-    pub(super) fn open(&self) -> Result<Body, GetError> {
+    pub(super) fn open(&self) -> Result<UploadBody, GetError> {
         let name = match self {
             Self::File(path) => path.display().to_string(),
             Self::StandardInput | Self::Nothing | Self::Text(_) => "standard input".into(),
@@ -59,7 +59,7 @@ impl Source {
             Self::File(path) => file(path),
         };
         match opened {
-            Ok((length, pieces)) => Ok(Body { length, pieces, name }),
+            Ok((length, pieces)) => Ok(UploadBody { length, pieces, name }),
             Err(source) => Err(GetError::Input { from: name, source }),
         }
     }
@@ -105,7 +105,7 @@ fn read(from: impl Read + Send + 'static, length: Option<u64>) -> io::Result<mps
     Ok(received)
 }
 
-impl Body {
+impl UploadBody {
     /// Sends it whole, unless the server stops reading. `sent` counts its bytes.
     pub(super) async fn send(self, mut out: RequestBody, sent: &Cell<u64>) -> Result<(), GetError> {
         let mut pieces = self.pieces;
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_read_is_named() {
         for path in ["/nonexistent/body", "/"] {
-            let error = Source::file(Path::new(path)).open().err().unwrap().to_string();
+            let error = UploadSource::file(Path::new(path)).open().err().unwrap().to_string();
             assert!(error.starts_with(&format!("cannot read {path}: ")), "{error}");
         }
     }

@@ -16,7 +16,7 @@ use std::{
 
 /// The figures of one request.
 #[derive(Debug, Clone)]
-pub(super) struct Facts {
+pub(super) struct RequestFacts {
     pub(super) url: Uri,
     pub(super) method: Method,
     /// When it began: the first with the lookup of the name.
@@ -41,7 +41,7 @@ pub(super) struct Facts {
     pub(super) error: String,
 }
 
-impl Facts {
+impl RequestFacts {
     pub(super) fn new(url: &Uri, method: &Method) -> Self {
         Self {
             url: url.clone(),
@@ -68,7 +68,7 @@ impl Facts {
         }
     }
 
-    /// Those of the next request on the same connection, which begins now.
+    /// Variables of the next request on the same connection, which begins now.
     pub(super) fn next(&self) -> Self {
         let (local, remote) = (self.local, self.remote);
         Self { local, remote, ..Self::new(&self.url, &self.method) }
@@ -153,19 +153,19 @@ fn port(address: Option<SocketAddr>) -> Value {
     Value::Number(address.map_or(0, |address| address.port().into()))
 }
 
-fn round_trip(facts: &Facts, read: fn(&RoundTrip) -> Duration) -> Value {
+fn round_trip(facts: &RequestFacts, read: fn(&RoundTrip) -> Duration) -> Value {
     Value::Seconds(facts.round_trip.as_ref().map(read).unwrap_or_default())
 }
 
-fn status(facts: &Facts) -> Value {
+fn status(facts: &RequestFacts) -> Value {
     Value::Status(facts.status.map_or(0, |status| status.as_u16()))
 }
 
-fn url(facts: &Facts) -> Value {
+fn url(facts: &RequestFacts) -> Value {
     Value::Text(facts.url.to_string())
 }
 
-type Read = fn(&Facts) -> Value;
+type Read = fn(&RequestFacts) -> Value;
 
 /// Every variable: its name, its description, how it is read.
 const VARIABLES: [(&str, &str, Read); 38] = [
@@ -224,7 +224,7 @@ pub(super) fn help() -> String {
 
 /// What `--write-out` prints.
 #[derive(Debug, Clone)]
-pub(super) struct Template(Vec<Part>);
+pub(super) struct WriteOutTemplate(Vec<Part>);
 
 #[derive(Debug, Clone)]
 enum Part {
@@ -234,7 +234,7 @@ enum Part {
     Json,
 }
 
-impl Template {
+impl WriteOutTemplate {
     /// The template `text`, or the one in the file behind an `@`.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         match text.strip_prefix('@') {
@@ -272,7 +272,7 @@ impl Template {
         Ok(Self(parts))
     }
 
-    pub(super) fn render(&self, facts: &Facts) -> String {
+    pub(super) fn render(&self, facts: &RequestFacts) -> String {
         let text = |part: &Part| match part {
             Part::Text(text) => text.clone(),
             Part::Variable(read) => read(facts).to_string(),
@@ -313,7 +313,7 @@ fn variable(name: &str) -> Result<Part, String> {
     })
 }
 
-fn object(facts: &Facts) -> Json {
+fn object(facts: &RequestFacts) -> Json {
     let all = VARIABLES.iter().map(|(name, _, read)| ((*name).to_owned(), read(facts).into()));
     Json::Object(all.collect::<Map<String, Json>>())
 }
@@ -322,8 +322,8 @@ fn object(facts: &Facts) -> Json {
 mod tests {
     use super::*;
 
-    fn facts() -> Facts {
-        let mut facts = Facts::new(&Uri::from_static("https://example.com/a?b"), &Method::GET);
+    fn facts() -> RequestFacts {
+        let mut facts = RequestFacts::new(&Uri::from_static("https://example.com/a?b"), &Method::GET);
         facts.connected = Some(facts.began + Duration::from_millis(12));
         facts.ended = Some(facts.began + Duration::from_millis(2500));
         facts.size_download = 5000;
@@ -352,23 +352,23 @@ mod tests {
             ("\\", "\\"),
             ("ä%{exitcode}ö", "ä0ö"),
         ] {
-            let rendered = Template::parse(template).unwrap().render(&facts());
+            let rendered = WriteOutTemplate::parse(template).unwrap().render(&facts());
             assert_eq!(rendered, expected, "{template:?}");
         }
     }
 
     #[test]
     fn a_variable_that_does_not_exist_is_named_with_the_nearest() {
-        let error = Template::parse("%{htp_code}").unwrap_err();
+        let error = WriteOutTemplate::parse("%{htp_code}").unwrap_err();
         assert_eq!(error, "unknown variable \"htp_code\"; did you mean \"http_code\"?");
-        assert_eq!(Template::parse("%{nonsense_at_all}").unwrap_err(), "unknown variable \"nonsense_at_all\"");
-        assert!(Template::parse("%header{a b}").is_err());
-        assert!(Template::read("@/nonexistent/template").unwrap_err().contains("/nonexistent/template"));
+        assert_eq!(WriteOutTemplate::parse("%{nonsense_at_all}").unwrap_err(), "unknown variable \"nonsense_at_all\"");
+        assert!(WriteOutTemplate::parse("%header{a b}").is_err());
+        assert!(WriteOutTemplate::read("@/nonexistent/template").unwrap_err().contains("/nonexistent/template"));
     }
 
     #[test]
     fn every_variable_stands_in_the_object_and_in_the_help() {
-        let object: Json = serde_json::from_str(&Template::parse("%{json}").unwrap().render(&facts())).unwrap();
+        let object: Json = serde_json::from_str(&WriteOutTemplate::parse("%{json}").unwrap().render(&facts())).unwrap();
         let help = help();
         for (name, ..) in VARIABLES {
             assert!(!object[name].is_null() && help.contains(&format!("  {name} ")), "{name}");
@@ -379,8 +379,8 @@ mod tests {
 
     #[test]
     fn a_request_without_a_response_has_the_status_000() {
-        let facts = Facts::new(&Uri::from_static("https://example.com/"), &Method::GET);
-        let rendered = Template::parse("%{http_code} %{time_total} %{rtt}").unwrap().render(&facts);
+        let facts = RequestFacts::new(&Uri::from_static("https://example.com/"), &Method::GET);
+        let rendered = WriteOutTemplate::parse("%{http_code} %{time_total} %{rtt}").unwrap().render(&facts);
         assert_eq!(rendered, "000 0.000000 0.000000");
     }
 }

@@ -1,5 +1,5 @@
-//! Sections of manual pages that the command line's definition does not have: examples, signals, files, environment, exit
-//! status, other pages.
+//! Sections of manual pages that the command line's definition does not have: examples, signals, files, environment,
+//! exit status, other pages.
 
 use super::roff::{entries, examples, see_also};
 

@@ -6,7 +6,7 @@ use super::{
     changes::{Changes, cut},
     keys::rules::{show_headers, show_pages},
     needs_restart,
-    table::Table,
+    table::KeyTable,
 };
 use aws_lc_rs::digest;
 use std::{
@@ -140,9 +140,9 @@ impl Config {
     }
 }
 
-/// Entries with a number and a name: those that were added (`+`) or removed (`-`) by name, others key by key. An entry that only
-/// has another name is compared key by key with the one that had its place.
-fn tables<T: Table>(changes: &mut Changes, key: &str, old: &[T], new: &[T], [was, is]: [Vec<String>; 2]) {
+/// Entries with a number and a name: those that were added (`+`) or removed (`-`) by name, others key by key. An entry
+/// that only has another name is compared key by key with the one that had its place.
+fn tables<T: KeyTable>(changes: &mut Changes, key: &str, old: &[T], new: &[T], [was, is]: [Vec<String>; 2]) {
     let is_same = |(was_name, is_name): (&String, &String)| {
         was_name == is_name || !(is.contains(was_name) || was.contains(is_name))
     };

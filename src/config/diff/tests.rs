@@ -1,8 +1,8 @@
 use super::*;
 use crate::config::{
     AccessField, AccessFormat, AccessLog, AccessTarget, AckFrequency, Admin, AmbiguousFields, Congestion, Errors,
-    Health, Io, Level, Listen, LiteQuic, Log, LogFormat, Origin, OriginAddress, OriginServer, PathReading, RateLimit,
-    RateLimitBy, Redirect, ReservedFields, Route, Share, Sticky, StickyBy, Target, Template, Verify, Workers,
+    Fraction, Health, Io, Level, Listen, LiteQuic, Log, LogFormat, Origin, OriginAddress, OriginServer, PathReading,
+    RateLimit, RateLimitBy, Redirect, ReservedFields, Route, Sticky, StickyBy, Target, Template, Verify, Workers,
     changes::cut,
 };
 use std::time::Duration;
@@ -128,7 +128,7 @@ fn every_change_is_said_with_its_key() {
                 origin.slow_start = Some(Duration::from_secs(30));
                 origin.sticky = Some(Sticky::default());
                 origin.eject_after = None;
-                origin.max_ejected = Share(250_000);
+                origin.max_ejected = Fraction(250_000);
                 origin.health = Some(health());
                 origin.ambiguous_fields = AmbiguousFields::Reject;
                 let items = ["client", "!cf-connecting-ip"];
@@ -267,7 +267,7 @@ fn every_change_is_said_with_its_key() {
                     path: Some(AccessTarget::File("/var/log/a".into())),
                     format: AccessFormat::Logfmt,
                     fields: vec![AccessField::Time, AccessField::Status],
-                    sample: Share(12_500),
+                    sample: Fraction(12_500),
                 };
             },
             &[
@@ -323,7 +323,7 @@ fn the_version_is_that_of_the_keys_and_values() {
 
 #[test]
 fn the_list_has_the_sum_of_the_rules_of_a_route_and_of_all() {
-    let template = |text: &str| Template(vec![crate::config::Part::Text(text.into())]);
+    let template = |text: &str| Template(vec![crate::config::TemplatePart::Text(text.into())]);
     let name = http::HeaderName::from_static;
     let mut config = config();
     config.response_headers.set = vec![(name("x-a"), template("1")), (name("x-b"), template("1"))];

@@ -103,9 +103,9 @@ struct Lines {
     all: usize,
     /// `key = …`, `[table]`
     toml: usize,
-    /// `… ;`
+    /// `… ;`, `… { … ; }`
     semicolon: usize,
-    /// `… {`
+    /// `… {`, `… {}`
     opening: usize,
     /// `}` and what follows.
     closing: usize,
@@ -143,8 +143,8 @@ impl Lines {
         let mut count = |is: bool, counter: fn(&mut Self) -> &mut usize| *counter(self) += usize::from(is);
         count(true, |lines| &mut lines.all);
         count(is_toml(line), |lines| &mut lines.toml);
-        count(line.ends_with(';'), |lines| &mut lines.semicolon);
-        count(line.ends_with('{'), |lines| &mut lines.opening);
+        count(line.ends_with(';') || (line.ends_with('}') && line.contains(';')), |lines| &mut lines.semicolon);
+        count(line.ends_with('{') || line.ends_with(" {}"), |lines| &mut lines.opening);
         count(line.starts_with('}'), |lines| &mut lines.closing);
         count(is_yaml(line), |lines| &mut lines.yaml);
         count(!is_indented && is_haproxy(line), |lines| &mut lines.haproxy);
@@ -232,6 +232,7 @@ mod tests {
     fn a_file_of_another_program_is_recognized_by_its_lines() {
         for (text, expected) in [
             ("server {\n  listen 443 ssl;\n}\n", Some(Foreign::Nginx)),
+            ("events {}\nhttp { server { listen 443 ssl; } }\n", Some(Foreign::Nginx)),
             ("fastcgi_param QUERY_STRING $query_string;\n", Some(Foreign::Nginx)),
             ("global\n  maxconn 10\nfrontend web\n  bind :443 ssl crt /a\n", Some(Foreign::Haproxy)),
             ("example.com {\n  reverse_proxy 127.0.0.1:8080\n}\n", Some(Foreign::Caddyfile)),
@@ -246,6 +247,7 @@ mod tests {
             ("", None),
             ("# a comment\n", None),
             ("[listen]\nudp = \"[::]:8443\n", None),
+            ("[listen\ncongestion = {}\nrespond = { body = \";\" }\n", None),
             ("[[routes]\npath = [\n  \"/a\",\n  \"/b\",\n]\n", None),
             ("some words\nof no known program\n", None),
         ] {

@@ -23,7 +23,8 @@ const NGINX: [&str; 20] = [
     "upstream_",
     "uri",
 ];
-/// Placeholders of Caddy by their beginnings: those of one word are found by [`Template::parse`](super::super::Template::parse).
+/// Placeholders of Caddy by their beginnings: those of one word are found by
+/// [`Template::parse`](super::super::Template::parse).
 const CADDY: [&str; 4] = ["{http.", "{env.", "{tls_", "{$"];
 
 /// The first variable of nginx (`$remote_addr`), HAProxy (`%[src]`) or Caddy (`{http.request.host}`) in `text`.

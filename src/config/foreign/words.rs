@@ -13,7 +13,8 @@ pub(in crate::config) enum Hint {
     Line(&'static str, &'static str),
 }
 
-/// The hint for the unknown key `name` of the table `section`, in whatever case and with whatever separators it is written.
+/// The hint for the unknown key `name` of the table `section`, in whatever case and with whatever separators it is
+/// written.
 pub(in crate::config) fn hint(section: &str, name: &str) -> Option<Hint> {
     let (section, name) = (generic(section), plain(name));
     let of_section = WORDS.iter().filter(|(place, ..)| *place == section);

@@ -12,7 +12,7 @@ use super::{
     origin,
     route::{self, Around, Seen},
     section::Section,
-    table::{Key, Table},
+    table::{Key, KeyTable},
     transport,
 };
 use std::collections::BTreeSet;
@@ -86,15 +86,16 @@ pub(super) fn config(root: &mut Section<'_>) -> Config {
         origins.push((Config::ORIGIN.into(), simple));
     }
 
-    let about = "Rules for the header of every request, as a route's. A route's own rules for a field replace those for it here.";
+    let about = "Rules for the header of every request, as in a route. A route's own rules for a field replace the rules for that field here.";
     let request_headers = rules::request_headers(root, "request_headers", about);
-    let about = "Rules for the header of every response, as a route's, also of litequic's own answers to requests without a \
-        route. A route's own rules for a field replace those for it here. Answers of `listen.redirect` have none of them.";
+    let about = "Rules for the header of every response, as in a route, also for litequic's own answers to requests without a \
+        route. A route's own rules for a field replace the rules for that field here. They do not apply to answers of \
+        `listen.redirect`.";
     let response_headers = rules::response_headers(root, "response_headers", about);
 
-    let about = "The file that is the body of litequic's own answer with that status, where its route has none: a \
-        number from `400` to `599`, or `4xx`, `5xx`. A number comes before its class. Read at the start and on a \
-        reload, 256 KiB at most; the end of its name says its `Content-Type`.";
+    let about = "File with the body of litequic's own error responses with this status, unless the route has one: a number from \
+        `400` to `599`, or `4xx`, `5xx`. A number has precedence over its class. Read at the start and on a reload, 256 KiB at \
+        most; the extension of its name decides its `Content-Type`.";
     let error_pages = rules::error_pages(root, "error_pages", about);
     // A route may name what was meant by `[origin.NAME]`, which has its own fault.
     let is_unknown = |name: &&str| Origin::KEYS.iter().all(|key| key.name != *name);
@@ -102,8 +103,9 @@ pub(super) fn config(root: &mut Section<'_>) -> Config {
     let names: BTreeSet<_> = origins.iter().map(|(name, _)| name.as_str()).chain(meant).collect();
     let mut seen = Seen::default();
     let around = Around { origins: &names, has_ca, has_pages: root.has_entries("error_pages") };
-    let about = "Which origin serves which requests. The host decides first, an exact one before `*.`; then the path, an exact \
-        one before the longest prefix; then what `match` asks for. The order in the file decides between routes alike in all of that.";
+    let about = "Routes: which origin serves which requests. The host decides first, an exact one before `*.`; then the path, an \
+        exact one before the longest prefix; then the conditions of `match`. Between routes that are equal in all of these, the \
+        order in the file decides.";
     let mut routes = root.tables("routes", about, |section| route::read(section, &around, &mut seen));
     if has_origin && !seen.has_catch_all() {
         routes.push(Route::catch_all(Config::ORIGIN));

@@ -10,7 +10,7 @@ use crate::config::{
         route_name, upgrade,
     },
     origin::{origin_address, statuses, target},
-    values::{Given, Kind, duration, or_none, size},
+    values::{Kind, RawValue, duration, or_none, size},
 };
 use proptest::{
     strategy::{Strategy, ValueTree},
@@ -38,7 +38,7 @@ struct Texts {
 
 fn texts<T: 'static>(name: &'static str, kind: Kind<T>, beyond: &'static [&'static str]) -> Texts {
     let Kind { schema, read, .. } = kind;
-    let read = move |text: &str| read(Given::Text(text.into())).map(drop).map_err(|wrong| wrong.problem);
+    let read = move |text: &str| read(RawValue::Text(text.into())).map(drop).map_err(|wrong| wrong.problem);
     Texts { name, schema, read: Box::new(read), beyond }
 }
 
@@ -89,7 +89,8 @@ fn all() -> Vec<Texts> {
     ]
 }
 
-/// The verdict of `schema` on texts: the kinds' part of JSON Schema. Its patterns are compiled once, which takes longer than to match.
+/// The verdict of `schema` on texts: the kinds' part of JSON Schema. Its patterns are compiled once, which takes longer
+/// than to match.
 fn acceptor(schema: &Json) -> Box<dyn Fn(&str) -> bool> {
     if let Some(any) = schema["anyOf"].as_array() {
         let any: Vec<_> = any.iter().map(acceptor).collect();

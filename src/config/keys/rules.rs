@@ -8,7 +8,7 @@ use crate::config::{
     names::{TOKEN, authority, parse_host, path},
     request_field_fault, response_field_fault,
     section::Section,
-    values::{COUNT, DAY, Given, Kind, Wrong, duration, number, one_of, text},
+    values::{COUNT, DAY, Kind, RawValue, Wrong, duration, number, one_of, text},
 };
 use http::{HeaderName, StatusCode, header};
 use serde_json::json;
@@ -50,14 +50,14 @@ fn shown(all: impl Iterator<Item = String>) -> String {
     if all.is_empty() { "none".into() } else { all.join(", ") }
 }
 
-/// Those for the header that `who` gets.
+/// Reads the rules for the header that `who` gets.
 fn header_rules(section: &mut Section<'_>, who: &str, fault: FieldFault) -> HeaderRules {
     let named = move |name: &str| field_name(name, fault);
     let most = HeaderRules::MAX_FIELDS;
     let filled = "`{client}`, `{host}` and `{request_id}` are filled in.";
-    let about = format!("The one value of that field that {who} gets. {filled}");
+    let about = format!("The only value of this field that {who} gets. {filled}");
     let set = section.map("set", TOKEN, named, field_value(), most, &about);
-    let about = format!("One more value of that field, beside those that are there. {filled}");
+    let about = format!("Another value of this field, in addition to existing ones. {filled}");
     let add = section.map("add", TOKEN, named, field_value(), most, &about);
     let kind =
         text("a field's name, such as \"server\"", move |name| named(&name), |name| name.to_string()).matching(TOKEN);
@@ -124,8 +124,8 @@ pub(in crate::config) fn redirect(section: &mut Section<'_>) -> Option<Redirect>
     let has = section.has("redirect");
     let about = "A redirect of the client, in place of an origin.";
     let redirect = section.table("redirect", about, |section| {
-        let about = "The `Location`: a URL with `https://` or `http://`, or a path. `{host}` is what the client \
-            requested, as the whole authority or behind `LABEL.`; `{path}`, at the end, its path and query after \
+        let about = "The `Location`: a URL with `https://` or `http://`, or a path. `{host}` is the host that the \
+            client requested, as the whole authority or after `LABEL.`; `{path}`, at the end, is its path and query after \
             `rewrite_prefix`.";
         let to = section.required("to", location(), about);
         let status = section.value("status", status(), Redirect::STATUS, "The answer's status.");
@@ -147,8 +147,8 @@ fn fixed_answer(section: &mut Section<'_>) -> Respond {
     let status = StatusCode::from_u16(status).unwrap_or(Respond::STATUS);
     let about = "The body, as plain text unless `headers` have another `content-type`.";
     let text = section.optional("body", body_text(), about);
-    let about = "Instead of `body`, the file with the body. Read at the start and on a reload, 256 KiB at most; the end of its \
-        name says its `Content-Type`, unless `headers` do.";
+    let about = "File with the body, in place of `body`. Read at the start and on a reload, 256 KiB at most; the \
+        extension of its name decides its `Content-Type`, unless `headers` do.";
     let file = section.optional("body_file", body_file(), about).map(|file| section.directory().join(file));
     let named = |name: &str| field_name(name, response_field_fault);
     let about = "Fields of the answer's header. `{client}`, `{host}` and `{request_id}` are filled in.";
@@ -194,7 +194,7 @@ fn status() -> Kind<StatusCode> {
         expected: format!("one of {}", known.map(|status| status.to_string()).join(", ")),
         schema: json!({ "type": "integer", "enum": known }),
         read: Box::new(move |given| match given {
-            Given::Integer(number) => Redirect::STATUSES
+            RawValue::Integer(number) => Redirect::STATUSES
                 .into_iter()
                 .find(|status| i128::from(status.as_u16()) == number)
                 .ok_or_else(|| "not a redirect's status".into()),
@@ -257,20 +257,20 @@ fn location_authority(text: &str) -> Result<(), Wrong> {
         },
         None if text.contains('{') => Err("{host} must be the whole host, or its end".into()),
         None if text.is_empty() => Err("has no host".into()),
-        None => (authority().read)(Given::Text(text.into())).map(|_| ()),
+        None => (authority().read)(RawValue::Text(text.into())).map(|_| ()),
     }
 }
 
 /// `rate_limit`, if set.
 pub(in crate::config) fn rate_limit(section: &mut Section<'_>, key: &str, about: &str) -> Option<RateLimit> {
     section.table(key, about, |section| {
-        let about = "This many requests in `per`, of all workers together. 429 beyond, with `Retry-After`.";
+        let about = "Requests that are permitted in `per`, over all workers together. Further ones get 429 with `Retry-After`.";
         let requests = section.required("requests", number(COUNT), about);
         let per =
-            section.value("per", duration(PER), Duration::from_secs(1), "The time in which `requests` are allowed.");
-        let burst = section.optional("burst", number(COUNT), "Requests at once after a pause. Without it, `requests`.");
-        let about = "Whose requests are counted together: an IPv4 address's, or those of a /64 of IPv6; or all of \
-            the route.";
+            section.value("per", duration(PER), Duration::from_secs(1), "Time in which `requests` are permitted.");
+        let burst = section.optional("burst", number(COUNT), "Requests that may come at once after a pause. By default `requests`.");
+        let about = "Which requests are counted together: those of an IPv4 address or of a /64 of IPv6 (`address`), or all of the \
+            route (`route`).";
         let by = section.value("by", one_of(RateLimitBy::NAMES), RateLimitBy::Address, about);
         let requests: u32 = requests?;
         Some(RateLimit { requests, per, burst: burst.unwrap_or(requests), by })

@@ -3,7 +3,7 @@
 
 mod receive;
 
-pub(super) use receive::Receiver;
+pub(super) use receive::EpollReceiver;
 
 use super::{flush::SendResult, sys::SendBatch, transmit::Call};
 use crate::{datagram::Outgoing, net::Metrics};

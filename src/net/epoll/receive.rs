@@ -18,7 +18,7 @@ use std::{
 use tokio::io::{Interest, unix::AsyncFd};
 
 /// The receiving half of a socket.
-pub struct Receiver {
+pub struct EpollReceiver {
     local: SocketAddr,
     /// While arrivals are events.
     events: Option<AsyncFd<UdpSocket>>,
@@ -35,7 +35,7 @@ struct Inbox {
     metrics: Arc<Metrics>,
 }
 
-impl Receiver {
+impl EpollReceiver {
     pub(in crate::net) fn new(
         socket: UdpSocket,
         local: SocketAddr,
@@ -80,7 +80,7 @@ impl Inbox {
     }
 }
 
-impl Receive for Receiver {
+impl Receive for EpollReceiver {
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let events = match &mut self.events {
             Some(events) => events,
@@ -115,7 +115,7 @@ impl Receive for Receiver {
     }
 }
 
-impl fmt::Debug for Receiver {
+impl fmt::Debug for EpollReceiver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Receiver").field("local", &self.local).finish_non_exhaustive()
     }

@@ -8,22 +8,22 @@ use std::{
     ptr,
 };
 
-/// Of a TOS or traffic class byte: the ECN field (RFC 3168 §5).
+/// ECN field of a TOS or traffic class byte (RFC 3168 §5).
 const ECN_MASK: u8 = 0b11;
 
 /// Room for control messages, aligned as their headers must be. A dual-stack socket may get all of local address
 /// (twice), ECN (twice) and segment size: 40 + 32 + 24 + 24 + 24 bytes.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
-pub(super) struct Control([u8; 192]);
+pub(super) struct ControlBuffer([u8; 192]);
 
 /// The length that is passed to the kernel.
-pub(super) const CONTROL_LEN: usize = size_of::<Control>();
+pub(super) const CONTROL_LEN: usize = size_of::<ControlBuffer>();
 
 /// What control messages must be aligned to.
 pub(super) const CONTROL_ALIGN: usize = align_of::<cmsghdr>();
 
-impl Control {
+impl ControlBuffer {
     pub(super) const EMPTY: Self = Self([0; 192]);
 }
 
@@ -43,8 +43,8 @@ impl Said {
     ///
     /// # Safety
     ///
-    /// `header`'s `msg_control` and `msg_controllen` must be those of a [`Control`], or of memory as aligned, or null and
-    /// 0: its first `msg_controllen` bytes are read.
+    /// `header`'s `msg_control` and `msg_controllen` must be those of a [`ControlBuffer`], or of memory as aligned, or
+    /// null and 0: its first `msg_controllen` bytes are read.
     pub(super) unsafe fn read(header: &msghdr) -> Self {
         let mut said = Self::default();
         // SAFETY: cmsg(3): CMSG_FIRSTHDR and CMSG_NXTHDR return only headers that lie within msg_controllen, which the
@@ -100,7 +100,7 @@ impl Said {
     }
 
     /// Writes it for a message to an address that `is_v4` into `control`, and has `header` point there.
-    pub(super) fn write(&self, is_v4: bool, header: &mut msghdr, control: &mut Control) {
+    pub(super) fn write(&self, is_v4: bool, header: &mut msghdr, control: &mut ControlBuffer) {
         header.msg_control = ptr::null_mut();
         header.msg_controllen = 0;
         let ecn = c_int::from(self.ecn);
@@ -146,8 +146,8 @@ unsafe fn value<T: Copy>(data: *const u8, len: usize) -> Option<T> {
     (len >= size_of::<T>()).then(|| unsafe { data.cast::<T>().read_unaligned() })
 }
 
-/// `bytes` as msghdr and cmsghdr have them: usize in the kernel and in glibc, socklen_t, with padding behind it, in POSIX and
-/// in musl. What a [`Control`] holds fits into both; of more, nothing would be read or sent.
+/// `bytes` as msghdr and cmsghdr have them: usize in the kernel and in glibc, socklen_t, with padding behind it, in
+/// POSIX and in musl. What a [`ControlBuffer`] holds fits into both; of more, nothing would be read or sent.
 pub(super) fn length<T: TryFrom<usize> + Default>(bytes: usize) -> T {
     T::try_from(bytes).unwrap_or_default()
 }
@@ -158,7 +158,7 @@ fn bytes<T: TryInto<usize>>(length: T) -> usize {
 }
 
 struct Writer<'a> {
-    control: &'a mut Control,
+    control: &'a mut ControlBuffer,
     used: usize,
 }
 
@@ -171,7 +171,8 @@ impl Writer<'_> {
             (libc::CMSG_LEN(size_of::<T>() as u32) as usize, libc::CMSG_SPACE(size_of::<T>() as u32) as usize)
         };
         let Some(room) = self.control.0.get_mut(self.used..self.used + space) else { return };
-        // SAFETY: cmsg(3): a cmsghdr is integers, for which zero is a value. The kernel reads musl's padding with cmsg_len.
+        // SAFETY: cmsg(3): a cmsghdr is integers, for which zero is a value. The kernel reads musl's padding with
+        // cmsg_len.
         let mut header: cmsghdr = unsafe { zeroed() };
         header.cmsg_len = length(len);
         header.cmsg_level = level;
@@ -193,7 +194,7 @@ mod tests {
     fn round_trip(said: Said, is_v4: bool) -> (Said, usize) {
         // SAFETY: sendmsg(2): a msghdr is integers and pointers, for which zero is a value.
         let mut header: msghdr = unsafe { zeroed() };
-        let mut control = Control::EMPTY;
+        let mut control = ControlBuffer::EMPTY;
         said.write(is_v4, &mut header, &mut control);
         // SAFETY: sendmsg(2): `write` has set both fields to a part of `control`.
         (unsafe { Said::read(&header) }, bytes(header.msg_controllen))
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_say_is_no_control_message() {
+    fn a_datagram_without_options_has_no_control_message() {
         assert_eq!(round_trip(Said::default(), true), (Said::default(), 0));
     }
 
@@ -225,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_value_that_is_cut_off_is_passed_over() {
-        let mut control = Control::EMPTY;
+        let mut control = ControlBuffer::EMPTY;
         let mut writer = Writer { control: &mut control, used: 0 };
         writer.push(libc::IPPROTO_IP, libc::IP_PKTINFO, 7_u8);
         writer.push(libc::SOL_UDP, libc::UDP_GRO, 1_u16);

@@ -2,7 +2,7 @@
 
 use super::{
     address::{NAME_LEN, Name},
-    control::{CONTROL_LEN, Control, Said, length},
+    control::{CONTROL_LEN, ControlBuffer, Said, length},
 };
 use crate::datagram::{MAX_MESSAGE, Message};
 #[cfg(not(target_env = "musl"))]
@@ -54,7 +54,7 @@ impl<T> Fixed<T> {
         Self(NonNull::from(Box::leak(values.into_boxed_slice())))
     }
 
-    /// Of element `index`; the caller respects the length.
+    /// Address of element `index`; the caller respects the length.
     pub(super) fn address(&self, index: usize) -> *mut T {
         // Never dereferenced here, and wrapping: no rule to break.
         self.0.as_ptr().cast::<T>().wrapping_add(index)
@@ -90,7 +90,7 @@ pub(in crate::net) struct ReceiveBatch {
     bytes: Fixed<u8>,
     names: Fixed<Name>,
     /// Reached by way of the headers.
-    _controls: Fixed<Control>,
+    _controls: Fixed<ControlBuffer>,
     iovecs: Fixed<iovec>,
     headers: Fixed<mmsghdr>,
     stride: usize,
@@ -108,7 +108,7 @@ impl ReceiveBatch {
         let stride = message_len.next_multiple_of(64) + COLOUR;
         let bytes = Fixed::new(vec![0; messages * stride]);
         let names = Fixed::new(vec![Name::empty(); messages]);
-        let controls = Fixed::new(vec![Control::EMPTY; messages]);
+        let controls = Fixed::new(vec![ControlBuffer::EMPTY; messages]);
         let iovec = |n| iovec { iov_base: bytes.address(n * stride).cast(), iov_len: message_len };
         let iovecs = Fixed::new((0..messages).map(iovec).collect());
         let header = |n| {
@@ -190,7 +190,7 @@ impl ReceiveBatch {
 /// sendmsg(2)'s.
 pub(in crate::net) struct SendBatch {
     names: Vec<Name>,
-    controls: Vec<Control>,
+    controls: Vec<ControlBuffer>,
     iovecs: Vec<iovec>,
     headers: Vec<mmsghdr>,
     /// Whether the socket is of IPv6, and takes IPv4 addresses as mapped ones.
@@ -199,8 +199,8 @@ pub(in crate::net) struct SendBatch {
     names_local: bool,
 }
 
-// SAFETY: sendmmsg(2): the pointers in `iovecs` and `headers` are written anew by each call and followed only during it.
-// They lead to this struct's own memory and to the payload; nothing here belongs to a thread.
+// SAFETY: sendmmsg(2): the pointers in `iovecs` and `headers` are written anew by each call and followed only during
+// it. They lead to this struct's own memory and to the payload; nothing here belongs to a thread.
 unsafe impl Send for SendBatch {}
 
 impl SendBatch {
@@ -208,7 +208,7 @@ impl SendBatch {
     pub(in crate::net) fn new(local: SocketAddr) -> Self {
         Self {
             names: Vec::with_capacity(SEND_AT_ONCE),
-            controls: vec![Control::EMPTY; SEND_AT_ONCE],
+            controls: vec![ControlBuffer::EMPTY; SEND_AT_ONCE],
             iovecs: Vec::with_capacity(SEND_AT_ONCE),
             headers: Vec::with_capacity(SEND_AT_ONCE),
             is_v6: local.is_ipv6(),
@@ -286,8 +286,8 @@ impl SendBatch {
     }
 }
 
-/// sendmmsg(2). musl's function of that name calls sendmsg(2) for each message, since it cannot know that a header's padding,
-/// which the kernel reads with the length before it, is zero. Here it is.
+/// sendmmsg(2). musl's function of that name calls sendmsg(2) for each message, since it cannot know that a header's
+/// padding, which the kernel reads with the length before it, is zero. Here it is.
 ///
 /// # Safety
 ///
@@ -319,7 +319,7 @@ fn said(message: &Message, names_local: bool) -> Said {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::Number, *};
+    use super::{super::IntOption, *};
     use crate::datagram::Outgoing;
     use s2n_quic_core::{inet::ExplicitCongestionNotification as Ecn, path::Tuple};
     use std::{
@@ -330,16 +330,16 @@ mod tests {
 
     fn receiver(address: &str, gro: bool) -> UdpSocket {
         let socket = UdpSocket::bind(address).unwrap();
-        let numbers: &[Number] = if socket.local_addr().unwrap().is_ipv6() {
-            &[Number::IPV6_RECVPKTINFO, Number::IPV6_RECVTCLASS, Number::IP_RECVTOS]
+        let numbers: &[IntOption] = if socket.local_addr().unwrap().is_ipv6() {
+            &[IntOption::IPV6_RECVPKTINFO, IntOption::IPV6_RECVTCLASS, IntOption::IP_RECVTOS]
         } else {
-            &[Number::IP_PKTINFO, Number::IP_RECVTOS]
+            &[IntOption::IP_PKTINFO, IntOption::IP_RECVTOS]
         };
         for number in numbers {
             number.set(&socket, 1).unwrap();
         }
         if gro {
-            Number::UDP_GRO.set(&socket, 1).unwrap();
+            IntOption::UDP_GRO.set(&socket, 1).unwrap();
         }
         socket
     }

@@ -9,9 +9,9 @@ mod readiness;
 mod uring;
 
 pub(super) use mmsg::{Arrived, GRO_MESSAGE, PLAIN_MESSAGE, ReceiveBatch, SendBatch};
-pub(super) use option::Number;
+pub(super) use option::IntOption;
 pub(super) use readiness::register;
-pub(super) use uring::{Kind, MultishotReceive, Refusal, Ring, completions};
+pub(super) use uring::{MultishotReceive, Ring, UringError, UringErrorKind, completions};
 
 use libc::{c_int, c_void, rusage, sock_filter, sock_fprog, socklen_t, timeval};
 use std::{

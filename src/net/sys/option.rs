@@ -10,12 +10,12 @@ use std::{
 
 /// An option that is a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::net) struct Number {
+pub(in crate::net) struct IntOption {
     level: c_int,
     name: c_int,
 }
 
-impl Number {
+impl IntOption {
     /// Whether several datagrams may be received as one message (udp(7)).
     pub(in crate::net) const UDP_GRO: Self = Self { level: libc::SOL_UDP, name: libc::UDP_GRO };
     /// The size of the segments that messages are cut into, unless one says otherwise (udp(7)).
@@ -26,11 +26,11 @@ impl Number {
     pub(in crate::net) const IP_RECVTOS: Self = Self { level: libc::IPPROTO_IP, name: libc::IP_RECVTOS };
     /// Whether packets may be fragmented, and who tracks the path's MTU (ip(7)).
     pub(in crate::net) const IP_MTU_DISCOVER: Self = Self { level: libc::IPPROTO_IP, name: libc::IP_MTU_DISCOVER };
-    /// As `IP_PKTINFO` (ipv6(7)).
+    /// Whether the kernel reports to which address a datagram came (ipv6(7)).
     pub(in crate::net) const IPV6_RECVPKTINFO: Self = Self { level: libc::IPPROTO_IPV6, name: libc::IPV6_RECVPKTINFO };
-    /// As `IP_RECVTOS` (ipv6(7)).
+    /// Whether the kernel reports the traffic class byte (ipv6(7)).
     pub(in crate::net) const IPV6_RECVTCLASS: Self = Self { level: libc::IPPROTO_IPV6, name: libc::IPV6_RECVTCLASS };
-    /// As `IP_MTU_DISCOVER` (ipv6(7)).
+    /// Whether packets may be fragmented, and who tracks the path's MTU (ipv6(7)).
     pub(in crate::net) const IPV6_MTU_DISCOVER: Self =
         Self { level: libc::IPPROTO_IPV6, name: libc::IPV6_MTU_DISCOVER };
 

@@ -3,7 +3,7 @@
 
 use super::super::{
     feature,
-    sys::{MultishotReceive, PLAIN_MESSAGE, Refusal, Ring, completions},
+    sys::{MultishotReceive, PLAIN_MESSAGE, Ring, UringError, completions},
 };
 use crate::datagram::Outgoing;
 use s2n_quic_core::{
@@ -31,9 +31,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// # Errors
 ///
 /// The step that does not work.
-pub(in crate::net) fn check() -> Result<(), Refusal> {
-    let socket = bound().map_err(Refusal::Socket)?;
-    let local = socket.local_addr().map_err(Refusal::Socket)?;
+pub(in crate::net) fn check() -> Result<(), UringError> {
+    let socket = bound().map_err(UringError::Socket)?;
+    let local = socket.local_addr().map_err(UringError::Socket)?;
     let ring = Ring::new(&socket, local, completions(BATCH))?;
     // Features that the kernel lacks are not io_uring's fault.
     let _ = feature::local_address(&socket, local);
@@ -50,18 +50,18 @@ pub(in crate::net) fn check() -> Result<(), Refusal> {
     let mut outcomes = Vec::new();
     ring.send(outgoing.messages(), |message| outgoing.payload(message), &mut outcomes);
     if outcomes != [Ok(()); DATAGRAMS] {
-        return Err(Refusal::Loopback("does not leave"));
+        return Err(UringError::Loopback("does not leave"));
     }
     let (deadline, mut arrived) = (Instant::now() + PATIENCE, 0);
     while arrived < DATAGRAMS && Instant::now() < deadline {
-        let taken = receive.receive().map_err(Refusal::Enter)?;
+        let taken = receive.receive().map_err(UringError::Enter)?;
         for index in 0..taken.messages {
             let whole = receive.arrived(index).is_some_and(|message| {
                 (message.len, message.remote, message.truncated) == (SEGMENT, Some(local), false)
             });
             let payload = receive.bytes_mut(index, 0..SEGMENT).is_some_and(|bytes| bytes.iter().all(|&o| o == 7));
             if !whole || !payload {
-                return Err(Refusal::Loopback("does not arrive as it was sent"));
+                return Err(UringError::Loopback("does not arrive as it was sent"));
             }
         }
         arrived += taken.messages;
@@ -69,7 +69,7 @@ pub(in crate::net) fn check() -> Result<(), Refusal> {
             std::thread::yield_now();
         }
     }
-    if arrived < DATAGRAMS { Err(Refusal::Loopback("does not arrive")) } else { Ok(()) }
+    if arrived < DATAGRAMS { Err(UringError::Loopback("does not arrive")) } else { Ok(()) }
 }
 
 fn bound() -> io::Result<UdpSocket> {

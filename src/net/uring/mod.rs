@@ -4,7 +4,7 @@
 mod check;
 mod receive;
 
-pub(super) use receive::Receiver;
+pub(super) use receive::UringReceiver;
 
 pub(super) use check::check;
 

@@ -3,7 +3,7 @@
 use super::super::{
     MAX_ERRORS,
     cut::{Cut, Datagram},
-    sys::{GRO_MESSAGE, MultishotReceive, PLAIN_MESSAGE, Refusal, Ring},
+    sys::{GRO_MESSAGE, MultishotReceive, PLAIN_MESSAGE, Ring, UringError},
 };
 use crate::{
     datagram::{Receive, Received},
@@ -19,7 +19,7 @@ use std::{
 use tokio::io::unix::AsyncFd;
 
 /// The receiving half of a socket.
-pub struct Receiver {
+pub struct UringReceiver {
     /// Readable when the kernel has received something, if the batch listens.
     event: AsyncFd<OwnedFd>,
     local: SocketAddr,
@@ -29,17 +29,17 @@ pub struct Receiver {
     metrics: Arc<Metrics>,
 }
 
-impl Receiver {
+impl UringReceiver {
     pub(in crate::net) fn new(
         ring: Ring,
         local: SocketAddr,
         receive_batch: u16,
         gro: bool,
         metrics: Arc<Metrics>,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, UringError> {
         let messages = usize::from(receive_batch.max(1));
         Ok(Self {
-            event: ring.register().map_err(Refusal::Register)?,
+            event: ring.register().map_err(UringError::Register)?,
             local,
             batch: MultishotReceive::new(ring, messages, if gro { GRO_MESSAGE } else { PLAIN_MESSAGE })?,
             cut: Cut::new(local, messages, Arc::clone(&metrics)),
@@ -80,7 +80,7 @@ impl Receiver {
     }
 }
 
-impl Receive for Receiver {
+impl Receive for UringReceiver {
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         loop {
             match self.take() {
@@ -121,7 +121,7 @@ impl Receive for Receiver {
     }
 }
 
-impl fmt::Debug for Receiver {
+impl fmt::Debug for UringReceiver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Receiver").field("local", &self.local).finish_non_exhaustive()
     }

@@ -1,6 +1,6 @@
 //! Retry budget: a share of the requests that are sent, and a few more each second.
 
-use crate::{config::Share, rate::Bucket};
+use crate::{config::Fraction, rate::Bucket};
 use std::time::Instant;
 
 /// How much of the share may accumulate, in retries: a server's end is a burst, not a state.
@@ -19,19 +19,19 @@ pub(in crate::proxy) struct Budget {
 
 impl Budget {
     /// `share` of what is sent, and `minimum` a second.
-    pub(in crate::proxy) fn new(share: Option<Share>, minimum: u32) -> Self {
+    pub(in crate::proxy) fn new(share: Option<Fraction>, minimum: u32) -> Self {
         let minimum = (minimum > 0).then(|| Bucket::new(minimum));
         Self { share: share.map_or(0, |share| share.0), saved: 0, minimum }
     }
 
     /// Counts a request of a client.
     pub(in crate::proxy) fn earn(&mut self) {
-        self.saved = (self.saved + u64::from(self.share)).min(SAVED * u64::from(Share::ALL.0));
+        self.saved = (self.saved + u64::from(self.share)).min(SAVED * u64::from(Fraction::ALL.0));
     }
 
     /// Whether a retry is permitted now; then it is counted.
     pub(in crate::proxy) fn spend(&mut self, now: Instant) -> bool {
-        if let Some(left) = self.saved.checked_sub(Share::ALL.0.into()) {
+        if let Some(left) = self.saved.checked_sub(Fraction::ALL.0.into()) {
             self.saved = left;
             return true;
         }
@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn a_share_of_what_is_sent_may_be_sent_again() {
         let now = Instant::now();
-        let mut budget = Budget::new(Some(Share(200_000)), 0);
+        let mut budget = Budget::new(Some(Fraction(200_000)), 0);
         assert_eq!(spent(&mut budget, now), 0);
         (0..50).for_each(|_| budget.earn());
         assert_eq!(spent(&mut budget, now), 10);
@@ -77,7 +77,7 @@ mod tests {
             steps in prop::collection::vec((0..20_u32, 0..20_u32, 0..500_u64), 1..100),
         ) {
             let mut now = Instant::now();
-            let mut budget = Budget::new(Some(Share(share)), minimum);
+            let mut budget = Budget::new(Some(Fraction(share)), minimum);
             let (mut sent, mut again, mut passed) = (0_u64, 0_u64, 0_u64);
             for (requests, retries, millis) in steps {
                 now += Duration::from_millis(millis);

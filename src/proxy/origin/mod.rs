@@ -41,7 +41,7 @@ use super::{
     upgrade::Switch,
 };
 use crate::{
-    config::{self, OriginAddress, OriginServer, Share, Sticky, StickyBy, Timeouts},
+    config::{self, Fraction, OriginAddress, OriginServer, Sticky, StickyBy, Timeouts},
     exchange::{Abort, Body, BodyError, Client, Interim, Record, Response},
     proxy::Metrics,
     sources::Source,
@@ -319,7 +319,7 @@ impl Origin {
             replaced |= is_well && view.backup && !is_backup;
             out += u64::from(!view.kept);
         }
-        let most = self.servers.len() as u64 * u64::from(self.config.max_ejected.0) / u64::from(Share::ALL.0);
+        let most = self.servers.len() as u64 * u64::from(self.config.max_ejected.0) / u64::from(Fraction::ALL.0);
         left && (replaced || out < most.max(1)) && !self.replaced.get()
     }
 

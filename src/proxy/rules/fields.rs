@@ -1,7 +1,7 @@
 //! Fields that a route removes, sets and adds.
 
 use crate::{
-    config::{HeaderRules, Network, Part, Template, Variable},
+    config::{HeaderRules, Network, Template, TemplatePart, Variable},
     exchange::Client,
     proxy::{forwarded, spelling},
 };
@@ -19,7 +19,9 @@ pub(super) struct Uses {
 impl Uses {
     /// The values that `template` needs. The request's ID and path are available in any case.
     pub(super) fn of(template: &Template) -> Self {
-        let has = |variable| template.0.iter().any(|part| matches!(part, Part::Variable(found) if *found == variable));
+        let has = |variable| {
+            template.0.iter().any(|part| matches!(part, TemplatePart::Variable(found) if *found == variable))
+        };
         Self { client: has(Variable::Client), host: has(Variable::Host) }
     }
 
@@ -66,11 +68,13 @@ impl<'a> Variables<'a> {
         for part in &template.0 {
             // Writing to a String cannot fail.
             let _ = match part {
-                Part::Text(part) => text.write_str(part),
-                Part::Variable(Variable::Client) => write!(text, "{}", self.client),
-                Part::Variable(Variable::Host) => text.write_str(self.host.as_ref().map_or("", Authority::as_str)),
-                Part::Variable(Variable::RequestId) => text.write_str(self.id.to_str().unwrap_or_default()),
-                Part::Variable(Variable::Path) => text.write_str(path),
+                TemplatePart::Text(part) => text.write_str(part),
+                TemplatePart::Variable(Variable::Client) => write!(text, "{}", self.client),
+                TemplatePart::Variable(Variable::Host) => {
+                    text.write_str(self.host.as_ref().map_or("", Authority::as_str))
+                }
+                TemplatePart::Variable(Variable::RequestId) => text.write_str(self.id.to_str().unwrap_or_default()),
+                TemplatePart::Variable(Variable::Path) => text.write_str(path),
             };
         }
         text
@@ -164,7 +168,7 @@ impl Value {
     fn new(template: &Template) -> Self {
         let fixed = match template.0.as_slice() {
             [] => Some(HeaderValue::from_static("")),
-            [Part::Text(text)] => HeaderValue::from_str(text).ok(),
+            [TemplatePart::Text(text)] => HeaderValue::from_str(text).ok(),
             _ => None,
         };
         fixed.map_or_else(|| Self::Filled(template.clone()), Self::Fixed)
@@ -258,7 +262,7 @@ pub(super) mod tests {
     #[test]
     fn a_rule_is_about_every_spelling_of_its_field() {
         let rule = |name| HeaderName::from_static(name);
-        let value = || Template(vec![Part::Text("ours".into())]);
+        let value = || Template(vec![TemplatePart::Text("ours".into())]);
         let id = HeaderValue::from_static("7f3a");
         let removes = |name| HeaderRules { remove: vec![rule(name)], ..HeaderRules::default() };
         let sets = |name| HeaderRules { set: vec![(rule(name), value())], ..HeaderRules::default() };

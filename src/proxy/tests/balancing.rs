@@ -2,7 +2,7 @@
 
 use super::{Script, Setup, get, on_a_worker, origin, proxy_status, request, settle, setup_at, text};
 use crate::{
-    config::{Balance, Origin, OriginAddress, Share, Statuses},
+    config::{Balance, Fraction, Origin, OriginAddress, Statuses},
     exchange::{Body, Response},
     proxy::{Pages, Routing, ServerName},
 };
@@ -289,7 +289,7 @@ fn the_last_server_is_never_left_out_and_no_more_than_the_share() {
     on_a_worker(async {
         const BAD: &str = "nonsense\r\n\r\n";
         for (count, share, expected) in
-            [(1, Share::ALL, 0), (2, Share::ALL, 1), (4, Share(500_000), 2), (4, Share(1), 1)]
+            [(1, Fraction::ALL, 0), (2, Fraction::ALL, 1), (4, Fraction(500_000), 2), (4, Fraction(1), 1)]
         {
             let mut servers = Vec::new();
             for _ in 0..count {
@@ -315,7 +315,7 @@ fn no_more_is_sent_again_than_the_budget_has() {
         let (one, other) = (closed_port().await, closed_port().await);
         let setup = setup(&[&one, &other], |origin| {
             origin.eject_after = None;
-            origin.retry_share = Some(Share(100_000));
+            origin.retry_share = Some(Fraction(100_000));
             origin.retry_minimum = 0;
         });
         assert_eq!(ask(&setup, 50).await, [502; 50]);

@@ -15,6 +15,7 @@ use s2n_quic::{
     connection::Error,
     provider::{StartError, io, limits, tls},
 };
+use s2n_quic_core::endpoint::Location;
 use std::{
     io::ErrorKind,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
@@ -49,7 +50,7 @@ pub enum ConnectError {
         source: std::io::Error,
     },
     /// The server refused, does not support HTTP/3, or presented a certificate that is not trusted.
-    #[error("cannot connect to {address}: {source}")]
+    #[error("cannot connect to {address}: {}", reason(.source))]
     Refused {
         /// Which server.
         address: SocketAddr,
@@ -75,6 +76,19 @@ pub enum ConnectError {
         /// How long it had.
         timeout: Duration,
     },
+}
+
+/// CONNECTION_REFUSED (RFC 9000 §20.1).
+const CONNECTION_REFUSED: u64 = 0x02;
+
+/// The reason of a server that closed the connection in the handshake.
+fn reason(error: &Error) -> String {
+    match error {
+        Error::Transport { initiator: Location::Remote, code, .. } if code.as_u64() == CONNECTION_REFUSED => {
+            "the server refuses new QUIC connections at present (CONNECTION_REFUSED): it is full, drains, or HTTP/3 is off".into()
+        }
+        error => error.to_string(),
+    }
 }
 
 fn nothing_listens(error: &std::io::Error) -> &'static str {

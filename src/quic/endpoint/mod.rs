@@ -17,7 +17,7 @@ pub use admission::Pools;
 
 use crate::{
     config::{Limits, Live, Timeouts},
-    lifecycle::Watch,
+    lifecycle::PhaseWatch,
     memory::Pressure,
     quic::{
         congestion::{Controllers, Spurious},
@@ -102,7 +102,7 @@ pub struct EndpointParts<T> {
     /// How short memory is.
     pub pressure: Pressure,
     /// The phase of the process: one that drains refuses new connections.
-    pub watch: Watch,
+    pub watch: PhaseWatch,
 }
 
 /// Why an endpoint did not start.

@@ -6,7 +6,7 @@ use super::{
     json::RECORD_TARGET,
     limits::{Key, Limits, Summary, Verdict},
 };
-use crate::log_writer::Sender;
+use crate::log_writer::LineSender;
 use std::{
     fmt::{self, Write},
     hash::{DefaultHasher, Hash, Hasher},
@@ -33,7 +33,7 @@ const MAX_TEXT: usize = 256;
 pub(super) struct Limiter {
     limits: Mutex<Limits<Identifier, Box<Description>>>,
     /// The writer, whose thread writes summaries in time.
-    writer: OnceLock<Sender>,
+    writer: OnceLock<LineSender>,
     metrics: Arc<Metrics>,
     /// Targets whose lines are not limited.
     unlimited: &'static [&'static str],
@@ -54,7 +54,7 @@ impl Limiter {
     }
 
     /// Summaries are written by the thread of `writer`.
-    pub(super) fn report_to(&self, writer: Sender) {
+    pub(super) fn report_to(&self, writer: LineSender) {
         let _ = self.writer.set(writer);
     }
 

@@ -9,7 +9,7 @@ mod limits;
 mod terminal;
 
 use super::group::metrics;
-use crate::log_writer::{Piece, Report, Sender, Target, Wake, hold_stderr, queue, write_last};
+use crate::log_writer::{LineSender, LogPiece, LogTarget, Report, WriterWake, hold_stderr, queue, write_last};
 use limiter::{Limit, Limiter};
 use std::{
     cell::Cell,
@@ -137,7 +137,7 @@ pub fn init(
     limiter.report_to(sender);
     // The only place that sets it, behind try_init, which succeeds once.
     let _ = LOG.set(Log { lines: lines.clone(), limiter: Arc::clone(&limiter) });
-    receiver.write_to(Target::Stderr, "log", Reports { lines, limiter, written }).map_err(LogError::Thread)?;
+    receiver.write_to(LogTarget::Stderr, "log", Reports { lines, limiter, written }).map_err(LogError::Thread)?;
     Ok(Handle { filter, extra, metrics })
 }
 
@@ -197,20 +197,20 @@ struct Log {
 /// Queues lines for the writer.
 #[derive(Debug, Clone)]
 struct Lines {
-    sender: Sender,
+    sender: LineSender,
     metrics: Arc<Metrics>,
 }
 
 impl Lines {
     fn push(&self, line: Vec<u8>) {
         let wake = match WAKES.get() {
-            Wakes::AtOnce => Wake::Now,
+            Wakes::AtOnce => WriterWake::Now,
             Wakes::Later { .. } => {
                 WAKES.set(Wakes::Later { due: true });
-                Wake::Later
+                WriterWake::Later
             }
         };
-        match self.sender.push(Piece { text: line, lines: 1 }, wake) {
+        match self.sender.push(LogPiece { text: line, lines: 1 }, wake) {
             true => &self.metrics.queued,
             false => &self.metrics.dropped,
         }

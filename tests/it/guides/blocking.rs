@@ -2,14 +2,10 @@
 
 use super::{Guide, machine::Machine};
 use crate::support::{needs, process::Process};
-use litequic::tls::self_signed;
 
 /// A machine with the guide's litequic and table, and an address for a client that is to be blocked.
 fn prepared(guide: &Guide) -> Option<(Machine, Process)> {
-    let made = self_signed(["example.com"]).unwrap();
-    let machine = Machine::start("example.com", &made.cert_pem)?;
-    machine.write("/etc/litequic/tls.crt", &made.cert_pem);
-    machine.write("/etc/litequic/tls.key", &made.key_pem);
+    let machine = Machine::with_certificate(&["example.com"])?;
     machine.write("/etc/nftables.d/litequic.nft", &guide.block("nft", "table inet"));
     machine.run("ip address add 203.0.113.7/32 dev lo; ip address add 203.0.113.8/32 dev lo");
     // A site that is closed answers without an origin.

@@ -5,6 +5,7 @@ use crate::support::{
     needs,
     process::{Ended, Process, litequic_program},
 };
+use litequic::tls::self_signed;
 use std::{
     fs,
     io::Write,
@@ -115,6 +116,25 @@ impl Machine {
         let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
         assert!(child.wait().unwrap().success(), "{path}");
+    }
+
+    /// The same as [`start`](Self::start), with a certificate for `names` in `/etc/litequic` that clients trust here.
+    pub(super) fn with_certificate(names: &[&str]) -> Option<Self> {
+        let made = self_signed(names.iter().copied()).unwrap();
+        let machine = Self::start(&names.join(" "), &made.cert_pem)?;
+        machine.write("/etc/litequic/tls.crt", &made.cert_pem);
+        machine.write("/etc/litequic/tls.key", &made.key_pem);
+        Some(machine)
+    }
+
+    /// Starts nginx at 127.0.0.1:`port`, which answers each request with a line: `text` with its variables replaced.
+    pub(super) fn nginx(&self, port: u16, text: &str) -> Process {
+        let location = format!("location / {{ return 200 \"{text}\\n\"; }}");
+        let server = format!("server {{ listen 127.0.0.1:{port}; {location} }}");
+        self.write("/etc/nginx/nginx.conf", &format!("events {{}}\nhttp {{ {server} }}\n"));
+        let nginx = self.spawn("exec nginx -g 'daemon off;'");
+        self.wait(&format!("curl --silent --output /dev/null http://127.0.0.1:{port}/"));
+        nginx
     }
 
     /// Starts litequic with the configuration `text` as `/etc/litequic/litequic.toml`, and waits until it serves.

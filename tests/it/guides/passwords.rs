@@ -2,23 +2,13 @@
 
 use super::{Guide, machine::Machine};
 use crate::support::needs;
-use litequic::tls::self_signed;
 
 #[test]
 fn a_path_asks_for_a_password_and_the_origin_gets_none() {
     let [Some(_), Some(_), Some(_)] = ["curl", "openssl", "nginx"].map(needs::program) else { return };
     let guide = Guide::read("protect-a-path-with-a-password");
-    let made = self_signed(["example.com"]).unwrap();
-    let Some(machine) = Machine::start("example.com", &made.cert_pem) else { return };
-    machine.write("/etc/litequic/tls.crt", &made.cert_pem);
-    machine.write("/etc/litequic/tls.key", &made.key_pem);
-    machine.write(
-        "/etc/nginx/nginx.conf",
-        "events {}\nhttp { server { listen 127.0.0.1:8080; location / { \
-         return 200 \"at the origin: '$http_authorization' $http_x_forwarded_proto\\n\"; } } }\n",
-    );
-    let _origin = machine.spawn("exec nginx -g 'daemon off;'");
-    machine.wait("curl --silent --output /dev/null http://127.0.0.1:8080/");
+    let Some(machine) = Machine::with_certificate(&["example.com"]) else { return };
+    let _origin = machine.nginx(8080, "at the origin: '$http_authorization' $http_x_forwarded_proto");
     let password = machine.run(&format!("cd /root; {}", guide.command("printf 'guest:%s'")));
     machine.write("/etc/litequic/litequic.toml", &guide.block("toml", "STAGING_PASSWORD"));
     let litequic =

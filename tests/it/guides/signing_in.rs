@@ -2,7 +2,6 @@
 
 use super::{Guide, adapted, machine::Machine};
 use crate::support::needs;
-use litequic::tls::self_signed;
 
 /// What oauth2-proxy asks its provider for as it starts.
 const PROVIDER: &str = r#"import http.server, json
@@ -27,16 +26,8 @@ fn clients_without_a_session_go_to_the_provider_and_public_paths_do_not() {
         return;
     };
     let guide = Guide::read("sign-in-with-oauth2-proxy");
-    let made = self_signed(["example.com"]).unwrap();
-    let Some(machine) = Machine::start("example.com", &made.cert_pem) else { return };
-    machine.write("/etc/litequic/tls.crt", &made.cert_pem);
-    machine.write("/etc/litequic/tls.key", &made.key_pem);
-    machine.write(
-        "/etc/nginx/nginx.conf",
-        "events {}\nhttp { server { listen 127.0.0.1:8080; location / { \
-         return 200 \"user: '$http_x_forwarded_user'\\n\"; } } }\n",
-    );
-    let _origin = machine.spawn("exec nginx -g 'daemon off;'");
+    let Some(machine) = Machine::with_certificate(&["example.com"]) else { return };
+    let _origin = machine.nginx(8080, "user: '$http_x_forwarded_user'");
     machine.write("/etc/provider.py", PROVIDER);
     let _provider = machine.spawn("exec python3 /etc/provider.py");
     machine.wait("curl --silent --output /dev/null http://127.0.0.1:5556/");

@@ -3,7 +3,7 @@
 
 use super::{Way, spellings};
 use crate::support::{needs, nginx::Nginx, proxy::Litequic, within};
-use litequic::config::{Config, HeaderRules, Part, Route, Template};
+use litequic::config::{Config, HeaderRules, Route, Template, TemplatePart};
 use std::{
     io::{BufRead, BufReader},
     net::{Ipv4Addr, SocketAddr},
@@ -18,8 +18,10 @@ use tokio::{
 fn routes() -> Vec<Route> {
     let route = |path_prefix: &str, kind: &str| {
         let name = http::HeaderName::from_static("x-route");
-        let request_headers =
-            HeaderRules { set: vec![(name, Template(vec![Part::Text(kind.into())]))], ..HeaderRules::default() };
+        let request_headers = HeaderRules {
+            set: vec![(name, Template(vec![TemplatePart::Text(kind.into())]))],
+            ..HeaderRules::default()
+        };
         Route { path_prefix: path_prefix.into(), request_headers, ..Route::catch_all(Config::ORIGIN) }
     };
     vec![route("/", "lax"), route("/admin", "strict"), route("/v1/login", "strict")]

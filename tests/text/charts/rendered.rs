@@ -113,7 +113,7 @@ config:
     fs::write(&values, config).unwrap();
     let config = configuration(&helm.rendered("litequic", &["--values", values.to_str().unwrap()]));
     assert_eq!(config.limits.max_requests, 1_000_000);
-    assert_eq!(config.access_log.sample, config::Share(250_000));
+    assert_eq!(config.access_log.sample, config::Fraction(250_000));
     assert_eq!((config.routes.len(), config.trusted_proxies.len()), (2, 2));
     let packager = &config.origins.iter().find(|(name, _)| *name == "packager").unwrap().1;
     assert!(format!("{packager:?}").contains(r#"quoted"#), "{packager:?}");

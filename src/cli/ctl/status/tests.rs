@@ -2,9 +2,10 @@ use super::*;
 use serde_json::json;
 use std::{env, fs};
 
-/// An answer of `/status`. `older` was recorded, of a litequic that had fewer members. The others were made of it: `busy-before` and `busy`
-/// of one process, two seconds apart; `trouble` with a server that is down, HTTP/3 switched off, a route in maintenance, a worker that hangs, a rejected reload,
-/// limits that were reached and a certificate whose renewal is overdue.
+/// An answer of `/status`. `older` was recorded, of a litequic that had fewer members. The others were made of it:
+/// `busy-before` and `busy` of one process, two seconds apart; `trouble` with a server that is down, HTTP/3 switched
+/// off, a route in maintenance, a worker that hangs, a rejected reload, limits that were reached and a certificate
+/// whose renewal is overdue.
 fn recorded(name: &str) -> Json {
     serde_json::from_str(&fs::read_to_string(fixture(&format!("{name}.json"))).unwrap()).unwrap()
 }
@@ -137,8 +138,8 @@ fn what_is_in_maintenance_is_shown() {
 fn http3_is_shown_with_what_has_switched_it() {
     for (on, configured, expected) in [
         (json!(true), json!(true), "on"),
-        (json!(true), json!(false), "on by an order"),
-        (json!(false), json!(true), "off by an order"),
+        (json!(true), json!(false), "on by litequic ctl"),
+        (json!(false), json!(true), "off by litequic ctl"),
         (json!(false), json!(false), "off by listen.http3"),
         (json!(false), json!(null), "off"),
         (json!(null), json!(true), "-"),

@@ -1,7 +1,7 @@
 //! From a request to the demo's origin to its answer.
 
 use super::{
-    bytes::{MAX_BYTES, Pattern, Range, parse_range, parse_size},
+    bytes::{BytePattern, MAX_BYTES, Range, parse_range, parse_size},
     page,
     wire::Ahead,
 };
@@ -96,7 +96,7 @@ fn sized(size: &str, headers: &HeaderMap) -> Answer {
     let range = headers.get(RANGE).and_then(|field| field.to_str().ok());
     // Nothing here has a validator, so no If-Range matches (RFC 9110 §13.1.5).
     let range = if headers.contains_key(IF_RANGE) { Range::Whole } else { parse_range(range, size) };
-    let whole = Pattern { offset: 0, left: size };
+    let whole = BytePattern { offset: 0, left: size };
     let (status, content_range, pattern) = match range {
         Range::Whole => (StatusCode::OK, None, whole),
         Range::Part(part) => {
@@ -104,7 +104,7 @@ fn sized(size: &str, headers: &HeaderMap) -> Answer {
             (StatusCode::PARTIAL_CONTENT, Some(range), part)
         }
         Range::Unsatisfiable => {
-            (StatusCode::RANGE_NOT_SATISFIABLE, Some(format!("bytes */{size}")), Pattern { offset: 0, left: 0 })
+            (StatusCode::RANGE_NOT_SATISFIABLE, Some(format!("bytes */{size}")), BytePattern { offset: 0, left: 0 })
         }
     };
     let mut answer = Response::new(pattern.map_err(|never| match never {}).boxed_unsync());

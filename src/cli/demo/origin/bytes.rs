@@ -30,12 +30,12 @@ static PATTERN: [u8; PERIOD * 256] = {
 
 /// The bytes from an offset on: byte i is i mod 251.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Pattern {
+pub(super) struct BytePattern {
     pub(super) offset: u64,
     pub(super) left: u64,
 }
 
-impl Body for Pattern {
+impl Body for BytePattern {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -78,7 +78,7 @@ pub(super) enum Range {
     /// The field is absent, not understood, or asks for several parts: a server may ignore it (RFC 9110 §14.2).
     Whole,
     /// 206.
-    Part(Pattern),
+    Part(BytePattern),
     /// 416.
     Unsatisfiable,
 }
@@ -103,7 +103,7 @@ pub(super) fn parse_range(field: Option<&str>, size: u64) -> Range {
             _ => return Range::Whole,
         },
     };
-    if from < to { Range::Part(Pattern { offset: from, left: to - from }) } else { Range::Unsatisfiable }
+    if from < to { Range::Part(BytePattern { offset: from, left: to - from }) } else { Range::Unsatisfiable }
 }
 
 #[cfg(test)]
@@ -112,12 +112,12 @@ mod tests {
     use http_body_util::BodyExt;
 
     #[tokio::test]
-    async fn a_part_is_what_the_whole_has_there() {
-        let whole = Pattern { offset: 0, left: 200_000 }.collect().await.unwrap().to_bytes();
+    async fn a_range_has_the_same_bytes_as_the_whole_body() {
+        let whole = BytePattern { offset: 0, left: 200_000 }.collect().await.unwrap().to_bytes();
         assert_eq!(whole.len(), 200_000);
         assert!(whole.iter().enumerate().all(|(at, byte)| usize::from(*byte) == at % 251));
         for (offset, left) in [(0, 1), (250, 2), (64_255, 70_000), (199_999, 1), (5, 0)] {
-            let part = Pattern { offset, left }.collect().await.unwrap().to_bytes();
+            let part = BytePattern { offset, left }.collect().await.unwrap().to_bytes();
             let from = usize::try_from(offset).unwrap();
             assert_eq!(part, whole.slice(from..from + usize::try_from(left).unwrap()), "{offset} {left}");
         }
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn ranges_follow_rfc_9110() {
-        let part = |offset, left| Range::Part(Pattern { offset, left });
+        let part = |offset, left| Range::Part(BytePattern { offset, left });
         let cases = [
             (None, Range::Whole),
             (Some("bytes=0-0"), part(0, 1)),

@@ -86,8 +86,8 @@ impl Buffers {
         let slot = usize::from(self.tail & (self.count - 1));
         let address = self.bytes.address(0).cast::<u8>().wrapping_add(usize::from(buffer) * self.stride);
         let entry = self.ring.address(0).cast::<BufRingEntry>().wrapping_add(slot);
-        // SAFETY: io_uring_register(2): `slot` is below `count`, for which the ring has room, and the kernel reads it only
-        // once the tail has gone by. The setters leave the bytes of the first entry alone that are the tail.
+        // SAFETY: io_uring_register(2): `slot` is below `count`, for which the ring has room, and the kernel reads it
+        // only once the tail has gone by. The setters leave the bytes of the first entry alone that are the tail.
         let entry = unsafe { &mut *entry };
         entry.set_addr(address as u64);
         entry.set_len(self.len);
@@ -114,7 +114,7 @@ impl Buffers {
         Some(unsafe { slice::from_raw_parts(start, self.len as usize) })
     }
 
-    /// The same, to write.
+    /// The bytes of `buffer`, to write.
     pub(super) fn get_mut(&mut self, buffer: u16) -> Option<&mut [u8]> {
         let start = self.start(buffer)?;
         // SAFETY: as `get`; borrowed mutably.

@@ -1,21 +1,21 @@
-//! A socket's io_uring(7): a multishot receive into buffers that the kernel picks, and sends that are submitted together.
-//! One thread uses it, the one that made it (IORING_SETUP_SINGLE_ISSUER); the kernel works on it only during that thread's
-//! io_uring_enter(2) (IORING_SETUP_DEFER_TASKRUN).
+//! A socket's io_uring(7): a multishot receive into buffers that the kernel picks, and sends that are submitted
+//! together. One thread uses it, the one that made it (IORING_SETUP_SINGLE_ISSUER); the kernel works on it only during
+//! that thread's io_uring_enter(2) (IORING_SETUP_DEFER_TASKRUN).
 //!
 //! Invariants that every `SAFETY` below relies on:
 //! - The kernel reads a send's header when it consumes its entry, which is before the call that submits it returns; its
 //!   payload while it tries it, which is once, then and there (MSG_DONTWAIT). [`Ring::send`] returns when all have
 //!   completed: none is ever in flight beyond. Headers of entries that the kernel did not consume stay where they are,
 //!   and are such that it would not follow them (`SendBatch::defuse`).
-//! - The kernel writes into a buffer of the receive from the moment it is provided until a completion names it, and then
-//!   no more until it is provided again. Their memory outlives their registration, or is never given back.
+//! - The kernel writes into a buffer of the receive from the moment it is provided until a completion names it, and
+//!   then no more until it is provided again. Their memory outlives their registration, or is never given back.
 
 mod buffers;
 mod receive;
 mod refusal;
 
 pub(in crate::net) use receive::{MultishotReceive, completions};
-pub(in crate::net) use refusal::{Kind, Refusal};
+pub(in crate::net) use refusal::{UringError, UringErrorKind};
 
 use super::mmsg::{SEND_AT_ONCE, SendBatch};
 use crate::datagram::Message;
@@ -41,9 +41,9 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 /// Entries that can be submitted at once: all sends of a call, and the receive.
 const SUBMISSIONS: u32 = 128;
-/// Of the only registered file, the socket.
+/// Index of the only registered file, the socket.
 const SOCKET: Fixed = Fixed(0);
-/// Of the only group of buffers.
+/// ID of the only group of buffers.
 const GROUP: u16 = 0;
 /// Whether the kernel may be told to send no events while the worker is awake. It checks whether it may after it has
 /// noted that there is something; only if its note is seen before it checks (an atomic operation on x86 is a barrier)
@@ -66,9 +66,9 @@ struct Inner {
     receive_header: Box<msghdr>,
     /// Sends of earlier calls have numbers below.
     first_send: u64,
-    /// Of the sends of this call, the outcome of each.
+    /// Results of the sends of this call; `None` for a send that is not completed.
     sends: Vec<Option<i32>>,
-    /// Those that are not completed yet.
+    /// Sends of this call that are not completed.
     unanswered: usize,
     /// Entries may be queued whose headers must stay as they are.
     defused: bool,
@@ -96,13 +96,13 @@ struct Filled {
 }
 
 impl Ring {
-    /// A ring for `socket`, which is bound to `local`, on the calling thread. There is room for `completions` completions
-    /// beside those of a call's sends.
+    /// A ring for `socket`, which is bound to `local`, on the calling thread. There is room for `completions`
+    /// completions beside those of a call's sends.
     ///
     /// # Errors
     ///
     /// The kernel is too old, or io_uring is forbidden.
-    pub(in crate::net) fn new(socket: &UdpSocket, local: SocketAddr, completions: usize) -> Result<Self, Refusal> {
+    pub(in crate::net) fn new(socket: &UdpSocket, local: SocketAddr, completions: usize) -> Result<Self, UringError> {
         let completions = (completions + SEND_AT_ONCE).next_power_of_two();
         let ring: IoUring = IoUring::builder()
             .setup_single_issuer()
@@ -111,18 +111,18 @@ impl Ring {
             .setup_submit_all()
             .setup_cqsize(u32::try_from(completions).unwrap_or(u32::MAX).max(SUBMISSIONS))
             .build(SUBMISSIONS)
-            .map_err(Refusal::Setup)?;
+            .map_err(UringError::Setup)?;
         if !ring.params().is_feature_nodrop() {
-            return Err(Refusal::Missing("IORING_FEAT_NODROP"));
+            return Err(UringError::Missing("IORING_FEAT_NODROP"));
         }
         let mut probe = Probe::new();
-        ring.submitter().register_probe(&mut probe).map_err(Refusal::Probe)?;
+        ring.submitter().register_probe(&mut probe).map_err(UringError::Probe)?;
         for (code, name) in [(RecvMsgMulti::CODE, "IORING_OP_RECVMSG"), (SendMsg::CODE, "IORING_OP_SENDMSG")] {
             if !probe.is_supported(code) {
-                return Err(Refusal::Missing(name));
+                return Err(UringError::Missing(name));
             }
         }
-        ring.submitter().register_files(&[socket.as_raw_fd()]).map_err(Refusal::Socket)?;
+        ring.submitter().register_files(&[socket.as_raw_fd()]).map_err(UringError::Socket)?;
         let mut inner = Inner {
             ring,
             batch: SendBatch::new(local),

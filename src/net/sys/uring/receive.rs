@@ -6,7 +6,7 @@ use super::{
         control::{CONTROL_ALIGN, CONTROL_LEN, Said, length},
         mmsg::Arrived,
     },
-    Filled, Refusal, Ring,
+    Filled, Ring, UringError,
     buffers::{Buffers, MAX_BUFFERS},
 };
 use libc::msghdr;
@@ -46,15 +46,16 @@ pub(in crate::net) struct MultishotOutcome {
 }
 
 impl MultishotReceive {
-    /// Has `ring` receive `messages` messages of `message_len` bytes at once, and as many more while those are looked at.
+    /// Has `ring` receive `messages` messages of `message_len` bytes at once, and as many more while those are looked
+    /// at.
     ///
     /// # Errors
     ///
     /// The kernel is too old, or short of memory.
-    pub(in crate::net) fn new(ring: Ring, messages: usize, message_len: usize) -> Result<Self, Refusal> {
+    pub(in crate::net) fn new(ring: Ring, messages: usize, message_len: usize) -> Result<Self, UringError> {
         let mut buffers = Buffers::new(buffer_count(messages), HEADER + message_len);
         let mut inner = ring.lock();
-        buffers.register(&inner).map_err(Refusal::Buffers)?;
+        buffers.register(&inner).map_err(UringError::Buffers)?;
         inner.arm();
         drop(inner);
         let mut receive = Self { ring, buffers, room: messages, batch: Vec::with_capacity(messages) };
@@ -62,20 +63,20 @@ impl MultishotReceive {
     }
 
     /// Submits the receive, which fails at once if it cannot be done at all.
-    fn begin(&mut self) -> Result<(), Refusal> {
+    fn begin(&mut self) -> Result<(), UringError> {
         let mut inner = self.ring.lock();
-        inner.enter(0).map_err(Refusal::Enter)?;
+        inner.enter(0).map_err(UringError::Enter)?;
         inner.collect();
         match inner.ended {
             Some(error) if error < 0 && error != -libc::ENOBUFS => {
-                Err(Refusal::Receive(io::Error::from_raw_os_error(-error)))
+                Err(UringError::Receive(io::Error::from_raw_os_error(-error)))
             }
             _ => Ok(()),
         }
     }
 
-    /// Takes the messages that the kernel has received, in place of the last batch, without waiting. If there are none, the
-    /// ring is readable when there are.
+    /// Takes the messages that the kernel has received, in place of the last batch, without waiting. If there are none,
+    /// the ring is readable when there are.
     ///
     /// # Errors
     ///

@@ -4,11 +4,11 @@ use std::io;
 
 /// The error of the kernel, or of what forbids it, at each step.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::net) enum Refusal {
+pub(in crate::net) enum UringError {
     /// The system call itself: ENOSYS, or EPERM where it is forbidden; EINVAL before Linux 6.1.
     #[error("io_uring_setup: {0}")]
     Setup(io::Error),
-    /// Its features could not be probed.
+    /// The features of io_uring could not be probed.
     #[error("io_uring_register, probe: {0}")]
     Probe(io::Error),
     /// Something that every kernel with the rest has.
@@ -23,7 +23,7 @@ pub(in crate::net) enum Refusal {
     /// The ring cannot be used.
     #[error("io_uring_enter: {0}")]
     Enter(io::Error),
-    /// It does not receive.
+    /// A multishot receive failed.
     #[error("multishot recvmsg: {0}")]
     Receive(io::Error),
     /// The runtime does not take it.
@@ -34,24 +34,24 @@ pub(in crate::net) enum Refusal {
     Loopback(&'static str),
 }
 
-/// Kinds of [`Refusal`], as they are counted.
+/// Kinds of [`UringError`], as they are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::net) enum Kind {
-    /// It is forbidden: seccomp, a security module, `kernel.io_uring_disabled`.
+pub(in crate::net) enum UringErrorKind {
+    /// io_uring is forbidden: by seccomp, a security module or `kernel.io_uring_disabled`.
     Forbidden,
     /// The kernel is too old.
     Missing,
     /// There is no memory, or no descriptor.
     Memory,
-    /// It does not work as documented.
+    /// io_uring does not work as documented.
     Broken,
 }
 
-impl Refusal {
-    pub(in crate::net) fn kind(&self) -> Kind {
+impl UringError {
+    pub(in crate::net) fn kind(&self) -> UringErrorKind {
         match self {
-            Self::Missing(_) => Kind::Missing,
-            Self::Loopback(_) => Kind::Broken,
+            Self::Missing(_) => UringErrorKind::Missing,
+            Self::Loopback(_) => UringErrorKind::Broken,
             Self::Setup(error)
             | Self::Probe(error)
             | Self::Socket(error)
@@ -59,10 +59,10 @@ impl Refusal {
             | Self::Enter(error)
             | Self::Receive(error)
             | Self::Register(error) => match error.raw_os_error() {
-                Some(libc::EPERM | libc::EACCES) => Kind::Forbidden,
-                Some(libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP) => Kind::Missing,
-                Some(libc::ENOMEM | libc::EMFILE | libc::ENFILE) => Kind::Memory,
-                _ => Kind::Broken,
+                Some(libc::EPERM | libc::EACCES) => UringErrorKind::Forbidden,
+                Some(libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP) => UringErrorKind::Missing,
+                Some(libc::ENOMEM | libc::EMFILE | libc::ENFILE) => UringErrorKind::Memory,
+                _ => UringErrorKind::Broken,
             },
         }
     }

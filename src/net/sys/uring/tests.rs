@@ -1,6 +1,6 @@
 //! A ring without room in the kernel, or used by the wrong thread.
 
-use super::{Kind, MultishotReceive, Refusal, Ring};
+use super::{MultishotReceive, Ring, UringError, UringErrorKind};
 use crate::{datagram::Outgoing, net::sys::PLAIN_MESSAGE};
 use s2n_quic_core::{
     inet::{ExplicitCongestionNotification as Ecn, SocketAddress},
@@ -140,10 +140,10 @@ fn a_receive_that_was_dropped_leaves_the_ring_to_the_sends() {
 
 #[test]
 fn a_refusal_is_counted_by_whose_it_is() {
-    let kind = |errno| Refusal::Setup(io::Error::from_raw_os_error(errno)).kind();
-    assert_eq!([libc::EPERM, libc::EACCES].map(kind), [Kind::Forbidden; 2]);
-    assert_eq!([libc::ENOSYS, libc::EINVAL].map(kind), [Kind::Missing; 2]);
-    assert_eq!([libc::ENOMEM, libc::EMFILE].map(kind), [Kind::Memory; 2]);
-    assert_eq!(kind(libc::EIO), Kind::Broken);
-    assert_eq!(Refusal::Missing("IORING_OP_SENDMSG").to_string(), "the kernel has no IORING_OP_SENDMSG");
+    let kind = |errno| UringError::Setup(io::Error::from_raw_os_error(errno)).kind();
+    assert_eq!([libc::EPERM, libc::EACCES].map(kind), [UringErrorKind::Forbidden; 2]);
+    assert_eq!([libc::ENOSYS, libc::EINVAL].map(kind), [UringErrorKind::Missing; 2]);
+    assert_eq!([libc::ENOMEM, libc::EMFILE].map(kind), [UringErrorKind::Memory; 2]);
+    assert_eq!(kind(libc::EIO), UringErrorKind::Broken);
+    assert_eq!(UringError::Missing("IORING_OP_SENDMSG").to_string(), "the kernel has no IORING_OP_SENDMSG");
 }

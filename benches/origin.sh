@@ -1,0 +1,30 @@
+#!/bin/sh
+# Runs nginx as the origin of a measurement, in one process, until it is killed: the files of WORK/root, and /sink, which
+# reads uploads and answers 204.
+# usage: benches/origin.sh WORK PORT; nginx, which gives up being root, must be able to read WORK
+# Needs nginx. 127.0.0.1 alone.
+set -eu
+work=$1 port=$2
+
+cat >"$work/nginx.conf" <<CONF
+daemon off;
+master_process off; # one process, so that none is left when it is killed
+pid $work/nginx.pid;
+error_log $work/error.log;
+events { worker_connections 4096; }
+http {
+    access_log off;
+    sendfile on;
+    keepalive_requests 1000000;
+    client_body_temp_path $work/body; proxy_temp_path $work/proxy; fastcgi_temp_path $work/fastcgi;
+    uwsgi_temp_path $work/uwsgi; scgi_temp_path $work/scgi;
+    server {
+        listen 127.0.0.1:$port;
+        root $work/root;
+        client_max_body_size 0;
+        location /sink { proxy_pass http://127.0.0.1:$port/discard; }
+        location /discard { return 204; }
+    }
+}
+CONF
+exec "$(command -v nginx || echo /usr/sbin/nginx)" -p "$work" -e "$work/error.log" -c "$work/nginx.conf"

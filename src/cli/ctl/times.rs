@@ -1,0 +1,49 @@
+//! Times in answers, for a person at a terminal: in the local zone, as the log on a terminal has them. Pure but for the
+//! zone and the clock that `local` reads.
+
+use crate::admin::UNCHANGED_SINCE;
+use jiff::{Timestamp, tz::TimeZone};
+
+/// The answer to a reload, with its time in the zone that `TZ` or `/etc/localtime` names.
+pub(super) fn local(answer: &[u8]) -> String {
+    shown(&String::from_utf8_lossy(answer), &TimeZone::try_system().unwrap_or(TimeZone::UTC), Timestamp::now())
+}
+
+/// `answer` with its time in `zone`: without the date, if that is the date of `now`.
+fn shown(answer: &str, zone: &TimeZone, now: Timestamp) -> String {
+    let parts = answer.strip_prefix(UNCHANGED_SINCE).and_then(|rest| rest.split_once(','));
+    let Some((time, rest)) = parts.and_then(|(time, rest)| Some((time.parse::<Timestamp>().ok()?, rest))) else {
+        return answer.to_owned();
+    };
+    let (time, now) = (zone.to_datetime(time), zone.to_datetime(now));
+    let format = if time.date() == now.date() { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" };
+    format!("{UNCHANGED_SINCE}{},{rest}", time.strftime(format))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_reload_is_local_and_has_a_date_on_another_day() {
+        let berlin = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+        let now = "2026-11-26T10:00:00Z".parse().unwrap();
+        let rest = "when the change of a.toml was applied: 1 key\n";
+        for (time, expected) in [
+            ("2026-11-26T09:41:03Z", "10:41:03"),
+            ("2026-11-25T23:00:00Z", "00:00:00"),
+            ("2026-11-25T22:59:59Z", "2026-11-25 23:59:59"),
+            // Not a time.
+            ("yesterday", "yesterday"),
+            ("", ""),
+        ] {
+            let answer = format!("nothing has changed since {time}, {rest}");
+            assert_eq!(shown(&answer, &berlin, now), format!("nothing has changed since {expected}, {rest}"));
+        }
+        for answer in
+            ["nothing has changed\n", "nothing has changed since 2026-11-26T09:41:03Z", "", "limits.a: 1 → 2\n"]
+        {
+            assert_eq!(shown(answer, &berlin, now), answer);
+        }
+    }
+}

@@ -29,8 +29,8 @@ use litequic::{
     },
     proxy::{Routing, request_head, response_head},
     quic::{
-        Acknowledged, Arrival, Offer, Order,
-        frame::{AckRanges, Frames, kind},
+        AckFrequencySupport, AckReordering, Acknowledged, Arrival,
+        frame::{AckRanges, FrameIter, kind},
     },
     sources::{Fair, Source},
 };
@@ -193,14 +193,14 @@ fn download(packets: u64) -> Replay {
     let mut outgoing = Outgoing::new(DATAGRAM);
     let anyone = SocketAddress::default();
     let path = Tuple { remote_address: anyone.into(), local_address: anyone.into() };
-    let mut order = Order::default();
+    let mut order = AckReordering::default();
     Box::new(move || {
         let mut acknowledged = Acknowledged::default();
         for batch in acks.chunks(BATCH) {
             let arrival = |ack: &Vec<u8>| Some(Arrival { connection: 7, path: 0_u8, len: ack.len() + 26 });
             order.arrange(batch.iter().map(arrival));
             order.for_each(|index| {
-                for frame in Frames::new(black_box(&batch[index])) {
+                for frame in FrameIter::new(black_box(&batch[index])) {
                     let ranges = AckRanges::new(frame.body).expect("an ACK frame");
                     black_box(acknowledged.is_news(ranges));
                 }
@@ -250,8 +250,8 @@ fn upload() -> Replay {
         let mut reader = MessageStream::new(Endpoint::Client, LIMITS.bytes);
         let mut body = 0;
         for packet in &packets {
-            for frame in Frames::new(black_box(packet)) {
-                black_box((frame.is_control(), frame.is_urgent()));
+            for frame in FrameIter::new(black_box(packet)) {
+                black_box((frame.is_control(), frame.is_latency_critical()));
             }
             let mut piece = packet.clone();
             piece.advance(packet.len() - piece_of(packet));
@@ -276,5 +276,5 @@ fn handshake() -> Replay {
     let digits = PARAMETERS.trim().as_bytes();
     let byte = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).expect("digits"), 16).expect("digits");
     let parameters: Vec<u8> = digits.chunks(2).map(byte).collect();
-    Box::new(move || assert!(black_box(Offer::read(black_box(&parameters))).is_some()))
+    Box::new(move || assert!(black_box(AckFrequencySupport::read(black_box(&parameters))).is_some()))
 }

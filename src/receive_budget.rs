@@ -121,9 +121,9 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// So many bytes came: [`Account::came`].
-    pub fn came(&self, bytes: u64) {
-        self.account.came(bytes);
+    /// So many bytes came: [`Account::on_received`].
+    pub fn on_received(&self, bytes: u64) {
+        self.account.on_received(bytes);
     }
 
     /// What the connection's streams are accounted in.
@@ -163,7 +163,7 @@ struct State {
 impl Account {
     /// So many bytes came. Those of a QUIC stream count from the end of what came before, gaps included: that is what flow
     /// control counts (RFC 9000 §4.1), and what memory the rest takes at most.
-    pub fn came(&self, bytes: u64) {
+    pub fn on_received(&self, bytes: u64) {
         let State { budget, window, held, is_over, has_ended, .. } = &*self.0;
         if is_over.load(Relaxed) || has_ended.load(Relaxed) {
             return;
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!((budget.used(), budget.granted()), (32 * MIB, 32 * MIB), "a connection counts once");
         drop(uploads);
         assert_eq!(budget.granted(), 2 * MIB);
-        idle[1].account.came(MIB);
+        idle[1].account.on_received(MIB);
         assert_eq!(budget.used(), 2 * MIB, "the larger of what is held and what may be");
         drop(second);
         assert_eq!(budget.used(), MIB);
@@ -303,11 +303,11 @@ mod tests {
     fn what_came_is_held_until_it_was_read_or_its_connection_ends() {
         let budget = ReceiveBudget::new(64 * MIB, FLOOR);
         let (one, other) = (budget.begin(MIB, None), budget.begin(MIB, None));
-        one.account.came(1000);
-        other.account.came(500);
+        one.account.on_received(1000);
+        other.account.on_received(500);
         one.account.taken(400);
         assert_eq!(budget.held(), 1100);
-        one.account.came(2 * MIB);
+        one.account.on_received(2 * MIB);
         assert_eq!(budget.held(), MIB + 500, "no more than a window");
         one.account.taken(3 * MIB);
         assert_eq!(budget.held(), 500);
@@ -315,7 +315,7 @@ mod tests {
         let account = other.account();
         drop(other);
         assert_eq!(budget.held(), 0);
-        account.came(1000);
+        account.on_received(1000);
         assert_eq!(budget.held(), 0, "it has ended");
         assert!(account.poll_over(&Context::from_waker(noop_waker_ref())).is_pending(), "by itself");
         assert!(budget.accounts().by_id.is_empty());
@@ -326,12 +326,12 @@ mod tests {
         let budget = ReceiveBudget::new(2 * MIB, FLOOR);
         let grants: Vec<Grant> = (0..4).map(|_| budget.begin(MIB, None)).collect();
         for (grant, bytes) in grants.iter().zip([MIB / 2, MIB, MIB / 2]) {
-            grant.account.came(bytes);
+            grant.account.on_received(bytes);
         }
         // Which exceeds it, but is no more than every connection may hold.
-        grants[3].account.came(FLOOR);
+        grants[3].account.on_received(FLOOR);
         assert!(!grants.iter().any(is_over));
-        grants[3].account.came(1);
+        grants[3].account.on_received(1);
         assert_eq!([0, 1, 2, 3].map(|nth: usize| is_over(&grants[nth])), [false, true, false, false]);
         assert_eq!(budget.held(), MIB + FLOOR + 1);
     }
@@ -341,16 +341,16 @@ mod tests {
         let budget = ReceiveBudget::new(2 * MIB, FLOOR);
         let address = |last: u8| Some(([192, 0, 2, last].into(), 32));
         let single = budget.begin(MIB, address(1));
-        single.account.came(MIB - FLOOR);
+        single.account.on_received(MIB - FLOOR);
         let many: Vec<Grant> = (0..8).map(|_| budget.begin(MIB, address(2))).collect();
-        (0..8).for_each(|nth: usize| many[nth].account.came(2 * FLOOR + nth as u64));
+        (0..8).for_each(|nth: usize| many[nth].account.on_received(2 * FLOOR + nth as u64));
         assert!(!many.iter().any(is_over), "{}", budget.held());
-        single.account.came(FLOOR);
+        single.account.on_received(FLOOR);
         assert_eq!([&single, &many[7], &many[6]].map(is_over), [false, true, false]);
         // What no connection may be closed for stays, of one source as of many.
         let small: Vec<Grant> = (0..64).map(|_| budget.begin(MIB, address(2))).collect();
-        small.iter().for_each(|grant| grant.account.came(FLOOR));
-        single.account.came(0);
+        small.iter().for_each(|grant| grant.account.on_received(FLOOR));
+        single.account.on_received(0);
         assert!(!small.iter().any(is_over));
     }
 
@@ -363,7 +363,7 @@ mod tests {
             let grants: Vec<Grant> = (0..40).map(|_| budget.begin(MIB, None)).collect();
             for (nth, bytes_moved, reads) in steps {
                 let account = &grants[nth].account;
-                if reads { account.taken(bytes_moved) } else { account.came(bytes_moved) }
+                if reads { account.taken(bytes_moved) } else { account.on_received(bytes_moved) }
                 prop_assert!(account.held() <= MIB);
                 let held: u64 = grants.iter().map(|grant| grant.account.held()).sum();
                 prop_assert_eq!(held, budget.held());

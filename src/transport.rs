@@ -6,27 +6,27 @@ use crate::{budget::path::Room, receive_budget::Account};
 use std::task::{Context, Poll, Waker};
 
 /// The windows of an endpoint's connections.
-pub trait Windows {
+pub trait Transport {
     /// The window of a request stream that was just accepted on a connection, both by s2n-quic's IDs. It is asked for
     /// once for each stream, in the order of accepting.
-    fn open(&self, connection: u64, stream: u64) -> Box<dyn Window>;
+    fn open(&self, connection: u64, stream: u64) -> Box<dyn SendWindow>;
 
     /// The account of what comes on a connection, by s2n-quic's ID; `None` if the connection is gone.
     fn account(&self, connection: u64) -> Option<Account>;
 
     /// Reports how the client of a connection, by s2n-quic's ID, behaves below HTTP/3.
-    fn excess(&self, connection: u64) -> Box<dyn Excess>;
+    fn alerts(&self, connection: u64) -> Box<dyn ConnectionAlerts>;
 }
 
 /// How a connection's client behaves below HTTP/3.
-pub trait Excess {
+pub trait ConnectionAlerts {
     /// The last task that polls is woken.
-    fn poll(&self, cx: &mut Context<'_>) -> Poll<Notice>;
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<Alert>;
 }
 
-/// What [`Excess`] reports.
+/// What [`ConnectionAlerts`] reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Notice {
+pub enum Alert {
     /// The client sends more of what moves no data than it may.
     Flood,
     /// The client moved for the last time that the transport can follow.
@@ -37,7 +37,7 @@ pub enum Notice {
 }
 
 /// One request stream's window, dropped at the stream's end.
-pub trait Window {
+pub trait SendWindow {
     /// Bytes that may be sent on the stream in all. It only rises.
     fn limit(&self) -> u64;
 
@@ -48,10 +48,10 @@ pub trait Window {
     fn room(&self, sent: u64, outstanding: u64, ready: u64) -> Room;
 
     /// Bytes that the client takes within a round trip, as its acknowledgements have shown; 0 before, and while none come.
-    fn shown(&self) -> u64;
+    fn earned_window(&self) -> u64;
 
     /// `sent` bytes in all were handed to QUIC.
-    fn handed(&self, sent: u64);
+    fn on_queued(&self, sent: u64);
 
     /// Wakes the waker registered once more, when QUIC has sent most of what [`room`](Self::room) found to be too much.
     fn wait_until_sent(&self);

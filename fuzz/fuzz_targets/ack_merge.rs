@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use litequic::quic::{
     Acknowledged, MAX_RANGES,
-    frame::{AckRanges, Frames, Numbers},
+    frame::{AckRanges, FrameIter, Numbers},
 };
 use s2n_codec::DecoderBufferMut;
 use s2n_quic_core::frame::FrameMut;
@@ -30,7 +30,7 @@ fuzz_target!(|payload: &[u8]| {
     let mut forgets = false;
     let mut copy = payload.to_vec();
     let mut rest = DecoderBufferMut::new(&mut copy);
-    let mut frames = Frames::new(payload);
+    let mut frames = FrameIter::new(payload);
     while let Ok((frame, next)) = rest.decode::<FrameMut>() {
         rest = next;
         match frame {

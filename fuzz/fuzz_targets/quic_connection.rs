@@ -20,10 +20,10 @@ use litequic::{
     lifecycle::Lifecycle,
     memory::Pressure,
     net::{Backend, OpenSocket, SocketOptions},
-    quic::{self, EndpointParts, Generations, Layout, Pools, Secrets, SocketIo, WorkerIndex},
+    quic::{self, EndpointParts, Generations, Layout, SourceLimits, Secrets, SocketIo, WorkerIndex},
     receive_budget::ReceiveBudget,
     tls::{self, ServerTls},
-    transport::Windows,
+    transport::Transport,
 };
 use std::{
     collections::BTreeMap,
@@ -78,7 +78,7 @@ async fn connection(settings: u8, packets: &[u8]) {
         workers: 1,
         metrics: Arc::clone(&metrics),
         receive: receive.clone(),
-        sources: Pools::default(),
+        sources: SourceLimits::default(),
         pressure: Pressure::default(),
     };
     let endpoint = quic::start(io, address, WorkerIndex(0), &parts).expect("an endpoint");
@@ -86,8 +86,8 @@ async fn connection(settings: u8, packets: &[u8]) {
     let shared = (Rc::clone(&budget), Rc::default());
     let front = http3::Front::new(config, Arc::default(), covers, quic::client_address, shared, lifecycle.watch());
     let front = Rc::new(front);
-    let quic::Endpoint { mut server, connections } = endpoint;
-    let windows: Rc<dyn Windows> = Rc::new(connections);
+    let quic::QuicEndpoint { mut server, connections } = endpoint;
+    let windows: Rc<dyn Transport> = Rc::new(connections);
     let accepting = spawn_local(async move {
         while let Some(connection) = server.accept().await {
             spawn_local(http3::serve(connection, Rc::new(Answers), Rc::clone(&front), Rc::clone(&windows)));

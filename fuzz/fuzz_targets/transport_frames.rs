@@ -2,13 +2,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use litequic::quic::frame::Frames;
+use litequic::quic::frame::FrameIter;
 use s2n_codec::DecoderBufferMut;
 use s2n_quic_core::frame::FrameMut;
 
 fuzz_target!(|payload: &[u8]| {
     let mut end = 0;
-    for frame in Frames::new(payload) {
+    for frame in FrameIter::new(payload) {
         assert!(frame.range.start >= end && frame.range.end > frame.range.start);
         assert!(payload[end..frame.range.start].iter().all(|&byte| byte == 0));
         assert!(payload[frame.range.clone()].ends_with(frame.body));
@@ -18,7 +18,7 @@ fuzz_target!(|payload: &[u8]| {
     assert!(end <= payload.len());
 
     let mut copy = payload.to_vec();
-    let mut frames = Frames::new(payload);
+    let mut frames = FrameIter::new(payload);
     let mut rest = DecoderBufferMut::new(&mut copy);
     while let Ok((oracle, next)) = rest.decode::<FrameMut>() {
         rest = next;

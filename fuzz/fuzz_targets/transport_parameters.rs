@@ -2,12 +2,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use litequic::quic::Offer;
+use litequic::quic::AckFrequencySupport;
 use std::time::Duration;
 
 fuzz_target!(|parameters: &[u8]| {
-    if let Some(offer) = Offer::read(parameters) {
-        assert!(offer.min_ack_delay <= offer.max_ack_delay);
-        assert!(offer.max_ack_delay < Duration::from_millis(1 << 14));
+    if let Some(support) = AckFrequencySupport::read(parameters) {
+        assert!(support.min_ack_delay <= support.max_ack_delay);
+        assert!(support.max_ack_delay < Duration::from_millis(1 << 14));
     }
 });

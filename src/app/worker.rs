@@ -20,7 +20,7 @@ use crate::{
     suspension, tcp,
     telemetry::{Heartbeat, log},
     tls::{CertificateResolver, ServerTls, TcpTls},
-    transport::Windows,
+    transport::Transport,
 };
 use arc_swap::ArcSwap;
 use std::{
@@ -408,7 +408,7 @@ fn open(
     worker: WorkerIndex,
     parts: &EndpointParts<ServerTls>,
     metrics: &Arc<net::Metrics>,
-) -> Result<quic::Endpoint, quic::StartError> {
+) -> Result<quic::QuicEndpoint, quic::EndpointError> {
     let LiteQuic { io, receive_batch, gso, gro, .. } = *litequic;
     let local = socket.local_addr()?;
     let backend = match io {
@@ -428,15 +428,15 @@ fn open(
 ///
 /// [`EndpointDied`] if there are none to accept any more before that. What it served is lost.
 async fn accept<H: Handler>(
-    endpoint: quic::Endpoint,
+    endpoint: quic::QuicEndpoint,
     handler: Rc<H>,
     front: Rc<Front>,
     metrics: Arc<quic::Metrics>,
     mut watch: PhaseWatch,
     serving: mpsc::Sender<Infallible>,
 ) -> Result<(), EndpointDied> {
-    let quic::Endpoint { mut server, connections } = endpoint;
-    let windows: Rc<dyn Windows> = Rc::new(connections);
+    let quic::QuicEndpoint { mut server, connections } = endpoint;
+    let windows: Rc<dyn Transport> = Rc::new(connections);
     let mut connections = JoinSet::new();
     let mut draining = false;
     let mut serving = Some(serving);
@@ -516,7 +516,7 @@ mod tests {
             workers: 1,
             metrics: Arc::default(),
             receive: ReceiveBudget::new(0, 0),
-            sources: quic::Pools::default(),
+            sources: quic::SourceLimits::default(),
             pressure: Pressure::default(),
             watch: Lifecycle::default().watch(),
         }

@@ -14,7 +14,7 @@ use crate::{
     exchange::Handler,
     lifecycle::{Phase, pass_panic_on},
     memory::End,
-    transport::{Excess, Notice, Windows},
+    transport::{Alert, ConnectionAlerts, Transport},
 };
 use bytes::{Bytes, BytesMut};
 use s2n_quic::{
@@ -47,7 +47,7 @@ pub async fn serve<H: Handler>(
     mut connection: s2n_quic::Connection,
     handler: Rc<H>,
     front: Rc<Front>,
-    windows: Rc<dyn Windows>,
+    windows: Rc<dyn Transport>,
 ) {
     let Some(client) = client_of(&mut connection, &front) else { return }; // closed already
     let (handle, acceptor) = connection.split();
@@ -65,7 +65,7 @@ pub async fn serve<H: Handler>(
     let mut streams = Streams::new(acceptor, &connection, &*windows, &ids, &exhausted);
     let mut watch = front.watch.clone();
     let mut told = None;
-    let excess = windows.excess(connection.handle.id());
+    let alerts = windows.alerts(connection.handle.id());
     let mut stopping = pin!(watch.reached(Phase::Stopping));
     let mut goaway = pin!(goaway(&connection, &exhausted, &ids));
     // Kept until the connection's end: closing a control stream is an error (RFC 9114 §6.2.1).
@@ -110,7 +110,7 @@ pub async fn serve<H: Handler>(
             connection.fail(Code::ExcessiveLoad);
             return Poll::Ready(None);
         }
-        if is_excessive(cx, &*excess, &connection, &exhausted) {
+        if is_excessive(cx, &*alerts, &connection, &exhausted) {
             return Poll::Ready(None);
         }
         // After whatever may have exhausted the connection.
@@ -134,24 +134,24 @@ pub async fn serve<H: Handler>(
 /// Reads the transport's reports of excess. True: the connection was closed for one of them.
 fn is_excessive<H: Handler>(
     cx: &mut Context<'_>,
-    excess: &dyn Excess,
+    alerts: &dyn ConnectionAlerts,
     connection: &Connection<H>,
     exhausted: &Notify,
 ) -> bool {
     let metrics = &connection.front.metrics;
-    while let Poll::Ready(notice) = excess.poll(cx) {
-        match notice {
-            Notice::Flood => {
+    while let Poll::Ready(alert) = alerts.poll(cx) {
+        match alert {
+            Alert::Flood => {
                 metrics.shared.limit_control_frames.increment();
                 connection.fail(Code::ExcessiveLoad);
                 return true;
             }
             // A stream whose reading side is stopped is closed (RFC 9000 §3.5).
-            Notice::CriticalStreamStopped => {
+            Alert::CriticalStreamStopped => {
                 connection.fail(Code::ClosedCriticalStream);
                 return true;
             }
-            Notice::LastAddress => {
+            Alert::LastAddress => {
                 metrics.limit_addresses.increment();
                 exhausted.notify_one();
             }
@@ -173,7 +173,7 @@ struct Ids {
 struct Streams<'c, H> {
     acceptor: StreamAcceptor,
     connection: &'c Rc<Connection<H>>,
-    windows: &'c dyn Windows,
+    windows: &'c dyn Transport,
     ids: &'c Ids,
     /// Notified when the connection has reached its number of requests.
     exhausted: &'c Notify,
@@ -185,7 +185,7 @@ impl<'c, H: Handler> Streams<'c, H> {
     fn new(
         acceptor: StreamAcceptor,
         connection: &'c Rc<Connection<H>>,
-        windows: &'c dyn Windows,
+        windows: &'c dyn Transport,
         ids: &'c Ids,
         exhausted: &'c Notify,
     ) -> Self {

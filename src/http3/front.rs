@@ -19,7 +19,7 @@ use crate::{
     memory::{Holder, Holders, Pool},
     rate::Bucket,
     receive_budget::Account,
-    transport::Window,
+    transport::SendWindow,
 };
 use http::{HeaderMap, StatusCode};
 use s2n_quic::stream::SendStream;
@@ -272,7 +272,7 @@ impl<H> Connection<H> {
         takes
     }
 
-    pub(super) fn sender(&self, stream: SendStream, window: Box<dyn Window>, pace: Pace) -> Sender {
+    pub(super) fn sender(&self, stream: SendStream, window: Box<dyn SendWindow>, pace: Pace) -> Sender {
         let limit = u64::from(self.terms.limits.stream_send_buffer);
         let lease = Lease::new(Rc::clone(&self.budget), Rc::clone(&self.front.budget), limit);
         let pauses = Rc::clone(&self.pauses);

@@ -20,7 +20,7 @@ use crate::{
     lifecycle::panic_if_asked,
     receive_budget::Taken,
     suspension,
-    transport::Window,
+    transport::SendWindow,
 };
 use http::{HeaderMap, Method, StatusCode};
 use s2n_quic::stream::BidirectionalStream;
@@ -40,7 +40,7 @@ const FIN_WAIT: Duration = Duration::from_millis(20);
 /// Serves the request on `stream`.
 pub(super) async fn serve<H: Handler>(
     stream: BidirectionalStream,
-    window: Box<dyn Window>,
+    window: Box<dyn SendWindow>,
     connection: Rc<Connection<H>>,
 ) {
     let front = &*connection.front;

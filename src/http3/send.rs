@@ -12,7 +12,7 @@ use crate::{
     memory::Motion,
     suspension,
     telemetry::Cause,
-    transport::Window,
+    transport::SendWindow,
 };
 use bytes::Bytes;
 use s2n_quic::{application, connection, stream};
@@ -58,7 +58,7 @@ pub(super) enum SendError {
 /// all had been sent.
 pub(super) struct Sender {
     stream: stream::SendStream,
-    window: Box<dyn Window>,
+    window: Box<dyn SendWindow>,
     pauses: Rc<Pauses>,
     lease: Lease,
     /// s2n-quic's bound on this stream's unacknowledged bytes, as reported before there are any. It has read the
@@ -84,7 +84,7 @@ pub(super) struct Sender {
 impl Sender {
     pub(super) fn new(
         stream: stream::SendStream,
-        window: Box<dyn Window>,
+        window: Box<dyn SendWindow>,
         pauses: Rc<Pauses>,
         lease: Lease,
         pace: Pace,
@@ -140,7 +140,7 @@ impl Sender {
                 .map_err(|_| SendError::TimedOut)?
                 .map_err(|_| SendError::Stopped)?;
             self.motion.note();
-            self.window.handed(self.sent);
+            self.window.on_queued(self.sent);
         }
         Ok(())
     }
@@ -213,7 +213,7 @@ impl Sender {
         self.outstanding = outstanding;
         // All that is at hand is in memory, and leased: then a response up to about a first share is read to its end at
         // once, and its origin's connection is free.
-        self.lease.trust(self.window.shown());
+        self.lease.trust(self.window.earned_window());
         let permitted = self.lease.permit(self.sent, outstanding, ready as u64);
         let enough = match self.path_room(outstanding, ready as u64) {
             Room::Bytes(room) => {

@@ -18,11 +18,14 @@ mod metrics;
 
 #[cfg(not(fuzzing))]
 pub use client::{
-    ConnectError, Counts, Direction, Observed, Observer, Packet, RoundTrip, TransportParameters, connect,
+    ConnectError, Counts, Observed, Observer, Packet, PacketDirection, RoundTrip, TransportParameters, connect,
 };
-pub use connection::{Acknowledged, Connections, Draft, Excess, MAX_RANGES, Offer, Window, client_address};
-pub use endpoint::{Endpoint, EndpointParts, Pools, StartError, library_io, start};
+pub use connection::{
+    AckFrequencySupport, Acknowledged, AlertHandle, ConnectionTable, DraftVersion, MAX_RANGES, RequestWindow,
+    client_address,
+};
+pub use endpoint::{EndpointError, EndpointParts, QuicEndpoint, SourceLimits, library_io, start};
 pub use identity::{Generations, Layout, LayoutError, MAX_WORKERS, SecretError, Secrets, ServerId, WorkerIndex};
-pub use io::{Arrival, Io, MAX_AHEAD, MAX_CONNECTIONS, Order, SMALL, SocketIo};
+pub use io::{AckReordering, Arrival, EndpointIo, MAX_AHEAD, MAX_CONNECTIONS, SMALL, SocketIo};
 pub use metrics::Metrics;
 pub use wire::frame;

@@ -14,7 +14,7 @@ use crate::support::{
 use litequic::{
     app::WorkerMetrics,
     config::{AckFrequency, Io},
-    quic::{Draft, Offer},
+    quic::{AckFrequencySupport, DraftVersion},
     telemetry::Gauge,
 };
 use quinn::ConnectionStats;
@@ -278,18 +278,18 @@ fn clients_offer_by_two_drafts_or_not_at_all() {
     const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/transport-parameters");
     let offer = |draft, min_ms, max_ms| {
         let ms = Duration::from_millis;
-        Some(Offer { draft, min_ack_delay: ms(min_ms), max_ack_delay: ms(max_ms) })
+        Some(AckFrequencySupport { draft, min_ack_delay: ms(min_ms), max_ack_delay: ms(max_ms) })
     };
     // Chromium's is 5000 µs.
     let table = [
         ("aioquic", None),
         ("chromium", None),
-        ("chromium-afia", offer(Draft::AckFrequency12, 5, 25)),
+        ("chromium-afia", offer(DraftVersion::AckFrequency12, 5, 25)),
         ("curl", None),
-        ("firefox", offer(Draft::AckFrequency00, 1, 20)),
+        ("firefox", offer(DraftVersion::AckFrequency00, 1, 20)),
         ("h2load", None),
         ("quic-go", None),
-        ("quinn", offer(Draft::AckFrequency12, 1, 25)),
+        ("quinn", offer(DraftVersion::AckFrequency12, 1, 25)),
         ("s2n-quic", None),
     ];
     let files = std::fs::read_dir(FOLDER).unwrap().map(|file| file.unwrap().path());
@@ -299,6 +299,6 @@ fn clients_offer_by_two_drafts_or_not_at_all() {
         let digits = digits.trim().as_bytes();
         let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
         let parameters: Vec<u8> = digits.chunks(2).map(byte).collect();
-        assert_eq!(Offer::read(&parameters), expected, "{client}");
+        assert_eq!(AckFrequencySupport::read(&parameters), expected, "{client}");
     }
 }

@@ -12,7 +12,7 @@ use crate::support::{
 };
 use litequic::{
     app::WorkerMetrics,
-    quic::frame::{Frames, kind},
+    quic::frame::{FrameIter, kind},
 };
 use tokio::time::timeout;
 
@@ -189,7 +189,7 @@ async fn close_code(stranger: &mut Stranger, id: &[u8], what: &str) -> u64 {
             continue;
         }
         let frames = stranger.opened(id, &datagram);
-        let close = Frames::new(&frames).find(|frame| frame.kind == kind::CONNECTION_CLOSE);
+        let close = FrameIter::new(&frames).find(|frame| frame.kind == kind::CONNECTION_CLOSE);
         if let Some(close) = close {
             let length = 1 << (close.body[0] >> 6);
             return number(&close.body[..length]) as u64 & !(0xc0 << (8 * (length - 1)));

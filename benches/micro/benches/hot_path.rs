@@ -18,7 +18,7 @@ use litequic::{
         varint,
     },
     proxy::{RouteName, Routing, request_head, response_head},
-    quic::frame::Frames,
+    quic::frame::FrameIter,
 };
 use std::{hint::black_box, net::Ipv4Addr, path::PathBuf, time::Duration};
 
@@ -84,11 +84,11 @@ fn packets(criterion: &mut Criterion) {
     .concat();
     let mut group = criterion.benchmark_group("packet");
     for (name, payload, frames) in [("ACK", &ack[..], 1), ("upload", &upload, 1), ("control frames", &control, 7)] {
-        let mut walk = Frames::new(payload);
+        let mut walk = FrameIter::new(payload);
         assert_eq!((walk.by_ref().count(), walk.is_done()), (frames, true), "{name}");
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
-                for frame in Frames::new(black_box(payload)) {
+                for frame in FrameIter::new(black_box(payload)) {
                     black_box((frame.max_stream_data(), frame.stop_sending(), frame.is_control()));
                 }
             });

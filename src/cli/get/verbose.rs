@@ -3,7 +3,7 @@
 
 use crate::{
     http3::settings::Settings,
-    quic::{Direction, Observed, TransportParameters},
+    quic::{Observed, PacketDirection, TransportParameters},
     tls::{self, Presented},
 };
 use http::{HeaderMap, Request, Response, header};
@@ -127,8 +127,8 @@ pub(super) fn packets(seen: &Observed) -> Vec<String> {
     let title = if seen.packets.is_empty() { "Packets of the handshake: none" } else { "Packets of the handshake:" };
     let packets = seen.packets.iter().map(|packet| {
         let mark = match packet.direction {
-            Direction::Sent => "sent",
-            Direction::Received => "received",
+            PacketDirection::Sent => "sent",
+            PacketDirection::Received => "received",
         };
         format!("  {mark} {}: {}", packet.name, packet.frames.join(", "))
     });
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(&lines[..2], ["Connected to ? from ? in 1.5 ms", "TLS 1.3, ?, ?, ALPN ?"]);
         assert_eq!(lines.last().unwrap(), "Packets of the handshake: none");
         let frames = vec!["CRYPTO 0+300".to_owned(), "PADDING 880".into()];
-        seen.packets.push(Packet { direction: Direction::Sent, name: "Initial 0".into(), frames });
+        seen.packets.push(Packet { direction: PacketDirection::Sent, name: "Initial 0".into(), frames });
         let expected = ["Packets of the handshake:", "  sent Initial 0: CRYPTO 0+300, PADDING 880"];
         assert_eq!(packets(&seen), expected);
     }

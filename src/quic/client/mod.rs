@@ -4,10 +4,10 @@ mod observed;
 mod parameters;
 mod refusal;
 
-pub use observed::{Counts, Direction, Observed, Observer, Packet, RoundTrip};
+pub use observed::{Counts, Observed, Observer, Packet, PacketDirection, RoundTrip};
 pub use parameters::TransportParameters;
 
-use observed::Observing;
+use observed::ObservedTls;
 use rustls::ClientConfig;
 use s2n_quic::{
     Client, Connection,
@@ -132,7 +132,7 @@ pub async fn connect(
         .and_then(|limits| limits.with_max_ack_delay(MAX_ACK_DELAY))
         .unwrap_or_default();
     let builder = Client::builder()
-        .with_tls(Observing::new(tls::rustls::Client::from(tls), observer.clone()))
+        .with_tls(ObservedTls::new(tls::rustls::Client::from(tls), observer.clone()))
         .and_then(|builder| builder.with_io(io))
         .and_then(|builder| builder.with_limits(limits))
         .and_then(|builder| builder.with_event(observer.clone()));

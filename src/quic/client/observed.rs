@@ -94,7 +94,7 @@ pub struct RoundTrip {
 
 /// The sender of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
+pub enum PacketDirection {
     /// This end.
     Sent,
     /// The server.
@@ -105,7 +105,7 @@ pub enum Direction {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
     /// The sender.
-    pub direction: Direction,
+    pub direction: PacketDirection,
     /// Its type and number: `Initial 0`.
     pub name: String,
     /// Its frames.
@@ -140,12 +140,12 @@ impl Observer {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn frame(&self, direction: Direction, header: &events::PacketHeader, frame: &events::Frame) {
+    fn frame(&self, direction: PacketDirection, header: &events::PacketHeader, frame: &events::Frame) {
         let mut seen = self.lock();
         if matches!(frame, events::Frame::Ack { .. }) {
             let acks = match direction {
-                Direction::Sent => &mut seen.counts.acks_sent,
-                Direction::Received => &mut seen.counts.acks_received,
+                PacketDirection::Sent => &mut seen.counts.acks_sent,
+                PacketDirection::Received => &mut seen.counts.acks_received,
             };
             *acks += 1;
         }
@@ -156,7 +156,7 @@ impl Observer {
 }
 
 impl Observed {
-    fn remember(&mut self, direction: Direction, name: String, frame: impl FnOnce() -> String) {
+    fn remember(&mut self, direction: PacketDirection, name: String, frame: impl FnOnce() -> String) {
         let known = self.packets.len();
         let last = self.packets.last_mut().filter(|packet| packet.direction == direction && packet.name == name);
         let Some(packet) = last else {
@@ -201,7 +201,7 @@ impl Subscriber for Observer {
         _: &ConnectionMeta,
         event: &events::TransportParametersReceived<'_>,
     ) {
-        self.lock().server_parameters = Some(TransportParameters::told(&event.transport_parameters));
+        self.lock().server_parameters = Some(TransportParameters::from_event(&event.transport_parameters));
     }
 
     fn on_handshake_status_updated(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::HandshakeStatusUpdated) {
@@ -236,11 +236,11 @@ impl Subscriber for Observer {
     }
 
     fn on_frame_sent(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::FrameSent) {
-        self.frame(Direction::Sent, &event.packet_header, &event.frame);
+        self.frame(PacketDirection::Sent, &event.packet_header, &event.frame);
     }
 
     fn on_frame_received(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::FrameReceived<'_>) {
-        self.frame(Direction::Received, &event.packet_header, &event.frame);
+        self.frame(PacketDirection::Received, &event.packet_header, &event.frame);
     }
 
     fn on_recovery_metrics(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::RecoveryMetrics<'_>) {
@@ -255,20 +255,20 @@ impl Subscriber for Observer {
 }
 
 /// Passes to an observer the transport parameters that this end sends, for which s2n-quic has no event.
-pub(super) struct Observing<T> {
+pub(super) struct ObservedTls<T> {
     tls: T,
     observer: Observer,
 }
 
-impl<T> Observing<T> {
+impl<T> ObservedTls<T> {
     pub(super) fn new(tls: T, observer: Observer) -> Self {
         Self { tls, observer }
     }
 }
 
-impl<T: Provider> Provider for Observing<T> {
+impl<T: Provider> Provider for ObservedTls<T> {
     type Server = T::Server;
-    type Client = Observing<T::Client>;
+    type Client = ObservedTls<T::Client>;
     type Error = T::Error;
 
     fn start_server(self) -> Result<T::Server, T::Error> {
@@ -276,11 +276,11 @@ impl<T: Provider> Provider for Observing<T> {
     }
 
     fn start_client(self) -> Result<Self::Client, T::Error> {
-        Ok(Observing { tls: self.tls.start_client()?, observer: self.observer })
+        Ok(ObservedTls { tls: self.tls.start_client()?, observer: self.observer })
     }
 }
 
-impl<E: Endpoint> Endpoint for Observing<E> {
+impl<E: Endpoint> Endpoint for ObservedTls<E> {
     type Session = E::Session;
 
     fn new_server_session<P: EncoderValue>(&mut self, parameters: &P, info: tls::ConnectionInfo) -> E::Session {
@@ -358,14 +358,14 @@ mod tests {
     #[test]
     fn frames_of_a_packet_stand_together_and_are_bounded() {
         let mut seen = Observed::default();
-        for direction in [Direction::Sent, Direction::Received] {
+        for direction in [PacketDirection::Sent, PacketDirection::Received] {
             for _ in 0..2 * MAX_FRAMES {
                 seen.remember(direction, "Initial 0".into(), || "PING".into());
             }
         }
         assert_eq!(seen.packets.iter().map(|packet| packet.frames.len()).collect::<Vec<_>>(), [MAX_FRAMES; 2]);
         for number in 0..2 * MAX_PACKETS {
-            seen.remember(Direction::Sent, format!("Handshake {number}"), || "PING".into());
+            seen.remember(PacketDirection::Sent, format!("Handshake {number}"), || "PING".into());
         }
         assert_eq!(seen.packets.len(), MAX_PACKETS);
     }

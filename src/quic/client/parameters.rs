@@ -5,7 +5,7 @@ use s2n_quic::provider::event::events;
 use s2n_quic_core::varint::VarInt;
 
 /// Those that are numbers: identifier, name, unit, and the default.
-const KNOWN: [(u64, &str, &str, u64); 12] = [
+const INTEGER_PARAMETERS: [(u64, &str, &str, u64); 12] = [
     (0x01, "max_idle_timeout", " ms", 0),
     (0x03, "max_udp_payload_size", " bytes", 65527),
     (0x04, "initial_max_data", " bytes", 0),
@@ -23,16 +23,16 @@ const KNOWN: [(u64, &str, &str, u64); 12] = [
 
 /// What one end sent; `None` is not known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TransportParameters([Option<u64>; KNOWN.len()]);
+pub struct TransportParameters([Option<u64>; INTEGER_PARAMETERS.len()]);
 
 impl TransportParameters {
     /// The parameters in `encoded`, and the defaults of others. As far as it can be read.
     pub(super) fn read(encoded: &[u8]) -> Self {
-        let mut found = Self(KNOWN.map(|(.., default)| Some(default)));
+        let mut found = Self(INTEGER_PARAMETERS.map(|(.., default)| Some(default)));
         let mut rest = DecoderBuffer::new(encoded);
         while let Some((id, value, after)) = next(rest) {
             rest = after;
-            let place = KNOWN.iter().position(|(known, ..)| *known == id);
+            let place = INTEGER_PARAMETERS.iter().position(|(known, ..)| *known == id);
             if let (Some(slot), Ok((number, _))) =
                 (place.and_then(|place| found.0.get_mut(place)), value.decode::<VarInt>())
             {
@@ -43,7 +43,7 @@ impl TransportParameters {
     }
 
     /// A server's, as s2n-quic reports them: without `initial_max_data`.
-    pub(super) fn told(event: &events::TransportParameters<'_>) -> Self {
+    pub(super) fn from_event(event: &events::TransportParameters<'_>) -> Self {
         let milliseconds = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         Self([
             Some(milliseconds(event.max_idle_timeout)),
@@ -63,7 +63,7 @@ impl TransportParameters {
 
     /// Each by its name, as text: of this end, and of `other`.
     pub fn beside(&self, other: &Self) -> impl Iterator<Item = (&'static str, String, String)> {
-        let pairs = KNOWN.into_iter().zip(self.0).zip(other.0);
+        let pairs = INTEGER_PARAMETERS.into_iter().zip(self.0).zip(other.0);
         pairs.map(|(((_, name, unit, _), one), other)| {
             let text = |value: Option<u64>| value.map_or_else(|| "?".into(), |value| format!("{value}{unit}"));
             (name, text(one), text(other))

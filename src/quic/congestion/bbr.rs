@@ -16,9 +16,9 @@ use std::time::Duration;
 
 /// A client that acknowledges nothing for so long, with packets in flight, is behind a pause: RFC 6298's shortest
 /// retransmission timeout (§2.4),
-const PAUSE: Duration = Duration::from_secs(1);
+const MIN_PAUSE: Duration = Duration::from_secs(1);
 /// and so many round trips.
-const ROUND_TRIPS: u32 = 4;
+const PAUSE_ROUND_TRIPS: u32 = 4;
 
 /// See the [module](self).
 #[derive(Debug, Clone)]
@@ -26,19 +26,19 @@ pub(super) struct Bbr {
     inner: BbrCongestionController,
     /// How often it was restarted. Of the packets in flight those of two eras at most are left: one that is lost in a
     /// later era was sent after all that came before.
-    era: u8,
+    restarts: u8,
     /// When the client acknowledged last, or the first packet left since nothing was in flight.
-    heard: Option<Timestamp>,
+    last_ack_at: Option<Timestamp>,
     /// What was a pause then.
-    pause: Duration,
+    pause_threshold: Duration,
     max_datagram: u16,
 }
 
 /// What is kept of each packet in flight.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::quic) struct PacketInfo {
+pub(in crate::quic) struct BbrPacketInfo {
     info: bandwidth::PacketInfo,
-    era: u8,
+    restarts: u8,
 }
 
 impl Bbr {
@@ -49,11 +49,11 @@ impl Bbr {
         #[cfg(feature = "laboratory")]
         let bbr = super::laboratory::scaled(bbr);
         let inner = bbr.build().new_congestion_controller(path);
-        Self { inner, era: 0, heard: None, pause: Duration::MAX, max_datagram }
+        Self { inner, restarts: 0, last_ack_at: None, pause_threshold: Duration::MAX, max_datagram }
     }
 
     /// For a path of which no more is known than how long its datagrams are.
-    pub(super) fn again(window: u32, max_datagram: u16) -> Self {
+    pub(super) fn for_unknown_path(window: u32, max_datagram: u16) -> Self {
         let address = SocketAddress::default();
         let mut path = PathInfo::new(&path::Config::default(), &address);
         path.max_datagram_size = max_datagram;
@@ -64,9 +64,9 @@ impl Bbr {
     #[cold]
     #[inline(never)]
     fn restart(&mut self) {
-        let Self { inner, era, max_datagram, .. } = self;
-        *inner = Self::again(0, *max_datagram).inner;
-        *era = era.wrapping_add(1);
+        let Self { inner, restarts, max_datagram, .. } = self;
+        *inner = Self::for_unknown_path(0, *max_datagram).inner;
+        *restarts = restarts.wrapping_add(1);
     }
 
     /// As many of these bytes as are known to be in flight.
@@ -76,7 +76,7 @@ impl Bbr {
 }
 
 impl CongestionController for Bbr {
-    type PacketInfo = PacketInfo;
+    type PacketInfo = BbrPacketInfo;
 
     fn congestion_window(&self) -> u32 {
         self.inner.congestion_window()
@@ -101,12 +101,12 @@ impl CongestionController for Bbr {
         app_limited: Option<bool>,
         rtt_estimator: &RttEstimator,
         publisher: &mut Pub,
-    ) -> PacketInfo {
+    ) -> BbrPacketInfo {
         if sent_bytes > 0 && self.inner.bytes_in_flight() == 0 {
-            self.heard = Some(time_sent);
+            self.last_ack_at = Some(time_sent);
         }
         let info = self.inner.on_packet_sent(time_sent, sent_bytes, app_limited, rtt_estimator, publisher);
-        PacketInfo { info, era: self.era }
+        BbrPacketInfo { info, restarts: self.restarts }
     }
 
     fn on_rtt_update<Pub: Publisher>(
@@ -123,19 +123,24 @@ impl CongestionController for Bbr {
         &mut self,
         newest_acked_time_sent: Timestamp,
         bytes_acknowledged: usize,
-        newest_acked_packet_info: PacketInfo,
+        newest_acked_packet_info: BbrPacketInfo,
         rtt_estimator: &RttEstimator,
         random_generator: &mut dyn RandomGenerator,
         ack_receive_time: Timestamp,
         publisher: &mut Pub,
     ) {
         let (sent, now) = (newest_acked_time_sent, ack_receive_time);
-        if self.heard.replace(now).is_some_and(|heard| now.saturating_duration_since(heard) > self.pause) {
+        if self
+            .last_ack_at
+            .replace(now)
+            .is_some_and(|last_ack_at| now.saturating_duration_since(last_ack_at) > self.pause_threshold)
+        {
             self.restart();
         }
-        self.pause = PAUSE.max(round_trip(rtt_estimator.smoothed_rtt(), rtt_estimator.latest_rtt()) * ROUND_TRIPS);
-        let PacketInfo { info, era } = newest_acked_packet_info;
-        if era == self.era {
+        self.pause_threshold =
+            MIN_PAUSE.max(round_trip(rtt_estimator.smoothed_rtt(), rtt_estimator.latest_rtt()) * PAUSE_ROUND_TRIPS);
+        let BbrPacketInfo { info, restarts } = newest_acked_packet_info;
+        if restarts == self.restarts {
             // Some may be of the era before.
             let bytes = self.in_flight(bytes_acknowledged);
             self.inner.on_ack(sent, bytes, info, rtt_estimator, random_generator, now, publisher);
@@ -145,16 +150,16 @@ impl CongestionController for Bbr {
     fn on_packet_lost<Pub: Publisher>(
         &mut self,
         lost_bytes: u32,
-        packet_info: PacketInfo,
+        packet_info: BbrPacketInfo,
         persistent_congestion: bool,
         new_loss_burst: bool,
         random_generator: &mut dyn RandomGenerator,
         timestamp: Timestamp,
         publisher: &mut Pub,
     ) {
-        let PacketInfo { info, era } = packet_info;
+        let BbrPacketInfo { info, restarts } = packet_info;
         let bytes = lost_bytes.min(self.inner.bytes_in_flight());
-        if era != self.era || bytes == 0 {
+        if restarts != self.restarts || bytes == 0 {
             return;
         }
         if persistent_congestion {
@@ -185,7 +190,7 @@ impl CongestionController for Bbr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quic::congestion::{controller::tests::Zeros, published::tests::Quiet};
+    use crate::quic::congestion::{controller::tests::Zeros, published::tests::NoPublisher};
     use s2n_quic_core::{
         packet::number::PacketNumberSpace,
         time::{Clock as _, NoopClock},
@@ -208,23 +213,25 @@ mod tests {
             Self { bbr: Bbr::new(12_000, path), rtt: RttEstimator::new(DELAY), now }
         }
 
-        fn send(&mut self, packets: usize) -> Vec<(Timestamp, PacketInfo)> {
+        fn send(&mut self, packets: usize) -> Vec<(Timestamp, BbrPacketInfo)> {
             let Self { bbr, rtt, now } = self;
-            (0..packets).map(|_| (*now, bbr.on_packet_sent(*now, DATAGRAM, Some(false), rtt, &mut Quiet))).collect()
+            (0..packets)
+                .map(|_| (*now, bbr.on_packet_sent(*now, DATAGRAM, Some(false), rtt, &mut NoPublisher)))
+                .collect()
         }
 
-        fn acknowledge(&mut self, packets: &[(Timestamp, PacketInfo)]) {
+        fn acknowledge(&mut self, packets: &[(Timestamp, BbrPacketInfo)]) {
             let Self { bbr, rtt, now } = self;
             let &(sent, newest) = packets.last().unwrap();
             rtt.update_rtt(Duration::ZERO, *now - sent, *now, true, PacketNumberSpace::ApplicationData);
-            bbr.on_rtt_update(sent, *now, rtt, &mut Quiet);
-            bbr.on_ack(sent, packets.len() * DATAGRAM, newest, rtt, &mut Zeros, *now, &mut Quiet);
+            bbr.on_rtt_update(sent, *now, rtt, &mut NoPublisher);
+            bbr.on_ack(sent, packets.len() * DATAGRAM, newest, rtt, &mut Zeros, *now, &mut NoPublisher);
         }
 
-        fn lose(&mut self, packets: &[(Timestamp, PacketInfo)], persistent: bool) {
+        fn lose(&mut self, packets: &[(Timestamp, BbrPacketInfo)], persistent: bool) {
             for (_, info) in packets {
                 let (bytes, now) = (1_200, self.now);
-                self.bbr.on_packet_lost(bytes, *info, persistent, true, &mut Zeros, now, &mut Quiet);
+                self.bbr.on_packet_lost(bytes, *info, persistent, true, &mut Zeros, now, &mut NoPublisher);
             }
         }
 
@@ -281,7 +288,7 @@ mod tests {
             let packets = path.send(20);
             path.now += Duration::from_millis(with);
             path.acknowledge(&packets);
-            assert_eq!(path.bbr.era, 0, "{with} ms, {without} ms");
+            assert_eq!(path.bbr.restarts, 0, "{with} ms, {without} ms");
         }
     }
 }

@@ -8,40 +8,40 @@ use std::time::Duration;
 
 /// Packets that are sent at once, or acknowledged at once, may fill so much of a buffer. With more, the queue that is
 /// left for the window is shorter, and packets are lost while the path is not full.
-const SHARE: u32 = 8;
+const BURST_PART: u32 = 8;
 
 /// Less than this part of the shortest round trip is next to nothing.
-const QUEUE: u32 = 16;
+const NOISE_PART: u32 = 16;
 
 /// One path's.
 #[derive(Debug, Clone, Copy, Default)]
-pub(in crate::quic) struct Buffer {
+pub(in crate::quic) struct BottleneckBuffer {
     /// What is queued now, and what would be next to nothing.
     queued: Duration,
-    nothing: Duration,
+    noise: Duration,
     /// What it holds at least; `None` before the first congestion.
     depth: Option<Duration>,
 }
 
-impl Buffer {
+impl BottleneckBuffer {
     /// A packet was acknowledged.
     pub(in crate::quic) fn measured(&mut self, smoothed_rtt: Duration, min_rtt: Duration) {
         self.queued = smoothed_rtt.saturating_sub(min_rtt);
-        self.nothing = min_rtt / QUEUE;
+        self.noise = min_rtt / NOISE_PART;
         self.depth = self.depth.map(|depth| depth.max(self.queued));
     }
 
     /// A lost packet showed congestion.
-    pub(in crate::quic) fn overflowed(&mut self) {
-        if self.queued >= self.nothing {
+    pub(in crate::quic) fn on_congestion(&mut self) {
+        if self.queued >= self.noise {
             self.depth = Some(self.queued);
         }
     }
 
     /// The time within which leaves what may be sent at once, where the buffer proved shallow.
-    pub(in crate::quic) fn share(&self) -> Option<Duration> {
+    pub(in crate::quic) fn burst_limit(&self) -> Option<Duration> {
         // From the longest turn of moderation on nothing is bounded by it.
-        self.depth.map(|depth| depth / SHARE).filter(|share| *share < LONGEST)
+        self.depth.map(|depth| depth / BURST_PART).filter(|burst_limit| *burst_limit < LONGEST)
     }
 }
 
@@ -52,10 +52,10 @@ mod tests {
     #[test]
     fn a_buffer_holds_what_was_queued_at_a_congestion_or_has_been_since() {
         let ms = Duration::from_millis;
-        let mut buffer = Buffer::default();
+        let mut buffer = BottleneckBuffer::default();
         buffer.measured(ms(90), ms(10));
-        assert_eq!(buffer.share(), None);
-        for (rtt, congestion, share) in [
+        assert_eq!(buffer.burst_limit(), None);
+        for (rtt, congestion, burst_limit) in [
             (18, true, Some(1_000)),
             (10, false, Some(1_000)),
             (10, true, Some(1_000)),
@@ -66,9 +66,9 @@ mod tests {
         ] {
             buffer.measured(ms(rtt), ms(10));
             if congestion {
-                buffer.overflowed();
+                buffer.on_congestion();
             }
-            assert_eq!(buffer.share().map(|share| share.as_micros()), share, "{rtt} ms");
+            assert_eq!(buffer.burst_limit().map(|burst_limit| burst_limit.as_micros()), burst_limit, "{rtt} ms");
         }
     }
 }

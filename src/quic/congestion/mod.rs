@@ -23,32 +23,32 @@ mod rtt;
 mod spurious;
 mod undo;
 
-pub(super) use buffer::Buffer;
+pub(super) use buffer::BottleneckBuffer;
 pub(super) use controller::Controller;
 pub(super) use published::is_slow_start;
 pub(super) use rtt::round_trip;
-pub(super) use spurious::Spurious;
+pub(super) use spurious::SpuriousLosses;
 
 use crate::{config::Live, quic::io::Moderation};
 use s2n_quic::provider::congestion_controller::{Endpoint, PathInfo};
 use std::{fmt, net::SocketAddr};
 
 /// Creates the controller of each path of one endpoint, by the configuration at that time.
-pub(super) struct Controllers {
+pub(super) struct ControllerFactory {
     config: Live,
     /// The endpoint's address, as configured.
     address: SocketAddr,
     moderation: Moderation,
-    spurious: Spurious,
+    spurious: SpuriousLosses,
 }
 
-impl Controllers {
-    pub(super) fn new(config: Live, address: SocketAddr, moderation: Moderation, spurious: Spurious) -> Self {
+impl ControllerFactory {
+    pub(super) fn new(config: Live, address: SocketAddr, moderation: Moderation, spurious: SpuriousLosses) -> Self {
         Self { config, address, moderation, spurious }
     }
 }
 
-impl Endpoint for Controllers {
+impl Endpoint for ControllerFactory {
     type CongestionController = Controller;
 
     fn new_congestion_controller(&mut self, path: PathInfo<'_>) -> Controller {
@@ -59,7 +59,7 @@ impl Endpoint for Controllers {
     }
 }
 
-impl fmt::Debug for Controllers {
+impl fmt::Debug for ControllerFactory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Controllers").field(&self.address).finish()
     }

@@ -9,42 +9,42 @@ use s2n_quic_core::{recovery::bandwidth::Bandwidth, time::Timestamp};
 use std::time::Duration;
 
 /// A train's length. Shorter ones would leave together, as timers go.
-const TRAIN: Duration = Duration::from_millis(1);
+const BURST_INTERVAL: Duration = Duration::from_millis(1);
 /// The same where the path's buffer proved too shallow for that; acknowledgements release shorter ones than timers.
-const SHORTEST: Duration = Duration::from_micros(250);
+const MIN_BURST_INTERVAL: Duration = Duration::from_micros(250);
 /// Packets a train at least: receivers acknowledge every second packet (RFC 9000 §13.2.2).
-const LEAST: u32 = 2;
+const MIN_BURST_PACKETS: u32 = 2;
 /// The same where trains leave together every two milliseconds (`quic::io::moderation`): on a path that long, and beside as much
 /// else, two packets more harm no buffer, and a message costs the kernel as much as a packet.
-const LEAST_TOGETHER: u32 = 4;
+const MIN_MODERATED_BURST_PACKETS: u32 = 4;
 /// Packets a train at most: what one message of UDP GSO takes (`UDP_MAX_SEGMENTS`).
-const MOST: u32 = 64;
+const MAX_BURST_PACKETS: u32 = 64;
 /// Packets that may leave at once where nothing is in flight: the initial window (RFC 9002 §7.2, §7.7).
-const INITIAL: u32 = 10;
+const INITIAL_WINDOW_PACKETS: u32 = 10;
 /// Round-trip times below which nothing is paced: waking up by a timer takes longer than delivery. s2n-quic's limit
 /// (`MINIMUM_PACING_RTT`).
-const UNPACED: Duration = Duration::from_millis(2);
+const MIN_PACED_RTT: Duration = Duration::from_millis(2);
 /// Packets that may leave between two acknowledgements there, beside as many as these acknowledge: so many overflow no
 /// receiver's socket.
-const BURST: u32 = 64;
+const UNPACED_BURST_PACKETS: u32 = 64;
 /// Packets that a short train may have where one acknowledgement covered as many: these have left the buffer. Chromium
 /// acknowledges up to ten at once.
-const FREED: u32 = 8;
+const MAX_ACKED_BURST_PACKETS: u32 = 8;
 /// How far ahead a departure may be to be taken for due.
 const GRANULARITY: Duration = Duration::from_millis(1);
 /// The share of a round trip that a train may be waited for.
-const PATIENCE: u32 = 8;
+const COALESCE_PART: u32 = 8;
 /// Packets a train from which on it is waited for: of fewer, an acknowledgement alone releases as many, and a timer
 /// would
 /// only wake the worker once more.
-const WORTH_WAITING: u32 = 4;
+const MIN_COALESCED_PACKETS: u32 = 4;
 /// How long a train keeps the next one waiting at most, whatever the rate: one that was estimated too low is found out by
 /// packets alone.
-const LONGEST: Duration = Duration::from_secs(1);
+const MAX_BURST_TIME: Duration = Duration::from_secs(1);
 
 /// The state when a packet was sent.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sent {
+pub(super) struct SentPacket {
     pub(super) now: Timestamp,
     /// The packet's bytes.
     pub(super) bytes: u32,
@@ -60,22 +60,22 @@ pub(super) struct Sent {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pacer {
     /// When the next train may leave.
-    departure: Option<Timestamp>,
+    next_send_time: Option<Timestamp>,
     /// A train's length, where it is shorter than usual.
-    short: Option<Duration>,
-    train: Option<Train>,
+    limited_interval: Option<Duration>,
+    burst: Option<Burst>,
     /// Round trips are too short for timers.
     unpaced: bool,
     /// Bytes that may leave before the next acknowledgement, if they are.
-    burst: u32,
+    unpaced_burst: u32,
     acknowledged: Option<Timestamp>,
     /// Bytes that the last acknowledgement covered, and that the next short train may have.
-    freed: u32,
+    acked_burst: u32,
 }
 
 /// Packets that leave at once, and may still become more.
 #[derive(Debug, Clone, Copy)]
-struct Train {
+struct Burst {
     /// When its first packet left,
     began: Timestamp,
     /// and when it should have.
@@ -86,10 +86,10 @@ struct Train {
     round_trip: Duration,
 }
 
-impl Train {
+impl Burst {
     /// When the next may leave.
     fn end(&self) -> Timestamp {
-        self.due + (u64::from(self.sent) / self.rate).min(LONGEST)
+        self.due + (u64::from(self.sent) / self.rate).min(MAX_BURST_TIME)
     }
 }
 
@@ -97,86 +97,92 @@ impl Pacer {
     /// A packet was sent. `rate` is evaluated once a train, of which `begun` is then notified.
     pub(super) fn on_packet_sent(
         &mut self,
-        sent: Sent,
+        sent: SentPacket,
         rate: impl FnOnce() -> Bandwidth,
         begun: impl FnOnce(Bandwidth, u32),
     ) {
-        self.unpaced = sent.round_trip < UNPACED;
+        self.unpaced = sent.round_trip < MIN_PACED_RTT;
         if self.unpaced {
-            (self.departure, self.train) = (None, None);
-            self.burst = self.burst.saturating_sub(sent.bytes);
+            (self.next_send_time, self.burst) = (None, None);
+            self.unpaced_burst = self.unpaced_burst.saturating_sub(sent.bytes);
             return;
         }
-        let Self { train, departure, short, freed, .. } = self;
-        let current = train.get_or_insert_with(|| {
+        let Self { burst, next_send_time, limited_interval, acked_burst, .. } = self;
+        let current = burst.get_or_insert_with(|| {
             let rate = rate();
-            let most = u32::try_from(rate * short.unwrap_or(TRAIN)).unwrap_or(u32::MAX);
+            let most = u32::try_from(rate * limited_interval.unwrap_or(BURST_INTERVAL)).unwrap_or(u32::MAX);
             let least = if sent.in_flight == 0 {
-                INITIAL
-            } else if sent.late > TRAIN {
-                LEAST_TOGETHER
+                INITIAL_WINDOW_PACKETS
+            } else if sent.late > BURST_INTERVAL {
+                MIN_MODERATED_BURST_PACKETS
             } else {
-                LEAST
+                MIN_BURST_PACKETS
             };
-            let freed = std::mem::take(freed);
-            let left = most.max(freed).clamp(least * sent.max_datagram, MOST * sent.max_datagram);
+            let acked_burst = std::mem::take(acked_burst);
+            let left = most.max(acked_burst).clamp(least * sent.max_datagram, MAX_BURST_PACKETS * sent.max_datagram);
             begun(rate, left);
-            let due = departure.map_or(sent.now, |departure| {
+            let due = next_send_time.map_or(sent.now, |next_send_time| {
                 // A timer that fires in steps of a millisecond may be late by two. Behind a pause nothing is made up for.
-                let by_timer = sent.now.saturating_duration_since(departure) <= 2 * GRANULARITY;
+                let by_timer = sent.now.saturating_duration_since(next_send_time) <= 2 * GRANULARITY;
                 let late = if by_timer { sent.late.max(GRANULARITY) } else { sent.late };
-                departure.max(Timestamp::checked_sub(sent.now, late).unwrap_or(sent.now))
+                next_send_time.max(Timestamp::checked_sub(sent.now, late).unwrap_or(sent.now))
             });
-            Train { began: sent.now, due, rate, sent: 0, left, round_trip: sent.round_trip }
+            Burst { began: sent.now, due, rate, sent: 0, left, round_trip: sent.round_trip }
         });
         current.sent = current.sent.saturating_add(sent.bytes);
         current.left = current.left.saturating_sub(sent.bytes);
         if current.left == 0 {
-            *departure = Some(current.end());
-            *train = None;
+            *next_send_time = Some(current.end());
+            *burst = None;
         }
     }
 
     /// The path's round-trip time was measured for the first time, or is much shorter than it was: packets paced by a
     /// guess, or by a pause of the path, are due at once.
-    pub(super) fn measured(&mut self, rtt: Duration) {
-        self.unpaced = rtt < UNPACED;
-        (self.departure, self.train) = (None, None);
+    pub(super) fn on_rtt_changed(&mut self, rtt: Duration) {
+        self.unpaced = rtt < MIN_PACED_RTT;
+        (self.next_send_time, self.burst) = (None, None);
     }
 
-    /// An acknowledgement came. The packets that it releases begin another train; with `hold`, not within a train's
+    /// An acknowledgement came. The packets that it releases begin another train; with `coalesce`, not within a train's
     /// length of the last, so that the packets of several acknowledgements leave together.
-    pub(super) fn on_ack(&mut self, now: Timestamp, bytes: u32, max_datagram: u32, hold: bool) {
+    pub(super) fn on_ack(&mut self, now: Timestamp, bytes: u32, max_datagram: u32, coalesce: bool) {
         if self.unpaced {
-            self.burst = if self.acknowledged == Some(now) { self.burst } else { BURST * max_datagram };
-            self.burst = self.burst.saturating_add(bytes);
+            self.unpaced_burst =
+                if self.acknowledged == Some(now) { self.unpaced_burst } else { UNPACED_BURST_PACKETS * max_datagram };
+            self.unpaced_burst = self.unpaced_burst.saturating_add(bytes);
             self.acknowledged = Some(now);
             return;
         }
-        self.freed = if self.short.is_some() { bytes.min(FREED * max_datagram) } else { 0 };
-        let Some(train) = self.train.take_if(|train| train.began < now) else { return };
-        let mut departure = train.end();
-        if hold && self.short.is_none() && train.rate * TRAIN >= u64::from(WORTH_WAITING * max_datagram) {
-            let wait = TRAIN.min(train.round_trip / PATIENCE);
-            departure = departure.max(train.began + wait + GRANULARITY);
+        self.acked_burst =
+            if self.limited_interval.is_some() { bytes.min(MAX_ACKED_BURST_PACKETS * max_datagram) } else { 0 };
+        let Some(burst) = self.burst.take_if(|burst| burst.began < now) else { return };
+        let mut next_send_time = burst.end();
+        if coalesce
+            && self.limited_interval.is_none()
+            && burst.rate * BURST_INTERVAL >= u64::from(MIN_COALESCED_PACKETS * max_datagram)
+        {
+            let wait = BURST_INTERVAL.min(burst.round_trip / COALESCE_PART);
+            next_send_time = next_send_time.max(burst.began + wait + GRANULARITY);
         }
-        self.departure = Some(departure);
+        self.next_send_time = Some(next_send_time);
     }
 
     /// What is sent at once is to be `share` of a train's time at most: the path's buffer holds that much.
-    pub(super) fn shorten(&mut self, share: Option<Duration>) {
-        self.short = share.filter(|share| *share < TRAIN).map(|share| share.max(SHORTEST));
+    pub(super) fn limit_burst(&mut self, share: Option<Duration>) {
+        self.limited_interval =
+            share.filter(|share| *share < BURST_INTERVAL).map(|share| share.max(MIN_BURST_INTERVAL));
     }
 
     /// Short trains do not leave [`GRANULARITY`] too early, which would join them.
-    pub(super) fn departure(&self) -> Option<Timestamp> {
-        let early = if self.short.is_some() { GRANULARITY } else { Duration::ZERO };
-        self.departure.map(|departure| departure + early)
+    pub(super) fn next_send_time(&self) -> Option<Timestamp> {
+        let early = if self.limited_interval.is_some() { GRANULARITY } else { Duration::ZERO };
+        self.next_send_time.map(|next_send_time| next_send_time + early)
     }
 
     /// Whether an acknowledgement has to come first, with so many bytes in flight.
     pub(super) fn is_burst_over(&self, in_flight: u32, max_datagram: u32) -> bool {
-        self.unpaced && self.burst < max_datagram && in_flight >= BURST * max_datagram
+        self.unpaced && self.unpaced_burst < max_datagram && in_flight >= UNPACED_BURST_PACKETS * max_datagram
     }
 }
 
@@ -212,9 +218,9 @@ mod tests {
         late: Duration,
     ) -> u32 {
         let mut packets = 0;
-        while packets < most && pacer.departure().is_none_or(|departure| departure.has_elapsed(now)) {
+        while packets < most && pacer.next_send_time().is_none_or(|next_send_time| next_send_time.has_elapsed(now)) {
             let in_flight = in_flight + packets * DATAGRAM;
-            let sent = Sent { now, bytes: DATAGRAM, in_flight, round_trip: rtt, max_datagram: DATAGRAM, late };
+            let sent = SentPacket { now, bytes: DATAGRAM, in_flight, round_trip: rtt, max_datagram: DATAGRAM, late };
             pacer.on_packet_sent(sent, || rate(megabits), |_, _| ());
             packets += 1;
         }
@@ -238,23 +244,23 @@ mod tests {
     fn the_initial_window_leaves_at_once_after_a_silence() {
         for in_flight in [0, 1] {
             let sent = send(&mut Pacer::default(), start(), RTT, 2, in_flight, 200);
-            assert_eq!(sent, if in_flight == 0 { INITIAL } else { LEAST });
+            assert_eq!(sent, if in_flight == 0 { INITIAL_WINDOW_PACKETS } else { MIN_BURST_PACKETS });
         }
     }
 
     #[test]
     fn an_acknowledgement_within_a_train_begins_another_when_it_is_time() {
-        for (hold, waits) in [(false, false), (true, true)] {
+        for (coalesce, waits) in [(false, false), (true, true)] {
             let mut pacer = Pacer::default();
             let began = start();
             assert_eq!(send(&mut pacer, began, RTT, 100, 1, 3), 3);
             let now = began + Duration::from_micros(300);
-            pacer.on_ack(now, 2 * DATAGRAM, DATAGRAM, hold);
-            assert_eq!(send(&mut pacer, now, RTT, 100, 1, 2) == 0, waits, "{hold}");
-            let now = began + TRAIN + Duration::from_micros(1);
-            pacer.on_ack(now, 2 * DATAGRAM, DATAGRAM, hold);
-            if hold {
-                assert_eq!(send(&mut pacer, now, RTT, 100, 1, 4), 4, "{hold}");
+            pacer.on_ack(now, 2 * DATAGRAM, DATAGRAM, coalesce);
+            assert_eq!(send(&mut pacer, now, RTT, 100, 1, 2) == 0, waits, "{coalesce}");
+            let now = began + BURST_INTERVAL + Duration::from_micros(1);
+            pacer.on_ack(now, 2 * DATAGRAM, DATAGRAM, coalesce);
+            if coalesce {
+                assert_eq!(send(&mut pacer, now, RTT, 100, 1, 4), 4, "{coalesce}");
             }
         }
     }
@@ -271,7 +277,7 @@ mod tests {
         };
         let due = 400 * 2_500 / DATAGRAM;
         let caught_up = packets(Duration::from_millis(2));
-        assert!(caught_up.abs_diff(due) <= 3 * LEAST_TOGETHER, "{caught_up} of {due}");
+        assert!(caught_up.abs_diff(due) <= 3 * MIN_MODERATED_BURST_PACKETS, "{caught_up} of {due}");
     }
 
     /// As a worker with little CPU time comes, each 10 ms.
@@ -284,15 +290,15 @@ mod tests {
             send_late(&mut pacer, now + Duration::from_millis(10), RTT, 20, 1, 1_000, late)
         };
         let due = u32::try_from(rate(20) * Duration::from_millis(10)).unwrap() / DATAGRAM;
-        assert!(sent(0) <= LEAST_TOGETHER, "{}", sent(0));
-        assert!(sent(10).abs_diff(due) <= 2 * LEAST_TOGETHER, "{} of {due}", sent(10));
-        assert!(sent(50).abs_diff(due) <= 2 * LEAST_TOGETHER, "{} of {due}", sent(50));
+        assert!(sent(0) <= MIN_MODERATED_BURST_PACKETS, "{}", sent(0));
+        assert!(sent(10).abs_diff(due) <= 2 * MIN_MODERATED_BURST_PACKETS, "{} of {due}", sent(10));
+        assert!(sent(50).abs_diff(due) <= 2 * MIN_MODERATED_BURST_PACKETS, "{} of {due}", sent(50));
     }
 
     /// Packets that leave within 200 ms at `megabits`, woken each `wake` microseconds.
     fn shortened(share: Option<Duration>, wake: u64, megabits: u64) -> (u32, u32) {
         let (mut pacer, mut now, mut packets, mut most) = (Pacer::default(), start(), 0, 0);
-        pacer.shorten(share);
+        pacer.limit_burst(share);
         let until = now + Duration::from_millis(200);
         while now < until {
             let sent = send(&mut pacer, now, RTT, megabits, 1, 1_000);
@@ -323,25 +329,25 @@ mod tests {
     #[test]
     fn a_short_train_has_as_many_packets_as_the_acknowledgement_before_it_covered() {
         for (share, covered, packets) in [
-            (Some(Duration::ZERO), 1, LEAST),
+            (Some(Duration::ZERO), 1, MIN_BURST_PACKETS),
             (Some(Duration::ZERO), 5, 5),
-            (Some(Duration::ZERO), 40, FREED),
-            (None, 40, LEAST),
+            (Some(Duration::ZERO), 40, MAX_ACKED_BURST_PACKETS),
+            (None, 40, MIN_BURST_PACKETS),
         ] {
             let (mut pacer, mut now) = (Pacer::default(), start());
-            pacer.shorten(share);
+            pacer.limit_burst(share);
             send(&mut pacer, now, RTT, 10, 1, 1);
             now += Duration::from_millis(20);
             pacer.on_ack(now, covered * DATAGRAM, DATAGRAM, true);
             let trains = [0, 20].map(|later| {
                 now += Duration::from_millis(later);
-                let (mut sent, began) = (0, pacer.departure());
-                while pacer.departure() == began {
+                let (mut sent, began) = (0, pacer.next_send_time());
+                while pacer.next_send_time() == began {
                     sent += send(&mut pacer, now, RTT, 10, 1, 1);
                 }
                 sent
             });
-            assert_eq!(trains, [packets, LEAST], "{share:?}, {covered}");
+            assert_eq!(trains, [packets, MIN_BURST_PACKETS], "{share:?}, {covered}");
         }
     }
 
@@ -358,16 +364,16 @@ mod tests {
         while !pacer.is_burst_over(500 * DATAGRAM, DATAGRAM) {
             packets += send(&mut pacer, now, rtt, 100, 500 * DATAGRAM, 1);
         }
-        assert_eq!(packets, 200 + BURST);
+        assert_eq!(packets, 200 + UNPACED_BURST_PACKETS);
     }
 
     #[test]
     fn no_rate_keeps_a_train_waiting_for_more_than_a_second() {
         for rate in [Bandwidth::ZERO, rate(1), Bandwidth::INFINITY] {
             let (mut pacer, now) = (Pacer::default(), start());
-            let sent = Sent {
+            let sent = SentPacket {
                 now,
-                bytes: LEAST * DATAGRAM,
+                bytes: MIN_BURST_PACKETS * DATAGRAM,
                 in_flight: 1,
                 round_trip: RTT,
                 max_datagram: DATAGRAM,
@@ -375,9 +381,9 @@ mod tests {
             };
             for _ in 0..100 {
                 pacer.on_packet_sent(sent, || rate, |_, _| ());
-                let sent = Sent { now: now + Duration::from_millis(1), ..sent };
+                let sent = SentPacket { now: now + Duration::from_millis(1), ..sent };
                 pacer.on_ack(sent.now, DATAGRAM, DATAGRAM, true);
-                assert!(pacer.departure().unwrap() <= now + 100 * LONGEST, "{rate:?}");
+                assert!(pacer.next_send_time().unwrap() <= now + 100 * MAX_BURST_TIME, "{rate:?}");
             }
         }
     }
@@ -388,7 +394,7 @@ mod tests {
         fn it_never_exceeds_its_rate_and_keeps_up(
             megabits in 1_u64..1_000,
             wakes in prop::collection::vec(50_u64..3_000, 50..400),
-            hold in any::<bool>(),
+            coalesce in any::<bool>(),
             late in 0_u64..3,
         ) {
             let mut pacer = Pacer::default();
@@ -396,12 +402,12 @@ mod tests {
             for wake in wakes {
                 packets += u64::from(send_late(&mut pacer, now, RTT, megabits, 1, 1_000, Duration::from_millis(late)));
                 now += Duration::from_micros(wake);
-                pacer.on_ack(now, DATAGRAM, DATAGRAM, hold);
+                pacer.on_ack(now, DATAGRAM, DATAGRAM, coalesce);
             }
             let due = rate(megabits) * (now - began);
-            let train = u64::from(DATAGRAM * MOST).min((rate(megabits) * TRAIN).max(u64::from(LEAST * DATAGRAM)));
+            let burst = u64::from(DATAGRAM * MAX_BURST_PACKETS).min((rate(megabits) * BURST_INTERVAL).max(u64::from(MIN_BURST_PACKETS * DATAGRAM)));
             let sent = packets * u64::from(DATAGRAM);
-            prop_assert!(sent <= due + 4 * train + 2 * u64::from(DATAGRAM), "{sent} of {due}");
+            prop_assert!(sent <= due + 4 * burst + 2 * u64::from(DATAGRAM), "{sent} of {due}");
         }
 
         /// Where something wakes it within a millisecond, no time is lost.
@@ -412,7 +418,7 @@ mod tests {
             share in prop::option::of(0_u64..2_000),
         ) {
             let mut pacer = Pacer::default();
-            pacer.shorten(share.map(Duration::from_micros));
+            pacer.limit_burst(share.map(Duration::from_micros));
             let (began, mut now, mut packets) = (start(), start(), 0);
             for wake in wakes {
                 packets += u64::from(send(&mut pacer, now, RTT, megabits, 1, 1_000));

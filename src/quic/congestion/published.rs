@@ -21,28 +21,28 @@ pub(in crate::quic) fn is_slow_start(pacing_gain: f32) -> bool {
 
 /// The last published values.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Heard {
+pub(super) struct PublishedState {
     /// Whether the controller is in slow start (RFC 9002 §7.3.1), or in BBR's Startup.
     pub(super) slow_start: bool,
     /// BBR's pacing rate, once there is one.
     pub(super) rate: Option<Bandwidth>,
 }
 
-impl Default for Heard {
+impl Default for PublishedState {
     fn default() -> Self {
         Self { slow_start: true, rate: None }
     }
 }
 
-/// Records in `heard` what goes to `publisher`.
-pub(super) struct Listening<'a, P> {
-    pub(super) heard: &'a mut Heard,
+/// Records in `published` what goes to `publisher`.
+pub(super) struct PublisherTap<'a, P> {
+    pub(super) published: &'a mut PublishedState,
     pub(super) publisher: &'a mut P,
 }
 
-impl<P: Publisher> Publisher for Listening<'_, P> {
+impl<P: Publisher> Publisher for PublisherTap<'_, P> {
     fn on_slow_start_exited(&mut self, cause: SlowStartExitCause, congestion_window: u32) {
-        self.heard.slow_start = false;
+        self.published.slow_start = false;
         self.publisher.on_slow_start_exited(cause, congestion_window);
     }
 
@@ -52,8 +52,8 @@ impl<P: Publisher> Publisher for Listening<'_, P> {
 
     /// Not forwarded: packets are sent at [`super::pacer`]'s rate, which publishes it itself.
     fn on_pacing_rate_updated(&mut self, rate: Bandwidth, _: u32, gain: Ratio<u64>) {
-        self.heard.rate = Some(rate);
-        self.heard.slow_start = gain >= SLOW_START_GAIN;
+        self.published.rate = Some(rate);
+        self.published.slow_start = gain >= SLOW_START_GAIN;
     }
 
     fn on_bbr_state_changed(&mut self, state: BbrState) {
@@ -66,9 +66,9 @@ pub(super) mod tests {
     use super::*;
 
     /// There is no subscriber.
-    pub(in super::super) struct Quiet;
+    pub(in super::super) struct NoPublisher;
 
-    impl Publisher for Quiet {
+    impl Publisher for NoPublisher {
         fn on_slow_start_exited(&mut self, _: SlowStartExitCause, _: u32) {}
 
         fn on_delivery_rate_sampled(&mut self, _: RateSample) {}
@@ -80,13 +80,14 @@ pub(super) mod tests {
 
     #[test]
     fn bbrs_startup_is_told_by_its_gain() {
-        let mut heard = Heard::default();
+        let mut published = PublishedState::default();
         let rate = Bandwidth::new(1_000_000, std::time::Duration::from_secs(1));
         for (gain, slow_start) in
             [(Ratio::new(277, 100), true), (Ratio::new(35, 100), false), (Ratio::new(5, 4), false)]
         {
-            Listening { heard: &mut heard, publisher: &mut Quiet }.on_pacing_rate_updated(rate, 0, gain);
-            assert_eq!((heard.slow_start, heard.rate), (slow_start, Some(rate)));
+            PublisherTap { published: &mut published, publisher: &mut NoPublisher }
+                .on_pacing_rate_updated(rate, 0, gain);
+            assert_eq!((published.slow_start, published.rate), (slow_start, Some(rate)));
         }
     }
 }

@@ -8,15 +8,15 @@ const BETA_TENTHS: u32 = 7;
 /// The additive increase that is as fair to Reno with that β as one packet a round trip is with a half: 3 (1 - β) / (1 + β).
 const ALPHA: f64 = 9.0 / 17.0;
 /// Packets that a window has at least (RFC 9002 §7.2).
-const LEAST: u32 = 2;
+const MIN_WINDOW_PACKETS: u32 = 2;
 /// How much longer than it is s2n-quic's CUBIC may take the round trip for. It also looks a round trip ahead.
-const LONGER: u32 = 4;
+const MAX_RTT_FACTOR: u32 = 4;
 
 /// Of one path, in one period of congestion avoidance.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RenoFriendly {
+pub(super) struct RenoEstimate {
     /// In packets, as at the beginning of the period.
-    began: u32,
+    initial: u32,
     /// In packets.
     window: u32,
     max_datagram: u32,
@@ -24,20 +24,20 @@ pub(super) struct RenoFriendly {
     acknowledged: f64,
 }
 
-impl RenoFriendly {
+impl RenoEstimate {
     /// Congestion reduced `window`, in bytes.
     pub(super) fn reduced(window: u32, max_datagram: u32) -> Self {
-        Self::began(packets(window, max_datagram).saturating_mul(BETA_TENTHS) / 10, max_datagram)
+        Self::starting_at(packets(window, max_datagram).saturating_mul(BETA_TENTHS) / 10, max_datagram)
     }
 
     /// Slow start ended with `window`, in bytes, without congestion.
     pub(super) fn after_slow_start(window: u32, max_datagram: u32) -> Self {
-        Self::began(packets(window, max_datagram), max_datagram)
+        Self::starting_at(packets(window, max_datagram), max_datagram)
     }
 
-    fn began(packets: u32, max_datagram: u32) -> Self {
-        let window = packets.max(LEAST);
-        Self { began: window, window, max_datagram, acknowledged: 0.0 }
+    fn starting_at(packets: u32, max_datagram: u32) -> Self {
+        let window = packets.max(MIN_WINDOW_PACKETS);
+        Self { initial: window, window, max_datagram, acknowledged: 0.0 }
     }
 
     /// So many bytes were acknowledged, and the path was used.
@@ -62,8 +62,8 @@ impl RenoFriendly {
         if window >= self.window().saturating_add(self.max_datagram) {
             return smoothed;
         }
-        let longest = smoothed.saturating_mul(LONGER);
-        match self.window - self.began {
+        let longest = smoothed.saturating_mul(MAX_RTT_FACTOR);
+        match self.window - self.initial {
             0 => longest,
             grown => (since.min(longest.saturating_mul(grown)).mul_f64(ALPHA) / grown).clamp(smoothed, longest),
         }
@@ -82,12 +82,12 @@ mod tests {
 
     #[test]
     fn it_grows_by_a_packet_for_every_window_by_alpha_that_is_acknowledged() {
-        let mut friendly = RenoFriendly::reduced(30_900, DATAGRAM);
-        assert_eq!(friendly.window(), 21_000, "whole packets, before and after");
+        let mut estimate = RenoEstimate::reduced(30_900, DATAGRAM);
+        assert_eq!(estimate.window(), 21_000, "whole packets, before and after");
         let mut grown = Vec::new();
         for _ in 0..40 {
-            friendly.on_ack(friendly.window() as usize, DATAGRAM);
-            grown.push(friendly.window() / DATAGRAM);
+            estimate.on_ack(estimate.window() as usize, DATAGRAM);
+            grown.push(estimate.window() / DATAGRAM);
         }
         assert_eq!(grown.iter().copied().max(), Some(21 + 21), "40 round trips by 17/9: {grown:?}");
         assert_eq!(grown.iter().position(|window| *window == 22), Some(1), "{grown:?}");
@@ -95,9 +95,9 @@ mod tests {
 
     #[test]
     fn it_is_two_packets_at_least_and_grows_alike_in_parts() {
-        assert_eq!(RenoFriendly::reduced(2_000, DATAGRAM).window(), 2_000);
-        assert_eq!(RenoFriendly::reduced(2_000, 0).window(), 0);
-        let after_slow_start = || RenoFriendly::after_slow_start(20_000, DATAGRAM);
+        assert_eq!(RenoEstimate::reduced(2_000, DATAGRAM).window(), 2_000);
+        assert_eq!(RenoEstimate::reduced(2_000, 0).window(), 0);
+        let after_slow_start = || RenoEstimate::after_slow_start(20_000, DATAGRAM);
         let (mut whole, mut parts) = (after_slow_start(), after_slow_start());
         for _ in 0..8 {
             whole.on_ack(20_000, DATAGRAM);
@@ -113,19 +113,19 @@ mod tests {
     #[test]
     fn s2n_quics_round_trip_is_one_by_which_its_window_grows_alike() {
         let smoothed = Duration::from_millis(20);
-        let mut friendly = RenoFriendly::reduced(20_000, DATAGRAM);
-        assert_eq!(friendly.round_trip(14_000, smoothed, smoothed), smoothed * LONGER, "nothing has grown");
+        let mut estimate = RenoEstimate::reduced(20_000, DATAGRAM);
+        assert_eq!(estimate.round_trip(14_000, smoothed, smoothed), smoothed * MAX_RTT_FACTOR, "nothing has grown");
         for rounds in 1..=20 {
-            friendly.on_ack(friendly.window() as usize, DATAGRAM);
-            let grown = friendly.window() - 14_000;
+            estimate.on_ack(estimate.window() as usize, DATAGRAM);
+            let grown = estimate.window() - 14_000;
             let since = smoothed * rounds;
-            let told = friendly.round_trip(friendly.window(), since, smoothed);
+            let told = estimate.round_trip(estimate.window(), since, smoothed);
             let its = ALPHA * since.as_secs_f64() / told.as_secs_f64() * f64::from(DATAGRAM);
             assert!(
                 its <= f64::from(grown.max(1_000)) + 1.0 && its + 500.0 >= f64::from(grown),
                 "{rounds}: {grown}, {its}"
             );
         }
-        assert_eq!(friendly.round_trip(friendly.window() + DATAGRAM, smoothed, smoothed), smoothed, "CUBIC's curve");
+        assert_eq!(estimate.round_trip(estimate.window() + DATAGRAM, smoothed, smoothed), smoothed, "CUBIC's curve");
     }
 }

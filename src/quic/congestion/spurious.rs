@@ -10,19 +10,19 @@ use std::sync::{
 
 /// One endpoint's: of the connection whose ACK frame s2n-quic reads next. One thread alone has it.
 #[derive(Debug, Clone, Default)]
-pub(in crate::quic) struct Spurious {
+pub(in crate::quic) struct SpuriousLosses {
     packets: Arc<AtomicU32>,
     metrics: Arc<Metrics>,
 }
 
-impl Spurious {
+impl SpuriousLosses {
     /// Counts reductions that were undone in `metrics`.
     pub(in crate::quic) fn new(metrics: Arc<Metrics>) -> Self {
         Self { packets: Arc::default(), metrics }
     }
 
     /// The ACK frame that s2n-quic reads next is of a connection of which so many packets were declared lost wrongly.
-    pub(in crate::quic) fn tell(&self, packets: u32) {
+    pub(in crate::quic) fn report(&self, packets: u32) {
         self.packets.store(packets, Relaxed);
     }
 
@@ -36,7 +36,7 @@ impl Spurious {
     }
 
     /// A reduction of the window was undone.
-    pub(in crate::quic) fn undone(&self) {
+    pub(in crate::quic) fn count_undone(&self) {
         self.metrics.reductions_undone.increment();
     }
 }

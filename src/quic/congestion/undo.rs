@@ -5,48 +5,48 @@ use s2n_quic::provider::congestion_controller::Timestamp;
 use std::time::Duration;
 
 /// A packet is acknowledged within so many round trips of its being declared lost, or was lost:
-const ROUND_TRIPS: u32 = 4;
+const MAX_ROUND_TRIPS: u32 = 4;
 /// and as long as its acknowledgement may wait (max_ack_delay, RFC 9000 §18.2).
-const DELAY: Duration = Duration::from_millis(25);
+const MAX_ACK_DELAY: Duration = Duration::from_millis(25);
 
 /// A reduction, and the state before.
 #[derive(Debug, Clone)]
-pub(super) struct Undo<T> {
-    before: T,
+pub(super) struct UndoableReduction<T> {
+    saved: T,
     reduced: Timestamp,
     /// Packets declared lost since then that did not arrive.
     lost: u32,
 }
 
-impl<T> Undo<T> {
+impl<T> UndoableReduction<T> {
     /// The window is reduced now, for one packet so far. If an earlier reduction is in doubt, the two are treated as
     /// one: their packets cannot be distinguished.
-    pub(super) fn reduce(earlier: Option<Self>, before: T, now: Timestamp, rtt: Duration) -> Self {
+    pub(super) fn reduce(earlier: Option<Self>, saved: T, now: Timestamp, rtt: Duration) -> Self {
         match earlier {
-            Some(earlier) if earlier.is_in_doubt(now, rtt) => earlier,
-            _ => Self { before, reduced: now, lost: 0 },
+            Some(earlier) if earlier.may_be_spurious(now, rtt) => earlier,
+            _ => Self { saved, reduced: now, lost: 0 },
         }
     }
 
     /// A packet was declared lost.
-    pub(super) fn lost(&mut self) {
+    pub(super) fn on_lost(&mut self) {
         self.lost = self.lost.saturating_add(1);
     }
 
     /// So many packets that were declared lost have arrived. Returns whether the reduction was spurious.
-    pub(super) fn arrived(&mut self, packets: u32, now: Timestamp, rtt: Duration) -> bool {
-        let in_doubt = self.is_in_doubt(now, rtt);
+    pub(super) fn on_arrived(&mut self, packets: u32, now: Timestamp, rtt: Duration) -> bool {
+        let in_doubt = self.may_be_spurious(now, rtt);
         self.lost = self.lost.saturating_sub(packets);
         in_doubt && self.lost == 0
     }
 
     /// The state before.
-    pub(super) fn into_before(self) -> T {
-        self.before
+    pub(super) fn into_saved(self) -> T {
+        self.saved
     }
 
-    fn is_in_doubt(&self, now: Timestamp, rtt: Duration) -> bool {
-        self.lost > 0 && now.saturating_duration_since(self.reduced) <= rtt * ROUND_TRIPS + DELAY
+    fn may_be_spurious(&self, now: Timestamp, rtt: Duration) -> bool {
+        self.lost > 0 && now.saturating_duration_since(self.reduced) <= rtt * MAX_ROUND_TRIPS + MAX_ACK_DELAY
     }
 }
 
@@ -62,37 +62,37 @@ mod tests {
     }
 
     /// A reduction at 0 ms for so many packets.
-    fn reduced(packets: u32) -> Undo<u32> {
-        let mut undo = Undo::reduce(None, 100, at(0), RTT);
-        (0..packets).for_each(|_| undo.lost());
+    fn reduced(packets: u32) -> UndoableReduction<u32> {
+        let mut undo = UndoableReduction::reduce(None, 100, at(0), RTT);
+        (0..packets).for_each(|_| undo.on_lost());
         undo
     }
 
     #[test]
     fn a_reduction_was_for_nothing_once_all_its_packets_have_arrived() {
         let mut undo = reduced(3);
-        assert!(!undo.arrived(1, at(5), RTT));
-        undo.lost();
-        assert!(!undo.arrived(2, at(6), RTT));
-        assert!(undo.arrived(1, at(225), RTT));
-        assert_eq!(undo.into_before(), 100);
+        assert!(!undo.on_arrived(1, at(5), RTT));
+        undo.on_lost();
+        assert!(!undo.on_arrived(2, at(6), RTT));
+        assert!(undo.on_arrived(1, at(225), RTT));
+        assert_eq!(undo.into_saved(), 100);
     }
 
     #[test]
     fn a_packet_that_arrives_late_comes_too_late() {
         let mut undo = reduced(1);
-        assert!(!undo.arrived(1, at(226), RTT));
-        assert!(!undo.arrived(1, at(0), RTT), "there is nothing left to arrive");
+        assert!(!undo.on_arrived(1, at(226), RTT));
+        assert!(!undo.on_arrived(1, at(0), RTT), "there is nothing left to arrive");
     }
 
     #[test]
     fn a_reduction_beside_one_in_doubt_is_one_with_it() {
         for (now, before, packets) in [(150, 100, 2), (250, 70, 1)] {
-            let mut undo = Undo::reduce(Some(reduced(1)), 70, at(now), RTT);
-            undo.lost();
-            assert_eq!(undo.arrived(1, at(now), RTT), packets == 1);
-            assert!(packets == 1 || undo.arrived(1, at(now), RTT));
-            assert_eq!(undo.into_before(), before);
+            let mut undo = UndoableReduction::reduce(Some(reduced(1)), 70, at(now), RTT);
+            undo.on_lost();
+            assert_eq!(undo.on_arrived(1, at(now), RTT), packets == 1);
+            assert!(packets == 1 || undo.on_arrived(1, at(now), RTT));
+            assert_eq!(undo.into_saved(), before);
         }
     }
 }

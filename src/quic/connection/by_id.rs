@@ -7,16 +7,16 @@ use std::{
 };
 
 /// By s2n-quic's internal ID, which is unique within its endpoint.
-pub(super) type ById<T> = HashMap<u64, T, BuildHasherDefault<Spread>>;
+pub(super) type ByConnectionId<T> = HashMap<u64, T, BuildHasherDefault<MultiplicativeHasher>>;
 
 /// 2^64 divided by the golden ratio: spreads numbers in a row over all bits (Knuth's multiplicative hashing).
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Of one number.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Spread(u64);
+pub(super) struct MultiplicativeHasher(u64);
 
-impl Hasher for Spread {
+impl Hasher for MultiplicativeHasher {
     fn write_u64(&mut self, id: u64) {
         self.0 = id.wrapping_mul(GOLDEN);
     }
@@ -43,7 +43,7 @@ mod tests {
     fn numbers_in_a_row_are_spread_over_places_and_marks() {
         let hashes: Vec<u64> = (0..1024u64)
             .map(|id| {
-                let mut spread = Spread::default();
+                let mut spread = MultiplicativeHasher::default();
                 id.hash(&mut spread);
                 spread.finish()
             })
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_by_a_number_is_found_by_it() {
-        let mut kept = ById::default();
+        let mut kept = ByConnectionId::default();
         kept.extend((0..10_000).map(|id| (id, id)));
         assert!((0..10_000).all(|id| kept.remove(&id) == Some(id)));
         assert!(kept.is_empty());

@@ -18,11 +18,11 @@ const MAX_VALIDATED: usize = 5;
 
 /// Subscribes to paths, which change a few times in a connection's life at most.
 #[derive(Debug)]
-pub(in crate::quic) struct Addresses;
+pub(in crate::quic) struct ClientAddressSubscriber;
 
 /// One connection's.
 #[derive(Debug, Default)]
-pub(in crate::quic) struct Validated {
+pub(in crate::quic) struct ValidatedAddresses {
     current: Option<SocketAddr>,
     /// All that were validated: a client that returns to one need not validate it again.
     all: Vec<SocketAddr>,
@@ -30,12 +30,12 @@ pub(in crate::quic) struct Validated {
 
 /// The last validated address of the client of `connection`; `None` if the connection is gone.
 pub fn client_address(connection: &Handle) -> Option<SocketAddr> {
-    connection.query_event_context(|validated: &Validated| validated.current).ok().flatten()
+    connection.query_event_context(|validated: &ValidatedAddresses| validated.current).ok().flatten()
 }
 
-impl Validated {
+impl ValidatedAddresses {
     /// The client validated `address`, which its connection uses if `active`.
-    fn prove(&mut self, address: SocketAddr, active: bool) {
+    fn on_validated(&mut self, address: SocketAddr, active: bool) {
         if !self.all.contains(&address) && self.all.len() < MAX_VALIDATED {
             self.all.push(address);
         }
@@ -45,38 +45,48 @@ impl Validated {
     }
 
     /// The connection uses `address` from now on.
-    fn activate(&mut self, address: SocketAddr) {
+    fn on_activated(&mut self, address: SocketAddr) {
         if self.all.contains(&address) {
             self.current = Some(address);
         }
     }
 }
 
-impl Subscriber for Addresses {
-    type ConnectionContext = Validated;
+impl Subscriber for ClientAddressSubscriber {
+    type ConnectionContext = ValidatedAddresses;
 
-    fn create_connection_context(&mut self, _: &ConnectionMeta, _: &ConnectionInfo<'_>) -> Validated {
-        Validated::default()
+    fn create_connection_context(&mut self, _: &ConnectionMeta, _: &ConnectionInfo<'_>) -> ValidatedAddresses {
+        ValidatedAddresses::default()
     }
 
     /// No client completes a handshake, before which there is no request, without having got its answers.
-    fn on_connection_started(&mut self, validated: &mut Validated, _: &ConnectionMeta, event: &ConnectionStarted<'_>) {
-        validated.prove((&event.path.remote_addr).into(), true);
+    fn on_connection_started(
+        &mut self,
+        validated: &mut ValidatedAddresses,
+        _: &ConnectionMeta,
+        event: &ConnectionStarted<'_>,
+    ) {
+        validated.on_validated((&event.path.remote_addr).into(), true);
     }
 
     fn on_path_challenge_updated(
         &mut self,
-        validated: &mut Validated,
+        validated: &mut ValidatedAddresses,
         _: &ConnectionMeta,
         event: &PathChallengeUpdated<'_>,
     ) {
         if matches!(event.path_challenge_status, PathChallengeStatus::Validated { .. }) {
-            validated.prove((&event.path.remote_addr).into(), event.path.is_active);
+            validated.on_validated((&event.path.remote_addr).into(), event.path.is_active);
         }
     }
 
-    fn on_active_path_updated(&mut self, validated: &mut Validated, _: &ConnectionMeta, event: &ActivePathUpdated<'_>) {
-        validated.activate((&event.active.remote_addr).into());
+    fn on_active_path_updated(
+        &mut self,
+        validated: &mut ValidatedAddresses,
+        _: &ConnectionMeta,
+        event: &ActivePathUpdated<'_>,
+    ) {
+        validated.on_activated((&event.active.remote_addr).into());
     }
 }
 
@@ -88,36 +98,36 @@ mod tests {
         ([192, 0, 2, last], 4711).into()
     }
 
-    fn started() -> Validated {
-        let mut validated = Validated::default();
-        validated.prove(address(1), true);
+    fn started() -> ValidatedAddresses {
+        let mut validated = ValidatedAddresses::default();
+        validated.on_validated(address(1), true);
         validated
     }
 
     #[test]
     fn an_address_that_is_used_without_proof_counts_for_nothing() {
         let mut validated = started();
-        validated.activate(address(2));
+        validated.on_activated(address(2));
         assert_eq!(validated.current, Some(address(1)));
-        validated.prove(address(2), true);
+        validated.on_validated(address(2), true);
         assert_eq!(validated.current, Some(address(2)));
     }
 
     #[test]
     fn an_address_proved_ahead_counts_once_it_is_used() {
         let mut validated = started();
-        validated.prove(address(2), false);
+        validated.on_validated(address(2), false);
         assert_eq!(validated.current, Some(address(1)));
-        validated.activate(address(2));
+        validated.on_activated(address(2));
         assert_eq!(validated.current, Some(address(2)));
-        validated.activate(address(1));
+        validated.on_activated(address(1));
         assert_eq!(validated.current, Some(address(1)));
     }
 
     #[test]
     fn what_is_remembered_is_bounded() {
         let mut validated = started();
-        (0..100).for_each(|last| validated.prove(address(last), false));
+        (0..100).for_each(|last| validated.on_validated(address(last), false));
         assert_eq!(validated.all.len(), MAX_VALIDATED);
     }
 }

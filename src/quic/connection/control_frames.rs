@@ -4,7 +4,7 @@
 
 use crate::{
     rate::Bucket,
-    transport::{self, Notice},
+    transport::{self, Alert},
 };
 use futures_util::task::AtomicWaker;
 use std::{
@@ -18,76 +18,76 @@ use std::{
 
 /// Addresses that s2n-quic lets a connection's client come from, one after the other. It forgets none as long as the
 /// connection is open, and drops packets from further ones.
-const ADDRESSES: u64 = 5;
+const MAX_ADDRESSES: u64 = 5;
 
 /// One connection's account.
 #[derive(Debug)]
-pub(super) struct Conduct {
+pub(super) struct ControlFrameLimit {
     bucket: Bucket,
-    signal: Arc<Signal>,
+    alerts: Arc<AlertFlags>,
 }
 
 #[derive(Debug, Default)]
-struct Signal {
+struct AlertFlags {
     exceeded: AtomicBool,
     /// Not reported yet.
     last_address: AtomicBool,
     /// Not reported yet.
-    stopped: AtomicBool,
+    critical_stream_stopped: AtomicBool,
     waker: AtomicWaker,
 }
 
-impl Conduct {
+impl ControlFrameLimit {
     /// For a client with a limit of `per_second` control frames, and more at once ([`Bucket`]).
     pub(super) fn new(per_second: u32) -> Self {
-        Self { bucket: Bucket::new(per_second), signal: Arc::default() }
+        Self { bucket: Bucket::new(per_second), alerts: Arc::default() }
     }
 
     /// Counts `frames`; false once there were too many, and from then on for ever.
     pub(super) fn admit(&mut self, frames: u32, now: Instant) -> bool {
-        if self.signal.exceeded.load(Ordering::Relaxed) {
+        if self.alerts.exceeded.load(Ordering::Relaxed) {
             return false;
         }
         let admitted = self.bucket.take(frames, now);
         if !admitted {
-            self.signal.exceeded.store(true, Ordering::Relaxed);
-            self.signal.waker.wake();
+            self.alerts.exceeded.store(true, Ordering::Relaxed);
+            self.alerts.waker.wake();
         }
         admitted
     }
 
     /// The client continues from its address number `number`, the first being 0.
-    pub(super) fn moved(&self, number: u64) {
-        if number + 1 == ADDRESSES {
-            self.signal.last_address.store(true, Ordering::Relaxed);
-            self.signal.waker.wake();
+    pub(super) fn on_migration(&self, number: u64) {
+        if number + 1 == MAX_ADDRESSES {
+            self.alerts.last_address.store(true, Ordering::Relaxed);
+            self.alerts.waker.wake();
         }
     }
 
     /// The client sent STOP_SENDING for a unidirectional stream of litequic's.
-    pub(super) fn stopped(&self) {
-        self.signal.stopped.store(true, Ordering::Relaxed);
-        self.signal.waker.wake();
+    pub(super) fn on_critical_stream_stopped(&self) {
+        self.alerts.critical_stream_stopped.store(true, Ordering::Relaxed);
+        self.alerts.waker.wake();
     }
 
-    pub(super) fn excess(&self) -> Excess {
-        Excess(Arc::clone(&self.signal))
+    pub(super) fn alert_handle(&self) -> AlertHandle {
+        AlertHandle(Arc::clone(&self.alerts))
     }
 }
 
 /// Reports to the task that serves a connection how its client behaves.
 #[derive(Debug, Default)]
-pub struct Excess(Arc<Signal>);
+pub struct AlertHandle(Arc<AlertFlags>);
 
-impl transport::Excess for Excess {
-    fn poll(&self, cx: &mut Context<'_>) -> Poll<Notice> {
+impl transport::ConnectionAlerts for AlertHandle {
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<Alert> {
         self.0.waker.register(cx.waker());
         if self.0.exceeded.load(Ordering::Relaxed) {
-            Poll::Ready(Notice::Flood)
+            Poll::Ready(Alert::Flood)
         } else if self.0.last_address.swap(false, Ordering::Relaxed) {
-            Poll::Ready(Notice::LastAddress)
-        } else if self.0.stopped.swap(false, Ordering::Relaxed) {
-            Poll::Ready(Notice::CriticalStreamStopped)
+            Poll::Ready(Alert::LastAddress)
+        } else if self.0.critical_stream_stopped.swap(false, Ordering::Relaxed) {
+            Poll::Ready(Alert::CriticalStreamStopped)
         } else {
             Poll::Pending
         }
@@ -97,32 +97,32 @@ impl transport::Excess for Excess {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::Excess as _;
+    use crate::transport::ConnectionAlerts as _;
 
     #[test]
     fn a_stopped_stream_is_told_once_and_a_flood_before_it() {
-        let mut conduct = Conduct::new(1);
-        let excess = conduct.excess();
+        let mut limit = ControlFrameLimit::new(1);
+        let alert_handle = limit.alert_handle();
         let cx = &mut Context::from_waker(futures_util::task::noop_waker_ref());
-        conduct.stopped();
-        assert_eq!(excess.poll(cx), Poll::Ready(Notice::CriticalStreamStopped));
-        assert!(excess.poll(cx).is_pending());
-        conduct.stopped();
-        assert!(!conduct.admit(1_000, Instant::now()));
-        assert_eq!(excess.poll(cx), Poll::Ready(Notice::Flood));
+        limit.on_critical_stream_stopped();
+        assert_eq!(alert_handle.poll(cx), Poll::Ready(Alert::CriticalStreamStopped));
+        assert!(alert_handle.poll(cx).is_pending());
+        limit.on_critical_stream_stopped();
+        assert!(!limit.admit(1_000, Instant::now()));
+        assert_eq!(alert_handle.poll(cx), Poll::Ready(Alert::Flood));
     }
 
     #[test]
     fn the_last_address_is_told_once() {
-        let conduct = Conduct::new(1);
-        let excess = conduct.excess();
+        let limit = ControlFrameLimit::new(1);
+        let alert_handle = limit.alert_handle();
         let cx = &mut Context::from_waker(futures_util::task::noop_waker_ref());
-        for number in 1..ADDRESSES - 1 {
-            conduct.moved(number);
-            assert!(excess.poll(cx).is_pending());
+        for number in 1..MAX_ADDRESSES - 1 {
+            limit.on_migration(number);
+            assert!(alert_handle.poll(cx).is_pending());
         }
-        conduct.moved(ADDRESSES - 1);
-        assert_eq!(excess.poll(cx), Poll::Ready(Notice::LastAddress));
-        assert!(excess.poll(cx).is_pending());
+        limit.on_migration(MAX_ADDRESSES - 1);
+        assert_eq!(alert_handle.poll(cx), Poll::Ready(Alert::LastAddress));
+        assert!(alert_handle.poll(cx).is_pending());
     }
 }

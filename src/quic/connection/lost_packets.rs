@@ -5,24 +5,24 @@ use crate::quic::wire::frame::{AckRanges, Numbers};
 use std::collections::VecDeque;
 
 /// Packets declared lost are remembered until a number so much larger is acknowledged: a gigabit's in 300 ms.
-const REMEMBERED: u64 = 1 << 15;
+const MAX_REORDERING: u64 = 1 << 15;
 /// Ranges of lost packets remembered a connection, 16 bytes each; beyond it the oldest is forgotten.
 const MAX_RANGES: usize = 256;
 
 /// Skipped numbers, remembered a connection: s2n-quic skips one in half to two and a half windows.
-const SKIPPED: usize = 16;
+const MAX_SKIPPED: usize = 16;
 
 /// Numbers of packets that one connection has declared lost, in ascending ranges that do not touch.
 #[derive(Debug, Default)]
-pub(super) struct Lost {
+pub(super) struct LostPackets {
     ranges: Vec<Numbers>,
     /// The last ones that were never sent.
     skipped: VecDeque<u64>,
     /// The client acknowledged one of them: none of its acknowledgements counts.
-    lies: bool,
+    acknowledged_unsent: bool,
 }
 
-impl Lost {
+impl LostPackets {
     /// Packet `number` was declared lost. s2n-quic does so in ascending order.
     pub(super) fn add(&mut self, number: u64) {
         match self.ranges.last_mut() {
@@ -38,15 +38,15 @@ impl Lost {
     }
 
     /// `number` was never sent.
-    pub(super) fn skipped(&mut self, number: u64) {
-        if self.skipped.len() >= SKIPPED {
+    pub(super) fn on_skipped(&mut self, number: u64) {
+        if self.skipped.len() >= MAX_SKIPPED {
             self.skipped.pop_front();
         }
         self.skipped.push_back(number);
     }
 
     /// Packets that were declared lost so far do not matter any more.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.ranges.clear();
     }
 
@@ -54,14 +54,15 @@ impl Lost {
     /// never sent.
     pub(super) fn acknowledge(&mut self, ranges: &AckRanges<'_>) -> u64 {
         let mut count = 0;
-        if self.ranges.is_empty() || self.lies {
+        if self.ranges.is_empty() || self.acknowledged_unsent {
             // So it is for most connections, to their end.
             return count;
         }
         // In descending order. s2n-quic rejects ranges below zero.
         for (nth, acknowledged) in ranges.clone().map_while(Result::ok).enumerate() {
             if nth == 0 {
-                let old = self.ranges.partition_point(|lost| lost.high.saturating_add(REMEMBERED) < acknowledged.high);
+                let old =
+                    self.ranges.partition_point(|lost| lost.high.saturating_add(MAX_REORDERING) < acknowledged.high);
                 self.ranges.drain(..old);
             }
             if self.ranges.first().is_none_or(|oldest| acknowledged.high < oldest.low) {
@@ -75,9 +76,9 @@ impl Lost {
             let acknowledges = |number: &u64| {
                 ranges.clone().map_while(Result::ok).any(|range| (range.low..=range.high).contains(number))
             };
-            self.lies = self.skipped.iter().any(acknowledges);
+            self.acknowledged_unsent = self.skipped.iter().any(acknowledges);
         }
-        if self.lies { 0 } else { count }
+        if self.acknowledged_unsent { 0 } else { count }
     }
 
     /// Takes out what lies in `acknowledged`.
@@ -96,7 +97,7 @@ impl Lost {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quic::wire::frame::Frames;
+    use crate::quic::wire::frame::FrameIter;
     use proptest::{collection::btree_set, prelude::*};
     use s2n_codec::EncoderValue;
     use s2n_quic_core::{ack, frame, varint::VarInt};
@@ -117,13 +118,13 @@ mod tests {
         frame::Ack { ack_delay: VarInt::ZERO, ack_ranges: &acknowledged, ecn_counts: None }.encode_to_vec()
     }
 
-    fn acknowledge(lost: &mut Lost, ranges: &[RangeInclusive<u64>]) -> u64 {
+    fn acknowledge(lost: &mut LostPackets, ranges: &[RangeInclusive<u64>]) -> u64 {
         let frame = ack(ranges);
-        lost.acknowledge(&AckRanges::new(Frames::new(&frame).next().unwrap().body).unwrap())
+        lost.acknowledge(&AckRanges::new(FrameIter::new(&frame).next().unwrap().body).unwrap())
     }
 
-    fn lost(numbers: impl IntoIterator<Item = u64>) -> Lost {
-        let mut lost = Lost::default();
+    fn lost(numbers: impl IntoIterator<Item = u64>) -> LostPackets {
+        let mut lost = LostPackets::default();
         numbers.into_iter().for_each(|number| lost.add(number));
         lost
     }
@@ -141,18 +142,18 @@ mod tests {
     #[test]
     fn nothing_counts_of_a_client_that_acknowledges_what_was_never_sent() {
         let mut lost = lost([3, 5, 30, 40]);
-        (0..20).for_each(|number| lost.skipped(number * 100 + 4));
+        (0..20).for_each(|number| lost.on_skipped(number * 100 + 4));
         assert_eq!(acknowledge(&mut lost, &[3..=3, 6..=403]), 3, "404 is the oldest that is remembered");
         lost.add(1_000);
         assert_eq!(acknowledge(&mut lost, &[404..=1_000]), 0);
-        assert_eq!(lost.skipped.len(), SKIPPED);
+        assert_eq!(lost.skipped.len(), MAX_SKIPPED);
         lost.add(2_000);
         assert_eq!(acknowledge(&mut lost, &[2_000..=2_000]), 0, "it lied once");
         let mut honest = self::lost([3, 5]);
-        honest.skipped(4);
+        honest.on_skipped(4);
         assert_eq!(acknowledge(&mut honest, &[0..=3, 5..=9]), 2);
         honest.add(20);
-        honest.forget();
+        honest.clear();
         assert_eq!(acknowledge(&mut honest, &[20..=20]), 0);
     }
 
@@ -166,7 +167,7 @@ mod tests {
         assert_eq!(acknowledge(&mut split, &even), 500);
         assert_eq!(split.ranges.len(), MAX_RANGES);
         let mut old = self::lost([10, 5000]);
-        assert_eq!(acknowledge(&mut old, &[20_000 + REMEMBERED..=20_000 + REMEMBERED]), 0);
+        assert_eq!(acknowledge(&mut old, &[20_000 + MAX_REORDERING..=20_000 + MAX_REORDERING]), 0);
         assert!(old.ranges.is_empty());
     }
 

@@ -27,15 +27,15 @@ mod stream;
 mod subscriber;
 mod table;
 
-pub use ack_frequency::{Draft, Offer};
+pub use ack_frequency::{AckFrequencySupport, DraftVersion};
 pub use acknowledged::{Acknowledged, MAX_RANGES};
 pub use client_address::client_address;
-pub use control_frames::Excess;
-pub use request_window::Window;
-pub use table::Connections;
+pub use control_frames::AlertHandle;
+pub use request_window::RequestWindow;
+pub use table::ConnectionTable;
 
-pub(super) use ack_frequency::{AckFrequencies, AckFrequencySubscriber, Peer};
-pub(super) use client_address::Addresses;
-pub(super) use path_challenge::Challenges;
-pub(super) use subscriber::EntrySubscriber;
-pub(super) use table::{PacketAction, Received};
+pub(super) use ack_frequency::{AckFrequencyEndpoint, AckFrequencyState, AckFrequencySubscriber};
+pub(super) use client_address::ClientAddressSubscriber;
+pub(super) use path_challenge::PathChallenges;
+pub(super) use subscriber::EventSubscriber;
+pub(super) use table::{PacketAction, ReceivedPacket};

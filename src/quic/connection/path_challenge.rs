@@ -9,11 +9,11 @@
 //! download's data: such a datagram has the size that §8.2.1 requires, and a client that uploads validates its path by
 //! that.
 
-use super::by_id::ById;
+use super::by_id::ByConnectionId;
 use crate::quic::{
     metrics::Metrics,
     wire::{
-        frame::{Frames, kind},
+        frame::{FrameIter, kind},
         placeholder,
     },
 };
@@ -36,28 +36,28 @@ const DATA: usize = 8;
 
 /// One endpoint's.
 #[derive(Debug, Clone)]
-pub(in crate::quic) struct Challenges(Arc<Shared>);
+pub(in crate::quic) struct PathChallenges(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     /// Some challenge has no answer yet. Read for each packet that is built.
     unanswered: AtomicBool,
     /// The packet that is being built holds a challenge or is to hold one. Read for each packet that leaves.
-    at_hand: AtomicBool,
-    table: Mutex<Table>,
+    has_frame: AtomicBool,
+    table: Mutex<ChallengeTable>,
     metrics: Arc<Metrics>,
 }
 
 /// A lock, because s2n-quic wants its providers `Send`; one thread alone takes it. Connections by s2n-quic's IDs.
 #[derive(Debug, Default)]
-struct Table {
+struct ChallengeTable {
     /// Between the event and its datagram sender's making.
-    newcomer: Option<u64>,
-    unanswered: ById<Challenge>,
+    new_connection: Option<u64>,
+    unanswered: ByConnectionId<Challenge>,
     /// The connection and number of the packet into which s2n-quic has put a challenge.
-    written: Option<(u64, u64)>,
+    challenge_packet: Option<(u64, u64)>,
     /// The connection in whose packet a placeholder stands.
-    place: Option<u64>,
+    slot_connection: Option<u64>,
 }
 
 /// Sent on the path on which its connection sends.
@@ -67,10 +67,10 @@ struct Challenge {
     sent: Instant,
 }
 
-impl Challenges {
+impl PathChallenges {
     pub(in crate::quic) fn new(metrics: Arc<Metrics>) -> Self {
-        let (unanswered, at_hand, table) = Default::default();
-        Self(Arc::new(Shared { unanswered, at_hand, table, metrics }))
+        let (unanswered, has_frame, table) = Default::default();
+        Self(Arc::new(Shared { unanswered, has_frame, table, metrics }))
     }
 
     /// The subscriber to them.
@@ -79,8 +79,8 @@ impl Challenges {
     }
 
     /// The connection whose datagram sender is being made.
-    pub(in crate::quic) fn newcomer(&self) -> Option<u64> {
-        self.lock().newcomer.take()
+    pub(in crate::quic) fn new_connection(&self) -> Option<u64> {
+        self.lock().new_connection.take()
     }
 
     /// Whether `connection` is to send its challenge again.
@@ -90,9 +90,9 @@ impl Challenges {
     }
 
     /// A placeholder is about to stand in the packet of `connection` that is being built.
-    pub(in crate::quic) fn mark(&self, connection: u64) {
-        self.lock().place = Some(connection);
-        self.0.at_hand.store(true, Relaxed);
+    pub(in crate::quic) fn reserve_slot(&self, connection: u64) {
+        self.lock().slot_connection = Some(connection);
+        self.0.has_frame.store(true, Relaxed);
     }
 
     /// Packet number `packet` of `connection` was built: a challenge in its unencrypted payload is remembered; if a
@@ -105,17 +105,17 @@ impl Challenges {
         payload: &mut [u8],
         now: impl FnOnce() -> Instant,
     ) {
-        if self.0.at_hand.load(Relaxed) {
-            self.transmit_at_hand(connection, packet, payload, now);
+        if self.0.has_frame.load(Relaxed) {
+            self.replace_placeholder(connection, packet, payload, now);
         }
     }
 
     #[cold]
-    fn transmit_at_hand(&self, connection: u64, packet: u64, payload: &mut [u8], now: impl FnOnce() -> Instant) {
-        self.0.at_hand.store(false, Relaxed);
+    fn replace_placeholder(&self, connection: u64, packet: u64, payload: &mut [u8], now: impl FnOnce() -> Instant) {
+        self.0.has_frame.store(false, Relaxed);
         let mut table = self.lock();
-        let (written, place) = (table.written.take(), table.place.take());
-        let data = written.filter(|&of| of == (connection, packet)).and_then(|_| data(payload));
+        let (challenge_packet, place) = (table.challenge_packet.take(), table.slot_connection.take());
+        let data = challenge_packet.filter(|&of| of == (connection, packet)).and_then(|_| data(payload));
         if let Some(data) = data {
             table.unanswered.insert(connection, Challenge { data, sent: now() });
             self.0.unanswered.store(true, Relaxed);
@@ -139,13 +139,13 @@ impl Challenges {
         }
     }
 
-    fn forget(&self, table: &mut Table, connection: u64) {
+    fn forget(&self, table: &mut ChallengeTable, connection: u64) {
         if table.unanswered.remove(&connection).is_some() {
             self.0.unanswered.store(!table.unanswered.is_empty(), Relaxed);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> MutexGuard<'_, ChallengeTable> {
         self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -173,18 +173,18 @@ const KIND: u8 = {
 
 /// The data of the first challenge in a payload.
 fn data(payload: &[u8]) -> Option<[u8; DATA]> {
-    let challenge = Frames::new(payload).find(|frame| frame.kind == kind::PATH_CHALLENGE)?;
+    let challenge = FrameIter::new(payload).find(|frame| frame.kind == kind::PATH_CHALLENGE)?;
     challenge.body.try_into().ok()
 }
 
 /// s2n-quic's events of paths.
 #[derive(Debug)]
-pub(in crate::quic) struct ChallengeSubscriber(Challenges);
+pub(in crate::quic) struct ChallengeSubscriber(PathChallenges);
 
 /// One connection's, which s2n-quic keeps with it.
 #[derive(Debug)]
 pub(in crate::quic) struct ChallengeContext {
-    challenges: Challenges,
+    challenges: PathChallenges,
     connection: u64,
     /// s2n-quic's number of the path on which it sends.
     active: u64,
@@ -219,7 +219,7 @@ impl Subscriber for ChallengeSubscriber {
         meta: &ConnectionMeta,
         _: &TransportParametersReceived<'_>,
     ) {
-        self.0.lock().newcomer = Some(meta.id);
+        self.0.lock().new_connection = Some(meta.id);
     }
 
     fn on_active_path_updated(
@@ -237,8 +237,8 @@ impl Subscriber for ChallengeSubscriber {
         if let (Frame::PathChallenge { .. }, PacketHeader::OneRtt { number, .. }) = (&event.frame, &event.packet_header)
             && event.path_id == context.active
         {
-            self.0.lock().written = Some((meta.id, *number));
-            self.0.0.at_hand.store(true, Relaxed);
+            self.0.lock().challenge_packet = Some((meta.id, *number));
+            self.0.0.has_frame.store(true, Relaxed);
         }
     }
 
@@ -265,14 +265,14 @@ mod tests {
     /// A PING, and what data looks like a placeholder.
     const DATA: [u8; 5] = [0x01, 0x08, 0, 0x31, 0];
 
-    fn challenges() -> Challenges {
-        Challenges::new(Arc::default())
+    fn challenges() -> PathChallenges {
+        PathChallenges::new(Arc::default())
     }
 
     /// s2n-quic puts the challenge into packet `packet` of `connection`.
-    fn write(challenges: &Challenges, (connection, packet): (u64, u64), now: Instant) {
-        challenges.lock().written = Some((connection, packet));
-        challenges.0.at_hand.store(true, Relaxed);
+    fn write(challenges: &PathChallenges, (connection, packet): (u64, u64), now: Instant) {
+        challenges.lock().challenge_packet = Some((connection, packet));
+        challenges.0.has_frame.store(true, Relaxed);
         let mut payload = [&[0x01][..], &CHALLENGE, &DATA].concat();
         let before = payload.clone();
         challenges.transmit(connection, packet, &mut payload, || now);
@@ -280,8 +280,8 @@ mod tests {
     }
 
     /// The frame that replaces a placeholder.
-    fn place(challenges: &Challenges, connection: u64, now: Instant) -> Vec<u8> {
-        challenges.mark(connection);
+    fn place(challenges: &PathChallenges, connection: u64, now: Instant) -> Vec<u8> {
+        challenges.reserve_slot(connection);
         let mut payload = [&[0x01][..], &PLACE, &DATA].concat();
         challenges.transmit(connection, 9, &mut payload, || now);
         assert!(payload.starts_with(&[1]) && payload.ends_with(&DATA));
@@ -309,11 +309,11 @@ mod tests {
         let (challenges, start) = (challenges(), Instant::now());
         assert_eq!(place(&challenges, 7, start), [0; placeholder::LEN], "of nothing");
         write(&challenges, (7, 3), start);
-        challenges.lock().written = Some((7, 9));
+        challenges.lock().challenge_packet = Some((7, 9));
         assert_eq!(place(&challenges, 8, start), [0; placeholder::LEN], "of another connection");
         let mut payload = [&PLACE[..], &CHALLENGE].concat();
-        challenges.mark(7);
-        challenges.lock().written = Some((7, 10));
+        challenges.reserve_slot(7);
+        challenges.lock().challenge_packet = Some((7, 10));
         challenges.transmit(7, 10, &mut payload, || start);
         assert_eq!(payload, [&[0; placeholder::LEN][..], &CHALLENGE].concat(), "beside s2n-quic's own");
         assert!(challenges.is_due(7, || start + INTERVAL));
@@ -323,8 +323,8 @@ mod tests {
     fn a_challenge_in_a_packet_that_was_not_announced_is_not_remembered() {
         let (challenges, start) = (challenges(), Instant::now());
         for (connection, packet) in [(7, 4), (8, 3)] {
-            challenges.lock().written = Some((7, 3));
-            challenges.0.at_hand.store(true, Relaxed);
+            challenges.lock().challenge_packet = Some((7, 3));
+            challenges.0.has_frame.store(true, Relaxed);
             challenges.transmit(connection, packet, &mut CHALLENGE.clone(), || start);
             assert!(!challenges.0.unanswered.load(Relaxed));
         }

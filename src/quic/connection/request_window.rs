@@ -1,58 +1,60 @@
 //! One request stream's window, which HTTP/3 holds.
 
-use super::{send_queue::Flight, state::Entry, stream::State, table::Connections};
+use super::{send_queue::SendQueue, state::Connection, stream::StreamSendState, table::ConnectionTable};
 use crate::{
     budget::path::Room,
     receive_budget::Account,
-    transport::{self, Windows},
+    transport::{self, Transport},
 };
 use std::{
     sync::{Arc, atomic::Ordering},
     task::Waker,
 };
 
-impl Windows for Connections {
-    fn open(&self, connection: u64, stream: u64) -> Box<dyn transport::Window> {
-        let open = |entry: &mut Entry| (entry.windows.open(stream), Arc::clone(&entry.flight));
+impl Transport for ConnectionTable {
+    fn open(&self, connection: u64, stream: u64) -> Box<dyn transport::SendWindow> {
+        let open = |connection: &mut Connection| (connection.credit.open(stream), Arc::clone(&connection.send_queue));
         let opened = self.lock().by_id.get_mut(&connection).map(open);
         // A connection that is gone by now sends nothing any more.
-        let (state, flight) = opened.unwrap_or_else(|| (State::new(0), Arc::default()));
-        Box::new(Window::new(self.clone(), (connection, stream), state, flight))
+        let (state, send_queue) = opened.unwrap_or_else(|| (StreamSendState::new(0), Arc::default()));
+        Box::new(RequestWindow::new(self.clone(), (connection, stream), state, send_queue))
     }
 
     fn account(&self, connection: u64) -> Option<Account> {
-        self.lock().by_id.get(&connection)?.received.clone()
+        self.lock().by_id.get(&connection)?.receive_account.clone()
     }
 
-    fn excess(&self, connection: u64) -> Box<dyn transport::Excess> {
+    fn alerts(&self, connection: u64) -> Box<dyn transport::ConnectionAlerts> {
         let table = self.lock();
         // A connection that is gone by now sends nothing any more.
-        Box::new(table.by_id.get(&connection).map(|entry| entry.conduct.excess()).unwrap_or_default())
+        Box::new(
+            table.by_id.get(&connection).map(|connection| connection.control_frames.alert_handle()).unwrap_or_default(),
+        )
     }
 }
 
 /// One request stream's window. Dropped at the stream's end.
 #[derive(Debug)]
-pub struct Window {
-    connections: Connections,
+pub struct RequestWindow {
+    table: ConnectionTable,
     connection: u64,
     stream: u64,
-    state: Arc<State>,
-    flight: Arc<Flight>,
+    state: Arc<StreamSendState>,
+    send_queue: Arc<SendQueue>,
 }
 
-impl Window {
+impl RequestWindow {
     pub(super) fn new(
-        connections: Connections,
+        table: ConnectionTable,
         (connection, stream): (u64, u64),
-        state: Arc<State>,
-        flight: Arc<Flight>,
+        state: Arc<StreamSendState>,
+        send_queue: Arc<SendQueue>,
     ) -> Self {
-        Self { connections, connection, stream, state, flight }
+        Self { table, connection, stream, state, send_queue }
     }
 }
 
-impl transport::Window for Window {
+impl transport::SendWindow for RequestWindow {
     fn limit(&self) -> u64 {
         self.state.limit.load(Ordering::Relaxed)
     }
@@ -62,31 +64,31 @@ impl transport::Window for Window {
     }
 
     fn room(&self, sent: u64, outstanding: u64, ready: u64) -> Room {
-        self.flight.room(self.stream, &self.state, (sent, outstanding), ready)
+        self.send_queue.room(self.stream, &self.state, (sent, outstanding), ready)
     }
 
-    fn shown(&self) -> u64 {
-        self.flight.shown()
+    fn earned_window(&self) -> u64 {
+        self.send_queue.earned_window()
     }
 
-    fn handed(&self, sent: u64) {
-        self.flight.handed(&self.state, sent);
+    fn on_queued(&self, sent: u64) {
+        self.send_queue.on_queued(&self.state, sent);
     }
 
     fn wait_until_sent(&self) {
-        self.flight.wait_until_sent(&self.state.stream);
+        self.send_queue.wait_until_sent(&self.state.progress);
     }
 
     fn wait_until_acknowledged(&self, bytes: u64) {
-        self.flight.wait_until_acknowledged(&self.state.stream, bytes);
+        self.send_queue.wait_until_acknowledged(&self.state.progress, bytes);
     }
 }
 
-impl Drop for Window {
+impl Drop for RequestWindow {
     fn drop(&mut self) {
-        self.flight.forget(self.stream, &self.state.stream);
-        if let Some(entry) = self.connections.lock().by_id.get_mut(&self.connection) {
-            entry.windows.open.remove(&self.stream);
+        self.send_queue.remove(self.stream, &self.state.progress);
+        if let Some(connection) = self.table.lock().by_id.get_mut(&self.connection) {
+            connection.credit.open.remove(&self.stream);
         }
     }
 }

@@ -10,8 +10,8 @@
 //! s2n-quic wants its subscribers `Send`.
 
 use super::{
-    by_id::ById,
-    stream::{ACKNOWLEDGED, NOTHING, SENT, State, Stream},
+    by_id::ByConnectionId,
+    stream::{ACKNOWLEDGED, NOTHING, SENT, StreamProgress, StreamSendState},
 };
 use crate::{
     budget::path::{OWN_LOW, Path, Queued, Room, STEP},
@@ -24,10 +24,10 @@ use std::{
 
 /// One connection's.
 #[derive(Debug, Default)]
-pub(super) struct Flight {
+pub(super) struct SendQueue {
     /// Streams that are tracked.
     tracked: Number,
-    streams: Mutex<ById<Arc<State>>>,
+    streams: Mutex<ByConnectionId<Arc<StreamSendState>>>,
     /// Bytes of theirs that were handed over and not sent.
     unsent: Number,
     /// Bytes of STREAM frames sent so far, retransmissions included. Minus those in flight it rises by what is acknowledged
@@ -45,58 +45,64 @@ pub(super) struct Flight {
     min_rtt: Number,
 }
 
-impl Flight {
+impl SendQueue {
     /// How many of `ready` bytes may be written on a stream that has written `sent` bytes, of which `outstanding` are
     /// not acknowledged. From now on it is tracked.
-    pub(super) fn room(&self, id: u64, state: &Arc<State>, (sent, outstanding): (u64, u64), ready: u64) -> Room {
-        let stream = &state.stream;
+    pub(super) fn room(
+        &self,
+        id: u64,
+        state: &Arc<StreamSendState>,
+        (sent, outstanding): (u64, u64),
+        ready: u64,
+    ) -> Room {
+        let stream = &state.progress;
         if stream.tracked.get() == 0 {
             stream.tracked.set(1);
             self.tracked.add(1);
             // Counted as sent: a stream with unsent bytes by this count has some, so that a frame of it will come.
-            stream.handed.set(sent);
+            stream.queued.set(sent);
             stream.sent.set(sent);
             self.streams().insert(id, Arc::clone(state));
         }
-        self.handed(state, sent);
+        self.on_queued(state, sent);
         let queued = Queued { connection: self.unsent.get(), stream: stream.unsent(), outstanding };
         self.path().room(queued, ready)
     }
 
     /// Bytes that the client takes within a round trip, as observed: beyond the first window, which was never earned.
     /// None while it acknowledges nothing.
-    pub(super) fn shown(&self) -> u64 {
+    pub(super) fn earned_window(&self) -> u64 {
         if self.timeouts.get() > 0 { 0 } else { self.window.get().saturating_sub(self.first_window.get()) }
     }
 
     /// The stream has handed over `sent` bytes in all.
-    pub(super) fn handed(&self, state: &State, sent: u64) {
-        if state.stream.tracked.get() > 0 {
-            self.change(&state.stream, |stream| stream.handed.set(sent));
+    pub(super) fn on_queued(&self, state: &StreamSendState, sent: u64) {
+        if state.progress.tracked.get() > 0 {
+            self.change(&state.progress, |stream| stream.queued.set(sent));
         }
     }
 
     /// The stream is woken once, when few enough bytes are unsent.
-    pub(super) fn wait_until_sent(&self, stream: &Stream) {
+    pub(super) fn wait_until_sent(&self, stream: &StreamProgress) {
         debug_assert!(stream.tracked.get() > 0, "nothing would wake it");
         self.wait_no_more(stream);
-        stream.until.set(self.path().low_water());
-        stream.waits.set(SENT);
+        stream.wake_at.set(self.path().low_water());
+        stream.wake_on.set(SENT);
     }
 
     /// The stream is woken once, when about `bytes` of it were acknowledged, or all that is in flight. Streams that wait
     /// share what is: so many times as many must be.
-    pub(super) fn wait_until_acknowledged(&self, stream: &Stream, bytes: u64) {
+    pub(super) fn wait_until_acknowledged(&self, stream: &StreamProgress, bytes: u64) {
         debug_assert!(stream.tracked.get() > 0, "nothing would wake it");
         self.wait_no_more(stream);
         self.waiting.add(1);
         let share = bytes.min(STEP).saturating_mul(self.waiting.get());
-        stream.until.set(self.landed().wrapping_add(share));
-        stream.waits.set(ACKNOWLEDGED);
+        stream.wake_at.set(self.left_flight().wrapping_add(share));
+        stream.wake_on.set(ACKNOWLEDGED);
     }
 
     /// s2n-quic has put `bytes` of a stream up to `end` into a packet. `last` is the stream of the frame before.
-    pub(super) fn sent(&self, last: &mut Option<(u64, Arc<State>)>, id: u64, bytes: u64, end: u64) {
+    pub(super) fn on_sent(&self, last: &mut Option<(u64, Arc<StreamSendState>)>, id: u64, bytes: u64, end: u64) {
         if self.tracked.get() == 0 {
             *last = None;
             return;
@@ -107,17 +113,18 @@ impl Flight {
             *last = Some((id, state));
         }
         let Some((_, state)) = last else { return };
-        let stream = &state.stream;
+        let stream = &state.progress;
         if end > stream.sent.get() {
             self.change(stream, |stream| stream.sent.set(end));
-            if stream.waits.get() == SENT && (self.unsent.get() <= stream.until.get() || stream.unsent() <= OWN_LOW) {
+            if stream.wake_on.get() == SENT && (self.unsent.get() <= stream.wake_at.get() || stream.unsent() <= OWN_LOW)
+            {
                 self.wake(state);
             }
         }
     }
 
     /// s2n-quic has processed an ACK frame, or sent a burst of packets.
-    pub(super) fn measured(&self, path: (u32, Duration, Duration), in_flight: u32, timeouts: u32) {
+    pub(super) fn on_recovery_metrics(&self, path: (u32, Duration, Duration), in_flight: u32, timeouts: u32) {
         let (window, smoothed_rtt, min_rtt) = path;
         if self.first_window.get() == 0 {
             self.first_window.set(window.into());
@@ -128,10 +135,11 @@ impl Flight {
         self.min_rtt.set(microseconds(min_rtt));
         self.in_flight.set(in_flight.into());
         if self.waiting.get() > 0 {
-            let landed = self.landed();
-            let is_due = |state: &&Arc<State>| {
-                let Stream { waits, until, .. } = &state.stream;
-                waits.get() == ACKNOWLEDGED && (in_flight == 0 || landed.wrapping_sub(until.get()) <= u64::MAX / 2)
+            let left_flight = self.left_flight();
+            let is_due = |state: &&Arc<StreamSendState>| {
+                let StreamProgress { wake_on, wake_at, .. } = &state.progress;
+                wake_on.get() == ACKNOWLEDGED
+                    && (in_flight == 0 || left_flight.wrapping_sub(wake_at.get()) <= u64::MAX / 2)
             };
             // Not woken under the lock.
             let due: Vec<_> = self.streams().values().filter(is_due).cloned().collect();
@@ -140,11 +148,11 @@ impl Flight {
     }
 
     /// The stream is over.
-    pub(super) fn forget(&self, id: u64, stream: &Stream) {
+    pub(super) fn remove(&self, id: u64, stream: &StreamProgress) {
         if stream.tracked.get() > 0 {
             self.wait_no_more(stream);
             // What s2n-quic still sends of it does not count.
-            self.change(stream, |stream| stream.handed.set(0));
+            self.change(stream, |stream| stream.queued.set(0));
             stream.tracked.set(0);
             self.tracked.subtract(1);
             self.streams().remove(&id);
@@ -152,7 +160,7 @@ impl Flight {
     }
 
     /// Bytes that came out of flight so far.
-    fn landed(&self) -> u64 {
+    fn left_flight(&self) -> u64 {
         self.sent.get().wrapping_sub(self.in_flight.get())
     }
 
@@ -160,25 +168,25 @@ impl Flight {
         Path { window: self.window.get(), smoothed_rtt: self.smoothed_rtt.get(), min_rtt: self.min_rtt.get() }
     }
 
-    fn change(&self, stream: &Stream, change: impl FnOnce(&Stream)) {
+    fn change(&self, stream: &StreamProgress, change: impl FnOnce(&StreamProgress)) {
         let before = stream.unsent();
         change(stream);
         self.unsent.set((self.unsent.get() + stream.unsent()).saturating_sub(before));
     }
 
-    fn wake(&self, state: &State) {
-        self.wait_no_more(&state.stream);
+    fn wake(&self, state: &StreamSendState) {
+        self.wait_no_more(&state.progress);
         state.waker.wake();
     }
 
-    fn wait_no_more(&self, stream: &Stream) {
-        if stream.waits.get() == ACKNOWLEDGED {
+    fn wait_no_more(&self, stream: &StreamProgress) {
+        if stream.wake_on.get() == ACKNOWLEDGED {
             self.waiting.subtract(1);
         }
-        stream.waits.set(NOTHING);
+        stream.wake_on.set(NOTHING);
     }
 
-    fn streams(&self) -> MutexGuard<'_, ById<Arc<State>>> {
+    fn streams(&self) -> MutexGuard<'_, ByConnectionId<Arc<StreamSendState>>> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -209,17 +217,17 @@ mod tests {
     /// A connection whose packets have nothing but STREAM frames of 1,000 bytes.
     #[derive(Default)]
     struct Connection {
-        flight: Flight,
-        last: Option<(u64, Arc<State>)>,
+        send_queue: SendQueue,
+        last: Option<(u64, Arc<StreamSendState>)>,
         in_flight: u32,
     }
 
     /// One of its streams.
     struct Sending {
         id: u64,
-        state: Arc<State>,
+        state: Arc<StreamSendState>,
         woken: Arc<Count>,
-        handed: u64,
+        queued: u64,
         sent: u64,
     }
 
@@ -227,34 +235,34 @@ mod tests {
 
     impl Connection {
         fn stream(&self, id: u64) -> Sending {
-            let (state, woken) = (State::new(u64::MAX), Arc::<Count>::default());
-            Sending { id, state, woken, handed: 0, sent: 0 }
+            let (state, woken) = (StreamSendState::new(u64::MAX), Arc::<Count>::default());
+            Sending { id, state, woken, queued: 0, sent: 0 }
         }
 
-        fn measured(&self, window: u32) {
+        fn on_recovery_metrics(&self, window: u32) {
             let rtt = Duration::from_millis(20);
-            self.flight.measured((window, rtt, rtt), self.in_flight, 0);
+            self.send_queue.on_recovery_metrics((window, rtt, rtt), self.in_flight, 0);
         }
 
         /// A packet of `stream` leaves.
         fn sends(&mut self, stream: &mut Sending) {
             stream.sent += u64::from(PACKET);
-            self.flight.sent(&mut self.last, stream.id, PACKET.into(), stream.sent);
+            self.send_queue.on_sent(&mut self.last, stream.id, PACKET.into(), stream.sent);
             self.in_flight += PACKET;
         }
 
         fn acknowledges(&mut self, packets: u32) {
             self.in_flight -= packets * PACKET;
-            self.measured(100_000);
+            self.on_recovery_metrics(100_000);
         }
 
         /// Hands over as much as there is room for.
         fn hands_over(&self, stream: &mut Sending, outstanding: u64) -> Room {
             stream.state.waker.register(&waker(Arc::clone(&stream.woken)));
-            let room = self.flight.room(stream.id, &stream.state, (stream.handed, outstanding), u64::MAX);
+            let room = self.send_queue.room(stream.id, &stream.state, (stream.queued, outstanding), u64::MAX);
             if let Room::Bytes(bytes) = room {
-                stream.handed += bytes;
-                self.flight.handed(&stream.state, stream.handed);
+                stream.queued += bytes;
+                self.send_queue.on_queued(&stream.state, stream.queued);
             }
             room
         }
@@ -272,7 +280,7 @@ mod tests {
         let mut stream = connection.stream(0);
         let Room::Bytes(room) = connection.hands_over(&mut stream, 0) else { panic!() };
         assert_eq!(connection.hands_over(&mut stream, 0), Room::Unsent);
-        connection.flight.wait_until_sent(&stream.state.stream);
+        connection.send_queue.wait_until_sent(&stream.state.progress);
         while stream.sent < room / 2 {
             assert_eq!(stream.woken(), 0, "{}", stream.sent);
             connection.sends(&mut stream);
@@ -281,20 +289,20 @@ mod tests {
         assert_eq!(stream.woken(), 1);
         assert!(matches!(connection.hands_over(&mut stream, 0), Room::Bytes(_)));
         // A retransmission does not count twice.
-        connection.flight.sent(&mut connection.last, 0, 1_000, 1_000);
+        connection.send_queue.on_sent(&mut connection.last, 0, 1_000, 1_000);
         assert_eq!(stream.woken(), 0);
     }
 
     #[test]
-    fn a_client_has_shown_what_its_window_grew_by_and_nothing_while_it_is_silent() {
-        let flight = Flight::default();
-        assert_eq!(flight.shown(), 0);
+    fn a_client_has_earned_window_what_its_window_grew_by_and_nothing_while_it_is_silent() {
+        let send_queue = SendQueue::default();
+        assert_eq!(send_queue.earned_window(), 0);
         let rtt = Duration::from_millis(20);
-        for (window, timeouts, shown) in
+        for (window, timeouts, earned_window) in
             [(30_000, 0, 0), (30_000, 1, 0), (90_000, 0, 60_000), (90_000, 1, 0), (90_000, 0, 60_000), (12_000, 0, 0)]
         {
-            flight.measured((window, rtt, rtt), 0, timeouts);
-            assert_eq!(flight.shown(), shown, "{window}, {timeouts}");
+            send_queue.on_recovery_metrics((window, rtt, rtt), 0, timeouts);
+            assert_eq!(send_queue.earned_window(), earned_window, "{window}, {timeouts}");
         }
     }
 
@@ -306,8 +314,8 @@ mod tests {
         for _ in 0..20 {
             connection.sends(&mut stream);
         }
-        connection.measured(100_000);
-        connection.flight.wait_until_acknowledged(&stream.state.stream, 5_000);
+        connection.on_recovery_metrics(100_000);
+        connection.send_queue.wait_until_acknowledged(&stream.state.progress, 5_000);
         connection.acknowledges(4);
         assert_eq!(stream.woken(), 0);
         connection.acknowledges(1);
@@ -315,7 +323,7 @@ mod tests {
         connection.acknowledges(1);
         assert_eq!(stream.woken(), 0, "once");
         stream.state.waker.register(&waker(Arc::clone(&stream.woken)));
-        connection.flight.wait_until_acknowledged(&stream.state.stream, 1_000_000);
+        connection.send_queue.wait_until_acknowledged(&stream.state.progress, 1_000_000);
         connection.acknowledges(13);
         assert_eq!(stream.woken(), 0);
         connection.acknowledges(1);
@@ -331,9 +339,9 @@ mod tests {
             connection.sends(stream);
             stream.state.waker.register(&waker(Arc::clone(&stream.woken)));
         }
-        connection.measured(100_000);
+        connection.on_recovery_metrics(100_000);
         for stream in &streams {
-            connection.flight.wait_until_acknowledged(&stream.state.stream, 1_000);
+            connection.send_queue.wait_until_acknowledged(&stream.state.progress, 1_000);
         }
         for _ in 0..9 {
             connection.acknowledges(1);
@@ -350,9 +358,9 @@ mod tests {
         assert!(connection.last.is_none());
         let mut stream = connection.stream(4);
         connection.hands_over(&mut stream, 0);
-        connection.flight.wait_until_acknowledged(&stream.state.stream, 1);
-        connection.flight.forget(4, &stream.state.stream);
-        let Flight { tracked, unsent, waiting, streams, .. } = &connection.flight;
+        connection.send_queue.wait_until_acknowledged(&stream.state.progress, 1);
+        connection.send_queue.remove(4, &stream.state.progress);
+        let SendQueue { tracked, unsent, waiting, streams, .. } = &connection.send_queue;
         assert_eq!((tracked.get(), unsent.get(), waiting.get()), (0, 0, 0));
         assert!(streams.lock().unwrap().is_empty());
         connection.sends(&mut stream);
@@ -373,28 +381,28 @@ mod tests {
             let mut order = VecDeque::new();
             let mut ready: VecDeque<usize> = (0..sending.len()).collect();
             let mut turn = 0;
-            connection.measured(window * PACKET);
+            connection.on_recovery_metrics(window * PACKET);
             while sending.iter().any(|stream| stream.sent < TOTAL) || !order.is_empty() {
                 while let Some(index) = ready.pop_front() {
                     let stream = &mut sending[index];
-                    while stream.handed < TOTAL {
+                    while stream.queued < TOTAL {
                         // A lease of two trains a stream.
                         if outstanding[index] + TRAIN > 2 * TRAIN {
-                            connection.flight.wait_until_acknowledged(&stream.state.stream, TRAIN / 2);
+                            connection.send_queue.wait_until_acknowledged(&stream.state.progress, TRAIN / 2);
                             break;
                         }
-                        let before = stream.handed;
+                        let before = stream.queued;
                         stream.state.waker.register(&waker(Arc::clone(&stream.woken)));
                         let totals = (before, outstanding[index]);
-                        match connection.flight.room(stream.id, &stream.state, totals, TRAIN) {
+                        match connection.send_queue.room(stream.id, &stream.state, totals, TRAIN) {
                             Room::Bytes(bytes) => {
                                 // Whole packets.
-                                stream.handed = (before + bytes).next_multiple_of(PACKET.into()).min(TOTAL);
-                                connection.flight.handed(&stream.state, stream.handed);
-                                outstanding[index] += stream.handed - before;
+                                stream.queued = (before + bytes).next_multiple_of(PACKET.into()).min(TOTAL);
+                                connection.send_queue.on_queued(&stream.state, stream.queued);
+                                outstanding[index] += stream.queued - before;
                             }
                             Room::Unsent => {
-                                connection.flight.wait_until_sent(&stream.state.stream);
+                                connection.send_queue.wait_until_sent(&stream.state.progress);
                                 break;
                             }
                             Room::Unacknowledged => panic!("two trains are less than any path takes"),
@@ -405,7 +413,7 @@ mod tests {
                 let mut idle = 0;
                 while connection.in_flight < window * PACKET && idle < sending.len() {
                     turn = (turn + 1) % sending.len();
-                    if sending[turn].sent < sending[turn].handed {
+                    if sending[turn].sent < sending[turn].queued {
                         connection.sends(&mut sending[turn]);
                         order.push_back(turn);
                         idle = 0;
@@ -413,7 +421,7 @@ mod tests {
                         idle += 1;
                     }
                 }
-                connection.measured(window * PACKET);
+                connection.on_recovery_metrics(window * PACKET);
                 assert!(!order.is_empty(), "all wait, and nothing is in flight: {streams} {bunch} {window}");
                 let mut packets = 0;
                 for index in order.drain(..order.len().min(bunch)) {
@@ -421,7 +429,7 @@ mod tests {
                     packets += 1;
                 }
                 connection.in_flight -= packets * PACKET;
-                connection.measured(window * PACKET);
+                connection.on_recovery_metrics(window * PACKET);
                 ready.extend((0..sending.len()).filter(|index| sending[*index].woken() > 0));
             }
         }

@@ -1,11 +1,11 @@
 //! One connection's entry.
 
 use super::{
-    ack_frequency::Peer, acknowledged::Acknowledged, control_frames::Conduct, lost_packets::Lost, send_queue::Flight,
-    stream::Windows,
+    ack_frequency::AckFrequencyState, acknowledged::Acknowledged, control_frames::ControlFrameLimit,
+    lost_packets::LostPackets, send_queue::SendQueue, stream::StreamCredit,
 };
 use crate::{
-    quic::{io::Tally, wire::frame::AckRanges},
+    quic::{io::AckCounts, wire::frame::AckRanges},
     receive_budget::Account,
 };
 use s2n_quic_core::path::{Handle as _, Tuple};
@@ -13,39 +13,39 @@ use std::sync::Arc;
 
 /// The state of a connection.
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) windows: Windows,
-    pub(super) flight: Arc<Flight>,
-    pub(super) conduct: Conduct,
-    pub(super) acks: Tally,
+pub(super) struct Connection {
+    pub(super) credit: StreamCredit,
+    pub(super) send_queue: Arc<SendQueue>,
+    pub(super) control_frames: ControlFrameLimit,
+    pub(super) acks: AckCounts,
     /// The packets that s2n-quic has seen acknowledged.
     pub(super) acknowledged: Acknowledged,
-    pub(super) lost: Lost,
+    pub(super) lost: LostPackets,
     /// Packets that were declared lost and have arrived, of which its path's congestion controller was not notified
     /// yet.
-    pub(super) arrived: u32,
+    pub(super) spurious_losses: u32,
     /// What was received and not read.
-    pub(super) received: Option<Account>,
+    pub(super) receive_account: Option<Account>,
     /// `None` if its client does not support ACK_FREQUENCY frames.
-    pub(super) peer: Option<Arc<Peer>>,
+    pub(super) ack_frequency: Option<Arc<AckFrequencyState>>,
     /// The path on which s2n-quic sends.
     pub(super) path: Option<Tuple>,
 }
 
-impl Entry {
+impl Connection {
     /// One with this limit of the client's control frames a second.
     pub(super) fn new(max_control_frames: u32) -> Self {
-        let (windows, flight, acks, acknowledged, lost) = Default::default();
+        let (credit, send_queue, acks, acknowledged, lost) = Default::default();
         Self {
-            windows,
-            flight,
-            conduct: Conduct::new(max_control_frames),
+            credit,
+            send_queue,
+            control_frames: ControlFrameLimit::new(max_control_frames),
             acks,
             acknowledged,
             lost,
-            arrived: 0,
-            received: None,
-            peer: None,
+            spurious_losses: 0,
+            receive_account: None,
+            ack_frequency: None,
             path: None,
         }
     }
@@ -61,7 +61,7 @@ impl Entry {
     ///
     /// But any ACK frame moves the connection to the address that it comes from (RFC 9000 §9.2), and PADDING does not.
     /// So only those from the current address may be dropped.
-    pub(super) fn knows(&mut self, ack: AckRanges<'_>, path: &Tuple) -> bool {
+    pub(super) fn is_redundant_ack(&mut self, ack: AckRanges<'_>, path: &Tuple) -> bool {
         !self.acknowledged.is_news(ack) && self.path.is_some_and(|own| own.unmapped_eq(path))
     }
 }

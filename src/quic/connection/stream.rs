@@ -5,12 +5,12 @@
 //! MAX_STREAM_DATA frames.
 //!
 //! A limit may come before its stream has been accepted, even before the stream. Streams are accepted in the order of
-//! their IDs, so an ID from `next` on is one that will be: its limit is kept for then. Below `next` a stream is open
+//! their IDs, so an ID from `next_stream` on is one that will be: its limit is kept for then. Below `next_stream` a stream is open
 //! or over, and what comes for one that is over means nothing. s2n-quic lets a client open `max_streams` at once and
 //! closes the connection beyond, so no honest limit finds the room used up.
 
-use super::by_id::ById;
-use crate::{number::Number, quic::wire::Word};
+use super::by_id::ByConnectionId;
+use crate::{number::Number, quic::wire::StreamFrame};
 use futures_util::task::AtomicWaker;
 use std::sync::{
     Arc,
@@ -22,37 +22,37 @@ const ID_STEP: u64 = 4;
 
 /// Those of one connection.
 #[derive(Debug, Default)]
-pub(super) struct Windows {
+pub(super) struct StreamCredit {
     /// What every request stream begins with.
     pub(super) initial: u64,
     /// The first request stream that was not accepted yet.
-    next: u64,
-    pub(super) open: ById<Arc<State>>,
-    /// Limits of streams from `next` on.
-    pub(super) ahead: ById<u64>,
+    next_stream: u64,
+    pub(super) open: ByConnectionId<Arc<StreamSendState>>,
+    /// Limits of streams from `next_stream` on.
+    pub(super) early_limits: ByConnectionId<u64>,
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct StreamSendState {
     pub(super) limit: AtomicU64,
     /// Of the task that sends on the stream, whatever it waits for.
     pub(super) waker: AtomicWaker,
-    pub(super) stream: Stream,
+    pub(super) progress: StreamProgress,
 }
 
-impl Windows {
-    pub(super) fn open(&mut self, stream: u64) -> Arc<State> {
-        self.next = self.next.max(stream.saturating_add(ID_STEP));
-        let ahead = self.ahead.remove(&stream).unwrap_or_default();
-        let state = State::new(self.initial.max(ahead));
+impl StreamCredit {
+    pub(super) fn open(&mut self, stream: u64) -> Arc<StreamSendState> {
+        self.next_stream = self.next_stream.max(stream.saturating_add(ID_STEP));
+        let early_limits = self.early_limits.remove(&stream).unwrap_or_default();
+        let state = StreamSendState::new(self.initial.max(early_limits));
         self.open.insert(stream, Arc::clone(&state));
         state
     }
 
-    pub(super) fn hear(&mut self, word: Word, max_ahead: usize) {
-        match word {
-            Word::MaxStreamData { stream, limit } => self.raise(stream, limit, max_ahead),
-            Word::StopSending(stream) => {
+    pub(super) fn on_stream_frame(&mut self, frame: StreamFrame, max_early_limits: usize) {
+        match frame {
+            StreamFrame::MaxStreamData { stream, limit } => self.raise_limit(stream, limit, max_early_limits),
+            StreamFrame::StopSending(stream) => {
                 if let Some(state) = self.open.get(&stream) {
                     state.waker.wake();
                 }
@@ -61,40 +61,40 @@ impl Windows {
     }
 
     /// The client allows `limit` bytes in all.
-    fn raise(&mut self, stream: u64, limit: u64, max_ahead: usize) {
+    fn raise_limit(&mut self, stream: u64, limit: u64, max_early_limits: usize) {
         if let Some(state) = self.open.get(&stream) {
             // What does not raise a limit means nothing (RFC 9000 §4.1): packets arrive in any order.
             state.limit.fetch_max(limit, Ordering::Relaxed);
             state.waker.wake();
-        } else if stream >= self.next && stream.is_multiple_of(ID_STEP) {
-            if let Some(ahead) = self.ahead.get_mut(&stream) {
-                *ahead = limit.max(*ahead);
-            } else if self.ahead.len() < max_ahead {
-                self.ahead.insert(stream, limit);
+        } else if stream >= self.next_stream && stream.is_multiple_of(ID_STEP) {
+            if let Some(early_limits) = self.early_limits.get_mut(&stream) {
+                *early_limits = limit.max(*early_limits);
+            } else if self.early_limits.len() < max_early_limits {
+                self.early_limits.insert(stream, limit);
             }
         }
     }
 }
 
-impl State {
+impl StreamSendState {
     pub(super) fn new(limit: u64) -> Arc<Self> {
-        Arc::new(Self { limit: AtomicU64::new(limit), waker: AtomicWaker::new(), stream: Stream::default() })
+        Arc::new(Self { limit: AtomicU64::new(limit), waker: AtomicWaker::new(), progress: StreamProgress::default() })
     }
 }
 
 /// One stream of it.
 #[derive(Debug, Default)]
-pub(super) struct Stream {
+pub(super) struct StreamProgress {
     pub(super) tracked: Number,
     /// Bytes handed over in all,
-    pub(super) handed: Number,
+    pub(super) queued: Number,
     /// and sent of these.
     pub(super) sent: Number,
     /// The event that it waits for.
-    pub(super) waits: Number,
+    pub(super) wake_on: Number,
     /// Waiting for bytes to be sent, it is woken when the connection has so few unsent; for acknowledgements, when so many
     /// bytes came out of flight.
-    pub(super) until: Number,
+    pub(super) wake_at: Number,
 }
 
 /// It waits for nothing.
@@ -104,8 +104,8 @@ pub(super) const SENT: u64 = 1;
 /// It waits for acknowledgements.
 pub(super) const ACKNOWLEDGED: u64 = 2;
 
-impl Stream {
+impl StreamProgress {
     pub(super) fn unsent(&self) -> u64 {
-        self.handed.get().saturating_sub(self.sent.get())
+        self.queued.get().saturating_sub(self.sent.get())
     }
 }

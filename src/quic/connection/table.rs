@@ -1,12 +1,12 @@
 //! The connections of an endpoint: an entry each, looked up once a packet.
 
-use super::{ack_frequency::Peer, by_id::ById, state::Entry};
+use super::{ack_frequency::AckFrequencyState, by_id::ByConnectionId, state::Connection};
 use crate::{
     config::Limits,
     quic::{
-        congestion::Spurious,
+        congestion::SpuriousLosses,
         metrics::Metrics,
-        wire::{Contents, Word, frame::AckRanges},
+        wire::{PacketSummary, StreamFrame, frame::AckRanges},
     },
     receive_budget::Account,
 };
@@ -19,35 +19,35 @@ use std::{
 /// The meaning of the two last bits of a stream's ID (RFC 9000 §2.1), and their value for a unidirectional stream of
 /// litequic's.
 const STREAM_TYPE: u64 = 0x03;
-const OWN_UNI: u64 = 0x03;
+const LITEQUIC_UNI: u64 = 0x03;
 
 /// The connections of one endpoint. A lock, because s2n-quic wants its providers `Send`; one thread alone takes it, twice a
 /// request and once a packet that has more than data.
 #[derive(Debug, Clone)]
-pub struct Connections(Arc<Mutex<Table>>);
+pub struct ConnectionTable(Arc<Mutex<EndpointTable>>);
 
 #[derive(Debug)]
-pub(super) struct Table {
-    pub(super) by_id: ById<Entry>,
+pub(super) struct EndpointTable {
+    pub(super) by_id: ByConnectionId<Connection>,
     max_streams: usize,
     pub(super) max_control_frames: u32,
     /// The first packet's time, from which others' is counted.
     began: Option<Timestamp>,
     /// Publishes how many packets were declared lost wrongly, and the connection of the last report.
-    spurious: Spurious,
-    told: u64,
+    spurious: SpuriousLosses,
+    last_reported: u64,
     pub(super) metrics: Arc<Metrics>,
 }
 
 /// A packet of a connection between its decryption and s2n-quic's own parser.
 #[derive(Debug)]
-pub(in crate::quic) struct Received<'a> {
+pub(in crate::quic) struct ReceivedPacket<'a> {
     /// What is in it.
-    pub(in crate::quic) contents: &'a Contents,
+    pub(in crate::quic) summary: &'a PacketSummary,
     /// The numbers that its only ACK frame acknowledges, as far as it has one and was understood.
     pub(in crate::quic) ack: Option<AckRanges<'a>>,
     /// Whether an ACK frame without news may be merged into the one that brought it.
-    pub(in crate::quic) merges: bool,
+    pub(in crate::quic) merge_acks: bool,
     /// The receive batch that it came in; 0 if there are none.
     pub(in crate::quic) batch: u64,
     /// Where it came from, and to.
@@ -60,105 +60,120 @@ pub(in crate::quic) struct Received<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::quic) enum PacketAction {
     /// s2n-quic reads it as it is.
-    Pass,
+    Forward,
     /// Its ACK frame brings no news.
-    Merge,
+    BlankAck,
     /// It belongs to a flood, and is not processed.
-    Flood,
+    Blank,
 }
 
-impl Connections {
+impl ConnectionTable {
     /// For connections with these `limits`. `spurious` is notified of packets that were declared lost wrongly.
-    pub(in crate::quic) fn new(limits: &Limits, spurious: Spurious, metrics: Arc<Metrics>) -> Self {
+    pub(in crate::quic) fn new(limits: &Limits, spurious: SpuriousLosses, metrics: Arc<Metrics>) -> Self {
         let Limits { max_streams, max_control_frames, .. } = *limits;
-        let (by_id, max_streams) = (ById::default(), max_streams as usize);
-        let (began, told) = (None, 0);
-        Self(Arc::new(Mutex::new(Table { by_id, max_streams, max_control_frames, began, spurious, told, metrics })))
+        let (by_id, max_streams) = (ByConnectionId::default(), max_streams as usize);
+        let (began, last_reported) = (None, 0);
+        Self(Arc::new(Mutex::new(EndpointTable {
+            by_id,
+            max_streams,
+            max_control_frames,
+            began,
+            spurious,
+            last_reported,
+            metrics,
+        })))
     }
 
     /// Connections that begin now have these `limits`; earlier ones that may have more streams keep their room.
-    pub(in crate::quic) fn allow(&self, limits: &Limits) {
+    pub(in crate::quic) fn set_limits(&self, limits: &Limits) {
         let mut table = self.lock();
         table.max_streams = table.max_streams.max(limits.max_streams as usize);
         table.max_control_frames = limits.max_control_frames;
     }
 
     /// The bytes received on a connection, by s2n-quic's ID, are accounted in `account`.
-    pub(in crate::quic) fn receives(&self, connection: u64, account: Account) {
-        if let Some(entry) = self.lock().by_id.get_mut(&connection) {
-            entry.received = Some(account);
+    pub(in crate::quic) fn set_receive_account(&self, id: u64, account: Account) {
+        if let Some(connection) = self.lock().by_id.get_mut(&id) {
+            connection.receive_account = Some(account);
         }
     }
 
     /// The client of a connection, by s2n-quic's ID, supports ACK_FREQUENCY frames, and `peer` sends requests to it.
-    pub(in crate::quic) fn listens(&self, connection: u64, peer: &Arc<Peer>) {
-        if let Some(entry) = self.lock().by_id.get_mut(&connection) {
-            entry.peer = Some(Arc::clone(peer));
+    pub(in crate::quic) fn set_ack_frequency(&self, id: u64, ack_frequency: &Arc<AckFrequencyState>) {
+        if let Some(connection) = self.lock().by_id.get_mut(&id) {
+            connection.ack_frequency = Some(Arc::clone(ack_frequency));
         }
     }
 
     /// Packet `number` of a connection, by s2n-quic's ID, was declared lost.
-    pub(in crate::quic) fn lost(&self, connection: u64, number: u64) {
-        if let Some(entry) = self.lock().by_id.get_mut(&connection) {
-            entry.lost.add(number);
+    pub(in crate::quic) fn lost(&self, id: u64, number: u64) {
+        if let Some(connection) = self.lock().by_id.get_mut(&id) {
+            connection.lost.add(number);
         }
     }
 
     /// Processes a packet of a connection, and returns its fate. `now` is its time by the machine's clock.
-    pub(in crate::quic) fn inspect(
+    pub(in crate::quic) fn process_packet(
         &self,
-        connection: u64,
-        packet: Received<'_>,
+        id: u64,
+        packet: ReceivedPacket<'_>,
         now: impl FnOnce() -> Instant,
     ) -> PacketAction {
-        let Received { contents, ack, merges, batch, path, at } = packet;
-        if contents.control == 0 && contents.acks == 0 {
+        let ReceivedPacket { summary, ack, merge_acks, batch, path, at } = packet;
+        if summary.control == 0 && summary.acks == 0 {
             // Most packets of an upload have data and nothing else: no lock for them.
-            return PacketAction::Pass;
+            return PacketAction::Forward;
         }
         let mut table = self.lock();
-        let Table { by_id, max_streams, began, spurious, told, metrics, .. } = &mut *table;
-        let unheard = spurious.take();
-        if unheard > 0
-            && let Some(entry) = by_id.get_mut(told)
+        let EndpointTable { by_id, max_streams, began, spurious, last_reported, metrics, .. } = &mut *table;
+        let undelivered = spurious.take();
+        if undelivered > 0
+            && let Some(connection) = by_id.get_mut(last_reported)
         {
-            entry.arrived = unheard;
+            connection.spurious_losses = undelivered;
         }
-        let Some(entry) = by_id.get_mut(&connection) else { return PacketAction::Pass };
-        if contents.control > 0 && !entry.conduct.admit(contents.control, now()) {
-            return PacketAction::Flood;
+        let Some(connection) = by_id.get_mut(&id) else { return PacketAction::Forward };
+        if summary.control > 0 && !connection.control_frames.admit(summary.control, now()) {
+            return PacketAction::Blank;
         }
-        for word in &contents.words {
-            match word {
-                Word::StopSending(stream) if stream & STREAM_TYPE == OWN_UNI => entry.conduct.stopped(),
-                _ => entry.windows.hear(*word, *max_streams),
+        for frame in &summary.stream_frames {
+            match frame {
+                StreamFrame::StopSending(stream) if stream & STREAM_TYPE == LITEQUIC_UNI => {
+                    connection.control_frames.on_critical_stream_stopped();
+                }
+                _ => connection.credit.on_stream_frame(*frame, *max_streams),
             }
         }
-        if contents.acks == 0 {
-            return PacketAction::Pass;
+        if summary.acks == 0 {
+            return PacketAction::Forward;
         }
-        metrics.ack_frames_received.add(contents.acks.into());
-        let first = entry.acks.count(contents.acks, batch);
+        metrics.ack_frames_received.add(summary.acks.into());
+        let first = connection.acks.count(summary.acks, batch);
         if first {
             metrics.ack_batches.increment();
         }
         if let Some(ranges) = &ack {
-            let arrived = entry.lost.acknowledge(ranges);
-            metrics.spurious_losses.add(arrived);
-            entry.arrived = entry.arrived.saturating_add(u32::try_from(arrived).unwrap_or(u32::MAX));
+            let spurious_losses = connection.lost.acknowledge(ranges);
+            metrics.spurious_losses.add(spurious_losses);
+            connection.spurious_losses =
+                connection.spurious_losses.saturating_add(u32::try_from(spurious_losses).unwrap_or(u32::MAX));
         }
-        if entry.arrived > 0 {
-            spurious.tell(std::mem::take(&mut entry.arrived));
-            *told = connection;
+        if connection.spurious_losses > 0 {
+            spurious.report(std::mem::take(&mut connection.spurious_losses));
+            *last_reported = id;
         }
-        if let Some(peer) = &entry.peer {
+        if let Some(ack_frequency) = &connection.ack_frequency {
             let since = at.saturating_duration_since(*began.get_or_insert(at));
-            peer.received(since, entry.acks, first, ack.as_ref());
+            ack_frequency.received(since, connection.acks, first, ack.as_ref());
         }
-        if merges && ack.is_some_and(|ack| entry.knows(ack, path)) { PacketAction::Merge } else { PacketAction::Pass }
+        if merge_acks && ack.is_some_and(|ack| connection.is_redundant_ack(ack, path)) {
+            PacketAction::BlankAck
+        } else {
+            PacketAction::Forward
+        }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Table> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, EndpointTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -167,8 +182,8 @@ impl Connections {
 mod tests {
     use super::*;
     use crate::{
-        quic::io::Tally,
-        transport::{Notice, Windows as _},
+        quic::io::AckCounts,
+        transport::{Alert, Transport as _},
     };
     use futures_util::task::{ArcWake, waker};
     use s2n_quic_core::{
@@ -188,23 +203,23 @@ mod tests {
     }
 
     /// What becomes of a packet of batch `batch` from `port`, received `now`.
-    fn inspect(connections: &Connections, payload: &[u8], (batch, port): (u64, u16), now: Instant) -> PacketAction {
-        inspect_of(connections, CONNECTION, payload, (batch, port), now)
+    fn process(connections: &ConnectionTable, payload: &[u8], (batch, port): (u64, u16), now: Instant) -> PacketAction {
+        process_of(connections, CONNECTION, payload, (batch, port), now)
     }
 
-    fn inspect_of(
-        connections: &Connections,
-        connection: u64,
+    fn process_of(
+        connections: &ConnectionTable,
+        id: u64,
         payload: &[u8],
         (batch, port): (u64, u16),
         now: Instant,
     ) -> PacketAction {
-        let mut contents = Contents::default();
-        contents.read(payload);
-        let ack = contents.sole_ack(payload).map(|(_, ranges)| ranges);
+        let mut summary = PacketSummary::default();
+        summary.read(payload);
+        let ack = summary.sole_ack(payload).map(|(_, ranges)| ranges);
         let (path, at) = (path(port), NoopClock.get_time());
-        let packet = Received { contents: &contents, ack, merges: true, batch, path: &path, at };
-        connections.inspect(connection, packet, || now)
+        let packet = ReceivedPacket { summary: &summary, ack, merge_acks: true, batch, path: &path, at };
+        connections.process_packet(id, packet, || now)
     }
 
     #[test]
@@ -212,13 +227,13 @@ mod tests {
         let connections = connections();
         let acknowledges_1_to_9 = [0x02, 9, 0, 0, 8];
         let wrongly = || connections.lock().metrics.spurious_losses.get();
-        for (connection, number) in [(CONNECTION, 3), (CONNECTION, 30), (CONNECTION + 1, 3)] {
-            connections.lost(connection, number);
+        for (id, number) in [(CONNECTION, 3), (CONNECTION, 30), (CONNECTION + 1, 3)] {
+            connections.lost(id, number);
         }
-        for connection in [CONNECTION + 1, CONNECTION, CONNECTION] {
+        for id in [CONNECTION + 1, CONNECTION, CONNECTION] {
             let now = Instant::now();
-            assert_eq!(inspect_of(&connections, connection, &acknowledges_1_to_9, (0, 1), now), PacketAction::Pass);
-            assert_eq!(wrongly(), u64::from(connection == CONNECTION));
+            assert_eq!(process_of(&connections, id, &acknowledges_1_to_9, (0, 1), now), PacketAction::Forward);
+            assert_eq!(wrongly(), u64::from(id == CONNECTION));
         }
     }
 
@@ -227,9 +242,9 @@ mod tests {
         let connections = connections();
         let spurious = connections.lock().spurious.clone();
         let other = CONNECTION + 1;
-        connections.lock().by_id.insert(other, Entry::new(1_000));
-        let hears = |connection, ack: &[u8]| {
-            inspect_of(&connections, connection, ack, (0, 1), Instant::now());
+        connections.lock().by_id.insert(other, Connection::new(1_000));
+        let hears = |id, ack: &[u8]| {
+            process_of(&connections, id, ack, (0, 1), Instant::now());
         };
         (3..6).for_each(|number| connections.lost(CONNECTION, number));
         hears(CONNECTION, &[0x02, 4, 0, 0, 3]);
@@ -247,21 +262,21 @@ mod tests {
         Tuple { remote_address: address(port).into(), local_address: address(443).into() }
     }
 
-    /// Has `windows` read a packet of the connection.
-    fn read(connections: &Connections, connection: u64, payload: &[u8]) {
-        assert_eq!(inspect_of(connections, connection, payload, (1, 1), Instant::now()), PacketAction::Pass);
+    /// Has `credit` read a packet of the connection.
+    fn read(connections: &ConnectionTable, id: u64, payload: &[u8]) {
+        assert_eq!(process_of(connections, id, payload, (1, 1), Instant::now()), PacketAction::Forward);
     }
 
-    fn connections() -> Connections {
-        let connections = Connections::new(&limits(3), Spurious::default(), Arc::default());
-        connections.lock().by_id.insert(CONNECTION, entry(10));
+    fn connections() -> ConnectionTable {
+        let connections = ConnectionTable::new(&limits(3), SpuriousLosses::default(), Arc::default());
+        connections.lock().by_id.insert(CONNECTION, connection(10));
         connections
     }
 
-    fn entry(initial: u64) -> Entry {
-        let mut entry = Entry::new(100);
-        entry.windows.initial = initial;
-        entry
+    fn connection(initial: u64) -> Connection {
+        let mut connection = Connection::new(100);
+        connection.credit.initial = initial;
+        connection
     }
 
     fn max_stream_data(stream: u8, limit: u8) -> Vec<u8> {
@@ -271,8 +286,8 @@ mod tests {
     #[test]
     fn a_reload_makes_room_for_more_streams_and_takes_none_away() {
         let connections = connections();
-        connections.allow(&limits(4));
-        connections.allow(&limits(1));
+        connections.set_limits(&limits(4));
+        connections.set_limits(&limits(1));
         // Not opened yet, in whatever order.
         for stream in [12, 8, 4, 0, 16] {
             read(&connections, CONNECTION, &max_stream_data(stream, 20));
@@ -312,7 +327,7 @@ mod tests {
         );
         assert_eq!(connections.open(CONNECTION, 0).limit(), 10);
         assert_eq!(connections.open(CONNECTION, 4).limit(), 40);
-        assert!(connections.lock().by_id[&CONNECTION].windows.ahead.is_empty());
+        assert!(connections.lock().by_id[&CONNECTION].credit.early_limits.is_empty());
     }
 
     #[test]
@@ -322,10 +337,11 @@ mod tests {
         for stream in 0..60 {
             read(&connections, CONNECTION, &max_stream_data(stream, 50));
         }
-        assert!(connections.lock().by_id[&CONNECTION].windows.open.is_empty());
-        let mut ahead: Vec<u64> = connections.lock().by_id[&CONNECTION].windows.ahead.keys().copied().collect();
-        ahead.sort_unstable();
-        assert_eq!(ahead, [8, 12, 16]);
+        assert!(connections.lock().by_id[&CONNECTION].credit.open.is_empty());
+        let mut early_limits: Vec<u64> =
+            connections.lock().by_id[&CONNECTION].credit.early_limits.keys().copied().collect();
+        early_limits.sort_unstable();
+        assert_eq!(early_limits, [8, 12, 16]);
     }
 
     #[test]
@@ -345,14 +361,14 @@ mod tests {
     #[test]
     fn a_connections_task_learns_that_a_stream_of_litequics_own_was_stopped() {
         let connections = connections();
-        let excess = connections.excess(CONNECTION);
+        let alerts = connections.alerts(CONNECTION);
         let count = Arc::<Count>::default();
         let waker = waker(Arc::clone(&count));
         let cx = &mut Context::from_waker(&waker);
         for (stream, is_own) in [(0, false), (3, true), (4, false), (7, true)] {
-            assert!(excess.poll(cx).is_pending());
+            assert!(alerts.poll(cx).is_pending());
             read(&connections, CONNECTION, &[0x05, stream, 1]);
-            assert_eq!(excess.poll(cx).is_ready(), is_own, "{stream}");
+            assert_eq!(alerts.poll(cx).is_ready(), is_own, "{stream}");
         }
         assert_eq!(count.0.load(Ordering::Relaxed), 2);
     }
@@ -366,25 +382,25 @@ mod tests {
     fn a_packet_beyond_the_limit_is_not_processed_and_reported_to_the_connections_task() {
         let connections = connections();
         let window = connections.open(CONNECTION, 0);
-        let excess = connections.excess(CONNECTION);
+        let alerts = connections.alerts(CONNECTION);
         let count = Arc::<Count>::default();
         let waker = waker(Arc::clone(&count));
         let cx = &mut Context::from_waker(&waker);
         let now = Instant::now();
-        let read = |payload: &[u8], now| inspect(&connections, payload, (1, 1), now);
+        let read = |payload: &[u8], now| process(&connections, payload, (1, 1), now);
         // A hundred a second, ten seconds' worth at once.
-        assert_eq!(read(&[0x01; 999], now), PacketAction::Pass);
-        assert_eq!(read(&max_stream_data(0, 20), now), PacketAction::Pass);
-        assert!(excess.poll(cx).is_pending());
-        assert_eq!(read(&max_stream_data(0, 30), now), PacketAction::Flood);
+        assert_eq!(read(&[0x01; 999], now), PacketAction::Forward);
+        assert_eq!(read(&max_stream_data(0, 20), now), PacketAction::Forward);
+        assert!(alerts.poll(cx).is_pending());
+        assert_eq!(read(&max_stream_data(0, 30), now), PacketAction::Blank);
         assert_eq!((window.limit(), count.0.load(Ordering::Relaxed)), (20, 1));
-        assert_eq!(excess.poll(cx), Poll::Ready(Notice::Flood));
+        assert_eq!(alerts.poll(cx), Poll::Ready(Alert::Flood));
         // However long it is quiet.
-        assert_eq!(read(&[0x01], now + Duration::from_secs(60)), PacketAction::Flood);
-        assert_eq!(read(&[0x02, 9, 0, 0, 2], now), PacketAction::Pass);
+        assert_eq!(read(&[0x01], now + Duration::from_secs(60)), PacketAction::Blank);
+        assert_eq!(read(&[0x02, 9, 0, 0, 2], now), PacketAction::Forward);
         // Another connection is another's.
-        assert_eq!(inspect_of(&connections, CONNECTION + 1, &[0x01], (1, 1), now), PacketAction::Pass);
-        assert!(connections.excess(CONNECTION + 1).poll(cx).is_pending());
+        assert_eq!(process_of(&connections, CONNECTION + 1, &[0x01], (1, 1), now), PacketAction::Forward);
+        assert!(connections.alerts(CONNECTION + 1).poll(cx).is_pending());
     }
 
     #[test]
@@ -393,39 +409,43 @@ mod tests {
         let now = Instant::now();
         let ack = |largest| [0x02, largest, 0, 0, largest];
         let (here, elsewhere) = ((1, 1), (1, 2));
-        assert_eq!(inspect(&connections, &ack(8), here, now), PacketAction::Pass);
-        assert_eq!(inspect(&connections, &ack(8), here, now), PacketAction::Pass, "no path yet");
+        assert_eq!(process(&connections, &ack(8), here, now), PacketAction::Forward);
+        assert_eq!(process(&connections, &ack(8), here, now), PacketAction::Forward, "no path yet");
         connections.lock().by_id.get_mut(&CONNECTION).unwrap().path = Some(path(1));
-        assert_eq!(inspect(&connections, &ack(9), here, now), PacketAction::Pass, "news");
-        assert_eq!(inspect(&connections, &ack(8), here, now), PacketAction::Merge);
-        assert_eq!(inspect(&connections, &ack(8), elsewhere, now), PacketAction::Pass, "moves the connection");
-        assert_eq!(inspect(&connections, &ack(10), elsewhere, now), PacketAction::Pass);
-        assert_eq!(inspect(&connections, &ack(10), here, now), PacketAction::Merge, "was told, wherever from");
-        assert_eq!(inspect(&connections, &ack(9).repeat(2), here, now), PacketAction::Pass, "more than a packet needs");
-        assert_eq!(inspect_of(&connections, CONNECTION + 1, &ack(8), here, now), PacketAction::Pass, "unknown");
+        assert_eq!(process(&connections, &ack(9), here, now), PacketAction::Forward, "news");
+        assert_eq!(process(&connections, &ack(8), here, now), PacketAction::BlankAck);
+        assert_eq!(process(&connections, &ack(8), elsewhere, now), PacketAction::Forward, "moves the connection");
+        assert_eq!(process(&connections, &ack(10), elsewhere, now), PacketAction::Forward);
+        assert_eq!(process(&connections, &ack(10), here, now), PacketAction::BlankAck, "was told, wherever from");
+        assert_eq!(
+            process(&connections, &ack(9).repeat(2), here, now),
+            PacketAction::Forward,
+            "more than a packet needs"
+        );
+        assert_eq!(process_of(&connections, CONNECTION + 1, &ack(8), here, now), PacketAction::Forward, "unknown");
     }
 
     #[test]
     fn acknowledgements_are_counted_by_connection_and_batch() {
         let connections = connections();
-        connections.lock().by_id.insert(CONNECTION + 1, Entry::new(100));
+        connections.lock().by_id.insert(CONNECTION + 1, Connection::new(100));
         let now = Instant::now();
         let ack = [0x02, 9, 0, 0, 9];
-        for (connection, batch, payload) in [
+        for (id, batch, payload) in [
             (CONNECTION, 1, &ack[..]),
             (CONNECTION, 1, &ack),
             (CONNECTION + 1, 1, &ack),
             (CONNECTION, 2, &[0x01]),
             (CONNECTION, 3, &ack.repeat(3)),
         ] {
-            inspect_of(&connections, connection, payload, (batch, 1), now);
+            process_of(&connections, id, payload, (batch, 1), now);
         }
         let table = connections.lock();
-        let tally = |connection| {
-            let Tally { acks, ack_batches, .. } = table.by_id[&connection].acks;
+        let counts = |id| {
+            let AckCounts { acks, ack_batches, .. } = table.by_id[&id].acks;
             (acks, ack_batches)
         };
-        assert_eq!((tally(CONNECTION), tally(CONNECTION + 1)), ((5, 2), (1, 1)));
+        assert_eq!((counts(CONNECTION), counts(CONNECTION + 1)), ((5, 2), (1, 1)));
         let metrics = &table.metrics;
         assert_eq!((metrics.ack_frames_received.get(), metrics.ack_batches.get()), (6, 3));
     }

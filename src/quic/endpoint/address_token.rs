@@ -47,14 +47,14 @@ const TOKEN_LEN: usize = BODY_LEN + TAG_LEN;
 
 /// Issues and checks tokens for one endpoint.
 #[derive(Debug)]
-pub(super) struct Format {
+pub(super) struct AddressTokenFormat {
     signer: Signer,
     used: Used,
     clock: TokenClock,
     admission: Admission,
 }
 
-impl Format {
+impl AddressTokenFormat {
     pub(super) fn new(secrets: Arc<Secrets>, admission: Admission) -> Self {
         Self {
             signer: Signer { secrets, keys: [None, None] },
@@ -65,7 +65,7 @@ impl Format {
     }
 }
 
-impl Provider for Format {
+impl Provider for AddressTokenFormat {
     type Format = Self;
     type Error = Infallible;
 
@@ -74,7 +74,7 @@ impl Provider for Format {
     }
 }
 
-impl TokenFormat for Format {
+impl TokenFormat for AddressTokenFormat {
     const TOKEN_LEN: usize = TOKEN_LEN;
 
     fn generate_new_token(&mut self, _: &mut Context<'_>, _: &LocalId, _: &mut [u8]) -> Option<()> {
@@ -270,7 +270,7 @@ mod tests {
     use super::*;
     use crate::{
         config::{Config, Limits},
-        quic::{endpoint::admission::Pools, metrics::Metrics},
+        quic::{endpoint::admission::SourceLimits, metrics::Metrics},
     };
     use proptest::prelude::*;
     use s2n_quic_core::{connection::PeerId, inet::SocketAddress, random};
@@ -413,9 +413,9 @@ mod tests {
         let metrics = Arc::<Metrics>::default();
         let origin = "http://origin".parse().unwrap();
         let config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into());
-        let pools = Pools::default();
+        let pools = SourceLimits::default();
         let admission = Admission::new(config.live(), Arc::clone(&metrics), pools.clone(), <_>::default());
-        let mut format = Format::new(Arc::new(Secrets::derive(&[1; 32])), admission);
+        let mut format = AddressTokenFormat::new(Arc::new(Secrets::derive(&[1; 32])), admission);
         let (address, peer) = (SocketAddress::default(), PeerId::try_from_bytes(b"peer").unwrap());
         let mut random = NoRandomness;
         let mut context = Context::new(&address, &peer, &mut random);

@@ -2,8 +2,8 @@
 //! token (`Limiter`) and that for one with (`address_token`), for which s2n-quic does not call the limiter.
 
 use super::{
-    amplification::OwnId,
-    response_limit::{Answers, REFUSALS},
+    amplification::ToIssuedId,
+    response_limit::{MAX_RESPONSES_PER_SECOND, StatelessResponseLimit},
 };
 use crate::{
     config::{Config, Limits, Live},
@@ -12,7 +12,7 @@ use crate::{
     quic::metrics::Metrics,
     sources::{Fair, Slot, Source},
 };
-use s2n_quic::provider::endpoint_limits::{ConnectionAttempt, Limiter as Limit, Outcome};
+use s2n_quic::provider::endpoint_limits::{ConnectionAttempt, Limiter, Outcome};
 use s2n_quic_core::event::api::SocketAddress;
 use s2n_quic_core::path::remote_port_blocked;
 use std::{
@@ -23,15 +23,15 @@ use std::{
 };
 
 /// The share of a pool at which addresses have to be validated, and one source no longer takes what is left: an eighth.
-const LAST: u32 = 8;
+const RESERVED_PART: u32 = 8;
 /// Connections beyond the limit: a sixteenth of it, for those that are closing.
-const CLOSING: u32 = 16;
+const CLOSING_PART: u32 = 16;
 
 /// A worker's connections and handshakes by source. Slots cannot be taken back: s2n-quic has no handle of a connection whose
 /// handshake is in progress, and keeps one that was closed for about three probe timeouts. One thread alone takes the lock, which is there because
 /// s2n-quic's providers must be `Send`.
 #[derive(Debug, Clone, Default)]
-pub struct Pools(Arc<Mutex<Taken>>);
+pub struct SourceLimits(Arc<Mutex<Taken>>);
 
 #[derive(Debug)]
 struct Taken {
@@ -43,7 +43,7 @@ struct Taken {
 /// The slots of a connection, given back when dropped.
 #[derive(Debug)]
 pub(super) struct Slots {
-    pools: Pools,
+    pools: SourceLimits,
     connection: Slot,
     handshake: Option<Slot>,
 }
@@ -77,19 +77,20 @@ impl Taken {
     fn admits(&mut self, limits: &Limits, network: Option<(IpAddr, u8)>, validated: bool, step: Step) -> Verdict {
         // No connection has the number.
         let source = Source::new(network, u64::MAX);
-        let most = limits.max_connections;
-        let with_closing = most.saturating_add(most / CLOSING);
+        let max = limits.max_connections;
+        let with_closing = max.saturating_add(max / CLOSING_PART);
         self.connections.set_limit(with_closing);
         self.handshakes.set_limit(limits.max_handshakes);
         let (connections, handshakes) = (self.connections.taken(), self.handshakes.taken());
-        let is_last = |taken: u32, most: u32| most.saturating_sub(taken) <= most / LAST;
+        let is_last = |taken: u32, max: u32| max.saturating_sub(taken) <= max / RESERVED_PART;
         let wants_validation = step > Step::Normal
             || handshakes >= limits.retry_handshakes
             || is_last(handshakes, limits.max_handshakes)
-            || is_last(connections, most);
+            || is_last(connections, max);
         if handshakes >= limits.max_handshakes {
             Verdict::TooManyHandshakes
-        } else if connections >= most && !self.admits_beyond(&source, connections >= with_closing - most / CLOSING / 2)
+        } else if connections >= max
+            && !self.admits_beyond(&source, connections >= with_closing - max / CLOSING_PART / 2)
         {
             Verdict::TooManyConnections
         } else if step.refuses(|| self.connections.held_by(&source) > 1) {
@@ -119,7 +120,7 @@ impl Taken {
     }
 }
 
-impl Pools {
+impl SourceLimits {
     /// The slots of a connection of `network` whose handshake begins.
     pub(super) fn begin(&self, network: Option<(IpAddr, u8)>) -> Slots {
         let mut taken = self.taken();
@@ -168,16 +169,23 @@ pub(super) enum AttemptOutcome {
 pub(super) struct Admission {
     config: Live,
     metrics: Arc<Metrics>,
-    answers: Arc<Answers>,
-    sources: Pools,
+    answers: Arc<StatelessResponseLimit>,
+    sources: SourceLimits,
     pressure: Pressure,
     /// The phase of the process. Without it, the process does not drain.
     watch: Option<PhaseWatch>,
 }
 
 impl Admission {
-    pub(super) fn new(config: Live, metrics: Arc<Metrics>, sources: Pools, pressure: Pressure) -> Self {
-        Self { config, metrics, answers: Arc::new(Answers::new(REFUSALS)), sources, pressure, watch: None }
+    pub(super) fn new(config: Live, metrics: Arc<Metrics>, sources: SourceLimits, pressure: Pressure) -> Self {
+        Self {
+            config,
+            metrics,
+            answers: Arc::new(StatelessResponseLimit::new(MAX_RESPONSES_PER_SECOND)),
+            sources,
+            pressure,
+            watch: None,
+        }
     }
 
     /// The same, which refuses every attempt once the process drains.
@@ -245,25 +253,25 @@ pub(super) fn ip(address: &SocketAddress<'_>) -> IpAddr {
 
 /// s2n-quic's hook for Initials without a token.
 #[derive(Debug)]
-pub(super) struct Limiter {
+pub(super) struct ConnectionAttemptLimiter {
     admission: Admission,
-    own_id: OwnId,
+    to_issued_id: ToIssuedId,
 }
 
-impl Limiter {
-    pub(super) fn new(admission: Admission, own_id: OwnId) -> Self {
-        Self { admission, own_id }
+impl ConnectionAttemptLimiter {
+    pub(super) fn new(admission: Admission, to_issued_id: ToIssuedId) -> Self {
+        Self { admission, to_issued_id }
     }
 }
 
-impl Limit for Limiter {
+impl Limiter for ConnectionAttemptLimiter {
     fn on_connection_attempt(&mut self, attempt: &ConnectionAttempt<'_>) -> Outcome {
         // Ports from which only reflected attacks come (DNS, NTP, …), as s2n-quic's own limiter has it.
         if remote_port_blocked(attempt.remote_address.port()) {
             return Outcome::drop();
         }
         // No client has one of litequic's IDs by chance; it has one with a token, or from a process that is gone.
-        if self.own_id.get() {
+        if self.to_issued_id.get() {
             return Outcome::drop();
         }
         match self.admission.decide(ip(&attempt.remote_address), false) {
@@ -288,7 +296,7 @@ mod tests {
     }
 
     /// Pools with so many connections, of which so many handshakes are in progress, of sources of their own.
-    fn filled(pools: &Pools, connections: usize, handshakes: usize) -> Vec<Slots> {
+    fn filled(pools: &SourceLimits, connections: usize, handshakes: usize) -> Vec<Slots> {
         let mut slots: Vec<Slots> = (0..connections.max(handshakes)).map(|_| pools.begin(None)).collect();
         slots.iter_mut().skip(handshakes).for_each(Slots::handshake_done);
         slots
@@ -314,7 +322,7 @@ mod tests {
             ("full and flooded", 100, 20, true, Verdict::TooManyHandshakes),
         ];
         for (what, connections, handshakes, validated, expected) in table {
-            let pools = Pools::default();
+            let pools = SourceLimits::default();
             let _slots = filled(&pools, connections, handshakes);
             let verdict = pools.taken().admits(&limits(), None, validated, Step::Normal);
             assert_eq!(verdict, expected, "{what}");
@@ -323,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_source_may_have_all_connections_and_one_that_holds_less_takes_those_beyond_for_the_closing() {
-        let pools = Pools::default();
+        let pools = SourceLimits::default();
         let admits = |network, validated| pools.taken().admits(&limits(), network, validated, Step::Normal);
         let mut slots: Vec<Slots> = Vec::new();
         while admits(address(1, 1), true) == Verdict::Allow {
@@ -347,7 +355,7 @@ mod tests {
 
     #[test]
     fn sources_of_one_network_leave_connections_beyond_the_limit_to_other_networks() {
-        let pools = Pools::default();
+        let pools = SourceLimits::default();
         let admits = |network| pools.taken().admits(&limits(), network, true, Step::Normal);
         let mut slots: Vec<Slots> = Vec::new();
         let mut fill = |network| {
@@ -369,7 +377,7 @@ mod tests {
     fn the_last_handshakes_are_for_sources_that_have_none() {
         let limits =
             Limits { max_connections: 1_000, retry_handshakes: 1_000, max_handshakes: 160, ..Limits::default() };
-        let pools = Pools::default();
+        let pools = SourceLimits::default();
         let mut slots = Vec::new();
         let mut fill = |network, validated| {
             let mut count = 0;
@@ -400,7 +408,7 @@ mod tests {
             Admission::new(
                 Config { limits: limits(), ..config }.live(),
                 Arc::clone(&metrics),
-                Pools::default(),
+                SourceLimits::default(),
                 <_>::default(),
             ),
             metrics,
@@ -422,14 +430,18 @@ mod tests {
                 u32::try_from(answered.len()).unwrap()
             };
             // A second's worth at once, then what time brings.
-            assert_eq!(answered(&admission, now, REFUSALS + 5), REFUSALS, "{what}");
+            assert_eq!(answered(&admission, now, MAX_RESPONSES_PER_SECOND + 5), MAX_RESPONSES_PER_SECOND, "{what}");
             now += Duration::from_millis(500);
-            assert_eq!(answered(&admission, now, REFUSALS), REFUSALS / 2, "{what}");
+            assert_eq!(answered(&admission, now, MAX_RESPONSES_PER_SECOND), MAX_RESPONSES_PER_SECOND / 2, "{what}");
             assert_eq!(answered(&admission.clone(), now, 1), 0, "{what}: both hooks share the rate");
-            let silences = u64::from(5 + REFUSALS / 2 + 1);
+            let silences = u64::from(5 + MAX_RESPONSES_PER_SECOND / 2 + 1);
             assert_eq!(metrics.limit_refusals.get(), silences, "{what}");
             let counted = [metrics.retries.get(), metrics.limit_connections.get()];
-            assert_eq!(counted.iter().sum::<u64>(), u64::from(REFUSALS + REFUSALS / 2), "{what}");
+            assert_eq!(
+                counted.iter().sum::<u64>(),
+                u64::from(MAX_RESPONSES_PER_SECOND + MAX_RESPONSES_PER_SECOND / 2),
+                "{what}"
+            );
             // A client that needs no such answer is accepted.
             drop(slots);
             let _slots = filled(&admission.sources, 50, 9);
@@ -454,8 +466,9 @@ mod tests {
         }
         assert_eq!(metrics.handshakes_refused.get(), 3);
         let now = Instant::now();
-        let answers = (0..REFUSALS * 2).filter(|_| admission.decide_at(CLIENT, false, now) == AttemptOutcome::Refuse);
-        assert!(answers.count() <= REFUSALS as usize, "the rate of answers is bounded");
+        let answers = (0..MAX_RESPONSES_PER_SECOND * 2)
+            .filter(|_| admission.decide_at(CLIENT, false, now) == AttemptOutcome::Refuse);
+        assert!(answers.count() <= MAX_RESPONSES_PER_SECOND as usize, "the rate of answers is bounded");
     }
 
     #[test]

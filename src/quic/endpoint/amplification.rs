@@ -9,7 +9,7 @@
 //!
 //! That leaves s2n-quic's rounding: a datagram of 1201 bytes allows four of 1200.
 
-use crate::quic::identity::connection_id::Format;
+use crate::quic::identity::connection_id::ConnectionIdFormat;
 use s2n_quic_core::{
     event::api::Subject,
     packet::interceptor::{Datagram, DecoderBufferMut, Interceptor},
@@ -28,26 +28,26 @@ const ID_LEN_AT: usize = 5;
 
 /// Discards datagrams that no honest client sends.
 #[derive(Debug)]
-pub(super) struct SmallDatagrams {
-    ids: Format,
-    own: OwnId,
+pub(super) struct AmplificationGuard {
+    ids: ConnectionIdFormat,
+    own: ToIssuedId,
 }
 
 /// Whether the datagram at hand goes to an ID like those that litequic issues. A client's first Initial does not: with
 /// such an ID, small datagrams would count as those of a client that got a packet of litequic.
 #[derive(Debug, Clone, Default)]
-pub(super) struct OwnId(Arc<AtomicBool>);
+pub(super) struct ToIssuedId(Arc<AtomicBool>);
 
-impl OwnId {
+impl ToIssuedId {
     /// To be called while s2n-quic processes a datagram's first packet.
     pub(super) fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-impl SmallDatagrams {
+impl AmplificationGuard {
     /// For an endpoint that issues `ids`; sets `own` for each datagram.
-    pub(super) fn new(ids: Format, own: OwnId) -> Self {
+    pub(super) fn new(ids: ConnectionIdFormat, own: ToIssuedId) -> Self {
         Self { ids, own }
     }
 
@@ -70,7 +70,7 @@ fn long_header_id(datagram: &[u8]) -> Option<&[u8]> {
     rest.get(..usize::from(*length))
 }
 
-impl Interceptor for SmallDatagrams {
+impl Interceptor for AmplificationGuard {
     fn intercept_rx_datagram<'a>(
         &mut self,
         _: &Subject,
@@ -91,9 +91,9 @@ mod tests {
 
     #[test]
     fn small_datagrams_go_to_ids_that_litequic_issued() {
-        let own = OwnId::default();
-        let format = Format::new(Layout::default(), (9, Arc::default()), WorkerIndex(1), 4);
-        let small = SmallDatagrams::new(format, own.clone());
+        let own = ToIssuedId::default();
+        let format = ConnectionIdFormat::new(Layout::default(), (9, Arc::default()), WorkerIndex(1), 4);
+        let small = AmplificationGuard::new(format, own.clone());
         let datagram = |first: u8, id: &[u8], len: usize| {
             let mut datagram = [&[first, 0, 0, 0, 1, u8::try_from(id.len()).unwrap()], id].concat();
             datagram.resize(len, 0);

@@ -13,9 +13,9 @@ const PRODUCTION: &Production = &Production;
 /// CONNECTION_CLOSE within the same call, before it processes another packet. A lock, because s2n-quic wants its
 /// providers `Send`.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Raised(Arc<Mutex<Option<transport::Error>>>);
+pub(super) struct PendingClose(Arc<Mutex<Option<transport::Error>>>);
 
-impl Raised {
+impl PendingClose {
     /// `error` is sent to the client when s2n-quic closes its connection, which must follow.
     pub(super) fn raise(&self, error: transport::Error) {
         *self.lock() = Some(error);
@@ -28,13 +28,13 @@ impl Raised {
 
 /// Hides confidential reasons, but not the alerts: RFC 9001 §4.8 allows `handshake_failure` for all of them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Formatted {
-    raised: Raised,
+pub(super) struct CloseFormatter {
+    raised: PendingClose,
 }
 
-impl Formatted {
+impl CloseFormatter {
     /// An error in `raised` replaces s2n-quic's.
-    pub(super) fn new(raised: Raised) -> Self {
+    pub(super) fn new(raised: PendingClose) -> Self {
         Self { raised }
     }
 
@@ -46,7 +46,7 @@ impl Formatted {
     }
 }
 
-impl Formatter for Formatted {
+impl Formatter for CloseFormatter {
     /// The last of the two that s2n-quic requests.
     fn format_transport_error(&self, context: &Context<'_>, error: transport::Error) -> ConnectionClose<'_> {
         let raised = self.raised.lock().take();
@@ -76,7 +76,7 @@ mod tests {
     fn alerts_are_told_and_our_own_faults_are_not() {
         let address = SocketAddress::default();
         let context = Context::new(&address);
-        let formatter = Formatted::default();
+        let formatter = CloseFormatter::default();
         let alert: transport::Error = tls::Error { code: 116, reason: "certificate required" }.into();
         let told = formatter.format_early_transport_error(&context, alert);
         assert_eq!((told.error_code.as_u64(), told.reason), (0x174, Some(&b"certificate required"[..])));
@@ -90,8 +90,8 @@ mod tests {
     fn what_was_raised_is_told_once() {
         let address = SocketAddress::default();
         let context = Context::new(&address);
-        let raised = Raised::default();
-        let formatter = Formatted::new(raised.clone());
+        let raised = PendingClose::default();
+        let formatter = CloseFormatter::new(raised.clone());
         raised.raise(transport::Error::STREAM_STATE_ERROR);
         let found = transport::Error::PROTOCOL_VIOLATION;
         let codes = || {

@@ -2,7 +2,7 @@
 //! per-connection context, which has the connection's slots in the worker's pools. What a connection is worth to HTTP/3 is
 //! counted there: it has only those whose handshake is complete.
 
-use super::admission::{Pools, Slots, ip, network};
+use super::admission::{Slots, SourceLimits, ip, network};
 use crate::{config::Live, quic::metrics::Metrics, telemetry::Counter};
 use rustls::AlertDescription;
 use s2n_quic::provider::event::{
@@ -21,21 +21,21 @@ const ALERTS: RangeInclusive<u64> = 0x100..=0x1ff;
 
 /// Subscribes to events that are rare in a connection's life, and to none that happen for each packet.
 #[derive(Debug)]
-pub(super) struct Occupancy {
+pub(super) struct SlotSubscriber {
     config: Live,
     metrics: Arc<Metrics>,
-    sources: Pools,
+    sources: SourceLimits,
 }
 
-impl Occupancy {
-    pub(super) fn new(config: Live, metrics: Arc<Metrics>, sources: Pools) -> Self {
+impl SlotSubscriber {
+    pub(super) fn new(config: Live, metrics: Arc<Metrics>, sources: SourceLimits) -> Self {
         Self { config, metrics, sources }
     }
 }
 
 /// One connection, counted until it is dropped, however it ends.
 #[derive(Debug)]
-pub(super) struct Counted {
+pub(super) struct ConnectionSlot {
     metrics: Arc<Metrics>,
     handshaking: bool,
     /// The slots of its client, once it has begun.
@@ -46,7 +46,7 @@ pub(super) struct Counted {
     name: Option<Box<str>>,
 }
 
-impl Counted {
+impl ConnectionSlot {
     fn begin(metrics: &Arc<Metrics>) -> Self {
         metrics.connections_held.increment();
         metrics.handshakes_open.increment();
@@ -63,7 +63,7 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.metrics.connections_held.decrement();
         if self.handshaking {
@@ -72,64 +72,64 @@ impl Drop for Counted {
     }
 }
 
-impl Subscriber for Occupancy {
-    type ConnectionContext = Counted;
+impl Subscriber for SlotSubscriber {
+    type ConnectionContext = ConnectionSlot;
 
-    fn create_connection_context(&mut self, _: &ConnectionMeta, _: &ConnectionInfo<'_>) -> Counted {
-        Counted::begin(&self.metrics)
+    fn create_connection_context(&mut self, _: &ConnectionMeta, _: &ConnectionInfo<'_>) -> ConnectionSlot {
+        ConnectionSlot::begin(&self.metrics)
     }
 
-    fn on_connection_started(&mut self, counted: &mut Counted, _: &ConnectionMeta, event: &ConnectionStarted<'_>) {
+    fn on_connection_started(&mut self, slot: &mut ConnectionSlot, _: &ConnectionMeta, event: &ConnectionStarted<'_>) {
         let network = network(&self.config.load(), ip(&event.path.remote_addr));
-        counted.client = Some(SocketAddr::from(&event.path.remote_addr));
-        counted.slots = Some(self.sources.begin(network));
+        slot.client = Some(SocketAddr::from(&event.path.remote_addr));
+        slot.slots = Some(self.sources.begin(network));
     }
 
     fn on_server_name_information(
         &mut self,
-        counted: &mut Counted,
+        slot: &mut ConnectionSlot,
         _: &ConnectionMeta,
         event: &ServerNameInformation<'_>,
     ) {
         if tracing::enabled!(tracing::Level::DEBUG) {
-            counted.name = Some(event.chosen_server_name.into());
+            slot.name = Some(event.chosen_server_name.into());
         }
     }
 
     fn on_handshake_status_updated(
         &mut self,
-        counted: &mut Counted,
+        slot: &mut ConnectionSlot,
         _: &ConnectionMeta,
         event: &HandshakeStatusUpdated,
     ) {
         if matches!(event.status, HandshakeStatus::Complete { .. }) {
-            counted.handshake_done();
+            slot.handshake_done();
         }
     }
 
-    fn on_connection_closed(&mut self, counted: &mut Counted, _: &ConnectionMeta, event: &ConnectionClosed) {
+    fn on_connection_closed(&mut self, slot: &mut ConnectionSlot, _: &ConnectionMeta, event: &ConnectionClosed) {
         match event.error {
-            Error::MaxHandshakeDurationExceeded { .. } => counted.metrics.timeout_handshake.increment(),
+            Error::MaxHandshakeDurationExceeded { .. } => slot.metrics.timeout_handshake.increment(),
             // A client that vanishes within its handshake is waited for no longer than for the handshake.
-            Error::IdleTimerExpired { .. } if counted.handshaking => counted.metrics.timeout_handshake.increment(),
-            Error::IdleTimerExpired { .. } => counted.metrics.timeout_idle.increment(),
+            Error::IdleTimerExpired { .. } if slot.handshaking => slot.metrics.timeout_handshake.increment(),
+            Error::IdleTimerExpired { .. } => slot.metrics.timeout_idle.increment(),
             _ => {}
         }
-        if counted.handshaking
+        if slot.handshaking
             && let Error::Transport { initiator: Location::Remote, code, .. } = event.error
             && ALERTS.contains(&code.as_u64())
         {
             // The alert is the last byte of the code.
             let alert = AlertDescription::from(code.as_u64().to_le_bytes()[0]);
-            let (client, name) = (counted.client.map(tracing::field::display), counted.name.as_deref());
+            let (client, name) = (slot.client.map(tracing::field::display), slot.name.as_deref());
             tracing::debug!(client, name, ?alert, "the client ended the handshake");
         }
-        reason(&counted.metrics, &event.error, counted.handshaking).increment();
+        close_counter(&slot.metrics, &event.error, slot.handshaking).increment();
     }
 }
 
 /// What counts connections that end by `error`, while they are `handshaking` or after.
-fn reason<'a>(metrics: &'a Metrics, error: &Error, handshaking: bool) -> &'a Counter {
+fn close_counter<'a>(metrics: &'a Metrics, error: &Error, handshaking: bool) -> &'a Counter {
     use Location::{Local, Remote};
     let is_alert = |code: u64| ALERTS.contains(&code);
     match *error {
@@ -175,8 +175,8 @@ mod tests {
     fn a_connection_counts_until_it_is_dropped_whether_or_not_its_handshake_was_done() {
         let metrics = Arc::<Metrics>::default();
         let gauges = || (metrics.handshakes_open.get(), metrics.connections_held.get());
-        let given_up = Counted::begin(&metrics);
-        let mut served = Counted::begin(&metrics);
+        let given_up = ConnectionSlot::begin(&metrics);
+        let mut served = ConnectionSlot::begin(&metrics);
         assert_eq!(gauges(), (2, 2));
         served.handshake_done();
         served.handshake_done();

@@ -2,7 +2,7 @@
 //! provider that writes whole frames of its own. litequic neither sends nor accepts datagrams.
 
 use crate::quic::{
-    connection::{AckFrequencies, Challenges, Peer},
+    connection::{AckFrequencyEndpoint, AckFrequencyState, PathChallenges},
     wire::placeholder,
 };
 use s2n_quic::provider::datagram::{
@@ -13,29 +13,29 @@ use std::{sync::Arc, time::Instant};
 
 /// Bytes that stay free behind a placeholder: without them its last DATAGRAM frame might be the packet's last, which
 /// s2n-quic writes without a length.
-const ROOM: usize = 8;
+const SPARE_BYTES: usize = 8;
 
-pub(in crate::quic) struct Datagrams {
-    frequencies: AckFrequencies,
-    challenges: Challenges,
+pub(in crate::quic) struct FrameSlotEndpoint {
+    ack_frequency: AckFrequencyEndpoint,
+    challenges: PathChallenges,
 }
 
-impl Datagrams {
+impl FrameSlotEndpoint {
     /// Room for the frames of both.
-    pub(in crate::quic) fn new(frequencies: AckFrequencies, challenges: Challenges) -> Self {
-        Self { frequencies, challenges }
+    pub(in crate::quic) fn new(ack_frequency: AckFrequencyEndpoint, challenges: PathChallenges) -> Self {
+        Self { ack_frequency, challenges }
     }
 }
 
-impl Endpoint for Datagrams {
+impl Endpoint for FrameSlotEndpoint {
     type Sender = PlaceholderSender;
     type Receiver = NoReceiver;
 
     fn create_connection(&mut self, _: &ConnectionInfo) -> (PlaceholderSender, NoReceiver) {
-        let Self { frequencies, challenges } = self;
-        let (peer, connection) = (frequencies.newcomer(), challenges.newcomer());
-        let (frequencies, challenges) = (frequencies.clone(), challenges.clone());
-        (PlaceholderSender { peer, frequencies, connection, challenges }, NoReceiver)
+        let Self { ack_frequency, challenges } = self;
+        let (state, connection) = (ack_frequency.take_new(), challenges.new_connection());
+        let (ack_frequency, challenges) = (ack_frequency.clone(), challenges.clone());
+        (PlaceholderSender { state, ack_frequency, connection, challenges }, NoReceiver)
     }
 
     /// None is accepted: the transport parameter is not sent (RFC 9221 §3).
@@ -47,26 +47,26 @@ impl Endpoint for Datagrams {
 /// One connection's.
 pub(in crate::quic) struct PlaceholderSender {
     /// `None` if its client does not support it: then nothing is requested.
-    peer: Option<Arc<Peer>>,
-    frequencies: AckFrequencies,
+    state: Option<Arc<AckFrequencyState>>,
+    ack_frequency: AckFrequencyEndpoint,
     /// By s2n-quic's ID.
     connection: Option<u64>,
-    challenges: Challenges,
+    challenges: PathChallenges,
 }
 
 impl Sender for PlaceholderSender {
     /// Empty DATAGRAM frames need no permission from the peer, and must not reach it: `quic::endpoint::interceptor` replaces them
     /// before this very packet is encrypted.
     fn on_transmit<P: Packet>(&mut self, packet: &mut P) {
-        let peer = self.peer.as_ref().filter(|peer| peer.is_wanted());
+        let state = self.state.as_ref().filter(|state| state.is_wanted());
         let challenged = self.connection.filter(|&connection| self.challenges.is_due(connection, Instant::now));
         // In a full datagram alone (RFC 9000 §8.2.1).
         let challenged = challenged.filter(|_| packet.has_pending_streams());
-        let has_room = || packet.remaining_capacity() >= placeholder::LEN + ROOM;
+        let has_room = || packet.remaining_capacity() >= placeholder::LEN + SPARE_BYTES;
         // One a packet.
-        match (challenged, peer) {
-            (Some(connection), _) if has_room() => self.challenges.mark(connection),
-            (None, Some(peer)) if has_room() => self.frequencies.mark(peer),
+        match (challenged, state) {
+            (Some(connection), _) if has_room() => self.challenges.reserve_slot(connection),
+            (None, Some(state)) if has_room() => self.ack_frequency.reserve_slot(state),
             _ => return, // the next has more room
         }
         // Should one fail, for which there is room, the incomplete placeholder is found and removed.
@@ -74,7 +74,7 @@ impl Sender for PlaceholderSender {
     }
 
     fn has_transmission_interest(&self) -> bool {
-        self.peer.as_ref().is_some_and(|peer| peer.is_wanted())
+        self.state.as_ref().is_some_and(|state| state.is_wanted())
     }
 
     fn on_connection_error(&mut self, _: Error) {}

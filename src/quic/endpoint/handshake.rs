@@ -12,7 +12,7 @@
 //!
 //! A first Initial with frames that do not belong there is still discarded, which RFC 9000 §17.2.2 allows.
 
-use crate::quic::connection::{AckFrequencies, Offer};
+use crate::quic::connection::{AckFrequencyEndpoint, AckFrequencySupport};
 use bytes::Bytes;
 use s2n_codec::EncoderValue;
 use s2n_quic::provider::tls::{ConnectionInfo, Provider};
@@ -20,7 +20,7 @@ use s2n_quic_core::{
     application::ServerName,
     crypto::{
         CryptoSuite,
-        tls::{ApplicationParameters, Context, Endpoint, HandshakeType, HelloOffsets, NamedGroup, Session, TlsSession},
+        tls::{self, ApplicationParameters, Context, Endpoint, HandshakeType, HelloOffsets, NamedGroup, Session},
     },
     transport::Error,
 };
@@ -37,9 +37,9 @@ use std::{
 /// because of a wakeup. The ID plus one; 0 is none. An atomic, because s2n-quic wants its providers `Send`; one thread
 /// alone uses it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct PacketAtHand(Arc<AtomicU64>);
+pub(super) struct HandshakePacket(Arc<AtomicU64>);
 
-impl PacketAtHand {
+impl HandshakePacket {
     /// To be called for each Initial and Handshake packet, before its frames are processed. s2n-quic polls TLS after that,
     /// unless it rejects a frame.
     pub(super) fn set(&self, connection: u64) {
@@ -52,31 +52,31 @@ impl PacketAtHand {
 }
 
 /// `tls` with both.
-pub(super) struct Handshakes<T> {
+pub(super) struct TlsEndpoint<T> {
     tls: T,
-    frequencies: AckFrequencies,
-    at_hand: PacketAtHand,
+    ack_frequency: AckFrequencyEndpoint,
+    handshake_packet: HandshakePacket,
 }
 
-impl<T> Handshakes<T> {
-    /// Passes each client's offer to `frequencies`; `at_hand` must be set by the packet interceptor.
-    pub(super) fn new(tls: T, frequencies: AckFrequencies, at_hand: PacketAtHand) -> Self {
-        Self { tls, frequencies, at_hand }
+impl<T> TlsEndpoint<T> {
+    /// Passes each client's offer to `ack_frequency`; `handshake_packet` must be set by the packet interceptor.
+    pub(super) fn new(tls: T, ack_frequency: AckFrequencyEndpoint, handshake_packet: HandshakePacket) -> Self {
+        Self { tls, ack_frequency, handshake_packet }
     }
 
-    fn handshake<S>(&self, session: S) -> Handshake<S> {
-        let (frequencies, at_hand) = (self.frequencies.clone(), self.at_hand.clone());
-        Handshake { session, frequencies, at_hand, connection: None, failed: None }
+    fn handshake<S>(&self, session: S) -> TlsSession<S> {
+        let (ack_frequency, handshake_packet) = (self.ack_frequency.clone(), self.handshake_packet.clone());
+        TlsSession { session, ack_frequency, handshake_packet, connection: None, held_error: None }
     }
 }
 
-impl<T: Provider> Provider for Handshakes<T> {
-    type Server = Handshakes<T::Server>;
+impl<T: Provider> Provider for TlsEndpoint<T> {
+    type Server = TlsEndpoint<T::Server>;
     type Client = T::Client;
     type Error = T::Error;
 
     fn start_server(self) -> Result<Self::Server, T::Error> {
-        Ok(Handshakes::new(self.tls.start_server()?, self.frequencies, self.at_hand))
+        Ok(TlsEndpoint::new(self.tls.start_server()?, self.ack_frequency, self.handshake_packet))
     }
 
     fn start_client(self) -> Result<T::Client, T::Error> {
@@ -84,8 +84,8 @@ impl<T: Provider> Provider for Handshakes<T> {
     }
 }
 
-impl<E: Endpoint> Endpoint for Handshakes<E> {
-    type Session = Handshake<E::Session>;
+impl<E: Endpoint> Endpoint for TlsEndpoint<E> {
+    type Session = TlsSession<E::Session>;
 
     fn new_server_session<P: EncoderValue>(&mut self, parameters: &P, info: ConnectionInfo) -> Self::Session {
         let session = self.tls.new_server_session(parameters, info);
@@ -104,17 +104,17 @@ impl<E: Endpoint> Endpoint for Handshakes<E> {
 
 /// One handshake.
 #[derive(Debug)]
-pub(super) struct Handshake<S> {
+pub(super) struct TlsSession<S> {
     session: S,
-    frequencies: AckFrequencies,
-    at_hand: PacketAtHand,
+    ack_frequency: AckFrequencyEndpoint,
+    handshake_packet: HandshakePacket,
     /// The connection of this handshake; known from the first poll on, which is a packet's.
     connection: Option<u64>,
     /// The error, until it may be returned to s2n-quic.
-    failed: Option<Error>,
+    held_error: Option<Error>,
 }
 
-impl<S: CryptoSuite> CryptoSuite for Handshake<S> {
+impl<S: CryptoSuite> CryptoSuite for TlsSession<S> {
     type HandshakeKey = S::HandshakeKey;
     type HandshakeHeaderKey = S::HandshakeHeaderKey;
     type InitialKey = S::InitialKey;
@@ -126,14 +126,14 @@ impl<S: CryptoSuite> CryptoSuite for Handshake<S> {
     type RetryKey = S::RetryKey;
 }
 
-impl<S: Session> Session for Handshake<S> {
+impl<S: Session> Session for TlsSession<S> {
     fn poll<C: Context<Self>>(&mut self, context: &mut C) -> Poll<Result<(), Error>> {
-        let packet = self.at_hand.take();
+        let packet = self.handshake_packet.take();
         let of_packet = packet.is_some_and(|packet| *self.connection.get_or_insert(packet) == packet);
-        let error = match self.failed {
+        let error = match self.held_error {
             Some(error) => error,
-            None => match self.session.poll(&mut Look { context, frequencies: &self.frequencies }) {
-                Poll::Ready(Err(error)) => *self.failed.insert(error),
+            None => match self.session.poll(&mut ForwardingContext { context, ack_frequency: &self.ack_frequency }) {
+                Poll::Ready(Err(error)) => *self.held_error.insert(error),
                 outcome => return outcome,
             },
         };
@@ -145,7 +145,8 @@ impl<S: Session> Session for Handshake<S> {
     }
 
     fn process_post_handshake_message<C: Context<Self>>(&mut self, context: &mut C) -> Result<(), Error> {
-        self.session.process_post_handshake_message(&mut Look { context, frequencies: &self.frequencies })
+        self.session
+            .process_post_handshake_message(&mut ForwardingContext { context, ack_frequency: &self.ack_frequency })
     }
 
     fn should_discard_session(&self) -> bool {
@@ -160,12 +161,12 @@ impl<S: Session> Session for Handshake<S> {
 }
 
 /// The context that a session gets of its connection. Everything is forwarded; one call is intercepted.
-struct Look<'a, C> {
+struct ForwardingContext<'a, C> {
     context: &'a mut C,
-    frequencies: &'a AckFrequencies,
+    ack_frequency: &'a AckFrequencyEndpoint,
 }
 
-impl<S: Session, C: Context<Handshake<S>>> Context<S> for Look<'_, C> {
+impl<S: Session, C: Context<TlsSession<S>>> Context<S> for ForwardingContext<'_, C> {
     /// s2n-quic reads the parameters, and creates the connection's datagram sender, within this very call.
     fn on_one_rtt_keys(
         &mut self,
@@ -173,9 +174,9 @@ impl<S: Session, C: Context<Handshake<S>>> Context<S> for Look<'_, C> {
         header_key: S::OneRttHeaderKey,
         parameters: ApplicationParameters<'_>,
     ) -> Result<(), Error> {
-        self.frequencies.offered(Offer::read(parameters.transport_parameters));
+        self.ack_frequency.set_support(AckFrequencySupport::read(parameters.transport_parameters));
         let outcome = self.context.on_one_rtt_keys(key, header_key, parameters);
-        self.frequencies.offered(None);
+        self.ack_frequency.set_support(None);
         outcome
     }
 
@@ -220,13 +221,13 @@ impl<S: Session, C: Context<Handshake<S>>> Context<S> for Look<'_, C> {
         self.context.on_tls_context(context);
     }
 
-    fn on_tls_exporter_ready(&mut self, session: &impl TlsSession) -> Result<(), Error> {
+    fn on_tls_exporter_ready(&mut self, session: &impl tls::TlsSession) -> Result<(), Error> {
         self.context.on_tls_exporter_ready(session)
     }
 
     fn on_tls_handshake_failed(
         &mut self,
-        session: &impl TlsSession,
+        session: &impl tls::TlsSession,
         error: Box<dyn std::error::Error + Send + Sync>,
     ) -> Result<(), Error> {
         self.context.on_tls_handshake_failed(session, error)

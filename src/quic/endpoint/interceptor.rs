@@ -1,14 +1,14 @@
 //! Intercepts each 1-RTT packet between s2n-quic's decryption and its own parser: counts it, passes its contents to
 //! `connections`, and writes PADDING over what s2n-quic need not read: ACK frames that bring no news, and floods. Has
 //! s2n-quic close the connection for violations that s2n-quic does not detect. Intercepts each sent packet before it is
-//! encrypted, for `ack_frequency` and `challenges` to put their frames in.
+//! encrypted, for `ack_frequency` and `path_challenges` to put their frames in.
 
-use super::{close::Raised, handshake::PacketAtHand};
+use super::{close::PendingClose, handshake::HandshakePacket};
 use crate::quic::{
-    connection::{AckFrequencies, Challenges, Connections, PacketAction, Received},
-    io::{Batches, Moderation},
+    connection::{AckFrequencyEndpoint, ConnectionTable, PacketAction, PathChallenges, ReceivedPacket},
+    io::{Moderation, ReceiveBatchNumber},
     metrics::Metrics,
-    wire::{Blocked, Contents, frame::kind},
+    wire::{BlockedFrames, PacketSummary, frame::kind},
 };
 use s2n_codec::encoder::scatter;
 use s2n_quic_core::{
@@ -24,7 +24,7 @@ use s2n_quic_core::{
 use std::{sync::Arc, time::Instant};
 
 /// A frame of one byte that no client may send (RFC 9000 §19.20).
-const FORBIDDEN: u8 = {
+const CLOSING_FRAME: u8 = {
     assert!(kind::HANDSHAKE_DONE < 0x40);
     let [.., byte] = kind::HANDSHAKE_DONE.to_be_bytes();
     byte
@@ -32,92 +32,92 @@ const FORBIDDEN: u8 = {
 
 /// One endpoint's.
 #[derive(Debug)]
-pub(super) struct Packets {
-    connections: Connections,
-    batches: Batches,
+pub(super) struct PacketInterceptor {
+    connections: ConnectionTable,
+    receive_batch: ReceiveBatchNumber,
     /// Whether ACK frames without news are merged into the one that brought it.
-    merges: bool,
-    frequencies: AckFrequencies,
-    challenges: Challenges,
-    at_hand: PacketAtHand,
-    raised: Raised,
+    merge_acks: bool,
+    ack_frequency: AckFrequencyEndpoint,
+    path_challenges: PathChallenges,
+    handshake_packet: HandshakePacket,
+    pending_close: PendingClose,
     moderation: Moderation,
     metrics: Arc<Metrics>,
     /// Of the datagram at hand.
     path: Tuple,
     /// Of the packet at hand.
-    contents: Contents,
+    summary: PacketSummary,
 }
 
-impl Packets {
-    /// Of connections that `connections` knows, received in `batches`, which `moderation` decides when to take. `frequencies` and `challenges` put frames into those
+impl PacketInterceptor {
+    /// Of connections that `connections` knows, received in `receive_batch`, which `moderation` decides when to take. `ack_frequency` and `path_challenges` put frames into those
     /// that leave.
     pub(super) fn new(
-        connections: Connections,
-        (batches, moderation): (Batches, Moderation),
-        merges: bool,
-        (frequencies, challenges): (AckFrequencies, Challenges),
-        at_hand: PacketAtHand,
-        raised: Raised,
+        connections: ConnectionTable,
+        (receive_batch, moderation): (ReceiveBatchNumber, Moderation),
+        merge_acks: bool,
+        (ack_frequency, path_challenges): (AckFrequencyEndpoint, PathChallenges),
+        handshake_packet: HandshakePacket,
+        pending_close: PendingClose,
         metrics: Arc<Metrics>,
     ) -> Self {
         let path =
             Tuple { remote_address: SocketAddress::default().into(), local_address: SocketAddress::default().into() };
-        let contents = Contents::default();
+        let summary = PacketSummary::default();
         Self {
             connections,
-            batches,
-            merges,
-            frequencies,
-            challenges,
-            at_hand,
-            raised,
+            receive_batch,
+            merge_acks,
+            ack_frequency,
+            path_challenges,
+            handshake_packet,
+            pending_close,
             moderation,
             metrics,
             path,
-            contents,
+            summary,
         }
     }
 
     /// Reads a packet of `connection`, by s2n-quic's ID, that came at `at`, and blanks what s2n-quic need not read.
     fn receive(&mut self, connection: u64, at: Timestamp, payload: &mut [u8]) {
         self.metrics.packets_received.increment();
-        self.contents.read(payload);
-        if let (Some(error), Some(first)) = (self.contents.violation, payload.first_mut()) {
+        self.summary.read(payload);
+        if let (Some(error), Some(first)) = (self.summary.violation, payload.first_mut()) {
             tracing::debug!(connection, %error, "a client violates QUIC");
-            self.raised.raise(error);
+            self.pending_close.raise(error);
             // s2n-quic must close the connection of a client that sends it (RFC 9000 §19.20), and reads no further.
-            *first = FORBIDDEN;
+            *first = CLOSING_FRAME;
             return;
         }
-        if self.contents.urgent {
+        if self.summary.is_latency_critical {
             self.moderation.urgent();
         }
         self.count_blocked();
-        let batch = self.batches.number();
+        let batch = self.receive_batch.number();
         // I/O that has no batches has no newest in one.
-        let merges = self.merges && batch > 0;
-        let (place, ack) = self.contents.sole_ack(payload).unzip();
-        let packet = Received { contents: &self.contents, ack, merges, batch, path: &self.path, at };
-        match self.connections.inspect(connection, packet, Instant::now) {
-            PacketAction::Pass => {}
-            PacketAction::Merge => {
+        let merge_acks = self.merge_acks && batch > 0;
+        let (place, ack) = self.summary.sole_ack(payload).unzip();
+        let packet = ReceivedPacket { summary: &self.summary, ack, merge_acks, batch, path: &self.path, at };
+        match self.connections.process_packet(connection, packet, Instant::now) {
+            PacketAction::Forward => {}
+            PacketAction::BlankAck => {
                 if let Some(ack) = place.and_then(|place| payload.get_mut(place)) {
                     ack.fill(0);
                     self.metrics.ack_frames_merged.increment();
                 }
             }
             // The connection is about to be closed: until then PADDING, which costs s2n-quic next to nothing.
-            PacketAction::Flood => payload.fill(0),
+            PacketAction::Blank => payload.fill(0),
         }
     }
 }
 
-impl Packets {
+impl PacketInterceptor {
     /// Counts limits that block the client.
     fn count_blocked(&self) {
-        let blocked = self.contents.blocked;
-        if blocked == Blocked::default() {
+        let blocked = self.summary.blocked;
+        if blocked == BlockedFrames::default() {
             return;
         }
         self.metrics.limit_streams.add(blocked.streams.into());
@@ -126,7 +126,7 @@ impl Packets {
     }
 }
 
-impl Interceptor for Packets {
+impl Interceptor for PacketInterceptor {
     fn intercept_rx_remote_address(&mut self, _: &Subject, address: &mut RemoteAddress) {
         self.path.remote_address = *address;
     }
@@ -143,7 +143,7 @@ impl Interceptor for Packets {
     ) -> DecoderBufferMut<'a> {
         let Subject::Connection { id, .. } = subject else { return payload };
         if packet.number.space() != PacketNumberSpace::ApplicationData {
-            self.at_hand.set(*id);
+            self.handshake_packet.set(*id);
             self.moderation.urgent();
             return payload;
         }
@@ -159,9 +159,9 @@ impl Interceptor for Packets {
             let (payload, _) = payload.inner_mut();
             let (number, payload) = (packet.number.as_u64(), payload.as_mut_slice());
             if let Subject::Connection { id, .. } = subject {
-                self.challenges.transmit(*id, number, payload, Instant::now);
+                self.path_challenges.transmit(*id, number, payload, Instant::now);
             }
-            self.frequencies.transmit(number, payload);
+            self.ack_frequency.transmit(number, payload);
         }
     }
 }

@@ -13,35 +13,38 @@ mod recovery;
 mod response_limit;
 mod wakes;
 
-pub use admission::Pools;
+pub use admission::SourceLimits;
 
 use crate::{
     config::{Limits, Live, Timeouts},
     lifecycle::PhaseWatch,
     memory::Pressure,
     quic::{
-        congestion::{Controllers, Spurious},
-        connection::{AckFrequencies, AckFrequencySubscriber, Addresses, Challenges, Connections, EntrySubscriber},
+        congestion::{ControllerFactory, SpuriousLosses},
+        connection::{
+            AckFrequencyEndpoint, AckFrequencySubscriber, ClientAddressSubscriber, ConnectionTable, EventSubscriber,
+            PathChallenges,
+        },
         identity::{
             Generations, Secrets,
             connection_id::{self, Layout, WorkerIndex},
             stateless_reset,
         },
-        io::{Batches, Io, MAX_MTU, Moderation, Wiring},
+        io::{EndpointHooks, EndpointIo, MAX_MTU, Moderation, ReceiveBatchNumber},
         metrics::Metrics,
     },
     receive_budget::ReceiveBudget,
 };
-use admission::{Admission, Limiter, ip, network};
-use amplification::{OwnId, SmallDatagrams};
-use close::{Formatted, Raised};
-use connection_slot::Occupancy;
-use frame_slot::Datagrams;
-use handshake::{Handshakes, PacketAtHand};
-use interceptor::Packets;
-use receive_grants::Grants;
-use recovery::Recovery;
-use response_limit::Gated;
+use admission::{Admission, ConnectionAttemptLimiter, ip, network};
+use amplification::{AmplificationGuard, ToIssuedId};
+use close::{CloseFormatter, PendingClose};
+use connection_slot::SlotSubscriber;
+use frame_slot::FrameSlotEndpoint;
+use handshake::{HandshakePacket, TlsEndpoint};
+use interceptor::PacketInterceptor;
+use receive_grants::ReceiveGrants;
+use recovery::RecoverySubscriber;
+use response_limit::ResetLimitedTls;
 use s2n_quic::{
     Server,
     provider::{io, limits as connection, tls},
@@ -52,7 +55,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use wakes::Turns;
+use wakes::WakeSubscriber;
 
 /// Unidirectional streams that a client may open: control, QPACK encoder and decoder (RFC 9114 §6.2), and a few of
 /// unknown types, which clients send to exercise extensibility (§9).
@@ -98,7 +101,7 @@ pub struct EndpointParts<T> {
     /// The budget of its clients' windows.
     pub receive: ReceiveBudget,
     /// The sources of its connections, and of its handshakes.
-    pub sources: Pools,
+    pub sources: SourceLimits,
     /// How short memory is.
     pub pressure: Pressure,
     /// The phase of the process: one that drains refuses new connections.
@@ -107,7 +110,7 @@ pub struct EndpointParts<T> {
 
 /// Why an endpoint did not start.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum EndpointError {
     /// A configured value cannot be expressed in QUIC.
     #[error("QUIC cannot be configured: {0}")]
     Configuration(String),
@@ -121,11 +124,11 @@ pub enum StartError {
 
 /// A started endpoint.
 #[derive(Debug)]
-pub struct Endpoint {
+pub struct QuicEndpoint {
     /// Its connections, to be accepted.
     pub server: Server,
     /// Their state by their packets.
-    pub connections: Connections,
+    pub connections: ConnectionTable,
 }
 
 /// s2n-quic's own I/O on `socket`: four tasks with queues between them. The reference for measurements of litequic's
@@ -134,7 +137,7 @@ pub struct Endpoint {
 /// # Errors
 ///
 /// [`StartError::Socket`].
-pub fn library_io(socket: UdpSocket, gso: bool, gro: bool) -> Result<io::tokio::Provider, StartError> {
+pub fn library_io(socket: UdpSocket, gso: bool, gro: bool) -> Result<io::tokio::Provider, EndpointError> {
     let io = io::tokio::Builder::default()
         .with_rx_socket(socket)?
         .with_max_mtu(MAX_MTU)?
@@ -154,88 +157,104 @@ pub fn library_io(socket: UdpSocket, gso: bool, gro: bool) -> Result<io::tokio::
 ///
 /// [`StartError`]: the operator's fault, or litequic's.
 pub fn start<T: tls::Provider + Clone>(
-    io: impl Io,
+    io: impl EndpointIo,
     address: SocketAddr,
     worker: WorkerIndex,
     parts: &EndpointParts<T>,
-) -> Result<Endpoint, StartError> {
+) -> Result<QuicEndpoint, EndpointError> {
     let (sources, pressure) = (parts.sources.clone(), parts.pressure.clone());
     let (config, metrics) = (Arc::clone(&parts.config), Arc::clone(&parts.metrics));
     let admission = Admission::new(config, metrics, sources, pressure).until_draining(parts.watch.clone());
-    let ids =
-        connection_id::Format::new(parts.layout, (parts.generation, Arc::clone(&parts.others)), worker, parts.workers);
+    let ids = connection_id::ConnectionIdFormat::new(
+        parts.layout,
+        (parts.generation, Arc::clone(&parts.others)),
+        worker,
+        parts.workers,
+    );
     let config = parts.config.load();
-    let spurious = Spurious::new(Arc::clone(&parts.metrics));
-    let connections = Connections::new(&config.limits, spurious.clone(), Arc::clone(&parts.metrics));
-    let merges = config.litequic.ack_merge;
-    let batches = Batches::default();
-    let challenges = Challenges::new(Arc::clone(&parts.metrics));
+    let spurious = SpuriousLosses::new(Arc::clone(&parts.metrics));
+    let connections = ConnectionTable::new(&config.limits, spurious.clone(), Arc::clone(&parts.metrics));
+    let merge_acks = config.litequic.ack_merge;
+    let receive_batch = ReceiveBatchNumber::default();
+    let challenges = PathChallenges::new(Arc::clone(&parts.metrics));
     let moderation = Moderation::new(config.litequic.receive_moderation, Arc::clone(&parts.metrics));
-    let frequencies =
-        AckFrequencies::new(config.litequic.ack_frequency, Arc::clone(&parts.metrics), moderation.clone());
-    let recovery = Recovery::new(connections.clone(), Arc::clone(&parts.metrics));
+    let ack_frequency =
+        AckFrequencyEndpoint::new(config.litequic.ack_frequency, Arc::clone(&parts.metrics), moderation.clone());
+    let recovery = RecoverySubscriber::new(connections.clone(), Arc::clone(&parts.metrics));
     let metrics = Arc::clone(&parts.metrics);
-    let at_hand = PacketAtHand::default();
-    let handshakes = Handshakes::new(parts.tls.clone(), frequencies.clone(), at_hand.clone());
-    let raised = Raised::default();
-    let packets = Packets::new(
+    let handshake_packet = HandshakePacket::default();
+    let tls_endpoint = TlsEndpoint::new(parts.tls.clone(), ack_frequency.clone(), handshake_packet.clone());
+    let pending_close = PendingClose::default();
+    let packets = PacketInterceptor::new(
         connections.clone(),
-        (batches.clone(), moderation.clone()),
-        merges,
-        (frequencies.clone(), challenges.clone()),
-        at_hand,
-        raised.clone(),
+        (receive_batch.clone(), moderation.clone()),
+        merge_acks,
+        (ack_frequency.clone(), challenges.clone()),
+        handshake_packet,
+        pending_close.clone(),
         metrics,
     );
-    let io = io.wire(Wiring { batches, layout: parts.layout, newest_first: merges, moderation: moderation.clone() });
-    let grants = Grants::new(parts.receive.clone(), connections.clone(), Arc::clone(&parts.metrics));
+    let io = io.bind(EndpointHooks {
+        receive_batch,
+        layout: parts.layout,
+        newest_first: merge_acks,
+        moderation: moderation.clone(),
+    });
+    let grants = ReceiveGrants::new(parts.receive.clone(), connections.clone(), Arc::clone(&parts.metrics));
     let limits = TransportLimits::new(Arc::clone(&parts.config), connections.clone(), grants.clone());
     let limits = limits.map_err(configuration)?;
     let subscriber = (
-        (Occupancy::new(Arc::clone(&parts.config), Arc::clone(&parts.metrics), parts.sources.clone()), Addresses),
-        (EntrySubscriber(connections.clone()), grants),
+        (
+            SlotSubscriber::new(Arc::clone(&parts.config), Arc::clone(&parts.metrics), parts.sources.clone()),
+            ClientAddressSubscriber,
+        ),
+        (EventSubscriber(connections.clone()), grants),
     );
-    let subscriber = (Turns::new(moderation.clone(), Arc::clone(&parts.metrics)), subscriber);
-    let entries = connections.clone();
-    let asking =
-        AckFrequencySubscriber::new(frequencies.clone(), move |connection, peer| entries.listens(connection, peer));
-    let subscriber = (subscriber, (asking, (recovery, challenges.subscriber())));
-    let own_id = OwnId::default();
-    let small_datagrams = SmallDatagrams::new(ids.clone(), own_id.clone());
+    let subscriber = (WakeSubscriber::new(moderation.clone(), Arc::clone(&parts.metrics)), subscriber);
+    let table = connections.clone();
+    let ack_frequency_subscriber = AckFrequencySubscriber::new(ack_frequency.clone(), move |connection, peer| {
+        table.set_ack_frequency(connection, peer);
+    });
+    let subscriber = (subscriber, (ack_frequency_subscriber, (recovery, challenges.subscriber())));
+    let to_issued_id = ToIssuedId::default();
+    let amplification = AmplificationGuard::new(ids.clone(), to_issued_id.clone());
     let resets = stateless_reset::Generator::new(&parts.secrets, address);
 
-    let controllers = Controllers::new(Arc::clone(&parts.config), address, moderation, spurious);
+    let controllers = ControllerFactory::new(Arc::clone(&parts.config), address, moderation, spurious);
 
     let server = Server::builder()
-        .with_tls(Gated::new(handshakes, Arc::clone(&parts.metrics)))
+        .with_tls(ResetLimitedTls::new(tls_endpoint, Arc::clone(&parts.metrics)))
         .and_then(|builder| builder.with_io(io))
         .and_then(|builder| builder.with_limits(limits))
         .and_then(|builder| builder.with_congestion_controller(controllers))
         .and_then(|builder| builder.with_connection_id(ids))
         .and_then(|builder| {
-            builder.with_address_token(address_token::Format::new(Arc::clone(&parts.secrets), admission.clone()))
+            builder.with_address_token(address_token::AddressTokenFormat::new(
+                Arc::clone(&parts.secrets),
+                admission.clone(),
+            ))
         })
         .and_then(|builder| builder.with_stateless_reset_token(resets))
-        .and_then(|builder| builder.with_endpoint_limits(Limiter::new(admission, own_id)))
+        .and_then(|builder| builder.with_endpoint_limits(ConnectionAttemptLimiter::new(admission, to_issued_id)))
         .and_then(|builder| builder.with_event(subscriber))
-        .and_then(|builder| builder.with_datagram(Datagrams::new(frequencies, challenges)))
-        .and_then(|builder| builder.with_packet_interceptor((packets, small_datagrams)))
-        .and_then(|builder| builder.with_connection_close_formatter(Formatted::new(raised)))
+        .and_then(|builder| builder.with_datagram(FrameSlotEndpoint::new(ack_frequency, challenges)))
+        .and_then(|builder| builder.with_packet_interceptor((packets, amplification)))
+        .and_then(|builder| builder.with_connection_close_formatter(CloseFormatter::new(pending_close)))
         .map_err(configuration)?;
-    Ok(Endpoint { server: server.start()?, connections })
+    Ok(QuicEndpoint { server: server.start()?, connections })
 }
 
 /// Gives each connection the transport parameters of the current configuration.
 struct TransportLimits {
     config: Live,
-    connections: Connections,
-    grants: Grants,
+    connections: ConnectionTable,
+    grants: ReceiveGrants,
     /// What the last connection got.
     last: connection::Limits,
 }
 
 impl TransportLimits {
-    fn new(config: Live, connections: Connections, grants: Grants) -> Result<Self, ValidationError> {
+    fn new(config: Live, connections: ConnectionTable, grants: ReceiveGrants) -> Result<Self, ValidationError> {
         let now = config.load();
         let last = transport_limits(&now.limits, &now.timeouts, now.limits.connection_receive_buffer.into())?;
         Ok(Self { config, connections, grants, last })
@@ -249,7 +268,7 @@ impl connection::Limiter for TransportLimits {
         let window = self.grants.begin(&now.limits, network(&now, ip(&info.remote_address)));
         if let Ok(limits) = transport_limits(&now.limits, &now.timeouts, window) {
             self.last = limits;
-            self.connections.allow(&now.limits);
+            self.connections.set_limits(&now.limits);
         }
         self.last
     }
@@ -271,8 +290,8 @@ fn transport_limits(limits: &Limits, timeouts: &Timeouts, window: u64) -> Result
         .with_active_connection_migration(true)
 }
 
-fn configuration(error: impl std::fmt::Display) -> StartError {
-    StartError::Configuration(error.to_string())
+fn configuration(error: impl std::fmt::Display) -> EndpointError {
+    EndpointError::Configuration(error.to_string())
 }
 
 #[cfg(test)]
@@ -358,7 +377,7 @@ mod tests {
             workers: 2,
             metrics: Arc::default(),
             receive: ReceiveBudget::new(limits.worker_receive_buffer, Limits::RECEIVE_FLOOR),
-            sources: Pools::default(),
+            sources: SourceLimits::default(),
             pressure: Pressure::default(),
             watch: Lifecycle::default().watch(),
         }

@@ -3,7 +3,7 @@
 
 use crate::{
     config::Limits,
-    quic::{connection::Connections, metrics::Metrics},
+    quic::{connection::ConnectionTable, metrics::Metrics},
     receive_budget::{Grant, ReceiveBudget},
 };
 use s2n_quic::provider::event::{ConnectionInfo, ConnectionMeta, Subscriber, events::RxStreamProgress};
@@ -16,16 +16,16 @@ use std::{
 ///
 /// s2n-quic requests a connection's limits and creates its context one after the other: the grant is kept between.
 #[derive(Debug, Clone)]
-pub(super) struct Grants {
+pub(super) struct ReceiveGrants {
     budget: ReceiveBudget,
-    connections: Connections,
+    connections: ConnectionTable,
     metrics: Arc<Metrics>,
-    waiting: Arc<Mutex<Option<Grant>>>,
+    pending: Arc<Mutex<Option<Grant>>>,
 }
 
-impl Grants {
-    pub(super) fn new(budget: ReceiveBudget, connections: Connections, metrics: Arc<Metrics>) -> Self {
-        Self { budget, connections, metrics, waiting: Arc::default() }
+impl ReceiveGrants {
+    pub(super) fn new(budget: ReceiveBudget, connections: ConnectionTable, metrics: Arc<Metrics>) -> Self {
+        Self { budget, connections, metrics, pending: Arc::default() }
     }
 
     /// The window of the connection that begins now, in bytes. Its client is in `network`, or a source of its own.
@@ -36,19 +36,19 @@ impl Grants {
         }
         let grant = self.budget.begin(window, network);
         // One that did not become a connection is given back.
-        drop(self.waiting.lock().unwrap_or_else(PoisonError::into_inner).replace(grant));
+        drop(self.pending.lock().unwrap_or_else(PoisonError::into_inner).replace(grant));
         window
     }
 }
 
-impl Subscriber for Grants {
+impl Subscriber for ReceiveGrants {
     type ConnectionContext = Option<Grant>;
 
     /// After that of `connections`, which makes the connection's entry.
     fn create_connection_context(&mut self, meta: &ConnectionMeta, _: &ConnectionInfo<'_>) -> Option<Grant> {
-        let grant = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let grant = self.pending.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(grant) = &grant {
-            self.connections.receives(meta.id, grant.account());
+            self.connections.set_receive_account(meta.id, grant.account());
         }
         grant
     }
@@ -57,7 +57,7 @@ impl Subscriber for Grants {
     /// and those that were reset.
     fn on_rx_stream_progress(&mut self, grant: &mut Option<Grant>, _: &ConnectionMeta, event: &RxStreamProgress) {
         if let Some(grant) = grant {
-            grant.came(event.bytes as u64);
+            grant.on_received(event.bytes as u64);
         }
     }
 }

@@ -12,19 +12,19 @@ use std::{
 
 /// Stateless resets a second of an endpoint: all clients of a worker that crashed with 20,000 connections get one
 /// within 20 seconds, about as long as their own timeouts.
-pub(super) const RESETS: u32 = 1_000;
+pub(super) const MAX_RESETS_PER_SECOND: u32 = 1_000;
 /// Retry packets and refusals a second of an endpoint: more handshakes than a core completes.
-pub(super) const REFUSALS: u32 = 20_000;
+pub(super) const MAX_RESPONSES_PER_SECOND: u32 = 20_000;
 /// Of a second's worth s2n-quic may have to queue all: 1.2 KB each.
 const BURST: Duration = Duration::from_secs(1);
 /// A tag so long that no reset is shorter than the packet that asked for it.
-const ENDLESS_TAG: usize = u16::MAX as usize;
+const SUPPRESSING_TAG_LEN: usize = u16::MAX as usize;
 
 /// Counts answers. A lock, because s2n-quic wants its providers `Send`; one thread alone takes it.
 #[derive(Debug)]
-pub(super) struct Answers(Mutex<Bucket>);
+pub(super) struct StatelessResponseLimit(Mutex<Bucket>);
 
-impl Answers {
+impl StatelessResponseLimit {
     /// At most `per_second`.
     pub(super) fn new(per_second: u32) -> Self {
         Self(Mutex::new(Bucket::with_burst(per_second, BURST)))
@@ -38,25 +38,25 @@ impl Answers {
 
 /// TLS as it is, with one exception: s2n-quic requests the longest tag for each stateless reset and for nothing else,
 /// and sends none that would not be shorter than the packet that it answers (RFC 9000 §10.3.3). So this decides.
-pub(super) struct Gated<T> {
+pub(super) struct ResetLimitedTls<T> {
     tls: T,
-    resets: Answers,
+    resets: StatelessResponseLimit,
     metrics: Arc<Metrics>,
 }
 
-impl<T> Gated<T> {
+impl<T> ResetLimitedTls<T> {
     pub(super) fn new(tls: T, metrics: Arc<Metrics>) -> Self {
-        Self { tls, resets: Answers::new(RESETS), metrics }
+        Self { tls, resets: StatelessResponseLimit::new(MAX_RESETS_PER_SECOND), metrics }
     }
 }
 
-impl<T: Provider> Provider for Gated<T> {
-    type Server = Gated<T::Server>;
+impl<T: Provider> Provider for ResetLimitedTls<T> {
+    type Server = ResetLimitedTls<T::Server>;
     type Client = T::Client;
     type Error = T::Error;
 
     fn start_server(self) -> Result<Self::Server, T::Error> {
-        Ok(Gated { tls: self.tls.start_server()?, resets: self.resets, metrics: self.metrics })
+        Ok(ResetLimitedTls { tls: self.tls.start_server()?, resets: self.resets, metrics: self.metrics })
     }
 
     fn start_client(self) -> Result<T::Client, T::Error> {
@@ -64,7 +64,7 @@ impl<T: Provider> Provider for Gated<T> {
     }
 }
 
-impl<E: Endpoint> Endpoint for Gated<E> {
+impl<E: Endpoint> Endpoint for ResetLimitedTls<E> {
     type Session = E::Session;
 
     fn new_server_session<P: EncoderValue>(&mut self, parameters: &P, info: ConnectionInfo) -> E::Session {
@@ -80,6 +80,6 @@ impl<E: Endpoint> Endpoint for Gated<E> {
             return self.tls.max_tag_length();
         }
         self.metrics.limit_stateless_resets.increment();
-        ENDLESS_TAG
+        SUPPRESSING_TAG_LEN
     }
 }

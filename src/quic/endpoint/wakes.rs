@@ -12,19 +12,19 @@ use std::sync::Arc;
 
 /// Subscribes to the turns of the event loop.
 #[derive(Debug)]
-pub(super) struct Turns {
+pub(super) struct WakeSubscriber {
     moderation: Moderation,
     metrics: Arc<Metrics>,
 }
 
-impl Turns {
+impl WakeSubscriber {
     /// Reports timers to `moderation`, and counts in `metrics`.
     pub(super) fn new(moderation: Moderation, metrics: Arc<Metrics>) -> Self {
         Self { moderation, metrics }
     }
 }
 
-impl Subscriber for Turns {
+impl Subscriber for WakeSubscriber {
     type ConnectionContext = ();
 
     fn create_connection_context(&mut self, _: &ConnectionMeta, _: &ConnectionInfo<'_>) {}

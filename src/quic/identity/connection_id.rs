@@ -114,7 +114,7 @@ impl Layout {
 
 /// Issues and recognizes one worker's connection IDs.
 #[derive(Debug, Clone)]
-pub(in crate::quic) struct Format {
+pub(in crate::quic) struct ConnectionIdFormat {
     layout: Layout,
     generation: u8,
     /// Of other processes that run.
@@ -123,7 +123,7 @@ pub(in crate::quic) struct Format {
     workers: usize,
 }
 
-impl Format {
+impl ConnectionIdFormat {
     /// IDs of `worker`, one of `workers`, in the process of this `generation`, beside which `others` may run.
     pub(in crate::quic) fn new(
         layout: Layout,
@@ -166,7 +166,7 @@ impl Format {
     }
 }
 
-impl Generator for Format {
+impl Generator for ConnectionIdFormat {
     #[expect(clippy::expect_used, reason = "16 to 20 bytes are an ID's length by construction")]
     fn generate(&mut self, _: &ConnectionInfo<'_>) -> LocalId {
         let id = self.issue();
@@ -174,7 +174,7 @@ impl Generator for Format {
     }
 }
 
-impl Validator for Format {
+impl Validator for ConnectionIdFormat {
     /// The length of a short header's connection ID. It is always the same; what follows may be any packet's, an old
     /// process' too, whose client gets a stateless reset.
     ///
@@ -197,17 +197,17 @@ mod tests {
 
     const GENERATION: u8 = 9;
 
-    fn format(server_id: &[u8], worker: u8) -> Format {
+    fn format(server_id: &[u8], worker: u8) -> ConnectionIdFormat {
         let generations = (GENERATION, Arc::new(Generations::of([GENERATION - 2, GENERATION + 1])));
-        Format::new(Layout::new(server_id.try_into().unwrap()), generations, WorkerIndex(worker), 4)
+        ConnectionIdFormat::new(Layout::new(server_id.try_into().unwrap()), generations, WorkerIndex(worker), 4)
     }
 
-    fn generate(format: &mut Format) -> Vec<u8> {
+    fn generate(format: &mut ConnectionIdFormat) -> Vec<u8> {
         let address = SocketAddress::default();
         format.generate(&ConnectionInfo::new(&address)).as_bytes().to_vec()
     }
 
-    fn validate(format: &Format, buffer: &[u8]) -> Option<usize> {
+    fn validate(format: &ConnectionIdFormat, buffer: &[u8]) -> Option<usize> {
         let address = SocketAddress::default();
         format.validate(&ConnectionInfo::new(&address), buffer)
     }

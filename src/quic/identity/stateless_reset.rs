@@ -1,7 +1,7 @@
 //! Stateless reset tokens (RFC 9000 §10.3): a client learns at once that its connection is gone.
 //!
 //! Enabled. A packet reaches the worker that its connection ID names; one that this worker has no connection for
-//! belongs to a connection that is gone. [`Format`](super::connection_id::Format) drops packets of other workers before
+//! belongs to a connection that is gone. [`ConnectionIdFormat`](super::connection_id::ConnectionIdFormat) drops packets of other workers before
 //! they get here, and those of other processes that run. s2n-quic answers only packets with a short header, with fewer
 //! bytes than it got, so that two endpoints cannot keep each other busy (§10.3.3), and never fewer than 42: a packet
 //! too small for that is dropped.

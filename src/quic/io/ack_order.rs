@@ -1,5 +1,5 @@
 //! ACK merging, newest first: of the acknowledgements that a connection's client sent since the socket was last
-//! emptied, the newest includes the others. [`Order`] moves it before them, `quic::connection` finds that they have no
+//! emptied, the newest includes the others. [`AckReordering`] moves it before them, `quic::connection` finds that they have no
 //! news, and `quic::endpoint` writes PADDING over them, which s2n-quic skips. Nothing is held back, so that nothing can
 //! be lost. Pure. docs/adr/0012-newest-acknowledgement-first.md has the reasons.
 //!
@@ -34,8 +34,8 @@ pub struct Arrival<P> {
 /// Orders batch after batch. Holds 32 bytes for each datagram of the largest, and those of [`MAX_CONNECTIONS`]
 /// connections.
 #[derive(Debug)]
-pub struct Order<P> {
-    deliveries: Vec<Delivery>,
+pub struct AckReordering<P> {
+    positions: Vec<Position>,
     runs: Vec<Run<P>>,
     /// By the connection, where its run is. Keyed, because the senders of datagrams choose their content.
     by_connection: HashMap<u64, usize>,
@@ -45,7 +45,7 @@ pub struct Order<P> {
 
 /// What is processed in the turn of a datagram.
 #[derive(Debug, Clone, Copy)]
-enum Delivery {
+enum Position {
     /// Itself.
     Itself,
     /// One or two others, then itself.
@@ -65,42 +65,42 @@ struct Run<P> {
     path: P,
 }
 
-impl<P> Default for Order<P> {
+impl<P> Default for AckReordering<P> {
     fn default() -> Self {
-        Self { deliveries: Vec::new(), runs: Vec::new(), by_connection: HashMap::new(), last: None }
+        Self { positions: Vec::new(), runs: Vec::new(), by_connection: HashMap::new(), last: None }
     }
 }
 
-impl<P: Copy + PartialEq> Order<P> {
+impl<P: Copy + PartialEq> AckReordering<P> {
     /// Orders a batch, in place of the last one. `None` is a datagram without a known connection ID: it keeps its
     /// place.
     pub fn arrange(&mut self, batch: impl Iterator<Item = Option<Arrival<P>>>) {
-        self.deliveries.clear();
+        self.positions.clear();
         self.runs.clear();
         self.by_connection.clear();
         self.last = None;
         for (index, arrival) in batch.enumerate() {
-            self.deliveries.push(Delivery::Itself);
+            self.positions.push(Position::Itself);
             if let Some(arrival) = arrival {
                 self.add(index, &arrival);
             }
         }
         for run in &mut self.runs {
-            run.end(&mut self.deliveries);
+            run.end(&mut self.positions);
         }
     }
 
     /// Iterates over the batch in its order, as indices into it.
     pub fn for_each(&self, mut hand_over: impl FnMut(usize)) {
-        for (index, delivery) in self.deliveries.iter().enumerate() {
-            match *delivery {
-                Delivery::Itself => hand_over(index),
-                Delivery::Behind(newest, next) => {
+        for (index, position) in self.positions.iter().enumerate() {
+            match *position {
+                Position::Itself => hand_over(index),
+                Position::Behind(newest, next) => {
                     hand_over(newest);
                     next.into_iter().for_each(&mut hand_over);
                     hand_over(index);
                 }
-                Delivery::Gone => {}
+                Position::Gone => {}
             }
         }
     }
@@ -108,11 +108,11 @@ impl<P: Copy + PartialEq> Order<P> {
     fn add(&mut self, index: usize, arrival: &Arrival<P>) {
         let Some(run) = self.run(arrival).and_then(|run| self.runs.get_mut(run)) else { return };
         if arrival.len > SMALL {
-            run.end(&mut self.deliveries);
+            run.end(&mut self.positions);
             return;
         }
         if run.path != arrival.path || run.len > MAX_AHEAD {
-            run.end(&mut self.deliveries);
+            run.end(&mut self.positions);
         }
         if run.len == 0 {
             (run.first, run.path) = (index, arrival.path);
@@ -144,16 +144,16 @@ impl<P: Copy + PartialEq> Order<P> {
 }
 
 impl<P> Run<P> {
-    fn end(&mut self, deliveries: &mut [Delivery]) {
+    fn end(&mut self, positions: &mut [Position]) {
         let len = std::mem::take(&mut self.len);
         if len < 2 {
             return;
         }
         let next = (len > 2).then_some(self.before_last);
-        let gone = [Some(self.last), next].into_iter().flatten().map(|index| (index, Delivery::Gone));
-        for (index, delivery) in gone.chain([(self.first, Delivery::Behind(self.last, next))]) {
-            if let Some(at) = deliveries.get_mut(index) {
-                *at = delivery;
+        let gone = [Some(self.last), next].into_iter().flatten().map(|index| (index, Position::Gone));
+        for (index, position) in gone.chain([(self.first, Position::Behind(self.last, next))]) {
+            if let Some(at) = positions.get_mut(index) {
+                *at = position;
             }
         }
     }
@@ -178,7 +178,7 @@ mod tests {
         Some(Arrival { connection: 1, path, len: SMALL })
     }
 
-    fn arrange(order: &mut Order<u8>, batch: &[Slot]) -> Vec<usize> {
+    fn arrange(order: &mut AckReordering<u8>, batch: &[Slot]) -> Vec<usize> {
         order.arrange(batch.iter().copied());
         let mut sequence = Vec::new();
         order.for_each(|index| sequence.push(index));
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn the_two_newest_small_datagrams_of_each_connection_go_first() {
-        let mut order = Order::default();
+        let mut order = AckReordering::default();
         let table: &[(&str, &[Slot], &[usize])] = &[
             ("none", &[], &[]),
             ("one", &[small(1)], &[0]),
@@ -216,12 +216,12 @@ mod tests {
             expected.extend([last, last - 1]);
             expected.extend(first..last - 1);
         }
-        assert_eq!(arrange(&mut Order::default(), &batch), expected);
+        assert_eq!(arrange(&mut AckReordering::default(), &batch), expected);
     }
 
     #[test]
     fn what_is_held_of_a_batch_of_strangers_is_bounded() {
-        let mut order = Order::default();
+        let mut order = AckReordering::default();
         let many = 2 * MAX_CONNECTIONS as u64;
         let batch: Vec<_> = (0..many).chain(0..many).map(small).collect();
         let sequence = arrange(&mut order, &batch);
@@ -230,9 +230,9 @@ mod tests {
         assert_eq!(sequence.last(), Some(&(batch.len() - 1)), "those unknown keep their place");
         assert_eq!(sequence.len(), batch.len());
         // Again: nothing grows.
-        let before = (order.deliveries.capacity(), order.runs.capacity(), order.by_connection.capacity());
+        let before = (order.positions.capacity(), order.runs.capacity(), order.by_connection.capacity());
         arrange(&mut order, &batch);
-        assert_eq!((order.deliveries.capacity(), order.runs.capacity(), order.by_connection.capacity()), before);
+        assert_eq!((order.positions.capacity(), order.runs.capacity(), order.by_connection.capacity()), before);
     }
 
     /// By the rule's words, whatever that costs.
@@ -272,7 +272,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_batch_is_ordered_by_the_rule(batches in vec(batch(), 1..4)) {
-            let mut order = Order::default();
+            let mut order = AckReordering::default();
             for batch in batches {
                 prop_assert_eq!(arrange(&mut order, &batch), oracle(&batch));
             }
@@ -280,7 +280,7 @@ mod tests {
 
         #[test]
         fn each_datagram_is_handed_over_once_and_late_behind_no_more_than_is_allowed(batch in batch()) {
-            let sequence = arrange(&mut Order::default(), &batch);
+            let sequence = arrange(&mut AckReordering::default(), &batch);
             let mut sorted = sequence.clone();
             sorted.sort_unstable();
             prop_assert!(sorted.into_iter().eq(0..batch.len()));

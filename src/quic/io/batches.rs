@@ -9,9 +9,9 @@ use std::sync::{
 /// The number of the batch at hand, counted from 1; 0 as long as there was none, and for ever with I/O that has no
 /// batches. One thread alone writes and reads it: an atomic because s2n-quic wants its providers `Send`.
 #[derive(Debug, Clone, Default)]
-pub(in crate::quic) struct Batches(Arc<AtomicU64>);
+pub(in crate::quic) struct ReceiveBatchNumber(Arc<AtomicU64>);
 
-impl Batches {
+impl ReceiveBatchNumber {
     /// The next batch is processed from now on.
     pub(in crate::quic) fn begin(&self) {
         self.0.store(self.number().wrapping_add(1), Ordering::Relaxed);
@@ -26,21 +26,21 @@ impl Batches {
 /// How many ACK frames a connection's client has sent, and in how many batches they came. Both only grow: their quotient
 /// over a time is what a batch brought.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::quic) struct Tally {
+pub(in crate::quic) struct AckCounts {
     /// ACK frames in 1-RTT packets.
     pub(in crate::quic) acks: u64,
     /// Batches that carried any of them, the one at hand included: it may bring more yet.
     pub(in crate::quic) ack_batches: u64,
     /// The last of these batches.
-    last: u64,
+    last_batch: u64,
 }
 
-impl Tally {
+impl AckCounts {
     /// Counts a packet's ACK frames, of which there is one at least. True if they are the first of their batch: what was
     /// counted before is complete then.
     pub(in crate::quic) fn count(&mut self, acks: u32, batch: u64) -> bool {
         self.acks += u64::from(acks);
-        let first = std::mem::replace(&mut self.last, batch) != batch;
+        let first = std::mem::replace(&mut self.last_batch, batch) != batch;
         self.ack_batches += u64::from(first);
         first
     }
@@ -52,21 +52,21 @@ mod tests {
 
     #[test]
     fn frames_of_one_batch_count_as_one_batch() {
-        let batches = Batches::default();
-        let mut tally = Tally::default();
+        let batch = ReceiveBatchNumber::default();
+        let mut counts = AckCounts::default();
         let mut firsts = Vec::new();
         for acks in [&[1, 1, 2][..], &[], &[1], &[3, 1]] {
-            batches.begin();
-            firsts.extend(acks.iter().map(|&acks| tally.count(acks, batches.number())));
+            batch.begin();
+            firsts.extend(acks.iter().map(|&acks| counts.count(acks, batch.number())));
         }
-        assert_eq!((tally.acks, tally.ack_batches), (9, 3));
+        assert_eq!((counts.acks, counts.ack_batches), (9, 3));
         assert_eq!(firsts, [true, false, false, true, true, false]);
     }
 
     #[test]
     fn io_without_batches_has_none() {
-        let mut tally = Tally::default();
-        assert!(!tally.count(1, Batches::default().number()));
-        assert_eq!((tally.acks, tally.ack_batches), (1, 0));
+        let mut counts = AckCounts::default();
+        assert!(!counts.count(1, ReceiveBatchNumber::default().number()));
+        assert_eq!((counts.acks, counts.ack_batches), (1, 0));
     }
 }

@@ -8,15 +8,15 @@ mod receive;
 mod timer;
 mod transmit;
 
-pub use ack_order::{Arrival, MAX_AHEAD, MAX_CONNECTIONS, Order, SMALL};
-pub(super) use batches::{Batches, Tally};
+pub use ack_order::{AckReordering, Arrival, MAX_AHEAD, MAX_CONNECTIONS, SMALL};
+pub(super) use batches::{AckCounts, ReceiveBatchNumber};
 pub(super) use moderation::{LONGEST, Moderation, longest_turn};
 
 use crate::{
     datagram::{Receive, Transmit},
     quic::identity::connection_id::Layout,
 };
-use receive::Incoming;
+use receive::Rx;
 use s2n_quic::provider::io::{self as library, Provider};
 use s2n_quic_core::{
     endpoint::Endpoint,
@@ -33,7 +33,7 @@ use std::{
     task::{Context, Poll},
 };
 use timer::Clock;
-use transmit::Outlet;
+use transmit::Tx;
 
 /// Bytes of an IP packet: Ethernet's. With loopback's 65,536 measurements would be misleading.
 pub(super) const MAX_MTU: u16 = 1500;
@@ -41,19 +41,19 @@ pub(super) const MAX_MTU: u16 = 1500;
 const HEADERS: u16 = 20 + 8;
 
 /// What an endpoint can be started on: [`SocketIo`], or s2n-quic's own I/O.
-pub trait Io {
+pub trait EndpointIo {
     /// What s2n-quic starts.
     type Provider: Provider;
 
     /// Publishes the endpoint's batches, and uses the endpoint's order, if there is one.
-    fn wire(self, wiring: Wiring) -> Self::Provider;
+    fn bind(self, hooks: EndpointHooks) -> Self::Provider;
 }
 
 /// What the receiving half of an endpoint's I/O needs of the rest of the endpoint.
 #[derive(Debug)]
-pub struct Wiring {
+pub struct EndpointHooks {
     /// Notified of each batch.
-    pub(super) batches: Batches,
+    pub(super) receive_batch: ReceiveBatchNumber,
     /// The place of a datagram's connection ID.
     pub(super) layout: Layout,
     /// Whether a connection's newest acknowledgement is processed before its others.
@@ -63,10 +63,10 @@ pub struct Wiring {
 }
 
 /// It keeps its batches to itself.
-impl Io for library::tokio::Provider {
+impl EndpointIo for library::tokio::Provider {
     type Provider = Self;
 
-    fn wire(self, _: Wiring) -> Self {
+    fn bind(self, _: EndpointHooks) -> Self {
         self
     }
 }
@@ -84,28 +84,28 @@ pub struct SocketIo<R, T> {
     pub may_probe_mtu: bool,
 }
 
-impl<R: Receive, T: Transmit> Io for SocketIo<R, T> {
-    type Provider = Wired<R, T>;
+impl<R: Receive, T: Transmit> EndpointIo for SocketIo<R, T> {
+    type Provider = BoundIo<R, T>;
 
-    fn wire(self, wiring: Wiring) -> Wired<R, T> {
-        Wired { socket: self, wiring }
+    fn bind(self, hooks: EndpointHooks) -> BoundIo<R, T> {
+        BoundIo { socket: self, hooks }
     }
 }
 
 /// A [`SocketIo`] that knows its endpoint.
 #[derive(Debug)]
-pub struct Wired<R, T> {
+pub struct BoundIo<R, T> {
     socket: SocketIo<R, T>,
-    wiring: Wiring,
+    hooks: EndpointHooks,
 }
 
-impl<R: Receive, T: Transmit> Provider for Wired<R, T> {
+impl<R: Receive, T: Transmit> Provider for BoundIo<R, T> {
     type PathHandle = Tuple;
     type Error = io::Error;
 
     /// To be called inside the worker's runtime, on which the endpoint's task runs until the endpoint ends.
     fn start<E: Endpoint<PathHandle = Tuple>>(self, mut endpoint: E) -> io::Result<SocketAddress> {
-        let Self { socket: SocketIo { receive, transmit, local, may_probe_mtu }, wiring } = self;
+        let Self { socket: SocketIo { receive, transmit, local, may_probe_mtu }, hooks } = self;
         let local = SocketAddress::from(local);
         let mtu = if may_probe_mtu {
             mtu::Config::builder()
@@ -119,9 +119,9 @@ impl<R: Receive, T: Transmit> Provider for Wired<R, T> {
         endpoint.set_mtu_config(mtu);
         let event_loop = EventLoop {
             endpoint,
-            clock: Clock::new(wiring.moderation.clone()),
-            rx: Incoming::new(receive, wiring),
-            tx: Outlet::new(transmit, usize::from(MAX_MTU - HEADERS)),
+            clock: Clock::new(hooks.moderation.clone()),
+            rx: Rx::new(receive, hooks),
+            tx: Tx::new(transmit, usize::from(MAX_MTU - HEADERS)),
             cooldown: Cooldown::default(),
             stats: Uncounted,
         };
@@ -140,7 +140,7 @@ impl Stats for Uncounted {
 /// Returns "pending" and has the runtime poll again after it has run every other task that is ready and has polled for
 /// events. The event loop returns to the runtime only when nothing is ready: on a busy socket the worker's connections
 /// and origins would starve. A plain wake would let tasks run, but events wait for 60 of them.
-fn give_way<T>(cx: &mut Context<'_>) -> Poll<T> {
+fn yield_to_runtime<T>(cx: &mut Context<'_>) -> Poll<T> {
     let turn = pin!(tokio::task::yield_now());
     // Ready where no runtime's scheduler polls: a test.
     if Future::poll(turn, cx).is_ready() {

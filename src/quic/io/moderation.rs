@@ -3,7 +3,7 @@
 //! form trains. Network cards do the same with interrupts (`rx-usecs` of ethtool(8)); here it is known which packets
 //! are urgent.
 //!
-//! [`Rule`] decides and is pure. [`Moderation`] is the state that an endpoint's parts share; `quic::io` waits.
+//! [`ModerationRule`] decides and is pure. [`Moderation`] is the state that an endpoint's parts share; `quic::io` waits.
 
 use crate::{number::Number, quic::metrics::Metrics, telemetry::Cause};
 use std::{sync::Arc, time::Duration};
@@ -14,31 +14,31 @@ pub(in crate::quic) const LONGEST: Duration = Duration::from_millis(2);
 /// The shortest, as tokio's timers go.
 const SHORTEST: Duration = Duration::from_millis(1);
 /// A round trip has so many turns at least.
-const TURNS: u32 = 8;
+const TURNS_PER_RTT: u32 = 8;
 /// Packets that a path holds at once whatever its buffer.
-const FEW_PACKETS: u64 = 4;
+const UNBUFFERED_PACKETS: u64 = 4;
 /// How long is counted before anything is decided.
 const EPOCH: Duration = Duration::from_millis(50);
 /// So many epochs in a row must have had enough to collect. Shorter downloads are not slowed down in their slow start.
-const PATIENCE: u32 = 4;
+const MIN_BUSY_EPOCHS: u32 = 4;
 /// Turns without a datagram or an expired timer before events are waited for again.
-const EMPTY: u32 = 8;
+const MAX_IDLE_TURNS: u32 = 8;
 /// One in so many is few: round trips that are too short for it, and packets that are urgent.
-const FEW: u32 = 16;
+const NEGLIGIBLE_PART: u32 = 16;
 /// Consecutive turns with an urgent packet before it is interrupted,
-const URGENT: u32 = 3;
+const INTERRUPT_URGENT_TURNS: u32 = 3;
 /// and for how long.
-const PAUSE: Duration = Duration::from_millis(10);
+const INTERRUPTION: Duration = Duration::from_millis(10);
 /// Datagrams a turn from which on it is interrupted as well: a socket's buffer holds some 270 small ones with the
 /// default of net.core.rmem_default, and so busy a worker has batches anyway.
-const FULL: u32 = 128;
+const INTERRUPT_DATAGRAMS: u32 = 128;
 
 /// Timers go in steps of a millisecond, of tokio's and of s2n-quic's: what is less late than this is on time.
 const ON_TIME: Duration = Duration::from_millis(3);
 /// A later timer means that the worker got too little CPU time.
 const LATEST: Duration = Duration::from_millis(50);
 /// Of such windows of time the last two count.
-const WINDOW: u64 = 100; // milliseconds
+const LATENESS_WINDOW: u64 = 100; // milliseconds
 
 /// One endpoint's. Atomics because s2n-quic wants its providers `Send`; one thread alone uses them.
 #[derive(Debug, Clone)]
@@ -56,24 +56,24 @@ struct Shared {
     /// Timers that have expired since.
     expired: Number,
     paths: [Number; 3],
-    late: Late,
+    late: TimerLateness,
     metrics: Arc<Metrics>,
 }
 
 /// How late timers expired at most: in this window of time and in the one before. A worker that gets little CPU time, of a cgroup's
 /// quota or beside others, is late by whole periods of the scheduler.
 #[derive(Debug, Default)]
-struct Late {
+struct TimerLateness {
     /// Milliseconds from the epoch at which this window began.
     began: Number,
     /// Microseconds.
-    most: Number,
-    before: Number,
+    max_now: Number,
+    max_previous: Number,
     /// Timers that expired in this window, and those of them that were late.
-    all: Number,
+    timers: Number,
     late: Number,
     /// 1 if most of the window before were.
-    starved: Number,
+    is_starved: Number,
 }
 
 /// How many measured paths allow this: less than the shortest period, less than the longest, and that.
@@ -88,7 +88,7 @@ impl Paths {
     /// The longest period that nearly all allow.
     fn period(self) -> Option<Duration> {
         let Self { near, middle, far } = self;
-        let few = near.saturating_add(middle).saturating_add(far) / u64::from(FEW);
+        let few = near.saturating_add(middle).saturating_add(far) / u64::from(NEGLIGIBLE_PART);
         if far == 0 && middle == 0 {
             None
         } else if near.saturating_add(middle) <= few {
@@ -143,31 +143,31 @@ impl Moderation {
 
     /// A timer for `target` has expired by now.
     pub(in crate::quic) fn expired_at(&self, target: Instant) {
-        let Shared { late: Late { began, most, before, all, late, starved }, .. } = &*self.0;
+        let Shared { late: TimerLateness { began, max_now, max_previous, timers, late, is_starved }, .. } = &*self.0;
         let now = Instant::now();
         let millis = self.0.millis(now);
-        if millis.saturating_sub(began.get()) >= WINDOW {
+        if millis.saturating_sub(began.get()) >= LATENESS_WINDOW {
             began.set(millis);
-            before.set(most.take());
-            starved.set(u64::from(2 * late.take() > all.take()));
+            max_previous.set(max_now.take());
+            is_starved.set(u64::from(2 * late.take() > timers.take()));
         }
-        all.add(1);
+        timers.add(1);
         let by = now.saturating_duration_since(target).min(LATEST);
         if by > ON_TIME {
             late.add(1);
-            most.set(most.get().max(u64::try_from(by.as_micros()).unwrap_or(u64::MAX)));
+            max_now.set(max_now.get().max(u64::try_from(by.as_micros()).unwrap_or(u64::MAX)));
         }
     }
 
     /// Whether most timers expire late: the worker gets too little CPU time.
     pub(in crate::quic) fn is_starved(&self) -> bool {
-        self.0.late.starved.get() > 0
+        self.0.late.is_starved.get() > 0
     }
 
     /// How late timers expire at most; zero where they are on time.
     pub(in crate::quic) fn lateness(&self) -> Duration {
-        let Late { most, before, .. } = &self.0.late;
-        Duration::from_micros(most.get().max(before.get()))
+        let TimerLateness { max_now, max_previous, .. } = &self.0.late;
+        Duration::from_micros(max_now.get().max(max_previous.get()))
     }
 
     /// When a timer for `time` is to expire: with the turn at its millisecond, or with the first turn after.
@@ -178,7 +178,7 @@ impl Moderation {
 
     /// So many datagrams were received before, and have been processed. Returns when the next are to be received;
     /// `None`: when they arrive.
-    pub(in crate::quic) fn next(&self, rule: &mut Rule, datagrams: usize) -> Option<Instant> {
+    pub(in crate::quic) fn next(&self, rule: &mut ModerationRule, datagrams: usize) -> Option<Instant> {
         let Shared { switch: true, epoch, urgent, expired, paths, .. } = &*self.0 else { return None };
         let now = Instant::now();
         let taken = TurnTaken {
@@ -222,10 +222,10 @@ pub(in crate::quic) fn longest_turn(
     window: u32,
     max_datagram: u16,
 ) -> Duration {
-    let turn = smoothed_rtt / TURNS;
+    let turn = smoothed_rtt / TURNS_PER_RTT;
     let Some(share) = share.filter(|share| *share < turn) else { return turn };
     let rtt = u64::try_from(smoothed_rtt.as_micros()).unwrap_or(u64::MAX);
-    let few = rtt.saturating_mul(FEW_PACKETS * u64::from(max_datagram)) / u64::from(window.max(1));
+    let few = rtt.saturating_mul(UNBUFFERED_PACKETS * u64::from(max_datagram)) / u64::from(window.max(1));
     turn.min(share.max(Duration::from_micros(few)))
 }
 
@@ -242,25 +242,25 @@ struct TurnTaken {
 
 /// Decides by these results. Pure.
 #[derive(Debug, Default)]
-pub(in crate::quic) struct Rule {
+pub(in crate::quic) struct ModerationRule {
     /// When this epoch began, and what it had so far.
-    began: Duration,
+    epoch_start: Duration,
     receives: u32,
     datagrams: u32,
     urgent: u32,
     expired: u32,
     /// Epochs in a row that had enough to collect.
-    lasting: u32,
+    busy_epochs: u32,
     /// While it moderates.
     period: Option<Duration>,
     /// Turns in a row without a datagram or an expired timer,
-    empty: u32,
+    idle_turns: u32,
     /// and with an urgent packet.
-    asked: u32,
+    urgent_turns: u32,
     paused_until: Duration,
 }
 
-impl Rule {
+impl ModerationRule {
     /// The time until the next turn; `None`: arrivals are events.
     fn next(&mut self, taken: TurnTaken, paths: impl FnOnce() -> Paths) -> Option<Duration> {
         let TurnTaken { at, datagrams, urgent, expired } = taken;
@@ -268,20 +268,20 @@ impl Rule {
         self.datagrams = self.datagrams.saturating_add(datagrams);
         self.urgent += u32::from(urgent);
         self.expired = self.expired.saturating_add(expired);
-        let lasted = at.saturating_sub(self.began);
+        let lasted = at.saturating_sub(self.epoch_start);
         if lasted >= EPOCH {
             let period = paths().period().filter(|period| self.is_worth(*period, lasted));
-            self.lasting = if period.is_some() { self.lasting + 1 } else { 0 };
-            self.period = period.filter(|_| self.period.is_some() || self.lasting >= PATIENCE);
-            (self.began, self.receives, self.datagrams, self.urgent, self.expired) = (at, 0, 0, 0, 0);
+            self.busy_epochs = if period.is_some() { self.busy_epochs + 1 } else { 0 };
+            self.period = period.filter(|_| self.period.is_some() || self.busy_epochs >= MIN_BUSY_EPOCHS);
+            (self.epoch_start, self.receives, self.datagrams, self.urgent, self.expired) = (at, 0, 0, 0, 0);
         }
-        self.empty = if datagrams > 0 || expired > 0 { 0 } else { self.empty + 1 };
-        if self.empty >= EMPTY {
-            (self.period, self.lasting, self.empty) = (None, 0, 0);
+        self.idle_turns = if datagrams > 0 || expired > 0 { 0 } else { self.idle_turns + 1 };
+        if self.idle_turns >= MAX_IDLE_TURNS {
+            (self.period, self.busy_epochs, self.idle_turns) = (None, 0, 0);
         }
-        self.asked = if urgent { self.asked + 1 } else { 0 };
-        if self.asked >= URGENT || datagrams >= FULL {
-            self.paused_until = at + PAUSE;
+        self.urgent_turns = if urgent { self.urgent_turns + 1 } else { 0 };
+        if self.urgent_turns >= INTERRUPT_URGENT_TURNS || datagrams >= INTERRUPT_DATAGRAMS {
+            self.paused_until = at + INTERRUPTION;
         }
         self.period.filter(|_| at >= self.paused_until)
     }
@@ -292,7 +292,7 @@ impl Rule {
         let arrivals = if self.period.is_some() { self.datagrams } else { self.receives };
         let count = arrivals.saturating_add(self.expired);
         let turns = lasted.as_micros() / period.as_micros().max(1);
-        u128::from(count) * 2 >= turns * 3 && self.urgent <= count / FEW
+        u128::from(count) * 2 >= turns * 3 && self.urgent <= count / NEGLIGIBLE_PART
     }
 }
 
@@ -305,14 +305,14 @@ mod tests {
 
     /// The last result of the rule.
     struct Trial {
-        rule: Rule,
+        rule: ModerationRule,
         now: Duration,
         paths: Paths,
     }
 
     impl Trial {
         fn new(paths: Paths) -> Self {
-            Self { rule: Rule::default(), now: Duration::ZERO, paths }
+            Self { rule: ModerationRule::default(), now: Duration::ZERO, paths }
         }
 
         /// `datagrams` are taken a while later.
@@ -334,7 +334,7 @@ mod tests {
         /// It moderates, by turns of 2 ms.
         fn moderated() -> Self {
             let mut trial = Self::new(FAR);
-            assert_eq!(trial.busy(2 * EPOCH * PATIENCE), Some(LONGEST));
+            assert_eq!(trial.busy(2 * EPOCH * MIN_BUSY_EPOCHS), Some(LONGEST));
             trial
         }
     }
@@ -380,7 +380,7 @@ mod tests {
     #[test]
     fn it_begins_once_there_was_enough_to_collect_for_a_while() {
         let mut trial = Trial::new(FAR);
-        assert_eq!(trial.busy(EPOCH * PATIENCE - EPOCH / 2), None);
+        assert_eq!(trial.busy(EPOCH * MIN_BUSY_EPOCHS - EPOCH / 2), None);
         assert_eq!(trial.busy(EPOCH), Some(LONGEST));
         // Nothing to collect; too near; each is urgent.
         for (later, urgent, paths) in [(2_000, false, FAR), (500, false, Paths { near: 10, ..FAR }), (500, true, FAR)] {
@@ -407,7 +407,7 @@ mod tests {
     #[test]
     fn it_ends_when_there_is_nothing_more_to_collect() {
         let mut trial = Trial::moderated();
-        for _ in 1..EMPTY {
+        for _ in 1..MAX_IDLE_TURNS {
             assert_eq!(trial.take(LONGEST, 0, false), Some(LONGEST));
         }
         assert_eq!(trial.take(LONGEST, 0, false), None);
@@ -422,17 +422,17 @@ mod tests {
     #[test]
     fn it_pauses_while_packets_are_urgent_and_where_too_much_arrives() {
         let mut trial = Trial::moderated();
-        for _ in 1..URGENT {
+        for _ in 1..INTERRUPT_URGENT_TURNS {
             assert_eq!(trial.take(LONGEST, 9, true), Some(LONGEST));
         }
         assert_eq!(trial.take(LONGEST, 9, false), Some(LONGEST), "one now and then");
-        for _ in 1..URGENT {
+        for _ in 1..INTERRUPT_URGENT_TURNS {
             trial.take(LONGEST, 9, true);
         }
         assert_eq!(trial.take(LONGEST, 9, true), None);
-        assert_eq!(trial.take(PAUSE / 2, 9, false), None);
-        assert_eq!(trial.take(PAUSE / 2, 9, false), Some(LONGEST));
-        assert_eq!(trial.take(LONGEST, FULL, false), None, "the socket's buffer might have been full");
+        assert_eq!(trial.take(INTERRUPTION / 2, 9, false), None);
+        assert_eq!(trial.take(INTERRUPTION / 2, 9, false), Some(LONGEST));
+        assert_eq!(trial.take(LONGEST, INTERRUPT_DATAGRAMS, false), None, "the socket's buffer might have been full");
     }
 
     #[tokio::test(start_paused = true)]
@@ -464,8 +464,8 @@ mod tests {
         assert_eq!(expire(500, ON_TIME).await, Duration::ZERO, "as timers go");
         let late = Duration::from_millis(9);
         assert_eq!(expire(1, late).await, late);
-        assert_eq!(expire(2 * WINDOW - 2, Duration::ZERO).await, late, "in the window before");
-        assert_eq!(expire(WINDOW, Duration::ZERO).await, Duration::ZERO);
+        assert_eq!(expire(2 * LATENESS_WINDOW - 2, Duration::ZERO).await, late, "in the window before");
+        assert_eq!(expire(LATENESS_WINDOW, Duration::ZERO).await, Duration::ZERO);
         assert_eq!(expire(1, Duration::from_millis(400)).await, LATEST);
     }
 
@@ -480,7 +480,7 @@ mod tests {
                 let period = trial.take(Duration::from_micros(later), datagrams, urgent);
                 prop_assert!(period.is_none_or(|period| period == SHORTEST || period == LONGEST));
             }
-            for _ in 0..EMPTY {
+            for _ in 0..MAX_IDLE_TURNS {
                 trial.take(LONGEST, 0, false);
             }
             prop_assert_eq!(trial.take(LONGEST, 0, false), None);

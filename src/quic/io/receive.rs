@@ -1,17 +1,17 @@
 //! Received batches for the endpoint, and the order in which it gets them.
 
 use super::{
-    Wiring,
-    ack_order::{Arrival, Order},
-    batches::Batches,
-    give_way,
-    moderation::{Moderation, Rule},
+    EndpointHooks,
+    ack_order::{AckReordering, Arrival},
+    batches::ReceiveBatchNumber,
+    moderation::{Moderation, ModerationRule},
+    yield_to_runtime,
 };
 use crate::{datagram::Receive, quic::identity::connection_id::Layout, suspension};
 use s2n_quic_core::{
     event::EndpointPublisher,
     inet::datagram::Header,
-    io::rx::{Queue, Rx},
+    io::rx::{self, Queue},
     path::Tuple,
 };
 use std::{
@@ -23,20 +23,20 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Batches beyond the first that are received before timers count, after a suspension: more than a socket's buffer holds
 /// with the usual `net.core.rmem_max`.
-pub(super) const MAX_LEFT: usize = 64;
+pub(super) const MAX_BATCHES_AFTER_SUSPENSION: usize = 64;
 
 /// The receiving half of a socket, as s2n-quic requires it.
-pub(super) struct Incoming<R> {
+pub(super) struct Rx<R> {
     batch: Batch<R>,
     /// A batch was handed over, the next one may be ready, and no other task has had a turn since.
     owes_turn: bool,
-    turns: Turns,
+    turns: ReceiveTurns,
 }
 
 /// When the next batch is to be taken.
-struct Turns {
+struct ReceiveTurns {
     moderation: Moderation,
-    rule: Rule,
+    rule: ModerationRule,
     /// How many datagrams were taken last, until the rule has been asked.
     taken: Option<usize>,
     /// More had arrived than a batch takes.
@@ -49,22 +49,22 @@ struct Turns {
 pub(super) struct Batch<R> {
     receive: R,
     len: usize,
-    batches: Batches,
+    batch_number: ReceiveBatchNumber,
     layout: Layout,
     /// Unless the order is that of arrival.
-    order: Option<Order<Tuple>>,
+    order: Option<AckReordering<Tuple>>,
 }
 
-impl<R> Incoming<R> {
-    pub(super) fn new(receive: R, wiring: Wiring) -> Self {
-        let Wiring { batches, layout, newest_first, moderation } = wiring;
-        let order = newest_first.then(Order::default);
-        let turns = Turns { moderation, rule: Rule::default(), taken: None, more: false, next: None };
-        Self { batch: Batch { receive, len: 0, batches, layout, order }, owes_turn: false, turns }
+impl<R> Rx<R> {
+    pub(super) fn new(receive: R, hooks: EndpointHooks) -> Self {
+        let EndpointHooks { receive_batch: batch_number, layout, newest_first, moderation } = hooks;
+        let order = newest_first.then(AckReordering::default);
+        let turns = ReceiveTurns { moderation, rule: ModerationRule::default(), taken: None, more: false, next: None };
+        Self { batch: Batch { receive, len: 0, batch_number, layout, order }, owes_turn: false, turns }
     }
 }
 
-impl Turns {
+impl ReceiveTurns {
     /// Ready when the next batch is to be taken: with `false` once it has arrived. What was taken last has been processed.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         if let Some(taken) = self.taken.take() {
@@ -90,14 +90,14 @@ impl Turns {
     }
 }
 
-impl<R: Receive> Rx for Incoming<R> {
+impl<R: Receive> rx::Rx for Rx<R> {
     type PathHandle = Tuple;
     type Queue = Batch<R>;
     type Error = io::Error;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if std::mem::take(&mut self.owes_turn) && suspension::grace().is_none() {
-            return give_way(cx);
+            return yield_to_runtime(cx);
         }
         self.batch.len = loop {
             let receive = &mut self.batch.receive;
@@ -134,7 +134,7 @@ impl<R: Receive> Queue for Batch<R> {
         }
         self.hand_over(len, &mut on_packet);
         // After this s2n-quic looks at its timers. Datagrams that arrived while the process was suspended come first.
-        for _ in 0..MAX_LEFT {
+        for _ in 0..MAX_BATCHES_AFTER_SUSPENSION {
             if self.receive.is_drained() || suspension::grace().is_none() {
                 return;
             }
@@ -153,9 +153,9 @@ impl<R: Receive> Queue for Batch<R> {
 }
 
 impl<R: Receive> Batch<R> {
-    /// Passes what was received at once to `on_packet`, by [`Order`], or as they arrived.
+    /// Passes what was received at once to `on_packet`, by [`AckReordering`], or as they arrived.
     fn hand_over(&mut self, len: usize, on_packet: &mut impl FnMut(Header<Tuple>, &mut [u8])) {
-        self.batches.begin();
+        self.batch_number.begin();
         let Self { receive, layout, order, .. } = self;
         let mut hand_over = |receive: &mut R, index| {
             if let Some((header, payload)) = receive.datagram(index) {

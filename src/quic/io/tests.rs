@@ -1,11 +1,11 @@
 //! What s2n-quic gets, and when: over a socket that is a list.
 
 use super::{
-    Wiring,
-    batches::Batches,
+    EndpointHooks,
+    batches::ReceiveBatchNumber,
     moderation::Moderation,
-    receive::{Incoming, MAX_LEFT},
-    transmit::Outlet,
+    receive::{MAX_BATCHES_AFTER_SUSPENSION, Rx},
+    transmit::Tx,
 };
 use crate::{
     datagram::{Outgoing, Receive, Received, Transmit},
@@ -80,26 +80,31 @@ impl Receive for Endless {
     }
 }
 
-fn endless(drained: bool) -> (Incoming<Endless>, Arc<AtomicUsize>) {
+fn endless(drained: bool) -> (Rx<Endless>, Arc<AtomicUsize>) {
     let batches = Arc::default();
     let buffers = [1, 2, 3].map(|byte| vec![byte; 4]).to_vec();
-    (incoming(Endless { buffers, batches: Arc::clone(&batches), port: ports, drained }, true), batches)
+    (rx(Endless { buffers, batches: Arc::clone(&batches), port: ports, drained }, true), batches)
 }
 
-fn incoming(endless: Endless, newest_first: bool) -> Incoming<Endless> {
-    Incoming::new(
+fn rx(endless: Endless, newest_first: bool) -> Rx<Endless> {
+    Rx::new(
         endless,
-        Wiring { batches: Batches::default(), layout: Layout::default(), newest_first, moderation: off() },
+        EndpointHooks {
+            receive_batch: ReceiveBatchNumber::default(),
+            layout: Layout::default(),
+            newest_first,
+            moderation: off(),
+        },
     )
 }
 
 /// What a socket with these datagrams hands over, by the last byte of each.
 async fn handed_over(buffers: &[Vec<u8>], newest_first: bool) -> Vec<u8> {
     let endless = Endless { buffers: buffers.to_vec(), batches: Arc::default(), port: |_| 1, drained: false };
-    let mut incoming = incoming(endless, newest_first);
-    poll_fn(|cx| incoming.poll_ready(cx)).await.unwrap();
+    let mut rx = rx(endless, newest_first);
+    poll_fn(|cx| rx.poll_ready(cx)).await.unwrap();
     let mut seen = Vec::new();
-    incoming.queue(|batch| batch.for_each(|_, payload| seen.extend(payload.last())));
+    rx.queue(|batch| batch.for_each(|_, payload| seen.extend(payload.last())));
     seen
 }
 
@@ -113,25 +118,30 @@ async fn a_connections_newest_small_datagrams_are_handed_over_first_unless_that_
 
 #[tokio::test]
 async fn each_batch_has_a_number_of_its_own() {
-    let batches = Batches::default();
-    let wiring = Wiring { batches: batches.clone(), layout: Layout::default(), newest_first: true, moderation: off() };
+    let batches = ReceiveBatchNumber::default();
+    let hooks = EndpointHooks {
+        receive_batch: batches.clone(),
+        layout: Layout::default(),
+        newest_first: true,
+        moderation: off(),
+    };
     let endless = Endless { buffers: vec![vec![1; 4]], batches: Arc::default(), port: ports, drained: false };
-    let mut incoming = Incoming::new(endless, wiring);
+    let mut rx = Rx::new(endless, hooks);
     for number in 1..4 {
         // Every other time it yields.
-        while poll!(pin!(incoming.ready())).is_pending() {}
-        incoming.queue(|batch| batch.for_each(|_, _| assert_eq!(batches.number(), number)));
-        incoming.queue(|batch| batch.for_each(|_, _| panic!("twice")));
+        while poll!(pin!(rx.ready())).is_pending() {}
+        rx.queue(|batch| batch.for_each(|_, _| assert_eq!(batches.number(), number)));
+        rx.queue(|batch| batch.for_each(|_, _| panic!("twice")));
         assert_eq!(batches.number(), number);
     }
 }
 
 #[tokio::test]
 async fn a_batch_is_handed_over_once_and_what_belongs_to_no_connection_in_the_order_of_arrival() {
-    let (mut incoming, _) = endless(false);
-    poll_fn(|cx| incoming.poll_ready(cx)).await.unwrap();
+    let (mut rx, _) = endless(false);
+    poll_fn(|cx| rx.poll_ready(cx)).await.unwrap();
     let mut seen = Vec::new();
-    incoming.queue(|batch| {
+    rx.queue(|batch| {
         assert!(!batch.is_empty());
         batch.for_each(|header, payload| seen.push((header.path, header.ecn, payload.to_vec())));
         assert!(batch.is_empty());
@@ -144,10 +154,10 @@ async fn a_batch_is_handed_over_once_and_what_belongs_to_no_connection_in_the_or
 /// One task takes batch after batch from a socket that never runs dry; another counts how often it gets a turn.
 #[tokio::test]
 async fn other_tasks_have_a_turn_after_each_batch() {
-    let (mut incoming, batches) = endless(false);
+    let (mut rx, batches) = endless(false);
     let mut endpoint = tokio::spawn(async move {
         for _ in 0..50 {
-            poll_fn(|cx| incoming.poll_ready(cx)).await.unwrap();
+            poll_fn(|cx| rx.poll_ready(cx)).await.unwrap();
         }
     });
     let mut before = 0;
@@ -165,14 +175,16 @@ async fn other_tasks_have_a_turn_after_each_batch() {
 /// A timer that expired during a suspension must not end a connection whose packet is in the second batch.
 #[tokio::test]
 async fn after_a_suspension_all_that_waits_in_the_socket_is_handed_over_at_once() {
-    for (suspended, drained, expected) in [(false, false, 1), (true, true, 1), (true, false, 1 + MAX_LEFT)] {
-        let (mut incoming, batches) = endless(drained);
+    for (suspended, drained, expected) in
+        [(false, false, 1), (true, true, 1), (true, false, 1 + MAX_BATCHES_AFTER_SUSPENSION)]
+    {
+        let (mut rx, batches) = endless(drained);
         if suspended {
             suspension::suspend();
         }
-        poll_fn(|cx| incoming.poll_ready(cx)).await.unwrap();
+        poll_fn(|cx| rx.poll_ready(cx)).await.unwrap();
         let mut seen = 0;
-        incoming.queue(|batch| batch.for_each(|_, _| seen += 1));
+        rx.queue(|batch| batch.for_each(|_, _| seen += 1));
         assert_eq!((batches.load(Relaxed), seen), (expected, 3 * expected), "{suspended} {drained}");
     }
 }
@@ -180,9 +192,9 @@ async fn after_a_suspension_all_that_waits_in_the_socket_is_handed_over_at_once(
 #[tokio::test]
 async fn a_socket_that_was_drained_is_waited_for_at_once() {
     for (drained, asked) in [(false, 1), (true, 2)] {
-        let (mut incoming, batches) = endless(drained);
-        poll_fn(|cx| incoming.poll_ready(cx)).await.unwrap();
-        let _ = poll!(pin!(incoming.ready()));
+        let (mut rx, batches) = endless(drained);
+        poll_fn(|cx| rx.poll_ready(cx)).await.unwrap();
+        let _ = poll!(pin!(rx.ready()));
         assert_eq!(batches.load(Relaxed), asked, "drained: {drained}");
     }
 }
@@ -230,25 +242,25 @@ async fn a_busy_socket_is_read_at_fixed_times_until_nothing_arrives() {
         let moderation = Moderation::new(switch, Arc::clone(&metrics));
         let began = Instant::now();
         let socket = Steady { began, lasts: LASTS, taken: 0, next: Box::pin(sleep_until(began)) };
-        let wiring = Wiring {
-            batches: Batches::default(),
+        let hooks = EndpointHooks {
+            receive_batch: ReceiveBatchNumber::default(),
             layout: Layout::default(),
             newest_first: true,
             moderation: moderation.clone(),
         };
-        let mut incoming = Incoming::new(socket, wiring);
+        let mut rx = Rx::new(socket, hooks);
         let (mut all, mut last) = (0, 0);
         while began.elapsed() < LASTS {
-            poll_fn(|cx| incoming.poll_ready(cx)).await.unwrap();
+            poll_fn(|cx| rx.poll_ready(cx)).await.unwrap();
             last = 0;
-            incoming.queue(|batch| batch.for_each(|_, _| last += 1));
+            rx.queue(|batch| batch.for_each(|_, _| last += 1));
             all += last;
             moderation.path(Duration::from_millis(6));
         }
         assert_eq!((all, last), (LASTS.as_millis(), datagrams_of_the_last), "{switch}");
         assert_eq!(metrics.receive_moderations.get(), moderations, "{switch}");
         assert_eq!(moderation.period().is_zero(), !switch);
-        let silence = tokio::time::timeout(LASTS, poll_fn(|cx| incoming.poll_ready(cx))).await;
+        let silence = tokio::time::timeout(LASTS, poll_fn(|cx| rx.poll_ready(cx))).await;
         assert!(silence.is_err(), "{switch}");
         assert!(moderation.period().is_zero(), "it waits for events again");
     }
@@ -323,8 +335,8 @@ fn packet(port: u16, len: usize) -> Packet {
 }
 
 /// A packet of 100 bytes to each of `ports`.
-fn push<const N: usize>(outlet: &mut Outlet<Kernel>, ports: [u16; N]) {
-    outlet.queue(|queue| {
+fn push<const N: usize>(tx_socket: &mut Tx<Kernel>, ports: [u16; N]) {
+    tx_socket.queue(|queue| {
         for port in ports {
             queue.push(packet(port, 100)).unwrap();
         }
@@ -334,8 +346,8 @@ fn push<const N: usize>(outlet: &mut Outlet<Kernel>, ports: [u16; N]) {
 #[test]
 fn packets_of_one_connection_path_size_and_codepoint_are_one_message() {
     let kernel = Kernel::default();
-    let mut outlet = Outlet::new(kernel.clone(), 1472);
-    outlet.queue(|queue| {
+    let mut tx_socket = Tx::new(kernel.clone(), 1472);
+    tx_socket.queue(|queue| {
         for len in [1200, 1200, 300, 1200] {
             queue.push(packet(1, len)).unwrap();
         }
@@ -353,17 +365,17 @@ fn packets_of_one_connection_path_size_and_codepoint_are_one_message() {
 #[test]
 fn without_gso_each_packet_is_a_message() {
     let kernel = Kernel { no_gso: true, ..Kernel::default() };
-    let mut outlet = Outlet::new(kernel.clone(), 1472);
-    push(&mut outlet, [1, 1, 1]);
+    let mut tx_socket = Tx::new(kernel.clone(), 1472);
+    push(&mut tx_socket, [1, 1, 1]);
     assert_eq!(*kernel.sent.lock().unwrap(), [(1, 1, 100); 3]);
 }
 
 #[tokio::test]
 async fn an_endpoint_with_more_than_a_batch_goes_on_after_the_others() {
     let kernel = Kernel::default();
-    let mut outlet = Outlet::new(kernel.clone(), 1472);
+    let mut tx_socket = Tx::new(kernel.clone(), 1472);
     let mut pushed = 0;
-    outlet.queue(|queue| {
+    tx_socket.queue(|queue| {
         while queue.has_capacity() {
             queue.push(packet(1, 1472)).unwrap();
             pushed += 1;
@@ -374,27 +386,27 @@ async fn an_endpoint_with_more_than_a_batch_goes_on_after_the_others() {
     assert_eq!(sent, pushed);
     assert_eq!(*kernel.sent.lock().unwrap(), [(1, 44, 44 * 1472); 4], "a turn is several batches, none cut short");
     // Once for the others, then at once; and not again.
-    assert!(poll!(pin!(outlet.ready())).is_pending());
-    assert!(poll!(pin!(outlet.ready())).is_ready());
-    assert!(poll!(pin!(outlet.ready())).is_pending());
+    assert!(poll!(pin!(tx_socket.ready())).is_pending());
+    assert!(poll!(pin!(tx_socket.ready())).is_ready());
+    assert!(poll!(pin!(tx_socket.ready())).is_pending());
 }
 
 #[tokio::test]
 async fn what_the_socket_does_not_take_leaves_first_when_it_does() {
     let kernel = Kernel::default();
-    let mut outlet = Outlet::new(kernel.clone(), 1472);
+    let mut tx_socket = Tx::new(kernel.clone(), 1472);
     kernel.full.store(true, Relaxed);
-    push(&mut outlet, [1, 2]);
+    push(&mut tx_socket, [1, 2]);
     assert_eq!(*kernel.sent.lock().unwrap(), [(1, 1, 100)]);
-    outlet.queue(|queue| {
+    tx_socket.queue(|queue| {
         assert!(!queue.has_capacity());
         assert!(matches!(queue.push(packet(3, 100)), Err(tx::Error::AtCapacity)));
     });
-    assert!(poll!(pin!(outlet.ready())).is_pending());
+    assert!(poll!(pin!(tx_socket.ready())).is_pending());
 
     kernel.full.store(false, Relaxed);
-    assert!(poll!(pin!(outlet.ready())).is_ready());
-    push(&mut outlet, [3]);
+    assert!(poll!(pin!(tx_socket.ready())).is_ready());
+    push(&mut tx_socket, [3]);
     let ports: Vec<u16> = kernel.sent.lock().unwrap().iter().map(|(port, ..)| *port).collect();
     assert_eq!(ports, [1, 2, 3]);
 }
@@ -402,9 +414,9 @@ async fn what_the_socket_does_not_take_leaves_first_when_it_does() {
 #[test]
 fn a_packet_that_writes_nothing_is_an_error_and_leaves_nothing() {
     let kernel = Kernel::default();
-    let mut outlet = Outlet::new(kernel.clone(), 1472);
+    let mut tx_socket = Tx::new(kernel.clone(), 1472);
     let mut error = None;
-    outlet.queue(|queue| error = queue.push(packet(1, 0)).err());
+    tx_socket.queue(|queue| error = queue.push(packet(1, 0)).err());
     assert_eq!(error, Some(tx::Error::EmptyPayload));
     assert_eq!(*kernel.sent.lock().unwrap(), []);
 }

@@ -1,10 +1,10 @@
 //! The endpoint's datagrams for a socket: those of one connection, path and size become one message.
 
-use super::give_way;
+use super::yield_to_runtime;
 use crate::datagram::{Outgoing, Transmit};
 use s2n_quic_core::{
     event::EndpointPublisher,
-    io::tx::{Error, Message, Outcome, PayloadBuffer, Queue, Tx},
+    io::tx::{self, Error, Message, Outcome, PayloadBuffer, Queue},
     path::{Handle as _, Tuple},
 };
 use std::{
@@ -17,14 +17,14 @@ use std::{
 const TURN: usize = 4 * 63 * 1024;
 
 /// The sending half of a socket, as s2n-quic requires it.
-pub(super) struct Outlet<T> {
+pub(super) struct Tx<T> {
     queue: Gathering<T>,
-    state: State,
+    state: TxState,
 }
 
 /// Whether the endpoint has to be woken when there is room again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum TxState {
     /// It had room for all.
     Open,
     /// It had more to send than one turn allows, and may continue after the other tasks.
@@ -48,15 +48,15 @@ pub(super) struct Gathering<T> {
     joins: bool,
 }
 
-impl<T: Transmit> Outlet<T> {
+impl<T: Transmit> Tx<T> {
     pub(super) fn new(transmit: T, max_datagram: usize) -> Self {
         let outgoing = Outgoing::new(max_datagram);
         let queue = Gathering { transmit, outgoing, blocked: false, bytes: 0, max_datagram, joins: true };
-        Self { queue, state: State::Open }
+        Self { queue, state: TxState::Open }
     }
 }
 
-impl<T: Transmit> Tx for Outlet<T> {
+impl<T: Transmit> tx::Tx for Tx<T> {
     type PathHandle = Tuple;
     type Queue = Gathering<T>;
     type Error = io::Error;
@@ -64,13 +64,13 @@ impl<T: Transmit> Tx for Outlet<T> {
     /// Ready means that there was no room, and now there is: only then need the endpoint be woken.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.state {
-            State::Open => return Poll::Pending,
-            State::OwesTurn => {
-                self.state = State::Ready;
-                return give_way(cx);
+            TxState::Open => return Poll::Pending,
+            TxState::OwesTurn => {
+                self.state = TxState::Ready;
+                return yield_to_runtime(cx);
             }
-            State::Ready => {}
-            State::Blocked => loop {
+            TxState::Ready => {}
+            TxState::Blocked => loop {
                 ready!(self.queue.transmit.poll_writable(cx))?;
                 self.queue.send();
                 if !self.queue.blocked {
@@ -78,7 +78,7 @@ impl<T: Transmit> Tx for Outlet<T> {
                 }
             },
         }
-        self.state = State::Open;
+        self.state = TxState::Open;
         Poll::Ready(Ok(()))
     }
 
@@ -92,9 +92,9 @@ impl<T: Transmit> Tx for Outlet<T> {
         f(&mut self.queue);
         self.queue.send();
         self.state = match (self.queue.blocked, self.queue.bytes >= TURN) {
-            (true, _) => State::Blocked,
-            (false, true) => State::OwesTurn,
-            (false, false) => State::Open,
+            (true, _) => TxState::Blocked,
+            (false, true) => TxState::OwesTurn,
+            (false, false) => TxState::Open,
         };
     }
 

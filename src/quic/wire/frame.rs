@@ -116,7 +116,7 @@ impl Frame<'_> {
 
     /// Whether its sender waits for the result: for an answer to a request, for a raised limit, for a path. It does not
     /// wait for packets that an acknowledgement releases.
-    pub fn is_urgent(&self) -> bool {
+    pub fn is_latency_critical(&self) -> bool {
         matches!(
             self.kind,
             kind::RESET_STREAM
@@ -212,9 +212,9 @@ impl Iterator for AckRanges<'_> {
 /// The frames of a payload, in their order. Ends early at a frame that is cut short or of a type that neither RFC 9000
 /// nor DATAGRAM (RFC 9221), ACK frequency (draft-ietf-quic-ack-frequency) or s2n-quic defines.
 #[derive(Debug, Clone)]
-pub struct Frames<'a>(Reader<'a>);
+pub struct FrameIter<'a>(Reader<'a>);
 
-impl<'a> Frames<'a> {
+impl<'a> FrameIter<'a> {
     /// Of a whole decrypted payload.
     pub fn new(payload: &'a [u8]) -> Self {
         Self(Reader { bytes: payload, at: 0 })
@@ -226,7 +226,7 @@ impl<'a> Frames<'a> {
     }
 }
 
-impl<'a> Iterator for Frames<'a> {
+impl<'a> Iterator for FrameIter<'a> {
     type Item = Frame<'a>;
 
     fn next(&mut self) -> Option<Frame<'a>> {

@@ -7,4 +7,4 @@ mod packet;
 pub(super) mod placeholder;
 mod violation;
 
-pub(super) use packet::{Blocked, Contents, Word};
+pub(super) use packet::{BlockedFrames, PacketSummary, StreamFrame};

@@ -2,7 +2,7 @@
 //! keeps litequic busy, frames about streams, and the place of its acknowledgement. Pure.
 
 use super::{
-    frame::{AckRanges, Frames, kind},
+    frame::{AckRanges, FrameIter, kind},
     violation,
 };
 use s2n_quic_core::transport;
@@ -10,17 +10,17 @@ use std::ops::Range;
 
 /// One packet's. To be used again for the next, so that the words' memory is.
 #[derive(Debug, Default)]
-pub(in crate::quic) struct Contents {
+pub(in crate::quic) struct PacketSummary {
     /// Frames that move no data. One acknowledgement is what a packet needs: further ones count as well.
     pub(in crate::quic) control: u32,
     /// ACK frames.
     pub(in crate::quic) acks: u32,
     /// The sender waits for the answer to it: to a request, a body, a path.
-    pub(in crate::quic) urgent: bool,
+    pub(in crate::quic) is_latency_critical: bool,
     /// Limits that block the client.
-    pub(in crate::quic) blocked: Blocked,
+    pub(in crate::quic) blocked: BlockedFrames,
     /// Frames about streams, in their order.
-    pub(in crate::quic) words: Vec<Word>,
+    pub(in crate::quic) stream_frames: Vec<StreamFrame>,
     /// The first violation of the packet, of those that s2n-quic does not detect or has no code for. What comes behind
     /// was not read.
     pub(in crate::quic) violation: Option<transport::Error>,
@@ -28,12 +28,12 @@ pub(in crate::quic) struct Contents {
     ack: Range<usize>,
     ack_body: Range<usize>,
     /// Every frame was parsed.
-    whole: bool,
+    is_complete: bool,
 }
 
 /// Frames by which a client reports that a limit blocks it (RFC 9000 §4).
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(in crate::quic) struct Blocked {
+pub(in crate::quic) struct BlockedFrames {
     /// To open another stream for a request.
     pub(in crate::quic) streams: u32,
     /// To send more on the connection.
@@ -44,7 +44,7 @@ pub(in crate::quic) struct Blocked {
 
 /// A client's frame about one of its streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::quic) enum Word {
+pub(in crate::quic) enum StreamFrame {
     /// So many bytes may be sent on it in all.
     MaxStreamData {
         /// Its ID.
@@ -56,13 +56,13 @@ pub(in crate::quic) enum Word {
     StopSending(u64),
 }
 
-impl Contents {
+impl PacketSummary {
     /// Resets it, and walks `payload`.
     pub(in crate::quic) fn read(&mut self, payload: &[u8]) {
-        (self.control, self.acks, self.urgent, self.blocked) = (0, 0, false, Blocked::default());
-        self.words.clear();
+        (self.control, self.acks, self.is_latency_critical, self.blocked) = (0, 0, false, BlockedFrames::default());
+        self.stream_frames.clear();
         self.violation = None;
-        let mut frames = Frames::new(payload);
+        let mut frames = FrameIter::new(payload);
         for frame in frames.by_ref() {
             if matches!(frame.kind, kind::ACK | kind::ACK_ECN) {
                 self.control += u32::from(self.acks > 0);
@@ -76,26 +76,26 @@ impl Contents {
                 break;
             }
             self.control += u32::from(frame.is_control());
-            self.urgent |= frame.is_urgent();
+            self.is_latency_critical |= frame.is_latency_critical();
             match frame.kind {
                 kind::STREAMS_BLOCKED => self.blocked.streams += 1,
                 kind::DATA_BLOCKED => self.blocked.data += 1,
                 kind::STREAM_DATA_BLOCKED => self.blocked.stream_data += 1,
                 // s2n-quic looks at nothing behind it.
                 kind::CONNECTION_CLOSE | kind::APPLICATION_CLOSE => {
-                    self.whole = true;
+                    self.is_complete = true;
                     return;
                 }
                 _ => {}
             }
             if let Some((stream, limit)) = frame.max_stream_data() {
-                self.words.push(Word::MaxStreamData { stream, limit });
+                self.stream_frames.push(StreamFrame::MaxStreamData { stream, limit });
             } else if let Some(stream) = frame.stop_sending() {
-                self.words.push(Word::StopSending(stream));
+                self.stream_frames.push(StreamFrame::StopSending(stream));
             }
         }
-        self.whole = frames.is_done();
-        if !self.whole && self.violation.is_none() {
+        self.is_complete = frames.is_done();
+        if !self.is_complete && self.violation.is_none() {
             self.violation = Some(violation::UNREADABLE);
         }
     }
@@ -103,7 +103,7 @@ impl Contents {
     /// The place of its ACK frame in `payload`, which was read, and what that acknowledges. `None` if there is none,
     /// more than one, or a frame that was not parsed: then the packet is left to s2n-quic.
     pub(in crate::quic) fn sole_ack<'a>(&self, payload: &'a [u8]) -> Option<(Range<usize>, AckRanges<'a>)> {
-        if self.acks != 1 || !self.whole {
+        if self.acks != 1 || !self.is_complete {
             return None;
         }
         Some((self.ack.clone(), AckRanges::new(payload.get(self.ack_body.clone())?)?))
@@ -117,12 +117,12 @@ mod tests {
 
     const ACK: [u8; 5] = [0x02, 9, 0, 0, 2];
 
-    fn read(payload: &[u8]) -> Contents {
-        let mut contents = Contents::default();
+    fn read(payload: &[u8]) -> PacketSummary {
+        let mut summary = PacketSummary::default();
         // What was known before is forgotten.
-        contents.read(&[&ACK[..], &ACK, &[0x05, 4, 1, 0xff]].concat());
-        contents.read(payload);
-        contents
+        summary.read(&[&ACK[..], &ACK, &[0x05, 4, 1, 0xff]].concat());
+        summary.read(payload);
+        summary
     }
 
     #[test]
@@ -137,16 +137,16 @@ mod tests {
             ("full of PING", vec![1; 1200], 1200, 0),
             ("nothing", vec![], 0, 0),
         ] {
-            let contents = read(&payload);
-            assert_eq!((contents.control, contents.acks), (control, acks), "{what}");
+            let summary = read(&payload);
+            assert_eq!((summary.control, summary.acks), (control, acks), "{what}");
         }
     }
 
     #[test]
     fn what_is_said_of_streams_is_found_in_its_order() {
         let payload = [&[0x11, 4, 9][..], &ACK, &[0x05, 8, 1, 0x11, 4, 7]].concat();
-        let raised = |limit| Word::MaxStreamData { stream: 4, limit };
-        assert_eq!(read(&payload).words, [raised(9), Word::StopSending(8), raised(7)]);
+        let raised = |limit| StreamFrame::MaxStreamData { stream: 4, limit };
+        assert_eq!(read(&payload).stream_frames, [raised(9), StreamFrame::StopSending(8), raised(7)]);
     }
 
     #[test]
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_leave_says_so() {
-        let blocked = |streams, data, stream_data| Blocked { streams, data, stream_data };
+        let blocked = |streams, data, stream_data| BlockedFrames { streams, data, stream_data };
         let payload = [&[0x16, 9][..], &ACK, &[0x14, 9, 0x15, 0, 9, 0x15, 4, 9]].concat();
         assert_eq!(read(&payload).blocked, blocked(1, 1, 2));
         // One-way streams are another limit.
@@ -181,8 +181,8 @@ mod tests {
     #[test]
     fn the_acknowledgement_is_found_where_it_stands_unless_there_is_more_than_one_or_something_unknown() {
         let found = |payload: &[u8]| {
-            let contents = read(payload);
-            contents.sole_ack(payload).map(|(range, ranges)| (range, ranges.collect::<Vec<_>>()))
+            let summary = read(payload);
+            summary.sole_ack(payload).map(|(range, ranges)| (range, ranges.collect::<Vec<_>>()))
         };
         let expected = |range| Some((range, vec![Ok(Numbers { low: 7, high: 9 })]));
         assert_eq!(found(&ACK), expected(0..5));

@@ -2,7 +2,7 @@
 //! (docs/adr/0013-adaptive-ack-frequency.md). Pure; `quic::endpoint::frame_slot` writes them, and the module that marked the
 //! packet replaces them before it is encrypted.
 
-use super::frame::Frames;
+use super::frame::FrameIter;
 use std::ops::{Range, RangeInclusive};
 
 /// DATAGRAM, the second with a length (RFC 9221 §4).
@@ -23,7 +23,7 @@ pub(in crate::quic) const PLACE: [u8; LEN] = [0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0
 /// there. No DATAGRAM frame is left in either case: PADDING stands in its place.
 pub(in crate::quic) fn replace(payload: &mut [u8], frame: Option<[u8; LEN]>) -> bool {
     let datagrams: Vec<Range<usize>> =
-        Frames::new(payload).filter(|frame| DATAGRAM.contains(&frame.kind)).map(|frame| frame.range).collect();
+        FrameIter::new(payload).filter(|frame| DATAGRAM.contains(&frame.kind)).map(|frame| frame.range).collect();
     for range in &datagrams {
         if let Some(datagram) = payload.get_mut(range.clone()) {
             datagram.fill(0);
@@ -45,7 +45,7 @@ mod tests {
     const FRAME: [u8; LEN] = [0x40, 0xaf, 1, 9, 25, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
     fn kinds(payload: &[u8]) -> (Vec<u64>, bool) {
-        let mut frames = Frames::new(payload);
+        let mut frames = FrameIter::new(payload);
         (frames.by_ref().map(|frame| frame.kind).collect(), frames.is_done())
     }
 

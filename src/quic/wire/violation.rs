@@ -60,11 +60,11 @@ pub(super) fn of(frame: &Frame<'_>) -> Option<Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quic::wire::frame::Frames;
+    use crate::quic::wire::frame::FrameIter;
     use proptest::{collection::vec, prelude::*};
 
     fn code(frame: &[u8]) -> Option<u64> {
-        let error = Frames::new(frame).next().and_then(|frame| of(&frame));
+        let error = FrameIter::new(frame).next().and_then(|frame| of(&frame));
         error.map(|error| error.code.as_u64())
     }
 
@@ -75,7 +75,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_frame_makes_it_panic(payload in vec(any::<u8>(), 0..60)) {
-            for frame in Frames::new(&payload) {
+            for frame in FrameIter::new(&payload) {
                 let _ = of(&frame);
             }
         }

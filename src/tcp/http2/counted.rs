@@ -80,7 +80,7 @@ impl<S: AsyncRead + Unpin, T: Fn(Flood) + Unpin> AsyncRead for Counted<S, T> {
         self.heads.set(heads);
         let data = self.frames.take_data();
         if data > 0 {
-            self.account.came(data);
+            self.account.on_received(data);
         }
         Poll::Ready(Ok(()))
     }

@@ -7,7 +7,7 @@ use super::{
     raw::{headers, pseudo, varint},
     within,
 };
-use litequic::quic::frame::{Frames, kind};
+use litequic::quic::frame::{FrameIter, kind};
 use quinn::rustls::{
     self, RootCertStore,
     pki_types::{CertificateDer, pem::PemObject},
@@ -58,7 +58,7 @@ enum Filling {
     #[default]
     Own,
     /// And these frames over and over.
-    Frames(Vec<u8>),
+    FrameIter(Vec<u8>),
     /// This acknowledgement in place of s2n-quic's.
     Ack(Vec<u8>),
     /// The same, of every number up to the largest received.
@@ -86,7 +86,7 @@ impl Interceptor for Stuffing {
         }
         match &state.filling {
             Filling::Own => {}
-            Filling::Frames(frames) => {
+            Filling::FrameIter(frames) => {
                 while payload.remaining_capacity() >= frames.len() {
                     payload.write_slice(frames);
                 }
@@ -108,7 +108,7 @@ fn replace_ack(payload: &mut scatter::Buffer<'_>, ack: &[u8]) {
     }
     let written = buffer.as_mut_slice();
     let copy = written.to_vec();
-    for frame in Frames::new(&copy).filter(|frame| matches!(frame.kind, kind::ACK | kind::ACK_ECN)) {
+    for frame in FrameIter::new(&copy).filter(|frame| matches!(frame.kind, kind::ACK | kind::ACK_ECN)) {
         written[frame.range].fill(0);
     }
     buffer.write_slice(ack);
@@ -151,7 +151,7 @@ impl Stuffed {
 
     /// Sends packets full of `frames` until litequic closes the connection, and returns its error.
     pub(crate) async fn flood(&mut self, frames: &[u8]) -> connection::Error {
-        self.fill(Filling::Frames(frames.to_vec())).await
+        self.fill(Filling::FrameIter(frames.to_vec())).await
     }
 
     /// The same with packets that have `ack` for their acknowledgement.

@@ -2,7 +2,7 @@
 //! ClientHello. It acknowledges nothing and repeats its last datagrams while nothing comes back; TLS comes from rustls.
 
 use super::{DEADLINE, client::tls_config, proxy::Litequic, raw::varint};
-use litequic::quic::frame::Frames;
+use litequic::quic::frame::FrameIter;
 use rustls::{
     self, Side,
     crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256,
@@ -359,7 +359,7 @@ impl Wire {
     }
 
     fn frames(&mut self, level: Level, payload: &[u8]) {
-        for frame in Frames::new(payload) {
+        for frame in FrameIter::new(payload) {
             let body = frame.body;
             let first = integer(body);
             match frame.kind {

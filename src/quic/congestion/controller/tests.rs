@@ -1,5 +1,5 @@
 use super::*;
-use crate::quic::congestion::published::tests::Quiet;
+use crate::quic::congestion::published::tests::NoPublisher;
 use s2n_quic_core::{
     inet::SocketAddress,
     packet::number::PacketNumberSpace,
@@ -40,7 +40,7 @@ impl Path {
         let moderation = Moderation::new(false, Arc::default());
         let address = SocketAddress::default();
         let path = PathInfo::new(&path::Config::default(), &address);
-        let spurious = Spurious::default();
+        let spurious = SpuriousLosses::default();
         Self { controller: Controller::new(congestion, 10, path, (moderation, spurious)), rtt, delay, now }
     }
 
@@ -49,22 +49,22 @@ impl Path {
         let sent = self.now;
         let mut infos = Vec::new();
         while !self.controller.is_congestion_limited() {
-            infos.push(self.controller.on_packet_sent(sent, 1_200, Some(false), &self.rtt, &mut Quiet));
+            infos.push(self.controller.on_packet_sent(sent, 1_200, Some(false), &self.rtt, &mut NoPublisher));
         }
         self.now += self.delay;
         for group in infos.chunks(group) {
             self.rtt.update_rtt(Duration::ZERO, self.delay, self.now, true, PacketNumberSpace::ApplicationData);
-            self.controller.on_rtt_update(sent, self.now, &self.rtt, &mut Quiet);
+            self.controller.on_rtt_update(sent, self.now, &self.rtt, &mut NoPublisher);
             let (bytes, newest) = (group.len() * 1_200, *group.last().unwrap());
-            self.controller.on_ack(sent, bytes, newest, &self.rtt, &mut Zeros, self.now, &mut Quiet);
+            self.controller.on_ack(sent, bytes, newest, &self.rtt, &mut Zeros, self.now, &mut NoPublisher);
         }
     }
 
     /// A packet is lost, as the first of a round.
     fn lose(&mut self, persistent: bool) {
-        let info = self.controller.on_packet_sent(self.now, 1_200, Some(false), &self.rtt, &mut Quiet);
+        let info = self.controller.on_packet_sent(self.now, 1_200, Some(false), &self.rtt, &mut NoPublisher);
         self.now += self.delay;
-        self.controller.on_packet_lost(DATAGRAM, info, persistent, true, &mut Zeros, self.now, &mut Quiet);
+        self.controller.on_packet_lost(DATAGRAM, info, persistent, true, &mut Zeros, self.now, &mut NoPublisher);
         self.now += Duration::from_millis(1);
     }
 
@@ -148,8 +148,8 @@ fn a_window_that_the_application_does_not_use_does_not_grow() {
     let window = path.window();
     for _ in 0..50 {
         let (sent, now) = (path.now, path.now + path.delay);
-        let info = path.controller.on_packet_sent(sent, 1_200, Some(true), &path.rtt, &mut Quiet);
-        path.controller.on_ack(sent, 1_200, info, &path.rtt, &mut Zeros, now, &mut Quiet);
+        let info = path.controller.on_packet_sent(sent, 1_200, Some(true), &path.rtt, &mut NoPublisher);
+        path.controller.on_ack(sent, 1_200, info, &path.rtt, &mut Zeros, now, &mut NoPublisher);
         path.now = now;
     }
     assert_eq!(path.window(), window);
@@ -169,11 +169,11 @@ fn slow_start_doubles_the_window_however_often_a_client_acknowledges() {
 fn slow_start_is_known_to_end_and_to_begin_again() {
     let mut path = Path::new(Congestion::Cubic, Duration::from_millis(50));
     path.round(1);
-    assert!(path.controller.heard.slow_start);
+    assert!(path.controller.published.slow_start);
     path.lose(false);
-    assert!(!path.controller.heard.slow_start);
+    assert!(!path.controller.published.slow_start);
     path.lose(true);
-    assert!(path.controller.heard.slow_start, "persistent congestion");
+    assert!(path.controller.published.slow_start, "persistent congestion");
 }
 
 #[test]
@@ -183,13 +183,13 @@ fn either_algorithm_begins_with_the_window_that_is_configured() {
         for packets in [10, 24, 100] {
             let path = PathInfo::new(&path::Config::default(), &address);
             let datagram = u32::from(path.max_datagram_size);
-            let hears = (Moderation::new(false, Arc::default()), Spurious::default());
+            let hears = (Moderation::new(false, Arc::default()), SpuriousLosses::default());
             let controller = Controller::new(congestion, packets, path, hears);
             assert_eq!(controller.congestion_window(), u32::from(packets) * datagram, "{congestion:?}");
             for (app_limited, expected) in [(None, packets), (Some(false), 10), (Some(true), 10)] {
                 let (mut controller, now) = (controller.clone(), NoopClock.get_time());
                 let rtt = RttEstimator::default();
-                controller.on_packet_sent(now, 1_200, app_limited, &rtt, &mut Quiet);
+                controller.on_packet_sent(now, 1_200, app_limited, &rtt, &mut NoPublisher);
                 assert_eq!(
                     controller.congestion_window(),
                     u32::from(expected) * datagram,
@@ -209,13 +209,13 @@ fn trains_are_shorter_behind_a_shallow_buffer() {
         path.lose(false);
         path.delay += queued;
         (0..20).for_each(|_| path.round(2));
-        let early = path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut Quiet);
+        let early = path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut NoPublisher);
         path.lose(false);
-        let depth = path.controller.buffer.share();
+        let depth = path.controller.buffer.burst_limit();
         path.delay -= queued;
         let now = path.now;
-        path.controller.on_packet_lost(DATAGRAM, early, false, true, &mut Zeros, now, &mut Quiet);
-        assert_eq!(path.controller.buffer.share(), depth, "a loss from before");
+        path.controller.on_packet_lost(DATAGRAM, early, false, true, &mut Zeros, now, &mut NoPublisher);
+        assert_eq!(path.controller.buffer.burst_limit(), depth, "a loss from before");
         let departs = |path: &Path| path.controller.earliest_departure_time().is_none_or(|at| at.has_elapsed(path.now));
         // What was missed meanwhile leaves first.
         let mut trains = Vec::new();
@@ -223,7 +223,7 @@ fn trains_are_shorter_behind_a_shallow_buffer() {
             path.now += Duration::from_micros(100);
             let mut packets = 0;
             while departs(&path) && packets < 1_000 {
-                path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut Quiet);
+                path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut NoPublisher);
                 packets += 1;
             }
             trains.push(packets);
@@ -243,11 +243,11 @@ fn a_loss_that_is_found_after_recovery_of_what_was_sent_before_reduces_nothing()
         let before = path.window();
         let send = |path: &mut Path| {
             path.now += Duration::from_millis(1);
-            path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut Quiet)
+            path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut NoPublisher)
         };
         let lose = |path: &mut Path, info| {
             let now = path.now;
-            path.controller.on_packet_lost(DATAGRAM, info, false, true, &mut Zeros, now, &mut Quiet);
+            path.controller.on_packet_lost(DATAGRAM, info, false, true, &mut Zeros, now, &mut NoPublisher);
         };
         let (first, early) = (send(&mut path), send(&mut path));
         path.now += Duration::from_millis(50);
@@ -258,7 +258,7 @@ fn a_loss_that_is_found_after_recovery_of_what_was_sent_before_reduces_nothing()
         let late = send(&mut path);
         let (newest, sent) = (send(&mut path), path.now);
         path.now += Duration::from_millis(50);
-        path.controller.on_ack(sent, 1_200, newest, &path.rtt, &mut Zeros, path.now, &mut Quiet);
+        path.controller.on_ack(sent, 1_200, newest, &path.rtt, &mut Zeros, path.now, &mut NoPublisher);
         let in_flight = path.controller.bytes_in_flight();
         lose(&mut path, if sent_before { first } else { late });
         assert_eq!(path.controller.bytes_in_flight(), in_flight - DATAGRAM);
@@ -296,7 +296,7 @@ fn packets_of_a_window_leave_in_trains() {
                 |path: &Path| path.controller.earliest_departure_time().is_none_or(|at| at.has_elapsed(path.now));
             let mut packets = 0;
             while departs(&path) && !path.controller.is_congestion_limited() {
-                path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut Quiet);
+                path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut NoPublisher);
                 packets += 1;
             }
             trains.extend((packets > 0).then_some(packets));
@@ -320,7 +320,7 @@ fn a_window_that_is_left_over_is_paced_without_slow_starts_gain() {
             let departs =
                 |path: &Path| path.controller.earliest_departure_time().is_none_or(|at| at.has_elapsed(path.now));
             while departs(path) && !path.controller.is_congestion_limited() {
-                path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut Quiet);
+                path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut NoPublisher);
                 sent += DATAGRAM;
             }
             path.now += Duration::from_micros(100);
@@ -330,12 +330,12 @@ fn a_window_that_is_left_over_is_paced_without_slow_starts_gain() {
     let first = sent(&mut path.clone());
     assert!(first > 0.95, "ten packets at once, which are all: {first}");
     (0..4).for_each(|_| path.round(2));
-    assert!(path.controller.heard.slow_start);
+    assert!(path.controller.published.slow_start);
     path.now += Duration::from_secs(1);
     let left_over = sent(&mut path);
     assert!((0.2..0.35).contains(&left_over), "1.25 windows a round trip, and ten packets at once: {left_over}");
-    let info = path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut Quiet);
-    path.controller.on_ack(path.now, 1_200, info, &path.rtt, &mut Zeros, path.now, &mut Quiet);
+    let info = path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut NoPublisher);
+    path.controller.on_ack(path.now, 1_200, info, &path.rtt, &mut Zeros, path.now, &mut NoPublisher);
     let again = sent(&mut path);
     assert!((0.36..0.5).contains(&again), "two windows a round trip: {again}");
 }
@@ -355,7 +355,7 @@ fn behind_a_pause_packets_are_paced_by_the_round_trip_time_that_is() {
     while path.now < began + path.delay {
         let departs = |path: &Path| path.controller.earliest_departure_time().is_none_or(|at| at.has_elapsed(path.now));
         while departs(&path) && !path.controller.is_congestion_limited() {
-            path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut Quiet);
+            path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut NoPublisher);
             sent += DATAGRAM;
         }
         path.now += Duration::from_millis(1);
@@ -377,27 +377,27 @@ fn a_reduction_is_taken_back_once_all_packets_that_were_declared_lost_have_arriv
                 path.lose(false);
                 (0..6).for_each(|_| path.round(2));
             }
-            let (before, slow_start) = (path.window(), path.controller.heard.slow_start);
+            let (before, slow_start) = (path.window(), path.controller.published.slow_start);
             let spurious = path.controller.spurious.clone();
             let mut infos = Vec::new();
             while !path.controller.is_congestion_limited() {
-                infos.push(path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut Quiet));
+                infos.push(path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut NoPublisher));
             }
             let sent = path.now;
             path.now += Duration::from_millis(50);
             for info in &infos[..lost] {
                 let now = path.now;
-                path.controller.on_packet_lost(DATAGRAM, *info, false, true, &mut Zeros, now, &mut Quiet);
+                path.controller.on_packet_lost(DATAGRAM, *info, false, true, &mut Zeros, now, &mut NoPublisher);
             }
             assert!(path.window() < before);
             path.now += Duration::from_millis(after);
-            spurious.tell(arrive);
+            spurious.report(arrive);
             let bytes = (infos.len() - lost) * 1_200;
             let newest = *infos.last().unwrap();
-            path.controller.on_ack(sent, bytes, newest, &path.rtt, &mut Zeros, path.now, &mut Quiet);
+            path.controller.on_ack(sent, bytes, newest, &path.rtt, &mut Zeros, path.now, &mut NoPublisher);
             assert_eq!(path.controller.bytes_in_flight(), 0);
             assert_eq!(path.window() >= before, undone, "{lost}, {arrive}, {after}, {congested}");
-            assert_eq!(path.controller.heard.slow_start, undone && slow_start);
+            assert_eq!(path.controller.published.slow_start, undone && slow_start);
             assert_eq!(spurious.take(), 0);
             path.round(2);
             assert_eq!(path.controller.bytes_in_flight(), 0);
@@ -416,10 +416,10 @@ fn what_else_reduces_a_window_is_not_taken_back() {
         if persistent {
             path.lose(true);
         } else {
-            path.controller.on_explicit_congestion(1, path.now, &mut Quiet);
+            path.controller.on_explicit_congestion(1, path.now, &mut NoPublisher);
         }
         let window = path.window();
-        path.controller.spurious.tell(1);
+        path.controller.spurious.report(1);
         path.round(2);
         assert!(path.window() <= window * 2, "{persistent}: {window}");
         assert!(path.controller.undo.is_none());
@@ -431,16 +431,16 @@ fn what_else_reduces_a_window_is_not_taken_back() {
 fn slow_start_goes_on_after_losses_that_were_none_as_often_as_is_allowed() {
     let mut path = Path::new(Congestion::Cubic, Duration::from_millis(50));
     let mut rounds = 0;
-    while path.controller.heard.slow_start {
-        let info = path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut Quiet);
+    while path.controller.published.slow_start {
+        let info = path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut NoPublisher);
         path.now += path.delay;
-        path.controller.on_packet_lost(DATAGRAM, info, false, true, &mut Zeros, path.now, &mut Quiet);
-        path.controller.spurious.tell(1);
+        path.controller.on_packet_lost(DATAGRAM, info, false, true, &mut Zeros, path.now, &mut NoPublisher);
+        path.controller.spurious.report(1);
         path.round(2);
         rounds += 1;
-        assert!(rounds <= SLOW_STARTS + 1);
+        assert!(rounds <= MAX_SLOW_START_RESUMPTIONS + 1);
     }
-    assert_eq!(rounds, SLOW_STARTS + 1);
+    assert_eq!(rounds, MAX_SLOW_START_RESUMPTIONS + 1);
 }
 
 /// The same frame may report ECN's congestion and a packet that arrived.
@@ -450,8 +450,8 @@ fn congestion_that_a_router_tells_of_within_recovery_stays() {
     (0..4).for_each(|_| path.round(2));
     path.lose(false);
     let window = path.window();
-    path.controller.on_explicit_congestion(1, path.now, &mut Quiet);
-    path.controller.spurious.tell(1);
+    path.controller.on_explicit_congestion(1, path.now, &mut NoPublisher);
+    path.controller.spurious.report(1);
     path.round(2);
     assert!(path.window() < window + window / 4);
 }
@@ -463,13 +463,13 @@ fn the_first_measurement_ends_the_pacing_by_a_guess() {
     let moderation = Moderation::new(false, Arc::default());
     let address = SocketAddress::default();
     let path = PathInfo::new(&path::Config::default(), &address);
-    let mut controller = Controller::new(Congestion::Cubic, 24, path, (moderation, Spurious::default()));
+    let mut controller = Controller::new(Congestion::Cubic, 24, path, (moderation, SpuriousLosses::default()));
     let (mut rtt, began) = (RttEstimator::default(), NoopClock.get_time() + Duration::from_secs(1));
     let infos: Vec<PacketInfo> =
-        (0..4).map(|_| controller.on_packet_sent(began, 1_200, None, &rtt, &mut Quiet)).collect();
+        (0..4).map(|_| controller.on_packet_sent(began, 1_200, None, &rtt, &mut NoPublisher)).collect();
     let now = began + Duration::from_millis(1);
     rtt.update_rtt(Duration::ZERO, Duration::from_millis(1), now, true, PacketNumberSpace::Initial);
-    controller.on_rtt_update(began, now, &rtt, &mut Quiet);
-    controller.on_ack(began, 1_200, infos[0], &rtt, &mut Zeros, now, &mut Quiet);
+    controller.on_rtt_update(began, now, &rtt, &mut NoPublisher);
+    controller.on_ack(began, 1_200, infos[0], &rtt, &mut Zeros, now, &mut NoPublisher);
     assert_eq!(controller.earliest_departure_time(), None);
 }

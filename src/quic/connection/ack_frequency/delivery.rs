@@ -7,7 +7,7 @@ use super::request::Request;
 #[derive(Debug, Default)]
 pub(super) struct Delivery {
     /// To be sent with the next packet.
-    wanted: Option<Request>,
+    pending: Option<Request>,
     /// The newest frame that is neither acknowledged nor lost, and its packet's number.
     in_flight: Option<(u64, Request)>,
     /// The next frame's sequence number: every frame has a larger one than those before it.
@@ -16,18 +16,18 @@ pub(super) struct Delivery {
 
 impl Delivery {
     /// The client is to get `request`, and no older one any more.
-    pub(super) fn ask(&mut self, request: Request) {
-        self.wanted = Some(request);
+    pub(super) fn request(&mut self, request: Request) {
+        self.pending = Some(request);
     }
 
     /// Whether a frame is to be sent.
-    pub(super) fn is_wanted(&self) -> bool {
-        self.wanted.is_some()
+    pub(super) fn is_pending(&self) -> bool {
+        self.pending.is_some()
     }
 
     /// Whether the client has, as far as is known, everything requested.
     pub(super) fn is_settled(&self) -> bool {
-        self.wanted.is_none() && self.in_flight.is_none()
+        self.pending.is_none() && self.in_flight.is_none()
     }
 
     /// The number of the packet whose acknowledgement matters.
@@ -37,7 +37,7 @@ impl Delivery {
 
     /// What to send in packet number `packet`, with its sequence number.
     pub(super) fn send(&mut self, packet: u64) -> Option<(u64, Request)> {
-        let request = self.wanted.take()?;
+        let request = self.pending.take()?;
         self.in_flight = Some((packet, request));
         let sequence = self.sequence;
         self.sequence += 1;
@@ -53,7 +53,7 @@ impl Delivery {
     pub(super) fn lost(&mut self, packet: u64) -> bool {
         let Some((_, request)) = self.in_flight.take_if(|(sent, _)| *sent == packet) else { return false };
         // A newer request is pending.
-        self.wanted.get_or_insert(request);
+        self.pending.get_or_insert(request);
         true
     }
 }
@@ -71,7 +71,7 @@ mod tests {
     fn a_frame_is_sent_once_if_it_arrives() {
         let mut delivery = Delivery::default();
         assert_eq!(delivery.send(1), None);
-        delivery.ask(request(10));
+        delivery.request(request(10));
         assert_eq!(delivery.send(2), Some((0, request(10))));
         assert_eq!((delivery.send(3), delivery.in_flight(), delivery.is_settled()), (None, Some(2), false));
         delivery.acknowledged();
@@ -82,25 +82,25 @@ mod tests {
     #[test]
     fn a_lost_frame_is_sent_again_under_a_new_number_until_it_arrives() {
         let mut delivery = Delivery::default();
-        delivery.ask(request(10));
+        delivery.request(request(10));
         for (sequence, packet) in [(0, 5), (1, 9), (2, 30)] {
             assert_eq!(delivery.send(packet), Some((sequence, request(10))));
-            assert!(!delivery.lost(packet + 1) && !delivery.is_wanted(), "another packet is lost");
-            assert!(delivery.lost(packet) && delivery.is_wanted());
+            assert!(!delivery.lost(packet + 1) && !delivery.is_pending(), "another packet is lost");
+            assert!(delivery.lost(packet) && delivery.is_pending());
         }
     }
 
     #[test]
     fn what_is_overtaken_is_never_sent_again() {
         let mut delivery = Delivery::default();
-        delivery.ask(request(4));
+        delivery.request(request(4));
         delivery.send(1);
-        delivery.ask(request(8));
+        delivery.request(request(8));
         assert!(delivery.lost(1), "lost while a newer one waits");
         assert_eq!(delivery.send(2), Some((1, request(8))));
-        delivery.ask(request(16));
+        delivery.request(request(16));
         assert_eq!(delivery.send(3), Some((2, request(16))));
-        assert!(!delivery.lost(2) && !delivery.is_wanted(), "an older frame's packet");
+        assert!(!delivery.lost(2) && !delivery.is_pending(), "an older frame's packet");
         assert_eq!(delivery.in_flight(), Some(3));
     }
 }

@@ -4,10 +4,10 @@ use super::rule::Epoch;
 use std::time::Duration;
 
 /// Batches that an epoch has at least: fewer are chance.
-const LEAST_BATCHES: u64 = 4;
+const MIN_BATCHES: u64 = 4;
 /// The minimum length of an epoch, however close the client is: a client a few microseconds away is evaluated a
 /// thousand times a second at most.
-const LEAST_TIME: Duration = Duration::from_millis(1);
+const MIN_LENGTH: Duration = Duration::from_millis(1);
 
 /// A connection's counts since its beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Epochs {
     /// The counts of the epoch, if it is over: then the next begins. To be called with the first ACK frame of a batch,
     /// at `now`, the smoothed round-trip time being `rtt`.
     pub(super) fn over(&mut self, now: Duration, rtt: Duration, totals: Totals) -> Option<Epoch> {
-        let round = rtt.max(LEAST_TIME);
+        let round = rtt.max(MIN_LENGTH);
         let current = self.current.get_or_insert(Current { before: totals, time: Duration::ZERO, last: now });
         // After a round trip without an acknowledgement nothing is in flight: a client that was given nothing to
         // acknowledge is not one that is given little.
@@ -48,7 +48,7 @@ impl Epochs {
         current.last = now;
         let Current { before, time, .. } = *current;
         let batches = totals.batches.saturating_sub(before.batches);
-        if time < round || batches < LEAST_BATCHES {
+        if time < round || batches < MIN_BATCHES {
             return None;
         }
         self.current = Some(Current { before: totals, time: Duration::ZERO, last: now });

@@ -18,8 +18,8 @@ mod rule;
 mod state;
 mod subscriber;
 
-pub use parameters::{Draft, Offer};
-pub(in crate::quic) use state::Peer;
+pub use parameters::{AckFrequencySupport, DraftVersion};
+pub(in crate::quic) use state::AckFrequencyState;
 pub(in crate::quic) use subscriber::AckFrequencySubscriber;
 
 use crate::{
@@ -36,82 +36,87 @@ use std::{
 
 /// One endpoint's. Nothing is requested from clients that do not support it, or if the configuration disables it.
 #[derive(Clone)]
-pub(in crate::quic) struct AckFrequencies(Arc<Shared>);
+pub(in crate::quic) struct AckFrequencyEndpoint(Arc<Shared>);
 
 struct Shared {
-    switch: AckFrequency,
+    mode: AckFrequency,
     metrics: Arc<Metrics>,
     /// Reports whether the worker gets too little CPU time.
     moderation: Moderation,
     /// A placeholder stands in the packet that is being built. Read for each packet that leaves.
-    marked: AtomicBool,
-    newcomers: Mutex<Newcomers>,
+    slot_reserved: AtomicBool,
+    new_connection: Mutex<NewConnection>,
 }
 
 /// A lock, because s2n-quic wants its providers `Send`; one thread alone takes it.
 #[derive(Default)]
-struct Newcomers {
+struct NewConnection {
     /// The offer of the client whose 1-RTT keys are being exchanged,
-    offer: Option<Offer>,
+    support: Option<AckFrequencySupport>,
     /// and its connection, between the event and its datagram sender's making.
-    newcomer: Option<Arc<Peer>>,
+    state: Option<Arc<AckFrequencyState>>,
     /// The connection whose packet is being built, if it is marked.
-    marked: Option<Arc<Peer>>,
+    slot_owner: Option<Arc<AckFrequencyState>>,
 }
 
-impl AckFrequencies {
-    /// For an endpoint with the setting `switch`.
-    pub(in crate::quic) fn new(switch: AckFrequency, metrics: Arc<Metrics>, moderation: Moderation) -> Self {
-        let (marked, newcomers) = Default::default();
-        Self(Arc::new(Shared { switch, metrics, moderation, marked, newcomers }))
+impl AckFrequencyEndpoint {
+    /// For an endpoint with the setting `mode`.
+    pub(in crate::quic) fn new(mode: AckFrequency, metrics: Arc<Metrics>, moderation: Moderation) -> Self {
+        let (slot_reserved, new_connection) = Default::default();
+        Self(Arc::new(Shared { mode, metrics, moderation, slot_reserved, new_connection }))
     }
 
     /// The offer of the client whose connection s2n-quic processes from now on.
-    pub(in crate::quic) fn offered(&self, offer: Option<Offer>) {
-        let mut newcomers = self.lock();
-        newcomers.offer = offer.filter(|_| self.0.switch != AckFrequency::Off);
-        newcomers.newcomer = None;
+    pub(in crate::quic) fn set_support(&self, support: Option<AckFrequencySupport>) {
+        let mut new_connection = self.lock();
+        new_connection.support = support.filter(|_| self.0.mode != AckFrequency::Off);
+        new_connection.state = None;
     }
 
     /// The connection to which the offer at hand belongs.
-    fn welcome(&self) -> Option<Arc<Peer>> {
-        let mut newcomers = self.lock();
-        let offer = newcomers.offer.take()?;
-        let peer = Arc::new(Peer::new(offer, self.0.switch, Arc::clone(&self.0.metrics), self.0.moderation.clone()));
-        newcomers.newcomer = Some(Arc::clone(&peer));
-        Some(peer)
+    fn accept_support(&self) -> Option<Arc<AckFrequencyState>> {
+        let mut new_connection = self.lock();
+        let support = new_connection.support.take()?;
+        let state = Arc::new(AckFrequencyState::new(
+            support,
+            self.0.mode,
+            Arc::clone(&self.0.metrics),
+            self.0.moderation.clone(),
+        ));
+        new_connection.state = Some(Arc::clone(&state));
+        Some(state)
     }
 
     /// The connection whose datagram sender is being created, if its client supports it.
-    pub(in crate::quic) fn newcomer(&self) -> Option<Arc<Peer>> {
-        self.lock().newcomer.take()
+    pub(in crate::quic) fn take_new(&self) -> Option<Arc<AckFrequencyState>> {
+        self.lock().state.take()
     }
 
     /// A placeholder of `peer`'s is about to stand in the packet that is being built.
-    pub(in crate::quic) fn mark(&self, peer: &Arc<Peer>) {
-        self.lock().marked = Some(Arc::clone(peer));
-        self.0.marked.store(true, Relaxed);
+    pub(in crate::quic) fn reserve_slot(&self, state: &Arc<AckFrequencyState>) {
+        self.lock().slot_owner = Some(Arc::clone(state));
+        self.0.slot_reserved.store(true, Relaxed);
     }
 
     /// Packet number `packet` was built: if a placeholder stands in its unencrypted payload, the frame takes its place.
     pub(in crate::quic) fn transmit(&self, packet: u64, payload: &mut [u8]) {
-        if self.0.marked.load(Relaxed) {
-            self.0.marked.store(false, Relaxed);
-            let peer = self.lock().marked.take();
-            if let Some(peer) = peer {
-                peer.fill(packet, payload);
+        if self.0.slot_reserved.load(Relaxed) {
+            self.0.slot_reserved.store(false, Relaxed);
+            let state = self.lock().slot_owner.take();
+            if let Some(state) = state {
+                state.write_frame(packet, payload);
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Newcomers> {
-        self.0.newcomers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, NewConnection> {
+        self.0.new_connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for AckFrequencies {
+impl fmt::Debug for AckFrequencyEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("AckFrequencies").field(&self.0.switch).finish()
+        f.debug_tuple("AckFrequencies").field(&self.0.mode).finish()
     }
 }
 
@@ -119,9 +124,9 @@ impl fmt::Debug for AckFrequencies {
 mod tests {
     use super::*;
     use crate::quic::{
-        connection::Challenges,
-        endpoint::frame_slot::Datagrams,
-        wire::{frame::Frames, placeholder},
+        connection::PathChallenges,
+        endpoint::frame_slot::FrameSlotEndpoint,
+        wire::{frame::FrameIter, placeholder},
     };
     use proptest::{collection::vec, prelude::*, sample::select};
     use s2n_codec::EncoderValue;
@@ -163,25 +168,26 @@ mod tests {
         }
     }
 
-    fn frequencies(switch: AckFrequency) -> AckFrequencies {
-        AckFrequencies::new(switch, Arc::default(), Moderation::new(false, Arc::default()))
+    fn endpoint(mode: AckFrequency) -> AckFrequencyEndpoint {
+        AckFrequencyEndpoint::new(mode, Arc::default(), Moderation::new(false, Arc::default()))
     }
 
     /// A connection's sender, after a handshake in which its client sent `offer`.
-    fn sender(frequencies: &AckFrequencies, offer: Option<Offer>) -> impl Sender {
-        frequencies.offered(offer);
-        if let Some(peer) = frequencies.welcome() {
-            peer.begin();
+    fn sender(endpoint: &AckFrequencyEndpoint, support: Option<AckFrequencySupport>) -> impl Sender {
+        endpoint.set_support(support);
+        if let Some(state) = endpoint.accept_support() {
+            state.begin();
         }
         let info = ConnectionInfo::new(0, Waker::noop().clone());
-        let (sender, _) = Datagrams::new(frequencies.clone(), Challenges::new(Arc::default())).create_connection(&info);
-        frequencies.offered(None);
+        let (sender, _) =
+            FrameSlotEndpoint::new(endpoint.clone(), PathChallenges::new(Arc::default())).create_connection(&info);
+        endpoint.set_support(None);
         sender
     }
 
-    fn offer() -> Option<Offer> {
+    fn support() -> Option<AckFrequencySupport> {
         let (min_ack_delay, max_ack_delay) = (Duration::from_millis(1), Duration::from_millis(25));
-        Some(Offer { draft: Draft::AckFrequency12, min_ack_delay, max_ack_delay })
+        Some(AckFrequencySupport { draft: DraftVersion::AckFrequency12, min_ack_delay, max_ack_delay })
     }
 
     proptest! {
@@ -191,8 +197,8 @@ mod tests {
             behind in select(vec![vec![], vec![0x0a, 0, 2, 0x31, 0], vec![0x08, 0, 0x31, 0], vec![0, 0]]),
             rooms in vec(0..40usize, 1..20),
         ) {
-            let frequencies = frequencies(AckFrequency::Fixed(10));
-            let mut sender = sender(&frequencies, offer());
+            let endpoint = endpoint(AckFrequency::Fixed(10));
+            let mut sender = sender(&endpoint, support());
             let mut asked = 0;
             for (number, room) in rooms.iter().enumerate() {
                 let payload = before.concat();
@@ -200,30 +206,30 @@ mod tests {
                 let wanted = sender.has_transmission_interest();
                 sender.on_transmit(&mut packet);
                 packet.payload.extend(&behind);
-                frequencies.transmit(number as u64, &mut packet.payload);
-                let kinds: Vec<u64> = Frames::new(&packet.payload).map(|frame| frame.kind).collect();
+                endpoint.transmit(number as u64, &mut packet.payload);
+                let kinds: Vec<u64> = FrameIter::new(&packet.payload).map(|frame| frame.kind).collect();
                 prop_assert!(!kinds.iter().any(|kind| matches!(kind, 0x30 | 0x31)), "{:x?}", packet.payload);
                 let asks = kinds.iter().filter(|&&kind| kind == 0xaf).count();
                 prop_assert!(asks == 0 || wanted);
                 asked += asks;
             }
             prop_assert_eq!(asked, usize::from(rooms.iter().any(|&room| room >= placeholder::LEN + 8 + 3)));
-            prop_assert_eq!(frequencies.0.metrics.ack_frequency_misplaced.get(), 0);
+            prop_assert_eq!(endpoint.0.metrics.ack_frequency_misplaced.get(), 0);
         }
     }
 
     #[test]
     fn nothing_is_requested_without_an_offer_or_if_it_is_switched_off() {
-        for (switch, offer) in
-            [(AckFrequency::Fixed(10), None), (AckFrequency::Off, offer()), (AckFrequency::Adaptive, offer())]
+        for (mode, support) in
+            [(AckFrequency::Fixed(10), None), (AckFrequency::Off, support()), (AckFrequency::Adaptive, support())]
         {
-            let frequencies = frequencies(switch);
+            let endpoint = endpoint(mode);
             // Its offer is not the next one's.
-            drop(sender(&frequencies, offer));
-            let mut sender = sender(&frequencies, None);
+            drop(sender(&endpoint, support));
+            let mut sender = sender(&endpoint, None);
             let mut packet = Built { payload: Vec::new(), capacity: 1200 };
             sender.on_transmit(&mut packet);
-            assert!(packet.payload.is_empty() && !sender.has_transmission_interest(), "{switch}");
+            assert!(packet.payload.is_empty() && !sender.has_transmission_interest(), "{mode}");
         }
     }
 }

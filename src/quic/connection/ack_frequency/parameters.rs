@@ -18,7 +18,7 @@ const INVALID_MAX_ACK_DELAY: u64 = 1 << 14;
 
 /// The draft that a client's ACK_FREQUENCY frames follow. Its transport parameter determines it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Draft {
+pub enum DraftVersion {
     /// draft-ietf-quic-ack-frequency-00: Firefox.
     AckFrequency00,
     /// draft-ietf-quic-ack-frequency-12: quinn, msquic, picoquic, Chromium if enabled.
@@ -27,16 +27,16 @@ pub enum Draft {
 
 /// A client's support of ACK_FREQUENCY frames. The minimum is not above the maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Offer {
+pub struct AckFrequencySupport {
     /// How it reads the frame.
-    pub draft: Draft,
+    pub draft: DraftVersion,
     /// It accepts no smaller delay.
     pub min_ack_delay: Duration,
     /// Its own delay of an acknowledgement.
     pub max_ack_delay: Duration,
 }
 
-impl Offer {
+impl AckFrequencySupport {
     /// The offer in encoded transport parameters, by the newest draft of several; `None` if there is none, or it is
     /// invalid: the parameters are malformed, one of them is there twice, or the minimum is above the maximum. The
     /// drafts require closing the connection for the last. litequic serves it without the extension.
@@ -61,12 +61,12 @@ impl Offer {
         }
         let max = max.unwrap_or(DEFAULT_MAX_ACK_DELAY);
         let (draft, min) = match min {
-            Some(min) => (Draft::AckFrequency12, min),
-            None => (Draft::AckFrequency00, min_00?),
+            Some(min) => (DraftVersion::AckFrequency12, min),
+            None => (DraftVersion::AckFrequency00, min_00?),
         };
-        let offer =
+        let support =
             Self { draft, min_ack_delay: Duration::from_micros(min), max_ack_delay: Duration::from_millis(max) };
-        (max < INVALID_MAX_ACK_DELAY && offer.min_ack_delay <= offer.max_ack_delay).then_some(offer)
+        (max < INVALID_MAX_ACK_DELAY && support.min_ack_delay <= support.max_ack_delay).then_some(support)
     }
 }
 
@@ -84,13 +84,13 @@ mod tests {
         [&number(id), &number(value.len() as u64), value].concat()
     }
 
-    fn offer(min_us: u64, max_ms: u64) -> Option<Offer> {
+    fn support(min_us: u64, max_ms: u64) -> Option<AckFrequencySupport> {
         let (min_ack_delay, max_ack_delay) = (Duration::from_micros(min_us), Duration::from_millis(max_ms));
-        Some(Offer { draft: Draft::AckFrequency12, min_ack_delay, max_ack_delay })
+        Some(AckFrequencySupport { draft: DraftVersion::AckFrequency12, min_ack_delay, max_ack_delay })
     }
 
-    fn offer_00(min_us: u64, max_ms: u64) -> Option<Offer> {
-        offer(min_us, max_ms).map(|offer| Offer { draft: Draft::AckFrequency00, ..offer })
+    fn support_00(min_us: u64, max_ms: u64) -> Option<AckFrequencySupport> {
+        support(min_us, max_ms).map(|support| AckFrequencySupport { draft: DraftVersion::AckFrequency00, ..support })
     }
 
     #[test]
@@ -100,21 +100,21 @@ mod tests {
         let min_00 = |us| parameter(MIN_ACK_DELAY_00, &number(us));
         let other = parameter(0x04, &number(1 << 20));
         let grease = parameter(27 + 31 * 7, &[1, 2, 3]);
-        let table: &[(&str, Vec<u8>, Option<Offer>)] = &[
+        let table: &[(&str, Vec<u8>, Option<AckFrequencySupport>)] = &[
             ("nothing", vec![], None),
             ("max_ack_delay alone", max(25), None),
-            ("quinn's", [&grease[..], &min(1000), &other].concat(), offer(1000, 25)),
-            ("Chromium's", [&max(25)[..], &min(5000), &grease].concat(), offer(5000, 25)),
-            ("Firefox's", [&max(20)[..], &other, &min_00(1000)].concat(), offer_00(1000, 20)),
-            ("two drafts'", [&min_00(2000)[..], &min(1000)].concat(), offer(1000, 25)),
+            ("quinn's", [&grease[..], &min(1000), &other].concat(), support(1000, 25)),
+            ("Chromium's", [&max(25)[..], &min(5000), &grease].concat(), support(5000, 25)),
+            ("Firefox's", [&max(20)[..], &other, &min_00(1000)].concat(), support_00(1000, 20)),
+            ("two drafts'", [&min_00(2000)[..], &min(1000)].concat(), support(1000, 25)),
             ("two drafts', the newest unsound", [&min_00(1000)[..], &min(25_001)].concat(), None),
             ("the older draft's twice", [min_00(1000), min_00(1000)].concat(), None),
             ("the older draft's longer than the maximum", [min_00(20_001), max(20)].concat(), None),
-            ("as long as the maximum", [min(25_000), max(25)].concat(), offer(25_000, 25)),
+            ("as long as the maximum", [min(25_000), max(25)].concat(), support(25_000, 25)),
             ("longer than the maximum", [min(25_001), max(25)].concat(), None),
             ("longer than the maximum that is not named", min(25_001), None),
-            ("none at all", min(0), offer(0, 25)),
-            ("the longest", [min(1), max((1 << 14) - 1)].concat(), offer(1, (1 << 14) - 1)),
+            ("none at all", min(0), support(0, 25)),
+            ("the longest", [min(1), max((1 << 14) - 1)].concat(), support(1, (1 << 14) - 1)),
             ("too long", [min(1), max(1 << 14)].concat(), None),
             ("absurd", min((1 << 62) - 1), None),
             ("twice", [min(1000), min(1000)].concat(), None),
@@ -124,7 +124,7 @@ mod tests {
             ("followed by half a parameter", [&min(1000)[..], &[0x04, 9, 1]].concat(), None),
         ];
         for (what, parameters, expected) in table {
-            assert_eq!(Offer::read(parameters), *expected, "{what}");
+            assert_eq!(AckFrequencySupport::read(parameters), *expected, "{what}");
         }
     }
 
@@ -138,9 +138,9 @@ mod tests {
             let min = parameter(MIN_ACK_DELAY, &number(min >> (min % 60)));
             let max = parameter(MAX_ACK_DELAY, &number(max >> (max % 60)));
             for parameters in [[&min[..], &max].concat(), [&min[..], &max, &noise].concat(), noise] {
-                if let Some(offer) = Offer::read(&parameters) {
-                    prop_assert!(offer.min_ack_delay <= offer.max_ack_delay);
-                    prop_assert!(offer.max_ack_delay < Duration::from_millis(1 << 14));
+                if let Some(support) = AckFrequencySupport::read(&parameters) {
+                    prop_assert!(support.min_ack_delay <= support.max_ack_delay);
+                    prop_assert!(support.max_ack_delay < Duration::from_millis(1 << 14));
                 }
             }
         }

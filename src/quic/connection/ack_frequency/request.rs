@@ -1,7 +1,7 @@
 //! A request to a client, and its ACK_FREQUENCY frame, as in the client's draft: the drafts agree on the frame's type
 //! and on two of its four fields. Pure.
 
-use super::parameters::Draft;
+use super::parameters::DraftVersion;
 use crate::quic::wire::placeholder::LEN;
 use s2n_codec::{Encoder, EncoderBuffer, EncoderValue};
 use s2n_quic_core::varint::VarInt;
@@ -28,14 +28,14 @@ pub(super) struct Request {
 impl Request {
     /// The frame, filled up with PADDING; `None` if it takes more room than a placeholder: 2 bytes for the type, 1 for
     /// the last field, and 13 for three numbers of which none needs more than 4 here.
-    pub(super) fn encode(&self, draft: Draft, sequence: u64) -> Option<[u8; LEN]> {
+    pub(super) fn encode(&self, draft: DraftVersion, sequence: u64) -> Option<[u8; LEN]> {
         let delay = u64::try_from(self.max_ack_delay.as_micros()).ok()?;
         let threshold = u64::from(self.threshold);
         let (packets, order) = match draft {
             // Packet Tolerance: how many may come before an acknowledgement; 0 is a FRAME_ENCODING_ERROR.
-            Draft::AckFrequency00 => (threshold.max(1), IGNORE_ORDER),
+            DraftVersion::AckFrequency00 => (threshold.max(1), IGNORE_ORDER),
             // "The maximum number of ack-eliciting packets" that may come *without* an acknowledgement.
-            Draft::AckFrequency12 => (threshold.saturating_sub(1), REORDERING_THRESHOLD),
+            DraftVersion::AckFrequency12 => (threshold.saturating_sub(1), REORDERING_THRESHOLD),
         };
         let mut numbers = [VarInt::ZERO; 5];
         for (number, value) in numbers.iter_mut().zip([ACK_FREQUENCY, sequence, packets, delay, order]) {
@@ -54,8 +54,8 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quic::wire::frame::Frames;
-    use Draft::{AckFrequency00, AckFrequency12};
+    use crate::quic::wire::frame::FrameIter;
+    use DraftVersion::{AckFrequency00, AckFrequency12};
 
     fn request(threshold: u32) -> Request {
         Request { threshold, max_ack_delay: Duration::from_millis(25) }
@@ -66,7 +66,7 @@ mod tests {
         let frame = request(10).encode(AckFrequency12, 70).unwrap();
         // Type, sequence number, 9 packets without an ACK, 25,000 µs, reordering threshold, PADDING.
         assert_eq!(frame, [0x40, 0xaf, 0x40, 70, 9, 0x80, 0, 0x61, 0xa8, 3, 0, 0, 0, 0, 0, 0]);
-        let mut frames = Frames::new(&frame);
+        let mut frames = FrameIter::new(&frame);
         assert_eq!(frames.by_ref().map(|frame| frame.kind).collect::<Vec<_>>(), [ACK_FREQUENCY]);
         assert!(frames.is_done());
     }

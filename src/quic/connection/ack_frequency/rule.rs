@@ -9,26 +9,26 @@
 //! accumulate again, and is then not repeated for twice as long.
 
 /// Packets an ACK without a request (RFC 9000 §13.2.2).
-pub(super) const LEAST: u32 = 2;
+pub(super) const MIN_THRESHOLD: u32 = 2;
 /// Packets an ACK at most: 32 were measured to cost as little as 128 or 512, and a loss that a client reports late
 /// litequic repairs late.
-pub(super) const MOST: u32 = 32;
+pub(super) const MAX_THRESHOLD: u32 = 32;
 /// ACK frames a window at least: a window that is acknowledged as a whole is sent in bursts, with pauses of a round
 /// trip, or of the client's longest delay, between them.
-const ACKS_A_WINDOW: u32 = 4;
+const MIN_ACKS_PER_WINDOW: u32 = 4;
 /// And in slow start: hybrid slow start, which ends it before packets are lost, wants eight round-trip times a round
 /// (s2n-quic's `N_SAMPLING`), and a round's window is half as large as the next one's.
-const ACKS_A_GROWING_WINDOW: u32 = 16;
+const MIN_ACKS_PER_SLOW_START_WINDOW: u32 = 16;
 /// Some clients acknowledge less often than every other packet by themselves: Chromium every tenth. That much is left
 /// to them once there is no need any more; the rest may be due to their own load.
-const MOST_AT_REST: u32 = 10;
+const MAX_OWN_THRESHOLD: u32 = 10;
 /// Consecutive calm round trips before the threshold is lowered, and after which a lower one counts as enough.
-const CALM: u32 = 4;
+const CALM_EPOCHS: u32 = 4;
 /// The same before a threshold is tried again that was too low. Doubles with each trial that fails.
-const PATIENCE: u32 = 8;
+const MIN_RETRIAL_EPOCHS: u32 = 8;
 /// And never exceeds this: after so many calm round trips, some seconds at most on most paths, an idle worker asks its
 /// clients to acknowledge more often again.
-const MOST_PATIENCE: u32 = 256;
+const MAX_RETRIAL_EPOCHS: u32 = 256;
 
 /// The counts of some round trips.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,60 +45,67 @@ pub(super) struct Epoch {
 
 /// The state of the path, in packets, and of the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Path {
+pub(super) struct PathState {
     /// The congestion window,
     pub(super) window: u32,
     /// and whether it may be in slow start.
     pub(super) slow_start: bool,
     /// The burst that the path's buffer holds: an acknowledgement releases as many packets as it is for.
-    pub(super) bearable: u32,
+    pub(super) burst_limit: u32,
     /// The worker gets too little CPU time (`quic::io::moderation`). It then runs in turns of the scheduler, in each of
     /// which a connection of many has one acknowledgement or two: they are not conclusive. Nor are their round-trip
     /// times, which hybrid slow start needs.
     pub(super) starved: bool,
 }
 
-impl Path {
+impl PathState {
     /// Packets an ACK that are allowed, from `least` on.
     fn most(self, least: u32) -> u32 {
-        let acks = if self.slow_start && !self.starved { ACKS_A_GROWING_WINDOW } else { ACKS_A_WINDOW };
-        (self.window / acks).min(self.bearable).clamp(least, MOST)
+        let acks = if self.slow_start && !self.starved { MIN_ACKS_PER_SLOW_START_WINDOW } else { MIN_ACKS_PER_WINDOW };
+        (self.window / acks).min(self.burst_limit).clamp(least, MAX_THRESHOLD)
     }
 }
 
 /// One connection's.
 #[derive(Debug)]
-pub(super) struct Rule {
+pub(super) struct ThresholdRule {
     /// Packets an ACK that were requested last.
     threshold: u32,
     /// The client's own rate, as far as it was seen; the request is never below it.
-    rest: Option<u32>,
+    own_threshold: Option<u32>,
     /// Consecutive calm epochs.
     calm: u32,
     /// The largest threshold that is known to be too low; 0 if none is.
     too_low: u32,
     /// Calm epochs before `too_low`, or less, is tried again.
-    patience: u32,
+    retrial_epochs: u32,
     /// The threshold was lowered, and does not count as enough yet.
     on_trial: bool,
 }
 
-impl Default for Rule {
+impl Default for ThresholdRule {
     fn default() -> Self {
-        Self { threshold: LEAST, rest: None, calm: 0, too_low: 0, patience: PATIENCE, on_trial: false }
+        Self {
+            threshold: MIN_THRESHOLD,
+            own_threshold: None,
+            calm: 0,
+            too_low: 0,
+            retrial_epochs: MIN_RETRIAL_EPOCHS,
+            on_trial: false,
+        }
     }
 }
 
-impl Rule {
+impl ThresholdRule {
     /// The request after `epoch`, if it is a new one. Epochs that began before the last request was in force must be
     /// left out.
-    pub(super) fn epoch_ended(&mut self, epoch: &Epoch, path: Path) -> Option<u32> {
+    pub(super) fn epoch_ended(&mut self, epoch: &Epoch, path: PathState) -> Option<u32> {
         let before = self.threshold;
-        let least = self.rest.unwrap_or(LEAST);
+        let least = self.own_threshold.unwrap_or(MIN_THRESHOLD);
         // What limits packets may be something else than congestion: a stream's buffer, the client's window, the
         // origin. A worker that is starved is such a limit itself: it waits for no acknowledgement.
         let window = if path.starved { path.window } else { path.window.min(epoch.flight) };
-        let most = Path { window, ..path }.most(least);
+        let most = PathState { window, ..path }.most(least);
         if !self.shrink(most) {
             if path.starved || epoch.acks >= 2 * epoch.batches.max(1) {
                 self.raise(epoch, most);
@@ -112,8 +119,8 @@ impl Rule {
     /// The request between two epochs, if the window has shrunk to less than the threshold is meant for, as it does
     /// after persistent congestion: a client that waits for more packets than come acknowledges them after its longest
     /// delay, an epoch of such batches takes long, and slow start doubles the window once in each of their round trips.
-    pub(super) fn collapsed(&mut self, path: Path) -> Option<u32> {
-        (self.threshold > LEAST && self.shrink(path.most(LEAST))).then_some(self.threshold)
+    pub(super) fn on_window_collapsed(&mut self, path: PathState) -> Option<u32> {
+        (self.threshold > MIN_THRESHOLD && self.shrink(path.most(MIN_THRESHOLD))).then_some(self.threshold)
     }
 
     /// Lowers the threshold to `most` where it is more than twice that: the window shrank, and by more than a loss takes
@@ -130,20 +137,20 @@ impl Rule {
     fn raise(&mut self, epoch: &Epoch, most: u32) {
         self.calm = 0;
         // There is one ACK frame at least.
-        let seen = u32::try_from(epoch.packets / epoch.acks.max(1)).unwrap_or(MOST);
+        let seen = u32::try_from(epoch.packets / epoch.acks.max(1)).unwrap_or(MAX_THRESHOLD);
         // A client that cannot keep up acknowledges less often than it means to: below that there is nothing to gain.
         let base = self.threshold.max(seen);
         if base >= most {
             return;
         }
-        self.rest.get_or_insert(seen.clamp(LEAST, MOST_AT_REST));
+        self.own_threshold.get_or_insert(seen.clamp(MIN_THRESHOLD, MAX_OWN_THRESHOLD));
         if std::mem::take(&mut self.on_trial) {
-            self.patience = (2 * self.patience).min(MOST_PATIENCE);
+            self.retrial_epochs = (2 * self.retrial_epochs).min(MAX_RETRIAL_EPOCHS);
         }
         self.too_low = self.threshold;
         // Twice as many at least: a starved worker requests that.
         let wanted = (u64::from(base).saturating_mul(epoch.acks) / epoch.batches.max(1)).max(2 * u64::from(base));
-        let wanted = u32::try_from(wanted).unwrap_or(MOST).min(most);
+        let wanted = u32::try_from(wanted).unwrap_or(MAX_THRESHOLD).min(most);
         // Less than a quarter is not worth a frame: a window that grows would have one sent each round trip.
         if wanted >= self.threshold + (self.threshold / 4).max(1) {
             self.threshold = wanted;
@@ -152,16 +159,16 @@ impl Rule {
 
     fn lower(&mut self, least: u32) {
         self.calm = self.calm.saturating_add(1);
-        if self.on_trial && self.calm >= CALM {
+        if self.on_trial && self.calm >= CALM_EPOCHS {
             self.on_trial = false;
-            self.patience = (self.patience / 2).max(PATIENCE);
+            self.retrial_epochs = (self.retrial_epochs / 2).max(MIN_RETRIAL_EPOCHS);
             if self.threshold <= self.too_low {
                 self.too_low = 0;
             }
         }
         let next = (self.threshold / 2).max(least);
-        let patience = if next <= self.too_low { self.patience } else { CALM };
-        if next < self.threshold && self.calm >= patience {
+        let retrial_epochs = if next <= self.too_low { self.retrial_epochs } else { CALM_EPOCHS };
+        if next < self.threshold && self.calm >= retrial_epochs {
             self.threshold = next;
             (self.calm, self.on_trial) = (0, true);
         }
@@ -181,8 +188,8 @@ mod tests {
     }
 
     /// Out of slow start, with a buffer of any size.
-    fn path(window: u32) -> Path {
-        Path { window, slow_start: false, bearable: u32::MAX, starved: false }
+    fn path(window: u32) -> PathState {
+        PathState { window, slow_start: false, burst_limit: u32::MAX, starved: false }
     }
 
     #[test]
@@ -192,13 +199,13 @@ mod tests {
             (8, WINDOW, Some(4)),
             (14, WINDOW, Some(7)),
             (4 * 15, WINDOW, Some(30)),
-            (4 * 500, WINDOW, Some(MOST)),
+            (4 * 500, WINDOW, Some(MAX_THRESHOLD)),
             (4 * 500, 40, Some(10)),
             (4 * 500, 10, None),
-            (u64::MAX / 2, u32::MAX, Some(MOST)),
+            (u64::MAX / 2, u32::MAX, Some(MAX_THRESHOLD)),
         ] {
             assert_eq!(
-                Rule::default().epoch_ended(&epoch(acks), path(window)),
+                ThresholdRule::default().epoch_ended(&epoch(acks), path(window)),
                 expected,
                 "{acks} ACKs, a window of {window}"
             );
@@ -211,13 +218,13 @@ mod tests {
             Epoch { acks: 0, batches: 0, packets: 0, flight: u32::MAX },
             Epoch { acks: 1, batches: 0, packets: u64::MAX, flight: u32::MAX },
         ] {
-            assert_eq!(Rule::default().epoch_ended(&epoch, path(0)), None);
+            assert_eq!(ThresholdRule::default().epoch_ended(&epoch, path(0)), None);
         }
     }
 
     #[test]
     fn a_calm_spell_lowers_the_threshold_by_halves_to_what_needs_no_asking() {
-        let mut rule = Rule::default();
+        let mut rule = ThresholdRule::default();
         assert_eq!(rule.epoch_ended(&epoch(4 * 16), path(WINDOW)), Some(32));
         let said: Vec<u32> = (0..40).filter_map(|_| rule.epoch_ended(&epoch(4), path(WINDOW))).collect();
         assert_eq!(said, [16, 8, 4, 2]);
@@ -225,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_client_that_acknowledges_rarely_by_itself_is_never_asked_for_more() {
-        let mut rule = Rule::default();
+        let mut rule = ThresholdRule::default();
         // Chromium's every tenth packet.
         let tenth = |acks| Epoch { acks, batches: 4, packets: 10 * acks, flight: u32::MAX };
         assert_eq!(rule.epoch_ended(&tenth(8), path(WINDOW)), Some(20));
@@ -236,31 +243,31 @@ mod tests {
     #[test]
     fn a_client_that_is_busy_itself_is_not_asked_for_what_it_does_anyway() {
         let fortieth = Epoch { acks: 12, batches: 4, packets: 480, flight: u32::MAX };
-        assert_eq!(Rule::default().epoch_ended(&fortieth, path(WINDOW)), None);
+        assert_eq!(ThresholdRule::default().epoch_ended(&fortieth, path(WINDOW)), None);
         let fifth = Epoch { acks: 12, batches: 4, packets: 60, flight: u32::MAX };
-        assert_eq!(Rule::default().epoch_ended(&fifth, path(WINDOW)), Some(15));
+        assert_eq!(ThresholdRule::default().epoch_ended(&fifth, path(WINDOW)), Some(15));
     }
 
     #[test]
     fn a_window_that_collapses_lowers_the_threshold_at_once_and_one_that_sways_does_not() {
-        let mut rule = Rule::default();
+        let mut rule = ThresholdRule::default();
         assert_eq!(rule.epoch_ended(&epoch(4 * 16), path(128)), Some(32));
         assert_eq!(rule.epoch_ended(&epoch(4 * 2), path(90)), None);
         assert_eq!(rule.epoch_ended(&epoch(4 * 2), path(128)), None);
         assert_eq!(rule.epoch_ended(&epoch(4 * 2), path(20)), Some(5));
         assert_eq!(rule.epoch_ended(&Epoch { flight: 8, ..epoch(4 * 2) }, path(WINDOW)), Some(2), "little is sent");
-        let mut rule = Rule::default();
-        let growing = Path { slow_start: true, ..path(128) };
+        let mut rule = ThresholdRule::default();
+        let growing = PathState { slow_start: true, ..path(128) };
         assert_eq!(rule.epoch_ended(&epoch(4 * 16), growing), Some(8), "slow start wants eight samples a round");
-        let shallow = |bearable| Path { bearable, ..path(128) };
+        let shallow = |burst_limit| PathState { burst_limit, ..path(128) };
         assert_eq!(rule.epoch_ended(&epoch(4 * 2), shallow(3)), Some(3), "its buffer proved shallow");
         assert_eq!(rule.epoch_ended(&epoch(4 * 2), shallow(0)), None, "what needs no asking");
     }
 
     #[test]
     fn a_worker_that_lacks_cpu_time_asks_for_fewer_although_none_pile_up() {
-        let starved = Path { starved: true, slow_start: true, ..path(100) };
-        let mut rule = Rule::default();
+        let starved = PathState { starved: true, slow_start: true, ..path(100) };
+        let mut rule = ThresholdRule::default();
         let few = Epoch { flight: 8, ..epoch(4) };
         let said: Vec<u32> = (0..10).filter_map(|_| rule.epoch_ended(&few, starved)).collect();
         assert_eq!(said, [4, 8, 16, 25], "up to a quarter of the window, in slow start as well");
@@ -270,21 +277,21 @@ mod tests {
 
     #[test]
     fn a_window_that_collapses_within_an_epoch_is_not_left_to_its_end() {
-        let mut rule = Rule::default();
-        assert_eq!(rule.collapsed(path(0)), None, "what needs no asking");
+        let mut rule = ThresholdRule::default();
+        assert_eq!(rule.on_window_collapsed(path(0)), None, "what needs no asking");
         assert_eq!(rule.epoch_ended(&epoch(4 * 16), path(128)), Some(32));
-        assert_eq!(rule.collapsed(path(90)), None, "a loss");
-        assert_eq!(rule.collapsed(path(2)), Some(2));
-        assert_eq!(rule.collapsed(path(2)), None, "said once");
+        assert_eq!(rule.on_window_collapsed(path(90)), None, "a loss");
+        assert_eq!(rule.on_window_collapsed(path(2)), Some(2));
+        assert_eq!(rule.on_window_collapsed(path(2)), None, "said once");
         assert_eq!(rule.epoch_ended(&epoch(4 * 16), path(128)), Some(32), "it has recovered");
     }
 
     #[test]
     fn a_trial_that_fails_is_taken_back_and_repeated_ever_more_rarely() {
-        let mut rule = Rule::default();
+        let mut rule = ThresholdRule::default();
         // So many packets a batch: at 32 it has one ACK frame, at 16 two.
         let batch = |threshold: u32| epoch(u64::from(4 * 34 / threshold));
-        let (mut threshold, mut trials) = (LEAST, Vec::new());
+        let (mut threshold, mut trials) = (MIN_THRESHOLD, Vec::new());
         for n in 0..5000 {
             if let Some(next) = rule.epoch_ended(&batch(threshold), path(WINDOW)) {
                 if next < threshold {
@@ -295,7 +302,7 @@ mod tests {
         }
         let pauses: Vec<i32> = trials.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert!(pauses.is_sorted(), "{pauses:?}");
-        assert_eq!(pauses.last(), Some(&(i32::try_from(MOST_PATIENCE).unwrap() + 1)));
+        assert_eq!(pauses.last(), Some(&(i32::try_from(MAX_RETRIAL_EPOCHS).unwrap() + 1)));
     }
 
     /// A client that acknowledges as requested, with a server behind which takes `slowness` times as long for a packet
@@ -316,7 +323,7 @@ mod tests {
     impl Transfer {
         fn new(slowness: f64, window: u32) -> Self {
             let acks = (0..window / 2).map(|pair| (f64::from(2 * pair), 2)).collect();
-            Self { slowness, window, clock: 0.0, client: f64::from(window), acks, pending: 0, threshold: LEAST }
+            Self { slowness, window, clock: 0.0, client: f64::from(window), acks, pending: 0, threshold: MIN_THRESHOLD }
         }
 
         /// One turn of the server: takes all that has arrived, sends as much as was acknowledged. The ACK frames taken,
@@ -350,7 +357,7 @@ mod tests {
         }
 
         /// Runs `epochs` epochs under `rule`; the thresholds in force, one for each.
-        fn run(&mut self, rule: &mut Rule, epochs: usize) -> Vec<u32> {
+        fn run(&mut self, rule: &mut ThresholdRule, epochs: usize) -> Vec<u32> {
             let mut thresholds = Vec::new();
             while thresholds.len() < epochs {
                 let mut epoch = Epoch { acks: 0, batches: 0, packets: 0, flight: u32::MAX };
@@ -391,11 +398,11 @@ mod tests {
             slowness in 0.05..20.0f64,
             window in 8..800u32,
         ) {
-            let mut rule = Rule::default();
+            let mut rule = ThresholdRule::default();
             let mut transfer = Transfer::new(slowness, window);
             let thresholds = transfer.run(&mut rule, 2000);
-            let most = (window / ACKS_A_WINDOW).clamp(LEAST, MOST);
-            prop_assert!(thresholds.iter().all(|threshold| (LEAST..=most).contains(threshold)));
+            let most = (window / MIN_ACKS_PER_WINDOW).clamp(MIN_THRESHOLD, MAX_THRESHOLD);
+            prop_assert!(thresholds.iter().all(|threshold| (MIN_THRESHOLD..=most).contains(threshold)));
             // A trial and its end, once in so many epochs.
             let settled = &thresholds[1200..];
             prop_assert!(changes(settled) <= 2 * settled.len() / 100, "{} changes", changes(settled));
@@ -405,12 +412,12 @@ mod tests {
             }
             if slowness < 0.5 {
                 prop_assert_eq!(changes(settled), 0);
-                prop_assert_eq!(settled[0], LEAST);
+                prop_assert_eq!(settled[0], MIN_THRESHOLD);
             }
             // The load goes.
             transfer.slowness = 0.01;
-            let thresholds = transfer.run(&mut rule, MOST_PATIENCE as usize + 10 * CALM as usize);
-            prop_assert_eq!(thresholds.last(), Some(&LEAST));
+            let thresholds = transfer.run(&mut rule, MAX_RETRIAL_EPOCHS as usize + 10 * CALM_EPOCHS as usize);
+            prop_assert_eq!(thresholds.last(), Some(&MIN_THRESHOLD));
             prop_assert!(changes(&thresholds) <= 6, "{} changes", changes(&thresholds));
         }
 
@@ -421,11 +428,11 @@ mod tests {
         fn whatever_a_client_does_what_it_is_asked_for_is_within_bounds(
             epochs in prop::collection::vec((0..10_000u64, 0..100u64, any::<u64>(), any::<u32>()), 0..300),
         ) {
-            let mut rule = Rule::default();
+            let mut rule = ThresholdRule::default();
             for (acks, batches, packets, window) in epochs {
                 if let Some(threshold) = rule.epoch_ended(&Epoch { acks, batches, packets, flight: u32::MAX }, path(window)) {
-                    prop_assert!((LEAST..=MOST).contains(&threshold));
-                    prop_assert!(threshold <= (window / ACKS_A_WINDOW).max(MOST_AT_REST) || acks < 2 * batches);
+                    prop_assert!((MIN_THRESHOLD..=MAX_THRESHOLD).contains(&threshold));
+                    prop_assert!(threshold <= (window / MIN_ACKS_PER_WINDOW).max(MAX_OWN_THRESHOLD) || acks < 2 * batches);
                 }
             }
         }

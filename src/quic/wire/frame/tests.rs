@@ -9,7 +9,7 @@ use s2n_quic_core::{
 };
 
 fn kinds(payload: &[u8]) -> (Vec<u64>, bool) {
-    let mut frames = Frames::new(payload);
+    let mut frames = FrameIter::new(payload);
     let kinds = frames.by_ref().map(|frame| frame.kind).collect();
     (kinds, frames.is_done())
 }
@@ -50,9 +50,9 @@ fn every_frame_of_a_one_rtt_packet_is_known_whole() {
         let followed = [&[0, 0], &frame[..], &[0, 0x05, 4, 1]].concat();
         let (kinds, done) = kinds(&followed);
         assert_eq!((kinds.len(), kinds.last(), done), (2, Some(&kind::STOP_SENDING), true), "{what}");
-        assert_eq!(Frames::new(&followed).next().unwrap().range, 2..2 + frame.len(), "{what}");
+        assert_eq!(FrameIter::new(&followed).next().unwrap().range, 2..2 + frame.len(), "{what}");
         let cut = &frame[..frame.len() - 1];
-        let mut frames = Frames::new(cut);
+        let mut frames = FrameIter::new(cut);
         assert!(cut.is_empty() || frames.next().is_none() && !frames.is_done(), "{what}, cut");
     }
 }
@@ -86,7 +86,7 @@ fn what_moves_data_or_acknowledges_it_is_no_control_frame() {
         ("a STREAM of 16 bytes to the end", [&[0x08, 0], &data[..]].concat(), false),
     ];
     for (what, payload, expected) in table {
-        let frame = Frames::new(payload).next().unwrap();
+        let frame = FrameIter::new(payload).next().unwrap();
         assert_eq!(frame.is_control(), *expected, "{what}");
     }
 }
@@ -134,18 +134,18 @@ proptest! {
             maximum_stream_data: VarInt::new(limit).unwrap(),
         };
         let payload = frame.encode_to_vec();
-        prop_assert_eq!(Frames::new(&payload).next().unwrap().max_stream_data(), Some((stream, limit)));
+        prop_assert_eq!(FrameIter::new(&payload).next().unwrap().max_stream_data(), Some((stream, limit)));
         let stop = frame::StopSending {
             stream_id: VarInt::new(stream).unwrap(),
             application_error_code: VarInt::new(limit).unwrap(),
         };
         let payload = stop.encode_to_vec();
-        prop_assert_eq!(Frames::new(&payload).next().unwrap().stop_sending(), Some(stream));
+        prop_assert_eq!(FrameIter::new(&payload).next().unwrap().stop_sending(), Some(stream));
     }
 
     #[test]
     fn where_s2n_quic_reads_a_frame_the_walk_finds_the_same(payload in payload()) {
-        let mut frames = Frames::new(&payload);
+        let mut frames = FrameIter::new(&payload);
         let mut copy = payload.clone();
         let length = copy.len();
         let mut rest = DecoderBufferMut::new(&mut copy);
@@ -189,7 +189,7 @@ proptest! {
     #[test]
     fn frames_lie_one_after_the_other(payload in vec(any::<u8>(), 0..300)) {
         let mut end = 0;
-        for frame in Frames::new(&payload) {
+        for frame in FrameIter::new(&payload) {
             prop_assert!(frame.range.start >= end && frame.range.end > frame.range.start);
             prop_assert!(payload[end..frame.range.start].iter().all(|&byte| byte == 0));
             prop_assert!(payload[frame.range.clone()].ends_with(frame.body));

@@ -9,6 +9,7 @@ mod addresses;
 mod admin;
 mod admin_socket;
 mod aioquic;
+mod asleep;
 mod bad_bodies;
 mod bounds;
 mod browser;

@@ -1,7 +1,7 @@
 //! The endpoint's clock and its one timer, on the worker's runtime. Pacing uses it: s2n-quic requests a wake when a
 //! connection's next packets may be sent.
 
-use crate::quic::moderation::Moderation;
+use crate::{quic::moderation::Moderation, suspension};
 use s2n_quic_core::time::{self, Clock as _, Timestamp};
 use std::{
     pin::Pin,
@@ -73,6 +73,7 @@ impl time::clock::Timer for Timer {
         }
         ready!(self.sleep.as_mut().poll(cx));
         if let Some(target) = self.target.take() {
+            suspension::expired(target);
             self.moderation.expired_at(target);
         }
         Poll::Ready(())

@@ -18,6 +18,7 @@ mod cli;
 mod client_certificates;
 mod config;
 mod conformance;
+mod costs;
 mod crash;
 mod demo;
 mod descriptors;

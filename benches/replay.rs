@@ -20,7 +20,7 @@ use litequic::{
     app::WorkerMetrics,
     config::Config,
     datagram::Outgoing,
-    exchange::{Client, Identity, LastAuthority, Protocol},
+    exchange::{Client, Identity, LastAuthority, LastForwarded, Protocol},
     http3::{
         frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
         message,
@@ -147,6 +147,7 @@ fn request(section: Vec<u8>) -> Replay {
         local: address,
         protocol: Protocol::Http3,
         server_name: Some("localhost".into()),
+        forwarded: LastForwarded::default(),
         identity: Identity::default(),
         connection: 0,
     };

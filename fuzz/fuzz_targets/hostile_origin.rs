@@ -14,7 +14,7 @@ use http_body::{Body as _, Frame};
 use libfuzzer_sys::fuzz_target;
 use litequic::{
     config::{Config, OriginAddress},
-    exchange::{Body, BodyError, Client, Exchange, Handler, Identity, Interim, Protocol, Record, Upgrade},
+    exchange::{Body, BodyError, Client, Exchange, Handler, Identity, Interim, LastForwarded, Protocol, Record, Upgrade},
     memory::Pressure,
     proxy::{Proxy, Routing},
 };
@@ -178,6 +178,7 @@ async fn request(proxy: &Proxy, settings: Settings) -> Outcome {
         local: ([192, 0, 2, 2], 443).into(),
         protocol: settings.protocol(),
         server_name: None,
+        forwarded: LastForwarded::default(),
         identity: Identity::default(),
         connection: 0,
     };

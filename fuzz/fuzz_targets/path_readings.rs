@@ -7,7 +7,7 @@ use http::{HeaderValue, Method, Request, Uri, header};
 use libfuzzer_sys::fuzz_target;
 use litequic::{
     config::{Config, PathReading, Route},
-    exchange::{self, Client, Identity, MAX_READINGS, Protocol},
+    exchange::{self, Client, Identity, LastForwarded, MAX_READINGS, Protocol},
     proxy::{Routing, request_head},
 };
 use std::sync::LazyLock;
@@ -79,6 +79,7 @@ fn taken(routing: &Routing, path: http::uri::PathAndQuery) -> Option<usize> {
         local: ([192, 0, 2, 1], 443).into(),
         protocol: Protocol::Http3,
         server_name: None,
+        forwarded: LastForwarded::default(),
         identity: Identity::default(),
         connection: 0,
     };

@@ -48,7 +48,7 @@ use crate::{
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot};
 
-/// After how long without a tick a worker counts as hung. Ten times [`Heartbeat::INTERVAL`]: a loop that is that late
+/// After how long without a tick a worker counts as hung that does not wait for events. Ten times [`Heartbeat::INTERVAL`]: a loop that is that late
 /// serves no client, while one that is merely saturated ticks in between.
 pub const WORKER_DEADLINE: Duration = Duration::from_secs(5);
 

@@ -12,10 +12,10 @@ pub(super) async fn status(state: &AdminState) -> Json {
         Some(hooks) => (hooks.status)().await,
         None => Json::Null,
     };
-    let workers =
-        state.heartbeats.iter().enumerate().map(
-            |(worker, heartbeat)| json!({ "worker": worker, "seconds_since_turn": heartbeat.age().as_secs_f64() }),
-        );
+    let workers = state.heartbeats.iter().enumerate().map(|(worker, heartbeat)| {
+        let (since, is_idle) = (heartbeat.age().as_secs_f64(), heartbeat.is_parked());
+        json!({ "worker": worker, "seconds_since_turn": since, "idle": is_idle })
+    });
     let metrics: Map<String, Json> =
         state.registry.samples().into_iter().map(|(name, value)| (name, value.into())).collect();
     let Process { cpu_seconds, resident_bytes, start_time, open_fds, max_fds } = Process::read();

@@ -56,6 +56,11 @@ impl Idle {
         }
         self.looks > 0 && self.looks == self.again
     }
+
+    /// Whether there is no memory to return until the worker has done more.
+    pub(super) fn is_settled(&self) -> bool {
+        self.worked < WORTH && self.looks >= self.again
+    }
 }
 
 #[cfg(test)]
@@ -76,6 +81,18 @@ mod tests {
     fn a_worker_gives_memory_back_when_it_becomes_idle_and_once_more() {
         assert_eq!(releases([&[500, 500][..], &[0; 100]].concat()), [5, 21]);
         assert_eq!(releases([500, 0, 0, 0, 500, 0, 0, 0, 1, 0]), [8]);
+    }
+
+    #[test]
+    fn a_worker_is_settled_before_it_has_worked_and_once_it_has_returned_memory_twice() {
+        let mut idle = Idle::default();
+        assert!(!idle.look(Duration::from_millis(99)) && idle.is_settled());
+        assert!(!idle.look(Duration::from_millis(499)));
+        let settles = (0..=SECOND_RELEASE_LOOKS + LOOKS).position(|_| {
+            idle.look(Duration::from_millis(499));
+            idle.is_settled()
+        });
+        assert_eq!(settles, Some((SECOND_RELEASE_LOOKS + LOOKS - 1) as usize));
     }
 
     #[test]

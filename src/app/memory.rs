@@ -4,10 +4,11 @@ use super::reload::InForce;
 use crate::{
     config::MemoryLimit,
     lifecycle::{Phase, PhaseWatch},
-    memory::{Gauge, LOOK, Ladder, Limit, Reading, Usage, installed},
+    memory::{Gauge, Ladder, Limit, Reading, Usage, installed},
     suspension,
 };
-use tokio::{select, time::sleep};
+use std::{sync::Arc, time::Duration};
+use tokio::{select, time::Instant};
 
 /// Memory of a machine that does not tell how much it has: a small server's.
 const UNKNOWN: u64 = 1 << 30;
@@ -20,36 +21,47 @@ pub(super) async fn watch(in_force: InForce, gauge: Gauge, mut watch: PhaseWatch
         tracing::debug!(directory = %directory.display(), "the process has a memory cgroup");
     }
     let (mut ladder, mut failed) = (Ladder::default(), false);
+    let mut pause = Duration::ZERO;
+    let mut before = in_force.config.load_full();
     let look = async {
         loop {
+            let until = Instant::now() + pause;
+            suspension::rest(Some(until));
+            gauge.roused_within(pause).await;
             // This thread enforces the timeouts of health checks and probes.
             suspension::tick();
-            let reading = match usage.read(limit(in_force.config.load().limits.memory)) {
+            let config = in_force.config.load_full();
+            if !Arc::ptr_eq(&config, &before) {
+                // Workers that rest apply the limits in force, and end with the former access log.
+                gauge.rouse();
+                before = Arc::clone(&config);
+            }
+            let reading = match usage.read(limit(config.limits.memory)) {
                 Ok(reading) => reading,
                 Err(error) => {
                     // The last step stays in force.
                     if !std::mem::replace(&mut failed, true) {
                         tracing::warn!(%error, "cannot read the memory usage");
                     }
-                    sleep(LOOK).await;
+                    pause = gauge.pause(Some(Reading::default()), 1);
                     continue;
                 }
             };
             failed = false;
-            let before = ladder.step();
+            let last = ladder.step();
             let step = ladder.look(reading);
             gauge.set(step, reading.unwrap_or_default());
             let Reading { used, limit } = reading.unwrap_or_default();
             control.memory_used.set(used);
             control.memory_limit.set(limit);
             control.memory_step.set(step.into());
-            if step > before {
+            if step > last {
                 control.memory_steps.increment();
                 tracing::warn!(step = step.name(), used, limit, "memory is short");
-            } else if step < before {
+            } else if step < last {
                 tracing::info!(step = step.name(), used, limit, "memory is less short");
             }
-            sleep(LOOK).await;
+            pause = gauge.pause(reading, in_force.metrics.workers().len());
         }
     };
     select! {

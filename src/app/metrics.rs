@@ -44,7 +44,7 @@ pub struct WorkerMetrics {
 }
 
 metrics! {
-    /// What a worker finds when it looks at itself, twice a second.
+    /// What a worker finds when it looks at itself: twice a second while it works, and before it sleeps.
     pub struct TurnMetrics {
         Gauge(
             "receive_granted_bytes",
@@ -63,7 +63,7 @@ metrics! {
             receive_held "What `limits.worker_receive_buffer` bounds.",
         }
         Gauge("send_buffered_bytes", "Response bytes that streams have leased, over all protocols.") {
-            send_buffered "Out of `limits.worker_send_buffer`, looked at twice a second.",
+            send_buffered "Out of `limits.worker_send_buffer`, looked at twice a second while there is traffic.",
         }
         Counter(LIMIT_REACHED) {
             limit_memory_idle [limit: "memory_idle"]

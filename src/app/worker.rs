@@ -24,6 +24,7 @@ use crate::{
 };
 use arc_swap::ArcSwap;
 use std::{
+    cell::RefCell,
     convert::Infallible,
     future::pending,
     io,
@@ -40,6 +41,15 @@ use tokio::{
     task::JoinSet,
     time::sleep,
 };
+
+thread_local! {
+    /// What the worker of this thread does before it waits for events while it rests.
+    static SETTLE: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
+}
+
+/// Waits of a worker that ended between two ticks if it had nothing to do: for its own timer, and for the runtime's call that
+/// registers one (docs/upstream/timers-that-wake-their-own-thread.md).
+const QUIET: u32 = 2;
 
 /// After the last connection has closed, so that its CONNECTION_CLOSE leaves before the endpoint goes.
 const LINGER: Duration = Duration::from_millis(50);
@@ -148,14 +158,28 @@ fn run<H: Handler>(
     started: oneshot::Sender<Result<(), String>>,
     reports: &mpsc::UnboundedSender<WorkerReport>,
 ) -> bool {
-    let [waits, wakes] = [(), ()].map(|()| Arc::clone(&parts.metrics.wake));
+    let [waits, wakes] = [(), ()].map(|()| (Arc::clone(&parts.metrics.wake), Arc::clone(&parts.heartbeat)));
     let mut runtime = Builder::new_current_thread();
     log::wake_later();
     let park = move || {
+        let (wake, heartbeat) = &waits;
+        if heartbeat.park() {
+            // What the worker has done since it decided to rest waits for no tick.
+            SETTLE.with_borrow(|settle| {
+                if let Some(settle) = settle {
+                    settle();
+                }
+            });
+        }
         log::wake();
-        waits.end();
+        wake.end();
     };
-    runtime.enable_all().on_thread_park(park).on_thread_unpark(move || wakes.begin());
+    let unpark = move || {
+        let (wake, heartbeat) = &wakes;
+        heartbeat.unpark();
+        wake.begin();
+    };
+    runtime.enable_all().on_thread_park(park).on_thread_unpark(unpark);
     let runtime = match runtime.build_local(LocalOptions::default()) {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -164,6 +188,8 @@ fn run<H: Handler>(
         }
     };
     let in_order = runtime.block_on(serve(parts, wrap, started, reports));
+    // The last lines are sent before the end is reported.
+    SETTLE.set(None);
     log::wake();
     in_order
 }
@@ -235,7 +261,7 @@ async fn serve<H: Handler>(
         heartbeat: &parts.heartbeat,
         budgets: &budgets,
         metrics: &metrics.worker,
-        lines: &lines,
+        lines: Rc::new(lines),
         oldest: &parts.oldest,
         watch: parts.watch.clone(),
         pressure,
@@ -266,14 +292,15 @@ async fn serve<H: Handler>(
     }
 }
 
-/// What a worker does periodically: it reports that its loop turns, sets its budgets and gauges, and returns memory.
+/// What a worker does periodically while it works: it reports that its loop turns, sets its budgets and gauges, and returns
+/// memory.
 struct WorkerTick<'a> {
     config: &'a Live,
     heartbeat: &'a Heartbeat,
     budgets: &'a tcp::Budgets,
-    metrics: &'a TurnMetrics,
+    metrics: &'a Arc<TurnMetrics>,
     /// Lines of the access log that wait for others.
-    lines: &'a access_log::Flusher,
+    lines: Rc<access_log::Flusher>,
     oldest: &'a OldestClient,
     watch: PhaseWatch,
     pressure: memory::Pressure,
@@ -282,23 +309,34 @@ struct WorkerTick<'a> {
 }
 
 impl WorkerTick<'_> {
-    /// Twice a second, or when memory is short. Does not end.
+    /// Twice a second while there is something to do, more often when memory is short. Does not end.
     async fn run(self) {
         let Self { config, heartbeat, budgets, metrics, lines, oldest, watch, mut pressure, workers } = self;
         let (mut idle, mut relief) = (Idle::default(), Relief::default());
+        let settle = {
+            let (budgets, metrics, lines) = (budgets.clone(), Arc::clone(metrics), Rc::clone(&lines));
+            move || {
+                metrics.send_buffered.set(budgets.send.used());
+                metrics.receive_held.set(budgets.receive.held());
+                metrics.receive_granted.set(budgets.receive.granted());
+                lines.flush();
+            }
+        };
+        SETTLE.set(Some(Box::new(settle.clone())));
+        let mut awake = pressure.awake();
+        // The waits that had ended at the last tick, if that was half a second ago.
+        let mut turns = None;
         loop {
             heartbeat.tick();
             suspension::tick();
             budgets.holders.tick();
             panic_if_asked("worker");
             let limits = config.load().limits;
-            metrics.send_buffered.set(budgets.send.used());
+            settle();
             budgets.send.resize(pressure.budget(limits.worker_send_buffer, workers));
-            metrics.receive_held.set(budgets.receive.held());
-            metrics.receive_granted.set(budgets.receive.granted());
             budgets.receive.resize(pressure.budget(limits.worker_receive_buffer, workers));
-            lines.flush();
-            if watch.phase() >= Phase::Draining {
+            let drains = watch.phase() >= Phase::Draining;
+            if drains {
                 oldest.set(budgets.holders.oldest());
             }
             // A worker that is never idle does not park.
@@ -306,10 +344,24 @@ impl WorkerTick<'_> {
             if pressure.step() > Step::Normal {
                 relief.look(&pressure, workers, &budgets.holders, metrics);
                 pressure.changed_within(memory::LOOK).await;
+                turns = None;
                 continue;
             }
             if idle.look(Handle::current().metrics().worker_total_busy_duration(0)) {
                 idle::release();
+            }
+            let now = heartbeat.turns();
+            let is_quiet = turns.replace(now).is_some_and(|before| now.wrapping_sub(before) <= QUIET);
+            if is_quiet && idle.is_settled() && !drains {
+                drop(awake);
+                suspension::rest(None);
+                select! {
+                    () = heartbeat.rest() => {}
+                    () = pressure.changed() => {}
+                }
+                awake = pressure.awake();
+                turns = None;
+                continue;
             }
             pressure.changed_within(Heartbeat::INTERVAL).await;
         }

@@ -107,6 +107,12 @@ keys! {
         /// litequic closes first.
         idle_timeout: Duration = Duration::from_secs(60), duration(TIMEOUT);
 
+        // A request that may be sent again finds out by itself, for a system call less.
+        /// When a connection is looked at before it is used again, in case the origin has just closed it or sent something unasked:
+        /// before a request that may not be sent again, which has a body or is not idempotent, or before each, for origins that are not
+        /// trusted.
+        check_idle: CheckIdle = CheckIdle::Unrepeatable, one_of(CheckIdle::NAMES);
+
         // So that a name's new addresses get traffic.
         /// Age from which on a connection is not used again, so that new addresses of a name get traffic.
         max_age: Option<Duration> = Some(Duration::from_secs(3600)), or_none(duration(TIMEOUT));
@@ -273,6 +279,28 @@ impl AmbiguousFields {
     /// Name of the value in the configuration.
     pub fn name(self) -> &'static str {
         Self::NAMES.iter().find(|(_, known)| *known == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// `check_idle`: before which requests an idle connection is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckIdle {
+    /// Before each.
+    Always,
+    /// Before those that may not be sent again.
+    Unrepeatable,
+}
+
+impl CheckIdle {
+    /// By the names of the file.
+    pub const NAMES: &[(&str, Self)] = &[("always", Self::Always), ("unrepeatable", Self::Unrepeatable)];
+
+    /// The value's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Always => "always",
+            Self::Unrepeatable => "unrepeatable",
+        }
     }
 }
 

@@ -45,7 +45,11 @@ impl Linger {
             return Err(Lingered::Bytes);
         }
         self.idle.touch();
-        if Instant::now() >= self.until && suspension::grace().is_none() { Err(Lingered::Time) } else { Ok(()) }
+        if Instant::now() < self.until {
+            return Ok(());
+        }
+        suspension::expired(self.until);
+        if suspension::grace().is_none() { Err(Lingered::Time) } else { Ok(()) }
     }
 
     /// Ready once nothing came for too long.

@@ -6,6 +6,7 @@ mod body;
 mod counter;
 mod date;
 pub mod field;
+mod forwarded;
 mod identity;
 mod idle;
 mod interim;
@@ -21,6 +22,7 @@ pub use authority::{LastAuthority, authority};
 pub use body::{Body, BodyError, Room};
 pub use counter::ByteCounter;
 pub use date::date;
+pub use forwarded::{Forwarded, LastForwarded};
 pub use identity::{Certificate, CertificateRequest, Identity};
 pub use idle::IdleTimer;
 pub use interim::{Interim, InterimQueue};
@@ -73,6 +75,8 @@ pub struct Client {
     pub server_name: Option<Arc<str>>,
     /// The identity by its certificate.
     pub identity: Identity,
+    /// What was told to an origin about it last.
+    pub forwarded: LastForwarded,
     /// The number of its connection: no other open connection of the worker has it.
     pub connection: u64,
 }

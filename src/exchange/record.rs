@@ -272,7 +272,7 @@ impl fmt::Debug for Records {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exchange::{Identity, Protocol};
+    use crate::exchange::{Identity, LastForwarded, Protocol};
     use std::cell::Cell;
 
     const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -283,6 +283,7 @@ mod tests {
             local: ([192, 0, 2, 2], 443).into(),
             protocol: Protocol::Http3,
             server_name: None,
+            forwarded: LastForwarded::default(),
             identity: Identity::default(),
             connection: 0,
         })

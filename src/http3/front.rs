@@ -13,7 +13,7 @@ use super::{
 use crate::{
     budget::{Budget, Lease},
     config::{Config, Limits, Live, Timeouts},
-    exchange::{Client, Identity, LastAuthority, Pace, Protocol, Records, plain},
+    exchange::{Client, Identity, LastAuthority, LastForwarded, Pace, Protocol, Records, plain},
     http3::Metrics,
     lifecycle::PhaseWatch,
     memory::{Holder, Holders, Pool},
@@ -342,6 +342,7 @@ pub(super) fn client_of(connection: &mut s2n_quic::Connection, front: &Front) ->
         local: plain(connection.local_addr().ok()?),
         protocol: Protocol::Http3,
         server_name: connection.server_name().ok()?.map(|name| Arc::from(name.to_ascii_lowercase())),
+        forwarded: LastForwarded::default(),
         identity: identity.map(|identity| *identity).unwrap_or_default(),
         connection: 0,
     })

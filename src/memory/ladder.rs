@@ -50,6 +50,12 @@ pub(super) fn excess(Reading { used, limit }: Reading) -> u64 {
     used.saturating_sub(limit / 100 * (per_cent - HYSTERESIS))
 }
 
+/// Bytes that may be used more before the first step is in force.
+pub(super) fn left(Reading { used, limit }: Reading) -> u64 {
+    let [.., (_, per_cent)] = STEPS;
+    (limit / 100 * per_cent).saturating_sub(used)
+}
+
 /// As the metric has it.
 impl From<u64> for Step {
     fn from(step: u64) -> Self {

@@ -12,19 +12,60 @@ pub use holders::{End, Holder, Holders, Motion};
 pub use ladder::{Ladder, Step};
 pub use usage::{Limit, Reading, Usage, installed};
 
-use std::time::Duration;
-use tokio::sync::watch::{self, Receiver, Sender};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tokio::{
+    sync::{
+        Notify,
+        watch::{self, Receiver, Sender},
+    },
+    time::timeout,
+};
 
-/// The time between two measurements of usage.
+/// The time between two measurements of usage while memory is short, or may be before another one.
 pub const LOOK: Duration = Duration::from_millis(100);
+/// The time between two measurements while memory is plentiful.
+const PLENTY: Duration = Duration::from_secs(1);
+/// The time between two measurements while no worker works, or there is no limit: it may have been set meanwhile.
+const REST: Duration = Duration::from_secs(5);
+/// Bytes by which the use of memory grows in a second for each worker, at most: 3,000 handshakes take 84 MB.
+const GROWTH: u64 = 128 << 20;
 
 /// Publishes how short memory is, to all copies of [`Pressure`].
 #[derive(Debug, Clone)]
-pub struct Gauge(Sender<State>);
+pub struct Gauge {
+    state: Sender<State>,
+    workers: Arc<Workers>,
+}
 
 /// How short memory is. Each worker has a copy.
 #[derive(Debug, Clone)]
-pub struct Pressure(Receiver<State>);
+pub struct Pressure {
+    state: Receiver<State>,
+    workers: Arc<Workers>,
+}
+
+/// The workers that do not rest.
+#[derive(Debug, Default)]
+struct Workers {
+    awake: AtomicUsize,
+    roused: Notify,
+}
+
+/// A worker that does not rest, until this is dropped.
+#[derive(Debug)]
+pub struct Awake(Arc<Workers>);
+
+impl Drop for Awake {
+    fn drop(&mut self) {
+        self.0.awake.fetch_sub(1, Relaxed);
+    }
+}
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct State {
@@ -43,21 +84,52 @@ const SHRUNK: u64 = 16;
 
 impl Default for Gauge {
     fn default() -> Self {
-        Self(watch::channel(State::default()).0)
+        Self { state: watch::channel(State::default()).0, workers: Arc::default() }
     }
 }
 
 impl Gauge {
     /// For a worker.
     pub fn pressure(&self) -> Pressure {
-        Pressure(self.0.subscribe())
+        Pressure { state: self.state.subscribe(), workers: Arc::clone(&self.workers) }
+    }
+
+    /// Has all workers look at what they hold and what they may: their limits may have changed.
+    pub fn rouse(&self) {
+        self.state.send_modify(|_| ());
+    }
+
+    /// How long to wait before the next measurement if the last one was `reading`, in a process of `workers` workers.
+    pub fn pause(&self, reading: Option<Reading>, workers: usize) -> Duration {
+        match reading {
+            Some(_) if self.state.borrow().step > Step::Normal => LOOK,
+            Some(reading) if self.workers.awake.load(Relaxed) > 0 => {
+                let growth = GROWTH.saturating_mul(workers as u64).max(1);
+                let until_short = Duration::from_secs_f64(ladder::left(reading) as f64 / growth as f64);
+                until_short.clamp(LOOK, PLENTY)
+            }
+            _ => REST,
+        }
+    }
+
+    /// Waits until `pause` has passed, or a worker has something to do again that rested. Cancel safe.
+    pub async fn roused_within(&self, pause: Duration) {
+        let _ = timeout(pause, async {
+            loop {
+                self.workers.roused.notified().await;
+                if pause > PLENTY {
+                    return;
+                }
+            }
+        })
+        .await;
     }
 
     /// Sets how short memory is, by `reading`.
     pub fn set(&self, step: Step, reading: Reading) {
         let excess = if step == Step::Close { ladder::excess(reading) } else { 0 };
         let now = State { step, limit: reading.limit, excess };
-        self.0.send_if_modified(|state| std::mem::replace(state, now) != now);
+        self.state.send_if_modified(|state| std::mem::replace(state, now) != now);
     }
 }
 
@@ -70,17 +142,17 @@ impl Default for Pressure {
 impl Pressure {
     /// How short memory is now.
     pub fn step(&self) -> Step {
-        self.0.borrow().step
+        self.state.borrow().step
     }
 
     /// Bytes that one of so many `workers` is to free by closing connections.
     pub fn excess(&self, workers: usize) -> u64 {
-        self.0.borrow().excess.checked_div(workers as u64).unwrap_or(0)
+        self.state.borrow().excess.checked_div(workers as u64).unwrap_or(0)
     }
 
     /// The budget of one of so many `workers`, of the bytes that are configured.
     pub fn budget(&self, configured: u64, workers: usize) -> u64 {
-        let State { step, limit, .. } = *self.0.borrow();
+        let State { step, limit, .. } = *self.state.borrow();
         if limit == 0 {
             return configured;
         }
@@ -88,15 +160,25 @@ impl Pressure {
         (limit / share).checked_div(workers as u64).map_or(configured, |share| share.min(configured))
     }
 
-    /// Waits until `after` has passed, or memory has become shorter or less short. Cancel safe.
+    /// The worker does not rest any more: memory is measured more often.
+    pub fn awake(&self) -> Awake {
+        if self.workers.awake.fetch_add(1, Relaxed) == 0 {
+            self.workers.roused.notify_one();
+        }
+        Awake(Arc::clone(&self.workers))
+    }
+
+    /// Waits until `after` has passed, or [`Self::changed`] is ready. Cancel safe.
     pub async fn changed_within(&mut self, after: Duration) {
+        let _ = timeout(after, self.changed()).await;
+    }
+
+    /// Waits until memory has become shorter or less short, or limits may have changed. Cancel safe.
+    pub async fn changed(&mut self) {
         // An error means that memory is not measured any more: the process ends.
-        let changed = async {
-            if self.0.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        };
-        let _ = tokio::time::timeout(after, changed).await;
+        if self.state.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 }
 
@@ -128,5 +210,38 @@ mod tests {
             );
             assert_eq!(pressure.budget(configured * MIB, workers), budget * MIB, "{step:?} {configured} {workers}");
         }
+    }
+
+    #[test]
+    fn memory_is_measured_as_often_as_it_can_become_short_and_seldom_while_no_worker_works() {
+        const MIB: u64 = 1024 * 1024;
+        let gauge = Gauge::default();
+        let pause =
+            |used: u64, limit: u64| gauge.pause(Some(Reading { used: used * MIB, limit: limit * MIB }), 2).as_millis();
+        assert_eq!((pause(100, 1000), gauge.pause(None, 2)), (5000, REST));
+        let awake = gauge.pressure().awake();
+        for (used, limit, expected) in [(100, 1000, 1000), (30, 128, 307), (100, 128, 100), (20, 64, 134), (0, 0, 100)]
+        {
+            assert!(pause(used, limit).abs_diff(expected) <= 1, "{used} {limit}: {}", pause(used, limit));
+        }
+        assert_eq!(gauge.pause(None, 2), REST, "without a limit");
+        gauge.set(Step::Refuse, Reading { used: 86, limit: 100 });
+        drop(awake);
+        assert_eq!(pause(86, 100), 100);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_that_works_again_has_memory_measured() {
+        let gauge = Gauge::default();
+        let began = tokio::time::Instant::now();
+        gauge.roused_within(REST).await;
+        assert!(began.elapsed() >= REST);
+        let (first, began) = (gauge.pressure().awake(), tokio::time::Instant::now());
+        gauge.roused_within(REST).await;
+        assert!(began.elapsed() < LOOK);
+        let _second = gauge.pressure().awake();
+        gauge.roused_within(PLENTY).await;
+        assert!(began.elapsed() >= PLENTY, "only the first one counts");
+        drop(first);
     }
 }

@@ -7,14 +7,13 @@
 use super::spelling;
 use crate::{
     config::Network,
-    exchange::{Certificate, Client, field::REQUEST_ID},
+    exchange::{Certificate, Client, Forwarded, field::REQUEST_ID},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use std::{
     fmt::Write,
     net::{IpAddr, SocketAddr},
-    ops::Range,
 };
 
 const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
@@ -83,19 +82,18 @@ pub(super) fn set(fields: &mut HeaderMap, client: &Client, authority: &str, id: 
     spelling::remove(fields, |name| is_ours(name) && (!trusted || !spelling::is_plain(name)));
 
     let proto = client.protocol.scheme();
-    // The others' values are slices of it.
-    let Element { text, address, host } = forwarded(client.address, authority, proto);
+    let write = || forwarded(client.address, authority, proto);
+    let Forwarded { element, address, host } = client.forwarded.of(client.address.ip(), authority, write);
     // Of an untrusted peer nothing is left to append to.
     let say = if trusted { append } else { insert };
-    say(fields, X_FORWARDED_FOR, text.slice(address));
-    say(fields, header::FORWARDED, text.clone());
+    say(fields, X_FORWARDED_FOR, address);
+    say(fields, header::FORWARDED, element);
     // A trusted peer is the one that knows the client's protocol and host.
     if !trusted || !fields.contains_key(&X_FORWARDED_PROTO) {
         fields.insert(X_FORWARDED_PROTO, HeaderValue::from_static(proto));
     }
     if !trusted || !fields.contains_key(&X_FORWARDED_HOST) {
-        let host = host.map_or_else(|| Bytes::copy_from_slice(authority.as_bytes()), |host| text.slice(host));
-        fields.insert(X_FORWARDED_HOST, value(host));
+        fields.insert(X_FORWARDED_HOST, host);
     }
     fields.insert(REQUEST_ID, id.clone());
 }
@@ -110,15 +108,9 @@ pub(super) fn set_certificate(fields: &mut HeaderMap, certificate: &Certificate,
     }
 }
 
-/// A `forwarded-element`, and where in it the client's address stands, and the host if it needs no quotes.
-struct Element {
-    text: Bytes,
-    address: Range<usize>,
-    host: Option<Range<usize>>,
-}
-
-/// One `forwarded-element` (RFC 7239 §4). An IPv6 address is bracketed and therefore quoted; a host with a port too.
-fn forwarded(client: SocketAddr, authority: &str, proto: &str) -> Element {
+/// One `forwarded-element` (RFC 7239 §4), of which the other values are slices. An IPv6 address is bracketed and therefore quoted; a host
+/// with a port too.
+fn forwarded(client: SocketAddr, authority: &str, proto: &str) -> Forwarded {
     let mut text = String::with_capacity(96 + authority.len());
     let (before, behind) = if client.is_ipv4() { ("for=", "") } else { ("for=\"[", "]\"") };
     text.push_str(before);
@@ -143,7 +135,9 @@ fn forwarded(client: SocketAddr, authority: &str, proto: &str) -> Element {
     };
     text.push_str(";proto=");
     text.push_str(proto);
-    Element { text: Bytes::from(text), address, host }
+    let text = Bytes::from(text);
+    let host = host.map_or_else(|| Bytes::copy_from_slice(authority.as_bytes()), |host| text.slice(host));
+    Forwarded { address: value(text.slice(address)), host: value(host), element: value(text) }
 }
 
 /// Appends `address`. IPv4 by hand: the standard library's formatting costs as much as all the rest of the element.
@@ -171,15 +165,15 @@ fn hexadecimal(bits: [u8; 16]) -> Vec<u8> {
     bits.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0x0f)]).collect()
 }
 
-fn insert(fields: &mut HeaderMap, name: HeaderName, item: Bytes) {
-    fields.insert(name, value(item));
+fn insert(fields: &mut HeaderMap, name: HeaderName, item: HeaderValue) {
+    fields.insert(name, item);
 }
 
 /// Adds `item` to the end of the list that `name` holds, as one field line.
-fn append(fields: &mut HeaderMap, name: HeaderName, item: Bytes) {
+fn append(fields: &mut HeaderMap, name: HeaderName, item: HeaderValue) {
     let mut lines = fields.get_all(&name).iter().peekable();
     if lines.peek().is_none() {
-        fields.insert(name, value(item));
+        fields.insert(name, item);
         return;
     }
     let mut list = Vec::new();
@@ -187,7 +181,7 @@ fn append(fields: &mut HeaderMap, name: HeaderName, item: Bytes) {
         list.extend_from_slice(line.as_bytes());
         list.extend_from_slice(b", ");
     }
-    list.extend_from_slice(&item);
+    list.extend_from_slice(item.as_bytes());
     if let Ok(list) = HeaderValue::from_maybe_shared(Bytes::from(list)) {
         fields.insert(name, list);
     }
@@ -201,7 +195,7 @@ fn value(text: Bytes) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exchange::{Certificate, Identity, Protocol};
+    use crate::exchange::{Certificate, Identity, LastForwarded, Protocol};
     use proptest::prelude::*;
 
     fn client(address: &str) -> Client {
@@ -210,6 +204,7 @@ mod tests {
             local: "192.0.2.1:443".parse().unwrap(),
             protocol: Protocol::Http3,
             server_name: None,
+            forwarded: LastForwarded::default(),
             identity: Identity::default(),
             connection: 0,
         }
@@ -244,6 +239,48 @@ mod tests {
             }
             prop_assert!(!fields.contains_key("x_forwarded_for"));
             prop_assert_eq!(fields.get("x-request-id"), Some(&id));
+        }
+    }
+
+    #[test]
+    fn what_was_written_last_holds_for_the_same_request_alone() {
+        let mut client = client("192.0.2.7:1");
+        for (address, authority, given, trusted, expected) in [
+            ("192.0.2.7:1", "a.test", "", false, ["192.0.2.7", "for=192.0.2.7;host=a.test;proto=https", "a.test"]),
+            ("192.0.2.7:2", "a.test", "", false, ["192.0.2.7", "for=192.0.2.7;host=a.test;proto=https", "a.test"]),
+            ("192.0.2.7:1", "A.test", "", false, ["192.0.2.7", "for=192.0.2.7;host=A.test;proto=https", "A.test"]),
+            ("192.0.2.8:1", "A.test", "", false, ["192.0.2.8", "for=192.0.2.8;host=A.test;proto=https", "A.test"]),
+            // A reload: the same peer is trusted, and then no more.
+            (
+                "192.0.2.8:1",
+                "A.test",
+                "1.1.1.1",
+                true,
+                ["1.1.1.1, 192.0.2.8", "for=192.0.2.8;host=A.test;proto=https", "A.test"],
+            ),
+            (
+                "192.0.2.8:1",
+                "A.test",
+                "1.1.1.1",
+                false,
+                ["192.0.2.8", "for=192.0.2.8;host=A.test;proto=https", "A.test"],
+            ),
+            (
+                "192.0.2.8:1",
+                "a.test:1",
+                "",
+                false,
+                ["192.0.2.8", "for=192.0.2.8;host=\"a.test:1\";proto=https", "a.test:1"],
+            ),
+        ] {
+            client.address = address.parse().unwrap();
+            let mut fields = HeaderMap::new();
+            if !given.is_empty() {
+                fields.insert(X_FORWARDED_FOR, HeaderValue::from_static(given));
+            }
+            set(&mut fields, &client, authority, &HeaderValue::from_static("id"), trusted);
+            let set = ["x-forwarded-for", "forwarded", "x-forwarded-host"].map(|name| fields[name].to_str().unwrap());
+            assert_eq!(set, expected, "{address} {authority} {trusted}");
         }
     }
 

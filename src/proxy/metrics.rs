@@ -4,8 +4,8 @@ use super::request::Removed;
 use crate::{
     exchange::{Body, ByteCounter, Protocol, Response},
     telemetry::{
-        Counter, Family, Gauge, Group, Histogram, Key, LIMIT_REACHED, Labels, Measure, Sample, TIMEOUTS, Table, Value,
-        Wake, metrics, plain,
+        Counter, Family, Gauge, Group, Histogram, IO_SYSCALLS, Key, LIMIT_REACHED, Labels, Measure, Sample, TIMEOUTS,
+        Table, Value, Wake, metrics, plain,
     },
 };
 use http::StatusCode;
@@ -84,6 +84,12 @@ metrics! {
             timeout_response_body [timeout: "response_body"],
             timeout_request [timeout: "request"],
             timeout_queue [timeout: "queue"],
+        }
+        Counter(IO_SYSCALLS) {
+            syscalls_origin_read [call: "origin_read"] "System calls that read from origins, if something was there.",
+            syscalls_origin_write [call: "origin_write"] "System calls that write to origins, if something was taken.",
+            syscalls_origin_look [call: "origin_look"]
+                "System calls that look at an idle connection to an origin: see `origin.check_idle`.",
         }
         Counter("origin_connections", "Connections opened to origins.") {
             origin_connections "Close to the number of requests: keep-alive does not work.",

@@ -237,7 +237,7 @@ mod tests {
     use super::*;
     use crate::{
         config,
-        exchange::{Body, BodyError, Identity, Protocol},
+        exchange::{Body, BodyError, Identity, LastForwarded, Protocol},
         proxy::{routes::Routes, rules::Own},
     };
     use bytes::Bytes;
@@ -269,6 +269,7 @@ mod tests {
             local: "192.0.2.1:443".parse().unwrap(),
             protocol: Protocol::Http3,
             server_name: None,
+            forwarded: LastForwarded::default(),
             identity: Identity::default(),
             connection: 0,
         };

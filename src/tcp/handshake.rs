@@ -5,7 +5,7 @@ use super::{
     proxy_header::{Ends, ends},
 };
 use crate::{
-    exchange::{Certificate, Client, Identity, Protocol, date},
+    exchange::{Certificate, Client, Identity, LastForwarded, Protocol, date},
     memory::Holder,
     suspension,
 };
@@ -137,6 +137,7 @@ async fn hands(mut stream: TcpStream, ends: Ends, tls: &ChooseTls) -> Result<(Tl
         local: ends.local,
         protocol,
         server_name,
+        forwarded: LastForwarded::default(),
         identity: Identity { asked, certificate },
         connection: 0,
     };

@@ -10,7 +10,7 @@ use super::{
     proxy_header::ends,
 };
 use crate::{
-    exchange::{CertificateRequest, Client, Handler, Identity, Protocol},
+    exchange::{CertificateRequest, Client, Handler, Identity, LastForwarded, Protocol},
     lifecycle::{Phase, pass_panic_on},
     tcp::Metrics,
     telemetry::Cause,
@@ -96,6 +96,7 @@ pub async fn serve_plain<H: Handler>(listener: std::net::TcpListener, front: Rc<
                 local: ends.local,
                 protocol: Protocol::Http1,
                 server_name: None,
+                forwarded: LastForwarded::default(),
                 identity: Identity { asked: CertificateRequest::None, certificate: None },
                 connection: 0,
             };

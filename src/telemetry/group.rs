@@ -37,9 +37,9 @@ pub const REQUESTS: Family = Family { name: "requests", help: "Requests whose he
 pub const LIMIT_REACHED: Family = Family { name: "limit_reached", help: "Times a limit was reached." };
 /// Timeouts, each counted where it is awaited.
 pub const TIMEOUTS: Family = Family { name: "timeouts", help: "Times a timeout ended something." };
-/// System calls of the sockets, and of the runtime's waits.
+/// System calls of the sockets, but those of TCP clients, and of the runtime's waits.
 pub const IO_SYSCALLS: Family =
-    Family { name: "io_syscalls", help: "System calls for datagrams, and waits for any event." };
+    Family { name: "io_syscalls", help: "System calls for datagrams and to origins, and waits for any event." };
 
 /// Names and values.
 pub type Labels = Vec<(&'static str, Cow<'static, str>)>;

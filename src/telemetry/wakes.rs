@@ -45,7 +45,7 @@ metrics! {
                     [`litequic.receive_moderation`](../configuration.md#litequic).",
             wakes_origin [cause: "origin"] "A socket of an origin, or of a client over TCP.",
             wakes_other [cause: "other"]
-                "Anything else: the worker's own timers, two a second and those of timeouts, one a second of each \
+                "Anything else: the worker's own timers, two a second while it works and those of timeouts, one a second of each \
                     stream that waits for `send_buffer`; a UDP socket that takes datagrams again; name lookups, reloads.",
         }
     }

@@ -285,7 +285,9 @@ async fn an_older_litequic_is_known_by_its_status() {
             let length = stream.read(&mut request).unwrap();
             let answer = match request[..length].split(|byte| *byte == b' ').nth(1).unwrap() {
                 b"/status" => format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{status}", status.len()),
-                b"/config" => "HTTP/1.1 401 Unauthorized\r\nContent-Length: 30\r\n\r\nthe token is missing or wrong\n".into(),
+                b"/config" => {
+                    "HTTP/1.1 401 Unauthorized\r\nContent-Length: 30\r\n\r\nthe token is missing or wrong\n".into()
+                }
                 b"/healthz" => "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n".into(),
                 _ => "HTTP/1.1 404 Not Found\r\nContent-Length: 10\r\n\r\nnot found\n".to_owned(),
             };

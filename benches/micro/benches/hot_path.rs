@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 use litequic::{
     app::{Metrics, WorkerMetrics},
     config::{Config, Route},
-    exchange::{Client, Identity, LastAuthority, Protocol},
+    exchange::{Client, Identity, LastAuthority, LastForwarded, Protocol},
     http3::{
         frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
         message,
@@ -197,6 +197,7 @@ fn heads(criterion: &mut Criterion) {
         local: address,
         protocol: Protocol::Http3,
         server_name: Some("www.example.org".into()),
+        forwarded: LastForwarded::default(),
         identity: Identity::default(),
         connection: 0,
     };

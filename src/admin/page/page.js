@@ -254,8 +254,8 @@ function show(now) {
   rows('limits', bitten.length ? bitten.map(([name, key]) => [
     (key.startsWith('timeouts') ? 'timeout: ' : isFlowControl([name]) ? 'flow control: ' : 'limit: ') + name, [digits(rate(key)), 'n'], [whole(total(key)), 'n'],
   ]) : [['none', ['0', 'n'], ['0', 'n']]]);
-  rows('workers', now.workers.map(({ worker, seconds_since_turn: ago }) => [
-    String(worker), ago > 5 ? ['hangs', 'bad'] : ['responds', 'good'], [digits(ago), 'n'],
+  rows('workers', now.workers.map(({ worker, seconds_since_turn: ago, idle }) => [
+    String(worker), ago > 5 ? ['hangs', 'bad'] : ['responds', 'good'], [idle ? 'idle' : digits(ago), 'n'],
   ]));
   rows('origins', (now.origins || []).map(server => {
     const { name, address, checked, problem, ejected_by: ejected } = server;

@@ -4,7 +4,7 @@ use super::{
     Origin, Outcome, Sending,
     copy::Copy,
     deadline::Deadline,
-    pool::Lease,
+    pool::{Lease, Needs},
     proxied::Proxied,
     request_body::{Progress, RequestBody, TrailerRules, Upload},
     response_body::{self, ResponseBody},
@@ -14,7 +14,7 @@ use super::{
     wait::{self, Interims, Waited},
 };
 use crate::{
-    config::Timeouts,
+    config::{CheckIdle, Timeouts},
     exchange::{Body, BodyError, Record, Response, Tunnel, has_rarely_a_body},
     proxy::{
         balance::{Set, Wish},
@@ -27,7 +27,7 @@ use crate::{
     sources::Source,
     suspension::{timeout, timeout_at},
 };
-use http::{Method, Request, StatusCode, Version, request};
+use http::{Method, Request, StatusCode, Version, header, request};
 use hyper::{body::Incoming, client::conn::TrySendError};
 use std::{rc::Rc, sync::Arc, task::Poll};
 use tokio::time::Instant;
@@ -58,6 +58,8 @@ pub(super) struct Attempts<'a> {
     tried: Set,
     /// and whether the next one is sent over a new connection.
     fresh: bool,
+    /// Whether a connection is looked at before it is used again.
+    checks_idle: bool,
 }
 
 impl<'a> Attempts<'a> {
@@ -85,6 +87,8 @@ impl<'a> Attempts<'a> {
             metrics: Arc::clone(&origin.metrics),
         });
         origin.budget.borrow_mut().earn();
+        let is_repeatable = upload.is_none() && retry::is_idempotent(&head.method);
+        let checks_idle = !is_repeatable || origin.config.check_idle == CheckIdle::Always;
         let attempts = Self {
             origin,
             method: head.method.clone(),
@@ -100,6 +104,7 @@ impl<'a> Attempts<'a> {
             wish,
             tried: Set::default(),
             fresh: false,
+            checks_idle,
         };
         (attempts, head)
     }
@@ -141,7 +146,8 @@ impl<'a> Attempts<'a> {
         self.tried = self.tried.with(ticket.number);
         let server = ticket.server();
         self.record.note(|facts| facts.server = Some(Arc::clone(&server.name)));
-        let lease = server.pool.acquire(self.fresh, self.proxied, self.source, self.timeouts, self.deadline).await;
+        let needs = Needs { fresh: self.fresh, quiet: self.checks_idle, proxied: self.proxied };
+        let lease = server.pool.acquire(needs, self.source, self.timeouts, self.deadline).await;
         let error = match lease {
             Ok(lease) => {
                 ticket.goes_to(lease.address());
@@ -185,6 +191,9 @@ impl<'a> Attempts<'a> {
         metrics.origin_requests.increment();
         let sent = lease.send(request);
         match wait::header(sent, upload, &self.interims, self.timeouts, self.deadline, metrics).await {
+            Waited::Response(response) if reused && number < retry::MAX_RETRIES && is_for_the_idle(&response) => {
+                self.timed_out(number, response, copy, lease, ticket)
+            }
             Waited::Response(response) => match self.switch.take() {
                 Some(switch) => self.switched(response, switch, lease, ticket).await,
                 None => self.respond(response, lease, ticket),
@@ -197,6 +206,40 @@ impl<'a> Attempts<'a> {
                 Err(error.into())
             }
             Waited::Failed(failed) => self.failed(number, failed, copy, &lease, &ticket).map(Sent::Again),
+        }
+    }
+
+    /// The origin had given the connection up when the request came (RFC 9110 §15.5.9): the head of a request that may be sent again,
+    /// or the response.
+    fn timed_out(
+        &mut self,
+        number: u32,
+        response: http::Response<Incoming>,
+        copy: Option<Copy>,
+        lease: Lease,
+        ticket: Ticket,
+    ) -> Result<Sent, Outcome> {
+        let body_read = self.upload.as_deref().is_some_and(Upload::taken);
+        let failure = Failure { handed_back: false, reused: true, closed: true, answered: false, body_read };
+        match (retry::decide(number, &self.method, failure), copy) {
+            (Decision::Again { fresh }, Some(copy)) => {
+                tracing::debug!("sending a request again: the origin closed an idle connection with 408");
+                self.again_after_a_stale_one(number, fresh, &ticket);
+                Ok(Sent::Again(copy.restore()))
+            }
+            _ => self.respond(response, lease, ticket).map(Sent::Answered),
+        }
+    }
+
+    /// The connection was stale: the next attempt is on another one, or on a new one, and at the same server if the client is to stay
+    /// there or no other is better. A server that is down refuses a new connection, so that it costs nothing of the retry budget.
+    fn again_after_a_stale_one(&mut self, number: u32, fresh: bool, ticket: &Ticket) {
+        self.origin.metrics.origin_retries.increment();
+        self.fresh = fresh;
+        if number == 0 && self.wish.is_for(ticket.number) {
+            (self.tried, self.fresh) = (Set::default(), true);
+        } else if !self.origin.has_well_other(self.tried) {
+            self.tried = Set::default();
         }
     }
 
@@ -227,16 +270,14 @@ impl<'a> Attempts<'a> {
         }
         let again = message.map(|message| message.into_parts().0).or_else(|| copy.map(Copy::restore));
         match (retry::decide(number, &self.method, failure), again) {
+            (Decision::Again { fresh }, Some(again)) if failure.is_stale() => {
+                tracing::debug!(error = %failed.error(), "sending a request again: its connection was stale");
+                self.again_after_a_stale_one(number, fresh, ticket);
+                Ok(again)
+            }
             (Decision::Again { fresh }, Some(again)) if self.origin.may_retry() => {
                 tracing::debug!(error = %failed.error(), "sending a request again");
                 self.fresh = fresh;
-                if failure.is_stale() && number == 0 && self.wish.is_for(ticket.number) {
-                    // The connection was stale, and the client is to stay. A server that is down refuses a new one.
-                    (self.tried, self.fresh) = (Set::default(), true);
-                } else if failure.is_stale() && !self.origin.has_well_other(self.tried) {
-                    // The same, and no other server is better.
-                    self.tried = Set::default();
-                }
                 Ok(again)
             }
             _ => {
@@ -348,6 +389,16 @@ impl<'a> Attempts<'a> {
         self.origin.metrics.origin_errors.increment();
         error.into()
     }
+}
+
+/// Whether `response` is the end of an idle connection rather than an answer: 408 with `Connection: close` (RFC 9110 §15.5.9), which
+/// an origin sends when it gives the connection up.
+fn is_for_the_idle(response: &http::Response<Incoming>) -> bool {
+    let closes = || {
+        let options = response.headers().get_all(header::CONNECTION).into_iter().filter_map(|line| line.to_str().ok());
+        options.flat_map(|line| line.split(',')).any(|option| option.trim().eq_ignore_ascii_case("close"))
+    };
+    response.status() == StatusCode::REQUEST_TIMEOUT && (response.version() < Version::HTTP_11 || closes())
 }
 
 /// The cause of hyper's error on the connection of `lease`.

@@ -345,6 +345,9 @@ impl Stream {
     /// fails; so a write never fails, it waits, and reading returns the connection's outcome.
     fn written(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         self.state.note(&result);
+        if result.is_ready() {
+            self.state.metrics.syscalls_origin_write.increment();
+        }
         match result {
             Poll::Ready(Err(error))
                 if error.kind() != io::ErrorKind::Interrupted && !self.state.fails_at_once.get() =>
@@ -375,6 +378,7 @@ impl StreamState {
             Socket::Tcp(stream) => SockRef::from(stream),
             Socket::Unix(stream) => SockRef::from(stream),
         };
+        self.metrics.syscalls_origin_look.increment();
         let peeked = socket.peek(&mut [MaybeUninit::uninit()]);
         peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
@@ -387,6 +391,7 @@ impl AsyncRead for Stream {
         let result = self.state.socket.borrow_mut().poll_read(cx, buf, self.state.room.get());
         self.state.note(&result);
         if let Poll::Ready(Ok(())) = result {
+            self.state.metrics.syscalls_origin_read.increment();
             let read = buf.filled().len().saturating_sub(before);
             if read == 0 && room > 0 && self.state.write_failed.get() {
                 // The failed write consumed the socket's error. Without this a reset would look like an orderly end,

@@ -126,6 +126,18 @@ struct Waiting {
     until: Instant,
 }
 
+/// What a request needs of its connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Needs {
+    /// The connection has served no request yet.
+    pub(super) fresh: bool,
+    /// The origin has neither closed the connection nor sent something unasked at this moment, for a system call. Otherwise a
+    /// connection may be stale, and the request is sent again.
+    pub(super) quiet: bool,
+    /// The connection is one for this client.
+    pub(super) proxied: Option<Proxied>,
+}
+
 /// A slot of the pool: one connection, opened or in use. Given back when dropped, and then to the next request.
 #[derive(Debug)]
 struct InUse {
@@ -228,8 +240,7 @@ impl Pool {
     }
 
     /// A connection: the newest idle one, else a new one, else the first that becomes free, each within its time of
-    /// `timeouts` and `deadline`. `fresh` requires one that served no request yet, `proxied` one for that client. `source` is the
-    /// client by whose share of the connections the request is served.
+    /// `timeouts` and `deadline`. `source` is the client by whose share of the connections the request is served.
     ///
     /// # Errors
     ///
@@ -240,8 +251,7 @@ impl Pool {
     /// Dropping the future leaves the queue.
     pub(super) async fn acquire(
         self: &Rc<Self>,
-        fresh: bool,
-        proxied: Option<Proxied>,
+        needs: Needs,
         source: Source,
         timeouts: &Timeouts,
         deadline: Option<Deadline>,
@@ -264,7 +274,7 @@ impl Pool {
             Some(slot) => Turn { connection: None, in_use: InUse::new(self, slot) },
             None => self.wait(source, timeouts, deadline).await?,
         };
-        self.lease(turn, fresh, proxied, timeouts, deadline).await
+        self.lease(turn, needs, timeouts, deadline).await
     }
 
     /// Waits in the queue for a slot, because all are in use.
@@ -331,24 +341,25 @@ impl Pool {
     async fn lease(
         self: &Rc<Self>,
         turn: Turn,
-        fresh: bool,
-        proxied: Option<Proxied>,
+        needs: Needs,
         timeouts: &Timeouts,
         deadline: Option<Deadline>,
     ) -> Result<Lease, Error> {
         let Turn { connection, in_use } = turn;
+        let Needs { fresh, quiet, proxied } = needs;
         if fresh {
             // A connection that has served a request only leaves its slot.
             drop(connection);
         } else {
-            let is_fit = |connection: &Connection| connection.proxied == proxied && connection.stream.is_quiet();
+            let is_quiet = |connection: &Connection| !quiet || connection.stream.is_quiet();
+            let is_fit = |connection: &Connection| connection.proxied == proxied && is_quiet(connection);
             if let Some(connection) = connection.filter(is_fit) {
                 return Ok(Lease::new(connection, in_use, true));
             }
             let mut now = None;
             while let Some(connection) = self.pop_idle(proxied) {
                 let now = *now.get_or_insert_with(Instant::now);
-                if self.is_usable(&connection, now) && connection.stream.is_quiet() {
+                if self.is_usable(&connection, now) && is_quiet(&connection) {
                     return Ok(Lease::new(connection, in_use, true));
                 }
             }

@@ -189,7 +189,7 @@ impl Value {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::exchange::{Identity, Protocol};
+    use crate::exchange::{Identity, LastForwarded, Protocol};
 
     fn client() -> Client {
         Client {
@@ -197,6 +197,7 @@ pub(super) mod tests {
             local: "192.0.2.1:443".parse().unwrap(),
             protocol: Protocol::Http3,
             server_name: None,
+            forwarded: LastForwarded::default(),
             identity: Identity::default(),
             connection: 0,
         }

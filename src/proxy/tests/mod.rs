@@ -16,8 +16,8 @@ use super::{Proxy, Routing};
 use crate::{
     config::{self, Config, Origin, OriginAddress, Timeouts},
     exchange::{
-        Abort, Body, BodyError, Client, Exchange, Handler, Identity, Interim, InterimQueue, Protocol, Record, Request,
-        Response,
+        Abort, Body, BodyError, Client, Exchange, Handler, Identity, Interim, InterimQueue, LastForwarded, Protocol,
+        Record, Request, Response,
     },
     memory::Pressure,
     proxy::Metrics,
@@ -221,6 +221,7 @@ impl Setup {
             local: "192.0.2.1:443".parse().unwrap(),
             protocol: Protocol::Http3,
             server_name: None,
+            forwarded: LastForwarded::default(),
             identity: Identity::default(),
             connection,
         };

@@ -4,7 +4,7 @@ use super::{
     Peer, Script, Setup, config, data, fed, get, on_a_worker, origin, proxy_status, request, settle, setup_at, text,
 };
 use crate::{
-    config::OriginAddress,
+    config::{CheckIdle, OriginAddress},
     exchange::{Abort, Body, Response},
     proxy::{Routing, probe},
 };
@@ -223,6 +223,84 @@ fn what_has_already_arrived_on_an_idle_connection_counts_before_it_is_polled() {
             assert_eq!(status(sent).await, 204);
             drop(stream);
         }
+    });
+}
+
+/// A body says that the request may not be sent again, `always` that the operator wants no such connection.
+#[test]
+fn what_has_already_arrived_on_an_idle_connection_counts_for_every_request_if_so_configured() {
+    on_a_worker(async {
+        for check_idle in [CheckIdle::Always, CheckIdle::Unrepeatable] {
+            let script = Script::new().await;
+            let setup = script.proxy(|config| origin(config).check_idle = check_idle);
+            let mut peer = warm(&setup, &script).await;
+            settle().await;
+            let stream = peer.stream.into_std().unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let sent = setup.get();
+            peer = script.accept().await;
+            serve(&mut peer).await;
+            assert_eq!(status(sent).await, 204);
+            // Without a look the request was sent on the stale connection first.
+            let retries = u64::from(check_idle == CheckIdle::Unrepeatable);
+            assert_eq!(setup.metrics.origin_retries.get(), retries, "{check_idle:?}");
+            drop(stream);
+        }
+    });
+}
+
+#[test]
+fn a_408_that_closes_a_used_connection_is_its_end_and_no_answer() {
+    on_a_worker(async {
+        const CLOSES: &str = "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+        const OLD: &str = "HTTP/1.0 408 Request Timeout\r\nContent-Length: 0\r\n\r\n";
+        const STAYS: &str = "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n";
+        for (method, used, said, again) in [
+            (Method::GET, true, CLOSES, true),
+            (Method::GET, true, OLD, true),
+            (Method::GET, true, STAYS, false),
+            (Method::GET, false, CLOSES, false),
+            (Method::POST, true, CLOSES, false),
+        ] {
+            let script = Script::new().await;
+            let setup = script.proxy(|_| {});
+            let served = if used { Some(warm(&setup, &script).await) } else { None };
+            let sent = setup.send(request(method.clone(), Body::empty()));
+            let mut peer = match served {
+                Some(peer) => peer,
+                None => script.accept().await,
+            };
+            peer.head().await;
+            peer.say(said).await;
+            if again {
+                serve(&mut script.accept().await).await;
+            }
+            assert_eq!(status(sent).await, if again { 204 } else { 408 }, "{method} {used} {said:?}");
+            assert_eq!(setup.metrics.origin_retries.get(), u64::from(again));
+        }
+    });
+}
+
+/// An origin that closes each connection when its second request comes.
+#[test]
+fn stale_connections_cost_nothing_of_the_retry_budget() {
+    on_a_worker(async {
+        let script = Script::new().await;
+        let setup = script.proxy(|config| {
+            origin(config).retry_share = None;
+            origin(config).retry_minimum = 0;
+        });
+        let mut peer = warm(&setup, &script).await;
+        for retries in 1..=20 {
+            let sent = setup.get();
+            peer.head().await;
+            drop(peer);
+            peer = script.accept().await;
+            serve(&mut peer).await;
+            assert_eq!(status(sent).await, 204);
+            assert_eq!(setup.metrics.origin_retries.get(), retries);
+        }
+        assert_eq!(setup.metrics.origin_retries_refused.get(), 0);
     });
 }
 

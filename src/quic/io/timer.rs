@@ -2,6 +2,7 @@
 //! connection's next packets may be sent.
 
 use super::moderation::Moderation;
+use crate::suspension;
 use s2n_quic_core::time::{self, Clock as _, Timestamp};
 use std::{
     pin::Pin,
@@ -73,6 +74,7 @@ impl time::clock::Timer for Timer {
         }
         ready!(self.sleep.as_mut().poll(cx));
         if let Some(target) = self.target.take() {
+            suspension::expired(target);
             self.moderation.expired_at(target);
         }
         Poll::Ready(())

@@ -16,7 +16,9 @@ fn origin(machine: &Machine, address: &str) -> Process {
 /// A machine with a certificate for litequic, and one for `origin.example.com`.
 fn machine() -> Option<Machine> {
     let machine = Machine::with_certificate(&["example.com", "origin.example.com"])?;
-    machine.run("mkdir -p /etc/stunnel; for name in crt key; do cp /etc/litequic/tls.$name /etc/stunnel/origin.$name; done");
+    machine.run(
+        "mkdir -p /etc/stunnel; for name in crt key; do cp /etc/litequic/tls.$name /etc/stunnel/origin.$name; done",
+    );
     Some(machine)
 }
 

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, header};
 use litequic::{
     config::{Config, Route},
-    exchange::{self, Client, Identity, Protocol},
+    exchange::{self, Client, Identity, LastForwarded, Protocol},
     proxy::{Routing, request_head},
 };
 use proptest::prelude::*;
@@ -149,6 +149,7 @@ fn taken(routing: &Routing, path: &str) -> Option<String> {
         local: "192.0.2.1:443".parse().unwrap(),
         protocol: Protocol::Http3,
         server_name: None,
+        forwarded: LastForwarded::default(),
         identity: Identity::default(),
         connection: 0,
     };

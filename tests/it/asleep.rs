@@ -1,0 +1,200 @@
+//! A process that has nothing to do sleeps: its threads wait for events, and no timer of litequic wakes them. One that is busy
+//! is not taken for one that hangs, and one that hangs is found.
+
+use crate::support::{
+    DEADLINE,
+    client::{Quic, tls_config},
+    io_key, origin,
+    process::{Process, command, free_udp_port},
+    within,
+};
+use litequic::{
+    admin::WORKER_DEADLINE,
+    app::{self, Options, Running},
+    config::{Config, OriginAddress, Workers},
+    exchange::{Abort, Exchange, Handler, Response},
+    lifecycle::Phase,
+    proxy::Proxy,
+    tls::{CertificateStore, self_signed},
+};
+use quinn::{ClientConfig, TransportConfig, crypto::rustls::QuicClientConfig};
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    num::NonZeroU16,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc::{Receiver, channel},
+    },
+    time::{Duration, Instant},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    task::yield_now,
+    time::sleep,
+};
+
+/// How long wakes are counted.
+const WINDOW: Duration = Duration::from_secs(5);
+
+/// Context switches of all threads of the process `id` because they waited, without the log's, which the test reads.
+fn waits(id: u32) -> u64 {
+    let threads = fs::read_dir(format!("/proc/{id}/task")).unwrap();
+    let count = |thread: std::io::Result<fs::DirEntry>| {
+        let status = fs::read_to_string(thread.ok()?.path().join("status")).ok()?;
+        status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse::<u64>().ok())
+    };
+    threads.filter_map(count).sum()
+}
+
+/// A process with two workers that serves `connections` idle connections wakes once a second at most.
+async fn sleeps(connections: usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let made = self_signed(["localhost"]).unwrap();
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_udp_port()));
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("tls.crt"), &made.cert_pem).unwrap();
+    fs::write(path("tls.key"), &made.key_pem).unwrap();
+    let text = format!(
+        "{}log.format = \"json\"\nlisten.udp = \"{address}\"\nlisten.tcp = \"{address}\"\nlisten.workers = 2\n\
+         origin.url = \"http://127.0.0.1:9\"\ntimeouts.idle = \"10m\"\n\
+         [[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n",
+        io_key()
+    );
+    fs::write(path("litequic.toml"), text).unwrap();
+    let process = Process::spawn(command(["run", "--config", &path("litequic.toml").display().to_string()]));
+    process.address();
+
+    let config = || {
+        let mut transport = TransportConfig::default();
+        transport.max_idle_timeout(None).mtu_discovery_config(None);
+        let tls = QuicClientConfig::try_from(tls_config(&made.cert_pem)).unwrap();
+        let mut config = ClientConfig::new(Arc::new(tls));
+        config.transport_config(Arc::new(transport));
+        config
+    };
+    let mut open = Vec::new();
+    if connections > 0 {
+        let first = Quic::with_config(address, "localhost", config()).await.unwrap();
+        for _ in 1..connections {
+            let connecting = first.endpoint.connect_with(config(), address, "localhost").unwrap();
+            open.push(within("a handshake", connecting).await.unwrap());
+        }
+        open.push(first.connection.clone());
+    }
+    let deadline = Instant::now() + 2 * DEADLINE;
+    loop {
+        let (before, began) = (waits(process.id()), Instant::now());
+        sleep(WINDOW).await;
+        let (woken, seconds) = (waits(process.id()) - before, began.elapsed().as_secs());
+        if woken <= seconds {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{woken} wakes in {seconds} s with {connections} connections");
+    }
+    let closed = open.iter().filter(|connection| connection.close_reason().is_some()).count();
+    assert_eq!(closed, 0, "connections that ended meanwhile");
+}
+
+#[tokio::test]
+async fn an_idle_process_wakes_once_a_second_at_most() {
+    sleeps(0).await;
+}
+
+#[tokio::test]
+async fn a_process_with_a_thousand_idle_connections_wakes_once_a_second_at_most() {
+    sleeps(1000).await;
+}
+
+/// Serves as the proxy does, but for two paths: `/hang` does not return to the worker's loop before `released`, `/busy` keeps the
+/// loop turning without a pause until `is_over`.
+#[derive(Clone)]
+struct Control {
+    released: Arc<Mutex<Receiver<()>>>,
+    is_over: Arc<AtomicBool>,
+}
+
+struct Controlled(Proxy, Control);
+
+impl Handler for Controlled {
+    async fn handle(&self, exchange: Exchange) -> Result<Response, Abort> {
+        let Self(proxy, control) = self;
+        match exchange.request.uri().path() {
+            "/hang" => _ = control.released.lock().unwrap().recv_timeout(DEADLINE),
+            "/busy" => {
+                while !control.is_over.load(Relaxed) {
+                    yield_now().await;
+                }
+            }
+            _ => {}
+        }
+        proxy.handle(exchange).await
+    }
+}
+
+/// A litequic with `control`, and the certificate that its clients trust.
+async fn controlled(control: Control) -> (Running, String) {
+    let origin = origin::demo().await;
+    let origin = OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };
+    let mut config = Config::simple((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
+    config.listen.workers = Workers::Count(NonZeroU16::MIN);
+    config.admin.probes = Some((Ipv4Addr::LOCALHOST, 0).into());
+    let made = self_signed(["localhost"]).unwrap();
+    let store = CertificateStore::new(made.certificate().unwrap(), []);
+    let wrap = move |proxy| Controlled(proxy, control.clone());
+    (app::start(&config, store, Options::default(), wrap).await.unwrap(), made.cert_pem)
+}
+
+/// What `/healthz` answers.
+async fn health(probes: SocketAddr) -> String {
+    let mut stream = TcpStream::connect(probes).await.unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    within("liveness", stream.read_to_string(&mut answer)).await.unwrap();
+    answer
+}
+
+/// Sends a request for `path` over a connection of its own, which is kept.
+async fn request(running: &Running, cert_pem: &str, path: &str) -> (Quic, impl Sized + use<>) {
+    let quic = Quic::connect(running.addresses[0], "localhost", cert_pem, TransportConfig::default()).await;
+    let connection = h3_quinn::Connection::new(quic.connection.clone());
+    let (driver, mut requests) = within("HTTP/3", h3::client::new(connection)).await.unwrap();
+    let uri = format!("https://localhost{path}");
+    let mut stream = requests.send_request(http::Request::get(uri).body(()).unwrap()).await.unwrap();
+    stream.finish().await.unwrap();
+    (quic, (driver, requests, stream))
+}
+
+#[tokio::test]
+async fn a_worker_that_hangs_is_found_and_one_that_is_merely_busy_does_not_hang() {
+    for (path, hangs) in [("/hang", true), ("/busy", false)] {
+        let (release, released) = channel();
+        let is_over = Arc::<AtomicBool>::default();
+        let control = Control { released: Arc::new(Mutex::new(released)), is_over: Arc::clone(&is_over) };
+        let (running, cert_pem) = controlled(control).await;
+        let (probes, lifecycle) = (running.probes.unwrap(), running.lifecycle.clone());
+        let _client = request(&running, &cert_pem, path).await;
+        let ended = tokio::spawn(running.wait());
+        let began = Instant::now();
+        loop {
+            let answer = health(probes).await;
+            let is_well = answer.starts_with("HTTP/1.1 200 ");
+            if hangs && !is_well {
+                assert!(answer.contains("worker 0 has hung for "), "{answer}");
+                break;
+            }
+            assert!(is_well, "{path}: {answer}");
+            if !hangs && began.elapsed() > WORKER_DEADLINE + Duration::from_secs(1) {
+                break;
+            }
+            assert!(began.elapsed() < DEADLINE, "{path}: {answer}");
+            sleep(Duration::from_millis(50)).await;
+        }
+        is_over.store(true, Relaxed);
+        let _ = release.send(());
+        lifecycle.advance(Phase::Stopping);
+        within("the end", ended).await.unwrap().unwrap();
+    }
+}

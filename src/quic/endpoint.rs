@@ -22,12 +22,13 @@ use super::{
     packets::Packets,
     received::Grants,
     recovery::Recovery,
+    retry_id::RetryIds,
     spurious::Spurious,
     stateless_reset,
     wakes::Turns,
 };
 use crate::{
-    config::{Limits, Live, Timeouts},
+    config::{Config, Live},
     lifecycle::Watch,
     memory::Pressure,
     quic::Metrics,
@@ -152,8 +153,9 @@ pub fn start<T: tls::Provider + Clone>(
     let (sources, pressure) = (parts.sources.clone(), parts.pressure.clone());
     let (config, metrics) = (Arc::clone(&parts.config), Arc::clone(&parts.metrics));
     let admission = Admission::new(config, metrics, sources, pressure).until_draining(parts.watch.clone());
-    let ids =
-        connection_id::Format::new(parts.layout, (parts.generation, Arc::clone(&parts.others)), worker, parts.workers);
+    let retry = RetryIds::default();
+    let generations = (parts.generation, Arc::clone(&parts.others));
+    let ids = connection_id::Format::new(parts.layout, generations, worker, parts.workers).recording(retry.clone());
     let config = parts.config.load();
     let spurious = Spurious::new(Arc::clone(&parts.metrics));
     let connections = Connections::new(&config.limits, spurious.clone(), Arc::clone(&parts.metrics));
@@ -190,7 +192,7 @@ pub fn start<T: tls::Provider + Clone>(
     let asking = frequencies.subscriber(move |connection, peer| entries.listens(connection, peer));
     let subscriber = (subscriber, (asking, (recovery, challenges.subscriber())));
     let own_id = OwnId::default();
-    let small_datagrams = SmallDatagrams::new(ids.clone(), own_id.clone());
+    let small_datagrams = SmallDatagrams::new(ids.clone(), own_id.clone(), retry.clone());
     let resets = stateless_reset::Generator::new(&parts.secrets, address);
 
     let controllers = Controllers::new(Arc::clone(&parts.config), address, moderation, spurious);
@@ -202,7 +204,8 @@ pub fn start<T: tls::Provider + Clone>(
         .and_then(|builder| builder.with_congestion_controller(controllers))
         .and_then(|builder| builder.with_connection_id(ids))
         .and_then(|builder| {
-            builder.with_address_token(address_token::Format::new(Arc::clone(&parts.secrets), admission.clone()))
+            let secrets = Arc::clone(&parts.secrets);
+            builder.with_address_token(address_token::Format::new(secrets, admission.clone(), retry))
         })
         .and_then(|builder| builder.with_stateless_reset_token(resets))
         .and_then(|builder| builder.with_endpoint_limits(Limiter::new(admission, own_id)))
@@ -226,7 +229,7 @@ struct TransportLimits {
 impl TransportLimits {
     fn new(config: Live, connections: Connections, grants: Grants) -> Result<Self, ValidationError> {
         let now = config.load();
-        let last = transport_limits(&now.limits, &now.timeouts, now.limits.connection_receive_buffer.into())?;
+        let last = transport_limits(&now, now.limits.connection_receive_buffer.into())?;
         Ok(Self { config, connections, grants, last })
     }
 }
@@ -236,7 +239,7 @@ impl connection::Limiter for TransportLimits {
         let now = self.config.load();
         // A checked configuration has only values that QUIC can express; otherwise the former ones stay.
         let window = self.grants.begin(&now.limits, network(&now, ip(&info.remote_address)));
-        if let Ok(limits) = transport_limits(&now.limits, &now.timeouts, window) {
+        if let Ok(limits) = transport_limits(&now, window) {
             self.last = limits;
             self.connections.allow(&now.limits);
         }
@@ -245,8 +248,9 @@ impl connection::Limiter for TransportLimits {
 }
 
 /// The transport parameters (RFC 9000 §18.2) and what s2n-quic bounds beside them, of a connection whose client may send
-/// `window` bytes ahead. No keep-alive: an idle connection may end. Clients may migrate.
-fn transport_limits(limits: &Limits, timeouts: &Timeouts, window: u64) -> Result<connection::Limits, ValidationError> {
+/// `window` bytes ahead. No keep-alive: an idle connection may end.
+fn transport_limits(config: &Config, window: u64) -> Result<connection::Limits, ValidationError> {
+    let Config { limits, timeouts, listen, .. } = config;
     connection::Limits::new()
         .with_max_idle_timeout(timeouts.idle)?
         .with_max_ack_delay(MAX_ACK_DELAY)?
@@ -257,7 +261,7 @@ fn transport_limits(limits: &Limits, timeouts: &Timeouts, window: u64) -> Result
         .with_bidirectional_remote_data_window(window.min(limits.stream_receive_buffer.into()))?
         .with_unidirectional_data_window(UNI_STREAM_WINDOW)?
         .with_max_send_buffer_size(limits.stream_send_buffer)?
-        .with_active_connection_migration(true)
+        .with_active_connection_migration(listen.migration)
 }
 
 fn configuration(error: impl std::fmt::Display) -> StartError {
@@ -268,7 +272,7 @@ fn configuration(error: impl std::fmt::Display) -> StartError {
 mod tests {
     use super::*;
     use crate::{
-        config::Config,
+        config::Limits,
         lifecycle::Lifecycle,
         quic::{ConnectError, Observer, connect},
     };

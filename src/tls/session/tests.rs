@@ -3,6 +3,7 @@
 use super::*;
 use crate::tls::{
     CertificateResolver, CertificateStore, SelfSigned, ServerTls, Trust, client_config, self_signed, server_config,
+    tickets,
 };
 use proptest::prelude::{Strategy, any, prop};
 use rustls::{
@@ -53,7 +54,7 @@ fn session(tls: &mut ServerTls) -> Session {
 
 fn tls(made: &SelfSigned) -> ServerTls {
     let store = CertificateStore::new(made.certificate().unwrap(), []);
-    ServerTls::new(server_config(CertificateResolver::new(store), false).unwrap())
+    ServerTls::new(server_config(CertificateResolver::new(store), false, &tickets::secret(1)).unwrap())
 }
 
 /// With cryptography of the test's choice.
@@ -314,7 +315,7 @@ fn a_client_without_transport_parameters_is_refused() {
 #[test]
 fn a_configuration_that_rustls_refuses_fails_the_handshake_and_nothing_else() {
     let store = CertificateStore::new(made().certificate().unwrap(), []);
-    let config = server_config(CertificateResolver::new(store), false).unwrap();
+    let config = server_config(CertificateResolver::new(store), false, &tickets::secret(1)).unwrap();
     let mut config = Arc::unwrap_or_clone(config);
     config.max_early_data_size = 1;
     let mut spaces = Spaces::default();

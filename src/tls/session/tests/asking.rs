@@ -27,7 +27,7 @@ fn asking(made: &SelfSigned, policy: impl Fn(Option<&str>) -> CertificateRequest
     let store = CertificateStore::new(made.certificate().unwrap(), []);
     let resolver = CertificateResolver::new(store.with_authorities(Authorities::load(&files).unwrap()));
     let asking = Asking::new(Arc::clone(&resolver), false, policy).unwrap();
-    ServerTls::new(server_config(resolver, false).unwrap()).asking(asking)
+    ServerTls::new(server_config(resolver, false, &tickets::secret(1)).unwrap()).asking(asking)
 }
 
 /// A client's configuration with `made`'s certificate; it keeps tickets.

@@ -48,6 +48,7 @@ mod recovery;
 mod refusals;
 mod reload;
 mod renewal;
+mod replicas;
 mod requests;
 mod resets;
 mod resumption;

@@ -53,8 +53,13 @@ fn session(tls: &mut ServerTls) -> Session {
 }
 
 fn tls(made: &SelfSigned) -> ServerTls {
+    tls_with(made, 1)
+}
+
+/// With the ticket secret that other processes with the same `byte` have.
+fn tls_with(made: &SelfSigned, byte: u8) -> ServerTls {
     let store = CertificateStore::new(made.certificate().unwrap(), []);
-    ServerTls::new(server_config(CertificateResolver::new(store), false, &tickets::secret(1)).unwrap())
+    ServerTls::new(server_config(CertificateResolver::new(store), false, &tickets::secret(byte)).unwrap())
 }
 
 /// With cryptography of the test's choice.
@@ -215,13 +220,15 @@ fn a_ticket_of_one_worker_is_good_on_another_and_brings_new_ones() {
 }
 
 #[test]
-fn a_ticket_of_another_process_leads_to_a_full_handshake() {
-    let config = client();
-    shake(&mut session(&mut tls(made())), connect(&config), usize::MAX).outcome.unwrap();
-    let again = shake(&mut session(&mut tls(made())), connect(&config), usize::MAX);
-    again.outcome.unwrap();
-    assert_eq!(again.client.handshake_kind(), Some(HandshakeKind::Full));
-    assert_eq!(again.client.tls13_tickets_received(), 2);
+fn a_ticket_of_another_process_is_good_where_the_secret_is_the_same() {
+    for (byte, kind) in [(1, HandshakeKind::Resumed), (2, HandshakeKind::Full)] {
+        let config = client();
+        shake(&mut session(&mut tls(made())), connect(&config), usize::MAX).outcome.unwrap();
+        let again = shake(&mut session(&mut tls_with(made(), byte)), connect(&config), usize::MAX);
+        again.outcome.unwrap();
+        assert_eq!(again.client.handshake_kind(), Some(kind));
+        assert_eq!(again.client.tls13_tickets_received(), 2);
+    }
 }
 
 /// The client's first flight, and its second.

@@ -1,6 +1,6 @@
-//! A client of several replicas behind a load balancer, for packaging/verify/fleet.sh: connections whose client moves, session tickets of one
-//! replica at another, and an attacker who has one replica reset connections of another. Quinn and h3, so that litequic is not
-//! measured by its own ideas.
+//! A client of several replicas behind a load balancer, for packaging/verify/fleet.sh: connections whose client moves,
+//! session tickets of one replica at another, and an attacker who has one replica reset connections of another. Quinn
+//! and h3, so that litequic is not measured by its own ideas.
 //!
 //! Certificates are not verified: for a network of one's own only.
 #![expect(clippy::print_stdout, reason = "a command that reports")]
@@ -322,7 +322,10 @@ async fn resets(peers: Peers, from: Ipv4Addr) -> Result<bool> {
     let attacks: Vec<Attack> = all.join_all().await.into_iter().collect::<Result<_>>()?;
     let count = |what: fn(&Attack) -> bool| attacks.iter().filter(|attack| what(attack)).count();
     let (answered, reset) = (count(|attack| attack.answered), count(|attack| attack.reset));
-    println!("another replica answered for {answered} of {} connections; its token was the client's: {reset}", peers.count);
+    println!(
+        "another replica answered for {answered} of {} connections; its token was the client's: {reset}",
+        peers.count
+    );
     Ok(reset == 0 && answered > 0)
 }
 

@@ -1,4 +1,5 @@
-//! A client's socket that can be replaced beneath its connection, as a NAT does that forgot, and that receives what an attacker sends.
+//! A client's socket that can be replaced beneath its connection, as a NAT does that forgot, and that receives what an
+//! attacker sends.
 
 use quinn::{
     AsyncUdpSocket, UdpPoller,
@@ -115,7 +116,8 @@ impl AsyncUdpSocket for Tap {
     ) -> Poll<io::Result<usize>> {
         let mut state = self.lock();
         state.waker = Some(cx.waker().clone());
-        if let (Some(datagram), Some(buffer), Some(meta)) = (state.injected.pop_front(), bufs.first_mut(), meta.first_mut())
+        if let (Some(datagram), Some(buffer), Some(meta)) =
+            (state.injected.pop_front(), bufs.first_mut(), meta.first_mut())
         {
             let len = datagram.len().min(buffer.len());
             buffer.iter_mut().zip(&datagram).for_each(|(place, byte)| *place = *byte);

@@ -226,8 +226,8 @@ fn secret(config: &Config, findings: &mut Findings) {
     }
     match Secrets::load(path) {
         Ok(secrets) if secrets.is_exposed() => {
-            let problem = "the file is readable by others: a reader can impersonate this server to clients that resume, and reset \
-                           connections";
+            let problem = "the file is readable by others: a reader can impersonate this server to clients that \
+                           resume, and reset connections";
             findings.warn("listen.secret_file", problem);
         }
         Ok(_) => {}

@@ -65,8 +65,8 @@ keys! {
         replica: Option<String> = None, optional(replica(), "the host's name"), restart;
 
         /// Whether clients may migrate to another address on their own (RFC 9000 §9). `false` asks new clients not to
-        /// (`disable_active_migration`), for load balancers that hash addresses and would send a migrated client's packets to another
-        /// replica. A client whose address changes without its doing, as by a NAT, is followed either way.
+        /// (`disable_active_migration`), for load balancers that hash addresses and would send a migrated client's packets
+        /// to another replica. A client whose address changes without its doing, as by a NAT, is followed either way.
         migration: bool = true, boolean();
 
         /// `litequic.congestion` of some addresses of `listen.udp`.

@@ -1,11 +1,11 @@
-//! The name of a replica among those that share `listen.secret_file`. Stateless reset tokens belong to it: a packet that
-//! reaches another replica is answered with a token that ends no connection of this one (RFC 9000 §21.11).
+//! The name of a replica among those that share `listen.secret_file`. Stateless reset tokens belong to it: a packet
+//! that reaches another replica is answered with a token that ends no connection of this one (RFC 9000 §21.11).
 
 /// Names that a kernel has until the host gets one: Linux's is `(none)`.
 const UNNAMED: [&str; 2] = ["", "(none)"];
 
-/// Scope of stateless reset tokens within a secret. Empty for a process that has neither a configured name nor a host name, and a secret
-/// of its own.
+/// Scope of stateless reset tokens within a secret. Empty for a process that has neither a configured name nor a host
+/// name, and a secret of its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Replica(String);
 
@@ -15,8 +15,8 @@ impl Replica {
         Self(name.into())
     }
 
-    /// The name of the host (gethostname(2)), which a container and a pod keep when they are restarted. `None` if it has none, or one
-    /// that is not UTF-8.
+    /// The name of the host (gethostname(2)), which a container and a pod keep when they are restarted. `None` if it
+    /// has none, or one that is not UTF-8.
     pub fn of_host() -> Option<Self> {
         let host = rustix::system::uname();
         let name = host.nodename().to_str().ok()?;

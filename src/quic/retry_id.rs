@@ -1,12 +1,12 @@
-//! Connection IDs that a Retry token is bound to (RFC 9000 §8.1.2): s2n-quic adopts the ID that comes back with a valid token as its own,
-//! and passes neither to the provider of tokens, that of the Retry nor that of the Initial which answers it. Both are known
-//! elsewhere in the same turn.
+//! Connection IDs that a Retry token is bound to (RFC 9000 §8.1.2): s2n-quic adopts the ID that comes back with a valid
+//! token as its own, and passes neither to the provider of tokens, that of the Retry nor that of the Initial which
+//! answers it. Both are known elsewhere in the same turn.
 
 use s2n_quic_core::connection::LocalId;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The connection IDs of one endpoint that concern the token at hand. One thread alone takes the lock, which is there because s2n-quic's
-/// providers must be `Send`.
+/// The connection IDs of one endpoint that concern the token at hand. One thread alone takes the lock, which is there
+/// because s2n-quic's providers must be `Send`.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RetryIds(Arc<Mutex<Ids>>);
 
@@ -21,7 +21,8 @@ impl RetryIds {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the ID that was issued last. s2n-quic takes a Retry's source connection ID right before it asks for the token.
+    /// Records the ID that was issued last. s2n-quic takes a Retry's source connection ID right before it asks for the
+    /// token.
     pub(super) fn issue(&self, id: LocalId) {
         self.lock().issued = Some(id);
     }
@@ -31,8 +32,8 @@ impl RetryIds {
         self.lock().issued
     }
 
-    /// Records the destination connection ID of the datagram at hand; s2n-quic drops datagrams to IDs of fewer than 4 bytes, and of more
-    /// than 20.
+    /// Records the destination connection ID of the datagram at hand; s2n-quic drops datagrams to IDs of fewer than 4
+    /// bytes, and of more than 20.
     pub(super) fn address(&self, id: &[u8]) {
         self.lock().addressed = LocalId::try_from_bytes(id);
     }

@@ -48,8 +48,8 @@ pub enum SecretError {
     },
 }
 
-/// Keys for address validation tokens, session tickets and cookies, which all processes with one secret agree on, and for stateless reset
-/// tokens, which are a [`Replica`]'s.
+/// Keys for address validation tokens, session tickets and cookies, which all processes with one secret agree on, and for
+/// stateless reset tokens, which are a [`Replica`]'s.
 pub struct Secrets {
     retry: hmac::Key,
     reset: hmac::Key,

@@ -7,8 +7,9 @@
 //! too small for that is dropped.
 //!
 //! The key is one endpoint's: another listen address has another one, and another replica with the same secret
-//! ([`Replica`](super::Replica)). With one key for all, a packet sent to the wrong address, or from another port to the wrong replica,
-//! with the connection ID of another client's connection, would be answered with the token that ends it (§21.11).
+//! ([`Replica`](super::Replica)). With one key for all, a packet sent to the wrong address, or from another port to the
+//! wrong replica, with the connection ID of another client's connection, would be answered with the token that ends it
+//! (§21.11).
 //!
 //! With a random key the token is invalid after a restart, and clients of the old process wait for their idle
 //! timeout; within a process it ends connections that were closed while their client slept. With a key of

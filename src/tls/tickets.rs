@@ -1,20 +1,21 @@
-//! Session tickets (RFC 8446 §4.6.1) that every process with the same secret accepts: a client resumes its session at another replica,
-//! and after a hot upgrade.
+//! Session tickets (RFC 8446 §4.6.1) that every process with the same secret accepts: a client resumes its session at
+//! another replica, and after a hot upgrade.
 //!
 //! ```text
 //! epoch (4) · nonce (12) · rustls' session value, encrypted by AES-256-GCM-SIV · tag (16)
 //! ```
 //!
-//! An epoch is six hours, counted from 1970. Its key is HKDF-SHA256 (RFC 5869) of the secret with the label `litequic tickets`, the
-//! protocol, the format of the session value and the epoch. Tickets are encrypted in the current epoch, and accepted in the
-//! one before and the one after as well: clocks differ. So a ticket is good for six to twelve hours, and so is a stolen key.
+//! An epoch is six hours, counted from 1970. Its key is HKDF-SHA256 (RFC 5869) of the secret with the label `litequic
+//! tickets`, the protocol, the format of the session value and the epoch. Tickets are encrypted in the current epoch,
+//! and accepted in the one before and the one after as well: clocks differ. So a ticket is good for six to twelve
+//! hours, and so is a stolen key.
 //!
-//! AES-GCM-SIV (RFC 8452) rather than AES-GCM: any number of replicas encrypts with one key and random nonces, and a nonce that
-//! is used twice reveals no more than that two values are equal.
+//! AES-GCM-SIV (RFC 8452) rather than AES-GCM: any number of replicas encrypts with one key and random nonces, and a
+//! nonce that is used twice reveals no more than that two values are equal.
 //!
-//! A ticket that cannot be decrypted leads to a full handshake. One that decrypts to a value that rustls misreads ends the handshake with a
-//! fatal alert, as its binder does not match. Versions of rustls may encode the value differently, and run side by
-//! side in a rolling upgrade: hence the format in the label.
+//! A ticket that cannot be decrypted leads to a full handshake. One that decrypts to a value that rustls misreads ends
+//! the handshake with a fatal alert, as its binder does not match. Versions of rustls may encode the value differently,
+//! and run side by side in a rolling upgrade: hence the format in the label.
 
 use arc_swap::ArcSwapOption;
 use aws_lc_rs::{
@@ -35,7 +36,8 @@ const FORMAT: &str = "rustls 0.23";
 const EPOCH: u64 = 6 * 3600;
 /// Seconds that a client may use a ticket: two epochs (RFC 8446 §4.6.1 allows a week).
 const LIFETIME: u32 = 2 * 6 * 3600;
-/// Bytes of a session value at most: a server name of 253, a secret of 48, and some 40 more. Longer tickets are not looked at.
+/// Bytes of a session value at most: a server name of 253, a secret of 48, and some 40 more. Longer tickets are not
+/// looked at.
 const MAX_VALUE_LEN: usize = 1024;
 const EPOCH_LEN: usize = 4;
 const TAG_LEN: usize = 16;

@@ -1,5 +1,5 @@
-//! Processes that share `listen.secret_file` and are different replicas: what one of them can do to the connections of another.
-//! Always the real process.
+//! Processes that share `listen.secret_file` and are different replicas: what one of them can do to the connections of
+//! another. Always the real process.
 
 use crate::{
     crash::{SILENCE, Setup, end},

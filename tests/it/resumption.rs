@@ -279,8 +279,7 @@ pub(super) async fn tcp_handshake(server: SocketAddr, config: &rustls::ClientCon
         tokio::spawn(connection);
         within("an answer", requests.send_request(request)).await.unwrap().status()
     } else {
-        let (mut requests, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(tls.stream)).await.unwrap();
+        let (mut requests, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tls.stream)).await.unwrap();
         tokio::spawn(connection);
         within("an answer", requests.send_request(request)).await.unwrap().status()
     };

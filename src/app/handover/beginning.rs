@@ -54,7 +54,11 @@ impl Beginning {
                 let replica = replica.unwrap_or_else(|| own.replica().clone());
                 if replica != *own.replica() {
                     let (own, replica) = (own.replica().name(), replica.name());
-                    tracing::info!(own, replica, "stateless reset tokens stay those of the replica before; a restart changes them");
+                    tracing::info!(
+                        own,
+                        replica,
+                        "stateless reset tokens stay those of the replica before; a restart changes them"
+                    );
                 }
                 let secrets = match secret {
                     // Not of a file: this process' would be another.

@@ -169,7 +169,8 @@ fn tls_over_tcp_and_over_quic_have_keys_of_their_own() {
     assert_eq!(shake(&tcp(2), &client), Ok(HandshakeKind::Full), "with another secret");
 }
 
-/// Tickets of a rustls that encodes session values in another way: rustls of today can read them, and misreads the secret.
+/// Tickets of a rustls that encodes session values in another way: rustls of today can read them, and misreads the
+/// secret.
 #[derive(Debug)]
 struct OtherEncoding(Tickets);
 
@@ -253,7 +254,8 @@ fn session_values_have_the_format_that_the_label_names() {
     assert_eq!(rest[2..6], *b"\x01\x02h3");
     assert_eq!(rest[6..8], [0, 0], "no data of the application's");
     let (time, obfuscation) = rest[8..].split_at(8);
-    let age = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() - u64::from_be_bytes(time.try_into().unwrap());
+    let age =
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() - u64::from_be_bytes(time.try_into().unwrap());
     assert!(age < 60, "{age}");
     assert_eq!(obfuscation.len(), 4);
 }

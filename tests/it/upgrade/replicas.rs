@@ -1,5 +1,5 @@
-//! What clients of one process have of it, and the next one honours: session tickets, and the stateless reset tokens of a replica
-//! whatever its host is called by then.
+//! What clients of one process have of it, and the next one honours: session tickets, and the stateless reset tokens of
+//! a replica whatever its host is called by then.
 
 use super::{
     Service, ended,

@@ -184,5 +184,8 @@ impl<'a> Packets<'a> {
 /// The server's side of TLS, made once.
 fn server_tls() -> &'static ServerTls {
     static TLS: OnceLock<ServerTls> = OnceLock::new();
-    TLS.get_or_init(|| ServerTls::new(tls::server_config(certificates(), false).expect("a configuration")))
+    TLS.get_or_init(|| {
+        let secrets = Secrets::random().expect("random bytes");
+        ServerTls::new(tls::server_config(certificates(), false, secrets.ticket_secret()).expect("a configuration"))
+    })
 }

@@ -228,5 +228,9 @@ fn check_frames(mut bytes: &[u8]) {
 /// The server's side of TLS, made once: its randomness is aws-lc's.
 fn server_tls() -> &'static TcpTls {
     static TLS: OnceLock<TcpTls> = OnceLock::new();
-    TLS.get_or_init(|| TcpTls::new(certificates(), false, |_| CertificateRequest::None).expect("a configuration"))
+    TLS.get_or_init(|| {
+        let secrets = Secrets::random().expect("random bytes");
+        let tls = TcpTls::new(certificates(), false, secrets.ticket_secret(), |_| CertificateRequest::None);
+        tls.expect("a configuration")
+    })
 }

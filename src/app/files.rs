@@ -2,7 +2,7 @@
 //! faults, all in one round, each with its place. What depends on more than files (whether an address can be bound, a
 //! name looked up, an origin reached) is found out by running.
 
-use super::descriptors;
+use super::{NO_REPLICA, descriptors, replica};
 use crate::{
     admin::{Token, TokenError},
     config::{self, AccessTarget, Config, Draft, Faults, Findings, HeaderRules, Target, Template, Warning},
@@ -206,12 +206,30 @@ fn pages(config: &Config, findings: &mut Findings) -> Option<Pages> {
     }
 }
 
+/// Names that hosts have by default, and so several of them.
+const LOCAL_NAMES: [&str; 2] = ["localhost", "localhost.localdomain"];
+
 fn secret(config: &Config, findings: &mut Findings) {
-    let Some(path) = config.listen.secret_file.as_ref().filter(|path| !is_pipe(path)) else { return };
+    let Some(path) = &config.listen.secret_file else { return };
+    match replica(config) {
+        None => findings.fault("listen.secret_file", NO_REPLICA),
+        Some(replica) if LOCAL_NAMES.contains(&replica.name()) => {
+            let name = replica.name();
+            let problem = format!(
+                "replica {name:?}: another host may have this name too, and could reset clients' connections; set listen.replica"
+            );
+            findings.warn("listen.secret_file", problem);
+        }
+        Some(_) => {}
+    }
+    if is_pipe(path) {
+        return;
+    }
     match Secrets::load(path) {
         Ok(secrets) if secrets.is_exposed() => {
-            findings
-                .warn("listen.secret_file", "the file is readable by others: a reader can reset clients' connections");
+            let problem = "the file is readable by others: a reader can impersonate this server to clients that \
+                           resume, and reset connections";
+            findings.warn("listen.secret_file", problem);
         }
         Ok(_) => {}
         Err(error) => findings.fault("listen.secret_file", error),

@@ -36,7 +36,7 @@ use crate::{
     memory::Gauge,
     net::{BindError, ListenError},
     proxy::{PageError, Proxy},
-    quic::{SecretError, Secrets},
+    quic::{Replica, SecretError, Secrets},
     telemetry::log,
     tls::CertificateStore,
 };
@@ -80,6 +80,9 @@ pub struct Options {
     pub open_files: OpenFiles,
 }
 
+/// A host without a name, where `listen.secret_file` is set.
+const NO_REPLICA: &str = "this host has no name; set listen.replica to one that no other replica with this secret has";
+
 /// Why litequic did not start. Nothing is left running.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -89,6 +92,9 @@ pub enum StartError {
     /// The operator's file as well.
     #[error("listen.secret_file: {0}")]
     Secret(#[from] SecretError),
+    /// The host has no name, and the configuration none for the replica.
+    #[error("listen.secret_file: {NO_REPLICA}")]
+    NoReplica,
     /// The file that the configuration names as well.
     #[error(transparent)]
     AccessLog(#[from] access_log::OpenError),
@@ -195,16 +201,23 @@ pub struct Running {
     _watchdog: JoinSet<()>,
 }
 
-/// The keys of Retry and reset tokens: of the file that the configuration names, or random ones.
+/// The keys of tokens, tickets and cookies: of the file that the configuration names, or random ones.
 ///
 /// # Errors
 ///
-/// [`StartError::Secret`], or [`StartError::Random`].
+/// [`StartError::Secret`], [`StartError::NoReplica`] or [`StartError::Random`].
 fn secrets(config: &Config) -> Result<Secrets, StartError> {
+    let replica = replica(config);
     match &config.listen.secret_file {
-        Some(path) => Ok(Secrets::load(path)?),
-        None => Secrets::random().map_err(|_| StartError::Random),
+        Some(path) => Ok(Secrets::load(path)?.of_replica(replica.ok_or(StartError::NoReplica)?)),
+        // No other process has the secret.
+        None => Ok(Secrets::random().map_err(|_| StartError::Random)?.of_replica(replica.unwrap_or_default())),
     }
+}
+
+/// The replica that this process is: as configured, or by the host's name. `None` if the host has none.
+fn replica(config: &Config) -> Option<Replica> {
+    config.listen.replica.as_deref().map(Replica::named).or_else(Replica::of_host)
 }
 
 /// Starts litequic: binds every address that it does not inherit, starts the workers, then the admin listeners. Returns

@@ -76,9 +76,10 @@ impl<'c> Prepared<'c> {
         );
         let routing = Arc::clone(&in_force.routing);
         let policy = move |server_name: Option<&str>| routing.load().certificate_request(server_name);
-        let tcp_tls = TcpTls::new(Arc::clone(&resolver), options.key_log, policy.clone())?;
+        let tickets = beginning.secrets.ticket_secret();
+        let tcp_tls = TcpTls::new(Arc::clone(&resolver), options.key_log, tickets, policy.clone())?;
         let asking = Asking::new(Arc::clone(&resolver), options.key_log, policy)?;
-        let tls = ServerTls::new(tls::server_config(Arc::clone(&resolver), options.key_log)?);
+        let tls = ServerTls::new(tls::server_config(Arc::clone(&resolver), options.key_log, tickets)?);
         let tls = tls.asking(asking).by_address(Arc::clone(&resolver));
         Ok(Self { config, options, beginning, count, resolver, metrics, access, in_force, tls, tcp_tls })
     }

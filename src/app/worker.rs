@@ -558,10 +558,11 @@ mod tests {
         let certificate = tls::self_signed(["localhost"]).unwrap().certificate().unwrap();
         let resolver = CertificateResolver::new(CertificateStore::new(certificate, []));
         let origin = "http://origin".parse().unwrap();
+        let secrets = Secrets::random().unwrap();
         EndpointParts {
             config: Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into()).live(),
-            tls: ServerTls::new(tls::server_config(resolver, false).unwrap()),
-            secrets: Arc::new(Secrets::random().unwrap()),
+            tls: ServerTls::new(tls::server_config(resolver, false, secrets.ticket_secret()).unwrap()),
+            secrets: Arc::new(secrets),
             layout: Layout::default(),
             generation: 0,
             others: Arc::default(),

@@ -2,7 +2,7 @@
 
 use super::{
     Congestion, Network,
-    names::{MAX_NETWORKS, address, network, path},
+    names::{MAX_NETWORKS, address, network, path, replica},
     section::Section,
     table::{KeyTable as _, by, file, keys, list, optional},
     values::{DAY, Kind, RawValue, boolean, duration, number, one_of, port},
@@ -52,13 +52,25 @@ keys! {
         /// cgroup's CPU quota, rounded down to at least 1.
         workers: Workers = Workers::Auto, workers(Self::MAX_WORKERS), restart;
 
-        /// File of 32 to 4096 random bytes (`openssl rand -hex 32`), from which the keys of Retry tokens, of reset
-        /// tokens and of the cookies of `origin.sticky` are derived; every byte counts. After a crash, the next process
-        /// with the same file resets its predecessor's connections, and Retry tokens and cookies stay valid. Without
-        /// it, the keys are random and end with the process.
+        /// A file of 32 to 4096 random bytes (`openssl rand -hex 32`), from which the keys of Retry and reset tokens,
+        /// of session tickets and of the cookies of `origin.sticky` are derived, byte for byte. Replicas should share it:
+        /// each then accepts the tokens, tickets and cookies of the others. After a crash, the next process with the
+        /// same file and the same `replica` resets its predecessor's connections, and all else stays valid. Without it
+        /// the keys are random and end with the process, or with the last that takes over from it.
         secret_file: Option<PathBuf> = None, file(path("the path of a file of at least 32 random bytes")), restart;
 
-        /// Congestion control of single addresses of `listen.udp`, in place of `litequic.congestion`.
+        /// The name of this replica among those that share `secret_file`: no two have the same. Stateless reset tokens
+        /// are derived from it, so that no replica resets connections of another. Without it the host's name
+        /// (gethostname(2)), which a container and a pod keep when they are restarted. A process that takes over keeps the
+        /// name of its predecessor.
+        replica: Option<String> = None, optional(replica(), "the host's name"), restart;
+
+        /// Whether clients may migrate to another address on their own (RFC 9000 §9). `false` asks new clients not to
+        /// (`disable_active_migration`), for load balancers that hash addresses and would send a migrated client's packets
+        /// to another replica. A client whose address changes without its doing, as by a NAT, is followed either way.
+        migration: bool = true, boolean();
+
+        /// `litequic.congestion` of some addresses of `listen.udp`.
         congestion: Vec<(SocketAddr, Congestion)> = Vec::new(), by(congestion, |all| show_congestion(all));
     }
 }

@@ -30,6 +30,8 @@ pub(super) const MAX_NETWORKS: usize = 256;
 const MAX_ROUTE_NAME: usize = 64;
 /// Bytes of a method: twice the longest of the IANA registry.
 const MAX_METHOD: usize = 32;
+/// Bytes of a replica's name, as of a host's (RFC 1035 §2.3.4).
+const MAX_REPLICA: usize = 253;
 /// RFC 9110 §5.6.2.
 pub(super) const TOKEN: &str = "[!#$%&'*+.^_`|~0-9A-Za-z-]+";
 
@@ -214,6 +216,17 @@ fn parse_name(text: &str) -> Result<String, Wrong> {
         return Ok(name);
     };
     Err(problem.into())
+}
+
+/// The name of one of several processes that share a secret: any that is visible.
+pub(super) fn replica() -> Kind<String> {
+    let parse = |text: String| match text.as_bytes() {
+        [] => Err("empty".into()),
+        bytes if bytes.len() > MAX_REPLICA => Err(format!("has more than {MAX_REPLICA} characters").into()),
+        bytes if bytes.iter().all(u8::is_ascii_graphic) => Ok(text),
+        _ => Err("has another character than visible ASCII".into()),
+    };
+    text("a name such as \"edge-1\"", parse, Clone::clone).matching(&format!("[!-~]{{1,{MAX_REPLICA}}}"))
 }
 
 /// A route's path prefix.

@@ -45,7 +45,7 @@ metrics! {
         Counter(
             "retry_tokens_refused",
             "Initials dropped for a token that has expired, was used before, or was not issued by this process for that \
-                address."
+                address and connection ID."
         ) {
             retry_tokens_refused
                 "Many: an attack, or a balancer that spreads a client's packets over several replicas without one \

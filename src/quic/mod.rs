@@ -25,7 +25,9 @@ pub use connection::{
     client_address,
 };
 pub use endpoint::{EndpointError, EndpointParts, QuicEndpoint, SourceLimits, library_io, start};
-pub use identity::{Generations, Layout, LayoutError, MAX_WORKERS, SecretError, Secrets, ServerId, WorkerIndex};
+pub use identity::{
+    Generations, Layout, LayoutError, MAX_WORKERS, Replica, SecretError, Secrets, ServerId, WorkerIndex,
+};
 pub use io::{AckReordering, Arrival, EndpointIo, MAX_AHEAD, MAX_CONNECTIONS, SMALL, SocketIo};
 pub use metrics::Metrics;
 pub use wire::frame;

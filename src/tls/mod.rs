@@ -18,6 +18,7 @@ mod self_signed;
 mod server;
 mod session;
 mod tcp;
+mod tickets;
 mod warning;
 
 pub use algorithm::KeyAlgorithm;

@@ -19,8 +19,8 @@ use s2n_quic_core::{
 };
 use std::{fmt, net::IpAddr, sync::Arc};
 
-/// The server's side of TLS for s2n-quic. Clones share the configuration, and with it the key of the session tickets:
-/// give one to each worker, and a ticket from one is valid on all.
+/// The server's side of TLS for s2n-quic. Clones share the configuration, and with it the keys of the session tickets:
+/// give one to each worker.
 ///
 /// Extensions of a handshake belong here: a session has the client's transport parameters as they came (also those that
 /// s2n-quic does not support) and its verified certificates, and can leave either for the connection's user with

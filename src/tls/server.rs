@@ -1,9 +1,12 @@
 //! The server's side of TLS: configurations that all workers share.
 
-use super::{ALPN_H3, ALPN_TCP, CertificateResolver, provider};
+use super::{
+    ALPN_H3, ALPN_TCP, CertificateResolver, provider,
+    tickets::{Protocol, Tickets},
+};
+use aws_lc_rs::hkdf::Prk;
 use rustls::{
     KeyLogFile, ServerConfig,
-    crypto::aws_lc_rs::Ticketer,
     server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
     version::TLS13,
 };
@@ -15,21 +18,23 @@ const TICKETS: usize = 2;
 
 /// TLS 1.3 for HTTP/3 with the certificates of `resolver`.
 ///
-/// A client may resume its session wherever this configuration is shared: the server's state is in the ticket,
-/// encrypted with a key that exists in this configuration only and that rustls replaces every six hours; its
-/// predecessor stays valid for another six. A ticket that cannot be decrypted any more leads to a full handshake. There
-/// is no early data: it can be replayed. With `key_log` the secrets go to the file that `SSLKEYLOGFILE` names: its
-/// readers can decrypt the traffic.
+/// A client may resume its session in every process with the same `secret`: the server's state is in the ticket, encrypted
+/// by [`Tickets`]. A ticket that cannot be decrypted leads to a full handshake. There is no early data: it can be
+/// replayed. With `key_log` the secrets go to the file that `SSLKEYLOGFILE` names: its readers can decrypt the traffic.
 ///
 /// # Errors
 ///
-/// When rustls rejects the cipher suites, which no input causes, or the system's random number generator fails.
-pub fn server_config(resolver: Arc<CertificateResolver>, key_log: bool) -> Result<Arc<ServerConfig>, rustls::Error> {
-    plain_config(resolver, key_log, &[ALPN_H3])
+/// When rustls rejects the cipher suites, which no input causes.
+pub fn server_config(
+    resolver: Arc<CertificateResolver>,
+    key_log: bool,
+    secret: &Prk,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    plain_config(resolver, key_log, Tickets::new(secret.clone(), Protocol::Quic), &[ALPN_H3])
 }
 
-/// The same for HTTP/2 and HTTP/1.1 over TCP, with a key of its own for tickets: a session of one cannot be resumed in
-/// the other.
+/// The same for HTTP/2 and HTTP/1.1 over TCP, with other keys for tickets: a session of one cannot be resumed in the
+/// other.
 ///
 /// # Errors
 ///
@@ -37,17 +42,19 @@ pub fn server_config(resolver: Arc<CertificateResolver>, key_log: bool) -> Resul
 pub(super) fn tcp_config(
     resolver: Arc<CertificateResolver>,
     key_log: bool,
+    secret: &Prk,
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
-    plain_config(resolver, key_log, ALPN_TCP)
+    plain_config(resolver, key_log, Tickets::new(secret.clone(), Protocol::Tcp), ALPN_TCP)
 }
 
 fn plain_config(
     resolver: Arc<CertificateResolver>,
     key_log: bool,
+    tickets: Tickets,
     protocols: &[&[u8]],
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
     let mut config = config(resolver, WebPkiClientVerifier::no_client_auth(), key_log, protocols)?;
-    config.ticketer = Ticketer::new()?;
+    config.ticketer = Arc::new(tickets);
     config.send_tls13_tickets = TICKETS;
     config.max_tls13_tickets = TICKETS; // a client that asks for fewer (RFC 9149) gets fewer
     Ok(Arc::new(config))
@@ -105,13 +112,13 @@ fn has_aes() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tls::{CertificateStore, SelfSigned, Trust, client_config, self_signed};
+    use crate::tls::{CertificateStore, SelfSigned, Trust, client_config, self_signed, tickets};
     use rustls::{CipherSuite, ClientConfig, ClientConnection, ServerConnection, pki_types::ServerName};
     use std::io::Write;
 
     fn server(made: &SelfSigned) -> Arc<ServerConfig> {
         let store = CertificateStore::new(made.certificate().unwrap(), []);
-        server_config(CertificateResolver::new(store), false).unwrap()
+        server_config(CertificateResolver::new(store), false, &tickets::secret(1)).unwrap()
     }
 
     /// A handshake in memory, and what follows it.

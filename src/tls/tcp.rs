@@ -3,6 +3,7 @@
 
 use super::{ALPN_TCP, Asking, CertificateResolver, server};
 use crate::exchange::CertificateRequest;
+use aws_lc_rs::hkdf::Prk;
 use rustls::{Error, ServerConfig};
 use std::{fmt, net::IpAddr, sync::Arc};
 
@@ -17,7 +18,7 @@ pub struct TcpTls {
 }
 
 impl TcpTls {
-    /// Serves the certificates of `resolver`, and requests certificates from clients by `policy`.
+    /// Serves the certificates of `resolver`, encrypts tickets by `secret`, and requests certificates from clients by `policy`.
     ///
     /// # Errors
     ///
@@ -25,10 +26,11 @@ impl TcpTls {
     pub fn new(
         resolver: Arc<CertificateResolver>,
         key_log: bool,
+        secret: &Prk,
         policy: impl Fn(Option<&str>) -> CertificateRequest + Send + Sync + 'static,
     ) -> Result<Self, Error> {
         Ok(Self {
-            plain: server::tcp_config(Arc::clone(&resolver), key_log)?,
+            plain: server::tcp_config(Arc::clone(&resolver), key_log, secret)?,
             asking: Arc::new(Asking::over(ALPN_TCP, Arc::clone(&resolver), key_log, policy)?),
             resolver,
         })

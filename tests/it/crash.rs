@@ -22,17 +22,17 @@ use tokio::time::timeout;
 /// What a client waits for an answer before it gives up by itself: longer than any test waits.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a client without an answer is watched: it repeats some three times within.
-const SILENCE: Duration = Duration::from_secs(1);
+pub(crate) const SILENCE: Duration = Duration::from_secs(1);
 
 /// A directory with a configuration and what it names.
-struct Setup {
+pub(crate) struct Setup {
     directory: tempfile::TempDir,
     made: SelfSigned,
     udp: SocketAddr,
 }
 
 impl Setup {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let made = self_signed(["localhost"]).unwrap();
         let setup =
             Self { directory: tempfile::tempdir().unwrap(), made, udp: (Ipv4Addr::LOCALHOST, free_udp_port()).into() };
@@ -41,16 +41,16 @@ impl Setup {
         setup
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.directory.path().join(name).display().to_string()
     }
 
-    fn write(&self, name: &str, content: &str) {
+    pub(crate) fn write(&self, name: &str, content: &str) {
         fs::write(self.path(name), content).unwrap();
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o600)).unwrap();
     }
 
-    fn configure(&self, origin: SocketAddr, more: &str) {
+    pub(crate) fn configure(&self, origin: SocketAddr, more: &str) {
         let udp = self.udp;
         let text = format!(
             "{more}\nlisten.udp = \"{udp}\"\norigin.url = \"http://{origin}\"\n[[certificates]]\ncert = \"tls.crt\"\n\
@@ -59,7 +59,7 @@ impl Setup {
         self.write("litequic.toml", &text);
     }
 
-    async fn start(&self, origin: SocketAddr, more: &str) -> Process {
+    pub(crate) async fn start(&self, origin: SocketAddr, more: &str) -> Process {
         self.configure(origin, more);
         let process = Process::start(["run", "--config", &self.path("litequic.toml")]);
         assert_eq!(process.address(), self.udp);
@@ -67,7 +67,7 @@ impl Setup {
     }
 
     /// A client that has had an answer.
-    async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         let mut transport = quinn::TransportConfig::default();
         transport.max_idle_timeout(Some(PATIENCE.try_into().unwrap()));
         let quic = Quic::connect(self.udp, "localhost", &self.made.cert_pem, transport).await;
@@ -78,7 +78,7 @@ impl Setup {
 }
 
 /// Has `client` send a request again, and returns how its connection ends, if it does within `patience`.
-async fn end(client: &Client, patience: Duration) -> Option<ConnectionError> {
+pub(crate) async fn end(client: &Client, patience: Duration) -> Option<ConnectionError> {
     let connection = &client.quic.connection;
     // An error means that what it sent by itself was answered already.
     if let Ok((mut send, _receive)) = connection.open_bi().await {

@@ -339,6 +339,67 @@ async fn a_token_is_good_once_for_whom_it_was_made_and_others_are_not_answered()
     litequic.stop().await;
 }
 
+/// s2n-quic adopts the ID that comes with a valid token, whatever it is.
+#[tokio::test]
+async fn a_token_is_good_for_the_id_of_its_retry_alone() {
+    let litequic = Litequic::start(origin::demo().await, |config| config.limits.retry_handshakes = 0).await;
+    let mut stranger = Stranger::of(&litequic).await;
+    let Retry { id, token } = stranger.retry().await;
+    assert_eq!(id.len(), 16);
+    let random: [u8; 20] = rand::random();
+    let others: [(&str, Vec<u8>); 7] = [
+        ("16 bytes that begin in the same way", [&id[..3], &random[..13]].concat()),
+        ("16 bytes that differ in the last bit", [&id[..15], &[id[15] ^ 1]].concat()),
+        ("with another first byte", [&[0x0f], &id[1..]].concat()),
+        ("4 bytes", random[..4].to_vec()),
+        ("its first 4 bytes", id[..4].to_vec()),
+        ("20 bytes", random.to_vec()),
+        ("20 bytes that begin with it", [&id[..], &random[..4]].concat()),
+    ];
+    let held = || litequic.sum(|worker| worker.quic.connections_held.get());
+    let refused = || litequic.sum(|worker| worker.quic.retry_tokens_refused.get());
+    for (number, (what, other)) in (1..).zip(&others) {
+        stranger.send(&stranger.packet(&Initial { token: &token, number: 1, ..Initial::to(other) })).await;
+        assert_eq!(stranger.settled().await, Vec::<Vec<u8>>::new(), "{what}");
+        assert_eq!((held(), refused()), (0, number), "{what}");
+    }
+    // None of them used it up.
+    stranger.send(&stranger.packet(&Initial { token: &token, number: 1, ..Initial::to(&id) })).await;
+    stranger.receive().await;
+    assert_eq!(held(), 1);
+    litequic.stop().await;
+}
+
+/// Behind a balancer that hashes addresses the client's next Initial may reach another replica.
+#[tokio::test]
+async fn a_token_is_good_at_every_replica_with_the_secret() {
+    let secret = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(secret.path(), [7; 32]).unwrap();
+    let origin = origin::demo().await;
+    let replica = async |name: &str, secret: &std::path::Path| {
+        Litequic::start(origin, |config| {
+            config.limits.retry_handshakes = 0;
+            config.listen.secret_file = Some(secret.to_owned());
+            config.listen.replica = Some(name.to_owned());
+        })
+        .await
+    };
+    let other_secret = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(other_secret.path(), [8; 32]).unwrap();
+    let one = replica("one", secret.path()).await;
+    for (other, held) in [(replica("two", secret.path()).await, 1), (replica("two", other_secret.path()).await, 0)] {
+        let mut stranger = Stranger::of(&one).await;
+        let Retry { id, token } = stranger.retry().await;
+        stranger.turn_to(&other);
+        stranger.send(&stranger.packet(&Initial { token: &token, number: 1, ..Initial::to(&id) })).await;
+        stranger.settled().await;
+        assert_eq!(other.sum(|worker| worker.quic.connections_held.get()), held);
+        assert_eq!(other.sum(|worker| worker.quic.retry_tokens_refused.get()), 1 - held);
+        other.stop().await;
+    }
+    one.stop().await;
+}
+
 /// Everything that is no packet of QUIC, or not quite.
 fn junk(stranger: &Stranger) -> Vec<Vec<u8>> {
     let noise = |length: usize| (0..length).map(|_| rand::random()).collect::<Vec<u8>>();

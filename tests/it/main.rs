@@ -50,6 +50,7 @@ mod recovery;
 mod refusals;
 mod reload;
 mod renewal;
+mod replicas;
 mod requests;
 mod resets;
 mod resumption;

@@ -2,13 +2,19 @@
 //! victim (RFC 9000 §9.3.1, §21.5).
 
 use crate::support::{
+    DEADLINE,
     client::{self, Client, Quic},
+    link::{Faults, Link},
     origin,
     proxy::Litequic,
     within,
 };
 use bytes::Buf;
 use http::Method;
+use litequic::{
+    quic,
+    tls::{Trust, client_config},
+};
 use std::{
     net::{Ipv4Addr, SocketAddr},
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -170,6 +176,41 @@ async fn a_forged_address_gets_a_datagram_at_most_for_each_that_comes_from_it_an
     within("more of it", relay.back.recv(&mut [0; 2_048])).await.unwrap();
     assert_eq!(received(&victim).await, 0);
     litequic.stop().await;
+}
+
+/// What `disable_active_migration` forbids is the client's to leave; a NAT does not ask.
+#[tokio::test]
+async fn a_client_that_a_nat_moves_is_followed_where_clients_should_not_migrate() {
+    for migration in [false, true] {
+        let litequic = Litequic::start(origin::demo().await, |config| config.listen.migration = migration).await;
+        let tls = client_config(&Trust::Insecure, false).unwrap();
+        let observer = quic::Observer::default();
+        let _connection = quic::connect(litequic.address, "localhost", tls, DEADLINE, &observer).await.unwrap();
+        let observed = observer.now();
+        let server = observed.server_parameters.unwrap();
+        let mut parameters = server.beside(&observed.own_parameters);
+        let (_, disabled, own) = parameters.find(|(name, ..)| *name == "disable_active_migration").unwrap();
+        assert_eq!((&*disabled, &*own), (if migration { "0" } else { "1" }, "0"));
+        drop(parameters);
+
+        let link = Link::between(litequic.address, Faults::default());
+        let quic = Quic::connect(link.address, "localhost", &litequic.cert_pem, <_>::default()).await;
+        let client = Client::over(quic, "localhost").await;
+        let mut download = client.open(client.request(Method::GET, "/bytes/2M")).await;
+        download.finish().await.unwrap();
+        client::header(&mut download).await;
+        let mut bytes = 0;
+        while let Some(chunk) = within("the body", download.recv_data()).await.unwrap() {
+            if bytes == 0 {
+                link.rebind();
+            }
+            bytes += chunk.remaining();
+        }
+        assert_eq!(bytes, 2_000_000);
+        assert_eq!(link.moves(), 1);
+        drop(client);
+        litequic.stop().await;
+    }
 }
 
 /// The client has nothing to say but its answer, which is sent once.

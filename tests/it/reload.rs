@@ -4,6 +4,7 @@
 use crate::{
     drain::ask,
     support::{
+        DEADLINE,
         client::{self, Client, Quic},
         io_key,
         origin::{self, Always},
@@ -14,7 +15,10 @@ use crate::{
 };
 use bytes::Buf;
 use http::Method;
-use litequic::tls::{SelfSigned, self_signed};
+use litequic::{
+    quic::{self, Observer},
+    tls::{SelfSigned, Trust, client_config, self_signed},
+};
 use quinn::crypto::rustls::QuicClientConfig;
 use std::{
     fs,
@@ -335,6 +339,32 @@ async fn limits_hold_for_what_begins_after_the_reload() {
     setup.write(origin.address, "");
     assert_eq!(setup.reload().await.0, 200);
     assert_eq!(setup.client().await.get("/").await.status, 200);
+    drop(process);
+}
+
+#[tokio::test]
+async fn clients_after_the_reload_are_asked_not_to_migrate() {
+    let (setup, origin) = (Setup::new(), origin::demo().await);
+    let process = setup.start(origin).await;
+    let disabled = async || {
+        let observer = Observer::default();
+        let tls = client_config(&Trust::Insecure, false).unwrap();
+        let connection = quic::connect(setup.udp, "localhost", tls, DEADLINE, &observer).await.unwrap();
+        let observed = observer.now();
+        let server = observed.server_parameters.unwrap();
+        let mut parameters = server.beside(&observed.own_parameters);
+        let (_, server, _) = parameters.find(|(name, ..)| *name == "disable_active_migration").unwrap();
+        drop(connection);
+        server
+    };
+    assert_eq!(disabled().await, "0");
+    for (key, changes, expected) in [
+        ("listen.migration = false", "listen.migration: true → false\n", "1"),
+        ("", "listen.migration: false → true\n", "0"),
+    ] {
+        assert_eq!(setup.change(origin, key).await, (200, changes.into()));
+        assert_eq!(disabled().await, expected);
+    }
     drop(process);
 }
 

@@ -1,12 +1,21 @@
 //! Session tickets (RFC 8446 §4.6.1) and key updates (RFC 9001 §6) through the whole of litequic, with quinn as the
 //! client.
 
-use super::support::{DEADLINE, client::tls_config_with, origin, proxy::Litequic, within};
+use super::support::{
+    DEADLINE,
+    client::tls_config_with,
+    origin,
+    proxy::Litequic,
+    tls::{self, Tls},
+    within,
+};
 use bytes::{Buf, Bytes};
 use futures_util::future;
 use h3::client::SendRequest;
 use h3_quinn::OpenStreams;
 use http::Request;
+use http_body_util::Empty;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use litequic::{
     config::{Config, OriginAddress, Workers},
     http3::client::{Client, Piece},
@@ -14,9 +23,12 @@ use litequic::{
     tls::{CertificateStore, SelfSigned, Trust, client_config, self_signed},
 };
 use quinn::crypto::rustls::QuicClientConfig;
+use rustls::HandshakeKind;
 use std::{
-    net::Ipv4Addr,
+    fs,
+    net::{Ipv4Addr, SocketAddr},
     num::NonZeroU16,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -27,14 +39,14 @@ use tokio::task::JoinHandle;
 const MEGABYTE: usize = 1_000_000;
 
 /// A browser, so to say: it keeps the tickets of all the connections that it had.
-struct Browser {
+pub(super) struct Browser {
     config: quinn::ClientConfig,
     /// Full ones: a session that resumes has no certificate to verify.
     handshakes: Arc<AtomicUsize>,
 }
 
 impl Browser {
-    fn trusting(cert_pem: &str) -> Self {
+    pub(super) fn trusting(cert_pem: &str) -> Self {
         let handshakes = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&handshakes);
         let mut tls = tls_config_with(cert_pem, move || _ = count.fetch_add(1, Ordering::Relaxed));
@@ -43,14 +55,18 @@ impl Browser {
         Self { config, handshakes }
     }
 
-    fn full_handshakes(&self) -> usize {
+    pub(super) fn full_handshakes(&self) -> usize {
         self.handshakes.load(Ordering::Relaxed)
     }
 
     /// A connection from a port of its own, so that any worker may get it.
     async fn connect(&self, litequic: &Litequic) -> Connection {
+        self.connect_to(litequic.address).await
+    }
+
+    pub(super) async fn connect_to(&self, server: SocketAddr) -> Connection {
         let endpoint = quinn::Endpoint::client((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-        let connecting = endpoint.connect_with(self.config.clone(), litequic.address, "localhost").unwrap();
+        let connecting = endpoint.connect_with(self.config.clone(), server, "localhost").unwrap();
         let quic = within("the handshake", connecting).await.unwrap();
         let connection = h3_quinn::Connection::new(quic.clone());
         let (mut driver, requests) = within("HTTP/3", h3::client::new(connection)).await.unwrap();
@@ -59,7 +75,7 @@ impl Browser {
     }
 }
 
-struct Connection {
+pub(super) struct Connection {
     endpoint: quinn::Endpoint,
     quic: quinn::Connection,
     requests: SendRequest<OpenStreams, Bytes>,
@@ -68,7 +84,7 @@ struct Connection {
 
 impl Connection {
     /// The body of `/bytes/length`, with `between` done after each piece of it.
-    async fn download(&mut self, length: usize, mut between: impl FnMut(&quinn::Connection)) -> Vec<u8> {
+    pub(super) async fn download(&mut self, length: usize, mut between: impl FnMut(&quinn::Connection)) -> Vec<u8> {
         let uri = format!("https://localhost:{}/bytes/{length}", self.quic.remote_address().port());
         let request = Request::get(uri).body(()).unwrap();
         let work = async {
@@ -85,7 +101,7 @@ impl Connection {
         within("the download", work).await
     }
 
-    async fn close(self) {
+    pub(super) async fn close(self) {
         let Self { endpoint, quic, requests, driver } = self;
         drop(requests);
         quic.close(0x100_u32.into(), b"");
@@ -100,10 +116,15 @@ fn is_sound(body: &[u8]) -> bool {
 }
 
 async fn start(made: &SelfSigned, workers: u16) -> Litequic {
+    start_with(made, workers, |_| {}).await
+}
+
+async fn start_with(made: &SelfSigned, workers: u16, edit: impl FnOnce(&mut Config)) -> Litequic {
     let origin = origin::demo().await;
     let origin = OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };
     let mut config = Config::simple((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
     config.listen.workers = Workers::Count(NonZeroU16::new(workers).unwrap());
+    edit(&mut config);
     let store = CertificateStore::new(made.certificate().unwrap(), []);
     Litequic::with_certificates(&config, store, made.cert_pem.clone()).await
 }
@@ -199,6 +220,71 @@ async fn a_ticket_of_another_process_leads_to_a_full_handshake() {
         }
         litequic.stop().await;
     }
+}
+
+#[tokio::test]
+async fn a_session_resumes_at_a_replica_that_has_the_secret() {
+    let directory = tempfile::tempdir().unwrap();
+    let secret = |name: &str, byte: u8| {
+        let path = directory.path().join(name);
+        fs::write(&path, [byte; 32]).unwrap();
+        path
+    };
+    let made = made();
+    let replica = async |name: &str, secret: &Path| {
+        let (secret, name) = (secret.to_owned(), name.to_owned());
+        start_with(&made, 2, |config| {
+            config.listen.secret_file = Some(secret);
+            config.listen.replica = Some(name);
+        })
+        .await
+    };
+    let (shared, other) = (secret("shared", 1), secret("other", 2));
+    let replicas = [replica("a", &shared).await, replica("b", &shared).await, replica("c", &shared).await];
+    let stranger = replica("d", &other).await;
+    let browser = Browser::trusting(&made.cert_pem);
+    for turn in 0..12 {
+        let mut connection = browser.connect(&replicas[turn % 3]).await;
+        assert_eq!(browser.full_handshakes(), 1, "connection {turn}");
+        assert!(is_sound(&connection.download(1000, |_| {}).await));
+        connection.close().await;
+    }
+    browser.connect(&stranger).await.close().await;
+    assert_eq!(browser.full_handshakes(), 2);
+    // Over TCP, whose tickets are others.
+    for protocol in ["http/1.1", "h2"] {
+        let client = tls::config(&made.cert_pem, &[protocol]);
+        for (replica, kind) in [
+            (&replicas[0], HandshakeKind::Full),
+            (&replicas[1], HandshakeKind::Resumed),
+            (&replicas[2], HandshakeKind::Resumed),
+            (&stranger, HandshakeKind::Full),
+        ] {
+            assert_eq!(tcp_handshake(replica.tcp[0], &client, protocol).await, kind, "{protocol}");
+        }
+    }
+    for litequic in replicas.into_iter().chain([stranger]) {
+        litequic.stop().await;
+    }
+}
+
+/// The kind of a handshake over TCP, after a request with an answer, by which the tickets have come.
+pub(super) async fn tcp_handshake(server: SocketAddr, config: &rustls::ClientConfig, protocol: &str) -> HandshakeKind {
+    let tls = Tls::connect(server, "localhost", config.clone()).await.unwrap();
+    let kind = tls.stream.get_ref().1.handshake_kind().unwrap();
+    let request = Request::get("https://localhost/bytes/10").body(Empty::<Bytes>::new()).unwrap();
+    let status = if protocol == "h2" {
+        let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(tls.stream));
+        let (mut requests, connection) = handshake.await.unwrap();
+        tokio::spawn(connection);
+        within("an answer", requests.send_request(request)).await.unwrap().status()
+    } else {
+        let (mut requests, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tls.stream)).await.unwrap();
+        tokio::spawn(connection);
+        within("an answer", requests.send_request(request)).await.unwrap().status()
+    };
+    assert!(status == 200 || status == 400, "{status}");
+    kind
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 mod cookies;
 mod failures;
 mod program;
+mod replicas;
 mod resets;
 mod service_manager;
 
@@ -50,7 +51,7 @@ pub(super) struct Service {
     pub(super) directory: TempDir,
     pub(super) address: SocketAddr,
     admin: SocketAddr,
-    cert_pem: String,
+    pub(super) cert_pem: String,
 }
 
 impl Service {

@@ -69,6 +69,10 @@ preStop (whether SIGTERM comes too late: it reaches a sidecar after the applicat
 {{- if $values.redirect -}}
 {{- $_ := set $listen "redirect" (list (printf "%s:%v" $any $values.ports.redirect)) -}}
 {{- end -}}
+{{- if $values.secret.existingSecret -}}
+{{- if $listen.secret_file -}}{{- fail "config.listen.secret_file: secret.existingSecret sets it" -}}{{- end -}}
+{{- $_ := set $listen "secret_file" "/etc/litequic/secret/secret" -}}
+{{- end -}}
 {{- $_ := set $config "listen" $listen -}}
 {{- $certificates := list -}}
 {{- range $values.certificates -}}
@@ -96,7 +100,7 @@ preStop (whether SIGTERM comes too late: it reaches a sidecar after the applicat
 {{- $listen := omit ($config.listen | default dict) "proxy_protocol_from" -}}
 {{- $admin := omit ($config.admin | default dict) "ready_needs_origin" -}}
 {{- $kept := dict "listen" $listen "litequic" $config.litequic "admin" $admin "format" $log.format -}}
-{{- list $kept .values.listenAddress .values.ports .values.redirect .advertisedPort | mustToJson | sha256sum -}}
+{{- list $kept .values.secret .values.listenAddress .values.ports .values.redirect .advertisedPort | mustToJson | sha256sum -}}
 {{- end -}}
 
 {{- define "litequic.image" -}}
@@ -204,6 +208,9 @@ has as ${NAME} is $(NAME) here; a variable comes after those that it names.
 # Directories, no single files (subPath): litequic notices when Kubernetes swaps what is in them.
 - {name: litequic-config, mountPath: /etc/litequic/config, readOnly: true}
 - {name: litequic-tls, mountPath: /etc/litequic/tls, readOnly: true}
+{{- if .values.secret.existingSecret }}
+- {name: litequic-secret, mountPath: /etc/litequic/secret, readOnly: true}
+{{- end }}
 {{- with .values.extraVolumeMounts }}
 {{ toYaml . }}
 {{- end }}
@@ -229,6 +236,15 @@ has as ${NAME} is $(NAME) here; a variable comes after those that it names.
             - {key: tls.crt, path: {{ .secretName }}.crt}
             - {key: tls.key, path: {{ .secretName }}.key}
       {{- end }}
+{{- with .values.secret.existingSecret }}
+- name: litequic-secret
+  secret:
+    secretName: {{ . }}
+    # As of the certificates above. litequic warns of the mode.
+    defaultMode: 0444
+    items:
+      - {key: {{ $.values.secret.key }}, path: secret}
+{{- end }}
 {{- end -}}
 
 {{- /* The ConfigMap, cert-manager's Certificates, and the Job of `check`. Also takes labels, as YAML. */ -}}

@@ -49,12 +49,32 @@ impl Beginning {
                 let (predecessor, older) = (None, Vec::new());
                 Self { inherited: passed, generation: 0, secrets, predecessor, older, others, maintenance, http3: None }
             }
-            Some(FoundPredecessor { predecessor, inherited, generation, secret, older, maintenance, http3 }) => {
+            Some(FoundPredecessor {
+                predecessor,
+                inherited,
+                generation,
+                secret,
+                replica,
+                older,
+                maintenance,
+                http3,
+            }) => {
+                // The clients of the predecessor have its reset tokens.
+                let replica = replica.unwrap_or_else(|| own.replica().clone());
+                if replica != *own.replica() {
+                    let (own, replica) = (own.replica().name(), replica.name());
+                    tracing::info!(
+                        own,
+                        replica,
+                        "stateless reset tokens stay those of the replica before; a restart changes them"
+                    );
+                }
                 let secrets = match secret {
                     // Not of a file: this process' would be another.
                     Some(secret) if config.listen.secret_file.is_none() => Secrets::handed_over(secret),
                     _ => own,
-                };
+                }
+                .of_replica(replica);
                 let predecessor = Some(predecessor);
                 let others = Arc::new(Generations::of(older.iter().map(Older::generation)));
                 let secrets = Arc::new(secrets);

@@ -311,6 +311,7 @@ impl HandoverServer {
             version: Some(env!("CARGO_PKG_VERSION").into()),
             hears_version: true,
             secret: self.secrets.to_hand_over().copied(),
+            replica: Some(self.secrets.replica().name().to_owned()),
             groups: self.groups.iter().map(group).collect(),
             listeners: self.listeners.iter().map(listeners).collect(),
             older: self.older.iter().map(|older| older.generation).collect(),

@@ -21,6 +21,8 @@ pub(super) struct HandoverOffer {
     pub(super) hears_version: bool,
     /// The secret of its tokens, unless that is in a file.
     pub(super) secret: Option<[u8; SECRET_LEN]>,
+    /// The replica that stateless reset tokens belong to. Older ones do not send it.
+    pub(super) replica: Option<String>,
     pub(super) groups: Vec<OfferedGroup>,
     pub(super) listeners: Vec<OfferedListeners>,
     /// Generations of processes that drain.
@@ -77,6 +79,7 @@ impl HandoverOffer {
             "version": self.version,
             "hears_version": self.hears_version,
             "secret": self.secret,
+            "replica": self.replica,
             "udp": self.groups.iter().map(group).collect::<Vec<_>>(),
             "tcp": self.listeners.iter().map(listeners).collect::<Vec<_>>(),
             "older": self.older,
@@ -103,6 +106,10 @@ impl HandoverOffer {
             version: offer.get("version").and_then(Json::as_str).map(str::to_owned),
             hears_version: offer.get("hears_version").and_then(Json::as_bool).unwrap_or(false),
             secret,
+            replica: match offer.get("replica") {
+                None | Some(Json::Null) => None,
+                Some(name) => Some(name.as_str().ok_or_else(wrong("replica"))?.to_owned()),
+            },
             groups: list(&offer, "udp", group).ok_or_else(wrong("udp"))?,
             listeners: list(&offer, "tcp", listeners).ok_or_else(wrong("tcp"))?,
             older: list(&offer, "older", byte).ok_or_else(wrong("older"))?,
@@ -174,6 +181,7 @@ mod tests {
             version: Some("1.2.3".into()),
             hears_version: true,
             secret: Some([7; SECRET_LEN]),
+            replica: Some("web-1".into()),
             groups: vec![
                 OfferedGroup { sockets: 6, generations: vec![generation(254, 0, 2), generation(255, 2, 4)] },
                 OfferedGroup { sockets: 1, generations: vec![] },
@@ -197,6 +205,7 @@ mod tests {
         );
         let without = HandoverOffer {
             secret: None,
+            replica: None,
             groups: vec![],
             listeners: vec![],
             older: vec![],
@@ -206,8 +215,8 @@ mod tests {
         };
         assert_eq!(HandoverOffer::decode(&without.encode()).unwrap(), without);
         let older = String::from_utf8(without.encode()).unwrap().replace("\"maintenance\":[],", "");
-        let older = older.replace("\"http3\":null,", "");
-        assert!(!older.contains("maintenance") && !older.contains("http3"), "{older}");
+        let older = older.replace("\"http3\":null,", "").replace("\"replica\":null,", "");
+        assert!(["maintenance", "http3", "replica"].iter().all(|key| !older.contains(key)), "{older}");
         assert_eq!(HandoverOffer::decode(older.as_bytes()).unwrap(), without);
     }
 
@@ -226,6 +235,7 @@ mod tests {
             (text.replace("[null,300]", "[null,-1]"), OfferError::Wrong("maintenance")),
             (text.replace("[null,300]", "[1,300]"), OfferError::Wrong("maintenance")),
             (text.replace("\"http3\":false", "\"http3\":0"), OfferError::Wrong("http3")),
+            (text.replace("\"web-1\"", "1"), OfferError::Wrong("replica")),
             (text.replace("\"older\":[254]", "\"older\":254"), OfferError::Wrong("older")),
         ];
         for (text, expected) in table {

@@ -9,6 +9,7 @@ use crate::{
     app::sockets::Inherited,
     net::{self, SocketGroup},
     proxy::Maintenance,
+    quic::Replica,
 };
 use std::{
     io::ErrorKind,
@@ -39,6 +40,8 @@ pub(in crate::app) struct FoundPredecessor {
     pub(in crate::app) generation: u8,
     /// The secret of tokens.
     pub(in crate::app) secret: Option<[u8; 32]>,
+    /// The replica that its stateless reset tokens belong to. `None` of a version without replicas.
+    pub(in crate::app) replica: Option<Replica>,
     /// The predecessor and those before it.
     pub(in crate::app) older: Vec<Older>,
     /// Routes that are in maintenance there.
@@ -112,6 +115,7 @@ impl Predecessor {
             inherited: Inherited { groups, listeners },
             generation,
             secret: offer.secret,
+            replica: offer.replica.map(Replica::named),
             older,
             maintenance: offer.maintenance.into_iter().collect(),
             http3: offer.http3,

@@ -102,6 +102,11 @@ fn every_change_is_said_with_its_key() {
             &["listen.secret_file: none → secret (needs a restart)"],
         ),
         (
+            |config| config.listen.replica = Some("edge-1".into()),
+            &["listen.replica: the host's name → edge-1 (needs a restart)"],
+        ),
+        (|config| config.listen.migration = false, &["listen.migration: true → false"]),
+        (
             |config| config.trusted_proxies.push(Network { address: [10, 0, 0, 0].into(), prefix: 8 }),
             &["trusted_proxies: none → 10.0.0.0/8"],
         ),

@@ -4,8 +4,11 @@ use s2n_codec::DecoderBuffer;
 use s2n_quic::provider::event::events;
 use s2n_quic_core::varint::VarInt;
 
+/// The only one below without a value.
+const MIGRATION_DISABLED: u64 = 0x0c;
+
 /// Those that are numbers: identifier, name, unit, and the default.
-const INTEGER_PARAMETERS: [(u64, &str, &str, u64); 12] = [
+const INTEGER_PARAMETERS: [(u64, &str, &str, u64); 13] = [
     (0x01, "max_idle_timeout", " ms", 0),
     (0x03, "max_udp_payload_size", " bytes", 65527),
     (0x04, "initial_max_data", " bytes", 0),
@@ -16,6 +19,8 @@ const INTEGER_PARAMETERS: [(u64, &str, &str, u64); 12] = [
     (0x09, "initial_max_streams_uni", "", 0),
     (0x0a, "ack_delay_exponent", "", 3),
     (0x0b, "max_ack_delay", " ms", 25),
+    // 1 where it is there, and has no value.
+    (MIGRATION_DISABLED, "disable_active_migration", "", 0),
     (0x0e, "active_connection_id_limit", "", 2),
     // RFC 9221 §3
     (0x20, "max_datagram_frame_size", " bytes", 0),
@@ -33,10 +38,12 @@ impl TransportParameters {
         while let Some((id, value, after)) = next(rest) {
             rest = after;
             let place = INTEGER_PARAMETERS.iter().position(|(known, ..)| *known == id);
-            if let (Some(slot), Ok((number, _))) =
-                (place.and_then(|place| found.0.get_mut(place)), value.decode::<VarInt>())
-            {
-                *slot = Some(number.as_u64());
+            let number = match id {
+                MIGRATION_DISABLED => Some(1),
+                _ => value.decode::<VarInt>().ok().map(|(number, _)| number.as_u64()),
+            };
+            if let (Some(slot), Some(number)) = (place.and_then(|place| found.0.get_mut(place)), number) {
+                *slot = Some(number);
             }
         }
         found
@@ -56,6 +63,7 @@ impl TransportParameters {
             Some(event.initial_max_streams_uni),
             Some(event.ack_delay_exponent.into()),
             Some(milliseconds(event.max_ack_delay)),
+            Some(u64::from(!event.migration_support)),
             Some(event.active_connection_id_limit),
             Some(event.max_datagram_frame_size),
         ])
@@ -88,7 +96,7 @@ mod tests {
 
     #[test]
     fn what_is_sent_is_read_and_what_is_not_has_its_default() {
-        let encoded = [0x01, 0x02, 0x47, 0xd0, 0x0b, 0x01, 0x01, 0x40, 0x7f, 0x01, 0xff];
+        let encoded = [0x01, 0x02, 0x47, 0xd0, 0x0b, 0x01, 0x01, 0x0c, 0x00, 0x40, 0x7f, 0x01, 0xff];
         let read = TransportParameters::read(&encoded);
         let text = |name: &str| {
             let found = read.beside(&TransportParameters::default()).find(|(known, ..)| *known == name).unwrap();
@@ -99,6 +107,7 @@ mod tests {
             ("max_idle_timeout", "2000 ms"),
             ("max_ack_delay", "1 ms"),
             ("ack_delay_exponent", "3"),
+            ("disable_active_migration", "1"),
             ("max_udp_payload_size", "65527 bytes"),
         ] {
             assert_eq!(text(name), expected, "{name}");

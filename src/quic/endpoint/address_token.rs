@@ -4,8 +4,10 @@
 //! kind (1) · issue time, UNIX seconds (4) · length of the original destination connection ID (1) · that ID (20) · tag (32)
 //! ```
 //!
-//! The tag is an HMAC-SHA256 over all of it, the client's address and port, and its connection ID: RFC 9000 §8.1.4
-//! requires the address, and s2n-quic's own provider binds the same. The key changes every hour, by the issue time.
+//! The tag is an HMAC-SHA256 over all of it, the client's address and port, its connection ID, and the connection ID of
+//! the Retry: RFC 9000 §8.1.4 requires the address, and s2n-quic's own provider binds the client's ID as well. The client
+//! sends its next Initial to the Retry's ID (§17.2.5.2), which s2n-quic then adopts unseen: an ID of the client's choice
+//! could be that of another worker or connection. The key changes every hour, by the issue time.
 //!
 //! Tokens are not bound to the endpoint, as stateless resets are: the owner of one has validated an address, which is
 //! worth the same at every address of the server, and replicas behind a balancer may have different ones.
@@ -13,7 +15,7 @@
 //! There are no tokens for later connections (NEW_TOKEN): s2n-quic 1.91 never asks for one.
 
 use super::admission::{Admission, AttemptOutcome, ip};
-use crate::quic::identity::Secrets;
+use crate::quic::identity::{Secrets, retry_id::RetryIds};
 use aws_lc_rs::hmac;
 use s2n_quic::provider::address_token::{Context, Format as TokenFormat, Provider};
 use s2n_quic_core::{
@@ -52,15 +54,18 @@ pub(super) struct AddressTokenFormat {
     used: Used,
     clock: TokenClock,
     admission: Admission,
+    ids: RetryIds,
 }
 
 impl AddressTokenFormat {
-    pub(super) fn new(secrets: Arc<Secrets>, admission: Admission) -> Self {
+    /// Tokens of the connection IDs in `ids`.
+    pub(super) fn new(secrets: Arc<Secrets>, admission: Admission, ids: RetryIds) -> Self {
         Self {
             signer: Signer { secrets, keys: [None, None] },
             used: Used::default(),
             clock: TokenClock::new(),
             admission,
+            ids,
         }
     }
 }
@@ -82,13 +87,14 @@ impl TokenFormat for AddressTokenFormat {
     }
 
     fn generate_retry_token(&mut self, context: &mut Context<'_>, id: &InitialId, output: &mut [u8]) -> Option<()> {
-        let token = self.signer.issue(&Client::of(context)?, id.as_bytes(), self.clock.read().now)?;
+        let client = Client::of(context, self.ids.issued()?)?;
+        let token = self.signer.issue(&client, id.as_bytes(), self.clock.read().now)?;
         output.get_mut(..TOKEN_LEN)?.copy_from_slice(&token);
         Some(())
     }
 
     fn validate_token(&mut self, context: &mut Context<'_>, token: &[u8]) -> Option<InitialId> {
-        let (time, client) = (self.clock.read(), Client::of(context)?);
+        let (time, client) = (self.clock.read(), Client::of(context, self.ids.addressed()?)?);
         let valid = self.signer.check(&client, token, time.now);
         let valid = valid.or_else(|| self.signer.check(&client, token, time.before_jump?));
         let Some(valid) = valid else {
@@ -112,17 +118,20 @@ struct Client {
     /// IPv4 as 4 bytes, IPv6 as 16, the port behind either.
     address: Vec<u8>,
     connection_id: Vec<u8>,
+    /// Source connection ID of the Retry, and destination connection ID of the Initial that answers it.
+    retry_id: Vec<u8>,
 }
 
 impl Client {
-    fn of(context: &Context<'_>) -> Option<Self> {
+    fn of(context: &Context<'_>, retry_id: LocalId) -> Option<Self> {
         let (ip, port): (&[u8], u16) = match &context.remote_address {
             SocketAddress::IpV4 { ip, port, .. } => (&ip[..], *port),
             SocketAddress::IpV6 { ip, port, .. } => (&ip[..], *port),
             _ => return None,
         };
         let address = [ip, &port.to_be_bytes()].concat();
-        Some(Self { address, connection_id: context.peer_connection_id.to_vec() })
+        let connection_id = context.peer_connection_id.to_vec();
+        Some(Self { address, connection_id, retry_id: retry_id.as_bytes().to_vec() })
     }
 }
 
@@ -180,11 +189,12 @@ impl Signer {
     }
 }
 
-/// What the tag covers. The token's own part has a fixed length and the address one of two, which the connection ID's
-/// length tells apart: no two inputs read the same.
+/// What the tag covers. The token's own part has a fixed length and the address one of two, which the connection IDs'
+/// lengths tell apart: no two inputs read the same.
 fn signed(body: &[u8], client: &Client) -> Vec<u8> {
-    let id_len = u8::try_from(client.connection_id.len()).unwrap_or(u8::MAX);
-    [body, &[id_len], &client.connection_id, &client.address].concat()
+    let len = |id: &[u8]| [u8::try_from(id.len()).unwrap_or(u8::MAX)];
+    let Client { address, connection_id, retry_id } = client;
+    [body, &len(connection_id), connection_id, &len(retry_id), retry_id, address].concat()
 }
 
 /// Tokens that were used: each is valid once (RFC 9000 §8.1.4). A worker's own filter is enough, as a token is bound to
@@ -283,7 +293,8 @@ mod tests {
     }
 
     fn client() -> Client {
-        Client { address: vec![192, 0, 2, 1, 0x1f, 0x90], connection_id: b"peer".to_vec() }
+        let address = vec![192, 0, 2, 1, 0x1f, 0x90];
+        Client { address, connection_id: b"peer".to_vec(), retry_id: b"the retry's ID, ".to_vec() }
     }
 
     fn token() -> [u8; TOKEN_LEN] {
@@ -304,6 +315,10 @@ mod tests {
             ("another port", Client { address: vec![192, 0, 2, 1, 0x1f, 0x91], ..client() }),
             ("another connection ID", Client { connection_id: b"poor".to_vec(), ..client() }),
             ("a longer connection ID", Client { connection_id: b"peer\0".to_vec(), ..client() }),
+            ("another ID than the Retry's", Client { retry_id: b"another's ID, 16".to_vec(), ..client() }),
+            ("a shorter one", Client { retry_id: b"the ".to_vec(), ..client() }),
+            ("a longer one", Client { retry_id: b"the retry's ID, and on".to_vec(), ..client() }),
+            ("lengths that shift", Client { connection_id: b"peer\x10the".to_vec(), ..client() }),
         ];
         for (what, other) in table {
             assert_eq!(signer(1).check(&other, &token(), NOW), None, "{what}");
@@ -415,12 +430,15 @@ mod tests {
         let config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into());
         let pools = SourceLimits::default();
         let admission = Admission::new(config.live(), Arc::clone(&metrics), pools.clone(), <_>::default());
-        let mut format = AddressTokenFormat::new(Arc::new(Secrets::derive(&[1; 32])), admission);
+        let ids = RetryIds::default();
+        let mut format = AddressTokenFormat::new(Arc::new(Secrets::derive(&[1; 32])), admission, ids.clone());
         let (address, peer) = (SocketAddress::default(), PeerId::try_from_bytes(b"peer").unwrap());
         let mut random = NoRandomness;
         let mut context = Context::new(&address, &peer, &mut random);
         let id = InitialId::try_from_bytes(ORIGINAL_ID).unwrap();
         let mut token = [0; TOKEN_LEN];
+        ids.issue(LocalId::try_from_bytes(&[7; 16]).unwrap());
+        ids.address(&[7; 16]);
         format.generate_retry_token(&mut context, &id, &mut token).unwrap();
 
         let flood: Vec<_> = (0..Limits::default().max_handshakes).map(|_| pools.begin(None)).collect();

@@ -9,7 +9,7 @@
 //!
 //! That leaves s2n-quic's rounding: a datagram of 1201 bytes allows four of 1200.
 
-use crate::quic::identity::connection_id::ConnectionIdFormat;
+use crate::quic::identity::{connection_id::ConnectionIdFormat, retry_id::RetryIds};
 use s2n_quic_core::{
     event::api::Subject,
     packet::interceptor::{Datagram, DecoderBufferMut, Interceptor},
@@ -31,6 +31,7 @@ const ID_LEN_AT: usize = 5;
 pub(super) struct AmplificationGuard {
     ids: ConnectionIdFormat,
     own: ToIssuedId,
+    retry: RetryIds,
 }
 
 /// Whether the datagram at hand goes to an ID like those that litequic issues. A client's first Initial does not: with
@@ -46,9 +47,9 @@ impl ToIssuedId {
 }
 
 impl AmplificationGuard {
-    /// For an endpoint that issues `ids`; sets `own` for each datagram.
-    pub(super) fn new(ids: ConnectionIdFormat, own: ToIssuedId) -> Self {
-        Self { ids, own }
+    /// For an endpoint that issues `ids`; sets `own` for each datagram, and records in `retry` where it goes.
+    pub(super) fn new(ids: ConnectionIdFormat, own: ToIssuedId, retry: RetryIds) -> Self {
+        Self { ids, own, retry }
     }
 
     /// Whether a datagram is to be processed.
@@ -56,6 +57,7 @@ impl AmplificationGuard {
         let Some(id) = long_header_id(datagram) else { return true };
         let own = self.ids.is_own(id);
         self.own.0.store(own, Ordering::Relaxed);
+        self.retry.address(id);
         own || datagram.len() >= MIN_INITIAL_DATAGRAM
     }
 }
@@ -93,7 +95,7 @@ mod tests {
     fn small_datagrams_go_to_ids_that_litequic_issued() {
         let own = ToIssuedId::default();
         let format = ConnectionIdFormat::new(Layout::default(), (9, Arc::default()), WorkerIndex(1), 4);
-        let small = AmplificationGuard::new(format, own.clone());
+        let small = AmplificationGuard::new(format, own.clone(), RetryIds::default());
         let datagram = |first: u8, id: &[u8], len: usize| {
             let mut datagram = [&[first, 0, 0, 0, 1, u8::try_from(id.len()).unwrap()], id].concat();
             datagram.resize(len, 0);

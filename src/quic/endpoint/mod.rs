@@ -16,7 +16,7 @@ mod wakes;
 pub use admission::SourceLimits;
 
 use crate::{
-    config::{Limits, Live, Timeouts},
+    config::{Config, Live},
     lifecycle::PhaseWatch,
     memory::Pressure,
     quic::{
@@ -28,6 +28,7 @@ use crate::{
         identity::{
             Generations, Secrets,
             connection_id::{self, Layout, WorkerIndex},
+            retry_id::RetryIds,
             stateless_reset,
         },
         io::{EndpointHooks, EndpointIo, MAX_MTU, Moderation, ReceiveBatchNumber},
@@ -165,12 +166,10 @@ pub fn start<T: tls::Provider + Clone>(
     let (sources, pressure) = (parts.sources.clone(), parts.pressure.clone());
     let (config, metrics) = (Arc::clone(&parts.config), Arc::clone(&parts.metrics));
     let admission = Admission::new(config, metrics, sources, pressure).until_draining(parts.watch.clone());
-    let ids = connection_id::ConnectionIdFormat::new(
-        parts.layout,
-        (parts.generation, Arc::clone(&parts.others)),
-        worker,
-        parts.workers,
-    );
+    let retry = RetryIds::default();
+    let generations = (parts.generation, Arc::clone(&parts.others));
+    let ids = connection_id::ConnectionIdFormat::new(parts.layout, generations, worker, parts.workers)
+        .recording(retry.clone());
     let config = parts.config.load();
     let spurious = SpuriousLosses::new(Arc::clone(&parts.metrics));
     let connections = ConnectionTable::new(&config.limits, spurious.clone(), Arc::clone(&parts.metrics));
@@ -217,7 +216,7 @@ pub fn start<T: tls::Provider + Clone>(
     });
     let subscriber = (subscriber, (ack_frequency_subscriber, (recovery, challenges.subscriber())));
     let to_issued_id = ToIssuedId::default();
-    let amplification = AmplificationGuard::new(ids.clone(), to_issued_id.clone());
+    let amplification = AmplificationGuard::new(ids.clone(), to_issued_id.clone(), retry.clone());
     let resets = stateless_reset::Generator::new(&parts.secrets, address);
 
     let controllers = ControllerFactory::new(Arc::clone(&parts.config), address, moderation, spurious);
@@ -229,10 +228,8 @@ pub fn start<T: tls::Provider + Clone>(
         .and_then(|builder| builder.with_congestion_controller(controllers))
         .and_then(|builder| builder.with_connection_id(ids))
         .and_then(|builder| {
-            builder.with_address_token(address_token::AddressTokenFormat::new(
-                Arc::clone(&parts.secrets),
-                admission.clone(),
-            ))
+            let secrets = Arc::clone(&parts.secrets);
+            builder.with_address_token(address_token::AddressTokenFormat::new(secrets, admission.clone(), retry))
         })
         .and_then(|builder| builder.with_stateless_reset_token(resets))
         .and_then(|builder| builder.with_endpoint_limits(ConnectionAttemptLimiter::new(admission, to_issued_id)))
@@ -256,7 +253,7 @@ struct TransportLimits {
 impl TransportLimits {
     fn new(config: Live, connections: ConnectionTable, grants: ReceiveGrants) -> Result<Self, ValidationError> {
         let now = config.load();
-        let last = transport_limits(&now.limits, &now.timeouts, now.limits.connection_receive_buffer.into())?;
+        let last = transport_limits(&now, now.limits.connection_receive_buffer.into())?;
         Ok(Self { config, connections, grants, last })
     }
 }
@@ -266,7 +263,7 @@ impl connection::Limiter for TransportLimits {
         let now = self.config.load();
         // A checked configuration has only values that QUIC can express; otherwise the former ones stay.
         let window = self.grants.begin(&now.limits, network(&now, ip(&info.remote_address)));
-        if let Ok(limits) = transport_limits(&now.limits, &now.timeouts, window) {
+        if let Ok(limits) = transport_limits(&now, window) {
             self.last = limits;
             self.connections.set_limits(&now.limits);
         }
@@ -275,8 +272,9 @@ impl connection::Limiter for TransportLimits {
 }
 
 /// The transport parameters (RFC 9000 §18.2) and what s2n-quic bounds beside them, of a connection whose client may send
-/// `window` bytes ahead. No keep-alive: an idle connection may end. Clients may migrate.
-fn transport_limits(limits: &Limits, timeouts: &Timeouts, window: u64) -> Result<connection::Limits, ValidationError> {
+/// `window` bytes ahead. No keep-alive: an idle connection may end.
+fn transport_limits(config: &Config, window: u64) -> Result<connection::Limits, ValidationError> {
+    let Config { limits, timeouts, listen, .. } = config;
     connection::Limits::new()
         .with_max_idle_timeout(timeouts.idle)?
         .with_max_ack_delay(MAX_ACK_DELAY)?
@@ -287,7 +285,7 @@ fn transport_limits(limits: &Limits, timeouts: &Timeouts, window: u64) -> Result
         .with_bidirectional_remote_data_window(window.min(limits.stream_receive_buffer.into()))?
         .with_unidirectional_data_window(UNI_STREAM_WINDOW)?
         .with_max_send_buffer_size(limits.stream_send_buffer)?
-        .with_active_connection_migration(true)
+        .with_active_connection_migration(listen.migration)
 }
 
 fn configuration(error: impl std::fmt::Display) -> EndpointError {
@@ -298,7 +296,7 @@ fn configuration(error: impl std::fmt::Display) -> EndpointError {
 mod tests {
     use super::*;
     use crate::{
-        config::Config,
+        config::Limits,
         lifecycle::Lifecycle,
         quic::client::{ConnectError, Observer, connect},
     };

@@ -18,7 +18,7 @@
 //! plaintext algorithm reveals as much by its server ID). The other 104 bits are random: an ID cannot be guessed, which
 //! protects stateless resets (RFC 9000 §21.11) and other clients' connections, and two are never equal.
 
-use super::generations::Generations;
+use super::{generations::Generations, retry_id::RetryIds};
 use s2n_quic::provider::connection_id::{ConnectionInfo, Generator, LocalId, Validator};
 use std::sync::Arc;
 
@@ -121,6 +121,7 @@ pub(in crate::quic) struct ConnectionIdFormat {
     others: Arc<Generations>,
     worker: WorkerIndex,
     workers: usize,
+    retry: RetryIds,
 }
 
 impl ConnectionIdFormat {
@@ -131,7 +132,12 @@ impl ConnectionIdFormat {
         worker: WorkerIndex,
         workers: usize,
     ) -> Self {
-        Self { layout, generation, others, worker, workers }
+        Self { layout, generation, others, worker, workers, retry: RetryIds::default() }
+    }
+
+    /// Records each ID that is issued in `retry`.
+    pub(in crate::quic) fn recording(self, retry: RetryIds) -> Self {
+        Self { retry, ..self }
     }
 
     fn issue(&self) -> [u8; MAX_LEN as usize] {
@@ -170,7 +176,10 @@ impl Generator for ConnectionIdFormat {
     #[expect(clippy::expect_used, reason = "16 to 20 bytes are an ID's length by construction")]
     fn generate(&mut self, _: &ConnectionInfo<'_>) -> LocalId {
         let id = self.issue();
-        id.get(..self.layout.id_len()).and_then(LocalId::try_from_bytes).expect("16 to 20 bytes are a connection ID")
+        let id = id.get(..self.layout.id_len()).and_then(LocalId::try_from_bytes);
+        let id = id.expect("16 to 20 bytes are a connection ID");
+        self.retry.issue(id);
+        id
     }
 }
 

@@ -1,7 +1,9 @@
 //! The keys that all workers of a process share, so that a token of one is valid on every other.
 
+use super::Replica;
 use aws_lc_rs::{
     error::Unspecified,
+    hkdf,
     hmac::{self, HMAC_SHA256},
     rand,
 };
@@ -46,10 +48,13 @@ pub enum SecretError {
     },
 }
 
-/// Keys for address validation tokens and stateless reset tokens, and of what else all processes with one secret agree on.
+/// Keys for address validation tokens, session tickets and cookies, which all processes with one secret agree on, and for
+/// stateless reset tokens, which are a [`Replica`]'s.
 pub struct Secrets {
     retry: hmac::Key,
     reset: hmac::Key,
+    replica: Replica,
+    tickets: hkdf::Prk,
     cookies: [u8; LEN],
     /// The secret that they are derived from, unless it is in a file.
     random: Option<[u8; LEN]>,
@@ -97,13 +102,25 @@ impl Secrets {
         Ok(Self { exposed: mode & OTHERS != 0, ..Self::derive(&secret) })
     }
 
-    /// Whether others than the owner and the group of their file may read it: a reader can end clients' connections.
+    /// The same, with reset tokens of `replica`.
+    #[must_use]
+    pub fn of_replica(self, replica: Replica) -> Self {
+        Self { replica, ..self }
+    }
+
+    /// The replica that reset tokens belong to.
+    pub fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
+    /// Whether others than the owner and the group of their file may read it: a reader can impersonate the server.
     pub fn is_exposed(&self) -> bool {
         self.exposed
     }
 
     /// Keys that are derived from `secret`: tokens are valid in every process that has the same one.
     pub fn derive(secret: &[u8]) -> Self {
+        let tickets = hkdf::Salt::none(hkdf::HKDF_SHA256).extract(secret);
         let secret = hmac::Key::new(HMAC_SHA256, secret);
         // One key, one purpose.
         let tag = |purpose: &str| hmac::sign(&secret, purpose.as_bytes());
@@ -112,7 +129,7 @@ impl Secrets {
         let mut cookies = [0; LEN];
         // A tag has as many bytes.
         cookies.iter_mut().zip(tag("litequic sticky cookies").as_ref()).for_each(|(byte, tag)| *byte = *tag);
-        Self { retry, reset, cookies, random: None, exposed: false }
+        Self { retry, reset, replica: Replica::default(), tickets, cookies, random: None, exposed: false }
     }
 
     /// The key of the cookies that keep clients on one server of an origin.
@@ -120,15 +137,22 @@ impl Secrets {
         &self.cookies
     }
 
+    /// What the keys of session tickets are derived from.
+    pub fn ticket_secret(&self) -> &hkdf::Prk {
+        &self.tickets
+    }
+
     /// The key of the retry tokens of one `period`, which rotates without coordination.
     pub(in crate::quic) fn retry_key(&self, period: u32) -> hmac::Key {
         hmac::Key::new(HMAC_SHA256, hmac::sign(&self.retry, &period.to_be_bytes()).as_ref())
     }
 
-    /// The key of stateless reset tokens of the endpoint that is bound to `address`: the configured one, which is the same
-    /// after a crash, whatever its place in the list.
+    /// The key of stateless reset tokens of this replica's endpoint that is bound to `address`: the configured one, which is the
+    /// same after a crash, whatever its place in the list.
     pub(in crate::quic) fn reset_key(&self, address: SocketAddr) -> hmac::Key {
-        hmac::Key::new(HMAC_SHA256, hmac::sign(&self.reset, address.to_string().as_bytes()).as_ref())
+        // The address has no NUL: no two pairs read the same.
+        let scope = [self.replica.name(), "\0", &address.to_string()].concat();
+        hmac::Key::new(HMAC_SHA256, hmac::sign(&self.reset, scope.as_bytes()).as_ref())
     }
 }
 

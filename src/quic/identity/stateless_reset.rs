@@ -6,8 +6,9 @@
 //! bytes than it got, so that two endpoints cannot keep each other busy (§10.3.3), and never fewer than 42: a packet
 //! too small for that is dropped.
 //!
-//! The key is one endpoint's: another listen address has another one. With one key for all, a packet sent to the wrong
-//! address, with the connection ID of another client's connection, would be answered with the token that ends it
+//! The key is one endpoint's: another listen address has another one, and another replica with the same secret
+//! ([`Replica`](super::Replica)). With one key for all, a packet sent to the wrong address, or from another port to the
+//! wrong replica, with the connection ID of another client's connection, would be answered with the token that ends it
 //! (§21.11).
 //!
 //! With a random key the token is invalid after a restart, and clients of the old process wait for their idle
@@ -54,6 +55,7 @@ impl TokenGenerator for Generator {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quic::Replica;
 
     fn generator(secret: u8, address: &str) -> Generator {
         Generator::new(&Secrets::derive(&[secret; 32]), address.parse().unwrap())
@@ -66,6 +68,21 @@ mod tests {
         assert_eq!(one.generate(b"an id"), two.generate(b"an id"));
         assert_ne!(one.generate(b"an id"), one.generate(b"another"));
         assert_ne!(one.generate(b"an id"), stranger.generate(b"an id"));
+    }
+
+    #[test]
+    fn no_two_replicas_make_the_same_token_and_a_replica_makes_its_own_again() {
+        let address = "0.0.0.0:443".parse().unwrap();
+        let token = |replica: &str| {
+            let secrets = Secrets::derive(&[1; 32]).of_replica(Replica::named(replica));
+            Generator::new(&secrets, address).generate(b"an id")
+        };
+        let replicas = ["", "web-0", "web-1", "web", "web-00.0.0.0:443"];
+        let tokens = replicas.map(token);
+        for (index, replica) in replicas.iter().enumerate() {
+            assert!(!tokens[..index].contains(&tokens[index]), "{replica}");
+            assert_eq!(token(replica), tokens[index], "{replica}");
+        }
     }
 
     #[test]

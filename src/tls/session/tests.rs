@@ -3,6 +3,7 @@
 use super::*;
 use crate::tls::{
     CertificateResolver, CertificateStore, SelfSigned, ServerTls, Trust, client_config, self_signed, server_config,
+    tickets,
 };
 use proptest::prelude::{Strategy, any, prop};
 use rustls::{
@@ -52,8 +53,13 @@ fn session(tls: &mut ServerTls) -> Session {
 }
 
 fn tls(made: &SelfSigned) -> ServerTls {
+    tls_with(made, 1)
+}
+
+/// With the ticket secret that other processes with the same `byte` have.
+fn tls_with(made: &SelfSigned, byte: u8) -> ServerTls {
     let store = CertificateStore::new(made.certificate().unwrap(), []);
-    ServerTls::new(server_config(CertificateResolver::new(store), false).unwrap())
+    ServerTls::new(server_config(CertificateResolver::new(store), false, &tickets::secret(byte)).unwrap())
 }
 
 /// With cryptography of the test's choice.
@@ -214,13 +220,15 @@ fn a_ticket_of_one_worker_is_good_on_another_and_brings_new_ones() {
 }
 
 #[test]
-fn a_ticket_of_another_process_leads_to_a_full_handshake() {
-    let config = client();
-    shake(&mut session(&mut tls(made())), connect(&config), usize::MAX).outcome.unwrap();
-    let again = shake(&mut session(&mut tls(made())), connect(&config), usize::MAX);
-    again.outcome.unwrap();
-    assert_eq!(again.client.handshake_kind(), Some(HandshakeKind::Full));
-    assert_eq!(again.client.tls13_tickets_received(), 2);
+fn a_ticket_of_another_process_is_good_where_the_secret_is_the_same() {
+    for (byte, kind) in [(1, HandshakeKind::Resumed), (2, HandshakeKind::Full)] {
+        let config = client();
+        shake(&mut session(&mut tls(made())), connect(&config), usize::MAX).outcome.unwrap();
+        let again = shake(&mut session(&mut tls_with(made(), byte)), connect(&config), usize::MAX);
+        again.outcome.unwrap();
+        assert_eq!(again.client.handshake_kind(), Some(kind));
+        assert_eq!(again.client.tls13_tickets_received(), 2);
+    }
 }
 
 /// The client's first flight, and its second.
@@ -314,7 +322,7 @@ fn a_client_without_transport_parameters_is_refused() {
 #[test]
 fn a_configuration_that_rustls_refuses_fails_the_handshake_and_nothing_else() {
     let store = CertificateStore::new(made().certificate().unwrap(), []);
-    let config = server_config(CertificateResolver::new(store), false).unwrap();
+    let config = server_config(CertificateResolver::new(store), false, &tickets::secret(1)).unwrap();
     let mut config = Arc::unwrap_or_clone(config);
     config.max_early_data_size = 1;
     let mut spaces = Spaces::default();

@@ -100,6 +100,11 @@ impl Stranger {
         Self { socket, server: self.server, id: self.id.clone(), hello: self.hello.clone(), received: 0 }
     }
 
+    /// Sends to `litequic` from now on.
+    pub(crate) fn turn_to(&mut self, litequic: &Litequic) {
+        self.server = litequic.address;
+    }
+
     /// `initial` with the ClientHello in it, padded and protected.
     pub(crate) fn packet(&self, initial: &Initial<'_>) -> Vec<u8> {
         self.sealed(initial, crypto(0, &self.hello))

@@ -12,19 +12,19 @@ const TOKEN: usize = 16;
 const LEN: usize = 2_000_000;
 
 /// A packet with a short header of a connection of worker 0, of the process of `generation`.
-fn short(generation: u8, id: u8) -> Vec<u8> {
+pub(super) fn short(generation: u8, id: u8) -> Vec<u8> {
     [&[0x41, 0xef, generation, 0][..], &[id; 60]].concat()
 }
 
 /// An observer that has seen connection IDs.
-struct Observer {
+pub(super) struct Observer {
     socket: UdpSocket,
     state: UdpSocketState,
     server: SocketAddr,
 }
 
 impl Observer {
-    async fn of(server: SocketAddr) -> Self {
+    pub(super) async fn of(server: SocketAddr) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let state = UdpSocketState::new((&socket).into()).unwrap();
         Self { socket, state, server }
@@ -48,7 +48,7 @@ impl Observer {
     }
 
     /// The token for one packet.
-    async fn token_for(&self, packet: Vec<u8>) -> Vec<u8> {
+    pub(super) async fn token_for(&self, packet: Vec<u8>) -> Vec<u8> {
         self.send(&[packet]).await;
         self.token().await
     }

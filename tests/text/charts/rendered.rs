@@ -590,6 +590,62 @@ fn values_of_the_edge_chart_do_what_they_say() {
 }
 
 #[test]
+fn a_secret_that_pods_share_is_mounted_and_named() {
+    let Some(helm) = Helm::find() else { return };
+    let edge_of = |set: &str| edge(&helm, set);
+    let sidecar_of = |set: &str| sidecar(&helm, &set.replace(",", ",litequic-sidecar."));
+    type Render<'a> = &'a dyn Fn(&str) -> String;
+    let charts: [(Render<'_>, &str); 2] = [(&edge_of, "it-litequic"), (&sidecar_of, "it")];
+    for (render, name) in charts {
+        let rendered = render("secret.existingSecret=shared,secret.key=k");
+        let config = configuration(&rendered);
+        assert_eq!(config.listen.secret_file.as_deref(), Some(Path::new("/etc/litequic/secret/secret")));
+        let pod = manifest(&rendered, "Deployment", name).unwrap();
+        for text in [
+            "{name: litequic-secret, mountPath: /etc/litequic/secret, readOnly: true}",
+            "secretName: shared\n",
+            "- {key: k, path: secret}",
+        ] {
+            assert!(pod.contains(text), "{text}\n{pod}");
+        }
+        let without = render("");
+        assert_eq!(configuration(&without).listen.secret_file, None);
+        assert!(!without.contains("litequic-secret") && !without.contains("/etc/litequic/secret"), "{without}");
+        assert_ne!(restart(&rendered), restart(&without));
+    }
+    // The Job of `check` reads it too.
+    let job = edge_of("secret.existingSecret=shared,check.enabled=true");
+    let job = manifest(&job, "Job", "it-litequic-check").unwrap();
+    assert!(job.contains("mountPath: /etc/litequic/secret") && job.contains("secretName: shared\n"), "{job}");
+}
+
+#[test]
+fn the_notes_say_what_several_pods_lose_without_a_secret() {
+    let Some(helm) = Helm::find() else { return };
+    // `helm template` shows no notes.
+    let templates = helm.folder.path().join("helm/litequic/templates");
+    let notes = fs::read_to_string(templates.join("NOTES.txt")).unwrap();
+    let shown = format!(
+        "{{{{- define \"notes\" -}}}}{notes}{{{{- end -}}}}\nkind: Notes\ntext: {{{{ include \"notes\" . | quote }}}}\n"
+    );
+    fs::write(templates.join("notes.yaml"), shown).unwrap();
+    for (set, said) in [
+        ("", true),
+        ("replicas=1", false),
+        ("replicas=1,autoscaling.enabled=true", true),
+        ("kind=DaemonSet", true),
+        ("secret.existingSecret=shared", false),
+        ("config.listen.secret_file=/secrets/shared", false),
+        // What is in it the chart does not know.
+        ("configMap=mine", false),
+    ] {
+        let rendered = edge(&helm, set);
+        let (_, notes) = rendered.split_once("kind: Notes\n").unwrap();
+        assert_eq!(notes.contains("Without secret.existingSecret the pods share no secret"), said, "{set}: {notes}");
+    }
+}
+
+#[test]
 fn further_manifests_are_rendered_as_objects_and_as_text() {
     let Some(helm) = Helm::find() else { return };
     let values = helm.folder.path().join("values.yaml");
@@ -771,6 +827,13 @@ fn wrong_values_are_refused_and_said() {
         ("litequic", "kind=DaemonSet,autoscaling.enabled=true", "autoscaling.enabled: a DaemonSet"),
         ("litequic", "autoscaling.targetCPU=most", "'/autoscaling/targetCPU'"),
         ("litequic", "configMap=Not_a_name", "'/configMap'"),
+        ("litequic", "secret.existingSecret=Not_a_name", "'/secret/existingSecret'"),
+        ("litequic", "secret.key=a/b", "'/secret/key'"),
+        (
+            "litequic",
+            "secret.existingSecret=shared,config.listen.secret_file=/a",
+            "config.listen.secret_file: secret.existingSecret sets it",
+        ),
         ("litequic", "kind=DaemonSet,hostPort=80,redirect=true", "redirectHostPort: is hostPort already"),
         ("litequic", "service.type=NodePort", "service.nodePort: a Service of the type NodePort needs one"),
         ("litequic", "service.nodePort=30443", "service.nodePort: a Service of the type ClusterIP has none"),

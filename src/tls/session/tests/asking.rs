@@ -27,7 +27,7 @@ fn asking(made: &SelfSigned, policy: impl Fn(Option<&str>) -> CertificateRequest
     let store = CertificateStore::new(made.certificate().unwrap(), []);
     let resolver = CertificateResolver::new(store.with_authorities(Authorities::load(&files).unwrap()));
     let asking = Asking::new(Arc::clone(&resolver), false, policy).unwrap();
-    ServerTls::new(server_config(resolver, false).unwrap()).asking(asking)
+    ServerTls::new(server_config(resolver, false, &tickets::secret(1)).unwrap()).asking(asking)
 }
 
 /// A client's configuration with `made`'s certificate; it keeps tickets.
@@ -107,6 +107,24 @@ fn a_client_that_is_asked_resumes_nothing_and_gets_nothing_to_resume_with() {
         assert_eq!(kind(true), HandshakeKind::Full, "its tickets buy nothing where it is asked");
         assert_eq!(kind(false), HandshakeKind::Resumed);
     }
+}
+
+#[test]
+fn a_ticket_of_another_replica_lets_no_client_in_that_is_asked_here() {
+    let config = client();
+    // Nothing is asked there, and the secret is the same.
+    let mut there = tls(made());
+    let kind = |tls: &mut ServerTls| {
+        let shaken = shake(&mut session(tls), connect(&config), usize::MAX);
+        (shaken.outcome.map_err(|error| error.code.as_u64()), shaken.client.handshake_kind())
+    };
+    assert_eq!(kind(&mut there), (Ok(()), Some(HandshakeKind::Full)));
+    assert_eq!(kind(&mut there), (Ok(()), Some(HandshakeKind::Resumed)));
+    let mut required = asking(made(), |_| CertificateRequest::Required);
+    assert_eq!(kind(&mut required), (Err(0x174), Some(HandshakeKind::Full)));
+    let mut optional = asking(made(), |_| CertificateRequest::Optional);
+    assert_eq!(kind(&mut optional), (Ok(()), Some(HandshakeKind::Full)));
+    assert_eq!(kind(&mut there), (Ok(()), Some(HandshakeKind::Resumed)));
 }
 
 /// Both sides are polled in pieces; the second has to read the ClientHello first.

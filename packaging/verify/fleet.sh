@@ -1,0 +1,233 @@
+#!/usr/bin/env bash
+# fleet.sh [LITEQUIC [CLIENT]]: replicas that share listen.secret_file, behind a load balancer that hashes addresses and ports. Needs root and
+# nftables; without them it says so, and ends with 0. CLIENT is examples/fleet:
+#
+#   cargo build --release --bins --example fleet
+#
+# Namespaces: a client with two addresses, a balancer, and replicas that have the virtual address on `lo`, each with a host name of its own. The
+# balancer is the kernel: nftables marks packets by their source, and rules route marks. It rewrites nothing, and replies return past it.
+# Debug builds will do; CPU times are of a release build.
+# shellcheck source=packaging/verify/checks.sh
+. "$(dirname "$0")/checks.sh"
+
+if ((EUID != 0)) || ! command -v nft >/dev/null || ! command -v ip >/dev/null || ! unshare --net --uts true 2>/dev/null; then
+    echo "SKIPPED: needs root, nftables, iproute2 and network namespaces"
+    exit 0
+fi
+
+litequic=$(realpath "${1:-target/release/litequic}")
+client=$(realpath "${2:-$(dirname "$litequic")/examples/fleet}")
+readonly litequic client
+export RUST_BACKTRACE=0
+readonly replicas=${REPLICAS:-3}
+readonly vip=10.99.0.1
+readonly prefix=litequic-fleet-$$
+readonly c=$prefix-client b=$prefix-balancer
+
+namespace() { echo "$prefix-replica-$1"; }
+all() { seq "$replicas"; }
+
+cleanup() {
+    local name
+    for name in "$c" "$b" $(all | while read -r n; do namespace "$n"; done); do
+        ip netns pids "$name" 2>/dev/null | xargs -r kill -KILL 2>/dev/null || true
+        ip netns del "$name" 2>/dev/null || true
+    done
+    rm -rf "$work"
+}
+trap cleanup EXIT
+
+# link NAMESPACE INTERFACE ADDRESS PEER ADDRESS: a cable to the balancer.
+link() {
+    ip link add "$2" netns "$1" type veth peer name "$4" netns "$b"
+    ip -n "$1" addr add "$3/24" dev "$2"
+    ip -n "$b" addr add "$5/24" dev "$4"
+    ip -n "$1" link set "$2" up
+    ip -n "$b" link set "$4" up
+}
+
+network() {
+    local n name
+    for name in "$c" "$b" $(all | while read -r n; do namespace "$n"; done); do
+        ip netns add "$name"
+        ip -n "$name" link set lo up
+    done
+    ip netns exec "$b" sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
+    for n in 1 2; do link "$c" "c$n" "10.99.$n.2" "bc$n" "10.99.$n.1"; done
+    ip -n "$c" route add "$vip" via 10.99.1.1 dev c1
+    ip -n "$c" rule add from 10.99.2.2 table 2
+    ip -n "$c" route add default via 10.99.2.1 dev c2 table 2
+    for n in $(all); do
+        name=$(namespace "$n")
+        link "$name" r0 "10.99.$((100 + n)).2" "br$n" "10.99.$((100 + n)).1"
+        ip -n "$name" addr add "$vip/32" dev lo
+        ip -n "$name" route add default via "10.99.$((100 + n)).1"
+        ip -n "$b" rule add fwmark "$n" table "$((100 + n))"
+        ip -n "$b" route add default via "10.99.$((100 + n)).2" dev "br$n" table "$((100 + n))"
+    done
+    ip netns exec "$b" nft -f - <<NFT
+table ip balancer {
+    chain prerouting {
+        type filter hook prerouting priority mangle;
+        ip daddr != $vip return
+        udp dport 443 meta mark set jhash ip saddr . udp sport mod $replicas offset 1
+        tcp dport 443 meta mark set jhash ip saddr . tcp sport mod $replicas offset 1
+    }
+}
+NFT
+}
+
+# configure LINE...: the configuration of all replicas, with further lines in [listen].
+configure() {
+    {
+        printf '[listen]\nudp = "0.0.0.0:443"\nworkers = 2\n'
+        printf '%s\n' "$@"
+        printf '[origin]\nurl = "http://127.0.0.1:8080"\n'
+        printf '[limits]\nsource_exempt = ["10.99.0.0/16"]\n[[certificates]]\ncert = "%s"\nkey = "%s"\n' "$work/fleet.crt" "$work/fleet.key"
+    } >"$work/common.toml"
+}
+
+origins() {
+    local n
+    for n in $(all); do
+        ip netns exec "$(namespace "$n")" "$client" origin 127.0.0.1:8080 "replica-$n" >>"$work/origin-$n.log" 2>&1 &
+        disown
+    done
+}
+
+start() {
+    local n
+    for n in $(all); do
+        mkdir -p "$work/$n"
+        sed "s|@|$work/$n|" "$work/common.toml" >"$work/$n/litequic.toml"
+        : >"$work/$n/log"
+        # The host's name is not part of a network namespace.
+        XDG_RUNTIME_DIR=$work/$n ip netns exec "$(namespace "$n")" unshare --uts sh -c \
+            "echo replica-$n >/proc/sys/kernel/hostname; exec \"\$@\"" sh \
+            "$litequic" run --config "$work/$n/litequic.toml" >>"$work/$n/log" 2>&1 &
+        disown
+    done
+    for n in $(all); do wait_for 20 grep -q '"ready"' "$work/$n/log"; done
+}
+
+# pids NUMBER: of a replica's litequic.
+pids() { ip netns pids "$(namespace "$1")" | while read -r pid; do [[ $(readlink "/proc/$pid/exe") != "$litequic" ]] || echo "$pid"; done; }
+
+stop() {
+    local n pid
+    for n in $(all); do
+        for pid in $(pids "$n"); do kill -KILL "$pid"; done
+        wait_for 10 [ -z "$(pids "$n")" ] || true
+    done
+}
+
+# What "$work/upgrade" does: a new process of each replica takes over, and the old one has ended.
+write_upgrade() {
+    local n
+    {
+        echo "set -e"
+        for n in $(all); do
+            echo "kill -USR2 $(pids "$n")"
+            echo "for _ in \$(seq 200); do ! kill -0 $(pids "$n") 2>/dev/null || sleep 0.1; done"
+            echo "! kill -0 $(pids "$n") 2>/dev/null"
+        done
+    } >"$work/upgrade"
+}
+
+at_client() { ip netns exec "$c" "$@"; }
+
+# run NAME COMMAND...: a check whose output is shown if it succeeds, too.
+run() {
+    local before=$failed
+    check "$@"
+    ((failed > before)) || sed 's/^/      /' "$work/out"
+}
+
+# Nanoseconds of CPU that all replicas took.
+cpu() {
+    local n pid
+    for n in $(all); do for pid in $(pids "$n"); do cat "/proc/$pid/task/"*/schedstat; done; done | awk '{ sum += $1 } END { printf "%.0f\n", sum }'
+}
+
+# cpu_of COUNT ARGUMENTS...: microseconds a handshake.
+cpu_of() {
+    local count=$1 before
+    shift
+    before=$(cpu)
+    at_client "$client" handshakes "$vip:443" --from 10.99.1.2 --count "$count" "$@" || return 1
+    echo $((($(cpu) - before) / count / 1000))
+}
+
+cpu_of_handshakes() {
+    local full resumed count=${HANDSHAKES:-600}
+    cpu_of 50 >/dev/null || return 1
+    full=$(cpu_of "$count") || return 1
+    resumed=$(cpu_of "$count" --resumed) || return 1
+    echo "CPU of a full handshake: $full µs; of a resumed one: $resumed µs ($count each)"
+    ((resumed < full))
+}
+
+# tcp_resumes WANTED: OpenSSL's client resumes sessions at another replica. "none": it gets full handshakes there.
+tcp_resumes() {
+    local other=0 resumed=0 last="" replica out
+    for _ in $(seq 300); do
+        out=$(printf 'GET / HTTP/1.1\r\nHost: fleet.test\r\nConnection: close\r\n\r\n' |
+            at_client timeout 10 openssl s_client -connect "$vip:443" -servername fleet.test -alpn http/1.1 -ign_eof \
+                -sess_out "$work/session.new" ${last:+-sess_in "$work/session"} 2>/dev/null | tr -d '\r') || true
+        replica=$(sed -n 's/^[Xx]-[Rr]eplica: //p' <<<"$out")
+        [[ -n $replica ]] || { echo "$out"; return 1; }
+        if [[ -n $last && $replica != "$last" ]]; then
+            other=$((other + 1))
+            ! grep -q '^Reused, TLSv1.3' <<<"$out" || resumed=$((resumed + 1))
+        fi
+        last=$replica
+        mv "$work/session.new" "$work/session"
+        ((other < 20)) || break
+    done
+    echo "sessions over TCP resumed at another replica: $resumed of $other"
+    [[ $1 == none ]] && ((resumed == 0)) || ((resumed == 20))
+}
+
+migration_is() { says "disable_active_migration: 0, $1" at_client "$litequic" get --verbose --insecure --output /dev/null "https://$vip/"; }
+
+moves() { at_client "$client" moves "$vip:443" --from 10.99.1.2 --to 10.99.2.2 --count 30; }
+resets() { at_client "$client" resets "$vip:443" --from 10.99.1.2 --to 10.99.2.2 --count 60; }
+resume() { at_client "$client" resume "$vip:443" --from 10.99.1.2 --count 20; }
+
+certificate fleet fleet.test
+openssl rand -hex 32 >"$work/secret"
+chmod 0600 "$work/secret"
+network
+origins
+
+echo "--- $replicas replicas that share a secret"
+configure "secret_file = \"$work/secret\""
+start
+run "clients move" moves
+run "no replica resets a connection of another" resets
+run "sessions resume at another replica" resume
+run "sessions resume at another replica over TCP" tcp_resumes 20
+run "a resumed handshake costs less" cpu_of_handshakes
+check "clients may migrate" migration_is 0
+stop
+
+echo "--- the same with migration = false"
+configure "secret_file = \"$work/secret\"" "migration = false"
+start
+check "clients are asked not to migrate" migration_is 1
+run "clients move" moves
+stop
+
+echo "--- without secret_file"
+configure
+printf '[admin]\nhandover = "@/handover.sock"\n[timeouts]\ndrain_grace = "0s"\n' >>"$work/common.toml"
+start
+run "no replica resets a connection of another" resets
+run "no session resumes at another replica" not resume
+run "no session resumes at another replica over TCP" tcp_resumes none
+write_upgrade
+run "sessions resume after a hot upgrade" at_client "$client" across "$vip:443" --from 10.99.1.2 --count 20 --command "sh $work/upgrade"
+stop
+
+printf '%d passed, %d failed\n' "$passed" "$failed"
+((failed == 0))

@@ -1,0 +1,45 @@
+//! Connection IDs that a Retry token is bound to (RFC 9000 §8.1.2): s2n-quic adopts the ID that comes back with a valid
+//! token as its own, and passes neither to the provider of tokens, that of the Retry nor that of the Initial which
+//! answers it. Both are known elsewhere in the same turn.
+
+use s2n_quic_core::connection::LocalId;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The connection IDs of one endpoint that concern the token at hand. One thread alone takes the lock, which is there
+/// because s2n-quic's providers must be `Send`.
+#[derive(Debug, Clone, Default)]
+pub(in crate::quic) struct RetryIds(Arc<Mutex<Ids>>);
+
+#[derive(Debug, Default)]
+struct Ids {
+    issued: Option<LocalId>,
+    addressed: Option<LocalId>,
+}
+
+impl RetryIds {
+    fn lock(&self) -> MutexGuard<'_, Ids> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records the ID that was issued last. s2n-quic takes a Retry's source connection ID right before it asks for the
+    /// token.
+    pub(in crate::quic) fn issue(&self, id: LocalId) {
+        self.lock().issued = Some(id);
+    }
+
+    /// The ID that was issued last.
+    pub(in crate::quic) fn issued(&self) -> Option<LocalId> {
+        self.lock().issued
+    }
+
+    /// Records the destination connection ID of the datagram at hand; s2n-quic drops datagrams to IDs of fewer than 4
+    /// bytes, and of more than 20.
+    pub(in crate::quic) fn address(&self, id: &[u8]) {
+        self.lock().addressed = LocalId::try_from_bytes(id);
+    }
+
+    /// The destination connection ID of the datagram at hand, if it has a long header.
+    pub(in crate::quic) fn addressed(&self) -> Option<LocalId> {
+        self.lock().addressed
+    }
+}

@@ -1,0 +1,179 @@
+//! Session tickets (RFC 8446 §4.6.1) that every process with the same secret accepts: a client resumes its session at
+//! another replica, and after a hot upgrade.
+//!
+//! ```text
+//! epoch (4) · nonce (12) · rustls' session value, encrypted by AES-256-GCM-SIV · tag (16)
+//! ```
+//!
+//! An epoch is six hours, counted from 1970. Its key is HKDF-SHA256 (RFC 5869) of the secret with the label `litequic
+//! tickets`, the protocol, the format of the session value and the epoch. Tickets are encrypted in the current epoch,
+//! and accepted in the one before and the one after as well: clocks differ. So a ticket is good for six to twelve
+//! hours, and so is a stolen key.
+//!
+//! AES-GCM-SIV (RFC 8452) rather than AES-GCM: any number of replicas encrypts with one key and random nonces, and a
+//! nonce that is used twice reveals no more than that two values are equal.
+//!
+//! A ticket that cannot be decrypted leads to a full handshake. One that decrypts to a value that rustls misreads ends
+//! the handshake with a fatal alert, as its binder does not match. Versions of rustls may encode the value differently,
+//! and run side by side in a rolling upgrade: hence the format in the label.
+
+use arc_swap::ArcSwapOption;
+use aws_lc_rs::{
+    aead::{AES_256_GCM_SIV, Aad, NONCE_LEN, Nonce, RandomizedNonceKey},
+    hkdf::Prk,
+};
+use rustls::server::ProducesTickets;
+use std::{
+    fmt,
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// Names the encoding of `ServerSessionValue` in rustls' `msgs/persist.rs`. To be changed with it; the test
+/// `session_values_have_the_format_that_the_label_names` fails then.
+const FORMAT: &str = "rustls 0.23";
+/// Seconds that a key encrypts.
+const EPOCH: u64 = 6 * 3600;
+/// Seconds that a client may use a ticket: two epochs (RFC 8446 §4.6.1 allows a week).
+const LIFETIME: u32 = 2 * 6 * 3600;
+/// Bytes of a session value at most: a server name of 253, a secret of 48, and some 40 more. Longer tickets are not
+/// looked at.
+const MAX_VALUE_LEN: usize = 1024;
+const EPOCH_LEN: usize = 4;
+const TAG_LEN: usize = 16;
+const HEAD_LEN: usize = EPOCH_LEN + NONCE_LEN;
+
+/// What a ticket is for: a session over QUIC cannot be resumed over TCP, nor the other way round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Protocol {
+    /// HTTP/3.
+    Quic,
+    /// HTTP/1.1 and HTTP/2.
+    Tcp,
+}
+
+impl Protocol {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Quic => "quic",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+/// Encrypts and decrypts session tickets of one protocol. All workers share it; there is no lock.
+pub(super) struct Tickets {
+    secret: Prk,
+    protocol: Protocol,
+    format: &'static str,
+    /// Keys of the epoch that was current when one was needed last.
+    keys: ArcSwapOption<Keys>,
+}
+
+/// The keys of an epoch and of its neighbours.
+struct Keys {
+    epoch: u32,
+    /// Of the epoch before, of this one, and of the one after.
+    keys: [RandomizedNonceKey; 3],
+}
+
+impl Tickets {
+    /// Tickets of `protocol`, for all processes with the same `secret`.
+    pub(super) fn new(secret: Prk, protocol: Protocol) -> Self {
+        Self { secret, protocol, format: FORMAT, keys: ArcSwapOption::empty() }
+    }
+
+    fn key(&self, epoch: u32) -> Option<RandomizedNonceKey> {
+        let mut key = [0; 32];
+        // Each part ends with a NUL, which none has in it.
+        let parts = ["litequic tickets", "\0", self.protocol.label(), "\0", self.format, "\0"].map(str::as_bytes);
+        let [label, end, protocol, _, format, _] = parts;
+        let epoch = epoch.to_be_bytes();
+        let info = [label, end, protocol, end, format, end, &epoch];
+        self.secret.expand(&info, &AES_256_GCM_SIV).ok()?.fill(&mut key).ok()?;
+        RandomizedNonceKey::new(&AES_256_GCM_SIV, &key).ok()
+    }
+
+    /// The keys that are good in `epoch`: derived once, by our clock, whatever epochs strangers name.
+    fn keys(&self, epoch: u32) -> Option<Arc<Keys>> {
+        if let Some(keys) = self.keys.load_full().filter(|keys| keys.epoch == epoch) {
+            return Some(keys);
+        }
+        let key = |epoch| self.key(epoch);
+        let keys = [key(epoch.wrapping_sub(1))?, key(epoch)?, key(epoch.wrapping_add(1))?];
+        let keys = Arc::new(Keys { epoch, keys });
+        self.keys.store(Some(Arc::clone(&keys)));
+        Some(keys)
+    }
+
+    fn encrypt_in(&self, epoch: u32, value: &[u8]) -> Option<Vec<u8>> {
+        if value.len() > MAX_VALUE_LEN {
+            return None;
+        }
+        let keys = self.keys(epoch)?;
+        let [_, key, _] = &keys.keys;
+        let head = epoch.to_be_bytes();
+        let mut sealed = value.to_vec();
+        let nonce = key.seal_in_place_append_tag(Aad::from(head), &mut sealed).ok()?;
+        Some([&head[..], nonce.as_ref(), &sealed].concat())
+    }
+
+    fn decrypt_in(&self, epoch: u32, ticket: &[u8]) -> Option<Vec<u8>> {
+        if ticket.len() > HEAD_LEN + MAX_VALUE_LEN + TAG_LEN {
+            return None;
+        }
+        let (head, rest) = ticket.split_first_chunk::<EPOCH_LEN>()?;
+        let (nonce, sealed) = rest.split_first_chunk::<NONCE_LEN>()?;
+        let keys = self.keys(epoch)?;
+        let [before, now, after] = &keys.keys;
+        let key = match u32::from_be_bytes(*head).wrapping_sub(epoch) {
+            0 => now,
+            1 => after,
+            u32::MAX => before,
+            _ => return None,
+        };
+        let mut value = sealed.to_vec();
+        let len = key.open_in_place(Nonce::assume_unique_for_key(*nonce), Aad::from(*head), &mut value).ok()?.len();
+        value.truncate(len);
+        Some(value)
+    }
+}
+
+/// The epoch of the system's clock; 0 before 1970.
+fn epoch() -> u32 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    u32::try_from(now / EPOCH).unwrap_or(u32::MAX)
+}
+
+impl ProducesTickets for Tickets {
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    fn lifetime(&self) -> u32 {
+        LIFETIME
+    }
+
+    fn encrypt(&self, value: &[u8]) -> Option<Vec<u8>> {
+        self.encrypt_in(epoch(), value)
+    }
+
+    fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
+        self.decrypt_in(epoch(), ticket)
+    }
+}
+
+impl fmt::Debug for Tickets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tickets").field("protocol", &self.protocol).finish_non_exhaustive()
+    }
+}
+
+/// A secret of tickets, as other processes with the same `byte` have it.
+#[cfg(test)]
+pub(super) fn secret(byte: u8) -> Prk {
+    aws_lc_rs::hkdf::Salt::none(aws_lc_rs::hkdf::HKDF_SHA256).extract(&[byte; 32])
+}
+
+#[cfg(test)]
+mod tests;

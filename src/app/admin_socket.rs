@@ -232,7 +232,7 @@ mod tests {
             match bound.publish().await {
                 Ok(published) => assert!(configured == AdminSocket::Auto && published.is_none()),
                 Err(error) => {
-                    assert_eq!((configured, error.to_string()), (AdminSocket::At(path.clone()), expected.clone()))
+                    assert_eq!((configured, error.to_string()), (AdminSocket::At(path.clone()), expected.clone()));
                 }
             }
             let published = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());

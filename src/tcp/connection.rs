@@ -364,6 +364,8 @@ pub(super) struct Open<H> {
     responded: bool,
     /// Once a piece of the response's body was handed over.
     share: Option<Rc<Share>>,
+    /// The handler, or what has the response's body, is not done.
+    serving: bool,
     ended: bool,
 }
 
@@ -374,7 +376,7 @@ impl<H> Open<H> {
         connection.metrics().shared.requests_open.increment();
         let recording = connection.front.records.begin(|| Rc::clone(&connection.client));
         let began = Instant::now();
-        Self { connection, recording, began, stream, responded: false, share: None, ended: false }
+        Self { connection, recording, began, stream, responded: false, share: None, serving: true, ended: false }
     }
 
     pub(super) fn metrics(&self) -> &Metrics {
@@ -415,9 +417,11 @@ impl<H> Open<H> {
         share
     }
 
-    /// hyper or h2 has all of the response, unless it was cut off. It is complete once the kernel has it.
-    pub(super) fn handed_over(self) {
+    /// hyper or h2 has all of the response, unless it was cut off. It is complete once the kernel has it. Until then the connection counts as
+    /// idle: a client that gives no room in its window for the rest may take as long as any that sends no request.
+    pub(super) fn handed_over(mut self) {
         if !self.ended {
+            self.served();
             let writes = Rc::clone(&self.connection.writes);
             writes.end(self.stream, self);
         }
@@ -440,6 +444,19 @@ impl<H> Open<H> {
         if !self.ended {
             self.break_off(End::Evicted);
         }
+    }
+
+    fn served(&mut self) {
+        if !std::mem::take(&mut self.serving) {
+            return;
+        }
+        let connection = &self.connection;
+        connection.pipeline.closed();
+        if let Some(account) = connection.account.get().filter(|_| !connection.pipeline.is_serving()) {
+            account.none_is_left();
+        }
+        connection.admitted.holder.serving(connection.pipeline.serving());
+        connection.idle_since.set(Instant::now());
     }
 
     fn break_off(&mut self, end: End) {
@@ -467,13 +484,8 @@ impl<H> Drop for Open<H> {
         } else if self.connection.evicted.get() {
             self.evict();
         }
+        self.served();
         let connection = &self.connection;
-        connection.pipeline.closed();
-        if let Some(account) = connection.account.get().filter(|_| !connection.pipeline.is_serving()) {
-            account.none_is_left();
-        }
-        connection.admitted.holder.serving(connection.pipeline.serving());
-        connection.idle_since.set(Instant::now());
         connection.metrics().shared.request_duration.observe(self.began.elapsed());
         if self.responded {
             connection.metrics().shared.response_size.observe(self.share.as_ref().map_or(0, |share| share.written()));

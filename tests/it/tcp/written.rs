@@ -2,8 +2,8 @@
 //! lost.
 
 use crate::support::{
-    http2::{self, END_HEADERS, END_STREAM, HEADERS, Http2, RST_STREAM, WINDOW_UPDATE, get},
-    origin::{Peer, Script},
+    http2::{self, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, RST_STREAM, WINDOW_UPDATE, get},
+    origin::{self, Peer, Script},
     proxy::{Litequic, unbuffered},
     tls::{self, Tls},
 };
@@ -182,4 +182,27 @@ async fn an_upload_that_is_not_read_does_not_cost_a_client_what_came_before_a_fa
     drop((read, peer));
     litequic.wait_until("closed", |worker| worker.tcp.tcp_connections_open.get(), |open| open == 0).await;
     litequic.stop().await;
+}
+
+/// The rest of a response that h2 has, and for which the client gives no room in its window.
+#[tokio::test]
+async fn a_response_whose_rest_is_not_taken_leaves_its_connection_idle() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("access.log");
+    let litequic = Litequic::start(origin::demo().await, |config| {
+        config.access_log = AccessLog { path: Some(AccessTarget::File(path.clone())), ..AccessLog::default() };
+        config.timeouts.idle = Duration::from_millis(300);
+    })
+    .await;
+    let mut client = Http2::connect(&litequic, &[]).await;
+    let get = [(":method", "GET"), (":scheme", "https"), (":authority", "localhost"), (":path", "/bytes/100000")];
+    client.say(HEADERS, END_HEADERS | END_STREAM, 1, &http2::fields(&get)).await;
+    client.find(&[GOAWAY]).await.expect("the end of an idle connection");
+    while client.next().await.is_some() {}
+    litequic.wait_until_idle().await;
+    assert_eq!(litequic.sum(|worker| worker.tcp.tcp_closed_idle.get()), 1);
+    let lines = lines(litequic, &path).await;
+    assert_eq!((&lines[0]["status"], &lines[0]["end"]), (&200.into(), &"cancelled".into()), "{lines:?}");
+    let sent = lines[0]["bytes_out"].as_u64().unwrap();
+    assert!((65_000..65_536).contains(&sent), "the client's window: {sent}");
 }

@@ -1,6 +1,6 @@
 //! Whole exchanges with an origin that sends whatever it wants, whenever it wants, and ends as it likes: the proxy answers each
-//! request within its timeouts, nothing of the origin's connection reaches the client, lengths are kept, and how the bytes were
-//! split does not matter.
+//! request within its timeouts, nothing of the origin's connection reaches the client, lengths are kept, how the bytes were
+//! split does not matter, and what the client gets is what the table of docs/proxying.md says (`support::origin_table`).
 //!
 //! The first four bytes are the settings, the others what the origin sends, but for [`PAUSE`] and its like.
 #![no_main]
@@ -30,7 +30,11 @@ use std::{
     task::{Context, Poll},
     time::Duration,
 };
-use support::{on_a_worker, settle};
+use support::{
+    on_a_worker,
+    origin_table::{Verdict, verdict},
+    settle,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{UnixListener, UnixStream},
@@ -65,6 +69,7 @@ fuzz_target!(|input: &[u8]| {
         if whole.is_whole() {
             assert_eq!(pieces, whole);
         }
+        check_table(settings, script, &whole);
     }
 });
 
@@ -136,6 +141,26 @@ impl Outcome {
     /// Whether it is the origin's, and all of it.
     fn is_whole(&self) -> bool {
         self.status.is_some() && !self.is_own && self.ended
+    }
+}
+
+/// What the client got of an origin that sends all it has behind the request is what the table says.
+fn check_table(settings: Settings, script: &[u8], outcome: &Outcome) {
+    let first = connections(script, false).into_iter().next().unwrap_or_default();
+    let (bytes, end) = match first.as_slice() {
+        [Step::Send(bytes)] => (bytes, !settings.stays),
+        [Step::Send(bytes), Step::Close | Step::Shut] => (bytes, true),
+        // It waits for another request.
+        _ => return,
+    };
+    let is_head = settings.method() == Method::HEAD;
+    match verdict(bytes, end, is_head) {
+        Verdict::Forwarded(status, body) => {
+            assert!(outcome.is_whole() && outcome.status == Some(status) && outcome.body == body, "{status}: {outcome:?}");
+        }
+        Verdict::Refused => assert!(outcome.is_own && outcome.status.is_some(), "refused: {outcome:?}"),
+        Verdict::BrokenOff => assert!(!outcome.is_whole(), "broken off: {outcome:?}"),
+        Verdict::Open => {}
     }
 }
 

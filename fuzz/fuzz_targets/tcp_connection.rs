@@ -125,7 +125,7 @@ async fn connection(script: Script<'_>, bytes: &[u8]) {
         spawn_local(tcp::serve_plain(listener, front))
     } else {
         let tls = Rc::new(|name: Option<&str>, local| server_tls().choose(name, local));
-        spawn_local(tcp::serve_tls(listener, front, tls, None))
+        spawn_local(tcp::serve_tls(listener, front, tls, 443))
     };
     let received = client(&script, bytes, address, &lifecycle).await;
     match script.kind {

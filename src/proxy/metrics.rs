@@ -262,7 +262,7 @@ impl Key for RouteName {
 
 const ROUTE_RESPONSES: Family = Family {
     name: "route_responses",
-    help: "Responses by route, status class and protocol, litequic's own among them; tunnels as 2xx.",
+    help: "Responses by route, status class and protocol, litequic's own among them, sent or not; tunnels as 2xx.",
 };
 const ROUTE_REQUEST_BYTES: Family = Family {
     name: "route_request_body_bytes",
@@ -270,7 +270,7 @@ const ROUTE_REQUEST_BYTES: Family = Family {
 };
 const ROUTE_RESPONSE_BYTES: Family = Family {
     name: "route_response_body_bytes",
-    help: "Bytes of response bodies, and of tunnels, sent to clients, by route.",
+    help: "Bytes of response bodies, and of tunnels, read for clients, by route.",
 };
 const ROUTE_LIMITED: Family = Family { name: "route_limited", help: "Requests that a route's rate limit rejected." };
 /// Status classes, as in the label.

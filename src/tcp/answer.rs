@@ -22,15 +22,16 @@ pub(super) enum Answer<H> {
 }
 
 impl<H: Handler> Connection<H> {
-    /// Answers one request, whose body is `None` if it ends with the head. Dropped before its end, it cancels the exchange.
+    /// Answers one request on `stream`, whose body is `None` if it ends with the head. Dropped before its end, it cancels the exchange.
     pub(super) fn answer<I: Incoming>(
         self: &Rc<Self>,
         parts: Parts,
         incoming: Option<I>,
         interim: Interim,
+        stream: u32,
     ) -> impl Future<Output = Result<Answer<H>, Abort>> + use<H, I> {
         let connection = Rc::clone(self);
-        let mut open = Open::new(Rc::clone(self));
+        let mut open = Open::new(Rc::clone(self), stream);
         let refusal = self.pipeline.read();
         // Of a request that stands in for a rejected one nothing is known.
         if refusal.is_none() {
@@ -56,7 +57,7 @@ impl<H: Handler> Connection<H> {
                     let tunnel = body.into_tunnel().map_err(|_| Abort::Internal)?;
                     Ok(Answer::Tunnel(parts, Joint { tunnel, open }))
                 }
-                Ok(response) => Ok(connection.finish(response, &method, open, false)),
+                Ok(response) => Ok(connection.finish(response, &method, open)),
                 Err(_) if fault.get() == Some(BodyError::Malformed) => {
                     Ok(connection.refuse(Refusal::bad("the request's body is malformed"), open))
                 }
@@ -106,33 +107,27 @@ impl<H: Handler> Connection<H> {
         }
         let mut response = refusal.response();
         self.front.handler.complete_rejection(&self.client, &mut response);
-        self.finish(response, &Method::GET, open, true)
+        if self.client.protocol == Protocol::Http1 {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        self.finish(response, &Method::GET, open)
     }
 
-    fn finish(&self, response: Response, method: &Method, mut open: Open<H>, close: bool) -> Answer<H> {
+    fn finish(&self, response: Response, method: &Method, mut open: Open<H>) -> Answer<H> {
         let (mut parts, body) = response.into_parts();
         // Whatever the handler has: hyper panics at a version that it does not speak, and answers HTTP/1.0 in HTTP/1.0 by itself.
         parts.version = Version::HTTP_11;
-        open.size = Some(0);
+        open.respond();
         self.pipeline.answered();
-        self.count(parts.status, &open);
+        open.begin(parts.status);
         if let Some(alt_svc) = &self.alt_svc
             && self.front.watch.phase() < Phase::Draining
         {
             parts.headers.insert(header::ALT_SVC, self.front.alt_svc(alt_svc));
         }
-        if close && self.client.protocol == Protocol::Http1 {
-            parts.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
-        }
         let bodiless =
             *method == Method::HEAD || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         let body = if bodiless { Body::empty() } else { body };
         Answer::Response(http::Response::from_parts(parts, ResponseBody::new(body, open)))
-    }
-
-    /// Counts and records a response.
-    pub(super) fn count(&self, status: StatusCode, open: &Open<H>) {
-        self.metrics().shared.count_response(status);
-        open.record().responded(status);
     }
 }

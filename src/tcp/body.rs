@@ -258,18 +258,20 @@ pub(super) struct ResponseBody<H> {
     share: Option<Rc<Share>>,
     /// `None` if a tunnel has it.
     open: Option<Open<H>>,
+    /// hyper or h2 has all of it.
+    whole: bool,
     /// It has failed.
     failed: Option<BodyError>,
 }
 
 impl<H> ResponseBody<H> {
     pub(super) fn new(body: crate::exchange::Body, open: Open<H>) -> Self {
-        Self { owed: body.size_hint().exact(), body, share: None, open: Some(open), failed: None }
+        Self { owed: body.size_hint().exact(), body, share: None, open: Some(open), whole: false, failed: None }
     }
 
     /// That of a response which is followed by a tunnel.
     pub(super) const fn none() -> Self {
-        Self { owed: Some(0), body: crate::exchange::Body::empty(), share: None, open: None, failed: None }
+        Self { owed: Some(0), body: crate::exchange::Body::empty(), share: None, open: None, whole: true, failed: None }
     }
 
     fn check(&mut self, next: Option<Result<Frame<Bytes>, BodyError>>) -> Option<Result<Frame<Bytes>, BodyError>> {
@@ -307,9 +309,12 @@ impl<H> ResponseBody<H> {
     /// Ready once the kernel has what was handed over before the failure: at an error hyper and h2 discard what they have queued, the
     /// response's header too. How long that may take is limited by the client's pace.
     fn poll_written(&self, cx: &Context<'_>) -> Poll<()> {
-        if self.open.as_ref().is_some_and(Open::is_blocked) {
-            // The connection's task, which is this one, is woken when it no longer is, or when that took too long.
-            return Poll::Pending;
+        if let Some(open) = &self.open {
+            if open.is_blocked() {
+                // The connection's task, which is this one, is woken when it no longer is, or when that took too long.
+                return Poll::Pending;
+            }
+            ready!(open.poll_begun(cx));
         }
         self.share.as_ref().map_or(Poll::Ready(()), |share| share.poll_written(cx))
     }
@@ -347,7 +352,7 @@ impl<H> ResponseBody<H> {
         let Some(open) = &mut self.open else { return Poll::Ready(None) };
         let frame = match next {
             None => {
-                open.end();
+                self.whole = true;
                 return Poll::Ready(None);
             }
             Some(Err(error)) => {
@@ -356,12 +361,11 @@ impl<H> ResponseBody<H> {
             }
             Some(Ok(frame)) => frame,
         };
-        open.sent(frame.data_ref().map_or(0, |data| data.len() as u64));
         let share = self.share.get_or_insert_with(|| open.share());
         let ends = frame.is_trailers() || self.body.is_end_stream();
         let frame = frame.map_data(|bytes| share.piece(bytes));
         if ends {
-            open.end();
+            self.whole = true;
             share.end();
         }
         Poll::Ready(Some(Ok(frame)))
@@ -409,11 +413,9 @@ impl<H> Drop for ResponseBody<H> {
             share.end();
         }
         // hyper does not poll a body that has ended already.
-        if let Some(open) = &mut self.open
-            && self.failed.is_none()
-            && (self.body.is_end_stream() || self.owed == Some(0))
-        {
-            open.end();
+        let whole = self.whole || self.body.is_end_stream() || self.owed == Some(0);
+        if let Some(open) = self.open.take().filter(|_| whole && self.failed.is_none()) {
+            open.handed_over();
         }
     }
 }

@@ -4,10 +4,11 @@ use super::{
     alt_svc::AltSvc,
     front::{Admitted, Front},
     http1::{Bounds, Pipeline},
-    io::Timed,
+    io::{Socket, Timed},
     linger::Lingering,
     share::{CONNECTION_QUEUE, Share},
     tunnel::Joint,
+    writes::{self, Head, NO_STREAM, Writes},
 };
 use crate::{
     budget::Budget,
@@ -20,12 +21,13 @@ use crate::{
     suspension,
     tcp::Metrics,
 };
+use http::StatusCode;
 use std::{
     cell::{Cell, OnceCell, RefCell},
     future::{Future, poll_fn},
     rc::{Rc, Weak},
     sync::Arc,
-    task::{Poll, ready},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 use tokio::{select, sync::Notify, time::Instant};
@@ -75,10 +77,8 @@ pub(super) struct Connection<H> {
     over: Cell<bool>,
     /// The connection and its requests were ended for another client.
     evicted: Cell<bool>,
-    /// Its client read nothing in time.
-    stalled: Rc<Cell<bool>>,
-    /// The kernel takes nothing more of it.
-    pub(super) blocked: Rc<Cell<bool>>,
+    /// What its client has got.
+    pub(super) writes: Rc<Writes<Open<H>>>,
     /// Why litequic ends it, if it does.
     reason: Cell<Option<Reason>>,
 }
@@ -138,8 +138,7 @@ impl<H> Connection<H> {
             leaving: Cell::new(false),
             over: Cell::new(false),
             evicted: Cell::new(false),
-            stalled: Rc::default(),
-            blocked: Rc::default(),
+            writes: Rc::new(Writes::new(Arc::clone(&front.metrics))),
             reason: Cell::new(None),
             front,
             limits,
@@ -207,12 +206,11 @@ impl<H> Connection<H> {
     }
 
     /// Its stream, with the deadline of its writes.
-    pub(super) fn timed<S>(&self, stream: S) -> Timed<S> {
+    pub(super) fn timed<S: Socket>(&self, stream: S) -> Timed<S, Open<H>> {
         Timed::new(
             stream,
             self.download_pace(),
-            Rc::clone(&self.stalled),
-            Rc::clone(&self.blocked),
+            Rc::clone(&self.writes),
             self.admitted.holder.motion(),
             Arc::clone(self.metrics()),
         )
@@ -245,15 +243,14 @@ impl<H> Connection<H> {
             metrics.shared.limit_header_bytes.increment();
         }
         match self.reason.get() {
-            _ if self.stalled.get() => metrics.tcp_closed_stalled.increment(),
+            _ if self.writes.stalled.get() => metrics.tcp_closed_stalled.increment(),
             _ if self.evicted.get() => metrics.tcp_closed_evicted.increment(),
-            // One that broke off may be closing for as long as it may be idle.
-            Some(Reason::Idle) if !broke_off => metrics.tcp_closed_idle.increment(),
+            Some(Reason::Idle) => metrics.tcp_closed_idle.increment(),
             Some(Reason::Flood) => metrics.tcp_closed_flood.increment(),
             Some(Reason::Evicted) => metrics.tcp_closed_evicted.increment(),
             Some(Reason::Done) => metrics.tcp_closed_litequic.increment(),
-            None | Some(Reason::Idle) if broke_off => metrics.tcp_closed_broken.increment(),
-            None | Some(Reason::Idle) => metrics.tcp_closed_client.increment(),
+            None if broke_off => metrics.tcp_closed_broken.increment(),
+            None => metrics.tcp_closed_client.increment(),
         }
     }
 
@@ -308,11 +305,11 @@ impl<H> Connection<H> {
         }
     }
 
-    /// Waits until there was no request for `patience`.
+    /// Waits until there was no request for `patience`. A connection that is being closed has deadlines of its own.
     async fn idle(&self, patience: Duration) {
         loop {
             let now = Instant::now();
-            let since = if self.pipeline.is_serving() { now } else { self.idle_since.get() };
+            let since = if self.pipeline.is_serving() || self.writes.closing.get() { now } else { self.idle_since.get() };
             let end = since + patience;
             if end <= now && suspension::grace().is_none() {
                 return;
@@ -356,23 +353,30 @@ impl<H> Connection<H> {
     }
 }
 
-/// A request that is being served, until its response has ended.
+/// A request that is being served, until the kernel has its response.
 pub(super) struct Open<H> {
     connection: Rc<Connection<H>>,
     recording: Recording,
     began: Instant,
-    /// Bytes of the response's body so far, once there is a response.
-    pub(super) size: Option<u64>,
+    /// Of HTTP/2.
+    stream: u32,
+    /// There is a response that is not a tunnel.
+    responded: bool,
+    /// Once a piece of the response's body was handed over.
+    share: Option<Rc<Share>>,
+    /// The handler, or what has the response's body, is not done.
+    serving: bool,
     ended: bool,
 }
 
 impl<H> Open<H> {
-    pub(super) fn new(connection: Rc<Connection<H>>) -> Self {
+    pub(super) fn new(connection: Rc<Connection<H>>, stream: u32) -> Self {
         connection.pipeline.opened();
         connection.admitted.holder.serving(connection.pipeline.serving());
         connection.metrics().shared.requests_open.increment();
         let recording = connection.front.records.begin(|| Rc::clone(&connection.client));
-        Self { connection, recording, began: Instant::now(), size: None, ended: false }
+        let began = Instant::now();
+        Self { connection, recording, began, stream, responded: false, share: None, serving: true, ended: false }
     }
 
     pub(super) fn metrics(&self) -> &Metrics {
@@ -385,29 +389,41 @@ impl<H> Open<H> {
 
     /// Whether the kernel takes nothing more over HTTP/1.1. Over HTTP/2 each piece reports that it was written.
     pub(super) fn is_blocked(&self) -> bool {
-        self.connection.client.protocol == Protocol::Http1 && self.connection.blocked.get()
+        self.stream == NO_STREAM && self.connection.writes.blocked.get()
     }
 
-    /// Its response's share of the send budget.
-    pub(super) fn share(&self) -> Rc<Share> {
+    /// There is a response.
+    pub(super) fn respond(&mut self) {
+        self.responded = true;
+    }
+
+    /// hyper or h2 gets the header of a response with `status`, which counts once the kernel has its first byte.
+    pub(super) fn begin(&self, status: StatusCode) {
+        self.connection.writes.begin(self.stream, Head::last(status, self.record().clone()));
+    }
+
+    /// Ready once h2 has written the response's header.
+    pub(super) fn poll_begun(&self, cx: &Context<'_>) -> Poll<()> {
+        self.connection.writes.poll_begun(self.stream, cx)
+    }
+
+    /// The share of the response in the send budget.
+    pub(super) fn share(&mut self) -> Rc<Share> {
         let connection = &self.connection;
         let budgets = (&connection.budget, &connection.front.budgets.send);
         let limit = connection.limits.stream_send_buffer.into();
-        Share::new(budgets, limit, Arc::clone(connection.metrics()))
+        let share = Share::new(budgets, limit, Arc::clone(connection.metrics()), self.record().clone());
+        self.share = Some(Rc::clone(&share));
+        share
     }
 
-    /// `bytes` more of the response's body were written.
-    pub(super) fn sent(&mut self, bytes: u64) {
-        self.metrics().shared.response_body_bytes.add(bytes);
-        self.size = self.size.map(|size| size.saturating_add(bytes));
-        self.record().note(|facts| facts.sent = facts.sent.saturating_add(bytes));
-    }
-
-    /// The response is complete.
-    pub(super) fn end(&mut self) {
+    /// hyper or h2 has all of the response, unless it was cut off. It is complete once the kernel has it. Until then the connection counts as
+    /// idle: a client that gives no room in its window for the rest may take as long as any that sends no request.
+    pub(super) fn handed_over(mut self) {
         if !self.ended {
-            self.ended = true;
-            self.recording.ended(End::Complete);
+            self.served();
+            let writes = Rc::clone(&self.connection.writes);
+            writes.end(self.stream, self);
         }
     }
 
@@ -430,19 +446,9 @@ impl<H> Open<H> {
         }
     }
 
-    fn break_off(&mut self, end: End) {
-        self.ended = true;
-        self.recording.ended(end);
-        self.metrics().shared.streams_reset_by_proxy.increment();
-    }
-}
-
-impl<H> Drop for Open<H> {
-    fn drop(&mut self) {
-        if self.connection.stalled.get() {
-            self.stall();
-        } else if self.connection.evicted.get() {
-            self.evict();
+    fn served(&mut self) {
+        if !std::mem::take(&mut self.serving) {
+            return;
         }
         let connection = &self.connection;
         connection.pipeline.closed();
@@ -451,12 +457,42 @@ impl<H> Drop for Open<H> {
         }
         connection.admitted.holder.serving(connection.pipeline.serving());
         connection.idle_since.set(Instant::now());
+    }
+
+    fn break_off(&mut self, end: End) {
+        self.ended = true;
+        self.recording.ended(end);
+        self.metrics().shared.streams_reset_by_proxy.increment();
+        self.connection.writes.forget(self.stream);
+    }
+}
+
+impl<H> writes::Response for Open<H> {
+    fn complete(mut self) {
+        self.ended = true;
+        if let Some(share) = &self.share {
+            share.complete();
+        }
+        self.recording.ended(End::Complete);
+    }
+}
+
+impl<H> Drop for Open<H> {
+    fn drop(&mut self) {
+        if self.connection.writes.stalled.get() {
+            self.stall();
+        } else if self.connection.evicted.get() {
+            self.evict();
+        }
+        self.served();
+        let connection = &self.connection;
         connection.metrics().shared.request_duration.observe(self.began.elapsed());
-        if let Some(size) = self.size {
-            connection.metrics().shared.response_size.observe(size);
+        if self.responded {
+            connection.metrics().shared.response_size.observe(self.share.as_ref().map_or(0, |share| share.written()));
         }
         connection.metrics().shared.requests_open.decrement();
         if !self.ended {
+            connection.writes.forget(self.stream);
             connection.count_reset();
         }
     }

@@ -1,44 +1,75 @@
 //! A connection's writes: a client that reads nothing for `timeouts.send`, or fewer bytes a second than
 //! `limits.min_download_rate`, counts as gone.
 
+use super::writes::{Response, Writes};
 use crate::{
     exchange::{Late, Pace, Patience},
     memory::Motion,
     tcp::Metrics,
 };
+use socket2::SockRef;
 use std::{
-    cell::Cell,
-    io,
+    io::{self, IoSlice},
+    net::Shutdown,
     pin::Pin,
     rc::Rc,
     sync::Arc,
     task::{Context, Poll},
 };
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+use tokio_rustls::server::TlsStream;
 
-/// A stream whose writes have a deadline.
-pub(super) struct Timed<S> {
+/// A client's socket, with TLS or without.
+pub(super) trait Socket {
+    /// Bytes that were accepted, and that the kernel does not have: TLS queues up to 64 KiB, its overhead included.
+    fn unsent(&mut self) -> u64;
+
+    /// Ends the writing side without close_notify: what was sent does not look complete (RFC 8446 §6.1).
+    fn end(&self);
+}
+
+impl Socket for TcpStream {
+    fn unsent(&mut self) -> u64 {
+        0
+    }
+
+    fn end(&self) {
+        // An error means that the client is gone.
+        let _ = SockRef::from(self).shutdown(Shutdown::Write);
+    }
+}
+
+impl Socket for TlsStream<TcpStream> {
+    fn unsent(&mut self) -> u64 {
+        let (_, session) = self.get_mut();
+        if !session.wants_write() {
+            return 0;
+        }
+        // All that was read is processed already: this only returns how much is queued.
+        session.process_new_packets().map_or(u64::MAX, |state| state.tls_bytes_to_write() as u64)
+    }
+
+    fn end(&self) {
+        self.get_ref().0.end();
+    }
+}
+
+/// A stream whose writes have a deadline, and are accounted.
+pub(super) struct Timed<S, R: Response> {
     stream: S,
     patience: Patience,
-    /// Whether the deadline has passed.
-    stalled: Rc<Cell<bool>>,
-    /// Whether the kernel takes nothing more.
-    blocked: Rc<Cell<bool>>,
+    writes: Rc<Writes<R>>,
     /// Noted at whatever is read or written.
     motion: Motion,
     metrics: Arc<Metrics>,
 }
 
-impl<S> Timed<S> {
-    pub(super) fn new(
-        stream: S,
-        pace: Pace,
-        stalled: Rc<Cell<bool>>,
-        blocked: Rc<Cell<bool>>,
-        motion: Motion,
-        metrics: Arc<Metrics>,
-    ) -> Self {
-        Self { stream, patience: Patience::new(pace), stalled, blocked, motion, metrics }
+impl<S: Socket, R: Response> Timed<S, R> {
+    pub(super) fn new(stream: S, pace: Pace, writes: Rc<Writes<R>>, motion: Motion, metrics: Arc<Metrics>) -> Self {
+        Self { stream, patience: Patience::new(pace), writes, motion, metrics }
     }
 
     /// `written` is done, with as many bytes as `bytes` returns, or waits for the client.
@@ -48,7 +79,10 @@ impl<S> Timed<S> {
         bytes: impl FnOnce(&T) -> usize,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
-        self.blocked.set(written.is_pending());
+        self.writes.blocked.set(written.is_pending());
+        if self.writes.is_awaited() {
+            self.writes.settle(self.stream.unsent());
+        }
         if let Poll::Ready(result) = written {
             let bytes = result.as_ref().map_or(0, |result| bytes(result) as u64);
             if bytes > 0 {
@@ -62,13 +96,30 @@ impl<S> Timed<S> {
                 Late::Idle => self.metrics.shared.timeout_send.increment(),
                 Late::Slow => self.metrics.shared.limit_download_rate.increment(),
             }
-            self.stalled.set(true);
+            self.writes.stalled.set(true);
             Err(io::ErrorKind::TimedOut.into())
         })
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
+impl<S: Socket, R: Response> Socket for Timed<S, R> {
+    fn unsent(&mut self) -> u64 {
+        self.stream.unsent()
+    }
+
+    fn end(&self) {
+        self.writes.closing.set(true);
+        self.stream.end();
+    }
+}
+
+impl<S, R: Response> Drop for Timed<S, R> {
+    fn drop(&mut self) {
+        self.writes.over();
+    }
+}
+
+impl<S: AsyncRead + Unpin, R: Response> AsyncRead for Timed<S, R> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = out.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, out);
@@ -79,18 +130,24 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
+impl<S: AsyncWrite + Socket + Unpin, R: Response> AsyncWrite for Timed<S, R> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        if let Poll::Ready(Ok(written)) = written {
+            self.writes.accept(&[IoSlice::new(bytes)], written);
+        }
         self.in_time(written, |bytes| *bytes, cx)
     }
 
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
+        slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        if let Poll::Ready(Ok(written)) = written {
+            self.writes.accept(slices, written);
+        }
         self.in_time(written, |bytes| *bytes, cx)
     }
 
@@ -100,11 +157,18 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        if let Poll::Ready(Ok(())) = flushed {
+            self.writes.flush();
+        }
         self.in_time(flushed, |()| 0, cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.writes.closing.set(true);
         let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
+        if let Poll::Ready(Ok(())) = shut {
+            self.writes.shut();
+        }
         self.in_time(shut, |()| 0, cx)
     }
 }
@@ -113,15 +177,22 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
 mod tests {
     use super::*;
     use std::time::Duration;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    impl Socket for DuplexStream {
+        fn unsent(&mut self) -> u64 {
+            0
+        }
+
+        fn end(&self) {}
+    }
 
     /// Writes to a client that reads `bytes` a second; returns when it counted as gone, and why.
     async fn write(bytes: usize, pace: Pace) -> (u64, u64, u64) {
         let (ours, mut theirs) = duplex(1_000);
         let metrics = Arc::new(Metrics::default());
-        let stalled = Rc::default();
-        let mut timed =
-            Timed::new(ours, pace, Rc::clone(&stalled), Rc::default(), Motion::default(), Arc::clone(&metrics));
+        let writes = Rc::new(Writes::<()>::new(Arc::clone(&metrics)));
+        let mut timed = Timed::new(ours, pace, Rc::clone(&writes), Motion::default(), Arc::clone(&metrics));
         let read = async {
             let mut buffer = vec![0; bytes];
             for _ in 0..100 {
@@ -134,7 +205,7 @@ mod tests {
             written = async { loop { if let Err(error) = timed.write_all(&[0; 100]).await { break error } } } => written,
             () = read => return (100, 0, 0),
         };
-        assert_eq!((given_up.kind(), stalled.get()), (io::ErrorKind::TimedOut, true));
+        assert_eq!((given_up.kind(), writes.stalled.get()), (io::ErrorKind::TimedOut, true));
         (began.elapsed().as_secs(), metrics.shared.timeout_send.get(), metrics.shared.limit_download_rate.get())
     }
 

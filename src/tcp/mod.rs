@@ -24,6 +24,7 @@ mod refusal;
 mod request;
 mod share;
 mod tunnel;
+mod writes;
 
 pub use front::{Budgets, ChooseTls, Covers, Front};
 pub use listener::{serve_plain, serve_tls};

@@ -3,6 +3,7 @@
 
 use crate::{
     budget::{Budget, Lease, TRAIN},
+    exchange::Record,
     tcp::Metrics,
 };
 use bytes::{Buf, Bytes};
@@ -26,12 +27,15 @@ const SOCKET: u64 = 4 * 1024 * 1024;
 pub(super) struct Share {
     state: RefCell<State>,
     metrics: Arc<Metrics>,
+    record: Record,
 }
 
 struct State {
     lease: Lease,
-    /// Bytes written so far.
+    /// Bytes handed over so far.
     sent: u64,
+    /// Bytes of these that TLS has accepted.
+    written: u64,
     /// Bytes of these that the kernel has not taken.
     queued: u64,
     /// The waker of the task that waits for room.
@@ -43,11 +47,17 @@ struct State {
 }
 
 impl Share {
-    /// Of a response that may have `limit` bytes in memory, out of its connection's and its worker's budget.
-    pub(super) fn new((connection, worker): (&Rc<Budget>, &Rc<Budget>), limit: u64, metrics: Arc<Metrics>) -> Rc<Self> {
+    /// The share of a response that may have `limit` bytes in memory, out of its connection's and its worker's budget. The bytes that
+    /// TLS accepts go to `metrics` and `record`.
+    pub(super) fn new(
+        (connection, worker): (&Rc<Budget>, &Rc<Budget>),
+        limit: u64,
+        metrics: Arc<Metrics>,
+        record: Record,
+    ) -> Rc<Self> {
         let lease = Lease::new(Rc::clone(connection), Rc::clone(worker), limit.min(STREAM_QUEUE)).behind_buffer(SOCKET);
-        let state = State { lease, sent: 0, queued: 0, waiting: None, ended: false, moved: None };
-        Rc::new(Self { state: RefCell::new(state), metrics })
+        let state = State { lease, sent: 0, written: 0, queued: 0, waiting: None, ended: false, moved: None };
+        Rc::new(Self { state: RefCell::new(state), metrics, record })
     }
 
     /// How many bytes the next piece may have: at least a train, so that no piece is too short for its cost. Waits
@@ -107,6 +117,33 @@ impl Share {
         self.state.borrow_mut().moved.take()
     }
 
+    /// Bytes of the response that TLS has accepted.
+    pub(super) fn written(&self) -> u64 {
+        self.state.borrow().written
+    }
+
+    /// TLS has accepted `bytes` more.
+    fn advance(&self, bytes: u64) {
+        let state = &mut *self.state.borrow_mut();
+        state.move_on(bytes);
+        let written = state.written.saturating_add(bytes).min(state.sent);
+        self.account(state, written);
+    }
+
+    /// The kernel has all that was handed over, whether or not the library has advanced its pieces.
+    pub(super) fn complete(&self) {
+        let state = &mut *self.state.borrow_mut();
+        let written = state.sent;
+        self.account(state, written);
+    }
+
+    fn account(&self, state: &mut State, written: u64) {
+        let bytes = written.saturating_sub(state.written);
+        state.written = written;
+        self.metrics.shared.response_body_bytes.add(bytes);
+        self.record.note(|facts| facts.sent = facts.sent.saturating_add(bytes));
+    }
+
     fn taken(&self, bytes: u64) {
         let waiting = {
             let state = &mut *self.state.borrow_mut();
@@ -156,7 +193,7 @@ impl Buf for Piece {
     fn advance(&mut self, count: usize) {
         self.bytes.advance(count);
         if let Some(share) = &self.share {
-            share.state.borrow_mut().move_on(count as u64);
+            share.advance(count as u64);
         }
     }
 }

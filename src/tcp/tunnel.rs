@@ -33,7 +33,7 @@ impl<H> Joint<H> {
         };
         let failed = client.failed;
         match copied {
-            Ok(Ok(_)) => open.end(),
+            Ok(Ok(_)) => open.handed_over(),
             // Its record has that already.
             Ok(Err(error)) if failed => tracing::debug!(%error, "a tunnel's connection to its client failed"),
             Ok(Err(error)) => {

@@ -11,8 +11,11 @@ metrics! {
             requests_open "Over HTTP/3 those whose header is awaited too, and tunnels over all.",
         }
         Counter("responses", "Responses by status class.") {
-            responses_1xx [class: "1xx"] "Interim responses over HTTP/3, and the 101 of tunnels over HTTP/1.1.",
-            responses_2xx [class: "2xx"] "Responses; litequic's own count too.",
+            responses_1xx [class: "1xx"]
+                "Interim responses over HTTP/2 and HTTP/3, and the 101 of tunnels over HTTP/1.1.",
+            responses_2xx [class: "2xx"]
+                "Responses; litequic's own count too. Over TCP a response counts once the kernel has its first byte, \
+                    over HTTP/3 once QUIC has.",
             responses_3xx [class: "3xx"],
             responses_4xx [class: "4xx"],
             responses_5xx [class: "5xx"],
@@ -62,8 +65,8 @@ metrics! {
         }
         Histogram(
             "request_duration_seconds",
-            "Requests and tunnels, each from its beginning to the last acknowledgement, over TCP until all was sent \
-                over, or to what ended it."
+            "Requests and tunnels, each from its beginning to the last acknowledgement, over TCP until the \
+                kernel has the last byte, or to what ended it."
         ) {
             request_duration,
         }

@@ -159,6 +159,34 @@ async fn of_a_name_with_64_addresses_the_one_that_works_is_found_and_remembered(
     assert_eq!(inside.failures(), 63);
 }
 
+/// Handshakes that take longer than the delay between attempts: attempts overlap, up to a bound, and the kernel's next SYN reaches an address
+/// that was down when the first one was lost.
+#[tokio::test]
+async fn a_slow_handshake_at_any_of_16_addresses_succeeds_within_the_time_to_connect() {
+    const SYN_SENT: &str = " 02 ";
+    let addresses: Vec<_> = (2..18).map(|n| format!("10.9.0.{n}")).collect();
+    let Some(inside) = Inside::start(&addresses, &origin("8s")) else { return };
+    let waiting = inside.ask();
+    let sockets = format!("/proc/{}/net/tcp", inside.litequic.id());
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        let attempts = fs::read_to_string(&sockets).unwrap().matches(SYN_SENT).count();
+        assert!(attempts <= addresses.len(), "{attempts} at once");
+        if attempts == addresses.len() {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{attempts} at once");
+        thread::sleep(LOOK_AGAIN);
+    }
+    // No attempt begins any more: one of these succeeds.
+    let up = addresses.iter().map(|address| format!("ip addr add {address}/16 dev hole")).collect::<Vec<_>>().join(" && ");
+    let mut all = Command::new("sh");
+    all.args(["-c", &up]);
+    Process::spawn(join(&inside.nsenter, inside.litequic.id(), &all)).end().success();
+    let at = served(waiting);
+    assert!(addresses.iter().any(|address| at == format!("::ffff:{address}")), "{at}");
+}
+
 #[tokio::test]
 async fn a_reload_leaves_a_connection_alone_that_is_being_opened() {
     let addresses = ["10.9.0.2", "10.9.0.3"].map(str::to_owned);

@@ -11,3 +11,4 @@ mod life;
 mod memory;
 mod pieces;
 mod pipelined;
+mod written;

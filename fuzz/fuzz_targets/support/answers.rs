@@ -50,6 +50,8 @@ impl Handler for Answers {
             }
             b'i' => answer(StatusCode::NOT_MODIFIED, Body::empty()),
             _ => {
+                // As the proxy does after a second: a client may wait for it.
+                interim.send(StatusCode::CONTINUE, HeaderMap::new());
                 let body = request.body_mut();
                 let mut length = 0;
                 while let Some(frame) = poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await {

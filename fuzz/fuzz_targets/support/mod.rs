@@ -4,6 +4,8 @@
 
 #[allow(dead_code, reason = "hostile_origin has a proxy")]
 pub mod answers;
+#[allow(dead_code, reason = "hostile_origin alone has an origin")]
+pub mod origin_table;
 
 use litequic::{
     config::CertificateFiles,

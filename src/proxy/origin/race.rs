@@ -18,8 +18,10 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// The delay between two attempts at least, where there are so many addresses that the time to connect would not suffice
 /// for all: RFC 8305 §5.
 const MIN_ATTEMPT_DELAY: Duration = Duration::from_millis(10);
-/// Attempts that run at the same time, each with a file descriptor. A further one takes the place of the oldest.
-const CONCURRENT_ATTEMPTS: usize = 2;
+/// Attempts that run at the same time at most, each with a file descriptor if one is free. A further one takes the place of the
+/// oldest. With up to as many addresses each attempt lives until the deadline. With 64 addresses, and descriptors for all attempts,
+/// each has a fifth of the time to connect: a second of five, enough for a SYN that is lost once.
+const CONCURRENT_ATTEMPTS: usize = 16;
 /// Addresses that one connection tries at most, so that an answer of a name server bounds no loop.
 const MAX_ATTEMPTS: usize = 64;
 
@@ -42,8 +44,9 @@ struct Running<F, P> {
 }
 
 /// Connects to one of `addresses`, in their order, until `deadline`. The next `attempt` begins when one fails, or a delay
-/// after the last one began; the first that succeeds ends all others. The first attempt has `permit`; an attempt beside
-/// another one has what `another` returns, or takes the place of the oldest. `failed` gets each address whose attempt failed, was
+/// after the last one began; the first that succeeds ends all others. An attempt may last until `deadline`, unless a later one needs its
+/// place: the first one has `permit`; one beside others has what `another` returns, or takes the place of the oldest. `failed` gets each
+/// address whose attempt failed, was
 /// overtaken by a later one, or lost its place.
 ///
 /// # Errors
@@ -138,10 +141,11 @@ fn first_ready<S, P, F: Future<Output = io::Result<S>>>(
     })
 }
 
-/// The delay before the next attempt, where `others` more are to have their turn within the time `left`, and the last one as
-/// long as the delay.
+/// The delay before the next attempt, where `others` more are to begin within the time `left`. The last one then has as much time as
+/// those before it, which lose their place [`CONCURRENT_ATTEMPTS`] delays after they began: of `n` addresses each has at least `16 / (n + 15)`
+/// of the time, unless the delay is at its minimum.
 fn delay_before(others: usize, left: Duration) -> Duration {
-    let shares = u32::try_from(others.saturating_add(1)).unwrap_or(u32::MAX);
+    let shares = u32::try_from(others.saturating_add(CONCURRENT_ATTEMPTS)).unwrap_or(u32::MAX);
     (left / shares).clamp(MIN_ATTEMPT_DELAY, ATTEMPT_DELAY)
 }
 
@@ -253,7 +257,7 @@ mod tests {
     async fn the_next_attempt_begins_after_the_delay_or_at_once_and_the_first_success_wins() {
         use io::ErrorKind::{ConnectionRefused, TimedOut};
         type Case = (&'static [Reply], Result<u16, io::ErrorKind>, u128, &'static [(u16, u128)], &'static [u16]);
-        let table: [Case; 10] = [
+        let table: [Case; 11] = [
             (&[Accepts(40), Accepts(0)], Ok(0), 40, &[(0, 0)], &[]),
             (&[Refuses(40), Accepts(10)], Ok(1), 50, &[(0, 0), (1, 40)], &[0]),
             (&[Never, Accepts(20)], Ok(1), 270, &[(0, 0), (1, 250)], &[0]),
@@ -262,8 +266,9 @@ mod tests {
             // The failure of one starts the next although another one still runs.
             (&[Never, Refuses(30), Accepts(5)], Ok(2), 285, &[(0, 0), (1, 250), (2, 280)], &[1, 0]),
             (&[Refuses(300), Never, Accepts(5)], Ok(2), 305, &[(0, 0), (1, 250), (2, 300)], &[0, 1]),
-            // A third one takes the place of the first.
             (&[Never, Never, Accepts(5)], Ok(2), 505, &[(0, 0), (1, 250), (2, 500)], &[0, 1]),
+            // A slow handshake goes on beside later attempts.
+            (&[Accepts(1_900), Never, Never, Never], Ok(0), 1_900, &[(0, 0), (1, 250), (2, 500), (3, 750)], &[]),
             (&[Refuses(10), Refuses(20)], Err(ConnectionRefused), 30, &[(0, 0), (1, 10)], &[0, 1]),
             (&[Never, Never], Err(TimedOut), 5_000, &[(0, 0), (1, 250)], &[0, 1]),
             (&[], Err(io::ErrorKind::NotFound), 0, &[], &[]),
@@ -281,6 +286,19 @@ mod tests {
         assert_eq!(report.began, [(0, 0), (1, 250), (2, 500)]);
         let slow = run(&[Accepts(300), Accepts(300)], 5_000, 0).await;
         assert_eq!((slow.won, slow.after), (Ok(1), 550), "the last one has the rest of the time");
+    }
+
+    /// A handshake that takes a part of the time to connect succeeds at whichever of the addresses it is.
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_lives_as_long_as_the_bound_says() {
+        for (addresses, slow) in [(2, 4_700), (16, 2_500), (20, 2_200), (64, 1_000)] {
+            for at in [0, addresses / 2, addresses - 1] {
+                let mut replies = vec![Never; addresses];
+                replies[at] = Accepts(slow);
+                let report = run(&replies, 5_000, CONCURRENT_ATTEMPTS).await;
+                assert_eq!(report.won, Ok(u16::try_from(at).unwrap()), "{at} of {addresses}: {report:?}");
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -301,10 +319,10 @@ mod tests {
         let millis = Duration::from_millis;
         for (left, others, expected) in [
             (millis(5_000), 1, millis(250)),
-            (millis(5_000), 19, millis(250)),
-            (millis(5_000), 24, millis(200)),
-            (millis(6_400), 63, millis(100)),
-            (millis(3_200), 31, millis(100)),
+            (millis(5_000), 4, millis(250)),
+            (millis(5_000), 9, millis(200)),
+            (millis(7_900), 63, millis(100)),
+            (millis(4_700), 31, millis(100)),
             (millis(100), 63, millis(10)),
             (Duration::ZERO, 1, millis(10)),
             (Duration::MAX, 0, millis(250)),

@@ -10,6 +10,7 @@ use crate::{
     exchange::{IdleTimer, LastAuthority, Pace, Patience},
     rate::Bucket,
     tcp::{
+        io::Socket,
         linger::{Discarding, Lingering},
         refusal::Refusal,
     },
@@ -17,6 +18,7 @@ use crate::{
 use bytes::{Buf, Bytes, BytesMut};
 use std::{
     cell::{Cell, RefCell},
+    future::poll_fn,
     io,
     pin::Pin,
     rc::Rc,
@@ -343,6 +345,47 @@ impl<S: AsyncRead + Unpin> Guard<S> {
     }
 }
 
+impl<S: AsyncRead + Unpin> Guard<S> {
+    /// Ends the connection after a response that was cut off: nothing follows what the kernel has of it, nor does it look complete, and
+    /// the rest of the client's bytes is discarded, as after an orderly end.
+    pub(super) async fn break_off(&mut self)
+    where
+        S: Socket,
+    {
+        self.stream.end();
+        poll_fn(|cx| self.poll_linger(cx)).await;
+    }
+
+    /// Reads and discards the rest of the client's bytes, within bounds.
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let closed = match &mut self.closed {
+            Some(closed) => closed,
+            None => {
+                let lingering = self.lingering.as_ref().filter(|_| self.requests.in_request());
+                let soon = || Closed::Soon(IdleTimer::new(LINGER));
+                self.closed.insert(lingering.and_then(Lingering::begin).map_or_else(soon, Closed::Request))
+            }
+        };
+        let mut buffer = [0; 16 * 1024];
+        loop {
+            let mut out = ReadBuf::new(&mut buffer);
+            let read = Pin::new(&mut self.stream).poll_read(cx, &mut out);
+            let came = out.filled().len();
+            let goes_on = match (read, &mut *closed) {
+                (Poll::Pending, Closed::Request(discarding)) => return discarding.poll_over(cx),
+                (Poll::Pending, Closed::Soon(timer)) => return timer.poll_expired(cx),
+                (Poll::Ready(Err(_)), _) => false,
+                (Poll::Ready(Ok(())), _) if came == 0 => false,
+                (Poll::Ready(Ok(())), Closed::Request(discarding)) => discarding.took(came as u64),
+                (Poll::Ready(Ok(())), Closed::Soon(timer)) => timer.poll_expired(cx).is_pending(),
+            };
+            if !goes_on {
+                return Poll::Ready(());
+            }
+        }
+    }
+}
+
 impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
@@ -404,34 +447,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<S> {
     /// client has not read yet, above all a 413 (RFC 9112 §9.6).
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if this.released {
-            return Pin::new(&mut this.stream).poll_shutdown(cx);
+        if this.released || this.closed.is_none() {
+            ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
         }
-        let closed = match &mut this.closed {
-            Some(closed) => closed,
-            None => {
-                ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
-                let lingering = this.lingering.as_ref().filter(|_| this.requests.in_request());
-                let soon = || Closed::Soon(IdleTimer::new(LINGER));
-                this.closed.insert(lingering.and_then(Lingering::begin).map_or_else(soon, Closed::Request))
-            }
-        };
-        let mut buffer = [0; 16 * 1024];
-        loop {
-            let mut out = ReadBuf::new(&mut buffer);
-            let read = Pin::new(&mut this.stream).poll_read(cx, &mut out);
-            let came = out.filled().len();
-            let goes_on = match (read, &mut *closed) {
-                (Poll::Pending, Closed::Request(discarding)) => return discarding.poll_over(cx).map(Ok),
-                (Poll::Pending, Closed::Soon(timer)) => return timer.poll_expired(cx).map(Ok),
-                (Poll::Ready(Err(_)), _) => false,
-                (Poll::Ready(Ok(())), _) if came == 0 => false,
-                (Poll::Ready(Ok(())), Closed::Request(discarding)) => discarding.took(came as u64),
-                (Poll::Ready(Ok(())), Closed::Soon(timer)) => timer.poll_expired(cx).is_pending(),
-            };
-            if !goes_on {
-                return Poll::Ready(Ok(()));
-            }
-        }
+        if this.released { Poll::Ready(Ok(())) } else { this.poll_linger(cx).map(Ok) }
     }
 }

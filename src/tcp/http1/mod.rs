@@ -14,7 +14,9 @@ use super::{
     answer::Answer,
     body::ResponseBody,
     connection::{Connection, Ending},
+    io::Socket,
     tunnel::Joint,
+    writes::NO_STREAM,
 };
 use crate::exchange::{Abort, Handler};
 use body::Received;
@@ -39,7 +41,7 @@ const HYPERS_LINES: usize = 100;
 
 /// Serves requests from `stream` until the connection ends.
 pub(super) async fn serve<H: Handler>(
-    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    stream: impl AsyncRead + AsyncWrite + Socket + Unpin + 'static,
     connection: Rc<Connection<H>>,
 ) {
     let bounds = connection.bounds();
@@ -59,19 +61,26 @@ pub(super) async fn serve<H: Handler>(
         builder.max_headers(lines);
     }
     let mut serving = builder.serve_connection(TokioIo::new(guard), service);
-    let broke_off = loop {
+    let failure = loop {
         match connection.next(&mut serving).await {
-            Ending::Ended(Ok(())) => break false,
+            Ending::Ended(Ok(())) => break None,
             Ending::Now => return connection.count_end(false),
             Ending::Ended(Err(error)) => {
                 tracing::debug!(client = %connection.client.address, %error, "an HTTP/1.1 connection failed");
-                break true;
+                break Some(error);
             }
             Ending::Soon => Pin::new(&mut serving).graceful_shutdown(),
         }
     };
     // hyper has shut the connection down unless it was to switch protocols.
-    if !broke_off && let Some(joint) = joint.take() {
+    if failure.as_ref().is_some_and(hyper::Error::is_user) && !connection.pipeline.is_flooded() {
+        // A response was cut off. hyper does not shut the connection down then.
+        let mut guard = serving.into_parts().io.into_inner();
+        let mut ending = pin!(guard.break_off());
+        while let Ending::Soon = connection.next(ending.as_mut()).await {}
+    } else if failure.is_none()
+        && let Some(joint) = joint.take()
+    {
         let parts = serving.into_parts();
         let mut guard = parts.io.into_inner();
         guard.release(&parts.read_buf);
@@ -79,7 +88,7 @@ pub(super) async fn serve<H: Handler>(
         // A client of another protocol cannot be told to close: a drain waits for it as long as for any request.
         while let Ending::Soon = connection.next(joining.as_mut()).await {}
     }
-    connection.count_end(broke_off);
+    connection.count_end(failure.is_some());
 }
 
 /// Answers one request.
@@ -94,7 +103,7 @@ async fn answer<H: Handler>(
         let (expectation, gate) = Expectation::new(&parts, connection.pipeline.has_body_come());
         (expectation, Some(Received::new(incoming, Rc::clone(&connection.pipeline), gate)))
     };
-    match connection.answer(parts, body, expectation.interim()).await? {
+    match connection.answer(parts, body, expectation.interim(), NO_STREAM).await? {
         Answer::Response(mut response) => {
             if expectation.end() {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -115,7 +124,7 @@ fn switch<H: Handler>(
     parts.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     parts.headers.insert(header::UPGRADE, joint.tunnel.protocol().clone());
     // The guard is not notified: what follows is not a request, and kept for the tunnel.
-    connection.count(parts.status, &joint.open);
+    joint.open.begin(parts.status);
     connection.joint.get().and_then(Weak::upgrade).ok_or(Abort::Internal)?.set(Some(joint));
     Ok(http::Response::from_parts(parts, ResponseBody::none()))
 }

@@ -17,8 +17,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const DISCARDED: u64 = 256 * 1024;
 const DISCARDING: Duration = Duration::from_secs(1);
 
-/// A stream of which nothing more is read once there were too many frames in it; `tell` is called with the reason, and
-/// ends the connection.
+/// What the frames of a client mean for its connection.
+pub(super) enum Notice {
+    /// There were too many of a kind: the connection ends.
+    Flood(Flood),
+    /// The client has reset a stream.
+    Reset(u32),
+}
+
+/// A stream of which nothing more is read once there were too many frames in it; `tell` is called with each notice.
 pub(super) struct Counted<S, T> {
     stream: S,
     frames: Frames,
@@ -32,7 +39,7 @@ pub(super) struct Counted<S, T> {
     lingering: Option<Linger>,
 }
 
-impl<S, T: Fn(Flood)> Counted<S, T> {
+impl<S, T: Fn(Notice)> Counted<S, T> {
     pub(super) fn new(stream: S, frames: Frames, account: Account, heads: Rc<Cell<u32>>, tell: T) -> Self {
         Self { stream, frames, account, heads, tell, flooded: false, drained: false, lingering: None }
     }
@@ -58,7 +65,7 @@ impl<S: AsyncRead + Unpin, T> Counted<S, T> {
     }
 }
 
-impl<S: AsyncRead + Unpin, T: Fn(Flood) + Unpin> AsyncRead for Counted<S, T> {
+impl<S: AsyncRead + Unpin, T: Fn(Notice) + Unpin> AsyncRead for Counted<S, T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         // In both cases the caller continues by itself.
         if self.flooded || self.heads.get() > 0 {
@@ -73,9 +80,10 @@ impl<S: AsyncRead + Unpin, T: Fn(Flood) + Unpin> AsyncRead for Counted<S, T> {
         if let Err(flood) = self.frames.read(came, Instant::now()) {
             out.set_filled(before);
             self.flooded = true;
-            (self.tell)(flood);
+            (self.tell)(Notice::Flood(flood));
             return Poll::Pending;
         }
+        self.frames.take_resets().into_iter().for_each(|stream| (self.tell)(Notice::Reset(stream)));
         let heads = self.frames.take_heads();
         self.heads.set(heads);
         let data = self.frames.take_data();

@@ -10,6 +10,11 @@ const PREFACE: usize = 24;
 const HEADER: usize = 9;
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const CONTINUATION: u8 = 9;
+/// Flags of DATA and HEADERS (§6.1, §6.2).
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
 /// A DATA frame of fewer bytes moves next to nothing.
 const SMALL: u32 = 64;
 
@@ -22,27 +27,135 @@ pub enum Flood {
     Small,
 }
 
-/// Counts the frames of one connection.
+/// What a written frame means for the response on its stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::tcp) enum Sent {
+    /// A header, interim or final, or trailers begin.
+    Head,
+    /// The response is complete.
+    End,
+    /// The response was cut off.
+    Reset,
+}
+
+/// Finds the headers of frames in bytes that come in pieces.
 #[derive(Debug)]
-pub struct Frames {
-    /// Bytes to skip: the preface, then payloads.
+struct Headers {
+    /// Bytes to skip: a preface, then payloads.
     skip: u64,
     /// The header that is not whole yet.
     header: [u8; HEADER],
     have: usize,
+}
+
+/// The header of a frame.
+struct Frame {
+    length: u32,
+    kind: u8,
+    flags: u8,
+    stream: u32,
+}
+
+impl Headers {
+    const fn behind(preface: usize) -> Self {
+        Self { skip: preface as u64, header: [0; HEADER], have: 0 }
+    }
+
+    /// The next frame whose header ends in `rest`, which then begins behind it. `None` once all of `rest` was read.
+    fn next(&mut self, rest: &mut &[u8]) -> Option<Frame> {
+        while !rest.is_empty() {
+            if self.skip > 0 {
+                let skipped = usize::try_from(self.skip).unwrap_or(usize::MAX).min(rest.len());
+                self.skip = self.skip.saturating_sub(skipped as u64);
+                *rest = rest.get(skipped..).unwrap_or_default();
+                continue;
+            }
+            let (room, wanted) =
+                (self.header.get_mut(self.have..).unwrap_or_default(), HEADER.saturating_sub(self.have));
+            let taken = wanted.min(rest.len());
+            for (to, from) in room.iter_mut().zip(*rest) {
+                *to = *from;
+            }
+            *rest = rest.get(taken..).unwrap_or_default();
+            self.have = self.have.saturating_add(taken);
+            if self.have < HEADER {
+                return None;
+            }
+            self.have = 0;
+            let [a, b, c, kind, flags, d, e, f, g] = self.header;
+            let length = u32::from_be_bytes([0, a, b, c]);
+            self.skip = length.into();
+            return Some(Frame { length, kind, flags, stream: u32::from_be_bytes([d & 0x7f, e, f, g]) });
+        }
+        None
+    }
+}
+
+/// Finds in what is written the frames that begin, complete or cut off a response.
+#[derive(Debug)]
+pub(in crate::tcp) struct SentFrames {
+    headers: Headers,
+    /// Bytes written so far.
+    written: u64,
+    /// The header that CONTINUATION frames go on with is all of its response.
+    ends: bool,
+}
+
+impl Default for SentFrames {
+    fn default() -> Self {
+        Self { headers: Headers::behind(0), written: 0, ends: false }
+    }
+}
+
+impl SentFrames {
+    /// Reads `bytes` as they are written. Calls `found` with the stream of each such frame, the offset of its header in all that is
+    /// written, or of its end for [`Sent::End`], and what it means.
+    pub(in crate::tcp) fn read(&mut self, bytes: &[u8], mut found: impl FnMut(u32, u64, Sent)) {
+        let end = self.written.saturating_add(bytes.len() as u64);
+        let mut rest = bytes;
+        while let Some(Frame { length, kind, flags, stream }) = self.headers.next(&mut rest) {
+            let behind = end.saturating_sub(rest.len() as u64);
+            let mut ends = false;
+            match kind {
+                HEADERS => {
+                    found(stream, behind.saturating_sub(HEADER as u64), Sent::Head);
+                    (ends, self.ends) = match (flags & END_STREAM > 0, flags & END_HEADERS > 0) {
+                        (is_last, true) => (is_last, false),
+                        (is_last, false) => (false, is_last),
+                    };
+                }
+                CONTINUATION => ends = self.ends && flags & END_HEADERS > 0,
+                DATA => ends = flags & END_STREAM > 0,
+                RST_STREAM => found(stream, behind, Sent::Reset),
+                _ => {}
+            }
+            if ends {
+                found(stream, behind.saturating_add(length.into()), Sent::End);
+            }
+        }
+        self.written = end;
+    }
+}
+
+/// Counts the frames of one connection.
+#[derive(Debug)]
+pub struct Frames {
+    headers: Headers,
     control: Bucket,
     small: Bucket,
     /// Bytes of DATA frames, padding included, since the last call.
     data: u64,
     /// HEADERS frames since the last call.
     heads: u32,
+    /// Streams that were reset since the last call.
+    resets: Vec<u32>,
 }
 
 impl Frames {
     /// From the preface on, with so many frames of each kind a second.
     pub fn new(control: u32, small: u32) -> Self {
         let (control, small) = (Bucket::new(control), Bucket::new(small));
-        Self { skip: PREFACE as u64, header: [0; HEADER], have: 0, control, small, data: 0, heads: 0 }
+        Self { headers: Headers::behind(PREFACE), control, small, data: 0, heads: 0, resets: Vec::new() }
     }
 
     /// Bytes of the DATA frames whose headers came since the last call, as flow control counts them (§6.9.1).
@@ -55,6 +168,11 @@ impl Frames {
         std::mem::take(&mut self.heads)
     }
 
+    /// Streams of the RST_STREAM frames whose headers came since the last call.
+    pub fn take_resets(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.resets)
+    }
+
     /// Counts received bytes.
     ///
     /// # Errors
@@ -63,36 +181,19 @@ impl Frames {
     pub fn read(&mut self, bytes: &[u8], now: Instant) -> Result<(), Flood> {
         let mut rest = bytes;
         let (mut control, mut small) = (0_u32, 0_u32);
-        while !rest.is_empty() {
-            if self.skip > 0 {
-                let skipped = usize::try_from(self.skip).unwrap_or(usize::MAX).min(rest.len());
-                self.skip = self.skip.saturating_sub(skipped as u64);
-                rest = rest.get(skipped..).unwrap_or_default();
-                continue;
-            }
-            let (room, wanted) =
-                (self.header.get_mut(self.have..).unwrap_or_default(), HEADER.saturating_sub(self.have));
-            let taken = wanted.min(rest.len());
-            for (to, from) in room.iter_mut().zip(rest) {
-                *to = *from;
-            }
-            rest = rest.get(taken..).unwrap_or_default();
-            self.have = self.have.saturating_add(taken);
-            if self.have < HEADER {
-                break;
-            }
-            self.have = 0;
-            let [a, b, c, kind, ..] = self.header;
-            let length = u32::from_be_bytes([0, a, b, c]);
-            self.skip = length.into();
-            if kind == DATA {
-                self.data = self.data.saturating_add(length.into());
-            }
+        while let Some(Frame { length, kind, stream, .. }) = self.headers.next(&mut rest) {
             match kind {
                 HEADERS => self.heads = self.heads.saturating_add(1),
-                DATA if length >= SMALL => {}
-                DATA => small = small.saturating_add(1),
+                DATA => {
+                    self.data = self.data.saturating_add(length.into());
+                    if length < SMALL {
+                        small = small.saturating_add(1);
+                    }
+                }
                 _ => control = control.saturating_add(1),
+            }
+            if kind == RST_STREAM {
+                self.resets.push(stream);
             }
         }
         if control > 0 && !self.control.take(control, now) {
@@ -105,20 +206,22 @@ impl Frames {
     }
 }
 
+/// The bytes of a frame.
+#[cfg(test)]
+pub(in crate::tcp) fn frame(kind: u8, flags: u8, stream: u8, length: u32) -> Vec<u8> {
+    let [_, a, b, c] = length.to_be_bytes();
+    [&[a, b, c, kind, flags, 0, 0, 0, stream][..], &vec![6; length as usize]].concat()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::{any, prop};
 
-    fn frame(kind: u8, length: u32) -> Vec<u8> {
-        let [_, a, b, c] = length.to_be_bytes();
-        [&[a, b, c, kind, 0, 0, 0, 0, 1][..], &vec![6; length as usize]].concat()
-    }
-
     /// A connection of those frames, shown in pieces of `step` bytes.
     fn read(frames: &[(u8, u32)], step: usize) -> Result<(), Flood> {
         let mut all = vec![b'P'; PREFACE];
-        all.extend(frames.iter().flat_map(|(kind, length)| frame(*kind, *length)));
+        all.extend(frames.iter().flat_map(|(kind, length)| frame(*kind, 0, 1, *length)));
         // Ten seconds' worth of one a second.
         let mut counted = Frames::new(1, 1);
         let now = Instant::now();
@@ -139,6 +242,29 @@ mod tests {
         }
     }
 
+    /// What [`SentFrames`] finds in `frames` (kind, flags, length), written in pieces of `step` bytes.
+    fn find(frames: &[(u8, u8, u32)], step: usize) -> Vec<(u32, u64, Sent)> {
+        let all: Vec<u8> =
+            frames.iter().flat_map(|(kind, flags, length)| frame(*kind, *flags, 1, *length)).collect();
+        let (mut sent, mut found) = (SentFrames::default(), Vec::new());
+        all.chunks(step).for_each(|piece| sent.read(piece, |stream, at, what| found.push((stream, at, what))));
+        found
+    }
+
+    #[test]
+    fn a_response_begins_with_a_header_and_ends_with_the_flag_or_a_reset() {
+        for step in [1, 4, 9, 1_000] {
+            let response = [(4, 0, 6), (HEADERS, END_HEADERS, 10), (DATA, 0, 100), (DATA, END_STREAM, 5)];
+            assert_eq!(find(&response, step), [(1, 15, Sent::Head), (1, 157, Sent::End)]);
+            let bodiless = [(HEADERS, END_HEADERS | END_STREAM, 10), (8, 1, 4)];
+            assert_eq!(find(&bodiless, step), [(1, 0, Sent::Head), (1, 19, Sent::End)]);
+            let long = [(HEADERS, END_STREAM, 10), (CONTINUATION, 0, 10), (CONTINUATION, END_HEADERS, 10)];
+            assert_eq!(find(&long, step), [(1, 0, Sent::Head), (1, 57, Sent::End)]);
+            let open = [(HEADERS, 0, 10), (CONTINUATION, END_HEADERS, 10), (RST_STREAM, 0, 4)];
+            assert_eq!(find(&open, step), [(1, 0, Sent::Head), (1, 47, Sent::Reset)]);
+        }
+    }
+
     proptest::proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), step in 1_usize..20) {
@@ -146,6 +272,8 @@ mod tests {
             for piece in bytes.chunks(step) {
                 let _ = counted.read(piece, Instant::now());
             }
+            let mut sent = SentFrames::default();
+            bytes.chunks(step).for_each(|piece| sent.read(piece, |_, _, _| {}));
         }
     }
 }

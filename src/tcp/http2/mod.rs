@@ -8,13 +8,16 @@ mod stream;
 mod tunnel;
 
 pub use frames::{Flood, Frames};
+#[cfg(test)]
+pub(super) use frames::frame;
+pub(super) use frames::{Sent, SentFrames};
 
 use super::{
     connection::{Connection, Ending},
     share::Piece,
 };
 use crate::{exchange::Handler, lifecycle::pass_panic_on, receive_budget::Account};
-use counted::Counted;
+use counted::{Counted, Notice};
 use h2::{Reason, server};
 use std::{
     cell::{Cell, RefCell},
@@ -70,10 +73,12 @@ pub(super) async fn serve<H: Handler>(
     connection.hold(grant.account());
     let (frames, heads) = (Frames::new(limits.max_control_frames, limits.max_small_frames), Rc::<Cell<_>>::default());
     let told = Rc::clone(&connection);
-    let counted = Counted::new(stream, frames, grant.account(), Rc::clone(&heads), move |flood| {
-        match flood {
-            Flood::Control => told.metrics().shared.limit_control_frames.increment(),
-            Flood::Small => told.metrics().shared.limit_small_frames.increment(),
+    connection.writes.are_frames();
+    let counted = Counted::new(stream, frames, grant.account(), Rc::clone(&heads), move |notice| {
+        match notice {
+            Notice::Reset(stream) => return told.writes.forget(stream),
+            Notice::Flood(Flood::Control) => told.metrics().shared.limit_control_frames.increment(),
+            Notice::Flood(Flood::Small) => told.metrics().shared.limit_small_frames.increment(),
         }
         told.end_flood();
     });

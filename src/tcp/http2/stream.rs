@@ -4,7 +4,7 @@ use super::{Tasks, body::Received, tunnel::Connected};
 use crate::{
     exchange::{Handler, Interim, Late, Pace, Patience},
     receive_budget::Account,
-    tcp::{answer::Answer, body::ResponseBody, connection::Connection, io::Timed, share::Piece, tunnel::Joint},
+    tcp::{answer::Answer, body::ResponseBody, connection::Connection, io::Timed, share::Piece, tunnel::Joint, writes::Writes},
 };
 use bytes::{Buf, Bytes};
 use h2::{Reason, RecvStream, SendStream, server::SendResponse};
@@ -27,6 +27,7 @@ pub(super) async fn serve<H: Handler>(
     account: Account,
     tasks: Weak<Tasks>,
 ) {
+    let id = respond.stream_id().as_u32();
     let (head, stream) = request.into_parts();
     // What follows a CONNECT is not a body.
     let (body, tunnel) = match stream {
@@ -36,7 +37,7 @@ pub(super) async fn serve<H: Handler>(
     };
     let (interim, queue) = Interim::channel();
     let answer = {
-        let mut answer = pin!(connection.answer(head, body, interim));
+        let mut answer = pin!(connection.answer(head, body, interim, id));
         poll_fn(|cx| {
             // The client has cancelled the request, maybe before this task began.
             if respond.poll_reset(cx).is_ready() {
@@ -46,14 +47,14 @@ pub(super) async fn serve<H: Handler>(
             // Interim responses of the origin are sent before its final one.
             while let Poll::Ready((status, fields)) = queue.poll_next(cx) {
                 // They are advisory, and h2 queues them without a limit. 100 comes once.
-                if connection.blocked.get() && status != StatusCode::CONTINUE {
+                if connection.writes.blocked.get() && status != StatusCode::CONTINUE {
                     connection.metrics().limit_interim.increment();
                     continue;
                 }
                 let mut interim = Response::new(());
                 (*interim.status_mut(), *interim.headers_mut()) = (status, fields);
                 if respond.send_informational(interim).is_ok() {
-                    connection.metrics().shared.count_response(status);
+                    connection.writes.begin_interim(id, status);
                 }
             }
             answer.map(Some)
@@ -80,15 +81,15 @@ async fn join<H: Handler>(
     account: Account,
 ) {
     head.status = StatusCode::OK;
-    connection.count(head.status, &joint.open);
+    joint.open.begin(head.status);
     // An error means that the client has gone before the answer.
     if let Ok(send) = respond.send_response(Response::from_parts(head, ()), false) {
         let (pace, metrics) = (Pace::any(connection.timeouts.send), Arc::clone(connection.metrics()));
         // A tunnel that stalls ends alone: its connection continues.
-        let (stalled, blocked) = Default::default();
+        let writes = Rc::new(Writes::<()>::new(Arc::clone(&metrics)));
         let motion = connection.admitted.holder.motion();
         let stream = Connected::new(send, stream, account);
-        joint.join(Timed::new(stream, pace, stalled, blocked, motion, metrics)).await;
+        joint.join(Timed::new(stream, pace, writes, motion, metrics)).await;
     }
 }
 
@@ -153,7 +154,7 @@ impl<H: Handler> Sending<'_, H> {
         }
         let mut late = ready!(self.patience.poll_wait(cx));
         // All streams of a slow connection are slow, and the connection has a timeout of its own.
-        while late == Late::Slow && self.connection.blocked.get() {
+        while late == Late::Slow && self.connection.writes.blocked.get() {
             self.patience.forgive();
             late = ready!(self.patience.poll_wait(cx));
         }

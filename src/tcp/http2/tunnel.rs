@@ -1,7 +1,10 @@
 //! The stream of an extended CONNECT (RFC 8441) as bytes both ways.
 
 use super::stream::poll_capacity;
-use crate::{receive_budget::Account, tcp::share::Piece};
+use crate::{
+    receive_budget::Account,
+    tcp::{io::Socket, share::Piece},
+};
 use bytes::{Buf, Bytes};
 use h2::{RecvStream, SendStream};
 use std::{
@@ -62,6 +65,15 @@ impl AsyncWrite for Connected {
         let sent = self.send.send_data(Piece::uncounted(Bytes::new()), true);
         Poll::Ready(sent.map_err(|error| reset(&error)))
     }
+}
+
+/// h2 has what is written at once; the connection's own writes are accounted elsewhere.
+impl Socket for Connected {
+    fn unsent(&mut self) -> u64 {
+        0
+    }
+
+    fn end(&self) {}
 }
 
 /// The client has reset the stream, or is gone.

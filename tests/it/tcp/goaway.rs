@@ -1,15 +1,15 @@
 //! The end of an HTTP/2 connection that reaches a limit: GOAWAY with the reason (RFC 9113 §5.4.1). And what reaches none.
 
+use super::http2::Uploads;
 use crate::support::{
     http2::{
-        ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PING, RST_STREAM, SETTINGS, fields, frame, get,
-        status,
+        DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PING, RST_STREAM, fields, frame, get, status,
     },
     origin::{Always, Script},
     proxy::Litequic,
 };
 use futures_util::future::select_all;
-use litequic::{app::WorkerMetrics, config::Config};
+use litequic::app::WorkerMetrics;
 
 const ENHANCE_YOUR_CALM: u32 = 11;
 
@@ -106,43 +106,13 @@ async fn a_connection_that_reaches_a_limit_of_h2_counts_as_a_flood() {
     litequic.stop().await;
 }
 
-/// As in `http2::windows_are_granted_out_of_the_workers_budget_and_what_is_held_is_bounded`.
 #[tokio::test]
 async fn a_connection_that_holds_too_much_ends_with_goaway_and_the_reason() {
-    const BUDGET: u64 = 4 << 20;
-    const UPLOADS: usize = 48;
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |config| {
-        config.limits.connection_receive_buffer = 1 << 20;
-        config.limits.stream_receive_buffer = 1 << 20;
-        config.limits.worker_receive_buffer = BUDGET;
-        config.origins.get_mut(Config::ORIGIN).unwrap().max_connections = Some(1);
-    })
-    .await;
-    // The origin's one connection is in use: what comes after waits, its body unread.
-    let mut first = Http2::connect(&litequic, &[]).await;
-    first.say(HEADERS, END_HEADERS | END_STREAM, 1, &get(&[])).await;
-    let mut peer = script.accept().await;
-    peer.head().await;
-    let mut clients = Vec::new();
-    for _ in 0..UPLOADS {
-        let mut client = Http2::connect(&litequic, &[]).await;
-        client.find(&[SETTINGS]).await.unwrap();
-        // Until then the window is 65,535.
-        client.say(SETTINGS, ACK, 0, &[]).await;
-        clients.push(client);
-    }
-    for client in &mut clients {
-        client.say(HEADERS, END_HEADERS, 1, &post()).await;
-        for _ in 0..8 {
-            // One that was closed takes nothing.
-            client.try_say(&frame(DATA, 0, 1, &[7; 16_384])).await;
-        }
-    }
-    let ends = clients.iter_mut().map(|client| Box::pin(client.find(&[GOAWAY])));
+    let mut uploads = Uploads::begin().await;
+    let ends = uploads.clients.iter_mut().map(|client| Box::pin(client.find(&[GOAWAY])));
     let (goaway, ..) = select_all(ends).await;
     assert_eq!(goaway.expect("GOAWAY").code(), ENHANCE_YOUR_CALM);
+    let Uploads { litequic, .. } = uploads;
     assert!(litequic.sum(|worker| worker.shared.limit_receive_held.get()) > 0);
-    drop((first, clients, peer));
     litequic.stop().await;
 }

@@ -6,7 +6,7 @@ use crate::support::{
         ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PING, RST_STREAM, SETTINGS,
         WINDOW_UPDATE, fields, frame, get, status,
     },
-    origin::{Always, Script},
+    origin::{Always, Peer, Script},
     proxy::Litequic,
     within,
 };
@@ -258,47 +258,63 @@ async fn a_client_with_more_requests_at_once_than_allowed_has_those_beyond_refus
     litequic.stop().await;
 }
 
+/// A worker's budget for uploads in [`Uploads`].
+const BUDGET: u64 = 4 << 20;
+const UPLOADS: usize = 48;
+
+/// litequic before an origin that reads no upload, and clients that together send more than the budget for uploads.
+pub(super) struct Uploads {
+    pub(super) litequic: Litequic,
+    pub(super) clients: Vec<Http2>,
+    _origin: (Http2, Peer),
+}
+
+impl Uploads {
+    pub(super) async fn begin() -> Self {
+        let script = Script::new().await;
+        let litequic = Litequic::start(script.address, |config| {
+            config.limits.connection_receive_buffer = 1 << 20;
+            config.limits.stream_receive_buffer = 1 << 20;
+            config.limits.worker_receive_buffer = BUDGET;
+            config.origins.get_mut(Config::ORIGIN).unwrap().max_connections = Some(1);
+        })
+        .await;
+        // The origin's one connection is in use: what comes after waits, its body unread.
+        let mut first = Http2::connect(&litequic, &[]).await;
+        first.say(HEADERS, END_HEADERS | END_STREAM, 1, &get(&[])).await;
+        let mut peer = script.accept().await;
+        peer.head().await;
+        let mut clients = Vec::new();
+        for _ in 0..UPLOADS {
+            let mut client = Http2::connect(&litequic, &[]).await;
+            let settings = client.find(&[SETTINGS]).await.unwrap();
+            let window = settings.payload.chunks(6).find(|setting| setting[..2] == [0, 4]).expect("a window");
+            assert_eq!(u64::from(u32::from_be_bytes(window[2..].try_into().unwrap())), BUDGET / 32);
+            // Until then the window is 65,535.
+            client.say(SETTINGS, ACK, 0, &[]).await;
+            clients.push(client);
+        }
+        for client in &mut clients {
+            client.say(HEADERS, END_HEADERS, 1, &but(":method", "POST")).await;
+            for _ in 0..8 {
+                // One that was closed takes nothing.
+                client.try_say(&frame(DATA, 0, 1, &[7; 16_384])).await;
+            }
+        }
+        Self { litequic, clients, _origin: (first, peer) }
+    }
+}
+
 /// As over QUIC, out of the same budget: a 32nd of what is left of it, whatever idle connections there are.
 #[tokio::test]
 async fn windows_are_granted_out_of_the_workers_budget_and_what_is_held_is_bounded() {
-    const BUDGET: u64 = 4 << 20;
-    const UPLOADS: usize = 48;
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |config| {
-        config.limits.connection_receive_buffer = 1 << 20;
-        config.limits.stream_receive_buffer = 1 << 20;
-        config.limits.worker_receive_buffer = BUDGET;
-        config.origins.get_mut(Config::ORIGIN).unwrap().max_connections = Some(1);
-    })
-    .await;
-    // The origin's one connection is in use: what comes after waits, its body unread.
-    let mut first = Http2::connect(&litequic, &[]).await;
-    first.say(HEADERS, END_HEADERS | END_STREAM, 1, &get(&[])).await;
-    let mut peer = script.accept().await;
-    peer.head().await;
-    let mut clients = Vec::new();
-    for _ in 0..UPLOADS {
-        let mut client = Http2::connect(&litequic, &[]).await;
-        let settings = client.find(&[SETTINGS]).await.unwrap();
-        let window = settings.payload.chunks(6).find(|setting| setting[..2] == [0, 4]).expect("a window");
-        assert_eq!(u64::from(u32::from_be_bytes(window[2..].try_into().unwrap())), BUDGET / 32);
-        // Until then the window is 65,535.
-        client.say(SETTINGS, ACK, 0, &[]).await;
-        clients.push(client);
-    }
-    for client in &mut clients {
-        client.say(HEADERS, END_HEADERS, 1, &but(":method", "POST")).await;
-        for _ in 0..8 {
-            // One that was closed takes nothing.
-            client.try_say(&frame(DATA, 0, 1, &[7; 16_384])).await;
-        }
-    }
+    let Uploads { litequic, clients, _origin: origin } = Uploads::begin().await;
     let workers = litequic.metrics.workers().len() as u64;
     let closed = |worker: &WorkerMetrics| worker.shared.limit_receive_held.get();
     litequic.wait_until("closed", closed, |closed| closed > 0).await;
     let held = litequic.sum(|worker| worker.worker.receive_held.get());
     assert!(held <= workers * BUDGET + UPLOADS as u64 * (64 << 10), "{held}");
-    drop((first, clients, peer));
+    drop((clients, origin));
     litequic.wait_until("given back", |worker| worker.worker.receive_held.get(), |held| held == 0).await;
     litequic.stop().await;
 }

@@ -2,7 +2,7 @@
 
 use crate::support::{
     http2::{DATA, END_HEADERS, END_STREAM, Frame, HEADERS, Http2, RST_STREAM, fields, get, status},
-    origin::{Always, Script},
+    origin::{Always, Peer, Script},
     proxy::Litequic,
 };
 
@@ -16,6 +16,22 @@ fn expecting() -> Vec<u8> {
         ("content-length", "3"),
         ("expect", "100-continue"),
     ])
+}
+
+/// litequic, a client whose upload on stream 1 waits for 100, and its origin, which has the header.
+async fn waiting() -> (Litequic, Http2, Peer) {
+    let origin = Script::new().await;
+    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (client, peer) = another(&litequic, &origin).await;
+    (litequic, client, peer)
+}
+
+async fn another(litequic: &Litequic, origin: &Script) -> (Http2, Peer) {
+    let mut client = Http2::connect(litequic, &[]).await;
+    client.say(HEADERS, END_HEADERS, 1, &expecting()).await;
+    let mut peer = origin.accept().await;
+    assert_eq!(peer.head().await.field("expect"), Some("100-continue"));
+    (client, peer)
 }
 
 async fn head(client: &mut Http2) -> Frame {
@@ -42,18 +58,14 @@ async fn interim_responses_come_before_the_final_one_over_http2() {
     assert_eq!(status(&head(&mut client).await), 199);
     let last = head(&mut client).await;
     assert_eq!((status(&last), last.flags & END_STREAM), (200, END_STREAM));
-    assert_eq!(litequic.sum(|worker| worker.shared.responses_1xx.get()), 3);
+    // Counted once they are written.
+    litequic.wait_until("three", |worker| worker.shared.responses_1xx.get(), |interim| interim == 3).await;
     litequic.stop().await;
 }
 
 #[tokio::test]
 async fn a_client_that_expects_100_gets_it_from_the_origin_once_over_http2() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
-    let mut client = Http2::connect(&litequic, &[]).await;
-    client.say(HEADERS, END_HEADERS, 1, &expecting()).await;
-    let mut peer = origin.accept().await;
-    assert_eq!(peer.head().await.field("expect"), Some("100-continue"));
+    let (litequic, mut client, mut peer) = waiting().await;
     peer.say("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n").await;
     assert_eq!(status(&head(&mut client).await), 100);
     client.say(DATA, END_STREAM, 1, b"abc").await;
@@ -72,10 +84,7 @@ async fn a_client_that_expects_100_gets_a_final_answer_instead_over_http2() {
         ("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", 403),
         ("HTTP/1.1 307 Temporary Redirect\r\nLocation: /b\r\nContent-Length: 0\r\n\r\n", 307),
     ] {
-        let mut client = Http2::connect(&litequic, &[]).await;
-        client.say(HEADERS, END_HEADERS, 1, &expecting()).await;
-        let mut peer = origin.accept().await;
-        peer.head().await;
+        let (mut client, mut peer) = another(&litequic, &origin).await;
         peer.say(answer).await;
         assert_eq!(status(&head(&mut client).await), expected);
         assert_eq!(peer.rest().await, "", "no body was sent");
@@ -86,12 +95,7 @@ async fn a_client_that_expects_100_gets_a_final_answer_instead_over_http2() {
 
 #[tokio::test]
 async fn a_client_that_expects_100_gets_litequics_own_before_a_silent_origin_over_http2() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
-    let mut client = Http2::connect(&litequic, &[]).await;
-    client.say(HEADERS, END_HEADERS, 1, &expecting()).await;
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let (litequic, mut client, mut peer) = waiting().await;
     assert_eq!(status(&head(&mut client).await), 100);
     // Too late: the client has one.
     peer.say("HTTP/1.1 100 Continue\r\n\r\n").await;

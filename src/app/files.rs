@@ -96,10 +96,10 @@ fn certificates(config: &Config, findings: &mut Findings) -> Option<CertificateS
     for warning in authorities.iter().flat_map(|authorities| authorities.warnings(now)) {
         findings.warn("client_certificates.crl", warning);
     }
-    if served.len() < config.certificates.len() || served.is_empty() {
+    if served.len() < config.certificates.len() || (served.is_empty() && config.acme.is_empty()) {
         return None;
     }
-    let store = CertificateStore::new(served.remove(0), served).with_authorities(authorities);
+    let store = CertificateStore::of(served).with_authorities(authorities);
     unserved(&store, findings);
     uncovered_hosts(config, &store, findings);
     Some(store)

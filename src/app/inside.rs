@@ -34,6 +34,7 @@ pub(super) fn inside(in_force: &InForce, addresses: &[SocketAddr]) -> Inside {
     Inside {
         status: Box::new(move || {
             let certificates = certificates(&resolver.store());
+            let acme = of_status.acme.board.json();
             let uptime = started.elapsed().as_secs_f64();
             let (last_reload, mechanisms) = (of_status.last_reload.json(), mechanisms(&of_status));
             let (origins, addresses) = (Arc::clone(&origins), addresses.clone());
@@ -47,6 +48,7 @@ pub(super) fn inside(in_force: &InForce, addresses: &[SocketAddr]) -> Inside {
                     "listen": addresses,
                     "last_reload": last_reload,
                     "certificates": certificates,
+                    "acme": acme,
                     "origins": origins,
                     "maintenance": maintenance,
                     "http3": http3,
@@ -117,7 +119,7 @@ fn certificates(store: &CertificateStore) -> Json {
             "warnings": warnings.collect::<Vec<_>>(),
         })
     };
-    store.certificates().iter().map(one).collect()
+    store.all().iter().map(one).collect()
 }
 
 /// Ready when each origin that a route uses has a healthy server, or if readiness does not depend on origins.

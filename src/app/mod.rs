@@ -11,6 +11,7 @@ mod files;
 mod handover;
 mod idle;
 mod inside;
+mod issued;
 mod memory;
 mod metrics;
 mod named_socket;

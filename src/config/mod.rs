@@ -4,6 +4,7 @@
 //! [`Config`] holds.
 
 mod access;
+mod acme;
 mod admin;
 mod certificates;
 mod changes;
@@ -34,6 +35,7 @@ mod transport;
 mod values;
 
 pub use access::{AccessField, AccessFormat, AccessLog, AccessTarget, Share};
+pub use acme::{Acme, AcmeChallenge, AcmeHost, AcmeKey};
 pub use admin::{Admin, AdminSocket};
 pub use certificates::{CertificateFiles, ClientCertificates, Verify};
 pub use diff::Change;
@@ -79,8 +81,10 @@ pub type Live = Arc<ArcSwap<Config>>;
 pub struct Config {
     /// The listeners for clients.
     pub listen: Listen,
-    /// At least one; the first is served to a client that names none of the others' names.
+    /// The first is served to a client that names none of the others' names. At least one, unless there is `acme`.
     pub certificates: Vec<CertificateFiles>,
+    /// Hosts whose certificates litequic obtains by itself.
+    pub acme: Vec<Acme>,
     /// Whether and by which authorities clients' certificates are verified.
     pub client_certificates: ClientCertificates,
     /// In the order of the file; which one serves a request is decided by `proxy::routes`.
@@ -145,6 +149,7 @@ impl Config {
         Self {
             listen: Listen::at(listen),
             certificates: vec![CertificateFiles { cert, key }],
+            acme: Vec::new(),
             client_certificates: ClientCertificates::default(),
             routes: vec![Route::catch_all(Self::ORIGIN)],
             request_headers: HeaderRules::default(),

@@ -156,6 +156,26 @@ impl<'s> Section<'s> {
         values
     }
 
+    /// The values of `key`, which must be there: an array of so many, or a single one as it is. Wrong ones are left out, and
+    /// that the key is missing is noted.
+    pub(super) fn required_list<T>(
+        &mut self,
+        key: &str,
+        kind: Kind<T>,
+        count: RangeInclusive<usize>,
+        about: &str,
+    ) -> Vec<T> {
+        if !self.has(key) {
+            self.missing(key, &kind.expected);
+        }
+        self.required.push(key.into());
+        let values = self.list(key, kind, count, &[], about);
+        if let Some(schema) = self.properties.get_mut(key).and_then(Json::as_object_mut) {
+            schema.remove("default");
+        }
+        values.unwrap_or_default()
+    }
+
     /// The values of `key`, which must be there: an array of so many, or a single one as it is. Each is a value of `kind`, or a table
     /// as `read` makes it. What is wrong is left out, and that the key is missing is noted.
     pub(super) fn required_list_or_tables<K, T: From<K>>(

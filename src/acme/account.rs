@@ -5,14 +5,14 @@ use super::{
     http::Http,
     order::{Failure, blocking, nonce},
 };
-use crate::config::Acme;
+use crate::config::{Acme, Eab};
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
-use instant_acme::{Account, AccountBuilder, Key};
+use instant_acme::{Account, AccountBuilder, ExternalAccountKey, Key, NewAccount};
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value as Json, json};
-use std::{fmt::Write, time::Duration};
+use std::{fmt::Write, fs, path::Path, time::Duration};
 use tokio::time::sleep;
 
 /// Hexadecimal digits of a directory's hash in the name of its account's file.
@@ -32,7 +32,8 @@ pub(super) struct Stored {
 
 /// The file of the account at the directory of `table`.
 pub(super) fn file_name(table: &Acme) -> String {
-    let hash = digest(&SHA256, table.directory.as_bytes());
+    let kid = table.eab.as_ref().map_or(String::new(), |eab| format!("\0{}", eab.kid));
+    let hash = digest(&SHA256, format!("{}{kid}", table.directory).as_bytes());
     let mut name = "account-".to_owned();
     for byte in hash.as_ref().iter().take(DIGITS / 2) {
         // A String takes everything.
@@ -114,10 +115,19 @@ pub(super) async fn open(folder: &Folder, table: &Acme, http: &Http, forgotten: 
             account.map_err(|error| Failure::of_ca(&error, http))?
         }
         None => {
-            store(folder, &name, &stored, table).await?;
-            let account = nonce!(create(builder(), &stored, table)).map_err(|error| Failure::of_ca(&error, http))?;
+            let account = match &table.eab {
+                Some(eab) => {
+                    let (account, made) = bound(&builder, table, eab, http).await?;
+                    stored = made;
+                    account
+                }
+                None => {
+                    store(folder, &name, &stored, table).await?;
+                    stored.contact = Vec::new();
+                    nonce!(create(builder(), &stored, table)).map_err(|error| Failure::of_ca(&error, http))?
+                }
+            };
             stored.id = Some(account.id().to_owned());
-            stored.contact = Vec::new();
             store(folder, &name, &stored, table).await?;
             tracing::info!(directory = table.directory, account = account.id(), "registered an account at the CA");
             account
@@ -137,6 +147,35 @@ async fn create(builder: AccountBuilder, stored: &Stored, table: &Acme) -> Resul
     let key = (key, PrivateKeyDer::Pkcs8(stored.der()));
     let (account, _) = builder.create_from_key(key, table.directory.clone()).await?;
     Ok(account)
+}
+
+/// Registers an account with an External Account Binding, for which instant-acme makes the key by itself.
+async fn bound(
+    builder: &impl Fn() -> AccountBuilder,
+    table: &Acme,
+    eab: &Eab,
+    http: &Http,
+) -> Result<(Account, Stored), Failure> {
+    let file = eab.key_file.clone();
+    let read = blocking(move || read_eab(&file)).await?;
+    let key = ExternalAccountKey::new(eab.kid.clone(), &read.map_err(Failure::new)?);
+    let contact: Vec<&str> = table.contact.iter().map(String::as_str).collect();
+    let new = NewAccount { contact: &contact, terms_of_service_agreed: table.terms_agreed, only_return_existing: false };
+    let created = nonce!(builder().create(&new, table.directory.clone(), Some(&key)));
+    let (account, credentials) = created.map_err(|error| Failure::of_ca(&error, http))?;
+    let key = KeyPair::try_from(credentials.private_key()).map_err(|error| Failure::new(error.to_string()))?;
+    Ok((account, Stored { key, id: None, contact: table.contact.clone() }))
+}
+
+/// Reads the HMAC key of an External Account Binding, in base64url with or without padding.
+///
+/// # Errors
+///
+/// What is wrong with the file.
+pub(super) fn read_eab(file: &Path) -> Result<Vec<u8>, String> {
+    let text = fs::read_to_string(file).map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
+    let key = BASE64_URL_SAFE_NO_PAD.decode(text.trim().trim_end_matches('='));
+    key.ok().filter(|key| !key.is_empty()).ok_or_else(|| format!("{} has no key in base64url", file.display()))
 }
 
 async fn store(folder: &Folder, name: &str, stored: &Stored, table: &Acme) -> Result<(), Failure> {

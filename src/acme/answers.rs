@@ -15,7 +15,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     fmt::Write,
     net::IpAddr,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 use tokio::{
@@ -58,12 +58,14 @@ pub struct Answers {
     wanted: Notify,
     /// Looks into the folders.
     looks: watch::Sender<u64>,
+    /// Records that an operator has to set for dns-persist-01, by host.
+    records: Mutex<BTreeMap<AcmeHost, String>>,
 }
 
 /// What was prepared for a challenge, to be withdrawn.
 #[derive(Debug)]
 pub(super) enum Prepared {
-    /// The account's key is the answer.
+    /// The account's key is the answer, or the answer is in the DNS.
     Nothing,
     /// The certificate for this name.
     Certificate(String),
@@ -71,7 +73,7 @@ pub(super) enum Prepared {
 
 impl Default for Answers {
     fn default() -> Self {
-        Self { known: ArcSwap::default(), wanted: Notify::new(), looks: watch::Sender::new(0) }
+        Self { known: ArcSwap::default(), wanted: Notify::new(), looks: watch::Sender::new(0), records: Mutex::default() }
     }
 }
 
@@ -161,7 +163,7 @@ impl Answers {
         digest: &[u8],
     ) -> Result<Prepared, Failure> {
         match challenge {
-            AcmeChallenge::Http01 => Ok(Prepared::Nothing),
+            AcmeChallenge::Http01 | AcmeChallenge::Dns01 | AcmeChallenge::DnsPersist01 => Ok(Prepared::Nothing),
             AcmeChallenge::TlsAlpn01 => {
                 let pem = challenge_certificate(host, digest)
                     .ok_or_else(|| Failure::new("cannot make the certificate of the challenge".into()))?;
@@ -181,6 +183,16 @@ impl Answers {
                 Ok(Prepared::Certificate(name))
             }
         }
+    }
+
+    /// Notes the record that an operator has to set for `host`.
+    pub(super) fn set_record(&self, host: &AcmeHost, record: String) {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner).insert(host.clone(), record);
+    }
+
+    /// The record that an operator has to set for `host`, if any is known.
+    pub(super) fn record(&self, host: &AcmeHost) -> Option<String> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner).get(host).cloned()
     }
 
     /// Withdraws what was prepared.

@@ -3,8 +3,17 @@
 use super::plan::Validity;
 use crate::config::AcmeHost;
 use serde_json::{Value as Json, json};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
 use tokio::sync::Notify;
+
+/// Between two renewals of a host that an operator orders: CAs limit certificates of a name.
+const ORDER_AGAIN: Duration = Duration::from_secs(5 * 60);
+/// Hosts that an error answer lists at most.
+const MAX_NAMES: usize = 64;
 
 /// The state of a host's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +52,8 @@ pub(super) struct Entry {
     pub(super) failures: u64,
     pub(super) failing_since: Option<u64>,
     pub(super) problem: Option<String>,
+    /// The record that the operator has to set for dns-persist-01.
+    pub(super) record: Option<String>,
 }
 
 /// The states of all hosts. Written by the manager, read by the admin interface.
@@ -50,6 +61,8 @@ pub(super) struct Entry {
 pub struct Board {
     entries: Mutex<Vec<Entry>>,
     orders: Mutex<Vec<AcmeHost>>,
+    /// When an operator last ordered a renewal, by host.
+    ordered: Mutex<BTreeMap<String, Instant>>,
     changed: Notify,
 }
 
@@ -60,6 +73,32 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Board {
     pub(super) fn set(&self, entries: Vec<Entry>) {
         *locked(&self.entries) = entries;
+    }
+
+    /// Orders a certificate for `host` now.
+    ///
+    /// # Errors
+    ///
+    /// Why not, in words for the operator.
+    pub fn order(&self, host: &str) -> Result<String, String> {
+        let host = AcmeHost::from(host.to_ascii_lowercase());
+        let name = host.to_string();
+        let entries = locked(&self.entries);
+        if !entries.iter().any(|entry| entry.host == name) {
+            let known: String = entries.iter().take(MAX_NAMES).map(|entry| format!("  {}\n", entry.host)).collect();
+            return Err(format!("no certificate of {name} is obtained by ACME; hosts are\n{known}"));
+        }
+        let mut ordered = locked(&self.ordered);
+        let left = ordered.get(&name).and_then(|last| ORDER_AGAIN.checked_sub(last.elapsed()));
+        if let Some(left) = left {
+            let seconds = left.as_secs().max(1);
+            return Err(format!("a certificate of {name} was ordered less than five minutes ago: again in {seconds} s\n"));
+        }
+        ordered.retain(|_, last| last.elapsed() < ORDER_AGAIN);
+        ordered.insert(name.clone(), Instant::now());
+        locked(&self.orders).push(host);
+        self.changed.notify_one();
+        Ok(format!("ordering a certificate for {name}: the log and `litequic ctl certificates` have the result\n"))
     }
 
     /// Has the manager look at the configuration, which has changed.
@@ -91,6 +130,7 @@ impl Board {
                 "attempts": entry.failures,
                 "failing_since": entry.failing_since,
                 "problem": entry.problem,
+                "record": entry.record,
             })
         };
         if entries.is_empty() { Json::Null } else { entries.iter().map(one).collect() }

@@ -79,6 +79,8 @@ struct Noted {
     retry_after: Option<u64>,
     /// Seconds that the last answer asked to wait before the next look.
     pause: Option<u64>,
+    /// The first of the names that a CA goes by in records of dns-persist-01.
+    issuer: Option<String>,
     /// A difference of the clocks was reported.
     skew: bool,
 }
@@ -93,6 +95,11 @@ impl Http {
     /// The seconds that the last refusal asked to wait, once.
     pub(super) fn take_retry_after(&self) -> Option<u64> {
         self.0.noted().retry_after.take()
+    }
+
+    /// The name that the CA goes by in a record of dns-persist-01, as an authorization had it.
+    pub(super) fn issuer(&self) -> Option<String> {
+        self.0.noted().issuer.clone()
     }
 
     /// The seconds that the last answer asked to wait before the next look, once.
@@ -147,6 +154,9 @@ impl Shared {
         };
         let (parts, body) = timeout(PATIENCE, exchange).await.map_err(|_| Failed::Timeout(host.clone()))??;
         self.note(&parts);
+        if let Some(issuer) = issuer(&body) {
+            self.noted().issuer = Some(issuer);
+        }
         let is_directory = url == *self.directory;
         if is_directory && parts.status.is_success() {
             check_directory(&body).map_err(|problem| Failed::Directory(self.directory.clone(), problem))?;
@@ -247,6 +257,14 @@ fn check_directory(body: &[u8]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// The CA's name in an authorization that offers dns-persist-01, which instant-acme does not read.
+fn issuer(body: &[u8]) -> Option<String> {
+    let json: Json = serde_json::from_slice(body).ok()?;
+    let offered = json.get("challenges")?.as_array()?.iter();
+    let mut names = offered.filter_map(|challenge| challenge.get("issuer-domain-names")?.as_array()?.first()?.as_str());
+    names.next().map(super::plan::bounded)
 }
 
 /// The body of a refusal as a problem document (RFC 9457): one of another kind, such as a balancer's HTML, becomes its status.

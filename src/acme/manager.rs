@@ -34,8 +34,10 @@ use tokio::{
 const LOOK: Duration = Duration::from_secs(60);
 /// Renewals begin a random time up to this after the start, in seconds: not all replicas at once.
 const SPREAD: u64 = 60;
-/// Seconds until another process' lock, or a folder that cannot be written, is tried again.
+/// Seconds until a folder that cannot be written is tried again.
 const AGAIN: u64 = 60;
+/// Seconds until the folder is read again while another process has the lock of a certificate.
+const LOCKED: u64 = 5;
 
 /// What the manager needs of the rest of the process.
 pub struct Wiring {
@@ -145,7 +147,8 @@ impl Manager {
         for table in tables {
             for name in &table.hosts {
                 let Some(host) = self.hosts.get(name) else { continue };
-                let entry = host.entry(name, table, self.spread, now);
+                let mut entry = host.entry(name, table, self.spread, now);
+                entry.record = self.answers.record(name);
                 let [valid, due, missing, failing] = &mut counts;
                 *match entry.state {
                     State::Valid => valid,
@@ -336,10 +339,15 @@ impl Manager {
                 host.trouble = None;
                 return Some(locked);
             }
-            Err(LockError::Taken) => tracing::debug!(host = %name, "another process orders the certificate"),
-            Err(LockError::Io(error)) => host.complain(name, Failure::of_folder(folder, &error).problem),
+            Err(LockError::Taken) => {
+                tracing::debug!(host = %name, "another process orders the certificate");
+                host.hold = now() + LOCKED;
+            }
+            Err(LockError::Io(error)) => {
+                host.complain(name, Failure::of_folder(folder, &error).problem);
+                host.hold = now() + AGAIN;
+            }
         }
-        host.hold = now() + AGAIN;
         None
     }
 }
@@ -470,6 +478,7 @@ impl Host {
             failures: attempts.map_or(0, |attempts| attempts.count),
             failing_since: attempts.map(|attempts| attempts.since),
             problem: self.trouble.clone().or_else(|| attempts?.problem.clone()),
+            record: None,
         }
     }
 }

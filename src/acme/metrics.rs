@@ -14,6 +14,10 @@ metrics! {
             http01_invalid [type: "http-01", result: "invalid"],
             tls_alpn01_valid [type: "tls-alpn-01", result: "valid"],
             tls_alpn01_invalid [type: "tls-alpn-01", result: "invalid"],
+            dns01_valid [type: "dns-01", result: "valid"],
+            dns01_invalid [type: "dns-01", result: "invalid"],
+            dns_persist01_valid [type: "dns-persist-01", result: "valid"],
+            dns_persist01_invalid [type: "dns-persist-01", result: "invalid"],
         }
         Gauge("acme_certificates", "Hosts of `[[acme]]` by the state of their certificate.") {
             valid [state: "valid"],

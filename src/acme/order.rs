@@ -2,6 +2,7 @@
 
 use super::{
     answers::{Answers, Prepared},
+    dns::{self, Action},
     folder::Folder,
     http::Http,
     metrics::Metrics,
@@ -101,11 +102,20 @@ impl Job<'_> {
             Some(resumed) => resumed,
             None => self.begun(plan).await?,
         };
-        let outcome = self.finish(&mut order, &key).await;
+        let outcome = self.finish(&mut order, &key, plan).await;
+        self.clean_up(plan).await;
         if outcome.is_err() && matches!(order.state().status, OrderStatus::Invalid) {
             plan.order = None;
         }
         Ok(outcome? + &key)
+    }
+
+    /// Removes the TXT record of the order in `plan`, if one was set, by this process or by one before.
+    async fn clean_up(&self, plan: &mut Plan) {
+        let Some((name, value)) = plan.order.as_mut().and_then(|order| order.record.take()) else { return };
+        if let Err(problem) = dns::call(self.table, Action::Cleanup, &name, &value).await {
+            tracing::warn!(host = %self.host, record = name, problem, "a TXT record was not removed");
+        }
     }
 
     /// The order that an earlier process began; `None` if there is none that can be continued.
@@ -119,6 +129,7 @@ impl Job<'_> {
         match nonce!(self.account.order(url.clone())) {
             Ok(mut order) => {
                 if order.state().status == OrderStatus::Invalid {
+                    self.clean_up(plan).await;
                     plan.order = None;
                     return Ok(None);
                 }
@@ -127,6 +138,7 @@ impl Job<'_> {
             }
             // The CA does not know the order any more.
             Err(Error::Api(_)) => {
+                self.clean_up(plan).await;
                 plan.order = None;
                 Ok(None)
             }
@@ -159,17 +171,17 @@ impl Job<'_> {
         };
         let order = order.map_err(|error| self.failure(&error))?;
         let (directory, url) = (self.table.directory.clone(), order.url().to_owned());
-        plan.order = Some(StoredOrder { directory, url, key: key.clone(), resumed: 0 });
+        plan.order = Some(StoredOrder { directory, url, key: key.clone(), resumed: 0, record: None });
         self.store(plan).await?;
         panic_if_asked("acme-ordered");
         Ok((order, key))
     }
 
     /// Returns the chain.
-    async fn finish(&self, order: &mut Order, key: &str) -> Result<String, Failure> {
+    async fn finish(&self, order: &mut Order, key: &str, plan: &mut Plan) -> Result<String, Failure> {
         let deadline = Instant::now() + PATIENCE;
         if order.state().status == OrderStatus::Pending {
-            self.validate(order, deadline).await?;
+            self.validate(order, plan, deadline).await?;
             panic_if_asked("acme-validated");
         }
         if order.state().status == OrderStatus::Ready {
@@ -184,9 +196,9 @@ impl Job<'_> {
     }
 
     /// Has the CA validate the host.
-    async fn validate(&self, order: &mut Order, deadline: Instant) -> Result<(), Failure> {
+    async fn validate(&self, order: &mut Order, plan: &mut Plan, deadline: Instant) -> Result<(), Failure> {
         let mut prepared = Vec::new();
-        let validated = self.prepare_and_wait(order, &mut prepared, deadline).await;
+        let validated = self.prepare_and_wait(order, plan, &mut prepared, deadline).await;
         for (challenge, one) in prepared {
             let is_valid = validated.is_ok();
             let counter = match (challenge, is_valid) {
@@ -194,6 +206,10 @@ impl Job<'_> {
                 (AcmeChallenge::Http01, false) => &self.metrics.http01_invalid,
                 (AcmeChallenge::TlsAlpn01, true) => &self.metrics.tls_alpn01_valid,
                 (AcmeChallenge::TlsAlpn01, false) => &self.metrics.tls_alpn01_invalid,
+                (AcmeChallenge::Dns01, true) => &self.metrics.dns01_valid,
+                (AcmeChallenge::Dns01, false) => &self.metrics.dns01_invalid,
+                (AcmeChallenge::DnsPersist01, true) => &self.metrics.dns_persist01_valid,
+                (AcmeChallenge::DnsPersist01, false) => &self.metrics.dns_persist01_invalid,
             };
             counter.increment();
             self.answers.withdraw(self.folder, one).await;
@@ -204,6 +220,7 @@ impl Job<'_> {
     async fn prepare_and_wait(
         &self,
         order: &mut Order,
+        plan: &mut Plan,
         prepared: &mut Vec<(AcmeChallenge, Prepared)>,
         deadline: Instant,
     ) -> Result<(), Failure> {
@@ -221,9 +238,18 @@ impl Job<'_> {
                 return Err(Failure::new(bounded(&problem)));
             };
             let Some(mut handle) = authorization.challenge(kind(challenge)) else { continue };
-            let digest = handle.key_authorization();
-            let made = self.answers.prepare(self.folder, self.host, challenge, digest.digest().as_ref()).await?;
+            let proof = handle.key_authorization();
+            let made = self.answers.prepare(self.folder, self.host, challenge, proof.digest().as_ref()).await?;
             prepared.push((challenge, made));
+            match challenge {
+                AcmeChallenge::Http01 | AcmeChallenge::TlsAlpn01 => {}
+                AcmeChallenge::Dns01 => self.set_record(plan, proof.dns_value()).await?,
+                AcmeChallenge::DnsPersist01 => {
+                    let record = dns::persistent(self.host, self.http.issuer().as_deref(), self.account.id());
+                    tracing::info!(host = %self.host, record, "the CA looks for this TXT record, which may stay");
+                    self.answers.set_record(self.host, record);
+                }
+            }
             panic_if_asked("acme-prepared");
             // An earlier process may have said so already.
             if handle.status == ChallengeStatus::Pending {
@@ -231,6 +257,18 @@ impl Job<'_> {
             }
         }
         self.wait(order, deadline, &[OrderStatus::Pending]).await
+    }
+
+    /// Sets the TXT record of DNS-01, which `plan` has before it is set, and waits as configured.
+    async fn set_record(&self, plan: &mut Plan, value: String) -> Result<(), Failure> {
+        let name = dns::name(self.host, "_acme-challenge");
+        if let Some(order) = &mut plan.order {
+            order.record = Some((name.clone(), value.clone()));
+        }
+        self.store(plan).await?;
+        dns::call(self.table, Action::Present, &name, &value).await.map_err(Failure::new)?;
+        sleep(self.table.dns_wait).await;
+        Ok(())
     }
 
     /// Waits until the order is in no state of `during`.
@@ -285,8 +323,10 @@ impl Job<'_> {
     }
 }
 
-const fn kind(challenge: AcmeChallenge) -> ChallengeType {
+fn kind(challenge: AcmeChallenge) -> ChallengeType {
     match challenge {
+        AcmeChallenge::Dns01 => ChallengeType::Dns01,
+        AcmeChallenge::DnsPersist01 => ChallengeType::Unknown(challenge.name().into()),
         AcmeChallenge::Http01 => ChallengeType::Http01,
         AcmeChallenge::TlsAlpn01 => ChallengeType::TlsAlpn01,
     }

@@ -72,6 +72,8 @@ pub(super) struct Order {
     pub(super) key: String,
     /// Times that it was resumed.
     pub(super) resumed: u64,
+    /// The TXT record that was set, its name and its value: to be removed.
+    pub(super) record: Option<(String, String)>,
 }
 
 /// Attempts that failed, or whose end is not known.
@@ -195,8 +197,8 @@ impl Plan {
         let Self { directory, order, attempts, renewal } = self;
         json!({
             "directory": directory,
-            "order": order.as_ref().map(|Order { directory, url, key, resumed }| json!({
-                "directory": directory, "url": url, "key": key, "resumed": resumed,
+            "order": order.as_ref().map(|Order { directory, url, key, resumed, record }| json!({
+                "directory": directory, "url": url, "key": key, "resumed": resumed, "record": record,
             })),
             "attempts": attempts.as_ref().map(|Attempts { since, count, next, problem }| json!({
                 "since": since, "count": count, "next": next, "problem": problem,
@@ -223,6 +225,10 @@ impl Plan {
                 url: text(&field(order, "url")),
                 key: text(&field(order, "key")),
                 resumed: number(&field(order, "resumed")),
+                record: match order.get("record").and_then(Json::as_array).map(Vec::as_slice) {
+                    Some([name, value]) => Some((text(name), text(value))),
+                    _ => None,
+                },
             }),
             attempts: table("attempts").map(|attempts| Attempts {
                 since: number(&field(attempts, "since")),
@@ -372,7 +378,7 @@ mod tests {
         plan.begin(NOW, None, 0.5);
         assert_eq!(plan.next(NOW + 1, None, CA, 0), (Step::Order, NOW + 15 * MINUTE), "a crash loop asks for nothing");
         plan.order =
-            Some(Order { directory: CA.into(), url: "https://ca.test/1".into(), key: String::new(), resumed: 0 });
+            Some(Order { directory: CA.into(), url: "https://ca.test/1".into(), key: String::new(), resumed: 0, record: None });
         assert_eq!(plan.next(NOW + 1, None, CA, 0), (Step::Resume, NOW + 1));
         plan.order.as_mut().unwrap().resumed = RESUMES;
         assert_eq!(plan.next(NOW + 1, None, CA, 0), (Step::Resume, NOW + 15 * MINUTE));
@@ -396,7 +402,7 @@ mod tests {
         plan.fail(NOW, "line\nline", Some(1), None, 0.5);
         plan.inform(NOW, "a.b", Some((1, 3)), None, 0.5);
         plan.order =
-            Some(Order { directory: CA.into(), url: "https://ca.test/1".into(), key: "PEM".into(), resumed: 2 });
+            Some(Order { directory: CA.into(), url: "https://ca.test/1".into(), key: "PEM".into(), resumed: 2, record: Some(("a.".into(), "b".into())) });
         assert_eq!(Plan::from_json(&plan.to_json()), plan);
         assert_eq!(plan.attempts.unwrap().problem.unwrap(), "line line");
         for strange in ["null", "[]", "{\"order\": 1, \"attempts\": [], \"renewal\": {\"window\": [1]}}", "7"] {

@@ -2,7 +2,7 @@
 //! faults, all in one round, each with its place. What depends on more than files (whether an address can be bound, a name
 //! looked up, an origin reached) is found out by running.
 
-use super::descriptors;
+use super::{acme_files, descriptors};
 use crate::{
     admin::{Token, TokenError},
     config::{self, AccessTarget, Config, Draft, Faults, Findings, HeaderRules, Target, Template, Warning},
@@ -41,6 +41,7 @@ pub fn load(draft: Draft) -> Result<Loads, Faults> {
     let Draft { config, mut findings } = draft;
     let read = config.and_then(|config| {
         let certificates = certificates(&config, &mut findings);
+        acme_files::check(&config, certificates.as_ref(), &mut findings);
         let pages = pages(&config, &mut findings);
         secret(&config, &mut findings);
         token(&config, &mut findings);
@@ -128,7 +129,8 @@ fn unserved(store: &CertificateStore, findings: &mut Findings) {
 /// Hosts of routes for which clients get a certificate warning.
 fn uncovered_hosts(config: &Config, store: &CertificateStore, findings: &mut Findings) {
     for (n, route) in config.routes.iter().enumerate() {
-        if let Some(host) = route.host.as_deref().filter(|host| !store.covers_pattern(host)) {
+        let is_uncovered = |host: &&str| !store.covers_pattern(host) && !acme_files::covers(config, host);
+        if let Some(host) = route.host.as_deref().filter(is_uncovered) {
             let problem = format!("no certificate has the name {host}: clients will reject the one that they get");
             findings.warn(&format!("routes[{n}].host"), problem);
         }

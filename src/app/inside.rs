@@ -30,6 +30,7 @@ pub(super) fn inside(in_force: &InForce, addresses: &[SocketAddr]) -> Inside {
     let origins = Arc::new(Origins { in_force: in_force.clone(), last: Mutex::new(None) });
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let (started, of_status) = (Instant::now(), in_force.clone());
+    let renewing = Arc::clone(&in_force.acme.board);
     let (switched, switching, ordering) = (in_force.clone(), in_force.clone(), in_force.clone());
     Inside {
         status: Box::new(move || {
@@ -59,6 +60,7 @@ pub(super) fn inside(in_force: &InForce, addresses: &[SocketAddr]) -> Inside {
         }),
         configuration: Box::new(move || config.load().list()),
         maintain: Box::new(move |order| switching.maintain(order)),
+        renew: Box::new(move |host| renewing.order(host)),
         order_http3: Box::new(move |on| ordering.order_http3(on)),
     }
 }

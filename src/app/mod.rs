@@ -3,6 +3,7 @@
 
 pub mod reload;
 
+mod acme_files;
 mod admin_socket;
 mod bounds;
 mod descriptors;

@@ -5,7 +5,7 @@ use super::{
     names::{host_pattern, path},
     section::Section,
     table::{Table as _, by, file, keys, list, optional, required, required_file},
-    values::{Given, Kind, Wrong, boolean, one_of, text},
+    values::{Given, Kind, Wrong, boolean, duration, one_of, text},
 };
 use http::{Uri, uri::Scheme};
 use serde_json::json;
@@ -16,6 +16,7 @@ use std::{
     ops::RangeInclusive,
     path::PathBuf,
     str::FromStr,
+    time::Duration,
 };
 
 /// The names of directories that need no URL.
@@ -55,12 +56,42 @@ keys! {
         /// The kind of a certificate's key. Each certificate has a new one.
         key: AcmeKey = AcmeKey::P256, one_of(AcmeKey::NAMES);
 
+        /// External Account Binding (RFC 8555 §7.3.4): what a CA has given you to register an account by.
+        eab: Option<Eab> = None, by(eab, |eab| eab.as_ref().map_or_else(|| "none".into(), |eab| eab.kid.clone()));
+
+        /// The program that sets and removes a TXT record for `dns-01`, by its absolute path, and its first arguments. It is called
+        /// as lego's `exec` provider: then follow `present` or `cleanup`, the record's name with its final dot, and its value.
+        dns_command: Vec<String> = Vec::new(), list(argument(), 0..=Self::MAX_ARGUMENTS);
+
+        /// The environment variables that `dns_command` gets besides `PATH` and `HOME`.
+        dns_environment: Vec<String> = Vec::new(), list(variable(), 0..=Self::MAX_VARIABLES);
+
+        /// How long the CA is told to wait after `dns_command` has returned from `present`: until all name servers have the record.
+        dns_wait: Duration = Self::DNS_WAIT, duration(Self::DNS_WAITS);
+
         /// The roots that the directory's own certificate is verified by, in PEM, in place of the system's.
         ca: Option<PathBuf> = None, file(path("the path of a PEM file"));
     }
 }
 
+keys! {
+    /// External Account Binding.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Eab {
+        /// The identifier of the CA's key.
+        kid: String = String::new(), required(kid());
+
+        /// The file with the CA's HMAC key, in base64url as the CA shows it.
+        key_file: PathBuf = PathBuf::new(), required_file(path("the path of a file with a key in base64url"));
+    }
+}
+
 impl Acme {
+    const MAX_ARGUMENTS: usize = 16;
+    const MAX_VARIABLES: usize = 32;
+    /// Name servers of a zone have a change within seconds.
+    const DNS_WAIT: Duration = Duration::from_secs(30);
+    const DNS_WAITS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
     /// Hosts of a table: Let's Encrypt has limits for a domain and a week, and each is validated again with each renewal.
     const HOSTS: RangeInclusive<usize> = 1..=100;
     const MAX_CONTACTS: usize = 10;
@@ -68,6 +99,24 @@ impl Acme {
     fn letsencrypt() -> String {
         let [(_, url), _] = DIRECTORIES;
         url.into()
+    }
+
+    /// The URL of a directory as the command line has it.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, and what is expected.
+    pub fn directory_of(written: &str) -> Result<String, String> {
+        of_command_line(directory(), written)
+    }
+
+    /// A host as the command line has it.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, and what is expected.
+    pub fn host_of(written: &str) -> Result<AcmeHost, String> {
+        of_command_line(host_kind(), written)
     }
 
     /// The challenges by which `host` can be validated, the preferred one first.
@@ -114,11 +163,20 @@ pub enum AcmeChallenge {
     Http01,
     /// RFC 8737
     TlsAlpn01,
+    /// RFC 8555 §8.4
+    Dns01,
+    /// draft-ietf-acme-dns-persist: a record that stays.
+    DnsPersist01,
 }
 
 impl AcmeChallenge {
     /// By the names of the file, which are the registry's (RFC 8555 §9.7.8).
-    pub const NAMES: &[(&str, Self)] = &[("http-01", Self::Http01), ("tls-alpn-01", Self::TlsAlpn01)];
+    pub const NAMES: &[(&str, Self)] = &[
+        ("http-01", Self::Http01),
+        ("tls-alpn-01", Self::TlsAlpn01),
+        ("dns-01", Self::Dns01),
+        ("dns-persist-01", Self::DnsPersist01),
+    ];
 
     /// The name of the registry.
     pub fn name(self) -> &'static str {
@@ -129,6 +187,7 @@ impl AcmeChallenge {
     const fn fits(self, host: &AcmeHost) -> bool {
         match self {
             Self::Http01 | Self::TlsAlpn01 => !matches!(host, AcmeHost::Wildcard(_)),
+            Self::Dns01 | Self::DnsPersist01 => !matches!(host, AcmeHost::Address(_)),
         }
     }
 }
@@ -153,9 +212,18 @@ fn show(hosts: &[AcmeHost]) -> String {
     hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
+fn of_command_line<T>(kind: Kind<T>, written: &str) -> Result<T, String> {
+    let expected = kind.expected;
+    (kind.read)(Given::Text(written.into())).map_err(|wrong| format!("{}; expected {expected}", wrong.problem))
+}
+
 fn hosts(section: &mut Section<'_>, key: &str, about: &str) -> Vec<AcmeHost> {
+    section.required_list(key, host_kind(), Acme::HOSTS, about)
+}
+
+fn host_kind() -> Kind<AcmeHost> {
     let Kind { schema, read, .. } = host_pattern();
-    let kind = Kind {
+    Kind {
         expected: "a host such as \"example.com\", \"*.example.com\" or \"192.0.2.1\"".into(),
         schema,
         read: Box::new(move |given| {
@@ -167,8 +235,30 @@ fn hosts(section: &mut Section<'_>, key: &str, about: &str) -> Vec<AcmeHost> {
             read(given).map(AcmeHost::from)
         }),
         show: Box::new(|host: &AcmeHost| json!(host.to_string())),
+    }
+}
+
+fn eab(section: &mut Section<'_>, key: &str, about: &str) -> Option<Eab> {
+    let has = section.has(key);
+    let eab = section.table(key, about, Eab::read);
+    has.then_some(eab)
+}
+
+fn kid() -> Kind<String> {
+    printable("the identifier of a key")
+}
+
+fn argument() -> Kind<String> {
+    let parse = |written: String| if written.contains('\0') { Err("has a zero byte".into()) } else { Ok(written) };
+    text("an argument", parse, Clone::clone).of_length(1..=1024)
+}
+
+fn variable() -> Kind<String> {
+    let parse = |written: String| {
+        let fits = written.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && !written.is_empty();
+        if fits { Ok(written) } else { Err("is not the name of an environment variable".into()) }
     };
-    section.required_list(key, kind, Acme::HOSTS, about)
+    text("the name of an environment variable", parse, Clone::clone).matching("[0-9A-Za-z_]+").of_length(1..=128)
 }
 
 fn directory() -> Kind<String> {
@@ -205,11 +295,15 @@ fn contact() -> Kind<String> {
 }
 
 fn profile() -> Kind<String> {
+    printable("the name of a profile, such as \"shortlived\"")
+}
+
+fn printable(expected: &str) -> Kind<String> {
     let parse = |written: String| {
         let fits = !written.is_empty() && written.bytes().all(|byte| byte.is_ascii_graphic());
-        if fits { Ok(written) } else { Err("is not the name of a profile".into()) }
+        if fits { Ok(written) } else { Err("has blanks, or other characters than printable ASCII".into()) }
     };
-    text("the name of a profile, such as \"shortlived\"", parse, Clone::clone).matching("[!-~]+").of_length(1..=64)
+    text(expected, parse, Clone::clone).matching("[!-~]+").of_length(1..=256)
 }
 
 /// Hosts of the tables of `[[acme]]` that have been read, each with the number of its table; and how many those are.
@@ -227,8 +321,18 @@ pub(super) fn read(section: &mut Section<'_>, listen: &Listen, Seen(seen, tables
     let reachable = |challenge: AcmeChallenge| match challenge {
         AcmeChallenge::Http01 if listen.redirect.is_empty() => Some("needs an address of listen.redirect"),
         AcmeChallenge::TlsAlpn01 if listen.tcp.is_empty() => Some("needs an address of listen.tcp"),
-        AcmeChallenge::Http01 | AcmeChallenge::TlsAlpn01 => None,
+        AcmeChallenge::Dns01 if acme.dns_command.is_empty() => Some("needs acme.dns_command"),
+        _ => None,
     };
+    let command = acme.dns_command.first().map(|program| (0, program));
+    if let Some((n, _)) = command.filter(|(_, program)| !program.starts_with('/')) {
+        section.fault_in_list("dns_command", n, "is not an absolute path");
+    }
+    for key in ["dns_command", "dns_environment", "dns_wait"] {
+        if section.has(key) && !acme.challenges.contains(&AcmeChallenge::Dns01) {
+            section.fault(key, "has no effect without dns-01", Some("acme.challenges with \"dns-01\""), None);
+        }
+    }
     if section.has("challenges") {
         for (n, challenge) in acme.challenges.iter().enumerate() {
             if let Some(problem) = reachable(*challenge) {

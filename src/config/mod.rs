@@ -35,7 +35,7 @@ mod transport;
 mod values;
 
 pub use access::{AccessField, AccessFormat, AccessLog, AccessTarget, Share};
-pub use acme::{Acme, AcmeChallenge, AcmeHost, AcmeKey};
+pub use acme::{Acme, AcmeChallenge, AcmeHost, AcmeKey, Eab};
 pub use admin::{Admin, AdminSocket};
 pub use certificates::{CertificateFiles, ClientCertificates, Verify};
 pub use diff::Change;
@@ -68,7 +68,7 @@ pub use transport::{AckFrequency, Congestion, Io, LiteQuic};
 use arc_swap::ArcSwap;
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv6Addr, SocketAddr},
     path::PathBuf,
     sync::Arc,
 };
@@ -142,6 +142,14 @@ impl Config {
     /// To be followed by workers.
     pub fn live(self) -> Live {
         Arc::new(ArcSwap::from_pointee(self))
+    }
+
+    /// A public site: one origin, certificates of `acme` for its hosts, and the ports of https and http. What needs no file.
+    pub fn site(acme: Acme, origin: OriginAddress) -> Self {
+        let port = |port| SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+        let mut config = Self::simple(port(443), origin, PathBuf::new(), PathBuf::new());
+        config.listen.redirect = vec![port(80)];
+        Self { certificates: Vec::new(), acme: vec![acme], ..config }
     }
 
     /// One origin, one certificate, and every default: what needs no file.

@@ -6,7 +6,7 @@ mod patterns;
 pub(super) mod rules;
 
 use super::{
-    AccessLog, Acme, Admin, CertificateFiles, ClientCertificates, Config, Limits, Listen, LiteQuic, Log, Origin,
+    AccessLog, Acme, Admin, CertificateFiles, ClientCertificates, Config, Eab, Limits, Listen, LiteQuic, Log, Origin,
     OriginServer, Reload, Route, Sources, Timeouts, access, acme, admin, certificates, limits, listen,
     names::{MAX_NETWORKS, network},
     origin,
@@ -22,6 +22,7 @@ const TABLES: &[(&str, &[Key])] = &[
     ("listen", Listen::KEYS),
     ("certificates[]", CertificateFiles::KEYS),
     ("acme[]", Acme::KEYS),
+    ("acme[].eab", Eab::KEYS),
     ("client_certificates", ClientCertificates::KEYS),
     ("origin", Origin::KEYS),
     ("origin.url[]", OriginServer::KEYS),

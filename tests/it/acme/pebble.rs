@@ -4,7 +4,7 @@
 use crate::support::{
     client::Quic,
     io_key, needs, origin,
-    process::{Process, command, free_tcp_port},
+    process::{Ended, Process, command, free_tcp_port},
     tls::{self, Tls},
     within,
 };
@@ -12,6 +12,7 @@ use litequic::tls::{SelfSigned, self_signed};
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -43,6 +44,8 @@ pub(super) struct Pebble {
     pub(super) port: u16,
     management: u16,
     dns: u16,
+    /// Port of the name server's management, over plain HTTP.
+    pub(super) names: u16,
     made: SelfSigned,
     program: PathBuf,
 }
@@ -78,7 +81,17 @@ impl Pebble {
         command.args(["-dnsserver", &dns_server, "-management", &at]);
         let names = Process::spawn(command);
         let process = Self::spawn(&program, folder.path(), dns, variables);
-        let pebble = Self { process, _names: names, folder, port, management, dns, made, program };
+        let pebble = Self {
+            process,
+            _names: names,
+            folder,
+            port,
+            management,
+            dns,
+            names: names_management,
+            made,
+            program,
+        };
         pebble.await_start().await;
         Some(pebble)
     }
@@ -123,6 +136,11 @@ impl Pebble {
         self.folder.path().join("ca.pem")
     }
 
+    /// Orders that it has got since its start.
+    pub(super) fn orders(&self) -> usize {
+        self.log().matches("Added order").count()
+    }
+
     /// What it logged.
     pub(super) fn log(&self) -> String {
         self.process.stdout()
@@ -165,6 +183,21 @@ impl Site {
         Self { folder: tempfile::tempdir().unwrap(), ports, origin: origin::demo().await }
     }
 
+    /// A second process' site, which has the folder of certificates of this one, at ports of its own.
+    pub(super) async fn beside(&self, ports: Ports) -> Self {
+        let site = Self::new(ports).await;
+        fs::create_dir_all(self.file("state")).unwrap();
+        fs::set_permissions(self.file("state"), fs::Permissions::from_mode(0o700)).unwrap();
+        std::os::unix::fs::symlink(self.file("state"), site.file("state")).unwrap();
+        site
+    }
+
+    /// What `litequic ctl` with `arguments` prints.
+    pub(super) fn ctl(&self, arguments: &[&str]) -> Ended {
+        let socket = self.file("admin.sock").display().to_string();
+        Process::start([&["ctl"], arguments, &["--admin", &socket]].concat()).end()
+    }
+
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -175,7 +208,7 @@ impl Site {
         let (directory, ca) = (pebble.directory(), pebble.trusted());
         let config = format!(
             "{}\n[listen]\nudp = \"127.0.0.1:{https}\"\nredirect = \"127.0.0.1:{http}\"\nworkers = 2\n\
-             [admin]\nsocket = \"admin.sock\"\n[log]\nformat = \"json\"\n[origin]\nurl = \"http://{}\"\n\
+             [admin]\nsocket = \"admin.sock\"\nhandover = \"handover.sock\"\n[log]\nformat = \"json\"\n[origin]\nurl = \"http://{}\"\n\
              [[acme]]\nhosts = [{hosts}]\nfolder = \"state\"\nterms_agreed = true\ndirectory = \"{directory}\"\nca = {ca:?}\n{more}\n",
             io_key(),
             self.origin,

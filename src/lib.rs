@@ -7,6 +7,7 @@
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 
 pub mod access_log;
+pub mod acme;
 pub mod admin;
 // Fuzz targets need no endpoint: without these two none is made, and an endpoint is most of the code to compile.
 #[cfg(not(fuzzing))]

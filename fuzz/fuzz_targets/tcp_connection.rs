@@ -124,8 +124,9 @@ async fn connection(script: Script<'_>, bytes: &[u8]) {
     let server = if script.kind == Kind::Plain {
         spawn_local(tcp::serve_plain(listener, front))
     } else {
-        let tls = Rc::new(|name: Option<&str>, local| server_tls().choose(name, local));
-        spawn_local(tcp::serve_tls(listener, front, tls, 443))
+        let choose = Box::new(|name: Option<&str>, local| server_tls().choose(name, local));
+        let tls = Rc::new(tcp::Tls { choose, validation: Box::new(|_| Box::pin(async { None })) });
+        spawn_local(tcp::serve_tls(listener, front, tls, None))
     };
     let received = client(&script, bytes, address, &lifecycle).await;
     match script.kind {

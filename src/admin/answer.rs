@@ -29,6 +29,9 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const HTML: &str = "text/html; charset=utf-8";
 
+/// Bytes of a host at most (RFC 1035 §2.3.4), with `*.` in percent-encoding.
+const MAX_HOST: usize = 253 + 4;
+
 /// The resources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Resource {
@@ -41,11 +44,12 @@ enum Resource {
     Reload,
     Maintenance,
     Http3,
+    Renew,
     Drain,
 }
 
 impl Resource {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Health,
         Self::Ready,
         Self::Metrics,
@@ -55,6 +59,7 @@ impl Resource {
         Self::Reload,
         Self::Maintenance,
         Self::Http3,
+        Self::Renew,
         Self::Drain,
     ];
 
@@ -69,6 +74,7 @@ impl Resource {
             Self::Reload => "/reload",
             Self::Maintenance => "/maintenance",
             Self::Http3 => "/http3",
+            Self::Renew => "/renew",
             Self::Drain => "/drain",
         }
     }
@@ -84,7 +90,7 @@ impl Resource {
 
     /// Whether a request for it changes something.
     const fn changes(self) -> bool {
-        matches!(self, Self::Reload | Self::Maintenance | Self::Http3 | Self::Drain)
+        matches!(self, Self::Reload | Self::Maintenance | Self::Http3 | Self::Renew | Self::Drain)
     }
 
     /// Whether it needs no token: the page shows nothing before it has one.
@@ -148,7 +154,7 @@ pub(super) async fn answer(state: &AdminState, surface: Surface, request: &Parts
         }
         // A page in the operator's browser can send a POST to a loopback address, but not without this field (Fetch
         // §3.2). No tool that an operator uses sends it.
-        Resource::Reload | Resource::Maintenance | Resource::Http3 | Resource::Drain
+        Resource::Reload | Resource::Maintenance | Resource::Http3 | Resource::Renew | Resource::Drain
             if request.headers.contains_key(ORIGIN) =>
         {
             text(StatusCode::FORBIDDEN, "requests of web pages are rejected\n".into())
@@ -156,6 +162,7 @@ pub(super) async fn answer(state: &AdminState, surface: Surface, request: &Parts
         Resource::Reload => reload(state).await,
         Resource::Maintenance => maintenance(state, request.uri.query().unwrap_or_default()),
         Resource::Http3 => http3(state, request.uri.query().unwrap_or_default()),
+        Resource::Renew => renew(state, request.uri.query().unwrap_or_default()),
         Resource::Drain => drain(state),
     }
 }
@@ -232,6 +239,18 @@ fn http3(state: &AdminState, query: &str) -> Answer {
         Some(Ok(now)) => text(StatusCode::OK, now),
         Some(Err(problem)) => text(StatusCode::UNPROCESSABLE_ENTITY, problem),
         None => text(StatusCode::SERVICE_UNAVAILABLE, "there is no listener for HTTP/3\n".into()),
+    }
+}
+
+/// Orders a certificate: `host=HOST`.
+fn renew(state: &AdminState, query: &str) -> Answer {
+    let Some(host) = query.strip_prefix("host=").filter(|host| !host.is_empty() && host.len() <= MAX_HOST) else {
+        return text(StatusCode::BAD_REQUEST, "the query has no host=HOST\n".into());
+    };
+    match state.hooks.as_ref().map(|hooks| (hooks.renew)(&host.replace("%2A", "*"))) {
+        Some(Ok(now)) => text(StatusCode::ACCEPTED, now),
+        Some(Err(problem)) => text(StatusCode::UNPROCESSABLE_ENTITY, problem),
+        None => text(StatusCode::SERVICE_UNAVAILABLE, "there are no certificates\n".into()),
     }
 }
 
@@ -327,6 +346,7 @@ mod tests {
         let hooks = AdminHooks {
             status: Box::new(|| Box::pin(async { serde_json::Value::Null })),
             configuration: Box::new(Vec::new),
+            renew: Box::new(|_| Err(String::new())),
             maintain: Box::new(move |order| {
                 seen.lock().unwrap().push(order.on);
                 if order.on { Ok("now\n".into()) } else { Err("no such route\n".into()) }

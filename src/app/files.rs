@@ -2,7 +2,7 @@
 //! faults, all in one round, each with its place. What depends on more than files (whether an address can be bound, a
 //! name looked up, an origin reached) is found out by running.
 
-use super::{NO_REPLICA, descriptors, replica};
+use super::{NO_REPLICA, acme_files, descriptors, replica};
 use crate::{
     admin::{Token, TokenError},
     config::{self, AccessTarget, Config, Draft, Faults, Findings, HeaderRules, Target, Template, Warning},
@@ -42,6 +42,7 @@ pub fn load(draft: Draft) -> Result<Loads, Faults> {
     let Draft { config, mut findings } = draft;
     let read = config.and_then(|config| {
         let certificates = certificates(&config, &mut findings);
+        acme_files::check(&config, certificates.as_ref(), &mut findings);
         let pages = pages(&config, &mut findings);
         secret(&config, &mut findings);
         token(&config, &mut findings);
@@ -97,10 +98,10 @@ fn certificates(config: &Config, findings: &mut Findings) -> Option<CertificateS
     for warning in authorities.iter().flat_map(|authorities| authorities.warnings(now)) {
         findings.warn("client_certificates.crl", warning);
     }
-    if served.len() < config.certificates.len() || served.is_empty() {
+    if served.len() < config.certificates.len() || (served.is_empty() && config.acme.is_empty()) {
         return None;
     }
-    let store = CertificateStore::new(served.remove(0), served).with_authorities(authorities);
+    let store = CertificateStore::of(served).with_authorities(authorities);
     unserved(&store, findings);
     uncovered_hosts(config, &store, findings);
     Some(store)
@@ -129,7 +130,8 @@ fn unserved(store: &CertificateStore, findings: &mut Findings) {
 /// Hosts of routes for which clients get a certificate warning.
 fn uncovered_hosts(config: &Config, store: &CertificateStore, findings: &mut Findings) {
     for (n, route) in config.routes.iter().enumerate() {
-        if let Some(host) = route.host.as_deref().filter(|host| !store.covers_pattern(host)) {
+        let is_uncovered = |host: &&str| !store.covers_pattern(host) && !acme_files::covers(config, host);
+        if let Some(host) = route.host.as_deref().filter(is_uncovered) {
             let problem = format!("no certificate has the name {host}: clients will reject the one that they get");
             findings.warn(&format!("routes[{n}].host"), problem);
         }

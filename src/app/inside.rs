@@ -30,10 +30,12 @@ pub(super) fn admin_hooks(in_force: &InForce, addresses: &[SocketAddr]) -> Admin
     let origins = Arc::new(Origins { in_force: in_force.clone(), last: Mutex::new(None) });
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let (started, of_status) = (Instant::now(), in_force.clone());
+    let renewing = Arc::clone(&in_force.acme.board);
     let (switched, switching, ordering) = (in_force.clone(), in_force.clone(), in_force.clone());
     AdminHooks {
         status: Box::new(move || {
             let certificates = certificates(&resolver.store());
+            let acme = of_status.acme.board.json();
             let uptime = started.elapsed().as_secs_f64();
             let (last_reload, mechanisms) = (of_status.last_reload.json(), mechanisms(&of_status));
             let (origins, addresses) = (Arc::clone(&origins), addresses.clone());
@@ -47,6 +49,7 @@ pub(super) fn admin_hooks(in_force: &InForce, addresses: &[SocketAddr]) -> Admin
                     "listen": addresses,
                     "last_reload": last_reload,
                     "certificates": certificates,
+                    "acme": acme,
                     "origins": origins,
                     "maintenance": maintenance,
                     "http3": http3,
@@ -57,6 +60,7 @@ pub(super) fn admin_hooks(in_force: &InForce, addresses: &[SocketAddr]) -> Admin
         }),
         configuration: Box::new(move || config.load().list()),
         maintain: Box::new(move |order| switching.maintain(order)),
+        renew: Box::new(move |host| renewing.order(host)),
         order_http3: Box::new(move |on| ordering.order_http3(on)),
     }
 }
@@ -117,7 +121,7 @@ fn certificates(store: &CertificateStore) -> Json {
             "warnings": warnings.collect::<Vec<_>>(),
         })
     };
-    store.certificates().iter().map(one).collect()
+    store.all().iter().map(one).collect()
 }
 
 /// Ready when each origin that a route uses has a healthy server, or if readiness does not depend on origins.

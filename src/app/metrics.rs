@@ -1,7 +1,7 @@
 //! The registry of metrics: those of each module, for each worker, and those of the process.
 
 use crate::{
-    access_log, admin, http3, net,
+    access_log, acme, admin, http3, net,
     proxy::{self, Checks, ServerMetrics, ServerName},
     quic, tcp,
     telemetry::{
@@ -24,6 +24,10 @@ pub struct Metrics {
     pub log: Arc<log::Metrics>,
     /// Health checks'.
     pub checks: Arc<Checks>,
+    /// Those of certificates that litequic obtains.
+    pub acme: Arc<acme::Metrics>,
+    /// Handshakes of clients for whom there is no certificate yet.
+    pub unanswered: Arc<tls::Unanswered>,
     workers: Vec<WorkerMetrics>,
 }
 
@@ -119,6 +123,8 @@ impl Metrics {
             access_log: Arc::default(),
             log: Arc::default(),
             checks: Arc::default(),
+            acme: Arc::default(),
+            unanswered: Arc::default(),
             workers: (0..workers).map(|_| WorkerMetrics::new()).collect(),
         }
     }
@@ -137,6 +143,8 @@ impl Metrics {
         registry.register(self.access_log.clone());
         registry.register(self.log.clone());
         registry.register(self.checks.clone());
+        registry.register(self.acme.clone());
+        registry.register(self.unanswered.clone());
         registry
     }
 
@@ -160,7 +168,7 @@ impl Metrics {
         }
         metrics.checks.of(&server);
         metrics.control.version.set(any.into());
-        metrics.control.certificates.set(vec![Validity { from: 0, until: 0 }]);
+        metrics.control.certificates.set(vec![Validity { name: "certificates[0]".into(), from: 0, until: 0 }]);
         metrics
     }
 }

@@ -3,6 +3,7 @@
 
 pub mod reload;
 
+mod acme_files;
 mod admin_socket;
 mod bounds;
 mod descriptors;
@@ -11,6 +12,7 @@ mod files;
 mod handover;
 mod idle;
 mod inside;
+mod issued;
 mod memory;
 mod metrics;
 mod named_socket;

@@ -8,6 +8,7 @@ use super::{
     Loads, Metrics, Running,
     descriptors::Shared,
     files::{self, named},
+    issued::{Issued, Shared as Acme},
     renewal::Renewal,
     service,
     switch::Http3,
@@ -66,8 +67,10 @@ pub struct InForce {
     pub(super) shared: Shared,
     /// Whether HTTP/3 is served: open connections follow.
     pub(super) http3: Arc<Http3>,
-    /// Held while `routing` is replaced, which follows from what it was and from `config`.
-    replacing: Arc<Mutex<()>>,
+    pub(super) acme: Acme,
+    /// Held while `routing` is replaced, which follows from what it was and from `config`; and while certificates are, of which
+    /// these come from no file.
+    replacing: Arc<Mutex<Issued>>,
 }
 
 impl InForce {
@@ -78,7 +81,7 @@ impl InForce {
         pages: Pages,
         (maintenance, http3): (Maintenance, Option<bool>),
         cookie_key: CookieKey,
-        resolver: Arc<CertificateResolver>,
+        (resolver, issued, acme): (Arc<CertificateResolver>, Issued, Acme),
         access: Arc<AccessLog>,
         metrics: Arc<Metrics>,
     ) -> Self {
@@ -89,9 +92,10 @@ impl InForce {
         let mut config = config.clone();
         config.listen.http3 = http3.is_on();
         let (config, routing) = (config.live(), Arc::new(ArcSwap::from_pointee(routing)));
-        let (rerouted, replacing, last_reload) = Default::default();
+        let (rerouted, last_reload) = Default::default();
+        let replacing = Arc::new(Mutex::new(issued));
         let in_force =
-            Self { config, routing, rerouted, resolver, access, metrics, last_reload, shared, http3, replacing };
+            Self { config, routing, rerouted, resolver, access, metrics, last_reload, shared, http3, acme, replacing };
         in_force.observe();
         for one in in_force.in_maintenance() {
             tracing::info!(
@@ -104,7 +108,7 @@ impl InForce {
         in_force
     }
 
-    fn replacing(&self) -> MutexGuard<'_, ()> {
+    pub(super) fn replacing(&self) -> MutexGuard<'_, Issued> {
         self.replacing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -192,12 +196,14 @@ impl InForce {
         if next.access_log != now.access_log {
             self.access.follow(&next.access_log, lines);
         }
-        self.resolver.replace(certificates);
+        self.resolver.replace(replacing.compose(&certificates, &next));
+        self.acme.answers.expect(&next.acme);
         self.shared.follow(&next);
         self.routing.store(Arc::new(Routing::after(&next, pages, Some(&routing))));
         self.rerouted.notify_one();
         self.config.store(Arc::new(next));
         drop(replacing);
+        self.acme.board.change();
         self.observe();
         for one in self.in_maintenance().iter().filter(|one| one.routes.is_empty()) {
             let route = one.route();
@@ -212,12 +218,12 @@ impl InForce {
     /// Applies what was read anew, with the configuration as it is; returns what changed.
     fn renew(&self, renewal: Renewal) -> Vec<Change> {
         let Renewal { certificates, pages, .. } = renewal;
-        let _replacing = self.replacing();
+        let replacing = self.replacing();
         let (config, routing) = (self.config.load_full(), self.routing.load_full());
         let changes = self.renewed(&config, &certificates, &pages);
         self.count_renewed(&changes);
         if !changes.is_empty() {
-            self.resolver.replace(certificates);
+            self.resolver.replace(replacing.compose(&certificates, &config));
             self.routing.store(Arc::new(Routing::after(&config, pages, Some(&routing))));
             self.rerouted.notify_one();
             self.observe_certificates();
@@ -265,12 +271,18 @@ impl InForce {
         self.metrics.control.maintenance_routes.set(reached.len() as u64);
     }
 
-    fn observe_certificates(&self) {
+    pub(super) fn observe_certificates(&self) {
         let control = &self.metrics.control;
         let store = self.resolver.store();
-        let validity =
-            |one: &Certificate| Validity { from: seconds(one.not_before()), until: seconds(one.not_after()) };
-        let validities: Vec<_> = store.certificates().iter().map(validity).collect();
+        let files = store.certificates().len();
+        let validity = |(n, one): (usize, &Certificate)| {
+            // Those of ACME have no place in the file.
+            let names = one.names().dns.first().cloned();
+            let issued = || names.or_else(|| one.names().ip.first().map(ToString::to_string)).unwrap_or_default();
+            let name = if n < files { format!("certificates[{n}]") } else { issued() };
+            Validity { name, from: seconds(one.not_before()), until: seconds(one.not_after()) }
+        };
+        let validities: Vec<_> = store.all().iter().enumerate().map(validity).collect();
         control.certificates_expire_at.set(validities.iter().map(|one| one.until).min().unwrap_or_default());
         control.certificates.set(validities);
     }

@@ -38,10 +38,5 @@ fn certificates(config: &Config, store: &CertificateStore, kept: &mut Vec<Certif
             now.clone()
         })
     });
-    let mut served = served.collect::<Vec<_>>().into_iter();
-    match served.next() {
-        Some(default) => CertificateStore::new(default, served),
-        // There always is one; otherwise the served one is kept.
-        None => CertificateStore::new(store.default_certificate().clone(), []),
-    }
+    CertificateStore::of(served.collect())
 }

@@ -8,7 +8,9 @@ use super::{
     draining::OldestClient,
     files,
     handover::{Beginning, Predecessor, handover_server, take_over},
-    inside, memory,
+    inside,
+    issued::{Issued, Shared as Acme},
+    memory,
     reload::InForce,
     service,
     sockets::Sockets,
@@ -59,10 +61,14 @@ impl<'c> Prepared<'c> {
     ) -> Result<Self, StartError> {
         let beginning = Beginning::find(config, mem::take(&mut options.inherited)).await?;
         let count = beginning.inherited.workers(config);
-        let resolver = CertificateResolver::new(certificates);
         let mut metrics = Metrics::new(count);
         metrics.log = Arc::clone(&options.log);
         let metrics = Arc::new(metrics);
+        let issued = Issued::stored(config);
+        let certificates = issued.compose(&certificates, config);
+        let acme = Acme::default();
+        acme.answers.expect(&config.acme);
+        let resolver = CertificateResolver::counting(certificates, Arc::clone(&metrics.unanswered));
         let access = AccessLog::start(&config.access_log, Arc::clone(&metrics.access_log)).await?;
         let shared = Shared::new(config, count, options.open_files);
         let in_force = InForce::new(
@@ -70,7 +76,7 @@ impl<'c> Prepared<'c> {
             Pages::load(config).map_err(StartError::Pages)?,
             (beginning.maintenance.clone(), beginning.http3),
             CookieKey::new(beginning.secrets.cookie_key()),
-            Arc::clone(&resolver),
+            (Arc::clone(&resolver), issued, acme),
             Arc::clone(&access),
             Arc::clone(&metrics),
         );
@@ -176,6 +182,7 @@ impl Bound<'_> {
         let admin_socket =
             socket.and_then(|socket| serve_socket(socket, (&state, &lifecycle), handover.handed_over(), &mut tasks));
         tasks.spawn(check_health(in_force.clone(), lifecycle.watch()));
+        spawn_acme(&in_force, &lifecycle, handover.handed_over(), &mut tasks);
         if options.memory.is_none() {
             tasks.spawn(memory::watch(in_force.clone(), gauge, lifecycle.watch()));
         }
@@ -253,6 +260,7 @@ impl Bound<'_> {
             metrics: counters.clone(),
             tcp,
             resolver: Arc::clone(resolver),
+            answers: Arc::clone(&in_force.acme.answers),
             routing: Arc::clone(&in_force.routing),
             heartbeat: Arc::clone(heartbeat),
             oldest: Arc::clone(oldest),
@@ -326,7 +334,7 @@ impl Addresses {
             443 => format!("https://{host}/"),
             port => format!("https://{host}:{port}/"),
         };
-        let names = certificates.certificates().iter().flat_map(|one| &one.names().dns);
+        let names = certificates.all().iter().flat_map(|one| &one.names().dns);
         let mut hosts: Vec<&str> = Vec::new();
         for name in names.filter(|name| !name.contains('*')) {
             if !hosts.contains(&name.as_str()) {
@@ -398,6 +406,30 @@ fn serve_socket(
         drop(name);
     });
     Some(path)
+}
+
+/// Obtains certificates until another process takes over or this one drains, and answers validation requests until it stops.
+fn spawn_acme(
+    in_force: &InForce,
+    lifecycle: &Lifecycle,
+    handed_over: impl Future<Output = ()> + Send + 'static,
+    tasks: &mut JoinSet<()>,
+) {
+    let (obtaining, mut draining) = (in_force.clone(), lifecycle.watch());
+    tasks.spawn(async move {
+        select! {
+            () = obtaining.obtain() => {}
+            () = handed_over => {}
+            () = draining.reached(Phase::Leaving) => {}
+        }
+    });
+    let (answering, mut stopping) = (in_force.clone(), lifecycle.watch());
+    tasks.spawn(async move {
+        select! {
+            () = answering.answer() => {}
+            () = stopping.reached(Phase::Stopping) => {}
+        }
+    });
 }
 
 /// Checks origins' servers until the process stops.

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     access_log,
+    acme::Answers,
     budget::Budget,
     config::{Io, LiteQuic, Live},
     descriptors::Descriptors,
@@ -19,7 +20,7 @@ use crate::{
     quic::{self, EndpointParts, SocketIo, WorkerIndex},
     suspension, tcp,
     telemetry::{Heartbeat, log},
-    tls::{CertificateResolver, ServerTls, TcpTls},
+    tls::{self, CertificateResolver, ServerTls, TcpTls},
     transport::Transport,
 };
 use arc_swap::ArcSwap;
@@ -66,6 +67,7 @@ pub(super) struct WorkerParts {
     pub(super) metrics: WorkerMetrics,
     pub(super) tcp: TcpParts,
     pub(super) resolver: Arc<CertificateResolver>,
+    pub(super) answers: Arc<Answers>,
     pub(super) routing: Arc<ArcSwap<Routing>>,
     pub(super) heartbeat: Arc<Heartbeat>,
     pub(super) oldest: Arc<OldestClient>,
@@ -217,7 +219,7 @@ async fn serve<H: Handler>(
     let metrics = parts.metrics;
     let resolver = parts.resolver;
     let routing = Arc::clone(&parts.routing);
-    let certificates = Arc::clone(&resolver);
+    let certificates = (Arc::clone(&resolver), parts.answers);
     let covers = move |client: &Client, host: &str| {
         resolver.covers(client.server_name.as_deref(), client.local.ip(), host) && routing.load().admits(client, host)
     };
@@ -420,11 +422,20 @@ impl TcpServers<'_> {
         parts: TcpParts,
         handler: &Rc<H>,
         covers: impl Fn(&Client, &str) -> bool + 'static,
-        certificates: Arc<CertificateResolver>,
+        (certificates, answers): (Arc<CertificateResolver>, Arc<Answers>),
         records: &Records,
     ) {
         let TcpParts { listeners, tls, redirects, https } = parts;
-        let tls: Rc<tcp::ChooseTls> = Rc::new(move |name, local| tls.choose(name, local));
+        let validated = Arc::clone(&answers);
+        let validation = Box::new(move |name: Option<&str>| {
+            let (answers, name) = (Arc::clone(&validated), name.map(str::to_owned));
+            Box::pin(async move {
+                let found = answers.tls_alpn01(name.as_deref()).await?;
+                tls::challenge_config(&found.certificate, &found.key).ok()
+            }) as tcp::Later<_>
+        });
+        let choose = Box::new(move |name: Option<&str>, local| tls.choose(name, local));
+        let tls = Rc::new(tcp::Tls { choose, validation });
         let (config, metrics) = (|| Arc::clone(self.config), || Arc::clone(self.metrics));
         let (covers, watch) = (Box::new(covers), || self.watch.clone());
         let (records, budgets) = (|| records.clone(), || self.budgets.clone());
@@ -432,8 +443,11 @@ impl TcpServers<'_> {
         for (listener, http3_port) in listeners {
             self.spawn(tcp::serve_tls(listener, Rc::clone(&front), Rc::clone(&tls), http3_port));
         }
-        let known = Box::new(move |_: &Client, host: &str| certificates.has_name(host));
-        let redirect = Rc::new(tcp::Redirect::new(https, metrics()));
+        let validated = Arc::clone(&answers);
+        let known = Box::new(move |_: &Client, host: &str| certificates.has_name(host) || validated.has_host(host));
+        let validation: Box<tcp::Validation> =
+            Box::new(move |host, path| Some(Box::pin(answers.http01(host, path)?) as tcp::Later<_>));
+        let redirect = Rc::new(tcp::Redirect::new(https, metrics()).answering(validation));
         let budgets = tcp::Budgets { pool: memory::Pool::Plain, ..budgets() };
         let front = tcp::Front::new(config(), metrics(), redirect, known, watch(), records(), budgets);
         for listener in redirects {

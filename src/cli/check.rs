@@ -2,7 +2,7 @@
 
 use super::exit::fail_config;
 use crate::{
-    app,
+    acme, app,
     config::{Config, Draft},
 };
 use std::{
@@ -24,6 +24,9 @@ pub fn run(path: &Path) -> ExitCode {
         let _ = writeln!(io::stderr(), "{warning}");
     }
     let _ = writeln!(io::stdout(), "{}\n{}", summary(path, &config), app::Plan::of_start(&config));
+    for line in acme::report(&config.acme) {
+        let _ = writeln!(io::stdout(), "{line}");
+    }
     ExitCode::SUCCESS
 }
 
@@ -36,6 +39,10 @@ pub fn summary(path: &Path, config: &Config) -> String {
         count(config.origins.len(), "origin"),
         count(config.certificates.len(), "certificate"),
     );
+    let obtained: usize = config.acme.iter().map(|table| table.hosts.len()).sum();
+    if obtained > 0 {
+        summary += &format!("; certificates for {} by ACME", count(obtained, "host"));
+    }
     let idle = unused(config);
     if !idle.is_empty() {
         summary += &format!("; no route uses {}", idle.join(", "));

@@ -1,6 +1,7 @@
 //! `litequic ctl`: sends a request to the admin socket or the `admin.listen` of a running litequic; those that
 //! `admin.probes` answers may go there as well.
 
+mod certificates;
 mod place;
 mod status;
 mod times;
@@ -26,7 +27,7 @@ use std::{
     ops::RangeInclusive,
     path::PathBuf,
     process::ExitCode,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -48,9 +49,12 @@ pub struct Arguments {
     /// The request.
     #[arg(value_enum)]
     what: What,
-    /// `maintenance` and `http3`: on or off. `maintenance` without it prints what is in maintenance.
+    /// `maintenance` and `http3`: on or off. `maintenance` without it prints what is in maintenance. `certificates`: renew.
     #[arg(value_enum, required_if_eq("what", "http3"))]
     state: Option<OnOff>,
+    /// `certificates renew`: the host whose certificate is ordered now.
+    #[arg(value_name = "HOST", required_if_eq("state", "renew"))]
+    host: Option<String>,
     /// `maintenance`: the name of a route, or a host for all its routes that have an origin. Without it, all routes
     /// that have an origin.
     #[arg(long, value_name = "NAME_OR_HOST", requires = "state")]
@@ -65,7 +69,7 @@ pub struct Arguments {
     /// The file of its admin.token_file; without one the environment variable LITEQUIC_ADMIN_TOKEN is used, if set.
     #[arg(long, value_name = "FILE", env = "LITEQUIC_ADMIN_TOKEN_FILE")]
     token_file: Option<PathBuf>,
-    /// `status`: print the answer as JSON.
+    /// `status` and `certificates`: print the answer as JSON.
     #[arg(long, conflicts_with = "watch")]
     json: bool,
     /// `status`: repeat at this interval; 2 seconds if there is no number.
@@ -91,6 +95,8 @@ enum What {
     Maintenance,
     /// Serve HTTP/3 or refuse it, until a reload changes listen.http3: off in an incident, on afterwards.
     Http3,
+    /// Print the certificates that litequic obtains (ACME): until when, the next step, the last problem; or renew one now.
+    Certificates,
     /// Print the metrics, as OpenMetrics text.
     Metrics,
     /// Whether every worker's loop turns: for a container's health check.
@@ -105,6 +111,8 @@ enum OnOff {
     On,
     /// Maintenance: served again. HTTP/3: refused.
     Off,
+    /// Certificates: order the one of HOST now, once in five minutes at most.
+    Renew,
 }
 
 fn retry_after() -> RangeInclusive<i64> {
@@ -121,6 +129,7 @@ impl What {
             Self::Reload => (Method::POST, "/reload"),
             Self::Maintenance => (Method::POST, "/maintenance"),
             Self::Http3 => (Method::POST, "/http3"),
+            Self::Certificates => (Method::POST, "/renew"),
             Self::Metrics => (Method::GET, "/metrics"),
             Self::Health => (Method::GET, "/healthz"),
             Self::Ready => (Method::GET, "/readyz"),
@@ -130,10 +139,21 @@ impl What {
 
 /// Sends the request, and prints the answer: to stdout, or to stderr if it is an error.
 pub fn run(arguments: Arguments) -> ExitCode {
-    if arguments.what != What::Status && (arguments.json || arguments.watch.is_some()) {
+    let (is_status, is_list) = (arguments.what == What::Status, arguments.what == What::Certificates);
+    if !is_status && (arguments.watch.is_some() || (arguments.json && !is_list)) {
         return fail(Exit::Usage, "--json and --watch need `ctl status`");
     }
     let order = match (arguments.what, arguments.state) {
+        (What::Certificates, Some(OnOff::Renew)) => {
+            let host = arguments.host.unwrap_or_default();
+            let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:*[]".contains(&byte);
+            if !host.bytes().all(is_host) {
+                return fail(Exit::Usage, format!("{host:?} is not a host"));
+            }
+            Some(format!("host={}", host.replace('*', "%2A")))
+        }
+        (_, Some(OnOff::Renew)) => return fail(Exit::Usage, "renew needs `ctl certificates`"),
+        _ if arguments.host.is_some() => return fail(Exit::Usage, "HOST needs `ctl certificates renew`"),
         (What::Maintenance, Some(state)) => {
             let order = MaintenanceOrder {
                 on: state == OnOff::On,
@@ -176,6 +196,13 @@ pub fn run(arguments: Arguments) -> ExitCode {
         if what == What::Maintenance && order.is_none() {
             return match status(&found, token.as_ref()).await {
                 Ok(status) => print(in_maintenance(&status).as_bytes()),
+                Err(failure) => failure.exit(),
+            };
+        }
+        if what == What::Certificates && order.is_none() {
+            return match status(&found, token.as_ref()).await {
+                Ok(status) if json => print(format!("{:#}\n", status["acme"]).as_bytes()),
+                Ok(status) => print(certificates::render(&status, SystemTime::now()).as_bytes()),
                 Err(failure) => failure.exit(),
             };
         }

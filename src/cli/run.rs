@@ -13,15 +13,17 @@ use crate::{
         self, Inherited, Options, Running, StartError,
         reload::{self, ConfigOrigin, Reloader},
     },
-    config::{self, Config, Draft, Level, LogFormat, OriginAddress},
+    config::{self, Acme, Config, Draft, Level, LogFormat, OriginAddress},
     lifecycle::{Lifecycle, Phase, panic_if_asked},
     telemetry::log,
 };
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use listenfd::ListenFd;
 use rustix::process::geteuid;
 use std::{
-    env, fs, io,
+    env,
+    ffi::OsString,
+    fs, io,
     net::SocketAddr,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -31,14 +33,16 @@ use std::{
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Arguments that replace the configuration. Each requires the next, so that one requires all.
-const WITHOUT_FILE: [&str; 4] = ["listen", "origin", "cert", "key"];
+const WITHOUT_FILE: [&str; 5] = ["listen", "origin", "cert", "key", "host"];
 /// Arguments that replace FILE: those of [`WITHOUT_FILE`], and the option that names the configuration.
-const INSTEAD_OF_FILE: [&str; 5] = ["config", "listen", "origin", "cert", "key"];
+const INSTEAD_OF_FILE: [&str; 6] = ["config", "listen", "origin", "cert", "key", "host"];
 
 /// Arguments of `litequic run`.
 #[derive(Debug, Args)]
 #[command(override_usage = "litequic run <FILE> [OPTIONS]\n       litequic run --config <FILE> [OPTIONS]\n       \
-                            litequic run --listen <ADDR> --origin <URL> --cert <FILE> --key <FILE> [OPTIONS]")]
+                            litequic run --listen <ADDR> --origin <URL> --cert <FILE> --key <FILE> [OPTIONS]\n       \
+                            litequic run --host <HOST>... --origin <URL> --agree-tos [OPTIONS]")]
+#[command(group(ArgGroup::new("identity").args(["cert", "host"])))]
 pub struct Arguments {
     /// The configuration.
     #[arg(short, long, value_name = "FILE", conflicts_with_all = WITHOUT_FILE)]
@@ -50,11 +54,27 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDR", requires = "origin", value_parser = config::listen_address)]
     listen: Option<SocketAddr>,
     /// Without a configuration: http://HOST[:PORT], HOST:PORT or unix:/PATH.
-    #[arg(long, value_name = "URL", requires = "cert", value_parser = origin)]
+    #[arg(long, value_name = "URL", requires = "identity", value_parser = origin)]
     origin: Option<OriginAddress>,
     /// Without a configuration: the certificate chain, PEM.
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
+    /// Without a configuration: a public host whose certificate is obtained by ACME and renewed. Serves UDP and TCP port 443, and
+    /// redirects port 80. May be given several times.
+    #[arg(long, value_name = "HOST", requires_all = ["origin", "agree_tos"], conflicts_with_all = ["listen", "cert", "key"])]
+    host: Vec<String>,
+    /// With --host: you agree to the terms of service of the CA, which is Let's Encrypt unless --acme-directory says another.
+    #[arg(long, requires = "host")]
+    agree_tos: bool,
+    /// With --host: the folder of keys and certificates. Without it $STATE_DIRECTORY/acme, or $XDG_STATE_HOME/litequic/acme.
+    #[arg(long, value_name = "DIR", requires = "host")]
+    state: Option<PathBuf>,
+    /// With --host: letsencrypt, letsencrypt-staging, or the https URL of another CA's directory.
+    #[arg(long, value_name = "URL", requires = "host", value_parser = Acme::directory_of)]
+    acme_directory: Option<String>,
+    /// With --host: the roots that verify the directory's own certificate, PEM, in place of the system's.
+    #[arg(long, value_name = "FILE", requires = "host")]
+    acme_ca: Option<PathBuf>,
     /// Without a configuration: the certificate's private key, PEM.
     #[arg(long, value_name = "FILE", requires = "listen")]
     key: Option<PathBuf>,
@@ -222,9 +242,45 @@ fn configuration(arguments: &Arguments) -> Result<Draft, config::Faults> {
         Arguments { listen: Some(listen), origin: Some(origin), cert: Some(cert), key: Some(key), .. } => {
             Ok(Draft::given(Config::simple(*listen, origin.clone(), cert.clone(), key.clone())))
         }
+        Arguments { host, origin: Some(origin), agree_tos: true, .. } if !host.is_empty() => {
+            Ok(Draft::given(Config::site(site(arguments)?, origin.clone())))
+        }
         // The command line has one or the other.
         _ => Err(config::Faults(Vec::new())),
     }
+}
+
+/// The table of `[[acme]]` that the command line stands for.
+fn site(arguments: &Arguments) -> Result<Acme, config::Faults> {
+    let fault = |key: &str, problem: &str| config::Faults(vec![config::Fault::of_command_line(key, problem)]);
+    let hosts = arguments.host.iter().map(|host| Acme::host_of(host).map_err(|problem| fault("--host", &problem)));
+    let folder = arguments.state.clone().or_else(|| state_folder(|name| env::var_os(name)));
+    let folder = folder.ok_or_else(|| fault("--state", "is needed: neither STATE_DIRECTORY nor HOME is set"))?;
+    let mut acme = Acme {
+        hosts: hosts.collect::<Result<_, _>>()?,
+        folder: std::path::absolute(&folder).unwrap_or(folder),
+        terms_agreed: arguments.agree_tos,
+        ca: arguments.acme_ca.clone(),
+        ..Acme::default()
+    };
+    if let Some(directory) = &arguments.acme_directory {
+        acme.directory.clone_from(directory);
+    }
+    if acme.hosts.iter().any(|host| acme.challenges_of(host).next().is_none()) {
+        return Err(fault("--host", "a wildcard needs a DNS challenge, and so a configuration with [[acme]]"));
+    }
+    Ok(acme)
+}
+
+/// The folder for certificates by the environment: systemd's (StateDirectory=), else the user's (XDG Base Directory).
+fn state_folder(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let path = |name: &str| Some(PathBuf::from(variable(name)?)).filter(|path| path.is_absolute());
+    if let Some(folders) = variable("STATE_DIRECTORY") {
+        // Several are separated by colons.
+        return env::split_paths(&folders).next().map(|first| first.join("acme"));
+    }
+    let state = path("XDG_STATE_HOME").or_else(|| Some(path("HOME")?.join(".local/state")))?;
+    Some(state.join("litequic/acme"))
 }
 
 /// Raises the limit of open files, or logs why that is not possible.

@@ -27,6 +27,21 @@ impl Fault {
     /// Characters of a key or a value that a message quotes at most.
     pub const MAX_QUOTE: usize = 60;
 
+    /// A fault of an argument of the command line.
+    pub fn of_command_line(argument: &str, problem: &str) -> Self {
+        let (file, key) = (argument.into(), String::new());
+        Self {
+            file,
+            line: None,
+            column: None,
+            key,
+            value: None,
+            problem: problem.into(),
+            expected: None,
+            nearest: None,
+        }
+    }
+
     /// To sort by: the file as a whole comes last.
     pub(super) fn position(&self) -> (usize, usize) {
         (self.line.unwrap_or(usize::MAX), self.column.unwrap_or(usize::MAX))

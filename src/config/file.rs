@@ -81,8 +81,8 @@ pub fn schema() -> Json {
     if let Some(schema) = schema.as_object_mut() {
         schema.insert("$schema".into(), "https://json-schema.org/draft/2020-12/schema".into());
         schema.insert("title".into(), "litequic's configuration".into());
-        schema.insert("required".into(), json!(["certificates"]));
-        schema.insert("anyOf".into(), json!([{ "required": ["origin"] }, { "required": ["routes"] }]));
+        let one_of = |tables: [&str; 2]| json!({ "anyOf": tables.map(|table| json!({ "required": [table] })) });
+        schema.insert("allOf".into(), json!([one_of(["certificates", "acme"]), one_of(["origin", "routes"])]));
     }
     schema
 }

@@ -4,6 +4,7 @@
 //! [`Config`] holds.
 
 mod access;
+mod acme;
 mod admin;
 mod certificates;
 mod changes;
@@ -34,6 +35,7 @@ mod transport;
 mod values;
 
 pub use access::{AccessField, AccessFormat, AccessLog, AccessTarget, Fraction};
+pub use acme::{Acme, AcmeChallenge, AcmeHost, AcmeKey, Eab};
 pub use admin::{Admin, AdminSocket};
 pub use certificates::{CertificateFiles, ClientCertificates, Verify};
 pub use diff::Change;
@@ -66,7 +68,7 @@ pub use transport::{AckFrequency, Congestion, Io, LiteQuic};
 use arc_swap::ArcSwap;
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv6Addr, SocketAddr},
     path::PathBuf,
     sync::Arc,
 };
@@ -79,8 +81,10 @@ pub type Live = Arc<ArcSwap<Config>>;
 pub struct Config {
     /// The listeners for clients.
     pub listen: Listen,
-    /// At least one; the first is served to a client that names none of the others' names.
+    /// The first is served to a client that names none of the others' names. At least one, unless there is `acme`.
     pub certificates: Vec<CertificateFiles>,
+    /// Hosts whose certificates litequic obtains by itself.
+    pub acme: Vec<Acme>,
     /// Whether and by which authorities clients' certificates are verified.
     pub client_certificates: ClientCertificates,
     /// In the order of the file; which one serves a request is decided by `proxy::routes`.
@@ -140,11 +144,20 @@ impl Config {
         Arc::new(ArcSwap::from_pointee(self))
     }
 
+    /// A public site: one origin, certificates of `acme` for its hosts, and the ports of https and http. What needs no file.
+    pub fn site(acme: Acme, origin: OriginAddress) -> Self {
+        let port = |port| SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+        let mut config = Self::simple(port(443), origin, PathBuf::new(), PathBuf::new());
+        config.listen.redirect = vec![port(80)];
+        Self { certificates: Vec::new(), acme: vec![acme], ..config }
+    }
+
     /// One origin, one certificate, and every default: what needs no file.
     pub fn simple(listen: SocketAddr, origin: OriginAddress, cert: PathBuf, key: PathBuf) -> Self {
         Self {
             listen: Listen::at(listen),
             certificates: vec![CertificateFiles { cert, key }],
+            acme: Vec::new(),
             client_certificates: ClientCertificates::default(),
             routes: vec![Route::catch_all(Self::ORIGIN)],
             request_headers: HeaderRules::default(),

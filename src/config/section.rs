@@ -157,6 +157,26 @@ impl<'s> Section<'s> {
     }
 
     /// The values of `key`, which is required: an array whose length is in `count`, or a single value without an array.
+    /// Wrong values are left out, and a missing key is noted.
+    pub(super) fn required_list<T>(
+        &mut self,
+        key: &str,
+        kind: Kind<T>,
+        count: RangeInclusive<usize>,
+        about: &str,
+    ) -> Vec<T> {
+        if !self.has(key) {
+            self.missing(key, &kind.expected);
+        }
+        self.required.push(key.into());
+        let values = self.list(key, kind, count, &[], about);
+        if let Some(schema) = self.properties.get_mut(key).and_then(Json::as_object_mut) {
+            schema.remove("default");
+        }
+        values.unwrap_or_default()
+    }
+
+    /// The values of `key`, which is required: an array whose length is in `count`, or a single value without an array.
     /// Each is a value of `kind`, or a table as `read` makes it. Wrong values are left out, and a missing key is noted.
     pub(super) fn required_list_or_tables<K, T: From<K>>(
         &mut self,

@@ -309,7 +309,8 @@ impl<H> Connection<H> {
     async fn idle(&self, patience: Duration) {
         loop {
             let now = Instant::now();
-            let since = if self.pipeline.is_serving() || self.writes.closing.get() { now } else { self.idle_since.get() };
+            let since =
+                if self.pipeline.is_serving() || self.writes.closing.get() { now } else { self.idle_since.get() };
             let end = since + patience;
             if end <= now && suspension::grace().is_none() {
                 return;

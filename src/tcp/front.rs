@@ -14,13 +14,25 @@ use crate::{
 };
 use http::HeaderValue;
 use rustls::ServerConfig;
-use std::{net::IpAddr, rc::Rc, sync::Arc};
+use std::{net::IpAddr, pin::Pin, rc::Rc, sync::Arc};
 
 /// Whether a client's connection may carry requests for a host: 421 otherwise (RFC 9110 §15.5.20).
 pub type Covers = dyn Fn(&Client, &str) -> bool;
 
+/// A value that another thread may have to find first.
+pub type Later<T> = Pin<Box<dyn Future<Output = T>>>;
+
 /// The certificate request of a handshake by name (SNI) and address, and its configuration.
-pub type ChooseTls = dyn Fn(Option<&str>, IpAddr) -> (CertificateRequest, Arc<ServerConfig>);
+type Choose = dyn Fn(Option<&str>, IpAddr) -> (CertificateRequest, Arc<ServerConfig>);
+/// The configuration of a CA's validation handshake by name (RFC 8737); `None` if there is no such challenge.
+type Validation = dyn Fn(Option<&str>) -> Later<Option<Arc<ServerConfig>>>;
+
+/// How handshakes are configured.
+#[expect(missing_docs, reason = "the types say it")]
+pub struct Tls {
+    pub choose: Box<Choose>,
+    pub validation: Box<Validation>,
+}
 
 /// The budgets of a worker.
 #[derive(Debug, Clone)]

@@ -1,7 +1,7 @@
 //! A connection's beginning: the TLS handshake (RFC 8446), and its result about the client.
 
 use super::{
-    front::{ChooseTls, Front},
+    front::{Front, Tls},
     proxy_header::{Ends, ends},
 };
 use crate::{
@@ -18,6 +18,8 @@ use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
 const HANDSHAKE: u8 = 22;
 /// The answer to plain HTTP on a TLS port: browsers show it.
 const PLAIN: &str = "400 Bad Request\nthis port accepts https only";
+/// The only protocol that a CA offers in a validation (RFC 8737 §3).
+const VALIDATION: &[u8] = b"acme-tls/1";
 /// How long writing that answer may take.
 const PLAIN_WAIT: Duration = Duration::from_secs(1);
 
@@ -28,7 +30,7 @@ pub(super) async fn shake<H>(
     address: SocketAddr,
     holder: &Holder,
     front: &Front<H>,
-    tls: &ChooseTls,
+    tls: &Tls,
 ) -> Option<(TlsStream<TcpStream>, Client)> {
     let (limits, timeouts) = front.terms();
     let shaken = async {
@@ -53,7 +55,7 @@ async fn shake_to_the_end<H>(
     address: SocketAddr,
     holder: &Holder,
     front: &Front<H>,
-    tls: &ChooseTls,
+    tls: &Tls,
 ) -> Option<(TlsStream<TcpStream>, Client)> {
     let metrics = &front.metrics;
     let (_, timeouts) = front.terms();
@@ -66,6 +68,7 @@ async fn shake_to_the_end<H>(
             }
             return Some(shaken);
         }
+        Ok(Err(Failure::Validation)) => {}
         Ok(Err(Failure::Plain)) => metrics.tcp_handshakes_plain.increment(),
         Ok(Err(Failure::Io(error))) => match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
             Some(fault) => {
@@ -106,6 +109,8 @@ const fn is_of_another_version(fault: &Error) -> bool {
 enum Failure {
     /// It is not TLS.
     Plain,
+    /// It is a CA's validation, which has got its answer: the connection has no other purpose.
+    Validation,
     Io(io::Error),
 }
 
@@ -115,7 +120,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-async fn hands(mut stream: TcpStream, ends: Ends, tls: &ChooseTls) -> Result<(TlsStream<TcpStream>, Client), Failure> {
+async fn hands(mut stream: TcpStream, ends: Ends, tls: &Tls) -> Result<(TlsStream<TcpStream>, Client), Failure> {
     let mut first = [0; 1];
     if stream.peek(&mut first).await? > 0 && first != [HANDSHAKE] {
         if first.iter().all(u8::is_ascii_uppercase) {
@@ -125,8 +130,19 @@ async fn hands(mut stream: TcpStream, ends: Ends, tls: &ChooseTls) -> Result<(Tl
         return Err(Failure::Plain);
     }
     let start = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+    let hello = start.client_hello();
+    if hello.alpn().is_some_and(|mut offered| offered.next() == Some(VALIDATION) && offered.next().is_none()) {
+        let config = (tls.validation)(hello.server_name()).await;
+        if let Some(config) = config {
+            // A client that fails has no answer; either way nothing follows.
+            if let Ok(mut stream) = start.into_stream(config).await {
+                let _ = stream.shutdown().await;
+            }
+        }
+        return Err(Failure::Validation);
+    }
     let server_name = start.client_hello().server_name().map(|name| Arc::from(name.to_ascii_lowercase()));
-    let (asked, config) = tls(server_name.as_deref(), ends.local.ip());
+    let (asked, config) = (tls.choose)(server_name.as_deref(), ends.local.ip());
     let stream = start.into_stream(config).await?;
     let (_, session) = stream.get_ref();
     let certificate = session.peer_certificates().and_then(Certificate::new);

@@ -4,7 +4,7 @@ use super::{
     accept::{Acceptor, is_exhausted},
     alt_svc::AltSvc,
     connection::Connection,
-    front::{Admitted, ChooseTls, Front},
+    front::{Admitted, Front, Tls},
     handshake::shake,
     http1, http2,
     proxy_header::ends,
@@ -46,14 +46,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub async fn serve_tls<H: Handler>(
     listener: std::net::TcpListener,
     front: Rc<Front<H>>,
-    tls: Rc<ChooseTls>,
+    tls: Rc<Tls>,
     http3_port: u16,
 ) -> io::Result<()> {
     let alt_svc = Rc::new(AltSvc::new(http3_port));
     let begin = |stream, address, admitted: Admitted| {
         let (front, tls, alt_svc) = (Rc::clone(&front), Rc::clone(&tls), Some(Rc::clone(&alt_svc)));
         async move {
-            let Some((stream, client)) = shake(stream, address, &admitted.holder, &front, &*tls).await else { return };
+            let Some((stream, client)) = shake(stream, address, &admitted.holder, &front, &tls).await else { return };
             let metrics = Arc::clone(&front.metrics);
             let protocol = client.protocol;
             let connection = Connection::new(front, client, alt_svc, admitted);

@@ -26,9 +26,9 @@ mod share;
 mod tunnel;
 mod writes;
 
-pub use front::{Budgets, ChooseTls, Covers, Front};
+pub use front::{Budgets, Covers, Front, Later, Tls};
 pub use listener::{serve_plain, serve_tls};
 pub use metrics::Metrics;
 pub use proxy_header::addresses as proxy_header_addresses;
-pub use redirect::Redirect;
+pub use redirect::{Redirect, Validation};
 pub use request::check_fields as check_http2_fields;

@@ -142,9 +142,11 @@ impl Group for Version {
 }
 
 /// When a certificate is valid, in seconds since the Unix epoch.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Validity {
+    /// Its key in the configuration, or its host if it was obtained by ACME.
+    pub name: String,
     pub from: u64,
     pub until: u64,
 }
@@ -176,9 +178,9 @@ impl Group for Certificates {
             help: "When each certificate becomes valid, in seconds since the Unix epoch.",
         };
         let certificates = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for (n, Validity { from, until }) in certificates.into_iter().enumerate() {
+        for Validity { name, from, until } in certificates {
             for (family, time) in [(expiry, until), (not_before, from)] {
-                let labels = vec![("certificate", format!("certificates[{n}]").into())];
+                let labels = vec![("certificate", name.clone().into())];
                 see(Sample { family, labels, note: "", value: Value::Gauge(time) });
             }
         }

@@ -328,7 +328,7 @@ mod tests {
     fn no_lock_is_held_while_the_text_is_written() {
         let (metrics, control) = (Arc::<Metrics>::default(), Arc::<ControlMetrics>::default());
         metrics.named.of(&Name("a".into()));
-        control.certificates.set(vec![Validity { from: 1, until: 1 }]);
+        control.certificates.set(vec![Validity { name: "certificates[0]".into(), from: 1, until: 1 }]);
         let mut registry = registry(std::slice::from_ref(&metrics));
         registry.register(control.clone());
         let mut watch = Watch(&metrics, &control, 0);

@@ -5,6 +5,7 @@ use super::{
     Authorities,
     certificate::{Certificate, normalize, parse_ip},
 };
+use crate::telemetry::{self, Family, Sample, Value};
 use arc_swap::ArcSwap;
 use rustls::{
     SignatureScheme,
@@ -14,7 +15,10 @@ use rustls::{
 use std::{
     collections::{BTreeSet, HashMap},
     net::{IpAddr, Ipv4Addr},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 /// The address of a client's connection where it is not known, or does not matter.
@@ -27,16 +31,18 @@ type Group = Box<[Certificate]>;
 /// The certificates of one configuration.
 #[derive(Debug)]
 pub struct CertificateStore {
-    /// The first of the configuration.
-    first: Certificate,
     /// For a client whose name is in none of the others, or without a name at an address that is in none of them.
     default: Group,
     /// By name; `*.example.com` as it is.
     by_name: HashMap<String, Group>,
     /// By IP address.
     by_address: HashMap<IpAddr, Group>,
-    /// In the order of the configuration.
+    /// In the order of the configuration; those that were obtained by ACME come last.
     all: Vec<Certificate>,
+    /// How many of `all` come from files.
+    files: usize,
+    /// Names and addresses whose certificate is still to be obtained: their clients get none.
+    awaited: BTreeSet<String>,
     /// Certificates that no client gets.
     unserved: Vec<Unserved>,
     /// The authorities for clients' certificates, if they are requested.
@@ -56,19 +62,36 @@ impl CertificateStore {
     /// `default` is also served to a client whose name is in none of the others. A certificate of `others` that has all names
     /// of `default` may take its place for clients that offer the other's signature algorithm.
     pub fn new(default: Certificate, others: impl IntoIterator<Item = Certificate>) -> Self {
-        let first = default.clone();
-        let all: Vec<Certificate> = std::iter::once(default).chain(others).collect();
+        Self::of(std::iter::once(default).chain(others).collect())
+    }
+
+    /// The certificates of files, of which the first is the default. There may be none.
+    pub fn of(files: Vec<Certificate>) -> Self {
+        let count = files.len();
+        Self::composed(files, count)
+    }
+
+    fn composed(all: Vec<Certificate>, files: usize) -> Self {
         let places = Places::of(&all);
         let group = |places: &[usize]| places.iter().filter_map(|place| all.get(*place).cloned()).collect();
         Self {
-            first,
             default: group(&places.default),
             by_name: places.by_name.iter().map(|(name, places)| (name.clone(), group(places))).collect(),
             by_address: places.by_address.iter().map(|(address, places)| (*address, group(places))).collect(),
             unserved: places.unserved(&all),
             all,
+            files,
+            awaited: BTreeSet::new(),
             authorities: None,
         }
+    }
+
+    /// The same certificates of files and authorities, with those that were `issued` by ACME in place of earlier ones. Hosts
+    /// that are `awaited`, lower case, have none yet: their clients get no certificate rather than another host's.
+    #[must_use]
+    pub fn with_issued(&self, issued: impl IntoIterator<Item = Certificate>, awaited: BTreeSet<String>) -> Self {
+        let all = self.certificates().iter().cloned().chain(issued).collect();
+        Self { authorities: self.authorities.clone(), awaited, ..Self::composed(all, self.files) }
     }
 
     /// The same, with `authorities` for clients' certificates.
@@ -82,13 +105,13 @@ impl CertificateStore {
         self.authorities.as_ref()
     }
 
-    /// The first of the configuration.
-    pub fn default_certificate(&self) -> &Certificate {
-        &self.first
+    /// The certificates of files, in the order of the configuration.
+    pub fn certificates(&self) -> &[Certificate] {
+        self.all.get(..self.files).unwrap_or_default()
     }
 
-    /// Every certificate, in the order of the configuration.
-    pub fn certificates(&self) -> &[Certificate] {
+    /// Every certificate: those of files, then those that were issued by ACME.
+    pub fn all(&self) -> &[Certificate] {
         &self.all
     }
 
@@ -98,27 +121,39 @@ impl CertificateStore {
     }
 
     /// The certificate for a client with `sni` at the address `local` that offers to verify signatures with `offered`: of those
-    /// for the name the cheapest that can sign so. If none can, the first: rustls then ends the handshake.
-    pub fn choose(&self, sni: Option<&str>, local: IpAddr, offered: &[SignatureScheme]) -> &Certificate {
+    /// for the name the cheapest that can sign so. If none can, the first: rustls then ends the handshake. `None` if there is
+    /// none yet: rustls then ends the handshake too.
+    pub fn choose(&self, sni: Option<&str>, local: IpAddr, offered: &[SignatureScheme]) -> Option<&Certificate> {
         let group = self.group(sni, local);
         let chosen = group.iter().find(|certificate| certificate.algorithm().signs_one_of(offered));
-        chosen.or(group.first()).unwrap_or(&self.first)
+        chosen.or(group.first())
     }
 
     /// The certificates for clients with `sni` at the address `local`: those with exactly this name, else those with a wildcard
     /// for its first label, else the default. Without a name those that have the address: SNI cannot carry addresses (RFC 6066
     /// §3), so a client that connects to one sends none.
     fn group(&self, sni: Option<&str>, local: IpAddr) -> &[Certificate] {
-        let found = match sni.map(normalize) {
-            Some(name) => self.by_name.get(&name).or_else(|| self.by_name.get(&wildcard(&name)?)),
+        let name = sni.map(normalize);
+        let found = match &name {
+            Some(name) => self.by_name.get(name).or_else(|| self.by_name.get(&wildcard(name)?)),
             None => self.by_address.get(&local.to_canonical()),
         };
-        found.unwrap_or(&self.default)
+        let is_awaited = || match &name {
+            Some(name) => {
+                self.awaited.contains(name) || wildcard(name).is_some_and(|wildcard| self.awaited.contains(&wildcard))
+            }
+            None => self.awaited.contains(&local.to_canonical().to_string()),
+        };
+        match found {
+            Some(group) => group,
+            None if !self.awaited.is_empty() && is_awaited() => &[],
+            None => &self.default,
+        }
     }
 
     /// Whether a client without a name may get another certificate at one address than at another.
     pub(super) fn depends_on_address(&self) -> bool {
-        self.all.len() > 1 && !self.by_address.is_empty()
+        (self.all.len() > 1 && !self.by_address.is_empty()) || self.awaited.iter().any(|host| parse_ip(host).is_some())
     }
 
     /// Whether a connection whose client sent `sni` to the address `local` may carry requests for `host` (an authority
@@ -159,7 +194,7 @@ impl CertificateStore {
 }
 
 fn all_cover(group: &[Certificate], host: &str) -> bool {
-    group.iter().all(|certificate| certificate.names().cover(host))
+    !group.is_empty() && group.iter().all(|certificate| certificate.names().cover(host))
 }
 
 /// The wildcard that stands for the first label of `name`.
@@ -252,12 +287,31 @@ fn served(all: &[Certificate], first: &[usize], then: &[usize]) -> Vec<usize> {
 
 /// Provides the certificate to rustls, from a store that a reload replaces without touching any endpoint.
 #[derive(Debug)]
-pub struct CertificateResolver(ArcSwap<CertificateStore>);
+pub struct CertificateResolver(ArcSwap<CertificateStore>, Arc<Unanswered>);
+
+/// Handshakes that ended because there is no certificate for the client yet. Counted by every worker, in the path of such a
+/// handshake alone.
+#[derive(Debug, Default)]
+pub struct Unanswered(AtomicU64);
+
+impl telemetry::Group for Unanswered {
+    fn visit(&self, see: &mut dyn FnMut(Sample)) {
+        let help = "Handshakes that ended because no certificate has been obtained for the client's host yet.";
+        let family = Family { name: "handshakes_without_certificate", help };
+        let note = "Those of a host of `[[acme]]` whose certificate is still to be issued.";
+        see(Sample { family, labels: Vec::new(), note, value: Value::Counter(self.0.load(Relaxed)) });
+    }
+}
 
 impl CertificateResolver {
     /// Serves `store`.
     pub fn new(store: CertificateStore) -> Arc<Self> {
-        Arc::new(Self(ArcSwap::from_pointee(store)))
+        Self::counting(store, Arc::default())
+    }
+
+    /// The same, and counts clients without a certificate in `unanswered`.
+    pub fn counting(store: CertificateStore, unanswered: Arc<Unanswered>) -> Arc<Self> {
+        Arc::new(Self(ArcSwap::from_pointee(store), unanswered))
     }
 
     /// Serves `store` from the next handshake on.
@@ -284,7 +338,11 @@ impl CertificateResolver {
 
     fn choose(&self, hello: &ClientHello<'_>, local: IpAddr) -> Option<Arc<CertifiedKey>> {
         let store = self.0.load();
-        Some(Arc::clone(store.choose(hello.server_name(), local, hello.signature_schemes()).key()))
+        let chosen = store.choose(hello.server_name(), local, hello.signature_schemes());
+        if chosen.is_none() {
+            self.1.0.fetch_add(1, Relaxed);
+        }
+        Some(Arc::clone(chosen?.key()))
     }
 
     /// The store that is served now.
@@ -364,7 +422,7 @@ mod tests {
         ];
         let store = store();
         for (sni, expected) in table {
-            assert_eq!(store.choose(sni, UNKNOWN, ALL).names().dns[0], expected, "{sni:?}");
+            assert_eq!(store.choose(sni, UNKNOWN, ALL).unwrap().names().dns[0], expected, "{sni:?}");
         }
     }
 
@@ -380,7 +438,11 @@ mod tests {
         ];
         let store = store();
         for (sni, local, expected) in table {
-            assert_eq!(store.choose(sni, local.parse().unwrap(), ALL).names().dns[0], expected, "{sni:?} at {local}");
+            assert_eq!(
+                store.choose(sni, local.parse().unwrap(), ALL).unwrap().names().dns[0],
+                expected,
+                "{sni:?} at {local}"
+            );
         }
         assert!(store.depends_on_address());
         assert!(!CertificateStore::new(certificate(&["localhost", "192.0.2.1"]), []).depends_on_address());
@@ -470,7 +532,7 @@ mod tests {
             (None, UNKNOWN, &[P384], 2),
         ];
         for (sni, local, offered, expected) in table {
-            let served = store.choose(sni, local, offered);
+            let served = store.choose(sni, local, offered).unwrap();
             assert!(served.is_same_chain(&store.certificates()[expected]), "{sni:?} at {local}: {offered:?}");
         }
         assert_eq!(store.unserved(), []);
@@ -540,7 +602,7 @@ mod tests {
         };
         let store = CertificateStore::new(nameless(), [certificate(&["a.test"]), nameless()]);
         assert_eq!(store.unserved(), [unserved(2, &[])]);
-        assert!(store.choose(None, UNKNOWN, ALL).is_same_chain(&store.certificates()[0]));
+        assert!(store.choose(None, UNKNOWN, ALL).unwrap().is_same_chain(&store.certificates()[0]));
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod access_log;
 mod ack_delay;
 mod ack_frequency;
 mod acknowledgements;
+mod acme;
 mod addresses;
 mod admin;
 mod admin_socket;

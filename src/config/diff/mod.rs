@@ -2,7 +2,7 @@
 //! structures are destructured in full, so that a new key that is not compared does not compile.
 
 use super::{
-    CertificateFiles, Config, Network, Route,
+    Acme, CertificateFiles, Config, Network, Route,
     changes::{Changes, cut},
     keys::rules::{show_headers, show_pages},
     needs_restart,
@@ -79,6 +79,7 @@ impl Config {
         let Self {
             listen,
             certificates,
+            acme,
             client_certificates,
             routes,
             request_headers,
@@ -100,6 +101,9 @@ impl Config {
         let name = |files: &CertificateFiles| files.cert.display().to_string();
         let names = [&self.certificates, &next.certificates].map(|all| all.iter().map(name).collect());
         tables(&mut changes, "certificates", certificates, &next.certificates, names);
+        let name = |table: &Acme| list(&table.hosts, ToString::to_string);
+        let names = [acme, &next.acme].map(|all| all.iter().map(name).collect());
+        tables(&mut changes, "acme", acme, &next.acme, names);
         client_certificates.compare(&next.client_certificates, "client_certificates", &mut changes);
         let names = origins.keys().chain(next.origins.keys().filter(|name| !origins.contains_key(*name)));
         for name in names {

@@ -159,7 +159,7 @@ const WORDS: &[(&str, &[&str], Hint)] = &[
     ),
     (
         ANYWHERE,
-        &["email", "acme", "letsencrypt", "acmeca", "autohttps", "certificatesresolvers", "certresolver"],
+        &["email", "letsencrypt", "acmeca", "autohttps", "certificatesresolvers", "certresolver"],
         Line("litequic obtains no certificates; certbot, lego and cert-manager do", SCOPE),
     ),
     // Traefik

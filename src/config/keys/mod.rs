@@ -6,8 +6,8 @@ mod patterns;
 pub(super) mod rules;
 
 use super::{
-    AccessLog, Admin, CertificateFiles, ClientCertificates, Config, Limits, Listen, LiteQuic, Log, Origin,
-    OriginServer, Reload, Route, Sources, Timeouts, access, admin, certificates, limits, listen,
+    AccessLog, Acme, Admin, CertificateFiles, ClientCertificates, Config, Eab, Limits, Listen, LiteQuic, Log, Origin,
+    OriginServer, Reload, Route, Sources, Timeouts, access, acme, admin, certificates, limits, listen,
     names::{MAX_NETWORKS, network},
     origin,
     route::{self, Around, Seen},
@@ -21,6 +21,8 @@ use std::collections::BTreeSet;
 const TABLES: &[(&str, &[Key])] = &[
     ("listen", Listen::KEYS),
     ("certificates[]", CertificateFiles::KEYS),
+    ("acme[]", Acme::KEYS),
+    ("acme[].eab", Eab::KEYS),
     ("client_certificates", ClientCertificates::KEYS),
     ("origin", Origin::KEYS),
     ("origin.url[]", OriginServer::KEYS),
@@ -63,8 +65,13 @@ pub(super) fn config(root: &mut Section<'_>) -> Config {
          cheapest whose signature it verifies.",
         CertificateFiles::read,
     );
+    let mut hosts = acme::Seen::default();
+    let about = "Certificates that litequic obtains and renews by itself, by ACME (RFC 8555): one for each host.";
+    let acme = root.tables("acme", about, |section| acme::read(section, &listen, &mut hosts));
     if !root.has("certificates") {
-        root.missing("certificates", "[[certificates]] with cert and key: QUIC is always encrypted");
+        if acme.is_empty() {
+            root.missing("certificates", "[[certificates]] with cert and key, or [[acme]]: QUIC is always encrypted");
+        }
     } else if root.is_empty_list("certificates") {
         root.fault("certificates", "has no certificate", None, None);
     }
@@ -128,6 +135,7 @@ pub(super) fn config(root: &mut Section<'_>) -> Config {
     Config {
         listen,
         certificates,
+        acme,
         client_certificates,
         routes,
         request_headers,

@@ -83,6 +83,7 @@ fn config(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Config {
     let route = config::Route { host: Some("a.test".into()), ..config::Route::catch_all("o") };
     let mut config = Config {
         listen: config::Listen::at(([127, 0, 0, 1], 0).into()),
+        acme: Vec::new(),
         certificates: Vec::new(),
         client_certificates: config::ClientCertificates::default(),
         routes: vec![route],

@@ -244,8 +244,7 @@ mod tests {
 
     /// What [`SentFrames`] finds in `frames` (kind, flags, length), written in pieces of `step` bytes.
     fn find(frames: &[(u8, u8, u32)], step: usize) -> Vec<(u32, u64, Sent)> {
-        let all: Vec<u8> =
-            frames.iter().flat_map(|(kind, flags, length)| frame(*kind, *flags, 1, *length)).collect();
+        let all: Vec<u8> = frames.iter().flat_map(|(kind, flags, length)| frame(*kind, *flags, 1, *length)).collect();
         let (mut sent, mut found) = (SentFrames::default(), Vec::new());
         all.chunks(step).for_each(|piece| sent.read(piece, |stream, at, what| found.push((stream, at, what))));
         found

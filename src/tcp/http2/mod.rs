@@ -7,9 +7,9 @@ mod frames;
 mod stream;
 mod tunnel;
 
-pub use frames::{Flood, Frames};
 #[cfg(test)]
 pub(super) use frames::frame;
+pub use frames::{Flood, Frames};
 pub(super) use frames::{Sent, SentFrames};
 
 use super::{

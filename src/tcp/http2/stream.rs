@@ -4,7 +4,10 @@ use super::{Tasks, body::Received, tunnel::Connected};
 use crate::{
     exchange::{Handler, Interim, Late, Pace, Patience},
     receive_budget::Account,
-    tcp::{answer::Answer, body::ResponseBody, connection::Connection, io::Timed, share::Piece, tunnel::Joint, writes::Writes},
+    tcp::{
+        answer::Answer, body::ResponseBody, connection::Connection, io::Timed, share::Piece, tunnel::Joint,
+        writes::Writes,
+    },
 };
 use bytes::{Buf, Bytes};
 use h2::{Reason, RecvStream, SendStream, server::SendResponse};

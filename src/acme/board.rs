@@ -1,0 +1,140 @@
+//! What operators see of certificates that litequic obtains, and the renewals that they order.
+
+use super::plan::Validity;
+use crate::config::AcmeHost;
+use serde_json::{Value as Json, json};
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+use tokio::sync::Notify;
+
+/// Between two renewals of a host that an operator orders: CAs limit certificates of a name.
+const ORDER_AGAIN: Duration = Duration::from_secs(5 * 60);
+/// Hosts that an error answer lists at most.
+const MAX_NAMES: usize = 64;
+
+/// The state of a host's certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// It is valid, and not to be renewed yet.
+    Valid,
+    /// It is to be renewed.
+    Due,
+    /// There is none, or it has expired.
+    Missing,
+}
+
+impl State {
+    /// As metrics and `/status` have it.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Valid => "valid",
+            Self::Due => "due",
+            Self::Missing => "missing",
+        }
+    }
+}
+
+/// A host of `[[acme]]`.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) host: String,
+    pub(super) state: State,
+    pub(super) validity: Option<Validity>,
+    pub(super) directory: String,
+    /// When its certificate is ordered next.
+    pub(super) next: u64,
+    /// That step continues an order.
+    pub(super) resumes: bool,
+    /// Orders that failed in succession, and the one that runs.
+    pub(super) failures: u64,
+    pub(super) failing_since: Option<u64>,
+    pub(super) problem: Option<String>,
+    /// The record that the operator has to set for dns-persist-01.
+    pub(super) record: Option<String>,
+}
+
+/// The states of all hosts. Written by the manager, read by the admin interface.
+#[derive(Debug, Default)]
+pub struct Board {
+    entries: Mutex<Vec<Entry>>,
+    orders: Mutex<Vec<AcmeHost>>,
+    /// When an operator last ordered a renewal, by host.
+    ordered: Mutex<BTreeMap<String, Instant>>,
+    changed: Notify,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Board {
+    pub(super) fn set(&self, entries: Vec<Entry>) {
+        *locked(&self.entries) = entries;
+    }
+
+    /// Orders a certificate for `host` now.
+    ///
+    /// # Errors
+    ///
+    /// Why not, in words for the operator.
+    pub fn order(&self, host: &str) -> Result<String, String> {
+        let host = AcmeHost::from(host.to_ascii_lowercase());
+        let name = host.to_string();
+        let entries = locked(&self.entries);
+        if !entries.iter().any(|entry| entry.host == name) {
+            let known: String = entries.iter().take(MAX_NAMES).map(|entry| format!("  {}\n", entry.host)).collect();
+            return Err(format!("no certificate of {name} is obtained by ACME; hosts are\n{known}"));
+        }
+        let mut ordered = locked(&self.ordered);
+        let left = ordered.get(&name).and_then(|last| ORDER_AGAIN.checked_sub(last.elapsed()));
+        if let Some(left) = left {
+            let seconds = left.as_secs().max(1);
+            return Err(format!(
+                "a certificate of {name} was ordered less than five minutes ago: again in {seconds} s\n"
+            ));
+        }
+        ordered.retain(|_, last| last.elapsed() < ORDER_AGAIN);
+        ordered.insert(name.clone(), Instant::now());
+        locked(&self.orders).push(host);
+        self.changed.notify_one();
+        Ok(format!("ordering a certificate for {name}: the log and `litequic ctl certificates` have the result\n"))
+    }
+
+    /// Has the manager look at the configuration, which has changed.
+    pub fn change(&self) {
+        self.changed.notify_one();
+    }
+
+    /// Waits for a change of the configuration, or an order.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    pub(super) fn take_orders(&self) -> Vec<AcmeHost> {
+        std::mem::take(&mut *locked(&self.orders))
+    }
+
+    /// For `/status`: null without `[[acme]]`.
+    pub fn json(&self) -> Json {
+        let entries = locked(&self.entries);
+        let one = |entry: &Entry| {
+            json!({
+                "host": entry.host,
+                "state": entry.state.name(),
+                "valid_from": entry.validity.map(|validity| validity.from),
+                "expires": entry.validity.map(|validity| validity.until),
+                "directory": entry.directory,
+                "next": entry.next,
+                "resumes": entry.resumes,
+                "attempts": entry.failures,
+                "failing_since": entry.failing_since,
+                "problem": entry.problem,
+                "record": entry.record,
+            })
+        };
+        if entries.is_empty() { Json::Null } else { entries.iter().map(one).collect() }
+    }
+}

@@ -1,0 +1,333 @@
+//! Exchanges with the CA: a connection, a request and an answer, over TLS 1.3 and HTTP/1.1, with a limit of time and of size. It
+//! also refuses what instant-acme would panic on, and keeps what that drops.
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, StatusCode, Uri, header, response::Parts, uri::Scheme};
+use http_body_util::{BodyExt, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
+use rustls::{ClientConfig, pki_types::ServerName};
+use serde_json::{Value as Json, json};
+use std::{
+    fmt, io,
+    net::{SocketAddr, ToSocketAddrs},
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::{Duration, SystemTime},
+};
+use tokio::{net::TcpStream, sync::oneshot, time::timeout};
+use tokio_rustls::TlsConnector;
+
+/// How long an exchange may take, with the lookup of the CA's name.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a connection to one of the CA's addresses may take.
+const CONNECT: Duration = Duration::from_secs(10);
+/// Bytes of an answer at most. A chain has some 5 KB.
+const MAX_ANSWER: usize = 1024 * 1024;
+/// A clock that differs more from the CA's may refuse certificates that are valid, and renew too late.
+const MAX_SKEW: Duration = Duration::from_secs(5 * 60);
+/// The port of https (RFC 9110 §4.2.2).
+const HTTPS: u16 = 443;
+/// The URLs of a directory (RFC 8555 §7.1.1, RFC 9773 §4).
+const RESOURCES: [&str; 7] =
+    ["newNonce", "newAccount", "newOrder", "newAuthz", "revokeCert", "keyChange", "renewalInfo"];
+
+/// Why an exchange failed.
+#[derive(Debug, thiserror::Error)]
+enum Failed {
+    /// A URL of the CA's that litequic does not request.
+    #[error("the CA names a URL that is not https: {0}")]
+    Url(String),
+    #[error("the directory at {0} is not one of ACME: {1}")]
+    Directory(String, String),
+    #[error("cannot find {0}: {1}")]
+    Lookup(String, io::Error),
+    #[error("cannot connect to {0}: {1}")]
+    Connect(String, io::Error),
+    #[error("no TLS with {0}: {1}")]
+    Tls(String, io::Error),
+    #[error("{0} did not answer within {PATIENCE:?}")]
+    Timeout(String),
+    #[error("{0} did not answer: {1}")]
+    Http(String, hyper::Error),
+    #[error("the answer of {0} ended early or is longer than 1 MiB: {1}")]
+    Answer(String, Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Self {
+        Self::Other(Box::new(failed))
+    }
+}
+
+/// A client for one directory. Clones share what they noted.
+#[derive(Clone)]
+pub(super) struct Http(Arc<Shared>);
+
+struct Shared {
+    directory: String,
+    tls: TlsConnector,
+    noted: Mutex<Noted>,
+}
+
+/// What answers said that instant-acme does not pass on.
+#[derive(Debug, Default)]
+struct Noted {
+    /// Seconds that the last refusal asked to wait.
+    retry_after: Option<u64>,
+    /// Seconds that the last answer asked to wait before the next look.
+    pause: Option<u64>,
+    /// The first of the names that a CA goes by in records of dns-persist-01.
+    issuer: Option<String>,
+    /// A difference of the clocks was reported.
+    skew: bool,
+}
+
+impl Http {
+    /// A client for the directory at `directory`, an https URL, that verifies the CA as `tls` does.
+    pub(super) fn new(directory: &str, tls: Arc<ClientConfig>) -> Self {
+        let tls = TlsConnector::from(tls);
+        Self(Arc::new(Shared { directory: directory.into(), tls, noted: Mutex::default() }))
+    }
+
+    /// The seconds that the last refusal asked to wait, once.
+    pub(super) fn take_retry_after(&self) -> Option<u64> {
+        self.0.noted().retry_after.take()
+    }
+
+    /// The name that the CA goes by in a record of dns-persist-01, as an authorization had it.
+    pub(super) fn issuer(&self) -> Option<String> {
+        self.0.noted().issuer.clone()
+    }
+
+    /// The seconds that the last answer asked to wait before the next look, once.
+    pub(super) fn take_pause(&self) -> Option<u64> {
+        self.0.noted().pause.take()
+    }
+}
+
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Http").field(&self.0.directory).finish()
+    }
+}
+
+impl HttpClient for Http {
+    fn request(
+        &self,
+        request: Request<BodyWrapper<Bytes>>,
+    ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
+        let shared = Arc::clone(&self.0);
+        Box::pin(async move { shared.exchange(request).await })
+    }
+}
+
+impl Shared {
+    fn noted(&self) -> std::sync::MutexGuard<'_, Noted> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn exchange(&self, request: Request<BodyWrapper<Bytes>>) -> Result<BytesResponse, Error> {
+        let url = request.uri().clone();
+        let host = host(&url)?;
+        let exchange = async {
+            let request = to_origin_form(request, &url)?;
+            let stream = connect(&host, url.port_u16().unwrap_or(HTTPS)).await?;
+            let name = ServerName::try_from(host.clone()).map_err(|_| Failed::Url(url.to_string()))?;
+            let stream = self.tls.connect(name, stream).await.map_err(|error| Failed::Tls(host.clone(), error))?;
+            let failed = |error| Failed::Http(host.clone(), error);
+            let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
+            // It ends with this future: nothing is sent that no one waits for.
+            let mut connection = std::pin::pin!(connection);
+            let answer = async {
+                let response = sender.send_request(request).await.map_err(failed)?;
+                let (parts, body) = response.into_parts();
+                let body = Limited::new(body, MAX_ANSWER).collect().await;
+                Ok::<_, Failed>((parts, body.map_err(|error| Failed::Answer(host.clone(), error))?.to_bytes()))
+            };
+            tokio::select! {
+                answer = answer => answer,
+                Err(error) = &mut connection => Err(failed(error)),
+            }
+        };
+        let (parts, body) = timeout(PATIENCE, exchange).await.map_err(|_| Failed::Timeout(host.clone()))??;
+        self.note(&parts);
+        if let Some(issuer) = issuer(&body) {
+            self.noted().issuer = Some(issuer);
+        }
+        let is_directory = url == *self.directory;
+        if is_directory && parts.status.is_success() {
+            check_directory(&body).map_err(|problem| Failed::Directory(self.directory.clone(), problem))?;
+        }
+        if is_directory && !parts.status.is_success() {
+            return Err(Failed::Directory(self.directory.clone(), format!("HTTP status {}", parts.status)).into());
+        }
+        let body = if parts.status.is_client_error() || parts.status.is_server_error() {
+            problem(parts.status, body)
+        } else {
+            body
+        };
+        Ok(BytesResponse { parts, body: Box::new(body) })
+    }
+
+    /// Notes Retry-After of a refusal, and reports, once, a clock that is not the CA's.
+    fn note(&self, parts: &Parts) {
+        let now = SystemTime::now();
+        let mut noted = self.noted();
+        noted.pause = parts.headers.get(header::RETRY_AFTER).and_then(|value| retry_after(value, now));
+        if !parts.status.is_success() && noted.pause.is_some() {
+            noted.retry_after = noted.pause;
+        }
+        let date = parts.headers.get(header::DATE).and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
+        let skew = date.map(|date| now.duration_since(date).unwrap_or_else(|before| before.duration()));
+        if let Some(skew) = skew.filter(|skew| *skew > MAX_SKEW)
+            && !std::mem::replace(&mut noted.skew, true)
+        {
+            tracing::warn!(
+                directory = self.directory,
+                seconds = skew.as_secs(),
+                "the clock of this machine differs from the CA's: certificates may be renewed too late"
+            );
+        }
+    }
+}
+
+/// The host of an https URL, without brackets.
+fn host(url: &Uri) -> Result<String, Failed> {
+    let host = url.host().filter(|host| !host.is_empty() && url.scheme() == Some(&Scheme::HTTPS));
+    let host = host.ok_or_else(|| Failed::Url(super::plan::bounded(&url.to_string())))?;
+    Ok(host.trim_start_matches('[').trim_end_matches(']').to_owned())
+}
+
+/// The request as HTTP/1.1 has it on a connection to its origin: the path, and the host as a field.
+fn to_origin_form(request: Request<BodyWrapper<Bytes>>, url: &Uri) -> Result<Request<BodyWrapper<Bytes>>, Failed> {
+    let wrong = || Failed::Url(super::plan::bounded(&url.to_string()));
+    let (mut parts, body) = request.into_parts();
+    let path = url.path_and_query().map_or("/", |path| path.as_str());
+    parts.uri = path.parse().map_err(|_| wrong())?;
+    let authority = url.authority().map_or("", |authority| authority.as_str());
+    parts.headers.insert(header::HOST, HeaderValue::from_str(authority).map_err(|_| wrong())?);
+    let agent = concat!("litequic/", env!("CARGO_PKG_VERSION"));
+    parts.headers.insert(header::USER_AGENT, HeaderValue::from_static(agent));
+    Ok(Request::from_parts(parts, body))
+}
+
+/// A connection to the first of the host's addresses that accepts one.
+async fn connect(host: &str, port: u16) -> Result<TcpStream, Failed> {
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for address in lookup(host, port).await.map_err(|error| Failed::Lookup(host.into(), error))? {
+        match timeout(CONNECT, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => last = error,
+            Err(_) => last = io::ErrorKind::TimedOut.into(),
+        }
+    }
+    Err(Failed::Connect(host.into(), last))
+}
+
+/// The addresses of `host`, by getaddrinfo(3), which can neither be cancelled nor limited in time: on a thread that no one has to
+/// wait for.
+async fn lookup(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    let (found, finding) = oneshot::channel();
+    let name = host.to_owned();
+    thread::Builder::new().name("acme-lookup".into()).spawn(move || {
+        // An error means that the exchange has ended.
+        let _ = found.send((name.as_str(), port).to_socket_addrs().map(Vec::from_iter));
+    })?;
+    finding.await.map_err(|_| io::Error::other("the lookup ended without a result"))?
+}
+
+/// Seconds from `now` (RFC 9110 §10.2.3).
+fn retry_after(value: &HeaderValue, now: SystemTime) -> Option<u64> {
+    let value = value.to_str().ok()?.trim();
+    let until = || Some(httpdate::parse_http_date(value).ok()?.duration_since(now).map_or(0, |wait| wait.as_secs()));
+    value.parse().ok().or_else(until)
+}
+
+/// Whether every URL of a directory can be requested. instant-acme panics on a `newNonce` that is no URL.
+fn check_directory(body: &[u8]) -> Result<(), String> {
+    let json: Json = serde_json::from_slice(body).map_err(|_| "the answer is not JSON")?;
+    for resource in RESOURCES {
+        let Some(url) = json.get(resource) else { continue };
+        let parsed = url.as_str().and_then(|url| url.parse::<Uri>().ok());
+        if parsed.is_none_or(|url| host(&url).is_err()) {
+            return Err(format!("{resource} is not an https URL: {}", super::plan::bounded(&url.to_string())));
+        }
+    }
+    Ok(())
+}
+
+/// The CA's name in an authorization that offers dns-persist-01, which instant-acme does not read.
+fn issuer(body: &[u8]) -> Option<String> {
+    let json: Json = serde_json::from_slice(body).ok()?;
+    let offered = json.get("challenges")?.as_array()?.iter();
+    let mut names = offered.filter_map(|challenge| challenge.get("issuer-domain-names")?.as_array()?.first()?.as_str());
+    names.next().map(super::plan::bounded)
+}
+
+/// The body of a refusal as a problem document (RFC 9457): one of another kind, such as a balancer's HTML, becomes its status.
+fn problem(status: StatusCode, body: Bytes) -> Bytes {
+    let is_problem = |json: Json| json.is_object() && (json.get("type").is_some() || json.get("detail").is_some());
+    if serde_json::from_slice(&body).is_ok_and(is_problem) {
+        return body;
+    }
+    let detail = format!("HTTP status {status}, without a reason");
+    json!({ "type": "about:blank", "detail": detail, "status": status.as_u16() }).to_string().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_whose_urls_are_none_is_refused() {
+        let directory =
+            |nonce: &str| format!("{{\"newNonce\": {nonce}, \"newAccount\": \"https://ca.test/a\", \"meta\": {{}}}}");
+        assert_eq!(check_directory(directory("\"https://ca.test/n\"").as_bytes()), Ok(()));
+        for wrong in ["\"local host\"", "\"\"", "7", "null", "\"http://ca.test/n\"", "\"https://\"", "\"/n\""] {
+            let error = check_directory(directory(wrong).as_bytes()).unwrap_err();
+            assert!(error.starts_with("newNonce is not an https URL: "), "{wrong}: {error}");
+        }
+        assert!(check_directory(b"<html>").is_err());
+    }
+
+    #[test]
+    fn a_refusal_without_a_problem_document_becomes_its_status() {
+        let refusal = r#"{"type": "urn:ietf:params:acme:error:rateLimited", "detail": "too many"}"#;
+        assert_eq!(problem(StatusCode::TOO_MANY_REQUESTS, refusal.into()), refusal.as_bytes());
+        for body in ["<html>Service Unavailable</html>", "", "[]", "7", "{}", "{\"error\": \"no\"}"] {
+            let problem: Json = serde_json::from_slice(&problem(StatusCode::BAD_GATEWAY, body.into())).unwrap();
+            assert_eq!(problem["detail"], "HTTP status 502 Bad Gateway, without a reason", "{body}");
+        }
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
+        for (value, expected) in [
+            ("120", Some(120)),
+            (" 5 ", Some(5)),
+            ("Sun, 06 Nov 1994 08:50:37 GMT", Some(60)),
+            ("Sun, 06 Nov 1994 08:00:00 GMT", Some(0)),
+            ("soon", None),
+            ("-1", None),
+            ("", None),
+        ] {
+            assert_eq!(retry_after(&HeaderValue::from_str(value).unwrap(), now), expected, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn only_https_is_requested() {
+        for (url, expected) in [
+            ("https://ca.test/a", Some("ca.test")),
+            ("https://[::1]:14000/a", Some("::1")),
+            ("http://ca.test/a", None),
+            ("/a", None),
+        ] {
+            assert_eq!(host(&url.parse().unwrap()).ok().as_deref(), expected, "{url}");
+        }
+    }
+}

@@ -1,0 +1,489 @@
+//! Obtains and renews the certificates of all `[[acme]]` tables: one order at a time, each under a lock that other processes
+//! respect, and each decision anew from what is stored.
+
+use super::{
+    account,
+    answers::Answers,
+    board::{Board, Entry, State},
+    folder::{Folder, LockError, Locked, Stored, certificate_name, file_stem},
+    http::Http,
+    metrics::Metrics,
+    order::{Failure, Job, blocking, words},
+    plan::{Plan, Step, bounded},
+};
+use crate::{
+    config::{Acme, AcmeHost},
+    lifecycle::panic_if_asked,
+};
+use instant_acme::{Account, CertificateIdentifier};
+use rand::random;
+use rustls::ClientConfig;
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+use tokio::{
+    select,
+    time::{Instant, sleep},
+};
+
+/// Between two looks at the clock and the folder: a clock may jump, and other processes write into the folder.
+const LOOK: Duration = Duration::from_secs(60);
+/// Renewals begin a random time up to this after the start, in seconds: not all replicas at once.
+const SPREAD: u64 = 60;
+/// Seconds until a folder that cannot be written is tried again.
+const AGAIN: u64 = 60;
+/// Seconds until the folder is read again while another process has the lock of a certificate.
+const LOCKED: u64 = 5;
+
+/// What the manager needs of the rest of the process.
+pub struct Wiring {
+    /// The tables in force, without hosts that have a certificate in a file.
+    pub tables: Box<dyn Fn() -> Vec<Acme> + Send + Sync>,
+    /// TLS to the directory of a table.
+    pub trust: Arc<dyn Fn(&Acme) -> Result<ClientConfig, String> + Send + Sync>,
+    /// Checks and serves chain and key of a host, in PEM.
+    pub serve: Box<dyn Fn(&AcmeHost, &str) -> Result<(), String> + Send + Sync>,
+}
+
+/// Obtains certificates.
+pub struct Manager {
+    wiring: Wiring,
+    answers: Arc<Answers>,
+    board: Arc<Board>,
+    metrics: Arc<Metrics>,
+    hosts: BTreeMap<AcmeHost, Host>,
+    /// No renewal before this.
+    spread: u64,
+}
+
+/// What is known of a host.
+#[derive(Debug, Default)]
+struct Host {
+    /// The certificate that is served.
+    stored: Option<Stored>,
+    plan: Plan,
+    /// The file that `stored` was read from: when it was written, and its number.
+    written: Option<(SystemTime, u64)>,
+    /// The certificate is not in its file yet, nor is its plan: they could not be written.
+    unwritten: bool,
+    /// The next order is not before this, for a reason of this process's.
+    hold: u64,
+    /// Why the folder's content cannot be used, or a certificate cannot be stored.
+    trouble: Option<String>,
+    /// An operator wants a renewal.
+    forced: bool,
+}
+
+impl Manager {
+    /// A manager of the tables of `wiring`.
+    pub fn new(wiring: Wiring, answers: Arc<Answers>, board: Arc<Board>, metrics: Arc<Metrics>) -> Self {
+        let spread = now() + random::<u64>() % SPREAD;
+        Self { wiring, answers, board, metrics, hosts: BTreeMap::new(), spread }
+    }
+
+    /// Obtains and renews, until this is dropped.
+    ///
+    /// # Cancel safety
+    ///
+    /// An order that was begun is continued from the folder by the next process.
+    pub async fn run(mut self) -> Infallible {
+        loop {
+            let tables = (self.wiring.tables)();
+            self.answers.look(&tables).await;
+            self.look(&tables).await;
+            let due = self.due(&tables);
+            self.show(&tables);
+            match due {
+                Some((at, step, table, host)) if at <= now() => self.perform(step, &table, &host).await,
+                due => {
+                    let left = due.map_or(LOOK, |(at, ..)| Duration::from_secs(at.saturating_sub(now())));
+                    select! {
+                        () = sleep(left.min(LOOK)) => {}
+                        () = self.board.changed() => {}
+                    }
+                }
+            }
+            for host in self.board.take_orders() {
+                if let Some(host) = self.hosts.get_mut(&host) {
+                    host.forced = true;
+                }
+            }
+        }
+    }
+
+    /// The earliest step of all hosts.
+    fn due(&self, tables: &[Acme]) -> Option<(u64, Step, Acme, AcmeHost)> {
+        let steps = tables.iter().flat_map(|table| table.hosts.iter().map(move |host| (table, host)));
+        let steps = steps.filter_map(|(table, host)| {
+            let (step, at) = self.hosts.get(host)?.next(table, self.spread);
+            Some((at, step, table, host))
+        });
+        let (at, step, table, host) = steps.min_by_key(|(at, ..)| *at)?;
+        Some((at, step, table.clone(), host.clone()))
+    }
+
+    /// Reads what other processes have stored, and writes what could not be written before.
+    async fn look(&mut self, tables: &[Acme]) {
+        let wanted: BTreeSet<&AcmeHost> = tables.iter().flat_map(|table| &table.hosts).collect();
+        self.hosts.retain(|host, _| wanted.contains(host));
+        for table in tables {
+            for name in &table.hosts {
+                let host = self.hosts.entry(name.clone()).or_default();
+                host.look(&Folder::new(&table.folder), name, &self.wiring).await;
+            }
+        }
+    }
+
+    /// Shows the state of every host.
+    fn show(&self, tables: &[Acme]) {
+        let now = now();
+        let mut counts = [0_u64; 4];
+        let mut entries = Vec::new();
+        let mut next = None;
+        for table in tables {
+            for name in &table.hosts {
+                let Some(host) = self.hosts.get(name) else { continue };
+                let mut entry = host.entry(name, table, self.spread, now);
+                entry.record = self.answers.record(name);
+                let [valid, due, missing, failing] = &mut counts;
+                *match entry.state {
+                    State::Valid => valid,
+                    State::Due => due,
+                    State::Missing => missing,
+                } += 1;
+                *failing += u64::from(entry.failures > 0 && entry.problem.is_some());
+                let (_, at) = host.order(table, self.spread);
+                next = Some(next.map_or(at, |next: u64| next.min(at)));
+                entries.push(entry);
+            }
+        }
+        let [valid, due, missing, failing] = counts;
+        for (gauge, count) in [
+            (&self.metrics.valid, valid),
+            (&self.metrics.due, due),
+            (&self.metrics.missing, missing),
+            (&self.metrics.failing, failing),
+            (&self.metrics.next_attempt, next.map_or(0, |next| next.max(now))),
+        ] {
+            gauge.set(count);
+        }
+        self.board.set(entries);
+    }
+
+    async fn perform(&mut self, step: Step, table: &Acme, name: &AcmeHost) {
+        match step {
+            Step::Ask => self.ask(table, name).await,
+            Step::Order | Step::Resume => self.order(table, name).await,
+        }
+    }
+
+    /// Asks the CA when to renew.
+    async fn ask(&mut self, table: &Acme, name: &AcmeHost) {
+        let Some(id) = self.hosts.get(name).and_then(|host| host.stored.as_ref()?.id.clone()) else { return };
+        let folder = Folder::new(&table.folder);
+        let asked = self.renewal_info(table, &folder, &id).await;
+        let Some(host) = self.hosts.get_mut(name) else { return };
+        match asked {
+            Ok((window, wait)) => host.plan.inform(now(), &id, Some(window), wait, random()),
+            Err(failure) => {
+                tracing::debug!(host = %name, problem = failure.problem, "the CA says nothing about renewal");
+                host.plan.inform(now(), &id, None, failure.wait, random());
+            }
+        }
+        host.store_plan(&folder, name).await;
+    }
+
+    async fn renewal_info(
+        &mut self,
+        table: &Acme,
+        folder: &Folder,
+        id: &str,
+    ) -> Result<((u64, u64), Option<u64>), Failure> {
+        let (account, http) = self.account(table, folder, false).await?;
+        let (authority, serial) = id.split_once('.').ok_or_else(|| Failure::new("it has no identifier".into()))?;
+        let id =
+            CertificateIdentifier { authority_key_identifier: Cow::Borrowed(authority), serial: Cow::Borrowed(serial) };
+        let (info, wait) = account
+            .renewal_info(&id)
+            .await
+            .map_err(|error| Failure { wait: http.take_retry_after(), ..Failure::new(words(&error)) })?;
+        let seconds = |timestamp: i64| u64::try_from(timestamp).unwrap_or(0);
+        let window = &info.suggested_window;
+        let window = (seconds(window.start.unix_timestamp()), seconds(window.end.unix_timestamp()));
+        Ok((window, Some(wait.as_secs())))
+    }
+
+    /// The account of `table`, and its client.
+    async fn account(&mut self, table: &Acme, folder: &Folder, forgotten: bool) -> Result<(Account, Http), Failure> {
+        let (trust, of) = (Arc::clone(&self.wiring.trust), table.clone());
+        let tls = blocking(move || trust(&of)).await?.map_err(Failure::new)?;
+        let http = Http::new(&table.directory, Arc::new(tls));
+        let account = account::open(folder, table, &http, forgotten).await?;
+        Ok((account, http))
+    }
+
+    /// Orders a certificate, or continues an order, unless another process does.
+    async fn order(&mut self, table: &Acme, name: &AcmeHost) {
+        let folder = Folder::new(&table.folder);
+        let Some(_locked) = self.lock(&folder, name).await else { return };
+        // What another process has stored since the last look.
+        let Some(host) = self.hosts.get_mut(name) else { return };
+        host.look(&folder, name, &self.wiring).await;
+        let (step, at) = host.next(table, self.spread);
+        if at > now() || step == Step::Ask {
+            return;
+        }
+        let validity = host.stored.as_ref().map(|stored| stored.validity);
+        if step == Step::Order {
+            host.plan.order = None;
+            host.plan.begin(now(), validity, random());
+            if !host.store_plan(&folder, name).await {
+                host.hold = now() + AGAIN;
+                return;
+            }
+        }
+        host.forced = false;
+        panic_if_asked("acme-begun");
+        let began = Instant::now();
+        let mut plan = host.plan.clone();
+        let replaces = host.stored.as_ref().filter(|_| plan.directory == table.directory);
+        let replaces = replaces.and_then(|stored| stored.id.clone());
+        let outcome = self.obtain(table, name, &folder, &mut plan, replaces.as_deref()).await;
+        let outcome = outcome.and_then(|pem| {
+            // A chain that does not fit is the CA's fault, and is not stored.
+            let stored = Stored::read(pem).map_err(Failure::new);
+            let checked = stored.and_then(|stored| {
+                (self.wiring.serve)(name, &stored.pem).map_err(Failure::new)?;
+                Ok(stored)
+            });
+            checked
+                .map_err(|failure| Failure { problem: format!("the CA's certificate: {}", failure.problem), ..failure })
+        });
+        let Some(host) = self.hosts.get_mut(name) else { return };
+        host.plan = plan;
+        match outcome {
+            Ok(stored) => {
+                let until = UNIX_EPOCH + Duration::from_secs(stored.validity.until);
+                tracing::info!(
+                    host = %name,
+                    expires = httpdate::fmt_http_date(until),
+                    directory = table.directory,
+                    took = ?began.elapsed(),
+                    renewal = host.stored.is_some(),
+                    "obtained a certificate"
+                );
+                self.metrics.orders_issued.increment();
+                host.issued(stored, table);
+                host.write(&folder, name).await;
+                panic_if_asked("acme-stored");
+            }
+            Err(failure) => {
+                host.plan.fail(now(), &failure.problem, failure.wait, validity, random());
+                host.store_plan(&folder, name).await;
+                let attempts = host.plan.attempts.as_ref();
+                let next = attempts.map_or(0, |attempts| attempts.next.saturating_sub(now()));
+                tracing::error!(
+                    host = %name,
+                    problem = bounded(&failure.problem),
+                    directory = table.directory,
+                    attempts = attempts.map_or(0, |attempts| attempts.count),
+                    next = ?Duration::from_secs(next),
+                    "no certificate was obtained"
+                );
+                self.metrics.orders_failed.increment();
+            }
+        }
+    }
+
+    async fn obtain(
+        &mut self,
+        table: &Acme,
+        host: &AcmeHost,
+        folder: &Folder,
+        plan: &mut Plan,
+        replaces: Option<&str>,
+    ) -> Result<String, Failure> {
+        let mut forgotten = false;
+        loop {
+            let (account, http) = self.account(table, folder, forgotten).await?;
+            // The answers to HTTP-01 need the account's key.
+            self.answers.look(std::slice::from_ref(table)).await;
+            self.answers.look(&(self.wiring.tables)()).await;
+            let (answers, metrics) = (&*self.answers, &*self.metrics);
+            let job = Job { host, table, replaces, folder, answers, metrics, account: &account, http: &http };
+            match job.obtain(plan).await {
+                // The CA has lost it, or is another one by now: the same key is registered again.
+                Err(failure) if failure.forgotten && !forgotten => {
+                    tracing::warn!(
+                        directory = table.directory,
+                        "the CA does not know the account: registering it again"
+                    );
+                    forgotten = true;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Locks the certificate of a host. `None` if another process has it, or the folder cannot be written: both are tried again.
+    async fn lock(&mut self, folder: &Folder, name: &AcmeHost) -> Option<Locked> {
+        let (of, stem) = (folder.clone(), file_stem(name));
+        let locked = blocking(move || of.lock(&stem)).await.ok()?;
+        let host = self.hosts.get_mut(name)?;
+        match locked {
+            Ok(locked) => {
+                host.trouble = None;
+                return Some(locked);
+            }
+            Err(LockError::Taken) => {
+                tracing::debug!(host = %name, "another process orders the certificate");
+                host.hold = now() + LOCKED;
+            }
+            Err(LockError::Io(error)) => {
+                host.complain(name, Failure::of_folder(folder, &error).problem);
+                host.hold = now() + AGAIN;
+            }
+        }
+        None
+    }
+}
+
+impl Host {
+    /// The next step and its time.
+    fn next(&self, table: &Acme, spread: u64) -> (Step, u64) {
+        let now = now();
+        if self.forced {
+            return (if self.plan.order.is_some() { Step::Resume } else { Step::Order }, now.max(self.hold));
+        }
+        let held = self.stored.as_ref().map(Stored::held);
+        let (step, at) = self.plan.next(now, held, &table.directory, spread);
+        (step, at.max(self.hold))
+    }
+
+    /// The next order and its time.
+    fn order(&self, table: &Acme, spread: u64) -> (Step, u64) {
+        match self.next(table, spread) {
+            (Step::Ask, _) => {
+                let due = self.stored.as_ref().map_or(0, |stored| self.plan.due(stored.held()));
+                (Step::Order, due.max(spread))
+            }
+            other => other,
+        }
+    }
+
+    /// Reads what another process has stored, unless this one has something newer that could not be written.
+    async fn look(&mut self, folder: &Folder, name: &AcmeHost, wiring: &Wiring) {
+        if self.unwritten {
+            self.write(folder, name).await;
+            return;
+        }
+        let (of, host, written) = (folder.clone(), name.clone(), self.written);
+        let read = blocking(move || {
+            let now = of.written(&host);
+            let certificate = if now == written { Ok(None) } else { of.certificate(&host) };
+            (now, certificate, of.plan(&host))
+        });
+        let Ok((written, certificate, plan)) = read.await else { return };
+        self.plan = plan;
+        self.written = written;
+        let read = certificate.and_then(|certificate| {
+            let Some(stored) = certificate else { return Ok(None) };
+            (wiring.serve)(name, &stored.pem).map(|()| Some(stored))
+        });
+        match read {
+            Ok(Some(stored)) => {
+                self.trouble = None;
+                self.stored = Some(stored);
+            }
+            Ok(None) if written.is_none() => self.stored = None,
+            Ok(None) => {}
+            Err(problem) => self.complain(name, problem),
+        }
+    }
+
+    /// Takes note of a certificate that was obtained.
+    fn issued(&mut self, stored: Stored, table: &Acme) {
+        self.stored = Some(stored);
+        self.plan = Plan { directory: table.directory.clone(), ..Plan::default() };
+        self.unwritten = true;
+    }
+
+    /// Writes the certificate that was obtained: served it is already.
+    async fn write(&mut self, folder: &Folder, name: &AcmeHost) {
+        let Some(pem) = self.stored.as_ref().map(|stored| stored.pem.clone()) else { return };
+        let (of, host, plan) = (folder.clone(), name.clone(), self.plan.clone());
+        let outcome = blocking(move || {
+            of.write(&certificate_name(&host), &pem)?;
+            of.store_plan(&host, &plan)?;
+            Ok(of.written(&host))
+        });
+        match outcome.await {
+            Ok(Ok(written)) => {
+                if self.trouble.take().is_some() {
+                    tracing::info!(host = %name, "the certificate is stored now");
+                }
+                self.written = written;
+                self.unwritten = false;
+            }
+            Ok(Err(error)) => self.complain(name, Failure::of_folder(folder, &error).problem),
+            Err(failure) => self.complain(name, failure.problem),
+        }
+    }
+
+    /// Stores the plan; returns whether it is stored.
+    async fn store_plan(&mut self, folder: &Folder, name: &AcmeHost) -> bool {
+        let (of, host, plan) = (folder.clone(), name.clone(), self.plan.clone());
+        match blocking(move || of.store_plan(&host, &plan)).await {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => {
+                self.complain(name, Failure::of_folder(folder, &error).problem);
+                false
+            }
+            Err(failure) => {
+                self.complain(name, failure.problem);
+                false
+            }
+        }
+    }
+
+    /// Logs a problem of the folder, once.
+    fn complain(&mut self, name: &AcmeHost, problem: String) {
+        if self.trouble.as_ref() != Some(&problem) {
+            tracing::error!(host = %name, problem, "a certificate's files cannot be used");
+            self.trouble = Some(problem);
+        }
+    }
+
+    fn entry(&self, name: &AcmeHost, table: &Acme, spread: u64, now: u64) -> Entry {
+        let held = self.stored.as_ref();
+        let (step, next) = self.order(table, spread);
+        let state = match held {
+            Some(stored) if stored.validity.until <= now => State::Missing,
+            Some(stored) if self.plan.due(stored.held()) <= now => State::Due,
+            Some(_) => State::Valid,
+            None => State::Missing,
+        };
+        let attempts = self.plan.attempts.as_ref();
+        Entry {
+            host: name.to_string(),
+            state,
+            validity: held.map(|stored| stored.validity),
+            directory: table.directory.clone(),
+            next: next.max(now),
+            resumes: step == Step::Resume,
+            failures: attempts.map_or(0, |attempts| attempts.count),
+            failing_since: attempts.map(|attempts| attempts.since),
+            problem: self.trouble.clone().or_else(|| attempts?.problem.clone()),
+            record: None,
+        }
+    }
+}
+
+/// Seconds since the Unix epoch.
+pub(super) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

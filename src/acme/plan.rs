@@ -1,0 +1,449 @@
+//! When a certificate is ordered, and what is known of its next order. Pure: values of the wall clock, in seconds since the Unix
+//! epoch, go in, the next step comes out. Every decision is made anew from what is stored, so a clock that jumps and a machine
+//! that was suspended change the next look and nothing else.
+
+use serde_json::{Value as Json, json};
+
+const MINUTE: u64 = 60;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
+
+/// Certificates that live less than this are short-lived: they are renewed at half of their life, and failures are tried again
+/// sooner.
+const SHORT_LIFE: u64 = 10 * DAY;
+/// Delay after the first failure; it doubles with each.
+const FIRST_DELAY: u64 = 15 * MINUTE;
+/// Longest delay after a failure,
+const LONGEST_DELAY: u64 = 12 * HOUR;
+/// and that of a short-lived certificate.
+const LONGEST_SHORT_DELAY: u64 = 3 * HOUR;
+/// The random part of a delay, in both directions: replicas and hosts that failed together do not try again together.
+const JITTER: f64 = 0.2;
+/// A CA's Retry-After counts up to a day, as RFC 9773 §4.3.2 has it for renewal information.
+pub(super) const LONGEST_WAIT: u64 = DAY;
+/// After a request for renewal information that failed, or had no Retry-After.
+const ASK_AGAIN: u64 = 6 * HOUR;
+/// Renewal information is asked for no more often (RFC 9773 §4.3.2).
+const ASK_SOONEST: u64 = MINUTE;
+/// Times that an order is resumed at once by a process that starts. A process that crashes while it resumes waits as after a
+/// failure.
+const RESUMES: u64 = 3;
+/// Bytes of a problem in the CA's words that are kept.
+const MAX_PROBLEM: usize = 1000;
+
+/// When a certificate is valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Validity {
+    pub(super) from: u64,
+    pub(super) until: u64,
+}
+
+impl Validity {
+    const fn life(self) -> u64 {
+        self.until.saturating_sub(self.from)
+    }
+
+    const fn is_short(self) -> bool {
+        self.life() < SHORT_LIFE
+    }
+}
+
+/// What is stored beside a certificate.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Plan {
+    /// The directory of the CA that issued it.
+    pub(super) directory: String,
+    /// An order that was begun and is not finished.
+    pub(super) order: Option<Order>,
+    /// The attempts since the last success.
+    pub(super) attempts: Option<Attempts>,
+    /// The CA's renewal information about the certificate.
+    pub(super) renewal: Option<Renewal>,
+}
+
+/// An order in progress.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Order {
+    /// The CA's directory.
+    pub(super) directory: String,
+    /// The order's URL at the CA.
+    pub(super) url: String,
+    /// The private key of the certificate, in PEM.
+    pub(super) key: String,
+    /// Times that it was resumed.
+    pub(super) resumed: u64,
+    /// The TXT record that was set, its name and its value: to be removed.
+    pub(super) record: Option<(String, String)>,
+}
+
+/// Attempts that failed, or whose end is not known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Attempts {
+    /// When the first was.
+    pub(super) since: u64,
+    /// How many.
+    pub(super) count: u64,
+    /// The next is not before this.
+    pub(super) next: u64,
+    /// Why the last failed; `None` while it runs, or if the process ended with it.
+    pub(super) problem: Option<String>,
+}
+
+/// Renewal information (RFC 9773).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Renewal {
+    /// The certificate that it is about, by its identifier.
+    pub(super) certificate: String,
+    /// The suggested window, and the random point of it; `None` if there is no information.
+    pub(super) window: Option<Window>,
+    /// When to ask again.
+    pub(super) ask: u64,
+}
+
+/// A suggested window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Window {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    /// The point of it that was chosen.
+    pub(super) chosen: u64,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Continue the order that was begun.
+    Resume,
+    /// Order a certificate.
+    Order,
+    /// Ask for renewal information.
+    Ask,
+}
+
+/// A certificate, as far as the next step depends on it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Held<'a> {
+    /// When it is valid.
+    pub(super) validity: Validity,
+    /// Its identifier for renewal information, if it has one.
+    pub(super) id: Option<&'a str>,
+}
+
+impl Plan {
+    /// The next step and its time, which may have passed. `spread` is a time before which this process renews nothing.
+    pub(super) fn next(&self, now: u64, held: Option<Held<'_>>, directory: &str, spread: u64) -> (Step, u64) {
+        let not_before = self.attempts.as_ref().map_or(0, |attempts| sane(now, attempts.next));
+        if let Some(order) = self.order.as_ref().filter(|order| order.directory == directory && !order.url.is_empty()) {
+            let at_once = order.resumed < RESUMES && self.attempts.as_ref().is_none_or(|last| last.problem.is_none());
+            return (Step::Resume, if at_once { now } else { not_before });
+        }
+        let Some(held) = held else { return (Step::Order, not_before) };
+        let due = match self.directory == directory {
+            true => self.due(held).max(spread),
+            // Another CA than the one that issued it, such as production after staging.
+            false => now,
+        };
+        let order = due.max(not_before);
+        let ask = held.id.map(|id| match self.renewal.as_ref().filter(|renewal| renewal.certificate == id) {
+            Some(renewal) => sane(now, renewal.ask),
+            None => now,
+        });
+        match ask {
+            Some(ask) if ask <= order && order > now && self.directory == directory => (Step::Ask, ask),
+            _ => (Step::Order, order),
+        }
+    }
+
+    /// When the certificate is to be renewed: at the chosen point of the CA's window, else after two thirds of its life, or
+    /// half of a short one; never later than with a sixth left.
+    pub(super) fn due(&self, Held { validity, id }: Held<'_>) -> u64 {
+        let renewal = self.renewal.as_ref().filter(|renewal| id == Some(renewal.certificate.as_str()));
+        let life = validity.life();
+        let by_life = validity.from + if validity.is_short() { life / 2 } else { life / 3 * 2 };
+        let suggested = renewal.and_then(|renewal| renewal.window).map_or(by_life, |window| window.chosen);
+        suggested.min(validity.until.saturating_sub(life / 6))
+    }
+
+    /// Notes that an attempt begins at `now`: until its result is known it counts as one that failed. `share` is random, from 0
+    /// to 1.
+    pub(super) fn begin(&mut self, now: u64, held: Option<Validity>, share: f64) {
+        let (since, count) = self.attempts.as_ref().map_or((now, 0), |before| (before.since.min(now), before.count));
+        let count = count.saturating_add(1);
+        self.attempts = Some(Attempts { since, count, next: now + delay(count, held, share), problem: None });
+    }
+
+    /// Notes why the attempt that began failed, and that the CA wants no request for `wait` seconds.
+    pub(super) fn fail(&mut self, now: u64, problem: &str, wait: Option<u64>, held: Option<Validity>, share: f64) {
+        let Some(attempts) = &mut self.attempts else { return };
+        let wait = wait.unwrap_or(0).min(LONGEST_WAIT);
+        attempts.next = now + delay(attempts.count, held, share).max(wait);
+        attempts.problem = Some(bounded(problem));
+    }
+
+    /// Notes renewal information: the window that was suggested, if any, and the seconds after which to ask again. A point of a
+    /// window is chosen once.
+    pub(super) fn inform(&mut self, now: u64, id: &str, window: Option<(u64, u64)>, wait: Option<u64>, share: f64) {
+        let known = self.renewal.as_ref().filter(|known| known.certificate == id).and_then(|known| known.window);
+        let window = window.filter(|(start, end)| start <= end).map(|(start, end)| match known {
+            Some(known) if (known.start, known.end) == (start, end) => known,
+            _ => Window { start, end, chosen: start + scaled(end - start, share) },
+        });
+        let ask = now + wait.unwrap_or(ASK_AGAIN).clamp(ASK_SOONEST, LONGEST_WAIT);
+        self.renewal = Some(Renewal { certificate: id.into(), window: window.or(known), ask });
+    }
+
+    /// As it is stored.
+    pub(super) fn to_json(&self) -> Json {
+        let Self { directory, order, attempts, renewal } = self;
+        json!({
+            "directory": directory,
+            "order": order.as_ref().map(|Order { directory, url, key, resumed, record }| json!({
+                "directory": directory, "url": url, "key": key, "resumed": resumed, "record": record,
+            })),
+            "attempts": attempts.as_ref().map(|Attempts { since, count, next, problem }| json!({
+                "since": since, "count": count, "next": next, "problem": problem,
+            })),
+            "renewal": renewal.as_ref().map(|Renewal { certificate, window, ask }| json!({
+                "certificate": certificate,
+                "window": window.map(|Window { start, end, chosen }| json!([start, end, chosen])),
+                "ask": ask,
+            })),
+        })
+    }
+
+    /// What [`Plan::to_json`] made. What is missing or wrong reads as if there were none: a plan that was lost costs no more than
+    /// an order.
+    pub(super) fn from_json(json: &Json) -> Self {
+        let text = |json: &Json| json.as_str().unwrap_or_default().to_owned();
+        let number = |json: &Json| json.as_u64().unwrap_or_default();
+        let table = |key: &str| json.get(key).filter(|value| value.is_object());
+        let field = |table: &Json, key: &str| table.get(key).cloned().unwrap_or_default();
+        Self {
+            directory: text(&field(json, "directory")),
+            order: table("order").map(|order| Order {
+                directory: text(&field(order, "directory")),
+                url: text(&field(order, "url")),
+                key: text(&field(order, "key")),
+                resumed: number(&field(order, "resumed")),
+                record: match order.get("record").and_then(Json::as_array).map(Vec::as_slice) {
+                    Some([name, value]) => Some((text(name), text(value))),
+                    _ => None,
+                },
+            }),
+            attempts: table("attempts").map(|attempts| Attempts {
+                since: number(&field(attempts, "since")),
+                count: number(&field(attempts, "count")),
+                next: number(&field(attempts, "next")),
+                problem: attempts.get("problem").and_then(Json::as_str).map(bounded),
+            }),
+            renewal: table("renewal").map(|renewal| Renewal {
+                certificate: text(&field(renewal, "certificate")),
+                window: match renewal.get("window").and_then(Json::as_array).map(Vec::as_slice) {
+                    Some([start, end, chosen]) => {
+                        Some(Window { start: number(start), end: number(end), chosen: number(chosen) })
+                    }
+                    _ => None,
+                },
+                ask: number(&field(renewal, "ask")),
+            }),
+        }
+    }
+}
+
+/// A stored time, unless a clock that has jumped put it further ahead than any that is ever stored.
+fn sane(now: u64, stored: u64) -> u64 {
+    if stored > now.saturating_add(LONGEST_WAIT) { now } else { stored }
+}
+
+/// The delay after so many failures.
+fn delay(count: u64, held: Option<Validity>, share: f64) -> u64 {
+    let longest = if held.is_some_and(Validity::is_short) { LONGEST_SHORT_DELAY } else { LONGEST_DELAY };
+    let doublings = u32::try_from(count.saturating_sub(1)).unwrap_or(u32::MAX).min(16);
+    let delay = (FIRST_DELAY << doublings).min(longest);
+    let random = scaled(2 * delay, JITTER * share);
+    delay - scaled(delay, JITTER) + random
+}
+
+/// `share` of `of`, which is from 0 to 1.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "times of seconds"
+)]
+fn scaled(of: u64, share: f64) -> u64 {
+    (of as f64 * share.clamp(0.0, 1.0)) as u64
+}
+
+/// A text from outside, on one line and of bounded length.
+pub(super) fn bounded(text: &str) -> String {
+    text.chars().take(MAX_PROBLEM).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::any;
+
+    const CA: &str = "https://ca.test/dir";
+    const NOW: u64 = 1_800_000_000;
+
+    fn plan() -> Plan {
+        Plan { directory: CA.into(), ..Plan::default() }
+    }
+
+    fn held(age: u64, life: u64) -> Held<'static> {
+        Held { validity: Validity { from: NOW - age, until: NOW - age + life }, id: None }
+    }
+
+    #[test]
+    fn a_missing_certificate_is_ordered_at_once_and_a_held_one_when_two_thirds_or_half_of_its_life_are_over() {
+        assert!(Plan::default().next(NOW, None, CA, NOW + MINUTE).1 <= NOW);
+        for (age, life, left) in [(0, 90 * DAY, 60 * DAY), (70 * DAY, 90 * DAY, 0), (0, 6 * DAY, 3 * DAY)] {
+            let (step, at) = plan().next(NOW, Some(held(age, life)), CA, NOW);
+            assert_eq!((step, at.saturating_sub(NOW)), (Step::Order, left), "{age} of {life}");
+        }
+        // Not all certificates of a machine that starts at once.
+        assert_eq!(plan().next(NOW, Some(held(80 * DAY, 90 * DAY)), CA, NOW + 40), (Step::Order, NOW + 40));
+    }
+
+    #[test]
+    fn another_directory_orders_anew() {
+        assert_eq!(plan().next(NOW, Some(held(0, 90 * DAY)), "https://other.test/", NOW + 9), (Step::Order, NOW));
+    }
+
+    #[test]
+    fn a_window_is_followed_but_not_beyond_a_sixth_of_the_life() {
+        let held = Held { id: Some("a.b"), ..held(DAY, 90 * DAY) };
+        let mut plan = plan();
+        assert_eq!(plan.next(NOW, Some(held), CA, 0), (Step::Ask, NOW));
+        for (window, share, due) in [
+            ((NOW + DAY, NOW + 3 * DAY), 0.5, NOW + 2 * DAY),
+            ((NOW - 2 * DAY, NOW - DAY), 0.0, NOW - 2 * DAY),
+            ((NOW + 365 * DAY, NOW + 366 * DAY), 0.5, held.validity.until - 15 * DAY),
+        ] {
+            plan.inform(NOW, "a.b", Some(window), Some(HOUR), share);
+            assert_eq!(plan.due(held), due, "{window:?}");
+            // The same window keeps its point.
+            plan.inform(NOW, "a.b", Some(window), Some(HOUR), 0.9);
+            assert_eq!(plan.due(held), due, "{window:?}");
+            let step = if due > NOW { (Step::Ask, NOW + HOUR) } else { (Step::Order, due) };
+            assert_eq!(plan.next(NOW, Some(held), CA, 0), step);
+        }
+        // Information about another certificate does not count, nor does what cannot be had.
+        plan.renewal = None;
+        plan.inform(NOW, "a.b", None, None, 0.5);
+        assert_eq!(plan.due(held), held.validity.from + 60 * DAY);
+        assert_eq!(plan.next(NOW, Some(held), CA, 0), (Step::Ask, NOW + ASK_AGAIN));
+        plan.inform(NOW, "a.c", Some((1, 2)), None, 0.5);
+        assert_eq!(plan.due(held), held.validity.from + 60 * DAY);
+        // A minute to a day.
+        for (wait, ask) in [(0, MINUTE), (90, 90), (9 * DAY, DAY)] {
+            plan.inform(NOW, "a.b", None, Some(wait), 0.0);
+            assert_eq!(plan.renewal.as_ref().unwrap().ask, NOW + ask);
+        }
+        plan.inform(NOW, "a.b", Some((9, 1)), None, 0.5);
+        assert_eq!(plan.renewal.unwrap().window, None, "it ends before it begins");
+    }
+
+    #[test]
+    fn failures_are_tried_again_later_and_later() {
+        let mut plan = plan();
+        let (mut now, mut delays) = (NOW, Vec::new());
+        for _ in 0..8 {
+            plan.begin(now, None, 0.5);
+            plan.fail(now, "no", None, None, 0.5);
+            let (step, at) = plan.next(now, None, CA, 0);
+            assert_eq!(step, Step::Order);
+            delays.push((at - now) / MINUTE);
+            now = at;
+        }
+        assert_eq!(delays, [15, 30, 60, 120, 240, 480, 720, 720]);
+        assert_eq!(plan.attempts.as_ref().map(|all| (all.since, all.count)), Some((NOW, 8)));
+        let short = Some(Validity { from: now, until: now + 6 * DAY });
+        plan.fail(now, "no", None, short, 0.5);
+        assert_eq!(plan.attempts.as_ref().unwrap().next, now + 3 * HOUR);
+        plan.fail(now, "no", Some(5 * HOUR), short, 0.5);
+        assert_eq!(plan.attempts.as_ref().unwrap().next, now + 5 * HOUR, "Retry-After");
+        plan.fail(now, "no", Some(500 * HOUR), short, 0.5);
+        assert_eq!(plan.attempts.as_ref().unwrap().next, now + DAY);
+        for (share, minutes) in [(0.0, 12), (1.0, 18)] {
+            assert_eq!(delay(1, None, share), minutes * MINUTE);
+        }
+    }
+
+    #[test]
+    fn an_attempt_counts_before_its_result_is_known() {
+        let mut plan = plan();
+        plan.begin(NOW, None, 0.5);
+        assert_eq!(plan.next(NOW + 1, None, CA, 0), (Step::Order, NOW + 15 * MINUTE), "a crash loop asks for nothing");
+        plan.order = Some(Order {
+            directory: CA.into(),
+            url: "https://ca.test/1".into(),
+            key: String::new(),
+            resumed: 0,
+            record: None,
+        });
+        assert_eq!(plan.next(NOW + 1, None, CA, 0), (Step::Resume, NOW + 1));
+        plan.order.as_mut().unwrap().resumed = RESUMES;
+        assert_eq!(plan.next(NOW + 1, None, CA, 0), (Step::Resume, NOW + 15 * MINUTE));
+    }
+
+    #[test]
+    fn a_clock_that_jumps_back_a_year_does_not_stop_everything_for_a_year() {
+        let mut plan = plan();
+        plan.begin(NOW + 365 * DAY, None, 0.5);
+        assert!(plan.next(NOW, None, CA, 0).1 <= NOW);
+        let held = Held { id: Some("a.b"), ..held(0, 90 * DAY) };
+        plan.inform(NOW + 365 * DAY, "a.b", None, None, 0.5);
+        assert_eq!(plan.next(NOW, Some(held), CA, 0), (Step::Ask, NOW));
+    }
+
+    #[test]
+    fn a_plan_is_stored_and_read_again() {
+        let mut plan = plan();
+        assert_eq!(Plan::from_json(&plan.to_json()), plan);
+        plan.begin(NOW, None, 0.5);
+        plan.fail(NOW, "line\nline", Some(1), None, 0.5);
+        plan.inform(NOW, "a.b", Some((1, 3)), None, 0.5);
+        plan.order = Some(Order {
+            directory: CA.into(),
+            url: "https://ca.test/1".into(),
+            key: "PEM".into(),
+            resumed: 2,
+            record: Some(("a.".into(), "b".into())),
+        });
+        assert_eq!(Plan::from_json(&plan.to_json()), plan);
+        assert_eq!(plan.attempts.unwrap().problem.unwrap(), "line line");
+        for strange in ["null", "[]", "{\"order\": 1, \"attempts\": [], \"renewal\": {\"window\": [1]}}", "7"] {
+            let read = Plan::from_json(&serde_json::from_str(strange).unwrap());
+            assert_eq!((read.order, read.attempts), (None, None), "{strange}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_stored_number_and_no_clock_make_it_panic(
+            numbers: [u64; 8], now in 0..1_u64 << 40, from in 0..1_u64 << 40, life in 0..1_u64 << 40, share in any::<f64>(),
+        ) {
+            let [resumed, since, count, next, start, end, chosen, ask] = numbers;
+            let json = json!({
+                "directory": CA, "order": { "directory": CA, "url": "https://ca.test/1", "resumed": resumed },
+                "attempts": { "since": since, "count": count, "next": next },
+                "renewal": { "certificate": "a.b", "window": [start, end, chosen], "ask": ask },
+            });
+            let validity = Validity { from, until: from + life };
+            let held = Held { validity, id: Some("a.b") };
+            let mut plan = Plan::from_json(&json);
+            for _ in 0..2 {
+                let _ = plan.next(now, Some(held), CA, 0);
+                plan.begin(now, Some(validity), share);
+                plan.fail(now, "", Some(next), Some(validity), share);
+                plan.inform(now, "a.b", Some((start, end)), Some(ask), share);
+                plan.order = None;
+                let (_, at) = plan.next(now, Some(held), CA, 0);
+                proptest::prop_assert!(at <= (now + LONGEST_WAIT).max(from + life));
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Certificates that were obtained by ACME, beside those of files: what clients are served is composed of both, by whoever replaces
+//! either, under one lock.
+
+use super::reload::InForce;
+use crate::{
+    acme::{self, Answers, Board, Manager, Wiring},
+    config::{Acme, AcmeHost, CertificateFiles, Config},
+    tls::{self, Certificate, CertificateStore, Trust},
+};
+use rustls::ClientConfig;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::Arc,
+};
+
+/// The protocol with a CA (RFC 7301 §6).
+const ALPN: &[u8] = b"http/1.1";
+
+/// The certificates that were obtained, by host.
+#[derive(Debug, Default)]
+pub(super) struct Issued(BTreeMap<AcmeHost, Certificate>);
+
+/// What the parts of the process share about ACME.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Shared {
+    pub(super) answers: Arc<Answers>,
+    pub(super) board: Arc<Board>,
+}
+
+impl Issued {
+    /// Those that earlier processes have stored.
+    pub(super) fn stored(config: &Config) -> Self {
+        let stored = acme::stored(&config.acme).into_iter();
+        Self(stored.filter_map(|(host, pem)| Some((host.clone(), certificate(&host, &pem).ok()?))).collect())
+    }
+
+    /// `files` with those of the hosts of `config` that have none there.
+    pub(super) fn compose(&self, files: &CertificateStore, config: &Config) -> CertificateStore {
+        let (mut issued, mut awaited) = (Vec::new(), BTreeSet::new());
+        for host in tables(config, files).iter().flat_map(|table| &table.hosts) {
+            match self.0.get(host) {
+                Some(certificate) => issued.push(certificate.clone()),
+                None => {
+                    awaited.insert(host.to_string());
+                }
+            }
+        }
+        files.with_issued(issued, awaited)
+    }
+}
+
+/// The tables of `config` without hosts that have a certificate in `files`: those win.
+pub(super) fn tables(config: &Config, files: &CertificateStore) -> Vec<Acme> {
+    let mut tables = config.acme.clone();
+    for table in &mut tables {
+        table.hosts.retain(|host| !has_file(host, files));
+    }
+    tables.retain(|table| !table.hosts.is_empty());
+    tables
+}
+
+/// Whether a certificate of a file has exactly the name or address of `host`.
+pub(super) fn has_file(host: &AcmeHost, files: &CertificateStore) -> bool {
+    let name = host.to_string();
+    files.certificates().iter().any(|certificate| match host {
+        AcmeHost::Address(address) => certificate.names().ip.contains(address),
+        AcmeHost::Name(_) | AcmeHost::Wildcard(_) => certificate.names().dns.contains(&name),
+    })
+}
+
+/// Reads chain and key of `host`.
+fn certificate(host: &AcmeHost, pem: &str) -> Result<Certificate, String> {
+    let name = Path::new("the certificate of").join(host.to_string());
+    let files = CertificateFiles { cert: name.clone(), key: name };
+    let certificate =
+        Certificate::from_pem(pem.as_bytes(), pem.as_bytes(), &files).map_err(|error| error.to_string())?;
+    let covers = match host {
+        AcmeHost::Wildcard(_) => certificate.names().dns.contains(&host.to_string()),
+        AcmeHost::Name(_) | AcmeHost::Address(_) => certificate.names().cover(&host.to_string()),
+    };
+    if covers { Ok(certificate) } else { Err(format!("it does not have the name {host}")) }
+}
+
+/// TLS with the directory of `table`.
+fn trust(table: &Acme) -> Result<ClientConfig, String> {
+    let trust = table.ca.clone().map_or(Trust::System, Trust::File);
+    let mut config = tls::client_config(&trust, false).map_err(|error| error.to_string())?;
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    Ok(config)
+}
+
+impl InForce {
+    /// The tables in force whose certificates are obtained.
+    fn acme_tables(&self) -> Vec<Acme> {
+        tables(&self.config.load(), &self.resolver.store())
+    }
+
+    /// Serves the certificate of `host` from the next handshake on.
+    fn serve_issued(&self, host: &AcmeHost, pem: &str) -> Result<(), String> {
+        let certificate = certificate(host, pem)?;
+        let mut issued = self.replacing();
+        let is_known = issued.0.get(host).is_some_and(|known| known.is_same_chain(&certificate));
+        issued.0.insert(host.clone(), certificate);
+        if !is_known {
+            let store = issued.compose(&self.resolver.store(), &self.config.load());
+            self.resolver.replace(store);
+        }
+        drop(issued);
+        if !is_known {
+            self.observe_certificates();
+        }
+        Ok(())
+    }
+
+    /// Obtains and renews certificates, and answers for other processes that do. Does not end.
+    pub(super) async fn obtain(self) {
+        let (tables, of) = (self.clone(), self.clone());
+        let wiring = Wiring {
+            tables: Box::new(move || tables.acme_tables()),
+            trust: Arc::new(trust),
+            serve: Box::new(move |host, pem| of.serve_issued(host, pem)),
+        };
+        let (answers, board) = (Arc::clone(&self.acme.answers), Arc::clone(&self.acme.board));
+        Manager::new(wiring, answers, board, Arc::clone(&self.metrics.acme)).run().await;
+    }
+
+    /// Has workers find the answers to validation requests that other processes have put into the folder. Does not end.
+    pub(super) async fn answer(self) {
+        self.acme.answers.serve(|| self.acme_tables()).await;
+    }
+}

@@ -1,0 +1,70 @@
+//! Certificates that a litequic obtains by itself, as a list for people. Pure.
+
+use serde_json::Value as Json;
+use std::{
+    fmt::Write,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// The list, from `/status`.
+pub(super) fn render(status: &Json, now: SystemTime) -> String {
+    let Some(hosts) = status["acme"].as_array() else {
+        return "no certificate is obtained by ACME: the configuration has no [[acme]]\n".into();
+    };
+    let mut text = String::new();
+    for host in hosts {
+        let word = |key: &str| host[key].as_str().unwrap_or_default();
+        let state = word("state");
+        let mut line = format!("{}  {state}", word("host"));
+        // A String takes everything.
+        if let Some(expires) = host["expires"].as_u64() {
+            let _ = write!(line, ", expires {}", date(expires));
+        }
+        let next = host["next"].as_u64().unwrap_or_default();
+        let step = if host["resumes"] == true { "continues its order" } else { "is ordered" };
+        let in_time = UNIX_EPOCH.checked_add(Duration::from_secs(next)).and_then(|at| at.duration_since(now).ok());
+        let when = match in_time {
+            Some(left) if left >= Duration::from_secs(1) => {
+                let left = Duration::from_secs(left.as_secs() / 60 * 60).max(Duration::from_secs(60));
+                format!("in {}", humantime::format_duration(left))
+            }
+            _ => "now".into(),
+        };
+        let _ = writeln!(text, "{line}; {step} {when}, from {}", word("directory"));
+        if let Some(problem) = host["problem"].as_str() {
+            let _ = writeln!(text, "  {} attempts failed: {problem}", host["attempts"]);
+        }
+        if let Some(record) = host["record"].as_str() {
+            let _ = writeln!(text, "  TXT record: {record}");
+        }
+    }
+    text
+}
+
+fn date(seconds: u64) -> String {
+    UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).map_or_else(String::new, httpdate::fmt_http_date)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn each_host_has_a_line_and_its_problem() {
+        let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let status = json!({ "acme": [
+            { "host": "a.test", "state": "valid", "expires": 2_000_000, "next": 1_090_000, "resumes": false,
+              "attempts": 0, "problem": null, "directory": "https://ca.test/", "record": null },
+            { "host": "*.b.test", "state": "missing", "expires": null, "next": 999_999, "resumes": true,
+              "attempts": 2, "problem": "no TXT record", "directory": "https://ca.test/", "record": "x IN TXT \"y\"" },
+        ] });
+        assert_eq!(
+            render(&status, now),
+            "a.test  valid, expires Sat, 24 Jan 1970 03:33:20 GMT; is ordered in 1day 1h, from https://ca.test/\n\
+             *.b.test  missing; continues its order now, from https://ca.test/\n  \
+             2 attempts failed: no TXT record\n  TXT record: x IN TXT \"y\"\n"
+        );
+        assert!(render(&json!({ "acme": null }), now).contains("no [[acme]]"));
+    }
+}

@@ -1,0 +1,366 @@
+//! `[[acme]]`: certificates that litequic obtains and renews by itself.
+
+use super::{
+    Listen,
+    names::{host_pattern, path},
+    section::Section,
+    table::{KeyTable as _, by, file, keys, list, optional, required, required_file},
+    values::{Kind, RawValue, Wrong, boolean, duration, one_of, text},
+};
+use http::{Uri, uri::Scheme};
+use serde_json::json;
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::{IpAddr, Ipv6Addr},
+    ops::RangeInclusive,
+    path::PathBuf,
+    str::FromStr,
+    time::Duration,
+};
+
+/// The names of directories that need no URL.
+const DIRECTORIES: [(&str, &str); 2] = [
+    ("letsencrypt", "https://acme-v02.api.letsencrypt.org/directory"),
+    ("letsencrypt-staging", "https://acme-staging-v02.api.letsencrypt.org/directory"),
+];
+
+keys! {
+    /// One of `[[acme]]`: hosts whose certificates litequic obtains and renews.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Acme {
+        /// Hosts: names, IP addresses, and wildcards by a DNS challenge. Each gets a certificate of its own.
+        hosts: Vec<AcmeHost> = Vec::new(), by(hosts, |all| show(all));
+
+        /// The folder of the account's key, of certificates with their keys, and of plans. litequic creates it with mode 0700.
+        /// Replicas may share it.
+        folder: PathBuf = PathBuf::new(), required_file(path("the path of a folder"));
+
+        /// That you agree to the CA's terms of service: `true`, or no certificate is requested.
+        terms_agreed: bool = false, required(boolean());
+
+        /// The CA's directory: `letsencrypt`, `letsencrypt-staging`, or an https URL.
+        directory: String = Self::letsencrypt(), directory();
+
+        /// How the CA may validate a host, the preferred challenge first. `http-01` needs `listen.redirect` at port 80 of the
+        /// host, `tls-alpn-01` needs `listen.tcp` at port 443. Without the key, those of both that have a listener.
+        challenges: Vec<AcmeChallenge> = vec![AcmeChallenge::Http01, AcmeChallenge::TlsAlpn01],
+            list(one_of(AcmeChallenge::NAMES), 1..=AcmeChallenge::NAMES.len());
+
+        /// `mailto:` addresses that the CA may write to.
+        contact: Vec<String> = Vec::new(), list(contact(), 0..=Self::MAX_CONTACTS);
+
+        /// A profile that the directory lists. Let's Encrypt issues certificates for IP addresses by `shortlived` alone.
+        profile: Option<String> = None, optional(profile(), "none");
+
+        /// The kind of a certificate's key. Each certificate has a new one.
+        key: AcmeKey = AcmeKey::P256, one_of(AcmeKey::NAMES);
+
+        /// External Account Binding (RFC 8555 §7.3.4): what a CA has given you to register an account by.
+        eab: Option<Eab> = None, by(eab, |eab| eab.as_ref().map_or_else(|| "none".into(), |eab| eab.kid.clone()));
+
+        /// The program that sets and removes a TXT record for `dns-01`, by its absolute path, and its first arguments. It is called
+        /// as lego's `exec` provider: then follow `present` or `cleanup`, the record's name with its final dot, and its value.
+        dns_command: Vec<String> = Vec::new(), list(argument(), 0..=Self::MAX_ARGUMENTS);
+
+        /// The environment variables that `dns_command` gets besides `PATH` and `HOME`.
+        dns_environment: Vec<String> = Vec::new(), list(variable(), 0..=Self::MAX_VARIABLES);
+
+        /// How long the CA is told to wait after `dns_command` has returned from `present`: until all name servers have the record.
+        dns_wait: Duration = Self::DNS_WAIT, duration(Self::DNS_WAITS);
+
+        /// The roots that the directory's own certificate is verified by, in PEM, in place of the system's.
+        ca: Option<PathBuf> = None, file(path("the path of a PEM file"));
+    }
+}
+
+keys! {
+    /// External Account Binding.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Eab {
+        /// The identifier of the CA's key.
+        kid: String = String::new(), required(kid());
+
+        /// The file with the CA's HMAC key, in base64url as the CA shows it.
+        key_file: PathBuf = PathBuf::new(), required_file(path("the path of a file with a key in base64url"));
+    }
+}
+
+impl Acme {
+    const MAX_ARGUMENTS: usize = 16;
+    const MAX_VARIABLES: usize = 32;
+    /// Name servers of a zone have a change within seconds.
+    const DNS_WAIT: Duration = Duration::from_secs(30);
+    const DNS_WAITS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
+    /// Hosts of a table: Let's Encrypt has limits for a domain and a week, and each is validated again with each renewal.
+    const HOSTS: RangeInclusive<usize> = 1..=100;
+    const MAX_CONTACTS: usize = 10;
+
+    fn letsencrypt() -> String {
+        let [(_, url), _] = DIRECTORIES;
+        url.into()
+    }
+
+    /// The URL of a directory as the command line has it.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, and what is expected.
+    pub fn directory_of(written: &str) -> Result<String, String> {
+        of_command_line(directory(), written)
+    }
+
+    /// A host as the command line has it.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, and what is expected.
+    pub fn host_of(written: &str) -> Result<AcmeHost, String> {
+        of_command_line(host_kind(), written)
+    }
+
+    /// The challenges by which `host` can be validated, the preferred one first.
+    pub fn challenges_of<'a>(&'a self, host: &'a AcmeHost) -> impl Iterator<Item = AcmeChallenge> + 'a {
+        self.challenges.iter().copied().filter(|challenge| challenge.fits(host))
+    }
+}
+
+/// A host of `[[acme]]`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AcmeHost {
+    /// A DNS name, lower case.
+    Name(String),
+    /// The names one label below this one.
+    Wildcard(String),
+    /// An IP address.
+    Address(IpAddr),
+}
+
+impl fmt::Display for AcmeHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Wildcard(parent) => write!(f, "*.{parent}"),
+            Self::Address(address) => address.fmt(f),
+        }
+    }
+}
+
+impl From<String> for AcmeHost {
+    fn from(host: String) -> Self {
+        if let Some(parent) = host.strip_prefix("*.") {
+            return Self::Wildcard(parent.into());
+        }
+        let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(&host);
+        inner.parse().map_or_else(|_| Self::Name(host.clone()), |address: IpAddr| Self::Address(address.to_canonical()))
+    }
+}
+
+/// How a CA validates that it may issue a certificate for a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AcmeChallenge {
+    /// RFC 8555 §8.3
+    Http01,
+    /// RFC 8737
+    TlsAlpn01,
+    /// RFC 8555 §8.4
+    Dns01,
+    /// draft-ietf-acme-dns-persist: a record that stays.
+    DnsPersist01,
+}
+
+impl AcmeChallenge {
+    /// By the names of the file, which are the registry's (RFC 8555 §9.7.8).
+    pub const NAMES: &[(&str, Self)] = &[
+        ("http-01", Self::Http01),
+        ("tls-alpn-01", Self::TlsAlpn01),
+        ("dns-01", Self::Dns01),
+        ("dns-persist-01", Self::DnsPersist01),
+    ];
+
+    /// The name of the registry.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, one)| *one == self).map_or("", |(name, _)| name)
+    }
+
+    /// Whether a CA validates such a host by this challenge.
+    const fn fits(self, host: &AcmeHost) -> bool {
+        match self {
+            Self::Http01 | Self::TlsAlpn01 => !matches!(host, AcmeHost::Wildcard(_)),
+            Self::Dns01 | Self::DnsPersist01 => !matches!(host, AcmeHost::Address(_)),
+        }
+    }
+}
+
+/// The kind of a certificate's key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AcmeKey {
+    /// ECDSA with P-256, which every client accepts.
+    P256,
+    /// ECDSA with P-384.
+    P384,
+    /// RSA of 2048 bits, for clients that accept no ECDSA.
+    Rsa2048,
+}
+
+impl AcmeKey {
+    /// By the names of the file.
+    pub const NAMES: &[(&str, Self)] = &[("p256", Self::P256), ("p384", Self::P384), ("rsa2048", Self::Rsa2048)];
+}
+
+fn show(hosts: &[AcmeHost]) -> String {
+    hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn of_command_line<T>(kind: Kind<T>, written: &str) -> Result<T, String> {
+    let expected = kind.expected;
+    (kind.read)(RawValue::Text(written.into())).map_err(|wrong| format!("{}; expected {expected}", wrong.problem))
+}
+
+fn hosts(section: &mut Section<'_>, key: &str, about: &str) -> Vec<AcmeHost> {
+    section.required_list(key, host_kind(), Acme::HOSTS, about)
+}
+
+fn host_kind() -> Kind<AcmeHost> {
+    let Kind { schema, read, .. } = host_pattern();
+    Kind {
+        expected: "a host such as \"example.com\", \"*.example.com\" or \"192.0.2.1\"".into(),
+        schema,
+        read: Box::new(move |given| {
+            // The brackets of a URL are no part of an address.
+            let given = match given {
+                RawValue::Text(text) if text.parse::<Ipv6Addr>().is_ok() => RawValue::Text(format!("[{text}]")),
+                other => other,
+            };
+            read(given).map(AcmeHost::from)
+        }),
+        show: Box::new(|host: &AcmeHost| json!(host.to_string())),
+    }
+}
+
+fn eab(section: &mut Section<'_>, key: &str, about: &str) -> Option<Eab> {
+    let has = section.has(key);
+    let eab = section.table(key, about, Eab::read);
+    has.then_some(eab)
+}
+
+fn kid() -> Kind<String> {
+    printable("the identifier of a key")
+}
+
+fn argument() -> Kind<String> {
+    let parse = |written: String| if written.contains('\0') { Err("has a zero byte".into()) } else { Ok(written) };
+    text("an argument", parse, Clone::clone).of_length(1..=1024)
+}
+
+fn variable() -> Kind<String> {
+    let parse = |written: String| {
+        let fits = written.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && !written.is_empty();
+        if fits { Ok(written) } else { Err("is not the name of an environment variable".into()) }
+    };
+    text("the name of an environment variable", parse, Clone::clone).matching("[0-9A-Za-z_]+").of_length(1..=128)
+}
+
+fn directory() -> Kind<String> {
+    let parse = |written: String| {
+        if let Some((_, url)) = DIRECTORIES.iter().find(|(name, _)| *name == written) {
+            return Ok((*url).to_owned());
+        }
+        let Ok(uri) = Uri::from_str(&written) else { return Err("not a URL".into()) };
+        match uri.authority() {
+            _ if uri.scheme() != Some(&Scheme::HTTPS) => Err(Wrong {
+                problem: "is not an https URL".into(),
+                expected: None,
+                nearest: super::fault::nearest(&written, DIRECTORIES.map(|(name, _)| name)).map(|it| format!("{it:?}")),
+            }),
+            Some(authority) if !authority.host().is_empty() && !authority.as_str().contains('@') => Ok(written),
+            _ => Err("has no host, or a user name".into()),
+        }
+    };
+    let show = |url: &String| {
+        let known = DIRECTORIES.iter().find(|(_, known)| known == url);
+        known.map_or_else(|| url.clone(), |(name, _)| (*name).to_owned())
+    };
+    text("\"letsencrypt\", \"letsencrypt-staging\" or an https URL", parse, show).of_length(1..=1024)
+}
+
+fn contact() -> Kind<String> {
+    let parse = |written: String| match written.strip_prefix("mailto:") {
+        Some(address) if address.contains('@') && address.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(written),
+        _ => Err("is not a mailto: address".into()),
+    };
+    text("an address such as \"mailto:ops@example.com\"", parse, Clone::clone)
+        .matching("mailto:[!-~]*@[!-~]*")
+        .of_length(9..=320)
+}
+
+fn profile() -> Kind<String> {
+    printable("the name of a profile, such as \"shortlived\"")
+}
+
+fn printable(expected: &str) -> Kind<String> {
+    let parse = |written: String| {
+        let fits = !written.is_empty() && written.bytes().all(|byte| byte.is_ascii_graphic());
+        if fits { Ok(written) } else { Err("has blanks, or other characters than printable ASCII".into()) }
+    };
+    text(expected, parse, Clone::clone).matching("[!-~]+").of_length(1..=256)
+}
+
+/// Hosts of the tables of `[[acme]]` that have been read, each with the number of its table; and how many those are.
+#[derive(Debug, Default)]
+pub(super) struct Seen(BTreeMap<AcmeHost, usize>, usize);
+
+/// Reads a table of `[[acme]]` after those that were `seen`.
+pub(super) fn read(section: &mut Section<'_>, listen: &Listen, Seen(seen, tables): &mut Seen) -> Acme {
+    let number = *tables;
+    *tables += 1;
+    let mut acme = Acme::read(section);
+    if section.is_right(&["terms_agreed"]) && section.has("terms_agreed") && !acme.terms_agreed {
+        section.fault("terms_agreed", "without that no CA issues a certificate", Some("true"), None);
+    }
+    let reachable = |challenge: AcmeChallenge| match challenge {
+        AcmeChallenge::Http01 if listen.redirect.is_empty() => Some("needs an address of listen.redirect"),
+        AcmeChallenge::TlsAlpn01 if listen.tcp.is_empty() => Some("needs an address of listen.tcp"),
+        AcmeChallenge::Dns01 if acme.dns_command.is_empty() => Some("needs acme.dns_command"),
+        _ => None,
+    };
+    let command = acme.dns_command.first().map(|program| (0, program));
+    if let Some((n, _)) = command.filter(|(_, program)| !program.starts_with('/')) {
+        section.fault_in_list("dns_command", n, "is not an absolute path");
+    }
+    for key in ["dns_command", "dns_environment", "dns_wait"] {
+        if section.has(key) && !acme.challenges.contains(&AcmeChallenge::Dns01) {
+            section.fault(key, "has no effect without dns-01", Some("acme.challenges with \"dns-01\""), None);
+        }
+    }
+    if section.has("challenges") {
+        for (n, challenge) in acme.challenges.iter().enumerate() {
+            if let Some(problem) = reachable(*challenge) {
+                section.fault_in_list("challenges", n, problem);
+            } else if acme.challenges.iter().take(n).any(|other| other == challenge) {
+                section.fault_in_list("challenges", n, "is there already");
+            }
+        }
+    } else {
+        acme.challenges.retain(|challenge| reachable(*challenge).is_none());
+        if acme.challenges.is_empty() {
+            let expected = "an address of listen.redirect (http-01) or of listen.tcp (tls-alpn-01)";
+            section.fault_here("no challenge has a listener", expected);
+        }
+    }
+    for (n, host) in acme.hosts.iter().enumerate() {
+        if let Some(other) = seen.insert(host.clone(), number) {
+            let problem = if other == number { "is there already".into() } else { format!("is in acme[{other}] too") };
+            section.fault_in_list("hosts", n, &problem);
+        }
+        if section.is_right_list("challenges") || !section.has("challenges") {
+            let problem = match host {
+                _ if acme.challenges.is_empty() || acme.challenges_of(host).next().is_some() => continue,
+                AcmeHost::Wildcard(_) => "a wildcard needs a DNS challenge",
+                AcmeHost::Name(_) | AcmeHost::Address(_) => "an address cannot be validated by DNS",
+            };
+            section.fault_in_list("hosts", n, problem);
+        }
+    }
+    acme
+}

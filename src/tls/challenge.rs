@@ -1,0 +1,45 @@
+//! TLS-ALPN-01 (RFC 8737): a handshake that shows a CA the certificate of its challenge.
+
+use super::provider;
+use rustls::{
+    Error, ServerConfig,
+    crypto::aws_lc_rs::sign::any_supported_type,
+    pki_types::{CertificateDer, PrivateKeyDer},
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
+    version::TLS13,
+};
+use std::sync::Arc;
+
+/// The protocol of the handshake (RFC 8737 §3).
+const ALPN: &[u8] = b"acme-tls/1";
+
+/// The one certificate of a challenge.
+#[derive(Debug)]
+struct Challenge(Arc<CertifiedKey>);
+
+impl ResolvesServerCert for Challenge {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+}
+
+/// The configuration of a handshake that serves `certificate`. rustls' own check of certificate and key refuses the critical
+/// extension that such a certificate has, so they are not compared here: they were made together.
+///
+/// # Errors
+///
+/// The key is none, or rustls rejects the cipher suites, which no input causes.
+pub fn challenge_config(
+    certificate: &CertificateDer<'static>,
+    key: &PrivateKeyDer<'static>,
+) -> Result<Arc<ServerConfig>, Error> {
+    let key = CertifiedKey::new(vec![certificate.clone()], any_supported_type(key)?);
+    let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
+        .with_protocol_versions(&[&TLS13])?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(Challenge(Arc::new(key))));
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}

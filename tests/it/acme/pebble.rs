@@ -1,0 +1,255 @@
+//! Pebble, Let's Encrypt's CA for tests, with a name server that knows 127.0.0.1 alone, and a litequic that obtains certificates
+//! from it.
+
+use crate::support::{
+    client::Quic,
+    io_key, needs, origin,
+    process::{Ended, Process, command, free_tcp_port},
+    tls::{self, Tls},
+    within,
+};
+use litequic::tls::{SelfSigned, self_signed};
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+/// Between two looks.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Ports of the litequic under test, where the CA validates.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ports {
+    pub(super) https: u16,
+    pub(super) http: u16,
+}
+
+impl Ports {
+    pub(super) fn free() -> Self {
+        Self { https: free_tcp_port(), http: free_tcp_port() }
+    }
+}
+
+/// A CA.
+pub(super) struct Pebble {
+    process: Process,
+    _names: Process,
+    folder: TempDir,
+    pub(super) port: u16,
+    management: u16,
+    dns: u16,
+    /// Port of the name server's management, over plain HTTP.
+    pub(super) names: u16,
+    made: SelfSigned,
+    program: PathBuf,
+}
+
+impl Pebble {
+    /// Starts one that validates at `ports`, with variables of its environment. `None` where there is none.
+    pub(super) async fn start(ports: Ports, variables: &[(&str, &str)]) -> Option<Self> {
+        Self::start_with(ports, variables, "").await
+    }
+
+    /// The same, with `more` in its configuration.
+    pub(super) async fn start_with(ports: Ports, variables: &[(&str, &str)], more: &str) -> Option<Self> {
+        let (program, names) = (needs::program("pebble")?, needs::program("pebble-challtestsrv")?);
+        let folder = tempfile::tempdir().unwrap();
+        let made = self_signed(["localhost", "127.0.0.1"]).unwrap();
+        let [port, management, dns, names_management] = [(); 4].map(|()| free_tcp_port());
+        fs::write(folder.path().join("ca.pem"), &made.cert_pem).unwrap();
+        fs::write(folder.path().join("ca.key"), &made.key_pem).unwrap();
+        let Ports { https, http } = ports;
+        let config = format!(
+            r#"{{ "pebble": {{
+                "listenAddress": "127.0.0.1:{port}", "managementListenAddress": "127.0.0.1:{management}",
+                "certificate": "ca.pem", "privateKey": "ca.key", "httpPort": {http}, "tlsPort": {https},
+                "domainBlocklist": ["blocked.test"], "retryAfter": {{ "authz": 1, "order": 1 }}, {more}
+                "profiles": {{ "default": {{ "description": "ninety days", "validityPeriod": 7776000 }},
+                    "shortlived": {{ "description": "six days", "validityPeriod": 518400 }} }}
+            }} }}"#
+        );
+        fs::write(folder.path().join("config.json"), config).unwrap();
+        let mut command = Command::new(names);
+        let (dns_server, at) = (format!("127.0.0.1:{dns}"), format!("127.0.0.1:{names_management}"));
+        command.args(["-http01", "", "-https01", "", "-tlsalpn01", "", "-doh", "", "-defaultIPv6", ""]);
+        command.args(["-dnsserver", &dns_server, "-management", &at]);
+        let names = Process::spawn(command);
+        let process = Self::spawn(&program, folder.path(), dns, variables);
+        let pebble =
+            Self { process, _names: names, folder, port, management, dns, names: names_management, made, program };
+        pebble.await_start().await;
+        Some(pebble)
+    }
+
+    fn spawn(program: &Path, folder: &Path, dns: u16, variables: &[(&str, &str)]) -> Process {
+        let mut command = Command::new(program);
+        command.args(["-config", "config.json", "-dnsserver", &format!("127.0.0.1:{dns}")]).current_dir(folder);
+        command.env("PEBBLE_VA_NOSLEEP", "1").env("PEBBLE_WFE_NONCEREJECT", "0").env("PEBBLE_AUTHZREUSE", "0");
+        command.envs(variables.iter().copied());
+        Process::spawn(command)
+    }
+
+    /// Starts it anew: it has forgotten every account and order.
+    pub(super) async fn restart(&mut self, variables: &[(&str, &str)]) {
+        self.process = Self::spawn(&self.program, self.folder.path(), self.dns, variables);
+        self.await_start().await;
+    }
+
+    async fn await_start(&self) {
+        within("Pebble's start", async {
+            while self.try_get(self.port, "/dir").await.is_err()
+                || self.try_get(self.management, "/roots/0").await.is_err()
+            {
+                sleep(LOOK_AGAIN).await;
+            }
+        })
+        .await;
+    }
+
+    /// The root of its certificates, in PEM.
+    pub(super) async fn root(&self) -> String {
+        let answer = self.try_get(self.management, "/roots/0").await.unwrap();
+        answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+    }
+
+    pub(super) fn directory(&self) -> String {
+        format!("https://localhost:{}/dir", self.port)
+    }
+
+    /// The file with which the directory's own certificate is trusted.
+    pub(super) fn trusted(&self) -> PathBuf {
+        self.folder.path().join("ca.pem")
+    }
+
+    /// Orders that it has got since its start.
+    pub(super) fn orders(&self) -> usize {
+        self.log().matches("Added order").count()
+    }
+
+    /// What it logged.
+    pub(super) fn log(&self) -> String {
+        self.process.stdout()
+    }
+
+    async fn try_get(&self, port: u16, path: &str) -> std::io::Result<String> {
+        self.request(port, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")).await
+    }
+
+    /// Posts `body` to its management interface.
+    pub(super) async fn manage(&self, path: &str, body: &str) -> String {
+        let length = body.len();
+        let head =
+            format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
+        self.request(self.management, &(head + body)).await.unwrap()
+    }
+
+    async fn request(&self, port: u16, request: &str) -> std::io::Result<String> {
+        use tokio::io::AsyncReadExt;
+        let config = tls::config(&self.made.cert_pem, &["http/1.1"]);
+        let mut tls = Tls::connect((Ipv4Addr::LOCALHOST, port).into(), "localhost", config).await?;
+        tls.say(request).await;
+        let mut answer = Vec::new();
+        // Go closes without close_notify now and then.
+        let _ = within("Pebble's answer", tls.stream.read_to_end(&mut answer)).await;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    }
+}
+
+/// A folder with a configuration, and what it is made of.
+pub(super) struct Site {
+    pub(super) folder: TempDir,
+    pub(super) ports: Ports,
+    origin: SocketAddr,
+}
+
+impl Site {
+    /// Before the demo's origin.
+    pub(super) async fn new(ports: Ports) -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), ports, origin: origin::demo().await }
+    }
+
+    /// A second process' site, which has the folder of certificates of this one, at ports of its own.
+    pub(super) async fn beside(&self, ports: Ports) -> Self {
+        let site = Self::new(ports).await;
+        fs::create_dir_all(self.file("state")).unwrap();
+        fs::set_permissions(self.file("state"), fs::Permissions::from_mode(0o700)).unwrap();
+        std::os::unix::fs::symlink(self.file("state"), site.file("state")).unwrap();
+        site
+    }
+
+    /// What `litequic ctl` with `arguments` prints.
+    pub(super) fn ctl(&self, arguments: &[&str]) -> Ended {
+        let socket = self.file("admin.sock").display().to_string();
+        Process::start([&["ctl"], arguments, &["--admin", &socket]].concat()).end()
+    }
+
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes a configuration whose table `[[acme]]` has `hosts` and `more`.
+    pub(super) fn write(&self, pebble: &Pebble, hosts: &str, more: &str) {
+        let Ports { https, http } = self.ports;
+        let (directory, ca) = (pebble.directory(), pebble.trusted());
+        let config = format!(
+            "{}\n[listen]\nudp = \"127.0.0.1:{https}\"\nredirect = \"127.0.0.1:{http}\"\nworkers = 2\n\
+             [admin]\nsocket = \"admin.sock\"\nhandover = \"handover.sock\"\n[log]\nformat = \"json\"\n[origin]\nurl = \"http://{}\"\n\
+             [[acme]]\nhosts = [{hosts}]\nfolder = \"state\"\nterms_agreed = true\ndirectory = \"{directory}\"\nca = {ca:?}\n{more}\n",
+            io_key(),
+            self.origin,
+        );
+        fs::write(self.file("litequic.toml"), config).unwrap();
+    }
+
+    pub(super) fn start(&self) -> Process {
+        self.start_with(&[])
+    }
+
+    /// With variables of its environment.
+    pub(super) fn start_with(&self, variables: &[(&str, &str)]) -> Process {
+        let mut command = command(["run".as_ref(), self.file("litequic.toml").as_os_str()]);
+        command.envs(variables.iter().copied());
+        Process::spawn(command)
+    }
+
+    fn https(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.ports.https).into()
+    }
+
+    /// Whether clients of `name` that trust `root` are served over QUIC; and over TCP.
+    pub(super) async fn is_served(&self, name: &str, root: &str) -> [bool; 2] {
+        let quic = Quic::try_connect(self.https(), name, root, quinn::TransportConfig::default()).await;
+        let tcp = Tls::connect(self.https(), name, tls::config(root, &["http/1.1"])).await;
+        [quic.is_ok(), tcp.is_ok()]
+    }
+
+    /// Waits until clients of `name` are served over both.
+    pub(super) async fn await_served(&self, name: &str, root: &str) {
+        within("a certificate", async {
+            while self.is_served(name, root).await != [true; 2] {
+                sleep(LOOK_AGAIN).await;
+            }
+        })
+        .await;
+    }
+
+    /// An answer of the redirect listener to a request for `path` of `host`.
+    pub(super) async fn plain(&self, host: &str, path: &str) -> String {
+        use tokio::{
+            io::{AsyncReadExt, AsyncWriteExt},
+            net::TcpStream,
+        };
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.ports.http)).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        within("an answer", stream.read_to_string(&mut answer)).await.unwrap();
+        answer
+    }
+}

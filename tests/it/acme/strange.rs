@@ -1,0 +1,116 @@
+//! CAs that are none, or are in trouble: each is reported in words, and none ends litequic.
+
+use super::{HTTP_01, LOOK_AGAIN};
+use crate::support::{
+    io_key,
+    process::{Process, free_tcp_port, free_udp_port},
+};
+use litequic::tls::self_signed;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use std::{fs, net::Ipv4Addr, sync::Arc, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+    time::{Instant, sleep},
+};
+use tokio_rustls::TlsAcceptor;
+
+/// For all of them, one after the other.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The answer to a request for each directory, and the words of litequic's line.
+fn cases() -> Vec<(&'static str, String, &'static str)> {
+    let ok = |body: &str| format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    vec![
+        (
+            "html",
+            "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>".into(),
+            "HTTP status 503 Service Unavailable",
+        ),
+        ("page", ok("<html>"), "the answer is not JSON"),
+        ("nonce", ok("{\"newNonce\": \"local host\"}"), "newNonce is not an https URL: \\\"local host\\\""),
+        ("plain", ok("{\"newNonce\": \"http://ca.test/\"}"), "newNonce is not an https URL"),
+        ("nothing", ok("{}"), "missing field"),
+        ("cut", "HTTP/1.1 200 OK\r\nContent-Length: 600\r\n\r\n{".into(), "ended early or is longer than 1 MiB"),
+        ("endless", "HTTP/1.1 200 OK\r\n\r\n".into(), "ended early or is longer than 1 MiB"),
+        ("closed", String::new(), "did not answer"),
+        ("garbage", "220 mail.test ESMTP\r\n\r\n".into(), "did not answer"),
+    ]
+}
+
+/// Answers requests for `/NAME` as [`cases`] says. Ends with the test's runtime.
+async fn serve(cert_pem: &str, key_pem: &str) -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let certificate = CertificateDer::from_pem_slice(cert_pem.as_bytes()).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = config.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let Ok(mut stream) = acceptor.accept(stream).await else { return };
+                let mut head = vec![0; 4096];
+                let read = stream.read(&mut head).await.unwrap_or(0);
+                let head = String::from_utf8_lossy(&head[..read]).into_owned();
+                let name = head.strip_prefix("GET /").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
+                let Some((_, answer, _)) = cases().into_iter().find(|(case, ..)| *case == name) else { return };
+                let _ = stream.write_all(answer.as_bytes()).await;
+                let chunk = vec![b'x'; 64 * 1024];
+                while name == "endless" && stream.write_all(&chunk).await.is_ok() {}
+                let _ = stream.shutdown().await;
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn whatever_a_ca_answers_is_reported_and_ends_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (made, other) = (self_signed(["localhost"]).unwrap(), self_signed(["localhost"]).unwrap());
+    let port = serve(&made.cert_pem, &made.key_pem).await;
+    fs::write(folder.path().join("ca.pem"), &made.cert_pem).unwrap();
+    fs::write(folder.path().join("other.pem"), &other.cert_pem).unwrap();
+    let (udp, redirect, closed) = (free_udp_port(), free_tcp_port(), free_tcp_port());
+    let mut config = format!(
+        "{}\n[listen]\nudp = \"127.0.0.1:{udp}\"\nredirect = \"127.0.0.1:{redirect}\"\nworkers = 1\n[admin]\nsocket = \"\"\n\
+         [log]\nformat = \"json\"\n[origin]\nurl = \"http://127.0.0.1:9\"\n",
+        io_key()
+    );
+    let mut table = |host: &str, directory: &str, ca: &str| {
+        config += &format!(
+            "[[acme]]\nhosts = \"{host}.test\"\nfolder = \"state\"\nterms_agreed = true\ndirectory = \"{directory}\"\nca = \"{ca}.pem\"\n{HTTP_01}\n"
+        );
+    };
+    for (name, ..) in cases() {
+        table(name, &format!("https://localhost:{port}/{name}"), "ca");
+    }
+    table("distrusted", &format!("https://localhost:{port}/html"), "other");
+    table("unreachable", &format!("https://localhost:{closed}/"), "ca");
+    table("unknown", "https://name.invalid/", "ca");
+    let expected = cases().into_iter().map(|(name, _, words)| (name, words));
+    let more = [
+        ("distrusted", "no TLS with localhost: invalid peer certificate"),
+        ("unreachable", "cannot connect to localhost: Connection refused"),
+        ("unknown", "cannot find name.invalid: "),
+    ];
+    let expected: Vec<_> = expected.chain(more).collect();
+    fs::write(folder.path().join("litequic.toml"), config).unwrap();
+    let mut litequic = Process::start(["run".as_ref(), folder.path().join("litequic.toml").as_os_str()]);
+    let deadline = Instant::now() + PATIENCE;
+    while litequic.stderr().matches("no certificate was obtained").count() < expected.len() {
+        assert!(Instant::now() < deadline, "{}", litequic.stderr());
+        sleep(LOOK_AGAIN).await;
+    }
+    let log = litequic.stderr();
+    for (name, words) in expected {
+        let line = log.lines().find(|line| line.contains(&format!("\"host\":\"{name}.test\"")));
+        let line = line.unwrap_or_else(|| panic!("{name}: {log}"));
+        assert!(line.contains(words), "{name}: {line}");
+    }
+    assert!(litequic.is_running());
+}

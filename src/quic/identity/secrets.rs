@@ -24,29 +24,30 @@ const OTHERS: u32 = 0o007;
 /// Why a secret's file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
     },
-    /// It has too few bytes, or too many.
+    /// The file has too few bytes, or too many.
     #[error(
         "{} has {}; expected {LEN} to {MAX_LEN} bytes, such as `openssl rand -hex 32` prints",
         path.display(),
         if *len > MAX_LEN { "too many".to_owned() } else { len.to_string() }
     )]
     Length {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Bytes that it has, as far as was read.
+        /// Bytes of the file, as far as was read.
         len: usize,
     },
 }
 
-/// Keys for address validation tokens and stateless reset tokens, and of what else all processes with one secret agree on.
+/// Keys for address validation tokens and stateless reset tokens, and of what else all processes with one secret agree
+/// on.
 pub struct Secrets {
     retry: hmac::Key,
     reset: hmac::Key,
@@ -125,8 +126,8 @@ impl Secrets {
         hmac::Key::new(HMAC_SHA256, hmac::sign(&self.retry, &period.to_be_bytes()).as_ref())
     }
 
-    /// The key of stateless reset tokens of the endpoint that is bound to `address`: the configured one, which is the same
-    /// after a crash, whatever its place in the list.
+    /// The key of stateless reset tokens of the endpoint that is bound to `address`: the configured one, which is the
+    /// same after a crash, whatever its place in the list.
     pub(in crate::quic) fn reset_key(&self, address: SocketAddr) -> hmac::Key {
         hmac::Key::new(HMAC_SHA256, hmac::sign(&self.reset, address.to_string().as_bytes()).as_ref())
     }

@@ -5,10 +5,10 @@
 use crate::{budget::path::Room, receive_budget::Account};
 use std::task::{Context, Poll, Waker};
 
-/// The windows of an endpoint's connections.
+/// What HTTP/3 requests of an endpoint's connections below it.
 pub trait Transport {
-    /// The window of a request stream that was just accepted on a connection, both by s2n-quic's IDs. It is asked for
-    /// once for each stream, in the order of accepting.
+    /// Opens the window of a request stream that was just accepted on a connection, both by s2n-quic's IDs. Called once
+    /// for each stream, in the order of accepting.
     fn open(&self, connection: u64, stream: u64) -> Box<dyn SendWindow>;
 
     /// The account of what comes on a connection, by s2n-quic's ID; `None` if the connection is gone.
@@ -20,14 +20,14 @@ pub trait Transport {
 
 /// How a connection's client behaves below HTTP/3.
 pub trait ConnectionAlerts {
-    /// The last task that polls is woken.
+    /// Returns the next alert. The last task that polls is woken.
     fn poll(&self, cx: &mut Context<'_>) -> Poll<Alert>;
 }
 
-/// What [`ConnectionAlerts`] reports.
+/// Alerts of [`ConnectionAlerts`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Alert {
-    /// The client sends more of what moves no data than it may.
+    /// The client sends more frames that move no data than it may.
     Flood,
     /// The client moved for the last time that the transport can follow.
     LastAddress,
@@ -38,16 +38,17 @@ pub enum Alert {
 
 /// One request stream's window, dropped at the stream's end.
 pub trait SendWindow {
-    /// Bytes that may be sent on the stream in all. It only rises.
+    /// Bytes that may be sent on the stream in all. The limit only rises.
     fn limit(&self) -> u64;
 
     /// Wakes `waker` when the limit has risen or the client has asked to send no more. The last one registered counts.
     fn register(&self, waker: &Waker);
 
-    /// How many of `ready` bytes the path can use, on top of `sent` bytes of which `outstanding` are not acknowledged.
+    /// Bytes of `ready` that the path can use, on top of `sent` bytes of which `outstanding` are not acknowledged.
     fn room(&self, sent: u64, outstanding: u64, ready: u64) -> Room;
 
-    /// Bytes that the client takes within a round trip, as its acknowledgements have shown; 0 before, and while none come.
+    /// Bytes that the client takes within a round trip, as its acknowledgements have shown; 0 before, and while none
+    /// come.
     fn earned_window(&self) -> u64;
 
     /// `sent` bytes in all were handed to QUIC.

@@ -27,16 +27,22 @@ metrics! {
             closed_client [reason: "client"] "The client closed it without an error.",
             closed_client_h3 [reason: "client_h3"]
                 "The client reports that litequic, or an origin's response, violated HTTP/3 or QPACK.",
-            closed_client_application [reason: "client_application"] "The client sent a code that HTTP/3 does not have.",
+            closed_client_application [reason: "client_application"]
+                "The client sent a code that HTTP/3 does not have.",
             closed_client_transport [reason: "client_transport"] "The client reports that litequic violated QUIC.",
             closed_client_reset [reason: "client_reset"] "The client has lost the connection (stateless reset).",
-            closed_litequic [reason: "litequic"] "litequic closed it without an error: a drain, or `limits.max_requests`.",
+            closed_litequic [reason: "litequic"]
+                "litequic closed it without an error: a drain, or `limits.max_requests`.",
             closed_litequic_h3 [reason: "litequic_h3"]
                 "The client violated HTTP/3 or QPACK, or reached a [limit](../operating.md#limits-and-timeouts).",
             closed_litequic_transport [reason: "litequic_transport"] "The client violated QUIC.",
             closed_other [reason: "other"] "Anything else: no path to the client is left.",
         }
-        Counter("handshakes_refused", "Connection attempts over QUIC that were rejected because a limit was reached, HTTP/3 is off, or the process drains.") {
+        Counter(
+            "handshakes_refused",
+            "Connection attempts over QUIC that were rejected because a limit was reached, HTTP/3 is off, or the \
+                process drains."
+        ) {
             handshakes_refused,
         }
         Counter("retries_sent", "Retry packets to validate an address.") {
@@ -136,7 +142,8 @@ metrics! {
             limit_connections [limit: "max_connections"]
                 "Connections rejected because no source held more than theirs.",
             limit_handshakes [limit: "max_handshakes"]
-                "Handshakes rejected because no source had more in flight than theirs; over TCP after `timeouts.queue`.",
+                "Handshakes rejected because no source had more in flight than theirs; over TCP after \
+                    `timeouts.queue`.",
         }
         Counter(TIMEOUTS) {
             timeout_handshake [timeout: "handshake"]

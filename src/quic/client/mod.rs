@@ -23,13 +23,13 @@ use std::{
 };
 use tokio::time;
 
-/// How long an acknowledgement is delayed at most. s2n-quic acknowledges every tenth packet, or what was received for this
-/// long; as its timers have a granularity of 1 ms, that is every second packet of those that arrive one by one, as RFC 9000
-/// §13.2.2 wants, and once a batch of those that arrive together. A client has one connection, and the CPU time to
-/// acknowledge early.
+/// How long an acknowledgement is delayed at most. s2n-quic acknowledges every tenth packet, or what was received for
+/// this long; as its timers have a granularity of 1 ms, that is every second packet of those that arrive one by one, as
+/// RFC 9000 §13.2.2 wants, and once a batch of those that arrive together. A client has one connection, and the CPU
+/// time to acknowledge early.
 const MAX_ACK_DELAY: Duration = Duration::from_millis(1);
 
-/// Why there is no connection.
+/// Reasons why a client has no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// No UDP socket of the address' family.
@@ -44,7 +44,7 @@ pub enum ConnectError {
     /// No route, or an ICMP message in answer to the first packet.
     #[error("cannot reach {address}: {source}{}", nothing_listens(.source))]
     Unreachable {
-        /// Which server.
+        /// The server's address.
         address: SocketAddr,
         /// The kernel's error.
         source: std::io::Error,
@@ -52,7 +52,7 @@ pub enum ConnectError {
     /// The server refused, does not support HTTP/3, or presented a certificate that is not trusted.
     #[error("cannot connect to {address}: {}", reason(.source))]
     Refused {
-        /// Which server.
+        /// The server's address.
         address: SocketAddr,
         /// The error of QUIC or TLS.
         source: Error,
@@ -63,17 +63,17 @@ pub enum ConnectError {
         humantime::format_duration(*timeout)
     )]
     Silent {
-        /// Which server.
+        /// The server's address.
         address: SocketAddr,
-        /// How long it had.
+        /// The time that the handshake was given.
         timeout: Duration,
     },
     /// Packets came, too few or too late.
     #[error("the handshake with {address} did not finish within {}", humantime::format_duration(*timeout))]
     Timeout {
-        /// Which server.
+        /// The server's address.
         address: SocketAddr,
-        /// How long it had.
+        /// The time that the handshake was given.
         timeout: Duration,
     },
 }

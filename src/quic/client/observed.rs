@@ -16,12 +16,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Packets of the handshake that are remembered; beyond it none are.
+/// Packets of the handshake that are remembered, to bound memory; further ones are not recorded.
 const MAX_PACKETS: usize = 64;
-/// Frames of one of them.
+/// Frames of a packet of the handshake that are remembered, to bound memory; further ones are not recorded.
 const MAX_FRAMES: usize = 32;
 
-/// The state of a connection.
+/// The state of a client's connection, as s2n-quic's events report it.
 #[derive(Debug, Clone, Default)]
 pub struct Observed {
     /// When the first datagram came.
@@ -32,13 +32,13 @@ pub struct Observed {
     pub group: Option<String>,
     /// The application protocol of both ends (ALPN).
     pub protocol: Option<String>,
-    /// What this end has sent.
+    /// Transport parameters that this end has sent.
     pub own_parameters: TransportParameters,
-    /// What the server has sent, once it has.
+    /// Transport parameters of the server, once they have come.
     pub server_parameters: Option<TransportParameters>,
     /// The packets of the handshake, in order; none unless they were asked for.
     pub packets: Vec<Packet>,
-    /// The counts.
+    /// Packets, bytes and ACK frames so far.
     pub counts: Counts,
     /// The estimate of the round-trip time, once there is one.
     pub round_trip: Option<RoundTrip>,
@@ -52,17 +52,17 @@ pub struct Observed {
 pub struct Counts {
     /// QUIC packets, several of which may share a datagram.
     pub packets_sent: u64,
-    /// Those that were decrypted.
+    /// QUIC packets received and decrypted.
     pub packets_received: u64,
-    /// Sent ones that were declared lost, MTU probes left out.
+    /// Sent packets that were declared lost, MTU probes left out.
     pub packets_lost: u64,
-    /// Of packets, without UDP's and IP's headers.
+    /// Bytes of sent packets, without UDP's and IP's headers.
     pub bytes_sent: u64,
-    /// The same of received ones.
+    /// Bytes of received packets, without UDP's and IP's headers.
     pub bytes_received: u64,
-    /// ACK frames.
+    /// ACK frames sent.
     pub acks_sent: u64,
-    /// ACK frames of the server's.
+    /// ACK frames received from the server.
     pub acks_received: u64,
 }
 
@@ -84,11 +84,11 @@ impl Counts {
 /// Round-trip times (RFC 9002 §5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoundTrip {
-    /// smoothed_rtt
+    /// RFC 9002's smoothed_rtt.
     pub smoothed: Duration,
-    /// min_rtt
+    /// RFC 9002's min_rtt.
     pub min: Duration,
-    /// rttvar
+    /// RFC 9002's rttvar.
     pub variance: Duration,
 }
 
@@ -106,9 +106,9 @@ pub enum PacketDirection {
 pub struct Packet {
     /// The sender.
     pub direction: PacketDirection,
-    /// Its type and number: `Initial 0`.
+    /// The packet's type and number: `Initial 0`.
     pub name: String,
-    /// Its frames.
+    /// The packet's frames, as text.
     pub frames: Vec<String>,
 }
 

@@ -4,10 +4,10 @@ use s2n_codec::DecoderBuffer;
 use s2n_quic::provider::event::events;
 use s2n_quic_core::varint::VarInt;
 
-/// The only one below without a value.
+/// The parameter without a value: it is there, or not.
 const MIGRATION_DISABLED: u64 = 0x0c;
 
-/// Those that are numbers: identifier, name, unit, and the default.
+/// Transport parameters that are integers, or 1 where they are there: identifier, name, unit, and the default.
 const INTEGER_PARAMETERS: [(u64, &str, &str, u64); 13] = [
     (0x01, "max_idle_timeout", " ms", 0),
     (0x03, "max_udp_payload_size", " bytes", 65527),
@@ -26,12 +26,12 @@ const INTEGER_PARAMETERS: [(u64, &str, &str, u64); 13] = [
     (0x20, "max_datagram_frame_size", " bytes", 0),
 ];
 
-/// What one end sent; `None` is not known.
+/// The transport parameters that one end sent; `None` is an unknown value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TransportParameters([Option<u64>; INTEGER_PARAMETERS.len()]);
 
 impl TransportParameters {
-    /// The parameters in `encoded`, and the defaults of others. As far as it can be read.
+    /// Reads the parameters in `encoded`, up to the first that is malformed; others have their defaults.
     pub(super) fn read(encoded: &[u8]) -> Self {
         let mut found = Self(INTEGER_PARAMETERS.map(|(.., default)| Some(default)));
         let mut rest = DecoderBuffer::new(encoded);
@@ -49,7 +49,7 @@ impl TransportParameters {
         found
     }
 
-    /// A server's, as s2n-quic reports them: without `initial_max_data`.
+    /// The server's parameters, as s2n-quic reports them: without `initial_max_data`.
     pub(super) fn from_event(event: &events::TransportParameters<'_>) -> Self {
         let milliseconds = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         Self([
@@ -69,7 +69,7 @@ impl TransportParameters {
         ])
     }
 
-    /// Each by its name, as text: of this end, and of `other`.
+    /// Iterates over the parameters: name, this end's value, and the value of `other`, as text.
     pub fn beside(&self, other: &Self) -> impl Iterator<Item = (&'static str, String, String)> {
         let pairs = INTEGER_PARAMETERS.into_iter().zip(self.0).zip(other.0);
         pairs.map(|(((_, name, unit, _), one), other)| {

@@ -14,27 +14,27 @@ use s2n_quic_core::{
 };
 use std::time::Duration;
 
-/// A client that acknowledges nothing for so long, with packets in flight, is behind a pause: RFC 6298's shortest
-/// retransmission timeout (§2.4),
+/// Shortest silence of a client, with packets in flight, that counts as a pause of the path: RFC 6298's shortest
+/// retransmission timeout (§2.4).
 const MIN_PAUSE: Duration = Duration::from_secs(1);
-/// and so many round trips.
+/// Shortest pause of the path in round trips, where that is longer than [`MIN_PAUSE`]: fewer may be a burst of losses.
 const PAUSE_ROUND_TRIPS: u32 = 4;
 
-/// See the [module](self).
+/// s2n-quic's BBR with restarts: see the [module](self).
 #[derive(Debug, Clone)]
 pub(super) struct Bbr {
     inner: BbrCongestionController,
-    /// How often it was restarted. Of the packets in flight those of two eras at most are left: one that is lost in a
-    /// later era was sent after all that came before.
+    /// Number of restarts, which wraps. Of the packets in flight those of two numbers at most are left: one that is
+    /// lost under a later number was sent after all packets of earlier ones.
     restarts: u8,
     /// When the client acknowledged last, or the first packet left since nothing was in flight.
     last_ack_at: Option<Timestamp>,
-    /// What was a pause then.
+    /// Silence that counts as a pause, computed with the last acknowledgement.
     pause_threshold: Duration,
     max_datagram: u16,
 }
 
-/// What is kept of each packet in flight.
+/// State of a packet in flight: s2n-quic's, and the number of restarts when it was sent.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::quic) struct BbrPacketInfo {
     info: bandwidth::PacketInfo,
@@ -42,7 +42,7 @@ pub(in crate::quic) struct BbrPacketInfo {
 }
 
 impl Bbr {
-    /// For `path`, with a window of so many bytes, and four packets at least.
+    /// A controller for `path`, with an initial window of `window` bytes, and four packets at least.
     pub(super) fn new(window: u32, path: PathInfo<'_>) -> Self {
         let max_datagram = path.max_datagram_size;
         let bbr = bbr::Builder::default().with_initial_congestion_window(window);
@@ -52,7 +52,7 @@ impl Bbr {
         Self { inner, restarts: 0, last_ack_at: None, pause_threshold: Duration::MAX, max_datagram }
     }
 
-    /// For a path of which no more is known than how long its datagrams are.
+    /// A controller for a path of which nothing is known but the size of its datagrams.
     pub(super) fn for_unknown_path(window: u32, max_datagram: u16) -> Self {
         let address = SocketAddress::default();
         let mut path = PathInfo::new(&path::Config::default(), &address);
@@ -60,7 +60,7 @@ impl Bbr {
         Self::new(window, path)
     }
 
-    /// Forgets the path, and what is in flight.
+    /// Discards the path's model, and what is in flight.
     #[cold]
     #[inline(never)]
     fn restart(&mut self) {
@@ -69,7 +69,7 @@ impl Bbr {
         *restarts = restarts.wrapping_add(1);
     }
 
-    /// As many of these bytes as are known to be in flight.
+    /// Bounds `bytes` by the bytes that are known to be in flight.
     fn in_flight(&self, bytes: usize) -> usize {
         bytes.min(self.inner.bytes_in_flight() as usize)
     }
@@ -141,7 +141,7 @@ impl CongestionController for Bbr {
             MIN_PAUSE.max(round_trip(rtt_estimator.smoothed_rtt(), rtt_estimator.latest_rtt()) * PAUSE_ROUND_TRIPS);
         let BbrPacketInfo { info, restarts } = newest_acked_packet_info;
         if restarts == self.restarts {
-            // Some may be of the era before.
+            // Some of the bytes may have been sent before the last restart.
             let bytes = self.in_flight(bytes_acknowledged);
             self.inner.on_ack(sent, bytes, info, rtt_estimator, random_generator, now, publisher);
         }

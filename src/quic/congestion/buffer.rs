@@ -6,20 +6,21 @@
 use crate::quic::io::LONGEST;
 use std::time::Duration;
 
-/// Packets that are sent at once, or acknowledged at once, may fill so much of a buffer. With more, the queue that is
-/// left for the window is shorter, and packets are lost while the path is not full.
+/// Part of a buffer that a burst may fill: an eighth. With more, the queue that is left for the window is shorter, and
+/// packets are lost while the path is not full.
 const BURST_PART: u32 = 8;
 
-/// Less than this part of the shortest round trip is next to nothing.
+/// Part of the shortest round trip below which a queue is next to nothing: a sixteenth.
 const NOISE_PART: u32 = 16;
 
-/// One path's.
+/// Estimate of the buffer at a path's bottleneck.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::quic) struct BottleneckBuffer {
-    /// What is queued now, and what would be next to nothing.
+    /// Delay of the packets that are queued now.
     queued: Duration,
+    /// Delay below which a queue is noise.
     noise: Duration,
-    /// What it holds at least; `None` before the first congestion.
+    /// Delay that a full buffer adds, at least; `None` before the first congestion.
     depth: Option<Duration>,
 }
 
@@ -38,9 +39,9 @@ impl BottleneckBuffer {
         }
     }
 
-    /// The time within which leaves what may be sent at once, where the buffer proved shallow.
+    /// Time within which a burst may leave, where the buffer proved shallow; `None` where it is not limited.
     pub(in crate::quic) fn burst_limit(&self) -> Option<Duration> {
-        // From the longest turn of moderation on nothing is bounded by it.
+        // From the longest turn of moderation on the limit bounds nothing.
         self.depth.map(|depth| depth / BURST_PART).filter(|burst_limit| *burst_limit < LONGEST)
     }
 }

@@ -21,26 +21,26 @@ use s2n_quic::provider::congestion_controller::{
 use s2n_quic_core::recovery::{CubicCongestionController, bandwidth::Bandwidth};
 use std::time::Duration;
 
-/// RFC 9002 §7.7.
+/// Packets leave at 1.25 windows a round trip (RFC 9002 §7.7): the window is used in full in spite of jitter.
 const PACING_GAIN: Ratio<u64> = Ratio::new_raw(5, 4);
 
-/// Packets that may be in flight at first after a client's migration: RFC 9002 §7.2, s2n-quic's own initial window.
+/// Packets that may be in flight at first after a client's migration: s2n-quic's own initial window (RFC 9002 §7.2).
 const MIGRATED_INITIAL_PACKETS: u32 = 10;
 
-/// How often slow start resumes on a path after spurious losses. Otherwise a client that acknowledges what it never
+/// Resumptions of slow start on a path after spurious losses. Without a bound a client that acknowledges what it never
 /// received could double the window for ever.
 const MAX_SLOW_START_RESUMPTIONS: u8 = 8;
 
-/// Packets that a window in use may have room for, as pacing interrupts sending: s2n-quic's own measure.
+/// Packets that may be missing in a window that counts as used, as pacing interrupts sending: s2n-quic's own measure.
 const APP_LIMITED_PACKETS: u32 = 3;
 
-/// A round-trip time that is so many times shorter than the one before follows a pause of the path: packets paced by
-/// the longer one are due at once.
+/// Factor by which a round-trip time is shorter than the one before where it follows a pause of the path: packets paced
+/// by the longer one are due at once.
 const RTT_DROP_FACTOR: u32 = 4;
-/// Of a round trip, what leaves at once behind a worker that came late.
+/// Part of a round trip that leaves at once behind a worker that came late, a quarter at most.
 const CATCH_UP_PART: u32 = 4;
 
-/// See the [module](super).
+/// The congestion controller of one path: see the [module](super).
 #[derive(Debug, Clone)]
 pub(in crate::quic) struct Controller {
     algorithm: Algorithm,
@@ -51,15 +51,16 @@ pub(in crate::quic) struct Controller {
     published_gain: Option<Ratio<u64>>,
     /// Nothing was sent on the path.
     nothing_sent: bool,
-    /// What the window was then.
+    /// Bytes of the initial window.
     initial: u32,
-    /// When the first packet after a pause left, until one that left since then is acknowledged.
+    /// When the first packet left after the connection was idle, until a packet that was sent since then is
+    /// acknowledged.
     restarted_at: Option<Timestamp>,
     /// When CUBIC reduced its window last.
     reduced: Option<Timestamp>,
-    /// CUBIC's in congestion avoidance.
+    /// W_est of CUBIC's congestion avoidance (RFC 9438 §4.3).
     reno_estimate: Option<RenoEstimate>,
-    /// Most bytes in flight since the last reduction: CUBIC's window is half as much again at most, as in s2n-quic, so
+    /// Most bytes in flight since the last reduction. CUBIC's window is half as much again at most, as in s2n-quic, so
     /// that a window which pacing or the processor limits does not grow for ever.
     max_in_flight: u32,
     /// The application had too little for the window when it sent last.
@@ -67,15 +68,15 @@ pub(in crate::quic) struct Controller {
     max_datagram: u16,
     /// The current round-trip time; 0 before it is measured.
     round_trip: Duration,
-    /// How often slow start may still resume.
+    /// Resumptions of slow start that are left.
     slow_starts: u8,
-    /// CUBIC's last reduction.
+    /// The last reduction of CUBIC's window, as long as it can be undone.
     undo: Option<Box<UndoableReduction<SavedState>>>,
     moderation: Moderation,
     spurious: SpuriousLosses,
 }
 
-/// What a reduction of CUBIC's window changes.
+/// State that a reduction of CUBIC's window changes.
 #[derive(Debug, Clone)]
 struct SavedState {
     cubic: CubicCongestionController,
@@ -89,18 +90,18 @@ struct SavedState {
 #[derive(Debug, Clone)]
 enum Algorithm {
     Cubic(CubicCongestionController),
-    /// It is large, and rarely wanted.
+    /// s2n-quic's BBR, boxed: it is large, and rarely configured.
     Bbr(Box<Bbr>),
 }
 
-/// What is kept of each packet in flight.
+/// State of a packet in flight.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::quic) enum PacketInfo {
     Cubic { sent: Timestamp },
     Bbr(bbr::BbrPacketInfo),
 }
 
-/// The same of either algorithm.
+/// Evaluates an expression with the controller of either algorithm.
 macro_rules! either {
     ($algorithm:expr, $inner:ident => $body:expr) => {
         match $algorithm {
@@ -111,7 +112,7 @@ macro_rules! either {
 }
 
 impl Controller {
-    /// For `path`, on which `initial_window` packets may be in flight to begin with.
+    /// A controller for `path`, on which `initial_window` packets may be in flight to begin with.
     pub(in crate::quic) fn new(
         congestion: Congestion,
         initial_window: u16,
@@ -172,14 +173,14 @@ impl Controller {
         self.congestion_window().saturating_sub(self.bytes_in_flight())
     }
 
-    /// CUBIC reduced its window, which was so large.
+    /// CUBIC reduced its window from `window` bytes.
     fn reduced(&mut self, window: u32, now: Timestamp) {
         self.reduced = Some(now);
         self.max_in_flight = 0;
         self.reno_estimate = Some(RenoEstimate::reduced(window, self.max_datagram.into()));
     }
 
-    /// So many packets that were declared lost have arrived.
+    /// Packets that were declared lost have arrived, `packets` in number.
     #[cold]
     #[inline(never)]
     fn on_spurious_losses<Pub: Publisher>(
@@ -195,7 +196,7 @@ impl Controller {
         }
     }
 
-    /// CUBIC's reduction was spurious. What grew since then is lost.
+    /// Undoes CUBIC's reduction, which was spurious. The growth since then is lost.
     fn undo<Pub: Publisher>(&mut self, now: Timestamp, rtt_estimator: &RttEstimator, publisher: &mut Pub) {
         let in_flight = self.bytes_in_flight();
         let (Some(undo), Algorithm::Cubic(inner)) = (self.undo.take(), &mut self.algorithm) else { return };
@@ -217,7 +218,7 @@ impl Controller {
         self.spurious.count_undone();
     }
 
-    /// What an undone reduction comes back to; there is none to be undone while CUBIC recovers.
+    /// The state to which an undone reduction returns; `None` while CUBIC recovers, when there is none to undo.
     #[cold]
     #[inline(never)]
     fn before(&self) -> Option<SavedState> {
@@ -305,7 +306,7 @@ impl CongestionController for Controller {
                 max_datagram: (*max_datagram).into(),
                 late: match moderation.lateness() {
                     Duration::ZERO => moderation.period(),
-                    // A late worker makes up for missed trains, as far as the path and its buffer allow.
+                    // A late worker makes up for missed bursts, as far as the path and its buffer allow.
                     late => late
                         .min(round_trip / CATCH_UP_PART)
                         .min(buffer.burst_limit().unwrap_or(late))
@@ -313,20 +314,20 @@ impl CongestionController for Controller {
                 },
             };
             let gain = || if published.slow_start { SLOW_START_GAIN } else { PACING_GAIN };
-            // Read once a train.
+            // Read once a burst.
             let rate = || match algorithm {
                 // Its rate includes its gain.
                 Algorithm::Bbr(_) if let Some(rate) = published.rate => rate,
                 _ => {
-                    // After a pause nothing doubles within the round trip, and the path's buffer need not hold half of the
-                    // window.
+                    // After a pause nothing doubles within the round trip, and the path's buffer need not hold half of
+                    // the window.
                     let gain = if restarted_at.is_some() { PACING_GAIN } else { gain() };
                     // Not a Bandwidth times a Ratio: that reduces fractions.
                     Bandwidth::new(u64::from(window) * gain.numer() / gain.denom(), sent.round_trip)
                 }
             };
             pacer.on_packet_sent(sent, rate, |rate, burst| {
-                // The subscriber reads only the gain, and a train may be two packets.
+                // The subscriber reads only the gain, and a burst may be two packets.
                 let gain = gain();
                 if published_gain.replace(gain) != Some(gain) {
                     publisher.on_pacing_rate_updated(rate, burst, gain);
@@ -391,7 +392,8 @@ impl CongestionController for Controller {
                         reno_estimate.get_or_insert_with(|| RenoEstimate::after_slow_start(window, datagram));
                     reno_estimate.on_ack(bytes_acknowledged, datagram);
                 }
-                // s2n-quic's own W_est divides by the shortest round trip, and behind a full buffer grows faster than TCP's.
+                // s2n-quic's own W_est divides by the shortest round trip, and behind a full buffer grows faster than
+                // TCP's.
                 let smoothed = rtt_estimator.smoothed_rtt();
                 let estimator = RttEstimator::new(match (reno_estimate, reduced) {
                     (Some(reno_estimate), Some(reduced)) => {
@@ -405,7 +407,8 @@ impl CongestionController for Controller {
                     let (bytes, window) = (left.min(step), inner.congestion_window());
                     left -= bytes;
                     inner.on_ack(sent, bytes, (), &estimator, random_generator, now, tap);
-                    // It is used too little to grow, or recovers, or has reached what it grows to: so has it with the rest.
+                    // The window is used too little to grow, or recovers, or has reached its target: the rest does not
+                    // change it.
                     if inner.congestion_window() == window {
                         step = usize::MAX;
                     }
@@ -421,9 +424,9 @@ impl CongestionController for Controller {
         pacer.on_ack(now, bytes, (*max_datagram).into(), !published.slow_start);
     }
 
-    /// s2n-quic's CUBIC takes each loss outside a recovery period for congestion, and the period may be over before the last
-    /// packets from before it are taken for lost. A loss is congestion if the packet was sent after the last reduction (RFC
-    /// 9002 §7.3.2, appendix B.6).
+    /// s2n-quic's CUBIC takes each loss outside a recovery period for congestion, and the period may be over before the
+    /// last packets from before it are taken for lost. A loss is congestion if the packet was sent after the last
+    /// reduction (RFC 9002 §7.3.2, appendix B.6).
     fn on_packet_lost<Pub: Publisher>(
         &mut self,
         lost_bytes: u32,

@@ -1,8 +1,8 @@
 //! Congestion control and pacing (docs/adr/0023-congestion-control.md). s2n-quic's CUBIC and BBR decide how much may be
 //! in flight; their assumptions that do not hold in litequic are handled here:
 //!
-//! - [`controller`] counts what was acknowledged in bytes: clients that acknowledge rarely, and ACK frames that are merged,
-//!   do not slow the growth of CUBIC's window.
+//! - [`controller`] counts what was acknowledged in bytes: clients that acknowledge rarely, and ACK frames that are
+//!   merged, do not slow the growth of CUBIC's window.
 //! - [`bbr`] restarts after a pause of the path.
 //! - [`undo`] reverts a reduction of the window for packets that arrive after all (spurious losses).
 //! - [`reno_friendly`] keeps that window as large as additive increase would make it.
@@ -61,6 +61,6 @@ impl Endpoint for ControllerFactory {
 
 impl fmt::Debug for ControllerFactory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Controllers").field(&self.address).finish()
+        f.debug_tuple("ControllerFactory").field(&self.address).finish()
     }
 }

@@ -1,45 +1,45 @@
 //! Pacing: when packets are sent, and how many at once (RFC 9002 §7.7). Pure.
 //!
-//! Packets are sent in trains of a millisecond at the current rate, each of which is one call to the kernel and the
-//! network card. s2n-quic takes a departure for due that is less than a millisecond ahead (`Timestamp::has_elapsed`),
-//! and timers fire in steps of one: trains leave up to so much too early or too late, and the next ones at their own
-//! times.
+//! Packets are sent in bursts of a millisecond at the current rate, each of which is one call to the kernel and the
+//! network card. s2n-quic takes a packet for due that is due within less than a millisecond (`Timestamp::has_elapsed`),
+//! and timers fire in steps of one: bursts leave up to a millisecond too early or too late, and the next ones at their
+//! own times.
 
 use s2n_quic_core::{recovery::bandwidth::Bandwidth, time::Timestamp};
 use std::time::Duration;
 
-/// A train's length. Shorter ones would leave together, as timers go.
+/// Time between two bursts. Shorter ones would leave together, as timers have steps of a millisecond.
 const BURST_INTERVAL: Duration = Duration::from_millis(1);
-/// The same where the path's buffer proved too shallow for that; acknowledgements release shorter ones than timers.
+/// Shortest time between two bursts, where the path's buffer proved too shallow for [`BURST_INTERVAL`];
+/// acknowledgements release shorter bursts than timers.
 const MIN_BURST_INTERVAL: Duration = Duration::from_micros(250);
-/// Packets a train at least: receivers acknowledge every second packet (RFC 9000 §13.2.2).
+/// Packets of a burst at least: receivers acknowledge every second packet (RFC 9000 §13.2.2).
 const MIN_BURST_PACKETS: u32 = 2;
-/// The same where trains leave together every two milliseconds (`quic::io::moderation`): on a path that long, and beside as much
-/// else, two packets more harm no buffer, and a message costs the kernel as much as a packet.
+/// Packets of a burst at least where bursts leave together every two milliseconds (`quic::io::moderation`): on a path
+/// of that length, two packets more harm no buffer, and a message costs the kernel as much as a packet.
 const MIN_MODERATED_BURST_PACKETS: u32 = 4;
-/// Packets a train at most: what one message of UDP GSO takes (`UDP_MAX_SEGMENTS`).
+/// Packets of a burst at most: what one message of UDP GSO takes (`UDP_MAX_SEGMENTS`).
 const MAX_BURST_PACKETS: u32 = 64;
 /// Packets that may leave at once where nothing is in flight: the initial window (RFC 9002 §7.2, §7.7).
 const INITIAL_WINDOW_PACKETS: u32 = 10;
-/// Round-trip times below which nothing is paced: waking up by a timer takes longer than delivery. s2n-quic's limit
+/// Round-trip time below which nothing is paced: waking up by a timer takes longer than delivery. s2n-quic's limit
 /// (`MINIMUM_PACING_RTT`).
 const MIN_PACED_RTT: Duration = Duration::from_millis(2);
-/// Packets that may leave between two acknowledgements there, beside as many as these acknowledge: so many overflow no
-/// receiver's socket.
+/// Packets that may leave between two acknowledgements on a path that is not paced, in addition to as many as these
+/// acknowledge: a burst of a whole window overflows a browser's socket.
 const UNPACED_BURST_PACKETS: u32 = 64;
-/// Packets that a short train may have where one acknowledgement covered as many: these have left the buffer. Chromium
+/// Packets of a shortened burst at most where one acknowledgement covered as many: these have left the buffer. Chromium
 /// acknowledges up to ten at once.
 const MAX_ACKED_BURST_PACKETS: u32 = 8;
-/// How far ahead a departure may be to be taken for due.
+/// Time ahead of which a packet counts as due: s2n-quic's timers have steps of a millisecond.
 const GRANULARITY: Duration = Duration::from_millis(1);
-/// The share of a round trip that a train may be waited for.
+/// Part of a round trip for which a burst may be delayed to join others: an eighth.
 const COALESCE_PART: u32 = 8;
-/// Packets a train from which on it is waited for: of fewer, an acknowledgement alone releases as many, and a timer
-/// would
-/// only wake the worker once more.
+/// Packets of a burst from which on it waits for others: fewer are released by an acknowledgement alone, and a timer
+/// would only wake the worker once more.
 const MIN_COALESCED_PACKETS: u32 = 4;
-/// How long a train keeps the next one waiting at most, whatever the rate: one that was estimated too low is found out by
-/// packets alone.
+/// Longest time for which a burst delays the next one, whatever the rate: a rate that was estimated too low is
+/// corrected by further packets alone.
 const MAX_BURST_TIME: Duration = Duration::from_secs(1);
 
 /// The state when a packet was sent.
@@ -52,33 +52,33 @@ pub(super) struct SentPacket {
     pub(super) in_flight: u32,
     pub(super) round_trip: Duration,
     pub(super) max_datagram: u32,
-    /// How late a train may leave without the next ones leaving later: as timers are made to go.
+    /// How late a burst may leave without delaying the next ones: the lateness of timers.
     pub(super) late: Duration,
 }
 
-/// One path's.
+/// The pacing of one path.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pacer {
-    /// When the next train may leave.
+    /// When the next burst may leave.
     next_send_time: Option<Timestamp>,
-    /// A train's length, where it is shorter than usual.
+    /// Time between two bursts, where it is shorter than [`BURST_INTERVAL`].
     limited_interval: Option<Duration>,
     burst: Option<Burst>,
     /// Round trips are too short for timers.
     unpaced: bool,
-    /// Bytes that may leave before the next acknowledgement, if they are.
+    /// Bytes that may leave before the next acknowledgement on a path that is not paced.
     unpaced_burst: u32,
     acknowledged: Option<Timestamp>,
-    /// Bytes that the last acknowledgement covered, and that the next short train may have.
+    /// Bytes that the last acknowledgement covered, and that the next shortened burst may have.
     acked_burst: u32,
 }
 
 /// Packets that leave at once, and may still become more.
 #[derive(Debug, Clone, Copy)]
 struct Burst {
-    /// When its first packet left,
+    /// When the burst's first packet left.
     began: Timestamp,
-    /// and when it should have.
+    /// When the burst's first packet was due.
     due: Timestamp,
     rate: Bandwidth,
     sent: u32,
@@ -87,14 +87,14 @@ struct Burst {
 }
 
 impl Burst {
-    /// When the next may leave.
+    /// When the next burst may leave.
     fn end(&self) -> Timestamp {
         self.due + (u64::from(self.sent) / self.rate).min(MAX_BURST_TIME)
     }
 }
 
 impl Pacer {
-    /// A packet was sent. `rate` is evaluated once a train, of which `begun` is then notified.
+    /// A packet was sent. `rate` is evaluated once a burst, whose beginning is reported to `begun`.
     pub(super) fn on_packet_sent(
         &mut self,
         sent: SentPacket,
@@ -122,7 +122,8 @@ impl Pacer {
             let left = most.max(acked_burst).clamp(least * sent.max_datagram, MAX_BURST_PACKETS * sent.max_datagram);
             begun(rate, left);
             let due = next_send_time.map_or(sent.now, |next_send_time| {
-                // A timer that fires in steps of a millisecond may be late by two. Behind a pause nothing is made up for.
+                // A timer that fires in steps of a millisecond may be late by two. Behind a pause nothing is made up
+                // for.
                 let by_timer = sent.now.saturating_duration_since(next_send_time) <= 2 * GRANULARITY;
                 let late = if by_timer { sent.late.max(GRANULARITY) } else { sent.late };
                 next_send_time.max(Timestamp::checked_sub(sent.now, late).unwrap_or(sent.now))
@@ -144,8 +145,8 @@ impl Pacer {
         (self.next_send_time, self.burst) = (None, None);
     }
 
-    /// An acknowledgement came. The packets that it releases begin another train; with `coalesce`, not within a train's
-    /// length of the last, so that the packets of several acknowledgements leave together.
+    /// An acknowledgement came. The packets that it releases begin another burst; with `coalesce`, not within
+    /// [`BURST_INTERVAL`] of the last, so that the packets of several acknowledgements leave together.
     pub(super) fn on_ack(&mut self, now: Timestamp, bytes: u32, max_datagram: u32, coalesce: bool) {
         if self.unpaced {
             self.unpaced_burst =
@@ -168,19 +169,20 @@ impl Pacer {
         self.next_send_time = Some(next_send_time);
     }
 
-    /// What is sent at once is to be `share` of a train's time at most: the path's buffer holds that much.
+    /// Limits bursts to `share`: the path's buffer holds that much.
     pub(super) fn limit_burst(&mut self, share: Option<Duration>) {
         self.limited_interval =
             share.filter(|share| *share < BURST_INTERVAL).map(|share| share.max(MIN_BURST_INTERVAL));
     }
 
-    /// Short trains do not leave [`GRANULARITY`] too early, which would join them.
+    /// Returns when the next burst may leave. Shortened bursts do not leave [`GRANULARITY`] too early, which would join
+    /// them.
     pub(super) fn next_send_time(&self) -> Option<Timestamp> {
         let early = if self.limited_interval.is_some() { GRANULARITY } else { Duration::ZERO };
         self.next_send_time.map(|next_send_time| next_send_time + early)
     }
 
-    /// Whether an acknowledgement has to come first, with so many bytes in flight.
+    /// Whether an acknowledgement has to come before the next packet, with `in_flight` bytes in flight.
     pub(super) fn is_burst_over(&self, in_flight: u32, max_datagram: u32) -> bool {
         self.unpaced && self.unpaced_burst < max_datagram && in_flight >= UNPACED_BURST_PACKETS * max_datagram
     }
@@ -230,7 +232,7 @@ mod tests {
     const RTT: Duration = Duration::from_millis(50);
 
     #[test]
-    fn a_train_is_a_millisecond_of_the_rate_within_bounds() {
+    fn a_burst_is_a_millisecond_of_the_rate_within_bounds() {
         for (megabits, packets) in [(1, 2), (20, 3), (100, 11), (500, 53), (2_000, 64 * 2)] {
             let mut pacer = Pacer::default();
             let now = start();
@@ -249,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_within_a_train_begins_another_when_it_is_time() {
+    fn an_acknowledgement_within_a_burst_begins_another_when_it_is_time() {
         for (coalesce, waits) in [(false, false), (true, true)] {
             let mut pacer = Pacer::default();
             let began = start();
@@ -266,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn trains_that_leave_late_with_others_leave_no_later_in_all() {
+    fn bursts_that_leave_late_with_others_leave_no_later_in_all() {
         let packets = |late| {
             let (mut pacer, mut now, mut packets) = (Pacer::default(), start(), 0);
             for _ in 0..200 {
@@ -310,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn short_trains_leave_apart_where_something_wakes_them_and_lose_no_time_where_only_timers_do() {
+    fn short_bursts_leave_apart_where_something_wakes_them_and_lose_no_time_where_only_timers_do() {
         for (share, megabits, wake, most_at_once) in [
             (Some(Duration::ZERO), 100, 100, 5),
             (Some(Duration::ZERO), 100, 1_000, 14),
@@ -327,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_train_has_as_many_packets_as_the_acknowledgement_before_it_covered() {
+    fn a_short_burst_has_as_many_packets_as_the_acknowledgement_before_it_covered() {
         for (share, covered, packets) in [
             (Some(Duration::ZERO), 1, MIN_BURST_PACKETS),
             (Some(Duration::ZERO), 5, 5),
@@ -339,7 +341,7 @@ mod tests {
             send(&mut pacer, now, RTT, 10, 1, 1);
             now += Duration::from_millis(20);
             pacer.on_ack(now, covered * DATAGRAM, DATAGRAM, true);
-            let trains = [0, 20].map(|later| {
+            let bursts = [0, 20].map(|later| {
                 now += Duration::from_millis(later);
                 let (mut sent, began) = (0, pacer.next_send_time());
                 while pacer.next_send_time() == began {
@@ -347,7 +349,7 @@ mod tests {
                 }
                 sent
             });
-            assert_eq!(trains, [packets, MIN_BURST_PACKETS], "{share:?}, {covered}");
+            assert_eq!(bursts, [packets, MIN_BURST_PACKETS], "{share:?}, {covered}");
         }
     }
 
@@ -368,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rate_keeps_a_train_waiting_for_more_than_a_second() {
+    fn no_rate_keeps_a_burst_waiting_for_more_than_a_second() {
         for rate in [Bandwidth::ZERO, rate(1), Bandwidth::INFINITY] {
             let (mut pacer, now) = (Pacer::default(), start());
             let sent = SentPacket {
@@ -389,7 +391,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever wakes it, and however late, it keeps its rate: as much as that brings, and two trains at most.
+        /// Whatever wakes it, and however late, it keeps its rate: as much as that brings, and two bursts at most.
         #[test]
         fn it_never_exceeds_its_rate_and_keeps_up(
             megabits in 1_u64..1_000,
@@ -405,7 +407,8 @@ mod tests {
                 pacer.on_ack(now, DATAGRAM, DATAGRAM, coalesce);
             }
             let due = rate(megabits) * (now - began);
-            let burst = u64::from(DATAGRAM * MAX_BURST_PACKETS).min((rate(megabits) * BURST_INTERVAL).max(u64::from(MIN_BURST_PACKETS * DATAGRAM)));
+            let least = u64::from(MIN_BURST_PACKETS * DATAGRAM);
+            let burst = u64::from(DATAGRAM * MAX_BURST_PACKETS).min((rate(megabits) * BURST_INTERVAL).max(least));
             let sent = packets * u64::from(DATAGRAM);
             prop_assert!(sent <= due + 4 * burst + 2 * u64::from(DATAGRAM), "{sent} of {due}");
         }

@@ -9,8 +9,8 @@ use s2n_quic_core::{
     },
 };
 
-/// Pacing rates to a window in a round-trip time, in slow start, where the window doubles within it: s2n-quic's and Linux'.
-/// Outside it is 1.25 at most. BBR's Startup has 2.77, its other states 1.25 at most
+/// Pacing rates to a window in a round-trip time, in slow start, where the window doubles within it: s2n-quic's and
+/// Linux'. Outside it is 1.25 at most. BBR's Startup has 2.77, its other states 1.25 at most
 /// (draft-cardwell-iccrg-bbr-congestion-control-02 §4.6.2).
 pub(super) const SLOW_START_GAIN: Ratio<u64> = Ratio::new_raw(2, 1);
 
@@ -19,7 +19,7 @@ pub(in crate::quic) fn is_slow_start(pacing_gain: f32) -> bool {
     pacing_gain >= 2.0
 }
 
-/// The last published values.
+/// The values that a controller of s2n-quic published last.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PublishedState {
     /// Whether the controller is in slow start (RFC 9002 §7.3.1), or in BBR's Startup.
@@ -65,7 +65,7 @@ impl<P: Publisher> Publisher for PublisherTap<'_, P> {
 pub(super) mod tests {
     use super::*;
 
-    /// There is no subscriber.
+    /// A publisher without a subscriber.
     pub(in super::super) struct NoPublisher;
 
     impl Publisher for NoPublisher {
@@ -79,7 +79,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn bbrs_startup_is_told_by_its_gain() {
+    fn a_gain_of_bbrs_startup_is_slow_start() {
         let mut published = PublishedState::default();
         let rate = Bandwidth::new(1_000_000, std::time::Duration::from_secs(1));
         for (gain, slow_start) in

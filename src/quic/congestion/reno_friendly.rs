@@ -5,19 +5,21 @@ use std::time::Duration;
 
 /// β of RFC 9438 §4.6, in tenths.
 const BETA_TENTHS: u32 = 7;
-/// The additive increase that is as fair to Reno with that β as one packet a round trip is with a half: 3 (1 - β) / (1 + β).
+/// The additive increase that is as fair to Reno with that β as one packet a round trip is with a half: 3 (1 - β) / (1
+/// + β).
 const ALPHA: f64 = 9.0 / 17.0;
-/// Packets that a window has at least (RFC 9002 §7.2).
+/// Packets of the window at least (RFC 9002 §7.2).
 const MIN_WINDOW_PACKETS: u32 = 2;
-/// How much longer than it is s2n-quic's CUBIC may take the round trip for. It also looks a round trip ahead.
+/// Upper bound of the round trip that is reported to s2n-quic's CUBIC, as a multiple of the smoothed one: CUBIC also
+/// looks a round trip ahead.
 const MAX_RTT_FACTOR: u32 = 4;
 
-/// Of one path, in one period of congestion avoidance.
+/// W_est (RFC 9438 §4.3): the estimate of one path, in one period of congestion avoidance.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RenoEstimate {
-    /// In packets, as at the beginning of the period.
+    /// Packets of the window when the period began.
     initial: u32,
-    /// In packets.
+    /// Packets of the window now.
     window: u32,
     max_datagram: u32,
     /// Bytes acknowledged since the window grew.
@@ -40,7 +42,7 @@ impl RenoEstimate {
         Self { initial: window, window, max_datagram, acknowledged: 0.0 }
     }
 
-    /// So many bytes were acknowledged, and the path was used.
+    /// Grows the window by `bytes` that were acknowledged while the path was used in full.
     pub(super) fn on_ack(&mut self, bytes: usize, max_datagram: u32) {
         self.max_datagram = max_datagram;
         self.acknowledged += f64::from(u32::try_from(bytes).unwrap_or(u32::MAX));
@@ -51,7 +53,7 @@ impl RenoEstimate {
         }
     }
 
-    /// In bytes.
+    /// Bytes of the window.
     pub(super) fn window(&self) -> u32 {
         self.window.saturating_mul(self.max_datagram)
     }

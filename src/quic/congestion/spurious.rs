@@ -8,7 +8,8 @@ use std::sync::{
     atomic::{AtomicU32, Ordering::Relaxed},
 };
 
-/// One endpoint's: of the connection whose ACK frame s2n-quic reads next. One thread alone has it.
+/// Count of spurious losses of the connection whose ACK frame s2n-quic reads next. An endpoint has one; one thread
+/// alone uses it.
 #[derive(Debug, Clone, Default)]
 pub(in crate::quic) struct SpuriousLosses {
     packets: Arc<AtomicU32>,
@@ -21,12 +22,14 @@ impl SpuriousLosses {
         Self { packets: Arc::default(), metrics }
     }
 
-    /// The ACK frame that s2n-quic reads next is of a connection of which so many packets were declared lost wrongly.
+    /// Reports that the ACK frame which s2n-quic reads next is of a connection of which `packets` were declared lost
+    /// wrongly.
     pub(in crate::quic) fn report(&self, packets: u32) {
         self.packets.store(packets, Relaxed);
     }
 
-    /// The report that was not taken yet: an ACK frame may acknowledge nothing else, and then no controller is called.
+    /// Takes the report that no controller has taken: an ACK frame may acknowledge nothing else, and then no controller
+    /// is called.
     pub(in crate::quic) fn take(&self) -> u32 {
         let packets = self.packets.load(Relaxed);
         if packets > 0 {
@@ -35,7 +38,7 @@ impl SpuriousLosses {
         packets
     }
 
-    /// A reduction of the window was undone.
+    /// Counts a reduction of a window that was undone.
     pub(in crate::quic) fn count_undone(&self) {
         self.metrics.reductions_undone.increment();
     }

@@ -4,17 +4,17 @@
 use s2n_quic::provider::congestion_controller::Timestamp;
 use std::time::Duration;
 
-/// A packet is acknowledged within so many round trips of its being declared lost, or was lost:
+/// Round trips within which a packet that was declared lost is acknowledged if it arrives; later it counts as lost.
 const MAX_ROUND_TRIPS: u32 = 4;
-/// and as long as its acknowledgement may wait (max_ack_delay, RFC 9000 §18.2).
+/// Delay of an acknowledgement, on top of [`MAX_ROUND_TRIPS`] (max_ack_delay, RFC 9000 §18.2).
 const MAX_ACK_DELAY: Duration = Duration::from_millis(25);
 
-/// A reduction, and the state before.
+/// A reduction of the window, and the state before it.
 #[derive(Debug, Clone)]
 pub(super) struct UndoableReduction<T> {
     saved: T,
     reduced: Timestamp,
-    /// Packets declared lost since then that did not arrive.
+    /// Packets declared lost since the reduction that did not arrive.
     lost: u32,
 }
 
@@ -33,14 +33,14 @@ impl<T> UndoableReduction<T> {
         self.lost = self.lost.saturating_add(1);
     }
 
-    /// So many packets that were declared lost have arrived. Returns whether the reduction was spurious.
+    /// Packets that were declared lost have arrived, `packets` in number. Returns whether the reduction was spurious.
     pub(super) fn on_arrived(&mut self, packets: u32, now: Timestamp, rtt: Duration) -> bool {
         let in_doubt = self.may_be_spurious(now, rtt);
         self.lost = self.lost.saturating_sub(packets);
         in_doubt && self.lost == 0
     }
 
-    /// The state before.
+    /// The state before the reduction.
     pub(super) fn into_saved(self) -> T {
         self.saved
     }

@@ -6,13 +6,13 @@ use std::{
     hash::{BuildHasherDefault, Hasher},
 };
 
-/// By s2n-quic's internal ID, which is unique within its endpoint.
+/// A map by s2n-quic's internal ID of a connection, which is unique within its endpoint.
 pub(super) type ByConnectionId<T> = HashMap<u64, T, BuildHasherDefault<MultiplicativeHasher>>;
 
 /// 2^64 divided by the golden ratio: spreads numbers in a row over all bits (Knuth's multiplicative hashing).
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Of one number.
+/// Multiplicative hash of one integer.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct MultiplicativeHasher(u64);
 
@@ -21,14 +21,15 @@ impl Hasher for MultiplicativeHasher {
         self.0 = id.wrapping_mul(GOLDEN);
     }
 
-    /// Any other key, which there is none of, works too.
+    /// Hashes any other key, of which there is none.
     fn write(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(GOLDEN);
         }
     }
 
-    /// hashbrown takes the place from the lowest bits, and compares the highest first: the best are in between.
+    /// Rotates the best bits to where hashbrown reads them: it takes the place from the lowest bits, and compares the
+    /// highest first.
     fn finish(&self) -> u64 {
         self.0.rotate_left(32)
     }

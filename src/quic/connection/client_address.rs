@@ -20,11 +20,11 @@ const MAX_VALIDATED: usize = 5;
 #[derive(Debug)]
 pub(in crate::quic) struct ClientAddressSubscriber;
 
-/// One connection's.
+/// Addresses that one connection's client has validated.
 #[derive(Debug, Default)]
 pub(in crate::quic) struct ValidatedAddresses {
     current: Option<SocketAddr>,
-    /// All that were validated: a client that returns to one need not validate it again.
+    /// All addresses that were validated: a client that returns to one need not validate it again.
     all: Vec<SocketAddr>,
 }
 
@@ -59,7 +59,8 @@ impl Subscriber for ClientAddressSubscriber {
         ValidatedAddresses::default()
     }
 
-    /// No client completes a handshake, before which there is no request, without having got its answers.
+    /// A new connection's address counts as validated: no client completes a handshake, before which there is no
+    /// request, without having got litequic's packets.
     fn on_connection_started(
         &mut self,
         validated: &mut ValidatedAddresses,

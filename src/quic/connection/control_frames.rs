@@ -16,11 +16,11 @@ use std::{
     time::Instant,
 };
 
-/// Addresses that s2n-quic lets a connection's client come from, one after the other. It forgets none as long as the
-/// connection is open, and drops packets from further ones.
+/// Addresses that s2n-quic lets a connection's client come from, one after the other. s2n-quic forgets none as long as
+/// the connection is open, and drops packets from further ones.
 const MAX_ADDRESSES: u64 = 5;
 
-/// One connection's account.
+/// The limit of one connection's control frames.
 #[derive(Debug)]
 pub(super) struct ControlFrameLimit {
     bucket: Bucket,
@@ -30,15 +30,15 @@ pub(super) struct ControlFrameLimit {
 #[derive(Debug, Default)]
 struct AlertFlags {
     exceeded: AtomicBool,
-    /// Not reported yet.
+    /// The client came from its last address; not reported yet.
     last_address: AtomicBool,
-    /// Not reported yet.
+    /// The client stopped a critical stream; not reported yet.
     critical_stream_stopped: AtomicBool,
     waker: AtomicWaker,
 }
 
 impl ControlFrameLimit {
-    /// For a client with a limit of `per_second` control frames, and more at once ([`Bucket`]).
+    /// A limit of `per_second` control frames, and as many at once as a [`Bucket`] lets through.
     pub(super) fn new(per_second: u32) -> Self {
         Self { bucket: Bucket::new(per_second), alerts: Arc::default() }
     }

@@ -4,21 +4,22 @@
 use crate::quic::wire::frame::{AckRanges, Numbers};
 use std::collections::VecDeque;
 
-/// Packets declared lost are remembered until a number so much larger is acknowledged: a gigabit's in 300 ms.
+/// Packet numbers for which a lost packet is remembered: until a number larger by that is acknowledged. At a gigabit a
+/// second these are 300 ms.
 const MAX_REORDERING: u64 = 1 << 15;
 /// Ranges of lost packets remembered a connection, 16 bytes each; beyond it the oldest is forgotten.
 const MAX_RANGES: usize = 256;
 
-/// Skipped numbers, remembered a connection: s2n-quic skips one in half to two and a half windows.
+/// Skipped numbers remembered a connection: s2n-quic skips one in half to two and a half windows.
 const MAX_SKIPPED: usize = 16;
 
 /// Numbers of packets that one connection has declared lost, in ascending ranges that do not touch.
 #[derive(Debug, Default)]
 pub(super) struct LostPackets {
     ranges: Vec<Numbers>,
-    /// The last ones that were never sent.
+    /// The last numbers that s2n-quic skipped: no packet has them.
     skipped: VecDeque<u64>,
-    /// The client acknowledged one of them: none of its acknowledgements counts.
+    /// The client acknowledged a skipped number: none of its acknowledgements counts.
     acknowledged_unsent: bool,
 }
 
@@ -45,17 +46,17 @@ impl LostPackets {
         self.skipped.push_back(number);
     }
 
-    /// Packets that were declared lost so far do not matter any more.
+    /// Forgets the packets that were declared lost so far.
     pub(super) fn clear(&mut self) {
         self.ranges.clear();
     }
 
-    /// How many of the packets in `ranges` had been declared lost. They are not any more. 0 of a client that acknowledged what was
-    /// never sent.
+    /// Takes the packets in `ranges` out, and counts those that had been declared lost. 0 of a client that acknowledged
+    /// what was never sent.
     pub(super) fn acknowledge(&mut self, ranges: &AckRanges<'_>) -> u64 {
         let mut count = 0;
         if self.ranges.is_empty() || self.acknowledged_unsent {
-            // So it is for most connections, to their end.
+            // Most connections lose nothing to their end.
             return count;
         }
         // In descending order. s2n-quic rejects ranges below zero.
@@ -81,7 +82,7 @@ impl LostPackets {
         if self.acknowledged_unsent { 0 } else { count }
     }
 
-    /// Takes out what lies in `acknowledged`.
+    /// Takes the numbers of `acknowledged` out, and counts them.
     fn take(&mut self, acknowledged: Numbers) -> u64 {
         let Numbers { low, high } = acknowledged;
         let from = self.ranges.partition_point(|lost| lost.high < low);

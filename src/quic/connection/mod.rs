@@ -9,9 +9,9 @@
 //! - [`acknowledged`], [`ack_frequency`]: what its client has acknowledged, and how often it is asked to.
 //! - [`path_challenge`], [`mod@client_address`]: the validation of its paths.
 //!
-//! [`subscriber`] creates and removes connections in the table, `quic::endpoint` passes received packets. Nothing is missed as
-//! long as a connection is open: s2n-quic processes no frame that does not pass here first, and closes a connection at
-//! a frame that `quic::wire::frame` does not parse.
+//! [`subscriber`] creates and removes connections in the table, `quic::endpoint` passes received packets. Nothing is
+//! missed as long as a connection is open: s2n-quic processes no frame that does not pass here first, and closes a
+//! connection at a frame that `quic::wire::frame` does not parse.
 
 mod ack_frequency;
 mod acknowledged;

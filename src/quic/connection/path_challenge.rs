@@ -29,12 +29,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// As often as an Initial packet is repeated before a round-trip time is known (RFC 9000 §8.2.1, RFC 9002 §6.2.2).
+/// Time between two challenges: an Initial packet is repeated as often before a round-trip time is known (RFC 9000
+/// §8.2.1, RFC 9002 §6.2.2).
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes that a PATH_RESPONSE has to repeat (RFC 9000 §19.17).
 const DATA: usize = 8;
 
-/// One endpoint's.
+/// PATH_CHALLENGE frames of an endpoint's connections that were not answered.
 #[derive(Debug, Clone)]
 pub(in crate::quic) struct PathChallenges(Arc<Shared>);
 
@@ -48,10 +49,11 @@ struct Shared {
     metrics: Arc<Metrics>,
 }
 
-/// A lock, because s2n-quic wants its providers `Send`; one thread alone takes it. Connections by s2n-quic's IDs.
+/// Unanswered challenges, and the packet at hand; connections by s2n-quic's IDs. Behind a lock, because s2n-quic wants
+/// its providers `Send`; one thread alone takes it.
 #[derive(Debug, Default)]
 struct ChallengeTable {
-    /// Between the event and its datagram sender's making.
+    /// The connection whose datagram sender is being created, from s2n-quic's event on.
     new_connection: Option<u64>,
     unanswered: ByConnectionId<Challenge>,
     /// The connection and number of the packet into which s2n-quic has put a challenge.
@@ -60,7 +62,7 @@ struct ChallengeTable {
     slot_connection: Option<u64>,
 }
 
-/// Sent on the path on which its connection sends.
+/// A challenge without an answer, sent on the path on which its connection sends.
 #[derive(Debug)]
 struct Challenge {
     data: [u8; DATA],
@@ -73,12 +75,12 @@ impl PathChallenges {
         Self(Arc::new(Shared { unanswered, has_frame, table, metrics }))
     }
 
-    /// The subscriber to them.
+    /// The subscriber to s2n-quic's events of challenges.
     pub(in crate::quic) fn subscriber(&self) -> ChallengeSubscriber {
         ChallengeSubscriber(self.clone())
     }
 
-    /// The connection whose datagram sender is being made.
+    /// Takes the connection whose datagram sender is being created.
     pub(in crate::quic) fn new_connection(&self) -> Option<u64> {
         self.lock().new_connection.take()
     }
@@ -89,7 +91,7 @@ impl PathChallenges {
             && self.lock().unanswered.get(&connection).is_some_and(|challenge| challenge.is_due(now()))
     }
 
-    /// A placeholder is about to stand in the packet of `connection` that is being built.
+    /// Notes that a placeholder is about to stand in the packet of `connection` that is being built.
     pub(in crate::quic) fn reserve_slot(&self, connection: u64) {
         self.lock().slot_connection = Some(connection);
         self.0.has_frame.store(true, Relaxed);
@@ -181,7 +183,7 @@ fn data(payload: &[u8]) -> Option<[u8; DATA]> {
 #[derive(Debug)]
 pub(in crate::quic) struct ChallengeSubscriber(PathChallenges);
 
-/// One connection's, which s2n-quic keeps with it.
+/// One connection's state, which s2n-quic keeps with it.
 #[derive(Debug)]
 pub(in crate::quic) struct ChallengeContext {
     challenges: PathChallenges,
@@ -212,7 +214,7 @@ impl Subscriber for ChallengeSubscriber {
         ChallengeContext { challenges: self.0.clone(), connection: meta.id, active: 0 }
     }
 
-    /// Within the call in which the datagram sender is made.
+    /// Comes within the call in which the datagram sender is created.
     fn on_transport_parameters_received(
         &mut self,
         _: &mut ChallengeContext,
@@ -242,7 +244,7 @@ impl Subscriber for ChallengeSubscriber {
         }
     }
 
-    /// Answered, or given up.
+    /// Forgets a challenge that was answered, or given up.
     fn on_path_challenge_updated(
         &mut self,
         context: &mut ChallengeContext,

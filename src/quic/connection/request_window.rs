@@ -33,7 +33,7 @@ impl Transport for ConnectionTable {
     }
 }
 
-/// One request stream's window. Dropped at the stream's end.
+/// How much may be sent on one request stream. Dropped at the stream's end.
 #[derive(Debug)]
 pub struct RequestWindow {
     table: ConnectionTable,

@@ -4,10 +4,10 @@
 //! (`RecoveryMetrics`). It reports what of a stream was acknowledged only on request, and wakes a stream only when its
 //! own buffer was full.
 //!
-//! Only streams that send more than a first train are tracked; for others an event costs one comparison. s2n-quic's packet
-//! processing and the streams' tasks run on one thread, one after the other: a woken task runs after the packet was
-//! processed, and nothing happens between its look at the state and its registration. The numbers are atomic because
-//! s2n-quic wants its subscribers `Send`.
+//! Only streams that send more than a first train are tracked; for others an event costs one comparison. s2n-quic's
+//! packet processing and the streams' tasks run on one thread, one after the other: a woken task runs after the packet
+//! was processed, and nothing happens between its look at the state and its registration. The numbers are atomic
+//! because s2n-quic wants its subscribers `Send`.
 
 use super::{
     by_id::ByConnectionId,
@@ -22,22 +22,22 @@ use std::{
     time::Duration,
 };
 
-/// One connection's.
+/// What of one connection's streams is queued and in flight.
 #[derive(Debug, Default)]
 pub(super) struct SendQueue {
-    /// Streams that are tracked.
+    /// Number of streams that are tracked.
     tracked: Number,
     streams: Mutex<ByConnectionId<Arc<StreamSendState>>>,
-    /// Bytes of theirs that were handed over and not sent.
+    /// Bytes of tracked streams that were handed over and not sent.
     unsent: Number,
-    /// Bytes of STREAM frames sent so far, retransmissions included. Minus those in flight it rises by what is acknowledged
-    /// or lost.
+    /// Bytes of STREAM frames sent so far, retransmissions included. Minus those in flight it rises by what is
+    /// acknowledged or lost.
     sent: Number,
     in_flight: Number,
-    /// Streams that wait for acknowledgements.
+    /// Number of streams that wait for acknowledgements.
     waiting: Number,
     window: Number,
-    /// What the window was at first.
+    /// Bytes of the connection's first congestion window.
     first_window: Number,
     /// Probe timeouts since the client acknowledged anything.
     timeouts: Number,
@@ -46,8 +46,8 @@ pub(super) struct SendQueue {
 }
 
 impl SendQueue {
-    /// How many of `ready` bytes may be written on a stream that has written `sent` bytes, of which `outstanding` are
-    /// not acknowledged. From now on it is tracked.
+    /// Bytes of `ready` that may be written on a stream that has written `sent` bytes, of which `outstanding` are not
+    /// acknowledged. From now on the stream is tracked.
     pub(super) fn room(
         &self,
         id: u64,
@@ -70,7 +70,7 @@ impl SendQueue {
     }
 
     /// Bytes that the client takes within a round trip, as observed: beyond the first window, which was never earned.
-    /// None while it acknowledges nothing.
+    /// None while the client acknowledges nothing.
     pub(super) fn earned_window(&self) -> u64 {
         if self.timeouts.get() > 0 { 0 } else { self.window.get().saturating_sub(self.first_window.get()) }
     }
@@ -90,8 +90,8 @@ impl SendQueue {
         stream.wake_on.set(SENT);
     }
 
-    /// The stream is woken once, when about `bytes` of it were acknowledged, or all that is in flight. Streams that wait
-    /// share what is: so many times as many must be.
+    /// The stream is woken once, when about `bytes` of it were acknowledged, or all that is in flight. Streams that
+    /// wait share the acknowledgements: each waits for its bytes times the number of them.
     pub(super) fn wait_until_acknowledged(&self, stream: &StreamProgress, bytes: u64) {
         debug_assert!(stream.tracked.get() > 0, "nothing would wake it");
         self.wait_no_more(stream);
@@ -368,7 +368,8 @@ mod tests {
         assert_eq!(stream.woken(), 0);
     }
 
-    /// Simulates streams over a path that sends at most a window, in turn, and whose acknowledgements come in any bunches.
+    /// Simulates streams over a path that sends at most a window, in turn, and whose acknowledgements come in any
+    /// bunches.
     #[test]
     fn no_wake_up_is_lost_whatever_comes_together() {
         const TOTAL: u64 = 1_000_000;

@@ -18,22 +18,22 @@ pub(super) struct Connection {
     pub(super) send_queue: Arc<SendQueue>,
     pub(super) control_frames: ControlFrameLimit,
     pub(super) acks: AckCounts,
-    /// The packets that s2n-quic has seen acknowledged.
+    /// Packets that s2n-quic has seen acknowledged.
     pub(super) acknowledged: Acknowledged,
     pub(super) lost: LostPackets,
-    /// Packets that were declared lost and have arrived, of which its path's congestion controller was not notified
+    /// Packets that were declared lost and have arrived, of which the path's congestion controller was not notified
     /// yet.
     pub(super) spurious_losses: u32,
-    /// What was received and not read.
+    /// Account of the bytes that were received and not read.
     pub(super) receive_account: Option<Account>,
-    /// `None` if its client does not support ACK_FREQUENCY frames.
+    /// `None` if the client does not support ACK_FREQUENCY frames.
     pub(super) ack_frequency: Option<Arc<AckFrequencyState>>,
     /// The path on which s2n-quic sends.
     pub(super) path: Option<Tuple>,
 }
 
 impl Connection {
-    /// One with this limit of the client's control frames a second.
+    /// A connection whose client may send `max_control_frames` a second.
     pub(super) fn new(max_control_frames: u32) -> Self {
         let (credit, send_queue, acks, acknowledged, lost) = Default::default();
         Self {

@@ -5,9 +5,9 @@
 //! MAX_STREAM_DATA frames.
 //!
 //! A limit may come before its stream has been accepted, even before the stream. Streams are accepted in the order of
-//! their IDs, so an ID from `next_stream` on is one that will be: its limit is kept for then. Below `next_stream` a stream is open
-//! or over, and what comes for one that is over means nothing. s2n-quic lets a client open `max_streams` at once and
-//! closes the connection beyond, so no honest limit finds the room used up.
+//! their IDs, so an ID from `next_stream` on is one that will be: its limit is kept for then. Below `next_stream` a
+//! stream is open or over, and what comes for one that is over means nothing. s2n-quic lets a client open `max_streams`
+//! at once and closes the connection beyond, so no honest limit finds the room used up.
 
 use super::by_id::ByConnectionId;
 use crate::{number::Number, quic::wire::StreamFrame};
@@ -17,13 +17,13 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-/// IDs of a client's request streams are this far apart (RFC 9000 §2.1), beginning with 0.
+/// Distance of the IDs of a client's request streams (RFC 9000 §2.1), beginning with 0.
 const ID_STEP: u64 = 4;
 
-/// Those of one connection.
+/// The limits of one connection's request streams.
 #[derive(Debug, Default)]
 pub(super) struct StreamCredit {
-    /// What every request stream begins with.
+    /// Bytes with which every request stream begins.
     pub(super) initial: u64,
     /// The first request stream that was not accepted yet.
     next_stream: u64,
@@ -35,7 +35,7 @@ pub(super) struct StreamCredit {
 #[derive(Debug)]
 pub(super) struct StreamSendState {
     pub(super) limit: AtomicU64,
-    /// Of the task that sends on the stream, whatever it waits for.
+    /// Waker of the task that sends on the stream, whatever it waits for.
     pub(super) waker: AtomicWaker,
     pub(super) progress: StreamProgress,
 }
@@ -60,7 +60,7 @@ impl StreamCredit {
         }
     }
 
-    /// The client allows `limit` bytes in all.
+    /// Raises the limit of a stream to `limit` bytes in all.
     fn raise_limit(&mut self, stream: u64, limit: u64, max_early_limits: usize) {
         if let Some(state) = self.open.get(&stream) {
             // What does not raise a limit means nothing (RFC 9000 §4.1): packets arrive in any order.
@@ -82,26 +82,26 @@ impl StreamSendState {
     }
 }
 
-/// One stream of it.
+/// Progress of a stream that [`SendQueue`](super::send_queue::SendQueue) tracks.
 #[derive(Debug, Default)]
 pub(super) struct StreamProgress {
     pub(super) tracked: Number,
-    /// Bytes handed over in all,
+    /// Bytes handed over to s2n-quic in all.
     pub(super) queued: Number,
-    /// and sent of these.
+    /// Bytes sent of those handed over.
     pub(super) sent: Number,
-    /// The event that it waits for.
+    /// Event that wakes the stream: [`NOTHING`], [`SENT`] or [`ACKNOWLEDGED`].
     pub(super) wake_on: Number,
-    /// Waiting for bytes to be sent, it is woken when the connection has so few unsent; for acknowledgements, when so many
-    /// bytes came out of flight.
+    /// Bytes at which the stream is woken: with [`SENT`] the connection's unsent bytes, with [`ACKNOWLEDGED`] those
+    /// that came out of flight in all.
     pub(super) wake_at: Number,
 }
 
-/// It waits for nothing.
+/// The stream waits for nothing.
 pub(super) const NOTHING: u64 = 0;
-/// It waits until s2n-quic has sent what it has.
+/// The stream waits until s2n-quic has sent most of what was handed over.
 pub(super) const SENT: u64 = 1;
-/// It waits for acknowledgements.
+/// The stream waits for acknowledgements.
 pub(super) const ACKNOWLEDGED: u64 = 2;
 
 impl StreamProgress {

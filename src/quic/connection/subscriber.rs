@@ -16,7 +16,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(in crate::quic) struct EventSubscriber(pub(in crate::quic) ConnectionTable);
 
-/// One connection's, which s2n-quic keeps with it.
+/// One connection's state, which s2n-quic keeps with it.
 #[derive(Debug)]
 pub(in crate::quic) struct ConnectionContext {
     connections: ConnectionTable,
@@ -113,8 +113,8 @@ impl Subscriber for EventSubscriber {
         if let PacketHeader::OneRtt { number, .. } = event.packet_header
             && number >= context.next_number
         {
-            // s2n-quic leaves out a number now and then: who acknowledges it acknowledges what it never received (RFC 9000
-            // §21.4).
+            // s2n-quic leaves out a number now and then: a client that acknowledges it acknowledges what it never
+            // received (RFC 9000 §21.4).
             if number > context.next_number {
                 context.skipped(number - 1);
             }

@@ -16,13 +16,13 @@ use std::{
     time::Instant,
 };
 
-/// The meaning of the two last bits of a stream's ID (RFC 9000 §2.1), and their value for a unidirectional stream of
-/// litequic's.
+/// Bits of a stream's ID that say who opened it, and which way it goes (RFC 9000 §2.1).
 const STREAM_TYPE: u64 = 0x03;
+/// Value of [`STREAM_TYPE`] for a unidirectional stream that litequic opened.
 const LITEQUIC_UNI: u64 = 0x03;
 
-/// The connections of one endpoint. A lock, because s2n-quic wants its providers `Send`; one thread alone takes it, twice a
-/// request and once a packet that has more than data.
+/// The connections of one endpoint. Behind a lock, because s2n-quic wants its providers `Send`; one thread alone takes
+/// it, twice a request and once a packet that has more than data.
 #[derive(Debug, Clone)]
 pub struct ConnectionTable(Arc<Mutex<EndpointTable>>);
 
@@ -33,8 +33,9 @@ pub(super) struct EndpointTable {
     pub(super) max_control_frames: u32,
     /// The first packet's time, from which others' is counted.
     began: Option<Timestamp>,
-    /// Publishes how many packets were declared lost wrongly, and the connection of the last report.
+    /// Publishes how many packets were declared lost wrongly.
     spurious: SpuriousLosses,
+    /// The connection of the last report to `spurious`, by s2n-quic's ID.
     last_reported: u64,
     pub(super) metrics: Arc<Metrics>,
 }
@@ -42,33 +43,33 @@ pub(super) struct EndpointTable {
 /// A packet of a connection between its decryption and s2n-quic's own parser.
 #[derive(Debug)]
 pub(in crate::quic) struct ReceivedPacket<'a> {
-    /// What is in it.
+    /// What the packet has.
     pub(in crate::quic) summary: &'a PacketSummary,
     /// The numbers that its only ACK frame acknowledges, as far as it has one and was understood.
     pub(in crate::quic) ack: Option<AckRanges<'a>>,
     /// Whether an ACK frame without news may be merged into the one that brought it.
     pub(in crate::quic) merge_acks: bool,
-    /// The receive batch that it came in; 0 if there are none.
+    /// The receive batch in which the packet came; 0 if there are none.
     pub(in crate::quic) batch: u64,
-    /// Where it came from, and to.
+    /// Addresses that the packet came from and to.
     pub(in crate::quic) path: &'a Tuple,
-    /// When it came, by s2n-quic's clock.
+    /// When the packet came, by s2n-quic's clock.
     pub(in crate::quic) at: Timestamp,
 }
 
 /// The fate of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::quic) enum PacketAction {
-    /// s2n-quic reads it as it is.
+    /// s2n-quic reads the packet as it is.
     Forward,
-    /// Its ACK frame brings no news.
+    /// The packet's ACK frame brings no news, and is overwritten with PADDING.
     BlankAck,
-    /// It belongs to a flood, and is not processed.
+    /// The packet belongs to a flood, and is overwritten with PADDING.
     Blank,
 }
 
 impl ConnectionTable {
-    /// For connections with these `limits`. `spurious` is notified of packets that were declared lost wrongly.
+    /// A table for connections with these `limits`. `spurious` is notified of packets that were declared lost wrongly.
     pub(in crate::quic) fn new(limits: &Limits, spurious: SpuriousLosses, metrics: Arc<Metrics>) -> Self {
         let Limits { max_streams, max_control_frames, .. } = *limits;
         let (by_id, max_streams) = (ByConnectionId::default(), max_streams as usize);
@@ -84,21 +85,22 @@ impl ConnectionTable {
         })))
     }
 
-    /// Connections that begin now have these `limits`; earlier ones that may have more streams keep their room.
+    /// Sets the `limits` of connections that begin from now on; earlier ones that may have more streams keep their
+    /// room.
     pub(in crate::quic) fn set_limits(&self, limits: &Limits) {
         let mut table = self.lock();
         table.max_streams = table.max_streams.max(limits.max_streams as usize);
         table.max_control_frames = limits.max_control_frames;
     }
 
-    /// The bytes received on a connection, by s2n-quic's ID, are accounted in `account`.
+    /// Accounts the bytes received on a connection, by s2n-quic's ID, in `account`.
     pub(in crate::quic) fn set_receive_account(&self, id: u64, account: Account) {
         if let Some(connection) = self.lock().by_id.get_mut(&id) {
             connection.receive_account = Some(account);
         }
     }
 
-    /// The client of a connection, by s2n-quic's ID, supports ACK_FREQUENCY frames, and `peer` sends requests to it.
+    /// Sets the ACK frequency of a connection, by s2n-quic's ID, whose client supports ACK_FREQUENCY frames.
     pub(in crate::quic) fn set_ack_frequency(&self, id: u64, ack_frequency: &Arc<AckFrequencyState>) {
         if let Some(connection) = self.lock().by_id.get_mut(&id) {
             connection.ack_frequency = Some(Arc::clone(ack_frequency));
@@ -238,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_hears_of_packets_that_arrived_with_the_next_frame_that_s2n_quic_tells_it_of() {
+    fn a_controller_gets_the_count_of_spurious_losses_with_the_next_ack_frame_of_its_connection() {
         let connections = connections();
         let spurious = connections.lock().spurious.clone();
         let other = CONNECTION + 1;
@@ -359,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connections_task_learns_that_a_stream_of_litequics_own_was_stopped() {
+    fn a_connections_task_is_alerted_of_a_stopped_stream_of_litequics() {
         let connections = connections();
         let alerts = connections.alerts(CONNECTION);
         let count = Arc::<Count>::default();

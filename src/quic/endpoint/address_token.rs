@@ -1,7 +1,8 @@
 //! Address validation tokens for Retry (RFC 9000 §8.1.2), valid on every worker that has the same [`Secrets`].
 //!
 //! ```text
-//! kind (1) · issue time, UNIX seconds (4) · length of the original destination connection ID (1) · that ID (20) · tag (32)
+//! kind (1) · issue time, UNIX seconds (4) · length of the original destination connection ID (1) · that ID (20) ·
+//! tag (32)
 //! ```
 //!
 //! The tag is an HMAC-SHA256 over all of it, the client's address and port, its connection ID, and the connection ID of
@@ -231,7 +232,7 @@ struct TokenClock {
 struct Time {
     /// Since 1970; wraps in 2106, when tokens fail for ten seconds.
     now: u32,
-    /// The same, had the clock not been set; `None` if it was not within a token's lifetime.
+    /// The time had the clock not been set; `None` if it was not within a token's lifetime.
     before_jump: Option<u32>,
     /// Since the clock was created, however the system's clock is set.
     running: u32,

@@ -22,14 +22,15 @@ use std::{
     time::Instant,
 };
 
-/// The share of a pool at which addresses have to be validated, and one source no longer takes what is left: an eighth.
+/// Part of the slots that is reserved: once only an eighth is left, addresses have to be validated, and one source no
+/// longer takes all of them.
 const RESERVED_PART: u32 = 8;
-/// Connections beyond the limit: a sixteenth of it, for those that are closing.
+/// Part of the limit by which connections may exceed it: a sixteenth, for those that are closing.
 const CLOSING_PART: u32 = 16;
 
-/// A worker's connections and handshakes by source. Slots cannot be taken back: s2n-quic has no handle of a connection whose
-/// handshake is in progress, and keeps one that was closed for about three probe timeouts. One thread alone takes the lock, which is there because
-/// s2n-quic's providers must be `Send`.
+/// A worker's connections and handshakes by source. Slots cannot be taken back: s2n-quic has no handle of a connection
+/// whose handshake is in progress, and keeps one that was closed for about three probe timeouts. One thread alone takes
+/// the lock, which is there because s2n-quic's providers must be `Send`.
 #[derive(Debug, Clone, Default)]
 pub struct SourceLimits(Arc<Mutex<Taken>>);
 
@@ -107,8 +108,8 @@ impl Taken {
 }
 
 impl Taken {
-    /// Whether `source` gets one of the slots beyond the limit, of which there are `few` left: those are for sources whose network
-    /// holds less than another one, or the sources of one network could take all of them in turns.
+    /// Whether `source` gets one of the slots beyond the limit, of which there are `few` left: those are for sources
+    /// whose network holds less than another one, or the sources of one network could take all of them in turns.
     fn admits_beyond(&mut self, source: &Source, few: bool) -> bool {
         if self.connections.is_full() {
             false
@@ -188,7 +189,7 @@ impl Admission {
         }
     }
 
-    /// The same, which refuses every attempt once the process drains.
+    /// Makes this refuse every attempt once the process drains.
     pub(super) fn until_draining(self, watch: PhaseWatch) -> Self {
         Self { watch: Some(watch), ..self }
     }

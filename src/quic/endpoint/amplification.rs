@@ -19,11 +19,11 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-/// RFC 9000 §14.1: a smaller datagram with an Initial is discarded.
+/// Bytes of a datagram with an Initial at least: RFC 9000 §14.1 has a smaller one discarded.
 const MIN_INITIAL_DATAGRAM: usize = 1200;
-/// RFC 9000 §17.2: the header's form, in the first byte.
+/// Bit of the first byte that marks a long header (RFC 9000 §17.2).
 const LONG_HEADER: u8 = 0x80;
-/// The first byte and the version stand before the length of the destination connection ID.
+/// Offset of the length of the destination connection ID, behind the first byte and the version.
 const ID_LEN_AT: usize = 5;
 
 /// Discards datagrams that no honest client sends.
@@ -47,7 +47,7 @@ impl ToIssuedId {
 }
 
 impl AmplificationGuard {
-    /// For an endpoint that issues `ids`; sets `own` for each datagram, and records in `retry` where it goes.
+    /// A guard for an endpoint that issues `ids`; sets `own` for each datagram, and records in `retry` where it goes.
     pub(super) fn new(ids: ConnectionIdFormat, own: ToIssuedId, retry: RetryIds) -> Self {
         Self { ids, own, retry }
     }

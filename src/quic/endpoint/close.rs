@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const PRODUCTION: &Production = &Production;
 
 /// The error with which litequic has the current connection closed. s2n-quic has no call that closes with an error of
-/// the transport: the code that raises one makes the current packet one that s2n-quic must close for. It requests the
-/// CONNECTION_CLOSE within the same call, before it processes another packet. A lock, because s2n-quic wants its
-/// providers `Send`.
+/// the transport: the code that raises one makes the current packet one that s2n-quic must close for. s2n-quic requests
+/// the CONNECTION_CLOSE within the same call, before it processes another packet. Behind a lock, because s2n-quic wants
+/// its providers `Send`.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PendingClose(Arc<Mutex<Option<transport::Error>>>);
 
@@ -33,7 +33,7 @@ pub(super) struct CloseFormatter {
 }
 
 impl CloseFormatter {
-    /// An error in `raised` replaces s2n-quic's.
+    /// A formatter that sends an error in `raised` instead of s2n-quic's error.
     pub(super) fn new(raised: PendingClose) -> Self {
         Self { raised }
     }
@@ -73,7 +73,7 @@ mod tests {
     use s2n_quic_core::{crypto::tls, inet::SocketAddress};
 
     #[test]
-    fn alerts_are_told_and_our_own_faults_are_not() {
+    fn tls_alerts_are_sent_and_internal_errors_are_hidden() {
         let address = SocketAddress::default();
         let context = Context::new(&address);
         let formatter = CloseFormatter::default();
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_raised_is_told_once() {
+    fn a_pending_error_closes_one_connection() {
         let address = SocketAddress::default();
         let context = Context::new(&address);
         let raised = PendingClose::default();

@@ -1,6 +1,6 @@
 //! Counts a worker's handshakes and connections where each of them begins and ends: by a guard in s2n-quic's
-//! per-connection context, which has the connection's slots in the worker's pools. What a connection is worth to HTTP/3 is
-//! counted there: it has only those whose handshake is complete.
+//! per-connection context, which has the connection's slots in the worker's pools. What a connection is worth to HTTP/3
+//! is counted there: it has only those whose handshake is complete.
 
 use super::admission::{Slots, SourceLimits, ip, network};
 use crate::{config::Live, quic::metrics::Metrics, telemetry::Counter};
@@ -14,7 +14,7 @@ use std::{net::SocketAddr, ops::RangeInclusive, sync::Arc};
 
 /// H3_NO_ERROR (RFC 9114 §8.1).
 const H3_NO_ERROR: u64 = 0x100;
-/// What HTTP/3 and QPACK have for errors (RFC 9114 §8.1, RFC 9204 §8.3), with room for what extensions add.
+/// Errors of HTTP/3 and QPACK (RFC 9114 §8.1, RFC 9204 §8.3), with room for what extensions add.
 const H3_ERRORS: RangeInclusive<u64> = 0x101..=0x2ff;
 /// CRYPTO_ERROR: a TLS alert (RFC 9001 §4.8).
 const ALERTS: RangeInclusive<u64> = 0x100..=0x1ff;
@@ -128,7 +128,7 @@ impl Subscriber for SlotSubscriber {
     }
 }
 
-/// What counts connections that end by `error`, while they are `handshaking` or after.
+/// The counter of connections that end by `error`, while they are `handshaking` or after.
 fn close_counter<'a>(metrics: &'a Metrics, error: &Error, handshaking: bool) -> &'a Counter {
     use Location::{Local, Remote};
     let is_alert = |code: u64| ALERTS.contains(&code);

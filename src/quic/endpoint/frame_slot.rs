@@ -21,7 +21,7 @@ pub(in crate::quic) struct FrameSlotEndpoint {
 }
 
 impl FrameSlotEndpoint {
-    /// Room for the frames of both.
+    /// Room for ACK_FREQUENCY and PATH_CHALLENGE frames.
     pub(in crate::quic) fn new(ack_frequency: AckFrequencyEndpoint, challenges: PathChallenges) -> Self {
         Self { ack_frequency, challenges }
     }
@@ -44,19 +44,19 @@ impl Endpoint for FrameSlotEndpoint {
     }
 }
 
-/// One connection's.
+/// Writes the placeholders of one connection.
 pub(in crate::quic) struct PlaceholderSender {
-    /// `None` if its client does not support it: then nothing is requested.
+    /// `None` if the client does not support ACK_FREQUENCY: then nothing is requested.
     state: Option<Arc<AckFrequencyState>>,
     ack_frequency: AckFrequencyEndpoint,
-    /// By s2n-quic's ID.
+    /// s2n-quic's ID of the connection.
     connection: Option<u64>,
     challenges: PathChallenges,
 }
 
 impl Sender for PlaceholderSender {
-    /// Empty DATAGRAM frames need no permission from the peer, and must not reach it: `quic::endpoint::interceptor` replaces them
-    /// before this very packet is encrypted.
+    /// Empty DATAGRAM frames need no permission from the peer, and must not reach it: `quic::endpoint::interceptor`
+    /// replaces them before this very packet is encrypted.
     fn on_transmit<P: Packet>(&mut self, packet: &mut P) {
         let state = self.state.as_ref().filter(|state| state.is_wanted());
         let challenged = self.connection.filter(|&connection| self.challenges.is_due(connection, Instant::now));

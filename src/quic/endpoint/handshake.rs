@@ -40,8 +40,8 @@ use std::{
 pub(super) struct HandshakePacket(Arc<AtomicU64>);
 
 impl HandshakePacket {
-    /// To be called for each Initial and Handshake packet, before its frames are processed. s2n-quic polls TLS after that,
-    /// unless it rejects a frame.
+    /// To be called for each Initial and Handshake packet, before its frames are processed. s2n-quic polls TLS after
+    /// that, unless it rejects a frame.
     pub(super) fn set(&self, connection: u64) {
         self.0.store(connection.wrapping_add(1), Relaxed);
     }
@@ -51,7 +51,7 @@ impl HandshakePacket {
     }
 }
 
-/// `tls` with both.
+/// `tls`, with transport parameters that are read and errors that are held back.
 pub(super) struct TlsEndpoint<T> {
     tls: T,
     ack_frequency: AckFrequencyEndpoint,
@@ -167,7 +167,8 @@ struct ForwardingContext<'a, C> {
 }
 
 impl<S: Session, C: Context<TlsSession<S>>> Context<S> for ForwardingContext<'_, C> {
-    /// s2n-quic reads the parameters, and creates the connection's datagram sender, within this very call.
+    /// Sets the client's support around the call, within which s2n-quic reads the parameters and creates the
+    /// connection's datagram sender.
     fn on_one_rtt_keys(
         &mut self,
         key: S::OneRttKey,

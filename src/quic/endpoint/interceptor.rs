@@ -23,14 +23,15 @@ use s2n_quic_core::{
 };
 use std::{sync::Arc, time::Instant};
 
-/// A frame of one byte that no client may send (RFC 9000 §19.20).
+/// Type of a frame of one byte for which s2n-quic must close the connection: HANDSHAKE_DONE, which no client may send
+/// (RFC 9000 §19.20).
 const CLOSING_FRAME: u8 = {
     assert!(kind::HANDSHAKE_DONE < 0x40);
     let [.., byte] = kind::HANDSHAKE_DONE.to_be_bytes();
     byte
 };
 
-/// One endpoint's.
+/// Intercepts the packets of one endpoint.
 #[derive(Debug)]
 pub(super) struct PacketInterceptor {
     connections: ConnectionTable,
@@ -43,15 +44,15 @@ pub(super) struct PacketInterceptor {
     pending_close: PendingClose,
     moderation: Moderation,
     metrics: Arc<Metrics>,
-    /// Of the datagram at hand.
+    /// Addresses of the datagram at hand.
     path: Tuple,
-    /// Of the packet at hand.
+    /// Summary of the packet at hand.
     summary: PacketSummary,
 }
 
 impl PacketInterceptor {
-    /// Of connections that `connections` knows, received in `receive_batch`, which `moderation` decides when to take. `ack_frequency` and `path_challenges` put frames into those
-    /// that leave.
+    /// An interceptor of packets of `connections`, received in batches that `receive_batch` numbers, at times that
+    /// `moderation` decides. `ack_frequency` and `path_challenges` put frames into packets that leave.
     pub(super) fn new(
         connections: ConnectionTable,
         (receive_batch, moderation): (ReceiveBatchNumber, Moderation),

@@ -66,13 +66,13 @@ const UNI_STREAM_WINDOW: u64 = 64 * 1024;
 /// How long an acknowledgement is delayed at most; clients get it in the transport parameter `max_ack_delay`, and probe
 /// for lost packets that much later (RFC 9002 §6.2.1).
 ///
-/// s2n-quic acknowledges every tenth packet (no setting changes that), a gap at once, and everything else after this delay.
-/// Its timers have a granularity of 1 ms: a packet that comes more than 1 ms after the first one that is not acknowledged
-/// yet has both acknowledged. So 2 ms is every second packet of an upload at 10 Mbit/s, as RFC 9000 §13.2.2 wants, every
-/// fourth at 20 Mbit/s, and every tenth from 100 Mbit/s on. With s2n-quic's 25 ms, ten packets in a buffer that has room for
-/// eight are a sender's whole window. It costs an upload at more than 100 Mbit/s nothing: ACK frames are sent once a batch
-/// of datagrams was received whole, and such a batch holds ten packets. A request whose response takes longer than this
-/// is acknowledged by a packet of its own.
+/// s2n-quic acknowledges every tenth packet (no setting changes that), a gap at once, and everything else after this
+/// delay. Its timers have a granularity of 1 ms: a packet that comes more than 1 ms after the first one that is not
+/// acknowledged yet has both acknowledged. So 2 ms is every second packet of an upload at 10 Mbit/s, as RFC 9000
+/// §13.2.2 wants, every fourth at 20 Mbit/s, and every tenth from 100 Mbit/s on. With s2n-quic's 25 ms, ten packets in
+/// a buffer that has room for eight are a sender's whole window. It costs an upload at more than 100 Mbit/s nothing:
+/// ACK frames are sent once a batch of datagrams was received whole, and such a batch holds ten packets. A request
+/// whose response takes longer than this is acknowledged by a packet of its own.
 const MAX_ACK_DELAY: Duration = Duration::from_millis(2);
 /// Bytes of the receive queue with s2n-quic's own I/O: 32 messages of 64 KiB, as the kernel's GRO fills them.
 /// s2n-quic's default of 8 MiB is a small container's memory once there are several workers.
@@ -93,7 +93,7 @@ pub struct EndpointParts<T> {
     pub layout: Layout,
     /// Distinguishes this process' connection IDs from another's on the same port.
     pub generation: u8,
-    /// Those of the others that run.
+    /// Generations of the other processes that run.
     pub others: Arc<Generations>,
     /// How many workers there are.
     pub workers: usize,
@@ -126,9 +126,9 @@ pub enum EndpointError {
 /// A started endpoint.
 #[derive(Debug)]
 pub struct QuicEndpoint {
-    /// Its connections, to be accepted.
+    /// The endpoint's connections, to be accepted.
     pub server: Server,
-    /// Their state by their packets.
+    /// State of the connections by their packets.
     pub connections: ConnectionTable,
 }
 
@@ -137,7 +137,7 @@ pub struct QuicEndpoint {
 ///
 /// # Errors
 ///
-/// [`StartError::Socket`].
+/// [`EndpointError::Socket`].
 pub fn library_io(socket: UdpSocket, gso: bool, gro: bool) -> Result<io::tokio::Provider, EndpointError> {
     let io = io::tokio::Builder::default()
         .with_rx_socket(socket)?
@@ -151,12 +151,12 @@ pub fn library_io(socket: UdpSocket, gso: bool, gro: bool) -> Result<io::tokio::
 }
 
 /// Starts `worker`'s endpoint on the socket behind `io`, [`library_io`] or a [`super::SocketIo`], which is bound to
-/// `address`. To be called on the worker's thread, inside its runtime, on which the endpoint's tasks are spawned. They end after the [`Server`] is
-/// dropped and its last connection has closed.
+/// `address`. To be called on the worker's thread, inside its runtime, on which the endpoint's tasks are spawned. They
+/// end after the [`Server`] is dropped and its last connection has closed.
 ///
 /// # Errors
 ///
-/// [`StartError`]: the operator's fault, or litequic's.
+/// [`EndpointError`]: the operator's fault, or litequic's.
 pub fn start<T: tls::Provider + Clone>(
     io: impl EndpointIo,
     address: SocketAddr,
@@ -246,7 +246,7 @@ struct TransportLimits {
     config: Live,
     connections: ConnectionTable,
     grants: ReceiveGrants,
-    /// What the last connection got.
+    /// Transport parameters of the last connection.
     last: connection::Limits,
 }
 

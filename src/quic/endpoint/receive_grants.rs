@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// One endpoint's.
+/// Grants of an endpoint's connections.
 ///
 /// s2n-quic requests a connection's limits and creates its context one after the other: the grant is kept between.
 #[derive(Debug, Clone)]
@@ -44,7 +44,7 @@ impl ReceiveGrants {
 impl Subscriber for ReceiveGrants {
     type ConnectionContext = Option<Grant>;
 
-    /// After that of `connections`, which makes the connection's entry.
+    /// Comes after the connection was added to `connections`.
     fn create_connection_context(&mut self, meta: &ConnectionMeta, _: &ConnectionInfo<'_>) -> Option<Grant> {
         let grant = self.pending.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(grant) = &grant {
@@ -53,8 +53,8 @@ impl Subscriber for ReceiveGrants {
         grant
     }
 
-    /// By how much the connection's flow control has risen with a packet: the ends of its streams, those that were received
-    /// and those that were reset.
+    /// Accounts the bytes by which the connection's flow control has risen with a packet: the ends of its streams,
+    /// those that were received and those that were reset.
     fn on_rx_stream_progress(&mut self, grant: &mut Option<Grant>, _: &ConnectionMeta, event: &RxStreamProgress) {
         if let Some(grant) = grant {
             grant.on_received(event.bytes as u64);

@@ -8,11 +8,11 @@ use s2n_quic::provider::event::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Between two samples of a connection's round-trip time: s2n-quic reports it with each ACK frame, transmission and
-/// timeout.
+/// Time between two samples of a connection's round-trip time: s2n-quic reports it with each ACK frame, transmission
+/// and timeout.
 const RTT_SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// One endpoint's.
+/// Subscribes to the fate of an endpoint's packets.
 #[derive(Debug)]
 pub(super) struct RecoverySubscriber {
     connections: ConnectionTable,
@@ -20,17 +20,17 @@ pub(super) struct RecoverySubscriber {
 }
 
 impl RecoverySubscriber {
-    /// Of connections that `connections` knows; counts in `metrics`.
+    /// A subscriber that reports lost packets to `connections`, and counts in `metrics`.
     pub(super) fn new(connections: ConnectionTable, metrics: Arc<Metrics>) -> Self {
         Self { connections, metrics }
     }
 }
 
-/// One connection's.
+/// Sampling of one connection's round-trip time.
 #[derive(Debug, Default)]
 pub(super) struct RttSampling {
     handshake_done: bool,
-    /// When its round-trip time was looked at last, in s2n-quic's time.
+    /// When the round-trip time was sampled last, in s2n-quic's time.
     sampled: Duration,
 }
 

@@ -15,29 +15,30 @@ use std::{
 pub(super) const MAX_RESETS_PER_SECOND: u32 = 1_000;
 /// Retry packets and refusals a second of an endpoint: more handshakes than a core completes.
 pub(super) const MAX_RESPONSES_PER_SECOND: u32 = 20_000;
-/// Of a second's worth s2n-quic may have to queue all: 1.2 KB each.
+/// Responses that may come at once: a second's worth, all of which s2n-quic may have to queue, of 1.2 KB each.
 const BURST: Duration = Duration::from_secs(1);
-/// A tag so long that no reset is shorter than the packet that asked for it.
+/// Bytes of a tag so large that no reset is shorter than the packet that asked for it.
 const SUPPRESSING_TAG_LEN: usize = u16::MAX as usize;
 
-/// Counts answers. A lock, because s2n-quic wants its providers `Send`; one thread alone takes it.
+/// A rate limit of responses. Behind a lock, because s2n-quic wants its providers `Send`; one thread alone takes it.
 #[derive(Debug)]
 pub(super) struct StatelessResponseLimit(Mutex<Bucket>);
 
 impl StatelessResponseLimit {
-    /// At most `per_second`.
+    /// A limit of `per_second` responses.
     pub(super) fn new(per_second: u32) -> Self {
         Self(Mutex::new(Bucket::with_burst(per_second, BURST)))
     }
 
-    /// Whether another one may be sent `now`.
+    /// Whether another response may be sent `now`.
     pub(super) fn admit(&self, now: Instant) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take_if_there(now)
     }
 }
 
-/// TLS as it is, with one exception: s2n-quic requests the longest tag for each stateless reset and for nothing else,
-/// and sends none that would not be shorter than the packet that it answers (RFC 9000 §10.3.3). So this decides.
+/// TLS that limits stateless resets. s2n-quic requests the longest tag for each stateless reset and for nothing else,
+/// and sends none that would not be shorter than the packet that it answers (RFC 9000 §10.3.3): so a huge tag
+/// suppresses one.
 pub(super) struct ResetLimitedTls<T> {
     tls: T,
     resets: StatelessResponseLimit,

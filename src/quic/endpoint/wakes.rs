@@ -39,8 +39,8 @@ impl Subscriber for WakeSubscriber {
     }
 }
 
-/// Where several hold, datagrams: epoll_wait(2) had something to return before the timer expired. `None` where a stream woke the
-/// endpoint: its own task ran before.
+/// Where several hold, datagrams: epoll_wait(2) had something to return before the timer expired. `None` where a stream
+/// woke the endpoint: its own task ran before.
 fn cause(turn: &PlatformEventLoopWakeup) -> Option<Cause> {
     match *turn {
         PlatformEventLoopWakeup { rx_ready: true, .. } => Some(Cause::Datagrams),

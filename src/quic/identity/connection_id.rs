@@ -36,11 +36,11 @@ const LONG_HEADER: u8 = 0x80;
 /// "This ID cannot be routed" in the config rotation bits.
 const UNROUTABLE: u8 = 0b111 << 5;
 
-/// Which worker of its process, from 0.
+/// A worker of its process, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerIndex(pub u8);
 
-/// Which server a QUIC-LB balancer is to route to.
+/// The server that a QUIC-LB balancer is to route to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ServerId {
     bytes: [u8; MAX_SERVER_ID_LEN as usize],
@@ -75,7 +75,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// IDs that carry `server_id`.
+    /// The layout of IDs that carry `server_id`.
     pub const fn new(server_id: ServerId) -> Self {
         Self { server_id }
     }
@@ -117,7 +117,7 @@ impl Layout {
 pub(in crate::quic) struct ConnectionIdFormat {
     layout: Layout,
     generation: u8,
-    /// Of other processes that run.
+    /// Generations of other processes that run.
     others: Arc<Generations>,
     worker: WorkerIndex,
     workers: usize,
@@ -125,7 +125,7 @@ pub(in crate::quic) struct ConnectionIdFormat {
 }
 
 impl ConnectionIdFormat {
-    /// IDs of `worker`, one of `workers`, in the process of this `generation`, beside which `others` may run.
+    /// The IDs of `worker`, one of `workers`, in the process of this `generation`, beside which `others` may run.
     pub(in crate::quic) fn new(
         layout: Layout,
         (generation, others): (u8, Arc<Generations>),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_says_what_the_layout_says() {
+    fn an_id_has_the_bytes_of_its_layout() {
         let table: &[(&[u8], u8)] = &[(&[], 0b1110_1111), (&[1], 16), (&[1, 2], 17), (&[1, 2, 3, 4], 19)];
         for (server_id, first) in table {
             let mut format = format(server_id, 3);

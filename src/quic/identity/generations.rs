@@ -4,9 +4,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Bits of a word.
+/// Bits of a word of the set.
 const WORD: usize = u64::BITS as usize;
-/// For each of the 256 generations a bit.
+/// Words of the set, with a bit for each of the 256 generations.
 const WORDS: usize = 256 / WORD;
 
 /// A set of generations. Written by the control thread, read by workers for packets of no connection of theirs.
@@ -14,14 +14,14 @@ const WORDS: usize = 256 / WORD;
 pub struct Generations([AtomicU64; WORDS]);
 
 impl Generations {
-    /// Just these.
+    /// A set of `generations` alone.
     pub fn of(generations: impl IntoIterator<Item = u8>) -> Self {
         let this = Self::default();
         this.set(generations);
         this
     }
 
-    /// Replaces the set by these.
+    /// Replaces the set by `generations`.
     pub fn set(&self, generations: impl IntoIterator<Item = u8>) {
         let mut words = [0; WORDS];
         for generation in generations.into_iter().map(usize::from) {

@@ -26,24 +26,24 @@ const OTHERS: u32 = 0o007;
 /// Why a secret's file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
     },
-    /// It has too few bytes, or too many.
+    /// The file has too few bytes, or too many.
     #[error(
         "{} has {}; expected {LEN} to {MAX_LEN} bytes, such as `openssl rand -hex 32` prints",
         path.display(),
         if *len > MAX_LEN { "too many".to_owned() } else { len.to_string() }
     )]
     Length {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Bytes that it has, as far as was read.
+        /// Bytes of the file, as far as was read.
         len: usize,
     },
 }

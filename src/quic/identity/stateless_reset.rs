@@ -1,19 +1,19 @@
 //! Stateless reset tokens (RFC 9000 §10.3): a client learns at once that its connection is gone.
 //!
 //! Enabled. A packet reaches the worker that its connection ID names; one that this worker has no connection for
-//! belongs to a connection that is gone. [`ConnectionIdFormat`](super::connection_id::ConnectionIdFormat) drops packets of other workers before
-//! they get here, and those of other processes that run. s2n-quic answers only packets with a short header, with fewer
-//! bytes than it got, so that two endpoints cannot keep each other busy (§10.3.3), and never fewer than 42: a packet
-//! too small for that is dropped.
+//! belongs to a connection that is gone. [`ConnectionIdFormat`](super::connection_id::ConnectionIdFormat) drops packets
+//! of other workers before they get here, and those of other processes that run. s2n-quic answers only packets with a
+//! short header, with fewer bytes than it got, so that two endpoints cannot keep each other busy (§10.3.3), and never
+//! fewer than 42: a packet too small for that is dropped.
 //!
 //! The key is one endpoint's: another listen address has another one, and another replica with the same secret
 //! ([`Replica`](super::Replica)). With one key for all, a packet sent to the wrong address, or from another port to the
 //! wrong replica, with the connection ID of another client's connection, would be answered with the token that ends it
 //! (§21.11).
 //!
-//! With a random key the token is invalid after a restart, and clients of the old process wait for their idle
-//! timeout; within a process it ends connections that were closed while their client slept. With a key of
-//! `listen.secret_file` clients of a process that crashed get a reset from the next one.
+//! With a random key the token is invalid after a restart, and clients of the old process wait for their idle timeout;
+//! within a process it ends connections that were closed while their client slept. With a key of `listen.secret_file`
+//! clients of a process that crashed get a reset from the next one.
 
 use super::secrets::Secrets;
 use aws_lc_rs::hmac;
@@ -26,7 +26,7 @@ use std::{convert::Infallible, net::SocketAddr};
 pub(in crate::quic) struct Generator(hmac::Key);
 
 impl Generator {
-    /// For the endpoint that is bound to `address`.
+    /// A generator for the endpoint that is bound to `address`.
     pub(in crate::quic) fn new(secrets: &Secrets, address: SocketAddr) -> Self {
         Self(secrets.reset_key(address))
     }

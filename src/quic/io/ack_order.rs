@@ -1,7 +1,7 @@
 //! ACK merging, newest first: of the acknowledgements that a connection's client sent since the socket was last
-//! emptied, the newest includes the others. [`AckReordering`] moves it before them, `quic::connection` finds that they have no
-//! news, and `quic::endpoint` writes PADDING over them, which s2n-quic skips. Nothing is held back, so that nothing can
-//! be lost. Pure. docs/adr/0012-newest-acknowledgement-first.md has the reasons.
+//! emptied, the newest includes the others. [`AckReordering`] moves it before them, `quic::connection` finds that they
+//! have no news, and `quic::endpoint` writes PADDING over them, which s2n-quic skips. Nothing is held back, so that
+//! nothing can be lost. Pure. docs/adr/0012-newest-acknowledgement-first.md has the reasons.
 //!
 //! The order in which a batch of datagrams is processed: as they arrived, but that the last two of a connection's
 //! consecutive small datagrams go before the others of that run, the newest first. Two, because which of them holds an
@@ -25,9 +25,10 @@ pub struct Arrival<P> {
     /// Equal for datagrams of one connection. Two connections that are equal by accident, or by an attacker's choice,
     /// have their datagrams reordered as if they were one, which harms neither.
     pub connection: u64,
-    /// The addresses. A datagram does not overtake one of another path: s2n-quic sends to where the last one came from.
+    /// The datagram's addresses. A datagram does not overtake one of another path: s2n-quic sends to where the last one
+    /// came from.
     pub path: P,
-    /// Bytes.
+    /// Bytes of the datagram.
     pub len: usize,
 }
 
@@ -37,7 +38,7 @@ pub struct Arrival<P> {
 pub struct AckReordering<P> {
     positions: Vec<Position>,
     runs: Vec<Run<P>>,
-    /// By the connection, where its run is. Keyed, because the senders of datagrams choose their content.
+    /// Index of the run of each connection. Keyed, because the senders of datagrams choose their content.
     by_connection: HashMap<u64, usize>,
     /// The connection of the last datagram, and where its run is: with GRO one connection's datagrams are adjacent.
     last: Option<(u64, usize)>,
@@ -46,11 +47,11 @@ pub struct AckReordering<P> {
 /// What is processed in the turn of a datagram.
 #[derive(Debug, Clone, Copy)]
 enum Position {
-    /// Itself.
+    /// The datagram itself.
     Itself,
-    /// One or two others, then itself.
+    /// One or two later datagrams, then the datagram itself.
     Behind(usize, Option<usize>),
-    /// Nothing: it went ahead.
+    /// Nothing: the datagram went ahead.
     Gone,
 }
 
@@ -60,7 +61,7 @@ struct Run<P> {
     first: usize,
     last: usize,
     before_last: usize,
-    /// 0 as long as there is none.
+    /// Datagrams of the run; 0 as long as there is none.
     len: usize,
     path: P,
 }

@@ -17,14 +17,14 @@ impl ReceiveBatchNumber {
         self.0.store(self.number().wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// The current batch.
+    /// The number of the current batch.
     pub(in crate::quic) fn number(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// How many ACK frames a connection's client has sent, and in how many batches they came. Both only grow: their quotient
-/// over a time is what a batch brought.
+/// How many ACK frames a connection's client has sent, and in how many batches they came. Both only grow: their
+/// quotient over a time is what a batch brought.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::quic) struct AckCounts {
     /// ACK frames in 1-RTT packets.
@@ -36,8 +36,8 @@ pub(in crate::quic) struct AckCounts {
 }
 
 impl AckCounts {
-    /// Counts a packet's ACK frames, of which there is one at least. True if they are the first of their batch: what was
-    /// counted before is complete then.
+    /// Counts a packet's ACK frames, of which there is one at least. True if they are the first of their batch: what
+    /// was counted before is complete then.
     pub(in crate::quic) fn count(&mut self, acks: u32, batch: u64) -> bool {
         self.acks += u64::from(acks);
         let first = std::mem::replace(&mut self.last_batch, batch) != batch;

@@ -35,34 +35,34 @@ use std::{
 use timer::Clock;
 use transmit::Tx;
 
-/// Bytes of an IP packet: Ethernet's. With loopback's 65,536 measurements would be misleading.
+/// Bytes of an IP packet at most: Ethernet's. With loopback's 65,536 measurements would be misleading.
 pub(super) const MAX_MTU: u16 = 1500;
-/// Bytes of an IPv4 header without options and of UDP's.
+/// Bytes of the headers of IPv4, without options, and UDP.
 const HEADERS: u16 = 20 + 8;
 
-/// What an endpoint can be started on: [`SocketIo`], or s2n-quic's own I/O.
+/// I/O that an endpoint can be started on: [`SocketIo`], or s2n-quic's own.
 pub trait EndpointIo {
-    /// What s2n-quic starts.
+    /// The provider that s2n-quic starts.
     type Provider: Provider;
 
-    /// Publishes the endpoint's batches, and uses the endpoint's order, if there is one.
+    /// Binds the I/O to its endpoint: it publishes batches, and uses the endpoint's order, if there is one.
     fn bind(self, hooks: EndpointHooks) -> Self::Provider;
 }
 
-/// What the receiving half of an endpoint's I/O needs of the rest of the endpoint.
+/// The parts of an endpoint that the receiving half of its I/O uses.
 #[derive(Debug)]
 pub struct EndpointHooks {
-    /// Notified of each batch.
+    /// The number of the batch at hand, set for each batch.
     pub(super) receive_batch: ReceiveBatchNumber,
     /// The place of a datagram's connection ID.
     pub(super) layout: Layout,
     /// Whether a connection's newest acknowledgement is processed before its others.
     pub(super) newest_first: bool,
-    /// When it is to be received.
+    /// Decides when datagrams are received.
     pub(super) moderation: Moderation,
 }
 
-/// It keeps its batches to itself.
+/// s2n-quic's own I/O, which publishes no batches.
 impl EndpointIo for library::tokio::Provider {
     type Provider = Self;
 
@@ -74,11 +74,11 @@ impl EndpointIo for library::tokio::Provider {
 /// One socket, for one endpoint.
 #[derive(Debug)]
 pub struct SocketIo<R, T> {
-    /// Its receiving half.
+    /// The socket's receiving half.
     pub receive: R,
-    /// Its sending half.
+    /// The socket's sending half.
     pub transmit: T,
-    /// The address that it is bound to.
+    /// The address that the socket is bound to.
     pub local: SocketAddr,
     /// Whether packets larger than 1228 bytes may be tried: they are not fragmented on their path.
     pub may_probe_mtu: bool,
@@ -92,7 +92,7 @@ impl<R: Receive, T: Transmit> EndpointIo for SocketIo<R, T> {
     }
 }
 
-/// A [`SocketIo`] that knows its endpoint.
+/// A [`SocketIo`] bound to its endpoint.
 #[derive(Debug)]
 pub struct BoundIo<R, T> {
     socket: SocketIo<R, T>,
@@ -115,7 +115,7 @@ impl<R: Receive, T: Transmit> Provider for BoundIo<R, T> {
         } else {
             mtu::Config::MIN
         };
-        // Without it the endpoint never tries more than its default.
+        // Without this the endpoint never tries more than its default.
         endpoint.set_mtu_config(mtu);
         let event_loop = EventLoop {
             endpoint,
@@ -130,7 +130,7 @@ impl<R: Receive, T: Transmit> Provider for BoundIo<R, T> {
     }
 }
 
-/// The sockets count for themselves.
+/// s2n-quic's statistics of I/O, unused: the sockets count for themselves.
 struct Uncounted;
 
 impl Stats for Uncounted {

@@ -1,46 +1,49 @@
 //! Receive moderation (docs/adr/0024-receive-moderation.md): a worker with many downloads in flight reads datagrams at
 //! fixed times instead of when each arrives, so that acknowledgements form batches, and the packets that they release
-//! form trains. Network cards do the same with interrupts (`rx-usecs` of ethtool(8)); here it is known which packets
+//! form bursts. Network cards do the same with interrupts (`rx-usecs` of ethtool(8)); here it is known which packets
 //! are urgent.
 //!
-//! [`ModerationRule`] decides and is pure. [`Moderation`] is the state that an endpoint's parts share; `quic::io` waits.
+//! [`ModerationRule`] decides and is pure. [`Moderation`] is the state that an endpoint's parts share; `quic::io`
+//! waits.
 
 use crate::{number::Number, quic::metrics::Metrics, telemetry::Cause};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// The longest time between two turns.
+/// Longest time between two turns: an eighth of a round trip of 16 ms, and the most that a request beside large
+/// downloads waits.
 pub(in crate::quic) const LONGEST: Duration = Duration::from_millis(2);
-/// The shortest, as tokio's timers go.
+/// Shortest time between two turns: a step of tokio's timers.
 const SHORTEST: Duration = Duration::from_millis(1);
-/// A round trip has so many turns at least.
+/// Turns of a round trip at least: acknowledgements that wait for an eighth of it slow no download down.
 const TURNS_PER_RTT: u32 = 8;
 /// Packets that a path holds at once whatever its buffer.
 const UNBUFFERED_PACKETS: u64 = 4;
-/// How long is counted before anything is decided.
+/// Time of an epoch, after which the rule decides: 25 turns of the longest period.
 const EPOCH: Duration = Duration::from_millis(50);
-/// So many epochs in a row must have had enough to collect. Shorter downloads are not slowed down in their slow start.
+/// Consecutive epochs that must have had enough to collect. Shorter downloads are not slowed down in their slow start.
 const MIN_BUSY_EPOCHS: u32 = 4;
 /// Turns without a datagram or an expired timer before events are waited for again.
 const MAX_IDLE_TURNS: u32 = 8;
-/// One in so many is few: round trips that are too short for it, and packets that are urgent.
+/// Part of the paths, or of the packets, that is negligible, one in sixteen: paths whose round trip is too short, and
+/// packets that are urgent.
 const NEGLIGIBLE_PART: u32 = 16;
-/// Consecutive turns with an urgent packet before it is interrupted,
+/// Consecutive turns with an urgent packet before moderation is interrupted: one now and then may wait for its turn.
 const INTERRUPT_URGENT_TURNS: u32 = 3;
-/// and for how long.
+/// Time of an interruption: five turns of the longest period. Urgent packets that follow extend it.
 const INTERRUPTION: Duration = Duration::from_millis(10);
-/// Datagrams a turn from which on it is interrupted as well: a socket's buffer holds some 270 small ones with the
-/// default of net.core.rmem_default, and so busy a worker has batches anyway.
+/// Datagrams of a turn from which on moderation is interrupted as well: a socket's buffer holds some 270 small ones
+/// with the default of net.core.rmem_default, and a worker as busy as that has batches anyway.
 const INTERRUPT_DATAGRAMS: u32 = 128;
 
-/// Timers go in steps of a millisecond, of tokio's and of s2n-quic's: what is less late than this is on time.
+/// Lateness up to which a timer is on time: tokio's timers and s2n-quic's have steps of a millisecond each.
 const ON_TIME: Duration = Duration::from_millis(3);
-/// A later timer means that the worker got too little CPU time.
+/// Lateness at most: a later timer means no more than that the worker got too little CPU time.
 const LATEST: Duration = Duration::from_millis(50);
-/// Of such windows of time the last two count.
-const LATENESS_WINDOW: u64 = 100; // milliseconds
+/// Milliseconds of a window of time. The lateness of timers is the maximum of the last two windows.
+const LATENESS_WINDOW: u64 = 100;
 
-/// One endpoint's. Atomics because s2n-quic wants its providers `Send`; one thread alone uses them.
+/// The moderation of one endpoint. Atomics because s2n-quic wants its providers `Send`; one thread alone uses them.
 #[derive(Debug, Clone)]
 pub(in crate::quic) struct Moderation(Arc<Shared>);
 
@@ -51,32 +54,35 @@ struct Shared {
     epoch: Instant,
     /// Milliseconds between two turns; 0 while events are waited for.
     period: Number,
-    /// Urgent packets since the last look.
+    /// Urgent packets since the last turn.
     urgent: Number,
-    /// Timers that have expired since.
+    /// Timers that have expired since the last turn.
     expired: Number,
     paths: [Number; 3],
     late: TimerLateness,
     metrics: Arc<Metrics>,
 }
 
-/// How late timers expired at most: in this window of time and in the one before. A worker that gets little CPU time, of a cgroup's
-/// quota or beside others, is late by whole periods of the scheduler.
+/// How late timers expired at most: in this window of time and in the one before. A worker that gets little CPU time,
+/// of a cgroup's quota or beside others, is late by whole periods of the scheduler.
 #[derive(Debug, Default)]
 struct TimerLateness {
     /// Milliseconds from the epoch at which this window began.
     began: Number,
-    /// Microseconds.
+    /// Microseconds by which a timer of this window was late at most.
     max_now: Number,
+    /// Microseconds by which a timer of the window before was late at most.
     max_previous: Number,
-    /// Timers that expired in this window, and those of them that were late.
+    /// Timers that expired in this window.
     timers: Number,
+    /// Timers of this window that were late.
     late: Number,
-    /// 1 if most of the window before were.
+    /// 1 if most timers of the window before were late.
     is_starved: Number,
 }
 
-/// How many measured paths allow this: less than the shortest period, less than the longest, and that.
+/// Measured paths by the time that they allow between two turns: `near` less than the shortest period, `middle` less
+/// than the longest, `far` that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Paths {
     near: u64,
@@ -85,7 +91,7 @@ struct Paths {
 }
 
 impl Paths {
-    /// The longest period that nearly all allow.
+    /// The longest period that nearly all paths allow.
     fn period(self) -> Option<Duration> {
         let Self { near, middle, far } = self;
         let few = near.saturating_add(middle).saturating_add(far) / u64::from(NEGLIGIBLE_PART);
@@ -102,7 +108,7 @@ impl Paths {
 }
 
 impl Moderation {
-    /// None, unless `switch` is set.
+    /// A moderation that never begins unless `switch` is set.
     pub(in crate::quic) fn new(switch: bool, metrics: Arc<Metrics>) -> Self {
         let (period, urgent, expired, paths, late) = Default::default();
         Self(Arc::new(Shared { switch, epoch: Instant::now(), period, urgent, expired, paths, late, metrics }))
@@ -118,7 +124,7 @@ impl Moderation {
         self.0.expired.add(1);
     }
 
-    /// A path was measured: it allows so much time between two turns.
+    /// A path was measured: it allows `longest` between two turns.
     pub(in crate::quic) fn path(&self, longest: Duration) {
         let [near, middle, far] = &self.0.paths;
         let class = if longest < SHORTEST {
@@ -176,8 +182,8 @@ impl Moderation {
         self.0.at(self.0.millis(time).checked_next_multiple_of(period).unwrap_or(u64::MAX))
     }
 
-    /// So many datagrams were received before, and have been processed. Returns when the next are to be received;
-    /// `None`: when they arrive.
+    /// Returns when the next datagrams are to be received, after `datagrams` were received and processed; `None`: when
+    /// they arrive.
     pub(in crate::quic) fn next(&self, rule: &mut ModerationRule, datagrams: usize) -> Option<Instant> {
         let Shared { switch: true, epoch, urgent, expired, paths, .. } = &*self.0 else { return None };
         let now = Instant::now();
@@ -214,8 +220,8 @@ impl Shared {
     }
 }
 
-/// How much time a path allows between two turns: a small part of its round trip, and of what its buffer holds, of
-/// which `share` is known if it is. A turn sends `window` bytes a round trip, in packets of `max_datagram`.
+/// Time that a path allows between two turns: a small part of its round trip, and of what its buffer holds, of which
+/// `share` is known if it is. A turn sends `window` bytes a round trip, in packets of `max_datagram`.
 pub(in crate::quic) fn longest_turn(
     smoothed_rtt: Duration,
     share: Option<Duration>,
@@ -234,28 +240,28 @@ pub(in crate::quic) fn longest_turn(
 struct TurnTaken {
     at: Duration,
     datagrams: u32,
-    /// Urgent packets.
+    /// Whether a packet was urgent.
     urgent: bool,
-    /// Timers that expired since the last.
+    /// Timers that expired since the last turn.
     expired: u32,
 }
 
-/// Decides by these results. Pure.
+/// Decides by the results of turns whether arrivals are moderated. Pure.
 #[derive(Debug, Default)]
 pub(in crate::quic) struct ModerationRule {
-    /// When this epoch began, and what it had so far.
+    /// When this epoch began.
     epoch_start: Duration,
     receives: u32,
     datagrams: u32,
     urgent: u32,
     expired: u32,
-    /// Epochs in a row that had enough to collect.
+    /// Consecutive epochs that had enough to collect.
     busy_epochs: u32,
-    /// While it moderates.
+    /// The time between two turns, while arrivals are moderated.
     period: Option<Duration>,
-    /// Turns in a row without a datagram or an expired timer,
+    /// Consecutive turns without a datagram or an expired timer.
     idle_turns: u32,
-    /// and with an urgent packet.
+    /// Consecutive turns with an urgent packet.
     urgent_turns: u32,
     paused_until: Duration,
 }

@@ -21,8 +21,8 @@ use std::{
 };
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Batches beyond the first that are received before timers count, after a suspension: more than a socket's buffer holds
-/// with the usual `net.core.rmem_max`.
+/// Batches beyond the first that are received before timers count, after a suspension: more than a socket's buffer
+/// holds with the usual `net.core.rmem_max`.
 pub(super) const MAX_BATCHES_AFTER_SUSPENSION: usize = 64;
 
 /// The receiving half of a socket, as s2n-quic requires it.
@@ -37,7 +37,7 @@ pub(super) struct Rx<R> {
 struct ReceiveTurns {
     moderation: Moderation,
     rule: ModerationRule,
-    /// How many datagrams were taken last, until the rule has been asked.
+    /// Datagrams that were taken last, until the rule has decided on them.
     taken: Option<usize>,
     /// More had arrived than a batch takes.
     more: bool,
@@ -45,13 +45,13 @@ struct ReceiveTurns {
     next: Option<Pin<Box<Sleep>>>,
 }
 
-/// What was received at once: its beginning, its end and all of it are known before the first datagram is handed over.
+/// A batch of datagrams received at once, whose length is known before the first is passed on.
 pub(super) struct Batch<R> {
     receive: R,
     len: usize,
     batch_number: ReceiveBatchNumber,
     layout: Layout,
-    /// Unless the order is that of arrival.
+    /// Order of the batch; `None` is the order of arrival.
     order: Option<AckReordering<Tuple>>,
 }
 
@@ -65,7 +65,8 @@ impl<R> Rx<R> {
 }
 
 impl ReceiveTurns {
-    /// Ready when the next batch is to be taken: with `false` once it has arrived. What was taken last has been processed.
+    /// Ready when the next batch is to be taken: with `false` once it has arrived. What was taken last has been
+    /// processed.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         if let Some(taken) = self.taken.take() {
             match self.moderation.next(&mut self.rule, taken) {
@@ -109,8 +110,7 @@ impl<R: Receive> rx::Rx for Rx<R> {
             }
         };
         // A drained socket waits for an event, and the other tasks run before the runtime does: to yield first would
-        // cost
-        // an epoll_wait(2) of its own.
+        // cost an epoll_wait(2) of its own.
         self.owes_turn = !self.batch.receive.is_drained();
         Poll::Ready(Ok(()))
     }

@@ -10,7 +10,7 @@ use std::{
 };
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// The time since it was made.
+/// The endpoint's clock: the time since it was made.
 #[derive(Debug, Clone)]
 pub(super) struct Clock {
     #[cfg(not(fuzzing))]
@@ -22,7 +22,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// Its timers expire when datagrams are taken.
+    /// A clock whose timers expire when `moderation` has datagrams taken.
     pub(super) fn new(moderation: Moderation) -> Self {
         Self {
             #[cfg(not(fuzzing))]
@@ -80,9 +80,9 @@ impl time::clock::Timer for Timer {
         Poll::Ready(())
     }
 
-    /// Whole milliseconds, rounded down, as tokio's timers and s2n-quic's (`has_elapsed`) have them: the endpoint names a
-    /// time that is microseconds later after every batch, and to move a timer costs. Where datagrams are taken less often,
-    /// with them.
+    /// Sets the timer to a whole millisecond, rounded down, as tokio's timers and s2n-quic's (`has_elapsed`) have them:
+    /// the endpoint requests a time that is microseconds later after every batch, and to move a timer costs. Where
+    /// datagrams are taken less often, timers expire with them.
     fn update(&mut self, at: Timestamp) {
         let Some(target) = self.epoch.1.checked_add(at.saturating_duration_since(self.epoch.0)) else { return };
         let target = self.moderation.timer(target);

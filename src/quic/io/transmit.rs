@@ -25,11 +25,11 @@ pub(super) struct Tx<T> {
 /// Whether the endpoint has to be woken when there is room again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TxState {
-    /// It had room for all.
+    /// The buffer had room for all of the endpoint's packets.
     Open,
-    /// It had more to send than one turn allows, and may continue after the other tasks.
+    /// The endpoint had more to send than one turn allows, and may continue after the other tasks.
     OwesTurn,
-    /// They have had their turn.
+    /// The other tasks have had their turn.
     Ready,
     /// The kernel did not take everything.
     Blocked,
@@ -42,7 +42,7 @@ pub(super) struct Gathering<T> {
     outgoing: Outgoing,
     /// The socket did not take everything.
     blocked: bool,
-    /// Bytes of this turn.
+    /// Bytes of this turn so far.
     bytes: usize,
     max_datagram: usize,
     joins: bool,
@@ -106,11 +106,11 @@ impl<T: Transmit> tx::Tx for Tx<T> {
 impl<T: Transmit> Gathering<T> {
     fn begin_turn(&mut self) {
         self.bytes = 0;
-        self.learn_gso();
+        self.update_gso();
     }
 
-    /// The socket may have given it up.
-    fn learn_gso(&mut self) {
+    /// Reads whether the socket still has GSO.
+    fn update_gso(&mut self) {
         let max_segments = self.transmit.max_segments();
         self.outgoing.limit_segments(max_segments);
         self.joins = max_segments > 1;
@@ -119,7 +119,7 @@ impl<T: Transmit> Gathering<T> {
     fn send(&mut self) {
         if !self.outgoing.is_empty() {
             self.transmit.transmit(&mut self.outgoing);
-            self.learn_gso();
+            self.update_gso();
         }
         self.blocked = !self.outgoing.is_empty();
     }

@@ -64,18 +64,19 @@ pub mod kind {
 const RESET_TOKEN_LEN: usize = 16;
 /// Bytes of a STREAM frame below which it costs more than its data are worth: the frame itself takes some ten.
 const SMALL_STREAM: usize = 16;
-/// STREAM's flags (RFC 9000 §19.8).
+/// STREAM's flag for an offset (RFC 9000 §19.8).
 const STREAM_OFFSET: u64 = 0x04;
+/// STREAM's flag for a length (RFC 9000 §19.8).
 const STREAM_LENGTH: u64 = 0x02;
 
 /// One frame, complete, but not checked further: s2n-quic rejects some that are accepted here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Its type.
+    /// The frame's type.
     pub kind: u64,
-    /// Where it stands in the payload, type included.
+    /// Place of the frame in the payload, type included.
     pub range: Range<usize>,
-    /// What follows the type.
+    /// Bytes that follow the type.
     pub body: &'a [u8],
 }
 
@@ -87,7 +88,7 @@ impl Frame<'_> {
         Some((stream, limit))
     }
 
-    /// The integers with which its body begins.
+    /// The integers with which the frame's body begins.
     pub fn integers<const N: usize>(&self) -> Option<[u64; N]> {
         let (mut body, mut integers) = (Reader { bytes: self.body, at: 0 }, [0; N]);
         for integer in &mut integers {
@@ -96,8 +97,8 @@ impl Frame<'_> {
         Some(integers)
     }
 
-    /// The two bits of a stream's ID that say who opened it and which way it goes (RFC 9000 §2.1), of a frame whose body
-    /// begins with the ID: without reading all of it.
+    /// The two bits of a stream's ID that say who opened it and which way it goes (RFC 9000 §2.1), of a frame whose
+    /// body begins with the ID: without reading all of it.
     pub fn stream_type(&self) -> Option<u8> {
         let first = *self.body.first()?;
         let last = *self.body.get((1 << (first >> 6)) - 1)?;
@@ -147,9 +148,9 @@ impl Frame<'_> {
 /// Packet numbers in a row, of which `high` is the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Numbers {
-    /// The first.
+    /// The first number.
     pub low: u64,
-    /// The last, not below `low`.
+    /// The last number, not below `low`.
     pub high: u64,
 }
 
@@ -157,8 +158,8 @@ pub struct Numbers {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BelowZero;
 
-/// What an ACK frame acknowledges (RFC 9000 §19.3.1), from the largest number down, no two ranges side by side. It ends
-/// after an error.
+/// Packet numbers that an ACK frame acknowledges (RFC 9000 §19.3.1), from the largest number down, no two ranges side
+/// by side. The iterator ends after an error.
 #[derive(Debug, Clone)]
 pub struct AckRanges<'a> {
     ranges: Reader<'a>,
@@ -169,7 +170,7 @@ pub struct AckRanges<'a> {
 }
 
 impl<'a> AckRanges<'a> {
-    /// Of the body of an ACK frame; `None` of anything that is too short for one.
+    /// Reads the body of an ACK frame; `None` of anything that is too short for one.
     pub fn new(body: &'a [u8]) -> Option<Self> {
         let mut ranges = Reader { bytes: body, at: 0 };
         let largest = ranges.varint()?;
@@ -215,7 +216,7 @@ impl Iterator for AckRanges<'_> {
 pub struct FrameIter<'a>(Reader<'a>);
 
 impl<'a> FrameIter<'a> {
-    /// Of a whole decrypted payload.
+    /// Iterates over the frames of a whole decrypted payload.
     pub fn new(payload: &'a [u8]) -> Self {
         Self(Reader { bytes: payload, at: 0 })
     }
@@ -282,7 +283,7 @@ impl Reader<'_> {
         (end <= self.bytes.len()).then(|| self.at = end)
     }
 
-    /// A length, and as many bytes.
+    /// Moves past a length, and as many bytes.
     fn skip_counted(&mut self) -> Option<()> {
         let length = self.varint()?;
         self.skip(length)

@@ -8,14 +8,14 @@ use super::{
 use s2n_quic_core::transport;
 use std::ops::Range;
 
-/// One packet's. To be used again for the next, so that the words' memory is.
+/// The summary of one packet. To be used again for the next, so that the memory of `stream_frames` is.
 #[derive(Debug, Default)]
 pub(in crate::quic) struct PacketSummary {
     /// Frames that move no data. One acknowledgement is what a packet needs: further ones count as well.
     pub(in crate::quic) control: u32,
     /// ACK frames.
     pub(in crate::quic) acks: u32,
-    /// The sender waits for the answer to it: to a request, a body, a path.
+    /// The sender waits for the answer to the packet: to a request, a body, a path.
     pub(in crate::quic) is_latency_critical: bool,
     /// Limits that block the client.
     pub(in crate::quic) blocked: BlockedFrames,
@@ -24,8 +24,9 @@ pub(in crate::quic) struct PacketSummary {
     /// The first violation of the packet, of those that s2n-quic does not detect or has no code for. What comes behind
     /// was not read.
     pub(in crate::quic) violation: Option<transport::Error>,
-    /// The last ACK frame's place, and its body's.
+    /// Place of the last ACK frame.
     ack: Range<usize>,
+    /// Place of the last ACK frame's body.
     ack_body: Range<usize>,
     /// Every frame was parsed.
     is_complete: bool,
@@ -45,19 +46,19 @@ pub(in crate::quic) struct BlockedFrames {
 /// A client's frame about one of its streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::quic) enum StreamFrame {
-    /// So many bytes may be sent on it in all.
+    /// The client allows `limit` bytes on the stream in all.
     MaxStreamData {
-        /// Its ID.
+        /// The stream's ID.
         stream: u64,
         /// Bytes.
         limit: u64,
     },
-    /// No more is to be sent on the stream of this ID.
+    /// The client wants no more on the stream of this ID.
     StopSending(u64),
 }
 
 impl PacketSummary {
-    /// Resets it, and walks `payload`.
+    /// Resets the summary, and walks `payload`.
     pub(in crate::quic) fn read(&mut self, payload: &[u8]) {
         (self.control, self.acks, self.is_latency_critical, self.blocked) = (0, 0, false, BlockedFrames::default());
         self.stream_frames.clear();
@@ -100,8 +101,8 @@ impl PacketSummary {
         }
     }
 
-    /// The place of its ACK frame in `payload`, which was read, and what that acknowledges. `None` if there is none,
-    /// more than one, or a frame that was not parsed: then the packet is left to s2n-quic.
+    /// The place of the packet's ACK frame in `payload`, which was read, and what it acknowledges. `None` if there is
+    /// none, more than one, or a frame that was not parsed: then the packet is left to s2n-quic.
     pub(in crate::quic) fn sole_ack<'a>(&self, payload: &'a [u8]) -> Option<(Range<usize>, AckRanges<'a>)> {
         if self.acks != 1 || !self.is_complete {
             return None;
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_streams_is_found_in_its_order() {
+    fn frames_about_streams_are_found_in_their_order() {
         let payload = [&[0x11, 4, 9][..], &ACK, &[0x05, 8, 1, 0x11, 4, 7]].concat();
         let raised = |limit| StreamFrame::MaxStreamData { stream: 4, limit };
         assert_eq!(read(&payload).stream_frames, [raised(9), StreamFrame::StopSending(8), raised(7)]);
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_leave_says_so() {
+    fn frames_of_clients_that_a_limit_blocks_are_counted() {
         let blocked = |streams, data, stream_data| BlockedFrames { streams, data, stream_data };
         let payload = [&[0x16, 9][..], &ACK, &[0x14, 9, 0x15, 0, 9, 0x15, 4, 9]].concat();
         assert_eq!(read(&payload).blocked, blocked(1, 1, 2));

@@ -1,6 +1,6 @@
 //! How a frame of litequic's own gets into a packet of s2n-quic: in the place of empty DATAGRAM frames
-//! (docs/adr/0013-adaptive-ack-frequency.md). Pure; `quic::endpoint::frame_slot` writes them, and the module that marked the
-//! packet replaces them before it is encrypted.
+//! (docs/adr/0013-adaptive-ack-frequency.md). Pure; `quic::endpoint::frame_slot` writes them, and the module that
+//! marked the packet replaces them before it is encrypted.
 
 use super::frame::FrameIter;
 use std::ops::{Range, RangeInclusive};
@@ -85,7 +85,10 @@ mod tests {
     proptest! {
         #[test]
         fn no_datagram_frame_is_left_and_nothing_else_is_touched(
-            before in vec(select(vec![vec![0x02, 9, 0, 0, 2], vec![0x1e], vec![0x19, 1], vec![0, 0], vec![0x31, 0]]), 0..5),
+            before in vec(
+                select(vec![vec![0x02, 9, 0, 0, 2], vec![0x1e], vec![0x19, 1], vec![0, 0], vec![0x31, 0]]),
+                0..5,
+            ),
             behind in vec(select(vec![vec![0x0a, 0, 2, 0x31, 0], vec![0x31, 0], vec![0x31, 1, 9], vec![1]]), 0..5),
         ) {
             let original = [&before.concat()[..], &PLACE, &behind.concat()].concat();

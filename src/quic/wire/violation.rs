@@ -1,5 +1,5 @@
-//! Rules of 1-RTT frames that s2n-quic 0.91 does not enforce on a client, or answers with PROTOCOL_VIOLATION where the RFC
-//! has a code of its own. Pure.
+//! Rules of 1-RTT frames that s2n-quic 0.91 does not enforce on a client, or answers with PROTOCOL_VIOLATION where the
+//! RFC has a code of its own. Pure.
 
 use super::frame::{Frame, kind};
 use s2n_quic_core::{crypto::tls, transport::Error, varint::VarInt};
@@ -8,8 +8,9 @@ use std::ops::RangeInclusive;
 /// A frame that is cut short, or of a type that neither an RFC nor an agreed extension defines (RFC 9000 §12.4).
 pub(super) const UNREADABLE: Error = Error::FRAME_ENCODING_ERROR.with_reason("malformed or unknown frame");
 
-/// Who opened a stream, and which way it goes (RFC 9000 §2.1).
+/// Type of a unidirectional stream that the client opened (RFC 9000 §2.1).
 const CLIENT_UNI: u8 = 0x02;
+/// Type of a unidirectional stream that the server opened (RFC 9000 §2.1).
 const SERVER_UNI: u8 = 0x03;
 /// Streams that a connection can have of each type (RFC 9000 §4.6).
 const MAX_STREAMS: u64 = 1 << 60;
@@ -30,8 +31,8 @@ pub(super) fn of(frame: &Frame<'_>) -> Option<Error> {
             (frame.stream_type() == Some(CLIENT_UNI)).then_some(())?;
             Error::STREAM_STATE_ERROR.with_reason("receive-only stream")
         }
-        // A KeyUpdate (RFC 9001 §6), or what else TLS has after the handshake: none of it is a client's to send unless it
-        // is asked for (RFC 8446 §4.6), which litequic never does.
+        // A KeyUpdate (RFC 9001 §6), or what else TLS has after the handshake: none of it is a client's to send unless
+        // it is asked for (RFC 8446 §4.6), which litequic never does.
         kind::CRYPTO => {
             frame.integers().filter(|[_, length]| *length > 0)?;
             Error::from(tls::Error::UNEXPECTED_MESSAGE.with_reason("TLS message after the handshake"))
@@ -84,7 +85,8 @@ mod tests {
     #[test]
     fn a_stream_goes_one_way() {
         const STREAM_STATE_ERROR: Option<u64> = Some(0x05);
-        // Of the client in both directions, of litequic, of the client one way, of litequic one way; the last in two bytes.
+        // Of the client in both directions, of litequic, of the client one way, of litequic one way; the last in two
+        // bytes.
         let ids: [&[u8]; 5] = [&[0], &[1], &[14], &[3], &[0x40, 0x43]];
         for (what, kind, behind, forbidden) in [
             ("STREAM", 0x08, &[][..], [false, false, false, true, true]),

@@ -96,8 +96,8 @@ fn cubics_window_after_fifty_round_trips_is_the_same_however_often_a_client_ackn
     }
 }
 
-/// RFC 9438 §4.3: additive increase begins with what congestion left, be it the second of two, behind which CUBIC makes room for
-/// others (§4.7).
+/// RFC 9438 §4.3: additive increase begins with what congestion left, be it the second of two, behind which CUBIC makes
+/// room for others (§4.7).
 #[test]
 fn a_small_window_grows_from_the_first_round_trip_after_each_congestion() {
     for group in [1, 2, 10, usize::MAX] {
@@ -200,9 +200,10 @@ fn either_algorithm_begins_with_the_window_that_is_configured() {
     }
 }
 
-/// Once a congestion came with little queued, fewer packets leave at once; losses that tell of nothing new change nothing.
+/// Once a congestion came with little queued, fewer packets leave at once; losses that tell of nothing new change
+/// nothing.
 #[test]
-fn trains_are_shorter_behind_a_shallow_buffer() {
+fn bursts_are_shorter_behind_a_shallow_buffer() {
     let at_once = |queued: Duration| {
         let mut path = Path::new(Congestion::Cubic, Duration::from_millis(20));
         (0..6).for_each(|_| path.round(2));
@@ -218,7 +219,7 @@ fn trains_are_shorter_behind_a_shallow_buffer() {
         assert_eq!(path.controller.buffer.burst_limit(), depth, "a loss from before");
         let departs = |path: &Path| path.controller.earliest_departure_time().is_none_or(|at| at.has_elapsed(path.now));
         // What was missed meanwhile leaves first.
-        let mut trains = Vec::new();
+        let mut bursts = Vec::new();
         for _ in 0..60 {
             path.now += Duration::from_micros(100);
             let mut packets = 0;
@@ -226,9 +227,9 @@ fn trains_are_shorter_behind_a_shallow_buffer() {
                 path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut NoPublisher);
                 packets += 1;
             }
-            trains.push(packets);
+            bursts.push(packets);
         }
-        trains.split_off(20).into_iter().max().unwrap()
+        bursts.split_off(20).into_iter().max().unwrap()
     };
     let [random, shallow, deep] = [0, 2, 40].map(|queued| at_once(Duration::from_millis(queued)));
     assert!(shallow * 2 < random && shallow < deep, "{random}, {shallow}, {deep}");
@@ -283,14 +284,14 @@ fn bytes_in_flight_come_to_nothing_with_either_algorithm() {
     }
 }
 
-/// A train of a millisecond, and the next when it is due.
+/// A burst of a millisecond, and the next when it is due.
 #[test]
-fn packets_of_a_window_leave_in_trains() {
+fn packets_of_a_window_leave_in_bursts() {
     for (congestion, delay) in [(Congestion::Cubic, 40), (Congestion::Cubic, 200), (Congestion::Bbr, 40)] {
         let mut path = Path::new(congestion, Duration::from_millis(delay));
         (0..6).for_each(|_| path.round(2));
         let (began, window) = (path.now, path.window());
-        let mut trains = Vec::new();
+        let mut bursts = Vec::new();
         while !path.controller.is_congestion_limited() {
             let departs =
                 |path: &Path| path.controller.earliest_departure_time().is_none_or(|at| at.has_elapsed(path.now));
@@ -299,17 +300,17 @@ fn packets_of_a_window_leave_in_trains() {
                 path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut NoPublisher);
                 packets += 1;
             }
-            trains.extend((packets > 0).then_some(packets));
+            bursts.extend((packets > 0).then_some(packets));
             path.now += Duration::from_millis(1);
-            assert!(path.now < began + Duration::from_millis(delay), "{trains:?} of {window}");
+            assert!(path.now < began + Duration::from_millis(delay), "{bursts:?} of {window}");
         }
-        assert!(trains.iter().all(|&packets| packets <= 64), "{trains:?}");
-        assert!(trains.len() > 3, "{trains:?}");
+        assert!(bursts.iter().all(|&packets| packets <= 64), "{bursts:?}");
+        assert!(bursts.len() > 3, "{bursts:?}");
     }
 }
 
-/// What was left of the window after a response is paced as in congestion avoidance: at twice its rate half of it would have to fit
-/// into the path's buffer. Slow start goes on with the first acknowledgement of it.
+/// What was left of the window after a response is paced as in congestion avoidance: at twice its rate half of it would
+/// have to fit into the path's buffer. Slow start goes on with the first acknowledgement of it.
 #[test]
 fn a_window_that_is_left_over_is_paced_without_slow_starts_gain() {
     let mut path = Path::new(Congestion::Cubic, Duration::from_millis(100));
@@ -456,8 +457,8 @@ fn congestion_that_a_router_tells_of_within_recovery_stays() {
     assert!(path.window() < window + window / 4);
 }
 
-/// The first flight is paced by a guess, s2n-quic's initial round-trip time of 333 ms: on a short path the next one does not wait
-/// for that.
+/// The first flight is paced by a guess, s2n-quic's initial round-trip time of 333 ms: on a short path the next one
+/// does not wait for that.
 #[test]
 fn the_first_measurement_ends_the_pacing_by_a_guess() {
     let moderation = Moderation::new(false, Arc::default());

@@ -3,10 +3,10 @@
 
 use super::request::Request;
 
-/// One connection's.
+/// The delivery of one connection's requests.
 #[derive(Debug, Default)]
 pub(super) struct Delivery {
-    /// To be sent with the next packet.
+    /// The request to be sent with the next packet.
     pending: Option<Request>,
     /// The newest frame that is neither acknowledged nor lost, and its packet's number.
     in_flight: Option<(u64, Request)>,
@@ -15,7 +15,7 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
-    /// The client is to get `request`, and no older one any more.
+    /// Replaces the request that the client is to get by `request`.
     pub(super) fn request(&mut self, request: Request) {
         self.pending = Some(request);
     }
@@ -35,7 +35,7 @@ impl Delivery {
         self.in_flight.map(|(packet, _)| packet)
     }
 
-    /// What to send in packet number `packet`, with its sequence number.
+    /// The request to send in packet number `packet`, with its sequence number.
     pub(super) fn send(&mut self, packet: u64) -> Option<(u64, Request)> {
         let request = self.pending.take()?;
         self.in_flight = Some((packet, request));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_overtaken_is_never_sent_again() {
+    fn a_request_that_was_replaced_is_never_sent_again() {
         let mut delivery = Delivery::default();
         delivery.request(request(4));
         delivery.send(1);

@@ -3,7 +3,7 @@
 use super::rule::Epoch;
 use std::time::Duration;
 
-/// Batches that an epoch has at least: fewer are chance.
+/// Batches of an epoch at least: fewer are chance.
 const MIN_BATCHES: u64 = 4;
 /// The minimum length of an epoch, however close the client is: a client a few microseconds away is evaluated a
 /// thousand times a second at most.
@@ -12,9 +12,9 @@ const MIN_LENGTH: Duration = Duration::from_millis(1);
 /// A connection's counts since its beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Totals {
-    /// ACK frames.
+    /// ACK frames since the connection began.
     pub(super) acks: u64,
-    /// Receive batches that carried any of them.
+    /// Receive batches that carried ACK frames.
     pub(super) batches: u64,
     /// The largest packet number acknowledged.
     pub(super) largest: u64,
@@ -28,17 +28,17 @@ pub(super) struct Epochs {
 
 #[derive(Debug)]
 struct Current {
-    /// The counts when it began.
+    /// Counts when the epoch began.
     before: Totals,
-    /// For how long it has been; a pause of any length counts as a round trip.
+    /// Length of the epoch so far; a pause of any length counts as a round trip.
     time: Duration,
     /// When a batch came last, on the caller's clock.
     last: Duration,
 }
 
 impl Epochs {
-    /// The counts of the epoch, if it is over: then the next begins. To be called with the first ACK frame of a batch,
-    /// at `now`, the smoothed round-trip time being `rtt`.
+    /// Returns the counts of the epoch, if it is over: then the next begins. To be called with the first ACK frame of a
+    /// batch, at `now`, with the smoothed round-trip time `rtt`.
     pub(super) fn over(&mut self, now: Duration, rtt: Duration, totals: Totals) -> Option<Epoch> {
         let round = rtt.max(MIN_LENGTH);
         let current = self.current.get_or_insert(Current { before: totals, time: Duration::ZERO, last: now });

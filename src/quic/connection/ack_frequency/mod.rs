@@ -5,7 +5,8 @@
 //! - `quic::endpoint::handshake` reads the client's support from its transport parameters.
 //! - [`subscriber`] gets a connection's beginning and end, lost packets, and s2n-quic's state of the path.
 //! - [`rule`] decides from the ACK frames that came what to request, an [`epoch`] at a time.
-//! - `quic::endpoint::frame_slot` makes room for the frame in a packet: a `quic::wire::placeholder`, in whose place a [`request`] is put.
+//! - `quic::endpoint::frame_slot` makes room for the frame in a packet: a `quic::wire::placeholder`, in whose place a
+//!   [`request`] is put.
 //! - [`delivery`] has it sent again until it arrives.
 //!
 //! [`state`] is one connection, which joins them. `quic::endpoint::interceptor` provides received and sent packets.
@@ -34,7 +35,8 @@ use std::{
     },
 };
 
-/// One endpoint's. Nothing is requested from clients that do not support it, or if the configuration disables it.
+/// The ACK frequency of an endpoint's clients. Nothing is requested from clients that do not support it, or if the
+/// configuration disables it.
 #[derive(Clone)]
 pub(in crate::quic) struct AckFrequencyEndpoint(Arc<Shared>);
 
@@ -48,32 +50,32 @@ struct Shared {
     new_connection: Mutex<NewConnection>,
 }
 
-/// A lock, because s2n-quic wants its providers `Send`; one thread alone takes it.
+/// The connection at hand. Behind a lock, because s2n-quic wants its providers `Send`; one thread alone takes it.
 #[derive(Default)]
 struct NewConnection {
-    /// The offer of the client whose 1-RTT keys are being exchanged,
+    /// Support of the client whose 1-RTT keys are being exchanged.
     support: Option<AckFrequencySupport>,
-    /// and its connection, between the event and its datagram sender's making.
+    /// State of that client's connection, from s2n-quic's event until its datagram sender is created.
     state: Option<Arc<AckFrequencyState>>,
-    /// The connection whose packet is being built, if it is marked.
+    /// The connection in whose packet, which is being built, a placeholder stands.
     slot_owner: Option<Arc<AckFrequencyState>>,
 }
 
 impl AckFrequencyEndpoint {
-    /// For an endpoint with the setting `mode`.
+    /// The ACK frequency of an endpoint with the setting `mode`.
     pub(in crate::quic) fn new(mode: AckFrequency, metrics: Arc<Metrics>, moderation: Moderation) -> Self {
         let (slot_reserved, new_connection) = Default::default();
         Self(Arc::new(Shared { mode, metrics, moderation, slot_reserved, new_connection }))
     }
 
-    /// The offer of the client whose connection s2n-quic processes from now on.
+    /// Sets the support of the client whose connection s2n-quic processes from now on.
     pub(in crate::quic) fn set_support(&self, support: Option<AckFrequencySupport>) {
         let mut new_connection = self.lock();
         new_connection.support = support.filter(|_| self.0.mode != AckFrequency::Off);
         new_connection.state = None;
     }
 
-    /// The connection to which the offer at hand belongs.
+    /// Creates the state of the connection at hand, if its client supports ACK_FREQUENCY.
     fn accept_support(&self) -> Option<Arc<AckFrequencyState>> {
         let mut new_connection = self.lock();
         let support = new_connection.support.take()?;
@@ -87,12 +89,12 @@ impl AckFrequencyEndpoint {
         Some(state)
     }
 
-    /// The connection whose datagram sender is being created, if its client supports it.
+    /// Takes the state of the connection whose datagram sender is being created, if its client supports ACK_FREQUENCY.
     pub(in crate::quic) fn take_new(&self) -> Option<Arc<AckFrequencyState>> {
         self.lock().state.take()
     }
 
-    /// A placeholder of `peer`'s is about to stand in the packet that is being built.
+    /// Notes that a placeholder of the connection of `state` is about to stand in the packet that is being built.
     pub(in crate::quic) fn reserve_slot(&self, state: &Arc<AckFrequencyState>) {
         self.lock().slot_owner = Some(Arc::clone(state));
         self.0.slot_reserved.store(true, Relaxed);
@@ -116,7 +118,7 @@ impl AckFrequencyEndpoint {
 
 impl fmt::Debug for AckFrequencyEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("AckFrequencies").field(&self.0.mode).finish()
+        f.debug_tuple("AckFrequencyEndpoint").field(&self.0.mode).finish()
     }
 }
 

@@ -5,15 +5,15 @@ use s2n_codec::DecoderBuffer;
 use s2n_quic_core::varint::VarInt;
 use std::time::Duration;
 
-/// min_ack_delay of draft-ietf-quic-ack-frequency-12, on the wire the same since 07: microseconds.
+/// Identifier of min_ack_delay, in microseconds, of draft-ietf-quic-ack-frequency-12; on the wire the same since 07.
 const MIN_ACK_DELAY: u64 = 0xff04_de1b;
-/// min_ack_delay of draft-ietf-quic-ack-frequency-00, which Firefox sends: microseconds.
+/// Identifier of min_ack_delay, in microseconds, of draft-ietf-quic-ack-frequency-00, which Firefox sends.
 const MIN_ACK_DELAY_00: u64 = 0xff02_de1a;
-/// max_ack_delay (RFC 9000 §18.2): milliseconds.
+/// Identifier of max_ack_delay (RFC 9000 §18.2), in milliseconds.
 const MAX_ACK_DELAY: u64 = 0x0b;
-/// The default of max_ack_delay (RFC 9000 §18.2).
+/// Default of max_ack_delay (RFC 9000 §18.2), in milliseconds.
 const DEFAULT_MAX_ACK_DELAY: u64 = 25;
-/// RFC 9000 §18.2: from here on max_ack_delay is invalid.
+/// Milliseconds from which on max_ack_delay is invalid (RFC 9000 §18.2).
 const INVALID_MAX_ACK_DELAY: u64 = 1 << 14;
 
 /// The draft that a client's ACK_FREQUENCY frames follow. Its transport parameter determines it.
@@ -28,18 +28,18 @@ pub enum DraftVersion {
 /// A client's support of ACK_FREQUENCY frames. The minimum is not above the maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AckFrequencySupport {
-    /// How it reads the frame.
+    /// The draft by which the client reads the frame.
     pub draft: DraftVersion,
-    /// It accepts no smaller delay.
+    /// Smallest delay of an acknowledgement that the client accepts.
     pub min_ack_delay: Duration,
-    /// Its own delay of an acknowledgement.
+    /// Longest delay of an acknowledgement that the client has by itself.
     pub max_ack_delay: Duration,
 }
 
 impl AckFrequencySupport {
-    /// The offer in encoded transport parameters, by the newest draft of several; `None` if there is none, or it is
-    /// invalid: the parameters are malformed, one of them is there twice, or the minimum is above the maximum. The
-    /// drafts require closing the connection for the last. litequic serves it without the extension.
+    /// Reads the client's support in encoded transport parameters, by the newest draft of several; `None` if there is
+    /// none, or it is invalid: the parameters are malformed, one of them is there twice, or the minimum is above the
+    /// maximum. The drafts require closing the connection for the last. litequic serves it without the extension.
     pub fn read(parameters: &[u8]) -> Option<Self> {
         let (mut min, mut min_00, mut max) = (None, None, None);
         let mut rest = DecoderBuffer::new(parameters);

@@ -7,7 +7,7 @@ use s2n_codec::{Encoder, EncoderBuffer, EncoderValue};
 use s2n_quic_core::varint::VarInt;
 use std::time::Duration;
 
-/// The frame's type.
+/// Type of an ACK_FREQUENCY frame.
 const ACK_FREQUENCY: u64 = 0xaf;
 /// The reordering after which the client acknowledges out of turn: that after which s2n-quic declares a packet lost
 /// (RFC 9002 §6.1.1), as the draft's section on that value recommends.
@@ -21,13 +21,13 @@ const IGNORE_ORDER: u64 = 0;
 pub(super) struct Request {
     /// Packets that one acknowledgement is for.
     pub(super) threshold: u32,
-    /// The longest that it may delay one.
+    /// Longest delay of an acknowledgement.
     pub(super) max_ack_delay: Duration,
 }
 
 impl Request {
-    /// The frame, filled up with PADDING; `None` if it takes more room than a placeholder: 2 bytes for the type, 1 for
-    /// the last field, and 13 for three numbers of which none needs more than 4 here.
+    /// Encodes the frame, filled up with PADDING; `None` if it takes more room than a placeholder: 2 bytes for the
+    /// type, 1 for the last field, and 13 for three numbers of which none needs more than 4 here.
     pub(super) fn encode(&self, draft: DraftVersion, sequence: u64) -> Option<[u8; LEN]> {
         let delay = u64::try_from(self.max_ack_delay.as_micros()).ok()?;
         let threshold = u64::from(self.threshold);

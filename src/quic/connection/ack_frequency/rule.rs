@@ -8,49 +8,50 @@
 //! only after a trial. So a step down is a trial: it comes after a calm period, is reverted if the acknowledgements
 //! accumulate again, and is then not repeated for twice as long.
 
-/// Packets an ACK without a request (RFC 9000 §13.2.2).
+/// Packets an acknowledgement without a request (RFC 9000 §13.2.2).
 pub(super) const MIN_THRESHOLD: u32 = 2;
-/// Packets an ACK at most: 32 were measured to cost as little as 128 or 512, and a loss that a client reports late
-/// litequic repairs late.
+/// Packets an acknowledgement at most: 32 were measured to cost as little as 128 or 512, and a loss that a client
+/// reports late litequic repairs late.
 pub(super) const MAX_THRESHOLD: u32 = 32;
 /// ACK frames a window at least: a window that is acknowledged as a whole is sent in bursts, with pauses of a round
 /// trip, or of the client's longest delay, between them.
 const MIN_ACKS_PER_WINDOW: u32 = 4;
-/// And in slow start: hybrid slow start, which ends it before packets are lost, wants eight round-trip times a round
-/// (s2n-quic's `N_SAMPLING`), and a round's window is half as large as the next one's.
+/// ACK frames a window at least in slow start: hybrid slow start, which ends it before packets are lost, wants eight
+/// round-trip times a round (s2n-quic's `N_SAMPLING`), and a round's window is half as large as the next one's.
 const MIN_ACKS_PER_SLOW_START_WINDOW: u32 = 16;
-/// Some clients acknowledge less often than every other packet by themselves: Chromium every tenth. That much is left
-/// to them once there is no need any more; the rest may be due to their own load.
+/// Packets an acknowledgement that are left to a client at most, once there is no need for fewer acknowledgements: some
+/// clients acknowledge less often than every other packet by themselves, Chromium every tenth; the rest may be due to
+/// their own load.
 const MAX_OWN_THRESHOLD: u32 = 10;
 /// Consecutive calm round trips before the threshold is lowered, and after which a lower one counts as enough.
 const CALM_EPOCHS: u32 = 4;
-/// The same before a threshold is tried again that was too low. Doubles with each trial that fails.
+/// Calm round trips before a threshold that was too low is tried again. Doubles with each trial that fails.
 const MIN_RETRIAL_EPOCHS: u32 = 8;
-/// And never exceeds this: after so many calm round trips, some seconds at most on most paths, an idle worker asks its
-/// clients to acknowledge more often again.
+/// Calm round trips before a retrial at most, some seconds on most paths: an idle worker then asks its clients to
+/// acknowledge more often again.
 const MAX_RETRIAL_EPOCHS: u32 = 256;
 
-/// The counts of some round trips.
+/// The counts of one or more round trips.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Epoch {
-    /// ACK frames.
+    /// ACK frames received.
     pub(super) acks: u64,
-    /// Receive batches that carried any of them.
+    /// Receive batches that carried ACK frames.
     pub(super) batches: u64,
-    /// Packets that they acknowledged.
+    /// Packets that the ACK frames acknowledged.
     pub(super) packets: u64,
-    /// Of these, on average, in a round trip: the packets in flight at once.
+    /// Packets acknowledged in a round trip, on average: the packets in flight at once.
     pub(super) flight: u32,
 }
 
 /// The state of the path, in packets, and of the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PathState {
-    /// The congestion window,
+    /// The congestion window.
     pub(super) window: u32,
-    /// and whether it may be in slow start.
+    /// Whether the congestion window may be in slow start.
     pub(super) slow_start: bool,
-    /// The burst that the path's buffer holds: an acknowledgement releases as many packets as it is for.
+    /// Packets of a burst that the path's buffer holds: an acknowledgement releases as many packets as it is for.
     pub(super) burst_limit: u32,
     /// The worker gets too little CPU time (`quic::io::moderation`). It then runs in turns of the scheduler, in each of
     /// which a connection of many has one acknowledgement or two: they are not conclusive. Nor are their round-trip
@@ -59,17 +60,17 @@ pub(super) struct PathState {
 }
 
 impl PathState {
-    /// Packets an ACK that are allowed, from `least` on.
+    /// Packets an acknowledgement that are allowed, from `least` on.
     fn most(self, least: u32) -> u32 {
         let acks = if self.slow_start && !self.starved { MIN_ACKS_PER_SLOW_START_WINDOW } else { MIN_ACKS_PER_WINDOW };
         (self.window / acks).min(self.burst_limit).clamp(least, MAX_THRESHOLD)
     }
 }
 
-/// One connection's.
+/// The decision for one connection.
 #[derive(Debug)]
 pub(super) struct ThresholdRule {
-    /// Packets an ACK that were requested last.
+    /// Packets an acknowledgement that were requested last.
     threshold: u32,
     /// The client's own rate, as far as it was seen; the request is never below it.
     own_threshold: Option<u32>,
@@ -123,8 +124,8 @@ impl ThresholdRule {
         (self.threshold > MIN_THRESHOLD && self.shrink(path.most(MIN_THRESHOLD))).then_some(self.threshold)
     }
 
-    /// Lowers the threshold to `most` where it is more than twice that: the window shrank, and by more than a loss takes
-    /// from it.
+    /// Lowers the threshold to `most` where it is more than twice that: the window shrank, and by more than a loss
+    /// takes from it.
     fn shrink(&mut self, most: u32) -> bool {
         let shrinks = self.threshold > 2 * most;
         if shrinks {
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_nonsense_change_nothing() {
+    fn epochs_without_batches_or_with_impossible_counts_change_nothing() {
         for epoch in [
             Epoch { acks: 0, batches: 0, packets: 0, flight: u32::MAX },
             Epoch { acks: 1, batches: 0, packets: u64::MAX, flight: u32::MAX },
@@ -430,9 +431,11 @@ mod tests {
         ) {
             let mut rule = ThresholdRule::default();
             for (acks, batches, packets, window) in epochs {
-                if let Some(threshold) = rule.epoch_ended(&Epoch { acks, batches, packets, flight: u32::MAX }, path(window)) {
+                let epoch = Epoch { acks, batches, packets, flight: u32::MAX };
+                if let Some(threshold) = rule.epoch_ended(&epoch, path(window)) {
                     prop_assert!((MIN_THRESHOLD..=MAX_THRESHOLD).contains(&threshold));
-                    prop_assert!(threshold <= (window / MIN_ACKS_PER_WINDOW).max(MAX_OWN_THRESHOLD) || acks < 2 * batches);
+                    let bound = (window / MIN_ACKS_PER_WINDOW).max(MAX_OWN_THRESHOLD);
+                    prop_assert!(threshold <= bound || acks < 2 * batches);
                 }
             }
         }

@@ -29,14 +29,15 @@ use std::{
     time::Duration,
 };
 
-/// The longest delay that is requested: RFC 9000's default (§18.2), which s2n-quic's probe timeout expects of most
-/// clients. No less, because a busy worker needs few acknowledgements, however slow its packets; that a full window is
+/// Longest delay that is requested: RFC 9000's default (§18.2), which s2n-quic's probe timeout expects of most clients.
+/// No less, because a busy worker needs few acknowledgements, however slow its packets; that a full window is
 /// acknowledged in time is up to the threshold.
 const MAX_ACK_DELAY: Duration = Duration::from_millis(25);
-/// Bytes of a full packet, to compute how many a window holds.
+/// Bytes of a full packet, to compute how many packets a window holds.
 const FULL_PACKET_LEN: u32 = 1452;
 
-/// Atomics and a lock, because s2n-quic wants its providers `Send`; one thread alone uses them.
+/// The ACK frequency of one connection. Atomics and a lock, because s2n-quic wants its providers `Send`; one thread
+/// alone uses them.
 #[derive(Debug)]
 pub(in crate::quic) struct AckFrequencyState {
     support: AckFrequencySupport,
@@ -58,18 +59,20 @@ struct State {
     largest: u64,
     epochs: Epochs,
     round_trip: Duration,
-    /// Bytes.
+    /// Bytes of the congestion window.
     congestion_window: u32,
-    /// The path's number, its buffer, and whether data were lost since the window was reduced last.
+    /// s2n-quic's number of the path.
     path: u64,
+    /// The buffer of that path.
     buffer: BottleneckBuffer,
+    /// Data were lost since the congestion window was reduced last.
     lost_data: bool,
-    /// Packets an ACK that were requested last; the default before.
+    /// Packets an acknowledgement that were requested last; the default before.
     requested_threshold: u32,
 }
 
 impl AckFrequencyState {
-    /// Nothing is requested yet.
+    /// The state of a connection whose client has `support`. Nothing is requested yet.
     pub(super) fn new(
         support: AckFrequencySupport,
         mode: AckFrequency,
@@ -133,7 +136,7 @@ impl AckFrequencyState {
         }
     }
 
-    /// s2n-quic declares packet number `packet` lost, which carried data or probed for a larger MTU.
+    /// Packet number `packet`, which carried `data` or probed for a larger MTU, was declared lost.
     pub(super) fn lost(&self, packet: u64, data: bool) {
         let mut state = self.lock();
         state.lost_data |= data;
@@ -143,7 +146,7 @@ impl AckFrequencyState {
         }
     }
 
-    /// s2n-quic's state of path number `path`.
+    /// Updates the state of path number `path`.
     pub(super) fn on_recovery_metrics(
         &self,
         path: u64,
@@ -184,9 +187,9 @@ impl AckFrequencyState {
         self.slow_start.store(slow_start, Relaxed);
     }
 
-    /// A packet has come with ACK frames at `now`: `counts` counts them already, and they are the `first` of their batch
-    /// or not; `ranges` are the numbers that the only one acknowledges. Several are not examined: they repeat
-    /// themselves.
+    /// A packet has come with ACK frames at `now`: `counts` includes them already, and they are the `first` of their
+    /// batch or not; `ranges` are the numbers that a single frame acknowledges. Several frames are not examined: they
+    /// repeat themselves.
     pub(in crate::quic) fn received(
         &self,
         now: Duration,
@@ -240,13 +243,13 @@ impl Drop for AckFrequencyState {
     }
 }
 
-/// What leaves within `burst_limit` of `window` packets that a round-trip time takes.
+/// Packets that leave within `burst_limit`, of `window` packets that leave within a round trip.
 fn packets_within(window: u32, burst_limit: Duration, rtt: Duration) -> u32 {
     let packets = u128::from(window) * burst_limit.as_micros() / rtt.as_micros().max(1);
     u32::try_from(packets).unwrap_or(u32::MAX)
 }
 
-/// Connections with about the same threshold.
+/// The gauge of connections with about the same threshold.
 fn gauge(metrics: &Metrics, threshold: u32) -> &Gauge {
     match threshold {
         0..4 => &metrics.ack_threshold_2,

@@ -21,17 +21,17 @@ pub(in crate::quic) struct AckFrequencySubscriber<L> {
 }
 
 impl<L: Fn(u64, &Arc<AckFrequencyState>)> AckFrequencySubscriber<L> {
-    /// The subscriber to connections; `on_support` is told which of them, by s2n-quic's ID, have a client that supports
-    /// it.
+    /// A subscriber to connections, which reports to `on_support` those whose client supports ACK_FREQUENCY, by
+    /// s2n-quic's ID.
     pub(in crate::quic) fn new(endpoint: AckFrequencyEndpoint, on_support: L) -> Self {
         Self { endpoint, on_support }
     }
 }
 
-/// One connection's, which s2n-quic keeps with it.
+/// One connection's state, which s2n-quic keeps with it.
 #[derive(Debug, Default)]
 pub(in crate::quic) struct AckFrequencyContext {
-    /// `None` if its client does not support it.
+    /// `None` if the client does not support ACK_FREQUENCY.
     state: Option<Arc<AckFrequencyState>>,
 }
 
@@ -42,7 +42,7 @@ impl<L: Fn(u64, &Arc<AckFrequencyState>) + Send + 'static> Subscriber for AckFre
         AckFrequencyContext::default()
     }
 
-    /// Within the call in which TLS provided the offer, and before the datagram sender is created.
+    /// Comes within the call in which TLS provided the parameters, and before the datagram sender is created.
     fn on_transport_parameters_received(
         &mut self,
         context: &mut AckFrequencyContext,

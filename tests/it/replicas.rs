@@ -85,7 +85,7 @@ fn a_secret_needs_a_replica_with_a_name() {
     }
     configure(&format!("{SECRET}listen.replica = \"localhost\""));
     assert!(check("edge-1").stderr.contains(warning));
-    // A secret of the process' own is nobody else's.
+    // No other process has a random secret.
     configure("");
     let ended = check("");
     assert_eq!((ended.code, &*ended.stderr), (Some(0), ""));

@@ -160,7 +160,8 @@ async fn bound(
     let read = blocking(move || read_eab(&file)).await?;
     let key = ExternalAccountKey::new(eab.kid.clone(), &read.map_err(Failure::new)?);
     let contact: Vec<&str> = table.contact.iter().map(String::as_str).collect();
-    let new = NewAccount { contact: &contact, terms_of_service_agreed: table.terms_agreed, only_return_existing: false };
+    let new =
+        NewAccount { contact: &contact, terms_of_service_agreed: table.terms_agreed, only_return_existing: false };
     let created = nonce!(builder().create(&new, table.directory.clone(), Some(&key)));
     let (account, credentials) = created.map_err(|error| Failure::of_ca(&error, http))?;
     let key = KeyPair::try_from(credentials.private_key()).map_err(|error| Failure::new(error.to_string()))?;

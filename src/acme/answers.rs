@@ -73,7 +73,12 @@ pub(super) enum Prepared {
 
 impl Default for Answers {
     fn default() -> Self {
-        Self { known: ArcSwap::default(), wanted: Notify::new(), looks: watch::Sender::new(0), records: Mutex::default() }
+        Self {
+            known: ArcSwap::default(),
+            wanted: Notify::new(),
+            looks: watch::Sender::new(0),
+            records: Mutex::default(),
+        }
     }
 }
 

@@ -92,7 +92,9 @@ impl Board {
         let left = ordered.get(&name).and_then(|last| ORDER_AGAIN.checked_sub(last.elapsed()));
         if let Some(left) = left {
             let seconds = left.as_secs().max(1);
-            return Err(format!("a certificate of {name} was ordered less than five minutes ago: again in {seconds} s\n"));
+            return Err(format!(
+                "a certificate of {name} was ordered less than five minutes ago: again in {seconds} s\n"
+            ));
         }
         ordered.retain(|_, last| last.elapsed() < ORDER_AGAIN);
         ordered.insert(name.clone(), Instant::now());

@@ -130,7 +130,8 @@ mod tests {
         // A shell sets these by itself.
         names.retain(|name| !["PWD", "SHLVL", "_", "OLDPWD"].contains(name));
         names.sort_unstable();
-        let expected: Vec<_> = ["CARGO_PKG_NAME", "HOME", "PATH"].into_iter().filter(|name| env::var_os(name).is_some()).collect();
+        let expected: Vec<_> =
+            ["CARGO_PKG_NAME", "HOME", "PATH"].into_iter().filter(|name| env::var_os(name).is_some()).collect();
         assert_eq!(names, expected);
     }
 

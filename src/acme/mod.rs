@@ -72,7 +72,8 @@ pub fn report(tables: &[Acme]) -> Vec<String> {
         let held = stored.map_or("no certificate is stored".into(), |stored| {
             format!("a certificate is stored, which expires {}", date(stored.validity.until))
         });
-        let order = if due > now { format!("one is ordered {}", date(due)) } else { "one is ordered at the start".into() };
+        let order =
+            if due > now { format!("one is ordered {}", date(due)) } else { "one is ordered at the start".into() };
         format!("{host}: {held}; {order}, from {}", table.directory)
     };
     hosts.map(line).collect()

@@ -8,11 +8,7 @@ use crate::{
     tls::{self, CertificateStore, Trust},
 };
 use rustix::fs::{Access, AtFlags, CWD, accessat};
-use std::{
-    io,
-    num::NonZeroU16,
-    path::Path,
-};
+use std::{io, num::NonZeroU16, path::Path};
 
 /// The port of https, and of http, to which a CA comes (RFC 8555 §8.3, RFC 8737 §3).
 const HTTPS: u16 = 443;
@@ -35,16 +31,22 @@ pub(super) fn check(config: &Config, files: Option<&CertificateStore>, findings:
         if let Some(program) = table.dns_command.first().filter(|program| program.starts_with('/'))
             && let Err(error) = accessat(CWD, Path::new(program), Access::EXEC_OK, AtFlags::EACCESS)
         {
-            findings.fault(&format!("acme[{n}].dns_command"), format_args!("cannot be executed: {}", io::Error::from(error)));
+            findings.fault(
+                &format!("acme[{n}].dns_command"),
+                format_args!("cannot be executed: {}", io::Error::from(error)),
+            );
         }
     }
-    let needs_https = config.acme.iter().flat_map(|table| &table.challenges).any(|challenge| {
-        matches!(challenge, AcmeChallenge::TlsAlpn01 | AcmeChallenge::Http01)
-    });
+    let needs_https = config
+        .acme
+        .iter()
+        .flat_map(|table| &table.challenges)
+        .any(|challenge| matches!(challenge, AcmeChallenge::TlsAlpn01 | AcmeChallenge::Http01));
     let is_reached = config.listen.tcp.iter().any(|address| address.port() == HTTPS)
         || config.listen.advertised_port.map(NonZeroU16::get) == Some(HTTPS);
     if needs_https && !is_reached {
-        let problem = "a CA validates at the ports 443 and 80 of the host: neither listen.tcp nor listen.advertised_port has 443";
+        let problem =
+            "a CA validates at the ports 443 and 80 of the host: neither listen.tcp nor listen.advertised_port has 443";
         findings.warn("acme[0]", problem);
     }
 }
@@ -78,7 +80,8 @@ fn hosts(table: &Acme, n: usize, files: Option<&CertificateStore>, findings: &mu
         // A single one needs no list.
         let key = if findings.written(&in_list).is_some() { in_list } else { format!("acme[{n}].hosts") };
         if files.is_some_and(|files| has_file(host, files)) {
-            findings.warn(&key, format_args!("a file of [[certificates]] has {host}: it is served, and none is obtained"));
+            findings
+                .warn(&key, format_args!("a file of [[certificates]] has {host}: it is served, and none is obtained"));
         }
         if matches!(host, AcmeHost::Address(_)) && table.profile.is_none() {
             let problem = "Let's Encrypt issues certificates for addresses by profile = \"shortlived\" alone";

@@ -1,5 +1,5 @@
-//! Certificates that were obtained by ACME, beside those of files: what clients are served is composed of both, by whoever replaces
-//! either, under one lock.
+//! Certificates that were obtained by ACME, beside those of files: what clients are served is composed of both where
+//! either is replaced, under one lock.
 
 use super::reload::InForce;
 use crate::{

@@ -30,7 +30,16 @@ impl Fault {
     /// A fault of an argument of the command line.
     pub fn of_command_line(argument: &str, problem: &str) -> Self {
         let (file, key) = (argument.into(), String::new());
-        Self { file, line: None, column: None, key, value: None, problem: problem.into(), expected: None, nearest: None }
+        Self {
+            file,
+            line: None,
+            column: None,
+            key,
+            value: None,
+            problem: problem.into(),
+            expected: None,
+            nearest: None,
+        }
     }
 
     /// To sort by: the file as a whole comes last.

@@ -81,17 +81,8 @@ impl Pebble {
         command.args(["-dnsserver", &dns_server, "-management", &at]);
         let names = Process::spawn(command);
         let process = Self::spawn(&program, folder.path(), dns, variables);
-        let pebble = Self {
-            process,
-            _names: names,
-            folder,
-            port,
-            management,
-            dns,
-            names: names_management,
-            made,
-            program,
-        };
+        let pebble =
+            Self { process, _names: names, folder, port, management, dns, names: names_management, made, program };
         pebble.await_start().await;
         Some(pebble)
     }
@@ -153,8 +144,9 @@ impl Pebble {
     /// Posts `body` to its management interface.
     pub(super) async fn manage(&self, path: &str, body: &str) -> String {
         let length = body.len();
-        let head =
-            format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: litequic-test\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+        );
         self.request(self.management, &(head + body)).await.unwrap()
     }
 

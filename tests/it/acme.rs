@@ -64,8 +64,7 @@ async fn a_site_without_any_certificate_obtains_one_by_http_01_and_serves_it() {
 
     let mode = |name: &str| fs::metadata(site.file(name)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("state"), mode("state/a.test.pem"), mode("state/a.test.json")), (0o700, 0o600, 0o600));
-    let list = site.ctl(&["certificates"]).success();
-    assert!(list.starts_with("a.test  valid, expires "), "{list}");
+    wait_for("the list", || site.ctl(&["certificates"]).stdout.starts_with("a.test  valid, expires ")).await;
     let metrics = site.ctl(&["metrics"]).success();
     for expected in [
         "litequic_acme_orders_total{result=\"issued\"} 1\n",

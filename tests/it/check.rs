@@ -324,7 +324,7 @@ fn what_keeps_a_ca_from_issuing_is_said_without_a_network_and_so_is_what_is_stor
     for expected in [
         "acme[0].ca = \"absent\": cannot read certificates from ",
         "acme[0].eab.key_file = \"empty\": ",
-        "acme[0].dns_command = [\"/nonexistent/hook\"]: cannot be executed: No such file",
+        "acme[0].dns_command[0] = \"/nonexistent/hook\": cannot be executed: No such file",
     ] {
         assert!(checked.stderr.contains(expected), "{expected}\n{}", checked.stderr);
     }

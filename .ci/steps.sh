@@ -149,6 +149,8 @@ programs_of_guides() {
     fi
     command -v pebble >/dev/null ||
         GOBIN="$PWD/$WORK/tools/bin" go install "github.com/letsencrypt/pebble/v2/cmd/pebble@$PEBBLE"
+    command -v pebble-challtestsrv >/dev/null ||
+        GOBIN="$PWD/$WORK/tools/bin" go install "github.com/letsencrypt/pebble/v2/cmd/pebble-challtestsrv@$PEBBLE"
     command -v oauth2-proxy >/dev/null ||
         GOBIN="$PWD/$WORK/tools/bin" go install "github.com/oauth2-proxy/oauth2-proxy/v7@$OAUTH2_PROXY"
     echo "pebble $PEBBLE, oauth2-proxy $OAUTH2_PROXY"

@@ -36,8 +36,8 @@ const LOOK: Duration = Duration::from_secs(60);
 const SPREAD: u64 = 60;
 /// Seconds until a folder that cannot be written is tried again.
 const AGAIN: u64 = 60;
-/// Seconds until the folder is read again while another process has the lock of a certificate.
-const LOCKED: u64 = 5;
+/// Seconds until the folder is looked at again while another process orders a certificate, or one is to be written.
+const SOON: u64 = 5;
 
 /// What the manager needs of the rest of the process.
 pub struct Wiring {
@@ -100,9 +100,11 @@ impl Manager {
             match due {
                 Some((at, step, table, host)) if at <= now() => self.perform(step, &table, &host).await,
                 due => {
-                    let left = due.map_or(LOOK, |(at, ..)| Duration::from_secs(at.saturating_sub(now())));
+                    let is_soon = self.hosts.values().any(Host::is_soon);
+                    let pause = if is_soon { Duration::from_secs(SOON) } else { LOOK };
+                    let left = due.map_or(pause, |(at, ..)| Duration::from_secs(at.saturating_sub(now())));
                     select! {
-                        () = sleep(left.min(LOOK)) => {}
+                        () = sleep(left.min(pause)) => {}
                         () = self.board.changed() => {}
                     }
                 }
@@ -141,7 +143,7 @@ impl Manager {
     /// Shows the state of every host.
     fn show(&self, tables: &[Acme]) {
         let now = now();
-        let mut counts = [0_u64; 4];
+        let mut counts = [0_u64; 5];
         let mut entries = Vec::new();
         let mut next = None;
         for table in tables {
@@ -149,24 +151,26 @@ impl Manager {
                 let Some(host) = self.hosts.get(name) else { continue };
                 let mut entry = host.entry(name, table, self.spread, now);
                 entry.record = self.answers.record(name);
-                let [valid, due, missing, failing] = &mut counts;
+                let [valid, due, missing, failing, overdue] = &mut counts;
                 *match entry.state {
                     State::Valid => valid,
                     State::Due => due,
                     State::Missing => missing,
                 } += 1;
                 *failing += u64::from(entry.failures > 0 && entry.problem.is_some());
+                *overdue += u64::from(host.plan.is_overdue(now, entry.validity));
                 let (_, at) = host.order(table, self.spread);
                 next = Some(next.map_or(at, |next: u64| next.min(at)));
                 entries.push(entry);
             }
         }
-        let [valid, due, missing, failing] = counts;
+        let [valid, due, missing, failing, overdue] = counts;
         for (gauge, count) in [
             (&self.metrics.valid, valid),
             (&self.metrics.due, due),
             (&self.metrics.missing, missing),
             (&self.metrics.failing, failing),
+            (&self.metrics.overdue, overdue),
             (&self.metrics.next_attempt, next.map_or(0, |next| next.max(now))),
         ] {
             gauge.set(count);
@@ -341,7 +345,7 @@ impl Manager {
             }
             Err(LockError::Taken) => {
                 tracing::debug!(host = %name, "another process orders the certificate");
-                host.hold = now() + LOCKED;
+                host.hold = now() + SOON;
             }
             Err(LockError::Io(error)) => {
                 host.complain(name, Failure::of_folder(folder, &error).problem);
@@ -362,6 +366,12 @@ impl Host {
         let held = self.stored.as_ref().map(Stored::held);
         let (step, at) = self.plan.next(now, held, &table.directory, spread);
         (step, at.max(self.hold))
+    }
+
+    /// Whether something is to be expected in the folder, or to be written there: an order runs in another process, or has ended
+    /// with it, or a certificate could not be written.
+    fn is_soon(&self) -> bool {
+        self.unwritten || self.plan.attempts.as_ref().is_some_and(|attempts| attempts.problem.is_none())
     }
 
     /// The next order and its time.
@@ -407,8 +417,9 @@ impl Host {
 
     /// Takes note of a certificate that was obtained.
     fn issued(&mut self, stored: Stored, table: &Acme) {
+        let renewed = if self.stored.is_some() { now() } else { 0 };
         self.stored = Some(stored);
-        self.plan = Plan { directory: table.directory.clone(), ..Plan::default() };
+        self.plan = Plan { directory: table.directory.clone(), renewed, ..Plan::default() };
         self.unwritten = true;
     }
 

@@ -24,6 +24,8 @@ metrics! {
             due [state: "due"] "The time of their renewal has come.",
             missing [state: "missing"] "There is none yet, or it has expired: clients cannot connect.",
             failing [state: "failing"] "The last order failed; whether there is a certificate or not.",
+            overdue [state: "overdue"]
+                "Orders have failed for a third of the time that was left, or there is no certificate: an alert watches it.",
         }
         Gauge(
             "acme_next_attempt_timestamp_seconds",

@@ -224,8 +224,17 @@ impl Job<'_> {
         prepared: &mut Vec<(AcmeChallenge, Prepared)>,
         deadline: Instant,
     ) -> Result<(), Failure> {
+        // All are fetched first: one that failed is skipped by the iterator that it failed in.
+        let fetched = nonce!(async {
+            let mut authorizations = order.authorizations();
+            while let Some(authorization) = authorizations.next().await {
+                authorization?;
+            }
+            Ok::<_, Error>(())
+        });
+        fetched.map_err(|error| self.failure(&error))?;
         let mut authorizations = order.authorizations();
-        while let Some(authorization) = nonce!(async { authorizations.next().await.transpose() }).transpose() {
+        while let Some(authorization) = authorizations.next().await {
             let mut authorization = authorization.map_err(|error| self.failure(&error))?;
             if authorization.status != AuthorizationStatus::Pending {
                 continue;
@@ -375,14 +384,22 @@ fn short_type(problem: &Problem) -> Option<&str> {
     problem.r#type.as_deref()?.rsplit(':').next()
 }
 
-/// Whether a CA, or instant-acme, refuses an order for the certificate that it replaces (RFC 9773 §5).
+/// Refusals that have nothing to do with the certificate that an order replaces.
+const OTHER_REASONS: [&str; 6] = [
+    "accountDoesNotExist",
+    "badNonce",
+    "externalAccountRequired",
+    "rateLimited",
+    "rejectedIdentifier",
+    "userActionRequired",
+];
+
+/// Whether a CA, or instant-acme, may refuse an order for the certificate that it replaces: it was replaced already, or is not
+/// known to the CA (RFC 9773 §5).
 fn is_about_replaces(error: &Error) -> bool {
     match error {
-        Error::Api(problem) => {
-            let in_detail = problem.detail.as_deref().is_some_and(|detail| detail.to_lowercase().contains("replace"));
-            short_type(problem) == Some("alreadyReplaced") || in_detail
-        }
-        Error::Unsupported(_) => true,
+        Error::Api(problem) => short_type(problem).is_none_or(|kind| !OTHER_REASONS.contains(&kind)),
+        Error::Unsupported(_) | Error::Other(_) => true,
         _ => false,
     }
 }

@@ -23,6 +23,8 @@ const JITTER: f64 = 0.2;
 pub(super) const LONGEST_WAIT: u64 = DAY;
 /// After a request for renewal information that failed, or had no Retry-After.
 const ASK_AGAIN: u64 = 6 * HOUR;
+/// Between two renewals because of renewal information.
+const RENEW_AGAIN: u64 = DAY;
 /// Renewal information is asked for no more often (RFC 9773 §4.3.2).
 const ASK_SOONEST: u64 = MINUTE;
 /// Times that an order is resumed at once by a process that starts. A process that crashes while it resumes waits as after a
@@ -59,6 +61,8 @@ pub(super) struct Plan {
     pub(super) attempts: Option<Attempts>,
     /// The CA's renewal information about the certificate.
     pub(super) renewal: Option<Renewal>,
+    /// When the certificate took the place of another one; 0 if it is the first.
+    pub(super) renewed: u64,
 }
 
 /// An order in progress.
@@ -160,8 +164,18 @@ impl Plan {
         let renewal = self.renewal.as_ref().filter(|renewal| id == Some(renewal.certificate.as_str()));
         let life = validity.life();
         let by_life = validity.from + if validity.is_short() { life / 2 } else { life / 3 * 2 };
-        let suggested = renewal.and_then(|renewal| renewal.window).map_or(by_life, |window| window.chosen);
+        // A CA whose windows are always over would have every certificate replaced at once.
+        let soonest = self.renewed.saturating_add(RENEW_AGAIN);
+        let window = renewal.and_then(|renewal| renewal.window);
+        let suggested = window.map_or(by_life, |window| window.chosen.max(soonest));
         suggested.min(validity.until.saturating_sub(life / 6))
+    }
+
+    /// Whether orders have failed for a third of the time that was left of the certificate, or of none.
+    pub(super) fn is_overdue(&self, now: u64, held: Option<Validity>) -> bool {
+        let Some(attempts) = self.attempts.as_ref().filter(|attempts| attempts.problem.is_some()) else { return false };
+        let left = held.map_or(0, |validity| validity.until.saturating_sub(attempts.since));
+        now >= attempts.since.saturating_add(left / 3)
     }
 
     /// Notes that an attempt begins at `now`: until its result is known it counts as one that failed. `share` is random, from 0
@@ -194,9 +208,10 @@ impl Plan {
 
     /// As it is stored.
     pub(super) fn to_json(&self) -> Json {
-        let Self { directory, order, attempts, renewal } = self;
+        let Self { directory, order, attempts, renewal, renewed } = self;
         json!({
             "directory": directory,
+            "renewed": renewed,
             "order": order.as_ref().map(|Order { directory, url, key, resumed, record }| json!({
                 "directory": directory, "url": url, "key": key, "resumed": resumed, "record": record,
             })),
@@ -220,6 +235,7 @@ impl Plan {
         let field = |table: &Json, key: &str| table.get(key).cloned().unwrap_or_default();
         Self {
             directory: text(&field(json, "directory")),
+            renewed: number(&field(json, "renewed")),
             order: table("order").map(|order| Order {
                 directory: text(&field(order, "directory")),
                 url: text(&field(order, "url")),
@@ -330,6 +346,11 @@ mod tests {
             let step = if due > NOW { (Step::Ask, NOW + HOUR) } else { (Step::Order, due) };
             assert_eq!(plan.next(NOW, Some(held), CA, 0), step);
         }
+        // A window that is always over does not replace a certificate every minute.
+        plan.inform(NOW, "a.b", Some((NOW - 2 * DAY, NOW - DAY)), Some(HOUR), 0.0);
+        plan.renewed = NOW - HOUR;
+        assert_eq!(plan.due(held), NOW - HOUR + DAY);
+        plan.renewed = 0;
         // Information about another certificate does not count, nor does what cannot be had.
         plan.renewal = None;
         plan.inform(NOW, "a.b", None, None, 0.5);
@@ -390,6 +411,17 @@ mod tests {
     }
 
     #[test]
+    fn failures_are_overdue_after_a_third_of_what_was_left() {
+        let mut plan = plan();
+        let validity = Validity { from: NOW - 60 * DAY, until: NOW + 30 * DAY };
+        plan.begin(NOW, Some(validity), 0.5);
+        assert!(!plan.is_overdue(NOW + 20 * DAY, Some(validity)), "it may succeed");
+        plan.fail(NOW, "no", None, Some(validity), 0.5);
+        assert!(!plan.is_overdue(NOW + 9 * DAY, Some(validity)) && plan.is_overdue(NOW + 10 * DAY, Some(validity)));
+        assert!(plan.is_overdue(NOW, None));
+    }
+
+    #[test]
     fn a_clock_that_jumps_back_a_year_does_not_stop_everything_for_a_year() {
         let mut plan = plan();
         plan.begin(NOW + 365 * DAY, None, 0.5);
@@ -427,8 +459,9 @@ mod tests {
             numbers: [u64; 8], now in 0..1_u64 << 40, from in 0..1_u64 << 40, life in 0..1_u64 << 40, share in any::<f64>(),
         ) {
             let [resumed, since, count, next, start, end, chosen, ask] = numbers;
+            let renewed = chosen;
             let json = json!({
-                "directory": CA, "order": { "directory": CA, "url": "https://ca.test/1", "resumed": resumed },
+                "directory": CA, "renewed": renewed, "order": { "directory": CA, "url": "https://ca.test/1", "resumed": resumed },
                 "attempts": { "since": since, "count": count, "next": next },
                 "renewal": { "certificate": "a.b", "window": [start, end, chosen], "ask": ask },
             });

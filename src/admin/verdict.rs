@@ -16,6 +16,7 @@ pub(super) fn problems(status: &Json) -> Vec<String> {
     let mut problems = hanging(status);
     problems.extend(origins(status));
     problems.extend(certificates(status));
+    problems.extend(obtained(status));
     if number(member(status, "/configuration/refused_since")) > 0.0 {
         problems.push("the last reload was rejected".into());
     }
@@ -85,6 +86,16 @@ fn certificates(status: &Json) -> Vec<String> {
         }
     }
     lines
+}
+
+/// A line for each host whose certificate could not be obtained.
+fn obtained(status: &Json) -> Vec<String> {
+    let failing = list(&status["acme"]).iter().filter_map(|host| {
+        let problem = host["problem"].as_str()?;
+        let what = if text(&host["state"]) == "missing" { "no certificate for" } else { "no renewal for" };
+        Some(format!("{what} {}: {problem}", text(&host["host"])))
+    });
+    failing.collect()
 }
 
 /// The value at the JSON pointer `path`, or null.
@@ -157,6 +168,11 @@ mod tests {
             ("certificates", json!([certificate("example.com", 1.5)]), "certificate example.com expires in a day"),
             ("certificates", json!([certificate("example.com", 0.5)]), "certificate example.com expires within a day"),
             ("certificates", json!([certificate("example.com", -1.0)]), "certificate example.com has expired"),
+            (
+                "acme",
+                json!([{ "host": "a.test", "state": "missing", "problem": "no such name" }, { "host": "b.test" }]),
+                "no certificate for a.test: no such name",
+            ),
             ("configuration", json!({ "refused_since": 1_799_999_999 }), "the last reload was rejected"),
             (
                 "http3",

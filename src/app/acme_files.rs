@@ -31,10 +31,8 @@ pub(super) fn check(config: &Config, files: Option<&CertificateStore>, findings:
         if let Some(program) = table.dns_command.first().filter(|program| program.starts_with('/'))
             && let Err(error) = accessat(CWD, Path::new(program), Access::EXEC_OK, AtFlags::EACCESS)
         {
-            findings.fault(
-                &format!("acme[{n}].dns_command"),
-                format_args!("cannot be executed: {}", io::Error::from(error)),
-            );
+            let key = element(findings, format!("acme[{n}].dns_command"), 0);
+            findings.fault(&key, format_args!("cannot be executed: {}", io::Error::from(error)));
         }
     }
     let needs_https = config
@@ -76,9 +74,7 @@ fn folder(table: &Acme, n: usize, findings: &mut Findings) {
 
 fn hosts(table: &Acme, n: usize, files: Option<&CertificateStore>, findings: &mut Findings) {
     for (m, host) in table.hosts.iter().enumerate() {
-        let in_list = format!("acme[{n}].hosts[{m}]");
-        // A single one needs no list.
-        let key = if findings.written(&in_list).is_some() { in_list } else { format!("acme[{n}].hosts") };
+        let key = element(findings, format!("acme[{n}].hosts"), m);
         if files.is_some_and(|files| has_file(host, files)) {
             findings
                 .warn(&key, format_args!("a file of [[certificates]] has {host}: it is served, and none is obtained"));
@@ -88,6 +84,12 @@ fn hosts(table: &Acme, n: usize, files: Option<&CertificateStore>, findings: &mu
             findings.warn(&key, problem);
         }
     }
+}
+
+/// The key of the `m`th value of the list `key`. A single one needs no list.
+fn element(findings: &Findings, key: String, m: usize) -> String {
+    let in_list = format!("{key}[{m}]");
+    if findings.written(&in_list).is_some() { in_list } else { key }
 }
 
 /// Whether clients of a route for `host` get a certificate that is to be obtained. `*.` stands for one or more labels.

@@ -1,5 +1,5 @@
-//! Certificates that were obtained by ACME, beside those of files: what clients are served is composed of both, by whoever replaces
-//! either, under one lock.
+//! Certificates that were obtained by ACME, beside those of files: what clients are served is composed of both where
+//! either is replaced, under one lock.
 
 use super::reload::InForce;
 use crate::{
@@ -128,5 +128,69 @@ impl InForce {
     /// Has workers find the answers to validation requests that other processes have put into the folder. Does not end.
     pub(super) async fn answer(self) {
         self.acme.answers.serve(|| self.acme_tables()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::OriginAddress,
+        tls::{SelfSigned, self_signed},
+    };
+    use std::net::{IpAddr, Ipv4Addr};
+
+    const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    /// ECDSA with P-256 (RFC 8446 §4.2.3), which the certificates here are signed with.
+    const ALL: &[rustls::SignatureScheme] = &[rustls::SignatureScheme::ECDSA_NISTP256_SHA256];
+
+    fn made(name: &str) -> SelfSigned {
+        self_signed([name]).unwrap()
+    }
+
+    fn host(name: &str) -> AcmeHost {
+        AcmeHost::from(name.to_owned())
+    }
+
+    #[test]
+    fn a_chain_is_served_with_its_key_and_its_name_alone() {
+        let (one, other) = (made("a.test"), made("a.test"));
+        let pem = |cert: &SelfSigned, key: &SelfSigned| cert.cert_pem.clone() + &key.key_pem;
+        assert!(certificate(&host("a.test"), &pem(&one, &one)).is_ok());
+        let error = certificate(&host("a.test"), &pem(&one, &other)).unwrap_err();
+        assert!(error.contains("does not match"), "{error}");
+        assert_eq!(certificate(&host("b.test"), &pem(&one, &one)).unwrap_err(), "it does not have the name b.test");
+        assert!(certificate(&host("*.a.test"), &pem(&one, &one)).is_err());
+    }
+
+    #[test]
+    fn files_win_and_a_host_that_waits_gets_no_other_hosts_certificate() {
+        let origin: OriginAddress = "http://127.0.0.1:9".parse().unwrap();
+        let hosts = ["file.test", "issued.test", "awaited.test"].map(host).to_vec();
+        let config = Config::site(Acme { hosts, ..Acme::default() }, origin);
+        let files = CertificateStore::of(vec![made("file.test").certificate().unwrap()]);
+        let issued = Issued(
+            ["file.test", "issued.test", "removed.test"]
+                .map(|name| (host(name), made(name).certificate().unwrap()))
+                .into(),
+        );
+        let store = issued.compose(&files, &config);
+        assert_eq!((store.certificates().len(), store.all().len()), (1, 2));
+        let served = |name: &str| store.choose(Some(name), LOCAL, ALL).map(|one| one.names().dns[0].clone());
+        for (name, expected) in [
+            ("file.test", Some("file.test")),
+            ("issued.test", Some("issued.test")),
+            ("AWAITED.test", None),
+            ("removed.test", Some("file.test")),
+        ] {
+            assert_eq!(served(name).as_deref(), expected, "{name}");
+        }
+        assert!(store.choose(Some("file.test"), LOCAL, ALL).unwrap().is_same_chain(&files.certificates()[0]));
+        assert!(!store.has_name("awaited.test") && store.has_name("issued.test"));
+        let tables = tables(&config, &files);
+        assert_eq!(tables[0].hosts, ["issued.test", "awaited.test"].map(host));
+        // The first start: nobody is served anything.
+        let none = Issued::default().compose(&CertificateStore::of(Vec::new()), &config);
+        assert!(none.choose(None, LOCAL, ALL).is_none() && none.choose(Some("x.test"), LOCAL, ALL).is_none());
     }
 }

@@ -64,8 +64,7 @@ async fn a_site_without_any_certificate_obtains_one_by_http_01_and_serves_it() {
 
     let mode = |name: &str| fs::metadata(site.file(name)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("state"), mode("state/a.test.pem"), mode("state/a.test.json")), (0o700, 0o600, 0o600));
-    let list = site.ctl(&["certificates"]).success();
-    assert!(list.starts_with("a.test  valid, expires "), "{list}");
+    wait_for("the list", || site.ctl(&["certificates"]).stdout.starts_with("a.test  valid, expires ")).await;
     let metrics = site.ctl(&["metrics"]).success();
     for expected in [
         "litequic_acme_orders_total{result=\"issued\"} 1\n",
@@ -271,7 +270,11 @@ async fn a_certificate_that_cannot_be_stored_is_served_and_stored_later() {
     site.await_served("a.test", &pebble.root().await).await;
     litequic.await_stderr("a certificate's files cannot be used");
     fs::remove_dir(site.file("state/a.test.pem")).unwrap();
-    wait_for("the file", || site.file("state/a.test.pem").is_file()).await;
+    let deadline = Instant::now() + RENEWAL;
+    while !site.file("state/a.test.pem").is_file() {
+        assert!(Instant::now() < deadline, "{}", litequic.stderr());
+        sleep(LOOK_AGAIN).await;
+    }
     litequic.await_stderr("the certificate is stored now");
     assert_eq!(pebble.orders(), 1);
 }
@@ -306,11 +309,16 @@ async fn of_three_replicas_behind_a_balancer_one_orders_and_all_serve() {
         };
         let replicas: Vec<Process> = sites.iter().map(start).collect();
         let root = pebble.root().await;
+        let logs = || replicas.iter().map(Process::stderr).collect::<String>();
         for site in &sites {
-            site.await_served("a.test", &root).await;
+            let deadline = Instant::now() + RENEWAL;
+            while site.is_served("a.test", &root).await != [true; 2] {
+                assert!(Instant::now() < deadline, "{challenge}: {}\n{}", logs(), pebble.log());
+                sleep(LOOK_AGAIN).await;
+            }
         }
         assert_eq!(pebble.orders(), 1, "{challenge}");
-        let logs: String = replicas.iter().map(Process::stderr).collect();
+        let logs = logs();
         assert_eq!(logs.matches(OBTAINED).count(), 1, "{logs}");
         assert!(!logs.contains("no certificate was obtained"), "{logs}");
     }
@@ -366,8 +374,9 @@ async fn a_renewal_follows_the_ca_and_loses_no_request() {
     let deadline = Instant::now() + RENEWAL;
     while !litequic.stderr().contains("\"renewal\":true") {
         assert!(Instant::now() < deadline, "{}", litequic.stderr());
-        assert_eq!(site.is_served("a.test", &root).await, [true; 2], "after {requests}");
+        assert_eq!(site.is_served("a.test", &root).await, [true; 2], "after {requests}: {}", litequic.stderr());
         requests += 1;
+        sleep(LOOK_AGAIN / 5).await;
     }
     assert!(requests > 0);
     assert_ne!(fs::read_to_string(site.file("state/a.test.pem")).unwrap(), pem);

@@ -274,3 +274,66 @@ fn a_configuration_that_check_accepts_with_warnings_runs() {
     process.signal("TERM");
     assert_eq!(process.end().code, Some(0));
 }
+
+#[test]
+fn what_keeps_a_ca_from_issuing_is_said_without_a_network_and_so_is_what_is_stored() {
+    let folder = folder();
+    let made = self_signed(["localhost"]).unwrap();
+    fs::write(folder.path().join("site.crt"), &made.cert_pem).unwrap();
+    fs::write(folder.path().join("site.key"), &made.key_pem).unwrap();
+    let state = folder.path().join("state");
+    fs::create_dir(&state).unwrap();
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o755)).unwrap();
+    let stored = self_signed(["stored.test"]).unwrap();
+    fs::write(state.join("stored.test.pem"), stored.cert_pem + &stored.key_pem).unwrap();
+    fs::write(state.join("broken.test.pem"), "no certificate").unwrap();
+    let config = |more: &str| {
+        format!(
+            "[listen]\nudp = \"127.0.0.1:8443\"\n[[certificates]]\ncert = \"site.crt\"\nkey = \"site.key\"\n\
+             [[acme]]\nhosts = [\"localhost\", \"192.0.2.1\", \"stored.test\", \"broken.test\"]\nfolder = \"state\"\n\
+             terms_agreed = true\n{more}\n[origin]\nurl = \"http://127.0.0.1:9\"\n"
+        )
+    };
+    let file = folder.path().join("acme.toml");
+    let check = |more: &str| {
+        fs::write(&file, config(more)).unwrap();
+        litequic(["check".as_ref(), file.as_os_str()])
+    };
+    let checked = check("");
+    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
+    for expected in [
+        "acme[0].hosts[0] = \"localhost\": a file of [[certificates]] has localhost: it is served, and none is obtained",
+        "acme[0].hosts[1] = \"192.0.2.1\": Let's Encrypt issues certificates for addresses by profile = \"shortlived\" alone",
+        "acme[0].folder = \"state\": others than its owner may read the folder: it has private keys",
+        "acme[0]: a CA validates at the ports 443 and 80 of the host",
+    ] {
+        assert!(checked.stderr.contains(&format!("warning: {expected}")), "{expected}\n{}", checked.stderr);
+    }
+    for expected in [
+        "ok (1 route, 1 origin, 1 certificate); certificates for 4 hosts by ACME\n",
+        "192.0.2.1: no certificate is stored; one is ordered at the start, from https://acme-v02.api.letsencrypt.org/directory\n",
+        "stored.test: a certificate is stored, which expires ",
+        "broken.test.pem: there is no certificate in it\n",
+    ] {
+        assert!(checked.stdout.contains(expected), "{expected}\n{}", checked.stdout);
+    }
+    let more = "ca = \"absent\"\neab = { kid = \"k\", key_file = \"empty\" }\nchallenges = [\"tls-alpn-01\", \"dns-01\"]\n\
+                dns_command = [\"/nonexistent/hook\"]";
+    let checked = check(more);
+    assert_eq!(checked.code, Some(78));
+    for expected in [
+        "acme[0].ca = \"absent\": cannot read certificates from ",
+        "acme[0].eab.key_file = \"empty\": ",
+        "acme[0].dns_command[0] = \"/nonexistent/hook\": cannot be executed: No such file",
+    ] {
+        assert!(checked.stderr.contains(expected), "{expected}\n{}", checked.stderr);
+    }
+    // A file in the place of the folder.
+    fs::write(&file, config("").replace("\"state\"", "\"site.crt\"")).unwrap();
+    let checked = litequic(["check".as_ref(), file.as_os_str()]);
+    assert!(
+        checked.stderr.contains("acme[0].folder = \"site.crt\": cannot be written: not a directory"),
+        "{}",
+        checked.stderr
+    );
+}

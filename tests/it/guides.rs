@@ -1,5 +1,6 @@
 //! How-to guides: their configurations and commands as they stand in the documents, with the programs that they are about.
 
+mod acme;
 mod beside;
 mod blocking;
 mod certificates;

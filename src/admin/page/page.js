@@ -271,6 +271,11 @@ function show(now) {
     const state = warnings.length ? [warnings.join('; '), 'bad'] : overdue ? ['renewal is overdue', 'bad'] : ['valid', 'good'];
     return [names.join(', ') + ' (' + algorithm + ')', state, expiry, [whole(days), overdue ? 'n bad' : 'n']];
   }));
+  at('acme').hidden = !now.acme;
+  rows('acme', (now.acme || []).map(({ host, state, next, directory, problem, record }) => [
+    host, [state, state === 'valid' ? 'good' : 'bad'], time(next), directory,
+    [[problem, record && 'TXT record: ' + record].filter(Boolean).join('; ') || '–', problem ? 'bad' : ''],
+  ]));
   const { version, read, reloads, reloaded_at, refused, refused_since: since, renewed_at: renewed } = now.configuration;
   const last = (count, at) => count + (count ? ', the last ' + time(at) : '');
   at('read').textContent = 'Version ' + version + ', read ' + time(read) + '. Reloads: ' + last(reloads, reloaded_at) + '.';

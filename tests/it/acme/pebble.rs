@@ -144,8 +144,9 @@ impl Pebble {
     /// Posts `body` to its management interface.
     pub(super) async fn manage(&self, path: &str, body: &str) -> String {
         let length = body.len();
-        let head =
-            format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: litequic-test\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+        );
         self.request(self.management, &(head + body)).await.unwrap()
     }
 

@@ -27,6 +27,11 @@ fn cases() -> Vec<(&'static str, String, &'static str)> {
             "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>".into(),
             "HTTP status 503 Service Unavailable",
         ),
+        (
+            "busy",
+            "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 36000\r\nContent-Length: 0\r\n\r\n".into(),
+            "HTTP status 429 Too Many Requests",
+        ),
         ("page", ok("<html>"), "the answer is not JSON"),
         ("nonce", ok("{\"newNonce\": \"local host\"}"), "newNonce is not an https URL: \\\"local host\\\""),
         ("plain", ok("{\"newNonce\": \"http://ca.test/\"}"), "newNonce is not an https URL"),
@@ -112,5 +117,9 @@ async fn whatever_a_ca_answers_is_reported_and_ends_nothing() {
         let line = line.unwrap_or_else(|| panic!("{name}: {log}"));
         assert!(line.contains(words), "{name}: {line}");
     }
+    // Not before Retry-After.
+    let busy = log.lines().find(|line| line.contains("\"host\":\"busy.test\"")).unwrap();
+    let next = busy.split_once("\"next\":\"").unwrap().1.split_once("s\"").unwrap().0;
+    assert!((35_990..=36_000).contains(&next.parse::<u32>().unwrap()), "{busy}");
     assert!(litequic.is_running());
 }

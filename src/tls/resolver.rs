@@ -1,5 +1,5 @@
-//! Selects the certificate of a client, by its name (SNI), or without one by the address that it connected to, and by the
-//! signature algorithms that it offers; and the hosts that its connection may then be used for.
+//! Selects the certificate of a client, by its name (SNI), or without one by the address that it connected to, and by
+//! the signature algorithms that it offers; and the hosts that its connection may then be used for.
 
 use super::{
     Authorities,
@@ -20,8 +20,8 @@ use std::{
 /// The address of a client's connection where it is not known, or does not matter.
 const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// Certificates between which a client's signature algorithms decide: the cheapest first, and only those that some client
-/// gets, each for a scheme with which none before it signs.
+/// Certificates between which a client's signature algorithms decide: the cheapest first, and only those that some
+/// client gets, each for a scheme with which none before it signs.
 type Group = Box<[Certificate]>;
 
 /// The certificates of one configuration.
@@ -53,8 +53,8 @@ pub struct Unserved {
 }
 
 impl CertificateStore {
-    /// `default` is also served to a client whose name is in none of the others. A certificate of `others` that has all names
-    /// of `default` may take its place for clients that offer the other's signature algorithm.
+    /// `default` is also served to a client whose name is in none of the others. A certificate of `others` that has all
+    /// names of `default` may take its place for clients that offer the other's signature algorithm.
     pub fn new(default: Certificate, others: impl IntoIterator<Item = Certificate>) -> Self {
         let first = default.clone();
         let all: Vec<Certificate> = std::iter::once(default).chain(others).collect();
@@ -71,7 +71,7 @@ impl CertificateStore {
         }
     }
 
-    /// The same, with `authorities` for clients' certificates.
+    /// Returns the store with `authorities` for clients' certificates.
     #[must_use]
     pub fn with_authorities(self, authorities: Option<Authorities>) -> Self {
         Self { authorities, ..self }
@@ -97,17 +97,17 @@ impl CertificateStore {
         &self.unserved
     }
 
-    /// The certificate for a client with `sni` at the address `local` that offers to verify signatures with `offered`: of those
-    /// for the name the cheapest that can sign so. If none can, the first: rustls then ends the handshake.
+    /// The certificate for a client with `sni` at the address `local` that offers to verify signatures with `offered`:
+    /// of those for the name the cheapest that can sign so. If none can, the first: rustls then ends the handshake.
     pub fn choose(&self, sni: Option<&str>, local: IpAddr, offered: &[SignatureScheme]) -> &Certificate {
         let group = self.group(sni, local);
         let chosen = group.iter().find(|certificate| certificate.algorithm().signs_one_of(offered));
         chosen.or(group.first()).unwrap_or(&self.first)
     }
 
-    /// The certificates for clients with `sni` at the address `local`: those with exactly this name, else those with a wildcard
-    /// for its first label, else the default. Without a name those that have the address: SNI cannot carry addresses (RFC 6066
-    /// §3), so a client that connects to one sends none.
+    /// The certificates for clients with `sni` at the address `local`: those with exactly this name, else those with a
+    /// wildcard for its first label, else the default. Without a name those that have the address: SNI cannot carry
+    /// addresses (RFC 6066 §3), so a client that connects to one sends none.
     fn group(&self, sni: Option<&str>, local: IpAddr) -> &[Certificate] {
         let found = match sni.map(normalize) {
             Some(name) => self.by_name.get(&name).or_else(|| self.by_name.get(&wildcard(&name)?)),
@@ -124,12 +124,12 @@ impl CertificateStore {
     /// Whether a connection whose client sent `sni` to the address `local` may carry requests for `host` (an authority
     /// without its port); 421 otherwise (RFC 9110 §15.5.20, RFC 9114 §3.3).
     ///
-    /// It may if every certificate that clients of this name may be served covers the host: which one this client was served is
-    /// not known here. Two more hosts are allowed, because 421 makes a client try again on a connection of its own, and that is
-    /// the one it has:
+    /// It may if every certificate that clients of this name may be served covers the host: which one this client was
+    /// served is not known here. Two more hosts are allowed, because 421 makes a client try again on a connection of
+    /// its own, and that is the one it has:
     /// - the very name that it sent, which the default certificate does not cover, as the client knows;
-    /// - an IP address, from a client that sent no name. This client reached litequic by address, perhaps by another than
-    ///   litequic sees (NAT), and accepted what it got: a sidecar's self-signed certificate, say.
+    /// - an IP address, from a client that sent no name. This client reached litequic by address, perhaps by another
+    ///   than litequic sees (NAT), and accepted what it got: a sidecar's self-signed certificate, say.
     pub fn covers(&self, sni: Option<&str>, local: IpAddr, host: &str) -> bool {
         let asked_for = match sni {
             // Mostly equal letter by letter: that needs no copy.
@@ -168,7 +168,7 @@ fn wildcard(name: &str) -> Option<String> {
     Some(format!("*.{parent}"))
 }
 
-/// Which certificates are served for what, by their places in the configuration: those of [`CertificateStore`].
+/// Certificates that are served for each name, by their places in the configuration: those of [`CertificateStore`].
 struct Places {
     default: Vec<usize>,
     by_name: HashMap<String, Vec<usize>>,
@@ -217,7 +217,7 @@ impl Places {
         unserved.map(|(place, certificate)| Unserved { place, instead: self.instead_of(certificate, all) }).collect()
     }
 
-    /// Those that clients of the names of `certificate` get which verify its signatures.
+    /// The certificates that clients of the names of `certificate` get which verify its signatures.
     fn instead_of(&self, certificate: &Certificate, all: &[Certificate]) -> Vec<usize> {
         let names = certificate.names().dns.iter().filter_map(|name| self.by_name.get(name));
         let addresses = certificate.names().ip.iter().filter_map(|ip| self.by_address.get(&ip.to_canonical()));
@@ -230,8 +230,8 @@ impl Places {
     }
 }
 
-/// Those of `first`, then of `then`, each the cheapest first, that sign with a scheme with which none before does. At least
-/// one, if there are any.
+/// The certificates of `first`, then of `then`, each the cheapest first, that sign with a scheme with which none before
+/// does. At least one, if there are any.
 fn served(all: &[Certificate], first: &[usize], then: &[usize]) -> Vec<usize> {
     let mut schemes = BTreeSet::new();
     let mut places = Vec::new();
@@ -299,7 +299,7 @@ impl ResolvesServerCert for CertificateResolver {
     }
 }
 
-/// The same for one handshake, whose client connected to an address. A ClientHello does not have it.
+/// A [`CertificateResolver`] for one handshake, whose client connected to an address. A ClientHello does not have it.
 #[derive(Debug)]
 struct AtAddress {
     resolver: Arc<CertificateResolver>,

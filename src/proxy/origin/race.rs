@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 
 /// How long after an attempt the next one begins: RFC 8305 §5, "Connection Attempt Delay".
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
-/// The delay between two attempts at least, where there are so many addresses that the time to connect would not suffice
+/// The delay between two attempts at least, where there are more addresses than the time to connect would suffice
 /// for all: RFC 8305 §5.
 const MIN_ATTEMPT_DELAY: Duration = Duration::from_millis(10);
 /// Attempts that run at the same time, each with a file descriptor. A further one takes the place of the oldest.
@@ -41,10 +41,10 @@ struct Running<F, P> {
     permit: P,
 }
 
-/// Connects to one of `addresses`, in their order, until `deadline`. The next `attempt` begins when one fails, or a delay
-/// after the last one began; the first that succeeds ends all others. The first attempt has `permit`; an attempt beside
-/// another one has what `another` returns, or takes the place of the oldest. `failed` gets each address whose attempt failed, was
-/// overtaken by a later one, or lost its place.
+/// Connects to one of `addresses`, in their order, until `deadline`. The next `attempt` begins when one fails, or a
+/// delay after the last one began; the first that succeeds ends all others. The first attempt has `permit`; an attempt
+/// beside another one has what `another` returns, or takes the place of the oldest. `failed` gets each address whose
+/// attempt failed, was overtaken by a later one, or lost its place.
 ///
 /// # Errors
 ///
@@ -138,8 +138,8 @@ fn first_ready<S, P, F: Future<Output = io::Result<S>>>(
     })
 }
 
-/// The delay before the next attempt, where `others` more are to have their turn within the time `left`, and the last one as
-/// long as the delay.
+/// The delay before the next attempt, where `others` more are to have their turn within the time `left`, and the last
+/// one as long as the delay.
 fn delay_before(others: usize, left: Duration) -> Duration {
     let shares = u32::try_from(others.saturating_add(1)).unwrap_or(u32::MAX);
     (left / shares).clamp(MIN_ATTEMPT_DELAY, ATTEMPT_DELAY)

@@ -12,7 +12,7 @@ use crate::{
     config::{Io, LiteQuic, Live},
     descriptors::Descriptors,
     exchange::{Client, Handler, Records},
-    http3::{self, Front},
+    http3::{self, Http3Worker},
     lifecycle::{Phase, PhaseWatch, panic_if_asked, pass_panic_on},
     memory::{self, Holders, Step},
     net::{self, Backend, OpenSocket, SocketOptions},
@@ -249,7 +249,8 @@ async fn serve<H: Handler>(
     };
     tcp_servers.open(parts.tcp, &handler, covers.clone(), certificates, &records);
     let (live, shared, covers) = (Arc::clone(&config), (Rc::clone(&budget), holders), Box::new(covers));
-    let front = Front::new(live, Arc::clone(&metrics.http3), covers, quic::client_address, shared, parts.watch.clone());
+    let front =
+        Http3Worker::new(live, Arc::clone(&metrics.http3), covers, quic::client_address, shared, parts.watch.clone());
     let front = Rc::new(front.recording(records).while_on(parts.http3.clone()));
     let _ = started.send(Ok(()));
 
@@ -496,7 +497,7 @@ fn open(
 async fn accept<H: Handler>(
     endpoint: quic::QuicEndpoint,
     handler: Rc<H>,
-    front: Rc<Front>,
+    front: Rc<Http3Worker>,
     metrics: Arc<quic::Metrics>,
     mut watch: PhaseWatch,
     serving: mpsc::Sender<Infallible>,
@@ -609,7 +610,7 @@ mod tests {
         let covers = Box::new(|_: &Client, _: &str| true);
         let shared = (Budget::for_worker(0), Rc::default());
         let metrics = Arc::clone(&parts.metrics);
-        let front = Front::new(parts.config, Arc::default(), covers, quic::client_address, shared, watch.clone());
+        let front = Http3Worker::new(parts.config, Arc::default(), covers, quic::client_address, shared, watch.clone());
         let (serving, _all_served) = mpsc::channel(1);
         let accepted = accept(endpoint, Rc::new(NoHandler), Rc::new(front), metrics, watch, serving);
         let outcome = timeout(PATIENCE, accepted).await;

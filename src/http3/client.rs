@@ -300,7 +300,8 @@ impl ResponseStream {
         Ok(head.into_response(()))
     }
 
-    /// The next piece of the body, after the final header, or `None` at its end. Not cancel safe: part of a piece may be lost.
+    /// The next piece of the body, after the final header, or `None` at its end. Not cancel safe: part of a piece may
+    /// be lost.
     ///
     /// # Errors
     ///

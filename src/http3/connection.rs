@@ -4,7 +4,7 @@ use super::{
     control,
     error::Code,
     frame::encode_goaway,
-    front::{Connection, Front, client_of},
+    front::{Connection, Http3Worker, client_of},
     request,
     send::application_error,
     settings::Settings,
@@ -46,14 +46,15 @@ const ROUND_TRIP_WAIT: Duration = Duration::from_secs(1);
 pub async fn serve<H: Handler>(
     mut connection: s2n_quic::Connection,
     handler: Rc<H>,
-    front: Rc<Front>,
+    front: Rc<Http3Worker>,
     windows: Rc<dyn Transport>,
 ) {
     let Some(client) = client_of(&mut connection, &front) else { return }; // closed already
     let (handle, acceptor) = connection.split();
     let Some(account) = windows.account(handle.id()) else { return };
     let Some(holder) = front.admit(client.address) else {
-        // No code says that a server is full, but that to the first packet: clients then connect anew, later or over TCP.
+        // No code says that a server is full, but that to the first packet: clients then connect anew, later or over
+        // TCP.
         handle.close(application_error(Code::NoError));
         return;
     };
@@ -160,7 +161,7 @@ fn is_excessive<H: Handler>(
     false
 }
 
-/// Which requests a client may still send.
+/// Requests that a client may still send.
 #[derive(Default)]
 struct Ids {
     /// The stream ID behind that of the last request.

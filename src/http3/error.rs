@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_that_are_not_known_say_no_error() {
+    fn unknown_codes_are_treated_as_no_error() {
         for code in [0x101, 0x10c, 0x110, 0x200, 0x202, 0x33] {
             assert!(Code::is_error(code), "{code:#x}");
         }

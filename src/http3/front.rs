@@ -43,7 +43,7 @@ pub type Covers = dyn Fn(&Client, &str) -> bool;
 pub type ClientAddress = fn(&s2n_quic::connection::Handle) -> Option<SocketAddr>;
 
 /// The state that the connections of one worker share.
-pub struct Front {
+pub struct Http3Worker {
     config: Live,
     terms: RefCell<Rc<Terms>>,
     pub(super) metrics: Arc<Metrics>,
@@ -57,7 +57,7 @@ pub struct Front {
     pub(super) records: Records,
 }
 
-impl Front {
+impl Http3Worker {
     /// A worker's front end, whose responses are sent out of the budget, and whose connections may be closed for want
     /// of memory.
     pub fn new(
@@ -101,7 +101,8 @@ impl Front {
         }
     }
 
-    /// Registers a connection of the client at `address`, which it has validated. `None`, counted, if there is no room for it.
+    /// Registers a connection of the client at `address`, which it has validated. `None`, counted, if there is no room
+    /// for it.
     pub(super) fn admit(&self, address: SocketAddr) -> Option<Holder> {
         let terms = self.terms();
         let network = terms.config.source(address.ip()).map(|network| (network.address, network.prefix));
@@ -159,14 +160,14 @@ impl Terms {
 
 /// One connection, as its streams see it.
 pub(super) struct Connection<H> {
-    pub(super) front: Rc<Front>,
-    /// Those of its beginning: SETTINGS and QUIC have advertised some of them.
+    pub(super) front: Rc<Http3Worker>,
+    /// Limits and timeouts in force when the connection began: SETTINGS and QUIC have advertised some of them.
     pub(super) terms: Rc<Terms>,
     pub(super) handler: Rc<H>,
     client: RefCell<Rc<Client>>,
     /// The authority of its last request.
     pub(super) authority: LastAuthority,
-    /// Which unidirectional streams the client has opened.
+    /// Unidirectional streams that the client has opened.
     pub(super) uni: RefCell<UniStreams>,
     /// Requests accepted so far.
     pub(super) accepted: Cell<u64>,
@@ -199,7 +200,7 @@ impl<H> Connection<H> {
         handle: s2n_quic::connection::Handle,
         client: Client,
         handler: Rc<H>,
-        front: Rc<Front>,
+        front: Rc<Http3Worker>,
         account: Account,
         holder: Holder,
     ) -> Self {
@@ -294,13 +295,13 @@ impl<H> Connection<H> {
 
     /// Keeps the connection from its idle timeout for as long as the returned guard exists: a tunnel has a timeout of
     /// its own. A connection whose client is gone ends all the same, as it acknowledges nothing.
-    pub(super) fn keep(&self) -> Kept<'_, H> {
+    pub(super) fn keep_alive(&self) -> KeepAliveGuard<'_, H> {
         self.tunnels.set(self.tunnels.get().saturating_add(1));
-        self.keep_alive();
-        Kept(self)
+        self.set_keep_alive();
+        KeepAliveGuard(self)
     }
 
-    fn keep_alive(&self) {
+    fn set_keep_alive(&self) {
         // An error means that the connection is gone.
         let _ = self.handle.clone().keep_alive(self.tunnels.get() > 0);
     }
@@ -313,12 +314,12 @@ impl<H> Connection<H> {
 }
 
 /// Keeps a connection from its idle timeout.
-pub(super) struct Kept<'a, H>(&'a Connection<H>);
+pub(super) struct KeepAliveGuard<'a, H>(&'a Connection<H>);
 
-impl<H> Drop for Kept<'_, H> {
+impl<H> Drop for KeepAliveGuard<'_, H> {
     fn drop(&mut self) {
         self.0.tunnels.set(self.0.tunnels.get().saturating_sub(1));
-        self.0.keep_alive();
+        self.0.set_keep_alive();
     }
 }
 
@@ -335,7 +336,7 @@ impl<H> Drop for Connection<H> {
 
 /// The client; `None` if the connection is gone already. To be called once: the result of TLS is taken from the
 /// connection.
-pub(super) fn client_of(connection: &mut s2n_quic::Connection, front: &Front) -> Option<Client> {
+pub(super) fn client_of(connection: &mut s2n_quic::Connection, front: &Http3Worker) -> Option<Client> {
     let identity = connection.take_tls_context().and_then(|context| context.downcast::<Identity>().ok());
     Some(Client {
         address: plain((front.client_address)(&connection.handle())?),

@@ -1,7 +1,7 @@
 //! Requests that were answered before they had ended: the rest of their bodies is discarded, within bounds, before
 //! STOP_SENDING. A client that reads the response only once its upload has ended would never see it, as Chromium.
 
-use super::{error::Code, outcome::Ending, send::application_error};
+use super::{error::Code, outcome::RequestOutcome, send::application_error};
 use crate::{
     config::{Limits, Timeouts},
     exchange::{Linger, Lingered},
@@ -24,12 +24,13 @@ use std::{
 /// Chunks taken from QUIC in one call.
 const CHUNKS: usize = 8;
 
-/// Those of one connection, which has no more of them than its client may open streams (`limits.max_streams`).
+/// Rests of requests on one connection, which has no more of them than its client may open streams
+/// (`limits.max_streams`).
 pub(super) struct Lingering {
     rests: RefCell<FuturesUnordered<Rest>>,
-    /// Of the connection's task.
+    /// Wakes the connection's task.
     waker: RefCell<Option<Waker>>,
-    /// Of one stream at most.
+    /// Bytes that are discarded of one stream at most.
     bytes: u64,
     patience: Duration,
     metrics: Arc<Metrics>,
@@ -51,12 +52,12 @@ impl Lingering {
         self.bytes > 0
     }
 
-    /// Discards what comes on `stream`, whose request is not read any more, as long as `ending` has no fault.
+    /// Discards what comes on `stream`, whose request is not read any more, as long as `outcome` has no fault.
     /// [`poll`](Self::poll) does the work.
-    pub(super) fn add(&self, stream: ReceiveStream, ending: Rc<Ending>, account: Account) {
+    pub(super) fn add(&self, stream: ReceiveStream, outcome: Rc<RequestOutcome>, account: Account) {
         self.rests.borrow().push(Rest {
             stream,
-            ending,
+            outcome,
             account,
             linger: Linger::new(self.bytes, self.patience),
             metrics: Arc::clone(&self.metrics),
@@ -85,7 +86,7 @@ impl Lingering {
 /// What is left of one request. Ready at its end, or when it is stopped.
 struct Rest {
     stream: ReceiveStream,
-    ending: Rc<Ending>,
+    outcome: Rc<RequestOutcome>,
     account: Account,
     linger: Linger,
     metrics: Arc<Metrics>,
@@ -113,7 +114,7 @@ impl Future for Rest {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         loop {
-            let code = this.ending.stop_code();
+            let code = this.outcome.stop_code();
             if code != Code::NoError {
                 return this.stop(code);
             }

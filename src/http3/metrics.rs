@@ -40,7 +40,7 @@ metrics! {
             limit_client_header [limit: "client_header"] "Headers and trailers larger than the client accepts.",
         }
         + beside {
-            /// Of requests: all front ends of a worker count in it.
+            /// Metrics of requests: all front ends of a worker count in them.
             pub shared: Arc<RequestMetrics>,
             /// What the worker runs for.
             pub wake: Arc<Wake>,

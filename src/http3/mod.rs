@@ -30,5 +30,5 @@ mod tunnel;
 
 pub use connection::serve;
 pub use error::Code;
-pub use front::{ClientAddress, Covers, Front};
+pub use front::{ClientAddress, Covers, Http3Worker};
 pub use metrics::Metrics;

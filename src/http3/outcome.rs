@@ -53,14 +53,14 @@ pub(super) fn code(failure: Failure) -> Code {
 
 /// The state that the two halves of a request share.
 #[derive(Debug)]
-pub(super) struct Ending {
+pub(super) struct RequestOutcome {
     fault: Cell<Option<Fault>>,
     /// The code of STOP_SENDING if the rest of the request is not read: H3_NO_ERROR as long as there is no fault (RFC
     /// 9114 §4.1.1).
     stop_code: Cell<Code>,
 }
 
-impl Ending {
+impl RequestOutcome {
     pub(super) fn new() -> Rc<Self> {
         Rc::new(Self { fault: Cell::new(None), stop_code: Cell::new(Code::NoError) })
     }

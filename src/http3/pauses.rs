@@ -10,7 +10,8 @@ use std::{
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Keeps a connection from its idle timeout while a client pauses a response. s2n-quic does so by itself for a stream
-/// with more bytes than the client's window (RFC 9000 §4.1: a blocked sender should), but it is never given that many.
+/// with more bytes than the client's window (RFC 9000 §4.1: a blocked sender should), but gets no more bytes than the
+/// window has.
 pub(super) struct Pauses {
     handle: RefCell<s2n_quic::connection::Handle>,
     /// How long a wait lasts before it counts as one.

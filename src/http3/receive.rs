@@ -5,7 +5,7 @@ use super::{
     frame::{MessageStream, Part},
     linger::Lingering,
     message,
-    outcome::{Ending, Fault},
+    outcome::{Fault, RequestOutcome},
     qpack::{self, DecodeError, FieldLimits},
     send::application_error,
 };
@@ -74,7 +74,7 @@ pub(super) struct Receiver {
     received: u64,
     /// The client has sent its last byte.
     finished: bool,
-    ending: Rc<Ending>,
+    outcome: Rc<RequestOutcome>,
     small_frames: Rc<SmallFrames>,
     lingering: Rc<Lingering>,
     taken: Taken,
@@ -85,7 +85,7 @@ impl Receiver {
     pub(super) fn new(
         stream: ReceiveStream,
         message: MessageStream,
-        ending: Rc<Ending>,
+        outcome: Rc<RequestOutcome>,
         small_frames: Rc<SmallFrames>,
         lingering: Rc<Lingering>,
         taken: Taken,
@@ -99,7 +99,7 @@ impl Receiver {
             at: CHUNKS,
             received: 0,
             finished: false,
-            ending,
+            outcome,
             small_frames,
             lingering,
             taken,
@@ -162,9 +162,9 @@ impl Receiver {
 impl Drop for Receiver {
     fn drop(&mut self) {
         let Some(mut stream) = self.stream.take().filter(|_| !self.finished) else { return };
-        let code = self.ending.stop_code();
-        if code == Code::NoError && self.lingering.is_on() && self.ending.fault().is_none() {
-            self.lingering.add(stream, Rc::clone(&self.ending), self.taken.account().clone());
+        let code = self.outcome.stop_code();
+        if code == Code::NoError && self.lingering.is_on() && self.outcome.fault().is_none() {
+            self.lingering.add(stream, Rc::clone(&self.outcome), self.taken.account().clone());
         } else {
             // An error means that the stream is gone already.
             let _ = stream.stop_sending(application_error(code));
@@ -331,7 +331,7 @@ impl Body for RequestBody {
         self.done = !matches!(part, Ok(Some(_)));
         Poll::Ready(part.transpose().map(|part| {
             part.map_err(|fault| {
-                self.receiver.ending.note(fault);
+                self.receiver.outcome.note(fault);
                 match fault {
                     Fault::Stream(_) | Fault::Connection(_) => BodyError::Malformed,
                     Fault::Cancelled => BodyError::Cancelled,

@@ -5,7 +5,7 @@ use super::{
     frame::{Endpoint, MessageStream, Part},
     front::{Connection, Terms},
     message::{self, Rejection},
-    outcome::{Ending, Failure, Fault, code},
+    outcome::{Failure, Fault, RequestOutcome, code},
     qpack::{self, DecodeError, Field},
     receive::{Receiver, RequestBody},
     response::{header, own, respond},
@@ -47,19 +47,19 @@ pub(super) async fn serve<H: Handler>(
     let metrics = &front.metrics;
     metrics.shared.requests_open.increment();
     panic_if_asked("request");
-    let _open = Open(&connection, Instant::now());
+    let _guard = RequestGuard(&connection, Instant::now());
     let client = connection.client();
     let recording = front.records.begin(|| Rc::clone(&client));
     let _cut = Cut(&connection, &recording);
     let record = recording.record();
     let (receive, send) = stream.split();
-    let ending = Ending::new();
+    let outcome = RequestOutcome::new();
     let terms = connection.front.terms();
     let message = MessageStream::new(Endpoint::Client, terms.limits.max_header_bytes as usize);
     let receiver = Receiver::new(
         receive,
         message,
-        Rc::clone(&ending),
+        Rc::clone(&outcome),
         Rc::clone(&connection.small_frames),
         Rc::clone(&connection.lingering),
         Taken::new(connection.account.clone()),
@@ -67,29 +67,29 @@ pub(super) async fn serve<H: Handler>(
     );
     let mut sender = connection.sender(send, window, terms.download_pace());
 
-    let outcome = match accept(receiver, &client, &connection, &terms, record).await {
+    let result = match accept(receiver, &client, &connection, &terms, record).await {
         Ok((request, stream)) => {
             metrics.requests.increment();
-            exchange(request, stream, client, &mut sender, &connection, &ending, record).await
+            exchange(request, stream, client, &mut sender, &connection, &outcome, record).await
         }
-        Err(refusal) => refuse(refusal, &mut sender, &connection, &ending, record).await,
+        Err(refusal) => refuse(refusal, &mut sender, &connection, &outcome, record).await,
     };
-    let outcome = match outcome {
+    let result = match result {
         Ok(()) => sender.finish(&recording).await.map_err(Failure::Send),
         Err(failure) => {
-            if matches!(failure, Failure::Response) && ending.fault().is_none() {
+            if matches!(failure, Failure::Response) && outcome.fault().is_none() {
                 sender.settle().await;
             }
-            abandon(&mut sender, ending.fault().map_or(failure, Failure::Request), &ending);
+            abandon(&mut sender, outcome.fault().map_or(failure, Failure::Request), &outcome);
             Err(failure)
         }
     };
-    let fault = ending.fault();
-    recording.ended(end(fault, &outcome));
+    let fault = outcome.fault();
+    recording.ended(end(fault, &result));
     if let Some(Fault::Connection(code)) = fault {
         connection.fail(code);
     }
-    match (fault, outcome) {
+    match (fault, result) {
         (Some(Fault::Stream(Code::MessageError)), _) => metrics.malformed_requests.increment(),
         (Some(Fault::Cancelled), _) | (_, Err(Failure::Send(SendError::Stopped))) => {
             connection.count_reset();
@@ -109,8 +109,8 @@ pub(super) async fn serve<H: Handler>(
 
 /// How a request ended, for its record. A client that resets the rest of its request once it was answered has its
 /// complete response.
-fn end(fault: Option<Fault>, outcome: &Result<(), Failure>) -> End {
-    match (fault, outcome) {
+fn end(fault: Option<Fault>, result: &Result<(), Failure>) -> End {
+    match (fault, result) {
         (Some(Fault::Stream(_) | Fault::Connection(_)), _) => End::Malformed,
         (Some(Fault::Cancelled), Err(_)) | (_, Err(Failure::Send(SendError::Stopped))) => End::Cancelled,
         (_, Err(Failure::Send(SendError::TimedOut | SendError::TooSlow))) => End::Stalled,
@@ -121,9 +121,9 @@ fn end(fault: Option<Fault>, outcome: &Result<(), Failure>) -> End {
 }
 
 /// Counts a request as open as long as this exists, and how long that was.
-struct Open<'a, H: Handler>(&'a Connection<H>, Instant);
+struct RequestGuard<'a, H: Handler>(&'a Connection<H>, Instant);
 
-impl<H: Handler> Drop for Open<'_, H> {
+impl<H: Handler> Drop for RequestGuard<'_, H> {
     fn drop(&mut self) {
         self.0.front.metrics.shared.requests_open.decrement();
         self.0.front.metrics.shared.request_duration.observe(self.1.elapsed());
@@ -287,19 +287,19 @@ async fn refuse<H: Handler>(
     refusal: Refusal,
     sender: &mut Sender,
     connection: &Connection<H>,
-    ending: &Ending,
+    outcome: &RequestOutcome,
     record: &Record,
 ) -> Result<(), Failure> {
     match refusal {
         Refusal::Fault(fault) => {
-            ending.note(fault);
+            outcome.note(fault);
             Err(Failure::Request(fault))
         }
         Refusal::Status(status, why, method) => {
             record.error("http_request_error");
             let mut response = own(status, why, "litequic; error=http_request_error");
             connection.handler.complete_rejection(&connection.client(), &mut response);
-            respond(response, &method, sender, connection, ending, record).await
+            respond(response, &method, sender, connection, outcome, record).await
         }
     }
 }
@@ -311,7 +311,7 @@ async fn exchange<H: Handler>(
     client: Rc<Client>,
     sender: &mut Sender,
     connection: &Connection<H>,
-    ending: &Ending,
+    outcome: &RequestOutcome,
     record: &Record,
 ) -> Result<(), Failure> {
     let method = request.method().clone();
@@ -345,13 +345,13 @@ async fn exchange<H: Handler>(
             NextResponse::Final(response) => break response.map_err(|_| Failure::Aborted)?,
             NextResponse::Stopped => {
                 // Before the handler drops the request's body.
-                ending.stop_with(code(Failure::Send(SendError::Stopped)));
+                outcome.stop_with(code(Failure::Send(SendError::Stopped)));
                 return Err(Failure::Send(SendError::Stopped));
             }
         }
     };
     // A malformed request gets no response, whatever the origin answered.
-    if let Some(fault @ (Fault::Stream(_) | Fault::Connection(_))) = ending.fault() {
+    if let Some(fault @ (Fault::Stream(_) | Fault::Connection(_))) = outcome.fault() {
         return Err(Failure::Request(fault));
     }
     if let (StatusCode::SWITCHING_PROTOCOLS, Some(stream)) = (response.status(), stream) {
@@ -361,11 +361,11 @@ async fn exchange<H: Handler>(
         if !connection.takes(Some(StatusCode::OK), &parts.headers) {
             // The client gets a 502 instead, and no tunnel.
             let response = Response::from_parts(parts, Body::empty());
-            return respond(response, &method, sender, connection, ending, record).await;
+            return respond(response, &method, sender, connection, outcome, record).await;
         }
-        return tunnel::serve(parts, tunnel, stream, sender, connection, ending, record).await;
+        return tunnel::serve(parts, tunnel, stream, sender, connection, outcome, record).await;
     }
-    respond(response, &method, sender, connection, ending, record).await
+    respond(response, &method, sender, connection, outcome, record).await
 }
 
 /// The next event of a request while its handler runs.
@@ -376,10 +376,10 @@ enum NextResponse {
 }
 
 /// Resets the stream, with the code of the failure.
-fn abandon(sender: &mut Sender, failure: Failure, ending: &Ending) {
+fn abandon(sender: &mut Sender, failure: Failure, outcome: &RequestOutcome) {
     if matches!(failure, Failure::Request(Fault::Connection(_))) {
         return; // the connection's close says it
     }
-    ending.stop_with(code(failure));
+    outcome.stop_with(code(failure));
     sender.reset(code(failure));
 }

@@ -4,7 +4,7 @@ use super::{
     frame::{FrameHeader, FrameType},
     front::Connection,
     message,
-    outcome::{Ending, Failure, code},
+    outcome::{Failure, RequestOutcome, code},
     send::{SendError, Sender},
 };
 use crate::exchange::{Body, BodyError, Handler, IdleTimer, Record, Response, date};
@@ -32,7 +32,7 @@ pub(super) async fn respond<H: Handler>(
     method: &Method,
     sender: &mut Sender,
     connection: &Connection<H>,
-    ending: &Ending,
+    outcome: &RequestOutcome,
     record: &Record,
 ) -> Result<(), Failure> {
     let (parts, body) = response.into_parts();
@@ -40,7 +40,7 @@ pub(super) async fn respond<H: Handler>(
     let sent = send_response(parts, body.as_mut(), method, sender, connection, record).await;
     if let Err(failure) = sent {
         // Before the body is dropped, and with it what is left of the request.
-        ending.stop_with(code(ending.fault().map_or(failure, Failure::Request)));
+        outcome.stop_with(code(outcome.fault().map_or(failure, Failure::Request)));
     }
     sent
 }
@@ -172,7 +172,7 @@ type Polled = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 enum DataFraming {
     /// There is none: the header is all.
     Nothing,
-    /// In one DATA frame of so many bytes.
+    /// The body follows in one DATA frame of this length, in bytes.
     Whole(u64),
     /// In a DATA frame for each piece.
     Pieces,

@@ -37,7 +37,7 @@ const BEFORE_RESET: Duration = Duration::from_secs(1);
 const SLOWEST: u64 = 4 * 1024;
 /// The bytes that [`SLOWEST`] holds for. A client has more outstanding only if it was fast.
 const FIRST: u64 = 1024 * 1024;
-/// The same of those beyond.
+/// Minimum rate beyond [`FIRST`], in bytes per second.
 const SLOWEST_BEYOND: u64 = 64 * 1024;
 
 /// Why nothing more is sent on a stream.
@@ -274,8 +274,8 @@ impl Sender {
         }
     }
 
-    /// How long to wait for the client, for `now` and before, of whose bytes so many are `outstanding`. A tunnel's
-    /// bytes have no rate.
+    /// How long to wait for the client, which has been waited for `now` and before, with `outstanding` bytes
+    /// unacknowledged. A tunnel's bytes have no rate.
     fn time_left(&self, now: Duration, outstanding: u64) -> Result<Duration, SendError> {
         let allowed =
             if self.tunnel { Duration::MAX } else { self.pace.allowed(self.sent.saturating_sub(outstanding)) };
@@ -350,8 +350,8 @@ impl Sender {
             self.rest(&mut Context::from_waker(Waker::noop()));
         }
         let patience = last_wait(self.pace.idle(), self.lease.held());
-        let mut ending = Ending { sender: self, recording };
-        let ended = poll_fn(|cx| ending.sender.poll_end(cx));
+        let mut end = StreamEnd { sender: self, recording };
+        let ended = poll_fn(|cx| end.sender.poll_end(cx));
         suspension::timeout(patience, ended).await.map_err(|_| SendError::TimedOut)?
     }
 
@@ -363,8 +363,8 @@ impl Sender {
         })
     }
 
-    /// Waits until the client has acknowledged what was sent, or has stopped the stream, for [`BEFORE_RESET`] at most: QUIC discards at
-    /// a reset what it has queued, the response's header too.
+    /// Waits until the client has acknowledged what was sent, or has stopped the stream, for [`BEFORE_RESET`] at most:
+    /// QUIC discards at a reset what it has queued, the response's header too.
     pub(super) async fn settle(&mut self) {
         if self.sent == 0 {
             return;
@@ -410,12 +410,12 @@ impl Drop for Sender {
 }
 
 /// A sender whose last byte was sent.
-struct Ending<'a> {
+struct StreamEnd<'a> {
     sender: Sender,
     recording: &'a Recording,
 }
 
-impl Drop for Ending<'_> {
+impl Drop for StreamEnd<'_> {
     fn drop(&mut self) {
         // The task of a connection that is gone may have been dropped before it saw why.
         let mut cx = Context::from_waker(Waker::noop());

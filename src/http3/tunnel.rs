@@ -3,7 +3,7 @@
 use super::{
     error::Code,
     front::Connection,
-    outcome::{Ending, Failure, Fault},
+    outcome::{Failure, Fault, RequestOutcome},
     receive::RequestBody,
     response::respond,
     send::Sender,
@@ -29,12 +29,12 @@ pub(super) async fn serve<H: Handler>(
     body: RequestBody,
     sender: &mut Sender,
     connection: &Connection<H>,
-    ending: &Ending,
+    outcome: &RequestOutcome,
     record: &Record,
 ) -> Result<(), Failure> {
-    let _kept = connection.keep();
+    let _keep_alive = connection.keep_alive();
     // Whatever drops the client's half before its end.
-    ending.stop_with(Code::RequestCancelled);
+    outcome.stop_with(Code::RequestCancelled);
     sender.open_tunnel();
     parts.status = StatusCode::OK;
     let quiet = tunnel.quiet();
@@ -42,7 +42,7 @@ pub(super) async fn serve<H: Handler>(
     let pieces = ReaderStream::with_capacity(from, TUNNEL_BUFFER).map_ok(Frame::data);
     let response = Response::from_parts(parts, Body::stream(StreamBody::new(pieces.map_err(|error| cause(&error)))));
     let download = async {
-        respond(response, &Method::GET, sender, connection, ending, record).await.map_err(of_tunnel)?;
+        respond(response, &Method::GET, sender, connection, outcome, record).await.map_err(of_tunnel)?;
         sender.end();
         Ok(())
     };
@@ -68,7 +68,7 @@ async fn upload(body: RequestBody, mut to: impl AsyncWrite + Unpin, record: &Rec
     };
     let mut body = pin!(body);
     while let Some(frame) = body.frame().await {
-        // The request's ending has the cause.
+        // The request's outcome has the cause.
         let frame = frame.map_err(|_| Failure::Request(Fault::Cancelled))?;
         if let Ok(data) = frame.into_data() {
             to.write_all(&data).await.map_err(broken)?;

@@ -1,5 +1,6 @@
-//! What connections to origins may use: the descriptors of the process, and the defaults of `origin.max_connections` and
-//! `origin.max_queue`, which follow from descriptors, workers and memory. Pure apart from the cell that a reload updates.
+//! What connections to origins may use: the descriptors of the process, and the defaults of `origin.max_connections`
+//! and `origin.max_queue`, which follow from descriptors, workers and memory. Pure apart from the cell that a reload
+//! updates.
 
 use crate::descriptors::{Descriptors, Division, Side};
 use std::sync::{
@@ -44,8 +45,8 @@ impl Default for Derived {
 }
 
 impl Derived {
-    /// The defaults for so many `workers` and `servers` of all origins, where descriptors are divided by `division` and
-    /// the process may use so many bytes of `memory`.
+    /// The defaults for this number of `workers` and of `servers` of all origins, where descriptors are divided by
+    /// `division` and the process may use `memory` bytes.
     pub fn new(division: &Division, memory: u64, workers: usize, servers: usize) -> Self {
         let pools = (workers as u64).max(1).saturating_mul((servers as u64).max(1));
         let bounded =
@@ -78,7 +79,7 @@ impl Default for Capacity {
 }
 
 impl Capacity {
-    /// The capacity of so many `workers` that share `descriptors`, with the defaults `derived`.
+    /// The capacity of `workers` workers that share `descriptors`, with the defaults `derived`.
     pub fn new(descriptors: Arc<Descriptors>, workers: usize, derived: Derived) -> Self {
         let workers = u32::try_from(workers).unwrap_or(u32::MAX).max(1);
         let Derived { max_connections, max_queue } = derived;

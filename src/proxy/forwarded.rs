@@ -108,8 +108,8 @@ pub(super) fn set_certificate(fields: &mut HeaderMap, certificate: &Certificate,
     }
 }
 
-/// One `forwarded-element` (RFC 7239 §4), of which the other values are slices. An IPv6 address is bracketed and therefore quoted; a host
-/// with a port too.
+/// One `forwarded-element` (RFC 7239 §4), of which the other values are slices. An IPv6 address is bracketed and
+/// therefore quoted; a host with a port too.
 fn forwarded(client: SocketAddr, authority: &str, proto: &str) -> Forwarded {
     let mut text = String::with_capacity(96 + authority.len());
     let (before, behind) = if client.is_ipv4() { ("for=", "") } else { ("for=\"[", "]\"") };

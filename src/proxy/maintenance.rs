@@ -36,7 +36,7 @@ pub enum MaintenanceError {
 /// One order, and its effect now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InMaintenance {
-    /// Its target.
+    /// The target of the order.
     pub target: Target,
     /// Seconds.
     pub retry_after: u32,
@@ -104,7 +104,7 @@ impl Maintenance {
         self.0.is_empty()
     }
 
-    /// Of each of `routes` its `Retry-After`, if it is in maintenance: by its name, else by its host, else with all.
+    /// The `Retry-After` of each of `routes` that is in maintenance: by its name, else by its host, else with all.
     pub(super) fn of(&self, routes: &[Route], names: &[String]) -> Vec<Option<u32>> {
         let mut found: Vec<(u8, Option<u32>)> = vec![(0, None); routes.len()];
         for (target, seconds) in &self.0 {

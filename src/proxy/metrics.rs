@@ -243,7 +243,7 @@ metrics! {
     }
 }
 
-/// Of all servers with a health check.
+/// The metrics of health checks, by server.
 pub type Checks = Table<ServerName, CheckMetrics>;
 
 /// A route, by what it matches.

@@ -42,9 +42,9 @@ use crate::{
 use arc_swap::ArcSwap;
 use error::Error;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use origin::{Origin, Outcome, Resources, Sending, Standing};
+use origin::{HealthState, Origin, Outcome, Resources, Sending};
 use request::{FieldPolicy, Framing};
-use rules::{Limiter, Rules, Taken, Variables};
+use rules::{RateLimiter, Rules, Taken, Variables};
 use std::{cell::RefCell, collections::BTreeMap, convert::Infallible, rc::Rc, sync::Arc, time::Duration};
 use tokio::{sync::Notify, time::Instant};
 use tunnels::Tunnels;
@@ -77,8 +77,8 @@ struct Local {
 }
 
 impl Proxy {
-    /// The proxy of the worker with these `metrics`. It follows what is stored in `shared`. Nothing is taken into memory to free a
-    /// connection while `pressure` says that memory is short.
+    /// The proxy of the worker with these `metrics`. It follows what is stored in `shared`. Nothing is taken into
+    /// memory to free a connection while `pressure` says that memory is short.
     pub fn new(shared: Arc<ArcSwap<Routing>>, metrics: Arc<Metrics>, pressure: Pressure) -> Self {
         let routing = shared.load_full();
         let resources = Resources::new(routing.capacity(), &metrics, pressure);
@@ -248,7 +248,7 @@ impl Proxy {
     /// Takes a request from `limiter`; a rejection is counted in `counters` too.
     fn limit(
         &self,
-        limiter: &Limiter,
+        limiter: &RateLimiter,
         variables: &Variables<'_>,
         counters: Option<&Arc<RouteMetrics>>,
     ) -> Result<(), Error> {
@@ -316,17 +316,17 @@ impl Local {
         metrics: &Arc<Metrics>,
         resources: &Rc<Resources>,
     ) -> Self {
-        let origin = |(name, (config, standings)): (&String, &(config::Origin, Vec<Arc<Standing>>))| {
+        let origin = |(name, (config, health_states)): (&String, &(config::Origin, Vec<Arc<HealthState>>))| {
             let before = before.get(name);
             let origin = match before.filter(|origin| origin.config() == config) {
                 Some(kept) => Rc::clone(kept),
                 None => {
                     let key = &routing.cookie_key;
                     let before = before.map(Rc::as_ref);
-                    Rc::new(Origin::new(name, config, standings, key, before, metrics, resources))
+                    Rc::new(Origin::new(name, config, health_states, key, before, metrics, resources))
                 }
             };
-            origin.follow(standings);
+            origin.follow(health_states);
             (name.clone(), origin)
         };
         let origins = routing.origins.iter().map(origin).collect();

@@ -85,7 +85,7 @@ impl Pages {
         if bad.is_empty() { Ok(Self(good)) } else { Err(bad) }
     }
 
-    /// Those that `config` names: read anew if possible, else as they are in `self`. Blocks on the file system.
+    /// The pages that `config` names: read anew if possible, else as they are in `self`. Blocks on the file system.
     #[must_use]
     pub fn renew(&self, config: &Config) -> Self {
         let page = |path: PathBuf| {
@@ -108,7 +108,7 @@ impl Pages {
         config.routes.iter().filter_map(body_file).any(|file| file == path)
     }
 
-    /// Those files that were read before as well, and have another content now.
+    /// The files that were read before as well, and have another content now.
     pub fn renewed<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a PathBuf> {
         let changed = |(path, page): &(&PathBuf, &Page)| before.0.get(*path).is_some_and(|old| old != *page);
         self.0.iter().filter(changed).map(|(path, _)| path)
@@ -119,7 +119,7 @@ impl Pages {
         self.0.get(body_file(route)?).cloned()
     }
 
-    /// Those of `pages`, compiled.
+    /// Compiles `pages`.
     pub(super) fn of(&self, pages: &ErrorPages) -> PageSet {
         let read = |(errors, path): (&Errors, &PathBuf)| Some((*errors, self.0.get(path)?.clone()));
         PageSet { own: Arc::new(pages.iter().filter_map(read).collect()), ..PageSet::default() }
@@ -207,12 +207,12 @@ pub(super) async fn discard(mut body: Body) {
 pub(super) struct PageSet {
     own: Arc<BTreeMap<Errors, Page>>,
     general: Arc<BTreeMap<Errors, Page>>,
-    /// They also replace the origin's errors.
+    /// Whether the pages also replace the origin's errors.
     intercept: bool,
 }
 
 impl PageSet {
-    /// These, then those of `general`; also for the origin's errors if they `intercept` them.
+    /// The pages of `self`, then those of `general`; also for the origin's errors if they `intercept` them.
     pub(super) fn before(self, general: &Self, intercept: bool) -> Self {
         Self { own: self.own, general: Arc::clone(&general.own), intercept }
     }
@@ -222,7 +222,8 @@ impl PageSet {
         if self.intercept { self.find(status) } else { None }
     }
 
-    /// The page for an answer with `status`: the route's before the general one, and each by its number before its class.
+    /// The page for an answer with `status`: the route's before the general one, and each by its number before its
+    /// class.
     pub(super) fn find(&self, status: StatusCode) -> Option<&Page> {
         let status = status.as_u16();
         let keys = [Errors::Status(status), Errors::Class(status / 100)];

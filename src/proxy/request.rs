@@ -37,7 +37,7 @@ impl Framing {
     }
 }
 
-/// Which fields of a request an origin does not get.
+/// The fields of a request that an origin does not get.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FieldPolicy {
     pub(super) ambiguous: AmbiguousFields,
@@ -56,7 +56,7 @@ impl FieldPolicy {
 pub(super) struct Removed {
     /// With an ambiguous name.
     pub(super) ambiguous: u64,
-    /// That only a trusted proxy may send.
+    /// Fields that only a trusted proxy may send.
     pub(super) reserved: u64,
 }
 
@@ -210,9 +210,9 @@ fn frame(fields: &mut HeaderMap, method: &Method, framing: Framing) {
 }
 
 /// Removes trailer fields that would have an effect in an origin that merges them into the header (RFC 9110 §6.5.1), in
-/// any spelling, those that a rule of the route names, and those that only a trusted proxy may send, which has no reason to
-/// send them here; and, unless they are to be forwarded, all with an ambiguous name. Returns how many of the last two there
-/// were. hyper forwards those that the request's `Trailer` declared.
+/// any spelling, those that a rule of the route names, and those that only a trusted proxy may send, which has no
+/// reason to send them here; and, unless they are to be forwarded, all with an ambiguous name. Returns how many of the
+/// last two there were. hyper forwards those that the request's `Trailer` declared.
 pub(super) fn trailers(
     fields: &mut HeaderMap,
     rules: Option<&Rules>,

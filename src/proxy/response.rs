@@ -29,8 +29,8 @@ pub(super) fn translate(parts: &mut response::Parts, method: &Method, length: Op
 
     let coded = present.has(Present::TRANSFER_ENCODING);
     if coded && present.has(Present::CONTENT_LENGTH) {
-        // The sender may have meant the other framing (RFC 9112 §6.3); of a response without a body too, whose connection
-        // or whose length another request would use.
+        // The sender may have meant the other framing (RFC 9112 §6.3); of a response without a body too, whose
+        // connection or whose length another request would use.
         return Err(Error::Protocol);
     }
     let mut codings = coded.then(|| fields.get_all(header::TRANSFER_ENCODING).iter()).into_iter().flatten();
@@ -72,7 +72,7 @@ pub(super) fn translate(parts: &mut response::Parts, method: &Method, length: Op
     Ok(())
 }
 
-/// The same of an interim (1xx) response's fields: it has no content (RFC 9110 §8.6).
+/// Translates an interim (1xx) response's fields: it has no content (RFC 9110 §8.6).
 pub(super) fn translate_interim(fields: &mut HeaderMap) {
     remove_present(fields, Present::of(fields));
     for name in [header::CONTENT_LENGTH, header::ALT_SVC] {
@@ -130,7 +130,7 @@ fn remove_present(fields: &mut HeaderMap, present: Present) {
     }
 }
 
-/// Which of the fields of interest a header has: found in one walk over its names, which costs less than a look-up
+/// The fields of interest that a header has: found in one walk over its names, which costs less than a look-up
 /// for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Present(u8);

@@ -46,7 +46,7 @@ struct Host {
 pub(super) struct Route {
     /// The name for logs and metrics: as in [`config::Route::names`].
     pub(super) name: Arc<str>,
-    /// Its place in the configuration.
+    /// The route's place in the configuration.
     pub(super) number: usize,
     /// Without the trailing slash: `/live/` and `/live` are one prefix, and `/` is empty. Of an exact path all of it.
     prefix: String,
@@ -62,7 +62,7 @@ pub(super) struct Route {
     reading: PathReading,
     /// The origin's name; `None` if the route answers by itself.
     pub(super) origin: Option<String>,
-    /// Its rules.
+    /// The route's rules.
     pub(super) rules: Option<Arc<Rules>>,
     /// The bodies of its errors.
     pub(super) pages: PageSet,
@@ -76,7 +76,8 @@ pub(super) struct Route {
     pub(super) certificate_chain: bool,
     /// Protocols to which a client may switch, in lower case.
     pub(super) upgrade: Vec<HeaderValue>,
-    /// Whether the method of a request decides between this route and another: a field that overrides the method would undo that.
+    /// Whether the method of a request decides between this route and another: a field that overrides the method would
+    /// undo that.
     pub(super) methods_matter: bool,
 }
 
@@ -155,8 +156,8 @@ impl Routes {
             };
             host.routes.push(compiled);
         }
-        // Stable: of two equal ones the file's first wins. Of two prefixes that match one path the longer is also read as the
-        // longer, or as equal.
+        // Stable: of two equal ones the file's first wins. Of two prefixes that match one path the longer is also read
+        // as the longer, or as equal.
         this.hosts().for_each(|host| {
             host.routes.sort_by_key(|route| {
                 let weight = route.conditions.as_ref().map(|conditions| conditions.weight());
@@ -305,7 +306,7 @@ impl Route {
         self.conditions.is_none() && (!self.is_exact || other.is_exact) && self.matches(&other.prefix)
     }
 
-    /// The same for one of a path's readings.
+    /// Whether one of a path's readings matches.
     fn matches_reading(&self, reading: &[u8], ignore_case: bool) -> bool {
         let Some((start, rest)) = reading.split_at_checked(self.read_prefix.len()) else { return false };
         let same = if ignore_case { start.eq_ignore_ascii_case(&self.read_prefix) } else { start == self.read_prefix };

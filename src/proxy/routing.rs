@@ -5,10 +5,10 @@ use super::{
     capacity::Capacity,
     forwarded,
     maintenance::{InMaintenance, Maintenance},
-    origin::{Checked, Finding, Standing},
+    origin::{CheckResult, Checked, HealthState},
     pages::{PageSet, Pages},
     routes::{self, Routes},
-    rules::{Limiter, Own, Rules},
+    rules::{Own, RateLimiter, Rules},
 };
 use crate::{
     config::{self, Config, Network, OriginAddress, OriginServer, Sources, Timeouts},
@@ -25,8 +25,8 @@ pub struct Routing {
     /// The routes', in the order of the configuration.
     pub(super) names: Vec<String>,
     /// The routes', in the same order.
-    limiters: Vec<Option<Arc<Limiter>>>,
-    /// Of all files.
+    limiters: Vec<Option<Arc<RateLimiter>>>,
+    /// Pages of all files.
     pages: Pages,
     /// The routes in maintenance.
     maintenance: Maintenance,
@@ -34,7 +34,7 @@ pub struct Routing {
     pub(super) general_pages: PageSet,
     /// For requests that match no route.
     pub(super) general_rules: Option<Rules>,
-    pub(super) origins: BTreeMap<String, (config::Origin, Vec<Arc<Standing>>)>,
+    pub(super) origins: BTreeMap<String, (config::Origin, Vec<Arc<HealthState>>)>,
     pub(super) timeouts: Timeouts,
     /// A worker's copy.
     pub(super) max_tunnels: u32,
@@ -60,7 +60,7 @@ impl Routing {
         Self::compile(config, pages, before, maintenance)
     }
 
-    /// The same with another `maintenance`. `config` is what it was compiled from.
+    /// Returns the routing with another `maintenance`. `config` is what it was compiled from.
     #[must_use]
     pub fn switched(&self, config: &Config, maintenance: Maintenance) -> Self {
         Self::compile(config, self.pages.clone(), Some(self), maintenance)
@@ -70,19 +70,20 @@ impl Routing {
         let origin = |(name, origin): (&String, &config::Origin)| {
             let before = before.and_then(|before| before.origins.get(name));
             let before = before.filter(|(before, _)| origin.health.is_some() && before.health.is_some());
-            let standing = |server: &OriginServer| {
-                let mut kept = before.iter().flat_map(|(before, standings)| before.servers.iter().zip(standings));
+            let health_state = |server: &OriginServer| {
+                let mut kept =
+                    before.iter().flat_map(|(before, health_states)| before.servers.iter().zip(health_states));
                 kept.find(|(before, _)| before.address == server.address)
-                    .map(|(_, standing)| Arc::clone(standing))
+                    .map(|(_, health_state)| Arc::clone(health_state))
                     .unwrap_or_default()
             };
-            (name.clone(), (origin.clone(), origin.servers.iter().map(standing).collect()))
+            (name.clone(), (origin.clone(), origin.servers.iter().map(health_state).collect()))
         };
         let names = config::Route::names(&config.routes);
         let limiters = config.routes.iter().zip(&names).map(|(route, name)| {
             let limit = route.rate_limit?;
             let kept = before.and_then(|before| before.limiter(name)).filter(|kept| *kept.limit() == limit);
-            Some(kept.unwrap_or_else(|| Arc::new(Limiter::new(limit, std::time::Instant::now()))))
+            Some(kept.unwrap_or_else(|| Arc::new(RateLimiter::new(limit, std::time::Instant::now()))))
         });
         let limiters: Vec<_> = limiters.collect();
         let general_pages = pages.of(&config.error_pages);
@@ -162,7 +163,7 @@ impl Routing {
         &self.names
     }
 
-    fn limiter(&self, name: &str) -> Option<Arc<Limiter>> {
+    fn limiter(&self, name: &str) -> Option<Arc<RateLimiter>> {
         let place = self.names.iter().position(|known| known == name)?;
         self.limiters.get(place)?.clone()
     }
@@ -182,17 +183,17 @@ impl Routing {
 
     /// The servers that are to be checked.
     pub(super) fn checked(&self) -> Vec<Checked> {
-        let of_origin = |(name, (origin, standings)): (&String, &(config::Origin, Vec<Arc<Standing>>))| {
+        let of_origin = |(name, (origin, health_states)): (&String, &(config::Origin, Vec<Arc<HealthState>>))| {
             let (origin_name, proxy_protocol) = (Arc::<str>::from(name.as_str()), origin.proxy_protocol);
             let checked = |health: &config::Health| {
-                let servers = origin.servers.iter().zip(standings);
-                let one = |(server, standing): (&OriginServer, &Arc<Standing>)| Checked {
+                let servers = origin.servers.iter().zip(health_states);
+                let one = |(server, health_state): (&OriginServer, &Arc<HealthState>)| Checked {
                     origin: Arc::clone(&origin_name),
                     address: server.address.clone(),
                     health: health.clone(),
                     proxy_protocol,
                     dns_interval: origin.dns_interval,
-                    standing: Arc::clone(standing),
+                    health_state: Arc::clone(health_state),
                 };
                 servers.map(one).collect::<Vec<_>>()
             };
@@ -203,16 +204,16 @@ impl Routing {
 
     /// Every server of every origin, in the order of their names and of the configuration.
     pub fn servers(&self) -> Vec<ServerState> {
-        let of_origin = |(name, (origin, standings)): (&String, &(config::Origin, Vec<Arc<Standing>>))| {
-            let one = |(server, standing): (&OriginServer, &Arc<Standing>)| ServerState {
+        let of_origin = |(name, (origin, health_states)): (&String, &(config::Origin, Vec<Arc<HealthState>>))| {
+            let one = |(server, health_state): (&OriginServer, &Arc<HealthState>)| ServerState {
                 origin: name.clone(),
                 address: server.address.clone(),
-                check: origin.health.as_ref().map(|_| match standing.finding() {
-                    Finding::Failed(problem) => Check { up: standing.is_up(), problem: Some(problem) },
-                    Finding::Nothing | Finding::Well => Check { up: standing.is_up(), problem: None },
+                check: origin.health.as_ref().map(|_| match health_state.last_result() {
+                    CheckResult::Failed(problem) => Check { up: health_state.is_up(), problem: Some(problem) },
+                    CheckResult::Pending | CheckResult::Passed => Check { up: health_state.is_up(), problem: None },
                 }),
             };
-            origin.servers.iter().zip(standings).map(one).collect::<Vec<_>>()
+            origin.servers.iter().zip(health_states).map(one).collect::<Vec<_>>()
         };
         self.origins.iter().flat_map(of_origin).collect()
     }

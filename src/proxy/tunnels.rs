@@ -1,4 +1,5 @@
-//! The tunnels of a worker, a pool that clients share: a silent one makes room for that of a client that holds less. Pure.
+//! The tunnels of a worker, a pool that clients share: a silent one makes room for that of a client that holds less.
+//! Pure.
 
 use crate::{
     exchange::Quiet,
@@ -12,8 +13,8 @@ use std::{
     time::Duration,
 };
 
-/// A tunnel on which nothing has moved for that long may make room for another one: keep-alives of WebSockets are seldom further
-/// apart than thirty seconds, and each of a conversation is not.
+/// A tunnel on which nothing has moved for that long may make room for another one: keep-alives of WebSockets are
+/// seldom further apart than thirty seconds, and each of a conversation is not.
 const SILENT: Duration = Duration::from_secs(10);
 
 /// The tunnels of a worker, those that are still being opened too.
@@ -48,8 +49,9 @@ pub(super) struct TunnelSlot {
 }
 
 impl Tunnels {
-    /// A slot for a tunnel of `source`, and whether another tunnel ends for it. If there are `most`, that is the longest silent one of
-    /// the source that holds most, and at least two more than this one. `None` if there is none such.
+    /// A slot for a tunnel of `source`, and whether another tunnel ends for it. If there are `most`, that is the
+    /// longest silent one of the source that holds most, and at least two more than this one. `None` if there is none
+    /// such.
     pub(super) fn take(&self, most: u32, source: Source) -> Option<(TunnelSlot, bool)> {
         let Self(open) = self;
         open.borrow_mut().fair.set_limit(most);

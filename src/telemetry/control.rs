@@ -89,7 +89,7 @@ metrics! {
             certificates_expire_at,
         }
         + with {
-            /// Of the configuration in force.
+            /// Version of the configuration in force.
             pub version: Version,
             /// In their order.
             pub certificates: Certificates,

@@ -1,5 +1,6 @@
 //! Numbers that one worker writes and the control thread reads.
 
+use crate::number::Number;
 use std::{
     sync::{
         Arc,
@@ -32,17 +33,17 @@ impl Counter {
 
 /// Goes up and down. One thread writes it, as with [`Counter`].
 #[derive(Debug, Default)]
-pub struct Gauge(AtomicU64);
+pub struct Gauge(Number);
 
 impl Gauge {
     /// Adds `n`.
     pub fn add(&self, n: u64) {
-        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+        self.0.add(n);
     }
 
     /// Takes `n` away; never below zero.
     pub fn sub(&self, n: u64) {
-        self.0.store(self.0.load(Relaxed).saturating_sub(n), Relaxed);
+        self.0.subtract(n);
     }
 
     /// Adds one.
@@ -57,12 +58,12 @@ impl Gauge {
 
     /// Sets it to `n`.
     pub fn set(&self, n: u64) {
-        self.0.store(n, Relaxed);
+        self.0.set(n);
     }
 
     /// The value; any thread may read it.
     pub fn get(&self) -> u64 {
-        self.0.load(Relaxed)
+        self.0.get()
     }
 }
 
@@ -88,14 +89,15 @@ impl<T> Drop for Counted<T> {
     }
 }
 
-/// Upper bounds of a [`Histogram`]'s buckets, in microseconds: six a decade, from a tenth of a millisecond to a second. A
-/// median or 99th percentile read from them is right within a quarter.
+/// Upper bounds of a [`Histogram`]'s buckets, in microseconds: six a decade, from a tenth of a millisecond to a second.
+/// A median or 99th percentile read from them is right within a quarter.
 pub(super) const BOUNDS: [u64; 25] = [
     100, 150, 200, 300, 500, 700, 1_000, 1_500, 2_000, 3_000, 5_000, 7_000, 10_000, 15_000, 20_000, 30_000, 50_000,
     70_000, 100_000, 150_000, 200_000, 300_000, 500_000, 700_000, 1_000_000,
 ];
 
-/// Upper bounds of the buckets of [`Sizes`], in bytes: from a quarter of a KiB to a GiB, each four times the one before.
+/// Upper bounds of the buckets of [`Sizes`], in bytes: from a quarter of a KiB to a GiB, each four times the one
+/// before.
 pub(super) const SIZES: [u64; 12] =
     [1 << 8, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28, 1 << 30];
 
@@ -151,10 +153,10 @@ impl Distribution for Sizes {
 
 #[derive(Debug)]
 struct Buckets<const N: usize> {
-    /// Those up to each bound and above the one before.
+    /// Observations up to each bound and above the one before.
     below: [Counter; N],
     above: Counter,
-    /// Of all together.
+    /// Sum of all observations.
     sum: Counter,
 }
 

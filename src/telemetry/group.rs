@@ -16,7 +16,7 @@ use std::{
 pub struct Family {
     /// Without the `litequic_` prefix and the `_total` suffix, which the exposition format adds.
     pub name: &'static str,
-    /// Its description: a sentence.
+    /// Description of the metric: a sentence.
     pub help: &'static str,
 }
 
@@ -47,25 +47,25 @@ pub type Labels = Vec<(&'static str, Cow<'static, str>)>;
 /// A metric at one time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// Its name and help.
+    /// The metric's name and help.
     pub family: Family,
-    /// Its labels within its family.
+    /// Labels of the metric within its family.
     pub labels: Labels,
-    /// Its text in the reference (docs/reference/metrics.md) besides the help: Markdown.
+    /// Text in the reference (docs/reference/metrics.md) besides the help: Markdown.
     pub note: &'static str,
     /// The count.
     pub value: Value,
 }
 
 impl Sample {
-    /// Its name, with `suffix` and its labels: `name{label="value"}`.
+    /// Name of the sample, with `suffix` and its labels: `name{label="value"}`.
     pub fn name(&self, suffix: &str) -> String {
         let labels: Vec<String> = self.labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
         let braced = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
         format!("{}{suffix}{braced}", self.family.name)
     }
 
-    /// As a scrape names it.
+    /// Name of the sample in a scrape.
     pub(super) fn scraped(&self) -> String {
         format!("litequic_{}", self.name(if matches!(self.value, Value::Counter(_)) { "_total" } else { "" }))
     }
@@ -102,7 +102,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The same of two workers.
+    /// Adds the value of another worker.
     fn add(&mut self, other: Self) {
         match (self, other) {
             (Self::Counter(sum), Self::Counter(more)) | (Self::Gauge(sum), Self::Gauge(more)) => *sum += more,
@@ -118,7 +118,7 @@ impl Value {
 
 /// A field of a module's metrics.
 pub trait Measure {
-    /// Its current value.
+    /// Returns the current value.
     fn value(&self) -> Value;
 }
 

@@ -1,5 +1,5 @@
-//! A worker's heartbeat, by which the admin listener finds a worker that hangs: the worker notes when it waits for events, and
-//! ticks while it works. A worker that has nothing to do does not tick.
+//! A worker's heartbeat, by which the admin listener finds a worker that hangs: the worker notes when it waits for
+//! events, and ticks while it works. A worker that has nothing to do does not tick.
 
 use std::{
     sync::atomic::{
@@ -80,7 +80,8 @@ impl Heartbeat {
         self.is_parked.load(Acquire)
     }
 
-    /// For how long the worker has not ticked although it does not wait for events; to the millisecond. Any thread may call it.
+    /// For how long the worker has not ticked although it does not wait for events; to the millisecond. Any thread may
+    /// call it.
     pub fn age(&self) -> Duration {
         self.age_at(self.born.elapsed())
     }

@@ -10,13 +10,13 @@ use std::{
 
 /// The key of counters.
 pub trait Key: Ord + Clone + Debug + Send + Sync {
-    /// The same without what a scrape has no room for: by [`plain`].
+    /// Returns the key without what a scrape has no room for: by [`plain`].
     fn plain(&self) -> Self;
     /// The labels in a scrape.
     fn labels(&self) -> Labels;
 }
 
-/// Those of each name.
+/// The metrics of each name.
 type Names<K, T> = BTreeMap<K, Arc<T>>;
 
 /// Counters by name. Those of earlier configurations stay until they are removed: counts are not lost. A scrape holds

@@ -51,7 +51,8 @@ metrics! {
     }
 }
 
-/// Why the worker runs at present. One thread writes and reads it: an atomic because other threads may hold its metrics.
+/// Why the worker runs at present. One thread writes and reads it: an atomic because other threads may hold its
+/// metrics.
 #[derive(Debug, Default)]
 pub struct Wake {
     cause: AtomicU8,

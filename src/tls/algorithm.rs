@@ -1,11 +1,11 @@
-//! Signature algorithms of a certificate's key: what it can sign in a handshake, and which of several keys costs litequic the
-//! least. Found once, when the certificate is loaded, because rustls' `choose_scheme` allocates.
+//! Signature algorithms of a certificate's key: what it can sign in a handshake, and which of several keys costs
+//! litequic the least. Found once, when the certificate is loaded, because rustls' `choose_scheme` allocates.
 
 use rustls::{SignatureAlgorithm, SignatureScheme, sign::SigningKey};
 use std::fmt;
 
-/// Schemes of TLS 1.3's CertificateVerify (RFC 8446 §4.2.3) with which rustls can sign. RSA with PKCS #1 padding is for the
-/// signatures in certificates only.
+/// Schemes of TLS 1.3's CertificateVerify (RFC 8446 §4.2.3) with which rustls can sign. RSA with PKCS #1 padding is for
+/// the signatures in certificates only.
 const SCHEMES: [SignatureScheme; 10] = [
     SignatureScheme::ECDSA_NISTP256_SHA256,
     SignatureScheme::ECDSA_NISTP384_SHA384,
@@ -19,9 +19,9 @@ const SCHEMES: [SignatureScheme; 10] = [
     SignatureScheme::ML_DSA_87,
 ];
 
-/// Kinds of keys, in the order of what a handshake with one costs. With aws-lc-rs ECDSA with P-256 signs ten times as fast as
-/// RSA with 2048 bits, and its certificates are smaller. A signature of ML-DSA and its public key have 3.7 KB or more, which exceeds
-/// what a QUIC server may send before the client's address is validated (RFC 9000 §8.1).
+/// Kinds of keys, in the order of what a handshake with one costs. With aws-lc-rs ECDSA with P-256 signs ten times as
+/// fast as RSA with 2048 bits, and its certificates are smaller. A signature of ML-DSA and its public key have 3.7 KB
+/// or more, which exceeds what a QUIC server may send before the client's address is validated (RFC 9000 §8.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Ed25519,
@@ -76,8 +76,8 @@ impl KeyAlgorithm {
         self.schemes.iter().any(|scheme| offered.contains(scheme))
     }
 
-    /// The place among keys by what a handshake costs, cheapest first. Keys of one kind have one place: the order of the
-    /// configuration decides between them.
+    /// The place among keys by what a handshake costs, cheapest first. Keys of one kind have one place: the order of
+    /// the configuration decides between them.
     pub(super) fn cost(&self) -> impl Ord + use<> {
         self.kind
     }

@@ -1,5 +1,5 @@
-//! The authorities that may have signed clients' certificates, with their revocation lists: read from PEM files, checked
-//! once, and held by the certificate store until a reload.
+//! The authorities that may have signed clients' certificates, with their revocation lists: read from PEM files,
+//! checked once, and held by the certificate store until a reload.
 
 use super::{
     CertificateError, CertificateErrors, CertificateWarning, encoding::check_encoding, provider, warning::system_time,

@@ -23,10 +23,11 @@ use std::{
 };
 use x509_parser::{certificate::X509Certificate, extensions::GeneralName, prelude::FromDer};
 
-/// The share of a certificate's life, in per cent, before whose beginning a client of ACME has renewed it: certbot, Caddy and
-/// cert-manager do when a third is left.
+/// The share of a certificate's life, in per cent, before whose beginning a client of ACME has renewed it: certbot,
+/// Caddy and cert-manager do when a third is left.
 const RENEWAL: u32 = 30;
-/// And never more than this, for certificates of a private authority that last for years.
+/// The longest time before its expiry at which a certificate is to be renewed: those of a private authority last for
+/// years.
 const LONGEST_RENEWAL: Duration = Duration::from_hours(30 * 24);
 
 /// Why a certificate cannot be served. Always the operator's fault.
@@ -35,7 +36,7 @@ pub enum CertificateError {
     /// The file is missing, or litequic may not read it.
     #[error("cannot read {}: {source}", file.display())]
     Read {
-        /// Which file.
+        /// The file.
         file: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -43,7 +44,7 @@ pub enum CertificateError {
     /// Another encoding than PEM: DER, PKCS #12, UTF-16, or a byte order mark before it.
     #[error("{} {found}", file.display())]
     NotPem {
-        /// Which file.
+        /// The file.
         file: PathBuf,
         /// What the file is instead, and how to convert it.
         found: &'static str,
@@ -51,7 +52,7 @@ pub enum CertificateError {
     /// Broken PEM.
     #[error("{} is not valid PEM: {source}", file.display())]
     Pem {
-        /// Which file.
+        /// The file.
         file: PathBuf,
         /// The parser's error.
         source: pem::Error,
@@ -59,25 +60,25 @@ pub enum CertificateError {
     /// PEM without a certificate.
     #[error("{} holds no certificate", file.display())]
     NoCertificate {
-        /// Which file.
+        /// The file.
         file: PathBuf,
     },
     /// PEM without a private key.
     #[error("{} holds no unencrypted private key", file.display())]
     NoKey {
-        /// Which file.
+        /// The file.
         file: PathBuf,
     },
     /// A private key that needs a passphrase, which litequic has no key for.
     #[error("the private key in {} is encrypted; decrypt it with openssl pkey", file.display())]
     EncryptedKey {
-        /// Which file.
+        /// The file.
         file: PathBuf,
     },
     /// The leaf is not an X.509 certificate.
     #[error("the first certificate of {} cannot be parsed: {reason}", file.display())]
     Malformed {
-        /// Which file.
+        /// The file.
         file: PathBuf,
         /// The parser's error.
         reason: String,
@@ -85,7 +86,7 @@ pub enum CertificateError {
     /// A kind of key that TLS 1.3 does not support.
     #[error("the key in {} cannot be used: {source}", file.display())]
     UnsupportedKey {
-        /// Which file.
+        /// The file.
         file: PathBuf,
         /// The error of rustls.
         source: rustls::Error,
@@ -101,7 +102,7 @@ pub enum CertificateError {
     /// A certificate that cannot be an authority, or a revocation list that cannot be read.
     #[error("{} cannot be used to verify clients: {reason}", file.display())]
     Authority {
-        /// Which file.
+        /// The file.
         file: PathBuf,
         /// The error of rustls.
         reason: String,
@@ -109,13 +110,13 @@ pub enum CertificateError {
     /// PEM without a revocation list.
     #[error("{} holds no certificate revocation list", file.display())]
     NoCrl {
-        /// Which file.
+        /// The file.
         file: PathBuf,
     },
     /// No TLS library signs with it, nor does any client accept it.
     #[error("the RSA key in {} has {bits} bits; at least {LEAST_RSA_BITS} are needed", file.display())]
     WeakKey {
-        /// Which file.
+        /// The file.
         file: PathBuf,
         /// What it has.
         bits: usize,
@@ -167,7 +168,7 @@ pub struct Certificate {
     key: Arc<CertifiedKey>,
     algorithm: Arc<KeyAlgorithm>,
     names: Arc<Names>,
-    /// Of each certificate of the chain, the leaf first.
+    /// Facts about each certificate of the chain, the leaf first.
     facts: Arc<[Facts]>,
 }
 
@@ -269,7 +270,7 @@ struct Chain {
     der: Vec<CertificateDer<'static>>,
     names: Names,
     facts: Vec<Facts>,
-    /// Of the leaf's key, if it is an RSA key.
+    /// Length of the leaf's key in bits, if it is an RSA key.
     rsa_bits: Option<usize>,
 }
 

@@ -39,7 +39,7 @@ pub enum TrustError {
     /// The file cannot be read, or is not PEM.
     #[error("cannot read certificates from {}: {source}", file.display())]
     File {
-        /// Which file.
+        /// The file.
         file: PathBuf,
         /// The parser's error.
         source: pem::Error,
@@ -47,7 +47,7 @@ pub enum TrustError {
     /// The file holds no certificate that could sign others.
     #[error("{} holds no usable certificate", file.display())]
     Empty {
-        /// Which file.
+        /// The file.
         file: PathBuf,
     },
     /// This system has no trusted roots: an image without ca-certificates, for example.
@@ -78,7 +78,7 @@ pub fn client_config(trust: &Trust, key_log: bool) -> Result<ClientConfig, Trust
     client_config_noting(None, trust, key_log, &Presented::default())
 }
 
-/// The same for one that presents the certificate in `files` to a server that requests one.
+/// TLS of a client that presents the certificate in `files` to a server that requests one.
 ///
 /// # Errors
 ///
@@ -87,7 +87,7 @@ pub fn client_config_as(files: &CertificateFiles, trust: &Trust, key_log: bool) 
     client_config_noting(Some(files), trust, key_log, &Presented::default())
 }
 
-/// The same for one that presents the certificate in `files`, if there are any. The server's is kept in `presented`.
+/// TLS of a client that presents the certificate in `files`, if there are any. The server's is kept in `presented`.
 ///
 /// # Errors
 ///
@@ -154,7 +154,7 @@ fn certificates_of(file: &Path) -> Result<Vec<CertificateDer<'static>>, TrustErr
     CertificateDer::pem_slice_iter(&bytes).collect::<Result<_, _>>().map_err(failed)
 }
 
-/// Those of `certificates`, the content of `file`, that can sign others.
+/// The authorities among `certificates`, the content of `file`: those that can sign others.
 fn roots_of(file: &Path, certificates: &[CertificateDer<'static>]) -> Result<RootCertStore, TrustError> {
     let mut roots = RootCertStore::empty();
     match roots.add_parsable_certificates(certificates.iter().cloned()) {

@@ -44,7 +44,7 @@ impl Asking {
         Self::over(&[ALPN_H3], resolver, key_log, policy)
     }
 
-    /// The same for handshakes that agree on one of `protocols`.
+    /// Returns the verifier for handshakes that agree on one of `protocols`.
     pub(super) fn over(
         protocols: &[&[u8]],
         resolver: Arc<CertificateResolver>,

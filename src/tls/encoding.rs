@@ -1,5 +1,5 @@
-//! Recognizes files that are not PEM as litequic reads it (RFC 7468), for errors that name what they are. Without this most of them
-//! would hold nothing: a parser of PEM skips lines that it does not know. Pure.
+//! Recognizes files that are not PEM as litequic reads it (RFC 7468), for errors that name what they are. Without this
+//! most of them would hold nothing: a parser of PEM skips lines that it does not know. Pure.
 
 use super::CertificateError;
 use std::path::Path;
@@ -13,15 +13,16 @@ pub(super) fn check_encoding(bytes: &[u8], file: &Path) -> Result<(), Certificat
     let found = match bytes {
         [0xef, 0xbb, 0xbf, ..] => "begins with a byte order mark (BOM), which PEM does not have; save it without one",
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "is UTF-16, and PEM is ASCII; save it as ASCII or UTF-8",
-        // A SEQUENCE with a length of one to four bytes, as certificates, keys, revocation lists and PKCS #12 begin (X.690 §8.1.3).
+        // A SEQUENCE with a length of one to four bytes, as certificates, keys, revocation lists and PKCS #12 begin
+        // (X.690 §8.1.3).
         [0x30, 0x81..=0x84, ..] => "is DER or PKCS #12, not PEM; convert it with openssl x509, pkey, crl or pkcs12",
         _ => return Ok(()),
     };
     Err(CertificateError::NotPem { file: file.into(), found })
 }
 
-/// Whether `pem` has an encrypted private key: of PKCS #8 (RFC 7468 §11), or with `Proc-Type` (RFC 1421 §4.6.1.1) as older
-/// versions of OpenSSL wrote it.
+/// Whether `pem` has an encrypted private key: of PKCS #8 (RFC 7468 §11), or with `Proc-Type` (RFC 1421 §4.6.1.1) as
+/// older versions of OpenSSL wrote it.
 pub(super) fn has_encrypted_key(pem: &[u8]) -> bool {
     pem.split(|byte| matches!(byte, b'\n' | b'\r')).map(<[u8]>::trim_ascii).any(|line| {
         line == b"-----BEGIN ENCRYPTED PRIVATE KEY-----"
@@ -42,7 +43,7 @@ mod tests {
     const PROC_TYPE: &str = "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,2B7E151628AED2A6ABF7158809CF4F3C\n\n";
 
     #[test]
-    fn what_is_not_pem_is_named() {
+    fn a_file_that_is_not_pem_is_named() {
         let good = self_signed(["localhost"]).unwrap();
         let der = CertificateDer::from_pem_slice(good.cert_pem.as_bytes()).unwrap();
         let utf16: Vec<u8> =

@@ -17,7 +17,7 @@ const MAX_RECORD: usize = 1 << 14;
 pub(super) enum Hello {
     /// Not all of it has come.
     Unfinished,
-    /// It has this name, or none.
+    /// A whole ClientHello, with this name, or none.
     Named(Option<String>),
     /// rustls cannot read it; nor will a session.
     Unreadable,
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_hello_is_not_waited_for() {
+    fn bytes_that_are_no_client_hello_are_not_waited_for() {
         assert_eq!(peek(&[2]), Hello::Unreadable);
         assert_eq!(peek(&[1, 1, 0, 0]), Hello::Unreadable);
         assert_eq!(peek(&[1, 0, 0, 0]), Hello::Unreadable);

@@ -32,11 +32,11 @@ struct Shown {
 /// The content of a server's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerCertificate {
-    /// Its subject.
+    /// The certificate's subject.
     pub subject: String,
-    /// Its issuer.
+    /// The certificate's issuer.
     pub issuer: String,
-    /// Its names.
+    /// Names and addresses that the certificate is for.
     pub names: Vec<String>,
     /// From when on it is valid.
     pub not_before: SystemTime,
@@ -44,7 +44,7 @@ pub struct ServerCertificate {
     pub not_after: SystemTime,
     /// How many certificates the server sent besides.
     pub intermediates: usize,
-    /// It may sign others: CA:TRUE in its basic constraints (RFC 5280 §4.2.1.9).
+    /// Whether the certificate may sign others: CA:TRUE in its basic constraints (RFC 5280 §4.2.1.9).
     pub is_authority: bool,
 }
 
@@ -56,7 +56,7 @@ pub enum Distrust {
     UnknownIssuer {
         /// Who issued it.
         issuer: String,
-        /// It was issued by itself.
+        /// Whether the certificate was issued by itself.
         self_signed: bool,
     },
     /// A trusted certificate has its issuer's name and another key: a re-created authority, for example.
@@ -65,25 +65,26 @@ pub enum Distrust {
         /// Who issued it.
         issuer: String,
     },
-    /// It is for other names.
+    /// The certificate is for other names.
     #[error("other name: it is for {}", listed(.names))]
     OtherName {
-        /// Those it is for.
+        /// Names that the certificate is for.
         names: Vec<String>,
     },
-    /// It has expired.
+    /// The certificate has expired.
     #[error("expired: it was valid until {}", date(*.not_after))]
     Expired {
         /// Until when it was valid.
         not_after: SystemTime,
     },
-    /// It is not valid yet, or the clock of this machine is wrong.
+    /// The certificate is not valid yet, or the clock of this machine is wrong.
     #[error("not yet valid: it is valid from {} on; is this machine's clock right?", date(*.not_before))]
     NotYetValid {
         /// From when on it is.
         not_before: SystemTime,
     },
-    /// It is an authority's, which is to sign servers' certificates and not to be one. `openssl req -x509` makes such ones.
+    /// The certificate is an authority's, which is to sign servers' certificates and not to be one. `openssl req -x509`
+    /// makes such ones.
     #[error(
         "it is a CA certificate (basicConstraints CA:TRUE), not a server's; openssl makes a server's with \
          -addext basicConstraints=critical,CA:FALSE"
@@ -94,7 +95,7 @@ pub enum Distrust {
     Other(String),
 }
 
-/// As in HTTP. A certificate may have 1950, which HTTP cannot.
+/// Formats a date as HTTP does. A certificate may have 1950, which HTTP cannot.
 pub fn date(time: SystemTime) -> String {
     let (first, last) = (SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH.checked_add(LAST));
     httpdate::fmt_http_date(time.clamp(first, last.unwrap_or(first)))
@@ -112,8 +113,8 @@ fn listed(names: &[String]) -> String {
 }
 
 impl Presented {
-    /// `verifier`, with its certificates and results kept here. A server's certificate that is one of `listed` needs no issuer, and may
-    /// be an authority's: curl's `--cacert` is read so, too.
+    /// `verifier`, with its certificates and results kept here. A server's certificate that is one of `listed` needs no
+    /// issuer, and may be an authority's: curl's `--cacert` is read so, too.
     pub(super) fn noting(
         &self,
         verifier: Arc<dyn ServerCertVerifier>,
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reason_is_told_by_itself() {
+    fn each_reason_has_its_own_message() {
         let date = "Sun, 06 Nov 1994 08:49:37 GMT";
         let time = UnixTime::since_unix_epoch(Duration::from_secs(784_111_777));
         let name = ServerName::try_from("other.test").unwrap();

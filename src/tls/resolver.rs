@@ -1,5 +1,5 @@
-//! Selects the certificate of a client, by its name (SNI), or without one by the address that it connected to, and by the
-//! signature algorithms that it offers; and the hosts that its connection may then be used for.
+//! Selects the certificate of a client, by its name (SNI), or without one by the address that it connected to, and by
+//! the signature algorithms that it offers; and the hosts that its connection may then be used for.
 
 use super::{
     Authorities,
@@ -24,8 +24,8 @@ use std::{
 /// The address of a client's connection where it is not known, or does not matter.
 const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// Certificates between which a client's signature algorithms decide: the cheapest first, and only those that some client
-/// gets, each for a scheme with which none before it signs.
+/// Certificates between which a client's signature algorithms decide: the cheapest first, and only those that some
+/// client gets, each for a scheme with which none before it signs.
 type Group = Box<[Certificate]>;
 
 /// The certificates of one configuration.
@@ -59,8 +59,8 @@ pub struct Unserved {
 }
 
 impl CertificateStore {
-    /// `default` is also served to a client whose name is in none of the others. A certificate of `others` that has all names
-    /// of `default` may take its place for clients that offer the other's signature algorithm.
+    /// `default` is also served to a client whose name is in none of the others. A certificate of `others` that has all
+    /// names of `default` may take its place for clients that offer the other's signature algorithm.
     pub fn new(default: Certificate, others: impl IntoIterator<Item = Certificate>) -> Self {
         Self::of(std::iter::once(default).chain(others).collect())
     }
@@ -86,7 +86,7 @@ impl CertificateStore {
         }
     }
 
-    /// The same certificates of files and authorities, with those that were `issued` by ACME in place of earlier ones. Hosts
+    /// Returns the store with the same certificates of files and authorities, and with those that were `issued` by ACME in place of earlier ones. Hosts
     /// that are `awaited`, lower case, have none yet: their clients get no certificate rather than another host's.
     #[must_use]
     pub fn with_issued(&self, issued: impl IntoIterator<Item = Certificate>, awaited: BTreeSet<String>) -> Self {
@@ -94,7 +94,7 @@ impl CertificateStore {
         Self { authorities: self.authorities.clone(), awaited, ..Self::composed(all, self.files) }
     }
 
-    /// The same, with `authorities` for clients' certificates.
+    /// Returns the store with `authorities` for clients' certificates.
     #[must_use]
     pub fn with_authorities(self, authorities: Option<Authorities>) -> Self {
         Self { authorities, ..self }
@@ -129,9 +129,9 @@ impl CertificateStore {
         chosen.or(group.first())
     }
 
-    /// The certificates for clients with `sni` at the address `local`: those with exactly this name, else those with a wildcard
-    /// for its first label, else the default. Without a name those that have the address: SNI cannot carry addresses (RFC 6066
-    /// §3), so a client that connects to one sends none.
+    /// The certificates for clients with `sni` at the address `local`: those with exactly this name, else those with a
+    /// wildcard for its first label, else the default. Without a name those that have the address: SNI cannot carry
+    /// addresses (RFC 6066 §3), so a client that connects to one sends none.
     fn group(&self, sni: Option<&str>, local: IpAddr) -> &[Certificate] {
         let name = sni.map(normalize);
         let found = match &name {
@@ -159,12 +159,12 @@ impl CertificateStore {
     /// Whether a connection whose client sent `sni` to the address `local` may carry requests for `host` (an authority
     /// without its port); 421 otherwise (RFC 9110 §15.5.20, RFC 9114 §3.3).
     ///
-    /// It may if every certificate that clients of this name may be served covers the host: which one this client was served is
-    /// not known here. Two more hosts are allowed, because 421 makes a client try again on a connection of its own, and that is
-    /// the one it has:
+    /// It may if every certificate that clients of this name may be served covers the host: which one this client was
+    /// served is not known here. Two more hosts are allowed, because 421 makes a client try again on a connection of
+    /// its own, and that is the one it has:
     /// - the very name that it sent, which the default certificate does not cover, as the client knows;
-    /// - an IP address, from a client that sent no name. This client reached litequic by address, perhaps by another than
-    ///   litequic sees (NAT), and accepted what it got: a sidecar's self-signed certificate, say.
+    /// - an IP address, from a client that sent no name. This client reached litequic by address, perhaps by another
+    ///   than litequic sees (NAT), and accepted what it got: a sidecar's self-signed certificate, say.
     pub fn covers(&self, sni: Option<&str>, local: IpAddr, host: &str) -> bool {
         let asked_for = match sni {
             // Mostly equal letter by letter: that needs no copy.
@@ -203,7 +203,7 @@ fn wildcard(name: &str) -> Option<String> {
     Some(format!("*.{parent}"))
 }
 
-/// Which certificates are served for what, by their places in the configuration: those of [`CertificateStore`].
+/// Certificates that are served for each name, by their places in the configuration: those of [`CertificateStore`].
 struct Places {
     default: Vec<usize>,
     by_name: HashMap<String, Vec<usize>>,
@@ -252,7 +252,7 @@ impl Places {
         unserved.map(|(place, certificate)| Unserved { place, instead: self.instead_of(certificate, all) }).collect()
     }
 
-    /// Those that clients of the names of `certificate` get which verify its signatures.
+    /// The certificates that clients of the names of `certificate` get which verify its signatures.
     fn instead_of(&self, certificate: &Certificate, all: &[Certificate]) -> Vec<usize> {
         let names = certificate.names().dns.iter().filter_map(|name| self.by_name.get(name));
         let addresses = certificate.names().ip.iter().filter_map(|ip| self.by_address.get(&ip.to_canonical()));
@@ -265,8 +265,8 @@ impl Places {
     }
 }
 
-/// Those of `first`, then of `then`, each the cheapest first, that sign with a scheme with which none before does. At least
-/// one, if there are any.
+/// The certificates of `first`, then of `then`, each the cheapest first, that sign with a scheme with which none before
+/// does. At least one, if there are any.
 fn served(all: &[Certificate], first: &[usize], then: &[usize]) -> Vec<usize> {
     let mut schemes = BTreeSet::new();
     let mut places = Vec::new();
@@ -357,7 +357,7 @@ impl ResolvesServerCert for CertificateResolver {
     }
 }
 
-/// The same for one handshake, whose client connected to an address. A ClientHello does not have it.
+/// A [`CertificateResolver`] for one handshake, whose client connected to an address. A ClientHello does not have it.
 #[derive(Debug)]
 struct AtAddress {
     resolver: Arc<CertificateResolver>,

@@ -17,7 +17,7 @@ const BACKDATED: Duration = Duration::from_secs(3600);
 pub struct SelfSigned {
     /// The certificate, PEM.
     pub cert_pem: String,
-    /// Its private key, PEM (PKCS #8).
+    /// The certificate's private key, PEM (PKCS #8).
     pub key_pem: String,
     /// The SHA-256 digest of its public key (SubjectPublicKeyInfo) in base64, for Chromium's
     /// `--ignore-certificate-errors-spki-list`.
@@ -25,7 +25,7 @@ pub struct SelfSigned {
 }
 
 impl SelfSigned {
-    /// As the server serves it.
+    /// Returns the certificate as the server serves it.
     ///
     /// # Errors
     ///

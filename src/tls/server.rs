@@ -33,8 +33,8 @@ pub fn server_config(
     plain_config(resolver, key_log, Tickets::new(secret.clone(), Protocol::Quic), &[ALPN_H3])
 }
 
-/// The same for HTTP/2 and HTTP/1.1 over TCP, with other keys for tickets: a session of one cannot be resumed in the
-/// other.
+/// TLS for HTTP/2 and HTTP/1.1 over TCP, with a key of its own for tickets: a session of HTTP/3 cannot be resumed in
+/// it, nor the reverse.
 ///
 /// # Errors
 ///
@@ -60,7 +60,7 @@ fn plain_config(
     Ok(Arc::new(config))
 }
 
-/// The same for clients that are asked for a certificate, which `verifier` verifies. Without tickets: rustls puts the
+/// TLS for clients that are asked for a certificate, which `verifier` verifies. Without tickets: rustls puts the
 /// client's chain into them and takes it from there without verification, expired or revoked as it may be by then. And
 /// it accepts none that was given to a client that was not asked.
 ///

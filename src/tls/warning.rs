@@ -73,7 +73,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Those of `certificate`, the leaf or another.
+    /// Facts about `certificate`, the leaf or another.
     pub(super) fn of(certificate: &X509Certificate<'_>, is_leaf: bool) -> Self {
         // A root's signature is never verified.
         let is_root = !is_leaf && certificate.subject() == certificate.issuer();
@@ -123,7 +123,7 @@ fn weak_signature(algorithm: &Oid<'_>) -> Option<&'static str> {
     }
 }
 
-/// Of a certificate or a revocation list.
+/// Converts a time of a certificate or a revocation list.
 pub(super) fn system_time(time: ASN1Time) -> SystemTime {
     let seconds = Duration::from_secs(time.timestamp().unsigned_abs());
     let from_epoch = match time.timestamp() >= 0 {

@@ -17,9 +17,9 @@ const MAX_ID_LEN: usize = 8;
 /// What a peer sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
-    /// Its settings: always the first, and only once.
+    /// SETTINGS: always the first frame, and only once.
     Settings(Settings),
-    /// It is closing. From a client: the first push ID, from a server: the first stream ID, that it will not process.
+    /// GOAWAY. From a client: the first push ID, from a server: the first stream ID, that the sender will not process.
     Goaway(u64),
 }
 

@@ -25,14 +25,14 @@ pub enum Event {
     Data(Bytes),
     /// A frame with its whole payload.
     Frame {
-        /// Its type.
+        /// The frame's type.
         kind: FrameType,
-        /// Its payload.
+        /// The frame's payload.
         payload: Bytes,
     },
     /// A frame longer than it may be. Its payload is dropped as it arrives.
     TooLarge {
-        /// Its type and the length that it announced.
+        /// The frame's type and the length that it announced.
         header: FrameHeader,
     },
 }

@@ -60,8 +60,8 @@ pub(super) fn is_connection_specific(name: &HeaderName) -> bool {
     matches!(name.as_str(), "connection" | "keep-alive" | "proxy-connection" | "transfer-encoding" | "upgrade")
 }
 
-/// Fields that room is made for at once at most: all crumbs of `cookie` become one field, and there may be more of them than a
-/// [`HeaderMap`] holds.
+/// Fields that room is made for at once at most: all crumbs of `cookie` become one field, and there may be more of them
+/// than a [`HeaderMap`] holds.
 const MOST_AT_ONCE: usize = 1024;
 
 /// An empty map with room for `fields` fields. There is a number of them beyond which a [`HeaderMap`] panics.

@@ -12,7 +12,8 @@ use bytes::{Buf, Bytes, BytesMut};
 pub struct FieldLimits {
     /// Bytes, counted as RFC 9114 §4.2.2 does: name + value + 32 for each line.
     pub bytes: usize,
-    /// Fields, as over HTTP/1.1: pseudo-header fields and `host` do not count, and all lines of `cookie` are one (RFC 9114 §4.2.1).
+    /// Fields, as over HTTP/1.1: pseudo-header fields and `host` do not count, and all lines of `cookie` are one (RFC
+    /// 9114 §4.2.1).
     pub fields: usize,
 }
 
@@ -149,7 +150,8 @@ impl Section {
             return Ok(raw);
         }
         if self.strings.capacity() == 0 {
-            // Room for all strings that may follow: the shortest Huffman word has five bits, and the decoder wants a byte more.
+            // Room for all strings that may follow: the shortest Huffman word has five bits, and the decoder wants a
+            // byte more.
             self.strings.reserve((raw.len() + self.rest.len()) * 8 / 5 + 1);
         }
         huffman::decode(&raw, &mut self.strings).map_err(|_| DecodeError::Failed("bad Huffman string"))?;

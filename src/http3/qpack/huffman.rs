@@ -74,8 +74,8 @@ pub(super) fn decode(input: &[u8], out: &mut BytesMut) -> Result<(), HuffmanErro
 /// Returns the number of symbols. `out` has room for all of them, and for one more.
 fn decode_into(mut input: &[u8], out: &mut [u8]) -> Option<usize> {
     let mut written = 0;
-    // The first `count` bits, from the highest down, were taken from the input and not decoded; those behind them are the
-    // input's next ones, or zeros.
+    // The first `count` bits, from the highest down, were taken from the input and not decoded; those behind them are
+    // the input's next ones, or zeros.
     let (mut bits, mut count) = (0_u64, 0_u32);
     while let Some(eight) = input.first_chunk() {
         bits |= u64::from_be_bytes(*eight) >> count;
@@ -141,8 +141,8 @@ fn long(bits: u64) -> Option<(u8, u32)> {
     }
 }
 
-/// Encodes `input` into the beginning of `out` and returns the number of bytes, if they are fewer than those of `input`;
-/// otherwise `None`, and the bytes of `out` are undefined. `out` is as long as `input`.
+/// Encodes `input` into the beginning of `out` and returns the number of bytes, if they are fewer than those of
+/// `input`; otherwise `None`, and the bytes of `out` are undefined. `out` is as long as `input`.
 pub(super) fn encode_shorter(input: &[u8], out: &mut [u8]) -> Option<usize> {
     // At most 31 bits are left from word to word, and a word has at most 30.
     let (mut bits, mut count, mut written) = (0_u64, 0_u32, 0);

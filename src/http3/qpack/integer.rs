@@ -5,9 +5,9 @@ use bytes::{BufMut, BytesMut};
 /// Why an integer cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IntegerError {
-    /// It goes on after the end of the input.
+    /// The integer goes on after the end of the input.
     Cut,
-    /// It is larger than 62 bits, or longer than that takes.
+    /// The integer is larger than 62 bits, or longer than that takes.
     Overflow,
 }
 

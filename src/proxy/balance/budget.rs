@@ -8,7 +8,7 @@ const SAVED: u64 = 100;
 
 /// One worker's budget for one origin.
 #[derive(Debug)]
-pub(in crate::proxy) struct Budget {
+pub(in crate::proxy) struct RetryBudget {
     /// Millionths of a request for each that is sent.
     share: u32,
     /// Millionths of a request.
@@ -17,7 +17,7 @@ pub(in crate::proxy) struct Budget {
     minimum: Option<Bucket>,
 }
 
-impl Budget {
+impl RetryBudget {
     /// `share` of what is sent, and `minimum` a second.
     pub(in crate::proxy) fn new(share: Option<Fraction>, minimum: u32) -> Self {
         let minimum = (minimum > 0).then(|| Bucket::new(minimum));
@@ -45,14 +45,14 @@ mod tests {
     use proptest::prelude::*;
     use std::time::Duration;
 
-    fn spent(budget: &mut Budget, now: Instant) -> usize {
+    fn spent(budget: &mut RetryBudget, now: Instant) -> usize {
         (0..10_000).take_while(|_| budget.spend(now)).count()
     }
 
     #[test]
     fn a_share_of_what_is_sent_may_be_sent_again() {
         let now = Instant::now();
-        let mut budget = Budget::new(Some(Fraction(200_000)), 0);
+        let mut budget = RetryBudget::new(Some(Fraction(200_000)), 0);
         assert_eq!(spent(&mut budget, now), 0);
         (0..50).for_each(|_| budget.earn());
         assert_eq!(spent(&mut budget, now), 10);
@@ -63,10 +63,10 @@ mod tests {
     #[test]
     fn the_minimum_is_there_without_any_requests() {
         let now = Instant::now();
-        let mut budget = Budget::new(None, 3);
+        let mut budget = RetryBudget::new(None, 3);
         assert_eq!(spent(&mut budget, now), 30, "ten seconds' worth");
         assert_eq!(spent(&mut budget, now + Duration::from_secs(2)), 6);
-        assert_eq!(spent(&mut Budget::new(None, 0), now), 0);
+        assert_eq!(spent(&mut RetryBudget::new(None, 0), now), 0);
     }
 
     proptest! {
@@ -77,7 +77,7 @@ mod tests {
             steps in prop::collection::vec((0..20_u32, 0..20_u32, 0..500_u64), 1..100),
         ) {
             let mut now = Instant::now();
-            let mut budget = Budget::new(Some(Fraction(share)), minimum);
+            let mut budget = RetryBudget::new(Some(Fraction(share)), minimum);
             let (mut sent, mut again, mut passed) = (0_u64, 0_u64, 0_u64);
             for (requests, retries, millis) in steps {
                 now += Duration::from_millis(millis);

@@ -34,7 +34,7 @@ impl Set {
         self.0 == 0
     }
 
-    /// Its members, in order.
+    /// Members of the set, in order.
     pub(super) fn iter(self) -> impl Iterator<Item = usize> {
         let mut left = self.0;
         std::iter::from_fn(move || {
@@ -48,19 +48,19 @@ impl Set {
 /// The state of one server.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::proxy) struct View {
-    /// Its health checks succeed, or there are none.
+    /// Whether the server's health checks succeed, or there are none.
     pub(in crate::proxy) up: bool,
-    /// It is not ejected.
+    /// Whether the server is not ejected.
     pub(in crate::proxy) kept: bool,
-    /// It may get a request now; false while the first after an ejection is in flight.
+    /// Whether the server may get a request now; false while the first after an ejection is in flight.
     pub(in crate::proxy) open: bool,
-    /// It gets requests only while no other server is healthy.
+    /// Whether the server gets requests only while no other server is healthy.
     pub(in crate::proxy) backup: bool,
     /// This worker's requests that are in flight on it.
     pub(in crate::proxy) requests: u32,
-    /// Its weight beside the others'; not 0.
+    /// Weight beside the others'; not 0.
     pub(in crate::proxy) weight: u32,
-    /// Its identity for consistent hashing.
+    /// Identity of the server for consistent hashing.
     pub(in crate::proxy) key: Key,
 }
 
@@ -89,7 +89,7 @@ impl Wish {
 /// A server for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::proxy) struct Choice {
-    /// Its number.
+    /// Number of the server.
     pub(in crate::proxy) server: usize,
     /// No server was healthy.
     pub(in crate::proxy) panic: bool,
@@ -141,7 +141,7 @@ pub(in crate::proxy) fn choose(
     Some(Choice { server, panic: healthy.is_none() })
 }
 
-/// Those in `from` with the fewest requests for their weight.
+/// The servers in `from` with the fewest requests for their weight.
 fn least(from: Set, requests: &[u32], weights: &[u32]) -> Set {
     let mut fewest = (u32::MAX, 1);
     let mut found = Set::default();

@@ -77,7 +77,7 @@ pub(in crate::proxy) struct Cookies {
 }
 
 impl Cookies {
-    /// Those called `name` of `origin`, whose servers are at these addresses.
+    /// The cookies called `name` of `origin`, whose servers are at these addresses.
     pub(in crate::proxy) fn new(
         name: &str,
         key: &CookieKey,

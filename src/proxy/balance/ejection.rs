@@ -39,7 +39,7 @@ pub(in crate::proxy) struct Ejection {
     failures: u32,
     /// When that was.
     well: Option<Instant>,
-    standing: Standing,
+    state: EjectionState,
     /// How often in a row it was ejected without having been healthy for as long in between.
     times: u32,
     /// Since when it is back, and how long it had been ejected.
@@ -47,7 +47,7 @@ pub(in crate::proxy) struct Ejection {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Standing {
+enum EjectionState {
     #[default]
     Well,
     Out {
@@ -65,46 +65,46 @@ enum Standing {
 impl Ejection {
     /// Whether it is ejected.
     pub(in crate::proxy) fn is_out(&self, now: Instant) -> bool {
-        matches!(self.standing, Standing::Out { until, .. } if now < until)
+        matches!(self.state, EjectionState::Out { until, .. } if now < until)
     }
 
     /// Whether it may get a request.
     pub(in crate::proxy) fn is_open(&self, now: Instant) -> bool {
-        match self.standing {
-            Standing::Well => true,
-            Standing::Out { until, .. } => now >= until,
-            Standing::Trial { in_flight, .. } => !in_flight,
+        match self.state {
+            EjectionState::Well => true,
+            EjectionState::Out { until, .. } => now >= until,
+            EjectionState::Trial { in_flight, .. } => !in_flight,
         }
     }
 
     /// How long it has been back; `None` for one that was never ejected, or is.
     pub(in crate::proxy) fn back_for(&self, now: Instant) -> Option<Duration> {
-        let (since, _) = self.back.filter(|_| self.standing == Standing::Well)?;
+        let (since, _) = self.back.filter(|_| self.state == EjectionState::Well)?;
         Some(now.saturating_duration_since(since))
     }
 
-    /// It gets a request. Returns whether that is its trial.
+    /// The server gets a request. Returns whether that is its trial.
     pub(in crate::proxy) fn chosen(&mut self, now: Instant) -> bool {
-        let was_out = match self.standing {
-            Standing::Out { since, until } if now >= until => until.saturating_duration_since(since),
-            Standing::Trial { in_flight: false, was_out } => was_out,
+        let was_out = match self.state {
+            EjectionState::Out { since, until } if now >= until => until.saturating_duration_since(since),
+            EjectionState::Trial { in_flight: false, was_out } => was_out,
             _ => return false,
         };
-        self.standing = Standing::Trial { in_flight: true, was_out };
+        self.state = EjectionState::Trial { in_flight: true, was_out };
         true
     }
 
     /// The trial ended without a result.
     pub(in crate::proxy) fn undecided(&mut self) {
-        if let Standing::Trial { was_out, .. } = self.standing {
-            self.standing = Standing::Trial { in_flight: false, was_out };
+        if let EjectionState::Trial { was_out, .. } = self.state {
+            self.state = EjectionState::Trial { in_flight: false, was_out };
         }
     }
 
-    /// It has answered: a trial brings it back. Returns whether it was one.
+    /// The server has answered: a trial brings it back. Returns whether it was one.
     pub(in crate::proxy) fn answered(&mut self, now: Instant) -> bool {
-        let Standing::Trial { was_out, .. } = self.standing else { return false };
-        self.standing = Standing::Well;
+        let EjectionState::Trial { was_out, .. } = self.state else { return false };
+        self.state = EjectionState::Well;
         self.failures = 0;
         self.back = Some((now, was_out));
         true
@@ -133,7 +133,7 @@ impl Ejection {
         may: bool,
         trial: bool,
     ) -> Option<Duration> {
-        let undecided = matches!(self.standing, Standing::Trial { .. }) && !trial;
+        let undecided = matches!(self.state, EjectionState::Trial { .. }) && !trial;
         if undecided || !trial && self.serves_others(cause, now) {
             return None;
         }
@@ -153,13 +153,13 @@ impl Ejection {
         self.failures = 0;
         // A time beyond the clock's range is for ever.
         let until = now.checked_add(time).unwrap_or(now);
-        self.standing = Standing::Out { since: now, until };
+        self.state = EjectionState::Out { since: now, until };
         Some(time)
     }
 
-    /// Its health checks succeed again: what its requests had shown is out of date.
+    /// The server's health checks succeed again: what its requests had shown is out of date.
     pub(in crate::proxy) fn revived(&mut self) {
-        *self = Self { standing: Standing::Trial { in_flight: false, was_out: Duration::ZERO }, ..Self::default() };
+        *self = Self { state: EjectionState::Trial { in_flight: false, was_out: Duration::ZERO }, ..Self::default() };
     }
 }
 
@@ -173,13 +173,13 @@ mod tests {
 
     fn fail(ejection: &mut Ejection, times: u32, now: Instant) -> Option<u64> {
         let fail = |_| {
-            ejection.failed(now, RULE, Cause::Connection, true, matches!(ejection.standing, Standing::Trial { .. }))
+            ejection.failed(now, RULE, Cause::Connection, true, matches!(ejection.state, EjectionState::Trial { .. }))
         };
         (0..times).filter_map(fail).last().map(|time| time.as_secs())
     }
 
     #[test]
-    fn so_many_failures_in_a_row_leave_it_out() {
+    fn consecutive_failures_eject_a_server() {
         let now = Instant::now();
         let mut ejection = Ejection::default();
         assert_eq!(fail(&mut ejection, 2, now), None);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn it_comes_back_by_one_request_that_is_answered() {
+    fn one_answered_request_readmits_an_ejected_server() {
         let now = Instant::now();
         let mut ejection = Ejection::default();
         fail(&mut ejection, 3, now);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_more_may_be_ejected_it_stays() {
+    fn a_server_stays_where_no_more_may_be_ejected() {
         let now = Instant::now();
         let mut ejection = Ejection::default();
         for _ in 0..10 {

@@ -46,7 +46,7 @@ pub(in crate::proxy) fn rendezvous(client: Key, servers: impl Iterator<Item = (u
 /// With a number from 0 to 1, of which each server has its own for each client, the logarithm makes the chance of being
 /// the highest proportional to the weight.
 fn score(client: Key, server: Key, weight: u32) -> f64 {
-    /// As many as leave room for a half, which keeps the number from 0 and 1.
+    /// Bits of the number: they leave room for a half, which keeps it from 0 and 1.
     const BITS: u32 = 52;
     let hash = mixed(client.0 ^ server.0) >> (u64::BITS - BITS);
     #[expect(clippy::cast_precision_loss, reason = "both have 52 bits, which an f64 holds exactly")]

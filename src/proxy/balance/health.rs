@@ -13,8 +13,8 @@ pub(in crate::proxy) struct Streak {
 }
 
 impl Streak {
-    /// Of a server that is presumed `up`; `healthy` consecutive checks that succeed, or `unhealthy` that fail, change
-    /// that.
+    /// The streak of a server that is presumed `up`; `healthy` consecutive checks that succeed, or `unhealthy` that
+    /// fail, change that.
     pub(in crate::proxy) const fn new(healthy: u32, unhealthy: u32, up: bool, unknown: bool) -> Self {
         Self { healthy, unhealthy, up, unknown, against: 0 }
     }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_takes_so_many_in_a_row() {
+    fn a_server_changes_its_state_after_a_streak_of_checks() {
         for (what, unknown, checks, expected) in [
             ("two failures of three", false, "--", ".."),
             ("three failures", false, "---", "..d"),

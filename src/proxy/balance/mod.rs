@@ -14,7 +14,7 @@ mod health;
 mod rotation;
 mod weight;
 
-pub(super) use budget::Budget;
+pub(super) use budget::RetryBudget;
 pub(super) use choice::{Set, View, Wish, choose};
 pub use cookie::CookieKey;
 pub(super) use cookie::{Cookies, Shown};

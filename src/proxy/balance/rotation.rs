@@ -21,7 +21,7 @@ pub(in crate::proxy) struct Rotation {
 /// The deadline of a server's next pick.
 #[derive(Debug, Clone, Copy)]
 struct Due {
-    /// It has had its share.
+    /// Whether the server has had its share.
     early: bool,
     /// What is left until it is a whole pick behind, and how fast that comes.
     left: i64,
@@ -29,7 +29,7 @@ struct Due {
 }
 
 impl Rotation {
-    /// Of so many servers, none of which had a pick.
+    /// A rotation of `servers` servers, none of which had a pick.
     pub(in crate::proxy) fn new(servers: usize) -> Self {
         Self { behind: vec![0; servers] }
     }

@@ -1,5 +1,5 @@
-//! The addresses of a name: in which order a connection tries them, and which of them have failed. Pure, but for the cell that
-//! all threads of the process share.
+//! The addresses of a name: in which order a connection tries them, and which of them have failed. Pure, but for the
+//! cell that all threads of the process share.
 
 use crate::proxy::balance::{Cause, Ejection, Rule};
 use arc_swap::ArcSwap;
@@ -85,7 +85,7 @@ impl Failures {
     }
 }
 
-/// Whose fault a broken connection is.
+/// The party at fault for a broken connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Blame {
     /// The address', as the name has another one; it is ejected from now on for the time, if there is one.
@@ -109,8 +109,8 @@ impl Ejections {
         self.0.entry(address).or_default().went_well(now.into_std());
     }
 
-    /// A request failed by `cause`, as its connection to `address` broke. Returns for how long the address is ejected from now
-    /// on, if it is.
+    /// A request failed by `cause`, as its connection to `address` broke. Returns for how long the address is ejected
+    /// from now on, if it is.
     pub(super) fn broke(&mut self, address: SocketAddr, now: Instant, rule: Rule, cause: Cause) -> Option<Duration> {
         self.0.entry(address).or_default().failed(now.into_std(), rule, cause, true, false)
     }

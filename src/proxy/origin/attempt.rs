@@ -4,13 +4,13 @@ use super::{
     Origin, Outcome, Sending,
     copy::Copy,
     deadline::Deadline,
-    pool::{Lease, Needs},
+    pool::{Needs, PooledConnection},
     proxied::Proxied,
     request_body::{Progress, RequestBody, TrailerRules, Upload},
     response_body::{self, ResponseBody},
     server::Ticket,
     transfer::Open,
-    tunnel,
+    tunnel::TunnelSide,
     wait::{self, Interims, Waited},
 };
 use crate::{
@@ -54,9 +54,9 @@ pub(super) struct Attempts<'a> {
     switch: Option<Switch>,
     /// The server on which its client is to stay.
     wish: Wish,
-    /// Servers that were tried,
+    /// Servers that were tried.
     tried: Set,
-    /// and whether the next one is sent over a new connection.
+    /// Whether the next attempt is sent over a new connection.
     fresh: bool,
     /// Whether a connection is looked at before it is used again.
     checks_idle: bool,
@@ -141,17 +141,17 @@ impl<'a> Attempts<'a> {
     }
 
     /// A connection to a server for attempt `number`; `None` if there is none, and the next attempt may find another.
-    pub(super) async fn connect(&mut self, number: u32) -> Result<Option<(Ticket, Lease)>, Outcome> {
+    pub(super) async fn connect(&mut self, number: u32) -> Result<Option<(Ticket, PooledConnection)>, Outcome> {
         let ticket = self.origin.choose(self.tried, self.wish).ok_or(Error::Connect)?;
         self.tried = self.tried.with(ticket.number);
         let server = ticket.server();
         self.record.note(|facts| facts.server = Some(Arc::clone(&server.name)));
         let needs = Needs { fresh: self.fresh, quiet: self.checks_idle, proxied: self.proxied };
-        let lease = server.pool.acquire(needs, self.source, self.timeouts, self.deadline).await;
-        let error = match lease {
-            Ok(lease) => {
-                ticket.goes_to(lease.address());
-                return Ok(Some((ticket, lease)));
+        let connection = server.pool.acquire(needs, self.source, self.timeouts, self.deadline).await;
+        let error = match connection {
+            Ok(connection) => {
+                ticket.goes_to(connection.address());
+                return Ok(Some((ticket, connection)));
             }
             Err(error) => error,
         };
@@ -179,24 +179,24 @@ impl<'a> Attempts<'a> {
         number: u32,
         head: request::Parts,
         ticket: Ticket,
-        lease: Lease,
+        connection: PooledConnection,
     ) -> Result<Sent, Outcome> {
-        let mut lease = lease;
-        let reused = lease.reused();
+        let mut connection = connection;
+        let reused = connection.reused();
         // hyper takes the head; only over a used connection may a retry need it.
         let copy = (reused && retry::is_idempotent(&self.method)).then(|| Copy::of(&head));
         let mut request = Request::from_parts(head, RequestBody::new(self.upload.clone()));
         self.interims.pass(&mut request);
         let (upload, metrics) = (self.upload.as_deref(), &self.origin.metrics);
         metrics.origin_requests.increment();
-        let sent = lease.send(request);
+        let sent = connection.send(request);
         match wait::header(sent, upload, &self.interims, self.timeouts, self.deadline, metrics).await {
             Waited::Response(response) if reused && number < retry::MAX_RETRIES && is_for_the_idle(&response) => {
-                self.timed_out(number, response, copy, lease, ticket)
+                self.timed_out(number, response, copy, connection, ticket)
             }
             Waited::Response(response) => match self.switch.take() {
-                Some(switch) => self.switched(response, switch, lease, ticket).await,
-                None => self.respond(response, lease, ticket),
+                Some(switch) => self.switched(response, switch, connection, ticket).await,
+                None => self.respond(response, connection, ticket),
             }
             .map(Sent::Answered),
             Waited::Timeout(error) => {
@@ -205,18 +205,18 @@ impl<'a> Attempts<'a> {
                 }
                 Err(error.into())
             }
-            Waited::Failed(failed) => self.failed(number, failed, copy, &lease, &ticket).map(Sent::Again),
+            Waited::Failed(failed) => self.failed(number, failed, copy, &connection, &ticket).map(Sent::Again),
         }
     }
 
-    /// The origin had given the connection up when the request came (RFC 9110 §15.5.9): the head of a request that may be sent again,
-    /// or the response.
+    /// The origin had given the connection up when the request came (RFC 9110 §15.5.9): the head of a request that may
+    /// be sent again, or the response.
     fn timed_out(
         &mut self,
         number: u32,
         response: http::Response<Incoming>,
         copy: Option<Copy>,
-        lease: Lease,
+        connection: PooledConnection,
         ticket: Ticket,
     ) -> Result<Sent, Outcome> {
         let body_read = self.upload.as_deref().is_some_and(Upload::taken);
@@ -227,12 +227,13 @@ impl<'a> Attempts<'a> {
                 self.again_after_a_stale_one(number, fresh, &ticket);
                 Ok(Sent::Again(copy.restore()))
             }
-            _ => self.respond(response, lease, ticket).map(Sent::Answered),
+            _ => self.respond(response, connection, ticket).map(Sent::Answered),
         }
     }
 
-    /// The connection was stale: the next attempt is on another one, or on a new one, and at the same server if the client is to stay
-    /// there or no other is better. A server that is down refuses a new connection, so that it costs nothing of the retry budget.
+    /// The connection was stale: the next attempt is on another one, or on a new one, and at the same server if the
+    /// client is to stay there or no other is better. A server that is down refuses a new connection, so that it costs
+    /// nothing of the retry budget.
     fn again_after_a_stale_one(&mut self, number: u32, fresh: bool, ticket: &Ticket) {
         self.origin.metrics.origin_retries.increment();
         self.fresh = fresh;
@@ -249,7 +250,7 @@ impl<'a> Attempts<'a> {
         number: u32,
         mut failed: TrySendError<Request<RequestBody>>,
         copy: Option<Copy>,
-        lease: &Lease,
+        connection: &PooledConnection,
         ticket: &Ticket,
     ) -> Result<request::Parts, Outcome> {
         let (upload, metrics) = (self.upload.as_deref(), &self.origin.metrics);
@@ -257,12 +258,12 @@ impl<'a> Attempts<'a> {
             return Err(self.origin.request_failed(cause));
         }
         let message = failed.take_message();
-        let error = classify(failed.error(), lease);
+        let error = classify(failed.error(), connection);
         let failure = Failure {
             handed_back: message.is_some(),
-            reused: lease.reused(),
+            reused: connection.reused(),
             closed: error == Error::Terminated,
-            answered: lease.answered(),
+            answered: connection.answered(),
             body_read: upload.is_some_and(Upload::taken),
         };
         if !failure.is_stale() {
@@ -295,25 +296,25 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// The response for the client. Its body is polled once, without a wait: one that has failed already is a 502, as nothing of the
-    /// response was sent.
+    /// The response for the client. Its body is polled once, without a wait: one that has failed already is a 502, as
+    /// nothing of the response was sent.
     fn respond(
         &mut self,
         response: http::Response<Incoming>,
-        lease: Lease,
+        connection: PooledConnection,
         ticket: Ticket,
     ) -> Result<Response, Outcome> {
         let (mut parts, incoming) = response.into_parts();
         let origin = self.origin;
         if parts.version != Version::HTTP_11 {
             // hyper would speak HTTP/1.0 from now on, and send no chunked body at all.
-            lease.do_not_reuse();
+            connection.do_not_reuse();
         }
         let length = http_body::Body::size_hint(&incoming).exact();
         if let Err(error) = response::translate(&mut parts, &self.method, length) {
             return Err(self.bad(&ticket, error));
         }
-        let mut open = Open { incoming, lease, ticket };
+        let mut open = Open { incoming, connection, ticket };
         let ahead = match open.look() {
             Poll::Ready(Some(Err(error))) => return Err(self.broken(&open.ticket, &error)),
             Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(frame)),
@@ -353,7 +354,7 @@ impl<'a> Attempts<'a> {
         &mut self,
         response: http::Response<Incoming>,
         switch: Switch,
-        lease: Lease,
+        connection: PooledConnection,
         ticket: Ticket,
     ) -> Result<Response, Outcome> {
         if switch.is_misleading(response.status()) {
@@ -365,19 +366,19 @@ impl<'a> Attempts<'a> {
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             // Such a request has no body.
             self.upload = None;
-            return self.respond(response, lease, ticket);
+            return self.respond(response, connection, ticket);
         }
         let (mut parts, _) = response.into_parts();
         switch.accept(&mut parts).map_err(|error| self.bad(&ticket, error))?;
         // hyper is done with it as soon as it has delivered the 101.
-        let left = timeout(self.timeouts.response_header, lease.switch()).await.ok().flatten();
+        let left = timeout(self.timeouts.response_header, connection.switch()).await.ok().flatten();
         let (stream, ahead) = left.ok_or_else(|| self.bad(&ticket, Error::Terminated))?;
         ticket.answered();
         ticket.went_well();
         self.origin.stick(self.wish, ticket.number, &mut parts.headers);
         let Switch { protocol, slot, .. } = switch;
-        let end = tunnel::End::new(stream, ahead, slot, &self.origin.metrics);
-        let tunnel = Tunnel::new(protocol, end, self.timeouts.tunnel);
+        let side = TunnelSide::new(stream, ahead, slot, &self.origin.metrics);
+        let tunnel = Tunnel::new(protocol, side, self.timeouts.tunnel);
         let tunnel = tunnel.half_closed_for(self.timeouts.tunnel_half_closed);
         Ok(Response::from_parts(parts, Body::tunnel(tunnel)))
     }
@@ -391,8 +392,8 @@ impl<'a> Attempts<'a> {
     }
 }
 
-/// Whether `response` is the end of an idle connection rather than an answer: 408 with `Connection: close` (RFC 9110 §15.5.9), which
-/// an origin sends when it gives the connection up.
+/// Whether `response` is the end of an idle connection rather than an answer: 408 with `Connection: close` (RFC 9110
+/// §15.5.9), which an origin sends when it gives the connection up.
 fn is_for_the_idle(response: &http::Response<Incoming>) -> bool {
     let closes = || {
         let options = response.headers().get_all(header::CONNECTION).into_iter().filter_map(|line| line.to_str().ok());
@@ -401,14 +402,15 @@ fn is_for_the_idle(response: &http::Response<Incoming>) -> bool {
     response.status() == StatusCode::REQUEST_TIMEOUT && (response.version() < Version::HTTP_11 || closes())
 }
 
-/// The cause of hyper's error on the connection of `lease`.
-fn classify(error: &hyper::Error, lease: &Lease) -> Error {
+/// The cause of hyper's error on the connection of `connection`.
+fn classify(error: &hyper::Error, connection: &PooledConnection) -> Error {
     if error.is_parse_too_large() {
-        // hyper reports a Content-Length of 2^64 - 2 or 2^64 - 1 like a header beyond its bounds, but has read that header.
-        if lease.has_unread_header() { Error::HeaderTooLarge } else { Error::ContentLength }
+        // hyper reports a Content-Length of 2^64 - 2 or 2^64 - 1 like a header beyond its bounds, but has read that
+        // header.
+        if connection.has_unread_header() { Error::HeaderTooLarge } else { Error::ContentLength }
     } else if error.is_parse() {
         Error::Protocol
-    } else if lease.answered() {
+    } else if connection.answered() {
         Error::Incomplete
     } else {
         // Closed, reset, or handed back because it closed.

@@ -4,7 +4,7 @@
 use super::{
     connect,
     proxied::local_header,
-    server::{Finding, Standing},
+    server::{CheckResult, HealthState},
 };
 use crate::{
     config::{Health, OriginAddress},
@@ -39,13 +39,13 @@ pub(in crate::proxy) struct Checked {
     pub(in crate::proxy) health: Health,
     pub(in crate::proxy) proxy_protocol: bool,
     pub(in crate::proxy) dns_interval: Duration,
-    pub(in crate::proxy) standing: Arc<Standing>,
+    pub(in crate::proxy) health_state: Arc<HealthState>,
 }
 
 impl Checked {
     /// Whether `other` is to be checked in the same way, for the same workers.
     fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.standing, &other.standing)
+        Arc::ptr_eq(&self.health_state, &other.health_state)
             && (&self.health, self.proxy_protocol) == (&other.health, other.proxy_protocol)
             && self.dns_interval == other.dns_interval
     }
@@ -91,16 +91,16 @@ pub(in crate::proxy) async fn check_all(
 }
 
 async fn check_one(checked: Checked, counters: Arc<CheckMetrics>) {
-    let Checked { ref origin, ref address, ref health, ref standing, .. } = checked;
-    let unknown = standing.finding() == Finding::Nothing;
-    let mut streak = Streak::new(health.healthy, health.unhealthy, standing.is_up(), unknown);
-    counters.up.set(standing.is_up().into());
+    let Checked { ref origin, ref address, ref health, ref health_state, .. } = checked;
+    let unknown = health_state.last_result() == CheckResult::Pending;
+    let mut streak = Streak::new(health.healthy, health.unhealthy, health_state.is_up(), unknown);
+    counters.up.set(health_state.is_up().into());
     loop {
         let outcome = timeout(health.timeout, ask(&checked)).await;
         let outcome = outcome.unwrap_or_else(|_| Err(format!("no answer within {:?}", health.timeout)));
         let change = streak.add(outcome.is_ok());
         if let Some(up) = change {
-            standing.set(up);
+            health_state.set(up);
             counters.up.set(up.into());
         }
         match (&outcome, change) {
@@ -116,11 +116,11 @@ async fn check_one(checked: Checked, counters: Arc<CheckMetrics>) {
         match outcome {
             Ok(()) => {
                 counters.passed.increment();
-                standing.found(Finding::Well);
+                health_state.set_last_result(CheckResult::Passed);
             }
             Err(problem) => {
                 counters.failed.increment();
-                standing.found(Finding::Failed(problem));
+                health_state.set_last_result(CheckResult::Failed(problem));
             }
         }
         sleep(jittered(health.interval)).await;

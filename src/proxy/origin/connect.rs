@@ -199,8 +199,8 @@ pub(super) async fn probe(address: &OriginAddress, limit: Duration) -> Result<()
     timeout(limit, connect).await.map_err(|_| Error::ConnectTimeout)?.map_err(|error| classify(&error))
 }
 
-/// Connects to `host`, a name or an address without brackets, outside of any pool: for a health check or a probe. Addresses
-/// that failed are tried last; one that fails now is noted for the time `memory`, if there is one.
+/// Connects to `host`, a name or an address without brackets, outside of any pool: for a health check or a probe.
+/// Addresses that failed are tried last; one that fails now is noted for the time `memory`, if there is one.
 ///
 /// # Errors
 ///
@@ -307,7 +307,7 @@ impl Socket {
 }
 
 impl Stream {
-    /// That has just been connected.
+    /// A stream that has just been connected.
     fn new(socket: Socket, address: Option<SocketAddr>, descriptor: Descriptor, metrics: &Arc<Metrics>) -> Self {
         metrics.wake.note(Cause::Origin);
         let state = StreamState {

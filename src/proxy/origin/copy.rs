@@ -16,7 +16,7 @@ pub(super) struct Copy {
 }
 
 impl Copy {
-    /// Of `head`.
+    /// A copy of `head`.
     pub(super) fn of(head: &request::Parts) -> Self {
         let fields = &head.headers;
         let room = fields.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();

@@ -12,7 +12,7 @@ pub(super) struct Deadline {
 }
 
 impl Deadline {
-    /// That of a request which begins `now` and may take so long.
+    /// The deadline of a request which begins `now` and may take `limit`.
     pub(super) fn new(now: Instant, limit: Duration) -> Self {
         Self { at: now + limit, limit }
     }

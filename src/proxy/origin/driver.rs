@@ -88,7 +88,8 @@ impl Driver {
         ))
     }
 
-    /// Does what can be done now. Ready once the connection has ended; until then the task is woken when there is more to do.
+    /// Does what can be done now. Ready once the connection has ended; until then the task is woken when there is more
+    /// to do.
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.relay.owner.register(cx.waker());
         self.relay.woken.store(false, Relaxed);
@@ -115,7 +116,8 @@ impl Driver {
         self.left.take()
     }
 
-    /// Whether the connection has ended before a response's header that hyper did not read: it was larger than hyper's bounds.
+    /// Whether the connection has ended before a response's header that hyper did not read: it was larger than hyper's
+    /// bounds.
     pub(super) fn has_unread_header(&self) -> bool {
         self.left.borrow().as_ref().is_none_or(|(_, unread)| unread.starts_with(b"HTTP/"))
     }

@@ -1,22 +1,22 @@
-//! Exchanges that give their connection to an origin up for a request that waits: a client that is slow, or a body on which nothing
-//! moves. Pure: the time is an argument.
+//! Exchanges that give their connection to an origin up for a request that waits: a client that is slow, or a body on
+//! which nothing moves. Pure: the time is an argument.
 
 use crate::sources::Excess;
 use std::{cell::Cell, time::Duration};
 use tokio::time::Instant;
 
-/// For how long a request waits before an exchange of a client that holds more ends for it: a few round trips, and many times
-/// what a small response takes.
+/// For how long a request waits before an exchange of a client that holds more ends for it: a few round trips, and many
+/// times what a small response takes.
 pub(super) const PATIENCE: Duration = Duration::from_millis(250);
 /// A client's rate counts once the client was waited for that long: a few round trips, lost packets included.
 const RATE_AFTER: Duration = Duration::from_secs(1);
 /// A body counts as silent once nothing has moved on it, either way, for this time, divided by the [`Excess::ratio`] of its client:
 /// an event stream of a client that holds little is left alone for longer than one of a thousand.
 const SILENT_AFTER: Duration = Duration::from_secs(10);
-/// No body counts as silent earlier: as [`RATE_AFTER`].
+/// A body counts as silent after this time at the earliest: a few round trips, lost packets included.
 const MIN_SILENCE: Duration = Duration::from_secs(1);
-/// Bytes a second below which an exchange gives way to other connections of its own source: half of what EDGE, the slowest
-/// mobile network in use, transfers.
+/// Bytes a second below which an exchange gives way to other connections of its own source: half of what EDGE, the
+/// slowest mobile network in use, transfers.
 const SLOW: u64 = 16 * 1024;
 
 /// Why an exchange gives way; the larger of two gives way first.
@@ -77,7 +77,8 @@ impl ClientTime {
         self.since = Some(self.since.unwrap_or_else(now));
     }
 
-    /// The wait for the client is over. `elapsed` returns the time since a moment; the clock is read only if there was a wait.
+    /// The wait for the client is over. `elapsed` returns the time since a moment; the clock is read only if there was
+    /// a wait.
     pub(super) fn end(&mut self, elapsed: impl FnOnce(Instant) -> Duration) {
         if let Some(since) = self.since.take() {
             self.waited = self.waited.saturating_add(elapsed(since));
@@ -89,9 +90,9 @@ impl ClientTime {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// The time that `rest` bytes take at the client's rate, if the client is waited for now, its rate is known (`later`
-    /// than usual), and its exchange gives way to `taker`. The rest of a body of unknown length is taken to be as long as what was
-    /// moved.
+    /// The time that `rest` bytes take at the client's rate, if the client is waited for now, its rate is known
+    /// (`later` than usual), and its exchange gives way to `taker`. The rest of a body of unknown length is taken to be
+    /// as long as what was moved.
     fn remaining(self, rest: Option<u64>, later: Duration, taker: Taker) -> Option<Duration> {
         let waited = self.waited.saturating_add((taker.elapsed)(self.since?));
         if waited < RATE_AFTER.saturating_add(later) {
@@ -109,7 +110,8 @@ impl ClientTime {
         (remaining > taker.patience).then_some(remaining)
     }
 
-    /// Whether an upload with `rest` bytes to come gives way to `taker`; `later` is added to the time after which its rate counts.
+    /// Whether an upload with `rest` bytes to come gives way to `taker`; `later` is added to the time after which its
+    /// rate counts.
     pub(super) fn upload(self, rest: Option<u64>, later: Duration, taker: Taker) -> Option<Reason> {
         self.remaining(rest, later, taker).map(|remaining| Reason::Slow(remaining, Direction::Upload))
     }

@@ -13,8 +13,8 @@ use tokio::{
     time::Instant,
 };
 
-/// Lookups that run at the same time: as many as tokio's pool for blocking calls has threads. Configurations rarely have
-/// as many names, and more are in use only if reloads replace names whose lookups hang.
+/// Lookups that run at the same time: as many as tokio's pool for blocking calls has threads. Configurations rarely
+/// have as many names, and more are in use only if reloads replace names whose lookups hang.
 const MAX_LOOKUPS: usize = 512;
 
 /// The lookups that run, by name.

@@ -24,7 +24,7 @@ mod wait;
 
 pub(super) use check::{Checked, check_all};
 pub(super) use resources::Resources;
-pub(super) use server::{Finding, Standing};
+pub(super) use server::{CheckResult, HealthState};
 
 #[cfg(test)]
 /// Has the process resolve a name to these addresses.
@@ -33,7 +33,7 @@ pub(super) fn resolve_for_tests(name: &str, addresses: &[IpAddr]) {
 }
 
 use super::{
-    balance::{self, Budget, CookieKey, Cookies, Key, Rotation, Set, Shown, View, Wish},
+    balance::{self, CookieKey, Cookies, Key, RetryBudget, Rotation, Set, Shown, View, Wish},
     error::Error,
     request::{FieldPolicy, Framing},
     retry,
@@ -62,13 +62,13 @@ use std::{
 pub(super) struct Origin {
     name: Arc<str>,
     config: config::Origin,
-    /// Which fields of requests it does not get.
+    /// Fields of requests that the origin does not get.
     policy: FieldPolicy,
     /// In the order of the configuration.
     servers: Vec<Rc<Server>>,
     rotation: RefCell<Rotation>,
     stickiness: Stickiness,
-    budget: RefCell<Budget>,
+    budget: RefCell<RetryBudget>,
     /// A reload has replaced it: its last requests eject no server.
     replaced: Cell<bool>,
     metrics: Arc<Metrics>,
@@ -110,7 +110,7 @@ pub(super) struct Sending<'a> {
     pub(super) interim: &'a Interim,
     pub(super) record: &'a Record,
     pub(super) timeouts: &'a Timeouts,
-    /// The route's.
+    /// The route's rules.
     pub(super) rules: Option<&'a Arc<Rules>>,
     /// Whether the route has a condition on the method, or another one for the same paths has.
     pub(super) methods_matter: bool,
@@ -136,27 +136,27 @@ impl From<Error> for Outcome {
 }
 
 impl Origin {
-    /// The origin with the name `name`, whose servers' health is in `standings`, and whose cookies are made with `key`.
-    /// Servers that it shares with the one `before` stay, with their connections and their state. New ones' connections
-    /// use `resources`.
+    /// The origin with the name `name`, whose servers' health is in `health_states`, and whose cookies are made with
+    /// `key`. Servers that it shares with the one `before` stay, with their connections and their state. New ones'
+    /// connections use `resources`.
     pub(super) fn new(
         name: &str,
         config: &config::Origin,
-        standings: &[Arc<Standing>],
+        health_states: &[Arc<HealthState>],
         key: &CookieKey,
         before: Option<&Self>,
         metrics: &Arc<Metrics>,
         resources: &Rc<Resources>,
     ) -> Self {
-        let server = |(OriginServer { address, .. }, standing): (&OriginServer, &Arc<Standing>)| {
+        let server = |(OriginServer { address, .. }, health_state): (&OriginServer, &Arc<HealthState>)| {
             let mut kept = before.iter().flat_map(|before| &before.servers);
             let Some(kept) = kept.find(|server| server.pool.fits(config, address)) else {
-                return Rc::new(Server::new(name, config, address, standing, metrics, resources));
+                return Rc::new(Server::new(name, config, address, health_state, metrics, resources));
             };
-            kept.follow(standing);
+            kept.follow(health_state);
             Rc::clone(kept)
         };
-        let servers: Vec<_> = config.servers.iter().zip(standings).map(server).collect();
+        let servers: Vec<_> = config.servers.iter().zip(health_states).map(server).collect();
         if let [alone] = &*servers {
             alone.pardon();
         }
@@ -174,25 +174,25 @@ impl Origin {
             servers,
             rotation: RefCell::new(rotation),
             stickiness: Stickiness::new(name, config, key),
-            budget: RefCell::new(Budget::new(config.retry_share, config.retry_minimum)),
+            budget: RefCell::new(RetryBudget::new(config.retry_share, config.retry_minimum)),
             replaced: Cell::new(false),
             metrics: Arc::clone(metrics),
         }
     }
 
-    /// Its configuration.
+    /// The origin's configuration.
     pub(super) fn config(&self) -> &config::Origin {
         &self.config
     }
 
-    /// Which fields of requests it does not get.
+    /// Fields of requests that the origin does not get.
     pub(super) fn policy(&self) -> &FieldPolicy {
         &self.policy
     }
 
-    /// Its servers' health is in `standings` from now on.
-    pub(super) fn follow(&self, standings: &[Arc<Standing>]) {
-        self.servers.iter().zip(standings).for_each(|(server, standing)| server.follow(standing));
+    /// The health of the origin's servers is in `health_states` from now on.
+    pub(super) fn follow(&self, health_states: &[Arc<HealthState>]) {
+        self.servers.iter().zip(health_states).for_each(|(server, health_state)| server.follow(health_state));
     }
 
     /// Is replaced by `next`: closes idle connections, now and later, to the servers that `next` does not have.
@@ -256,8 +256,8 @@ impl Origin {
         let (mut attempts, mut head) = Attempts::new(self, sending);
         attempts.prepare().await?;
         for number in 0..=retry::MAX_RETRIES {
-            let Some((ticket, lease)) = attempts.connect(number).await? else { continue };
-            match attempts.send(number, head, ticket, lease).await? {
+            let Some((ticket, connection)) = attempts.connect(number).await? else { continue };
+            match attempts.send(number, head, ticket, connection).await? {
                 Sent::Answered(response) => return Ok(response),
                 Sent::Again(again) => head = again,
             }

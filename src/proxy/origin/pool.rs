@@ -1,7 +1,8 @@
-//! One worker's connections to one server of an origin: newest first, so that the rest can idle out; bounded; and a bounded queue for
-//! requests that find none. A source may use all connections while no other waits; otherwise what becomes free goes to the source that
-//! uses fewest, and slow clients of the source that uses most give theirs up ([0034](../../../docs/adr/0034-fair-pools.md)). If the server
-//! gets the client's address (PROXY protocol), a connection is used for that client only.
+//! One worker's connections to one server of an origin: newest first, so that the rest can idle out; bounded; and a
+//! bounded queue for requests that find none. A source may use all connections while no other waits; otherwise what
+//! becomes free goes to the source that uses fewest, and slow clients of the source that uses most give theirs up
+//! ([0034](../../../docs/adr/0034-fair-pools.md)). If the server gets the client's address (PROXY protocol), a
+//! connection is used for that client only.
 
 use super::{
     addresses::Blame,
@@ -47,7 +48,8 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-/// Exchanges that give way in one look at most: it costs a walk over all of them for each, and the next look comes soon.
+/// Exchanges that give way in one look at most: it costs a walk over all of them for each, and the next look comes
+/// soon.
 const GIVERS: usize = 64;
 /// Waiting requests, each the next one of its network, for which a look searches a giver at most.
 const TAKERS: usize = 16;
@@ -75,7 +77,7 @@ struct State {
     /// The task that has exchanges give way, while requests wait.
     review: Option<AbortHandle>,
     /// Set while something is idle.
-    watch: Option<Watch>,
+    reaper: Option<IdleReaper>,
     closed: bool,
 }
 
@@ -112,7 +114,7 @@ struct Idle {
 
 /// The task that closes what has been idle for too long, and what its origin closed or sent something on.
 #[derive(Debug)]
-struct Watch {
+struct IdleReaper {
     task: AbortHandle,
     /// Wakes it, once it has run.
     waker: Option<Waker>,
@@ -131,8 +133,8 @@ struct Waiting {
 pub(super) struct Needs {
     /// The connection has served no request yet.
     pub(super) fresh: bool,
-    /// The origin has neither closed the connection nor sent something unasked at this moment, for a system call. Otherwise a
-    /// connection may be stale, and the request is sent again.
+    /// The origin has neither closed the connection nor sent something unasked at this moment, for a system call.
+    /// Otherwise a connection may be stale, and the request is sent again.
     pub(super) quiet: bool,
     /// The connection is one for this client.
     pub(super) proxied: Option<Proxied>,
@@ -164,7 +166,7 @@ struct Queued<'a> {
 struct Connection {
     sender: http1::SendRequest<RequestBody>,
     stream: Rc<StreamState>,
-    /// Its client, if it was sent to the server.
+    /// The client's address, if it was sent to the server.
     proxied: Option<Proxied>,
     born: Instant,
     /// How often it was leased.
@@ -176,7 +178,7 @@ struct Connection {
 
 /// A connection in use by one request. Dropped, it is closed.
 #[derive(Debug)]
-pub(super) struct Lease {
+pub(super) struct PooledConnection {
     /// Before the connection, which it may use.
     pump: Option<Pump>,
     /// Before the slot: the connection closes first, then the next one may open.
@@ -196,7 +198,7 @@ impl Pool {
         counters: Arc<ServerMetrics>,
         resources: &Rc<Resources>,
     ) -> Rc<Self> {
-        let (idle, exchanges, review, watch, closed) = Default::default();
+        let (idle, exchanges, review, reaper, closed) = Default::default();
         // The first request sets the number of slots.
         let fair = Fair::new(0);
         let pool = Rc::new(Self {
@@ -206,7 +208,7 @@ impl Pool {
             metrics,
             counters,
             resources: Rc::clone(resources),
-            state: RefCell::new(State { idle, fair, exchanges, review, watch, closed }),
+            state: RefCell::new(State { idle, fair, exchanges, review, reaper, closed }),
         });
         resources.register(&pool);
         pool
@@ -255,7 +257,7 @@ impl Pool {
         source: Source,
         timeouts: &Timeouts,
         deadline: Option<Deadline>,
-    ) -> Result<Lease, Error> {
+    ) -> Result<PooledConnection, Error> {
         if self.connector.is_stale() {
             let pool = Rc::clone(self);
             // Not joined: it ends within a lookup's time.
@@ -274,7 +276,7 @@ impl Pool {
             Some(slot) => Turn { connection: None, in_use: InUse::new(self, slot) },
             None => self.wait(source, timeouts, deadline).await?,
         };
-        self.lease(turn, needs, timeouts, deadline).await
+        self.connection(turn, needs, timeouts, deadline).await
     }
 
     /// Waits in the queue for a slot, because all are in use.
@@ -337,14 +339,14 @@ impl Pool {
         }
     }
 
-    /// A lease of the connection that came with `turn`, of an idle one, or of a new one.
-    async fn lease(
+    /// The connection that came with `turn`, an idle one, or a new one.
+    async fn connection(
         self: &Rc<Self>,
         turn: Turn,
         needs: Needs,
         timeouts: &Timeouts,
         deadline: Option<Deadline>,
-    ) -> Result<Lease, Error> {
+    ) -> Result<PooledConnection, Error> {
         let Turn { connection, in_use } = turn;
         let Needs { fresh, quiet, proxied } = needs;
         if fresh {
@@ -354,17 +356,18 @@ impl Pool {
             let is_quiet = |connection: &Connection| !quiet || connection.stream.is_quiet();
             let is_fit = |connection: &Connection| connection.proxied == proxied && is_quiet(connection);
             if let Some(connection) = connection.filter(is_fit) {
-                return Ok(Lease::new(connection, in_use, true));
+                return Ok(PooledConnection::new(connection, in_use, true));
             }
             let mut now = None;
             while let Some(connection) = self.pop_idle(proxied) {
                 let now = *now.get_or_insert_with(Instant::now);
                 if self.is_usable(&connection, now) && is_quiet(&connection) {
-                    return Ok(Lease::new(connection, in_use, true));
+                    return Ok(PooledConnection::new(connection, in_use, true));
                 }
             }
         }
-        // Connections of other clients, or that have served a request, may fill the pool: the oldest of these are closed.
+        // Connections of other clients, or that have served a request, may fill the pool: the oldest of these are
+        // closed.
         while let Some(oldest) = self.excessive_idle() {
             drop(oldest);
         }
@@ -396,8 +399,8 @@ impl Pool {
         }
     }
 
-    /// The exchange that gives way to the request that is next in the queue, or next of its network, if that has waited for long: of the
-    /// source that uses most connections, the slowest.
+    /// The exchange that gives way to the request that is next in the queue, or next of its network, if that has waited
+    /// for long: of the source that uses most connections, the slowest.
     fn giver(&self, now: Instant) -> Option<Giver> {
         let state = self.state.borrow();
         let leaving = state.exchanges.iter().filter(|exchange| matches!(exchange, Exchange::Leaving)).count();
@@ -429,7 +432,8 @@ impl Pool {
             if let Some(noted) = state.exchanges.get_mut(slot.index()) {
                 *noted = Exchange::Leaving;
             }
-            // An upload's task has to run, and a rest to come, before the slot is free: it counts for its next client already.
+            // An upload's task has to run, and a rest to come, before the slot is free: it counts for its next client
+            // already.
             state.fair.rename(slot, taker);
         }
         let is_kept = match exchange {
@@ -468,13 +472,13 @@ impl Pool {
 
     /// Closes what is idle, now and later. Requests in flight end normally.
     pub(super) fn close(&self) {
-        let (idle, watch) = {
+        let (idle, reaper) = {
             let mut state = self.state.borrow_mut();
             state.closed = true;
-            (std::mem::take(&mut state.idle), state.watch.take())
+            (std::mem::take(&mut state.idle), state.reaper.take())
         };
-        if let Some(watch) = watch {
-            watch.task.abort();
+        if let Some(reaper) = reaper {
+            reaper.task.abort();
         }
         drop(idle);
     }
@@ -485,7 +489,7 @@ impl Pool {
         proxied: Option<Proxied>,
         timeouts: &Timeouts,
         deadline: Option<Deadline>,
-    ) -> Result<Lease, Error> {
+    ) -> Result<PooledConnection, Error> {
         let descriptor = self.descriptor(timeouts, deadline).await?;
         let counted = Counted::new(&self.counters, |counters| &counters.connections);
         let began = Instant::now();
@@ -526,7 +530,7 @@ impl Pool {
         let born = Instant::now();
         let connection =
             Connection { sender, stream, proxied, born, requests: 0, driver, _open: open, _counted: counted };
-        Ok(Lease::new(connection, in_use, false))
+        Ok(PooledConnection::new(connection, in_use, false))
     }
 
     /// A descriptor for a new connection, within the time of a request in the queue.
@@ -582,8 +586,8 @@ impl Pool {
         self.connector.went_well(address);
     }
 
-    /// A request over a connection to `address`, one of several, failed by `cause`, as the connection broke. Returns whether
-    /// that is the server's fault rather than the address'.
+    /// A request over a connection to `address`, one of several, failed by `cause`, as the connection broke. Returns
+    /// whether that is the server's fault rather than the address'.
     pub(super) fn broke(&self, address: SocketAddr, rule: Rule, cause: Cause) -> bool {
         match self.connector.broke(address, rule, cause) {
             Blame::Server => true,
@@ -633,12 +637,12 @@ impl Pool {
         }
         let Some(counted) = self.resources.keep_idle() else { return };
         let mut state = self.state.borrow_mut();
-        match &state.watch {
-            Some(Watch { waker: Some(waker), .. }) => connection.driver.hand_over(waker),
+        match &state.reaper {
+            Some(IdleReaper { waker: Some(waker), .. }) => connection.driver.hand_over(waker),
             Some(_) => {}
             None => {
-                let task = spawn_local(watch(Rc::downgrade(self))).abort_handle();
-                state.watch = Some(Watch { task, waker: None });
+                let task = spawn_local(reap(Rc::downgrade(self))).abort_handle();
+                state.reaper = Some(IdleReaper { task, waker: None });
             }
         }
         state.idle.push(Idle { connection, since: now, _counted: counted });
@@ -652,7 +656,7 @@ impl Pool {
             && self.connector.leads_to(connection.stream.address)
     }
 
-    /// Closes what is to be kept no longer; returns when to run again. `cx` is the watch's, and woken earlier if
+    /// Closes what is to be kept no longer; returns when to run again. `cx` is the reaper's, and woken earlier if
     /// something happens on a connection.
     fn tend(&self, cx: &mut Context<'_>, now: Instant) -> Option<Instant> {
         for driver in self.woken(cx.waker()) {
@@ -665,28 +669,28 @@ impl Pool {
         // Pushed at the end, so the longest idle stands first.
         let next = state.idle.first().map(|idle| idle.since + self.origin.idle_timeout);
         if next.is_none() {
-            state.watch = None;
+            state.reaper = None;
         }
         drop(state);
         drop(ended);
         next
     }
 
-    /// The idle connections that were woken. All have `watch` wake.
-    fn woken(&self, watch: &Waker) -> Vec<Rc<Driver>> {
+    /// The idle connections that were woken. All wake `waker` from now on.
+    fn woken(&self, waker: &Waker) -> Vec<Rc<Driver>> {
         let mut state = self.state.borrow_mut();
-        let State { idle, watch: Some(known), .. } = &mut *state else { return Vec::new() };
+        let State { idle, reaper: Some(known), .. } = &mut *state else { return Vec::new() };
         let drivers = idle.iter().map(|idle| &idle.connection.driver);
         if known.waker.is_none() {
-            known.waker = Some(watch.clone());
-            drivers.clone().for_each(|driver| driver.hand_over(watch));
+            known.waker = Some(waker.clone());
+            drivers.clone().for_each(|driver| driver.hand_over(waker));
         }
         drivers.filter(|driver| driver.is_woken()).map(Rc::clone).collect()
     }
 }
 
 /// Closes idle connections when their time is over, until there are none.
-async fn watch(pool: Weak<Pool>) {
+async fn reap(pool: Weak<Pool>) {
     let mut timer = pin!(sleep_until(Instant::now()));
     poll_fn(|cx| {
         loop {
@@ -752,7 +756,7 @@ impl Drop for Queued<'_> {
     }
 }
 
-impl Lease {
+impl PooledConnection {
     fn new(mut connection: Connection, in_use: InUse, reused: bool) -> Self {
         connection.requests = connection.requests.saturating_add(1);
         let received_before = connection.stream.received.get();
@@ -847,15 +851,15 @@ impl Lease {
         self.reusable.set(false);
     }
 
-    /// The transfer of the body of a response that came over `open`'s connection, the frame `ahead` first, of an exchange with this
-    /// `record`.
+    /// The transfer of the body of a response that came over `open`'s connection, the frame `ahead` first, of an
+    /// exchange with this `record`.
     pub(super) fn transfer(
         open: Open,
         ahead: Option<Frame<Bytes>>,
         upload: Option<Rc<Upload>>,
         record: Record,
     ) -> Rc<Transfer> {
-        let (pool, slot) = (Rc::clone(&open.lease.in_use.pool), open.lease.in_use.slot);
+        let (pool, slot) = (Rc::clone(&open.connection.in_use.pool), open.connection.in_use.slot);
         let transfer = Transfer::new(open, ahead, upload, record);
         pool.note(slot, Exchange::Response(Rc::downgrade(&transfer)));
         transfer

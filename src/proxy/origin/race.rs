@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 
 /// How long after an attempt the next one begins: RFC 8305 §5, "Connection Attempt Delay".
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
-/// The delay between two attempts at least, where there are so many addresses that the time to connect would not suffice
+/// The delay between two attempts at least, where there are more addresses than the time to connect would suffice
 /// for all: RFC 8305 §5.
 const MIN_ATTEMPT_DELAY: Duration = Duration::from_millis(10);
 /// Attempts that run at the same time at most, each with a file descriptor if one is free. A further one takes the place of the

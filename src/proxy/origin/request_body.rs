@@ -29,7 +29,8 @@ use tokio::time::{Instant, timeout};
 
 /// How long to wait for the first bytes of a body of unknown length before the request is sent without them.
 const FIRST_BYTES: Duration = Duration::from_secs(1);
-/// A client's rate counts that much later if the client waits for 100 (Continue): until litequic sends it, and a round trip.
+/// A client's rate counts that much later if the client waits for 100 (Continue): until litequic sends it, and a round
+/// trip.
 const CONTINUE: Duration = Duration::from_secs(2);
 
 /// A request's body as hyper reads it.
@@ -99,7 +100,7 @@ impl Ahead {
 /// How to treat a request's trailers.
 #[derive(Debug)]
 pub(super) struct TrailerRules {
-    /// The route's.
+    /// The route's rules.
     pub(super) rules: Option<Arc<Rules>>,
     /// Whether the route has a condition on the method, or another one for the same paths has.
     pub(super) methods_matter: bool,
@@ -161,7 +162,7 @@ impl Upload {
         }))
     }
 
-    /// Its state.
+    /// State of the upload.
     pub(super) fn progress(&self) -> Progress {
         match self.progress.get() {
             Progress::Done if !self.ahead.borrow().is_empty() => Progress::Origin,
@@ -359,7 +360,7 @@ impl Upload {
 }
 
 impl RequestBody {
-    /// Its upload, unless all of that was passed to hyper.
+    /// The upload, unless all of that was passed to hyper.
     pub(super) fn upload(&self) -> Option<&Rc<Upload>> {
         self.0.as_ref().filter(|upload| upload.progress() != Progress::Done)
     }

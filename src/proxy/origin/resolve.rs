@@ -1,5 +1,5 @@
-//! An origin's addresses: resolved again every `dns_interval`, all of them used in turn, those that failed last. A lookup
-//! that fails keeps the last answer.
+//! An origin's addresses: resolved again every `dns_interval`, all of them used in turn, those that failed last. A
+//! lookup that fails keeps the last answer.
 
 use super::{
     addresses::{Blame, Ejections, Failures, order},
@@ -126,8 +126,8 @@ impl Resolver {
         self.failures.has(address, now) || self.ejections.borrow().has(address, now)
     }
 
-    /// No connection to `address` could be opened, by `error`: it is tried last for the time after which the name is resolved
-    /// again.
+    /// No connection to `address` could be opened, by `error`: it is tried last for the time after which the name is
+    /// resolved again.
     pub(super) fn unreachable(&self, address: SocketAddr, error: &io::Error) {
         if self.failures.note(address, self.interval, Instant::now()) {
             tracing::warn!(host = self.host, %address, %error, "cannot connect to an address of an origin: it is tried last");

@@ -39,8 +39,8 @@ impl Drop for IdleCount {
 }
 
 impl Resources {
-    /// A worker's part of `capacity`, without a pool yet. Nothing is taken into memory to free a connection while `pressure` says that
-    /// memory is short.
+    /// A worker's part of `capacity`, without a pool yet. Nothing is taken into memory to free a connection while
+    /// `pressure` says that memory is short.
     pub(in crate::proxy) fn new(capacity: &Arc<Capacity>, metrics: &Arc<Metrics>, pressure: Pressure) -> Rc<Self> {
         let (idle, pools) = Default::default();
         let (capacity, rests) = (Arc::clone(capacity), RestBudget::new(pressure, metrics));

@@ -2,7 +2,7 @@
 
 use super::{
     deadline::Deadline,
-    pool::Lease,
+    pool::PooledConnection,
     request_body::{Progress, Upload},
     server::Ticket,
     transfer::{Open, Read, Transfer},
@@ -35,7 +35,7 @@ pub(super) struct ResponseBody {
     rules: Option<Arc<Rules>>,
     /// Between two reads.
     idle: Duration,
-    /// Of the whole exchange.
+    /// Deadline of the whole exchange.
     deadline: Option<Deadline>,
     /// One timer a body, made at the first wait and set again only when it fires too early.
     timer: Option<Pin<Box<Sleep>>>,
@@ -43,8 +43,8 @@ pub(super) struct ResponseBody {
 }
 
 impl ResponseBody {
-    /// The body of a response that came over `open`'s connection, which is given back at once if the body is complete. `ahead` is what
-    /// was polled of it.
+    /// The body of a response that came over `open`'s connection, which is given back at once if the body is complete.
+    /// `ahead` is what was polled of it.
     #[expect(clippy::too_many_arguments, reason = "what one response comes by")]
     pub(super) fn wrap(
         mut open: Open,
@@ -72,10 +72,10 @@ impl ResponseBody {
             Poll::Ready(Some(frame)) => Some(frame),
         };
         if upload.as_ref().is_some_and(|upload| upload.progress() != Progress::Done) {
-            open.lease.keep_sending();
+            open.connection.keep_sending();
         }
-        let room = open.lease.room();
-        let transfer = Lease::transfer(open, ahead, upload, record.clone());
+        let room = open.connection.room();
+        let transfer = PooledConnection::transfer(open, ahead, upload, record.clone());
         let (rules, metrics) = (rules.cloned(), Arc::clone(metrics));
         Body::stream_within(room, Self { transfer, rules, idle, deadline, timer: None, metrics })
     }
@@ -220,11 +220,12 @@ pub(super) fn cause(error: &hyper::Error) -> BodyError {
     }
 }
 
-/// Gives the connection of a complete response back, unless the request's body is still being sent, and drops the client's stream.
-fn finish(Open { lease, ticket, .. }: Open, upload: Option<&Rc<Upload>>) {
+/// Gives the connection of a complete response back, unless the request's body is still being sent, and drops the
+/// client's stream.
+fn finish(Open { connection, ticket, .. }: Open, upload: Option<&Rc<Upload>>) {
     ticket.went_well();
     if upload.is_none_or(|upload| upload.progress() == Progress::Done) {
-        lease.give_back();
+        connection.give_back();
     }
     if let Some(upload) = upload {
         upload.cancel();

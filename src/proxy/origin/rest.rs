@@ -1,4 +1,5 @@
-//! The rest of a response that is taken from its origin into memory, so that a slow client does not keep the connection.
+//! The rest of a response that is taken from its origin into memory, so that a slow client does not keep the
+//! connection.
 
 use super::transfer::{Open, Read, Transfer};
 use crate::{
@@ -150,13 +151,13 @@ impl Drop for Rest {
     }
 }
 
-/// The `length` bytes that are left of a body, copied: a piece as hyper gives it keeps a read buffer of up to 256 KiB. Gives the
-/// connection back at its end.
+/// The `length` bytes that are left of a body, copied: a piece as hyper gives it keeps a read buffer of up to 256 KiB.
+/// Gives the connection back at its end.
 async fn whole(mut open: Open, length: usize, metrics: &Metrics) -> Result<Bytes, BodyError> {
     let mut whole = BytesMut::with_capacity(length);
-    open.lease.room().set(length.max(1));
+    open.connection.room().set(length.max(1));
     loop {
-        let next = poll_fn(|cx| open.lease.poll_frame(&mut open.incoming, cx)).await;
+        let next = poll_fn(|cx| open.connection.poll_frame(&mut open.incoming, cx)).await;
         match next {
             None => break,
             Some(Ok(frame)) => match frame.into_data() {
@@ -173,6 +174,6 @@ async fn whole(mut open: Open, length: usize, metrics: &Metrics) -> Result<Bytes
         }
     }
     open.ticket.went_well();
-    open.lease.give_back();
+    open.connection.give_back();
     Ok(whole.freeze())
 }

@@ -20,52 +20,52 @@ use std::{
 
 /// The state of a server by its health checks. The control thread writes it; workers read it without a lock.
 #[derive(Debug, Default)]
-pub(in crate::proxy) struct Standing {
-    /// Grows by one whenever it changes: even while the server is healthy.
-    changes: AtomicU32,
-    finding: Mutex<Finding>,
+pub(in crate::proxy) struct HealthState {
+    /// Grows by one whenever it transitions: even while the server is healthy.
+    transitions: AtomicU32,
+    last_result: Mutex<CheckResult>,
 }
 
 /// The result of the last check, for the operator.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(in crate::proxy) enum Finding {
+pub(in crate::proxy) enum CheckResult {
     /// There was none yet.
     #[default]
-    Nothing,
-    /// It succeeded.
-    Well,
-    /// It failed.
+    Pending,
+    /// The last check succeeded.
+    Passed,
+    /// The last check failed, for this reason.
     Failed(String),
 }
 
-impl Standing {
+impl HealthState {
     /// Whether the server is healthy, as far as is known.
     pub(in crate::proxy) fn is_up(&self) -> bool {
-        Self::is_up_after(self.changes())
+        Self::is_up_after(self.transitions())
     }
 
-    const fn is_up_after(changes: u32) -> bool {
-        changes.is_multiple_of(2)
+    const fn is_up_after(transitions: u32) -> bool {
+        transitions.is_multiple_of(2)
     }
 
-    fn changes(&self) -> u32 {
-        self.changes.load(Relaxed)
+    fn transitions(&self) -> u32 {
+        self.transitions.load(Relaxed)
     }
 
     /// Sets whether the server is `up`.
     pub(super) fn set(&self, up: bool) {
         if up != self.is_up() {
-            self.changes.store(self.changes().wrapping_add(1), Relaxed);
+            self.transitions.store(self.transitions().wrapping_add(1), Relaxed);
         }
     }
 
     /// The last check's result.
-    pub(in crate::proxy) fn finding(&self) -> Finding {
-        self.finding.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(in crate::proxy) fn last_result(&self) -> CheckResult {
+        self.last_result.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn found(&self, finding: Finding) {
-        *self.finding.lock().unwrap_or_else(PoisonError::into_inner) = finding;
+    pub(super) fn set_last_result(&self, result: CheckResult) {
+        *self.last_result.lock().unwrap_or_else(PoisonError::into_inner) = result;
     }
 }
 
@@ -75,9 +75,9 @@ pub(super) struct Server {
     /// The address in the configuration.
     pub(super) name: Arc<str>,
     pub(super) pool: Rc<Pool>,
-    /// Its identity for consistent hashing.
+    /// Identity of the server for consistent hashing.
     key: Key,
-    standing: RefCell<Arc<Standing>>,
+    health_state: RefCell<Arc<HealthState>>,
     /// How often that had changed when it was last read.
     seen: Cell<u32>,
     ejection: RefCell<Ejection>,
@@ -92,7 +92,7 @@ impl Server {
         origin_name: &str,
         origin: &config::Origin,
         address: &OriginAddress,
-        standing: &Arc<Standing>,
+        health_state: &Arc<HealthState>,
         metrics: &Arc<Metrics>,
         resources: &Rc<Resources>,
     ) -> Self {
@@ -102,28 +102,28 @@ impl Server {
             key: Key::of(name.as_bytes()),
             name: name.into(),
             pool: Pool::new(origin, address, Arc::clone(metrics), Arc::clone(&counters), resources),
-            standing: RefCell::new(Arc::clone(standing)),
-            seen: Cell::new(standing.changes()),
+            health_state: RefCell::new(Arc::clone(health_state)),
+            seen: Cell::new(health_state.transitions()),
             ejection: RefCell::default(),
             ejected: RefCell::default(),
             counters,
         }
     }
 
-    /// Its health checks are in `standing` from now on.
-    pub(super) fn follow(&self, standing: &Arc<Standing>) {
-        if !Arc::ptr_eq(&self.standing.borrow(), standing) {
-            self.seen.set(standing.changes());
-            self.standing.replace(Arc::clone(standing));
+    /// The results of the health checks are in `health_state` from now on.
+    pub(super) fn follow(&self, health_state: &Arc<HealthState>) {
+        if !Arc::ptr_eq(&self.health_state.borrow(), health_state) {
+            self.seen.set(health_state.transitions());
+            self.health_state.replace(Arc::clone(health_state));
         }
     }
 
-    /// Its state, with `it` of the configuration. `slow_start` is the origin's.
+    /// State of the server, with `it` of the configuration. `slow_start` is the origin's.
     pub(super) fn view(&self, now: Instant, it: &OriginServer, slow_start: Option<Duration>) -> View {
-        let changes = self.standing.borrow().changes();
-        let up = Standing::is_up_after(changes);
+        let transitions = self.health_state.borrow().transitions();
+        let up = HealthState::is_up_after(transitions);
         let mut ejection = self.ejection.borrow_mut();
-        if self.seen.replace(changes) != changes && up {
+        if self.seen.replace(transitions) != transitions && up {
             ejection.revived();
         }
         let out = ejection.is_out(now);
@@ -152,7 +152,7 @@ impl Server {
         self.show(false);
     }
 
-    /// It was picked for a request. Returns whether that is its trial.
+    /// The server was picked for a request. Returns whether that is its trial.
     pub(super) fn chosen(&self, now: Instant) -> bool {
         self.ejection.borrow_mut().chosen(now)
     }

@@ -1,9 +1,9 @@
-//! The transfer of a response's body from an origin's connection to its client. Its pool can end it, or take the rest from the origin
-//! into memory, while the client's task is parked and polls nothing.
+//! The transfer of a response's body from an origin's connection to its client. Its pool can end it, or take the rest
+//! from the origin into memory, while the client's task is parked and polls nothing.
 
 use super::{
     giving_way::{ClientTime, Reason, Taker, update},
-    pool::Lease,
+    pool::PooledConnection,
     request_body::{Progress, Upload},
     rest::{Rest, RestBudget},
     server::Ticket,
@@ -59,21 +59,22 @@ enum Source {
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) incoming: Incoming,
-    pub(super) lease: Lease,
+    pub(super) connection: PooledConnection,
     pub(super) ticket: Ticket,
 }
 
 impl Open {
-    /// What has come of the body, without a wait: no task is woken by what comes later, so that the body is to be polled again.
+    /// What has come of the body, without a wait: no task is woken by what comes later, so that the body is to be
+    /// polled again.
     pub(super) fn look(&mut self) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
         if self.incoming.is_end_stream() {
             return Poll::Ready(None);
         }
-        self.lease.poll_frame(&mut self.incoming, &mut Context::from_waker(Waker::noop()))
+        self.connection.poll_frame(&mut self.incoming, &mut Context::from_waker(Waker::noop()))
     }
 }
 
-/// The size of a body of which so many bytes stand `ahead` of `rest`.
+/// The size of a body of which `ahead` bytes stand before `rest`.
 fn and(ahead: u64, rest: &SizeHint) -> SizeHint {
     let mut all = SizeHint::new();
     all.set_lower(rest.lower().saturating_add(ahead));
@@ -96,8 +97,8 @@ pub(super) enum Read {
 }
 
 impl Transfer {
-    /// The body that comes over the connection of `open` after the frame `ahead`, of an exchange with this `record`. The request's
-    /// body, `upload`, may still be on its way.
+    /// The body that comes over the connection of `open` after the frame `ahead`, of an exchange with this `record`.
+    /// The request's body, `upload`, may still be on its way.
     pub(super) fn new(open: Open, ahead: Option<Frame<Bytes>>, upload: Option<Rc<Upload>>, record: Record) -> Rc<Self> {
         let (source, ahead) = (RefCell::new(Source::Connection(open)), RefCell::new(ahead));
         let (client, waiting, asked, reader) = Default::default();
@@ -112,7 +113,7 @@ impl Transfer {
             return Read::Frame(frame);
         }
         match &mut *self.source.borrow_mut() {
-            Source::Connection(open) => match open.lease.poll_frame(&mut open.incoming, cx) {
+            Source::Connection(open) => match open.connection.poll_frame(&mut open.incoming, cx) {
                 Poll::Pending => {
                     self.reader.replace(Some(cx.waker().clone()));
                     Read::Wait
@@ -187,7 +188,8 @@ impl Transfer {
             _ => return None,
         };
         if !self.asked.get() {
-            // The reader has not asked for the first piece: the client has no room for it. The wait for it counts from this call.
+            // The reader has not asked for the first piece: the client has no room for it. The wait for it counts from
+            // this call.
             update(&self.client, |client| client.begin(Instant::now));
         }
         let upload = self.upload.as_deref().filter(|upload| upload.progress() != Progress::Done);
@@ -199,9 +201,10 @@ impl Transfer {
         })
     }
 
-    /// Has the exchange give its connection up. If what is left of the body is known and small, it is taken from the origin into
-    /// memory, within `budget`, and the connection is kept. Otherwise the connection is closed, and the slot is free at once; the
-    /// reader gets [`BodyError::Evicted`]. Returns whether the exchange has ended; `None` if it is over already.
+    /// Has the exchange give its connection up. If what is left of the body is known and small, it is taken from the
+    /// origin into memory, within `budget`, and the connection is kept. Otherwise the connection is closed, and the
+    /// slot is free at once; the reader gets [`BodyError::Evicted`]. Returns whether the exchange has ended; `None` if
+    /// it is over already.
     pub(super) fn give_way(self: &Rc<Self>, budget: Option<&Rc<RestBudget>>) -> Option<bool> {
         let mut source = self.source.try_borrow_mut().ok()?;
         let Source::Connection(open) = &mut *source else { return None };
@@ -213,7 +216,7 @@ impl Transfer {
             None => Source::Evicted,
         };
         let Source::Connection(open) = std::mem::replace(&mut *source, next) else { return None };
-        // The lease's drop gives the slot to the next request, and may end others.
+        // The connection's drop gives the slot to the next request, and may end others.
         drop(source);
         let mut source = self.source.try_borrow_mut().ok()?;
         let Source::Memory(rest) = &mut *source else {

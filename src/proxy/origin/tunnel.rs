@@ -16,7 +16,7 @@ use std::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The bytes to and from the origin. Dropped before both have ended, it resets the connection.
-pub(super) struct End {
+pub(super) struct TunnelSide {
     stream: Stream,
     /// The bytes behind the 101.
     ahead: Bytes,
@@ -26,7 +26,7 @@ pub(super) struct End {
     slot: TunnelSlot,
 }
 
-impl End {
+impl TunnelSide {
     pub(super) fn new(stream: Stream, ahead: Bytes, slot: TunnelSlot, metrics: &Arc<Metrics>) -> Self {
         stream.fail_at_once();
         metrics.tunnels.increment();
@@ -36,13 +36,13 @@ impl End {
     }
 }
 
-impl Duplex for End {
+impl Duplex for TunnelSide {
     fn opened(&self, quiet: &Rc<Quiet>) {
         self.slot.opened(quiet);
     }
 }
 
-impl Drop for End {
+impl Drop for TunnelSide {
     fn drop(&mut self) {
         self.metrics.tunnels_open.decrement();
         if !(self.read_ended && self.write_ended) {
@@ -51,7 +51,7 @@ impl Drop for End {
     }
 }
 
-impl AsyncRead for End {
+impl AsyncRead for TunnelSide {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if !this.ahead.is_empty() {
@@ -67,7 +67,7 @@ impl AsyncRead for End {
     }
 }
 
-impl AsyncWrite for End {
+impl AsyncWrite for TunnelSide {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header, request, uri::Authority};
 use std::{fmt::Write, net::IpAddr};
 
-/// Which values of a request are needed.
+/// The values of a request that are needed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Uses {
     pub(super) client: bool,
@@ -42,7 +42,7 @@ pub(in crate::proxy) struct Variables<'a> {
 }
 
 impl<'a> Variables<'a> {
-    /// Those of the request with `head` and `id`, as far as it `uses` them.
+    /// The values of the request with `head` and `id`, as far as it `uses` them.
     pub(super) fn of(
         head: &request::Parts,
         client: &Client,
@@ -57,7 +57,7 @@ impl<'a> Variables<'a> {
         Self { client, host, id }
     }
 
-    /// Those of a request of `client` that was rejected before its fields were read.
+    /// The values of a request of `client` that was rejected before its fields were read.
     pub(super) fn of_rejected(client: &Client, id: &'a HeaderValue) -> Self {
         Self { client: client.address.ip(), host: None, id }
     }
@@ -87,7 +87,7 @@ pub(in crate::proxy) struct Fields {
     remove: Vec<HeaderName>,
     set: Vec<(HeaderName, Value)>,
     add: Vec<(HeaderName, Value)>,
-    /// Of all three, in their plain spelling.
+    /// Names of all three, in their plain spelling.
     plain: Vec<String>,
     /// All three name them so.
     are_plain: bool,
@@ -290,7 +290,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn of_a_request_is_read_what_the_rules_ask_for() {
+    fn only_the_values_that_rules_use_are_read_of_a_request() {
         let id = HeaderValue::from_static("7f3a");
         let request = || http::Request::get("https://a.test/").header("x-forwarded-for", "192.0.2.9").body(()).unwrap();
         let (head, ()) = request().into_parts();

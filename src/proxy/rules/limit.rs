@@ -22,20 +22,20 @@ const TRIES: usize = 4;
 /// What came of asking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::proxy) enum Taken {
-    /// It may be served.
+    /// The request may be served.
     Admitted {
         /// For it an address was forgotten whose requests were still counted.
         forgot: bool,
     },
-    /// It may not, before that much time has passed.
+    /// The request may not be served before this time has passed.
     Denied(Duration),
 }
 
 /// One route's limit, shared by the workers.
 #[derive(Debug)]
-pub(in crate::proxy) struct Limiter {
+pub(in crate::proxy) struct RateLimiter {
     limit: RateLimit,
-    pace: Pace,
+    emission: EmissionInterval,
     began: Instant,
     counts: Counts,
 }
@@ -51,13 +51,13 @@ enum Counts {
 /// may have that request counted for the wrong address: an error of one.
 #[derive(Debug, Default)]
 struct Entry {
-    /// Its hash; 0 of none.
+    /// Hash of the address; 0 if there is none.
     tag: AtomicU64,
     /// In nanoseconds since the limiter began.
     due: AtomicU64,
 }
 
-impl Limiter {
+impl RateLimiter {
     pub(in crate::proxy) fn new(limit: RateLimit, now: Instant) -> Self {
         let counts = match limit.by {
             RateLimitBy::Route => Counts::Route(AtomicU64::new(0)),
@@ -66,7 +66,7 @@ impl Limiter {
                 Counts::Addresses(sets, RandomState::new())
             }
         };
-        Self { limit, pace: Pace::new(&limit), began: now, counts }
+        Self { limit, emission: EmissionInterval::new(&limit), began: now, counts }
     }
 
     /// What it was made for.
@@ -87,7 +87,7 @@ impl Limiter {
                 find(set, hash | 1, now)
             }
         };
-        match self.pace.take(due, now) {
+        match self.emission.take(due, now) {
             Ok(()) => Taken::Admitted { forgot },
             Err(wait) => Taken::Denied(Duration::from_nanos(wait)),
         }
@@ -134,12 +134,12 @@ fn find(set: &[Entry; WAYS], tag: u64, now: u64) -> (&AtomicU64, bool) {
 
 /// A request every `interval`, and as many at once as are worth `capacity`. In nanoseconds.
 #[derive(Debug, Clone, Copy)]
-struct Pace {
+struct EmissionInterval {
     interval: u64,
     capacity: u64,
 }
 
-impl Pace {
+impl EmissionInterval {
     fn new(limit: &RateLimit) -> Self {
         let per = u64::try_from(limit.per.as_nanos()).unwrap_or(u64::MAX);
         let interval = per.checked_div(limit.requests.into()).unwrap_or(u64::MAX).max(1);
@@ -153,7 +153,7 @@ impl Pace {
         if wait == 0 { Ok(next) } else { Err(wait) }
     }
 
-    /// The same with the state in memory.
+    /// Takes a request, with the state in memory.
     fn take(self, due: &AtomicU64, now: u64) -> Result<(), u64> {
         let mut seen = due.load(Relaxed);
         loop {
@@ -179,9 +179,9 @@ mod tests {
         RateLimit { requests, per, burst, by }
     }
 
-    fn second(requests: u32, burst: u32, by: RateLimitBy) -> (Limiter, Instant) {
+    fn second(requests: u32, burst: u32, by: RateLimitBy) -> (RateLimiter, Instant) {
         let now = Instant::now();
-        (Limiter::new(limit(requests, Duration::from_secs(1), burst, by), now), now)
+        (RateLimiter::new(limit(requests, Duration::from_secs(1), burst, by), now), now)
     }
 
     fn address(n: u32) -> IpAddr {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn who_owes_least_is_forgotten_first() {
+    fn the_address_that_owes_least_is_forgotten_first() {
         let set: [Entry; WAYS] = std::array::from_fn(|way| Entry {
             tag: AtomicU64::new(way as u64 * 2 + 1),
             due: AtomicU64::new(1000 - way as u64),
@@ -292,7 +292,7 @@ mod tests {
             [(1, day, 10_000_000), (10_000_000, Duration::from_millis(1), 1), (10_000_000, day, 10_000_000)]
         {
             let now = Instant::now();
-            let limiter = Limiter::new(limit(requests, per, burst, RateLimitBy::Route), now);
+            let limiter = RateLimiter::new(limit(requests, per, burst, RateLimitBy::Route), now);
             assert_eq!(limiter.take(address(1), now), ADMITTED);
             assert_eq!(limiter.take(address(1), now + 400 * day), ADMITTED);
         }

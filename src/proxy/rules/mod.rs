@@ -9,7 +9,7 @@ mod respond;
 mod rewrite;
 
 pub(super) use fields::Variables;
-pub(super) use limit::{Limiter, Taken};
+pub(super) use limit::{RateLimiter, Taken};
 
 use super::{error::Error, pages::Page};
 use crate::{
@@ -22,7 +22,7 @@ use redirect::Redirect;
 use respond::Respond;
 use std::sync::Arc;
 
-/// One route's.
+/// The rules of one route.
 #[derive(Debug)]
 pub(super) struct Rules {
     request: Fields,
@@ -34,7 +34,7 @@ pub(super) struct Rules {
     pub(super) maintenance: Option<u32>,
     /// All of them, where one differs from `[timeouts]`.
     pub(super) timeouts: Option<Timeouts>,
-    pub(super) limiter: Option<Arc<Limiter>>,
+    pub(super) limiter: Option<Arc<RateLimiter>>,
     uses: Uses,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Rules {
 #[derive(Debug, Default)]
 pub(super) struct Own {
     /// Counts the route's requests.
-    pub(super) limiter: Option<Arc<Limiter>>,
+    pub(super) limiter: Option<Arc<RateLimiter>>,
     /// The content of the file of its fixed answer.
     pub(super) file: Option<Page>,
     /// The route is in maintenance: `Retry-After`, in seconds.

@@ -7,7 +7,7 @@ use http::{Method, uri::PathAndQuery};
 /// The replacement of a route's prefix.
 #[derive(Debug)]
 pub(super) struct Prefix {
-    /// Both without the trailing slash.
+    /// The prefix that is replaced, without the trailing slash, as `to` is.
     from: String,
     to: String,
 }

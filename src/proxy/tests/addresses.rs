@@ -18,7 +18,8 @@ async fn pair() -> [TcpListener; 2] {
     }
 }
 
-/// litequic before the server `name`, at the port of `listener`, which has the addresses 127.0.0.2 and 127.0.0.1, in this order.
+/// litequic before the server `name`, at the port of `listener`, which has the addresses 127.0.0.2 and 127.0.0.1, in
+/// this order.
 fn before(name: &str, listener: &TcpListener, change: impl FnOnce(&mut Config)) -> (Setup, Arc<ServerMetrics>) {
     resolve_for_tests(name, &[Ipv4Addr::new(127, 0, 0, 2).into(), Ipv4Addr::LOCALHOST.into()]);
     let address = OriginAddress::Tcp { host: name.into(), port: listener.local_addr().unwrap().port() };

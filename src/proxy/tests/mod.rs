@@ -55,8 +55,8 @@ fn on_a_worker(test: impl Future<Output = ()>) {
     LocalSet::new().block_on(&runtime, async { timeout(DEADLINE, test).await.expect("the test hangs") });
 }
 
-/// The same with a clock that jumps towards the next timer whenever nothing else can happen: a tenth of a second at most, and
-/// not before the kernel had some milliseconds to deliver what is on its way.
+/// The same with a clock that jumps towards the next timer whenever nothing else can happen: a tenth of a second at
+/// most, and not before the kernel had some milliseconds to deliver what is on its way.
 fn with_a_jumping_clock(test: impl Future<Output = ()>) {
     const JUMP: Duration = Duration::from_millis(100);
     const DELIVERY: Duration = Duration::from_millis(5);

@@ -1,5 +1,5 @@
-//! Formats an event as the log does, without queueing it: for lines that the writer itself writes, and for the last line of
-//! a process that panicked.
+//! Formats an event as the log does, without queueing it: for lines that the writer itself writes, and for the last
+//! line of a process that panicked.
 
 use std::cell::RefCell;
 

@@ -1,5 +1,5 @@
-//! An event as an object a line. tracing-subscriber's own format adds the position in a library's sources to its records
-//! (`log.file`, `log.module_path`); this one does not.
+//! An event as an object a line. tracing-subscriber's own format adds the position in a library's sources to its
+//! records (`log.file`, `log.module_path`); this one does not.
 
 use std::{fmt, io};
 use tracing::{

@@ -21,8 +21,8 @@ use tracing::{
 };
 use tracing_subscriber::layer::{Context, Layer};
 
-/// Fields whose values count by themselves. The values come from the configuration and from name resolution, never from a
-/// client.
+/// Fields whose values count by themselves. The values come from the configuration and from name resolution, never from
+/// a client.
 const ORIGIN: &str = "origin";
 const SERVER: &str = "server";
 /// Bytes of a message, or of a value, that a summary repeats.
@@ -107,8 +107,8 @@ impl<S: Subscriber> Layer<S> for Limit {
     }
 }
 
-/// A hash of the values by which the lines of one place are told apart: a library's records have one place for each level
-/// (tracing-log), and their targets.
+/// A hash of the values by which the lines of one place are told apart: a library's records have one place for each
+/// level (tracing-log), and their targets.
 fn values(event: &Event<'_>) -> Option<u64> {
     let counts = |name: &str| [ORIGIN, SERVER, RECORD_TARGET].contains(&name);
     event.metadata().fields().iter().any(|field| counts(field.name())).then(|| {
@@ -177,8 +177,8 @@ impl Write for Bounded<'_> {
     }
 }
 
-/// The line of `summary`: an event of the place whose lines it sums up, with the same level and target. None if the level
-/// is not logged any more.
+/// The line of `summary`: an event of the place whose lines it sums up, with the same level and target. None if the
+/// level is not logged any more.
 fn render(summary: Summary<Box<Description>>) -> Option<Vec<u8>> {
     let Summary { lines, time, description } = summary;
     let Description { metadata, message, values } = *description;

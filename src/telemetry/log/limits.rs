@@ -1,6 +1,6 @@
-//! How many lines one place in the sources may log. Pure; the caller passes the time. Each place has a burst a window of
-//! time, and so has each origin and server of its own where a line names one: a flood of one server's failures does not
-//! hide the first of another. What is beyond the burst is counted, and reported at the end of the window.
+//! How many lines one place in the sources may log. Pure; the caller passes the time. Each place has a burst a window
+//! of time, and so has each origin and server of its own where a line names one: a flood of one server's failures does
+//! not hide the first of another. What is beyond the burst is counted, and reported at the end of the window.
 
 use std::{
     collections::HashMap,
@@ -8,13 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Lines of one key in a window: enough to see what happens, and to list what litequic logs at a start (addresses); below
-/// 100 KB of usual lines in ten seconds.
+/// Lines of one key in a window: enough to see what happens, and to list what litequic logs at a start (addresses);
+/// below 100 KB of usual lines in ten seconds.
 const BURST: u32 = 100;
 /// Length of a window.
 const WINDOW: Duration = Duration::from_secs(10);
-/// Keys that are known at once: some 100 places in the sources, and the servers that fail at the same time. Beyond, lines
-/// of a place count together.
+/// Keys that are known at once: some 100 places in the sources, and the servers that fail at the same time. Beyond,
+/// lines of a place count together.
 const MAX_KEYS: usize = 1024;
 
 /// What lines are counted by: the place in the sources, and a hash of the values that tell its lines apart.

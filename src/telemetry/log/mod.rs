@@ -1,6 +1,6 @@
-//! The log: one line an event on standard error, with a time in UTC in the format of RFC 3339; on a terminal, with the local
-//! time of day (terminal.rs). A thread writes the lines
-//! (`log_writer`); a caller formats its line, and never waits. How many lines one place may log is limited (limiter.rs).
+//! The log: one line an event on standard error, with a time in UTC in the format of RFC 3339; on a terminal, with the
+//! local time of day (terminal.rs). A thread writes the lines (`log_writer`); a caller formats its line, and never
+//! waits. How many lines one place may log is limited (limiter.rs).
 
 mod capture;
 mod json;
@@ -99,13 +99,14 @@ pub enum LogError {
     /// litequic's fault.
     #[error("the log was set up before")]
     Twice(#[from] TryInitError),
-    /// The system's.
+    /// The system's fault: it starts no thread.
     #[error("cannot start the log's thread: {0}")]
     Thread(#[source] io::Error),
 }
 
-/// Writes litequic's events of `level` and above to standard error, from now on and for the whole process. The number of
-/// lines is limited, except of the targets in `unlimited`. `written` is called on the writer's thread after each write.
+/// Writes litequic's events of `level` and above to standard error, from now on and for the whole process. The number
+/// of lines is limited, except of the targets in `unlimited`. `written` is called on the writer's thread after each
+/// write.
 ///
 /// # Errors
 ///
@@ -167,14 +168,15 @@ pub fn finish() -> bool {
     true
 }
 
-/// Writes why the process ends, as the last line: behind all that was logged, past the log's thread, and within a second.
+/// Writes why the process ends, as the last line: behind all that was logged, past the log's thread, and within a
+/// second.
 pub fn write_reason(reason: String) {
     write_last(reason.into_bytes(), LAST_LINE);
 }
 
-/// Writes `before` and the lines of the events that `events` logs, or `plain` if they are not logged or there is no log, to
-/// standard error, as the last lines of a process that panicked: behind what was logged, past the log's thread, which may be
-/// blocked or the one that panicked, and within three seconds.
+/// Writes `before` and the lines of the events that `events` logs, or `plain` if they are not logged or there is no
+/// log, to standard error, as the last lines of a process that panicked: behind what was logged, past the log's thread,
+/// which may be blocked or the one that panicked, and within three seconds.
 pub fn write_in_panic(before: &str, events: impl FnOnce(), plain: &str) {
     let unwritten = LOG.get().map_or_else(Vec::new, |Log { lines, .. }| {
         let unwritten = lines.sender.end_in_panic();

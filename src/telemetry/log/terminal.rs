@@ -1,5 +1,5 @@
-//! An event as a line for a person at a terminal: the time of day where the machine is, and the module's path at `debug` and
-//! `trace` alone. What is read later, or elsewhere, has whole times in UTC instead (mod.rs).
+//! An event as a line for a person at a terminal: the time of day where the machine is, and the module's path at
+//! `debug` and `trace` alone. What is read later, or elsewhere, has whole times in UTC instead (mod.rs).
 
 use jiff::{Timestamp, tz::TimeZone};
 use std::{fmt, time::SystemTime};

@@ -25,7 +25,7 @@ pub struct Lifecycle(watch::Sender<Phase>);
 
 /// Reads the state.
 #[derive(Debug, Clone)]
-pub struct Watch(watch::Receiver<Phase>);
+pub struct PhaseWatch(watch::Receiver<Phase>);
 
 impl Default for Lifecycle {
     fn default() -> Self {
@@ -51,12 +51,12 @@ impl Lifecycle {
     }
 
     /// A view for a worker, a connection or the admin listener.
-    pub fn watch(&self) -> Watch {
-        Watch(self.0.subscribe())
+    pub fn watch(&self) -> PhaseWatch {
+        PhaseWatch(self.0.subscribe())
     }
 }
 
-impl Watch {
+impl PhaseWatch {
     /// The state now.
     pub fn phase(&self) -> Phase {
         *self.0.borrow()
@@ -80,8 +80,8 @@ pub fn pass_panic_on(ended: Result<(), JoinError>) {
     }
 }
 
-/// Panics in builds for development if the environment variable `LITEQUIC_PANIC_IN` names `place`, so that a test can see
-/// what a panic there does. In release builds it does nothing, and the variable means nothing.
+/// Panics in builds for development if the environment variable `LITEQUIC_PANIC_IN` names `place`, so that a test can
+/// see what a panic there does. In release builds it does nothing, and the variable means nothing.
 pub fn panic_if_asked(place: &str) {
     #[cfg(debug_assertions)]
     #[expect(clippy::panic, reason = "what it is for")]

@@ -6,7 +6,7 @@ use super::{
     places::{Activity, Places},
 };
 use crate::{
-    lifecycle::{Phase, Watch},
+    lifecycle::{Phase, PhaseWatch},
     rate::Bucket,
 };
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
@@ -117,7 +117,7 @@ impl Server {
     /// # Cancel safety
     ///
     /// Dropping the future closes the address and all its connections.
-    pub async fn serve(self, state: Arc<State>, mut watch: Watch, replaced: impl Future<Output = ()>) {
+    pub async fn serve(self, state: Arc<State>, mut watch: PhaseWatch, replaced: impl Future<Output = ()>) {
         let mut replaced = pin!(replaced);
         let mut connections = JoinSet::new();
         let mut places: Places<Id, AbortHandle> = Places::new(self.limits.connections);
@@ -220,7 +220,7 @@ struct Asked {
 }
 
 /// Serves one connection to its end.
-async fn connection<S>(stream: S, limits: Limits, asked: Asked, mut watch: Watch)
+async fn connection<S>(stream: S, limits: Limits, asked: Asked, mut watch: PhaseWatch)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

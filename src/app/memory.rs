@@ -3,7 +3,7 @@
 use super::reload::InForce;
 use crate::{
     config::MemoryLimit,
-    lifecycle::{Phase, Watch},
+    lifecycle::{Phase, PhaseWatch},
     memory::{Gauge, LOOK, Ladder, Limit, Reading, Usage, installed},
     suspension,
 };
@@ -13,7 +13,7 @@ use tokio::{select, time::sleep};
 const UNKNOWN: u64 = 1 << 30;
 
 /// Watches until the process stops.
-pub(super) async fn watch(in_force: InForce, gauge: Gauge, mut watch: Watch) {
+pub(super) async fn watch(in_force: InForce, gauge: Gauge, mut watch: PhaseWatch) {
     let control = &in_force.metrics.control;
     let usage = Usage::of_this_process();
     if let Some(directory) = usage.group() {

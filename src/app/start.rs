@@ -19,7 +19,7 @@ use crate::{
     admin,
     config::{Config, Limits},
     exchange::Handler,
-    lifecycle::{Lifecycle, Phase, Watch},
+    lifecycle::{Lifecycle, Phase, PhaseWatch},
     memory::Gauge,
     proxy::{self, CookieKey, Pages, Proxy},
     quic::{EndpointParts, Layout, Pools, ServerId, WorkerIndex},
@@ -396,7 +396,7 @@ fn serve_socket(
 }
 
 /// Checks origins' servers until the process stops.
-async fn check_health(in_force: InForce, mut watch: Watch) {
+async fn check_health(in_force: InForce, mut watch: PhaseWatch) {
     let InForce { routing, rerouted, metrics, .. } = in_force;
     select! {
         _ = proxy::check_health(routing, rerouted, Arc::clone(&metrics.checks)) => {}

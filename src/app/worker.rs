@@ -12,8 +12,8 @@ use crate::{
     descriptors::Descriptors,
     exchange::{Client, Handler, Records},
     http3::{self, Front},
-    lifecycle::{Phase, Watch, panic_if_asked, pass_panic_on},
-    memory::{self, Holders, Step},
+    lifecycle::{Phase, PhaseWatch, panic_if_asked, pass_panic_on},
+    memory::{self, MemoryAccounts, Step},
     net::{self, Backend, OpenSocket, SocketOptions},
     proxy::{Proxy, Routing},
     quic::{self, EndpointParts, SocketIo, WorkerIndex},
@@ -60,7 +60,7 @@ pub(super) struct WorkerParts {
     pub(super) heartbeat: Arc<Heartbeat>,
     pub(super) oldest: Arc<OldestClient>,
     pub(super) descriptors: Arc<Descriptors>,
-    pub(super) watch: Watch,
+    pub(super) watch: PhaseWatch,
     /// False while HTTP/3 is off.
     pub(super) http3: watch::Receiver<bool>,
 }
@@ -201,7 +201,7 @@ async fn serve<H: Handler>(
     // Each listener holds one until it serves no connection any more.
     let (serving, mut all_served) = mpsc::channel::<Infallible>(1);
     let budget = Budget::for_worker(config.load().limits.worker_send_buffer);
-    let holders = Rc::<Holders>::default();
+    let holders = Rc::<MemoryAccounts>::default();
     let budgets = tcp::Budgets {
         send: Rc::clone(&budget),
         receive,
@@ -275,7 +275,7 @@ struct Beat<'a> {
     /// Of the access log, that wait for others.
     lines: &'a access_log::Flusher,
     oldest: &'a OldestClient,
-    watch: Watch,
+    watch: PhaseWatch,
     pressure: memory::Pressure,
     /// Of the process.
     workers: usize,
@@ -327,7 +327,7 @@ struct Relief {
 
 impl Relief {
     /// Ends connections, and returns the memory of those that ended at the last look: they are gone by now.
-    fn look(&mut self, pressure: &memory::Pressure, workers: usize, holders: &Holders, metrics: &TurnMetrics) {
+    fn look(&mut self, pressure: &memory::Pressure, workers: usize, holders: &MemoryAccounts, metrics: &TurnMetrics) {
         /// Looks after which memory is returned at the latest: a second.
         const OFTEN: u32 = 10;
         self.looks += 1;
@@ -356,7 +356,7 @@ struct TcpServers<'a> {
     config: &'a Live,
     metrics: &'a Arc<tcp::Metrics>,
     budgets: &'a tcp::Budgets,
-    watch: &'a Watch,
+    watch: &'a PhaseWatch,
     serving: &'a mpsc::Sender<Infallible>,
     tasks: &'a mut JoinSet<Result<(), EndpointDied>>,
 }
@@ -376,14 +376,14 @@ impl TcpServers<'_> {
         let (config, metrics) = (|| Arc::clone(self.config), || Arc::clone(self.metrics));
         let (covers, watch) = (Box::new(covers), || self.watch.clone());
         let (records, budgets) = (|| records.clone(), || self.budgets.clone());
-        let front = tcp::Front::new(config(), metrics(), Rc::clone(handler), covers, watch(), records(), budgets());
+        let front = tcp::TcpWorker::new(config(), metrics(), Rc::clone(handler), covers, watch(), records(), budgets());
         for (listener, http3_port) in listeners {
             self.spawn(tcp::serve_tls(listener, Rc::clone(&front), Rc::clone(&tls), http3_port));
         }
         let known = Box::new(move |_: &Client, host: &str| certificates.has_name(host));
         let redirect = Rc::new(tcp::Redirect::new(https, metrics()));
         let budgets = tcp::Budgets { pool: memory::Pool::Plain, ..budgets() };
-        let front = tcp::Front::new(config(), metrics(), redirect, known, watch(), records(), budgets);
+        let front = tcp::TcpWorker::new(config(), metrics(), redirect, known, watch(), records(), budgets);
         for listener in redirects {
             self.spawn(tcp::serve_plain(listener, Rc::clone(&front)));
         }
@@ -432,7 +432,7 @@ async fn accept<H: Handler>(
     handler: Rc<H>,
     front: Rc<Front>,
     metrics: Arc<quic::Metrics>,
-    mut watch: Watch,
+    mut watch: PhaseWatch,
     serving: mpsc::Sender<Infallible>,
 ) -> Result<(), EndpointDied> {
     let quic::Endpoint { mut server, connections } = endpoint;

@@ -6,7 +6,7 @@ use crate::{
     config::{Limits, Timeouts},
     exchange::{Linger, Lingered},
     http3::Metrics,
-    receive_budget::Account,
+    receive_budget::ReceiveAccount,
 };
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -53,7 +53,7 @@ impl Lingering {
 
     /// Discards what comes on `stream`, whose request is not read any more, as long as `ending` has no fault.
     /// [`poll`](Self::poll) does the work.
-    pub(super) fn add(&self, stream: ReceiveStream, ending: Rc<Ending>, account: Account) {
+    pub(super) fn add(&self, stream: ReceiveStream, ending: Rc<Ending>, account: ReceiveAccount) {
         self.rests.borrow().push(Rest {
             stream,
             ending,
@@ -86,7 +86,7 @@ impl Lingering {
 struct Rest {
     stream: ReceiveStream,
     ending: Rc<Ending>,
-    account: Account,
+    account: ReceiveAccount,
     linger: Linger,
     metrics: Arc<Metrics>,
 }

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     config::{Limits, Live, Timeouts},
-    lifecycle::Watch,
+    lifecycle::PhaseWatch,
     memory::Pressure,
     quic::Metrics,
     receive_budget::ReceiveBudget,
@@ -92,7 +92,7 @@ pub struct EndpointParts<T> {
     /// How short memory is.
     pub pressure: Pressure,
     /// The phase of the process: one that drains refuses new connections.
-    pub watch: Watch,
+    pub watch: PhaseWatch,
 }
 
 /// Why an endpoint did not start.

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     config::{Config, Limits, Live},
-    lifecycle::{Phase, Watch},
+    lifecycle::{Phase, PhaseWatch},
     memory::{Pressure, Step},
     quic::Metrics,
     sources::{Fair, Slot, Source},
@@ -172,7 +172,7 @@ pub(super) struct Admission {
     sources: Pools,
     pressure: Pressure,
     /// The phase of the process. Without it, the process does not drain.
-    watch: Option<Watch>,
+    watch: Option<PhaseWatch>,
 }
 
 impl Admission {
@@ -181,7 +181,7 @@ impl Admission {
     }
 
     /// The same, which refuses every attempt once the process drains.
-    pub(super) fn until_draining(self, watch: Watch) -> Self {
+    pub(super) fn until_draining(self, watch: PhaseWatch) -> Self {
         Self { watch: Some(watch), ..self }
     }
 

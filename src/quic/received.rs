@@ -5,7 +5,7 @@ use super::connections::Connections;
 use crate::{
     config::Limits,
     quic::Metrics,
-    receive_budget::{Grant, ReceiveBudget},
+    receive_budget::{ReceiveBudget, WindowGrant},
 };
 use s2n_quic::provider::event::{ConnectionInfo, ConnectionMeta, Subscriber, events::RxStreamProgress};
 use std::{
@@ -21,7 +21,7 @@ pub(super) struct Grants {
     budget: ReceiveBudget,
     connections: Connections,
     metrics: Arc<Metrics>,
-    waiting: Arc<Mutex<Option<Grant>>>,
+    waiting: Arc<Mutex<Option<WindowGrant>>>,
 }
 
 impl Grants {
@@ -43,10 +43,10 @@ impl Grants {
 }
 
 impl Subscriber for Grants {
-    type ConnectionContext = Option<Grant>;
+    type ConnectionContext = Option<WindowGrant>;
 
     /// After that of `connections`, which makes the connection's entry.
-    fn create_connection_context(&mut self, meta: &ConnectionMeta, _: &ConnectionInfo<'_>) -> Option<Grant> {
+    fn create_connection_context(&mut self, meta: &ConnectionMeta, _: &ConnectionInfo<'_>) -> Option<WindowGrant> {
         let grant = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(grant) = &grant {
             self.connections.receives(meta.id, grant.account());
@@ -56,7 +56,7 @@ impl Subscriber for Grants {
 
     /// By how much the connection's flow control has risen with a packet: the ends of its streams, those that were received
     /// and those that were reset.
-    fn on_rx_stream_progress(&mut self, grant: &mut Option<Grant>, _: &ConnectionMeta, event: &RxStreamProgress) {
+    fn on_rx_stream_progress(&mut self, grant: &mut Option<WindowGrant>, _: &ConnectionMeta, event: &RxStreamProgress) {
         if let Some(grant) = grant {
             grant.came(event.bytes as u64);
         }

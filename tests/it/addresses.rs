@@ -179,7 +179,8 @@ async fn a_slow_handshake_at_any_of_16_addresses_succeeds_within_the_time_to_con
         thread::sleep(LOOK_AGAIN);
     }
     // No attempt begins any more: one of these succeeds.
-    let up = addresses.iter().map(|address| format!("ip addr add {address}/16 dev hole")).collect::<Vec<_>>().join(" && ");
+    let up =
+        addresses.iter().map(|address| format!("ip addr add {address}/16 dev hole")).collect::<Vec<_>>().join(" && ");
     let mut all = Command::new("sh");
     all.args(["-c", &up]);
     Process::spawn(join(&inside.nsenter, inside.litequic.id(), &all)).end().success();

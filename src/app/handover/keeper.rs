@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     app::{Metrics, named_socket::SocketName, service, switch::Http3},
-    lifecycle::{Phase, Watch},
+    lifecycle::{Phase, PhaseWatch},
     net::{self, Group, Steering},
     proxy::Routing,
     quic::{Generations, Secrets},
@@ -168,14 +168,14 @@ impl Keeper {
     }
 
     /// Begins. `watch` reports when it is too late to take over: a process that drains ends by itself.
-    pub(in crate::app) fn keep(self, watch: Watch) -> Kept {
+    pub(in crate::app) fn keep(self, watch: PhaseWatch) -> Kept {
         let (sender, handed_over) = watch::channel(false);
         let mut task = JoinSet::new();
         task.spawn(self.run(watch, sender));
         Kept { handed_over, _task: task }
     }
 
-    async fn run(mut self, mut watch: Watch, handed_over: watch::Sender<bool>) {
+    async fn run(mut self, mut watch: PhaseWatch, handed_over: watch::Sender<bool>) {
         if self.socket.is_none() {
             // No process will take them over, and clients should get a reset at once.
             self.listeners.clear();

@@ -5,7 +5,7 @@ use crate::{
     quic::{
         ack_frequency::Peer, ack_merge::Acknowledged, batches::Tally, conduct::Conduct, frame::AckRanges, lost::Lost,
     },
-    receive_budget::Account,
+    receive_budget::ReceiveAccount,
 };
 use s2n_quic_core::path::{Handle as _, Tuple};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(super) struct Entry {
     /// yet.
     pub(super) arrived: u32,
     /// What was received and not read.
-    pub(super) received: Option<Account>,
+    pub(super) received: Option<ReceiveAccount>,
     /// `None` if its client does not support ACK_FREQUENCY frames.
     pub(super) peer: Option<Arc<Peer>>,
     /// The path on which s2n-quic sends.

@@ -11,7 +11,7 @@
 
 use super::window::State;
 use crate::{
-    budget::path::{OWN_LOW, Path, Queued, Room, STEP},
+    budget::path::{OWN_LOW, Path, Queued, STEP, WriteAllowance},
     number::Number,
     quic::by_id::ById,
 };
@@ -74,7 +74,13 @@ impl Stream {
 impl Flight {
     /// How many of `ready` bytes may be written on a stream that has written `sent` bytes, of which `outstanding` are
     /// not acknowledged. From now on it is tracked.
-    pub(super) fn room(&self, id: u64, state: &Arc<State>, (sent, outstanding): (u64, u64), ready: u64) -> Room {
+    pub(super) fn room(
+        &self,
+        id: u64,
+        state: &Arc<State>,
+        (sent, outstanding): (u64, u64),
+        ready: u64,
+    ) -> WriteAllowance {
         let stream = &state.stream;
         if stream.tracked.get() == 0 {
             stream.tracked.set(1);
@@ -275,10 +281,10 @@ mod tests {
         }
 
         /// Hands over as much as there is room for.
-        fn hands_over(&self, stream: &mut Sending, outstanding: u64) -> Room {
+        fn hands_over(&self, stream: &mut Sending, outstanding: u64) -> WriteAllowance {
             stream.state.waker.register(&waker(Arc::clone(&stream.woken)));
             let room = self.flight.room(stream.id, &stream.state, (stream.handed, outstanding), u64::MAX);
-            if let Room::Bytes(bytes) = room {
+            if let WriteAllowance::Bytes(bytes) = room {
                 stream.handed += bytes;
                 self.flight.handed(&stream.state, stream.handed);
             }
@@ -296,8 +302,8 @@ mod tests {
     fn a_stream_with_too_much_unsent_is_woken_once_when_half_of_it_was_sent() {
         let mut connection = Connection::default();
         let mut stream = connection.stream(0);
-        let Room::Bytes(room) = connection.hands_over(&mut stream, 0) else { panic!() };
-        assert_eq!(connection.hands_over(&mut stream, 0), Room::Unsent);
+        let WriteAllowance::Bytes(room) = connection.hands_over(&mut stream, 0) else { panic!() };
+        assert_eq!(connection.hands_over(&mut stream, 0), WriteAllowance::Unsent);
         connection.flight.wait_until_sent(&stream.state.stream);
         while stream.sent < room / 2 {
             assert_eq!(stream.woken(), 0, "{}", stream.sent);
@@ -305,7 +311,7 @@ mod tests {
         }
         connection.sends(&mut stream);
         assert_eq!(stream.woken(), 1);
-        assert!(matches!(connection.hands_over(&mut stream, 0), Room::Bytes(_)));
+        assert!(matches!(connection.hands_over(&mut stream, 0), WriteAllowance::Bytes(_)));
         // A retransmission does not count twice.
         connection.flight.sent(&mut connection.last, 0, 1_000, 1_000);
         assert_eq!(stream.woken(), 0);
@@ -413,17 +419,17 @@ mod tests {
                         stream.state.waker.register(&waker(Arc::clone(&stream.woken)));
                         let totals = (before, outstanding[index]);
                         match connection.flight.room(stream.id, &stream.state, totals, TRAIN) {
-                            Room::Bytes(bytes) => {
+                            WriteAllowance::Bytes(bytes) => {
                                 // Whole packets.
                                 stream.handed = (before + bytes).next_multiple_of(PACKET.into()).min(TOTAL);
                                 connection.flight.handed(&stream.state, stream.handed);
                                 outstanding[index] += stream.handed - before;
                             }
-                            Room::Unsent => {
+                            WriteAllowance::Unsent => {
                                 connection.flight.wait_until_sent(&stream.state.stream);
                                 break;
                             }
-                            Room::Unacknowledged => panic!("two trains are less than any path takes"),
+                            WriteAllowance::Unacknowledged => panic!("two trains are less than any path takes"),
                         }
                     }
                     stream.state.waker.register(&waker(Arc::clone(&stream.woken)));

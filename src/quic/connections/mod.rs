@@ -28,7 +28,7 @@ use super::{
 use crate::{
     config::Limits,
     quic::Metrics,
-    receive_budget::Account,
+    receive_budget::ReceiveAccount,
     transport::{self, Windows},
 };
 use entry::Entry;
@@ -108,7 +108,7 @@ impl Connections {
     }
 
     /// The bytes received on a connection, by s2n-quic's ID, are accounted in `account`.
-    pub(super) fn receives(&self, connection: u64, account: Account) {
+    pub(super) fn receives(&self, connection: u64, account: ReceiveAccount) {
         if let Some(entry) = self.lock().by_id.get_mut(&connection) {
             entry.received = Some(account);
         }
@@ -196,7 +196,7 @@ impl Windows for Connections {
         Box::new(Window::new(self.clone(), (connection, stream), state, flight))
     }
 
-    fn account(&self, connection: u64) -> Option<Account> {
+    fn account(&self, connection: u64) -> Option<ReceiveAccount> {
         self.lock().by_id.get(&connection)?.received.clone()
     }
 

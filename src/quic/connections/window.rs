@@ -14,7 +14,7 @@ use super::{
     flight::{Flight, Stream},
 };
 use crate::{
-    budget::path::Room,
+    budget::path::WriteAllowance,
     quic::{by_id::ById, contents::Word},
     transport,
 };
@@ -122,7 +122,7 @@ impl transport::Window for Window {
         self.state.waker.register(waker);
     }
 
-    fn room(&self, sent: u64, outstanding: u64, ready: u64) -> Room {
+    fn room(&self, sent: u64, outstanding: u64, ready: u64) -> WriteAllowance {
         self.flight.room(self.stream, &self.state, (sent, outstanding), ready)
     }
 

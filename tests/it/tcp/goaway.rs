@@ -2,9 +2,7 @@
 
 use super::http2::Uploads;
 use crate::support::{
-    http2::{
-        DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PING, RST_STREAM, fields, frame, get, status,
-    },
+    http2::{DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PING, RST_STREAM, fields, frame, get, status},
     origin::{Always, Script},
     proxy::Litequic,
 };

@@ -41,11 +41,11 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Accounts {
     next: u64,
-    by_id: HashMap<u64, Account>,
+    by_id: HashMap<u64, ReceiveAccount>,
 }
 
 impl ReceiveBudget {
-    /// Of `bytes`, and `floor` for every connection beside them.
+    /// A budget of `bytes`, and `floor` for every connection beside them.
     pub fn new(bytes: u64, floor: u64) -> Self {
         let (held, granted, accounts) = Default::default();
         Self(Arc::new(Shared { bytes: Number::new(bytes), floor, held, granted, accounts }))
@@ -72,25 +72,26 @@ impl ReceiveBudget {
         self.held().max(self.granted())
     }
 
-    /// A connection begins whose client may send `window` bytes ahead. The client is in `network` (address and prefix length in bits),
-    /// or a source of its own.
-    pub fn begin(&self, window: u64, network: Option<(IpAddr, u8)>) -> Grant {
+    /// A connection begins whose client may send `window` bytes ahead. The client is in `network` (address and prefix
+    /// length in bits), or a source of its own.
+    pub fn begin(&self, window: u64, network: Option<(IpAddr, u8)>) -> WindowGrant {
         let (held, uploads, is_over, has_ended, waker) = Default::default();
         let mut accounts = self.accounts();
         let id = accounts.next;
         accounts.next = id.wrapping_add(1);
         let (budget, source) = (self.clone(), Source::new(network, id));
-        let account = Account(Arc::new(State { budget, source, window, held, uploads, is_over, has_ended, waker }));
+        let account =
+            ReceiveAccount(Arc::new(State { budget, source, window, held, uploads, is_over, has_ended, waker }));
         accounts.by_id.insert(id, account.clone());
-        Grant { id, account }
+        WindowGrant { id, account }
     }
 
-    /// Closes connections until no more is buffered than the budget: each time the one that buffers most of the source whose
-    /// connections buffer most. Their bytes no longer count: they are freed within this turn. A connection that buffers no more than
-    /// every one may stays open.
+    /// Closes connections until no more is buffered than the budget: each time the one that buffers most of the source
+    /// whose connections buffer most. Their bytes no longer count: they are freed within this turn. A connection that
+    /// buffers no more than every one may stays open.
     fn close_largest(&self) {
         let accounts = self.accounts();
-        let mut holding: Vec<&Account> =
+        let mut holding: Vec<&ReceiveAccount> =
             accounts.by_id.values().filter(|account| !account.0.is_over.load(Relaxed)).collect();
         holding.sort_unstable_by_key(|account| Reverse(account.held()));
         let mut victims = Victims::default();
@@ -115,24 +116,24 @@ impl ReceiveBudget {
 
 /// A connection's window. What the connection holds is given back when this is dropped, at its end.
 #[derive(Debug)]
-pub struct Grant {
+pub struct WindowGrant {
     id: u64,
-    account: Account,
+    account: ReceiveAccount,
 }
 
-impl Grant {
-    /// So many bytes came: [`Account::on_received`].
+impl WindowGrant {
+    /// Counts `bytes` that came: [`ReceiveAccount::on_received`].
     pub fn on_received(&self, bytes: u64) {
         self.account.on_received(bytes);
     }
 
     /// What the connection's streams are accounted in.
-    pub fn account(&self) -> Account {
+    pub fn account(&self) -> ReceiveAccount {
         self.account.clone()
     }
 }
 
-impl Drop for Grant {
+impl Drop for WindowGrant {
     fn drop(&mut self) {
         self.account.0.budget.accounts().by_id.remove(&self.id);
         // What its tasks do until they are dropped counts for nothing.
@@ -143,7 +144,7 @@ impl Drop for Grant {
 
 /// One connection's account of what was received and not read.
 #[derive(Debug, Clone)]
-pub struct Account(Arc<State>);
+pub struct ReceiveAccount(Arc<State>);
 
 #[derive(Debug)]
 struct State {
@@ -160,9 +161,9 @@ struct State {
     waker: AtomicWaker,
 }
 
-impl Account {
-    /// So many bytes came. Those of a QUIC stream count from the end of what came before, gaps included: that is what flow
-    /// control counts (RFC 9000 §4.1), and what memory the rest takes at most.
+impl ReceiveAccount {
+    /// Counts `bytes` that came. Those of a QUIC stream count from the end of what came before, gaps included: that is
+    /// what flow control counts (RFC 9000 §4.1), and what memory the rest takes at most.
     pub fn on_received(&self, bytes: u64) {
         let State { budget, window, held, is_over, has_ended, .. } = &*self.0;
         if is_over.load(Relaxed) || has_ended.load(Relaxed) {
@@ -178,7 +179,7 @@ impl Account {
         }
     }
 
-    /// So many bytes were read.
+    /// Counts `bytes` that were read.
     pub fn taken(&self, bytes: u64) {
         let before = self.held();
         let now = before.saturating_sub(bytes);
@@ -215,11 +216,11 @@ impl Account {
 
 /// An upload in progress.
 #[derive(Debug)]
-pub struct Upload(Account);
+pub struct Upload(ReceiveAccount);
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        let Account(state) = &self.0;
+        let ReceiveAccount(state) = &self.0;
         state.uploads.subtract(1);
         if state.uploads.get() == 0 {
             state.budget.0.granted.subtract(state.window);
@@ -230,18 +231,18 @@ impl Drop for Upload {
 /// What was read of one request: finds out when it turns out to be an upload.
 #[derive(Debug)]
 pub struct Taken {
-    account: Account,
+    account: ReceiveAccount,
     bytes: u64,
     upload: Option<Upload>,
 }
 
 impl Taken {
-    /// Of a request that begins.
-    pub const fn new(account: Account) -> Self {
+    /// What was read of a request that begins: nothing.
+    pub const fn new(account: ReceiveAccount) -> Self {
         Self { account, bytes: 0, upload: None }
     }
 
-    /// So many bytes more.
+    /// Counts `bytes` more.
     pub fn add(&mut self, bytes: u64) {
         self.account.taken(bytes);
         self.bytes = self.bytes.saturating_add(bytes);
@@ -251,7 +252,7 @@ impl Taken {
     }
 
     /// What it is accounted in.
-    pub const fn account(&self) -> &Account {
+    pub const fn account(&self) -> &ReceiveAccount {
         &self.account
     }
 }
@@ -265,14 +266,14 @@ mod tests {
     const FLOOR: u64 = 64 * 1024;
     const MIB: u64 = 1024 * 1024;
 
-    fn is_over(grant: &Grant) -> bool {
+    fn is_over(grant: &WindowGrant) -> bool {
         grant.account.poll_over(&Context::from_waker(noop_waker_ref())).is_ready()
     }
 
     #[test]
     fn idle_connections_use_nothing_and_uploads_what_they_may_send() {
         let budget = ReceiveBudget::new(64 * MIB, FLOOR);
-        let idle: Vec<Grant> = (0..1000).map(|_| budget.begin(2 * MIB, None)).collect();
+        let idle: Vec<WindowGrant> = (0..1000).map(|_| budget.begin(2 * MIB, None)).collect();
         assert_eq!(budget.used(), 0);
         let uploads: Vec<Upload> = idle.iter().take(16).map(|grant| grant.account().upload()).collect();
         let second = idle[0].account().upload();
@@ -324,7 +325,7 @@ mod tests {
     #[test]
     fn the_largest_holder_is_closed_once_more_is_held_than_the_budget() {
         let budget = ReceiveBudget::new(2 * MIB, FLOOR);
-        let grants: Vec<Grant> = (0..4).map(|_| budget.begin(MIB, None)).collect();
+        let grants: Vec<WindowGrant> = (0..4).map(|_| budget.begin(MIB, None)).collect();
         for (grant, bytes) in grants.iter().zip([MIB / 2, MIB, MIB / 2]) {
             grant.account.on_received(bytes);
         }
@@ -342,13 +343,13 @@ mod tests {
         let address = |last: u8| Some(([192, 0, 2, last].into(), 32));
         let single = budget.begin(MIB, address(1));
         single.account.on_received(MIB - FLOOR);
-        let many: Vec<Grant> = (0..8).map(|_| budget.begin(MIB, address(2))).collect();
+        let many: Vec<WindowGrant> = (0..8).map(|_| budget.begin(MIB, address(2))).collect();
         (0..8).for_each(|nth: usize| many[nth].account.on_received(2 * FLOOR + nth as u64));
         assert!(!many.iter().any(is_over), "{}", budget.held());
         single.account.on_received(FLOOR);
         assert_eq!([&single, &many[7], &many[6]].map(is_over), [false, true, false]);
         // What no connection may be closed for stays, of one source as of many.
-        let small: Vec<Grant> = (0..64).map(|_| budget.begin(MIB, address(2))).collect();
+        let small: Vec<WindowGrant> = (0..64).map(|_| budget.begin(MIB, address(2))).collect();
         small.iter().for_each(|grant| grant.account.on_received(FLOOR));
         single.account.on_received(0);
         assert!(!small.iter().any(is_over));
@@ -360,7 +361,7 @@ mod tests {
             bytes in 0..16 * MIB, steps in prop::collection::vec((0usize..40, 0..2 * MIB, any::<bool>()), 0..400),
         ) {
             let budget = ReceiveBudget::new(bytes, FLOOR);
-            let grants: Vec<Grant> = (0..40).map(|_| budget.begin(MIB, None)).collect();
+            let grants: Vec<WindowGrant> = (0..40).map(|_| budget.begin(MIB, None)).collect();
             for (nth, bytes_moved, reads) in steps {
                 let account = &grants[nth].account;
                 if reads { account.taken(bytes_moved) } else { account.on_received(bytes_moved) }

@@ -2,7 +2,7 @@
 //! client behaves below HTTP/3. QUIC implements the traits; docs/adr/0009-queue-within-the-peers-window.md says why
 //! HTTP/3 needs them.
 
-use crate::{budget::path::Room, receive_budget::Account};
+use crate::{budget::path::WriteAllowance, receive_budget::ReceiveAccount};
 use std::task::{Context, Poll, Waker};
 
 /// What HTTP/3 requests of an endpoint's connections below it.
@@ -12,7 +12,7 @@ pub trait Transport {
     fn open(&self, connection: u64, stream: u64) -> Box<dyn SendWindow>;
 
     /// The account of what comes on a connection, by s2n-quic's ID; `None` if the connection is gone.
-    fn account(&self, connection: u64) -> Option<Account>;
+    fn account(&self, connection: u64) -> Option<ReceiveAccount>;
 
     /// Reports how the client of a connection, by s2n-quic's ID, behaves below HTTP/3.
     fn alerts(&self, connection: u64) -> Box<dyn ConnectionAlerts>;
@@ -45,7 +45,7 @@ pub trait SendWindow {
     fn register(&self, waker: &Waker);
 
     /// Bytes of `ready` that the path can use, on top of `sent` bytes of which `outstanding` are not acknowledged.
-    fn room(&self, sent: u64, outstanding: u64, ready: u64) -> Room;
+    fn room(&self, sent: u64, outstanding: u64, ready: u64) -> WriteAllowance;
 
     /// Bytes that the client takes within a round trip, as its acknowledgements have shown; 0 before, and while none
     /// come.

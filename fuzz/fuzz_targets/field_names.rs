@@ -9,7 +9,7 @@ use litequic::{
     http3::{message, qpack},
     tcp::{
         check_http2_fields,
-        http1::{Bounds, Guard},
+        http1::{Bounds, RequestGuardStream},
     },
 };
 use std::{
@@ -85,7 +85,7 @@ fn by_http3(name: &[u8], value: &[u8]) -> bool {
 fn by_http1(name: &[u8], value: &[u8]) -> bool {
     let request = [b"GET / HTTP/1.1\r\nHost: a\r\n", name, b": ", value, b"\r\n\r\n"].concat();
     let bounds = Bounds { bytes: 1 << 20, fields: 2 };
-    let mut guard = Guard::new(&*request, bounds, Duration::from_secs(10), u32::MAX, Rc::default());
+    let mut guard = RequestGuardStream::new(&*request, bounds, Duration::from_secs(10), u32::MAX, Rc::default());
     let mut context = Context::from_waker(Waker::noop());
     let mut buffer = vec![0; request.len()];
     let mut passed = Vec::new();

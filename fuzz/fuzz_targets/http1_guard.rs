@@ -4,7 +4,7 @@
 
 use httparse::{EMPTY_HEADER, Request, Status};
 use libfuzzer_sys::fuzz_target;
-use litequic::tcp::http1::{Bounds, Guard};
+use litequic::tcp::http1::{Bounds, RequestGuardStream};
 use std::{
     io,
     pin::Pin,
@@ -50,7 +50,7 @@ enum End {
 /// What passes of `bytes` that come in pieces of `piece`, read `room` at a time.
 fn read(bytes: &[u8], piece: usize, room: usize) -> (Vec<u8>, End) {
     let stream = Pieces(bytes.chunks(piece.max(1)), &[]);
-    let mut guard = Guard::new(stream, BOUNDS, Duration::from_secs(10), u32::MAX, Rc::default());
+    let mut guard = RequestGuardStream::new(stream, BOUNDS, Duration::from_secs(10), u32::MAX, Rc::default());
     let mut context = Context::from_waker(Waker::noop());
     let (mut passed, mut buffer) = (Vec::new(), vec![0; room.max(1)]);
     loop {

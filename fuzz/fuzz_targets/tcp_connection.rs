@@ -16,7 +16,7 @@ use litequic::{
     lifecycle::{Lifecycle, Phase},
     memory::{Pool, Pressure},
     receive_budget::ReceiveBudget,
-    tcp::{self, Budgets, Front},
+    tcp::{self, Budgets, TcpWorker},
     tls::{TcpTls, Trust, client_config},
 };
 use std::{
@@ -112,7 +112,7 @@ async fn connection(script: Script<'_>, bytes: &[u8]) {
         descriptors: Arc::new(Descriptors::new(Division { limit: 1000, fixed: 100 })),
         workers: 1,
     };
-    let front = Front::new(
+    let front = TcpWorker::new(
         config,
         Arc::default(),
         Rc::new(Answers),

@@ -14,7 +14,7 @@ use crate::{
     exchange::{Client, Handler, Records},
     http3::{self, Http3Worker},
     lifecycle::{Phase, PhaseWatch, panic_if_asked, pass_panic_on},
-    memory::{self, Holders, Step},
+    memory::{self, MemoryAccounts, Step},
     net::{self, Backend, OpenSocket, SocketOptions},
     proxy::{Proxy, Routing},
     quic::{self, EndpointParts, SocketIo, WorkerIndex},
@@ -229,7 +229,7 @@ async fn serve<H: Handler>(
     // Each listener holds one until it serves no connection any more.
     let (serving, mut all_served) = mpsc::channel::<Infallible>(1);
     let budget = Budget::for_worker(config.load().limits.worker_send_buffer);
-    let holders = Rc::<Holders>::default();
+    let holders = Rc::<MemoryAccounts>::default();
     let budgets = tcp::Budgets {
         send: Rc::clone(&budget),
         receive,
@@ -382,7 +382,7 @@ struct Relief {
 
 impl Relief {
     /// Ends connections, and returns the memory of those that ended at the last look: they are gone by now.
-    fn look(&mut self, pressure: &memory::Pressure, workers: usize, holders: &Holders, metrics: &TurnMetrics) {
+    fn look(&mut self, pressure: &memory::Pressure, workers: usize, holders: &MemoryAccounts, metrics: &TurnMetrics) {
         /// Looks after which memory is returned at the latest: a second.
         const OFTEN: u32 = 10;
         self.looks += 1;
@@ -440,7 +440,7 @@ impl TcpServers<'_> {
         let (config, metrics) = (|| Arc::clone(self.config), || Arc::clone(self.metrics));
         let (covers, watch) = (Box::new(covers), || self.watch.clone());
         let (records, budgets) = (|| records.clone(), || self.budgets.clone());
-        let front = tcp::Front::new(config(), metrics(), Rc::clone(handler), covers, watch(), records(), budgets());
+        let front = tcp::TcpWorker::new(config(), metrics(), Rc::clone(handler), covers, watch(), records(), budgets());
         for (listener, http3_port) in listeners {
             self.spawn(tcp::serve_tls(listener, Rc::clone(&front), Rc::clone(&tls), http3_port));
         }
@@ -450,7 +450,7 @@ impl TcpServers<'_> {
             Box::new(move |host, path| Some(Box::pin(answers.http01(host, path)?) as tcp::Later<_>));
         let redirect = Rc::new(tcp::Redirect::new(https, metrics()).answering(validation));
         let budgets = tcp::Budgets { pool: memory::Pool::Plain, ..budgets() };
-        let front = tcp::Front::new(config(), metrics(), redirect, known, watch(), records(), budgets);
+        let front = tcp::TcpWorker::new(config(), metrics(), redirect, known, watch(), records(), budgets);
         for listener in redirects {
             self.spawn(tcp::serve_plain(listener, Rc::clone(&front)));
         }

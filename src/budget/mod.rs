@@ -18,10 +18,10 @@ use std::{cell::Cell, rc::Rc};
 
 /// What a stream may hold however much the others hold: one packet train.
 pub const TRAIN: u64 = TRAIN_BYTES as u64;
-/// The same, as lengths are counted.
+/// Bytes of [`TRAIN`], as lengths of slices are counted.
 pub const TRAIN_BYTES: usize = 16 * 1024;
-/// What a stream may have unacknowledged even where the budgets have nothing left: a packet's worth, so that no number of
-/// clients that do not read keeps another from being served. It is on top of the budgets.
+/// What a stream may have unacknowledged even where the budgets have nothing left: a packet's worth, so that no number
+/// of clients that do not read keeps another from being served. It is on top of the budgets.
 const PACKET: u64 = 1_200;
 /// What a stream may hold before anything was acknowledged: more than QUIC sends in its first round trips.
 pub const INITIAL: u64 = 128 * 1024;
@@ -60,13 +60,13 @@ impl Part {
 /// Bytes that the streams of a connection, or of a worker, share.
 #[derive(Debug)]
 pub struct Budget {
-    /// First trains,
+    /// Bytes for first trains.
     trains: Part,
-    /// what of first shares is beyond them,
+    /// Bytes for first shares, beyond their first trains.
     first: Part,
-    /// and all beyond these.
+    /// Bytes for what streams hold beyond first shares.
     grown: Part,
-    /// A stream may have so many times what is left of a part.
+    /// What a stream may have of a part, as a multiple of what is left of it.
     share: u64,
     split: fn(u64) -> Split,
 }
@@ -80,7 +80,8 @@ struct Split {
 }
 
 impl Budget {
-    /// Of one connection, whose streams are one client's: a stream alone gets nearly all but a train for each other.
+    /// The budget of one connection, whose streams are one client's: a stream alone gets nearly all but a train for
+    /// each other.
     pub fn for_connection(limit: u64) -> Rc<Self> {
         Self::new(limit, 16, |limit| {
             let (trains, first) = ((limit / 2).min(CONNECTION_TRAINS * TRAIN), limit / 8);
@@ -88,7 +89,7 @@ impl Budget {
         })
     }
 
-    /// Of one worker: a stream alone gets half of what is beyond first shares.
+    /// The budget of one worker: a stream alone gets half of what is beyond first shares.
     pub fn for_worker(limit: u64) -> Rc<Self> {
         Self::new(limit, 1, |limit| {
             let (trains, first) = ((limit / 2).min(WORKER_TRAINS * TRAIN).max(limit / 4), limit / 4);
@@ -146,7 +147,7 @@ impl Held {
 
 /// What one stream holds of its connection's and its worker's budget. Gives it back when dropped.
 #[derive(Debug)]
-pub struct Lease {
+pub struct BufferLease {
     connection: Rc<Budget>,
     worker: Rc<Budget>,
     /// The most that this stream ever holds.
@@ -160,14 +161,14 @@ pub struct Lease {
     denied: bool,
 }
 
-impl Lease {
+impl BufferLease {
     /// Holds nothing yet, and never more than `limit` bytes.
     pub fn new(connection: Rc<Budget>, worker: Rc<Budget>, limit: u64) -> Self {
         Self { connection, worker, limit, held: Held::default(), proven_from: 0, window: 0, denied: false }
     }
 
-    /// The same of a stream whose bytes count as acknowledged once a buffer of `buffer` bytes has taken them, which
-    /// proves nothing about the client.
+    /// Adapts the lease to a stream whose bytes count as acknowledged once a buffer of `buffer` bytes has taken them,
+    /// which proves nothing about the client.
     pub fn behind_buffer(mut self, buffer: u64) -> Self {
         self.proven_from = buffer;
         self
@@ -183,8 +184,8 @@ impl Lease {
         self.denied
     }
 
-    /// The client takes `window` bytes within a round trip, as earlier streams of its connection have shown. So many its
-    /// streams may hold together beyond first shares, whatever was acknowledged of each.
+    /// The client takes `window` bytes within a round trip, as earlier streams of its connection have shown. Its
+    /// streams may hold `window` bytes together beyond first shares, whatever was acknowledged of each.
     pub fn trust(&mut self, window: u64) {
         self.window = window;
     }
@@ -250,7 +251,7 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for BufferLease {
     fn drop(&mut self) {
         self.set(Held::default());
     }
@@ -263,12 +264,12 @@ mod tests {
 
     const MIB: u64 = 1024 * 1024;
 
-    fn lease(worker: &Rc<Budget>) -> Lease {
-        Lease::new(Budget::for_connection(4 * MIB), Rc::clone(worker), MIB)
+    fn lease(worker: &Rc<Budget>) -> BufferLease {
+        BufferLease::new(Budget::for_connection(4 * MIB), Rc::clone(worker), MIB)
     }
 
     /// Sends all that is permitted, `rounds` times, each acknowledged at once.
-    fn read_fast(lease: &mut Lease, rounds: usize) {
+    fn read_fast(lease: &mut BufferLease, rounds: usize) {
         let mut sent = 0;
         for _ in 0..rounds {
             sent += lease.permit(sent, 0, u64::MAX / 2);
@@ -301,7 +302,7 @@ mod tests {
         let worker = Budget::for_worker(32 * MIB);
         let connection = Budget::for_connection(16 * MIB);
         let stream = || {
-            let mut lease = Lease::new(Rc::clone(&connection), Rc::clone(&worker), 16 * MIB);
+            let mut lease = BufferLease::new(Rc::clone(&connection), Rc::clone(&worker), 16 * MIB);
             lease.trust(MIB);
             lease
         };
@@ -408,7 +409,7 @@ mod tests {
     #[test]
     fn no_growth_of_the_window_waits_for_the_lease() {
         let worker = Budget::for_worker(64 * MIB);
-        let mut stream = Lease::new(Budget::for_connection(16 * MIB), worker, 16 * MIB);
+        let mut stream = BufferLease::new(Budget::for_connection(16 * MIB), worker, 16 * MIB);
         // In slow start the window grows by all that is acknowledged; beside it something is to be unsent.
         let (mut acknowledged, unsent) = (0, 4 * TRAIN);
         while acknowledged < 10_000_000 {
@@ -422,7 +423,7 @@ mod tests {
     #[test]
     fn a_stream_alone_has_enough_for_half_a_gigabit_at_a_tenth_of_a_second_and_several_share() {
         let worker = Budget::for_worker(64 * MIB);
-        let alone = || Lease::new(Budget::for_connection(16 * MIB), Rc::clone(&worker), 16 * MIB);
+        let alone = || BufferLease::new(Budget::for_connection(16 * MIB), Rc::clone(&worker), 16 * MIB);
         let mut streams: Vec<_> = (0..10).map(|_| alone()).collect();
         let mut rounds = |count: usize| {
             for _ in 0..100 {
@@ -430,7 +431,7 @@ mod tests {
                     stream.permit(1 << 30, stream.held(), MIB);
                 }
             }
-            streams[..count].iter().map(Lease::held).collect::<Vec<_>>()
+            streams[..count].iter().map(BufferLease::held).collect::<Vec<_>>()
         };
         let held = rounds(1);
         assert!(held[0] > 11 * MIB, "{held:?}");
@@ -459,7 +460,7 @@ mod tests {
         let worker = Budget::for_worker(64 * MIB);
         let limit = 16 * MIB;
         let mut stalled: Vec<_> =
-            (0..20).map(|_| Lease::new(Budget::for_connection(limit), Rc::clone(&worker), limit)).collect();
+            (0..20).map(|_| BufferLease::new(Budget::for_connection(limit), Rc::clone(&worker), limit)).collect();
         for stream in &mut stalled {
             let mut outstanding = 0;
             for _ in 0..100 {
@@ -501,7 +502,7 @@ mod tests {
             let worker = Budget::for_worker(2 * MIB);
             let connections: Vec<_> = (0..4).map(|_| Budget::for_connection(MIB)).collect();
             let mut streams: Vec<_> = (0..20)
-                .map(|n| (Lease::new(Rc::clone(&connections[n % 4]), Rc::clone(&worker), 512 * 1024), 0, 0))
+                .map(|n| (BufferLease::new(Rc::clone(&connections[n % 4]), Rc::clone(&worker), 512 * 1024), 0, 0))
                 .collect();
             for (n, bytes, send) in steps {
                 let (lease, sent, outstanding) = &mut streams[n];

@@ -1,7 +1,7 @@
-//! How much a stream may hand over to QUIC, by the state of its connection's path: enough unsent bytes that QUIC has always
-//! something to send until the worker's next turn, and no more, since what is queued delays what is more urgent. Unsent
-//! bytes have a bound of their own, as with TCP_NOTSENT_LOWAT: the successors of a lost packet, which stay in memory until
-//! it is acknowledged, do not count to it and do not stall the connection. Pure.
+//! How much a stream may hand over to QUIC, by the state of its connection's path: enough unsent bytes that QUIC has
+//! always something to send until the worker's next turn, and no more, since what is queued delays what is more urgent.
+//! Unsent bytes have a bound of their own, as with TCP_NOTSENT_LOWAT: the successors of a lost packet, which stay in
+//! memory until it is acknowledged, do not count to it and do not stall the connection. Pure.
 
 use super::TRAIN;
 use std::time::Duration;
@@ -20,9 +20,9 @@ const SHORTEST: u64 = 1024 * 1024;
 
 /// Less room than this is not filled at once: small pieces cost as much as large ones.
 pub const STEP: u64 = 64 * 1024;
-/// The same of a stream's own train.
+/// Less room than this is not filled at once in a stream's own train.
 const OWN_STEP: u64 = TRAIN / 2;
-/// A stream with at most so many unsent bytes has room in its own train.
+/// Unsent bytes up to which a stream has room in its own train.
 pub const OWN_LOW: u64 = TRAIN - OWN_STEP;
 
 /// What is known of the path that a connection's packets take.
@@ -39,18 +39,18 @@ pub struct Path {
 /// The queued bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Queued {
-    /// Bytes that the connection's streams have handed over and QUIC has not sent,
+    /// Bytes that the connection's streams have handed over and QUIC has not sent.
     pub connection: u64,
-    /// of these the stream's,
+    /// Bytes that the stream has handed over and QUIC has not sent.
     pub stream: u64,
-    /// and bytes that the stream has handed over and its client not acknowledged.
+    /// Bytes that the stream has handed over and its client has not acknowledged.
     pub outstanding: u64,
 }
 
 /// How many bytes a stream may hand over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Room {
-    /// At most so many, and at least one.
+pub enum WriteAllowance {
+    /// At most this number, which is one or more.
     Bytes(u64),
     /// None before QUIC has sent more of what it has.
     Unsent,
@@ -60,16 +60,16 @@ pub enum Room {
 
 impl Path {
     /// How many of the `ready` bytes of a stream may be handed over.
-    pub fn room(&self, queued: Queued, ready: u64) -> Room {
+    pub fn room(&self, queued: Queued, ready: u64) -> WriteAllowance {
         let free = |most: u64, used: u64, step: u64| {
             Some(most.saturating_sub(used)).filter(|free| *free > 0 && *free >= ready.min(step))
         };
         let unsent = self.unsent();
         let own = free(TRAIN, queued.stream, OWN_STEP);
-        let Some(unsent) = free(unsent, queued.connection, unsent / 2).max(own) else { return Room::Unsent };
+        let Some(unsent) = free(unsent, queued.connection, unsent / 2).max(own) else { return WriteAllowance::Unsent };
         match free(self.outstanding(), queued.outstanding, STEP) {
-            Some(free) => Room::Bytes(free.min(unsent).min(ready)),
-            None => Room::Unacknowledged,
+            Some(free) => WriteAllowance::Bytes(free.min(unsent).min(ready)),
+            None => WriteAllowance::Unacknowledged,
         }
     }
 
@@ -117,30 +117,34 @@ mod tests {
             (10_000 * MBIT, 1, MOST),
         ] {
             let path = path(rate, rtt_ms);
-            assert_eq!(path.room(alone(0, 0), u64::MAX), Room::Bytes(unsent), "{rate} {rtt_ms}");
+            assert_eq!(path.room(alone(0, 0), u64::MAX), WriteAllowance::Bytes(unsent), "{rate} {rtt_ms}");
             // As much as a lost packet's successors make it, too.
             let in_flight = alone(0, 2 * path.window.min(SHORTEST / 4));
-            assert_eq!(path.room(in_flight, u64::MAX), Room::Bytes(unsent), "{rate} {rtt_ms}");
+            assert_eq!(path.room(in_flight, u64::MAX), WriteAllowance::Bytes(unsent), "{rate} {rtt_ms}");
         }
     }
 
     #[test]
     fn long_paths_have_room_for_half_a_gigabit_and_short_ones_for_a_train_of_trains() {
         let long = path(500 * MBIT, 100);
-        assert_eq!(long.room(alone(0, 4 * long.window), 1_000), Room::Bytes(1_000));
+        assert_eq!(long.room(alone(0, 4 * long.window), 1_000), WriteAllowance::Bytes(1_000));
         let short = Path { min_rtt: 200, smoothed_rtt: 3_000, window: 16 << 20 };
-        assert_eq!(short.room(alone(0, SHORTEST - STEP), u64::MAX), Room::Bytes(STEP));
-        assert_eq!(short.room(alone(0, SHORTEST - STEP + 1), u64::MAX), Room::Unacknowledged);
-        assert_eq!(Path::default().room(alone(0, SHORTEST), 1), Room::Unacknowledged);
+        assert_eq!(short.room(alone(0, SHORTEST - STEP), u64::MAX), WriteAllowance::Bytes(STEP));
+        assert_eq!(short.room(alone(0, SHORTEST - STEP + 1), u64::MAX), WriteAllowance::Unacknowledged);
+        assert_eq!(Path::default().room(alone(0, SHORTEST), 1), WriteAllowance::Unacknowledged);
     }
 
     #[test]
     fn a_stream_has_its_train_however_much_the_others_have_unsent() {
         let path = path(100 * MBIT, 20);
         let queued = Queued { connection: 1 << 20, stream: 0, outstanding: 0 };
-        assert_eq!(path.room(queued, u64::MAX), Room::Bytes(TRAIN));
-        assert_eq!(path.room(Queued { stream: TRAIN / 2 + 1, ..queued }, u64::MAX), Room::Unsent);
-        assert_eq!(path.room(Queued { stream: TRAIN / 2 + 1, ..queued }, 1_000), Room::Bytes(1_000), "all that it has");
+        assert_eq!(path.room(queued, u64::MAX), WriteAllowance::Bytes(TRAIN));
+        assert_eq!(path.room(Queued { stream: TRAIN / 2 + 1, ..queued }, u64::MAX), WriteAllowance::Unsent);
+        assert_eq!(
+            path.room(Queued { stream: TRAIN / 2 + 1, ..queued }, 1_000),
+            WriteAllowance::Bytes(1_000),
+            "all that it has"
+        );
     }
 
     proptest! {
@@ -153,20 +157,20 @@ mod tests {
             let path = Path { window, smoothed_rtt, min_rtt };
             let queued = Queued { connection: others + own, stream: own, outstanding };
             match path.room(queued, ready) {
-                Room::Bytes(bytes) => prop_assert!(bytes > 0 && bytes <= ready),
-                Room::Unsent => {
+                WriteAllowance::Bytes(bytes) => prop_assert!(bytes > 0 && bytes <= ready),
+                WriteAllowance::Unsent => {
                     prop_assert!(own > OWN_LOW && queued.connection > path.low_water());
                     for low in [
                         Queued { connection: path.low_water(), ..queued },
                         Queued { stream: OWN_LOW, ..queued },
                     ] {
-                        prop_assert!(path.room(low, ready) != Room::Unsent);
+                        prop_assert!(path.room(low, ready) != WriteAllowance::Unsent);
                     }
                 }
-                Room::Unacknowledged => {
+                WriteAllowance::Unacknowledged => {
                     prop_assert!(outstanding > SHORTEST - STEP);
                     let acknowledged = Queued { outstanding: outstanding.min(SHORTEST - STEP), ..queued };
-                    prop_assert!(matches!(path.room(acknowledged, ready), Room::Bytes(_)));
+                    prop_assert!(matches!(path.room(acknowledged, ready), WriteAllowance::Bytes(_)));
                 }
             }
         }

@@ -10,9 +10,9 @@ use std::{
 
 /// Parses an authority: `host`, `host:port`, `[v6]` or `[v6]:port`.
 ///
-/// A host is letters, digits, `-`, `_` and single dots; RFC 3986 §3.2.2 would allow percent-encoding and
-/// punctuation, which no name in DNS has. One whose last label is a number is an IPv4 address in four decimal numbers:
-/// `127.1`, `0x7f.1` and `2130706433` are the same to the parsers of URLs (WHATWG URL, host parsing) and resolvers, no name in
+/// A host is letters, digits, `-`, `_` and single dots; RFC 3986 §3.2.2 would allow percent-encoding and punctuation,
+/// which no name in DNS has. One whose last label is a number is an IPv4 address in four decimal numbers: `127.1`,
+/// `0x7f.1` and `2130706433` are the same to the parsers of URLs (WHATWG URL, host parsing) and resolvers, no name in
 /// DNS (RFC 3696 §2), and not what a browser sends.
 ///
 /// # Errors

@@ -28,22 +28,22 @@ enum Kind {
     Full(Bytes),
     Stream {
         source: Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError>>>,
-        room: Option<Room>,
+        room: Option<BodyCapacity>,
     },
     Tunnel(Box<Tunnel>),
 }
 
 /// How many bytes the next piece of a body may have. The consumer of a body sets it, the reader of an origin respects
 /// it: so that no more is in memory than was requested.
-pub type Room = Rc<Cell<usize>>;
+pub type BodyCapacity = Rc<Cell<usize>>;
 
 /// Why a body is incomplete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
-    /// Its sender reset the stream, or is gone.
+    /// The sender has reset the stream, or is gone.
     #[error("the sender cancelled the body")]
     Cancelled,
-    /// It violates the protocol: longer or shorter than its `Content-Length`, bad chunk, bad frame.
+    /// The body violates the protocol: longer or shorter than its `Content-Length`, bad chunk, bad frame.
     #[error("the body is malformed")]
     Malformed,
     /// Longer than the limit allows.
@@ -71,8 +71,8 @@ impl Body {
         Self::of(Kind::Stream { source: Box::pin(source), room: None })
     }
 
-    /// The same, with pieces that respect `room`.
-    pub fn stream_within(room: Room, source: impl HttpBody<Data = Bytes, Error = BodyError> + 'static) -> Self {
+    /// A body that streams from `source`, whose pieces respect `room`.
+    pub fn stream_within(room: BodyCapacity, source: impl HttpBody<Data = Bytes, Error = BodyError> + 'static) -> Self {
         Self::of(Kind::Stream { source: Box::pin(source), room: Some(room) })
     }
 
@@ -80,7 +80,8 @@ impl Body {
         Self { kind, counter: None }
     }
 
-    /// The same, whose bytes are counted in `counter` as they are taken. A tunnel counts by itself ([`Tunnel::counted`]).
+    /// Counts the bytes in `counter` as they are taken. A tunnel counts by itself
+    /// ([`Tunnel::counted`]).
     #[must_use]
     pub fn counted(mut self, counter: &ByteCounter) -> Self {
         if !self.is_empty() {

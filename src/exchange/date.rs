@@ -19,7 +19,7 @@ pub fn date() -> HeaderValue {
     WRITTEN.with_borrow_mut(|written| at(SystemTime::now(), written))
 }
 
-/// That of `now`; the one `written` is reused within its second.
+/// The value for `now`; the one `written` is reused within its second.
 fn at(now: SystemTime, written: &mut Option<(u64, HeaderValue)>) -> HeaderValue {
     let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().min(LAST);
     match written {

@@ -40,8 +40,8 @@ pub fn is_lower_case_token(text: &[u8]) -> bool {
 /// The fault of a field's value, from its first byte to its last; HTTP/1.1 has cut the blanks around it before (RFC
 /// 9112 §5). `None` if it is accepted.
 ///
-/// Control characters other than the tab are invalid (RFC 9110 §5.5); a recipient may keep them, and parsers do not agree
-/// on them. Bytes beyond ASCII (obs-text) pass as they are.
+/// Control characters other than the tab are invalid (RFC 9110 §5.5); a recipient may keep them, and parsers do not
+/// agree on them. Bytes beyond ASCII (obs-text) pass as they are.
 pub fn value_fault(value: &[u8]) -> Option<&'static str> {
     if value.iter().any(|byte| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f) {
         return Some("field value with a control character");
@@ -49,8 +49,8 @@ pub fn value_fault(value: &[u8]) -> Option<&'static str> {
     has_blank_edge(value).then_some("field value with a blank at its edge")
 }
 
-/// Whether `value` begins or ends with a blank, which HTTP/2 and HTTP/3 forbid (RFC 9113 §8.2.1, RFC 9114 §4.2 by RFC 9110
-/// §5.5).
+/// Whether `value` begins or ends with a blank, which HTTP/2 and HTTP/3 forbid (RFC 9113 §8.2.1, RFC 9114 §4.2 by RFC
+/// 9110 §5.5).
 pub fn has_blank_edge(value: &[u8]) -> bool {
     let blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     blank(value.first()) || blank(value.last())

@@ -7,12 +7,12 @@ use http::HeaderValue;
 /// Whether a handshake asks its client for a certificate (RFC 8446 §4.3.2).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CertificateRequest {
-    /// It does not.
+    /// No certificate is requested.
     #[default]
     None,
-    /// It does, and continues without one. An invalid certificate ends it.
+    /// A certificate is requested. The handshake continues without one, and ends for an invalid one.
     Optional,
-    /// It does, and ends without one.
+    /// A certificate is requested. The handshake ends without one.
     Required,
 }
 

@@ -31,13 +31,13 @@ struct State {
 }
 
 impl Interim {
-    /// Both ends.
+    /// Creates both ends of a channel.
     pub fn channel() -> (Self, InterimQueue) {
         let state = Arc::<Mutex<State>>::default();
         (Self(Some(Arc::clone(&state))), InterimQueue(state))
     }
 
-    /// Both ends, for a client that gets 100 (Continue) alone: others are dropped.
+    /// Creates both ends of a channel for a client that gets 100 (Continue) alone: others are dropped.
     pub fn continue_channel() -> (Self, InterimQueue) {
         let state = Arc::new(Mutex::new(State { only_continue: true, ..State::default() }));
         (Self(Some(Arc::clone(&state))), InterimQueue(state))

@@ -34,7 +34,7 @@ impl Linger {
         Self { left: bytes, until: Instant::now() + patience, idle: IdleTimer::new(patience.min(PAUSE)) }
     }
 
-    /// So many more bytes were discarded.
+    /// Counts `bytes` more that were discarded.
     ///
     /// # Errors
     ///

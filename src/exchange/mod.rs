@@ -19,7 +19,7 @@ mod record;
 mod tunnel;
 
 pub use authority::{LastAuthority, authority};
-pub use body::{Body, BodyError, Room};
+pub use body::{Body, BodyCapacity, BodyError};
 pub use counter::ByteCounter;
 pub use date::date;
 pub use forwarded::{Forwarded, LastForwarded};
@@ -29,9 +29,9 @@ pub use interim::{Interim, InterimQueue};
 pub use linger::{Linger, Lingered};
 pub use list::members;
 pub use path::path;
-pub use patience::{Late, Pace, Patience};
+pub use patience::{ClientDeadline, MinimumRate, TimeoutCause};
 pub use reading::{MAX_READINGS, has_readings, readings};
-pub use record::{End, Facts, Listener, Record, Recording, Records};
+pub use record::{Facts, Listener, Record, Recording, Records, RequestEnd};
 pub use tunnel::{Duplex, Quiet, Silenced, TUNNEL_BUFFER, Tunnel, Upgrade};
 
 use http::Method;
@@ -105,7 +105,7 @@ impl Protocol {
         }
     }
 
-    /// As access logs show it.
+    /// The name in access logs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Http1 => "HTTP/1.1",
@@ -131,8 +131,8 @@ pub trait Handler: 'static {
     /// Dropping the future, or the response's body, cancels the exchange: the client is gone.
     fn handle(&self, exchange: Exchange) -> impl Future<Output = Result<Response, Abort>>;
 
-    /// Completes an answer of the front end's own to a request of `client` that it has rejected, and that the handler does not
-    /// see.
+    /// Completes an answer of the front end's own to a request of `client` that it has rejected, and that the handler
+    /// does not see.
     fn complete_rejection(&self, client: &Client, response: &mut Response) {
         let _ = (client, response);
     }

@@ -45,11 +45,12 @@ fn fault(method: &Method, raw: &[u8]) -> Option<&'static str> {
 
 /// True if a segment of `path` is `.` or `..`: plain, or percent-encoded once or twice.
 ///
-/// Origins differ in what they decode before they resolve dots: an encoded slash or backslash passes, yet counts as
-/// a separator here (`/a%2f..%2fb`); parameters do not hide dots (`/..;x/`), as servlet containers drop them, nor does what
-/// an origin may take for the end of the path (`/..%00`).
+/// Origins differ in what they decode before they resolve dots: an encoded slash or backslash passes, yet counts as a
+/// separator here (`/a%2f..%2fb`); parameters do not hide dots (`/..;x/`), as servlet containers drop them, nor does
+/// what an origin may take for the end of the path (`/..%00`).
 fn has_dot_segment(path: &[u8]) -> bool {
-    // Most paths have neither an escape nor a segment that begins with a dot: found without a branch, they are not decoded.
+    // Most paths have neither an escape nor a segment that begins with a dot: found without a branch, they are not
+    // decoded.
     let pairs = path.iter().zip(path.iter().skip(1));
     let dots_or_escapes =
         |found, (first, second): (&u8, &u8)| found | (*first == b'%') | ((*first == b'/') & (*second == b'.'));

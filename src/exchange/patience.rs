@@ -10,7 +10,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// How slow a client may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
+pub struct MinimumRate {
     /// How long nothing may move while litequic waits for the client.
     idle: Duration,
     /// Bytes a second on average over the time of waiting; 0 is no minimum.
@@ -19,7 +19,7 @@ pub struct Pace {
     grace: Duration,
 }
 
-impl Pace {
+impl MinimumRate {
     /// At least `rate` bytes a second (0: any) after `grace`, and not `idle` without one.
     pub fn new(idle: Duration, rate: u64, grace: Duration) -> Self {
         Self { idle, rate, grace }
@@ -35,7 +35,7 @@ impl Pace {
         self.idle
     }
 
-    /// How long to wait for a client in all that moves so many `bytes`.
+    /// How long to wait in all for a client that moves `bytes`.
     pub fn allowed(&self, bytes: u64) -> Duration {
         bytes
             .checked_div(self.rate)
@@ -45,7 +45,7 @@ impl Pace {
 
 /// Why the wait for a client ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Late {
+pub enum TimeoutCause {
     /// Nothing moved.
     Idle,
     /// Too little did.
@@ -54,8 +54,8 @@ pub enum Late {
 
 /// What is left of a client's time. Runs only while litequic waits for the client.
 #[derive(Debug)]
-pub struct Patience {
-    pace: Pace,
+pub struct ClientDeadline {
+    pace: MinimumRate,
     /// The start of the wait, if there is one.
     since: Option<Instant>,
     /// The time of earlier waits.
@@ -66,9 +66,9 @@ pub struct Patience {
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
-impl Patience {
+impl ClientDeadline {
     /// Without a wait so far.
-    pub fn new(pace: Pace) -> Self {
+    pub fn new(pace: MinimumRate) -> Self {
         Self { pace, since: None, waited: Duration::ZERO, bytes: 0, sleep: None }
     }
 
@@ -86,10 +86,11 @@ impl Patience {
     }
 
     /// Waits for the client; ready once that has lasted too long. Losing a poll loses nothing.
-    pub fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<Late> {
+    pub fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<TimeoutCause> {
         let since = *self.since.get_or_insert_with(Instant::now);
         let left = self.pace.allowed(self.bytes).saturating_sub(self.waited);
-        let (patience, late) = if left < self.pace.idle { (left, Late::Slow) } else { (self.pace.idle, Late::Idle) };
+        let (patience, late) =
+            if left < self.pace.idle { (left, TimeoutCause::Slow) } else { (self.pace.idle, TimeoutCause::Idle) };
         let deadline = since + patience;
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
         if sleep.deadline() > deadline {
@@ -110,11 +111,11 @@ mod tests {
     use super::*;
     use std::future::poll_fn;
 
-    const PACE: Pace = Pace { idle: Duration::from_secs(60), rate: 100, grace: Duration::from_secs(20) };
+    const PACE: MinimumRate = MinimumRate { idle: Duration::from_secs(60), rate: 100, grace: Duration::from_secs(20) };
 
     /// Moves `bytes` each `every` seconds; says after how many seconds of waiting it was too late, and why.
-    async fn trickle(pace: Pace, bytes: u64, every: u64) -> (u64, Option<Late>) {
-        let (mut patience, began) = (Patience::new(pace), Instant::now());
+    async fn trickle(pace: MinimumRate, bytes: u64, every: u64) -> (u64, Option<TimeoutCause>) {
+        let (mut patience, began) = (ClientDeadline::new(pace), Instant::now());
         for _ in 0..100 {
             let late = tokio::time::timeout(Duration::from_secs(every), poll_fn(|cx| patience.poll_wait(cx))).await;
             if let Ok(late) = late {
@@ -128,10 +129,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_is_waited_for_as_long_as_it_keeps_its_rate() {
         for (bytes, every, after, late) in [
-            (1, 1, 20, Some(Late::Slow)),
+            (1, 1, 20, Some(TimeoutCause::Slow)),
             (99, 1, 100, None),
-            (50, 1, 39, Some(Late::Slow)),
-            (0, 90, 20, Some(Late::Slow)),
+            (50, 1, 39, Some(TimeoutCause::Slow)),
+            (0, 90, 20, Some(TimeoutCause::Slow)),
             (10_000, 15, 1_500, None),
             (1_000_000, 19, 1_900, None),
         ] {
@@ -142,17 +143,17 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_moved_much_is_waited_for_until_nothing_moves() {
-        let mut patience = Patience::new(PACE);
+        let mut patience = ClientDeadline::new(PACE);
         patience.rest(1_000_000);
         let began = Instant::now();
-        assert_eq!(poll_fn(|cx| patience.poll_wait(cx)).await, Late::Idle);
+        assert_eq!(poll_fn(|cx| patience.poll_wait(cx)).await, TimeoutCause::Idle);
         assert_eq!(began.elapsed().as_secs(), 60);
-        assert_eq!(trickle(Pace::any(Duration::from_secs(5)), 0, 10).await, (5, Some(Late::Idle)));
+        assert_eq!(trickle(MinimumRate::any(Duration::from_secs(5)), 0, 10).await, (5, Some(TimeoutCause::Idle)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn time_for_which_it_is_not_waited_for_does_not_count() {
-        let mut patience = Patience::new(PACE);
+        let mut patience = ClientDeadline::new(PACE);
         for _ in 0..19 {
             let late = tokio::time::timeout(Duration::from_secs(1), poll_fn(|cx| patience.poll_wait(cx))).await;
             assert!(late.is_err());
@@ -160,7 +161,7 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(100)).await;
         }
         let began = Instant::now();
-        assert_eq!(poll_fn(|cx| patience.poll_wait(cx)).await, Late::Slow);
+        assert_eq!(poll_fn(|cx| patience.poll_wait(cx)).await, TimeoutCause::Slow);
         assert_eq!(began.elapsed().as_secs(), 1);
     }
 }

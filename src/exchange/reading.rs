@@ -1,9 +1,9 @@
 //! The ways in which an origin may decode a path before it decides what the path names. Pure.
 //!
-//! RFC 3986 §6.2.2 lets an origin decode and normalize, and origins go further: they decode twice, merge slashes, remove
-//! parameters from segments, take a backslash for a slash. Each of these steps leaves a prefix of whole segments a prefix.
-//! So whatever an origin does of them, in whichever order, a path that it reads as below some prefix is below that prefix
-//! after all of them too: [`readings`] does them all. Only where a parameter ends depends on their order.
+//! RFC 3986 §6.2.2 lets an origin decode and normalize, and origins go further: they decode twice, merge slashes,
+//! remove parameters from segments, take a backslash for a slash. Each of these steps leaves a prefix of whole segments
+//! a prefix. So whatever an origin does of them, in whichever order, a path that it reads as below some prefix is below
+//! that prefix after all of them too: [`readings`] does them all. Only where a parameter ends depends on their order.
 
 /// Whether [`readings`] of `path` can be anything but `path` itself, or with `ignore_case` but for its case. This runs
 /// for each request whose route is not the first: a scan without a branch.
@@ -21,8 +21,8 @@ pub fn has_readings(path: &str, ignore_case: bool) -> bool {
 /// for any number of slashes and backslashes, up to a decoded NUL, `?` or `#`, where a string of C or a second parser
 /// of the URL ends.
 ///
-/// A path without `;` has one reading. Any other has one for each place at which its parameters may end, up to [`MAX_READINGS`]:
-/// that depends on what is done before what. None is longer than `path`. Case is as it came.
+/// A path without `;` has one reading. Any other has one for each place at which its parameters may end, up to
+/// [`MAX_READINGS`]: that depends on what is done before what. None is longer than `path`. Case is as it came.
 pub fn readings(path: &str) -> impl Iterator<Item = Vec<u8>> {
     let path = path.as_bytes();
     let whole = decoded(&decoded(path));
@@ -33,8 +33,8 @@ pub fn readings(path: &str) -> impl Iterator<Item = Vec<u8>> {
     (!whole.contains(&b';')).then(|| merged(with_slashes(whole))).into_iter().chain(without_parameters)
 }
 
-/// Parameters may be removed before decoding or not; each of two decodings may know `%uXXXX` or not; between them the five of
-/// `any_order`, where there is a choice; and parameters that are left end at a backslash or not.
+/// Parameters may be removed before decoding or not; each of two decodings may know `%uXXXX` or not; between them the
+/// five of `any_order`, where there is a choice; and parameters that are left end at a backslash or not.
 pub const MAX_READINGS: u8 = 2 * 2 * 5 * 2 * 2;
 
 /// `path`, decoded once, after any of two steps before it is decoded again, in either order.
@@ -122,9 +122,9 @@ fn first(text: &[u8]) -> Option<(u8, &[u8])> {
     text.split_first().map(|(byte, tail)| (*byte, tail))
 }
 
-/// Decodes the first byte of a text whose bytes `next` takes apart: `%` with two hexadecimal digits, or with `unicode` with `u`
-/// and four, as http.sys of Windows takes it. Of those four only what is ASCII matters here: all others are 0xff, which no prefix has.
-/// What is no escape stands for itself.
+/// Decodes the first byte of a text whose bytes `next` takes apart: `%` with two hexadecimal digits, or with `unicode`
+/// with `u` and four, as http.sys of Windows takes it. Of those four only what is ASCII matters here: all others are
+/// 0xff, which no prefix has. What is no escape stands for itself.
 fn unescaped<'t>(
     text: &'t [u8],
     next: impl Fn(&'t [u8]) -> Option<(u8, &'t [u8])>,
@@ -255,8 +255,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
-        /// Whatever an origin does, in any order and as often as it likes but for decoding: what it reads as below a prefix is
-        /// below it in one of the readings.
+        /// Whatever an origin does, in any order and as often as it likes but for decoding: what it reads as below a
+        /// prefix is below it in one of the readings.
         #[test]
         fn no_origin_reads_a_prefix_that_no_reading_has(
             pieces in prop::collection::vec(

@@ -40,7 +40,7 @@ pub struct Recording {
 pub struct Facts {
     /// When its stream was accepted.
     pub began: SystemTime,
-    /// The same, for durations.
+    /// When its stream was accepted, for durations.
     pub started: Instant,
     /// The connection's peer: the client, or a proxy.
     pub client: Rc<Client>,
@@ -66,7 +66,7 @@ pub struct Facts {
     pub origin: Option<Arc<str>>,
     /// The server of it that was tried last.
     pub server: Option<Arc<str>>,
-    /// Of the final response, as far as there was one.
+    /// The status of the final response, if the client got any of it.
     pub status: Option<StatusCode>,
     /// Body bytes that were received from the client.
     pub received: u64,
@@ -80,12 +80,12 @@ pub struct Facts {
     /// Why litequic answered in the origin's place, or reset the response: an error type of RFC 9209 §2.3.
     pub error: Option<&'static str>,
     /// How it ended.
-    pub end: End,
+    pub end: RequestEnd,
 }
 
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum RequestEnd {
     /// The client has the whole response.
     Complete,
     /// The client went away, or cancelled it.
@@ -100,7 +100,7 @@ pub enum End {
     Failed,
 }
 
-impl End {
+impl RequestEnd {
     /// In a word.
     pub const fn word(self) -> &'static str {
         match self {
@@ -158,7 +158,7 @@ impl Record {
 
     /// litequic ended the request because another client's waited: from now on this is how it ended.
     pub fn evicted(&self) {
-        self.note(|facts| facts.end = End::Evicted);
+        self.note(|facts| facts.end = RequestEnd::Evicted);
         self.error("connection_limit_reached");
     }
 
@@ -178,9 +178,9 @@ impl Recording {
     }
 
     /// How it ended; until this is called it counts as cancelled: its connection closed.
-    pub fn ended(&self, end: End) {
+    pub fn ended(&self, end: RequestEnd) {
         self.record.note(|facts| {
-            if facts.end != End::Evicted {
+            if facts.end != RequestEnd::Evicted {
                 facts.end = end;
             }
         });
@@ -218,7 +218,7 @@ impl Facts {
             first_byte: None,
             origin_time: None,
             error: None,
-            end: End::Cancelled,
+            end: RequestEnd::Cancelled,
         }
     }
 
@@ -248,8 +248,8 @@ impl Facts {
     }
 }
 
-/// `version "-" trace-id "-" parent-id "-" trace-flags`, lower-case hexadecimal digits, the IDs not all zeros. A version
-/// that is not known yet may go on after another `-`; `ff` is none.
+/// `version "-" trace-id "-" parent-id "-" trace-flags`, lower-case hexadecimal digits, the IDs not all zeros. A
+/// version that is not known yet may go on after another `-`; `ff` is none.
 fn trace_id(traceparent: &str) -> Option<&str> {
     let mut parts = traceparent.splitn(5, '-');
     let mut hex = |digits: usize| {
@@ -291,7 +291,7 @@ mod tests {
 
     struct Heard {
         wants: bool,
-        ends: Rc<RefCell<Vec<End>>>,
+        ends: Rc<RefCell<Vec<RequestEnd>>>,
     }
 
     impl Listener for Heard {
@@ -309,11 +309,11 @@ mod tests {
         let records = Records::for_listener(Heard { wants: true, ends: Rc::clone(&ends) });
         let recording = records.begin(client);
         let shared = recording.record().clone();
-        recording.ended(End::Complete);
+        recording.ended(RequestEnd::Complete);
         drop(recording);
         shared.error("too late");
         drop(records.begin(client));
-        assert_eq!(*ends.borrow(), [End::Complete, End::Cancelled]);
+        assert_eq!(*ends.borrow(), [RequestEnd::Complete, RequestEnd::Cancelled]);
     }
 
     #[test]

@@ -88,14 +88,14 @@ impl Tunnel {
         Self { protocol, end: Box::pin(end), quiet, received: None, sent: None }
     }
 
-    /// The same, whose idle timeout is `half_closed` once one side has ended, unless its own is shorter.
+    /// Sets the idle timeout to `half_closed` for when one side has ended, unless its own is shorter.
     #[must_use]
     pub fn half_closed_for(self, half_closed: Duration) -> Self {
         self.quiet.half_closed.set(half_closed.min(self.quiet.patience));
         self
     }
 
-    /// The same, which counts what its client sends in `received`, and what goes to the client in `sent`.
+    /// Counts what the client sends in `received`, and what goes to the client in `sent`.
     #[must_use]
     pub fn counted(self, received: &ByteCounter, sent: &ByteCounter) -> Self {
         Self { received: Some(received.clone()), sent: Some(sent.clone()), ..self }

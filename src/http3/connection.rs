@@ -13,7 +13,7 @@ use super::{
 use crate::{
     exchange::Handler,
     lifecycle::{Phase, pass_panic_on},
-    memory::End,
+    memory::EvictionReason,
     transport::{Alert, ConnectionAlerts, Transport},
 };
 use bytes::{Bytes, BytesMut};
@@ -82,13 +82,13 @@ pub async fn serve<H: Handler>(
         connection.holder.serving(streams.requests.len());
         while let Poll::Ready(end) = connection.holder.poll_end(cx, &mut told) {
             match end {
-                End::Idle => exhausted.notify_one(),
-                End::Drained => {
+                EvictionReason::Idle => exhausted.notify_one(),
+                EvictionReason::Drained => {
                     is_leaving = true;
                     front.metrics.evicted_idle.increment();
                     exhausted.notify_one();
                 }
-                End::Evicted => {
+                EvictionReason::Evicted => {
                     // One that was told to leave, and is still there, is counted already.
                     if !std::mem::replace(&mut is_leaving, true) {
                         front.metrics.evicted_in_use.increment();
@@ -96,7 +96,7 @@ pub async fn serve<H: Handler>(
                     connection.evicted.set(true);
                     return Poll::Ready(Some(Code::NoError));
                 }
-                End::Heaviest => {
+                EvictionReason::Heaviest => {
                     connection.fail(Code::ExcessiveLoad);
                     return Poll::Ready(None);
                 }

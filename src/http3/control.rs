@@ -9,7 +9,7 @@ use super::{
     uni::StreamType,
     varint,
 };
-use crate::receive_budget::Account;
+use crate::receive_budget::ReceiveAccount;
 use bytes::Bytes;
 use s2n_quic::stream::ReceiveStream;
 use std::rc::Rc;
@@ -60,7 +60,7 @@ async fn read<H>(mut stream: ReceiveStream, connection: &Connection<H>) -> Resul
 }
 
 /// The stream's type and what came behind it; `None` for a stream that ends before (RFC 9114 §6.2 allows that).
-async fn stream_type(stream: &mut ReceiveStream, account: &Account) -> Option<(StreamType, Bytes)> {
+async fn stream_type(stream: &mut ReceiveStream, account: &ReceiveAccount) -> Option<(StreamType, Bytes)> {
     let mut partial = varint::Partial::default();
     while let Ok(Some(mut chunk)) = stream.receive().await {
         account.taken(chunk.len() as u64);
@@ -75,7 +75,7 @@ async fn stream_type(stream: &mut ReceiveStream, account: &Account) -> Option<(S
 async fn each_chunk(
     stream: &mut ReceiveStream,
     first: Bytes,
-    account: &Account,
+    account: &ReceiveAccount,
     mut read: impl FnMut(Bytes) -> Result<(), Code>,
 ) -> Result<(), Code> {
     read(first)?;

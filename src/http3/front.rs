@@ -11,14 +11,14 @@ use super::{
     uni::UniStreams,
 };
 use crate::{
-    budget::{Budget, Lease},
+    budget::{Budget, BufferLease},
     config::{Config, Limits, Live, Timeouts},
-    exchange::{Client, Identity, LastAuthority, LastForwarded, Pace, Protocol, Records, plain},
+    exchange::{Client, Identity, LastAuthority, LastForwarded, MinimumRate, Protocol, Records, plain},
     http3::Metrics,
     lifecycle::PhaseWatch,
-    memory::{Holder, Holders, Pool},
+    memory::{MemoryAccount, MemoryAccounts, Pool},
     rate::Bucket,
-    receive_budget::Account,
+    receive_budget::ReceiveAccount,
     transport::SendWindow,
 };
 use http::{HeaderMap, StatusCode};
@@ -50,7 +50,7 @@ pub struct Http3Worker {
     pub(super) covers: Box<Covers>,
     client_address: ClientAddress,
     budget: Rc<Budget>,
-    holders: Rc<Holders>,
+    holders: Rc<MemoryAccounts>,
     pub(super) watch: PhaseWatch,
     /// False while HTTP/3 is off.
     on: watch::Receiver<bool>,
@@ -65,7 +65,7 @@ impl Http3Worker {
         metrics: Arc<Metrics>,
         covers: Box<Covers>,
         client_address: ClientAddress,
-        (budget, holders): (Rc<Budget>, Rc<Holders>),
+        (budget, holders): (Rc<Budget>, Rc<MemoryAccounts>),
         watch: PhaseWatch,
     ) -> Self {
         let terms = Terms::of(config.load_full());
@@ -103,7 +103,7 @@ impl Http3Worker {
 
     /// Registers a connection of the client at `address`, which it has validated. `None`, counted, if there is no room
     /// for it.
-    pub(super) fn admit(&self, address: SocketAddr) -> Option<Holder> {
+    pub(super) fn admit(&self, address: SocketAddr) -> Option<MemoryAccount> {
         let terms = self.terms();
         let network = terms.config.source(address.ip()).map(|network| (network.address, network.prefix));
         let holder = self.holders.admit(Pool::Quic, network, terms.limits.max_connections);
@@ -142,13 +142,13 @@ pub(super) struct Terms {
 
 impl Terms {
     /// The minimum rate of a request's body.
-    pub(super) fn upload_pace(&self) -> Pace {
-        Pace::new(self.timeouts.request_body, self.limits.min_upload_rate, self.limits.rate_grace)
+    pub(super) fn upload_pace(&self) -> MinimumRate {
+        MinimumRate::new(self.timeouts.request_body, self.limits.min_upload_rate, self.limits.rate_grace)
     }
 
     /// The minimum rate at which a client reads a response.
-    pub(super) fn download_pace(&self) -> Pace {
-        Pace::new(self.timeouts.send, self.limits.min_download_rate, self.limits.rate_grace)
+    pub(super) fn download_pace(&self) -> MinimumRate {
+        MinimumRate::new(self.timeouts.send, self.limits.min_download_rate, self.limits.rate_grace)
     }
 
     fn of(config: Arc<Config>) -> Self {
@@ -173,7 +173,7 @@ pub(super) struct Connection<H> {
     pub(super) accepted: Cell<u64>,
     budget: Rc<Budget>,
     /// The registered connection: what memory it holds.
-    pub(super) holder: Holder,
+    pub(super) holder: MemoryAccount,
     /// The connection and its requests were ended for another client.
     pub(super) evicted: Cell<bool>,
     pauses: Rc<Pauses>,
@@ -184,7 +184,7 @@ pub(super) struct Connection<H> {
     /// Rate limit of DATA frames with next to nothing in them.
     pub(super) small_frames: Rc<SmallFrames>,
     /// What its client has sent and was not read.
-    pub(super) account: Account,
+    pub(super) account: ReceiveAccount,
     /// Bodies of requests that were answered.
     pub(super) lingering: Rc<Lingering>,
     /// SETTINGS_MAX_FIELD_SECTION_SIZE, once the client has sent it.
@@ -201,8 +201,8 @@ impl<H> Connection<H> {
         client: Client,
         handler: Rc<H>,
         front: Rc<Http3Worker>,
-        account: Account,
-        holder: Holder,
+        account: ReceiveAccount,
+        holder: MemoryAccount,
     ) -> Self {
         front.metrics.connections.increment();
         front.metrics.connections_open.increment();
@@ -273,9 +273,9 @@ impl<H> Connection<H> {
         takes
     }
 
-    pub(super) fn sender(&self, stream: SendStream, window: Box<dyn SendWindow>, pace: Pace) -> Sender {
+    pub(super) fn sender(&self, stream: SendStream, window: Box<dyn SendWindow>, pace: MinimumRate) -> Sender {
         let limit = u64::from(self.terms.limits.stream_send_buffer);
-        let lease = Lease::new(Rc::clone(&self.budget), Rc::clone(&self.front.budget), limit);
+        let lease = BufferLease::new(Rc::clone(&self.budget), Rc::clone(&self.front.budget), limit);
         let pauses = Rc::clone(&self.pauses);
         let (motion, metrics) = (self.holder.motion(), Arc::clone(&self.front.metrics));
         Sender::new(stream, window, pauses, lease, pace, motion, metrics)

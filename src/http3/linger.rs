@@ -6,7 +6,7 @@ use crate::{
     config::{Limits, Timeouts},
     exchange::{Linger, Lingered},
     http3::Metrics,
-    receive_budget::Account,
+    receive_budget::ReceiveAccount,
 };
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -54,7 +54,7 @@ impl Lingering {
 
     /// Discards what comes on `stream`, whose request is not read any more, as long as `outcome` has no fault.
     /// [`poll`](Self::poll) does the work.
-    pub(super) fn add(&self, stream: ReceiveStream, outcome: Rc<RequestOutcome>, account: Account) {
+    pub(super) fn add(&self, stream: ReceiveStream, outcome: Rc<RequestOutcome>, account: ReceiveAccount) {
         self.rests.borrow().push(Rest {
             stream,
             outcome,
@@ -87,7 +87,7 @@ impl Lingering {
 struct Rest {
     stream: ReceiveStream,
     outcome: Rc<RequestOutcome>,
-    account: Account,
+    account: ReceiveAccount,
     linger: Linger,
     metrics: Arc<Metrics>,
 }

@@ -10,7 +10,7 @@ use super::{
     send::application_error,
 };
 use crate::{
-    exchange::{BodyError, Late, Pace, Patience, Record},
+    exchange::{BodyError, ClientDeadline, MinimumRate, Record, TimeoutCause},
     http3::Metrics,
     memory::Motion,
     rate::Bucket,
@@ -178,7 +178,7 @@ pub(super) struct RequestBody {
     /// Read ahead, to find out whether there is a body at all, or whether more can be joined.
     ahead: Option<Result<Option<Part>, Fault>>,
     /// A tunnel has its own.
-    patience: Option<Patience>,
+    patience: Option<ClientDeadline>,
     limits: FieldLimits,
     /// The value of `Content-Length`.
     expected: Option<u64>,
@@ -196,12 +196,12 @@ impl RequestBody {
         receiver: Receiver,
         ahead: Option<Part>,
         expected: Option<u64>,
-        pace: Option<Pace>,
+        pace: Option<MinimumRate>,
         limits: FieldLimits,
         metrics: Arc<Metrics>,
         record: Record,
     ) -> Self {
-        let patience = pace.map(Patience::new);
+        let patience = pace.map(ClientDeadline::new);
         let ahead = ahead.map(|part| Ok(Some(part)));
         Self { receiver, ahead, patience, limits, expected, received: 0, trailers: None, done: false, metrics, record }
     }
@@ -215,8 +215,8 @@ impl RequestBody {
                     Poll::Pending => {
                         let Some(patience) = &mut self.patience else { return Poll::Pending };
                         match ready!(patience.poll_wait(cx)) {
-                            Late::Idle => self.metrics.shared.timeout_request_body.increment(),
-                            Late::Slow => self.metrics.shared.limit_upload_rate.increment(),
+                            TimeoutCause::Idle => self.metrics.shared.timeout_request_body.increment(),
+                            TimeoutCause::Slow => self.metrics.shared.limit_upload_rate.increment(),
                         }
                         return Poll::Ready(Err(Fault::TimedOut));
                     }

@@ -14,7 +14,8 @@ use super::{
 };
 use crate::{
     exchange::{
-        Abort, Body, Client, End, Exchange, Handler, Interim, Record, Recording, Request, Response, has_rarely_a_body,
+        Abort, Body, Client, Exchange, Handler, Interim, Record, Recording, Request, RequestEnd, Response,
+        has_rarely_a_body,
     },
     http3::Metrics,
     lifecycle::panic_if_asked,
@@ -109,14 +110,14 @@ pub(super) async fn serve<H: Handler>(
 
 /// How a request ended, for its record. A client that resets the rest of its request once it was answered has its
 /// complete response.
-fn end(fault: Option<Fault>, result: &Result<(), Failure>) -> End {
+fn end(fault: Option<Fault>, result: &Result<(), Failure>) -> RequestEnd {
     match (fault, result) {
-        (Some(Fault::Stream(_) | Fault::Connection(_)), _) => End::Malformed,
-        (Some(Fault::Cancelled), Err(_)) | (_, Err(Failure::Send(SendError::Stopped))) => End::Cancelled,
-        (_, Err(Failure::Send(SendError::TimedOut | SendError::TooSlow))) => End::Stalled,
-        (_, Err(Failure::Evicted)) => End::Evicted,
-        (_, Err(_)) => End::Failed,
-        (_, Ok(())) => End::Complete,
+        (Some(Fault::Stream(_) | Fault::Connection(_)), _) => RequestEnd::Malformed,
+        (Some(Fault::Cancelled), Err(_)) | (_, Err(Failure::Send(SendError::Stopped))) => RequestEnd::Cancelled,
+        (_, Err(Failure::Send(SendError::TimedOut | SendError::TooSlow))) => RequestEnd::Stalled,
+        (_, Err(Failure::Evicted)) => RequestEnd::Evicted,
+        (_, Err(_)) => RequestEnd::Failed,
+        (_, Ok(())) => RequestEnd::Complete,
     }
 }
 
@@ -137,7 +138,7 @@ impl<H: Handler> Drop for Cut<'_, H> {
     fn drop(&mut self) {
         let Self(connection, recording) = self;
         if connection.evicted.get() {
-            recording.ended(End::Evicted);
+            recording.ended(RequestEnd::Evicted);
             connection.front.metrics.shared.streams_reset_by_proxy.increment();
         }
     }

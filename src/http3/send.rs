@@ -4,10 +4,10 @@
 use super::{error::Code, pauses::Pauses};
 use crate::{
     budget::{
-        INITIAL, Lease, TRAIN,
-        path::{Room, STEP},
+        BufferLease, INITIAL, TRAIN,
+        path::{STEP, WriteAllowance},
     },
-    exchange::{End, Pace, Recording},
+    exchange::{MinimumRate, Recording, RequestEnd},
     http3::Metrics,
     memory::Motion,
     suspension,
@@ -60,12 +60,12 @@ pub(super) struct Sender {
     stream: stream::SendStream,
     window: Box<dyn SendWindow>,
     pauses: Rc<Pauses>,
-    lease: Lease,
+    lease: BufferLease,
     /// s2n-quic's bound on this stream's unacknowledged bytes, as reported before there are any. It has read the
     /// configuration when the handshake began, HTTP/3 when it was done, and a reload may lie between.
     buffer: u64,
     /// How slowly the client may read it.
-    pace: Pace,
+    pace: MinimumRate,
     /// Noted at whatever QUIC takes.
     motion: Motion,
     /// For how long its window was shut. A wait for the path has no rate: the connection's other streams use it too.
@@ -86,8 +86,8 @@ impl Sender {
         stream: stream::SendStream,
         window: Box<dyn SendWindow>,
         pauses: Rc<Pauses>,
-        lease: Lease,
-        pace: Pace,
+        lease: BufferLease,
+        pace: MinimumRate,
         motion: Motion,
         metrics: Arc<Metrics>,
     ) -> Self {
@@ -193,10 +193,10 @@ impl Sender {
 
     /// How many of `ready` bytes the path can use. A response's first share is sent at once all the same: most end
     /// within it, and free their origin's connection however slowly the client reads.
-    fn path_room(&mut self, outstanding: u64, ready: u64) -> Room {
+    fn path_room(&mut self, outstanding: u64, ready: u64) -> WriteAllowance {
         // Asked in any case: only then do acknowledgements wake the stream, should its lease be used up.
         let room = self.window.room(self.sent, outstanding, ready);
-        if self.sent.saturating_add(ready) <= INITIAL { Room::Bytes(ready) } else { room }
+        if self.sent.saturating_add(ready) <= INITIAL { WriteAllowance::Bytes(ready) } else { room }
     }
 
     /// How many of `ready` bytes may be sent now: at least one. Pending until the path and the lease allow more; each
@@ -216,7 +216,7 @@ impl Sender {
         self.lease.trust(self.window.earned_window());
         let permitted = self.lease.permit(self.sent, outstanding, ready as u64);
         let enough = match self.path_room(outstanding, ready as u64) {
-            Room::Bytes(room) => {
+            WriteAllowance::Bytes(room) => {
                 // Small pieces cost as much as large ones.
                 let enough = (self.lease.held() / 4).clamp(1, STEP);
                 if permitted >= enough.min(room) {
@@ -224,8 +224,8 @@ impl Sender {
                 }
                 enough
             }
-            Room::Unacknowledged => STEP,
-            Room::Unsent => {
+            WriteAllowance::Unacknowledged => STEP,
+            WriteAllowance::Unsent => {
                 self.window.wait_until_sent();
                 return Poll::Pending;
             }
@@ -420,7 +420,7 @@ impl Drop for StreamEnd<'_> {
         // The task of a connection that is gone may have been dropped before it saw why.
         let mut cx = Context::from_waker(Waker::noop());
         if !self.sender.ended && matches!(self.sender.poll_end(&mut cx), Poll::Ready(Ok(()))) {
-            self.recording.ended(End::Complete);
+            self.recording.ended(RequestEnd::Complete);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Admission of connections to a worker, and which one makes room: the pools of connections that clients share
 //! (docs/adr/0034-fair-pools.md). Pure.
 
-use super::holders::{End, Holder, Holders, State};
+use super::holders::{EvictionReason, MemoryAccount, MemoryAccounts, State};
 use crate::sources::{Fair, Source, Waited};
 use std::{
     cell::{Cell, RefCell},
@@ -15,12 +15,13 @@ use std::{
 
 /// The share of a pool that is left when idle connections begin to make room for new ones: a sixteenth, as in nginx.
 const SPARE: u32 = 16;
-/// The share of the pool of QUIC connections that is left when idle ones of a newcomer's own source make room: a thirty-second.
+/// The share of the pool of QUIC connections that is left when idle ones of a newcomer's own source make room: a
+/// thirty-second.
 const OWN_SPARE: u32 = 32;
 /// Connections that end gracefully beyond a pool's limit: a sixteenth of it. A newcomer does not wait for them.
 const LEAVING: u32 = 16;
-/// Idle connections of a source that make room at once: an eighth of them, and 32 at most, as in nginx. The source is looked through
-/// once for all of them.
+/// Idle connections of a source that make room at once: an eighth of them, and 32 at most, as in nginx. The source is
+/// looked through once for all of them.
 const TOGETHER: usize = 32;
 const SHARE: usize = 8;
 
@@ -120,11 +121,11 @@ impl Places {
     }
 }
 
-impl Holders {
-    /// A connection in `pool`, which may have `most`, of a client in `network`, or one that is a source of its own. From fifteen
-    /// sixteenths of `most` on idle connections of the source that holds most end for it; once there are `most`, one does in any case,
-    /// or else an idle one of the newcomer's own source. `None` if there is none such.
-    pub fn admit(self: &Rc<Self>, pool: Pool, network: Option<(IpAddr, u8)>, most: u32) -> Option<Holder> {
+impl MemoryAccounts {
+    /// A connection in `pool`, which may have `most`, of a client in `network`, or one that is a source of its own.
+    /// From fifteen sixteenths of `most` on idle connections of the source that holds most end for it; once there are
+    /// `most`, one does in any case, or else an idle one of the newcomer's own source. `None` if there is none such.
+    pub fn admit(self: &Rc<Self>, pool: Pool, network: Option<(IpAddr, u8)>, most: u32) -> Option<MemoryAccount> {
         let id = self.number();
         let source = Source::new(network, id);
         let taken = || self.places.pool(pool).borrow().fair.taken();
@@ -132,7 +133,8 @@ impl Holders {
         if taken() >= most.saturating_sub(most / SPARE) {
             self.drain(pool, &source, allowed_to_leave(most));
         }
-        // At the limit of QUIC the handshake itself is refused: idle connections of the newcomer's own source make room before.
+        // At the limit of QUIC the handshake itself is refused: idle connections of the newcomer's own source make room
+        // before.
         if pool == Pool::Quic && taken() > most.saturating_sub((most / OWN_SPARE).max(1)) {
             self.end_own_idle(pool, &source);
         }
@@ -144,7 +146,8 @@ impl Holders {
         Some(self.begin(pool, id, source, slot))
     }
 
-    /// Whether the clients of `network` have at least two connections in `pool`. One that is a source of its own has not.
+    /// Whether the clients of `network` have at least two connections in `pool`. One that is a source of its own has
+    /// not.
     pub fn has_two(&self, pool: Pool, network: Option<(IpAddr, u8)>) -> bool {
         self.places.pool(pool).borrow().fair.held_by(&Source::new(network, u64::MAX)) > 1
     }
@@ -154,9 +157,9 @@ impl Holders {
         !self.places.pool(pool).borrow().leaving.is_empty()
     }
 
-    /// Ends a connection in `pool` so that `newcomer` may have one: of the source that holds most, if it holds at least two more, the
-    /// longest idle one, or else the one on which nothing moved for longest. If there is no such source, the longest idle one of the
-    /// newcomer's own. Returns whether there is one.
+    /// Ends a connection in `pool` so that `newcomer` may have one: of the source that holds most, if it holds at least
+    /// two more, the longest idle one, or else the one on which nothing moved for longest. If there is no such source,
+    /// the longest idle one of the newcomer's own. Returns whether there is one.
     pub fn make_room(&self, pool: Pool, newcomer: &Source) -> bool {
         let (now, open) = (Instant::now(), self.open.borrow());
         let rank = |id: u64| {
@@ -168,8 +171,8 @@ impl Holders {
         };
         let victim = self.places.pool(pool).borrow_mut().fair.giver(newcomer).filter_map(rank).min();
         let victim = match victim {
-            Some((in_use, _, id)) => Some((id, if in_use { End::Evicted } else { End::Drained })),
-            None => self.own_idle(pool, newcomer, now).map(|id| (id, End::Drained)),
+            Some((in_use, _, id)) => Some((id, if in_use { EvictionReason::Evicted } else { EvictionReason::Drained })),
+            None => self.own_idle(pool, newcomer, now).map(|id| (id, EvictionReason::Drained)),
         };
         let Some((id, end)) = victim else { return false };
         let Some(state) = open.get(&id) else { return false };
@@ -182,7 +185,7 @@ impl Holders {
         let idle = self.own_idle(pool, newcomer, Instant::now());
         let open = self.open.borrow();
         if let Some((id, state)) = idle.and_then(|id| Some((id, open.get(&id)?))) {
-            self.end(id, state, End::Drained);
+            self.end(id, state, EvictionReason::Drained);
         }
     }
 
@@ -204,8 +207,8 @@ impl Holders {
         idle.map(|(_, Reverse(id))| id)
     }
 
-    /// Ends idle connections of the source that holds most, as long as it holds at least two more than `newcomer` and no more than
-    /// `leaving` have not ended.
+    /// Ends idle connections of the source that holds most, as long as it holds at least two more than `newcomer` and
+    /// no more than `leaving` have not ended.
     fn drain(&self, pool: Pool, newcomer: &Source, leaving: usize) {
         let connections = self.places.pool(pool);
         let period = Some(self.clock.get());
@@ -233,13 +236,13 @@ impl Holders {
                 state.slot.get().is_some_and(|slot| pool.fair.excess(slot, &taker).is_some())
             };
             if gives {
-                self.end(id, state, End::Drained);
+                self.end(id, state, EvictionReason::Drained);
             }
         }
     }
 
-    /// Ends at once those that have been leaving for longest, if there are more than may be beyond the limit, and a newcomer needs the
-    /// room.
+    /// Ends at once those that have been leaving for longest, if there are more than may be beyond the limit, and a
+    /// newcomer needs the room.
     fn hurry(&self, pool: Pool, most: u32) {
         let allowed = allowed_to_leave(most);
         loop {
@@ -250,13 +253,13 @@ impl Holders {
             drop(connections);
             let Some(id) = longest else { return };
             if let Some(state) = self.open.borrow().get(&id) {
-                self.end(id, state, End::Evicted);
+                self.end(id, state, EvictionReason::Evicted);
             }
         }
     }
 
-    /// Takes a slot for the handshake of `newcomer`, of which there are `most`. If all are in use, the handshake waits for one, and the
-    /// oldest one ends of the source that has most, if that has at least two more than the newcomer's.
+    /// Takes a slot for the handshake of `newcomer`, of which there are `most`. If all are in use, the handshake waits
+    /// for one, and the oldest one ends of the source that has most, if that has at least two more than the newcomer's.
     pub(super) fn begin_handshake(&self, newcomer: &Rc<State>, most: u32) {
         let source = newcomer.source.get();
         let oldest = {
@@ -277,7 +280,7 @@ impl Holders {
         self.places.grant_handshakes();
         let open = self.open.borrow();
         if let Some((id, state)) = oldest.and_then(|id| Some((id, open.get(&id)?))) {
-            self.end(id, state, End::Evicted);
+            self.end(id, state, EvictionReason::Evicted);
         }
     }
 }
@@ -301,31 +304,32 @@ mod tests {
         Some(([192, 0, network, last].into(), 32))
     }
 
-    fn end(holder: &Holder) -> Option<End> {
+    fn end(holder: &MemoryAccount) -> Option<EvictionReason> {
         match holder.poll_end(&Context::from_waker(noop_waker_ref()), &mut None) {
             Poll::Ready(end) => Some(end),
             Poll::Pending => None,
         }
     }
 
-    fn ends(holders: &[Holder]) -> Vec<usize> {
+    fn ends(holders: &[MemoryAccount]) -> Vec<usize> {
         (0..holders.len()).filter(|&nth| end(&holders[nth]).is_some()).collect()
     }
 
-    /// A registry whose connections were all used as long ago as the given number of seconds, in the order in which they were admitted.
-    struct Worker(Rc<Holders>, u32);
+    /// A registry whose connections were all used as long ago as the given number of seconds, in the order in which
+    /// they were admitted.
+    struct Worker(Rc<MemoryAccounts>, u32);
 
     impl Worker {
         fn new(most: u32) -> Self {
             Self(Rc::default(), most)
         }
 
-        fn admit(&self, network: Option<(IpAddr, u8)>) -> Option<Holder> {
+        fn admit(&self, network: Option<(IpAddr, u8)>) -> Option<MemoryAccount> {
             self.0.admit(Pool::Quic, network, self.1)
         }
 
-        fn idle(&self, network: Option<(IpAddr, u8)>, count: usize) -> Vec<Holder> {
-            let idle: Vec<Holder> = (0..count).map(|_| self.admit(network).expect("room")).collect();
+        fn idle(&self, network: Option<(IpAddr, u8)>, count: usize) -> Vec<MemoryAccount> {
+            let idle: Vec<MemoryAccount> = (0..count).map(|_| self.admit(network).expect("room")).collect();
             idle.iter().for_each(|holder| holder.ready());
             idle.iter().for_each(|holder| holder.state.age(WHILE));
             idle
@@ -335,7 +339,7 @@ mod tests {
     #[test]
     fn one_source_has_all_connections_and_what_is_in_use_is_not_closed_for_its_own() {
         let worker = Worker::new(32);
-        let held: Vec<Holder> = (0..32).map(|_| worker.admit(address(1, 1)).unwrap()).collect();
+        let held: Vec<MemoryAccount> = (0..32).map(|_| worker.admit(address(1, 1)).unwrap()).collect();
         assert!(worker.admit(address(1, 1)).is_none());
         assert!(ends(&held).is_empty());
         assert!(worker.0.has_two(Pool::Quic, address(1, 1)));
@@ -350,7 +354,7 @@ mod tests {
         assert!(ends(&many).is_empty() && ends(&few).is_empty());
         let _other = worker.admit(address(3, 1)).unwrap();
         assert_eq!(ends(&many), [0, 1, 2, 3], "the longest idle first, as many as may be leaving");
-        assert!(many[..4].iter().all(|holder| end(holder) == Some(End::Drained)));
+        assert!(many[..4].iter().all(|holder| end(holder) == Some(EvictionReason::Drained)));
         assert!(ends(&few).is_empty());
         assert!(worker.admit(address(1, 1)).is_some(), "its own source has room, too");
     }
@@ -358,7 +362,7 @@ mod tests {
     #[test]
     fn if_none_is_idle_the_connection_on_which_nothing_moved_for_longest_is_closed() {
         let worker = Worker::new(8);
-        let held: Vec<Holder> = (0..8).map(|_| worker.admit(address(1, 1)).unwrap()).collect();
+        let held: Vec<MemoryAccount> = (0..8).map(|_| worker.admit(address(1, 1)).unwrap()).collect();
         for holder in &held {
             holder.ready();
             holder.serving(1);
@@ -368,13 +372,13 @@ mod tests {
             held.iter().enumerate().filter(|(nth, _)| *nth != 5).for_each(|(_, holder)| holder.motion().note());
         }
         let _other = worker.admit(address(2, 1)).unwrap();
-        assert_eq!((ends(&held), end(&held[5])), (vec![5], Some(End::Evicted)));
+        assert_eq!((ends(&held), end(&held[5])), (vec![5], Some(EvictionReason::Evicted)));
     }
 
     #[test]
     fn a_handshake_that_is_not_complete_counts_as_silent_since_it_began() {
         let worker = Worker::new(4);
-        let held: Vec<Holder> = (0..4).map(|_| worker.admit(address(1, 1)).unwrap()).collect();
+        let held: Vec<MemoryAccount> = (0..4).map(|_| worker.admit(address(1, 1)).unwrap()).collect();
         held[0].ready();
         held[0].serving(1);
         worker.0.tick();
@@ -391,7 +395,7 @@ mod tests {
             held.extend(worker.idle(network, 1));
             assert!(ends(&held).is_empty());
             let _newest = worker.admit(network).unwrap();
-            assert_eq!((ends(&held), end(&held[0])), (vec![0], Some(End::Drained)));
+            assert_eq!((ends(&held), end(&held[0])), (vec![0], Some(EvictionReason::Drained)));
             held.iter().for_each(|holder| holder.serving(1));
             let newer = worker.admit(network);
             assert!(newer.is_none(), "{network:?}");
@@ -411,7 +415,7 @@ mod tests {
         let mut others = Vec::new();
         for last in 1..=12 {
             others.push(worker.admit(address(2, last)).unwrap());
-            let leaving = many.iter().filter(|holder| end(holder) == Some(End::Drained)).count();
+            let leaving = many.iter().filter(|holder| end(holder) == Some(EvictionReason::Drained)).count();
             assert!(leaving <= 2, "{leaving}");
         }
         let mut gone = many;
@@ -422,7 +426,7 @@ mod tests {
     #[test]
     fn a_connection_counts_for_the_client_that_its_header_names() {
         let worker = Worker::new(8);
-        let held: Vec<Holder> = (0..8).map(|_| worker.admit(None).unwrap()).collect();
+        let held: Vec<MemoryAccount> = (0..8).map(|_| worker.admit(None).unwrap()).collect();
         assert!(worker.admit(address(1, 1)).is_none(), "each is a source of its own");
         held.iter().for_each(|holder| holder.rename(address(2, 1)));
         assert!(worker.admit(address(1, 1)).is_some());
@@ -438,12 +442,13 @@ mod tests {
             assert!(holder.poll_handshake(&Context::from_waker(noop_waker_ref()), 4).is_ready());
             holder
         };
-        let waits = |holder: &Holder| holder.poll_handshake(&Context::from_waker(noop_waker_ref()), 4).is_pending();
-        let flood: Vec<Holder> = (0..4).map(|_| begin(address(1, 1))).collect();
-        let own: Vec<Holder> = (0..2).map(|_| worker.admit(address(1, 1)).unwrap()).collect();
+        let waits =
+            |holder: &MemoryAccount| holder.poll_handshake(&Context::from_waker(noop_waker_ref()), 4).is_pending();
+        let flood: Vec<MemoryAccount> = (0..4).map(|_| begin(address(1, 1))).collect();
+        let own: Vec<MemoryAccount> = (0..2).map(|_| worker.admit(address(1, 1)).unwrap()).collect();
         assert!(own.iter().all(waits), "its own source has most");
         let other = begin(address(2, 1));
-        let ended: Vec<bool> = flood.iter().map(|holder| end(holder) == Some(End::Evicted)).collect();
+        let ended: Vec<bool> = flood.iter().map(|holder| end(holder) == Some(EvictionReason::Evicted)).collect();
         assert_eq!(ended, [true, false, false, false], "the oldest makes room");
         assert!(own.iter().all(waits), "and not for its own source");
         flood[1].ready();
@@ -479,7 +484,7 @@ mod tests {
         fn there_are_no_more_than_allowed_and_none_is_refused_while_another_source_has_two_more(
             most in 1_u32..40, actions in actions(),
         ) {
-            let (worker, mut held) = (Worker::new(most), Vec::<Holder>::new());
+            let (worker, mut held) = (Worker::new(most), Vec::<MemoryAccount>::new());
             for action in actions {
                 match action {
                     Action::Admit(network, last) => {
@@ -517,7 +522,7 @@ mod tests {
                     _ => {}
                 }
                 // What is to end at once is gone by the next turn.
-                held.retain(|holder| !end(holder).is_some_and(|end| end == End::Evicted));
+                held.retain(|holder| !end(holder).is_some_and(|end| end == EvictionReason::Evicted));
                 prop_assert!(held.iter().filter(|holder| end(holder).is_none()).count() <= most as usize);
                 prop_assert!(held.len() <= most as usize + allowed_to_leave(most), "{} of {most}", held.len());
             }

@@ -1,5 +1,5 @@
-//! A worker's connections over all protocols: the one place in which those are found that are to end, for want of memory or because
-//! another client gets the place (admission.rs). Pure.
+//! A worker's connections over all protocols: the one place in which those are found that are to end, for want of
+//! memory or because another client gets the place (admission.rs). Pure.
 
 use super::admission::{Places, Pool};
 use crate::sources::{Place, Slot, Source, Victims};
@@ -15,7 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Of the connections without a request so many are closed at a look: a sixteenth.
+/// The part of the connections without a request that one look closes: a sixteenth, so that several looks free what is
+/// needed.
 const IDLE: usize = 16;
 /// A connection without a request for less than that is not closed: its next request may be in flight.
 const UNUSED: Duration = Duration::from_secs(1);
@@ -28,7 +29,7 @@ const HEAVIEST: usize = 64;
 
 /// Why a connection is closed although its client did nothing wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum EvictionReason {
     /// Memory is short, and no request is open on it: it ends as after its last one.
     Idle,
     /// Memory is short, and it holds the most: it ends at once.
@@ -39,7 +40,7 @@ pub enum End {
     Evicted,
 }
 
-impl End {
+impl EvictionReason {
     /// Whether the connection ends at once, with its requests.
     const fn is_at_once(self) -> bool {
         matches!(self, Self::Heaviest | Self::Evicted)
@@ -48,7 +49,7 @@ impl End {
 
 /// The connections of one worker.
 #[derive(Debug, Default)]
-pub struct Holders {
+pub struct MemoryAccounts {
     pub(super) open: RefCell<BTreeMap<u64, Rc<State>>>,
     next: Cell<u64>,
     /// Counts the worker's periods, by which [`Motion`] is dated.
@@ -58,8 +59,8 @@ pub struct Holders {
 
 /// One connection. It is removed when this is dropped.
 #[derive(Debug)]
-pub struct Holder {
-    pub(super) all: Rc<Holders>,
+pub struct MemoryAccount {
+    pub(super) all: Rc<MemoryAccounts>,
     id: u64,
     pub(super) state: Rc<State>,
 }
@@ -85,7 +86,7 @@ pub(super) struct State {
     /// When it became ready, or its last request ended.
     used: Cell<Instant>,
     motion: Motion,
-    end: Cell<Option<End>>,
+    end: Cell<Option<EvictionReason>>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -108,14 +109,14 @@ impl Motion {
     }
 }
 
-impl Holders {
+impl MemoryAccounts {
     /// Another period of the worker has begun: half a second, or less while memory is short.
     pub fn tick(&self) {
         self.clock.set(self.clock.get().wrapping_add(1));
     }
 
     /// Registers a connection of `network` in `pool`, which has room for it.
-    pub(super) fn begin(self: &Rc<Self>, pool: Pool, id: u64, source: Source, slot: Slot) -> Holder {
+    pub(super) fn begin(self: &Rc<Self>, pool: Pool, id: u64, source: Source, slot: Slot) -> MemoryAccount {
         let motion = Motion { clock: Rc::clone(&self.clock), last: Rc::new(Cell::new(self.clock.get())) };
         let (handshake, waits, ready, holds, requests, end, waker) = Default::default();
         let since = Instant::now();
@@ -138,7 +139,7 @@ impl Holders {
             waker,
         });
         self.open.borrow_mut().insert(id, Rc::clone(&state));
-        Holder { all: Rc::clone(self), id, state }
+        MemoryAccount { all: Rc::clone(self), id, state }
     }
 
     /// The client whose connection is the oldest of those that are open, and since when it is open.
@@ -151,8 +152,8 @@ impl Holders {
         self.next.replace(self.next.get().wrapping_add(1))
     }
 
-    /// Closes a share of the connections without a request, each time one of the source that has most connections by then, and of
-    /// these the one whose last request is the longest ago, a second at least. Returns how many.
+    /// Closes a share of the connections without a request, each time one of the source that has most connections by
+    /// then, and of these the one whose last request is the longest ago, a second at least. Returns how many.
     pub fn end_idle(&self, now: Instant) -> usize {
         let open = self.open.borrow();
         let mut victims = Victims::default();
@@ -166,14 +167,15 @@ impl Holders {
         idle.sort_unstable_by_key(|(since, id, _)| (*since, *id));
         let share = idle.len().div_ceil(IDLE);
         idle.into_iter().for_each(|(_, id, state)| victims.add(&state.source.get(), 1, (id, state)));
-        victims.take(share).map(|(id, state)| self.end(id, state, End::Idle)).count()
+        victims.take(share).map(|(id, state)| self.end(id, state, EvictionReason::Idle)).count()
     }
 
-    /// Closes connections until they hold `bytes` together: each time the one that holds the most of the source whose connections
-    /// hold the most by then. One at least if there is any, and 64 at most. Returns how many, and what they hold.
+    /// Closes connections until they hold `bytes` together: each time the one that holds the most of the source whose
+    /// connections hold the most by then. One at least if there is any, and 64 at most. Returns how many, and what they
+    /// hold.
     pub fn end_heaviest(&self, bytes: u64) -> (u64, u64) {
         let open = self.open.borrow();
-        let held = open.iter().filter(|(_, state)| !state.end.get().is_some_and(End::is_at_once));
+        let held = open.iter().filter(|(_, state)| !state.end.get().is_some_and(EvictionReason::is_at_once));
         let mut heaviest: Vec<(u64, u64, &Rc<State>)> = held.map(|(id, state)| (state.held(), *id, state)).collect();
         heaviest.sort_by_key(|(bytes, ..)| Reverse(*bytes));
         let mut victims = Victims::default();
@@ -185,23 +187,23 @@ impl Holders {
             if ended > 0 && freed >= bytes {
                 break;
             }
-            self.end(id, state, End::Heaviest);
+            self.end(id, state, EvictionReason::Heaviest);
             (ended, freed) = (ended + 1, freed.saturating_add(bytes_held));
         }
         (ended, freed)
     }
 
     /// Has the connection `id` end. Its slots are free from now on.
-    pub(super) fn end(&self, id: u64, state: &State, end: End) {
+    pub(super) fn end(&self, id: u64, state: &State, end: EvictionReason) {
         self.places.release(id, state, !end.is_at_once());
         // One that is to end at once is not told to end later.
-        if !state.end.get().is_some_and(End::is_at_once) {
+        if !state.end.get().is_some_and(EvictionReason::is_at_once) {
             state.end(end);
         }
     }
 }
 
-impl Holder {
+impl MemoryAccount {
     /// The number of the connection: no other open connection of the worker has it.
     pub const fn number(&self) -> u64 {
         self.id
@@ -219,8 +221,8 @@ impl Holder {
         self.all.places.rename(&self.state, source);
     }
 
-    /// Waits until a TLS handshake may begin, of which there may be `most` at once. If there are as many, the oldest one ends of the
-    /// source that has most, if that has at least two more than this client's.
+    /// Waits until a TLS handshake may begin, of which there may be `most` at once. If there are as many, the oldest
+    /// one ends of the source that has most, if that has at least two more than this client's.
     ///
     /// # Cancel safety
     ///
@@ -246,17 +248,17 @@ impl Holder {
         self.state.used.set(Instant::now());
     }
 
-    /// It holds so many bytes besides as `held` returns.
+    /// Adds the bytes that `held` returns to what the connection holds.
     pub fn holds(&self, held: impl Fn() -> u64 + 'static) {
         self.state.holds.borrow_mut().push(Box::new(held));
     }
 
-    /// Its client is at `address`.
+    /// Sets the client's address.
     pub fn serves(&self, address: SocketAddr) {
         self.state.client.set(Some(address));
     }
 
-    /// So many requests are open on it.
+    /// Sets the number of open requests.
     pub fn serving(&self, requests: usize) {
         let requests = u32::try_from(requests).unwrap_or(u32::MAX);
         let before = self.state.requests.replace(requests);
@@ -274,13 +276,13 @@ impl Holder {
     }
 
     /// Waits until it is to be closed for the first time. Cancel safe.
-    pub async fn ended(&self) -> End {
+    pub async fn ended(&self) -> EvictionReason {
         let mut told = None;
         poll_fn(|cx| self.poll_end(cx, &mut told)).await
     }
 
     /// Ready once it is to be closed; once for each reason. The last task that polls is woken. Cancel safe.
-    pub fn poll_end(&self, cx: &Context<'_>, told: &mut Option<End>) -> Poll<End> {
+    pub fn poll_end(&self, cx: &Context<'_>, told: &mut Option<EvictionReason>) -> Poll<EvictionReason> {
         let end = self.state.end.get();
         if end != *told
             && let Some(end) = end
@@ -293,7 +295,7 @@ impl Holder {
     }
 }
 
-impl Drop for Holder {
+impl Drop for MemoryAccount {
     fn drop(&mut self) {
         self.all.places.release(self.id, &self.state, false);
         self.all.open.borrow_mut().remove(&self.id);
@@ -329,7 +331,7 @@ impl State {
         self.holds.borrow().iter().fold(taken, |sum, held| sum.saturating_add(held()))
     }
 
-    fn end(&self, end: End) {
+    fn end(&self, end: EvictionReason) {
         self.end.set(Some(end));
         self.wake();
     }
@@ -348,20 +350,20 @@ mod tests {
     use std::net::Ipv4Addr;
 
     /// A connection that is a source of its own, ready for requests.
-    fn begin(all: &Rc<Holders>) -> Holder {
+    fn begin(all: &Rc<MemoryAccounts>) -> MemoryAccount {
         let holder = all.admit(Pool::Tls, None, u32::MAX).unwrap();
         holder.ready();
         holder
     }
 
     /// One that holds so many bytes.
-    fn holding(all: &Rc<Holders>, bytes: u64) -> Holder {
+    fn holding(all: &Rc<MemoryAccounts>, bytes: u64) -> MemoryAccount {
         let holder = begin(all);
         holder.holds(move || bytes);
         holder
     }
 
-    fn end(holder: &Holder) -> Option<End> {
+    fn end(holder: &MemoryAccount) -> Option<EvictionReason> {
         match holder.poll_end(&Context::from_waker(noop_waker_ref()), &mut None) {
             Poll::Ready(end) => Some(end),
             Poll::Pending => None,
@@ -370,7 +372,7 @@ mod tests {
 
     #[test]
     fn the_oldest_client_is_the_first_whose_connection_is_open() {
-        let all = Rc::<Holders>::default();
+        let all = Rc::<MemoryAccounts>::default();
         assert_eq!(all.oldest(), None);
         let _handshake = begin(&all);
         let clients: Vec<SocketAddr> = ["192.0.2.1:1", "192.0.2.2:2"].map(|client| client.parse().unwrap()).into();
@@ -386,8 +388,8 @@ mod tests {
 
     #[test]
     fn connections_without_a_request_end_the_longest_unused_first() {
-        let all = Rc::<Holders>::default();
-        let holders: Vec<Holder> = (0..20).map(|_| begin(&all)).collect();
+        let all = Rc::<MemoryAccounts>::default();
+        let holders: Vec<MemoryAccount> = (0..20).map(|_| begin(&all)).collect();
         assert_eq!(all.end_idle(Instant::now()), 0, "they have just begun");
         holders[0].serving(1);
         holders[1].serving(2);
@@ -401,7 +403,7 @@ mod tests {
             looks += 1;
         }
         assert!(looks > 5, "{looks}");
-        assert_eq!(holders.iter().filter(|holder| end(holder) == Some(End::Idle)).count(), 19);
+        assert_eq!(holders.iter().filter(|holder| end(holder) == Some(EvictionReason::Idle)).count(), 19);
         assert_eq!(end(&holders[0]), None);
         drop(holders);
         assert!(all.open.borrow().is_empty());
@@ -409,7 +411,7 @@ mod tests {
 
     #[test]
     fn the_connection_that_holds_the_most_ends_its_requests_and_all_that_it_says_counted() {
-        let all = Rc::<Holders>::default();
+        let all = Rc::<MemoryAccounts>::default();
         assert_eq!(all.end_heaviest(1), (0, 0));
         let (one, other, requests, light) = (holding(&all, 60_000), holding(&all, 50_000), begin(&all), begin(&all));
         other.holds(|| 20_000);
@@ -417,10 +419,10 @@ mod tests {
         for (holder, bytes) in [(&requests, 3 * REQUEST), (&other, 70_000), (&one, 60_000), (&light, 0)] {
             assert_eq!(end(holder), None);
             assert_eq!(all.end_heaviest(0), (1, CONNECTION + bytes));
-            assert_eq!(end(holder), Some(End::Heaviest));
+            assert_eq!(end(holder), Some(EvictionReason::Heaviest));
         }
         assert_eq!(all.end_heaviest(0), (0, 0));
-        let many: Vec<Holder> = (0..100).map(|_| holding(&all, 12 * 1024)).collect();
+        let many: Vec<MemoryAccount> = (0..100).map(|_| holding(&all, 12 * 1024)).collect();
         assert_eq!(all.end_heaviest(100 * 1024), (3, 120 * 1024));
         assert_eq!(all.end_heaviest(u64::MAX).0, HEAVIEST as u64);
         drop(many);
@@ -432,40 +434,40 @@ mod tests {
 
     #[test]
     fn the_source_with_most_connections_loses_its_idle_ones_first_and_that_with_most_bytes_its_largest() {
-        let all = Rc::<Holders>::default();
+        let all = Rc::<MemoryAccounts>::default();
         let admit = |network| all.admit(Pool::Quic, network, u32::MAX).unwrap();
         // The only one of its source is the longest unused.
         let single = admit(of(1));
         single.ready();
         single.holds(|| 1_000_000);
-        let many: Vec<Holder> = (0..15).map(|_| admit(of(2))).collect();
-        many.iter().for_each(Holder::ready);
+        let many: Vec<MemoryAccount> = (0..15).map(|_| admit(of(2))).collect();
+        many.iter().for_each(MemoryAccount::ready);
         many.iter().for_each(|holder| holder.holds(|| 300_000));
         let later = Instant::now() + UNUSED;
         for _ in 0..14 {
             assert_eq!(all.end_idle(later), 1);
         }
         assert_eq!(end(&single), None);
-        assert_eq!(many.iter().filter(|holder| end(holder) == Some(End::Idle)).count(), 14);
+        assert_eq!(many.iter().filter(|holder| end(holder) == Some(EvictionReason::Idle)).count(), 14);
         // 15 × 300,000 bytes until 1,000,000 are left.
         for _ in 0..12 {
             assert_eq!(all.end_heaviest(0).0, 1);
             assert_eq!(end(&single), None);
         }
         assert_eq!(all.end_heaviest(0), (1, CONNECTION + 1_000_000));
-        assert_eq!(end(&single), Some(End::Heaviest));
+        assert_eq!(end(&single), Some(EvictionReason::Heaviest));
     }
 
     #[test]
     fn who_was_told_of_one_reason_is_told_of_the_other() {
-        let all = Rc::<Holders>::default();
+        let all = Rc::<MemoryAccounts>::default();
         let (holder, mut told) = (holding(&all, 100_000), None);
         let cx = Context::from_waker(noop_waker_ref());
         assert_eq!(all.end_idle(Instant::now() + UNUSED), 1);
-        assert_eq!(holder.poll_end(&cx, &mut told), Poll::Ready(End::Idle));
+        assert_eq!(holder.poll_end(&cx, &mut told), Poll::Ready(EvictionReason::Idle));
         assert_eq!(holder.poll_end(&cx, &mut told), Poll::Pending);
         assert_eq!(all.end_heaviest(1), (1, CONNECTION + 100_000));
-        assert_eq!(holder.poll_end(&cx, &mut told), Poll::Ready(End::Heaviest));
+        assert_eq!(holder.poll_end(&cx, &mut told), Poll::Ready(EvictionReason::Heaviest));
         assert_eq!(holder.poll_end(&cx, &mut told), Poll::Pending);
     }
 }

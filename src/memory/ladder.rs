@@ -19,7 +19,7 @@ pub enum Step {
 
 /// Per cent of the limit from which on a step is in force.
 const STEPS: [(Step, u64); 3] = [(Step::Close, 95), (Step::Shrink, 90), (Step::Refuse, 85)];
-/// It is left when so many per cent less are used.
+/// Per cent of the limit below which, less than where it begins, a step is left: so that no step flaps.
 const HYSTERESIS: u64 = 5;
 
 impl Step {
@@ -33,7 +33,7 @@ impl Step {
         }
     }
 
-    /// As the log and the status page have it.
+    /// The name in the log and on the status page.
     pub fn name(self) -> &'static str {
         match self {
             Self::Normal => "normal",
@@ -56,7 +56,7 @@ pub(super) fn left(Reading { used, limit }: Reading) -> u64 {
     (limit / 100 * per_cent).saturating_sub(used)
 }
 
-/// As the metric has it.
+/// The step by its number in the metric.
 impl From<u64> for Step {
     fn from(step: u64) -> Self {
         match step {

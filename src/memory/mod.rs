@@ -1,6 +1,6 @@
 //! What litequic does as memory runs short: no new connections, smaller buffers, then the connections that hold the
-//! most are closed (docs/adr/0029-memory.md). The control thread measures usage, each worker acts. The registry of connections
-//! that this needs also decides which of them makes room for a new one.
+//! most are closed (docs/adr/0029-memory.md). The control thread measures usage, each worker acts. The registry of
+//! connections that this needs also decides which of them makes room for a new one.
 
 mod admission;
 mod holders;
@@ -8,7 +8,7 @@ mod ladder;
 mod usage;
 
 pub use admission::Pool;
-pub use holders::{End, Holder, Holders, Motion};
+pub use holders::{EvictionReason, MemoryAccount, MemoryAccounts, Motion};
 pub use ladder::{Ladder, Step};
 pub use usage::{Limit, Reading, Usage, installed};
 
@@ -76,10 +76,10 @@ struct State {
     excess: u64,
 }
 
-/// The share of the limit that a budget of all workers has at most: a quarter. What clients that do not read can fill at
-/// once then leaves room for connections, and brings no step by itself.
+/// The share of the limit that a budget of all workers has at most: a quarter. What clients that do not read can fill
+/// at once then leaves room for connections, and brings no step by itself.
 const BUDGET: u64 = 4;
-/// The same once buffers are made smaller: a sixteenth.
+/// The share of the limit that a budget of all workers has once buffers are made smaller: a sixteenth.
 const SHRUNK: u64 = 16;
 
 impl Default for Gauge {
@@ -145,12 +145,12 @@ impl Pressure {
         self.state.borrow().step
     }
 
-    /// Bytes that one of so many `workers` is to free by closing connections.
+    /// Bytes that one of `workers` workers is to free by closing connections.
     pub fn excess(&self, workers: usize) -> u64 {
         self.state.borrow().excess.checked_div(workers as u64).unwrap_or(0)
     }
 
-    /// The budget of one of so many `workers`, of the bytes that are configured.
+    /// The budget of one of `workers` workers, of the bytes that are configured.
     pub fn budget(&self, configured: u64, workers: usize) -> u64 {
         let State { step, limit, .. } = *self.state.borrow();
         if limit == 0 {

@@ -1,5 +1,5 @@
-//! How much memory the process uses, and how much it may: by its memory cgroups (cgroups(7), of version 1 or 2), and by the
-//! limit that is configured.
+//! How much memory the process uses, and how much it may: by its memory cgroups (cgroups(7), of version 1 or 2), and by
+//! the limit that is configured.
 
 use procfs_core::{FromBufRead, ProcessCGroup, ProcessCGroups, process::MountInfo, process::MountInfos};
 use std::{
@@ -28,7 +28,7 @@ const MOST: u64 = 16 * 1024;
 pub enum Limit {
     /// The limits of its memory cgroup and of those that it is in.
     Cgroup,
-    /// The same, and so many bytes in RAM besides the pages of files.
+    /// The cgroups' limits, and this number of bytes in RAM without the pages of files.
     Bytes(u64),
     /// None.
     None,
@@ -111,7 +111,8 @@ impl Usage {
         Ok(nearest)
     }
 
-    /// The least of what is `configured` and of what the groups have, in bytes, however much of it is used. `None` without one.
+    /// The least of what is `configured` and of what the groups have, in bytes, however much of it is used. `None`
+    /// without one.
     pub fn limit(&self, configured: Limit) -> Option<u64> {
         let own = match configured {
             Limit::None => return None,

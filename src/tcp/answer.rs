@@ -2,10 +2,10 @@
 
 use super::{
     body::{Incoming, RequestBody, ResponseBody},
-    connection::{Connection, Open},
+    connection::{ActiveRequest, Connection},
     refusal::Refusal,
     request,
-    tunnel::Joint,
+    tunnel::TunnelHandoff,
 };
 use crate::{
     exchange::{Abort, Body, BodyError, Exchange, Handler, Interim, Protocol, Record, Response},
@@ -18,11 +18,12 @@ use std::{cell::Cell, future::Future, rc::Rc, sync::Arc};
 pub(super) enum Answer<H> {
     Response(http::Response<ResponseBody<H>>),
     /// The protocol is switched: the head of a 101, which each protocol adapts, and the tunnel that follows.
-    Tunnel(response::Parts, Joint<H>),
+    Tunnel(response::Parts, TunnelHandoff<H>),
 }
 
 impl<H: Handler> Connection<H> {
-    /// Answers one request on `stream`, whose body is `None` if it ends with the head. Dropped before its end, it cancels the exchange.
+    /// Answers one request on `stream`, whose body is `None` if it ends with the head. Dropped before its end, it
+    /// cancels the exchange.
     pub(super) fn answer<I: Incoming>(
         self: &Rc<Self>,
         parts: Parts,
@@ -31,7 +32,7 @@ impl<H: Handler> Connection<H> {
         stream: u32,
     ) -> impl Future<Output = Result<Answer<H>, Abort>> + use<H, I> {
         let connection = Rc::clone(self);
-        let mut open = Open::new(Rc::clone(self), stream);
+        let mut open = ActiveRequest::new(Rc::clone(self), stream);
         let refusal = self.pipeline.read();
         // Of a request that stands in for a rejected one nothing is known.
         if refusal.is_none() {
@@ -55,7 +56,7 @@ impl<H: Handler> Connection<H> {
                     let (parts, body) = response.into_parts();
                     // A tunnel is a 101 with one.
                     let tunnel = body.into_tunnel().map_err(|_| Abort::Internal)?;
-                    Ok(Answer::Tunnel(parts, Joint { tunnel, open }))
+                    Ok(Answer::Tunnel(parts, TunnelHandoff { tunnel, open }))
                 }
                 Ok(response) => Ok(connection.finish(response, &method, open)),
                 Err(_) if fault.get() == Some(BodyError::Malformed) => {
@@ -97,7 +98,7 @@ impl<H: Handler> Connection<H> {
     }
 
     /// An answer of the front end's own, after which an HTTP/1.1 connection closes: what follows may be anything.
-    fn refuse(&self, refusal: Refusal, open: Open<H>) -> Answer<H> {
+    fn refuse(&self, refusal: Refusal, open: ActiveRequest<H>) -> Answer<H> {
         tracing::debug!(client = %self.client.address, error = %refusal, "a request was rejected");
         refusal.count(self.metrics());
         open.record().error("http_request_error");
@@ -113,9 +114,10 @@ impl<H: Handler> Connection<H> {
         self.finish(response, &Method::GET, open)
     }
 
-    fn finish(&self, response: Response, method: &Method, mut open: Open<H>) -> Answer<H> {
+    fn finish(&self, response: Response, method: &Method, mut open: ActiveRequest<H>) -> Answer<H> {
         let (mut parts, body) = response.into_parts();
-        // Whatever the handler has: hyper panics at a version that it does not speak, and answers HTTP/1.0 in HTTP/1.0 by itself.
+        // Whatever the handler has: hyper panics at a version that it does not speak, and answers HTTP/1.0 in HTTP/1.0
+        // by itself.
         parts.version = Version::HTTP_11;
         open.respond();
         self.pipeline.answered();

@@ -1,14 +1,14 @@
 //! The two bodies of an exchange: the request's as hyper or h2 delivers it, the response's as it is passed to them.
 
 use super::{
-    connection::Open,
+    connection::ActiveRequest,
     http1::Bounds,
     linger::{Discarding, Lingering},
     request,
-    share::{Piece, Share},
+    share::{Piece, ResponseBuffer},
 };
 use crate::{
-    exchange::{BodyError, Late, Pace, Patience, Record, has_rarely_a_body},
+    exchange::{BodyError, ClientDeadline, MinimumRate, Record, TimeoutCause, has_rarely_a_body},
     tcp::Metrics,
 };
 use bytes::{Bytes, BytesMut};
@@ -66,8 +66,8 @@ pub(super) struct RequestBody<I: Incoming> {
     gathered: BytesMut,
     /// Polls without success since the last piece.
     vain: u32,
-    patience: Patience,
-    /// Its fault.
+    patience: ClientDeadline,
+    /// The failure of the body, for the front end.
     fault: Rc<Cell<Option<BodyError>>>,
     received: u64,
     ended: bool,
@@ -81,7 +81,7 @@ pub(super) struct RequestBody<I: Incoming> {
 impl<I: Incoming> RequestBody<I> {
     pub(super) fn new(
         incoming: I,
-        pace: Pace,
+        pace: MinimumRate,
         fault: Rc<Cell<Option<BodyError>>>,
         metrics: Arc<Metrics>,
         record: Record,
@@ -92,7 +92,7 @@ impl<I: Incoming> RequestBody<I> {
             ahead: None,
             gathered: BytesMut::new(),
             vain: 0,
-            patience: Patience::new(pace),
+            patience: ClientDeadline::new(pace),
             fault,
             received: 0,
             ended: false,
@@ -103,7 +103,7 @@ impl<I: Incoming> RequestBody<I> {
         }
     }
 
-    /// The same body with limits of its trailers.
+    /// Sets the limits of the trailers.
     pub(super) fn within(mut self, bounds: Bounds) -> Self {
         self.bounds = bounds;
         self
@@ -138,8 +138,8 @@ impl<I: Incoming> RequestBody<I> {
         let next = match Pin::new(incoming).poll_frame(cx) {
             Poll::Pending => {
                 match ready!(self.patience.poll_wait(cx)) {
-                    Late::Idle => self.metrics.shared.timeout_request_body.increment(),
-                    Late::Slow => self.metrics.shared.limit_upload_rate.increment(),
+                    TimeoutCause::Idle => self.metrics.shared.timeout_request_body.increment(),
+                    TimeoutCause::Slow => self.metrics.shared.limit_upload_rate.increment(),
                 }
                 Some(Err(BodyError::TimedOut))
             }
@@ -255,21 +255,21 @@ pub(super) struct ResponseBody<H> {
     /// Bytes that are still missing, if its length is known.
     owed: Option<u64>,
     /// Once a piece of it was passed on.
-    share: Option<Rc<Share>>,
+    share: Option<Rc<ResponseBuffer>>,
     /// `None` if a tunnel has it.
-    open: Option<Open<H>>,
+    open: Option<ActiveRequest<H>>,
     /// hyper or h2 has all of it.
     whole: bool,
-    /// It has failed.
+    /// The failure of the response, which is reported once what came before it is written.
     failed: Option<BodyError>,
 }
 
 impl<H> ResponseBody<H> {
-    pub(super) fn new(body: crate::exchange::Body, open: Open<H>) -> Self {
+    pub(super) fn new(body: crate::exchange::Body, open: ActiveRequest<H>) -> Self {
         Self { owed: body.size_hint().exact(), body, share: None, open: Some(open), whole: false, failed: None }
     }
 
-    /// That of a response which is followed by a tunnel.
+    /// An empty body, of a response that is followed by a tunnel.
     pub(super) const fn none() -> Self {
         Self { owed: Some(0), body: crate::exchange::Body::empty(), share: None, open: None, whole: true, failed: None }
     }
@@ -295,7 +295,7 @@ impl<H> ResponseBody<H> {
         next
     }
 
-    /// It has failed with `error`. The origin's connection is closed at once.
+    /// Sets the failure to `error`. The origin's connection is closed at once.
     fn fail(&mut self, error: BodyError, cx: &Context<'_>) {
         self.failed = Some(error);
         self.body = crate::exchange::Body::empty();
@@ -306,8 +306,8 @@ impl<H> ResponseBody<H> {
         cx.waker().wake_by_ref();
     }
 
-    /// Ready once the kernel has what was handed over before the failure: at an error hyper and h2 discard what they have queued, the
-    /// response's header too. How long that may take is limited by the client's pace.
+    /// Ready once the kernel has what was handed over before the failure: at an error hyper and h2 discard what they
+    /// have queued, the response's header too. How long that may take is limited by the client's pace.
     fn poll_written(&self, cx: &Context<'_>) -> Poll<()> {
         if let Some(open) = &self.open {
             if open.is_blocked() {

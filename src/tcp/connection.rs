@@ -2,22 +2,22 @@
 
 use super::{
     alt_svc::AltSvc,
-    front::{Admitted, Front},
-    http1::{Bounds, Pipeline},
-    io::{Socket, Timed},
+    front::{Admitted, TcpWorker},
+    http1::{Bounds, Http1Requests},
+    io::{Socket, WriteTimeout},
     linger::Lingering,
-    share::{CONNECTION_QUEUE, Share},
-    tunnel::Joint,
+    share::{CONNECTION_QUEUE, ResponseBuffer},
+    tunnel::TunnelHandoff,
     writes::{self, Head, NO_STREAM, Writes},
 };
 use crate::{
     budget::Budget,
     config::{Limits, Timeouts},
-    exchange::{Client, End, Pace, Protocol, Record, Recording},
+    exchange::{Client, MinimumRate, Protocol, Record, Recording, RequestEnd},
     lifecycle::{Phase, PhaseWatch},
     memory,
     rate::Bucket,
-    receive_budget::Account,
+    receive_budget::ReceiveAccount,
     suspension,
     tcp::Metrics,
 };
@@ -33,31 +33,31 @@ use std::{
 use tokio::{select, sync::Notify, time::Instant};
 
 /// How long a client that was told to close (GOAWAY, `Connection: close`) may keep a connection without requests.
-const GOODBYE: Duration = Duration::from_secs(5);
+const GOAWAY_IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long after its handshake to wait for a client's first request when the process drains: a few round trips.
-const GREETING: Duration = Duration::from_secs(2);
+const FIRST_REQUEST_GRACE: Duration = Duration::from_secs(2);
 
 /// One connection.
 pub(super) struct Connection<H> {
-    pub(super) front: Rc<Front<H>>,
+    pub(super) front: Rc<TcpWorker<H>>,
     pub(super) client: Rc<Client>,
-    /// Those of its beginning.
+    /// Limits in force when the connection began.
     pub(super) limits: Limits,
     pub(super) timeouts: Timeouts,
     pub(super) has_tunnels: bool,
     /// Over HTTP/2: what its client has sent and was not read.
-    account: OnceCell<Account>,
+    account: OnceCell<ReceiveAccount>,
     /// The budget of its responses.
     budget: Rc<Budget>,
     /// The registered connection: what memory it holds.
     pub(super) admitted: Admitted,
     /// Set when it is to be closed for want of memory, or for another client.
-    told_end: Cell<Option<memory::End>>,
+    told_end: Cell<Option<memory::EvictionReason>>,
     /// The result of HTTP/1.1's guard, and the requests being served.
-    pub(super) pipeline: Rc<Pipeline>,
+    pub(super) pipeline: Rc<Http1Requests>,
     /// The tunnel of an HTTP/1.1 connection, when hyper has sent the 101.
-    pub(super) joint: OnceCell<Weak<NextJoint<H>>>,
+    pub(super) tunnel_slot: OnceCell<Weak<TunnelSlot<H>>>,
     /// Advertises HTTP/3, over TLS.
     pub(super) alt_svc: Option<Rc<AltSvc>>,
     /// Since when no request is being served.
@@ -65,11 +65,11 @@ pub(super) struct Connection<H> {
     accepted: Cell<u64>,
     /// Rate limit of cancelled requests.
     resets: RefCell<Bucket>,
-    /// Its first request has come.
+    /// Notified of the first request.
     begun: Notify,
-    /// It has reached its number of requests.
+    /// Notified once the connection has had `limits.max_requests`.
     exhausted: Notify,
-    /// Its client did something that ends it.
+    /// Notified when the client did something that ends the connection.
     failed: Notify,
     /// Told to close.
     leaving: Cell<bool>,
@@ -78,7 +78,7 @@ pub(super) struct Connection<H> {
     /// The connection and its requests were ended for another client.
     evicted: Cell<bool>,
     /// What its client has got.
-    pub(super) writes: Rc<Writes<Open<H>>>,
+    pub(super) writes: Rc<Writes<ActiveRequest<H>>>,
     /// Why litequic ends it, if it does.
     reason: Cell<Option<Reason>>,
 }
@@ -90,26 +90,26 @@ enum Reason {
     Flood,
     /// Another client got its place.
     Evicted,
-    /// It drains or stops, or the connection has reached its number of requests.
+    /// The process drains or stops, or the connection has reached its number of requests.
     Done,
 }
 
 /// The channel of a tunnel from the request that opened it to the connection's task.
-pub(super) type NextJoint<H> = Cell<Option<Joint<H>>>;
+pub(super) type TunnelSlot<H> = Cell<Option<TunnelHandoff<H>>>;
 
 /// The next step of a connection.
-pub(super) enum Ending<T> {
-    /// It has ended.
+pub(super) enum NextStep<T> {
+    /// The connection has ended.
     Ended(T),
-    /// It is to end when what runs has.
+    /// The connection is to end when its requests have.
     Soon,
-    /// It is to be dropped.
+    /// The connection is to be dropped.
     Now,
 }
 
 impl<H> Connection<H> {
     pub(super) fn new(
-        front: Rc<Front<H>>,
+        front: Rc<TcpWorker<H>>,
         client: Client,
         alt_svc: Option<Rc<AltSvc>>,
         admitted: Admitted,
@@ -129,7 +129,7 @@ impl<H> Connection<H> {
             has_tunnels: front.has_tunnels(),
             account: OnceCell::new(),
             pipeline: Rc::default(),
-            joint: OnceCell::new(),
+            tunnel_slot: OnceCell::new(),
             idle_since: Cell::new(Instant::now()),
             accepted: Cell::new(0),
             begun: Notify::new(),
@@ -155,14 +155,14 @@ impl<H> Connection<H> {
         Bounds { bytes: self.limits.max_header_bytes as usize, fields: self.limits.max_headers as usize }
     }
 
-    /// Of its requests' bodies.
-    pub(super) fn upload_pace(&self) -> Pace {
-        Pace::new(self.timeouts.request_body, self.limits.min_upload_rate, self.limits.rate_grace)
+    /// The minimum rate of requests' bodies.
+    pub(super) fn upload_pace(&self) -> MinimumRate {
+        MinimumRate::new(self.timeouts.request_body, self.limits.min_upload_rate, self.limits.rate_grace)
     }
 
-    /// Of its responses.
-    pub(super) fn download_pace(&self) -> Pace {
-        Pace::new(self.timeouts.send, self.limits.min_download_rate, self.limits.rate_grace)
+    /// The minimum rate of responses.
+    pub(super) fn download_pace(&self) -> MinimumRate {
+        MinimumRate::new(self.timeouts.send, self.limits.min_download_rate, self.limits.rate_grace)
     }
 
     pub(super) fn lingering(&self) -> Lingering {
@@ -170,15 +170,15 @@ impl<H> Connection<H> {
     }
 
     /// Receives the tunnel that follows HTTP/1.1, if one does. To be called once, by the connection's task.
-    pub(super) fn next_joint(&self) -> Rc<NextJoint<H>> {
+    pub(super) fn open_tunnel_slot(&self) -> Rc<TunnelSlot<H>> {
         let next = Rc::default();
         // With a reference of its own it would never end: the tunnel's request has the connection.
-        let _ = self.joint.set(Rc::downgrade(&next));
+        let _ = self.tunnel_slot.set(Rc::downgrade(&next));
         next
     }
 
-    /// Its client's bytes are accounted in `account`. To be called once, by the connection's task.
-    pub(super) fn hold(&self, account: Account) {
+    /// Accounts the client's bytes in `account`. To be called once, by the connection's task.
+    pub(super) fn hold(&self, account: ReceiveAccount) {
         let received = account.clone();
         self.admitted.holder.holds(move || received.held());
         let _ = self.account.set(account);
@@ -189,15 +189,15 @@ impl<H> Connection<H> {
         poll_fn(|cx| self.account.get().map_or(Poll::Pending, |account| account.poll_over(cx))).await;
     }
 
-    /// Waits until it is to be closed for want of memory, or for another client. One that is `leaving` ends soon by itself: not for
-    /// being idle.
-    async fn ends_for_others(&self, leaving: bool) -> memory::End {
+    /// Waits until it is to be closed for want of memory, or for another client. One that is `leaving` ends soon by
+    /// itself: not for being idle.
+    async fn ends_for_others(&self, leaving: bool) -> memory::EvictionReason {
         poll_fn(|cx| {
             let mut told = self.told_end.get();
             loop {
                 let end = ready!(self.admitted.holder.poll_end(cx, &mut told));
                 self.told_end.set(told);
-                if !(leaving && matches!(end, memory::End::Idle | memory::End::Drained)) {
+                if !(leaving && matches!(end, memory::EvictionReason::Idle | memory::EvictionReason::Drained)) {
                     return Poll::Ready(end);
                 }
             }
@@ -205,9 +205,9 @@ impl<H> Connection<H> {
         .await
     }
 
-    /// Its stream, with the deadline of its writes.
-    pub(super) fn timed<S: Socket>(&self, stream: S) -> Timed<S, Open<H>> {
-        Timed::new(
+    /// Returns `stream` with a deadline for writes, whose bytes are accounted.
+    pub(super) fn timed<S: Socket>(&self, stream: S) -> WriteTimeout<S, ActiveRequest<H>> {
+        WriteTimeout::new(
             stream,
             self.download_pace(),
             Rc::clone(&self.writes),
@@ -254,42 +254,42 @@ impl<H> Connection<H> {
         }
     }
 
-    /// It has ended.
+    /// Reports that the connection has ended.
     pub(super) fn over(&self) {
         self.over.set(true);
     }
 
-    /// The next step of the connection of `serving`. To be called again after [`Ending::Soon`], which comes once.
-    pub(super) async fn next<T>(&self, serving: impl Future<Output = T>) -> Ending<T> {
+    /// The next step of the connection of `serving`. To be called again after [`NextStep::Soon`], which comes once.
+    pub(super) async fn next<T>(&self, serving: impl Future<Output = T>) -> NextStep<T> {
         let (mut watch, mut stopping) = (self.front.watch.clone(), self.front.watch.clone());
         let leaving = self.leaving.get();
-        let patience = if leaving { GOODBYE } else { self.timeouts.idle };
+        let patience = if leaving { GOAWAY_IDLE_TIMEOUT } else { self.timeouts.idle };
         let (ending, reason) = select! {
-            ended = serving => (Ending::Ended(ended), None),
-            () = stopping.reached(Phase::Stopping) => (Ending::Now, Some(Reason::Done)),
-            () = self.failed.notified() => (Ending::Now, Some(Reason::Flood)),
+            ended = serving => (NextStep::Ended(ended), None),
+            () = stopping.reached(Phase::Stopping) => (NextStep::Now, Some(Reason::Done)),
+            () = self.failed.notified() => (NextStep::Now, Some(Reason::Flood)),
             () = self.held_too_much() => {
                 self.metrics().shared.limit_receive_held.increment();
-                (Ending::Now, Some(Reason::Flood))
+                (NextStep::Now, Some(Reason::Flood))
             }
             end = self.ends_for_others(leaving) => match end {
-                memory::End::Heaviest => (Ending::Now, Some(Reason::Flood)),
-                memory::End::Idle => (Ending::Soon, Some(Reason::Idle)),
-                memory::End::Drained => (Ending::Soon, Some(Reason::Evicted)),
-                memory::End::Evicted => {
+                memory::EvictionReason::Heaviest => (NextStep::Now, Some(Reason::Flood)),
+                memory::EvictionReason::Idle => (NextStep::Soon, Some(Reason::Idle)),
+                memory::EvictionReason::Drained => (NextStep::Soon, Some(Reason::Evicted)),
+                memory::EvictionReason::Evicted => {
                     self.evicted.set(true);
-                    (Ending::Now, Some(Reason::Evicted))
+                    (NextStep::Now, Some(Reason::Evicted))
                 }
             },
-            () = self.drained(&mut watch), if !leaving => (Ending::Soon, Some(Reason::Done)),
-            () = self.exhausted.notified(), if !leaving => (Ending::Soon, Some(Reason::Done)),
-            () = self.idle(patience) => if leaving { (Ending::Now, None) } else {
+            () = self.drained(&mut watch), if !leaving => (NextStep::Soon, Some(Reason::Done)),
+            () = self.exhausted.notified(), if !leaving => (NextStep::Soon, Some(Reason::Done)),
+            () = self.idle(patience) => if leaving { (NextStep::Now, None) } else {
                 self.metrics().timeout_idle.increment();
-                (Ending::Soon, Some(Reason::Idle))
+                (NextStep::Soon, Some(Reason::Idle))
             },
         };
         self.reason.set(self.reason.get().or(reason));
-        if matches!(ending, Ending::Soon) {
+        if matches!(ending, NextStep::Soon) {
             self.leaving.set(true);
             self.idle_since.set(Instant::now());
         }
@@ -301,7 +301,7 @@ impl<H> Connection<H> {
     async fn drained(&self, watch: &mut PhaseWatch) {
         watch.reached(Phase::Draining).await;
         if self.client.protocol == Protocol::Http1 && self.accepted.get() == 0 {
-            let _ = suspension::timeout_at(self.idle_since.get() + GREETING, self.begun.notified()).await;
+            let _ = suspension::timeout_at(self.idle_since.get() + FIRST_REQUEST_GRACE, self.begun.notified()).await;
         }
     }
 
@@ -355,22 +355,22 @@ impl<H> Connection<H> {
 }
 
 /// A request that is being served, until the kernel has its response.
-pub(super) struct Open<H> {
+pub(super) struct ActiveRequest<H> {
     connection: Rc<Connection<H>>,
     recording: Recording,
     began: Instant,
-    /// Of HTTP/2.
+    /// The stream of HTTP/2, or [`NO_STREAM`].
     stream: u32,
     /// There is a response that is not a tunnel.
     responded: bool,
     /// Once a piece of the response's body was handed over.
-    share: Option<Rc<Share>>,
+    share: Option<Rc<ResponseBuffer>>,
     /// The handler, or what has the response's body, is not done.
     serving: bool,
     ended: bool,
 }
 
-impl<H> Open<H> {
+impl<H> ActiveRequest<H> {
     pub(super) fn new(connection: Rc<Connection<H>>, stream: u32) -> Self {
         connection.pipeline.opened();
         connection.admitted.holder.serving(connection.pipeline.serving());
@@ -409,17 +409,18 @@ impl<H> Open<H> {
     }
 
     /// The share of the response in the send budget.
-    pub(super) fn share(&mut self) -> Rc<Share> {
+    pub(super) fn share(&mut self) -> Rc<ResponseBuffer> {
         let connection = &self.connection;
         let budgets = (&connection.budget, &connection.front.budgets.send);
         let limit = connection.limits.stream_send_buffer.into();
-        let share = Share::new(budgets, limit, Arc::clone(connection.metrics()), self.record().clone());
+        let share = ResponseBuffer::new(budgets, limit, Arc::clone(connection.metrics()), self.record().clone());
         self.share = Some(Rc::clone(&share));
         share
     }
 
-    /// hyper or h2 has all of the response, unless it was cut off. It is complete once the kernel has it. Until then the connection counts as
-    /// idle: a client that gives no room in its window for the rest may take as long as any that sends no request.
+    /// hyper or h2 has all of the response, unless it was cut off. It is complete once the kernel has it. Until then
+    /// the connection counts as idle: a client that gives no room in its window for the rest may take as long as any
+    /// that sends no request.
     pub(super) fn handed_over(mut self) {
         if !self.ended {
             self.served();
@@ -430,20 +431,20 @@ impl<H> Open<H> {
 
     /// The response was cut off, and not by the client.
     pub(super) fn fail(&mut self) {
-        self.break_off(End::Failed);
+        self.break_off(RequestEnd::Failed);
     }
 
     /// The client stopped reading the response.
     pub(super) fn stall(&mut self) {
         if !self.ended {
-            self.break_off(End::Stalled);
+            self.break_off(RequestEnd::Stalled);
         }
     }
 
     /// Another client gets the place of the request, or of its connection.
     pub(super) fn evict(&mut self) {
         if !self.ended {
-            self.break_off(End::Evicted);
+            self.break_off(RequestEnd::Evicted);
         }
     }
 
@@ -460,7 +461,7 @@ impl<H> Open<H> {
         connection.idle_since.set(Instant::now());
     }
 
-    fn break_off(&mut self, end: End) {
+    fn break_off(&mut self, end: RequestEnd) {
         self.ended = true;
         self.recording.ended(end);
         self.metrics().shared.streams_reset_by_proxy.increment();
@@ -468,17 +469,17 @@ impl<H> Open<H> {
     }
 }
 
-impl<H> writes::Response for Open<H> {
+impl<H> writes::Response for ActiveRequest<H> {
     fn complete(mut self) {
         self.ended = true;
         if let Some(share) = &self.share {
             share.complete();
         }
-        self.recording.ended(End::Complete);
+        self.recording.ended(RequestEnd::Complete);
     }
 }
 
-impl<H> Drop for Open<H> {
+impl<H> Drop for ActiveRequest<H> {
     fn drop(&mut self) {
         if self.connection.writes.stalled.get() {
             self.stall();

@@ -7,7 +7,7 @@ use crate::{
     descriptors::{Descriptor, Descriptors, Side},
     exchange::{CertificateRequest, Client, Records},
     lifecycle::PhaseWatch,
-    memory::{Holder, Holders, Pool, Pressure},
+    memory::{MemoryAccount, MemoryAccounts, Pool, Pressure},
     receive_budget::ReceiveBudget,
     sources::Source,
     tcp::Metrics,
@@ -37,24 +37,24 @@ pub struct Tls {
 /// The budgets of a worker.
 #[derive(Debug, Clone)]
 pub struct Budgets {
-    /// Of responses.
+    /// The budget of responses.
     pub send: Rc<Budget>,
-    /// Of requests.
+    /// The budget of uploads.
     pub receive: ReceiveBudget,
-    /// How short memory is,
+    /// How short memory is.
     pub pressure: Pressure,
-    /// and the connections that are closed for it.
-    pub holders: Rc<Holders>,
+    /// Connections, of which some are closed when memory is short.
+    pub holders: Rc<MemoryAccounts>,
     /// The pool of the connections that are accepted.
     pub pool: Pool,
-    /// The descriptors of the process for connections,
+    /// File descriptors of the process for connections.
     pub descriptors: Arc<Descriptors>,
-    /// and how many workers share them.
+    /// Workers that share the descriptors.
     pub workers: usize,
 }
 
 /// The state that the TCP connections of one worker share.
-pub struct Front<H> {
+pub struct TcpWorker<H> {
     config: Live,
     pub(super) metrics: Arc<Metrics>,
     pub(super) handler: Rc<H>,
@@ -65,8 +65,9 @@ pub struct Front<H> {
 }
 
 impl Budgets {
-    /// `max_connections`, or a worker's part of the descriptors that clients can have, if that is less: the size of the pool that sources
-    /// share. A seventeenth of that part is for connections that are leaving (`memory::Holders`).
+    /// `max_connections`, or a worker's part of the descriptors that clients can have, if that is less: the size of the
+    /// pool that sources share. A seventeenth of that part is for connections that are leaving
+    /// (`memory::MemoryAccounts`).
     fn reachable(&self, max_connections: u32) -> u32 {
         let clients = self.descriptors.division().most(Side::Clients);
         let part = u32::try_from(self.workers.max(1)).map_or(1, |workers| clients / workers);
@@ -74,7 +75,7 @@ impl Budgets {
     }
 }
 
-impl<H> Front<H> {
+impl<H> TcpWorker<H> {
     /// A worker's front end over TCP, whose requests `handler` serves, whose memory comes out of `budgets`, and whose
     /// requests are recorded in `records`.
     pub fn new(
@@ -105,13 +106,14 @@ impl<H> Front<H> {
         self.config.load().listen.proxy_protocol_from.iter().any(|network| network.contains(peer))
     }
 
-    /// The network that a connection from `peer` counts for; `None` if it is a source of its own. A balancer that sends PROXY
-    /// protocol headers stands for many.
+    /// The network that a connection from `peer` counts for; `None` if it is a source of its own. A balancer that sends
+    /// PROXY protocol headers stands for many.
     fn network(&self, peer: IpAddr) -> Option<(IpAddr, u8)> {
         if self.has_header(peer) { None } else { self.client_network(peer) }
     }
 
-    /// The network that a connection counts for whose client, by a PROXY protocol header or without one, is at `address`.
+    /// The network that a connection counts for whose client, by a PROXY protocol header or without one, is at
+    /// `address`.
     pub(super) fn client_network(&self, address: IpAddr) -> Option<(IpAddr, u8)> {
         self.config.load().source(address).map(|network| (network.address, network.prefix))
     }
@@ -136,8 +138,9 @@ impl<H> Front<H> {
             return None;
         };
         let Some(descriptor) = self.budgets.descriptors.take(Side::Clients) else {
-            // The connection is closed at once rather than left in the kernel's queue: its client may try another address or HTTP/3, a
-            // load balancer sees the failure, and connections of other clients do not wait behind those of one that sends nothing.
+            // The connection is closed at once rather than left in the kernel's queue: its client may try another
+            // address or HTTP/3, a load balancer sees the failure, and connections of other clients do not wait behind
+            // those of one that sends nothing.
             self.metrics.limit_client_descriptors.increment();
             if !holders.is_leaving(*pool) {
                 holders.make_room(*pool, &Source::new(network, holder.number()));
@@ -151,7 +154,7 @@ impl<H> Front<H> {
 
 /// A connection that counts as open until this is dropped.
 pub(super) struct Admitted {
-    pub(super) holder: Holder,
+    pub(super) holder: MemoryAccount,
     metrics: Arc<Metrics>,
     _descriptor: Descriptor,
 }

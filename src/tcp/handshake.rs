@@ -1,12 +1,12 @@
 //! A connection's beginning: the TLS handshake (RFC 8446), and its result about the client.
 
 use super::{
-    front::{Front, Tls},
+    front::{TcpWorker, Tls},
     proxy_header::{Ends, ends},
 };
 use crate::{
     exchange::{Certificate, Client, Identity, LastForwarded, Protocol, date},
-    memory::Holder,
+    memory::MemoryAccount,
     suspension,
 };
 use rustls::{Error, HandshakeKind, PeerIncompatible, server::Acceptor};
@@ -23,18 +23,19 @@ const VALIDATION: &[u8] = b"acme-tls/1";
 /// How long writing that answer may take.
 const PLAIN_WAIT: Duration = Duration::from_secs(1);
 
-/// Performs the handshake of the connection `holder` with the client at `address`. `None` if that failed, or there was no room for it,
-/// which is counted.
+/// Performs the handshake of the connection `holder` with the client at `address`. `None` if that failed, or there was
+/// no room for it, which is counted.
 pub(super) async fn shake<H>(
     stream: TcpStream,
     address: SocketAddr,
-    holder: &Holder,
-    front: &Front<H>,
+    holder: &MemoryAccount,
+    front: &TcpWorker<H>,
     tls: &Tls,
 ) -> Option<(TlsStream<TcpStream>, Client)> {
     let (limits, timeouts) = front.terms();
     let shaken = async {
-        // As a request waits for a connection to its origin: a client that opens thousands of connections at once is served.
+        // As a request waits for a connection to its origin: a client that opens thousands of connections at once is
+        // served.
         if suspension::timeout(timeouts.queue, holder.begin_handshake(limits.max_handshakes)).await.is_err() {
             front.metrics.limit_handshakes.increment();
             return None;
@@ -53,8 +54,8 @@ pub(super) async fn shake<H>(
 async fn shake_to_the_end<H>(
     mut stream: TcpStream,
     address: SocketAddr,
-    holder: &Holder,
-    front: &Front<H>,
+    holder: &MemoryAccount,
+    front: &TcpWorker<H>,
     tls: &Tls,
 ) -> Option<(TlsStream<TcpStream>, Client)> {
     let metrics = &front.metrics;
@@ -107,7 +108,7 @@ const fn is_of_another_version(fault: &Error) -> bool {
 }
 
 enum Failure {
-    /// It is not TLS.
+    /// The first byte is not that of TLS.
     Plain,
     /// It is a CA's validation, which has got its answer: the connection has no other purpose.
     Validation,

@@ -3,7 +3,7 @@
 
 use super::writes::{Response, Writes};
 use crate::{
-    exchange::{Late, Pace, Patience},
+    exchange::{ClientDeadline, MinimumRate, TimeoutCause},
     memory::Motion,
     tcp::Metrics,
 };
@@ -58,18 +58,24 @@ impl Socket for TlsStream<TcpStream> {
 }
 
 /// A stream whose writes have a deadline, and are accounted.
-pub(super) struct Timed<S, R: Response> {
+pub(super) struct WriteTimeout<S, R: Response> {
     stream: S,
-    patience: Patience,
+    patience: ClientDeadline,
     writes: Rc<Writes<R>>,
     /// Noted at whatever is read or written.
     motion: Motion,
     metrics: Arc<Metrics>,
 }
 
-impl<S: Socket, R: Response> Timed<S, R> {
-    pub(super) fn new(stream: S, pace: Pace, writes: Rc<Writes<R>>, motion: Motion, metrics: Arc<Metrics>) -> Self {
-        Self { stream, patience: Patience::new(pace), writes, motion, metrics }
+impl<S: Socket, R: Response> WriteTimeout<S, R> {
+    pub(super) fn new(
+        stream: S,
+        pace: MinimumRate,
+        writes: Rc<Writes<R>>,
+        motion: Motion,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self { stream, patience: ClientDeadline::new(pace), writes, motion, metrics }
     }
 
     /// `written` is done, with as many bytes as `bytes` returns, or waits for the client.
@@ -93,8 +99,8 @@ impl<S: Socket, R: Response> Timed<S, R> {
         }
         self.patience.poll_wait(cx).map(|late| {
             match late {
-                Late::Idle => self.metrics.shared.timeout_send.increment(),
-                Late::Slow => self.metrics.shared.limit_download_rate.increment(),
+                TimeoutCause::Idle => self.metrics.shared.timeout_send.increment(),
+                TimeoutCause::Slow => self.metrics.shared.limit_download_rate.increment(),
             }
             self.writes.stalled.set(true);
             Err(io::ErrorKind::TimedOut.into())
@@ -102,7 +108,7 @@ impl<S: Socket, R: Response> Timed<S, R> {
     }
 }
 
-impl<S: Socket, R: Response> Socket for Timed<S, R> {
+impl<S: Socket, R: Response> Socket for WriteTimeout<S, R> {
     fn unsent(&mut self) -> u64 {
         self.stream.unsent()
     }
@@ -113,13 +119,13 @@ impl<S: Socket, R: Response> Socket for Timed<S, R> {
     }
 }
 
-impl<S, R: Response> Drop for Timed<S, R> {
+impl<S, R: Response> Drop for WriteTimeout<S, R> {
     fn drop(&mut self) {
         self.writes.over();
     }
 }
 
-impl<S: AsyncRead + Unpin, R: Response> AsyncRead for Timed<S, R> {
+impl<S: AsyncRead + Unpin, R: Response> AsyncRead for WriteTimeout<S, R> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = out.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, out);
@@ -130,7 +136,7 @@ impl<S: AsyncRead + Unpin, R: Response> AsyncRead for Timed<S, R> {
     }
 }
 
-impl<S: AsyncWrite + Socket + Unpin, R: Response> AsyncWrite for Timed<S, R> {
+impl<S: AsyncWrite + Socket + Unpin, R: Response> AsyncWrite for WriteTimeout<S, R> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         if let Poll::Ready(Ok(written)) = written {
@@ -188,11 +194,11 @@ mod tests {
     }
 
     /// Writes to a client that reads `bytes` a second; returns when it counted as gone, and why.
-    async fn write(bytes: usize, pace: Pace) -> (u64, u64, u64) {
+    async fn write(bytes: usize, pace: MinimumRate) -> (u64, u64, u64) {
         let (ours, mut theirs) = duplex(1_000);
         let metrics = Arc::new(Metrics::default());
         let writes = Rc::new(Writes::<()>::new(Arc::clone(&metrics)));
-        let mut timed = Timed::new(ours, pace, Rc::clone(&writes), Motion::default(), Arc::clone(&metrics));
+        let mut timed = WriteTimeout::new(ours, pace, Rc::clone(&writes), Motion::default(), Arc::clone(&metrics));
         let read = async {
             let mut buffer = vec![0; bytes];
             for _ in 0..100 {
@@ -211,12 +217,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_nothing_or_too_little_is_given_up() {
-        let pace = Pace::new(Duration::from_secs(30), 200, Duration::from_secs(20));
+        let pace = MinimumRate::new(Duration::from_secs(30), 200, Duration::from_secs(20));
         assert_eq!(write(1_000, pace).await, (100, 0, 0));
         // 1,000 bytes are taken at once, and last for five seconds more.
         let (seconds, stalled, slow) = write(100, pace).await;
         assert!((45..=55).contains(&seconds) && (stalled, slow) == (0, 1), "{seconds}, {stalled}, {slow}");
-        assert_eq!(write(1, Pace::any(Duration::from_secs(30))).await, (100, 0, 0));
-        assert_eq!(write(0, Pace::any(Duration::from_secs(30))).await, (30, 1, 0));
+        assert_eq!(write(1, MinimumRate::any(Duration::from_secs(30))).await, (100, 0, 0));
+        assert_eq!(write(0, MinimumRate::any(Duration::from_secs(30))).await, (30, 1, 0));
     }
 }

@@ -45,7 +45,7 @@ pub(super) struct Discarding {
 }
 
 impl Discarding {
-    /// So many bytes were discarded; false if they were the last.
+    /// Counts `bytes` that were discarded; false if they were the last.
     pub(super) fn took(&mut self, bytes: u64) -> bool {
         self.metrics.shared.lingering_bytes.add(bytes);
         self.linger.took(bytes).map_err(|over| self.count(over)).is_ok()

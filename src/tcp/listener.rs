@@ -4,7 +4,7 @@ use super::{
     accept::{Acceptor, is_exhausted},
     alt_svc::AltSvc,
     connection::Connection,
-    front::{Admitted, Front, Tls},
+    front::{Admitted, TcpWorker, Tls},
     handshake::shake,
     http1, http2,
     proxy_header::ends,
@@ -45,7 +45,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Dropping the future ends every connection.
 pub async fn serve_tls<H: Handler>(
     listener: std::net::TcpListener,
-    front: Rc<Front<H>>,
+    front: Rc<TcpWorker<H>>,
     tls: Rc<Tls>,
     http3_port: u16,
 ) -> io::Result<()> {
@@ -79,7 +79,7 @@ pub async fn serve_tls<H: Handler>(
 /// # Cancel safety
 ///
 /// Dropping the future ends every connection.
-pub async fn serve_plain<H: Handler>(listener: std::net::TcpListener, front: Rc<Front<H>>) -> io::Result<()> {
+pub async fn serve_plain<H: Handler>(listener: std::net::TcpListener, front: Rc<TcpWorker<H>>) -> io::Result<()> {
     let begin = |mut stream: TcpStream, address, admitted: Admitted| {
         let front = Rc::clone(&front);
         async move {
@@ -111,7 +111,7 @@ pub async fn serve_plain<H: Handler>(listener: std::net::TcpListener, front: Rc<
 
 async fn accept<H: Handler, F: Future<Output = ()> + 'static>(
     listener: std::net::TcpListener,
-    front: &Rc<Front<H>>,
+    front: &Rc<TcpWorker<H>>,
     begin: impl Fn(TcpStream, SocketAddr, Admitted) -> F,
 ) -> io::Result<()> {
     let acceptor = Acceptor::new(TcpListener::from_std(listener)?);

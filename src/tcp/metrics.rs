@@ -106,7 +106,7 @@ metrics! {
                 "Connections on which nothing moved, also of clients that vanished; over TCP those without a request.",
         }
         + beside {
-            /// Of requests: all front ends of a worker count in it.
+            /// Metrics of requests, in which all front ends of a worker count.
             pub shared: Arc<RequestMetrics>,
             /// What the worker runs for.
             pub wake: Arc<Wake>,

@@ -2,8 +2,8 @@
 //! `Alt-Svc` advertises HTTP/3 to them. Their requests go to the same [`Handler`](crate::exchange::Handler) on the same
 //! worker, which does not depend on the protocol.
 //!
-//! hyper implements HTTP/1.1, h2 HTTP/2, tokio-rustls TLS. `http1` and `http2` have the checks that those lack, `request`
-//! the rules that both protocols share (docs/proxying.md has them as tables).
+//! hyper implements HTTP/1.1, h2 HTTP/2, tokio-rustls TLS. `http1` and `http2` have the checks that those lack,
+//! `request` the rules that both protocols share (docs/proxying.md has them as tables).
 
 mod accept;
 mod alt_svc;
@@ -26,7 +26,7 @@ mod share;
 mod tunnel;
 mod writes;
 
-pub use front::{Budgets, Covers, Front, Later, Tls};
+pub use front::{Budgets, Covers, Later, TcpWorker, Tls};
 pub use listener::{serve_plain, serve_tls};
 pub use metrics::Metrics;
 pub use proxy_header::addresses as proxy_header_addresses;

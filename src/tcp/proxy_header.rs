@@ -2,8 +2,8 @@
 //! which a balancer that forwards TLS describes a connection, before its first byte. Only listed peers may send it, and
 //! they must.
 
-use super::front::Front;
-use crate::{exchange::plain, memory::Holder, suspension, tcp::Metrics};
+use super::front::TcpWorker;
+use crate::{exchange::plain, memory::MemoryAccount, suspension, tcp::Metrics};
 use ppp::{v1, v2};
 use std::{io, net::SocketAddr};
 use tokio::{
@@ -27,13 +27,13 @@ pub(super) struct Ends {
     pub(super) local: SocketAddr,
 }
 
-/// The ends of `stream` from `peer`: those of its header, if `peer` has to send one. The connection `holder` then counts for the
-/// client that it names. `None` if that is invalid, or late, or the connection is gone; counted.
+/// The ends of `stream` from `peer`: those of its header, if `peer` has to send one. The connection `holder` then
+/// counts for the client that it names. `None` if that is invalid, or late, or the connection is gone; counted.
 pub(super) async fn ends<H>(
     stream: &mut TcpStream,
     peer: SocketAddr,
-    holder: &Holder,
-    front: &Front<H>,
+    holder: &MemoryAccount,
+    front: &TcpWorker<H>,
 ) -> Option<Ends> {
     let own = Ends { client: plain(peer), local: plain(stream.local_addr().ok()?) };
     if !front.has_header(peer.ip()) {

@@ -1,5 +1,5 @@
-//! Converts a request's head as hyper or h2 reads it for the handler: the rules that HTTP/1.1 and HTTP/2 share, and those of
-//! HTTP/2 that h2 leaves to its users (RFC 9113 §8). Pure.
+//! Converts a request's head as hyper or h2 reads it for the handler: the rules that HTTP/1.1 and HTTP/2 share, and
+//! those of HTTP/2 that h2 leaves to its users (RFC 9113 §8). Pure.
 
 use super::{
     http1::Bounds,
@@ -12,8 +12,8 @@ use http::{
     uri::{PathAndQuery, Scheme},
 };
 
-/// Makes the URI absolute, removes `Host` and connection-specific fields, and checks the rest. `last` is the authority of
-/// the connection's last request.
+/// Makes the URI absolute, removes `Host` and connection-specific fields, and checks the rest. `last` is the authority
+/// of the connection's last request.
 ///
 /// # Errors
 ///
@@ -97,8 +97,8 @@ fn upgrade(parts: &request::Parts, protocol: Protocol) -> Option<Upgrade> {
     HeaderValue::from_bytes(&lines.join(&b',')).ok().map(Upgrade)
 }
 
-/// Checks the size of an HTTP/2 request's header: bytes as RFC 9113 §6.5.2 counts them, pseudo-header fields too. HTTP/1.1's guard has
-/// checked before.
+/// Checks the size of an HTTP/2 request's header: bytes as RFC 9113 §6.5.2 counts them, pseudo-header fields too.
+/// HTTP/1.1's guard has checked before.
 fn check_size(parts: &request::Parts, bounds: &Bounds) -> Result<(), Refusal> {
     let uri = &parts.uri;
     let pseudo = [
@@ -121,7 +121,8 @@ fn check_bounds(bytes: usize, fields: &HeaderMap, bounds: &Bounds) -> Result<(),
     if regular.fold(bytes, usize::saturating_add) > bounds.bytes {
         return Err(Limit::HeaderBytes);
     }
-    // Pseudo-header fields and `host` do not count, and all lines of `cookie` are one field (RFC 9113 §8.2.3), as over HTTP/1.1.
+    // Pseudo-header fields and `host` do not count, and all lines of `cookie` are one field (RFC 9113 §8.2.3), as over
+    // HTTP/1.1.
     let cookies = fields.get_all(header::COOKIE).iter().count();
     let hosts = fields.get_all(header::HOST).iter().count();
     if fields.len().saturating_sub(cookies.saturating_sub(1)).saturating_sub(hosts) > bounds.fields {
@@ -130,7 +131,8 @@ fn check_bounds(bytes: usize, fields: &HeaderMap, bounds: &Bounds) -> Result<(),
     Ok(())
 }
 
-/// Checks the trailers of a request: their names and values as [`check_fields`] does, and their size as that of a header.
+/// Checks the trailers of a request: their names and values as [`check_fields`] does, and their size as that of a
+/// header.
 ///
 /// # Errors
 ///

@@ -2,7 +2,7 @@
 //! it, so a body is polled for more only as far as its lease goes.
 
 use crate::{
-    budget::{Budget, Lease, TRAIN},
+    budget::{Budget, BufferLease, TRAIN},
     exchange::Record,
     tcp::Metrics,
 };
@@ -24,14 +24,14 @@ pub(super) const CONNECTION_QUEUE: u64 = 4 * STREAM_QUEUE;
 const SOCKET: u64 = 4 * 1024 * 1024;
 
 /// The lease of one response, and how much of it is queued. Shared by the body and its pieces.
-pub(super) struct Share {
+pub(super) struct ResponseBuffer {
     state: RefCell<State>,
     metrics: Arc<Metrics>,
     record: Record,
 }
 
 struct State {
-    lease: Lease,
+    lease: BufferLease,
     /// Bytes handed over so far.
     sent: u64,
     /// Bytes of these that TLS has accepted.
@@ -42,20 +42,22 @@ struct State {
     waiting: Option<Waker>,
     /// Nothing more will be written.
     ended: bool,
-    /// Bytes that the kernel has taken since [`Share::take_moved`] was last called, or that a piece was passed on.
+    /// Bytes that the kernel has taken since [`ResponseBuffer::take_moved`] was last called, or that a piece was passed
+    /// on.
     moved: Option<u64>,
 }
 
-impl Share {
-    /// The share of a response that may have `limit` bytes in memory, out of its connection's and its worker's budget. The bytes that
-    /// TLS accepts go to `metrics` and `record`.
+impl ResponseBuffer {
+    /// The share of a response that may have `limit` bytes in memory, out of its connection's and its worker's budget.
+    /// The bytes that TLS accepts go to `metrics` and `record`.
     pub(super) fn new(
         (connection, worker): (&Rc<Budget>, &Rc<Budget>),
         limit: u64,
         metrics: Arc<Metrics>,
         record: Record,
     ) -> Rc<Self> {
-        let lease = Lease::new(Rc::clone(connection), Rc::clone(worker), limit.min(STREAM_QUEUE)).behind_buffer(SOCKET);
+        let lease =
+            BufferLease::new(Rc::clone(connection), Rc::clone(worker), limit.min(STREAM_QUEUE)).behind_buffer(SOCKET);
         let state = State { lease, sent: 0, written: 0, queued: 0, waiting: None, ended: false, moved: None };
         Rc::new(Self { state: RefCell::new(state), metrics, record })
     }
@@ -171,7 +173,7 @@ pub(super) struct Piece {
     bytes: Bytes,
     length: u64,
     /// `None` for what counts for no budget.
-    share: Option<Rc<Share>>,
+    share: Option<Rc<ResponseBuffer>>,
 }
 
 impl Piece {

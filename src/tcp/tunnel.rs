@@ -1,6 +1,6 @@
 //! A client over TCP that has switched protocols, and its origin: the bytes of both joined, until both have ended.
 
-use super::connection::Open;
+use super::connection::ActiveRequest;
 use crate::exchange::{BodyError, Silenced, TUNNEL_BUFFER, Tunnel};
 use std::{
     io,
@@ -13,16 +13,16 @@ use tokio::{
 };
 
 /// A tunnel whose client's end is still to come.
-pub(super) struct Joint<H> {
+pub(super) struct TunnelHandoff<H> {
     pub(super) tunnel: Tunnel,
     /// The request stays open as long as its tunnel.
-    pub(super) open: Open<H>,
+    pub(super) open: ActiveRequest<H>,
 }
 
-impl<H> Joint<H> {
+impl<H> TunnelHandoff<H> {
     /// Joins both until both have ended. The end of either is forwarded to the other (half close); an error, an idle
-    /// time of `timeouts.tunnel`, or of `timeouts.tunnel_half_closed` once one has ended, or another client's tunnel for which
-    /// this one makes room drops both, which is an orderly end to neither. Dropping the future does the same.
+    /// time of `timeouts.tunnel`, or of `timeouts.tunnel_half_closed` once one has ended, or another client's tunnel
+    /// for which this one makes room drops both, which is an orderly end to neither. Dropping the future does the same.
     pub(super) async fn join(self, client: impl AsyncRead + AsyncWrite + Unpin) {
         let Self { mut tunnel, mut open } = self;
         let quiet = tunnel.quiet();
@@ -59,7 +59,7 @@ struct Metered<'a, S, H> {
     /// The origin's end was forwarded to it.
     told: bool,
     failed: bool,
-    open: &'a Open<H>,
+    open: &'a ActiveRequest<H>,
 }
 
 impl<S, H> Metered<'_, S, H> {

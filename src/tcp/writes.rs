@@ -1,5 +1,5 @@
-//! What the kernel has of a connection's responses. hyper, h2 and TLS queue what they get: a response counts as begun once the kernel
-//! has the first byte of its header, and as complete once it has the last byte of its body.
+//! What the kernel has of a connection's responses. hyper, h2 and TLS queue what they get: a response counts as begun
+//! once the kernel has the first byte of its header, and as complete once it has the last byte of its body.
 
 use super::http2::{Sent, SentFrames};
 use crate::{exchange::Record, tcp::Metrics};
@@ -29,7 +29,8 @@ impl Response for () {
     fn complete(self) {}
 }
 
-/// The header of a response. Dropped before [`Head::sent`] is called, it did not reach the kernel, and nothing is recorded.
+/// The header of a response. Dropped before [`Head::sent`] is called, it did not reach the kernel, and nothing is
+/// recorded.
 #[derive(Debug)]
 pub(super) struct Head {
     status: StatusCode,
@@ -126,8 +127,8 @@ impl<R: Response> Writes<R> {
         self.state.borrow_mut().frames = Some(SentFrames::default());
     }
 
-    /// hyper or h2 gets the header of a response on `stream`. Over HTTP/1.1 only headers may be in front of it in hyper's buffer, those
-    /// of pipelined requests: they count as begun together.
+    /// hyper or h2 gets the header of a response on `stream`. Over HTTP/1.1 only headers may be in front of it in
+    /// hyper's buffer, those of pipelined requests: they count as begun together.
     pub(super) fn begin(&self, stream: u32, head: Head) {
         let state = &mut *self.state.borrow_mut();
         if stream == NO_STREAM {
@@ -427,7 +428,8 @@ mod tests {
         write(&body[body.len() - 1..]);
         writes.settle(0);
         assert_eq!(test.seen(), (3, vec![("one", true)]));
-        // Reset by litequic, and by the client, before its header is written; a tunnel that ends before its request does.
+        // Reset by litequic, and by the client, before its header is written; a tunnel that ends before its request
+        // does.
         write(&[frame(3, 0, 7, 4), frame(1, 4, 9, 10), frame(0, 1, 9, 0)].concat());
         writes.settle(0);
         assert_eq!(test.seen(), (4, vec![("seven", false)]));

@@ -14,7 +14,7 @@ use crate::{
     budget::TRAIN_BYTES,
     config::OriginAddress,
     descriptors::Descriptor,
-    exchange::Room,
+    exchange::BodyCapacity,
     proxy::balance::{Cause as Failure, Rule},
     proxy::error::Error,
     proxy::{Metrics, ServerMetrics},
@@ -260,7 +260,7 @@ pub(super) struct StreamState {
     /// The server's address, over TCP.
     pub(super) address: Option<SocketAddr>,
     /// Bytes that may be read at once, so that a response is buffered only as far as its client reads it.
-    pub(super) room: Room,
+    pub(super) room: BodyCapacity,
     /// Bytes received, in all. Wraps.
     pub(super) received: Cell<u64>,
     write_failed: Cell<bool>,

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     config::{self, OriginAddress, Timeouts},
     descriptors::Descriptor,
-    exchange::{Record, Room},
+    exchange::{BodyCapacity, Record},
     proxy::balance::{Cause, Rule},
     proxy::error::Error,
     proxy::{Metrics, ServerMetrics},
@@ -814,7 +814,7 @@ impl PooledConnection {
     }
 
     /// Bytes that may be read at once of the response.
-    pub(super) fn room(&self) -> Room {
+    pub(super) fn room(&self) -> BodyCapacity {
         Rc::clone(&self.connection.stream.room)
     }
 

@@ -2,8 +2,8 @@
 
 use super::{send_queue::SendQueue, state::Connection, stream::StreamSendState, table::ConnectionTable};
 use crate::{
-    budget::path::Room,
-    receive_budget::Account,
+    budget::path::WriteAllowance,
+    receive_budget::ReceiveAccount,
     transport::{self, Transport},
 };
 use std::{
@@ -20,7 +20,7 @@ impl Transport for ConnectionTable {
         Box::new(RequestWindow::new(self.clone(), (connection, stream), state, send_queue))
     }
 
-    fn account(&self, connection: u64) -> Option<Account> {
+    fn account(&self, connection: u64) -> Option<ReceiveAccount> {
         self.lock().by_id.get(&connection)?.receive_account.clone()
     }
 
@@ -63,7 +63,7 @@ impl transport::SendWindow for RequestWindow {
         self.state.waker.register(waker);
     }
 
-    fn room(&self, sent: u64, outstanding: u64, ready: u64) -> Room {
+    fn room(&self, sent: u64, outstanding: u64, ready: u64) -> WriteAllowance {
         self.send_queue.room(self.stream, &self.state, (sent, outstanding), ready)
     }
 

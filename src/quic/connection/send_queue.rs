@@ -14,7 +14,7 @@ use super::{
     stream::{ACKNOWLEDGED, NOTHING, SENT, StreamProgress, StreamSendState},
 };
 use crate::{
-    budget::path::{OWN_LOW, Path, Queued, Room, STEP},
+    budget::path::{OWN_LOW, Path, Queued, STEP, WriteAllowance},
     number::Number,
 };
 use std::{
@@ -54,7 +54,7 @@ impl SendQueue {
         state: &Arc<StreamSendState>,
         (sent, outstanding): (u64, u64),
         ready: u64,
-    ) -> Room {
+    ) -> WriteAllowance {
         let stream = &state.progress;
         if stream.tracked.get() == 0 {
             stream.tracked.set(1);
@@ -257,10 +257,10 @@ mod tests {
         }
 
         /// Hands over as much as there is room for.
-        fn hands_over(&self, stream: &mut Sending, outstanding: u64) -> Room {
+        fn hands_over(&self, stream: &mut Sending, outstanding: u64) -> WriteAllowance {
             stream.state.waker.register(&waker(Arc::clone(&stream.woken)));
             let room = self.send_queue.room(stream.id, &stream.state, (stream.queued, outstanding), u64::MAX);
-            if let Room::Bytes(bytes) = room {
+            if let WriteAllowance::Bytes(bytes) = room {
                 stream.queued += bytes;
                 self.send_queue.on_queued(&stream.state, stream.queued);
             }
@@ -278,8 +278,8 @@ mod tests {
     fn a_stream_with_too_much_unsent_is_woken_once_when_half_of_it_was_sent() {
         let mut connection = Connection::default();
         let mut stream = connection.stream(0);
-        let Room::Bytes(room) = connection.hands_over(&mut stream, 0) else { panic!() };
-        assert_eq!(connection.hands_over(&mut stream, 0), Room::Unsent);
+        let WriteAllowance::Bytes(room) = connection.hands_over(&mut stream, 0) else { panic!() };
+        assert_eq!(connection.hands_over(&mut stream, 0), WriteAllowance::Unsent);
         connection.send_queue.wait_until_sent(&stream.state.progress);
         while stream.sent < room / 2 {
             assert_eq!(stream.woken(), 0, "{}", stream.sent);
@@ -287,7 +287,7 @@ mod tests {
         }
         connection.sends(&mut stream);
         assert_eq!(stream.woken(), 1);
-        assert!(matches!(connection.hands_over(&mut stream, 0), Room::Bytes(_)));
+        assert!(matches!(connection.hands_over(&mut stream, 0), WriteAllowance::Bytes(_)));
         // A retransmission does not count twice.
         connection.send_queue.on_sent(&mut connection.last, 0, 1_000, 1_000);
         assert_eq!(stream.woken(), 0);
@@ -396,17 +396,17 @@ mod tests {
                         stream.state.waker.register(&waker(Arc::clone(&stream.woken)));
                         let totals = (before, outstanding[index]);
                         match connection.send_queue.room(stream.id, &stream.state, totals, TRAIN) {
-                            Room::Bytes(bytes) => {
+                            WriteAllowance::Bytes(bytes) => {
                                 // Whole packets.
                                 stream.queued = (before + bytes).next_multiple_of(PACKET.into()).min(TOTAL);
                                 connection.send_queue.on_queued(&stream.state, stream.queued);
                                 outstanding[index] += stream.queued - before;
                             }
-                            Room::Unsent => {
+                            WriteAllowance::Unsent => {
                                 connection.send_queue.wait_until_sent(&stream.state.progress);
                                 break;
                             }
-                            Room::Unacknowledged => panic!("two trains are less than any path takes"),
+                            WriteAllowance::Unacknowledged => panic!("two trains are less than any path takes"),
                         }
                     }
                     stream.state.waker.register(&waker(Arc::clone(&stream.woken)));

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     quic::{io::AckCounts, wire::frame::AckRanges},
-    receive_budget::Account,
+    receive_budget::ReceiveAccount,
 };
 use s2n_quic_core::path::{Handle as _, Tuple};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) struct Connection {
     /// yet.
     pub(super) spurious_losses: u32,
     /// Account of the bytes that were received and not read.
-    pub(super) receive_account: Option<Account>,
+    pub(super) receive_account: Option<ReceiveAccount>,
     /// `None` if the client does not support ACK_FREQUENCY frames.
     pub(super) ack_frequency: Option<Arc<AckFrequencyState>>,
     /// The path on which s2n-quic sends.

@@ -8,7 +8,7 @@ use crate::{
         metrics::Metrics,
         wire::{PacketSummary, StreamFrame, frame::AckRanges},
     },
-    receive_budget::Account,
+    receive_budget::ReceiveAccount,
 };
 use s2n_quic_core::{path::Tuple, time::Timestamp};
 use std::{
@@ -94,7 +94,7 @@ impl ConnectionTable {
     }
 
     /// Accounts the bytes received on a connection, by s2n-quic's ID, in `account`.
-    pub(in crate::quic) fn set_receive_account(&self, id: u64, account: Account) {
+    pub(in crate::quic) fn set_receive_account(&self, id: u64, account: ReceiveAccount) {
         if let Some(connection) = self.lock().by_id.get_mut(&id) {
             connection.receive_account = Some(account);
         }

@@ -4,7 +4,7 @@
 use crate::{
     config::Limits,
     quic::{connection::ConnectionTable, metrics::Metrics},
-    receive_budget::{Grant, ReceiveBudget},
+    receive_budget::{ReceiveBudget, WindowGrant},
 };
 use s2n_quic::provider::event::{ConnectionInfo, ConnectionMeta, Subscriber, events::RxStreamProgress};
 use std::{
@@ -20,7 +20,7 @@ pub(super) struct ReceiveGrants {
     budget: ReceiveBudget,
     connections: ConnectionTable,
     metrics: Arc<Metrics>,
-    pending: Arc<Mutex<Option<Grant>>>,
+    pending: Arc<Mutex<Option<WindowGrant>>>,
 }
 
 impl ReceiveGrants {
@@ -42,10 +42,10 @@ impl ReceiveGrants {
 }
 
 impl Subscriber for ReceiveGrants {
-    type ConnectionContext = Option<Grant>;
+    type ConnectionContext = Option<WindowGrant>;
 
     /// Comes after the connection was added to `connections`.
-    fn create_connection_context(&mut self, meta: &ConnectionMeta, _: &ConnectionInfo<'_>) -> Option<Grant> {
+    fn create_connection_context(&mut self, meta: &ConnectionMeta, _: &ConnectionInfo<'_>) -> Option<WindowGrant> {
         let grant = self.pending.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(grant) = &grant {
             self.connections.set_receive_account(meta.id, grant.account());
@@ -55,7 +55,7 @@ impl Subscriber for ReceiveGrants {
 
     /// Accounts the bytes by which the connection's flow control has risen with a packet: the ends of its streams,
     /// those that were received and those that were reset.
-    fn on_rx_stream_progress(&mut self, grant: &mut Option<Grant>, _: &ConnectionMeta, event: &RxStreamProgress) {
+    fn on_rx_stream_progress(&mut self, grant: &mut Option<WindowGrant>, _: &ConnectionMeta, event: &RxStreamProgress) {
         if let Some(grant) = grant {
             grant.on_received(event.bytes as u64);
         }

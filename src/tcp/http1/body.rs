@@ -1,6 +1,6 @@
 //! A request's body as hyper delivers it.
 
-use super::{Pipeline, expectation::Gate};
+use super::{Http1Requests, expectation::Gate};
 use crate::{
     exchange::BodyError,
     tcp::{body::Incoming, linger::Discarding},
@@ -18,14 +18,14 @@ use std::{
 pub(super) struct Received {
     incoming: hyper::body::Incoming,
     /// hyper delivers one piece a turn of what came at once: the state that knows whether there is more.
-    pipeline: Rc<Pipeline>,
+    pipeline: Rc<Http1Requests>,
     /// Closed while the client waits for 100 (Continue).
     gate: Option<Gate>,
 }
 
 impl Received {
     /// The body, which is not read before `gate` is open.
-    pub(super) const fn new(incoming: hyper::body::Incoming, pipeline: Rc<Pipeline>, gate: Option<Gate>) -> Self {
+    pub(super) const fn new(incoming: hyper::body::Incoming, pipeline: Rc<Http1Requests>, gate: Option<Gate>) -> Self {
         Self { incoming, pipeline, gate }
     }
 }

@@ -46,12 +46,12 @@ pub(super) struct Chunks {
     trailers: usize,
     /// Chunks with next to nothing in them that were not counted yet.
     small: u32,
-    /// It has longer trailers than are accepted.
+    /// The trailers are longer than is accepted.
     is_too_large: bool,
 }
 
 impl Chunks {
-    /// At its beginning; its trailers may have so many bytes.
+    /// The beginning of a body whose trailers may have `trailers` bytes.
     pub(super) fn new(trailers: usize) -> Self {
         Self { at: At::Size { size: 0, digits: 0 }, trailers, small: 0, is_too_large: false }
     }

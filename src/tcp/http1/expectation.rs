@@ -1,5 +1,5 @@
-//! `Expect: 100-continue` over HTTP/1.1 (RFC 9110 §10.1.1): the request's body is not read before the handler has 100 sent. hyper sends
-//! it when the body is polled for the first time, unless it has the final response by then.
+//! `Expect: 100-continue` over HTTP/1.1 (RFC 9110 §10.1.1): the request's body is not read before the handler has 100
+//! sent. hyper sends it when the body is polled for the first time, unless it has the final response by then.
 
 use crate::exchange::{Interim, InterimQueue};
 use http::{HeaderMap, StatusCode, Version, header, request};
@@ -21,8 +21,8 @@ pub(super) struct Gate {
 }
 
 impl Expectation {
-    /// The expectation of the request with the head `parts`, and the gate of its body. Nothing is held back if the client does not wait:
-    /// bytes of the body `came` already.
+    /// The expectation of the request with the head `parts`, and the gate of its body. Nothing is held back if the
+    /// client does not wait: bytes of the body `came` already.
     pub(super) fn new(parts: &request::Parts, came: bool) -> (Self, Option<Gate>) {
         let expects = parts.version == Version::HTTP_11
             && parts
@@ -42,8 +42,9 @@ impl Expectation {
         self.0.as_ref().map(|(interim, _)| interim.clone()).unwrap_or_default()
     }
 
-    /// The final response is known. Returns whether the client still waits for 100, and will not get it: it may send its body or not, so
-    /// that the connection cannot serve another request. The body is read from now on, should it come.
+    /// The final response is known. Returns whether the client still waits for 100, and will not get it: it may send
+    /// its body or not, so that the connection cannot serve another request. The body is read from now on, should it
+    /// come.
     pub(super) fn end(self) -> bool {
         let Some((interim, continued)) = self.0 else { return false };
         if !continued.get() {

@@ -7,7 +7,7 @@ use super::{
     requests::{Checked, Requests},
 };
 use crate::{
-    exchange::{IdleTimer, LastAuthority, Pace, Patience},
+    exchange::{ClientDeadline, IdleTimer, LastAuthority, MinimumRate},
     rate::Bucket,
     tcp::{
         io::Socket,
@@ -35,14 +35,15 @@ const STAND_IN: &[u8] = b"GET / HTTP/1.1\r\nHost: refused\r\nConnection: close\r
 /// request or nothing is to be discarded: a few round trips.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Bytes that are read ahead of the answer to a request to switch protocols: so that the client's end is seen meanwhile.
+/// Bytes that are read ahead of the answer to a request to switch protocols: so that the client's end is seen
+/// meanwhile.
 const AHEAD: usize = 16 * 1024;
 
 /// The state of a connection's pipelined requests (RFC 9112 §9.3.2), which the guard shares with the code that serves
 /// them.
 #[derive(Debug, Default)]
-pub struct Pipeline {
-    /// The answer to the request behind so many.
+pub struct Http1Requests {
+    /// The number of requests before a rejected one, and the answer to that.
     refusal: Cell<Option<(u64, Refusal)>>,
     /// The authority of the last request.
     pub(in crate::tcp) authority: LastAuthority,
@@ -58,20 +59,21 @@ pub struct Pipeline {
     body_of: Cell<u64>,
     /// All that came was read.
     drained: Cell<bool>,
-    /// It sent too many pieces with next to nothing in them.
+    /// The client sent too many pieces with next to nothing in them.
     flooded: Cell<bool>,
-    /// It sent trailers that are too large.
+    /// The client sent trailers that are too large.
     large_trailers: Cell<bool>,
 }
 
-impl Pipeline {
+impl Http1Requests {
     /// hyper has read one more request. Returns its answer if it stands in for a rejected one.
     pub(in crate::tcp) fn read(&self) -> Option<Refusal> {
         let before = self.read.replace(self.read.get().saturating_add(1));
         self.refusal.get().filter(|(passed, _)| before >= *passed).map(|(_, refusal)| refusal)
     }
 
-    /// Whether bytes came of the body of the request that hyper has delivered and [`read`](Self::read) has not counted yet.
+    /// Whether bytes came of the body of the request that hyper has delivered and [`read`](Self::read) has not counted
+    /// yet.
     pub(super) fn has_body_come(&self) -> bool {
         self.body_of.get() > self.read.get()
     }
@@ -122,7 +124,7 @@ impl Pipeline {
 
 /// A stream on which only valid requests are read.
 #[derive(Debug)]
-pub struct Guard<S> {
+pub struct RequestGuardStream<S> {
     stream: S,
     requests: Requests,
     /// Received, and not passed on yet.
@@ -132,8 +134,8 @@ pub struct Guard<S> {
     /// Bytes of litequic's own, to be read before anything else.
     stand_in: Bytes,
     /// The deadline for the rest of a head, while no request before it is being served.
-    patience: Patience,
-    pipeline: Rc<Pipeline>,
+    patience: ClientDeadline,
+    pipeline: Rc<Http1Requests>,
     /// The limit of what is discarded of a request that is answered before it has ended.
     lingering: Option<Lingering>,
     /// Once litequic's side is closed: how long the client may continue.
@@ -152,9 +154,9 @@ struct Pieces {
 }
 
 impl Pieces {
-    /// `read` bytes came at once, and `chunks` with next to nothing in them. Of what came at once that is short only counts
-    /// what follows its like: of a client that sends much, each write may end in a short record. False once there were
-    /// too many.
+    /// `read` bytes came at once, and `chunks` with next to nothing in them. Of what came at once that is short only
+    /// counts what follows its like: of a client that sends much, each write may end in a short record. False once
+    /// there were too many.
     fn admit(&mut self, read: usize, chunks: u32) -> bool {
         let short = (read as u64) < SMALL;
         let again = std::mem::replace(&mut self.short, short) && short;
@@ -172,17 +174,17 @@ enum Closed {
     Soon(IdleTimer),
 }
 
-impl<S> Guard<S> {
+impl<S> RequestGuardStream<S> {
     /// Reads requests with heads within `bounds`, each within `patience` of its first byte.
     /// More than `small` pieces a second with next to nothing in them are an error.
-    pub fn new(stream: S, bounds: Bounds, patience: Duration, small: u32, pipeline: Rc<Pipeline>) -> Self {
+    pub fn new(stream: S, bounds: Bounds, patience: Duration, small: u32, pipeline: Rc<Http1Requests>) -> Self {
         Self {
             stream,
             requests: Requests::new(bounds),
             held: BytesMut::new(),
             passed: 0,
             stand_in: Bytes::new(),
-            patience: Patience::new(Pace::any(patience)),
+            patience: ClientDeadline::new(MinimumRate::any(patience)),
             pipeline,
             lingering: None,
             closed: None,
@@ -256,7 +258,7 @@ enum NextRead {
     Stream,
 }
 
-impl<S: AsyncRead + Unpin> Guard<S> {
+impl<S: AsyncRead + Unpin> RequestGuardStream<S> {
     fn next(&mut self) -> io::Result<NextRead> {
         if self.stand_in.is_empty() && self.passed == 0 && !self.released {
             if let Some(number) = self.requests.waits_for() {
@@ -345,9 +347,9 @@ impl<S: AsyncRead + Unpin> Guard<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> Guard<S> {
-    /// Ends the connection after a response that was cut off: nothing follows what the kernel has of it, nor does it look complete, and
-    /// the rest of the client's bytes is discarded, as after an orderly end.
+impl<S: AsyncRead + Unpin> RequestGuardStream<S> {
+    /// Ends the connection after a response that was cut off: nothing follows what the kernel has of it, nor does it
+    /// look complete, and the rest of the client's bytes is discarded, as after an orderly end.
     pub(super) async fn break_off(&mut self)
     where
         S: Socket,
@@ -386,7 +388,7 @@ impl<S: AsyncRead + Unpin> Guard<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for RequestGuardStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         loop {
@@ -422,7 +424,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for RequestGuardStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
@@ -443,8 +445,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<S> {
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
-    /// And reads the rest of the client's bytes: the kernel would answer them with a reset, which discards what the
-    /// client has not read yet, above all a 413 (RFC 9112 §9.6).
+    /// Closes the writing side, and reads the rest of the client's bytes: the kernel would answer them with a reset,
+    /// which discards what the client has not read yet, above all a 413 (RFC 9112 §9.6).
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if this.released || this.closed.is_none() {

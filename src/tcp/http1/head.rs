@@ -30,7 +30,8 @@ pub(super) enum Framing {
 /// The limits of a head.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Names, values and 32 a field, as HTTP/2 and HTTP/3 count, of the pseudo-header fields too that the request would have there.
+    /// Names, values and 32 a field, as HTTP/2 and HTTP/3 count, of the pseudo-header fields too that the request would
+    /// have there.
     pub bytes: usize,
     /// Field lines but `Host`.
     pub fields: usize,
@@ -102,7 +103,7 @@ fn has_bare_lf(text: &[u8]) -> bool {
     text.first() == Some(&b'\n') || has_bare_lf_within(text)
 }
 
-/// The same of a piece of text: the byte before its first one is unknown.
+/// Whether a line of a piece of text ends without CR. The byte before its first one is unknown.
 pub(super) fn has_bare_lf_within(text: &[u8]) -> bool {
     text.windows(2).any(|two| two.ends_with(b"\n") && !two.starts_with(b"\r"))
 }

@@ -7,15 +7,15 @@ mod guard;
 mod head;
 mod requests;
 
-pub use guard::{Guard, Pipeline};
+pub use guard::{Http1Requests, RequestGuardStream};
 pub use head::Bounds;
 
 use super::{
     answer::Answer,
     body::ResponseBody,
-    connection::{Connection, Ending},
+    connection::{Connection, NextStep},
     io::Socket,
-    tunnel::Joint,
+    tunnel::TunnelHandoff,
     writes::NO_STREAM,
 };
 use crate::exchange::{Abort, Handler};
@@ -46,9 +46,9 @@ pub(super) async fn serve<H: Handler>(
 ) {
     let bounds = connection.bounds();
     let (patience, small) = (connection.timeouts.request_header, connection.limits.max_small_frames);
-    let guard = Guard::new(stream, bounds, patience, small, Rc::clone(&connection.pipeline));
+    let guard = RequestGuardStream::new(stream, bounds, patience, small, Rc::clone(&connection.pipeline));
     let guard = guard.lingering(connection.lingering());
-    let joint = connection.next_joint();
+    let handoff = connection.open_tunnel_slot();
     let service = hyper::service::service_fn(|request| answer(Rc::clone(&connection), request));
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(None).auto_date_header(false);
@@ -63,13 +63,13 @@ pub(super) async fn serve<H: Handler>(
     let mut serving = builder.serve_connection(TokioIo::new(guard), service);
     let failure = loop {
         match connection.next(&mut serving).await {
-            Ending::Ended(Ok(())) => break None,
-            Ending::Now => return connection.count_end(false),
-            Ending::Ended(Err(error)) => {
+            NextStep::Ended(Ok(())) => break None,
+            NextStep::Now => return connection.count_end(false),
+            NextStep::Ended(Err(error)) => {
                 tracing::debug!(client = %connection.client.address, %error, "an HTTP/1.1 connection failed");
                 break Some(error);
             }
-            Ending::Soon => Pin::new(&mut serving).graceful_shutdown(),
+            NextStep::Soon => Pin::new(&mut serving).graceful_shutdown(),
         }
     };
     // hyper has shut the connection down unless it was to switch protocols.
@@ -77,16 +77,16 @@ pub(super) async fn serve<H: Handler>(
         // A response was cut off. hyper does not shut the connection down then.
         let mut guard = serving.into_parts().io.into_inner();
         let mut ending = pin!(guard.break_off());
-        while let Ending::Soon = connection.next(ending.as_mut()).await {}
+        while let NextStep::Soon = connection.next(ending.as_mut()).await {}
     } else if failure.is_none()
-        && let Some(joint) = joint.take()
+        && let Some(handoff) = handoff.take()
     {
         let parts = serving.into_parts();
         let mut guard = parts.io.into_inner();
         guard.release(&parts.read_buf);
-        let mut joining = pin!(joint.join(guard));
+        let mut joining = pin!(handoff.join(guard));
         // A client of another protocol cannot be told to close: a drain waits for it as long as for any request.
-        while let Ending::Soon = connection.next(joining.as_mut()).await {}
+        while let NextStep::Soon = connection.next(joining.as_mut()).await {}
     }
     connection.count_end(failure.is_some());
 }
@@ -110,21 +110,21 @@ async fn answer<H: Handler>(
             }
             Ok(response)
         }
-        Answer::Tunnel(parts, joint) => switch(&connection, parts, joint),
+        Answer::Tunnel(parts, handoff) => switch(&connection, parts, handoff),
     }
 }
 
-/// The answer that the protocol is switched; the connection's task joins the tunnel with the client's bytes when hyper is
-/// done with them.
+/// The answer that the protocol is switched; the connection's task joins the tunnel with the client's bytes when hyper
+/// is done with them.
 fn switch<H: Handler>(
     connection: &Connection<H>,
     mut parts: response::Parts,
-    joint: Joint<H>,
+    handoff: TunnelHandoff<H>,
 ) -> Result<http::Response<ResponseBody<H>>, Abort> {
     parts.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-    parts.headers.insert(header::UPGRADE, joint.tunnel.protocol().clone());
+    parts.headers.insert(header::UPGRADE, handoff.tunnel.protocol().clone());
     // The guard is not notified: what follows is not a request, and kept for the tunnel.
-    joint.open.begin(parts.status);
-    connection.joint.get().and_then(Weak::upgrade).ok_or(Abort::Internal)?.set(Some(joint));
+    handoff.open.begin(parts.status);
+    connection.tunnel_slot.get().and_then(Weak::upgrade).ok_or(Abort::Internal)?.set(Some(handoff));
     Ok(http::Response::from_parts(parts, ResponseBody::none()))
 }

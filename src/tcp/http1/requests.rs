@@ -12,7 +12,7 @@ use crate::{
 /// The fate of received bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Checked {
-    /// So many of the first are valid; the rest is to be passed again, with what follows.
+    /// The number of valid bytes at the beginning; the rest is to be passed again, with what follows.
     Pass(usize),
     /// Nothing more is to be read: this is not a valid request, and gets this answer.
     Refused(Refusal),
@@ -22,7 +22,7 @@ pub(super) enum Checked {
 
 #[derive(Debug, Clone)]
 enum At {
-    /// Before a request's head, or in it: so many bytes of it were looked at.
+    /// Before a request's head, or in it: `seen` bytes of it were looked at.
     Head {
         seen: usize,
     },
@@ -116,7 +116,7 @@ impl Requests {
         matches!(self.at, At::Switch).then_some(self.count)
     }
 
-    /// That one was answered, and not with a switch: what follows are requests.
+    /// Continues after a request to switch that was answered, and not with a switch: what follows are requests.
     pub(super) fn go_on(&mut self) {
         self.at = At::Head { seen: 0 };
     }

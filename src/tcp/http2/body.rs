@@ -3,7 +3,7 @@
 use super::Tasks;
 use crate::{
     exchange::BodyError,
-    receive_budget::{Account, Taken},
+    receive_budget::{ReceiveAccount, Taken},
     tcp::{body::Incoming, linger::Discarding},
 };
 use bytes::Bytes;
@@ -28,7 +28,7 @@ pub(super) struct Received {
 
 impl Received {
     /// The body behind `head` on `stream`.
-    pub(super) fn new(stream: RecvStream, head: &HeaderMap, account: Account, tasks: Weak<Tasks>) -> Self {
+    pub(super) fn new(stream: RecvStream, head: &HeaderMap, account: ReceiveAccount, tasks: Weak<Tasks>) -> Self {
         let left = head.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         Self { stream, left, data_ended: false, taken: Taken::new(account), tasks }
     }

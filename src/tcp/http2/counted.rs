@@ -1,7 +1,7 @@
 //! A filter for a connection's bytes to h2, which counts its frames.
 
 use super::frames::{Flood, Frames};
-use crate::{exchange::Linger, receive_budget::Account};
+use crate::{exchange::Linger, receive_budget::ReceiveAccount};
 use std::{
     cell::Cell,
     io,
@@ -12,8 +12,8 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that are discarded behind GOAWAY, and for how long: the kernel would answer what it has not read with a reset of
-/// the connection, which may overtake GOAWAY.
+/// Bytes that are discarded behind GOAWAY, and for how long: the kernel would answer what it has not read with a reset
+/// of the connection, which may overtake GOAWAY.
 const DISCARDED: u64 = 256 * 1024;
 const DISCARDING: Duration = Duration::from_secs(1);
 
@@ -29,7 +29,7 @@ pub(super) enum Notice {
 pub(super) struct Counted<S, T> {
     stream: S,
     frames: Frames,
-    account: Account,
+    account: ReceiveAccount,
     /// HEADERS frames that were read and are to be accepted before more is read: what waits for it has no other limit.
     heads: Rc<Cell<u32>>,
     tell: T,
@@ -40,7 +40,7 @@ pub(super) struct Counted<S, T> {
 }
 
 impl<S, T: Fn(Notice)> Counted<S, T> {
-    pub(super) fn new(stream: S, frames: Frames, account: Account, heads: Rc<Cell<u32>>, tell: T) -> Self {
+    pub(super) fn new(stream: S, frames: Frames, account: ReceiveAccount, heads: Rc<Cell<u32>>, tell: T) -> Self {
         Self { stream, frames, account, heads, tell, flooded: false, drained: false, lingering: None }
     }
 }

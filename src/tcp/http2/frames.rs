@@ -108,8 +108,8 @@ impl Default for SentFrames {
 }
 
 impl SentFrames {
-    /// Reads `bytes` as they are written. Calls `found` with the stream of each such frame, the offset of its header in all that is
-    /// written, or of its end for [`Sent::End`], and what it means.
+    /// Reads `bytes` as they are written. Calls `found` with the stream of each such frame, the offset of its header in
+    /// all that is written, or of its end for [`Sent::End`], and what it means.
     pub(in crate::tcp) fn read(&mut self, bytes: &[u8], mut found: impl FnMut(u32, u64, Sent)) {
         let end = self.written.saturating_add(bytes.len() as u64);
         let mut rest = bytes;
@@ -152,7 +152,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// From the preface on, with so many frames of each kind a second.
+    /// Counts from the preface on, and allows `control` and `small` frames a second.
     pub fn new(control: u32, small: u32) -> Self {
         let (control, small) = (Bucket::new(control), Bucket::new(small));
         Self { headers: Headers::behind(PREFACE), control, small, data: 0, heads: 0, resets: Vec::new() }

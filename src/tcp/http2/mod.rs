@@ -13,10 +13,10 @@ pub use frames::{Flood, Frames};
 pub(super) use frames::{Sent, SentFrames};
 
 use super::{
-    connection::{Connection, Ending},
+    connection::{Connection, NextStep},
     share::Piece,
 };
-use crate::{exchange::Handler, lifecycle::pass_panic_on, receive_budget::Account};
+use crate::{exchange::Handler, lifecycle::pass_panic_on, receive_budget::ReceiveAccount};
 use counted::{Counted, Notice};
 use h2::{Reason, server};
 use std::{
@@ -50,8 +50,9 @@ const FIELD: u64 = 128;
 /// A request without fields counts for as many: its task.
 const REQUEST: u64 = 32;
 
-/// Requests that one read may bring together with their cancellation, and more: h2 bounds those that wait to be accepted,
-/// and has no other limit for them than for a whole connection; `limits.max_resets` counts them once they are accepted.
+/// Requests that one read may bring together with their cancellation, and more: h2 bounds those that wait to be
+/// accepted, and has no other limit for them than for a whole connection; `limits.max_resets` counts them once they are
+/// accepted.
 const CANCELLED: usize = 1024;
 
 /// How long a connection that ends at once may take to send GOAWAY with the reason (RFC 9113 §5.4.1).
@@ -100,11 +101,11 @@ pub(super) async fn serve<H: Handler>(
     let mut handshake = pin!(builder.handshake(counted));
     let h2 = loop {
         match connection.next(handshake.as_mut()).await {
-            Ending::Ended(Ok(h2)) => break h2,
-            Ending::Ended(Err(error)) => return ended(&connection, Err(error)),
-            Ending::Now => return connection.count_end(false),
+            NextStep::Ended(Ok(h2)) => break h2,
+            NextStep::Ended(Err(error)) => return ended(&connection, Err(error)),
+            NextStep::Now => return connection.count_end(false),
             // The client is told once the connection has begun.
-            Ending::Soon => {}
+            NextStep::Soon => {}
         }
     };
     let fields = Rc::<Cell<u64>>::default();
@@ -116,12 +117,12 @@ pub(super) async fn serve<H: Handler>(
     }
     loop {
         match connection.next(poll_fn(|cx| accepting.poll(&connection, cx))).await {
-            Ending::Ended(result) => {
+            NextStep::Ended(result) => {
                 ended(&connection, result);
                 accepting.tasks.end();
                 break;
             }
-            Ending::Now => {
+            NextStep::Now => {
                 connection.count_end(false);
                 connection.over();
                 accepting.tasks.end();
@@ -131,7 +132,7 @@ pub(super) async fn serve<H: Handler>(
                 }
                 break;
             }
-            Ending::Soon => accepting.h2.graceful_shutdown(),
+            NextStep::Soon => accepting.h2.graceful_shutdown(),
         }
     }
 }
@@ -156,7 +157,7 @@ struct Accepting<S> {
     heads: Rc<Cell<u32>>,
     /// Fields of accepted requests whose tasks have not begun, and [`REQUEST`] for each.
     fields: Rc<Cell<u64>>,
-    account: Account,
+    account: ReceiveAccount,
     tasks: Rc<Tasks>,
 }
 

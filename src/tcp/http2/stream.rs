@@ -1,12 +1,13 @@
-//! One stream: its request goes to the handler, interim responses and the response to h2, as fast as the client takes it.
+//! One stream: its request goes to the handler, interim responses and the response to h2, as fast as the client takes
+//! it.
 
 use super::{Tasks, body::Received, tunnel::Connected};
 use crate::{
-    exchange::{Handler, Interim, Late, Pace, Patience},
-    receive_budget::Account,
+    exchange::{ClientDeadline, Handler, Interim, MinimumRate, TimeoutCause},
+    receive_budget::ReceiveAccount,
     tcp::{
-        answer::Answer, body::ResponseBody, connection::Connection, io::Timed, share::Piece, tunnel::Joint,
-        writes::Writes,
+        answer::Answer, body::ResponseBody, connection::Connection, io::WriteTimeout, share::Piece,
+        tunnel::TunnelHandoff, writes::Writes,
     },
 };
 use bytes::{Buf, Bytes};
@@ -27,7 +28,7 @@ pub(super) async fn serve<H: Handler>(
     connection: Rc<Connection<H>>,
     request: Request<RecvStream>,
     mut respond: SendResponse<Piece>,
-    account: Account,
+    account: ReceiveAccount,
     tasks: Weak<Tasks>,
 ) {
     let id = respond.stream_id().as_u32();
@@ -67,8 +68,8 @@ pub(super) async fn serve<H: Handler>(
     match (answer, tunnel) {
         (None, _) => {}
         (Some(Ok(Answer::Response(response))), _) => send(&connection, response, &mut respond).await,
-        (Some(Ok(Answer::Tunnel(head, joint))), Some((stream, account))) => {
-            join(&connection, head, joint, &mut respond, stream, account).await;
+        (Some(Ok(Answer::Tunnel(head, handoff))), Some((stream, account))) => {
+            join(&connection, head, handoff, &mut respond, stream, account).await;
         }
         (Some(Ok(Answer::Tunnel(..)) | Err(_)), _) => respond.send_reset(Reason::INTERNAL_ERROR),
     }
@@ -78,21 +79,21 @@ pub(super) async fn serve<H: Handler>(
 async fn join<H: Handler>(
     connection: &Connection<H>,
     mut head: response::Parts,
-    joint: Joint<H>,
+    handoff: TunnelHandoff<H>,
     respond: &mut SendResponse<Piece>,
     stream: RecvStream,
-    account: Account,
+    account: ReceiveAccount,
 ) {
     head.status = StatusCode::OK;
-    joint.open.begin(head.status);
+    handoff.open.begin(head.status);
     // An error means that the client has gone before the answer.
     if let Ok(send) = respond.send_response(Response::from_parts(head, ()), false) {
-        let (pace, metrics) = (Pace::any(connection.timeouts.send), Arc::clone(connection.metrics()));
+        let (pace, metrics) = (MinimumRate::any(connection.timeouts.send), Arc::clone(connection.metrics()));
         // A tunnel that stalls ends alone: its connection continues.
         let writes = Rc::new(Writes::<()>::new(Arc::clone(&metrics)));
         let motion = connection.admitted.holder.motion();
         let stream = Connected::new(send, stream, account);
-        joint.join(Timed::new(stream, pace, writes, motion, metrics)).await;
+        handoff.join(WriteTimeout::new(stream, pace, writes, motion, metrics)).await;
     }
 }
 
@@ -113,7 +114,7 @@ async fn send<H: Handler>(
         Err(_) => return respond.send_reset(Reason::INTERNAL_ERROR),
     };
     let mut sending =
-        Sending { connection, body, stream, piece: None, patience: Patience::new(connection.download_pace()) };
+        Sending { connection, body, stream, piece: None, patience: ClientDeadline::new(connection.download_pace()) };
     poll_fn(|cx| sending.poll(cx)).await;
 }
 
@@ -124,7 +125,7 @@ struct Sending<'a, H> {
     stream: SendStream<Piece>,
     /// The piece that waits for room in the client's window, and whether it is the last one.
     piece: Option<(Piece, bool)>,
-    patience: Patience,
+    patience: ClientDeadline,
 }
 
 /// How far a body was sent.
@@ -157,13 +158,13 @@ impl<H: Handler> Sending<'_, H> {
         }
         let mut late = ready!(self.patience.poll_wait(cx));
         // All streams of a slow connection are slow, and the connection has a timeout of its own.
-        while late == Late::Slow && self.connection.writes.blocked.get() {
+        while late == TimeoutCause::Slow && self.connection.writes.blocked.get() {
             self.patience.forgive();
             late = ready!(self.patience.poll_wait(cx));
         }
         match late {
-            Late::Idle => self.connection.metrics().shared.timeout_send.increment(),
-            Late::Slow => self.connection.metrics().shared.limit_download_rate.increment(),
+            TimeoutCause::Idle => self.connection.metrics().shared.timeout_send.increment(),
+            TimeoutCause::Slow => self.connection.metrics().shared.limit_download_rate.increment(),
         }
         self.body.stall();
         Poll::Ready(())
@@ -196,7 +197,8 @@ impl<H: Handler> Sending<'_, H> {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                     Ok(piece) => {
                         if piece.has_remaining() {
-                            // What is reserved is taken from the connection's window, so no more than is sure to be used.
+                            // What is reserved is taken from the connection's window, so no more than is sure to be
+                            // used.
                             self.stream.reserve_capacity(1);
                         }
                         self.piece = Some((piece, self.body.is_end_stream()));

@@ -2,7 +2,7 @@
 
 use super::stream::poll_capacity;
 use crate::{
-    receive_budget::Account,
+    receive_budget::ReceiveAccount,
     tcp::{io::Socket, share::Piece},
 };
 use bytes::{Buf, Bytes};
@@ -20,11 +20,11 @@ pub(super) struct Connected {
     receive: RecvStream,
     /// Received, and not read yet.
     ahead: Bytes,
-    account: Account,
+    account: ReceiveAccount,
 }
 
 impl Connected {
-    pub(super) const fn new(send: SendStream<Piece>, receive: RecvStream, account: Account) -> Self {
+    pub(super) const fn new(send: SendStream<Piece>, receive: RecvStream, account: ReceiveAccount) -> Self {
         Self { send, receive, ahead: Bytes::new(), account }
     }
 }

@@ -189,7 +189,7 @@ mod tests {
         assert!(!store.has_name("awaited.test") && store.has_name("issued.test"));
         let tables = tables(&config, &files);
         assert_eq!(tables[0].hosts, ["issued.test", "awaited.test"].map(host));
-        // The first start: nobody is served anything.
+        // The first start: no client is served a certificate.
         let none = Issued::default().compose(&CertificateStore::of(Vec::new()), &config);
         assert!(none.choose(None, LOCAL, ALL).is_none() && none.choose(Some("x.test"), LOCAL, ALL).is_none());
     }

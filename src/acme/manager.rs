@@ -39,14 +39,19 @@ const AGAIN: u64 = 60;
 /// Seconds until the folder is looked at again while another process orders a certificate, or one is to be written.
 const SOON: u64 = 5;
 
+/// TLS to the directory of a table, or why there is none.
+pub type Trust = dyn Fn(&Acme) -> Result<ClientConfig, String> + Send + Sync;
+/// Checks and serves chain and key of a host, in PEM; returns what is wrong with them.
+pub type Serve = dyn Fn(&AcmeHost, &str) -> Result<(), String> + Send + Sync;
+
 /// What the manager needs of the rest of the process.
 pub struct Wiring {
     /// The tables in force, without hosts that have a certificate in a file.
     pub tables: Box<dyn Fn() -> Vec<Acme> + Send + Sync>,
     /// TLS to the directory of a table.
-    pub trust: Arc<dyn Fn(&Acme) -> Result<ClientConfig, String> + Send + Sync>,
+    pub trust: Arc<Trust>,
     /// Checks and serves chain and key of a host, in PEM.
-    pub serve: Box<dyn Fn(&AcmeHost, &str) -> Result<(), String> + Send + Sync>,
+    pub serve: Box<Serve>,
 }
 
 /// Obtains certificates.

@@ -17,7 +17,7 @@ mod plan;
 
 pub use answers::{Answers, ChallengeCertificate};
 pub use board::Board;
-pub use manager::{Manager, Wiring};
+pub use manager::{Manager, Serve, Trust, Wiring};
 pub use metrics::Metrics;
 
 use crate::config::{Acme, AcmeHost};

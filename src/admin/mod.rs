@@ -115,8 +115,11 @@ pub struct AdminHooks {
     /// Switches HTTP/3 on or off: returns how it is now, or why nothing has changed.
     pub order_http3: Box<dyn Fn(bool) -> Result<String, String> + Send + Sync>,
     /// Orders the certificate of a host of `[[acme]]` now: returns what happens, or why nothing does.
-    pub renew: Box<dyn Fn(&str) -> Result<String, String> + Send + Sync>,
+    pub renew: Renew,
 }
+
+/// Orders the certificate of a host: returns what happens, or why nothing does.
+pub type Renew = Box<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
 
 /// Returns what is in maintenance now.
 pub type Tell = Box<dyn Fn() -> Pin<Box<dyn Future<Output = serde_json::Value> + Send>> + Send + Sync>;

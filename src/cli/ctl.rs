@@ -201,7 +201,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         }
         if what == What::Certificates && order.is_none() {
             return match status(&found, token.as_ref()).await {
-                Ok(status) if json => print(format!("{:#}\n", status["acme"]).as_bytes()),
+                Ok(status) if json => print(format!("{:#}\n", status.get("acme").unwrap_or(&Json::Null)).as_bytes()),
                 Ok(status) => print(certificates::render(&status, SystemTime::now()).as_bytes()),
                 Err(failure) => failure.exit(),
             };

@@ -3,6 +3,7 @@
 /// By the paths of tables; an origin's are those of `origin`.
 const EXAMPLES: &[(&str, &str)] = &[
     ("access_log", r#"{ path = "stderr" }"#),
+    ("acme[].eab", r#"{ kid = "KEY-ID", key_file = "eab.key" }"#),
     ("admin", r#"{ listen = "127.0.0.1:9443" }"#),
     ("client_certificates", r#"{ ca = "clients.pem", verify = "required" }"#),
     ("error_pages", r#"{ "404" = "404.html" }"#),
@@ -102,6 +103,7 @@ mod tests {
             let head = match table {
                 "" => String::new(),
                 "routes[]" => "[[routes]]\n".into(),
+                "acme[]" => "[[acme]]\n".into(),
                 inner if inner.starts_with("routes[].") => format!("[[routes]]\n[{}]\n", inner.replace("[]", "")),
                 table => format!("[{table}]\n"),
             };

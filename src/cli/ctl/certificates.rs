@@ -8,7 +8,7 @@ use std::{
 
 /// The list, from `/status`.
 pub(super) fn render(status: &Json, now: SystemTime) -> String {
-    let Some(hosts) = status["acme"].as_array() else {
+    let Some(hosts) = status.get("acme").and_then(Json::as_array) else {
         return "no certificate is obtained by ACME: the configuration has no [[acme]]\n".into();
     };
     let mut text = String::new();

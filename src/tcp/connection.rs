@@ -4,7 +4,7 @@ use super::{
     alt_svc::AltSvc,
     front::{Admitted, TcpWorker},
     http1::{Bounds, Http1Requests},
-    io::{Socket, WriteTimeout},
+    io::{ClientSocket, WriteTimeout},
     linger::Lingering,
     share::{CONNECTION_QUEUE, ResponseBuffer},
     tunnel::TunnelHandoff,
@@ -206,7 +206,7 @@ impl<H> Connection<H> {
     }
 
     /// Returns `stream` with a deadline for writes, whose bytes are accounted.
-    pub(super) fn timed<S: Socket>(&self, stream: S) -> WriteTimeout<S, ActiveRequest<H>> {
+    pub(super) fn timed<S: ClientSocket>(&self, stream: S) -> WriteTimeout<S, ActiveRequest<H>> {
         WriteTimeout::new(
             stream,
             self.download_pace(),

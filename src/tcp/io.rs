@@ -23,7 +23,7 @@ use tokio::{
 use tokio_rustls::server::TlsStream;
 
 /// A client's socket, with TLS or without.
-pub(super) trait Socket {
+pub(super) trait ClientSocket {
     /// Bytes that were accepted, and that the kernel does not have: TLS queues up to 64 KiB, its overhead included.
     fn unsent(&mut self) -> u64;
 
@@ -31,7 +31,7 @@ pub(super) trait Socket {
     fn end(&self);
 }
 
-impl Socket for TcpStream {
+impl ClientSocket for TcpStream {
     fn unsent(&mut self) -> u64 {
         0
     }
@@ -42,7 +42,7 @@ impl Socket for TcpStream {
     }
 }
 
-impl Socket for TlsStream<TcpStream> {
+impl ClientSocket for TlsStream<TcpStream> {
     fn unsent(&mut self) -> u64 {
         let (_, session) = self.get_mut();
         if !session.wants_write() {
@@ -67,7 +67,7 @@ pub(super) struct WriteTimeout<S, R: Response> {
     metrics: Arc<Metrics>,
 }
 
-impl<S: Socket, R: Response> WriteTimeout<S, R> {
+impl<S: ClientSocket, R: Response> WriteTimeout<S, R> {
     pub(super) fn new(
         stream: S,
         pace: MinimumRate,
@@ -108,7 +108,7 @@ impl<S: Socket, R: Response> WriteTimeout<S, R> {
     }
 }
 
-impl<S: Socket, R: Response> Socket for WriteTimeout<S, R> {
+impl<S: ClientSocket, R: Response> ClientSocket for WriteTimeout<S, R> {
     fn unsent(&mut self) -> u64 {
         self.stream.unsent()
     }
@@ -136,7 +136,7 @@ impl<S: AsyncRead + Unpin, R: Response> AsyncRead for WriteTimeout<S, R> {
     }
 }
 
-impl<S: AsyncWrite + Socket + Unpin, R: Response> AsyncWrite for WriteTimeout<S, R> {
+impl<S: AsyncWrite + ClientSocket + Unpin, R: Response> AsyncWrite for WriteTimeout<S, R> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         if let Poll::Ready(Ok(written)) = written {
@@ -185,7 +185,7 @@ mod tests {
     use std::time::Duration;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
-    impl Socket for DuplexStream {
+    impl ClientSocket for DuplexStream {
         fn unsent(&mut self) -> u64 {
             0
         }

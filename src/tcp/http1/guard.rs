@@ -10,7 +10,7 @@ use crate::{
     exchange::{ClientDeadline, IdleTimer, LastAuthority, MinimumRate},
     rate::Bucket,
     tcp::{
-        io::Socket,
+        io::ClientSocket,
         linger::{Discarding, Lingering},
         refusal::Refusal,
     },
@@ -352,7 +352,7 @@ impl<S: AsyncRead + Unpin> RequestGuardStream<S> {
     /// look complete, and the rest of the client's bytes is discarded, as after an orderly end.
     pub(super) async fn break_off(&mut self)
     where
-        S: Socket,
+        S: ClientSocket,
     {
         self.stream.end();
         poll_fn(|cx| self.poll_linger(cx)).await;

@@ -14,7 +14,7 @@ use super::{
     answer::Answer,
     body::ResponseBody,
     connection::{Connection, NextStep},
-    io::Socket,
+    io::ClientSocket,
     tunnel::TunnelHandoff,
     writes::NO_STREAM,
 };
@@ -41,7 +41,7 @@ const HYPERS_LINES: usize = 100;
 
 /// Serves requests from `stream` until the connection ends.
 pub(super) async fn serve<H: Handler>(
-    stream: impl AsyncRead + AsyncWrite + Socket + Unpin + 'static,
+    stream: impl AsyncRead + AsyncWrite + ClientSocket + Unpin + 'static,
     connection: Rc<Connection<H>>,
 ) {
     let bounds = connection.bounds();

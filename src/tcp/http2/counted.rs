@@ -18,7 +18,7 @@ const DISCARDED: u64 = 256 * 1024;
 const DISCARDING: Duration = Duration::from_secs(1);
 
 /// What the frames of a client mean for its connection.
-pub(super) enum Notice {
+pub(super) enum FrameNotice {
     /// There were too many of a kind: the connection ends.
     Flood(Flood),
     /// The client has reset a stream.
@@ -39,7 +39,7 @@ pub(super) struct Counted<S, T> {
     lingering: Option<Linger>,
 }
 
-impl<S, T: Fn(Notice)> Counted<S, T> {
+impl<S, T: Fn(FrameNotice)> Counted<S, T> {
     pub(super) fn new(stream: S, frames: Frames, account: ReceiveAccount, heads: Rc<Cell<u32>>, tell: T) -> Self {
         Self { stream, frames, account, heads, tell, flooded: false, drained: false, lingering: None }
     }
@@ -65,7 +65,7 @@ impl<S: AsyncRead + Unpin, T> Counted<S, T> {
     }
 }
 
-impl<S: AsyncRead + Unpin, T: Fn(Notice) + Unpin> AsyncRead for Counted<S, T> {
+impl<S: AsyncRead + Unpin, T: Fn(FrameNotice) + Unpin> AsyncRead for Counted<S, T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         // In both cases the caller continues by itself.
         if self.flooded || self.heads.get() > 0 {
@@ -80,10 +80,10 @@ impl<S: AsyncRead + Unpin, T: Fn(Notice) + Unpin> AsyncRead for Counted<S, T> {
         if let Err(flood) = self.frames.read(came, Instant::now()) {
             out.set_filled(before);
             self.flooded = true;
-            (self.tell)(Notice::Flood(flood));
+            (self.tell)(FrameNotice::Flood(flood));
             return Poll::Pending;
         }
-        self.frames.take_resets().into_iter().for_each(|stream| (self.tell)(Notice::Reset(stream)));
+        self.frames.take_resets().into_iter().for_each(|stream| (self.tell)(FrameNotice::Reset(stream)));
         let heads = self.frames.take_heads();
         self.heads.set(heads);
         let data = self.frames.take_data();

@@ -17,7 +17,7 @@ use super::{
     share::Piece,
 };
 use crate::{exchange::Handler, lifecycle::pass_panic_on, receive_budget::ReceiveAccount};
-use counted::{Counted, Notice};
+use counted::{Counted, FrameNotice};
 use h2::{Reason, server};
 use std::{
     cell::{Cell, RefCell},
@@ -77,9 +77,9 @@ pub(super) async fn serve<H: Handler>(
     connection.writes.are_frames();
     let counted = Counted::new(stream, frames, grant.account(), Rc::clone(&heads), move |notice| {
         match notice {
-            Notice::Reset(stream) => return told.writes.forget(stream),
-            Notice::Flood(Flood::Control) => told.metrics().shared.limit_control_frames.increment(),
-            Notice::Flood(Flood::Small) => told.metrics().shared.limit_small_frames.increment(),
+            FrameNotice::Reset(stream) => return told.writes.forget(stream),
+            FrameNotice::Flood(Flood::Control) => told.metrics().shared.limit_control_frames.increment(),
+            FrameNotice::Flood(Flood::Small) => told.metrics().shared.limit_small_frames.increment(),
         }
         told.end_flood();
     });

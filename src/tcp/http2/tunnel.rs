@@ -3,7 +3,7 @@
 use super::stream::poll_capacity;
 use crate::{
     receive_budget::ReceiveAccount,
-    tcp::{io::Socket, share::Piece},
+    tcp::{io::ClientSocket, share::Piece},
 };
 use bytes::{Buf, Bytes};
 use h2::{RecvStream, SendStream};
@@ -68,7 +68,7 @@ impl AsyncWrite for Connected {
 }
 
 /// h2 has what is written at once; the connection's own writes are accounted elsewhere.
-impl Socket for Connected {
+impl ClientSocket for Connected {
     fn unsent(&mut self) -> u64 {
         0
     }

@@ -25,7 +25,7 @@ const LOCK_ATTEMPTS: u32 = 300;
 /// An account as it is stored.
 pub(super) struct Stored {
     key: KeyPair,
-    /// Its URL; `None` until the CA has named it.
+    /// The account's URL; `None` until the CA has named it.
     id: Option<String>,
     contact: Vec<String>,
 }

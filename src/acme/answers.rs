@@ -37,7 +37,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 pub struct ChallengeCertificate {
     /// The certificate.
     pub certificate: CertificateDer<'static>,
-    /// Its private key.
+    /// The certificate's private key.
     pub key: PrivateKeyDer<'static>,
 }
 

@@ -18,16 +18,16 @@ const MAX_NAMES: usize = 64;
 /// The state of a host's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// It is valid, and not to be renewed yet.
+    /// Valid, and not to be renewed yet.
     Valid,
-    /// It is to be renewed.
+    /// Valid, and to be renewed.
     Due,
     /// There is none, or it has expired.
     Missing,
 }
 
 impl State {
-    /// As metrics and `/status` have it.
+    /// The name of the state in metrics and `/status`.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Valid => "valid",
@@ -46,7 +46,7 @@ pub(super) struct Entry {
     pub(super) directory: String,
     /// When its certificate is ordered next.
     pub(super) next: u64,
-    /// That step continues an order.
+    /// Whether the next step continues an order.
     pub(super) resumes: bool,
     /// Orders that failed in succession, and the one that runs.
     pub(super) failures: u64,

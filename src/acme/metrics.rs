@@ -3,7 +3,7 @@
 use crate::telemetry::{Counter, Gauge, metrics};
 
 metrics! {
-    /// Of all `[[acme]]` tables.
+    /// Metrics of all `[[acme]]` tables.
     pub struct Metrics {
         Counter("acme_orders", "Orders of certificates by ACME that ended, by result.") {
             orders_issued [result: "issued"],

@@ -30,9 +30,9 @@ use tokio::{
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
 /// Before an order is looked at for the first time; it doubles with each look.
 const FIRST_LOOK: Duration = Duration::from_millis(250);
-/// Longest time between two looks, unless the CA says another,
+/// Longest time between two looks, unless the CA's Retry-After is longer.
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
-/// which counts up to this.
+/// Seconds up to which the CA's Retry-After counts.
 const LONGEST_PAUSE: u64 = 60;
 /// Times that a step is called which the CA refuses for its nonce (RFC 8555 §6.5). instant-acme itself tries each three times.
 pub(super) const NONCES: u32 = 10;

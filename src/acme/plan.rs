@@ -13,9 +13,9 @@ const DAY: u64 = 24 * HOUR;
 const SHORT_LIFE: u64 = 10 * DAY;
 /// Delay after the first failure; it doubles with each.
 const FIRST_DELAY: u64 = 15 * MINUTE;
-/// Longest delay after a failure,
+/// Longest delay after a failure.
 const LONGEST_DELAY: u64 = 12 * HOUR;
-/// and that of a short-lived certificate.
+/// Longest delay after a failure for a short-lived certificate.
 const LONGEST_SHORT_DELAY: u64 = 3 * HOUR;
 /// The random part of a delay, in both directions: replicas and hosts that failed together do not try again together.
 const JITTER: f64 = 0.2;
@@ -129,7 +129,7 @@ pub(super) enum Step {
 pub(super) struct Held<'a> {
     /// When it is valid.
     pub(super) validity: Validity,
-    /// Its identifier for renewal information, if it has one.
+    /// The certificate's identifier for renewal information, if it has one.
     pub(super) id: Option<&'a str>,
 }
 
@@ -206,7 +206,7 @@ impl Plan {
         self.renewal = Some(Renewal { certificate: id.into(), window: window.or(known), ask });
     }
 
-    /// As it is stored.
+    /// Returns the plan as it is stored.
     pub(super) fn to_json(&self) -> Json {
         let Self { directory, order, attempts, renewal, renewed } = self;
         json!({
@@ -271,7 +271,7 @@ fn sane(now: u64, stored: u64) -> u64 {
     if stored > now.saturating_add(LONGEST_WAIT) { now } else { stored }
 }
 
-/// The delay after so many failures.
+/// The delay after `count` failures in succession.
 fn delay(count: u64, held: Option<Validity>, share: f64) -> u64 {
     let longest = if held.is_some_and(Validity::is_short) { LONGEST_SHORT_DELAY } else { LONGEST_DELAY };
     let doublings = u32::try_from(count.saturating_sub(1)).unwrap_or(u32::MAX).min(16);

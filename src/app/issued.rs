@@ -29,7 +29,7 @@ pub(super) struct Shared {
 }
 
 impl Issued {
-    /// Those that earlier processes have stored.
+    /// Certificates that earlier processes have stored.
     pub(super) fn stored(config: &Config) -> Self {
         let stored = acme::stored(&config.acme).into_iter();
         Self(stored.filter_map(|(host, pem)| Some((host.clone(), certificate(&host, &pem).ok()?))).collect())

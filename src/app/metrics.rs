@@ -24,7 +24,7 @@ pub struct Metrics {
     pub log: Arc<log::Metrics>,
     /// Health checks'.
     pub checks: Arc<Checks>,
-    /// Those of certificates that litequic obtains.
+    /// Metrics of certificates that litequic obtains.
     pub acme: Arc<acme::Metrics>,
     /// Handshakes of clients for whom there is no certificate yet.
     pub unanswered: Arc<tls::Unanswered>,

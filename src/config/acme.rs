@@ -36,7 +36,7 @@ keys! {
         /// Replicas may share it.
         folder: PathBuf = PathBuf::new(), required_file(path("the path of a folder"));
 
-        /// That you agree to the CA's terms of service: `true`, or no certificate is requested.
+        /// Whether you agree to the CA's terms of service: `true`, or no certificate is requested.
         terms_agreed: bool = false, required(boolean());
 
         /// The CA's directory: `letsencrypt`, `letsencrypt-staging`, or an https URL.

@@ -110,7 +110,7 @@ const fn is_of_another_version(fault: &Error) -> bool {
 enum Failure {
     /// The first byte is not that of TLS.
     Plain,
-    /// It is a CA's validation, which has got its answer: the connection has no other purpose.
+    /// A CA's validation has got its answer: the connection has no other purpose.
     Validation,
     Io(io::Error),
 }

@@ -27,7 +27,7 @@ impl Redirect {
         Self { port, metrics, validation: None }
     }
 
-    /// The same, but for a CA's validation requests, which `validation` answers.
+    /// Returns the redirect with `validation`, which answers a CA's validation requests.
     #[must_use]
     pub fn answering(self, validation: Box<Validation>) -> Self {
         Self { validation: Some(validation), ..self }

@@ -145,7 +145,7 @@ impl Group for Version {
 #[derive(Debug, Clone)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Validity {
-    /// Its key in the configuration, or its host if it was obtained by ACME.
+    /// The certificate's key in the configuration, or its host if it was obtained by ACME.
     pub name: String,
     pub from: u64,
     pub until: u64,

@@ -309,7 +309,7 @@ impl CertificateResolver {
         Self::counting(store, Arc::default())
     }
 
-    /// The same, and counts clients without a certificate in `unanswered`.
+    /// Serves `store`, and counts clients without a certificate in `unanswered`.
     pub fn counting(store: CertificateStore, unanswered: Arc<Unanswered>) -> Arc<Self> {
         Arc::new(Self(ArcSwap::from_pointee(store), unanswered))
     }

@@ -73,7 +73,7 @@ pub(super) struct Tickets {
 /// The keys of an epoch and of its neighbours.
 struct Keys {
     epoch: u32,
-    /// Of the epoch before, of this one, and of the one after.
+    /// Keys of the epoch before, of this one, and of the one after.
     keys: [RandomizedNonceKey; 3],
 }
 

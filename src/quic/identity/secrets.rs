@@ -102,7 +102,7 @@ impl Secrets {
         Ok(Self { exposed: mode & OTHERS != 0, ..Self::derive(&secret) })
     }
 
-    /// The same, with reset tokens of `replica`.
+    /// Returns the keys with reset tokens of `replica`.
     #[must_use]
     pub fn of_replica(self, replica: Replica) -> Self {
         Self { replica, ..self }

@@ -30,6 +30,7 @@ pub(in crate::config) fn plain(name: &str) -> String {
 const ANYWHERE: &str = "*";
 const NGINX: &str = "docs/migrating.md#nginx";
 const HAPROXY: &str = "docs/migrating.md#haproxy";
+const ACME: &str = "docs/how-to/obtain-certificates-by-acme.md";
 const CADDY: &str = "docs/migrating.md#caddy";
 const TRAEFIK: &str = "docs/migrating.md#traefik";
 const MISSING: &str = "docs/migrating.md#missing-gzip-cache-static-files-allow-and-deny-lua";
@@ -160,7 +161,7 @@ const WORDS: &[(&str, &[&str], Hint)] = &[
     (
         ANYWHERE,
         &["email", "letsencrypt", "acmeca", "autohttps", "certificatesresolvers", "certresolver"],
-        Line("litequic obtains no certificates; certbot, lego and cert-manager do", SCOPE),
+        Line("[[acme]] obtains certificates", ACME),
     ),
     // Traefik
     (ANYWHERE, &["entrypoints", "entrypoint", "address", "addresses"], Key("listen.udp")),

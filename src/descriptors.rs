@@ -77,21 +77,21 @@ impl Division {
     }
 
     /// Whether a connection of `side` may have a descriptor beside those that are `taken`.
-    fn admits(&self, side: Side, taken: Taken) -> bool {
+    fn admits(&self, side: Side, taken: TakenDescriptors) -> bool {
         u64::from(taken.clients) + u64::from(taken.origins) < self.pool().into() && taken.of(side) < self.most(side)
     }
 }
 
 /// Descriptors of connections that are open.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Taken {
+pub struct TakenDescriptors {
     /// Clients' connections over TCP.
     pub clients: u32,
     /// Connections to origins.
     pub origins: u32,
 }
 
-impl Taken {
+impl TakenDescriptors {
     /// The number of descriptors that `side` has.
     pub const fn of(self, side: Side) -> u32 {
         match side {
@@ -120,7 +120,7 @@ impl Taken {
 pub struct Descriptors {
     limit: AtomicU32,
     fixed: AtomicU32,
-    /// [`Taken`], packed.
+    /// [`TakenDescriptors`], packed.
     taken: AtomicU64,
     /// Callers of [`Descriptors::origin`] that wait.
     waiting: AtomicU32,
@@ -155,8 +155,8 @@ impl Descriptors {
     }
 
     /// The descriptors that connections have now.
-    pub fn taken(&self) -> Taken {
-        Taken::unpack(self.taken.load(SeqCst))
+    pub fn taken(&self) -> TakenDescriptors {
+        TakenDescriptors::unpack(self.taken.load(SeqCst))
     }
 
     /// A descriptor for a connection of `side`; `None` if there is none for that side.
@@ -164,7 +164,7 @@ impl Descriptors {
         let division = self.division();
         let take = |packed: u64| {
             // Neither count overflows: both together stay below the pool, which is a u32.
-            division.admits(side, Taken::unpack(packed)).then(|| packed + Taken::one(side))
+            division.admits(side, TakenDescriptors::unpack(packed)).then(|| packed + TakenDescriptors::one(side))
         };
         let taken = self.taken.fetch_update(SeqCst, SeqCst, take);
         taken.is_ok().then(|| Descriptor { descriptors: Arc::clone(self), side })
@@ -203,7 +203,7 @@ pub struct Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        self.descriptors.taken.fetch_sub(Taken::one(self.side), SeqCst);
+        self.descriptors.taken.fetch_sub(TakenDescriptors::one(self.side), SeqCst);
         if self.descriptors.is_waited_for() {
             self.descriptors.freed.notify_one();
         }
@@ -278,7 +278,7 @@ mod tests {
             assert_eq!(giving, Some(given_back));
             assert_eq!(waiting.map(|descriptor| descriptor.side).unwrap(), Side::Origins);
         }
-        assert_eq!(descriptors.taken(), Taken::default());
+        assert_eq!(descriptors.taken(), TakenDescriptors::default());
     }
 
     #[test]
@@ -290,7 +290,7 @@ mod tests {
                 let mut held = Vec::new();
                 for round in 0..2_000 {
                     held.extend(descriptors.take(side));
-                    let Taken { clients, origins } = descriptors.taken();
+                    let TakenDescriptors { clients, origins } = descriptors.taken();
                     assert!(clients + origins <= 80 && clients <= 60 && origins <= 40, "{clients} {origins}");
                     if round % 3 == 0 {
                         held.truncate(held.len() / 2);
@@ -299,7 +299,7 @@ mod tests {
             })
         });
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!(descriptors.taken(), Taken::default());
+        assert_eq!(descriptors.taken(), TakenDescriptors::default());
     }
 
     proptest! {
@@ -330,11 +330,11 @@ mod tests {
                     prop_assert!(taken.is_some() || count(held) >= reserved, "{:?} has its share", side);
                     held.extend(taken);
                 }
-                let taken = Taken { clients: count(&clients), origins: count(&origins) };
+                let taken = TakenDescriptors { clients: count(&clients), origins: count(&origins) };
                 prop_assert_eq!(descriptors.taken(), taken);
             }
             drop((clients, origins));
-            prop_assert_eq!(descriptors.taken(), Taken::default());
+            prop_assert_eq!(descriptors.taken(), TakenDescriptors::default());
             // A side alone has all but what is reserved for the other one.
             let all: Vec<_> = std::iter::from_fn(|| descriptors.take(Side::Clients)).collect();
             prop_assert_eq!(count(&all), pool - pool / 4);

@@ -193,13 +193,13 @@ impl ReceiveAccount {
     }
 
     /// A request's body is an upload: as long as this exists, the connection's window counts as used.
-    pub fn upload(&self) -> Upload {
+    pub fn upload(&self) -> UploadAccount {
         let State { budget, window, uploads, .. } = &*self.0;
         if uploads.get() == 0 {
             budget.0.granted.add(*window);
         }
         uploads.add(1);
-        Upload(self.clone())
+        UploadAccount(self.clone())
     }
 
     /// Ready once the connection is to be closed, because it holds too much. The last task that polls is woken.
@@ -216,9 +216,9 @@ impl ReceiveAccount {
 
 /// An upload in progress.
 #[derive(Debug)]
-pub struct Upload(ReceiveAccount);
+pub struct UploadAccount(ReceiveAccount);
 
-impl Drop for Upload {
+impl Drop for UploadAccount {
     fn drop(&mut self) {
         let ReceiveAccount(state) = &self.0;
         state.uploads.subtract(1);
@@ -233,7 +233,7 @@ impl Drop for Upload {
 pub struct Taken {
     account: ReceiveAccount,
     bytes: u64,
-    upload: Option<Upload>,
+    upload: Option<UploadAccount>,
 }
 
 impl Taken {
@@ -275,7 +275,7 @@ mod tests {
         let budget = ReceiveBudget::new(64 * MIB, FLOOR);
         let idle: Vec<WindowGrant> = (0..1000).map(|_| budget.begin(2 * MIB, None)).collect();
         assert_eq!(budget.used(), 0);
-        let uploads: Vec<Upload> = idle.iter().take(16).map(|grant| grant.account().upload()).collect();
+        let uploads: Vec<UploadAccount> = idle.iter().take(16).map(|grant| grant.account().upload()).collect();
         let second = idle[0].account().upload();
         assert_eq!((budget.used(), budget.granted()), (32 * MIB, 32 * MIB), "a connection counts once");
         drop(uploads);

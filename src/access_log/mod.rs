@@ -33,7 +33,7 @@ pub struct OpenError {
 
 /// The process' access log. What is in force is read without a lock, written by the control thread.
 #[derive(Debug)]
-pub struct AccessLog {
+pub struct AccessLogger {
     now: InForce,
     writers: Mutex<Writers>,
     metrics: Arc<WriterMetrics>,
@@ -62,7 +62,7 @@ struct Writers {
 #[derive(Debug)]
 pub struct Opened(Option<Writing>);
 
-impl AccessLog {
+impl AccessLogger {
     /// Starts the access log that `config` describes.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl AccessLog {
         Ok(Arc::new(log))
     }
 
-    /// Opens the target of `config`, unless lines go there already. To be followed by [`AccessLog::follow`], or
+    /// Opens the target of `config`, unless lines go there already. To be followed by [`AccessLogger::follow`], or
     /// dropped.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use super::{
     folder::{Folder, LockError},
     http::Http,
-    order::{Failure, blocking, nonce},
+    order::{OrderFailure, blocking, nonce},
 };
 use crate::config::{Acme, Eab};
 use aws_lc_rs::digest::{SHA256, digest};
@@ -23,7 +23,7 @@ const LOCK_AGAIN: Duration = Duration::from_millis(200);
 const LOCK_ATTEMPTS: u32 = 300;
 
 /// An account as it is stored.
-pub(super) struct Stored {
+pub(super) struct StoredAccount {
     key: KeyPair,
     /// The account's URL; `None` until the CA has named it.
     id: Option<String>,
@@ -44,11 +44,11 @@ pub(super) fn file_name(table: &Acme) -> String {
 
 /// The thumbprint of the stored key (RFC 7638), by which HTTP-01 is answered; `None` if there is no account yet.
 pub(super) fn thumbprint(folder: &Folder, table: &Acme) -> Option<String> {
-    let stored = Stored::read(&folder.read(&file_name(table)).ok()??)?;
+    let stored = StoredAccount::read(&folder.read(&file_name(table)).ok()??)?;
     Some(stored.thumbprint())
 }
 
-impl Stored {
+impl StoredAccount {
     fn read(text: &str) -> Option<Self> {
         let json: Json = serde_json::from_str(text).ok()?;
         let contact = json.get("contact").and_then(Json::as_array).into_iter().flatten();
@@ -87,22 +87,22 @@ fn is_p256(key: &KeyPair) -> bool {
 ///
 /// # Errors
 ///
-/// [`Failure`]: the folder's, or the CA's.
-pub(super) async fn open(folder: &Folder, table: &Acme, http: &Http, forgotten: bool) -> Result<Account, Failure> {
+/// [`OrderFailure`]: the folder's, or the CA's.
+pub(super) async fn open(folder: &Folder, table: &Acme, http: &Http, forgotten: bool) -> Result<Account, OrderFailure> {
     let name = file_name(table);
     let _locked = lock(folder, &name).await?;
     let (read, of) = (folder.clone(), name.clone());
-    let text = blocking(move || read.read(&of)).await?.map_err(|error| Failure::of_folder(folder, &error))?;
-    let mut stored = match text.as_deref().map(Stored::read) {
+    let text = blocking(move || read.read(&of)).await?.map_err(|error| OrderFailure::of_folder(folder, &error))?;
+    let mut stored = match text.as_deref().map(StoredAccount::read) {
         Some(Some(stored)) => stored,
         Some(None) => {
             let path = folder.path().join(&name);
-            return Err(Failure::new(format!("{}: it is not an account's file; move it away", path.display())));
+            return Err(OrderFailure::new(format!("{}: it is not an account's file; move it away", path.display())));
         }
         None => {
             let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256);
-            let key = key.map_err(|error| Failure::new(format!("cannot make a key: {error}")))?;
-            Stored { key, id: None, contact: Vec::new() }
+            let key = key.map_err(|error| OrderFailure::new(format!("cannot make a key: {error}")))?;
+            StoredAccount { key, id: None, contact: Vec::new() }
         }
     };
     if forgotten {
@@ -112,7 +112,7 @@ pub(super) async fn open(folder: &Folder, table: &Acme, http: &Http, forgotten: 
     let account = match &stored.id {
         Some(id) => {
             let account = builder().from_parts(id.clone(), stored.der(), table.directory.clone()).await;
-            account.map_err(|error| Failure::of_ca(&error, http))?
+            account.map_err(|error| OrderFailure::of_ca(&error, http))?
         }
         None => {
             let account = match &table.eab {
@@ -124,7 +124,7 @@ pub(super) async fn open(folder: &Folder, table: &Acme, http: &Http, forgotten: 
                 None => {
                     store(folder, &name, &stored, table).await?;
                     stored.contact = Vec::new();
-                    nonce!(create(builder(), &stored, table)).map_err(|error| Failure::of_ca(&error, http))?
+                    nonce!(create(builder(), &stored, table)).map_err(|error| OrderFailure::of_ca(&error, http))?
                 }
             };
             stored.id = Some(account.id().to_owned());
@@ -135,14 +135,14 @@ pub(super) async fn open(folder: &Folder, table: &Acme, http: &Http, forgotten: 
     };
     if stored.contact != table.contact {
         let contact: Vec<&str> = table.contact.iter().map(String::as_str).collect();
-        nonce!(account.update_contacts(&contact)).map_err(|error| Failure::of_ca(&error, http))?;
+        nonce!(account.update_contacts(&contact)).map_err(|error| OrderFailure::of_ca(&error, http))?;
         stored.contact.clone_from(&table.contact);
         store(folder, &name, &stored, table).await?;
     }
     Ok(account)
 }
 
-async fn create(builder: AccountBuilder, stored: &Stored, table: &Acme) -> Result<Account, instant_acme::Error> {
+async fn create(builder: AccountBuilder, stored: &StoredAccount, table: &Acme) -> Result<Account, instant_acme::Error> {
     let key = Key::from_pkcs8_der(stored.der())?;
     let key = (key, PrivateKeyDer::Pkcs8(stored.der()));
     let (account, _) = builder.create_from_key(key, table.directory.clone()).await?;
@@ -155,17 +155,17 @@ async fn bound(
     table: &Acme,
     eab: &Eab,
     http: &Http,
-) -> Result<(Account, Stored), Failure> {
+) -> Result<(Account, StoredAccount), OrderFailure> {
     let file = eab.key_file.clone();
     let read = blocking(move || read_eab(&file)).await?;
-    let key = ExternalAccountKey::new(eab.kid.clone(), &read.map_err(Failure::new)?);
+    let key = ExternalAccountKey::new(eab.kid.clone(), &read.map_err(OrderFailure::new)?);
     let contact: Vec<&str> = table.contact.iter().map(String::as_str).collect();
     let new =
         NewAccount { contact: &contact, terms_of_service_agreed: table.terms_agreed, only_return_existing: false };
     let created = nonce!(builder().create(&new, table.directory.clone(), Some(&key)));
-    let (account, credentials) = created.map_err(|error| Failure::of_ca(&error, http))?;
-    let key = KeyPair::try_from(credentials.private_key()).map_err(|error| Failure::new(error.to_string()))?;
-    Ok((account, Stored { key, id: None, contact: table.contact.clone() }))
+    let (account, credentials) = created.map_err(|error| OrderFailure::of_ca(&error, http))?;
+    let key = KeyPair::try_from(credentials.private_key()).map_err(|error| OrderFailure::new(error.to_string()))?;
+    Ok((account, StoredAccount { key, id: None, contact: table.contact.clone() }))
 }
 
 /// Reads the HMAC key of an External Account Binding, in base64url with or without padding.
@@ -179,22 +179,22 @@ pub(super) fn read_eab(file: &Path) -> Result<Vec<u8>, String> {
     key.ok().filter(|key| !key.is_empty()).ok_or_else(|| format!("{} has no key in base64url", file.display()))
 }
 
-async fn store(folder: &Folder, name: &str, stored: &Stored, table: &Acme) -> Result<(), Failure> {
+async fn store(folder: &Folder, name: &str, stored: &StoredAccount, table: &Acme) -> Result<(), OrderFailure> {
     let (into, name, text) = (folder.clone(), name.to_owned(), stored.to_text(&table.directory));
-    blocking(move || into.write(&name, &text)).await?.map_err(|error| Failure::of_folder(folder, &error))
+    blocking(move || into.write(&name, &text)).await?.map_err(|error| OrderFailure::of_folder(folder, &error))
 }
 
 /// One process of those that share the folder creates an account.
-async fn lock(folder: &Folder, name: &str) -> Result<super::folder::Locked, Failure> {
+async fn lock(folder: &Folder, name: &str) -> Result<super::folder::Locked, OrderFailure> {
     for _ in 0..LOCK_ATTEMPTS {
         let (of, name) = (folder.clone(), name.to_owned());
         match blocking(move || of.lock(&name)).await? {
             Ok(locked) => return Ok(locked),
-            Err(LockError::Io(error)) => return Err(Failure::of_folder(folder, &error)),
+            Err(LockError::Io(error)) => return Err(OrderFailure::of_folder(folder, &error)),
             Err(LockError::Taken) => sleep(LOCK_AGAIN).await,
         }
     }
-    Err(Failure::new("another process holds the account's lock".into()))
+    Err(OrderFailure::new("another process holds the account's lock".into()))
 }
 
 #[cfg(test)]
@@ -204,12 +204,12 @@ mod tests {
     #[test]
     fn a_thumbprint_is_the_one_of_instant_acme() {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
-        let stored = Stored { key, id: None, contact: vec!["mailto:a@a.test".into()] };
-        let read = Stored::read(&stored.to_text("https://ca.test/")).unwrap();
+        let stored = StoredAccount { key, id: None, contact: vec!["mailto:a@a.test".into()] };
+        let read = StoredAccount::read(&stored.to_text("https://ca.test/")).unwrap();
         assert_eq!((read.thumbprint(), &read.contact), (stored.thumbprint(), &stored.contact));
         // 32 bytes without padding.
         assert_eq!(stored.thumbprint().len(), 43);
-        assert!(Stored::read("{}").is_none() && Stored::read("").is_none());
+        assert!(StoredAccount::read("{}").is_none() && StoredAccount::read("").is_none());
     }
 
     #[test]

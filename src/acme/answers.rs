@@ -5,7 +5,7 @@
 use super::{
     account,
     folder::{Folder, challenge_name},
-    order::{Failure, blocking},
+    order::{OrderFailure, blocking},
 };
 use crate::config::{Acme, AcmeChallenge, AcmeHost};
 use arc_swap::ArcSwap;
@@ -64,7 +64,7 @@ pub struct Answers {
 
 /// What was prepared for a challenge, to be withdrawn.
 #[derive(Debug)]
-pub(super) enum Prepared {
+pub(super) enum PreparedAnswers {
     /// The account's key is the answer, or the answer is in the DNS.
     Nothing,
     /// The certificate for this name.
@@ -166,12 +166,12 @@ impl Answers {
         host: &AcmeHost,
         challenge: AcmeChallenge,
         digest: &[u8],
-    ) -> Result<Prepared, Failure> {
+    ) -> Result<PreparedAnswers, OrderFailure> {
         match challenge {
-            AcmeChallenge::Http01 | AcmeChallenge::Dns01 | AcmeChallenge::DnsPersist01 => Ok(Prepared::Nothing),
+            AcmeChallenge::Http01 | AcmeChallenge::Dns01 | AcmeChallenge::DnsPersist01 => Ok(PreparedAnswers::Nothing),
             AcmeChallenge::TlsAlpn01 => {
                 let pem = challenge_certificate(host, digest)
-                    .ok_or_else(|| Failure::new("cannot make the certificate of the challenge".into()))?;
+                    .ok_or_else(|| OrderFailure::new("cannot make the certificate of the challenge".into()))?;
                 let name = sni(&host.to_string());
                 if let Some(one) = parse(&pem) {
                     let one = Arc::new(one);
@@ -185,7 +185,7 @@ impl Answers {
                 if let Err(error) = blocking(move || into.write(&file, &pem)).await? {
                     tracing::warn!(%host, %error, "cannot store a challenge: other processes cannot answer it");
                 }
-                Ok(Prepared::Certificate(name))
+                Ok(PreparedAnswers::Certificate(name))
             }
         }
     }
@@ -201,10 +201,10 @@ impl Answers {
     }
 
     /// Withdraws what was prepared.
-    pub(super) async fn withdraw(&self, folder: &Folder, prepared: Prepared) {
+    pub(super) async fn withdraw(&self, folder: &Folder, prepared: PreparedAnswers) {
         match prepared {
-            Prepared::Nothing => {}
-            Prepared::Certificate(name) => {
+            PreparedAnswers::Nothing => {}
+            PreparedAnswers::Certificate(name) => {
                 self.known.rcu(|known| {
                     let mut known = Known::clone(known);
                     known.challenges.remove(&name);

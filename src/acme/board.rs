@@ -17,7 +17,7 @@ const MAX_NAMES: usize = 64;
 
 /// The state of a host's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum CertificateState {
     /// Valid, and not to be renewed yet.
     Valid,
     /// Valid, and to be renewed.
@@ -26,7 +26,7 @@ pub(super) enum State {
     Missing,
 }
 
-impl State {
+impl CertificateState {
     /// The name of the state in metrics and `/status`.
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -41,7 +41,7 @@ impl State {
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) host: String,
-    pub(super) state: State,
+    pub(super) state: CertificateState,
     pub(super) validity: Option<Validity>,
     pub(super) directory: String,
     /// When its certificate is ordered next.

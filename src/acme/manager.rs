@@ -4,12 +4,12 @@
 use super::{
     account,
     answers::Answers,
-    board::{Board, Entry, State},
+    board::{Board, CertificateState, Entry},
     folder::{Folder, LockError, Locked, Stored, certificate_name, file_stem},
     http::Http,
     metrics::Metrics,
-    order::{Failure, Job, blocking, words},
-    plan::{Plan, Step, bounded},
+    order::{Job, OrderFailure, blocking, words},
+    plan::{Plan, PlanStep, bounded},
 };
 use crate::{
     config::{Acme, AcmeHost},
@@ -123,7 +123,7 @@ impl Manager {
     }
 
     /// The earliest step of all hosts.
-    fn due(&self, tables: &[Acme]) -> Option<(u64, Step, Acme, AcmeHost)> {
+    fn due(&self, tables: &[Acme]) -> Option<(u64, PlanStep, Acme, AcmeHost)> {
         let steps = tables.iter().flat_map(|table| table.hosts.iter().map(move |host| (table, host)));
         let steps = steps.filter_map(|(table, host)| {
             let (step, at) = self.hosts.get(host)?.next(table, self.spread);
@@ -158,9 +158,9 @@ impl Manager {
                 entry.record = self.answers.record(name);
                 let [valid, due, missing, failing, overdue] = &mut counts;
                 *match entry.state {
-                    State::Valid => valid,
-                    State::Due => due,
-                    State::Missing => missing,
+                    CertificateState::Valid => valid,
+                    CertificateState::Due => due,
+                    CertificateState::Missing => missing,
                 } += 1;
                 *failing += u64::from(entry.failures > 0 && entry.problem.is_some());
                 *overdue += u64::from(host.plan.is_overdue(now, entry.validity));
@@ -183,10 +183,10 @@ impl Manager {
         self.board.set(entries);
     }
 
-    async fn perform(&mut self, step: Step, table: &Acme, name: &AcmeHost) {
+    async fn perform(&mut self, step: PlanStep, table: &Acme, name: &AcmeHost) {
         match step {
-            Step::Ask => self.ask(table, name).await,
-            Step::Order | Step::Resume => self.order(table, name).await,
+            PlanStep::Ask => self.ask(table, name).await,
+            PlanStep::Order | PlanStep::Resume => self.order(table, name).await,
         }
     }
 
@@ -211,15 +211,15 @@ impl Manager {
         table: &Acme,
         folder: &Folder,
         id: &str,
-    ) -> Result<((u64, u64), Option<u64>), Failure> {
+    ) -> Result<((u64, u64), Option<u64>), OrderFailure> {
         let (account, http) = self.account(table, folder, false).await?;
-        let (authority, serial) = id.split_once('.').ok_or_else(|| Failure::new("it has no identifier".into()))?;
+        let (authority, serial) = id.split_once('.').ok_or_else(|| OrderFailure::new("it has no identifier".into()))?;
         let id =
             CertificateIdentifier { authority_key_identifier: Cow::Borrowed(authority), serial: Cow::Borrowed(serial) };
         let (info, wait) = account
             .renewal_info(&id)
             .await
-            .map_err(|error| Failure { wait: http.take_retry_after(), ..Failure::new(words(&error)) })?;
+            .map_err(|error| OrderFailure { wait: http.take_retry_after(), ..OrderFailure::new(words(&error)) })?;
         let seconds = |timestamp: i64| u64::try_from(timestamp).unwrap_or(0);
         let window = &info.suggested_window;
         let window = (seconds(window.start.unix_timestamp()), seconds(window.end.unix_timestamp()));
@@ -227,9 +227,14 @@ impl Manager {
     }
 
     /// The account of `table`, and its client.
-    async fn account(&mut self, table: &Acme, folder: &Folder, forgotten: bool) -> Result<(Account, Http), Failure> {
+    async fn account(
+        &mut self,
+        table: &Acme,
+        folder: &Folder,
+        forgotten: bool,
+    ) -> Result<(Account, Http), OrderFailure> {
         let (trust, of) = (Arc::clone(&self.wiring.trust), table.clone());
-        let tls = blocking(move || trust(&of)).await?.map_err(Failure::new)?;
+        let tls = blocking(move || trust(&of)).await?.map_err(OrderFailure::new)?;
         let http = Http::new(&table.directory, Arc::new(tls));
         let account = account::open(folder, table, &http, forgotten).await?;
         Ok((account, http))
@@ -243,11 +248,11 @@ impl Manager {
         let Some(host) = self.hosts.get_mut(name) else { return };
         host.look(&folder, name, &self.wiring).await;
         let (step, at) = host.next(table, self.spread);
-        if at > now() || step == Step::Ask {
+        if at > now() || step == PlanStep::Ask {
             return;
         }
         let validity = host.stored.as_ref().map(|stored| stored.validity);
-        if step == Step::Order {
+        if step == PlanStep::Order {
             host.plan.order = None;
             host.plan.begin(now(), validity, random());
             if !host.store_plan(&folder, name).await {
@@ -264,13 +269,15 @@ impl Manager {
         let outcome = self.obtain(table, name, &folder, &mut plan, replaces.as_deref()).await;
         let outcome = outcome.and_then(|pem| {
             // A chain that does not fit is the CA's fault, and is not stored.
-            let stored = Stored::read(pem).map_err(Failure::new);
+            let stored = Stored::read(pem).map_err(OrderFailure::new);
             let checked = stored.and_then(|stored| {
-                (self.wiring.serve)(name, &stored.pem).map_err(Failure::new)?;
+                (self.wiring.serve)(name, &stored.pem).map_err(OrderFailure::new)?;
                 Ok(stored)
             });
-            checked
-                .map_err(|failure| Failure { problem: format!("the CA's certificate: {}", failure.problem), ..failure })
+            checked.map_err(|failure| OrderFailure {
+                problem: format!("the CA's certificate: {}", failure.problem),
+                ..failure
+            })
         });
         let Some(host) = self.hosts.get_mut(name) else { return };
         host.plan = plan;
@@ -315,7 +322,7 @@ impl Manager {
         folder: &Folder,
         plan: &mut Plan,
         replaces: Option<&str>,
-    ) -> Result<String, Failure> {
+    ) -> Result<String, OrderFailure> {
         let mut forgotten = false;
         loop {
             let (account, http) = self.account(table, folder, forgotten).await?;
@@ -353,7 +360,7 @@ impl Manager {
                 host.hold = now() + SOON;
             }
             Err(LockError::Io(error)) => {
-                host.complain(name, Failure::of_folder(folder, &error).problem);
+                host.complain(name, OrderFailure::of_folder(folder, &error).problem);
                 host.hold = now() + AGAIN;
             }
         }
@@ -363,10 +370,10 @@ impl Manager {
 
 impl Host {
     /// The next step and its time.
-    fn next(&self, table: &Acme, spread: u64) -> (Step, u64) {
+    fn next(&self, table: &Acme, spread: u64) -> (PlanStep, u64) {
         let now = now();
         if self.forced {
-            return (if self.plan.order.is_some() { Step::Resume } else { Step::Order }, now.max(self.hold));
+            return (if self.plan.order.is_some() { PlanStep::Resume } else { PlanStep::Order }, now.max(self.hold));
         }
         let held = self.stored.as_ref().map(Stored::held);
         let (step, at) = self.plan.next(now, held, &table.directory, spread);
@@ -380,11 +387,11 @@ impl Host {
     }
 
     /// The next order and its time.
-    fn order(&self, table: &Acme, spread: u64) -> (Step, u64) {
+    fn order(&self, table: &Acme, spread: u64) -> (PlanStep, u64) {
         match self.next(table, spread) {
-            (Step::Ask, _) => {
+            (PlanStep::Ask, _) => {
                 let due = self.stored.as_ref().map_or(0, |stored| self.plan.due(stored.held()));
-                (Step::Order, due.max(spread))
+                (PlanStep::Order, due.max(spread))
             }
             other => other,
         }
@@ -445,7 +452,7 @@ impl Host {
                 self.written = written;
                 self.unwritten = false;
             }
-            Ok(Err(error)) => self.complain(name, Failure::of_folder(folder, &error).problem),
+            Ok(Err(error)) => self.complain(name, OrderFailure::of_folder(folder, &error).problem),
             Err(failure) => self.complain(name, failure.problem),
         }
     }
@@ -456,7 +463,7 @@ impl Host {
         match blocking(move || of.store_plan(&host, &plan)).await {
             Ok(Ok(())) => true,
             Ok(Err(error)) => {
-                self.complain(name, Failure::of_folder(folder, &error).problem);
+                self.complain(name, OrderFailure::of_folder(folder, &error).problem);
                 false
             }
             Err(failure) => {
@@ -478,10 +485,10 @@ impl Host {
         let held = self.stored.as_ref();
         let (step, next) = self.order(table, spread);
         let state = match held {
-            Some(stored) if stored.validity.until <= now => State::Missing,
-            Some(stored) if self.plan.due(stored.held()) <= now => State::Due,
-            Some(_) => State::Valid,
-            None => State::Missing,
+            Some(stored) if stored.validity.until <= now => CertificateState::Missing,
+            Some(stored) if self.plan.due(stored.held()) <= now => CertificateState::Due,
+            Some(_) => CertificateState::Valid,
+            None => CertificateState::Missing,
         };
         let attempts = self.plan.attempts.as_ref();
         Entry {
@@ -490,7 +497,7 @@ impl Host {
             validity: held.map(|stored| stored.validity),
             directory: table.directory.clone(),
             next: next.max(now),
-            resumes: step == Step::Resume,
+            resumes: step == PlanStep::Resume,
             failures: attempts.map_or(0, |attempts| attempts.count),
             failing_since: attempts.map(|attempts| attempts.since),
             problem: self.trouble.clone().or_else(|| attempts?.problem.clone()),

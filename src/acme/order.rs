@@ -1,7 +1,7 @@
 //! An order at the CA, from its beginning, or where an earlier process left it, to the certificate (RFC 8555 §7.4).
 
 use super::{
-    answers::{Answers, Prepared},
+    answers::{Answers, PreparedAnswers},
     dns::{self, Action},
     folder::Folder,
     http::Http,
@@ -54,7 +54,7 @@ pub(super) use nonce;
 
 /// Why there is no certificate.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct OrderFailure {
     /// In words, those of the CA if it was the CA's.
     pub(super) problem: String,
     /// Seconds that the CA wants no request for.
@@ -63,7 +63,7 @@ pub(super) struct Failure {
     pub(super) forgotten: bool,
 }
 
-impl Failure {
+impl OrderFailure {
     pub(super) fn new(problem: String) -> Self {
         Self { problem, wait: None, forgotten: false }
     }
@@ -96,8 +96,8 @@ impl Job<'_> {
     ///
     /// # Errors
     ///
-    /// [`Failure`]. An order that cannot be continued is no longer in `plan`.
-    pub(super) async fn obtain(&self, plan: &mut Plan) -> Result<String, Failure> {
+    /// [`OrderFailure`]. An order that cannot be continued is no longer in `plan`.
+    pub(super) async fn obtain(&self, plan: &mut Plan) -> Result<String, OrderFailure> {
         let (mut order, key) = match self.resumed(plan).await? {
             Some(resumed) => resumed,
             None => self.begun(plan).await?,
@@ -119,7 +119,7 @@ impl Job<'_> {
     }
 
     /// The order that an earlier process began; `None` if there is none that can be continued.
-    async fn resumed(&self, plan: &mut Plan) -> Result<Option<(Order, String)>, Failure> {
+    async fn resumed(&self, plan: &mut Plan) -> Result<Option<(Order, String)>, OrderFailure> {
         let Some(stored) = plan.order.as_mut().filter(|order| order.directory == self.table.directory) else {
             return Ok(None);
         };
@@ -146,7 +146,7 @@ impl Job<'_> {
         }
     }
 
-    async fn begun(&self, plan: &mut Plan) -> Result<(Order, String), Failure> {
+    async fn begun(&self, plan: &mut Plan) -> Result<(Order, String), OrderFailure> {
         let identifiers = [match self.host {
             AcmeHost::Address(address) => Identifier::Ip(*address),
             AcmeHost::Name(_) | AcmeHost::Wildcard(_) => Identifier::Dns(self.host.to_string()),
@@ -178,7 +178,7 @@ impl Job<'_> {
     }
 
     /// Returns the chain.
-    async fn finish(&self, order: &mut Order, key: &str, plan: &mut Plan) -> Result<String, Failure> {
+    async fn finish(&self, order: &mut Order, key: &str, plan: &mut Plan) -> Result<String, OrderFailure> {
         let deadline = Instant::now() + PATIENCE;
         if order.state().status == OrderStatus::Pending {
             self.validate(order, plan, deadline).await?;
@@ -192,11 +192,11 @@ impl Job<'_> {
         self.wait(order, deadline, &[OrderStatus::Processing, OrderStatus::Ready, OrderStatus::Pending]).await?;
         let chain = nonce!(order.certificate()).map_err(|error| self.failure(&error))?;
         panic_if_asked("acme-downloaded");
-        chain.ok_or_else(|| Failure::new("the CA has no certificate for the finished order".into()))
+        chain.ok_or_else(|| OrderFailure::new("the CA has no certificate for the finished order".into()))
     }
 
     /// Has the CA validate the host.
-    async fn validate(&self, order: &mut Order, plan: &mut Plan, deadline: Instant) -> Result<(), Failure> {
+    async fn validate(&self, order: &mut Order, plan: &mut Plan, deadline: Instant) -> Result<(), OrderFailure> {
         let mut prepared = Vec::new();
         let validated = self.prepare_and_wait(order, plan, &mut prepared, deadline).await;
         for (challenge, one) in prepared {
@@ -221,9 +221,9 @@ impl Job<'_> {
         &self,
         order: &mut Order,
         plan: &mut Plan,
-        prepared: &mut Vec<(AcmeChallenge, Prepared)>,
+        prepared: &mut Vec<(AcmeChallenge, PreparedAnswers)>,
         deadline: Instant,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), OrderFailure> {
         // All are fetched first: one that failed is skipped by the iterator that it failed in.
         let fetched = nonce!(async {
             let mut authorizations = order.authorizations();
@@ -244,7 +244,7 @@ impl Job<'_> {
             let Some(challenge) = wanted.find(|one| offered.contains(&kind(*one))) else {
                 let offered: Vec<_> = offered.iter().map(|one| format!("{one:?}")).collect();
                 let problem = format!("the CA offers no challenge of `challenges`, but {}", offered.join(", "));
-                return Err(Failure::new(bounded(&problem)));
+                return Err(OrderFailure::new(bounded(&problem)));
             };
             let Some(mut handle) = authorization.challenge(kind(challenge)) else { continue };
             let proof = handle.key_authorization();
@@ -269,13 +269,13 @@ impl Job<'_> {
     }
 
     /// Sets the TXT record of DNS-01, which `plan` has before it is set, and waits as configured.
-    async fn set_record(&self, plan: &mut Plan, value: String) -> Result<(), Failure> {
+    async fn set_record(&self, plan: &mut Plan, value: String) -> Result<(), OrderFailure> {
         let name = dns::name(self.host, "_acme-challenge");
         if let Some(order) = &mut plan.order {
             order.record = Some((name.clone(), value.clone()));
         }
         self.store(plan).await?;
-        dns::call(self.table, Action::Present, &name, &value).await.map_err(Failure::new)?;
+        dns::call(self.table, Action::Present, &name, &value).await.map_err(OrderFailure::new)?;
         sleep(self.table.dns_wait).await;
         Ok(())
     }
@@ -284,8 +284,8 @@ impl Job<'_> {
     ///
     /// # Errors
     ///
-    /// [`Failure`] if it is then invalid, too.
-    async fn wait(&self, order: &mut Order, deadline: Instant, during: &[OrderStatus]) -> Result<(), Failure> {
+    /// [`OrderFailure`] if it is then invalid, too.
+    async fn wait(&self, order: &mut Order, deadline: Instant, during: &[OrderStatus]) -> Result<(), OrderFailure> {
         let mut pause = FIRST_LOOK;
         loop {
             let status = order.state().status;
@@ -296,7 +296,7 @@ impl Job<'_> {
                 return Ok(());
             }
             if Instant::now() >= deadline {
-                return Err(Failure::new(format!("the CA's order is still {status:?} after {PATIENCE:?}")));
+                return Err(OrderFailure::new(format!("the CA's order is still {status:?} after {PATIENCE:?}")));
             }
             let asked = self.http.take_pause().map(|seconds| Duration::from_secs(seconds.min(LONGEST_PAUSE)));
             sleep(asked.unwrap_or(pause)).await;
@@ -306,7 +306,7 @@ impl Job<'_> {
     }
 
     /// The CA's reason, which is the order's, or that of a challenge.
-    async fn why_invalid(&self, order: &mut Order) -> Failure {
+    async fn why_invalid(&self, order: &mut Order) -> OrderFailure {
         let mut reasons: Vec<String> = order.state().error.iter().map(problem_words).collect();
         let mut authorizations = order.authorizations();
         while let Some(Ok(mut authorization)) = authorizations.next().await {
@@ -318,17 +318,17 @@ impl Job<'_> {
         reasons.dedup();
         let reason =
             if reasons.is_empty() { "the CA refused the order without a reason".into() } else { reasons.join("; ") };
-        Failure { wait: self.http.take_retry_after(), ..Failure::new(reason) }
+        OrderFailure { wait: self.http.take_retry_after(), ..OrderFailure::new(reason) }
     }
 
-    fn failure(&self, error: &Error) -> Failure {
-        Failure::of_ca(error, self.http)
+    fn failure(&self, error: &Error) -> OrderFailure {
+        OrderFailure::of_ca(error, self.http)
     }
 
-    async fn store(&self, plan: &Plan) -> Result<(), Failure> {
+    async fn store(&self, plan: &Plan) -> Result<(), OrderFailure> {
         let (folder, host, plan) = (self.folder.clone(), self.host.clone(), plan.clone());
         let stored = blocking(move || folder.store_plan(&host, &plan)).await?;
-        stored.map_err(|error| Failure::of_folder(self.folder, &error))
+        stored.map_err(|error| OrderFailure::of_folder(self.folder, &error))
     }
 }
 
@@ -346,29 +346,29 @@ fn kind(challenge: AcmeChallenge) -> ChallengeType {
 /// # Errors
 ///
 /// It did not run to its end.
-pub(super) async fn blocking<T: Send + 'static>(task: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
-    spawn_blocking(task).await.map_err(|died| Failure::new(died.to_string()))
+pub(super) async fn blocking<T: Send + 'static>(task: impl FnOnce() -> T + Send + 'static) -> Result<T, OrderFailure> {
+    spawn_blocking(task).await.map_err(|died| OrderFailure::new(died.to_string()))
 }
 
-async fn make_key(kind: AcmeKey) -> Result<String, Failure> {
+async fn make_key(kind: AcmeKey) -> Result<String, OrderFailure> {
     let key = blocking(move || match kind {
         AcmeKey::P256 => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256),
         AcmeKey::P384 => KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384),
         AcmeKey::Rsa2048 => KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048),
     });
-    let key = key.await?.map_err(|error| Failure::new(format!("cannot make a key: {error}")))?;
+    let key = key.await?.map_err(|error| OrderFailure::new(format!("cannot make a key: {error}")))?;
     Ok(key.serialize_pem())
 }
 
 /// The request for a certificate of `host` alone, without a subject.
-fn csr(host: &AcmeHost, key: &str) -> Result<Vec<u8>, Failure> {
+fn csr(host: &AcmeHost, key: &str) -> Result<Vec<u8>, OrderFailure> {
     let made = || {
         let key = KeyPair::from_pem(key)?;
         let mut parameters = CertificateParams::new([host.to_string()])?;
         parameters.distinguished_name = DistinguishedName::new();
         Ok::<_, rcgen::Error>(parameters.serialize_request(&key)?.der().to_vec())
     };
-    made().map_err(|error| Failure::new(format!("cannot make a certificate request: {error}")))
+    made().map_err(|error| OrderFailure::new(format!("cannot make a certificate request: {error}")))
 }
 
 pub(super) fn is_bad_nonce(error: &Error) -> bool {

@@ -58,9 +58,9 @@ pub(super) struct Plan {
     /// An order that was begun and is not finished.
     pub(super) order: Option<Order>,
     /// The attempts since the last success.
-    pub(super) attempts: Option<Attempts>,
+    pub(super) attempts: Option<OrderAttempts>,
     /// The CA's renewal information about the certificate.
-    pub(super) renewal: Option<Renewal>,
+    pub(super) renewal: Option<RenewalPlan>,
     /// When the certificate took the place of another one; 0 if it is the first.
     pub(super) renewed: u64,
 }
@@ -82,7 +82,7 @@ pub(super) struct Order {
 
 /// Attempts that failed, or whose end is not known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Attempts {
+pub(super) struct OrderAttempts {
     /// When the first was.
     pub(super) since: u64,
     /// How many.
@@ -95,7 +95,7 @@ pub(super) struct Attempts {
 
 /// Renewal information (RFC 9773).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Renewal {
+pub(super) struct RenewalPlan {
     /// The certificate that it is about, by its identifier.
     pub(super) certificate: String,
     /// The suggested window, and the random point of it; `None` if there is no information.
@@ -115,7 +115,7 @@ pub(super) struct Window {
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum PlanStep {
     /// Continue the order that was begun.
     Resume,
     /// Order a certificate.
@@ -135,13 +135,13 @@ pub(super) struct Held<'a> {
 
 impl Plan {
     /// The next step and its time, which may have passed. `spread` is a time before which this process renews nothing.
-    pub(super) fn next(&self, now: u64, held: Option<Held<'_>>, directory: &str, spread: u64) -> (Step, u64) {
+    pub(super) fn next(&self, now: u64, held: Option<Held<'_>>, directory: &str, spread: u64) -> (PlanStep, u64) {
         let not_before = self.attempts.as_ref().map_or(0, |attempts| sane(now, attempts.next));
         if let Some(order) = self.order.as_ref().filter(|order| order.directory == directory && !order.url.is_empty()) {
             let at_once = order.resumed < RESUMES && self.attempts.as_ref().is_none_or(|last| last.problem.is_none());
-            return (Step::Resume, if at_once { now } else { not_before });
+            return (PlanStep::Resume, if at_once { now } else { not_before });
         }
-        let Some(held) = held else { return (Step::Order, not_before) };
+        let Some(held) = held else { return (PlanStep::Order, not_before) };
         let due = match self.directory == directory {
             true => self.due(held).max(spread),
             // Another CA than the one that issued it, such as production after staging.
@@ -153,8 +153,8 @@ impl Plan {
             None => now,
         });
         match ask {
-            Some(ask) if ask <= order && order > now && self.directory == directory => (Step::Ask, ask),
-            _ => (Step::Order, order),
+            Some(ask) if ask <= order && order > now && self.directory == directory => (PlanStep::Ask, ask),
+            _ => (PlanStep::Order, order),
         }
     }
 
@@ -183,7 +183,7 @@ impl Plan {
     pub(super) fn begin(&mut self, now: u64, held: Option<Validity>, share: f64) {
         let (since, count) = self.attempts.as_ref().map_or((now, 0), |before| (before.since.min(now), before.count));
         let count = count.saturating_add(1);
-        self.attempts = Some(Attempts { since, count, next: now + delay(count, held, share), problem: None });
+        self.attempts = Some(OrderAttempts { since, count, next: now + delay(count, held, share), problem: None });
     }
 
     /// Notes why the attempt that began failed, and that the CA wants no request for `wait` seconds.
@@ -203,7 +203,7 @@ impl Plan {
             _ => Window { start, end, chosen: start + scaled(end - start, share) },
         });
         let ask = now + wait.unwrap_or(ASK_AGAIN).clamp(ASK_SOONEST, LONGEST_WAIT);
-        self.renewal = Some(Renewal { certificate: id.into(), window: window.or(known), ask });
+        self.renewal = Some(RenewalPlan { certificate: id.into(), window: window.or(known), ask });
     }
 
     /// Returns the plan as it is stored.
@@ -215,10 +215,10 @@ impl Plan {
             "order": order.as_ref().map(|Order { directory, url, key, resumed, record }| json!({
                 "directory": directory, "url": url, "key": key, "resumed": resumed, "record": record,
             })),
-            "attempts": attempts.as_ref().map(|Attempts { since, count, next, problem }| json!({
+            "attempts": attempts.as_ref().map(|OrderAttempts { since, count, next, problem }| json!({
                 "since": since, "count": count, "next": next, "problem": problem,
             })),
-            "renewal": renewal.as_ref().map(|Renewal { certificate, window, ask }| json!({
+            "renewal": renewal.as_ref().map(|RenewalPlan { certificate, window, ask }| json!({
                 "certificate": certificate,
                 "window": window.map(|Window { start, end, chosen }| json!([start, end, chosen])),
                 "ask": ask,
@@ -246,13 +246,13 @@ impl Plan {
                     _ => None,
                 },
             }),
-            attempts: table("attempts").map(|attempts| Attempts {
+            attempts: table("attempts").map(|attempts| OrderAttempts {
                 since: number(&field(attempts, "since")),
                 count: number(&field(attempts, "count")),
                 next: number(&field(attempts, "next")),
                 problem: attempts.get("problem").and_then(Json::as_str).map(bounded),
             }),
-            renewal: table("renewal").map(|renewal| Renewal {
+            renewal: table("renewal").map(|renewal| RenewalPlan {
                 certificate: text(&field(renewal, "certificate")),
                 window: match renewal.get("window").and_then(Json::as_array).map(Vec::as_slice) {
                     Some([start, end, chosen]) => {
@@ -317,22 +317,22 @@ mod tests {
         assert!(Plan::default().next(NOW, None, CA, NOW + MINUTE).1 <= NOW);
         for (age, life, left) in [(0, 90 * DAY, 60 * DAY), (70 * DAY, 90 * DAY, 0), (0, 6 * DAY, 3 * DAY)] {
             let (step, at) = plan().next(NOW, Some(held(age, life)), CA, NOW);
-            assert_eq!((step, at.saturating_sub(NOW)), (Step::Order, left), "{age} of {life}");
+            assert_eq!((step, at.saturating_sub(NOW)), (PlanStep::Order, left), "{age} of {life}");
         }
         // Not all certificates of a machine that starts at once.
-        assert_eq!(plan().next(NOW, Some(held(80 * DAY, 90 * DAY)), CA, NOW + 40), (Step::Order, NOW + 40));
+        assert_eq!(plan().next(NOW, Some(held(80 * DAY, 90 * DAY)), CA, NOW + 40), (PlanStep::Order, NOW + 40));
     }
 
     #[test]
     fn another_directory_orders_anew() {
-        assert_eq!(plan().next(NOW, Some(held(0, 90 * DAY)), "https://other.test/", NOW + 9), (Step::Order, NOW));
+        assert_eq!(plan().next(NOW, Some(held(0, 90 * DAY)), "https://other.test/", NOW + 9), (PlanStep::Order, NOW));
     }
 
     #[test]
     fn a_window_is_followed_but_not_beyond_a_sixth_of_the_life() {
         let held = Held { id: Some("a.b"), ..held(DAY, 90 * DAY) };
         let mut plan = plan();
-        assert_eq!(plan.next(NOW, Some(held), CA, 0), (Step::Ask, NOW));
+        assert_eq!(plan.next(NOW, Some(held), CA, 0), (PlanStep::Ask, NOW));
         for (window, share, due) in [
             ((NOW + DAY, NOW + 3 * DAY), 0.5, NOW + 2 * DAY),
             ((NOW - 2 * DAY, NOW - DAY), 0.0, NOW - 2 * DAY),
@@ -343,7 +343,7 @@ mod tests {
             // The same window keeps its point.
             plan.inform(NOW, "a.b", Some(window), Some(HOUR), 0.9);
             assert_eq!(plan.due(held), due, "{window:?}");
-            let step = if due > NOW { (Step::Ask, NOW + HOUR) } else { (Step::Order, due) };
+            let step = if due > NOW { (PlanStep::Ask, NOW + HOUR) } else { (PlanStep::Order, due) };
             assert_eq!(plan.next(NOW, Some(held), CA, 0), step);
         }
         // A window that is always over does not replace a certificate every minute.
@@ -355,7 +355,7 @@ mod tests {
         plan.renewal = None;
         plan.inform(NOW, "a.b", None, None, 0.5);
         assert_eq!(plan.due(held), held.validity.from + 60 * DAY);
-        assert_eq!(plan.next(NOW, Some(held), CA, 0), (Step::Ask, NOW + ASK_AGAIN));
+        assert_eq!(plan.next(NOW, Some(held), CA, 0), (PlanStep::Ask, NOW + ASK_AGAIN));
         plan.inform(NOW, "a.c", Some((1, 2)), None, 0.5);
         assert_eq!(plan.due(held), held.validity.from + 60 * DAY);
         // A minute to a day.
@@ -375,7 +375,7 @@ mod tests {
             plan.begin(now, None, 0.5);
             plan.fail(now, "no", None, None, 0.5);
             let (step, at) = plan.next(now, None, CA, 0);
-            assert_eq!(step, Step::Order);
+            assert_eq!(step, PlanStep::Order);
             delays.push((at - now) / MINUTE);
             now = at;
         }
@@ -397,7 +397,11 @@ mod tests {
     fn an_attempt_counts_before_its_result_is_known() {
         let mut plan = plan();
         plan.begin(NOW, None, 0.5);
-        assert_eq!(plan.next(NOW + 1, None, CA, 0), (Step::Order, NOW + 15 * MINUTE), "a crash loop asks for nothing");
+        assert_eq!(
+            plan.next(NOW + 1, None, CA, 0),
+            (PlanStep::Order, NOW + 15 * MINUTE),
+            "a crash loop asks for nothing"
+        );
         plan.order = Some(Order {
             directory: CA.into(),
             url: "https://ca.test/1".into(),
@@ -405,9 +409,9 @@ mod tests {
             resumed: 0,
             record: None,
         });
-        assert_eq!(plan.next(NOW + 1, None, CA, 0), (Step::Resume, NOW + 1));
+        assert_eq!(plan.next(NOW + 1, None, CA, 0), (PlanStep::Resume, NOW + 1));
         plan.order.as_mut().unwrap().resumed = RESUMES;
-        assert_eq!(plan.next(NOW + 1, None, CA, 0), (Step::Resume, NOW + 15 * MINUTE));
+        assert_eq!(plan.next(NOW + 1, None, CA, 0), (PlanStep::Resume, NOW + 15 * MINUTE));
     }
 
     #[test]
@@ -428,7 +432,7 @@ mod tests {
         assert!(plan.next(NOW, None, CA, 0).1 <= NOW);
         let held = Held { id: Some("a.b"), ..held(0, 90 * DAY) };
         plan.inform(NOW + 365 * DAY, "a.b", None, None, 0.5);
-        assert_eq!(plan.next(NOW, Some(held), CA, 0), (Step::Ask, NOW));
+        assert_eq!(plan.next(NOW, Some(held), CA, 0), (PlanStep::Ask, NOW));
     }
 
     #[test]

@@ -1,16 +1,16 @@
 //! Logs the limits in force, in one line at the start: those of the configuration, and what the system makes of them.
 
 use crate::{
-    app::{Plan, memory},
+    app::{DescriptorPlan, memory},
     config::{Config, Limits},
     descriptors::Side,
-    memory::{Gauge, Reading, Step},
+    memory::{MemoryGauge, Reading, Step},
 };
 
 /// Logs them. Limits of connections, handshakes and tunnels, the buffers, and the bounds of origins are per worker;
 /// descriptors are the process' by `plan`.
-pub(super) fn log(config: &Config, plan: &Plan) {
-    let &Plan { division, derived, workers, .. } = plan;
+pub(super) fn log(config: &Config, plan: &DescriptorPlan) {
+    let &DescriptorPlan { division, derived, workers, .. } = plan;
     let limits = &config.limits;
     let memory = memory::allowed(limits.memory);
     let [worker_send_buffer, worker_receive_buffer] = budgets(limits, memory, workers);
@@ -38,7 +38,7 @@ pub(super) fn log(config: &Config, plan: &Plan) {
 /// `worker_send_buffer` and `worker_receive_buffer` of each of `workers` workers in a process that may use `memory`
 /// bytes.
 fn budgets(limits: &Limits, memory: Option<u64>, workers: usize) -> [u64; 2] {
-    let gauge = Gauge::default();
+    let gauge = MemoryGauge::default();
     gauge.set(Step::Normal, Reading { used: 0, limit: memory.unwrap_or(0) });
     let pressure = gauge.pressure();
     [limits.worker_send_buffer, limits.worker_receive_buffer].map(|configured| pressure.budget(configured, workers))

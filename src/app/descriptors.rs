@@ -109,7 +109,7 @@ impl OpenFiles {
 
 /// How descriptors are divided, and what follows for origins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Plan {
+pub struct DescriptorPlan {
     /// The division of descriptors.
     pub division: Division,
     /// The defaults of origins' bounds.
@@ -120,7 +120,7 @@ pub struct Plan {
     pub(super) admin_connections: usize,
 }
 
-impl Plan {
+impl DescriptorPlan {
     /// The plan for `config` and a number of `workers`, within the limit of `files`.
     pub(super) fn new(config: &Config, workers: usize, files: OpenFiles) -> Self {
         let memory = memory::available(config.limits.memory);
@@ -185,12 +185,12 @@ impl Plan {
 
 /// Warns of keys of `config` that cannot be reached with the descriptors that a start would have here.
 pub(super) fn warn(config: &Config, findings: &mut Findings) {
-    for (key, problem) in Plan::of_start(config).warnings(config) {
+    for (key, problem) in DescriptorPlan::of_start(config).warnings(config) {
         findings.warn(&key, problem);
     }
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for DescriptorPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { division, derived, workers, .. } = self;
         write!(
@@ -212,28 +212,28 @@ impl fmt::Display for Plan {
 
 /// What the process shares out, as reloads update it.
 #[derive(Debug, Clone)]
-pub(super) struct Shared {
+pub(super) struct SharedDescriptors {
     files: OpenFiles,
     workers: usize,
     pub(super) capacity: Arc<Capacity>,
 }
 
-impl Shared {
+impl SharedDescriptors {
     /// What `workers` workers share within the limit of `files`, by `config`.
     pub(super) fn new(config: &Config, workers: usize, files: OpenFiles) -> Self {
-        let Plan { division, derived, .. } = Plan::new(config, workers, files);
+        let DescriptorPlan { division, derived, .. } = DescriptorPlan::new(config, workers, files);
         let descriptors = Arc::new(Descriptors::new(division));
         Self { files, workers, capacity: Arc::new(Capacity::new(descriptors, workers, derived)) }
     }
 
     /// The plan for `config`.
-    pub(super) fn plan(&self, config: &Config) -> Plan {
-        Plan::new(config, self.workers, self.files)
+    pub(super) fn plan(&self, config: &Config) -> DescriptorPlan {
+        DescriptorPlan::new(config, self.workers, self.files)
     }
 
     /// Follows `config`: connections that are open stay open.
     pub(super) fn follow(&self, config: &Config) {
-        let Plan { division, derived, .. } = self.plan(config);
+        let DescriptorPlan { division, derived, .. } = self.plan(config);
         self.capacity.descriptors.divide(division);
         self.capacity.set(derived);
     }
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn the_fixed_part_follows_from_workers_addresses_and_servers() {
         let mut config = config();
-        let fixed = |config: &Config, workers| Plan::of(config, workers, 1_048_576, GIB).division.fixed;
+        let fixed = |config: &Config, workers| DescriptorPlan::of(config, workers, 1_048_576, GIB).division.fixed;
         assert_eq!(fixed(&config, 1), 64 + (8 + 4 + 4) + 4 + 10);
         assert_eq!(fixed(&config, 4), 64 + 4 * (8 + 4 + 4) + 4 + 10);
         config.admin.socket = AdminSocket::None;
@@ -293,7 +293,7 @@ mod tests {
     fn a_warning_names_the_key_that_cannot_be_reached() {
         let mut config = config();
         let warnings = |config: &Config, limit| {
-            let warnings = Plan::of(config, 2, limit, GIB).warnings(config);
+            let warnings = DescriptorPlan::of(config, 2, limit, GIB).warnings(config);
             warnings.into_iter().map(|(key, _)| key).collect::<Vec<_>>()
         };
         assert_eq!(warnings(&config, 20_000), [""; 0], "a default is for machines of any size");

@@ -5,7 +5,7 @@ use super::{WorkerMetrics, reload::InForce};
 use crate::{
     admin::{self, AdminHooks, MechanismWork, OriginProbe},
     config::OriginAddress,
-    proxy::{self, Check, InMaintenance, Routing, ServerState, Target},
+    proxy::{self, Check, InMaintenance, MaintenanceTarget, Routing, ServerState},
     proxy::{ServerMetrics, ServerName},
     suspension,
     tls::CertificateStore,
@@ -100,8 +100,8 @@ fn mechanisms(in_force: &InForce) -> Json {
 /// `target` is null for all routes.
 fn in_maintenance(one: &InMaintenance) -> Json {
     let target = match &one.target {
-        Target::All => None,
-        Target::Route(what) => Some(what),
+        MaintenanceTarget::All => None,
+        MaintenanceTarget::Route(what) => Some(what),
     };
     json!({ "target": target, "retry_after": one.retry_after, "routes": one.routes })
 }

@@ -4,7 +4,7 @@ use super::reload::InForce;
 use crate::{
     config::MemoryLimit,
     lifecycle::{Phase, PhaseWatch},
-    memory::{Gauge, Ladder, Limit, Reading, Usage, installed},
+    memory::{Ladder, Limit, MemoryGauge, Reading, Usage, installed},
     suspension,
 };
 use std::{sync::Arc, time::Duration};
@@ -14,7 +14,7 @@ use tokio::{select, time::Instant};
 const UNKNOWN: u64 = 1 << 30;
 
 /// Watches until the process stops.
-pub(super) async fn watch(in_force: InForce, gauge: Gauge, mut watch: PhaseWatch) {
+pub(super) async fn watch(in_force: InForce, gauge: MemoryGauge, mut watch: PhaseWatch) {
     let control = &in_force.metrics.control;
     let usage = Usage::of_this_process();
     if let Some(directory) = usage.group() {

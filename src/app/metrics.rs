@@ -5,7 +5,8 @@ use crate::{
     proxy::{self, Checks, ServerMetrics, ServerName},
     quic, tcp,
     telemetry::{
-        ControlMetrics, Counter, Gauge, Group, LIMIT_REACHED, Registry, RequestMetrics, Validity, Wake, log, metrics,
+        CertificateValidity, ControlMetrics, Counter, Gauge, Group, LIMIT_REACHED, Registry, RequestMetrics, Wake, log,
+        metrics,
     },
     tls,
 };
@@ -168,7 +169,11 @@ impl Metrics {
         }
         metrics.checks.of(&server);
         metrics.control.version.set(any.into());
-        metrics.control.certificates.set(vec![Validity { name: "certificates[0]".into(), from: 0, until: 0 }]);
+        metrics.control.certificates.set(vec![CertificateValidity {
+            name: "certificates[0]".into(),
+            from: 0,
+            until: 0,
+        }]);
         metrics
     }
 }

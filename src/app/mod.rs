@@ -24,18 +24,18 @@ mod switch;
 mod watch;
 mod worker;
 
-pub use descriptors::{OpenFiles, Plan, RaiseError, raise_limit};
+pub use descriptors::{DescriptorPlan, OpenFiles, RaiseError, raise_limit};
 pub use files::{Loads, load};
 pub use metrics::{Metrics, TurnMetrics, WorkerMetrics, is_counted, reference};
 pub use sockets::Inherited;
 
 use crate::{
-    access_log::{self, AccessLog},
+    access_log::{self, AccessLogger},
     admin::{self, DefaultSocket},
     config::{Config, Timeouts},
     exchange::Handler,
     lifecycle::{Lifecycle, Phase},
-    memory::Gauge,
+    memory::MemoryGauge,
     net::{BindError, ListenError},
     proxy::{PageError, Proxy},
     quic::{Replica, SecretError, Secrets},
@@ -75,7 +75,7 @@ pub struct Options {
     /// What a service manager has bound.
     pub inherited: Inherited,
     /// Reports how short memory is. Without it litequic watches memory itself, as `limits.memory` says.
-    pub memory: Option<Gauge>,
+    pub memory: Option<MemoryGauge>,
     /// The counts of the log's lines.
     pub log: Arc<log::Metrics>,
     /// The limit of open files that counts.
@@ -189,7 +189,7 @@ pub struct Running {
     pub lifecycle: Lifecycle,
     in_force: InForce,
     /// Reopens the access log's file, if there is one.
-    pub access_log: Arc<AccessLog>,
+    pub access_log: Arc<AccessLogger>,
     workers: Vec<Worker>,
     /// By worker.
     oldest: Vec<Arc<OldestClient>>,

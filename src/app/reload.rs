@@ -6,7 +6,7 @@
 
 use super::{
     Loads, Metrics, Running,
-    descriptors::Shared,
+    descriptors::SharedDescriptors,
     files::{self, named},
     issued::{Issued, Shared as Acme},
     renewal::Renewal,
@@ -15,11 +15,11 @@ use super::{
     watch::Watcher,
 };
 use crate::{
-    access_log::{AccessLog, Opened},
+    access_log::{AccessLogger, Opened},
     admin::{self, UNCHANGED_SINCE},
     config::{self, Change, Config, Draft, Faults, Log, OnChange, Warning},
-    proxy::{CookieKey, InMaintenance, Maintenance, Pages, Routing, Target},
-    telemetry::Validity,
+    proxy::{CookieKey, InMaintenance, Maintenance, MaintenanceTarget, Pages, Routing},
+    telemetry::CertificateValidity,
     tls::{Certificate, CertificateResolver, CertificateStore},
 };
 use arc_swap::ArcSwap;
@@ -44,7 +44,7 @@ const MAX_WAITING: usize = 8;
 /// Names of routes that an error answer lists at most.
 const MAX_NAMES: usize = 64;
 
-/// Target of the lines of this module. An operator causes them, and scripts wait for them: their number is not limited.
+/// MaintenanceTarget of the lines of this module. An operator causes them, and scripts wait for them: their number is not limited.
 pub const LOG_TARGET: &str = module_path!();
 
 /// The channel from `POST /reload` to the [`Reloader`].
@@ -60,11 +60,11 @@ pub struct InForce {
     /// Notified of each change of `routing`.
     pub(super) rerouted: Arc<Notify>,
     pub(super) resolver: Arc<CertificateResolver>,
-    pub(super) access: Arc<AccessLog>,
+    pub(super) access: Arc<AccessLogger>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) last_reload: Arc<LastReload>,
     /// Descriptors, and what follows from them.
-    pub(super) shared: Shared,
+    pub(super) shared: SharedDescriptors,
     /// Whether HTTP/3 is served: open connections follow.
     pub(super) http3: Arc<Http3>,
     pub(super) acme: Acme,
@@ -77,12 +77,12 @@ impl InForce {
     /// Begins with what was read at the start, which is limited to what is `shared`, and with what was in `maintenance`
     /// in the previous process.
     pub(super) fn new(
-        (config, shared): (&Config, Shared),
+        (config, shared): (&Config, SharedDescriptors),
         pages: Pages,
         (maintenance, http3): (Maintenance, Option<bool>),
         cookie_key: CookieKey,
         (resolver, issued, acme): (Arc<CertificateResolver>, Issued, Acme),
-        access: Arc<AccessLog>,
+        access: Arc<AccessLogger>,
         metrics: Arc<Metrics>,
     ) -> Self {
         let routing = Routing::after(config, pages, None).with_cookie_key(cookie_key);
@@ -127,7 +127,7 @@ impl InForce {
         let replacing = self.replacing();
         let (config, routing) = (self.config.load_full(), self.routing.load_full());
         let mut maintenance = routing.maintenance().clone();
-        let target = order.route.clone().map_or(Target::All, Target::Route);
+        let target = order.route.clone().map_or(MaintenanceTarget::All, MaintenanceTarget::Route);
         let names = routing.route_names();
         let switched = match order.on {
             true => maintenance.switch_on(target, order.retry_after, &config.routes, names),
@@ -280,7 +280,7 @@ impl InForce {
             let names = one.names().dns.first().cloned();
             let issued = || names.or_else(|| one.names().ip.first().map(ToString::to_string)).unwrap_or_default();
             let name = if n < files { format!("certificates[{n}]") } else { issued() };
-            Validity { name, from: seconds(one.not_before()), until: seconds(one.not_after()) }
+            CertificateValidity { name, from: seconds(one.not_before()), until: seconds(one.not_after()) }
         };
         let validities: Vec<_> = store.all().iter().enumerate().map(validity).collect();
         control.certificates_expire_at.set(validities.iter().map(|one| one.until).min().unwrap_or_default());

@@ -4,7 +4,7 @@ use super::{
     Metrics, Options, Running, StartError,
     admin_socket::BoundSocket,
     bounds,
-    descriptors::{SOCKET_CONNECTIONS, Shared},
+    descriptors::{SOCKET_CONNECTIONS, SharedDescriptors},
     draining::OldestClient,
     files,
     handover::{Beginning, Predecessor, handover_server, take_over},
@@ -17,12 +17,12 @@ use super::{
     worker::{self, Worker},
 };
 use crate::{
-    access_log::AccessLog,
+    access_log::AccessLogger,
     admin,
     config::{Config, Limits},
     exchange::Handler,
     lifecycle::{Lifecycle, Phase, PhaseWatch},
-    memory::Gauge,
+    memory::MemoryGauge,
     proxy::{self, CookieKey, Pages, Proxy},
     quic::{EndpointParts, Layout, ServerId, SourceLimits, WorkerIndex},
     receive_budget::ReceiveBudget,
@@ -47,7 +47,7 @@ pub(super) struct Prepared<'c> {
     count: usize,
     resolver: Arc<CertificateResolver>,
     metrics: Arc<Metrics>,
-    access: Arc<AccessLog>,
+    access: Arc<AccessLogger>,
     in_force: InForce,
     tls: ServerTls,
     tcp_tls: TcpTls,
@@ -69,8 +69,8 @@ impl<'c> Prepared<'c> {
         let acme = Acme::default();
         acme.answers.expect(&config.acme);
         let resolver = CertificateResolver::counting(certificates, Arc::clone(&metrics.unanswered));
-        let access = AccessLog::start(&config.access_log, Arc::clone(&metrics.access_log)).await?;
-        let shared = Shared::new(config, count, options.open_files);
+        let access = AccessLogger::start(&config.access_log, Arc::clone(&metrics.access_log)).await?;
+        let shared = SharedDescriptors::new(config, count, options.open_files);
         let in_force = InForce::new(
             (config, shared),
             Pages::load(config).map_err(StartError::Pages)?,
@@ -131,7 +131,7 @@ pub(super) struct Bound<'c> {
     heartbeats: Vec<Arc<Heartbeat>>,
     oldest: Vec<Arc<OldestClient>>,
     layout: Layout,
-    gauge: Gauge,
+    gauge: MemoryGauge,
 }
 
 impl Bound<'_> {

@@ -237,7 +237,7 @@ async fn serve<H: Handler>(
         holders: Rc::clone(&holders),
         descriptors: Arc::clone(&parts.descriptors),
         workers,
-        pool: memory::Pool::Tls,
+        pool: memory::ConnectionPool::Tls,
     };
     let tcp_servers = TcpServers {
         config: &config,
@@ -448,8 +448,8 @@ impl TcpServers<'_> {
         let known = Box::new(move |_: &Client, host: &str| certificates.has_name(host) || validated.has_host(host));
         let validation: Box<tcp::Validation> =
             Box::new(move |host, path| Some(Box::pin(answers.http01(host, path)?) as tcp::Later<_>));
-        let redirect = Rc::new(tcp::Redirect::new(https, metrics()).answering(validation));
-        let budgets = tcp::Budgets { pool: memory::Pool::Plain, ..budgets() };
+        let redirect = Rc::new(tcp::RedirectListener::new(https, metrics()).answering(validation));
+        let budgets = tcp::Budgets { pool: memory::ConnectionPool::Plain, ..budgets() };
         let front = tcp::TcpWorker::new(config(), metrics(), redirect, known, watch(), records(), budgets);
         for listener in redirects {
             self.spawn(tcp::serve_plain(listener, Rc::clone(&front)));

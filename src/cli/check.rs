@@ -23,7 +23,7 @@ pub fn run(path: &Path) -> ExitCode {
     for warning in warnings {
         let _ = writeln!(io::stderr(), "{warning}");
     }
-    let _ = writeln!(io::stdout(), "{}\n{}", summary(path, &config), app::Plan::of_start(&config));
+    let _ = writeln!(io::stdout(), "{}\n{}", summary(path, &config), app::DescriptorPlan::of_start(&config));
     for line in acme::report(&config.acme) {
         let _ = writeln!(io::stdout(), "{line}");
     }

@@ -7,7 +7,7 @@ use super::{
     user::user_name,
 };
 use crate::{
-    access_log::AccessLog,
+    access_log::AccessLogger,
     admin::DefaultSocket,
     app::{
         self, Inherited, Options, Running, StartError,
@@ -335,7 +335,7 @@ impl Signals {
         Self { reexec, ..self }
     }
 
-    async fn obey(mut self, lifecycle: Lifecycle, access_log: Arc<AccessLog>) -> std::convert::Infallible {
+    async fn obey(mut self, lifecycle: Lifecycle, access_log: Arc<AccessLogger>) -> std::convert::Infallible {
         // The second signal, not the first in a drain: Kubernetes asks a sidecar to drain by its preStop hook, and
         // sends SIGTERM once the application has ended.
         let mut told = false;

@@ -308,10 +308,10 @@ fn printable(expected: &str) -> Kind<String> {
 
 /// Hosts of the tables of `[[acme]]` that have been read, each with the number of its table; and how many those are.
 #[derive(Debug, Default)]
-pub(super) struct Seen(BTreeMap<AcmeHost, usize>, usize);
+pub(super) struct SeenHosts(BTreeMap<AcmeHost, usize>, usize);
 
 /// Reads a table of `[[acme]]` after those that were `seen`.
-pub(super) fn read(section: &mut Section<'_>, listen: &Listen, Seen(seen, tables): &mut Seen) -> Acme {
+pub(super) fn read(section: &mut Section<'_>, listen: &Listen, SeenHosts(seen, tables): &mut SeenHosts) -> Acme {
     let number = *tables;
     *tables += 1;
     let mut acme = Acme::read(section);

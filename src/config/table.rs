@@ -14,7 +14,7 @@
 //! ```
 //!
 //! A reader is a [`Kind`], or what this module makes of one: [`optional`], [`list`], [`file`], [`table`].
-//! `field("key")` is a key that has another name than its field. What else is known of a key are methods of [`Key`].
+//! `field("key")` is a key that has another name than its field. What else is known of a key are methods of [`ConfigKey`].
 //! Rules over several keys are functions, which come after [`KeyTable::read`].
 
 use super::{changes::Changes, section::Section, values::Kind};
@@ -23,7 +23,7 @@ use std::{marker::PhantomData, ops::RangeInclusive, path::PathBuf};
 
 /// A table of keys.
 pub(super) trait KeyTable: Sized {
-    const KEYS: &'static [Key];
+    const KEYS: &'static [ConfigKey];
 
     /// The table as `section` has it, with defaults for values that are missing or wrong.
     fn read(section: &mut Section<'_>) -> Self;
@@ -37,7 +37,7 @@ pub(super) trait KeyTable: Sized {
 
 /// What is known of a key besides its value.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Key {
+pub(super) struct ConfigKey {
     pub(super) name: &'static str,
     pub(super) needs_restart: bool,
     /// The metric that counts when the key's limit is reached.
@@ -52,7 +52,7 @@ enum Metric {
     Own(&'static str),
 }
 
-impl Key {
+impl ConfigKey {
     pub(super) const fn new(name: &'static str) -> Self {
         Self { name, needs_restart: false, metric: Metric::None }
     }
@@ -295,10 +295,10 @@ macro_rules! keys {
         }
 
         impl $crate::config::table::KeyTable for $Table {
-            const KEYS: &'static [$crate::config::table::Key] = &[
+            const KEYS: &'static [$crate::config::table::ConfigKey] = &[
                 $($crate::config::table::keys!(
                     @key $metric
-                    $crate::config::table::Key::new($crate::config::table::keys!(@name $field $($name)?));
+                    $crate::config::table::ConfigKey::new($crate::config::table::keys!(@name $field $($name)?));
                     $($fact $(($what))?,)*
                 ),)+
             ];

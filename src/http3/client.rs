@@ -145,7 +145,7 @@ impl Client {
     /// # Errors
     ///
     /// [`ClientError`].
-    pub async fn send(&self, request: &Request<()>) -> Result<(RequestBody, ResponseStream), ClientError> {
+    pub async fn send(&self, request: &Request<()>) -> Result<(ClientRequestBody, ResponseStream), ClientError> {
         let mut start = BytesMut::new();
         message::encode_request(request.method(), request.uri(), request.headers(), &mut start)?;
         let stream = self.handle.clone().open_bidirectional_stream().await?;
@@ -153,7 +153,7 @@ impl Client {
             return Err(ClientError::Goaway);
         }
         let (stream, out) = stream.split();
-        let mut body = RequestBody { stream: out, finished: false };
+        let mut body = ClientRequestBody { stream: out, finished: false };
         body.stream.send(start.freeze()).await?;
         let response = ResponseStream {
             stream,
@@ -214,12 +214,12 @@ fn settings() -> Bytes {
 
 /// The sending half of a request. Dropped before [`finish`](Self::finish) it cancels the request: s2n-quic alone would
 /// end it as if all had been sent.
-pub struct RequestBody {
+pub struct ClientRequestBody {
     stream: SendStream,
     finished: bool,
 }
 
-impl RequestBody {
+impl ClientRequestBody {
     /// Sends `data`, which is not empty, once there is room for it. False if the server stopped reading: its response
     /// says why.
     /// Not cancel safe: part of it may be sent.
@@ -251,7 +251,7 @@ impl RequestBody {
     }
 }
 
-impl Drop for RequestBody {
+impl Drop for ClientRequestBody {
     fn drop(&mut self) {
         if !self.finished {
             // As above.

@@ -3,7 +3,7 @@
 use super::{
     error::Code,
     frame::Endpoint,
-    linger::Lingering,
+    linger::LingeringStreams,
     pauses::Pauses,
     qpack::FieldLimits,
     receive::SmallFrames,
@@ -16,7 +16,7 @@ use crate::{
     exchange::{Client, Identity, LastAuthority, LastForwarded, MinimumRate, Protocol, Records, plain},
     http3::Metrics,
     lifecycle::PhaseWatch,
-    memory::{MemoryAccount, MemoryAccounts, Pool},
+    memory::{ConnectionPool, MemoryAccount, MemoryAccounts},
     rate::Bucket,
     receive_budget::ReceiveAccount,
     transport::SendWindow,
@@ -106,7 +106,7 @@ impl Http3Worker {
     pub(super) fn admit(&self, address: SocketAddr) -> Option<MemoryAccount> {
         let terms = self.terms();
         let network = terms.config.source(address.ip()).map(|network| (network.address, network.prefix));
-        let holder = self.holders.admit(Pool::Quic, network, terms.limits.max_connections);
+        let holder = self.holders.admit(ConnectionPool::Quic, network, terms.limits.max_connections);
         match &holder {
             Some(holder) => {
                 holder.serves(plain(address));
@@ -186,7 +186,7 @@ pub(super) struct Connection<H> {
     /// What its client has sent and was not read.
     pub(super) account: ReceiveAccount,
     /// Bodies of requests that were answered.
-    pub(super) lingering: Rc<Lingering>,
+    pub(super) lingering: Rc<LingeringStreams>,
     /// SETTINGS_MAX_FIELD_SECTION_SIZE, once the client has sent it.
     pub(super) max_field_section_size: Cell<Option<u64>>,
     /// Tunnels that are open on it.
@@ -221,7 +221,7 @@ impl<H> Connection<H> {
             unknown_streams: Cell::new(0),
             resets: RefCell::new(Bucket::new(terms.limits.max_resets)),
             small_frames: SmallFrames::new(terms.limits.max_small_frames, Arc::clone(&front.metrics)),
-            lingering: Lingering::new(&terms.limits, &terms.timeouts, Arc::clone(&front.metrics)),
+            lingering: LingeringStreams::new(&terms.limits, &terms.timeouts, Arc::clone(&front.metrics)),
             max_field_section_size: Cell::new(None),
             tunnels: Cell::new(0),
             failed: Cell::new(false),

@@ -26,7 +26,7 @@ const CHUNKS: usize = 8;
 
 /// Rests of requests on one connection, which has no more of them than its client may open streams
 /// (`limits.max_streams`).
-pub(super) struct Lingering {
+pub(super) struct LingeringStreams {
     rests: RefCell<FuturesUnordered<Rest>>,
     /// Wakes the connection's task.
     waker: RefCell<Option<Waker>>,
@@ -36,7 +36,7 @@ pub(super) struct Lingering {
     metrics: Arc<Metrics>,
 }
 
-impl Lingering {
+impl LingeringStreams {
     pub(super) fn new(limits: &Limits, timeouts: &Timeouts, metrics: Arc<Metrics>) -> Rc<Self> {
         Rc::new(Self {
             rests: RefCell::default(),

@@ -6,7 +6,7 @@ use std::{cell::Cell, rc::Rc};
 
 /// A fault of a request, and how the client learns of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum RequestFault {
     /// The stream is reset with this code.
     Stream(Code),
     /// The connection is closed with this code.
@@ -17,7 +17,7 @@ pub(super) enum Fault {
     TimedOut,
 }
 
-impl Fault {
+impl RequestFault {
     /// What an error code means for a request.
     pub(super) fn of(code: Code) -> Self {
         if code.ends_only_the_stream() { Self::Stream(code) } else { Self::Connection(code) }
@@ -27,7 +27,7 @@ impl Fault {
 /// Why a request got no complete response.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Failure {
-    Request(Fault),
+    Request(RequestFault),
     Send(SendError),
     /// The response was cut off.
     Response,
@@ -42,8 +42,8 @@ pub(super) enum Failure {
 /// The code in RESET_STREAM, and in STOP_SENDING beside it, for a failure.
 pub(super) fn code(failure: Failure) -> Code {
     match failure {
-        Failure::Request(Fault::Stream(code) | Fault::Connection(code)) => code,
-        Failure::Request(Fault::Cancelled | Fault::TimedOut) => Code::RequestCancelled,
+        Failure::Request(RequestFault::Stream(code) | RequestFault::Connection(code)) => code,
+        Failure::Request(RequestFault::Cancelled | RequestFault::TimedOut) => Code::RequestCancelled,
         Failure::Send(SendError::Stopped | SendError::TimedOut | SendError::TooSlow)
         | Failure::Tunnel
         | Failure::Evicted => Code::RequestCancelled,
@@ -54,7 +54,7 @@ pub(super) fn code(failure: Failure) -> Code {
 /// The state that the two halves of a request share.
 #[derive(Debug)]
 pub(super) struct RequestOutcome {
-    fault: Cell<Option<Fault>>,
+    fault: Cell<Option<RequestFault>>,
     /// The code of STOP_SENDING if the rest of the request is not read: H3_NO_ERROR as long as there is no fault (RFC
     /// 9114 §4.1.1).
     stop_code: Cell<Code>,
@@ -66,15 +66,15 @@ impl RequestOutcome {
     }
 
     /// The first fault found.
-    pub(super) fn fault(&self) -> Option<Fault> {
+    pub(super) fn fault(&self) -> Option<RequestFault> {
         self.fault.get()
     }
 
     /// Notes `fault`, unless there is one already.
-    pub(super) fn note(&self, fault: Fault) {
+    pub(super) fn note(&self, fault: RequestFault) {
         if self.fault.get().is_none() {
             self.fault.set(Some(fault));
-            if let Fault::Stream(code) = fault {
+            if let RequestFault::Stream(code) = fault {
                 self.stop_code.set(code);
             }
         }

@@ -3,9 +3,9 @@
 use super::{
     error::Code,
     frame::{MessageStream, Part},
-    linger::Lingering,
+    linger::LingeringStreams,
     message,
-    outcome::{Fault, RequestOutcome},
+    outcome::{RequestFault, RequestOutcome},
     qpack::{self, DecodeError, FieldLimits},
     send::application_error,
 };
@@ -52,12 +52,12 @@ impl SmallFrames {
         Rc::new(Self { bucket: RefCell::new(Bucket::new(per_second)), metrics })
     }
 
-    fn count(&self, frames: u32) -> Result<(), Fault> {
+    fn count(&self, frames: u32) -> Result<(), RequestFault> {
         if frames == 0 || self.bucket.borrow_mut().take(frames, Instant::now()) {
             return Ok(());
         }
         self.metrics.shared.limit_small_frames.increment();
-        Err(Fault::Connection(Code::ExcessiveLoad))
+        Err(RequestFault::Connection(Code::ExcessiveLoad))
     }
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Receiver {
     finished: bool,
     outcome: Rc<RequestOutcome>,
     small_frames: Rc<SmallFrames>,
-    lingering: Rc<Lingering>,
+    lingering: Rc<LingeringStreams>,
     taken: Taken,
     motion: Motion,
 }
@@ -87,7 +87,7 @@ impl Receiver {
         message: MessageStream,
         outcome: Rc<RequestOutcome>,
         small_frames: Rc<SmallFrames>,
-        lingering: Rc<Lingering>,
+        lingering: Rc<LingeringStreams>,
         taken: Taken,
         motion: Motion,
     ) -> Self {
@@ -108,10 +108,10 @@ impl Receiver {
     }
 
     /// The next part of the request, or `None` at its end. Losing a poll loses nothing.
-    pub(super) fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Part>, Fault>> {
+    pub(super) fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Part>, RequestFault>> {
         loop {
             while let Some(chunk) = self.chunks.get_mut(self.at) {
-                if let Some(part) = self.message.read(chunk).map_err(Fault::of)? {
+                if let Some(part) = self.message.read(chunk).map_err(RequestFault::of)? {
                     return Poll::Ready(Ok(Some(part)));
                 }
                 self.at += 1;
@@ -119,12 +119,13 @@ impl Receiver {
             // Once for all that came together: chunks are bounded, and with them what one reading costs.
             self.small_frames.count(self.message.take_small_frames())?;
             if self.finished {
-                self.message.finish().map_err(Fault::of)?;
+                self.message.finish().map_err(RequestFault::of)?;
                 return Poll::Ready(Ok(None));
             }
-            let stream = self.stream.as_mut().ok_or(Fault::Cancelled)?;
+            let stream = self.stream.as_mut().ok_or(RequestFault::Cancelled)?;
             let (chunks, _) = self.chunks.split_at_mut(if self.received < FIRST { 1 } else { CHUNKS });
-            let (count, open) = ready!(stream.poll_receive_vectored(chunks, cx)).map_err(|_| Fault::Cancelled)?;
+            let (count, open) =
+                ready!(stream.poll_receive_vectored(chunks, cx)).map_err(|_| RequestFault::Cancelled)?;
             let bytes = chunks.iter().take(count).map(|chunk| chunk.len() as u64).sum();
             self.taken.add(bytes);
             self.motion.note();
@@ -141,13 +142,13 @@ impl Receiver {
 
     /// The stream's end, of a request whose `Content-Length` is 0. Trailers may come before it; they are dropped, as
     /// HTTP/1.1 has none after a body of known length. Losing the future loses nothing but them.
-    pub(super) async fn empty_body(&mut self, limits: &FieldLimits, metrics: &Metrics) -> Result<(), Fault> {
+    pub(super) async fn empty_body(&mut self, limits: &FieldLimits, metrics: &Metrics) -> Result<(), RequestFault> {
         while let Some(part) = poll_fn(|cx| self.poll_part(cx)).await? {
             match part {
-                Part::Data(_) => return Err(Fault::Stream(Code::MessageError)),
+                Part::Data(_) => return Err(RequestFault::Stream(Code::MessageError)),
                 Part::Trailers(section) => drop(trailers(section, limits, metrics)?),
                 Part::TrailersTooLarge => return Err(trailers_too_large(metrics)),
-                Part::Header(_) | Part::HeaderTooLarge => return Err(Fault::Connection(Code::FrameUnexpected)),
+                Part::Header(_) | Part::HeaderTooLarge => return Err(RequestFault::Connection(Code::FrameUnexpected)),
             }
         }
         Ok(())
@@ -176,7 +177,7 @@ impl Drop for Receiver {
 pub(super) struct RequestBody {
     receiver: Receiver,
     /// Read ahead, to find out whether there is a body at all, or whether more can be joined.
-    ahead: Option<Result<Option<Part>, Fault>>,
+    ahead: Option<Result<Option<Part>, RequestFault>>,
     /// A tunnel has its own.
     patience: Option<ClientDeadline>,
     limits: FieldLimits,
@@ -206,7 +207,7 @@ impl RequestBody {
         Self { receiver, ahead, patience, limits, expected, received: 0, trailers: None, done: false, metrics, record }
     }
 
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, Fault>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, RequestFault>> {
         loop {
             let part = match self.ahead.take() {
                 Some(part) => part?,
@@ -218,7 +219,7 @@ impl RequestBody {
                             TimeoutCause::Idle => self.metrics.shared.timeout_request_body.increment(),
                             TimeoutCause::Slow => self.metrics.shared.limit_upload_rate.increment(),
                         }
-                        return Poll::Ready(Err(Fault::TimedOut));
+                        return Poll::Ready(Err(RequestFault::TimedOut));
                     }
                 },
             };
@@ -260,14 +261,14 @@ impl RequestBody {
     }
 
     /// The body's next frame. `None` at its end, or for trailers, which wait for it.
-    fn take(&mut self, part: Option<Part>) -> Result<Option<Frame<Bytes>>, Fault> {
+    fn take(&mut self, part: Option<Part>) -> Result<Option<Frame<Bytes>>, RequestFault> {
         match part {
             Some(Part::Data(data)) => {
                 self.received += data.len() as u64;
                 self.metrics.shared.request_body_bytes.add(data.len() as u64);
                 self.record.note(|facts| facts.received = self.received);
                 if self.expected.is_some_and(|expected| self.received > expected) {
-                    return Err(Fault::Stream(Code::MessageError));
+                    return Err(RequestFault::Stream(Code::MessageError));
                 }
                 Ok(Some(Frame::data(data)))
             }
@@ -278,36 +279,36 @@ impl RequestBody {
             }
             Some(Part::TrailersTooLarge) => Err(trailers_too_large(&self.metrics)),
             // A request has one header, which was read before its body.
-            Some(Part::Header(_) | Part::HeaderTooLarge) => Err(Fault::Connection(Code::FrameUnexpected)),
+            Some(Part::Header(_) | Part::HeaderTooLarge) => Err(RequestFault::Connection(Code::FrameUnexpected)),
             None => self.check_length().map(|()| self.trailers.take().map(Frame::trailers)),
         }
     }
 
     /// At the body's end: it must be as long as announced (RFC 9114 §4.1.2).
-    fn check_length(&self) -> Result<(), Fault> {
+    fn check_length(&self) -> Result<(), RequestFault> {
         match self.expected {
-            Some(expected) if expected != self.received => Err(Fault::Stream(Code::MessageError)),
+            Some(expected) if expected != self.received => Err(RequestFault::Stream(Code::MessageError)),
             _ => Ok(()),
         }
     }
 }
 
 /// Reads and checks trailers.
-fn trailers(section: Bytes, limits: &FieldLimits, metrics: &Metrics) -> Result<HeaderMap, Fault> {
+fn trailers(section: Bytes, limits: &FieldLimits, metrics: &Metrics) -> Result<HeaderMap, RequestFault> {
     let fields = qpack::decode(section, limits).map_err(|error| match error {
-        DecodeError::Failed(_) => Fault::Connection(Code::QpackDecompressionFailed),
+        DecodeError::Failed(_) => RequestFault::Connection(Code::QpackDecompressionFailed),
         DecodeError::TooManyBytes => trailers_too_large(metrics),
         DecodeError::TooManyFields => {
             metrics.shared.limit_headers.increment();
-            Fault::Stream(Code::ExcessiveLoad)
+            RequestFault::Stream(Code::ExcessiveLoad)
         }
     })?;
-    message::trailers(fields).map_err(|_| Fault::Stream(Code::MessageError))
+    message::trailers(fields).map_err(|_| RequestFault::Stream(Code::MessageError))
 }
 
-fn trailers_too_large(metrics: &Metrics) -> Fault {
+fn trailers_too_large(metrics: &Metrics) -> RequestFault {
     metrics.shared.limit_header_bytes.increment();
-    Fault::Stream(Code::ExcessiveLoad)
+    RequestFault::Stream(Code::ExcessiveLoad)
 }
 
 impl Drop for RequestBody {
@@ -333,9 +334,9 @@ impl Body for RequestBody {
             part.map_err(|fault| {
                 self.receiver.outcome.note(fault);
                 match fault {
-                    Fault::Stream(_) | Fault::Connection(_) => BodyError::Malformed,
-                    Fault::Cancelled => BodyError::Cancelled,
-                    Fault::TimedOut => BodyError::TimedOut,
+                    RequestFault::Stream(_) | RequestFault::Connection(_) => BodyError::Malformed,
+                    RequestFault::Cancelled => BodyError::Cancelled,
+                    RequestFault::TimedOut => BodyError::TimedOut,
                 }
             })
         }))

@@ -5,7 +5,7 @@ use super::{
     frame::{Endpoint, MessageStream, Part},
     front::{Connection, Terms},
     message::{self, Rejection},
-    outcome::{Failure, Fault, RequestOutcome, code},
+    outcome::{Failure, RequestFault, RequestOutcome, code},
     qpack::{self, DecodeError, Field},
     receive::{Receiver, RequestBody},
     response::{header, own, respond},
@@ -87,12 +87,12 @@ pub(super) async fn serve<H: Handler>(
     };
     let fault = outcome.fault();
     recording.ended(end(fault, &result));
-    if let Some(Fault::Connection(code)) = fault {
+    if let Some(RequestFault::Connection(code)) = fault {
         connection.fail(code);
     }
     match (fault, result) {
-        (Some(Fault::Stream(Code::MessageError)), _) => metrics.malformed_requests.increment(),
-        (Some(Fault::Cancelled), _) | (_, Err(Failure::Send(SendError::Stopped))) => {
+        (Some(RequestFault::Stream(Code::MessageError)), _) => metrics.malformed_requests.increment(),
+        (Some(RequestFault::Cancelled), _) | (_, Err(Failure::Send(SendError::Stopped))) => {
             connection.count_reset();
         }
         (_, Err(Failure::Send(SendError::TimedOut))) => {
@@ -110,10 +110,10 @@ pub(super) async fn serve<H: Handler>(
 
 /// How a request ended, for its record. A client that resets the rest of its request once it was answered has its
 /// complete response.
-fn end(fault: Option<Fault>, result: &Result<(), Failure>) -> RequestEnd {
+fn end(fault: Option<RequestFault>, result: &Result<(), Failure>) -> RequestEnd {
     match (fault, result) {
-        (Some(Fault::Stream(_) | Fault::Connection(_)), _) => RequestEnd::Malformed,
-        (Some(Fault::Cancelled), Err(_)) | (_, Err(Failure::Send(SendError::Stopped))) => RequestEnd::Cancelled,
+        (Some(RequestFault::Stream(_) | RequestFault::Connection(_)), _) => RequestEnd::Malformed,
+        (Some(RequestFault::Cancelled), Err(_)) | (_, Err(Failure::Send(SendError::Stopped))) => RequestEnd::Cancelled,
         (_, Err(Failure::Send(SendError::TimedOut | SendError::TooSlow))) => RequestEnd::Stalled,
         (_, Err(Failure::Evicted)) => RequestEnd::Evicted,
         (_, Err(_)) => RequestEnd::Failed,
@@ -146,7 +146,7 @@ impl<H: Handler> Drop for Cut<'_, H> {
 
 /// Why a request does not reach the handler.
 enum Refusal {
-    Fault(Fault),
+    RequestFault(RequestFault),
     /// The last is the method, which decides whether the answer may have a body.
     Status(StatusCode, &'static str, Method),
 }
@@ -166,17 +166,17 @@ async fn accept<H>(
         let why = "the request's header did not come in time";
         return Err(Refusal::Status(StatusCode::REQUEST_TIMEOUT, why, UNKNOWN));
     };
-    let section = match part.map_err(Refusal::Fault)? {
+    let section = match part.map_err(Refusal::RequestFault)? {
         Some(Part::Header(section)) => section,
         Some(Part::HeaderTooLarge) => {
             front.metrics.shared.limit_header_bytes.increment();
             return Err(too_large());
         }
         // By the stream's rules nothing comes before the header, and the stream does not end without one.
-        Some(_) | None => return Err(Refusal::Fault(Fault::Stream(Code::RequestIncomplete))),
+        Some(_) | None => return Err(Refusal::RequestFault(RequestFault::Stream(Code::RequestIncomplete))),
     };
     let fields = qpack::decode(section, &terms.field_limits).map_err(|error| match error {
-        DecodeError::Failed(_) => Refusal::Fault(Fault::Connection(Code::QpackDecompressionFailed)),
+        DecodeError::Failed(_) => Refusal::RequestFault(RequestFault::Connection(Code::QpackDecompressionFailed)),
         DecodeError::TooManyBytes => {
             front.metrics.shared.limit_header_bytes.increment();
             too_large()
@@ -190,7 +190,7 @@ async fn accept<H>(
     record.note(|facts| fields.iter().for_each(|field| facts.field(field.name.as_bytes(), &field.value)));
     let head = message::request(fields, connection.terms.has_tunnels, &connection.authority).map_err(|rejection| {
         match rejection {
-            Rejection::Malformed(_) => Refusal::Fault(Fault::Stream(Code::MessageError)),
+            Rejection::Malformed(_) => Refusal::RequestFault(RequestFault::Stream(Code::MessageError)),
             Rejection::Status(status, why) => Refusal::Status(status, why, method),
         }
     })?;
@@ -212,11 +212,11 @@ async fn accept<H>(
     let body =
         body(receiver, head.content_length, &head.method, terms, &front.metrics, record).await.map_err(|fault| {
             match fault {
-                Fault::TimedOut => {
+                RequestFault::TimedOut => {
                     let why = "the request's body did not end in time";
                     Refusal::Status(StatusCode::REQUEST_TIMEOUT, why, head.method.clone())
                 }
-                fault => Refusal::Fault(fault),
+                fault => Refusal::RequestFault(fault),
             }
         })?;
     Ok((head.into_request(body), None))
@@ -244,7 +244,7 @@ async fn body(
     terms: &Terms,
     metrics: &Arc<Metrics>,
     record: &Record,
-) -> Result<Body, Fault> {
+) -> Result<Body, RequestFault> {
     if expected == Some(0) {
         let ended =
             suspension::timeout(terms.timeouts.request_body, receiver.empty_body(&terms.field_limits, metrics)).await;
@@ -252,7 +252,7 @@ async fn body(
             Ok(ended) => ended.map(|()| Body::empty()),
             Err(_) => {
                 metrics.shared.timeout_request_body.increment();
-                Err(Fault::TimedOut)
+                Err(RequestFault::TimedOut)
             }
         };
     }
@@ -268,7 +268,7 @@ async fn body(
     }
     if ahead.is_none() && receiver.is_finished() {
         return match expected {
-            Some(_) => Err(Fault::Stream(Code::MessageError)),
+            Some(_) => Err(RequestFault::Stream(Code::MessageError)),
             None => Ok(Body::empty()),
         };
     }
@@ -292,7 +292,7 @@ async fn refuse<H: Handler>(
     record: &Record,
 ) -> Result<(), Failure> {
     match refusal {
-        Refusal::Fault(fault) => {
+        Refusal::RequestFault(fault) => {
             outcome.note(fault);
             Err(Failure::Request(fault))
         }
@@ -352,7 +352,7 @@ async fn exchange<H: Handler>(
         }
     };
     // A malformed request gets no response, whatever the origin answered.
-    if let Some(fault @ (Fault::Stream(_) | Fault::Connection(_))) = outcome.fault() {
+    if let Some(fault @ (RequestFault::Stream(_) | RequestFault::Connection(_))) = outcome.fault() {
         return Err(Failure::Request(fault));
     }
     if let (StatusCode::SWITCHING_PROTOCOLS, Some(stream)) = (response.status(), stream) {
@@ -378,7 +378,7 @@ enum NextResponse {
 
 /// Resets the stream, with the code of the failure.
 fn abandon(sender: &mut Sender, failure: Failure, outcome: &RequestOutcome) {
-    if matches!(failure, Failure::Request(Fault::Connection(_))) {
+    if matches!(failure, Failure::Request(RequestFault::Connection(_))) {
         return; // the connection's close says it
     }
     outcome.stop_with(code(failure));

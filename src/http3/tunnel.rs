@@ -3,7 +3,7 @@
 use super::{
     error::Code,
     front::Connection,
-    outcome::{Failure, Fault, RequestOutcome},
+    outcome::{Failure, RequestFault, RequestOutcome},
     receive::RequestBody,
     response::respond,
     send::Sender,
@@ -69,7 +69,7 @@ async fn upload(body: RequestBody, mut to: impl AsyncWrite + Unpin, record: &Rec
     let mut body = pin!(body);
     while let Some(frame) = body.frame().await {
         // The request's outcome has the cause.
-        let frame = frame.map_err(|_| Failure::Request(Fault::Cancelled))?;
+        let frame = frame.map_err(|_| Failure::Request(RequestFault::Cancelled))?;
         if let Ok(data) = frame.into_data() {
             to.write_all(&data).await.map_err(broken)?;
         }

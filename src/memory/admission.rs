@@ -1,7 +1,7 @@
 //! Admission of connections to a worker, and which one makes room: the pools of connections that clients share
 //! (docs/adr/0034-fair-pools.md). Pure.
 
-use super::holders::{EvictionReason, MemoryAccount, MemoryAccounts, State};
+use super::holders::{AccountState, EvictionReason, MemoryAccount, MemoryAccounts};
 use crate::sources::{Fair, Source, Waited};
 use std::{
     cell::{Cell, RefCell},
@@ -27,7 +27,7 @@ const SHARE: usize = 8;
 
 /// The pools of connections of a worker. Each has its own limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pool {
+pub enum ConnectionPool {
     /// HTTP/1.1 and HTTP/2 over TLS.
     Tls,
     /// Plain HTTP.
@@ -43,7 +43,7 @@ pub(super) struct Places {
     plain: RefCell<Connections>,
     quic: RefCell<Connections>,
     /// TLS handshakes over TCP.
-    handshakes: RefCell<Fair<Rc<State>>>,
+    handshakes: RefCell<Fair<Rc<AccountState>>>,
 }
 
 /// A pool of connections.
@@ -69,16 +69,16 @@ impl Default for Places {
 }
 
 impl Places {
-    fn pool(&self, pool: Pool) -> &RefCell<Connections> {
+    fn pool(&self, pool: ConnectionPool) -> &RefCell<Connections> {
         match pool {
-            Pool::Tls => &self.tls,
-            Pool::Plain => &self.plain,
-            Pool::Quic => &self.quic,
+            ConnectionPool::Tls => &self.tls,
+            ConnectionPool::Plain => &self.plain,
+            ConnectionPool::Quic => &self.quic,
         }
     }
 
     /// The connection `id` has ended, or is to: its slots are free.
-    pub(super) fn release(&self, id: u64, state: &State, is_leaving: bool) {
+    pub(super) fn release(&self, id: u64, state: &AccountState, is_leaving: bool) {
         self.release_handshake(state);
         let mut pool = self.pool(state.pool).borrow_mut();
         if let Some(slot) = state.slot.take() {
@@ -92,7 +92,7 @@ impl Places {
     }
 
     /// The handshake of a connection is over, or given up: its slot goes to the next one that waits.
-    pub(super) fn release_handshake(&self, state: &State) {
+    pub(super) fn release_handshake(&self, state: &AccountState) {
         if let Some(place) = state.waits.take() {
             self.handshakes.borrow_mut().leave(place);
         }
@@ -111,7 +111,7 @@ impl Places {
         }
     }
 
-    pub(super) fn rename(&self, state: &State, source: Source) {
+    pub(super) fn rename(&self, state: &AccountState, source: Source) {
         if let Some(slot) = state.slot.get() {
             self.pool(state.pool).borrow_mut().fair.rename(slot, source);
         }
@@ -125,7 +125,12 @@ impl MemoryAccounts {
     /// A connection in `pool`, which may have `most`, of a client in `network`, or one that is a source of its own.
     /// From fifteen sixteenths of `most` on idle connections of the source that holds most end for it; once there are
     /// `most`, one does in any case, or else an idle one of the newcomer's own source. `None` if there is none such.
-    pub fn admit(self: &Rc<Self>, pool: Pool, network: Option<(IpAddr, u8)>, most: u32) -> Option<MemoryAccount> {
+    pub fn admit(
+        self: &Rc<Self>,
+        pool: ConnectionPool,
+        network: Option<(IpAddr, u8)>,
+        most: u32,
+    ) -> Option<MemoryAccount> {
         let id = self.number();
         let source = Source::new(network, id);
         let taken = || self.places.pool(pool).borrow().fair.taken();
@@ -135,7 +140,7 @@ impl MemoryAccounts {
         }
         // At the limit of QUIC the handshake itself is refused: idle connections of the newcomer's own source make room
         // before.
-        if pool == Pool::Quic && taken() > most.saturating_sub((most / OWN_SPARE).max(1)) {
+        if pool == ConnectionPool::Quic && taken() > most.saturating_sub((most / OWN_SPARE).max(1)) {
             self.end_own_idle(pool, &source);
         }
         if taken() >= most && !self.make_room(pool, &source) {
@@ -148,19 +153,19 @@ impl MemoryAccounts {
 
     /// Whether the clients of `network` have at least two connections in `pool`. One that is a source of its own has
     /// not.
-    pub fn has_two(&self, pool: Pool, network: Option<(IpAddr, u8)>) -> bool {
+    pub fn has_two(&self, pool: ConnectionPool, network: Option<(IpAddr, u8)>) -> bool {
         self.places.pool(pool).borrow().fair.held_by(&Source::new(network, u64::MAX)) > 1
     }
 
     /// Whether a connection in `pool` is leaving: its descriptor is free soon.
-    pub fn is_leaving(&self, pool: Pool) -> bool {
+    pub fn is_leaving(&self, pool: ConnectionPool) -> bool {
         !self.places.pool(pool).borrow().leaving.is_empty()
     }
 
     /// Ends a connection in `pool` so that `newcomer` may have one: of the source that holds most, if it holds at least
     /// two more, the longest idle one, or else the one on which nothing moved for longest. If there is no such source,
     /// the longest idle one of the newcomer's own. Returns whether there is one.
-    pub fn make_room(&self, pool: Pool, newcomer: &Source) -> bool {
+    pub fn make_room(&self, pool: ConnectionPool, newcomer: &Source) -> bool {
         let (now, open) = (Instant::now(), self.open.borrow());
         let rank = |id: u64| {
             let state = open.get(&id)?;
@@ -181,7 +186,7 @@ impl MemoryAccounts {
     }
 
     /// Ends the longest idle connection of the source of `newcomer`, if there is one.
-    fn end_own_idle(&self, pool: Pool, newcomer: &Source) {
+    fn end_own_idle(&self, pool: ConnectionPool, newcomer: &Source) {
         let idle = self.own_idle(pool, newcomer, Instant::now());
         let open = self.open.borrow();
         if let Some((id, state)) = idle.and_then(|id| Some((id, open.get(&id)?))) {
@@ -190,7 +195,7 @@ impl MemoryAccounts {
     }
 
     /// The longest idle connection of the source of `newcomer`.
-    fn own_idle(&self, pool: Pool, newcomer: &Source, now: Instant) -> Option<u64> {
+    fn own_idle(&self, pool: ConnectionPool, newcomer: &Source, now: Instant) -> Option<u64> {
         let none_own = &self.places.pool(pool).borrow().none_own;
         if none_own.get().is_some_and(|(period, source)| period == self.clock.get() && source.is_like(newcomer)) {
             // A flood of one source would have all of them looked through each time.
@@ -209,7 +214,7 @@ impl MemoryAccounts {
 
     /// Ends idle connections of the source that holds most, as long as it holds at least two more than `newcomer` and
     /// no more than `leaving` have not ended.
-    fn drain(&self, pool: Pool, newcomer: &Source, leaving: usize) {
+    fn drain(&self, pool: ConnectionPool, newcomer: &Source, leaving: usize) {
         let connections = self.places.pool(pool);
         let period = Some(self.clock.get());
         let left = leaving.saturating_sub(connections.borrow().leaving.len());
@@ -243,7 +248,7 @@ impl MemoryAccounts {
 
     /// Ends at once those that have been leaving for longest, if there are more than may be beyond the limit, and a
     /// newcomer needs the room.
-    fn hurry(&self, pool: Pool, most: u32) {
+    fn hurry(&self, pool: ConnectionPool, most: u32) {
         let allowed = allowed_to_leave(most);
         loop {
             let mut connections = self.places.pool(pool).borrow_mut();
@@ -260,7 +265,7 @@ impl MemoryAccounts {
 
     /// Takes a slot for the handshake of `newcomer`, of which there are `most`. If all are in use, the handshake waits
     /// for one, and the oldest one ends of the source that has most, if that has at least two more than the newcomer's.
-    pub(super) fn begin_handshake(&self, newcomer: &Rc<State>, most: u32) {
+    pub(super) fn begin_handshake(&self, newcomer: &Rc<AccountState>, most: u32) {
         let source = newcomer.source.get();
         let oldest = {
             let mut handshakes = self.places.handshakes.borrow_mut();
@@ -325,7 +330,7 @@ mod tests {
         }
 
         fn admit(&self, network: Option<(IpAddr, u8)>) -> Option<MemoryAccount> {
-            self.0.admit(Pool::Quic, network, self.1)
+            self.0.admit(ConnectionPool::Quic, network, self.1)
         }
 
         fn idle(&self, network: Option<(IpAddr, u8)>, count: usize) -> Vec<MemoryAccount> {
@@ -342,8 +347,8 @@ mod tests {
         let held: Vec<MemoryAccount> = (0..32).map(|_| worker.admit(address(1, 1)).unwrap()).collect();
         assert!(worker.admit(address(1, 1)).is_none());
         assert!(ends(&held).is_empty());
-        assert!(worker.0.has_two(Pool::Quic, address(1, 1)));
-        assert!(!worker.0.has_two(Pool::Tls, address(1, 1)));
+        assert!(worker.0.has_two(ConnectionPool::Quic, address(1, 1)));
+        assert!(!worker.0.has_two(ConnectionPool::Tls, address(1, 1)));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A worker's connections over all protocols: the one place in which those are found that are to end, for want of
 //! memory or because another client gets the place (admission.rs). Pure.
 
-use super::admission::{Places, Pool};
+use super::admission::{ConnectionPool, Places};
 use crate::sources::{Place, Slot, Source, Victims};
 use std::{
     cell::{Cell, RefCell},
@@ -50,7 +50,7 @@ impl EvictionReason {
 /// The connections of one worker.
 #[derive(Debug, Default)]
 pub struct MemoryAccounts {
-    pub(super) open: RefCell<BTreeMap<u64, Rc<State>>>,
+    pub(super) open: RefCell<BTreeMap<u64, Rc<AccountState>>>,
     next: Cell<u64>,
     /// Counts the worker's periods, by which [`Motion`] is dated.
     pub(super) clock: Rc<Cell<u32>>,
@@ -62,11 +62,11 @@ pub struct MemoryAccounts {
 pub struct MemoryAccount {
     pub(super) all: Rc<MemoryAccounts>,
     id: u64,
-    pub(super) state: Rc<State>,
+    pub(super) state: Rc<AccountState>,
 }
 
-pub(super) struct State {
-    pub(super) pool: Pool,
+pub(super) struct AccountState {
+    pub(super) pool: ConnectionPool,
     pub(super) source: Cell<Source>,
     /// The connection's slot in its pool, until it is to end.
     pub(super) slot: Cell<Option<Slot>>,
@@ -116,13 +116,13 @@ impl MemoryAccounts {
     }
 
     /// Registers a connection of `network` in `pool`, which has room for it.
-    pub(super) fn begin(self: &Rc<Self>, pool: Pool, id: u64, source: Source, slot: Slot) -> MemoryAccount {
+    pub(super) fn begin(self: &Rc<Self>, pool: ConnectionPool, id: u64, source: Source, slot: Slot) -> MemoryAccount {
         let motion = Motion { clock: Rc::clone(&self.clock), last: Rc::new(Cell::new(self.clock.get())) };
         let (handshake, waits, ready, holds, requests, end, waker) = Default::default();
         let since = Instant::now();
         let (source, slot, used, client) =
             (Cell::new(source), Cell::new(Some(slot)), Cell::new(since), Cell::default());
-        let state = Rc::new(State {
+        let state = Rc::new(AccountState {
             pool,
             source,
             slot,
@@ -176,7 +176,8 @@ impl MemoryAccounts {
     pub fn end_heaviest(&self, bytes: u64) -> (u64, u64) {
         let open = self.open.borrow();
         let held = open.iter().filter(|(_, state)| !state.end.get().is_some_and(EvictionReason::is_at_once));
-        let mut heaviest: Vec<(u64, u64, &Rc<State>)> = held.map(|(id, state)| (state.held(), *id, state)).collect();
+        let mut heaviest: Vec<(u64, u64, &Rc<AccountState>)> =
+            held.map(|(id, state)| (state.held(), *id, state)).collect();
         heaviest.sort_by_key(|(bytes, ..)| Reverse(*bytes));
         let mut victims = Victims::default();
         for (bytes, id, state) in heaviest {
@@ -194,7 +195,7 @@ impl MemoryAccounts {
     }
 
     /// Has the connection `id` end. Its slots are free from now on.
-    pub(super) fn end(&self, id: u64, state: &State, end: EvictionReason) {
+    pub(super) fn end(&self, id: u64, state: &AccountState, end: EvictionReason) {
         self.places.release(id, state, !end.is_at_once());
         // One that is to end at once is not told to end later.
         if !state.end.get().is_some_and(EvictionReason::is_at_once) {
@@ -233,7 +234,7 @@ impl MemoryAccount {
 
     /// Ready once a TLS handshake may begin, as [`Self::begin_handshake`]. The last task that polls is woken.
     pub(super) fn poll_handshake(&self, cx: &Context<'_>, most: u32) -> Poll<()> {
-        let State { handshake, waits, waker, .. } = &*self.state;
+        let AccountState { handshake, waits, waker, .. } = &*self.state;
         waker.replace(Some(cx.waker().clone()));
         if handshake.get().is_none() && waits.get().is_none() {
             self.all.begin_handshake(&self.state, most);
@@ -302,13 +303,13 @@ impl Drop for MemoryAccount {
     }
 }
 
-impl fmt::Debug for State {
+impl fmt::Debug for AccountState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("State").field("held", &self.held()).field("end", &self.end).finish_non_exhaustive()
+        f.debug_struct("AccountState").field("held", &self.held()).field("end", &self.end).finish_non_exhaustive()
     }
 }
 
-impl State {
+impl AccountState {
     /// For how long no request was open on it, if that is long enough for it to be closed. `None` before it is ready.
     pub(super) fn idle_for(&self, now: Instant) -> Option<Duration> {
         let unused = now.saturating_duration_since(self.used.get());
@@ -351,7 +352,7 @@ mod tests {
 
     /// A connection that is a source of its own, ready for requests.
     fn begin(all: &Rc<MemoryAccounts>) -> MemoryAccount {
-        let holder = all.admit(Pool::Tls, None, u32::MAX).unwrap();
+        let holder = all.admit(ConnectionPool::Tls, None, u32::MAX).unwrap();
         holder.ready();
         holder
     }
@@ -435,7 +436,7 @@ mod tests {
     #[test]
     fn the_source_with_most_connections_loses_its_idle_ones_first_and_that_with_most_bytes_its_largest() {
         let all = Rc::<MemoryAccounts>::default();
-        let admit = |network| all.admit(Pool::Quic, network, u32::MAX).unwrap();
+        let admit = |network| all.admit(ConnectionPool::Quic, network, u32::MAX).unwrap();
         // The only one of its source is the longest unused.
         let single = admit(of(1));
         single.ready();

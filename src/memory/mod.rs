@@ -7,7 +7,7 @@ mod holders;
 mod ladder;
 mod usage;
 
-pub use admission::Pool;
+pub use admission::ConnectionPool;
 pub use holders::{EvictionReason, MemoryAccount, MemoryAccounts, Motion};
 pub use ladder::{Ladder, Step};
 pub use usage::{Limit, Reading, Usage, installed};
@@ -38,7 +38,7 @@ const GROWTH: u64 = 128 << 20;
 
 /// Publishes how short memory is, to all copies of [`Pressure`].
 #[derive(Debug, Clone)]
-pub struct Gauge {
+pub struct MemoryGauge {
     state: Sender<State>,
     workers: Arc<Workers>,
 }
@@ -82,13 +82,13 @@ const BUDGET: u64 = 4;
 /// The share of the limit that a budget of all workers has once buffers are made smaller: a sixteenth.
 const SHRUNK: u64 = 16;
 
-impl Default for Gauge {
+impl Default for MemoryGauge {
     fn default() -> Self {
         Self { state: watch::channel(State::default()).0, workers: Arc::default() }
     }
 }
 
-impl Gauge {
+impl MemoryGauge {
     /// For a worker.
     pub fn pressure(&self) -> Pressure {
         Pressure { state: self.state.subscribe(), workers: Arc::clone(&self.workers) }
@@ -135,7 +135,7 @@ impl Gauge {
 
 impl Default for Pressure {
     fn default() -> Self {
-        Gauge::default().pressure()
+        MemoryGauge::default().pressure()
     }
 }
 
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn budgets_are_a_share_of_the_limit_and_a_smaller_one_once_memory_is_short() {
         const MIB: u64 = 1024 * 1024;
-        let gauge = Gauge::default();
+        let gauge = MemoryGauge::default();
         let pressure = gauge.pressure();
         assert_eq!(pressure.budget(64, 1), 64, "without a limit");
         for (step, configured, workers, budget) in [
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn memory_is_measured_as_often_as_it_can_become_short_and_seldom_while_no_worker_works() {
         const MIB: u64 = 1024 * 1024;
-        let gauge = Gauge::default();
+        let gauge = MemoryGauge::default();
         let pause =
             |used: u64, limit: u64| gauge.pause(Some(Reading { used: used * MIB, limit: limit * MIB }), 2).as_millis();
         assert_eq!((pause(100, 1000), gauge.pause(None, 2)), (5000, REST));
@@ -232,7 +232,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_worker_that_works_again_has_memory_measured() {
-        let gauge = Gauge::default();
+        let gauge = MemoryGauge::default();
         let began = tokio::time::Instant::now();
         gauge.roused_within(REST).await;
         assert!(began.elapsed() >= REST);

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 
 /// The orders in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Maintenance(BTreeMap<Target, u32>);
+pub struct Maintenance(BTreeMap<MaintenanceTarget, u32>);
 
 /// The target of an order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Target {
+pub enum MaintenanceTarget {
     /// Every route that has an origin.
     All,
     /// The route of that name, whatever its target; without one the routes of that host that have an origin.
@@ -37,7 +37,7 @@ pub enum MaintenanceError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InMaintenance {
     /// The target of the order.
-    pub target: Target,
+    pub target: MaintenanceTarget,
     /// Seconds.
     pub retry_after: u32,
     /// The names of the routes that match now.
@@ -48,8 +48,8 @@ impl InMaintenance {
     /// The route's name or the host, or `all`.
     pub fn route(&self) -> &str {
         match &self.target {
-            Target::All => "all",
-            Target::Route(what) => what,
+            MaintenanceTarget::All => "all",
+            MaintenanceTarget::Route(what) => what,
         }
     }
 }
@@ -65,12 +65,12 @@ impl Maintenance {
     /// None of `routes`, whose names are `names`, matches; or there are too many orders already.
     pub fn switch_on(
         &mut self,
-        target: Target,
+        target: MaintenanceTarget,
         retry_after: u32,
         routes: &[Route],
         names: &[String],
     ) -> Result<(), MaintenanceError> {
-        if let Target::Route(what) = &target
+        if let MaintenanceTarget::Route(what) = &target
             && reached(&target, routes, names).is_empty()
         {
             return Err(MaintenanceError::Unknown(what.clone()));
@@ -82,16 +82,16 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Ends the maintenance of `target`: with [`Target::All`] all of it.
+    /// Ends the maintenance of `target`: with [`MaintenanceTarget::All`] all of it.
     ///
     /// # Errors
     ///
     /// It was not switched by that name.
-    pub fn switch_off(&mut self, target: Target) -> Result<(), MaintenanceError> {
+    pub fn switch_off(&mut self, target: MaintenanceTarget) -> Result<(), MaintenanceError> {
         match target {
-            Target::All => self.0.clear(),
-            Target::Route(what) => {
-                if self.0.remove(&Target::Route(what.clone())).is_none() {
+            MaintenanceTarget::All => self.0.clear(),
+            MaintenanceTarget::Route(what) => {
+                if self.0.remove(&MaintenanceTarget::Route(what.clone())).is_none() {
                     return Err(MaintenanceError::NotIn(what));
                 }
             }
@@ -110,8 +110,8 @@ impl Maintenance {
         for (target, seconds) in &self.0 {
             for place in reached(target, routes, names) {
                 let weight = match target {
-                    Target::All => 1,
-                    Target::Route(what) => 2 + u8::from(names.get(place) == Some(what)),
+                    MaintenanceTarget::All => 1,
+                    MaintenanceTarget::Route(what) => 2 + u8::from(names.get(place) == Some(what)),
                 };
                 if let Some(one) = found.get_mut(place).filter(|(before, _)| *before < weight) {
                     *one = (weight, Some(*seconds));
@@ -123,7 +123,7 @@ impl Maintenance {
 
     /// Each order, with the `routes` that match.
     pub fn list(&self, routes: &[Route], names: &[String]) -> Vec<InMaintenance> {
-        let one = |(target, retry_after): (&Target, &u32)| {
+        let one = |(target, retry_after): (&MaintenanceTarget, &u32)| {
             let places = reached(target, routes, names).into_iter();
             let routes = places.filter_map(|place| names.get(place).cloned()).collect();
             InMaintenance { target: target.clone(), retry_after: *retry_after, routes }
@@ -133,9 +133,9 @@ impl Maintenance {
 
     /// The orders alone, for a process that takes over; `None` stands for all routes.
     pub fn words(&self) -> Vec<(Option<String>, u32)> {
-        let word = |(target, retry_after): (&Target, &u32)| match target {
-            Target::All => (None, *retry_after),
-            Target::Route(what) => (Some(what.clone()), *retry_after),
+        let word = |(target, retry_after): (&MaintenanceTarget, &u32)| match target {
+            MaintenanceTarget::All => (None, *retry_after),
+            MaintenanceTarget::Route(what) => (Some(what.clone()), *retry_after),
         };
         self.0.iter().map(word).collect()
     }
@@ -144,20 +144,22 @@ impl Maintenance {
 /// The orders of another process, at most [`Maintenance::MAX`] of them.
 impl FromIterator<(Option<String>, u32)> for Maintenance {
     fn from_iter<I: IntoIterator<Item = (Option<String>, u32)>>(words: I) -> Self {
-        let word = |(what, seconds): (Option<String>, u32)| (what.map_or(Target::All, Target::Route), seconds);
+        let word = |(what, seconds): (Option<String>, u32)| {
+            (what.map_or(MaintenanceTarget::All, MaintenanceTarget::Route), seconds)
+        };
         Self(words.into_iter().take(Self::MAX).map(word).collect())
     }
 }
 
 /// The places of the routes that match `target`.
-fn reached(target: &Target, routes: &[Route], names: &[String]) -> Vec<usize> {
+fn reached(target: &MaintenanceTarget, routes: &[Route], names: &[String]) -> Vec<usize> {
     let with_origin = |of: &dyn Fn(&Route) -> bool| {
         let places = routes.iter().enumerate().filter(|(_, route)| route.origin().is_some() && of(route));
         places.map(|(place, _)| place).collect()
     };
     match target {
-        Target::All => with_origin(&|_| true),
-        Target::Route(what) => match names.iter().position(|name| name == what) {
+        MaintenanceTarget::All => with_origin(&|_| true),
+        MaintenanceTarget::Route(what) => match names.iter().position(|name| name == what) {
             Some(place) => vec![place],
             None => {
                 let host = what.strip_suffix('.').unwrap_or(what);
@@ -189,14 +191,14 @@ mod tests {
         (routes, names)
     }
 
-    fn route(what: &str) -> Target {
-        Target::Route(what.into())
+    fn route(what: &str) -> MaintenanceTarget {
+        MaintenanceTarget::Route(what.into())
     }
 
     #[test]
     fn a_name_comes_before_a_host_and_a_host_before_all() {
         let (routes, names) = routes();
-        let of = |words: &[(Target, u32)]| {
+        let of = |words: &[(MaintenanceTarget, u32)]| {
             let mut maintenance = Maintenance::default();
             for (target, seconds) in words {
                 maintenance.switch_on(target.clone(), *seconds, &routes, &names).unwrap();
@@ -206,15 +208,18 @@ mod tests {
         };
         for (words, expected) in [
             (vec![], [None, None, None, None]),
-            (vec![(Target::All, 1)], [Some(1), Some(1), Some(1), None]),
+            (vec![(MaintenanceTarget::All, 1)], [Some(1), Some(1), Some(1), None]),
             (vec![(route("a.test"), 2)], [None, Some(2), Some(2), None]),
             (vec![(route("A.test."), 2)], [None, Some(2), Some(2), None]),
             (vec![(route("shop"), 3)], [None, None, Some(3), None]),
             (vec![(route("*/"), 3)], [Some(3), None, None, None]),
             // A route that litequic answers itself matches by its name only.
             (vec![(route("a.test/robots.txt"), 4)], [None, None, None, Some(4)]),
-            (vec![(Target::All, 1), (route("a.test"), 2), (route("shop"), 3)], [Some(1), Some(2), Some(3), None]),
-            (vec![(Target::All, 1), (Target::All, 5)], [Some(5), Some(5), Some(5), None]),
+            (
+                vec![(MaintenanceTarget::All, 1), (route("a.test"), 2), (route("shop"), 3)],
+                [Some(1), Some(2), Some(3), None],
+            ),
+            (vec![(MaintenanceTarget::All, 1), (MaintenanceTarget::All, 5)], [Some(5), Some(5), Some(5), None]),
         ] {
             assert_eq!(of(&words), expected, "{words:?}");
         }
@@ -226,15 +231,15 @@ mod tests {
         let mut maintenance = Maintenance::default();
         let unknown = maintenance.switch_on(route("b.test"), 1, &routes, &names);
         assert_eq!(unknown, Err(MaintenanceError::Unknown("b.test".into())));
-        maintenance.switch_on(Target::All, 1, &routes, &names).unwrap();
+        maintenance.switch_on(MaintenanceTarget::All, 1, &routes, &names).unwrap();
         assert_eq!(maintenance.switch_off(route("shop")), Err(MaintenanceError::NotIn("shop".into())));
         maintenance.switch_on(route("shop"), 1, &routes, &names).unwrap();
         maintenance.switch_off(route("shop")).unwrap();
         assert_eq!(maintenance.words(), [(None, 1)]);
         maintenance.switch_on(route("shop"), 1, &routes, &names).unwrap();
-        maintenance.switch_off(Target::All).unwrap();
+        maintenance.switch_off(MaintenanceTarget::All).unwrap();
         assert!(maintenance.is_empty());
-        maintenance.switch_off(Target::All).unwrap();
+        maintenance.switch_off(MaintenanceTarget::All).unwrap();
     }
 
     #[test]

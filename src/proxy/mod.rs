@@ -43,8 +43,8 @@ use arc_swap::ArcSwap;
 use error::Error;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use origin::{HealthState, Origin, Outcome, Resources, Sending};
-use request::{FieldPolicy, Framing};
-use rules::{RateLimiter, Rules, Taken, Variables};
+use request::{BodyFraming, FieldPolicy};
+use rules::{RateLimiter, Rules, TakenPermit, Variables};
 use std::{cell::RefCell, collections::BTreeMap, convert::Infallible, rc::Rc, sync::Arc, time::Duration};
 use tokio::{sync::Notify, time::Instant};
 use tunnels::Tunnels;
@@ -52,7 +52,7 @@ use upgrade::Switch;
 
 pub use balance::CookieKey;
 pub use capacity::{Capacity, Derived};
-pub use maintenance::{InMaintenance, Maintenance, MaintenanceError, Target};
+pub use maintenance::{InMaintenance, Maintenance, MaintenanceError, MaintenanceTarget};
 pub use metrics::{CheckMetrics, Checks, Metrics, RouteMetrics, RouteName, ServerMetrics, ServerName};
 pub use pages::{PageError, Pages};
 pub use routing::{Check, Routing, ServerState};
@@ -117,8 +117,8 @@ impl Proxy {
         if !request::may_go_on(&head.method, &mut head.headers) {
             return Ok(last_recipient(id));
         }
-        let framing = Framing::of(&body);
-        if let (Framing::Length(length), Some(allowed)) = (framing, route.max_body_bytes)
+        let framing = BodyFraming::of(&body);
+        if let (BodyFraming::Length(length), Some(allowed)) = (framing, route.max_body_bytes)
             && length > allowed
         {
             self.metrics.limit_body_bytes.increment();
@@ -208,7 +208,7 @@ impl Proxy {
         &self,
         asked: &Asked<'_>,
         head: &mut http::request::Parts,
-        framing: Framing,
+        framing: BodyFraming,
         policy: &FieldPolicy,
     ) -> Result<(), Error> {
         let &Asked { route, client, id, trusted, ruled, .. } = asked;
@@ -253,13 +253,13 @@ impl Proxy {
         counters: Option<&Arc<RouteMetrics>>,
     ) -> Result<(), Error> {
         match limiter.take(variables.client, std::time::Instant::now()) {
-            Taken::Admitted { forgot } => {
+            TakenPermit::Admitted { forgot } => {
                 if forgot {
                     self.metrics.limit_rate_addresses.increment();
                 }
                 Ok(())
             }
-            Taken::Denied(wait) => {
+            TakenPermit::Denied(wait) => {
                 self.metrics.limit_rate.increment();
                 if let Some(counters) = counters {
                     counters.limited.increment();
@@ -492,7 +492,7 @@ pub fn request_head(
     let variables = rules.map(|rules| (rules, rules.variables(head, client, &routing.trusted, &id)));
     let origin = route.origin.as_deref().and_then(|name| routing.origins.get(name));
     let policy = origin.map(|(origin, _)| FieldPolicy::of(origin)).unwrap_or_default();
-    request::translate(head, Framing::None, route, client, &id, trusted, &policy)?;
+    request::translate(head, BodyFraming::None, route, client, &id, trusted, &policy)?;
     match variables {
         Some((rules, variables)) => rules.request(head, &variables),
         None => Ok(()),

@@ -17,7 +17,7 @@ const PROXY: HeaderName = HeaderName::from_static("proxy");
 
 /// How a body is delimited on the connection to the origin (RFC 9112 §6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Framing {
+pub(super) enum BodyFraming {
     /// The request ended with its header.
     None,
     /// `Content-Length`
@@ -26,7 +26,7 @@ pub(super) enum Framing {
     Chunked,
 }
 
-impl Framing {
+impl BodyFraming {
     /// The framing for `body`.
     pub(super) fn of(body: &impl HttpBody) -> Self {
         match body.size_hint().exact() {
@@ -68,7 +68,7 @@ pub(super) struct Removed {
 /// a tunnel of; [`Error::AmbiguousField`] where those are to be rejected.
 pub(super) fn translate(
     parts: &mut request::Parts,
-    framing: Framing,
+    framing: BodyFraming,
     route: &Route,
     client: &Client,
     id: &HeaderValue,
@@ -147,7 +147,7 @@ fn is_special(name: &HeaderName) -> bool {
 }
 
 /// Removes the fields that a client may not send to the origin, and those that frame the body.
-fn remove_special(fields: &mut HeaderMap, framing: Framing) {
+fn remove_special(fields: &mut HeaderMap, framing: BodyFraming) {
     // Fields that a CGI origin takes for its own `http_proxy` (CVE-2016-5385), and for a second framing.
     fields.remove(PROXY);
     remove_twins(fields);
@@ -163,7 +163,7 @@ fn remove_special(fields: &mut HeaderMap, framing: Framing) {
     }
     fields.remove(header::CONTENT_LENGTH);
     fields.remove(header::TRANSFER_ENCODING);
-    if framing != Framing::Chunked {
+    if framing != BodyFraming::Chunked {
         // HTTP/1.1 has trailers only after chunks.
         fields.remove(header::TRAILER);
     }
@@ -193,17 +193,17 @@ pub(super) fn may_go_on(method: &Method, fields: &mut HeaderMap) -> bool {
 }
 
 /// Adds the framing, if no other field has it any more.
-fn frame(fields: &mut HeaderMap, method: &Method, framing: Framing) {
+fn frame(fields: &mut HeaderMap, method: &Method, framing: BodyFraming) {
     match framing {
         // RFC 9110 §8.6: a method whose body has a meaning states that there is none.
-        Framing::None if matches!(*method, Method::POST | Method::PUT | Method::PATCH) => {
+        BodyFraming::None if matches!(*method, Method::POST | Method::PUT | Method::PATCH) => {
             fields.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
-        Framing::None => {}
-        Framing::Length(length) => {
+        BodyFraming::None => {}
+        BodyFraming::Length(length) => {
             fields.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
         }
-        Framing::Chunked => {
+        BodyFraming::Chunked => {
             fields.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
     }
@@ -248,7 +248,7 @@ mod tests {
         let names = ["proxy", "connection", "keep-alive", "proxy-connection", "upgrade", "te", "content-length"];
         let twins = ["transfer-encoding", "trailer", "content_length", "transfer_encoding", "keep_alive"];
         for name in names.into_iter().chain(twins).chain(["proxy_connection", "accept", "x-a"]) {
-            for framing in [Framing::None, Framing::Chunked] {
+            for framing in [BodyFraming::None, BodyFraming::Chunked] {
                 let before = HeaderMap::from_iter([(HeaderName::from_static(name), HeaderValue::from_static("1"))]);
                 let mut after = before.clone();
                 remove_special(&mut after, framing);
@@ -260,7 +260,7 @@ mod tests {
         assert!(!is_special(&header::ACCEPT));
     }
 
-    fn translated(request: request::Builder, framing: Framing, rewrite: Option<&str>) -> request::Parts {
+    fn translated(request: request::Builder, framing: BodyFraming, rewrite: Option<&str>) -> request::Parts {
         let rewrite_host = rewrite.map(str::to_owned);
         let route = config::Route { rewrite_host, ..config::Route::catch_all("o") };
         let routes = Routes::new(&[route], None, &config::ClientCertificates::default());
@@ -289,20 +289,20 @@ mod tests {
     #[test]
     fn framing_is_explicit() {
         for (method, framing, length, coding) in [
-            ("GET", Framing::None, None, None),
-            ("HEAD", Framing::None, None, None),
-            ("DELETE", Framing::None, None, None),
-            ("OPTIONS", Framing::None, None, None),
-            ("BREW", Framing::None, None, None),
-            ("POST", Framing::None, Some("0"), None),
-            ("PUT", Framing::None, Some("0"), None),
-            ("PATCH", Framing::None, Some("0"), None),
-            ("GET", Framing::Length(5), Some("5"), None),
-            ("POST", Framing::Length(0), Some("0"), None),
-            ("GET", Framing::Chunked, None, Some("chunked")),
-            ("HEAD", Framing::Chunked, None, Some("chunked")),
-            ("DELETE", Framing::Chunked, None, Some("chunked")),
-            ("POST", Framing::Chunked, None, Some("chunked")),
+            ("GET", BodyFraming::None, None, None),
+            ("HEAD", BodyFraming::None, None, None),
+            ("DELETE", BodyFraming::None, None, None),
+            ("OPTIONS", BodyFraming::None, None, None),
+            ("BREW", BodyFraming::None, None, None),
+            ("POST", BodyFraming::None, Some("0"), None),
+            ("PUT", BodyFraming::None, Some("0"), None),
+            ("PATCH", BodyFraming::None, Some("0"), None),
+            ("GET", BodyFraming::Length(5), Some("5"), None),
+            ("POST", BodyFraming::Length(0), Some("0"), None),
+            ("GET", BodyFraming::Chunked, None, Some("chunked")),
+            ("HEAD", BodyFraming::Chunked, None, Some("chunked")),
+            ("DELETE", BodyFraming::Chunked, None, Some("chunked")),
+            ("POST", BodyFraming::Chunked, None, Some("chunked")),
         ] {
             let request = http::Request::builder().method(method).uri("https://a.test/");
             // Whatever the client declared.
@@ -316,9 +316,9 @@ mod tests {
     #[test]
     fn a_bodys_framing_follows_what_is_known_of_it() {
         let unknown = StreamBody::new(futures_util::stream::empty::<Result<http_body::Frame<Bytes>, BodyError>>());
-        assert_eq!(Framing::of(&Body::empty()), Framing::None);
-        assert_eq!(Framing::of(&Body::from("hello")), Framing::Length(5));
-        assert_eq!(Framing::of(&Body::stream(unknown.boxed_unsync())), Framing::Chunked);
+        assert_eq!(BodyFraming::of(&Body::empty()), BodyFraming::None);
+        assert_eq!(BodyFraming::of(&Body::from("hello")), BodyFraming::Length(5));
+        assert_eq!(BodyFraming::of(&Body::stream(unknown.boxed_unsync())), BodyFraming::Chunked);
     }
 
     #[test]
@@ -330,18 +330,18 @@ mod tests {
             ("https://a.test/?", "/?"),
             ("https://a.test/a?b?c", "/a?b?c"),
         ] {
-            assert_eq!(translated(http::Request::get(uri), Framing::None, None).uri.to_string(), expected);
+            assert_eq!(translated(http::Request::get(uri), BodyFraming::None, None).uri.to_string(), expected);
         }
         let star = Uri::builder().scheme("https").authority("a.test").path_and_query("*").build().unwrap();
         let request = http::Request::options(star);
-        assert_eq!(translated(request, Framing::None, None).uri.to_string(), "*");
+        assert_eq!(translated(request, BodyFraming::None, None).uri.to_string(), "*");
     }
 
     #[test]
     fn there_is_one_host_and_it_is_the_authority_unless_rewritten() {
         let request = || http::Request::get("https://A.test:8443/").header("host", "x").header("host", "y");
-        assert_eq!(field(&translated(request(), Framing::None, None), "host"), Some("A.test:8443"));
-        let rewritten = translated(request(), Framing::None, Some("inner"));
+        assert_eq!(field(&translated(request(), BodyFraming::None, None), "host"), Some("A.test:8443"));
+        let rewritten = translated(request(), BodyFraming::None, Some("inner"));
         assert_eq!(field(&rewritten, "host"), Some("inner"));
         assert_eq!(field(&rewritten, "x-forwarded-host"), Some("A.test:8443"));
     }
@@ -352,7 +352,8 @@ mod tests {
         for name in ["connection", "keep-alive", "proxy-connection", "upgrade", "transfer-encoding"] {
             request = request.header(name, "x");
         }
-        let parts = translated(request.header("early-data", "1").header("expect", "100-continue"), Framing::None, None);
+        let parts =
+            translated(request.header("early-data", "1").header("expect", "100-continue"), BodyFraming::None, None);
         for name in ["connection", "keep-alive", "proxy-connection", "upgrade", "transfer-encoding", "te"] {
             assert_eq!(field(&parts, name), None);
         }
@@ -362,7 +363,7 @@ mod tests {
 
     #[test]
     fn te_trailers_goes_with_connection_te() {
-        let parts = translated(http::Request::get("https://a.test/").header("te", "trailers"), Framing::None, None);
+        let parts = translated(http::Request::get("https://a.test/").header("te", "trailers"), BodyFraming::None, None);
         assert_eq!((field(&parts, "te"), field(&parts, "connection")), (Some("trailers"), Some("TE")));
     }
 
@@ -374,7 +375,7 @@ mod tests {
         for name in names {
             request = request.header(name, "x");
         }
-        let parts = translated(request, Framing::None, None);
+        let parts = translated(request, BodyFraming::None, None);
         for name in names {
             assert_eq!(field(&parts, name), None, "{name}");
         }

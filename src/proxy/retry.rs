@@ -12,7 +12,7 @@ pub(super) const MAX_RETRIES: u32 = 2;
 
 /// How sending failed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Failure {
+pub(super) struct AttemptFailure {
     /// hyper gave the request back: no byte of it was written.
     pub(super) handed_back: bool,
     /// The connection had served a request before.
@@ -25,14 +25,14 @@ pub(super) struct Failure {
     pub(super) body_read: bool,
 }
 
-impl Failure {
+impl AttemptFailure {
     /// An idle connection's end that crossed the request: not a failure of the server.
     pub(super) const fn is_stale(self) -> bool {
         self.reused && self.closed && !self.answered
     }
 }
 
-/// What to do after a [`Failure`].
+/// What to do after a [`AttemptFailure`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decision {
     /// Retry; `fresh` requires a connection made for it.
@@ -42,7 +42,7 @@ pub(super) enum Decision {
 }
 
 /// Decides after `retries` earlier ones.
-pub(super) fn decide(retries: u32, method: &Method, failure: Failure) -> Decision {
+pub(super) fn decide(retries: u32, method: &Method, failure: AttemptFailure) -> Decision {
     let unseen = failure.is_stale() && !failure.body_read;
     if retries < MAX_RETRIES && (failure.handed_back || (unseen && is_idempotent(method))) {
         Decision::Again { fresh: retries + 1 == MAX_RETRIES }
@@ -60,8 +60,8 @@ pub(super) fn is_idempotent(method: &Method) -> bool {
 mod tests {
     use super::*;
 
-    const STALE: Failure =
-        Failure { handed_back: false, reused: true, closed: true, answered: false, body_read: false };
+    const STALE: AttemptFailure =
+        AttemptFailure { handed_back: false, reused: true, closed: true, answered: false, body_read: false };
 
     #[test]
     fn only_what_cannot_have_had_an_effect_is_sent_again() {
@@ -75,12 +75,12 @@ mod tests {
             ("post", 0, Method::POST, STALE, Decision::Fail),
             ("patch", 0, Method::PATCH, STALE, Decision::Fail),
             ("unknown method", 0, Method::from_bytes(b"BREW").unwrap(), STALE, Decision::Fail),
-            ("first use", 0, Method::GET, Failure { reused: false, ..STALE }, Decision::Fail),
-            ("half an answer", 0, Method::GET, Failure { answered: true, ..STALE }, Decision::Fail),
-            ("body taken", 0, Method::PUT, Failure { body_read: true, ..STALE }, Decision::Fail),
-            ("garbage", 0, Method::GET, Failure { closed: false, ..STALE }, Decision::Fail),
-            ("post handed back", 0, Method::POST, Failure { handed_back: true, ..STALE }, again),
-            ("handed back too often", 2, Method::GET, Failure { handed_back: true, ..STALE }, Decision::Fail),
+            ("first use", 0, Method::GET, AttemptFailure { reused: false, ..STALE }, Decision::Fail),
+            ("half an answer", 0, Method::GET, AttemptFailure { answered: true, ..STALE }, Decision::Fail),
+            ("body taken", 0, Method::PUT, AttemptFailure { body_read: true, ..STALE }, Decision::Fail),
+            ("garbage", 0, Method::GET, AttemptFailure { closed: false, ..STALE }, Decision::Fail),
+            ("post handed back", 0, Method::POST, AttemptFailure { handed_back: true, ..STALE }, again),
+            ("handed back too often", 2, Method::GET, AttemptFailure { handed_back: true, ..STALE }, Decision::Fail),
         ] {
             assert_eq!(decide(retries, &method, failure), expected, "{what}");
         }

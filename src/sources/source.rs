@@ -19,7 +19,7 @@ pub struct Source {
 
 /// A branch of the tree of sources below its parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Key {
+pub(super) enum SourceKey {
     /// The bits of a network's prefix, with the prefix length.
     Ipv4(u32, u8),
     Ipv6(u128, u8),
@@ -67,30 +67,36 @@ impl Source {
     }
 
     /// The networks of the source from the widest to its own; the connection, if that is the source.
-    pub(super) fn levels(&self) -> [Option<Key>; NETWORKS] {
+    pub(super) fn levels(&self) -> [Option<SourceKey>; NETWORKS] {
         let mut networks = [None; NETWORKS];
         match self.network {
-            None => networks = [Some(Key::Connection(self.connection)), None, None],
+            None => networks = [Some(SourceKey::Connection(self.connection)), None, None],
             Some((IpAddr::V4(address), own)) => {
                 let above = IPV4_LEVELS.into_iter().filter(|level| *level < own).chain([own]);
                 let bits =
                     |prefix: u8| address.to_bits() & u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0);
-                networks.iter_mut().zip(above).for_each(|(key, prefix)| *key = Some(Key::Ipv4(bits(prefix), prefix)));
+                networks
+                    .iter_mut()
+                    .zip(above)
+                    .for_each(|(key, prefix)| *key = Some(SourceKey::Ipv4(bits(prefix), prefix)));
             }
             Some((IpAddr::V6(address), own)) => {
                 let above = IPV6_LEVELS.into_iter().filter(|level| *level < own).chain([own]);
                 let bits = |prefix: u8| {
                     address.to_bits() & u128::MAX.checked_shl(128 - u32::from(prefix.min(128))).unwrap_or(0)
                 };
-                networks.iter_mut().zip(above).for_each(|(key, prefix)| *key = Some(Key::Ipv6(bits(prefix), prefix)));
+                networks
+                    .iter_mut()
+                    .zip(above)
+                    .for_each(|(key, prefix)| *key = Some(SourceKey::Ipv6(bits(prefix), prefix)));
             }
         }
         networks
     }
 
     /// The branches from the root of the tree down to the connection.
-    pub(super) fn path(&self) -> impl Iterator<Item = Key> + use<> {
-        let connection = self.network.map(|_| Key::Connection(self.connection));
+    pub(super) fn path(&self) -> impl Iterator<Item = SourceKey> + use<> {
+        let connection = self.network.map(|_| SourceKey::Connection(self.connection));
         self.levels().into_iter().flatten().chain(connection)
     }
 }
@@ -129,9 +135,9 @@ mod tests {
         let shown = |network: Option<(&str, u8)>| {
             let network = network.map(|(address, prefix)| (address.parse().unwrap(), prefix));
             let key = |key| match key {
-                Key::Ipv4(bits, prefix) => format!("{}/{prefix}", std::net::Ipv4Addr::from_bits(bits)),
-                Key::Ipv6(bits, prefix) => format!("{}/{prefix}", std::net::Ipv6Addr::from_bits(bits)),
-                Key::Connection(number) => format!("#{number}"),
+                SourceKey::Ipv4(bits, prefix) => format!("{}/{prefix}", std::net::Ipv4Addr::from_bits(bits)),
+                SourceKey::Ipv6(bits, prefix) => format!("{}/{prefix}", std::net::Ipv6Addr::from_bits(bits)),
+                SourceKey::Connection(number) => format!("#{number}"),
             };
             Source::new(network, 7).path().map(key).collect::<Vec<_>>().join(" ")
         };

@@ -2,7 +2,7 @@
 //! clients use and the requests of theirs that wait; the request that is next, and the one that is dropped from a full
 //! queue, are found from the root downwards. Pure.
 
-use super::source::{Key, Source};
+use super::source::{Source, SourceKey};
 use slab::Slab;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry},
@@ -22,7 +22,7 @@ pub(super) struct Tree<W> {
     nodes: Slab<Node<W>>,
     root: Id,
     /// Keys are addresses that clients choose: the hash has a random seed.
-    children: HashMap<(Id, Key), Id, RandomState>,
+    children: HashMap<(Id, SourceKey), Id, RandomState>,
     /// Numbers of requests and of turns: a larger one is newer.
     last: u64,
     /// Whether branches are ordered by their queues: from the first request that a full queue loses until no request
@@ -36,7 +36,7 @@ pub(super) struct Tree<W> {
 #[derive(Debug)]
 struct Node<W> {
     parent: Id,
-    key: Option<Key>,
+    key: Option<SourceKey>,
     counts: Counts,
     /// Children with a waiting request; the one whose turn it is first.
     needy: BTreeSet<(u32, u64, Id)>,
@@ -213,7 +213,7 @@ impl<W> Tree<W> {
         }
         let ratio = of_holder_held / of_other_held.saturating_add(1);
         let is_connection =
-            |id: Id| self.nodes.get(id).is_some_and(|node| matches!(node.key, Some(Key::Connection(_))));
+            |id: Id| self.nodes.get(id).is_some_and(|node| matches!(node.key, Some(SourceKey::Connection(_))));
         // A client that holds nothing has no branch here; it is a connection if the holder's branch is one.
         let between_connections = of_holder.is_some_and(is_connection) && of_other.is_none_or(is_connection);
         Some(Excess { held: holder.0.map(held), between_connections, ratio })
@@ -271,7 +271,7 @@ impl<W> Tree<W> {
 
     fn connection(&self, id: Id) -> Option<u64> {
         match self.nodes.get(id)?.key {
-            Some(Key::Connection(number)) => Some(number),
+            Some(SourceKey::Connection(number)) => Some(number),
             _ => None,
         }
     }
@@ -355,7 +355,7 @@ impl<W> Tree<W> {
 }
 
 impl<W> Node<W> {
-    fn new(parent: Id, key: Option<Key>) -> Self {
+    fn new(parent: Id, key: Option<SourceKey>) -> Self {
         let (counts, needy, queues, heaviest, queue) = Default::default();
         Self { parent, key, counts, needy, queues, heaviest, queue }
     }

@@ -1,7 +1,7 @@
 //! Claims that are given up first when something that clients share is short, for amounts that need no slots: bytes in
 //! memory, and connections of several pools. Pure.
 
-use super::source::{Key, NETWORKS, Source};
+use super::source::{NETWORKS, Source, SourceKey};
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, HashMap, VecDeque},
@@ -15,8 +15,8 @@ use std::{
 pub struct Victims<T> {
     /// What each network holds, and each connection that is a source of its own. Clients choose their addresses: the
     /// hash has a random seed.
-    totals: HashMap<Key, u64, RandomState>,
-    numbers: HashMap<Key, usize, RandomState>,
+    totals: HashMap<SourceKey, u64, RandomState>,
+    numbers: HashMap<SourceKey, usize, RandomState>,
     sources: Vec<Claims<T>>,
     /// Sources that have a claim left, with what they held when it was last looked at: it only becomes less.
     order: BinaryHeap<(Levels, Reverse<usize>)>,
@@ -28,7 +28,7 @@ type Levels = [u64; NETWORKS];
 /// The claims of one source that may be given up.
 #[derive(Debug)]
 struct Claims<T> {
-    levels: [Option<Key>; NETWORKS],
+    levels: [Option<SourceKey>; NETWORKS],
     left: VecDeque<(u64, T)>,
 }
 
@@ -67,7 +67,7 @@ impl<T> Victims<T> {
         }
     }
 
-    fn held(&self, levels: &[Option<Key>; NETWORKS]) -> Levels {
+    fn held(&self, levels: &[Option<SourceKey>; NETWORKS]) -> Levels {
         levels.map(|key| key.and_then(|key| self.totals.get(&key)).copied().unwrap_or(0))
     }
 }

@@ -1,7 +1,7 @@
 //! Answers a request over TCP: checks it, passes it to the handler, and counts the response.
 
 use super::{
-    body::{Incoming, RequestBody, ResponseBody},
+    body::{Incoming, TcpRequestBody, TcpResponseBody},
     connection::{ActiveRequest, Connection},
     refusal::Refusal,
     request,
@@ -16,7 +16,7 @@ use std::{cell::Cell, future::Future, rc::Rc, sync::Arc};
 
 /// The answer to a request.
 pub(super) enum Answer<H> {
-    Response(http::Response<ResponseBody<H>>),
+    Response(http::Response<TcpResponseBody<H>>),
     /// The protocol is switched: the head of a 101, which each protocol adapts, and the tunnel that follows.
     Tunnel(response::Parts, TunnelHandoff<H>),
 }
@@ -81,7 +81,7 @@ impl<H: Handler> Connection<H> {
         // Before any rejection: what it does not read is discarded.
         let body = incoming.map(|incoming| {
             let (metrics, fault) = (Arc::clone(self.metrics()), Rc::clone(fault));
-            RequestBody::new(incoming, self.upload_pace(), fault, metrics, record.clone(), self.lingering())
+            TcpRequestBody::new(incoming, self.upload_pace(), fault, metrics, record.clone(), self.lingering())
                 .within(self.bounds())
         });
         request::translate(&mut parts, self.client.protocol, &self.bounds(), &self.pipeline.authority)?;
@@ -130,6 +130,6 @@ impl<H: Handler> Connection<H> {
         let bodiless =
             *method == Method::HEAD || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         let body = if bodiless { Body::empty() } else { body };
-        Answer::Response(http::Response::from_parts(parts, ResponseBody::new(body, open)))
+        Answer::Response(http::Response::from_parts(parts, TcpResponseBody::new(body, open)))
     }
 }

@@ -5,7 +5,7 @@ use super::{
     http1::Bounds,
     linger::{Discarding, Lingering},
     request,
-    share::{Piece, ResponseBuffer},
+    share::{ResponseBuffer, SharedPiece},
 };
 use crate::{
     exchange::{BodyError, ClientDeadline, MinimumRate, Record, TimeoutCause, has_rarely_a_body},
@@ -57,7 +57,7 @@ pub(super) trait Incoming: Body<Data = Bytes, Error = BodyError> + Unpin + 'stat
 }
 
 /// A request's body, pulled by the handler: what is not pulled stays with the client.
-pub(super) struct RequestBody<I: Incoming> {
+pub(super) struct TcpRequestBody<I: Incoming> {
     /// `None` once it is dropped.
     incoming: Option<I>,
     /// Read ahead.
@@ -78,7 +78,7 @@ pub(super) struct RequestBody<I: Incoming> {
     bounds: Bounds,
 }
 
-impl<I: Incoming> RequestBody<I> {
+impl<I: Incoming> TcpRequestBody<I> {
     pub(super) fn new(
         incoming: I,
         pace: MinimumRate,
@@ -160,7 +160,7 @@ impl<I: Incoming> RequestBody<I> {
     }
 }
 
-impl<I: Incoming> RequestBody<I> {
+impl<I: Incoming> TcpRequestBody<I> {
     /// `frame`, unless it has trailers that are invalid or too large.
     fn checked(&self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, BodyError> {
         match frame.trailers_ref().map(|trailers| request::check_trailers(trailers, &self.bounds)) {
@@ -177,7 +177,7 @@ impl<I: Incoming> RequestBody<I> {
 
 /// Joins short pieces as far as they have arrived, so that a client that sends byte by byte does not cause a write, and
 /// a wake of the origin, for each byte.
-impl<I: Incoming> RequestBody<I> {
+impl<I: Incoming> TcpRequestBody<I> {
     fn poll_gathered(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         while self.gathered.len() < GATHERED {
             let next = match self.poll_next(cx) {
@@ -213,7 +213,7 @@ impl<I: Incoming> RequestBody<I> {
     }
 }
 
-impl<I: Incoming> Drop for RequestBody<I> {
+impl<I: Incoming> Drop for TcpRequestBody<I> {
     fn drop(&mut self) {
         // An empty body is not an upload.
         if self.received > 0 || !self.ended {
@@ -230,7 +230,7 @@ impl<I: Incoming> Drop for RequestBody<I> {
     }
 }
 
-impl<I: Incoming> Body for RequestBody<I> {
+impl<I: Incoming> Body for TcpRequestBody<I> {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -250,7 +250,7 @@ impl<I: Incoming> Body for RequestBody<I> {
 }
 
 /// A response's body, which keeps its request open.
-pub(super) struct ResponseBody<H> {
+pub(super) struct TcpResponseBody<H> {
     body: crate::exchange::Body,
     /// Bytes that are still missing, if its length is known.
     owed: Option<u64>,
@@ -264,7 +264,7 @@ pub(super) struct ResponseBody<H> {
     failed: Option<BodyError>,
 }
 
-impl<H> ResponseBody<H> {
+impl<H> TcpResponseBody<H> {
     pub(super) fn new(body: crate::exchange::Body, open: ActiveRequest<H>) -> Self {
         Self { owed: body.size_hint().exact(), body, share: None, open: Some(open), whole: false, failed: None }
     }
@@ -320,7 +320,7 @@ impl<H> ResponseBody<H> {
     }
 }
 
-impl<H> ResponseBody<H> {
+impl<H> TcpResponseBody<H> {
     /// Ready when more of the body may be read from its origin; pending while its client has to take what was sent.
     pub(super) fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(share) = &self.share
@@ -332,7 +332,7 @@ impl<H> ResponseBody<H> {
     }
 
     /// The next piece, once there is room for it; an error once what was handed over before it is written.
-    pub(super) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
+    pub(super) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<SharedPiece>, BodyError>>> {
         if let Some(error) = self.failed {
             ready!(self.poll_written(cx));
             if let Some(open) = &mut self.open {
@@ -389,11 +389,14 @@ impl<H> ResponseBody<H> {
     }
 }
 
-impl<H: 'static> Body for ResponseBody<H> {
-    type Data = Piece;
+impl<H: 'static> Body for TcpResponseBody<H> {
+    type Data = SharedPiece;
     type Error = BodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<SharedPiece>, BodyError>>> {
         ready!(self.poll_room(cx));
         self.poll_piece(cx)
     }
@@ -407,7 +410,7 @@ impl<H: 'static> Body for ResponseBody<H> {
     }
 }
 
-impl<H> Drop for ResponseBody<H> {
+impl<H> Drop for TcpResponseBody<H> {
     fn drop(&mut self) {
         if let Some(share) = &self.share {
             share.end();

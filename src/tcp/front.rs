@@ -7,7 +7,7 @@ use crate::{
     descriptors::{Descriptor, Descriptors, Side},
     exchange::{CertificateRequest, Client, Records},
     lifecycle::PhaseWatch,
-    memory::{MemoryAccount, MemoryAccounts, Pool, Pressure},
+    memory::{ConnectionPool, MemoryAccount, MemoryAccounts, Pressure},
     receive_budget::ReceiveBudget,
     sources::Source,
     tcp::Metrics,
@@ -46,7 +46,7 @@ pub struct Budgets {
     /// Connections, of which some are closed when memory is short.
     pub holders: Rc<MemoryAccounts>,
     /// The pool of the connections that are accepted.
-    pub pool: Pool,
+    pub pool: ConnectionPool,
     /// File descriptors of the process for connections.
     pub descriptors: Arc<Descriptors>,
     /// Workers that share the descriptors.

@@ -30,5 +30,5 @@ pub use front::{Budgets, Covers, Later, TcpWorker, Tls};
 pub use listener::{serve_plain, serve_tls};
 pub use metrics::Metrics;
 pub use proxy_header::addresses as proxy_header_addresses;
-pub use redirect::{Redirect, Validation};
+pub use redirect::{RedirectListener, Validation};
 pub use request::check_fields as check_http2_fields;

@@ -14,14 +14,14 @@ const HTTPS: u16 = 443;
 pub type Validation = dyn Fn(&str, &str) -> Option<Later<Option<String>>>;
 
 /// Answers 308 (Permanent Redirect), which keeps method and body (RFC 9110 §15.4.9).
-pub struct Redirect {
+pub struct RedirectListener {
     /// The port of https.
     port: u16,
     metrics: Arc<Metrics>,
     validation: Option<Box<Validation>>,
 }
 
-impl Redirect {
+impl RedirectListener {
     /// To https at `port` of whatever host a request is for.
     pub fn new(port: u16, metrics: Arc<Metrics>) -> Self {
         Self { port, metrics, validation: None }
@@ -46,7 +46,7 @@ impl Redirect {
     }
 }
 
-impl Handler for Redirect {
+impl Handler for RedirectListener {
     async fn handle(&self, exchange: Exchange) -> Result<Response, Abort> {
         let uri = exchange.request.uri();
         // The front end accepts nothing else.

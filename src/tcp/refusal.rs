@@ -13,18 +13,18 @@ pub(super) struct Refusal {
     pub(super) status: StatusCode,
     pub(super) why: &'static str,
     /// The limit that was reached, if it is counted.
-    pub(super) limit: Option<Limit>,
+    pub(super) limit: Option<RefusalLimit>,
 }
 
 /// A limit of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Limit {
+pub(super) enum RefusalLimit {
     HeaderBytes,
     Headers,
     HeaderTime,
 }
 
-impl Limit {
+impl RefusalLimit {
     /// Counts that it was reached.
     pub(super) fn count(self, metrics: &Metrics) {
         match self {
@@ -51,7 +51,7 @@ impl Refusal {
     }
 
     /// 431
-    pub(super) const fn too_large(limit: Limit) -> Self {
+    pub(super) const fn too_large(limit: RefusalLimit) -> Self {
         let (status, why) =
             (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the request's header is larger than allowed");
         Self { status, why, limit: Some(limit) }
@@ -60,13 +60,13 @@ impl Refusal {
     /// 414
     pub(super) const fn uri_too_long() -> Self {
         let (status, why) = (StatusCode::URI_TOO_LONG, "the request's target is longer than allowed");
-        Self { status, why, limit: Some(Limit::HeaderBytes) }
+        Self { status, why, limit: Some(RefusalLimit::HeaderBytes) }
     }
 
     /// 408
     pub(super) const fn too_slow() -> Self {
         let (status, why) = (StatusCode::REQUEST_TIMEOUT, "the request's header did not come in time");
-        Self { status, why, limit: Some(Limit::HeaderTime) }
+        Self { status, why, limit: Some(RefusalLimit::HeaderTime) }
     }
 
     /// Counts the limit that was reached.

@@ -3,7 +3,7 @@
 
 use super::{
     http1::Bounds,
-    refusal::{Limit, Refusal},
+    refusal::{Refusal, RefusalLimit},
 };
 use crate::exchange::{LastAuthority, Protocol, Record, Upgrade, field, members, path};
 use bytes::{Bytes, BytesMut};
@@ -116,17 +116,17 @@ const fn line(name: usize, value: usize) -> usize {
 }
 
 /// Checks `fields` beside `bytes` of pseudo-header fields. Fails with the limit that they exceed.
-fn check_bounds(bytes: usize, fields: &HeaderMap, bounds: &Bounds) -> Result<(), Limit> {
+fn check_bounds(bytes: usize, fields: &HeaderMap, bounds: &Bounds) -> Result<(), RefusalLimit> {
     let regular = fields.iter().map(|(name, value)| line(name.as_str().len(), value.len()));
     if regular.fold(bytes, usize::saturating_add) > bounds.bytes {
-        return Err(Limit::HeaderBytes);
+        return Err(RefusalLimit::HeaderBytes);
     }
     // Pseudo-header fields and `host` do not count, and all lines of `cookie` are one field (RFC 9113 §8.2.3), as over
     // HTTP/1.1.
     let cookies = fields.get_all(header::COOKIE).iter().count();
     let hosts = fields.get_all(header::HOST).iter().count();
     if fields.len().saturating_sub(cookies.saturating_sub(1)).saturating_sub(hosts) > bounds.fields {
-        return Err(Limit::Headers);
+        return Err(RefusalLimit::Headers);
     }
     Ok(())
 }
@@ -137,7 +137,7 @@ fn check_bounds(bytes: usize, fields: &HeaderMap, bounds: &Bounds) -> Result<(),
 /// # Errors
 ///
 /// The limit that they exceed, or none if a field is invalid.
-pub(super) fn check_trailers(fields: &HeaderMap, bounds: &Bounds) -> Result<(), Option<Limit>> {
+pub(super) fn check_trailers(fields: &HeaderMap, bounds: &Bounds) -> Result<(), Option<RefusalLimit>> {
     check_bounds(0, fields, bounds).map_err(Some)?;
     check_fields(fields).map_err(|_| None)
 }

@@ -89,7 +89,7 @@ impl ResponseBuffer {
     }
 
     /// `bytes` as they are written.
-    pub(super) fn piece(self: &Rc<Self>, bytes: Bytes) -> Piece {
+    pub(super) fn piece(self: &Rc<Self>, bytes: Bytes) -> SharedPiece {
         let length = bytes.len() as u64;
         let state = &mut *self.state.borrow_mut();
         if state.sent == 0 {
@@ -99,7 +99,7 @@ impl ResponseBuffer {
         state.sent = state.sent.saturating_add(length);
         state.queued = state.queued.saturating_add(length);
         state.move_on(0);
-        Piece { bytes, length, share: Some(Rc::clone(self)) }
+        SharedPiece { bytes, length, share: Some(Rc::clone(self)) }
     }
 
     /// Gives back what is leased and not queued, while there is nothing to write.
@@ -169,21 +169,21 @@ impl State {
 }
 
 /// A piece of a response's body. It counts as queued until it is dropped, which is when all of it was written.
-pub(super) struct Piece {
+pub(super) struct SharedPiece {
     bytes: Bytes,
     length: u64,
     /// `None` for what counts for no budget.
     share: Option<Rc<ResponseBuffer>>,
 }
 
-impl Piece {
+impl SharedPiece {
     /// Bytes that count for no budget: those of a tunnel, or none.
     pub(super) const fn uncounted(bytes: Bytes) -> Self {
         Self { bytes, length: 0, share: None }
     }
 }
 
-impl Buf for Piece {
+impl Buf for SharedPiece {
     fn remaining(&self) -> usize {
         self.bytes.remaining()
     }
@@ -200,7 +200,7 @@ impl Buf for Piece {
     }
 }
 
-impl Drop for Piece {
+impl Drop for SharedPiece {
     fn drop(&mut self) {
         // Its memory is freed first: the woken task requests more.
         self.bytes = Bytes::new();

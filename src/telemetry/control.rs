@@ -144,7 +144,7 @@ impl Group for Version {
 /// When a certificate is valid, in seconds since the Unix epoch.
 #[derive(Debug, Clone)]
 #[expect(missing_docs, reason = "the names say it")]
-pub struct Validity {
+pub struct CertificateValidity {
     /// The certificate's key in the configuration, or its host if it was obtained by ACME.
     pub name: String,
     pub from: u64,
@@ -153,11 +153,11 @@ pub struct Validity {
 
 /// When each certificate is valid. Locked by reloads and scrapes only.
 #[derive(Debug, Default)]
-pub struct Certificates(Mutex<Vec<Validity>>);
+pub struct Certificates(Mutex<Vec<CertificateValidity>>);
 
 impl Certificates {
     /// Sets them.
-    pub fn set(&self, certificates: Vec<Validity>) {
+    pub fn set(&self, certificates: Vec<CertificateValidity>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = certificates;
     }
 
@@ -178,7 +178,7 @@ impl Group for Certificates {
             help: "When each certificate becomes valid, in seconds since the Unix epoch.",
         };
         let certificates = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for Validity { name, from, until } in certificates {
+        for CertificateValidity { name, from, until } in certificates {
             for (family, time) in [(expiry, until), (not_before, from)] {
                 let labels = vec![("certificate", name.clone().into())];
                 see(Sample { family, labels, note: "", value: Value::Gauge(time) });

@@ -167,7 +167,7 @@ impl Collector for Process {
 mod tests {
     use super::*;
     use crate::telemetry::{
-        ControlMetrics, Counter, Gauge, Histogram, Key, LIMIT_REACHED, Table, Validity, metrics, plain,
+        CertificateValidity, ControlMetrics, Counter, Gauge, Histogram, Key, LIMIT_REACHED, Table, metrics, plain,
     };
     use std::time::Duration;
 
@@ -328,7 +328,7 @@ mod tests {
     fn no_lock_is_held_while_the_text_is_written() {
         let (metrics, control) = (Arc::<Metrics>::default(), Arc::<ControlMetrics>::default());
         metrics.named.of(&Name("a".into()));
-        control.certificates.set(vec![Validity { name: "certificates[0]".into(), from: 1, until: 1 }]);
+        control.certificates.set(vec![CertificateValidity { name: "certificates[0]".into(), from: 1, until: 1 }]);
         let mut registry = registry(std::slice::from_ref(&metrics));
         registry.register(control.clone());
         let mut watch = Watch(&metrics, &control, 0);

@@ -12,7 +12,7 @@ mod requests;
 mod table;
 mod wakes;
 
-pub use control::{Certificates, ControlMetrics, Validity, Version};
+pub use control::{CertificateValidity, Certificates, ControlMetrics, Version};
 pub use counter::{Counted, Counter, Gauge, Histogram, Sizes};
 pub use export::{CONTENT_TYPE, Registry};
 pub(crate) use group::metrics;

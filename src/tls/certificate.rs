@@ -4,7 +4,7 @@
 use super::{
     KeyAlgorithm,
     encoding::{check_encoding, has_encrypted_key},
-    warning::{CertificateWarning, Facts, LEAST_RSA_BITS, rsa_bits},
+    warning::{CertificateFacts, CertificateWarning, LEAST_RSA_BITS, rsa_bits},
 };
 use crate::config::CertificateFiles;
 use rustls::{
@@ -169,7 +169,7 @@ pub struct Certificate {
     algorithm: Arc<KeyAlgorithm>,
     names: Arc<Names>,
     /// Facts about each certificate of the chain, the leaf first.
-    facts: Arc<[Facts]>,
+    facts: Arc<[CertificateFacts]>,
 }
 
 impl Certificate {
@@ -269,7 +269,7 @@ impl Certificate {
 struct Chain {
     der: Vec<CertificateDer<'static>>,
     names: Names,
-    facts: Vec<Facts>,
+    facts: Vec<CertificateFacts>,
     /// Length of the leaf's key in bits, if it is an RSA key.
     rsa_bits: Option<usize>,
 }
@@ -283,11 +283,11 @@ fn read_chain(pem: &[u8], file: &Path) -> Result<Chain, CertificateError> {
     let (_, leaf) = X509Certificate::from_der(leaf)
         .map_err(|error| CertificateError::Malformed { file: file.into(), reason: error.to_string() })?;
     let (names, rsa_bits) = (Names::of(&leaf), rsa_bits(&leaf));
-    let mut facts = vec![Facts::of(&leaf, true)];
+    let mut facts = vec![CertificateFacts::of(&leaf, true)];
     for der in der.iter().skip(1) {
         // Clients judge the others: only the leaf has to be parsed.
         let Ok((_, other)) = X509Certificate::from_der(der) else { break };
-        facts.push(Facts::of(&other, false));
+        facts.push(CertificateFacts::of(&other, false));
     }
     Ok(Chain { der, names, facts, rsa_bits })
 }

@@ -12,7 +12,7 @@ const FIXED: usize = 2 + 32;
 /// Reads ClientHello messages and checks each at its end, once rustls has accepted it: results for malformed ones have
 /// no meaning.
 #[derive(Debug, Default)]
-pub(super) struct Rules {
+pub(super) struct TlsRules {
     field: Field,
     /// The field's bytes so far.
     value: usize,
@@ -51,7 +51,7 @@ impl Field {
     }
 }
 
-impl Rules {
+impl TlsRules {
     /// Reads on, in the ClientHello or in the one that follows a HelloRetryRequest.
     ///
     /// # Errors
@@ -134,7 +134,7 @@ mod tests {
 
     const MISSING_EXTENSION: Result<(), u64> = Err(0x16d);
 
-    fn read(rules: &mut Rules, data: &[u8]) -> Result<(), u64> {
+    fn read(rules: &mut TlsRules, data: &[u8]) -> Result<(), u64> {
         rules.read(data).map_err(|error| error.code.as_u64())
     }
 
@@ -143,7 +143,7 @@ mod tests {
         for (version, expected) in [(Version::V1, Ok(())), (Version::V1Draft, MISSING_EXTENSION)] {
             let hello = hello(version);
             for size in [1, 2, 7, 100, hello.len()] {
-                let mut rules = Rules::default();
+                let mut rules = TlsRules::default();
                 let mut pieces: Vec<_> = hello.chunks(size).map(|piece| read(&mut rules, piece)).collect();
                 assert_eq!(pieces.pop(), Some(expected), "in pieces of {size}");
                 assert!(pieces.iter().all(Result::is_ok));
@@ -153,11 +153,11 @@ mod tests {
 
     #[test]
     fn a_second_message_counts_by_itself() {
-        let mut rules = Rules::default();
+        let mut rules = TlsRules::default();
         assert_eq!(read(&mut rules, &hello(Version::V1)), Ok(()));
         assert_eq!(read(&mut rules, &hello(Version::V1Draft)), MISSING_EXTENSION);
         let both = [hello(Version::V1), hello(Version::V1Draft)].concat();
-        assert_eq!(read(&mut Rules::default(), &both), MISSING_EXTENSION);
+        assert_eq!(read(&mut TlsRules::default(), &both), MISSING_EXTENSION);
     }
 
     #[test]
@@ -171,7 +171,7 @@ mod tests {
             let length = u8::try_from(FIXED + tail.len()).unwrap();
             let message = [&[1, 0, 0, length][..], &[3; FIXED], tail].concat();
             let (last, most) = message.split_last().unwrap();
-            let mut rules = Rules::default();
+            let mut rules = TlsRules::default();
             assert_eq!(read(&mut rules, most), Ok(()), "not judged before its end: {tail:x?}");
             assert_eq!(read(&mut rules, &[*last]), expected, "{tail:x?}");
         }
@@ -180,7 +180,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn whatever_comes_is_read_without_a_panic(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..80), 0..8)) {
-            let mut rules = Rules::default();
+            let mut rules = TlsRules::default();
             for piece in pieces {
                 let _ = rules.read(&piece);
             }

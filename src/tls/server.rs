@@ -2,7 +2,7 @@
 
 use super::{
     ALPN_H3, ALPN_TCP, CertificateResolver, provider,
-    tickets::{Protocol, Tickets},
+    tickets::{TicketProtocol, Tickets},
 };
 use aws_lc_rs::hkdf::Prk;
 use rustls::{
@@ -30,7 +30,7 @@ pub fn server_config(
     key_log: bool,
     secret: &Prk,
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
-    plain_config(resolver, key_log, Tickets::new(secret.clone(), Protocol::Quic), &[ALPN_H3])
+    plain_config(resolver, key_log, Tickets::new(secret.clone(), TicketProtocol::Quic), &[ALPN_H3])
 }
 
 /// TLS for HTTP/2 and HTTP/1.1 over TCP, with a key of its own for tickets: a session of HTTP/3 cannot be resumed in
@@ -44,7 +44,7 @@ pub(super) fn tcp_config(
     key_log: bool,
     secret: &Prk,
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
-    plain_config(resolver, key_log, Tickets::new(secret.clone(), Protocol::Tcp), ALPN_TCP)
+    plain_config(resolver, key_log, Tickets::new(secret.clone(), TicketProtocol::Tcp), ALPN_TCP)
 }
 
 fn plain_config(

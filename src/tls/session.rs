@@ -5,7 +5,7 @@ use super::{
     ServerTls,
     hello::{self, Hello},
     keys::{self, TrafficSecrets},
-    rules::Rules,
+    rules::TlsRules,
 };
 use crate::{
     exchange::{Certificate, CertificateRequest, Identity},
@@ -41,7 +41,7 @@ pub struct Session {
     /// connection.
     connection: Option<Box<ServerConnection>>,
     /// The rules for the ClientHello besides rustls'.
-    rules: Rules,
+    rules: TlsRules,
     /// The secrets of `connection`.
     secrets: Arc<TrafficSecrets>,
     /// Whether the client is asked for a certificate.
@@ -89,7 +89,7 @@ impl Session {
         Self {
             waiting: None,
             connection: None,
-            rules: Rules::default(),
+            rules: TlsRules::default(),
             secrets: Arc::default(),
             asked: CertificateRequest::None,
             level: Level::Initial,

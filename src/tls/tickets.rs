@@ -45,14 +45,14 @@ const HEAD_LEN: usize = EPOCH_LEN + NONCE_LEN;
 
 /// What a ticket is for: a session over QUIC cannot be resumed over TCP, nor the other way round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Protocol {
+pub(super) enum TicketProtocol {
     /// HTTP/3.
     Quic,
     /// HTTP/1.1 and HTTP/2.
     Tcp,
 }
 
-impl Protocol {
+impl TicketProtocol {
     fn label(self) -> &'static str {
         match self {
             Self::Quic => "quic",
@@ -64,7 +64,7 @@ impl Protocol {
 /// Encrypts and decrypts session tickets of one protocol. All workers share it; there is no lock.
 pub(super) struct Tickets {
     secret: Prk,
-    protocol: Protocol,
+    protocol: TicketProtocol,
     format: &'static str,
     /// Keys of the epoch that was current when one was needed last.
     keys: ArcSwapOption<Keys>,
@@ -79,7 +79,7 @@ struct Keys {
 
 impl Tickets {
     /// Tickets of `protocol`, for all processes with the same `secret`.
-    pub(super) fn new(secret: Prk, protocol: Protocol) -> Self {
+    pub(super) fn new(secret: Prk, protocol: TicketProtocol) -> Self {
         Self { secret, protocol, format: FORMAT, keys: ArcSwapOption::empty() }
     }
 

@@ -63,7 +63,7 @@ impl fmt::Display for CertificateWarning {
 
 /// The properties of one certificate of a chain that count.
 #[derive(Debug, Clone)]
-pub(super) struct Facts {
+pub(super) struct CertificateFacts {
     pub(super) not_before: SystemTime,
     pub(super) not_after: SystemTime,
     weak_signature: Option<&'static str>,
@@ -72,7 +72,7 @@ pub(super) struct Facts {
     is_authority: bool,
 }
 
-impl Facts {
+impl CertificateFacts {
     /// Facts about `certificate`, the leaf or another.
     pub(super) fn of(certificate: &X509Certificate<'_>, is_leaf: bool) -> Self {
         // A root's signature is never verified.

@@ -11,7 +11,7 @@ use crate::{
     },
 };
 use http::Method;
-use litequic::memory::{Gauge, Reading, Step};
+use litequic::memory::{MemoryGauge, Reading, Step};
 use quinn::ConnectionError;
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -60,7 +60,7 @@ async fn is_kept(address: SocketAddr) -> bool {
 }
 
 /// litequic, with memory as short as in `gauge`.
-async fn start(gauge: &Gauge) -> Litequic {
+async fn start(gauge: &MemoryGauge) -> Litequic {
     let origin = origin::demo().await;
     Litequic::with_memory(origin, gauge, |config| {
         config.listen.tcp = vec![(Ipv4Addr::LOCALHOST, 0).into()];
@@ -75,7 +75,7 @@ async fn client_from(local: Ipv4Addr, litequic: &Litequic) -> Client {
 
 #[tokio::test]
 async fn near_the_limit_idle_connections_end_and_a_client_gets_no_third_one() {
-    let gauge = Gauge::default();
+    let gauge = MemoryGauge::default();
     let litequic = start(&gauge).await;
     let idle = client_from(OTHER, &litequic).await;
     let (busy, too) = (busy(Client::to(&litequic).await).await, busy(Client::to(&litequic).await).await);
@@ -108,7 +108,7 @@ async fn near_the_limit_idle_connections_end_and_a_client_gets_no_third_one() {
 #[tokio::test]
 async fn what_clients_do_not_read_is_a_quarter_of_the_limit_at_most_before_memory_is_short() {
     const SMALL: u64 = 16 << 20;
-    let gauge = Gauge::default();
+    let gauge = MemoryGauge::default();
     let litequic = start(&gauge).await;
     gauge.set(Step::Normal, Reading { used: 0, limit: SMALL });
     let held = |litequic: &Litequic| litequic.sum(|worker| worker.worker.send_buffered.get());
@@ -136,7 +136,7 @@ async fn what_clients_do_not_read_is_a_quarter_of_the_limit_at_most_before_memor
 
 #[tokio::test]
 async fn nearer_to_it_a_client_without_a_connection_gets_one_still() {
-    let gauge = Gauge::default();
+    let gauge = MemoryGauge::default();
     let litequic = start(&gauge).await;
     let busy = (busy(Client::to(&litequic).await).await, busy(Client::to(&litequic).await).await);
     gauge.set(Step::Shrink, LIMIT);
@@ -149,7 +149,7 @@ async fn nearer_to_it_a_client_without_a_connection_gets_one_still() {
 
 #[tokio::test]
 async fn at_it_no_client_gets_a_connection() {
-    let gauge = Gauge::default();
+    let gauge = MemoryGauge::default();
     let litequic = start(&gauge).await;
     gauge.set(Step::Close, LIMIT);
     is_refused(Quic::at(OTHER, &litequic).await);
@@ -162,7 +162,7 @@ async fn at_it_no_client_gets_a_connection() {
 
 #[tokio::test]
 async fn at_it_the_connection_that_holds_the_most_ends_and_others_go_on() {
-    let gauge = Gauge::default();
+    let gauge = MemoryGauge::default();
     let litequic = start(&gauge).await;
     let light = busy(Client::to(&litequic).await).await;
     let heavy = unread(client_from(OTHER, &litequic).await, "/bytes/50000000").await;

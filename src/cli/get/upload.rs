@@ -2,7 +2,7 @@
 //! that a writer that pauses does not keep QUIC from answering the server.
 
 use super::GetError;
-use crate::http3::client::RequestBody;
+use crate::http3::client::ClientRequestBody;
 use bytes::{Bytes, BytesMut};
 use std::{
     cell::Cell,
@@ -107,7 +107,7 @@ fn read(from: impl Read + Send + 'static, length: Option<u64>) -> io::Result<mps
 
 impl UploadBody {
     /// Sends it whole, unless the server stops reading. `sent` counts its bytes.
-    pub(super) async fn send(self, mut out: RequestBody, sent: &Cell<u64>) -> Result<(), GetError> {
+    pub(super) async fn send(self, mut out: ClientRequestBody, sent: &Cell<u64>) -> Result<(), GetError> {
         let mut pieces = self.pieces;
         loop {
             let piece = match &mut pieces {

@@ -12,13 +12,13 @@ use super::{
     origin,
     route::{self, Around, Seen},
     section::Section,
-    table::{Key, KeyTable},
+    table::{ConfigKey, KeyTable},
     transport,
 };
 use std::collections::BTreeSet;
 
 /// Every table of keys by the head that it has in the file.
-const TABLES: &[(&str, &[Key])] = &[
+const TABLES: &[(&str, &[ConfigKey])] = &[
     ("listen", Listen::KEYS),
     ("certificates[]", CertificateFiles::KEYS),
     ("acme[]", Acme::KEYS),
@@ -37,8 +37,8 @@ const TABLES: &[(&str, &[Key])] = &[
     ("access_log", AccessLog::KEYS),
 ];
 
-fn all() -> impl Iterator<Item = (String, &'static Key)> {
-    let named = |(table, keys): &(&str, &'static [Key])| {
+fn all() -> impl Iterator<Item = (String, &'static ConfigKey)> {
+    let named = |(table, keys): &(&str, &'static [ConfigKey])| {
         let table = (*table).to_owned();
         keys.iter().map(move |key| (format!("{table}.{}", key.name), key)).collect::<Vec<_>>()
     };
@@ -65,7 +65,7 @@ pub(super) fn config(root: &mut Section<'_>) -> Config {
          cheapest whose signature it verifies.",
         CertificateFiles::read,
     );
-    let mut hosts = acme::Seen::default();
+    let mut hosts = acme::SeenHosts::default();
     let about = "Certificates that litequic obtains and renews by itself, by ACME (RFC 8555): one for each host.";
     let acme = root.tables("acme", about, |section| acme::read(section, &listen, &mut hosts));
     if !root.has("certificates") {

@@ -5,7 +5,7 @@
 //! all. The last is what Envoy calls panic: when no server is healthy, the health checks are more likely to be wrong
 //! than all the servers, and a request that is tried may succeed.
 
-use super::{Key, Rotation, rendezvous};
+use super::{HashKey, Rotation, rendezvous};
 use crate::config::{Balance, Origin};
 
 /// Some of an origin's servers, by their numbers.
@@ -61,7 +61,7 @@ pub(in crate::proxy) struct View {
     /// Weight beside the others'; not 0.
     pub(in crate::proxy) weight: u32,
     /// Identity of the server for consistent hashing.
-    pub(in crate::proxy) key: Key,
+    pub(in crate::proxy) key: HashKey,
 }
 
 /// The server on which a client is to stay.
@@ -72,7 +72,7 @@ pub(in crate::proxy) enum Wish {
     /// The one with this number.
     Server(usize),
     /// The one that this key hashes to.
-    Hash(Key),
+    Hash(HashKey),
 }
 
 impl Wish {
@@ -163,7 +163,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const WELL: View = View { up: true, kept: true, open: true, backup: false, requests: 0, weight: 1, key: Key::NONE };
+    const WELL: View =
+        View { up: true, kept: true, open: true, backup: false, requests: 0, weight: 1, key: HashKey::NONE };
     const DOWN: View = View { up: false, ..WELL };
     const EJECTED: View = View { kept: false, open: false, ..WELL };
     const TRIED_OUT: View = View { open: false, ..WELL };
@@ -259,9 +260,9 @@ mod tests {
                 assert_eq!(server(Wish::Server(1), servers, tried) == 1, stays, "{what}");
             }
         }
-        let keyed = [0, 1, 2].map(|number: u8| View { key: Key::of(&[number]), ..WELL });
+        let keyed = [0, 1, 2].map(|number: u8| View { key: HashKey::of(&[number]), ..WELL });
         let mut home = |servers: [View; 3]| {
-            let clients = (0..100).map(|client| Wish::Hash(Key::of(&[9, client])));
+            let clients = (0..100).map(|client| Wish::Hash(HashKey::of(&[9, client])));
             clients.map(|wish| server(wish, servers, none)).collect::<Vec<_>>()
         };
         let (before, after) = (home(keyed), home([keyed[0], View { up: false, ..keyed[1] }, keyed[2]]));
@@ -282,14 +283,14 @@ mod tests {
             wish in prop_oneof![
                 Just(Wish::Any),
                 (0..100_usize).prop_map(Wish::Server),
-                any::<u16>().prop_map(|key| Wish::Hash(Key::of(&key.to_be_bytes()))),
+                any::<u16>().prop_map(|key| Wish::Hash(HashKey::of(&key.to_be_bytes()))),
             ],
             least in any::<bool>(),
         ) {
             let views: Vec<_> = servers
                 .iter()
                 .map(|&([up, kept, open, backup], requests, weight, key)| {
-                    View { up, kept, open, backup, requests, weight, key: Key::of(&key.to_be_bytes()) }
+                    View { up, kept, open, backup, requests, weight, key: HashKey::of(&key.to_be_bytes()) }
                 })
                 .collect();
             let balance = if least { Balance::LeastRequests } else { Balance::RoundRobin };

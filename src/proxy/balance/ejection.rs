@@ -16,7 +16,7 @@ const RECENT: Duration = Duration::from_secs(1);
 
 /// What failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::proxy) enum Cause {
+pub(in crate::proxy) enum EjectionCause {
     /// There was no connection, which no client can cause by the URL it chooses.
     Connection,
     /// A request that was sent, and when it was.
@@ -117,8 +117,8 @@ impl Ejection {
     }
 
     /// Whether a failure does not count now, as others are served.
-    fn serves_others(&self, cause: Cause, now: Instant) -> bool {
-        let (Cause::Request(began), Some(well)) = (cause, self.well) else { return false };
+    fn serves_others(&self, cause: EjectionCause, now: Instant) -> bool {
+        let (EjectionCause::Request(began), Some(well)) = (cause, self.well) else { return false };
         well >= began || now.saturating_duration_since(well) < RECENT
     }
 
@@ -129,7 +129,7 @@ impl Ejection {
         &mut self,
         now: Instant,
         rule: Rule,
-        cause: Cause,
+        cause: EjectionCause,
         may: bool,
         trial: bool,
     ) -> Option<Duration> {
@@ -173,7 +173,13 @@ mod tests {
 
     fn fail(ejection: &mut Ejection, times: u32, now: Instant) -> Option<u64> {
         let fail = |_| {
-            ejection.failed(now, RULE, Cause::Connection, true, matches!(ejection.state, EjectionState::Trial { .. }))
+            ejection.failed(
+                now,
+                RULE,
+                EjectionCause::Connection,
+                true,
+                matches!(ejection.state, EjectionState::Trial { .. }),
+            )
         };
         (0..times).filter_map(fail).last().map(|time| time.as_secs())
     }
@@ -197,12 +203,12 @@ mod tests {
         let now = Instant::now();
         let milli = |millis| now + Duration::from_millis(millis);
         for (what, cause, well, failed, counts) in [
-            ("a quick failure, just after", Cause::Request(milli(500)), Some(0), 510, false),
-            ("a quick failure, long after", Cause::Request(milli(1500)), Some(0), 1510, true),
-            ("a slow one, while others were served", Cause::Request(milli(0)), Some(100), 60_000, false),
-            ("a slow one, after the last of the others", Cause::Request(milli(200)), Some(100), 60_000, true),
-            ("no other", Cause::Request(milli(0)), None, 10, true),
-            ("no connection", Cause::Connection, Some(0), 10, true),
+            ("a quick failure, just after", EjectionCause::Request(milli(500)), Some(0), 510, false),
+            ("a quick failure, long after", EjectionCause::Request(milli(1500)), Some(0), 1510, true),
+            ("a slow one, while others were served", EjectionCause::Request(milli(0)), Some(100), 60_000, false),
+            ("a slow one, after the last of the others", EjectionCause::Request(milli(200)), Some(100), 60_000, true),
+            ("no other", EjectionCause::Request(milli(0)), None, 10, true),
+            ("no connection", EjectionCause::Connection, Some(0), 10, true),
         ] {
             let mut ejection = Ejection::default();
             if let Some(well) = well {
@@ -257,12 +263,16 @@ mod tests {
         let now = Instant::now();
         let mut ejection = Ejection::default();
         for _ in 0..10 {
-            assert_eq!(ejection.failed(now, RULE, Cause::Connection, false, false), None);
+            assert_eq!(ejection.failed(now, RULE, EjectionCause::Connection, false, false), None);
         }
         assert!(ejection.is_open(now));
-        assert_eq!(ejection.failed(now, RULE, Cause::Connection, true, false), Some(RULE.time), "as soon as one may");
+        assert_eq!(
+            ejection.failed(now, RULE, EjectionCause::Connection, true, false),
+            Some(RULE.time),
+            "as soon as one may"
+        );
         let never = Rule { after: None, ..RULE };
-        assert_eq!(Ejection::default().failed(now, never, Cause::Connection, true, false), None);
+        assert_eq!(Ejection::default().failed(now, never, EjectionCause::Connection, true, false), None);
     }
 
     #[test]
@@ -273,7 +283,7 @@ mod tests {
         let later = now + 10 * SECOND;
         assert!(ejection.chosen(later));
         for _ in 0..10 {
-            assert_eq!(ejection.failed(later, RULE, Cause::Connection, true, false), None);
+            assert_eq!(ejection.failed(later, RULE, EjectionCause::Connection, true, false), None);
         }
         assert!(!ejection.is_open(later), "the trial is still in flight");
         assert!(ejection.answered(later) && ejection.is_open(later));
@@ -297,7 +307,7 @@ mod tests {
             let mut now = Instant::now();
             let mut ejection = Ejection::default();
             for (event, seconds, may) in events {
-                let cause = if seconds % 2 == 0 { Cause::Connection } else { Cause::Request(now) };
+                let cause = if seconds % 2 == 0 { EjectionCause::Connection } else { EjectionCause::Request(now) };
                 now += Duration::from_secs(seconds);
                 match event {
                     0 => ejection.went_well(now),

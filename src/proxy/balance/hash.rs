@@ -7,9 +7,9 @@
 
 /// The identity of a client, or of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::proxy) struct Key(u64);
+pub(in crate::proxy) struct HashKey(u64);
 
-impl Key {
+impl HashKey {
     #[cfg(test)]
     pub(super) const NONE: Self = Self(0);
 
@@ -32,7 +32,10 @@ const fn mixed(mut hash: u64) -> u64 {
 }
 
 /// The one of `servers`, each with its number, key and weight, that `client` is assigned to.
-pub(in crate::proxy) fn rendezvous(client: Key, servers: impl Iterator<Item = (usize, Key, u32)>) -> Option<usize> {
+pub(in crate::proxy) fn rendezvous(
+    client: HashKey,
+    servers: impl Iterator<Item = (usize, HashKey, u32)>,
+) -> Option<usize> {
     let mut highest: Option<(usize, f64)> = None;
     for (number, server, weight) in servers {
         let score = score(client, server, weight);
@@ -45,7 +48,7 @@ pub(in crate::proxy) fn rendezvous(client: Key, servers: impl Iterator<Item = (u
 
 /// With a number from 0 to 1, of which each server has its own for each client, the logarithm makes the chance of being
 /// the highest proportional to the weight.
-fn score(client: Key, server: Key, weight: u32) -> f64 {
+fn score(client: HashKey, server: HashKey, weight: u32) -> f64 {
     /// Bits of the number: they leave room for a half, which keeps it from 0 and 1.
     const BITS: u32 = 52;
     let hash = mixed(client.0 ^ server.0) >> (u64::BITS - BITS);
@@ -60,15 +63,15 @@ mod tests {
     use crate::config::Origin;
     use proptest::prelude::*;
 
-    fn servers(weights: &[u32]) -> Vec<(usize, Key, u32)> {
+    fn servers(weights: &[u32]) -> Vec<(usize, HashKey, u32)> {
         let one = |(number, weight): (usize, &u32)| {
-            (number, Key::of(format!("http://10.0.0.{number}:8080").as_bytes()), *weight)
+            (number, HashKey::of(format!("http://10.0.0.{number}:8080").as_bytes()), *weight)
         };
         weights.iter().enumerate().map(one).collect()
     }
 
-    fn client(number: u32) -> Key {
-        Key::of(&number.to_be_bytes())
+    fn client(number: u32) -> HashKey {
+        HashKey::of(&number.to_be_bytes())
     }
 
     /// What another process, or another version, must compute too.

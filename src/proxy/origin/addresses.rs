@@ -1,7 +1,7 @@
 //! The addresses of a name: in which order a connection tries them, and which of them have failed. Pure, but for the
 //! cell that all threads of the process share.
 
-use crate::proxy::balance::{Cause, Ejection, Rule};
+use crate::proxy::balance::{Ejection, EjectionCause, Rule};
 use arc_swap::ArcSwap;
 use std::{
     collections::HashMap,
@@ -111,7 +111,13 @@ impl Ejections {
 
     /// A request failed by `cause`, as its connection to `address` broke. Returns for how long the address is ejected
     /// from now on, if it is.
-    pub(super) fn broke(&mut self, address: SocketAddr, now: Instant, rule: Rule, cause: Cause) -> Option<Duration> {
+    pub(super) fn broke(
+        &mut self,
+        address: SocketAddr,
+        now: Instant,
+        rule: Rule,
+        cause: EjectionCause,
+    ) -> Option<Duration> {
         self.0.entry(address).or_default().failed(now.into_std(), rule, cause, true, false)
     }
 
@@ -181,13 +187,16 @@ mod tests {
         let [one, other] = *list(&["192.0.2.1:80", "192.0.2.2:80"]) else { panic!() };
         let (mut ejections, now) = (Ejections::default(), Instant::now());
         let rule = Rule { after: Some(3), time: 10 * SECOND };
-        let fail = |ejections: &mut Ejections| ejections.broke(one, now, rule, Cause::Request(now.into_std()));
+        let fail = |ejections: &mut Ejections| ejections.broke(one, now, rule, EjectionCause::Request(now.into_std()));
         assert_eq!((fail(&mut ejections), fail(&mut ejections)), (None, None));
         ejections.went_well(other, now);
         assert_eq!(fail(&mut ejections), Some(10 * SECOND));
         assert!(ejections.has(one, now) && !ejections.has(other, now) && !ejections.has(one, now + 10 * SECOND));
         ejections.went_well(other, now);
-        assert_eq!(ejections.broke(other, now, Rule { after: Some(1), ..rule }, Cause::Request(now.into_std())), None);
+        assert_eq!(
+            ejections.broke(other, now, Rule { after: Some(1), ..rule }, EjectionCause::Request(now.into_std())),
+            None
+        );
         ejections.keep(&[other]);
         assert!(!ejections.has(one, now));
     }

@@ -6,12 +6,12 @@ use super::{
     deadline::Deadline,
     pool::{Needs, PooledConnection},
     proxied::Proxied,
-    request_body::{Progress, RequestBody, TrailerRules, Upload},
+    request_body::{OriginRequestBody, Progress, TrailerRules, Upload},
     response_body::{self, ResponseBody},
     server::Ticket,
     transfer::Open,
     tunnel::TunnelSide,
-    wait::{self, Interims, Waited},
+    wait::{self, Interims, WaitOutcome},
 };
 use crate::{
     config::{CheckIdle, Timeouts},
@@ -20,7 +20,7 @@ use crate::{
         balance::{Set, Wish},
         error::Error,
         response,
-        retry::{self, Decision, Failure},
+        retry::{self, AttemptFailure, Decision},
         rules::Rules,
         upgrade::Switch,
     },
@@ -33,7 +33,7 @@ use std::{rc::Rc, sync::Arc, task::Poll};
 use tokio::time::Instant;
 
 /// The outcome of an attempt.
-pub(super) enum Sent {
+pub(super) enum SentRequest {
     Answered(Response),
     /// A retry, with this head.
     Again(request::Parts),
@@ -180,32 +180,34 @@ impl<'a> Attempts<'a> {
         head: request::Parts,
         ticket: Ticket,
         connection: PooledConnection,
-    ) -> Result<Sent, Outcome> {
+    ) -> Result<SentRequest, Outcome> {
         let mut connection = connection;
         let reused = connection.reused();
         // hyper takes the head; only over a used connection may a retry need it.
         let copy = (reused && retry::is_idempotent(&self.method)).then(|| Copy::of(&head));
-        let mut request = Request::from_parts(head, RequestBody::new(self.upload.clone()));
+        let mut request = Request::from_parts(head, OriginRequestBody::new(self.upload.clone()));
         self.interims.pass(&mut request);
         let (upload, metrics) = (self.upload.as_deref(), &self.origin.metrics);
         metrics.origin_requests.increment();
         let sent = connection.send(request);
         match wait::header(sent, upload, &self.interims, self.timeouts, self.deadline, metrics).await {
-            Waited::Response(response) if reused && number < retry::MAX_RETRIES && is_for_the_idle(&response) => {
+            WaitOutcome::Response(response) if reused && number < retry::MAX_RETRIES && is_for_the_idle(&response) => {
                 self.timed_out(number, response, copy, connection, ticket)
             }
-            Waited::Response(response) => match self.switch.take() {
+            WaitOutcome::Response(response) => match self.switch.take() {
                 Some(switch) => self.switched(response, switch, connection, ticket).await,
                 None => self.respond(response, connection, ticket),
             }
-            .map(Sent::Answered),
-            Waited::Timeout(error) => {
+            .map(SentRequest::Answered),
+            WaitOutcome::Timeout(error) => {
                 if error.is_servers() {
                     ticket.failed();
                 }
                 Err(error.into())
             }
-            Waited::Failed(failed) => self.failed(number, failed, copy, &connection, &ticket).map(Sent::Again),
+            WaitOutcome::Failed(failed) => {
+                self.failed(number, failed, copy, &connection, &ticket).map(SentRequest::Again)
+            }
         }
     }
 
@@ -218,16 +220,16 @@ impl<'a> Attempts<'a> {
         copy: Option<Copy>,
         connection: PooledConnection,
         ticket: Ticket,
-    ) -> Result<Sent, Outcome> {
+    ) -> Result<SentRequest, Outcome> {
         let body_read = self.upload.as_deref().is_some_and(Upload::taken);
-        let failure = Failure { handed_back: false, reused: true, closed: true, answered: false, body_read };
+        let failure = AttemptFailure { handed_back: false, reused: true, closed: true, answered: false, body_read };
         match (retry::decide(number, &self.method, failure), copy) {
             (Decision::Again { fresh }, Some(copy)) => {
                 tracing::debug!("sending a request again: the origin closed an idle connection with 408");
                 self.again_after_a_stale_one(number, fresh, &ticket);
-                Ok(Sent::Again(copy.restore()))
+                Ok(SentRequest::Again(copy.restore()))
             }
-            _ => self.respond(response, connection, ticket).map(Sent::Answered),
+            _ => self.respond(response, connection, ticket).map(SentRequest::Answered),
         }
     }
 
@@ -248,7 +250,7 @@ impl<'a> Attempts<'a> {
     fn failed(
         &mut self,
         number: u32,
-        mut failed: TrySendError<Request<RequestBody>>,
+        mut failed: TrySendError<Request<OriginRequestBody>>,
         copy: Option<Copy>,
         connection: &PooledConnection,
         ticket: &Ticket,
@@ -259,7 +261,7 @@ impl<'a> Attempts<'a> {
         }
         let message = failed.take_message();
         let error = classify(failed.error(), connection);
-        let failure = Failure {
+        let failure = AttemptFailure {
             handed_back: message.is_some(),
             reused: connection.reused(),
             closed: error == Error::Terminated,

@@ -15,7 +15,7 @@ use crate::{
     config::OriginAddress,
     descriptors::Descriptor,
     exchange::BodyCapacity,
-    proxy::balance::{Cause as Failure, Rule},
+    proxy::balance::{EjectionCause as Failure, Rule},
     proxy::error::Error,
     proxy::{Metrics, ServerMetrics},
     suspension::{timeout, timeout_at},

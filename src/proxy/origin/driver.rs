@@ -1,7 +1,7 @@
 //! hyper's end of a connection, without a task of its own: it is polled by its user, a request while it is in use, its
 //! pool's watch while it is idle ([0016](../../../docs/adr/0016-connections-without-a-task.md)).
 
-use super::{connect::Stream, request_body::RequestBody};
+use super::{connect::Stream, request_body::OriginRequestBody};
 use crate::proxy::error::Error;
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
@@ -26,7 +26,7 @@ const READ_BUFFER_BYTES: usize = 256 * 1024;
 /// A response's header: twice the limit of a client's, for origins that set many cookies.
 const MAX_RESPONSE_HEADER_BYTES: usize = 64 * 1024;
 
-type Connection = http1::Connection<TokioIo<Stream>, RequestBody>;
+type Connection = http1::Connection<TokioIo<Stream>, OriginRequestBody>;
 
 /// Reads and writes for hyper's handles of the connection, as often as it is polled.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl Driver {
     /// # Errors
     ///
     /// None today: HTTP/1.1 has no handshake, and this does not wait.
-    pub(super) async fn of(stream: Stream) -> Result<(http1::SendRequest<RequestBody>, Rc<Self>), Error> {
+    pub(super) async fn of(stream: Stream) -> Result<(http1::SendRequest<OriginRequestBody>, Rc<Self>), Error> {
         // hyper's own bound on a response's fields is 100; a configured one would have it fill two tables of so many
         // for each response.
         let (sender, connection) = http1::Builder::new()

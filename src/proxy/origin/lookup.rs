@@ -26,13 +26,13 @@ type Resolve = fn(&str) -> io::Result<Vec<IpAddr>>;
 /// Name lookups, at most one at a time for each name.
 #[derive(Debug, Clone)]
 pub(super) struct Lookups {
-    running: Arc<Mutex<HashMap<String, Receiver<Option<Answer>>>>>,
+    running: Arc<Mutex<HashMap<String, Receiver<Option<LookupAnswer>>>>>,
     resolve: Resolve,
 }
 
 /// Result of a lookup. Failures are shared by all callers, which `io::Error` cannot be.
 #[derive(Debug, Clone)]
-pub(super) struct Answer {
+pub(super) struct LookupAnswer {
     pub(super) addresses: Result<Vec<IpAddr>, Arc<io::Error>>,
     /// When the lookup ended; a caller may take its result much later.
     pub(super) at: Instant,
@@ -40,7 +40,7 @@ pub(super) struct Answer {
 
 /// A lookup that was started, by this caller or by another one.
 #[derive(Debug, Clone)]
-pub(super) struct Lookup(Receiver<Option<Answer>>);
+pub(super) struct Lookup(Receiver<Option<LookupAnswer>>);
 
 impl Lookup {
     /// The result, once there is one.
@@ -52,7 +52,7 @@ impl Lookup {
     /// # Cancel safety
     ///
     /// The lookup goes on, and each clone of it gets its result.
-    pub(super) async fn answer(&mut self) -> io::Result<Answer> {
+    pub(super) async fn answer(&mut self) -> io::Result<LookupAnswer> {
         let gone = || io::Error::other("the lookup ended without a result");
         let answer = self.0.wait_for(Option::is_some).await.map_err(|_| gone())?;
         answer.clone().ok_or_else(gone)
@@ -94,7 +94,7 @@ impl Lookups {
             let addresses = resolve(&entry.name).map_err(Arc::new);
             // Before the result is there: a caller that has it may start the next lookup.
             drop(entry);
-            result.send_replace(Some(Answer { addresses, at: Instant::now() }));
+            result.send_replace(Some(LookupAnswer { addresses, at: Instant::now() }));
         })?;
         Ok(Lookup(receiver))
     }
@@ -119,7 +119,7 @@ impl Lookups {
 
 /// The entry of a lookup that runs; the lookup has ended when it is dropped, by a panic too.
 struct Running {
-    lookups: Arc<Mutex<HashMap<String, Receiver<Option<Answer>>>>>,
+    lookups: Arc<Mutex<HashMap<String, Receiver<Option<LookupAnswer>>>>>,
     name: String,
 }
 
@@ -173,13 +173,13 @@ pub(super) mod tests {
     }
 
     /// A name server that answers names of one test: those that begin with `hang` once they are released.
-    pub(in super::super) struct Names {
+    pub(in super::super) struct LookupNames {
         released: Mutex<bool>,
         wake: Condvar,
         pub(in super::super) asked: AtomicUsize,
     }
 
-    impl Names {
+    impl LookupNames {
         pub(in super::super) const fn new() -> Self {
             Self { released: Mutex::new(false), wake: Condvar::new(), asked: AtomicUsize::new(0) }
         }
@@ -210,7 +210,7 @@ pub(super) mod tests {
 
     #[tokio::test]
     async fn a_name_has_one_lookup_at_a_time_whether_a_caller_waits_or_not_and_other_names_go_on() {
-        static NAMES: Names = Names::new();
+        static NAMES: LookupNames = LookupNames::new();
         let lookups = Lookups::by(|name| NAMES.answer(name));
         for _ in 0..20 {
             let mut lookup = lookups.start("hang").unwrap();
@@ -229,7 +229,7 @@ pub(super) mod tests {
 
     #[tokio::test]
     async fn lookups_that_hang_are_bounded_in_number() {
-        static NAMES: Names = Names::new();
+        static NAMES: LookupNames = LookupNames::new();
         let lookups = Lookups::by(|name| NAMES.answer(name));
         for n in 0..MAX_LOOKUPS {
             lookups.start(&format!("hang{n}")).unwrap();
@@ -247,7 +247,8 @@ pub(super) mod tests {
 
     #[tokio::test]
     async fn a_failure_and_a_panic_are_errors_of_every_caller_and_no_entry_is_left() {
-        let lookups = Lookups::by(|name| if name == "absent" { Names::new().answer(name) } else { panic!("asked to") });
+        let lookups =
+            Lookups::by(|name| if name == "absent" { LookupNames::new().answer(name) } else { panic!("asked to") });
         for name in ["absent", "panic"] {
             let answer = timeout(PATIENCE, lookups.start(name).unwrap().answer()).await.unwrap();
             let failed = answer.and_then(|answer| answer.addresses.map_err(shared));

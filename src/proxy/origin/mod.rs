@@ -33,9 +33,9 @@ pub(super) fn resolve_for_tests(name: &str, addresses: &[IpAddr]) {
 }
 
 use super::{
-    balance::{self, CookieKey, Cookies, Key, RetryBudget, Rotation, Set, Shown, View, Wish},
+    balance::{self, CookieKey, Cookies, HashKey, RetryBudget, Rotation, Set, Shown, View, Wish},
     error::Error,
-    request::{FieldPolicy, Framing},
+    request::{BodyFraming, FieldPolicy},
     retry,
     rules::Rules,
     upgrade::Switch,
@@ -46,7 +46,7 @@ use crate::{
     proxy::Metrics,
     sources::Source,
 };
-use attempt::{Attempts, Sent};
+use attempt::{Attempts, SentRequest};
 use http::{HeaderMap, HeaderName, request};
 use server::{Server, Ticket};
 use std::{
@@ -101,7 +101,7 @@ impl Stickiness {
 /// The parts of sending one request.
 pub(super) struct Sending<'a> {
     pub(super) head: request::Parts,
-    pub(super) framing: Framing,
+    pub(super) framing: BodyFraming,
     pub(super) body: Body,
     pub(super) max_body_bytes: Option<u64>,
     pub(super) client: &'a Client,
@@ -219,12 +219,12 @@ impl Origin {
                 }
             },
             Stickiness::Address => Wish::Hash(match client() {
-                IpAddr::V4(address) => Key::of(&address.octets()),
+                IpAddr::V4(address) => HashKey::of(&address.octets()),
                 // A client may have any address of its network, and others from day to day.
-                IpAddr::V6(address) => Key::of(address.octets().first_chunk::<8>().unwrap_or(&[0; 8])),
+                IpAddr::V6(address) => HashKey::of(address.octets().first_chunk::<8>().unwrap_or(&[0; 8])),
             }),
             Stickiness::Header(name) => {
-                fields.get(name).map_or(Wish::Any, |value| Wish::Hash(Key::of(value.as_bytes())))
+                fields.get(name).map_or(Wish::Any, |value| Wish::Hash(HashKey::of(value.as_bytes())))
             }
         }
     }
@@ -258,8 +258,8 @@ impl Origin {
         for number in 0..=retry::MAX_RETRIES {
             let Some((ticket, connection)) = attempts.connect(number).await? else { continue };
             match attempts.send(number, head, ticket, connection).await? {
-                Sent::Answered(response) => return Ok(response),
-                Sent::Again(again) => head = again,
+                SentRequest::Answered(response) => return Ok(response),
+                SentRequest::Again(again) => head = again,
             }
         }
         Err(Error::Terminated.into())

@@ -11,7 +11,7 @@ use super::{
     driver::{Driver, Pump},
     giving_way::{Direction, PATIENCE, Reason, Taker},
     proxied::Proxied,
-    request_body::{RequestBody, Upload},
+    request_body::{OriginRequestBody, Upload},
     resources::{IdleCount, Resources},
     transfer::{Open, Transfer},
 };
@@ -19,7 +19,7 @@ use crate::{
     config::{self, OriginAddress, Timeouts},
     descriptors::Descriptor,
     exchange::{BodyCapacity, Record},
-    proxy::balance::{Cause, Rule},
+    proxy::balance::{EjectionCause, Rule},
     proxy::error::Error,
     proxy::{Metrics, ServerMetrics},
     sources::{Excess, Fair, Next, Place, Slot, Source, Waited},
@@ -164,7 +164,7 @@ struct Queued<'a> {
 /// A connection without a request.
 #[derive(Debug)]
 struct Connection {
-    sender: http1::SendRequest<RequestBody>,
+    sender: http1::SendRequest<OriginRequestBody>,
     stream: Rc<StreamState>,
     /// The client's address, if it was sent to the server.
     proxied: Option<Proxied>,
@@ -588,7 +588,7 @@ impl Pool {
 
     /// A request over a connection to `address`, one of several, failed by `cause`, as the connection broke. Returns
     /// whether that is the server's fault rather than the address'.
-    pub(super) fn broke(&self, address: SocketAddr, rule: Rule, cause: Cause) -> bool {
+    pub(super) fn broke(&self, address: SocketAddr, rule: Rule, cause: EjectionCause) -> bool {
         match self.connector.broke(address, rule, cause) {
             Blame::Server => true,
             Blame::Address(None) => false,
@@ -767,8 +767,8 @@ impl PooledConnection {
     /// Sends `request`; the future is the response's header.
     pub(super) fn send(
         &mut self,
-        request: Request<RequestBody>,
-    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>> {
+        request: Request<OriginRequestBody>,
+    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<OriginRequestBody>>>> {
         if let Some(upload) = request.body().upload() {
             self.in_use.pool.note(self.in_use.slot, Exchange::Upload(Rc::downgrade(upload)));
         }

@@ -5,7 +5,7 @@ use crate::{
     exchange::{Body, BodyError},
     proxy::{
         Metrics,
-        request::{self, FieldPolicy, Framing},
+        request::{self, BodyFraming, FieldPolicy},
         rules::Rules,
     },
     suspension,
@@ -35,13 +35,13 @@ const CONTINUE: Duration = Duration::from_secs(2);
 
 /// A request's body as hyper reads it.
 #[derive(Debug)]
-pub(super) struct RequestBody(Option<Rc<Upload>>);
+pub(super) struct OriginRequestBody(Option<Rc<Upload>>);
 
 /// A request's body and how far it has got; shared by hyper, which sends it, and the exchange, which watches it.
 #[derive(Debug)]
 pub(super) struct Upload {
     body: RefCell<Option<Body>>,
-    framing: Framing,
+    framing: BodyFraming,
     /// Bytes that are missing by `Content-Length`.
     owed: Cell<u64>,
     /// Bytes that the route still allows.
@@ -133,14 +133,14 @@ impl Upload {
     /// `None` if there is no body.
     pub(super) fn new(
         body: Body,
-        framing: Framing,
+        framing: BodyFraming,
         max_bytes: Option<u64>,
         trailers: impl FnOnce() -> TrailerRules,
     ) -> Option<Rc<Self>> {
         let owed = match framing {
-            Framing::None => return None,
-            Framing::Length(length) => length,
-            Framing::Chunked => 0,
+            BodyFraming::None => return None,
+            BodyFraming::Length(length) => length,
+            BodyFraming::Chunked => 0,
         };
         Some(Rc::new(Self {
             body: RefCell::new(Some(body)),
@@ -149,16 +149,16 @@ impl Upload {
             allowed: Cell::new(max_bytes.unwrap_or(u64::MAX)),
             held: RefCell::new(None),
             // hyper never polls a body of no bytes.
-            progress: Cell::new(if framing == Framing::Length(0) { Progress::Done } else { Progress::Origin }),
+            progress: Cell::new(if framing == BodyFraming::Length(0) { Progress::Done } else { Progress::Origin }),
             moved: Cell::new(Instant::now()),
             taken: Cell::new(false),
-            asked: Cell::new(framing == Framing::Length(0)),
+            asked: Cell::new(framing == BodyFraming::Length(0)),
             ahead: RefCell::default(),
             client: Cell::default(),
             continued: OnceCell::new(),
             waker: RefCell::default(),
             // HTTP/1.1 has trailers only after chunks.
-            trailers: (framing == Framing::Chunked).then(trailers),
+            trailers: (framing == BodyFraming::Chunked).then(trailers),
         }))
     }
 
@@ -185,7 +185,7 @@ impl Upload {
     ///
     /// Dropping the future loses nothing.
     pub(super) async fn read_ahead(&self, bound: u64, expected: bool) {
-        let whole = matches!(self.framing, Framing::Length(length) if length <= bound);
+        let whole = matches!(self.framing, BodyFraming::Length(length) if length <= bound);
         let read = poll_fn(|cx| {
             loop {
                 let length = self.ahead.borrow().length() as u64;
@@ -201,7 +201,7 @@ impl Upload {
                 }
             }
         });
-        if self.framing == Framing::Chunked {
+        if self.framing == BodyFraming::Chunked {
             // What comes later, comes later.
             let _ = timeout(if expected { FIRST_BYTES } else { Duration::ZERO }, read).await;
         } else {
@@ -222,7 +222,7 @@ impl Upload {
         if self.progress() != Progress::Client {
             return None;
         }
-        let rest = matches!(self.framing, Framing::Length(_)).then(|| self.owed.get());
+        let rest = matches!(self.framing, BodyFraming::Length(_)).then(|| self.owed.get());
         let later = if self.continued.get().is_some() { CONTINUE } else { Duration::ZERO };
         self.client.get().upload(rest, later, taker)
     }
@@ -338,7 +338,7 @@ impl Upload {
                 Some(allowed) => self.allowed.set(allowed),
                 None => return self.fail(BodyError::TooLarge),
             }
-            if let Framing::Length(_) = self.framing {
+            if let BodyFraming::Length(_) = self.framing {
                 match self.owed.get().checked_sub(length) {
                     Some(owed) => self.owed.set(owed),
                     None => return self.fail(BodyError::Malformed),
@@ -359,7 +359,7 @@ impl Upload {
     }
 }
 
-impl RequestBody {
+impl OriginRequestBody {
     /// The upload, unless all of that was passed to hyper.
     pub(super) fn upload(&self) -> Option<&Rc<Upload>> {
         self.0.as_ref().filter(|upload| upload.progress() != Progress::Done)
@@ -371,7 +371,7 @@ impl RequestBody {
     }
 }
 
-impl HttpBody for RequestBody {
+impl HttpBody for OriginRequestBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -389,9 +389,9 @@ impl HttpBody for RequestBody {
 
     fn size_hint(&self) -> SizeHint {
         match self.0.as_ref().map(|upload| upload.framing) {
-            None | Some(Framing::None) => SizeHint::with_exact(0),
-            Some(Framing::Length(length)) => SizeHint::with_exact(length),
-            Some(Framing::Chunked) => SizeHint::default(),
+            None | Some(BodyFraming::None) => SizeHint::with_exact(0),
+            Some(BodyFraming::Length(length)) => SizeHint::with_exact(length),
+            Some(BodyFraming::Chunked) => SizeHint::default(),
         }
     }
 }
@@ -407,7 +407,7 @@ mod tests {
     #[test]
     fn a_server_owes_nothing_while_its_client_is_waited_for_and_has_its_time_anew_with_each_piece() {
         let trailers = no_rules;
-        let upload = Upload::new(Body::empty(), Framing::Chunked, None, trailers).unwrap();
+        let upload = Upload::new(Body::empty(), BodyFraming::Chunked, None, trailers).unwrap();
         let earlier = Instant::now();
         let [began, later, now] = [1, 3, 9].map(|seconds| earlier + Duration::from_secs(seconds));
         for (progress, moved, since) in [
@@ -427,7 +427,7 @@ mod tests {
     #[test]
     fn the_wait_for_100_is_the_origins_time_unless_the_client_does_not_wait() {
         let trailers = no_rules;
-        let upload = Upload::new(Body::empty(), Framing::Length(5), None, trailers).unwrap();
+        let upload = Upload::new(Body::empty(), BodyFraming::Length(5), None, trailers).unwrap();
         let continued = Arc::new(AtomicBool::new(false));
         upload.expects_continue(Arc::clone(&continued));
         upload.progress.set(Progress::Client);

@@ -6,7 +6,7 @@ use super::{
     lookup::{Lookup, Lookups, shared},
 };
 use crate::{
-    proxy::balance::{Cause, Rule},
+    proxy::balance::{EjectionCause, Rule},
     suspension::timeout,
 };
 use std::{
@@ -145,7 +145,7 @@ impl Resolver {
     }
 
     /// A request failed by `cause`, as its connection to `address` broke. `rule` says when that ejects the address.
-    pub(super) fn broke(&self, address: SocketAddr, rule: Rule, cause: Cause) -> Blame {
+    pub(super) fn broke(&self, address: SocketAddr, rule: Rule, cause: EjectionCause) -> Blame {
         let now = Instant::now();
         let answer = self.answer.borrow();
         let is_left = |other: &SocketAddr| *other != address && !self.has_failed(*other, now);
@@ -253,7 +253,7 @@ impl Resolver {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::lookup::tests::Names, *};
+    use super::{super::lookup::tests::LookupNames, *};
     use std::sync::atomic::Ordering::Relaxed;
 
     fn list(addresses: &[&str]) -> Option<Vec<SocketAddr>> {
@@ -308,7 +308,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_lookup_that_hangs_is_waited_for_again_and_its_late_result_counts() {
-        static NAMES: Names = Names::new();
+        static NAMES: LookupNames = LookupNames::new();
         let lookups = Lookups::by(|name| NAMES.answer(name));
         // Two workers.
         let [one, other] = [(); 2].map(|()| Resolver::by(&lookups, "hang", Duration::from_secs(3600)));
@@ -332,7 +332,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_result_that_was_left_for_longer_than_the_interval_is_looked_up_again() {
-        static NAMES: Names = Names::new();
+        static NAMES: LookupNames = LookupNames::new();
         let lookups = Lookups::by(|name| NAMES.answer(name));
         let resolver = Resolver::by(&lookups, "hang", Duration::from_millis(1));
         assert!(timeout(RETRY_INTERVAL, resolver.addresses()).await.is_err());

@@ -3,7 +3,7 @@
 use super::{Origin, Resources, pool::Pool};
 use crate::{
     config::{self, OriginAddress, OriginServer},
-    proxy::balance::{Cause, Ejection, Key, Rule, View, weight},
+    proxy::balance::{Ejection, EjectionCause, HashKey, Rule, View, weight},
     proxy::{Metrics, ServerMetrics, ServerName},
     telemetry::Counted,
 };
@@ -76,7 +76,7 @@ pub(super) struct Server {
     pub(super) name: Arc<str>,
     pub(super) pool: Rc<Pool>,
     /// Identity of the server for consistent hashing.
-    key: Key,
+    key: HashKey,
     health_state: RefCell<Arc<HealthState>>,
     /// How often that had changed when it was last read.
     seen: Cell<u32>,
@@ -99,7 +99,7 @@ impl Server {
         let name = address.to_string();
         let counters = metrics.servers.of(&ServerName::new(origin_name, &name));
         Self {
-            key: Key::of(name.as_bytes()),
+            key: HashKey::of(name.as_bytes()),
             name: name.into(),
             pool: Pool::new(origin, address, Arc::clone(metrics), Arc::clone(&counters), resources),
             health_state: RefCell::new(Arc::clone(health_state)),
@@ -231,12 +231,12 @@ impl Ticket {
 
     /// Connecting to the server failed.
     pub(super) fn unreachable(&self) {
-        self.fail(Cause::Connection);
+        self.fail(EjectionCause::Connection);
     }
 
     /// The server failed the request that was sent to it.
     pub(super) fn failed(&self) {
-        self.fail(self.began.get().map_or(Cause::Connection, Cause::Request));
+        self.fail(self.began.get().map_or(EjectionCause::Connection, EjectionCause::Request));
     }
 
     /// The connection broke over which the request was sent. That is its address' fault, if the server has another one.
@@ -245,7 +245,7 @@ impl Ticket {
         if self.settled.get() {
             return;
         }
-        if self.server.pool.broke(address, self.rule(), Cause::Request(began)) {
+        if self.server.pool.broke(address, self.rule(), EjectionCause::Request(began)) {
             self.failed();
         } else {
             self.settled.set(true);
@@ -259,7 +259,7 @@ impl Ticket {
         Rule { after: config.eject_after, time: config.eject_time }
     }
 
-    fn fail(&self, cause: Cause) {
+    fn fail(&self, cause: EjectionCause) {
         if self.settled.replace(true) {
             return;
         }

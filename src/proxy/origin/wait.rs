@@ -2,7 +2,7 @@
 
 use super::{
     deadline::Deadline,
-    request_body::{RequestBody, Upload},
+    request_body::{OriginRequestBody, Upload},
 };
 use crate::{
     config::Timeouts,
@@ -30,9 +30,9 @@ use tokio::time::{Instant, sleep_until};
 const CONTINUE_AFTER: Duration = Duration::from_secs(1);
 
 /// The outcome of the wait.
-pub(super) enum Waited {
+pub(super) enum WaitOutcome {
     Response(Response<Incoming>),
-    Failed(TrySendError<Request<RequestBody>>),
+    Failed(TrySendError<Request<OriginRequestBody>>),
     Timeout(Error),
 }
 
@@ -55,7 +55,7 @@ impl<'a> Interims<'a> {
     }
 
     /// Forwards those that answer `request`.
-    pub(super) fn pass(&self, request: &mut Request<RequestBody>) {
+    pub(super) fn pass(&self, request: &mut Request<OriginRequestBody>) {
         let interim = self.interim.clone();
         let (continued, metrics) = (Arc::clone(&self.continued), Arc::clone(self.metrics));
         hyper::ext::on_informational(request, move |response| {
@@ -95,13 +95,13 @@ impl<'a> Interims<'a> {
 ///
 /// Dropping the future gives up the response.
 pub(super) async fn header(
-    sent: impl Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>>,
+    sent: impl Future<Output = Result<Response<Incoming>, TrySendError<Request<OriginRequestBody>>>>,
     upload: Option<&Upload>,
     interims: &Interims<'_>,
     timeouts: &Timeouts,
     deadline: Option<Deadline>,
     metrics: &Metrics,
-) -> Waited {
+) -> WaitOutcome {
     let started = Instant::now();
     // A client whose body comes does not wait.
     let expected_by =
@@ -116,17 +116,17 @@ pub(super) async fn header(
     let mut timer = pin!(sleep_until(next(started)));
     poll_fn(|cx| {
         if let Poll::Ready(result) = sent.as_mut().poll(cx) {
-            return Poll::Ready(result.map_or_else(Waited::Failed, Waited::Response));
+            return Poll::Ready(result.map_or_else(WaitOutcome::Failed, WaitOutcome::Response));
         }
         while suspension::poll_elapsed(timer.as_mut(), cx).is_ready() {
             let now = Instant::now();
             if let Some(deadline) = deadline.filter(|deadline| deadline.is_over(now)) {
                 metrics.timeout_request.increment();
-                return Poll::Ready(Waited::Timeout(deadline.passed(since(now), now)));
+                return Poll::Ready(WaitOutcome::Timeout(deadline.passed(since(now), now)));
             }
             if header_by(now) <= now {
                 metrics.timeout_response_header.increment();
-                return Poll::Ready(Waited::Timeout(Error::ResponseTimeout));
+                return Poll::Ready(WaitOutcome::Timeout(Error::ResponseTimeout));
             }
             if expected_by().is_some_and(|by| by <= now) {
                 interims.say();

@@ -21,7 +21,7 @@ const TRIES: usize = 4;
 
 /// What came of asking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::proxy) enum Taken {
+pub(in crate::proxy) enum TakenPermit {
     /// The request may be served.
     Admitted {
         /// For it an address was forgotten whose requests were still counted.
@@ -75,7 +75,7 @@ impl RateLimiter {
     }
 
     /// Takes a request of `client`'s.
-    pub(in crate::proxy) fn take(&self, client: IpAddr, now: Instant) -> Taken {
+    pub(in crate::proxy) fn take(&self, client: IpAddr, now: Instant) -> TakenPermit {
         let now = u64::try_from(now.saturating_duration_since(self.began).as_nanos()).unwrap_or(u64::MAX);
         let (due, forgot) = match &self.counts {
             Counts::Route(due) => (due, false),
@@ -83,13 +83,13 @@ impl RateLimiter {
                 let hash = hasher.hash_one(network_of(client));
                 // Its low bit says that there is one; the others choose the set.
                 let index = usize::try_from(hash >> 1).unwrap_or_default() % sets.len().max(1);
-                let Some(set) = sets.get(index) else { return Taken::Admitted { forgot: false } };
+                let Some(set) = sets.get(index) else { return TakenPermit::Admitted { forgot: false } };
                 find(set, hash | 1, now)
             }
         };
         match self.emission.take(due, now) {
-            Ok(()) => Taken::Admitted { forgot },
-            Err(wait) => Taken::Denied(Duration::from_nanos(wait)),
+            Ok(()) => TakenPermit::Admitted { forgot },
+            Err(wait) => TakenPermit::Denied(Duration::from_nanos(wait)),
         }
     }
 }
@@ -173,7 +173,7 @@ mod tests {
     use proptest::prelude::*;
     use std::{net::Ipv4Addr, thread};
 
-    const ADMITTED: Taken = Taken::Admitted { forgot: false };
+    const ADMITTED: TakenPermit = TakenPermit::Admitted { forgot: false };
 
     fn limit(requests: u32, per: Duration, burst: u32, by: RateLimitBy) -> RateLimit {
         RateLimit { requests, per, burst, by }
@@ -196,19 +196,19 @@ mod tests {
             (0, ADMITTED),
             (0, ADMITTED),
             (0, ADMITTED),
-            (0, Taken::Denied(Duration::from_millis(100))),
+            (0, TakenPermit::Denied(Duration::from_millis(100))),
             // A rejected request owes nothing.
-            (50, Taken::Denied(Duration::from_millis(50))),
+            (50, TakenPermit::Denied(Duration::from_millis(50))),
             (100, ADMITTED),
-            (150, Taken::Denied(Duration::from_millis(50))),
+            (150, TakenPermit::Denied(Duration::from_millis(50))),
             (200, ADMITTED),
             // A pause makes up for a burst and no more.
             (10_000, ADMITTED),
             (10_000, ADMITTED),
             (10_000, ADMITTED),
-            (10_000, Taken::Denied(Duration::from_millis(100))),
+            (10_000, TakenPermit::Denied(Duration::from_millis(100))),
             // A worker whose clock was read a little earlier.
-            (9_999, Taken::Denied(Duration::from_millis(101))),
+            (9_999, TakenPermit::Denied(Duration::from_millis(101))),
         ] {
             assert_eq!(limiter.take(address(1), at(millis)), taken, "{millis}");
         }
@@ -219,7 +219,7 @@ mod tests {
         for (by, second_client) in [(RateLimitBy::Address, true), (RateLimitBy::Route, false)] {
             let (limiter, now) = second(1, 1, by);
             assert_eq!(limiter.take(address(1), now), ADMITTED);
-            assert_eq!(limiter.take(address(1), now), Taken::Denied(Duration::from_secs(1)));
+            assert_eq!(limiter.take(address(1), now), TakenPermit::Denied(Duration::from_secs(1)));
             assert_eq!(limiter.take(address(2), now) == ADMITTED, second_client);
         }
     }
@@ -247,10 +247,10 @@ mod tests {
         let mut forgot = 0;
         for n in 0..4 * u32::try_from(ADDRESSES).unwrap() {
             for _ in 0..2 {
-                let Taken::Admitted { forgot: one } = limiter.take(address(n), now) else { panic!("{n}") };
+                let TakenPermit::Admitted { forgot: one } = limiter.take(address(n), now) else { panic!("{n}") };
                 forgot += u32::from(one);
             }
-            assert!(matches!(limiter.take(address(n), now), Taken::Denied(_)), "{n}");
+            assert!(matches!(limiter.take(address(n), now), TakenPermit::Denied(_)), "{n}");
         }
         // Each of them but those that are in the table took another's place.
         assert!(forgot >= 3 * u32::try_from(ADDRESSES).unwrap(), "{forgot}");
@@ -328,9 +328,9 @@ mod tests {
             for micros in steps {
                 now += Duration::from_micros(micros);
                 match limiter.take(address(1), now) {
-                    Taken::Admitted { .. } => passed += 1,
+                    TakenPermit::Admitted { .. } => passed += 1,
                     // And a client that waits for `Retry-After` is served.
-                    Taken::Denied(wait) => {
+                    TakenPermit::Denied(wait) => {
                         now += wait;
                         prop_assert_eq!(limiter.take(address(1), now), ADMITTED);
                         passed += 1;

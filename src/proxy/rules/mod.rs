@@ -9,7 +9,7 @@ mod respond;
 mod rewrite;
 
 pub(super) use fields::Variables;
-pub(super) use limit::{RateLimiter, Taken};
+pub(super) use limit::{RateLimiter, TakenPermit};
 
 use super::{error::Error, pages::Page};
 use crate::{
@@ -18,8 +18,8 @@ use crate::{
 };
 use fields::{Fields, Uses};
 use http::{HeaderMap, HeaderValue, request, uri::PathAndQuery};
-use redirect::Redirect;
-use respond::Respond;
+use redirect::RedirectRule;
+use respond::RespondRule;
 use std::sync::Arc;
 
 /// The rules of one route.
@@ -28,8 +28,8 @@ pub(super) struct Rules {
     request: Fields,
     pub(super) response: Fields,
     rewrite: Option<rewrite::Prefix>,
-    pub(super) redirect: Option<Redirect>,
-    pub(super) respond: Option<Respond>,
+    pub(super) redirect: Option<RedirectRule>,
+    pub(super) respond: Option<RespondRule>,
     /// The route is in maintenance: `Retry-After`, in seconds.
     pub(super) maintenance: Option<u32>,
     /// All of them, where one differs from `[timeouts]`.
@@ -65,15 +65,15 @@ impl Rules {
         let response = Fields::new(&route.response_headers.over(&config.response_headers));
         let (redirect, respond) = match &route.target {
             Target::Origin(_) => (None, None),
-            Target::Redirect(redirect) => (Some(Redirect::new(redirect)), None),
-            Target::Respond(respond) => (None, Some(Respond::new(respond, file))),
+            Target::Redirect(redirect) => (Some(RedirectRule::new(redirect)), None),
+            Target::Respond(respond) => (None, Some(RespondRule::new(respond, file))),
         };
         let counted = route.rate_limit.is_some_and(|limit| limit.by == RateLimitBy::Address);
         let uses = [
             request.uses(),
             response.uses(),
-            redirect.as_ref().map(Redirect::uses).unwrap_or_default(),
-            respond.as_ref().map(Respond::uses).unwrap_or_default(),
+            redirect.as_ref().map(RedirectRule::uses).unwrap_or_default(),
+            respond.as_ref().map(RespondRule::uses).unwrap_or_default(),
         ];
         let prefix = route.path.as_deref().unwrap_or(&route.path_prefix);
         let rules = Self {

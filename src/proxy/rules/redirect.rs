@@ -10,12 +10,12 @@ use http::{HeaderValue, StatusCode, header, uri::PathAndQuery};
 
 /// Where to, and how.
 #[derive(Debug)]
-pub(in crate::proxy) struct Redirect {
+pub(in crate::proxy) struct RedirectRule {
     to: Template,
     status: StatusCode,
 }
 
-impl Redirect {
+impl RedirectRule {
     pub(super) fn new(redirect: &config::Redirect) -> Self {
         Self { to: redirect.to.clone(), status: redirect.status }
     }
@@ -68,7 +68,7 @@ mod tests {
             ("/login", "/a", "/login"),
         ] {
             let to = Template::parse(to, &[Variable::Host, Variable::Path]).unwrap();
-            let redirect = Redirect { to, status: StatusCode::SEE_OTHER };
+            let redirect = RedirectRule { to, status: StatusCode::SEE_OTHER };
             let path = PathAndQuery::from_static(path);
             let response = redirect.response(Some(&path), &id, &variables("a.test:444", &id));
             assert_eq!(response.status(), 303);

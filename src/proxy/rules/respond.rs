@@ -10,13 +10,13 @@ use http::{HeaderValue, StatusCode, header};
 
 /// A fixed answer.
 #[derive(Debug)]
-pub(in crate::proxy) struct Respond {
+pub(in crate::proxy) struct RespondRule {
     status: StatusCode,
     page: Option<Page>,
     fields: Fields,
 }
 
-impl Respond {
+impl RespondRule {
     /// The answer of `respond`; `file` is the content of its file.
     pub(super) fn new(respond: &config::Respond, file: Option<Page>) -> Self {
         let page = match &respond.body {
@@ -68,7 +68,7 @@ mod tests {
         let headers = headers.iter().map(|(name, value)| (HeaderName::from_static(name), template(value))).collect();
         let respond = config::Respond { status: StatusCode::from_u16(status).unwrap(), body, headers };
         let id = HeaderValue::from_static("7f3a");
-        Respond::new(&respond, Some(Page::text("a file"))).response(&id, &variables("a.test", &id))
+        RespondRule::new(&respond, Some(Page::text("a file"))).response(&id, &variables("a.test", &id))
     }
 
     #[test]

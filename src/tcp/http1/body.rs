@@ -15,7 +15,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-pub(super) struct Received {
+pub(super) struct Http1Received {
     incoming: hyper::body::Incoming,
     /// hyper delivers one piece a turn of what came at once: the state that knows whether there is more.
     pipeline: Rc<Http1Requests>,
@@ -23,14 +23,14 @@ pub(super) struct Received {
     gate: Option<Gate>,
 }
 
-impl Received {
+impl Http1Received {
     /// The body, which is not read before `gate` is open.
     pub(super) const fn new(incoming: hyper::body::Incoming, pipeline: Rc<Http1Requests>, gate: Option<Gate>) -> Self {
         Self { incoming, pipeline, gate }
     }
 }
 
-impl Incoming for Received {
+impl Incoming for Http1Received {
     fn has_more(&self) -> bool {
         !self.pipeline.is_drained()
     }
@@ -51,7 +51,7 @@ impl Incoming for Received {
     fn discard(self, _: Discarding) {}
 }
 
-impl Body for Received {
+impl Body for Http1Received {
     type Data = Bytes;
     type Error = BodyError;
 

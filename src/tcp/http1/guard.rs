@@ -4,7 +4,7 @@
 use super::{
     chunks::SMALL,
     head::Bounds,
-    requests::{Checked, Requests},
+    requests::{CheckedRequest, Requests},
 };
 use crate::{
     exchange::{ClientDeadline, IdleTimer, LastAuthority, MinimumRate},
@@ -234,9 +234,9 @@ impl<S> RequestGuardStream<S> {
         let checked = self.requests.check(&self.held);
         self.pipeline.body_of.set(self.requests.body_of());
         match checked {
-            Checked::Pass(passed) => self.passed = passed,
-            Checked::Refused(refusal) => self.refuse(refusal),
-            Checked::Malformed => return Err(self.malformed()),
+            CheckedRequest::Pass(passed) => self.passed = passed,
+            CheckedRequest::Refused(refusal) => self.refuse(refusal),
+            CheckedRequest::Malformed => return Err(self.malformed()),
         }
         Ok(())
     }
@@ -311,13 +311,13 @@ impl<S: AsyncRead + Unpin> RequestGuardStream<S> {
         let checked = self.requests.check(came);
         self.pipeline.body_of.set(self.requests.body_of());
         let passed = match checked {
-            Checked::Pass(passed) => passed,
-            Checked::Refused(refusal) => {
+            CheckedRequest::Pass(passed) => passed,
+            CheckedRequest::Refused(refusal) => {
                 out.set_filled(before);
                 self.refuse(refusal);
                 return Poll::Ready(Ok(false));
             }
-            Checked::Malformed => return Poll::Ready(Err(self.malformed())),
+            CheckedRequest::Malformed => return Poll::Ready(Err(self.malformed())),
         };
         self.held.extend_from_slice(came.get(passed..).unwrap_or_default());
         out.set_filled(before.saturating_add(passed));

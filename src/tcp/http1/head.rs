@@ -11,7 +11,7 @@ use crate::{
         field::{is_token, value_fault},
         path,
     },
-    tcp::refusal::{Limit, Refusal},
+    tcp::refusal::{Refusal, RefusalLimit},
 };
 use bytes::Bytes;
 use http::{Method, StatusCode};
@@ -77,10 +77,10 @@ pub(super) fn check(head: &[u8], bounds: &Bounds, last: &LastAuthority) -> Resul
         fields.take(name, value, minor)?;
     }
     if bytes > bounds.bytes {
-        return Err(Refusal::too_large(Limit::HeaderBytes));
+        return Err(Refusal::too_large(RefusalLimit::HeaderBytes));
     }
     if count > bounds.fields {
-        return Err(Refusal::too_large(Limit::Headers));
+        return Err(Refusal::too_large(RefusalLimit::Headers));
     }
     if fields.chunked && fields.content_length.is_some() {
         return Err(Refusal::bad("Transfer-Encoding beside Content-Length"));

@@ -12,14 +12,14 @@ pub use head::Bounds;
 
 use super::{
     answer::Answer,
-    body::ResponseBody,
+    body::TcpResponseBody,
     connection::{Connection, NextStep},
     io::ClientSocket,
     tunnel::TunnelHandoff,
     writes::NO_STREAM,
 };
 use crate::exchange::{Abort, Handler};
-use body::Received;
+use body::Http1Received;
 use expectation::Expectation;
 use http::{HeaderValue, header, response};
 use hyper::{
@@ -95,13 +95,13 @@ pub(super) async fn serve<H: Handler>(
 async fn answer<H: Handler>(
     connection: Rc<Connection<H>>,
     request: http::Request<Incoming>,
-) -> Result<http::Response<ResponseBody<H>>, Abort> {
+) -> Result<http::Response<TcpResponseBody<H>>, Abort> {
     let (parts, incoming) = request.into_parts();
     let (expectation, body) = if incoming.is_end_stream() {
         Default::default()
     } else {
         let (expectation, gate) = Expectation::new(&parts, connection.pipeline.has_body_come());
-        (expectation, Some(Received::new(incoming, Rc::clone(&connection.pipeline), gate)))
+        (expectation, Some(Http1Received::new(incoming, Rc::clone(&connection.pipeline), gate)))
     };
     match connection.answer(parts, body, expectation.interim(), NO_STREAM).await? {
         Answer::Response(mut response) => {
@@ -120,11 +120,11 @@ fn switch<H: Handler>(
     connection: &Connection<H>,
     mut parts: response::Parts,
     handoff: TunnelHandoff<H>,
-) -> Result<http::Response<ResponseBody<H>>, Abort> {
+) -> Result<http::Response<TcpResponseBody<H>>, Abort> {
     parts.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     parts.headers.insert(header::UPGRADE, handoff.tunnel.protocol().clone());
     // The guard is not notified: what follows is not a request, and kept for the tunnel.
     handoff.open.begin(parts.status);
     connection.tunnel_slot.get().and_then(Weak::upgrade).ok_or(Abort::Internal)?.set(Some(handoff));
-    Ok(http::Response::from_parts(parts, ResponseBody::none()))
+    Ok(http::Response::from_parts(parts, TcpResponseBody::none()))
 }

@@ -6,12 +6,12 @@ use super::{
 };
 use crate::{
     exchange::LastAuthority,
-    tcp::refusal::{Limit, Refusal},
+    tcp::refusal::{Refusal, RefusalLimit},
 };
 
 /// The fate of received bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Checked {
+pub(super) enum CheckedRequest {
     /// The number of valid bytes at the beginning; the rest is to be passed again, with what follows.
     Pass(usize),
     /// Nothing more is to be read: this is not a valid request, and gets this answer.
@@ -122,16 +122,16 @@ impl Requests {
     }
 
     /// Checks `bytes`: those kept so far, and those behind them.
-    pub(super) fn check(&mut self, bytes: &[u8]) -> Checked {
+    pub(super) fn check(&mut self, bytes: &[u8]) -> CheckedRequest {
         let mut passed = 0_usize;
         loop {
             let rest = bytes.get(passed..).unwrap_or_default();
             if rest.is_empty() {
-                return Checked::Pass(passed);
+                return CheckedRequest::Pass(passed);
             }
             let taken = match &mut self.at {
-                At::Over | At::Switch => return Checked::Pass(passed),
-                At::Broken => return Checked::Malformed,
+                At::Over | At::Switch => return CheckedRequest::Pass(passed),
+                At::Broken => return CheckedRequest::Malformed,
                 At::Length(left) => {
                     self.body_of = self.count;
                     let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
@@ -147,7 +147,7 @@ impl Requests {
                         self.has_large_trailers = chunks.is_too_large();
                         self.at = At::Broken;
                         // What stands before it is read before it.
-                        return if passed > 0 { Checked::Pass(passed) } else { Checked::Malformed };
+                        return if passed > 0 { CheckedRequest::Pass(passed) } else { CheckedRequest::Malformed };
                     };
                     self.small = self.small.saturating_add(chunks.take_small());
                     if chunks.is_done() {
@@ -156,7 +156,7 @@ impl Requests {
                     taken
                 }
                 At::Head { seen } => match self.skipped {
-                    false if rest == b"\r" => return Checked::Pass(passed),
+                    false if rest == b"\r" => return CheckedRequest::Pass(passed),
                     false if rest.starts_with(b"\r\n") => {
                         self.skipped = true;
                         2
@@ -166,15 +166,15 @@ impl Requests {
                         *seen = rest.len();
                         match self.head(rest, from) {
                             Ok(Some(taken)) => taken,
-                            Ok(None) => return Checked::Pass(passed),
+                            Ok(None) => return CheckedRequest::Pass(passed),
                             // What stands before it is answered before it.
                             Err(_) if passed > 0 => {
                                 self.at = At::Head { seen: 0 };
-                                return Checked::Pass(passed);
+                                return CheckedRequest::Pass(passed);
                             }
                             Err(refusal) => {
                                 self.at = At::Over;
-                                return Checked::Refused(refusal);
+                                return CheckedRequest::Refused(refusal);
                             }
                         }
                     }
@@ -199,7 +199,7 @@ impl Requests {
             return Err(if first > self.bounds.bytes {
                 Refusal::uri_too_long()
             } else {
-                Refusal::too_large(Limit::HeaderBytes)
+                Refusal::too_large(RefusalLimit::HeaderBytes)
             });
         }
         // Not text at all: TLS on a plain port, for example. Such a client does not wait for the end of a head.
@@ -230,15 +230,15 @@ mod tests {
     const BOUNDS: Bounds = Bounds { bytes: 350, fields: 5 };
 
     /// The valid part of `text`, in pieces of `step` bytes, and how it ends.
-    fn read(text: &str, step: usize) -> (String, Option<Checked>) {
+    fn read(text: &str, step: usize) -> (String, Option<CheckedRequest>) {
         let mut requests = Requests::new(BOUNDS);
         let (mut held, mut passed) = (Vec::new(), Vec::new());
         for piece in text.as_bytes().chunks(step) {
             held.extend_from_slice(piece);
             loop {
                 match requests.check(&held) {
-                    Checked::Pass(0) => break,
-                    Checked::Pass(count) => passed.extend(held.drain(..count)),
+                    CheckedRequest::Pass(0) => break,
+                    CheckedRequest::Pass(count) => passed.extend(held.drain(..count)),
                     end => return (String::from_utf8(passed).unwrap(), Some(end)),
                 }
             }
@@ -273,7 +273,10 @@ mod tests {
             for step in [1, 5, 1000] {
                 let (passed, end) = read(&format!("{GET}{text}"), step);
                 assert!(passed == GET || passed == format!("{GET}\r\n"), "{text:?} by {step}: {passed:?}");
-                assert!(matches!(end, Some(Checked::Refused(refusal)) if refusal.status == status), "{text:?} {end:?}");
+                assert!(
+                    matches!(end, Some(CheckedRequest::Refused(refusal)) if refusal.status == status),
+                    "{text:?} {end:?}"
+                );
             }
         }
     }
@@ -285,10 +288,13 @@ mod tests {
             assert_eq!(read(&format!("{GET}{switch}{GET}"), step), (format!("{GET}{switch}"), None));
         }
         let mut requests = Requests::new(BOUNDS);
-        assert_eq!(requests.check(format!("{GET}{switch}\n").as_bytes()), Checked::Pass(GET.len() + switch.len()));
+        assert_eq!(
+            requests.check(format!("{GET}{switch}\n").as_bytes()),
+            CheckedRequest::Pass(GET.len() + switch.len())
+        );
         assert_eq!(requests.waits_for(), Some(2));
         requests.go_on();
-        assert_eq!((requests.waits_for(), requests.check(GET.as_bytes())), (None, Checked::Pass(GET.len())));
+        assert_eq!((requests.waits_for(), requests.check(GET.as_bytes())), (None, CheckedRequest::Pass(GET.len())));
     }
 
     #[test]
@@ -297,7 +303,7 @@ mod tests {
         for step in [1, 1000] {
             let (passed, end) = read(&format!("{head}5\nhello"), step);
             assert!(passed.starts_with(head), "{passed:?}");
-            assert_eq!(end, Some(Checked::Malformed));
+            assert_eq!(end, Some(CheckedRequest::Malformed));
         }
     }
 

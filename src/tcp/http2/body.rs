@@ -17,7 +17,7 @@ use std::{
 };
 
 /// The body on a stream, which h2 does not reset before this is dropped.
-pub(super) struct Received {
+pub(super) struct Http2Received {
     stream: RecvStream,
     /// Bytes that are still to come, if the length was announced: h2 resets a stream of another one.
     left: Option<u64>,
@@ -26,7 +26,7 @@ pub(super) struct Received {
     tasks: Weak<Tasks>,
 }
 
-impl Received {
+impl Http2Received {
     /// The body behind `head` on `stream`.
     pub(super) fn new(stream: RecvStream, head: &HeaderMap, account: ReceiveAccount, tasks: Weak<Tasks>) -> Self {
         let left = head.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
@@ -34,7 +34,7 @@ impl Received {
     }
 }
 
-impl Incoming for Received {
+impl Incoming for Http2Received {
     /// h2 delivers all that has arrived.
     fn has_more(&self) -> bool {
         false
@@ -48,7 +48,7 @@ impl Incoming for Received {
     }
 }
 
-impl Body for Received {
+impl Body for Http2Received {
     type Data = Bytes;
     type Error = BodyError;
 

@@ -26,7 +26,7 @@ pub(super) enum FrameNotice {
 }
 
 /// A stream of which nothing more is read once there were too many frames in it; `tell` is called with each notice.
-pub(super) struct Counted<S, T> {
+pub(super) struct CountedStream<S, T> {
     stream: S,
     frames: Frames,
     account: ReceiveAccount,
@@ -39,13 +39,13 @@ pub(super) struct Counted<S, T> {
     lingering: Option<Linger>,
 }
 
-impl<S, T: Fn(FrameNotice)> Counted<S, T> {
+impl<S, T: Fn(FrameNotice)> CountedStream<S, T> {
     pub(super) fn new(stream: S, frames: Frames, account: ReceiveAccount, heads: Rc<Cell<u32>>, tell: T) -> Self {
         Self { stream, frames, account, heads, tell, flooded: false, drained: false, lingering: None }
     }
 }
 
-impl<S: AsyncRead + Unpin, T> Counted<S, T> {
+impl<S: AsyncRead + Unpin, T> CountedStream<S, T> {
     /// Reads and discards what the client still sends, until it ends or has sent too much.
     fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let lingering = self.lingering.get_or_insert_with(|| Linger::new(DISCARDED, DISCARDING));
@@ -65,7 +65,7 @@ impl<S: AsyncRead + Unpin, T> Counted<S, T> {
     }
 }
 
-impl<S: AsyncRead + Unpin, T: Fn(FrameNotice) + Unpin> AsyncRead for Counted<S, T> {
+impl<S: AsyncRead + Unpin, T: Fn(FrameNotice) + Unpin> AsyncRead for CountedStream<S, T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         // In both cases the caller continues by itself.
         if self.flooded || self.heads.get() > 0 {
@@ -94,7 +94,7 @@ impl<S: AsyncRead + Unpin, T: Fn(FrameNotice) + Unpin> AsyncRead for Counted<S, 
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin, T: Unpin> AsyncWrite for Counted<S, T> {
+impl<S: AsyncRead + AsyncWrite + Unpin, T: Unpin> AsyncWrite for CountedStream<S, T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }

@@ -14,10 +14,10 @@ pub(super) use frames::{Sent, SentFrames};
 
 use super::{
     connection::{Connection, NextStep},
-    share::Piece,
+    share::SharedPiece,
 };
 use crate::{exchange::Handler, lifecycle::pass_panic_on, receive_budget::ReceiveAccount};
-use counted::{Counted, FrameNotice};
+use counted::{CountedStream, FrameNotice};
 use h2::{Reason, server};
 use std::{
     cell::{Cell, RefCell},
@@ -75,7 +75,7 @@ pub(super) async fn serve<H: Handler>(
     let (frames, heads) = (Frames::new(limits.max_control_frames, limits.max_small_frames), Rc::<Cell<_>>::default());
     let told = Rc::clone(&connection);
     connection.writes.are_frames();
-    let counted = Counted::new(stream, frames, grant.account(), Rc::clone(&heads), move |notice| {
+    let counted = CountedStream::new(stream, frames, grant.account(), Rc::clone(&heads), move |notice| {
         match notice {
             FrameNotice::Reset(stream) => return told.writes.forget(stream),
             FrameNotice::Flood(Flood::Control) => told.metrics().shared.limit_control_frames.increment(),
@@ -152,7 +152,7 @@ fn ended<H>(connection: &Connection<H>, result: Result<(), h2::Error>) {
 
 /// A connection whose streams are accepted.
 struct Accepting<S> {
-    h2: server::Connection<S, Piece>,
+    h2: server::Connection<S, SharedPiece>,
     /// HEADERS frames that were read since the last accepted stream: no more is read until they are accepted.
     heads: Rc<Cell<u32>>,
     /// Fields of accepted requests whose tasks have not begun, and [`REQUEST`] for each.

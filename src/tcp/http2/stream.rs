@@ -1,12 +1,12 @@
 //! One stream: its request goes to the handler, interim responses and the response to h2, as fast as the client takes
 //! it.
 
-use super::{Tasks, body::Received, tunnel::Connected};
+use super::{Tasks, body::Http2Received, tunnel::Connected};
 use crate::{
     exchange::{ClientDeadline, Handler, Interim, MinimumRate, TimeoutCause},
     receive_budget::ReceiveAccount,
     tcp::{
-        answer::Answer, body::ResponseBody, connection::Connection, io::WriteTimeout, share::Piece,
+        answer::Answer, body::TcpResponseBody, connection::Connection, io::WriteTimeout, share::SharedPiece,
         tunnel::TunnelHandoff, writes::Writes,
     },
 };
@@ -27,7 +27,7 @@ use std::{
 pub(super) async fn serve<H: Handler>(
     connection: Rc<Connection<H>>,
     request: Request<RecvStream>,
-    mut respond: SendResponse<Piece>,
+    mut respond: SendResponse<SharedPiece>,
     account: ReceiveAccount,
     tasks: Weak<Tasks>,
 ) {
@@ -37,7 +37,7 @@ pub(super) async fn serve<H: Handler>(
     let (body, tunnel) = match stream {
         stream if head.method == Method::CONNECT => (None, Some((stream, account))),
         stream if stream.is_end_stream() => (None, None),
-        stream => (Some(Received::new(stream, &head.headers, account, tasks)), None),
+        stream => (Some(Http2Received::new(stream, &head.headers, account, tasks)), None),
     };
     let (interim, queue) = Interim::channel();
     let answer = {
@@ -80,7 +80,7 @@ async fn join<H: Handler>(
     connection: &Connection<H>,
     mut head: response::Parts,
     handoff: TunnelHandoff<H>,
-    respond: &mut SendResponse<Piece>,
+    respond: &mut SendResponse<SharedPiece>,
     stream: RecvStream,
     account: ReceiveAccount,
 ) {
@@ -100,8 +100,8 @@ async fn join<H: Handler>(
 /// Sends a response.
 async fn send<H: Handler>(
     connection: &Connection<H>,
-    response: Response<ResponseBody<H>>,
-    respond: &mut SendResponse<Piece>,
+    response: Response<TcpResponseBody<H>>,
+    respond: &mut SendResponse<SharedPiece>,
 ) {
     let (mut head, body) = response.into_parts();
     let ends = body.is_end_stream();
@@ -121,10 +121,10 @@ async fn send<H: Handler>(
 /// Sends a response's body and its trailers.
 struct Sending<'a, H> {
     connection: &'a Connection<H>,
-    body: ResponseBody<H>,
-    stream: SendStream<Piece>,
+    body: TcpResponseBody<H>,
+    stream: SendStream<SharedPiece>,
     /// The piece that waits for room in the client's window, and whether it is the last one.
-    piece: Option<(Piece, bool)>,
+    piece: Option<(SharedPiece, bool)>,
     patience: ClientDeadline,
 }
 
@@ -216,7 +216,7 @@ impl<H: Handler> Sending<'_, H> {
                 }
                 Poll::Ready(None) => {
                     // An error means that the stream is gone.
-                    let _ = self.stream.send_data(Piece::uncounted(Bytes::new()), true);
+                    let _ = self.stream.send_data(SharedPiece::uncounted(Bytes::new()), true);
                     return Sent::All;
                 }
             }
@@ -229,7 +229,7 @@ impl<H: Handler> Sending<'_, H> {
 /// # Errors
 ///
 /// The stream is gone.
-pub(super) fn poll_capacity(stream: &mut SendStream<Piece>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+pub(super) fn poll_capacity(stream: &mut SendStream<SharedPiece>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
     while stream.capacity() == 0 {
         match ready!(stream.poll_capacity(cx)) {
             Some(Ok(_)) => {}

@@ -3,7 +3,7 @@
 use super::stream::poll_capacity;
 use crate::{
     receive_budget::ReceiveAccount,
-    tcp::{io::ClientSocket, share::Piece},
+    tcp::{io::ClientSocket, share::SharedPiece},
 };
 use bytes::{Buf, Bytes};
 use h2::{RecvStream, SendStream};
@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Dropped before both its ends, it resets the stream with CANCEL (RFC 8441 §5), as h2 does with what is dropped.
 pub(super) struct Connected {
-    send: SendStream<Piece>,
+    send: SendStream<SharedPiece>,
     receive: RecvStream,
     /// Received, and not read yet.
     ahead: Bytes,
@@ -24,7 +24,7 @@ pub(super) struct Connected {
 }
 
 impl Connected {
-    pub(super) const fn new(send: SendStream<Piece>, receive: RecvStream, account: ReceiveAccount) -> Self {
+    pub(super) const fn new(send: SendStream<SharedPiece>, receive: RecvStream, account: ReceiveAccount) -> Self {
         Self { send, receive, ahead: Bytes::new(), account }
     }
 }
@@ -52,7 +52,7 @@ impl AsyncWrite for Connected {
         // What is reserved is taken from the connection's window, so no more than is sure to be used.
         self.send.reserve_capacity(1);
         ready!(poll_capacity(&mut self.send, cx))?;
-        let piece = Piece::uncounted(Bytes::copy_from_slice(bytes));
+        let piece = SharedPiece::uncounted(Bytes::copy_from_slice(bytes));
         self.send.send_data(piece, false).map_err(|error| reset(&error))?;
         Poll::Ready(Ok(bytes.len()))
     }
@@ -62,7 +62,7 @@ impl AsyncWrite for Connected {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let sent = self.send.send_data(Piece::uncounted(Bytes::new()), true);
+        let sent = self.send.send_data(SharedPiece::uncounted(Bytes::new()), true);
         Poll::Ready(sent.map_err(|error| reset(&error)))
     }
 }

@@ -4,7 +4,7 @@ use super::{
     Metrics,
     capture::{capture, is_capturing},
     json::RECORD_TARGET,
-    limits::{Key, Limits, Summary, Verdict},
+    limits::{LineKey, LineLimits, Summary, Verdict},
 };
 use crate::log_writer::LineSender;
 use std::{
@@ -31,7 +31,7 @@ const MAX_TEXT: usize = 256;
 /// Lines by place, over all threads.
 #[derive(Debug, Default)]
 pub(super) struct Limiter {
-    limits: Mutex<Limits<Identifier, Box<Description>>>,
+    limits: Mutex<LineLimits<Identifier, Box<Description>>>,
     /// The writer, whose thread writes summaries in time.
     writer: OnceLock<LineSender>,
     metrics: Arc<Metrics>,
@@ -76,7 +76,7 @@ impl Limiter {
         if *metadata.level() > Level::INFO || self.unlimited.contains(&metadata.target()) || is_capturing() {
             return true;
         }
-        let key = Key { place: metadata.callsite(), values: values(event) };
+        let key = LineKey { place: metadata.callsite(), values: values(event) };
         let verdict = self.limits().count(key, Instant::now());
         if let Verdict::First(key) = &verdict {
             let description = Description::of(event);
@@ -93,15 +93,15 @@ impl Limiter {
         logged
     }
 
-    fn limits(&self) -> MutexGuard<'_, Limits<Identifier, Box<Description>>> {
+    fn limits(&self) -> MutexGuard<'_, LineLimits<Identifier, Box<Description>>> {
         self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The limiter as a layer.
-pub(super) struct Limit(pub(super) Arc<Limiter>);
+pub(super) struct LineLimit(pub(super) Arc<Limiter>);
 
-impl<S: Subscriber> Layer<S> for Limit {
+impl<S: Subscriber> Layer<S> for LineLimit {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         self.0.is_logged(event)
     }

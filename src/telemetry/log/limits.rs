@@ -19,16 +19,16 @@ const MAX_KEYS: usize = 1024;
 
 /// What lines are counted by: the place in the sources, and a hash of the values that tell its lines apart.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Key<P> {
+pub(super) struct LineKey<P> {
     pub(super) place: P,
     pub(super) values: Option<u64>,
 }
 
 /// Counts of lines; `D` describes the lines that were suppressed.
 #[derive(Debug)]
-pub(super) struct Limits<P, D> {
+pub(super) struct LineLimits<P, D> {
     /// `None` as a key: the lines of places that found no room.
-    counts: HashMap<Option<Key<P>>, Count<D>>,
+    counts: HashMap<Option<LineKey<P>>, Count<D>>,
 }
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ struct Count<D> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict<K> {
     Log,
-    /// The first of its window that is not: to be described by [`Limits::describe`], and [`Limits::next`] has changed.
+    /// The first of its window that is not: to be described by [`LineLimits::describe`], and [`LineLimits::next`] has changed.
     First(K),
     Suppress,
 }
@@ -59,15 +59,15 @@ pub(super) struct Summary<D> {
     pub(super) description: D,
 }
 
-impl<P, D> Default for Limits<P, D> {
+impl<P, D> Default for LineLimits<P, D> {
     fn default() -> Self {
         Self { counts: HashMap::with_capacity(MAX_KEYS + 1) }
     }
 }
 
-impl<P: Clone + Eq + Hash, D> Limits<P, D> {
+impl<P: Clone + Eq + Hash, D> LineLimits<P, D> {
     /// Counts a line of `key` at `now`.
-    pub(super) fn count(&mut self, key: Key<P>, now: Instant) -> Verdict<Option<Key<P>>> {
+    pub(super) fn count(&mut self, key: LineKey<P>, now: Instant) -> Verdict<Option<LineKey<P>>> {
         let key = self.slot(key, now);
         let new = || Count { since: now, logged: 0, suppressed: 0, description: None };
         let count = self.counts.entry(key.clone()).or_insert_with(new);
@@ -83,7 +83,7 @@ impl<P: Clone + Eq + Hash, D> Limits<P, D> {
     }
 
     /// Sets what the summary of `key` says. Without a description there is none.
-    pub(super) fn describe(&mut self, key: &Option<Key<P>>, description: D) {
+    pub(super) fn describe(&mut self, key: &Option<LineKey<P>>, description: D) {
         if let Some(count) = self.counts.get_mut(key) {
             count.description = Some(description);
         }
@@ -109,8 +109,8 @@ impl<P: Clone + Eq + Hash, D> Limits<P, D> {
     }
 
     /// The key under which lines of `key` are counted: itself, if there is room, or else its place, or else none.
-    fn slot(&mut self, key: Key<P>, now: Instant) -> Option<Key<P>> {
-        let place = Key { place: key.place.clone(), values: None };
+    fn slot(&mut self, key: LineKey<P>, now: Instant) -> Option<LineKey<P>> {
+        let place = LineKey { place: key.place.clone(), values: None };
         for key in [key, place].map(Some) {
             if self.counts.contains_key(&key) {
                 return key;
@@ -131,14 +131,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    type Table = Limits<u32, &'static str>;
+    type Table = LineLimits<u32, &'static str>;
 
-    fn key(place: u32, values: u64) -> Key<u32> {
-        Key { place, values: Some(values) }
+    fn key(place: u32, values: u64) -> LineKey<u32> {
+        LineKey { place, values: Some(values) }
     }
 
     /// How many of `lines` lines are logged.
-    fn logged(limits: &mut Table, key: &Key<u32>, lines: u32, now: Instant) -> u32 {
+    fn logged(limits: &mut Table, key: &LineKey<u32>, lines: u32, now: Instant) -> u32 {
         (0..lines).map(|_| u32::from(limits.count(key.clone(), now) == Verdict::Log)).sum()
     }
 
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn a_table_that_is_full_counts_by_place_and_forgets_what_is_over() {
         let (mut limits, now) = (Table::default(), Instant::now());
-        assert_eq!(limits.count(Key { place: 1, values: None }, now), Verdict::Log);
+        assert_eq!(limits.count(LineKey { place: 1, values: None }, now), Verdict::Log);
         for values in 0..10 * MAX_KEYS as u64 {
             limits.count(key(1, values), now);
             limits.count(key(2, values), now);

@@ -10,7 +10,7 @@ mod terminal;
 
 use super::group::metrics;
 use crate::log_writer::{LineSender, LogPiece, LogTarget, Report, WriterWake, hold_stderr, queue, write_last};
-use limiter::{Limit, Limiter};
+use limiter::{Limiter, LineLimit};
 use std::{
     cell::Cell,
     io::{self, IsTerminal, Write},
@@ -314,7 +314,7 @@ where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let (filter, handle) = reload::Layer::new(filter);
-    let registry = tracing_subscriber::registry().with(filter).with(Limit(Arc::clone(limiter)));
+    let registry = tracing_subscriber::registry().with(filter).with(LineLimit(Arc::clone(limiter)));
     let subscriber: Box<dyn Subscriber + Send + Sync> = match style {
         Style::Json => Box::new(registry.with(layer().event_format(json::Json).with_writer(writer))),
         Style::Text => Box::new(registry.with(layer().with_ansi(false).with_writer(writer))),

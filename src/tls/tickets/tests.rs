@@ -17,21 +17,21 @@ use std::sync::Mutex;
 const NOW: u32 = 82_000;
 const VALUE: &[u8] = b"a session";
 
-fn tickets(byte: u8, protocol: Protocol) -> Tickets {
+fn tickets(byte: u8, protocol: TicketProtocol) -> Tickets {
     Tickets::new(secret(byte), protocol)
 }
 
 fn of_format(format: &'static str) -> Tickets {
-    Tickets { format, ..tickets(1, Protocol::Quic) }
+    Tickets { format, ..tickets(1, TicketProtocol::Quic) }
 }
 
 #[test]
 fn a_ticket_is_good_at_every_process_with_the_secret_and_for_its_protocol_and_format() {
-    let ticket = tickets(1, Protocol::Quic).encrypt_in(NOW, VALUE).unwrap();
+    let ticket = tickets(1, TicketProtocol::Quic).encrypt_in(NOW, VALUE).unwrap();
     let table = [
-        ("another process", tickets(1, Protocol::Quic), true),
-        ("another secret", tickets(2, Protocol::Quic), false),
-        ("another protocol", tickets(1, Protocol::Tcp), false),
+        ("another process", tickets(1, TicketProtocol::Quic), true),
+        ("another secret", tickets(2, TicketProtocol::Quic), false),
+        ("another protocol", tickets(1, TicketProtocol::Tcp), false),
         ("the same format", of_format(FORMAT), true),
         ("another format", of_format("rustls 0.24"), false),
     ];
@@ -42,7 +42,7 @@ fn a_ticket_is_good_at_every_process_with_the_secret_and_for_its_protocol_and_fo
 
 #[test]
 fn a_ticket_is_good_in_its_epoch_and_in_its_neighbours() {
-    let (one, other) = (tickets(1, Protocol::Tcp), tickets(1, Protocol::Tcp));
+    let (one, other) = (tickets(1, TicketProtocol::Tcp), tickets(1, TicketProtocol::Tcp));
     for epoch in [NOW, 0, u32::MAX] {
         let ticket = one.encrypt_in(epoch, VALUE).unwrap();
         for (later, good) in [(0, true), (1, true), (-1, true), (2, false), (-2, false), (1000, false), (0, true)] {
@@ -56,7 +56,7 @@ fn a_ticket_is_good_in_its_epoch_and_in_its_neighbours() {
 
 #[test]
 fn tickets_of_other_epochs_derive_no_keys() {
-    let tickets = tickets(1, Protocol::Quic);
+    let tickets = tickets(1, TicketProtocol::Quic);
     tickets.encrypt_in(NOW, VALUE).unwrap();
     let before = Arc::as_ptr(&tickets.keys.load_full().unwrap());
     for epoch in [0, NOW - 2, NOW + 2, u32::MAX] {
@@ -68,7 +68,7 @@ fn tickets_of_other_epochs_derive_no_keys() {
 
 #[test]
 fn no_bit_of_a_ticket_can_be_changed_and_no_byte_is_missing() {
-    let tickets = tickets(1, Protocol::Quic);
+    let tickets = tickets(1, TicketProtocol::Quic);
     let ticket = tickets.encrypt_in(NOW, VALUE).unwrap();
     assert_eq!(ticket.len(), HEAD_LEN + VALUE.len() + TAG_LEN);
     for bit in 0..ticket.len() * 8 {
@@ -83,7 +83,7 @@ fn no_bit_of_a_ticket_can_be_changed_and_no_byte_is_missing() {
 
 #[test]
 fn what_is_too_long_is_neither_encrypted_nor_decrypted() {
-    let tickets = tickets(1, Protocol::Quic);
+    let tickets = tickets(1, TicketProtocol::Quic);
     assert!(tickets.encrypt_in(NOW, &[7; MAX_VALUE_LEN]).is_some());
     assert!(tickets.encrypt_in(NOW, &[7; MAX_VALUE_LEN + 1]).is_none());
     let mut ticket = tickets.encrypt_in(NOW, VALUE).unwrap();
@@ -93,7 +93,7 @@ fn what_is_too_long_is_neither_encrypted_nor_decrypted() {
 
 #[test]
 fn the_same_value_never_makes_the_same_ticket() {
-    let tickets = tickets(1, Protocol::Quic);
+    let tickets = tickets(1, TicketProtocol::Quic);
     assert_ne!(tickets.encrypt_in(NOW, VALUE), tickets.encrypt_in(NOW, VALUE));
 }
 
@@ -138,12 +138,12 @@ fn shake_with(
 #[test]
 fn a_session_resumes_at_another_process_with_the_secret_and_at_no_other() {
     for (byte, protocol, then) in [
-        (1, Protocol::Quic, HandshakeKind::Resumed),
-        (2, Protocol::Quic, HandshakeKind::Full),
-        (1, Protocol::Tcp, HandshakeKind::Full),
+        (1, TicketProtocol::Quic, HandshakeKind::Resumed),
+        (2, TicketProtocol::Quic, HandshakeKind::Full),
+        (1, TicketProtocol::Tcp, HandshakeKind::Full),
     ] {
         let client = Arc::new(client());
-        let one = server(Arc::new(tickets(1, Protocol::Quic)));
+        let one = server(Arc::new(tickets(1, TicketProtocol::Quic)));
         assert_eq!(shake(&one, &client), Ok(HandshakeKind::Full));
         let other = server(Arc::new(tickets(byte, protocol)));
         assert_eq!(shake(&other, &client), Ok(then), "{byte} {protocol:?}");
@@ -308,7 +308,7 @@ fn offering(ticket: Vec<u8>) -> Arc<ServerConfig> {
 
 #[test]
 fn a_client_with_any_ticket_gets_a_full_handshake() {
-    let tickets = tickets(1, Protocol::Quic);
+    let tickets = tickets(1, TicketProtocol::Quic);
     let good = tickets.encrypt(VALUE).unwrap();
     let old = tickets.encrypt_in(epoch() - 2, VALUE).unwrap();
     let table = [
@@ -316,7 +316,7 @@ fn a_client_with_any_ticket_gets_a_full_handshake() {
         ("one that is cut", good[..good.len() - 1].to_vec()),
         ("one byte", vec![0]),
         ("of an epoch that is over", old),
-        ("of another key", Tickets::new(secret(2), Protocol::Quic).encrypt(VALUE).unwrap()),
+        ("of another key", Tickets::new(secret(2), TicketProtocol::Quic).encrypt(VALUE).unwrap()),
         // What is left of a ClientHello of 64 KiB, which is as much as rustls reads.
         ("as long as it can be", [&good[..], &vec![0; 60_000]].concat()),
     ];
@@ -335,14 +335,14 @@ proptest! {
         if fresh && ticket.len() >= EPOCH_LEN {
             ticket[..EPOCH_LEN].copy_from_slice(&NOW.to_be_bytes());
         }
-        prop_assert_eq!(tickets(1, Protocol::Quic).decrypt_in(NOW, &ticket), None);
+        prop_assert_eq!(tickets(1, TicketProtocol::Quic).decrypt_in(NOW, &ticket), None);
     }
 
     #[test]
     fn every_value_comes_back(value in proptest::collection::vec(any::<u8>(), 0..=MAX_VALUE_LEN), later in -1..=1_i32) {
-        let ticket = tickets(1, Protocol::Tcp).encrypt_in(NOW, &value).unwrap();
+        let ticket = tickets(1, TicketProtocol::Tcp).encrypt_in(NOW, &value).unwrap();
         let now = NOW.wrapping_add_signed(later);
-        prop_assert_eq!(tickets(1, Protocol::Tcp).decrypt_in(now, &ticket), Some(value));
+        prop_assert_eq!(tickets(1, TicketProtocol::Tcp).decrypt_in(now, &ticket), Some(value));
     }
 }
 
@@ -352,7 +352,7 @@ proptest! {
     /// A handshake each, so fewer cases.
     #[test]
     fn no_ticket_makes_a_handshake_fail(bytes in proptest::collection::vec(any::<u8>(), 1..400), at in 0..400_usize, real: bool) {
-        let tickets = tickets(1, Protocol::Quic);
+        let tickets = tickets(1, TicketProtocol::Quic);
         let ticket = if real {
             // A real one, with one byte of it changed.
             let mut ticket = tickets.encrypt(VALUE).unwrap();

@@ -6,7 +6,7 @@ use litequic::{
     app::{Metrics, WorkerMetrics},
     config::{Config, Io, OriginAddress, Workers},
     lifecycle::{Lifecycle, Phase},
-    memory::Gauge,
+    memory::MemoryGauge,
     tls::{self, CertificateStore},
 };
 use std::{
@@ -55,7 +55,7 @@ impl Litequic {
     }
 
     /// The same, with memory as short as in `gauge`.
-    pub(crate) async fn with_memory(origin: SocketAddr, gauge: &Gauge, edit: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) async fn with_memory(origin: SocketAddr, gauge: &MemoryGauge, edit: impl FnOnce(&mut Config)) -> Self {
         let options = Options { memory: Some(gauge.clone()), ..Options::default() };
         Self::with_options(&Self::config(origin, edit), options).await
     }

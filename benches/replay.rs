@@ -1,7 +1,7 @@
-//! What litequic's own code does with the packets and requests of a load, in this process and without a clock, so that its
-//! instructions are the same each time: `benches/gate.sh` counts them by callgrind and compares them with
-//! benches/replay.txt. What s2n-quic, rustls, hyper and the kernel do is not here: `benches/instructions.sh` counts the whole
-//! server's.
+//! What litequic's own code does with the packets and requests of a load, in this process and without a clock, so that
+//! its instructions are the same each time: `benches/gate.sh` counts them by callgrind and compares them with
+//! benches/replay.txt. What s2n-quic, rustls, hyper and the kernel do is not here: `benches/instructions.sh` counts the
+//! whole server's.
 //!
 //! ```text
 //! replay CASE TIMES
@@ -58,7 +58,8 @@ const FRAME: usize = 16 * 1024;
 /// Datagrams that are received together.
 const BATCH: usize = 16;
 
-/// `:method: GET`, `:scheme: https` by the static table; `:authority`, `:path` as literals: what the laboratory's loader sends.
+/// `:method: GET`, `:scheme: https` by the static table; `:authority`, `:path` as literals: what the laboratory's
+/// loader sends.
 const SMALL: &[u8] = b"\0\0\xd1\xd7\x50\x09localhost\x51\x05/1000";
 /// The rest of what a browser sends, as ls-qpack encodes it, with Huffman.
 const BROWSER: &[u8] = include_bytes!("lab/src/load/h3/browser.section");
@@ -105,7 +106,8 @@ const CASES: &[Case] = &[
     ("queue", || pool(1_000)),
 ];
 
-/// A slot of a pool of 512 connections, taken and given back, while `waiting` requests of sixteen connections of one client wait.
+/// A slot of a pool of 512 connections, taken and given back, while `waiting` requests of sixteen connections of one
+/// client wait.
 fn pool(waiting: u64) -> Replay {
     let (mut pool, now) = (Fair::new(512), Instant::now());
     let source = |number: u64| Source::new(Some((Ipv4Addr::LOCALHOST.into(), 32)), number % 16);
@@ -132,7 +134,8 @@ fn pool(waiting: u64) -> Replay {
     })
 }
 
-/// A request with the field section `section` and its response of 1 KB: from the stream's bytes to the origin's head, and back.
+/// A request with the field section `section` and its response of 1 KB: from the stream's bytes to the origin's head,
+/// and back.
 fn request(section: Vec<u8>) -> Replay {
     let mut stream = BytesMut::new();
     FrameHeader { kind: FrameType::Headers, length: section.len() as u64 }.encode(&mut stream);
@@ -188,7 +191,8 @@ fn ack(largest: u64) -> Vec<u8> {
     frame.into()
 }
 
-/// A MB to a client that acknowledges every `packets` packets: datagrams out, acknowledgements in, a batch after the other.
+/// A MB to a client that acknowledges every `packets` packets: datagrams out, acknowledgements in, a batch after the
+/// other.
 fn download(packets: u64) -> Replay {
     let acks: Vec<Vec<u8>> = (1..=MEGABYTE / packets).map(|n| ack(n * packets)).collect();
     let mut outgoing = Outgoing::new(DATAGRAM);

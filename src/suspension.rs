@@ -2,9 +2,9 @@
 //! frozen, or it got no CPU time. When it runs again, timers have expired although the bytes that they wait for may
 //! have arrived meanwhile: a timeout counts only once sockets have been read.
 //!
-//! Each thread that enforces timeouts ticks, at least twice a second while it works. A gap between two ticks is a suspension,
-//! which the first timer that expires afterwards sees as well as the next tick. A thread that has nothing to do rests: it does
-//! not tick, and a timer that expires late shows the suspension.
+//! Each thread that enforces timeouts ticks, at least twice a second while it works. A gap between two ticks is a
+//! suspension, which the first timer that expires afterwards sees as well as the next tick. A thread that has nothing
+//! to do rests: it does not tick, and a timer that expires late shows the suspension.
 
 use std::{
     cell::Cell,
@@ -22,8 +22,8 @@ const GAP: Duration = Duration::from_secs(1);
 /// A thread that rests was suspended if a timer expired later by this time than it was to.
 const LATE: Duration = Duration::from_millis(500);
 
-/// How long after a suspension no timeout counts. A worker reads what its sockets' buffers hold in less; connections that
-/// stopped moving are kept for no longer than that.
+/// How long after a suspension no timeout counts. A worker reads what its sockets' buffers hold in less; connections
+/// that stopped moving are kept for no longer than that.
 const GRACE: Duration = Duration::from_secs(1);
 
 thread_local! {
@@ -130,7 +130,8 @@ pub fn rest(until: Option<Instant>) {
     update(|run| run.rest(Instant::now(), until));
 }
 
-/// Notes that a timer of this thread has expired that was to expire at `deadline`. [`poll_elapsed`] does it for its own.
+/// Notes that a timer of this thread has expired that was to expire at `deadline`. [`poll_elapsed`] does it for its
+/// own.
 pub fn expired(deadline: Instant) {
     update(|run| run.expired(deadline, Instant::now()));
 }
@@ -246,7 +247,8 @@ mod tests {
     fn a_rest_is_a_suspension_if_a_timer_was_late_that_was_to_end_it() {
         let start = Instant::now();
         let at = |millis: u64| start + Duration::from_millis(millis);
-        // A rest until `planned`, which ends at `end`; a timer that was to expire at `deadline`; when the suspension ended.
+        // A rest until `planned`, which ends at `end`; a timer that was to expire at `deadline`; when the suspension
+        // ended.
         for (planned, end, deadline, since) in [
             (None, 60_000, None, None),
             (None, 60_000, Some(60_000), None),

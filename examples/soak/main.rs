@@ -1,6 +1,7 @@
-//! The soak: litequic, a process as its operator starts it, under a mixed load for as long as one likes, with every body
-//! compared. Downloads, uploads, small requests, slow readers, resets, clients that move, clients that vanish; an origin
-//! (nginx, where there is one) that is ended and killed every 20 seconds; a reload every 5. Clients are h3 on quinn.
+//! The soak: litequic, a process as its operator starts it, under a mixed load for as long as one likes, with every
+//! body compared. Downloads, uploads, small requests, slow readers, resets, clients that move, clients that vanish; an
+//! origin (nginx, where there is one) that is ended and killed every 20 seconds; a reload every 5. Clients are h3 on
+//! quinn.
 //!
 //! ```text
 //! cargo build --release --locked --bins --examples

@@ -1,5 +1,5 @@
-//! A field by each protocol: HTTP/2 and HTTP/3 take the same names and values, and HTTP/1.1 those, with capitals and with
-//! blanks around the value besides.
+//! A field by each protocol: HTTP/2 and HTTP/3 take the same names and values, and HTTP/1.1 those, with capitals and
+//! with blanks around the value besides.
 #![no_main]
 
 use bytes::Bytes;
@@ -46,8 +46,8 @@ fuzz_target!(|field: (&[u8], &[u8])| {
     }
 });
 
-/// Capitals are HTTP/1.1's alone; a colon ends a name there, and a line's end the line, behind which other fields and requests
-/// may stand.
+/// Capitals are HTTP/1.1's alone; a colon ends a name there, and a line's end the line, behind which other fields and
+/// requests may stand.
 fn is_other_in_http1(byte: &u8) -> bool {
     byte.is_ascii_uppercase() || *byte == b':' || is_line_end(byte)
 }

@@ -1,6 +1,7 @@
-//! Whole exchanges with an origin that sends whatever it wants, whenever it wants, and ends as it likes: the proxy answers each
-//! request within its timeouts, nothing of the origin's connection reaches the client, lengths are kept, how the bytes were
-//! split does not matter, and what the client gets is what the table of docs/proxying.md says (`support::origin_table`).
+//! Whole exchanges with an origin that sends whatever it wants, whenever it wants, and ends as it likes: the proxy
+//! answers each request within its timeouts, nothing of the origin's connection reaches the client, lengths are kept,
+//! how the bytes were split does not matter, and what the client gets is what the table of docs/proxying.md says
+//! (`support::origin_table`).
 //!
 //! The first four bytes are the settings, the others what the origin sends, but for [`PAUSE`] and its like.
 #![no_main]

@@ -1,5 +1,5 @@
-//! An HTTP/1.1 connection behind its guard, however its bytes come and are read: the same pass, and another parser finds in
-//! them nothing but whole heads, and bodies that end in one place.
+//! An HTTP/1.1 connection behind its guard, however its bytes come and are read: the same pass, and another parser
+//! finds in them nothing but whole heads, and bodies that end in one place.
 #![no_main]
 
 use httparse::{EMPTY_HEADER, Request, Status};

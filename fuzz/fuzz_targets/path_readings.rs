@@ -1,5 +1,5 @@
-//! A path, the steps of an origin that reads it, and a route's prefix: what the origin reads as below the prefix is either sent by
-//! its route, or refused; what is sent goes on byte for byte.
+//! A path, the steps of an origin that reads it, and a route's prefix: what the origin reads as below the prefix is
+//! either sent by its route, or refused; what is sent goes on byte for byte.
 #![no_main]
 
 use bytes::Bytes;

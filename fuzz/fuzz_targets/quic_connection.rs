@@ -1,6 +1,6 @@
-//! Whole connections over QUIC, beneath s2n-quic's decryption: a real handshake, then whatever frames a client wants in its packets,
-//! or streams with whatever HTTP/3. Nothing panics, each connection ends within its timeouts, and no memory stays accounted to one
-//! that has ended.
+//! Whole connections over QUIC, beneath s2n-quic's decryption: a real handshake, then whatever frames a client wants in
+//! its packets, or streams with whatever HTTP/3. Nothing panics, each connection ends within its timeouts, and no
+//! memory stays accounted to one that has ended.
 //!
 //! The first byte is the settings. Packets follow, each with a kind, a length, and contents.
 #![no_main]

@@ -1,8 +1,9 @@
-//! Whole connections over TCP, HTTP/1.1 and HTTP/2 over TLS and plain HTTP/1.1, whose clients send whatever they want in whatever
-//! pieces: nothing panics, each connection ends within its timeouts, what the server sends is frames or nothing but responses, and
-//! no memory stays accounted to a connection that has ended.
+//! Whole connections over TCP, HTTP/1.1 and HTTP/2 over TLS and plain HTTP/1.1, whose clients send whatever they want
+//! in whatever pieces: nothing panics, each connection ends within its timeouts, what the server sends is frames or
+//! nothing but responses, and no memory stays accounted to a connection that has ended.
 //!
-//! The first byte is the settings, the second the number of pieces whose lengths follow; the rest is what the client sends.
+//! The first byte is the settings, the second the number of pieces whose lengths follow; the rest is what the client
+//! sends.
 #![no_main]
 
 mod support;

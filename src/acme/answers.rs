@@ -1,6 +1,6 @@
-//! What a CA's validation requests are answered with, by every worker and every process: by the account's key (HTTP-01), and by
-//! certificates for a challenge (TLS-ALPN-01). A worker that does not know an answer has the control thread look into the folder,
-//! where another process may have put it.
+//! What a CA's validation requests are answered with, by every worker and every process: by the account's key
+//! (HTTP-01), and by certificates for a challenge (TLS-ALPN-01). A worker that does not know an answer has the control
+//! thread look into the folder, where another process may have put it.
 
 use super::{
     account,
@@ -123,7 +123,8 @@ impl Answers {
         }
     }
 
-    /// Looks into the folders of `tables` whenever a worker needs what it does not know, once a second at most. Does not end.
+    /// Looks into the folders of `tables` whenever a worker needs what it does not know, once a second at most. Does
+    /// not end.
     pub async fn serve(&self, tables: impl Fn() -> Vec<Acme>) -> std::convert::Infallible {
         loop {
             self.wanted.notified().await;

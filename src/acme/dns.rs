@@ -40,7 +40,8 @@ pub(super) fn name(host: &AcmeHost, label: &str) -> String {
     }
 }
 
-/// The record of dns-persist-01 for `host`, in the form of a zone file, by which `issuer` may issue certificates to `account`.
+/// The record of dns-persist-01 for `host`, in the form of a zone file, by which `issuer` may issue certificates to
+/// `account`.
 pub(super) fn persistent(host: &AcmeHost, issuer: Option<&str>, account: &str) -> String {
     let policy = if matches!(host, AcmeHost::Wildcard(_)) { "; policy=wildcard" } else { "" };
     let issuer = issuer.unwrap_or("NAME-OF-THE-CA");

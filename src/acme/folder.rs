@@ -1,6 +1,6 @@
-//! The folder of an `[[acme]]` table: accounts, certificates with their keys, plans, challenges, locks. A file is written beside
-//! its name, flushed to the disk and renamed, so that readers and a crash see the old content or the new one. Blocks on the file
-//! system.
+//! The folder of an `[[acme]]` table: accounts, certificates with their keys, plans, challenges, locks. A file is
+//! written beside its name, flushed to the disk and renamed, so that readers and a crash see the old content or the new
+//! one. Blocks on the file system.
 
 use super::plan::{Held, Plan, Validity};
 use crate::config::AcmeHost;

@@ -1,5 +1,5 @@
-//! Exchanges with the CA: a connection, a request and an answer, over TLS 1.3 and HTTP/1.1, with a limit of time and of size. It
-//! also refuses what instant-acme would panic on, and keeps what that drops.
+//! Exchanges with the CA: a connection, a request and an answer, over TLS 1.3 and HTTP/1.1, with a limit of time and of
+//! size. It also refuses what instant-acme would panic on, and keeps what that drops.
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, StatusCode, Uri, header, response::Parts, uri::Scheme};
@@ -227,8 +227,8 @@ async fn connect(host: &str, port: u16) -> Result<TcpStream, Failed> {
     Err(Failed::Connect(host.into(), last))
 }
 
-/// The addresses of `host`, by getaddrinfo(3), which can neither be cancelled nor limited in time: on a thread that no one has to
-/// wait for.
+/// The addresses of `host`, by getaddrinfo(3), which can neither be cancelled nor limited in time: on a thread that no
+/// one has to wait for.
 async fn lookup(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     let (found, finding) = oneshot::channel();
     let name = host.to_owned();
@@ -267,7 +267,8 @@ fn issuer(body: &[u8]) -> Option<String> {
     names.next().map(super::plan::bounded)
 }
 
-/// The body of a refusal as a problem document (RFC 9457): one of another kind, such as a balancer's HTML, becomes its status.
+/// The body of a refusal as a problem document (RFC 9457): one of another kind, such as a balancer's HTML, becomes its
+/// status.
 fn problem(status: StatusCode, body: Bytes) -> Bytes {
     let is_problem = |json: Json| json.is_object() && (json.get("type").is_some() || json.get("detail").is_some());
     if serde_json::from_slice(&body).is_ok_and(is_problem) {

@@ -1,5 +1,5 @@
-//! Obtains and renews the certificates of all `[[acme]]` tables: one order at a time, each under a lock that other processes
-//! respect, and each decision anew from what is stored.
+//! Obtains and renews the certificates of all `[[acme]]` tables: one order at a time, each under a lock that other
+//! processes respect, and each decision anew from what is stored.
 
 use super::{
     account,
@@ -345,7 +345,8 @@ impl Manager {
         }
     }
 
-    /// Locks the certificate of a host. `None` if another process has it, or the folder cannot be written: both are tried again.
+    /// Locks the certificate of a host. `None` if another process has it, or the folder cannot be written: both are
+    /// tried again.
     async fn lock(&mut self, folder: &Folder, name: &AcmeHost) -> Option<Locked> {
         let (of, stem) = (folder.clone(), file_stem(name));
         let locked = blocking(move || of.lock(&stem)).await.ok()?;
@@ -380,8 +381,8 @@ impl Host {
         (step, at.max(self.hold))
     }
 
-    /// Whether something is to be expected in the folder, or to be written there: an order runs in another process, or has ended
-    /// with it, or a certificate could not be written.
+    /// Whether something is to be expected in the folder, or to be written there: an order runs in another process, or
+    /// has ended with it, or a certificate could not be written.
     fn is_soon(&self) -> bool {
         self.unwritten || self.plan.attempts.as_ref().is_some_and(|attempts| attempts.problem.is_none())
     }

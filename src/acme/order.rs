@@ -34,7 +34,8 @@ const FIRST_LOOK: Duration = Duration::from_millis(250);
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
 /// Seconds up to which the CA's Retry-After counts.
 const LONGEST_PAUSE: u64 = 60;
-/// Times that a step is called which the CA refuses for its nonce (RFC 8555 §6.5). instant-acme itself tries each three times.
+/// Times that a step is called which the CA refuses for its nonce (RFC 8555 §6.5). instant-acme itself tries each three
+/// times.
 pub(super) const NONCES: u32 = 10;
 
 /// Calls a step until its end is another one than a bad nonce.
@@ -92,7 +93,8 @@ pub(super) struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Orders the certificate, or continues the order in `plan`, which has it from then on. Returns chain and key in PEM.
+    /// Orders the certificate, or continues the order in `plan`, which has it from then on. Returns chain and key in
+    /// PEM.
     ///
     /// # Errors
     ///
@@ -394,8 +396,8 @@ const OTHER_REASONS: [&str; 6] = [
     "userActionRequired",
 ];
 
-/// Whether a CA, or instant-acme, may refuse an order for the certificate that it replaces: it was replaced already, or is not
-/// known to the CA (RFC 9773 §5).
+/// Whether a CA, or instant-acme, may refuse an order for the certificate that it replaces: it was replaced already, or
+/// is not known to the CA (RFC 9773 §5).
 fn is_about_replaces(error: &Error) -> bool {
     match error {
         Error::Api(problem) => short_type(problem).is_none_or(|kind| !OTHER_REASONS.contains(&kind)),

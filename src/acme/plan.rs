@@ -1,6 +1,6 @@
-//! When a certificate is ordered, and what is known of its next order. Pure: values of the wall clock, in seconds since the Unix
-//! epoch, go in, the next step comes out. Every decision is made anew from what is stored, so a clock that jumps and a machine
-//! that was suspended change the next look and nothing else.
+//! When a certificate is ordered, and what is known of its next order. Pure: values of the wall clock, in seconds since
+//! the Unix epoch, go in, the next step comes out. Every decision is made anew from what is stored, so a clock that
+//! jumps and a machine that was suspended change the next look and nothing else.
 
 use serde_json::{Value as Json, json};
 
@@ -8,8 +8,8 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// Certificates that live less than this are short-lived: they are renewed at half of their life, and failures are tried again
-/// sooner.
+/// Certificates that live less than this are short-lived: they are renewed at half of their life, and failures are
+/// tried again sooner.
 const SHORT_LIFE: u64 = 10 * DAY;
 /// Delay after the first failure; it doubles with each.
 const FIRST_DELAY: u64 = 15 * MINUTE;
@@ -27,8 +27,8 @@ const ASK_AGAIN: u64 = 6 * HOUR;
 const RENEW_AGAIN: u64 = DAY;
 /// Renewal information is asked for no more often (RFC 9773 §4.3.2).
 const ASK_SOONEST: u64 = MINUTE;
-/// Times that an order is resumed at once by a process that starts. A process that crashes while it resumes waits as after a
-/// failure.
+/// Times that an order is resumed at once by a process that starts. A process that crashes while it resumes waits as
+/// after a failure.
 const RESUMES: u64 = 3;
 /// Bytes of a problem in the CA's words that are kept.
 const MAX_PROBLEM: usize = 1000;
@@ -158,8 +158,8 @@ impl Plan {
         }
     }
 
-    /// When the certificate is to be renewed: at the chosen point of the CA's window, else after two thirds of its life, or
-    /// half of a short one; never later than with a sixth left.
+    /// When the certificate is to be renewed: at the chosen point of the CA's window, else after two thirds of its
+    /// life, or half of a short one; never later than with a sixth left.
     pub(super) fn due(&self, Held { validity, id }: Held<'_>) -> u64 {
         let renewal = self.renewal.as_ref().filter(|renewal| id == Some(renewal.certificate.as_str()));
         let life = validity.life();
@@ -178,8 +178,8 @@ impl Plan {
         now >= attempts.since.saturating_add(left / 3)
     }
 
-    /// Notes that an attempt begins at `now`: until its result is known it counts as one that failed. `share` is random, from 0
-    /// to 1.
+    /// Notes that an attempt begins at `now`: until its result is known it counts as one that failed. `share` is
+    /// random, from 0 to 1.
     pub(super) fn begin(&mut self, now: u64, held: Option<Validity>, share: f64) {
         let (since, count) = self.attempts.as_ref().map_or((now, 0), |before| (before.since.min(now), before.count));
         let count = count.saturating_add(1);
@@ -194,8 +194,8 @@ impl Plan {
         attempts.problem = Some(bounded(problem));
     }
 
-    /// Notes renewal information: the window that was suggested, if any, and the seconds after which to ask again. A point of a
-    /// window is chosen once.
+    /// Notes renewal information: the window that was suggested, if any, and the seconds after which to ask again. A
+    /// point of a window is chosen once.
     pub(super) fn inform(&mut self, now: u64, id: &str, window: Option<(u64, u64)>, wait: Option<u64>, share: f64) {
         let known = self.renewal.as_ref().filter(|known| known.certificate == id).and_then(|known| known.window);
         let window = window.filter(|(start, end)| start <= end).map(|(start, end)| match known {
@@ -226,8 +226,8 @@ impl Plan {
         })
     }
 
-    /// What [`Plan::to_json`] made. What is missing or wrong reads as if there were none: a plan that was lost costs no more than
-    /// an order.
+    /// What [`Plan::to_json`] made. What is missing or wrong reads as if there were none: a plan that was lost costs no
+    /// more than an order.
     pub(super) fn from_json(json: &Json) -> Self {
         let text = |json: &Json| json.as_str().unwrap_or_default().to_owned();
         let number = |json: &Json| json.as_u64().unwrap_or_default();

@@ -48,8 +48,9 @@ use crate::{
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot};
 
-/// After how long without a tick a worker counts as hung that does not wait for events. Ten times [`Heartbeat::INTERVAL`]: a loop that is that late
-/// serves no client, while one that is merely saturated ticks in between.
+/// After how long without a tick a worker counts as hung that does not wait for events. Ten times
+/// [`Heartbeat::INTERVAL`]: a loop that is that late serves no client, while one that is merely saturated ticks in
+/// between.
 pub const WORKER_DEADLINE: Duration = Duration::from_secs(5);
 
 /// `Server` of every answer, by which `litequic ctl` knows that a litequic answers.

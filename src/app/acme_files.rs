@@ -1,5 +1,5 @@
-//! What `check`, `run` and a reload find out about `[[acme]]` without any network: folders, roots, keys, the command, and what
-//! keeps a CA from validating.
+//! What `check`, `run` and a reload find out about `[[acme]]` without any network: folders, roots, keys, the command,
+//! and what keeps a CA from validating.
 
 use super::issued::has_file;
 use crate::{

@@ -44,7 +44,8 @@ const MAX_WAITING: usize = 8;
 /// Names of routes that an error answer lists at most.
 const MAX_NAMES: usize = 64;
 
-/// MaintenanceTarget of the lines of this module. An operator causes them, and scripts wait for them: their number is not limited.
+/// Log target of the lines of this module. An operator causes them, and scripts wait for them: their number is
+/// not limited.
 pub const LOG_TARGET: &str = module_path!();
 
 /// The channel from `POST /reload` to the [`Reloader`].
@@ -68,8 +69,8 @@ pub struct InForce {
     /// Whether HTTP/3 is served: open connections follow.
     pub(super) http3: Arc<Http3>,
     pub(super) acme: Acme,
-    /// Held while `routing` is replaced, which follows from what it was and from `config`; and while certificates are, of which
-    /// these come from no file.
+    /// Held while `routing` is replaced, which follows from what it was and from `config`; and while certificates are,
+    /// of which these come from no file.
     replacing: Arc<Mutex<Issued>>,
 }
 

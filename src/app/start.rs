@@ -408,7 +408,8 @@ fn serve_socket(
     Some(path)
 }
 
-/// Obtains certificates until another process takes over or this one drains, and answers validation requests until it stops.
+/// Obtains certificates until another process takes over or this one drains, and answers validation requests until it
+/// stops.
 fn spawn_acme(
     in_force: &InForce,
     lifecycle: &Lifecycle,

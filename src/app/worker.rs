@@ -48,8 +48,8 @@ thread_local! {
     static SETTLE: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
 }
 
-/// Waits of a worker that ended between two ticks if it had nothing to do: for its own timer, and for the runtime's call that
-/// registers one (docs/upstream/timers-that-wake-their-own-thread.md).
+/// Waits of a worker that ended between two ticks if it had nothing to do: for its own timer, and for the runtime's
+/// call that registers one (docs/upstream/timers-that-wake-their-own-thread.md).
 const QUIET: u32 = 2;
 
 /// After the last connection has closed, so that its CONNECTION_CLOSE leaves before the endpoint goes.
@@ -295,8 +295,8 @@ async fn serve<H: Handler>(
     }
 }
 
-/// What a worker does periodically while it works: it reports that its loop turns, sets its budgets and gauges, and returns
-/// memory.
+/// What a worker does periodically while it works: it reports that its loop turns, sets its budgets and gauges, and
+/// returns memory.
 struct WorkerTick<'a> {
     config: &'a Live,
     heartbeat: &'a Heartbeat,

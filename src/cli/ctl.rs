@@ -49,7 +49,8 @@ pub struct Arguments {
     /// The request.
     #[arg(value_enum)]
     what: What,
-    /// `maintenance` and `http3`: on or off. `maintenance` without it prints what is in maintenance. `certificates`: renew.
+    /// `maintenance` and `http3`: on or off. `maintenance` without it prints what is in maintenance. `certificates`:
+    /// renew.
     #[arg(value_enum, required_if_eq("what", "http3"))]
     state: Option<OnOff>,
     /// `certificates renew`: the host whose certificate is ordered now.
@@ -95,7 +96,8 @@ enum What {
     Maintenance,
     /// Serve HTTP/3 or refuse it, until a reload changes listen.http3: off in an incident, on afterwards.
     Http3,
-    /// Print the certificates that litequic obtains (ACME): until when, the next step, the last problem; or renew one now.
+    /// Print the certificates that litequic obtains (ACME): until when, the next step, the last problem; or renew one
+    /// now.
     Certificates,
     /// Print the metrics, as OpenMetrics text.
     Metrics,

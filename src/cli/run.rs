@@ -59,14 +59,16 @@ pub struct Arguments {
     /// Without a configuration: the certificate chain, PEM.
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
-    /// Without a configuration: a public host whose certificate is obtained by ACME and renewed. Serves UDP and TCP port 443, and
-    /// redirects port 80. May be given several times.
+    /// Without a configuration: a public host whose certificate is obtained by ACME and renewed. Serves UDP and TCP
+    /// port 443, and redirects port 80. May be given several times.
     #[arg(long, value_name = "HOST", requires_all = ["origin", "agree_tos"], conflicts_with_all = ["listen", "cert", "key"])]
     host: Vec<String>,
-    /// With --host: you agree to the terms of service of the CA, which is Let's Encrypt unless --acme-directory says another.
+    /// With --host: you agree to the terms of service of the CA, which is Let's Encrypt unless --acme-directory says
+    /// another.
     #[arg(long, requires = "host")]
     agree_tos: bool,
-    /// With --host: the folder of keys and certificates. Without it $STATE_DIRECTORY/acme, or $XDG_STATE_HOME/litequic/acme.
+    /// With --host: the folder of keys and certificates. Without it $STATE_DIRECTORY/acme, or
+    /// $XDG_STATE_HOME/litequic/acme.
     #[arg(long, value_name = "DIR", requires = "host")]
     state: Option<PathBuf>,
     /// With --host: letsencrypt, letsencrypt-staging, or the https URL of another CA's directory.

@@ -32,8 +32,8 @@ keys! {
         /// Hosts: names, IP addresses, and wildcards by a DNS challenge. Each gets a certificate of its own.
         hosts: Vec<AcmeHost> = Vec::new(), by(hosts, |all| show(all));
 
-        /// The folder of the account's key, of certificates with their keys, and of plans. litequic creates it with mode 0700.
-        /// Replicas may share it.
+        /// The folder of the account's key, of certificates with their keys, and of plans. litequic creates it with
+        /// mode 0700. Replicas may share it.
         folder: PathBuf = PathBuf::new(), required_file(path("the path of a folder"));
 
         /// Whether you agree to the CA's terms of service: `true`, or no certificate is requested.
@@ -42,15 +42,17 @@ keys! {
         /// The CA's directory: `letsencrypt`, `letsencrypt-staging`, or an https URL.
         directory: String = Self::letsencrypt(), directory();
 
-        /// How the CA may validate a host, the preferred challenge first. `http-01` needs `listen.redirect` at port 80 of the
-        /// host, `tls-alpn-01` needs `listen.tcp` at port 443. Without the key, those of both that have a listener.
+        /// How the CA may validate a host, the preferred challenge first. `http-01` needs `listen.redirect` at port 80
+        /// of the host, `tls-alpn-01` needs `listen.tcp` at port 443. Without the key, those of both that have a
+        /// listener.
         challenges: Vec<AcmeChallenge> = vec![AcmeChallenge::Http01, AcmeChallenge::TlsAlpn01],
             list(one_of(AcmeChallenge::NAMES), 1..=AcmeChallenge::NAMES.len());
 
         /// `mailto:` addresses that the CA may write to.
         contact: Vec<String> = Vec::new(), list(contact(), 0..=Self::MAX_CONTACTS);
 
-        /// A profile that the directory lists. Let's Encrypt issues certificates for IP addresses by `shortlived` alone.
+        /// A profile that the directory lists. Let's Encrypt issues certificates for IP addresses by `shortlived`
+        /// alone.
         profile: Option<String> = None, optional(profile(), "none");
 
         /// The kind of a certificate's key. Each certificate has a new one.
@@ -59,14 +61,16 @@ keys! {
         /// External Account Binding (RFC 8555 §7.3.4): what a CA has given you to register an account by.
         eab: Option<Eab> = None, by(eab, |eab| eab.as_ref().map_or_else(|| "none".into(), |eab| eab.kid.clone()));
 
-        /// The program that sets and removes a TXT record for `dns-01`, by its absolute path, and its first arguments. It is called
-        /// as lego's `exec` provider: then follow `present` or `cleanup`, the record's name with its final dot, and its value.
+        /// The program that sets and removes a TXT record for `dns-01`, by its absolute path, and its first arguments.
+        /// It is called as lego's `exec` provider: then follow `present` or `cleanup`, the record's name with its final
+        /// dot, and its value.
         dns_command: Vec<String> = Vec::new(), list(argument(), 0..=Self::MAX_ARGUMENTS);
 
         /// The environment variables that `dns_command` gets besides `PATH` and `HOME`.
         dns_environment: Vec<String> = Vec::new(), list(variable(), 0..=Self::MAX_VARIABLES);
 
-        /// How long the CA is told to wait after `dns_command` has returned from `present`: until all name servers have the record.
+        /// How long the CA is told to wait after `dns_command` has returned from `present`: until all name servers have
+        /// the record.
         dns_wait: Duration = Self::DNS_WAIT, duration(Self::DNS_WAITS);
 
         /// The roots that the directory's own certificate is verified by, in PEM, in place of the system's.
@@ -92,7 +96,8 @@ impl Acme {
     /// Name servers of a zone have a change within seconds.
     const DNS_WAIT: Duration = Duration::from_secs(30);
     const DNS_WAITS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
-    /// Hosts of a table: Let's Encrypt has limits for a domain and a week, and each is validated again with each renewal.
+    /// Hosts of a table: Let's Encrypt has limits for a domain and a week, and each is validated again with each
+    /// renewal.
     const HOSTS: RangeInclusive<usize> = 1..=100;
     const MAX_CONTACTS: usize = 10;
 

@@ -53,21 +53,22 @@ keys! {
         workers: Workers = Workers::Auto, workers(Self::MAX_WORKERS), restart;
 
         /// A file of 32 to 4096 random bytes (`openssl rand -hex 32`), from which the keys of Retry and reset tokens,
-        /// of session tickets and of the cookies of `origin.sticky` are derived, byte for byte. Replicas should share it:
-        /// each then accepts the tokens, tickets and cookies of the others. After a crash, the next process with the
-        /// same file and the same `replica` resets its predecessor's connections, and all else stays valid. Without it
-        /// the keys are random and end with the process, or with the last that takes over from it.
+        /// of session tickets and of the cookies of `origin.sticky` are derived, byte for byte. Replicas should share
+        /// it: each then accepts the tokens, tickets and cookies of the others. After a crash, the next process with
+        /// the same file and the same `replica` resets its predecessor's connections, and all else stays valid. Without
+        /// it the keys are random and end with the process, or with the last that takes over from it.
         secret_file: Option<PathBuf> = None, file(path("the path of a file of at least 32 random bytes")), restart;
 
         /// The name of this replica among those that share `secret_file`: no two have the same. Stateless reset tokens
         /// are derived from it, so that no replica resets connections of another. Without it the host's name
-        /// (gethostname(2)), which a container and a pod keep when they are restarted. A process that takes over keeps the
-        /// name of its predecessor.
+        /// (gethostname(2)), which a container and a pod keep when they are restarted. A process that takes over keeps
+        /// the name of its predecessor.
         replica: Option<String> = None, optional(replica(), "the host's name"), restart;
 
         /// Whether clients may migrate to another address on their own (RFC 9000 §9). `false` asks new clients not to
-        /// (`disable_active_migration`), for load balancers that hash addresses and would send a migrated client's packets
-        /// to another replica. A client whose address changes without its doing, as by a NAT, is followed either way.
+        /// (`disable_active_migration`), for load balancers that hash addresses and would send a migrated client's
+        /// packets to another replica. A client whose address changes without its doing, as by a NAT, is followed
+        /// either way.
         migration: bool = true, boolean();
 
         /// `litequic.congestion` of some addresses of `listen.udp`.

@@ -144,7 +144,8 @@ impl Config {
         Arc::new(ArcSwap::from_pointee(self))
     }
 
-    /// A public site: one origin, certificates of `acme` for its hosts, and the ports of https and http. What needs no file.
+    /// A public site: one origin, certificates of `acme` for its hosts, and the ports of https and http. What needs no
+    /// file.
     pub fn site(acme: Acme, origin: OriginAddress) -> Self {
         let port = |port| SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
         let mut config = Self::simple(port(443), origin, PathBuf::new(), PathBuf::new());

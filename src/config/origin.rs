@@ -108,9 +108,9 @@ keys! {
         idle_timeout: Duration = Duration::from_secs(60), duration(TIMEOUT);
 
         // A request that may be sent again finds out by itself, for a system call less.
-        /// When a connection is looked at before it is used again, in case the origin has just closed it or sent something unasked:
-        /// before a request that may not be sent again, which has a body or is not idempotent, or before each, for origins that are not
-        /// trusted.
+        /// When a connection is looked at before it is used again, in case the origin has just closed it or sent
+        /// something unasked: before a request that may not be sent again, which has a body or is not idempotent, or
+        /// before each, for origins that are not trusted.
         check_idle: CheckIdle = CheckIdle::Unrepeatable, one_of(CheckIdle::NAMES);
 
         // So that a name's new addresses get traffic.

@@ -14,8 +14,8 @@
 //! ```
 //!
 //! A reader is a [`Kind`], or what this module makes of one: [`optional`], [`list`], [`file`], [`table`].
-//! `field("key")` is a key that has another name than its field. What else is known of a key are methods of [`ConfigKey`].
-//! Rules over several keys are functions, which come after [`KeyTable::read`].
+//! `field("key")` is a key that has another name than its field. What else is known of a key are methods of
+//! [`ConfigKey`]. Rules over several keys are functions, which come after [`KeyTable::read`].
 
 use super::{changes::Changes, section::Section, values::Kind};
 use serde_json::Value as Json;

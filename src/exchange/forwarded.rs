@@ -1,5 +1,5 @@
-//! What the origin is told about a client, as text that is written once for a connection and an authority rather than for each
-//! request. Pure.
+//! What the origin is told about a client, as text that is written once for a connection and an authority rather than
+//! for each request. Pure.
 
 use http::HeaderValue;
 use std::{cell::RefCell, net::IpAddr};
@@ -20,8 +20,8 @@ pub struct Forwarded {
 pub struct LastForwarded(RefCell<Option<(IpAddr, Forwarded)>>);
 
 impl LastForwarded {
-    /// The values for `address` and `authority`, in exactly this spelling: the last ones if they are for these, or else those that
-    /// `write` returns. `Forwarded::host` is the authority.
+    /// The values for `address` and `authority`, in exactly this spelling: the last ones if they are for these, or else
+    /// those that `write` returns. `Forwarded::host` is the authority.
     pub fn of(&self, address: IpAddr, authority: &str, write: impl FnOnce() -> Forwarded) -> Forwarded {
         let mut last = self.0.borrow_mut();
         match &*last {

@@ -90,8 +90,8 @@ impl LineSender {
         true
     }
 
-    /// Refuses further pieces, as [`LineSender::end`], but only if the lock is free: for a thread that panicked. Returns
-    /// the pieces that are queued if the calling thread is the writer, which will not write them any more.
+    /// Refuses further pieces, as [`LineSender::end`], but only if the lock is free: for a thread that panicked.
+    /// Returns the pieces that are queued if the calling thread is the writer, which will not write them any more.
     pub(crate) fn end_in_panic(&self) -> Vec<LogPiece> {
         let queue = self.queue();
         let Some(mut state) = queue.try_lock() else { return Vec::new() };

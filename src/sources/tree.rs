@@ -71,7 +71,8 @@ pub struct Excess {
     held: [u32; DEPTH],
     /// Whether the two are connections of one source, or connections that are sources of their own.
     pub between_connections: bool,
-    /// Slots of the holder's branch for each slot that the other would have after one more, where the two part; at least one.
+    /// Slots of the holder's branch for each slot that the other would have after one more, where the two part; at
+    /// least one.
     pub ratio: u32,
 }
 

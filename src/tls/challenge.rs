@@ -24,8 +24,8 @@ impl ResolvesServerCert for Challenge {
     }
 }
 
-/// The configuration of a handshake that serves `certificate`. rustls' own check of certificate and key refuses the critical
-/// extension that such a certificate has, so they are not compared here: they were made together.
+/// The configuration of a handshake that serves `certificate`. rustls' own check of certificate and key refuses the
+/// critical extension that such a certificate has, so they are not compared here: they were made together.
 ///
 /// # Errors
 ///

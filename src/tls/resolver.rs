@@ -86,8 +86,9 @@ impl CertificateStore {
         }
     }
 
-    /// Returns the store with the same certificates of files and authorities, and with those that were `issued` by ACME in place of earlier ones. Hosts
-    /// that are `awaited`, lower case, have none yet: their clients get no certificate rather than another host's.
+    /// Returns the store with the same certificates of files and authorities, and with those that were `issued` by ACME
+    /// in place of earlier ones. Hosts that are `awaited`, lower case, have none yet: their clients get no certificate
+    /// rather than another host's.
     #[must_use]
     pub fn with_issued(&self, issued: impl IntoIterator<Item = Certificate>, awaited: BTreeSet<String>) -> Self {
         let all = self.certificates().iter().cloned().chain(issued).collect();
@@ -120,9 +121,9 @@ impl CertificateStore {
         &self.unserved
     }
 
-    /// The certificate for a client with `sni` at the address `local` that offers to verify signatures with `offered`: of those
-    /// for the name the cheapest that can sign so. If none can, the first: rustls then ends the handshake. `None` if there is
-    /// none yet: rustls then ends the handshake too.
+    /// The certificate for a client with `sni` at the address `local` that offers to verify signatures with `offered`:
+    /// of those for the name the cheapest that can sign so. If none can, the first: rustls then ends the handshake.
+    /// `None` if there is none yet: rustls then ends the handshake too.
     pub fn choose(&self, sni: Option<&str>, local: IpAddr, offered: &[SignatureScheme]) -> Option<&Certificate> {
         let group = self.group(sni, local);
         let chosen = group.iter().find(|certificate| certificate.algorithm().signs_one_of(offered));
@@ -289,8 +290,8 @@ fn served(all: &[Certificate], first: &[usize], then: &[usize]) -> Vec<usize> {
 #[derive(Debug)]
 pub struct CertificateResolver(ArcSwap<CertificateStore>, Arc<Unanswered>);
 
-/// Handshakes that ended because there is no certificate for the client yet. Counted by every worker, in the path of such a
-/// handshake alone.
+/// Handshakes that ended because there is no certificate for the client yet. Counted by every worker, in the path of
+/// such a handshake alone.
 #[derive(Debug, Default)]
 pub struct Unanswered(AtomicU64);
 

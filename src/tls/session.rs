@@ -32,8 +32,8 @@ const INVALID_MAX_ACK_DELAY: Duration = Duration::from_millis(1 << 14);
 /// One handshake. s2n-quic polls it with each datagram that has CRYPTO data, and drops it when it is complete.
 ///
 /// It ends with the handshake, because s2n-quic 0.91 passes a server no CRYPTO data in 1-RTT packets. None is legal
-/// there, as litequic requests no certificate after the handshake: `quic::wire::violation` has the connection closed, as RFC
-/// 9001 §6 requires for a TLS KeyUpdate. So an established connection holds no TLS state.
+/// there, as litequic requests no certificate after the handshake: `quic::wire::violation` has the connection closed,
+/// as RFC 9001 §6 requires for a TLS KeyUpdate. So an established connection holds no TLS state.
 pub struct Session {
     /// While the ClientHello is incomplete, if its name matters.
     waiting: Option<Box<Waiting>>,

@@ -18,7 +18,8 @@ pub struct TcpTls {
 }
 
 impl TcpTls {
-    /// Serves the certificates of `resolver`, encrypts tickets by `secret`, and requests certificates from clients by `policy`.
+    /// Serves the certificates of `resolver`, encrypts tickets by `secret`, and requests certificates from clients by
+    /// `policy`.
     ///
     /// # Errors
     ///

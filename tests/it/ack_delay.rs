@@ -14,17 +14,20 @@ use litequic::app::WorkerMetrics;
 use std::time::{Duration, Instant};
 use tokio::{task::spawn_blocking, time::sleep};
 
-/// A packet of data follows another after 2.4 ms, so that s2n-quic's default delay of 25 ms would acknowledge ten at once.
+/// A packet of data follows another after 2.4 ms, so that s2n-quic's default delay of 25 ms would acknowledge ten at
+/// once.
 fn slow() -> Way {
     Way { rate: Some(500_000), ..Way::default() }
 }
 
 /// Bytes of a transfer: some 250 packets.
 const AMOUNT: usize = 300_000;
-/// Packets for each acknowledgement at most. One or two are the rule; on a machine that has no time they arrive in bunches.
+/// Packets for each acknowledgement at most. One or two are the rule; on a machine that has no time they arrive in
+/// bunches.
 const PACKETS: u64 = 4;
 
-/// Repeats `transfer`, which returns packets sent and ACK frames received for them, until packets are acknowledged often.
+/// Repeats `transfer`, which returns packets sent and ACK frames received for them, until packets are acknowledged
+/// often.
 async fn is_acknowledged_often(mut transfer: impl AsyncFnMut() -> (u64, u64)) {
     let deadline = Instant::now() + DEADLINE;
     loop {
@@ -75,8 +78,8 @@ async fn litequic_get_acknowledges_every_few_packets() {
     litequic_server.stop().await;
 }
 
-/// Several times in a row: another packet of litequic's may carry an acknowledgement early by chance. s2n-quic's default
-/// is 25 ms.
+/// Several times in a row: another packet of litequic's may carry an acknowledgement early by chance. s2n-quic's
+/// default is 25 ms.
 #[tokio::test]
 async fn a_packet_that_no_other_follows_is_acknowledged_within_a_few_milliseconds() {
     const SOON: Duration = Duration::from_millis(15);

@@ -1,5 +1,5 @@
-//! How often clients acknowledge: those that offer to listen (draft-ietf-quic-ack-frequency; quinn always does, Firefox by
-//! an older draft) get requests as in `litequic.ack_frequency`, and the others never.
+//! How often clients acknowledge: those that offer to listen (draft-ietf-quic-ack-frequency; quinn always does, Firefox
+//! by an older draft) get requests as in `litequic.ack_frequency`, and the others never.
 
 use crate::support::{
     client::{Client, Quic},

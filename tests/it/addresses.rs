@@ -1,5 +1,5 @@
-//! Origins with several addresses, of which some are black holes: packets to them are lost without an answer. In namespaces with
-//! interfaces and an `/etc/hosts` of their own; always the real process.
+//! Origins with several addresses, of which some are black holes: packets to them are lost without an answer. In
+//! namespaces with interfaces and an `/etc/hosts` of their own; always the real process.
 
 use crate::support::{
     DEADLINE, io_key, needs,
@@ -50,7 +50,8 @@ struct Inside {
 }
 
 impl Inside {
-    /// litequic before [`NAME`], which has `addresses`, with `keys` of the origin. `None`, reported, if the machine allows none.
+    /// litequic before [`NAME`], which has `addresses`, with `keys` of the origin. `None`, reported, if the machine
+    /// allows none.
     fn start(addresses: &[String], keys: &str) -> Option<Self> {
         let [unshare, nsenter, python, ip] = ["unshare", "nsenter", "python3", "ip"].map(needs::program);
         let (unshare, nsenter, python, _) = (unshare?, nsenter?, python?, ip?);
@@ -159,8 +160,8 @@ async fn of_a_name_with_64_addresses_the_one_that_works_is_found_and_remembered(
     assert_eq!(inside.failures(), 63);
 }
 
-/// Handshakes that take longer than the delay between attempts: attempts overlap, up to a bound, and the kernel's next SYN reaches an address
-/// that was down when the first one was lost.
+/// Handshakes that take longer than the delay between attempts: attempts overlap, up to a bound, and the kernel's next
+/// SYN reaches an address that was down when the first one was lost.
 #[tokio::test]
 async fn a_slow_handshake_at_any_of_16_addresses_succeeds_within_the_time_to_connect() {
     const SYN_SENT: &str = " 02 ";

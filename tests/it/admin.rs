@@ -402,8 +402,8 @@ async fn the_status_page_fits_a_telephone() {
     assert!(shown.contains("It is 320 wide of 320."), "{shown}");
 }
 
-/// The page in both colour schemes and on a telephone, while clients of every protocol send requests to two origins, a server of which is down,
-/// and a route is in maintenance.
+/// The page in both colour schemes and on a telephone, while clients of every protocol send requests to two origins, a
+/// server of which is down, and a route is in maintenance.
 async fn take_pictures(folder: PathBuf) {
     let (site, media, down) = (origin::demo().await, origin::demo().await, origin::closed_port());
     let more = format!(

@@ -1,4 +1,5 @@
-//! The admin socket: `litequic ctl` with nothing configured, one process's place taken by another, and what is no litequic.
+//! The admin socket: `litequic ctl` with nothing configured, one process's place taken by another, and what is no
+//! litequic.
 
 use crate::support::{
     io_key, needs, origin,

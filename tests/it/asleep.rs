@@ -1,5 +1,5 @@
-//! A process that has nothing to do sleeps: its threads wait for events, and no timer of litequic wakes them. One that is busy
-//! is not taken for one that hangs, and one that hangs is found.
+//! A process that has nothing to do sleeps: its threads wait for events, and no timer of litequic wakes them. One that
+//! is busy is not taken for one that hangs, and one that hangs is found.
 
 use crate::support::{
     DEADLINE,
@@ -108,8 +108,8 @@ async fn a_process_with_a_thousand_idle_connections_wakes_once_a_second_at_most(
     sleeps(1000).await;
 }
 
-/// Serves as the proxy does, but for two paths: `/hang` does not return to the worker's loop before `released`, `/busy` keeps the
-/// loop turning without a pause until `is_over`.
+/// Serves as the proxy does, but for two paths: `/hang` does not return to the worker's loop before `released`, `/busy`
+/// keeps the loop turning without a pause until `is_over`.
 #[derive(Clone)]
 struct Control {
     released: Arc<Mutex<Receiver<()>>>,

@@ -1,5 +1,5 @@
-//! Responses whose body goes bad right after their header, and those whose body comes late: what clients get over HTTP/1.1, HTTP/2 and
-//! HTTP/3.
+//! Responses whose body goes bad right after their header, and those whose body comes late: what clients get over
+//! HTTP/1.1, HTTP/2 and HTTP/3.
 
 use crate::support::{
     http2::{self, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, RST_STREAM},

@@ -1,5 +1,5 @@
-//! The same message over HTTP/1.1, HTTP/2 and HTTP/3, at, below and above each limit of a header, of trailers and of a response. Where
-//! the three differ, the document says so: docs/proxying.md, "Limits of messages".
+//! The same message over HTTP/1.1, HTTP/2 and HTTP/3, at, below and above each limit of a header, of trailers and of a
+//! response. Where the three differ, the document says so: docs/proxying.md, "Limits of messages".
 
 use crate::support::{
     http2::{self, END_STREAM, Http2, RST_STREAM},
@@ -235,8 +235,8 @@ async fn a_header_may_have_as_many_bytes_over_each_protocol() {
     }
 }
 
-/// A crumb has 38 bytes beside its value, which bounds how many are decoded; over HTTP/1.1 all are one line, with two bytes between
-/// two of them.
+/// A crumb has 38 bytes beside its value, which bounds how many are decoded; over HTTP/1.1 all are one line, with two
+/// bytes between two of them.
 #[tokio::test]
 async fn cookies_pay_for_each_of_their_lines() {
     let origin = Always::new(Always::EMPTY_200).await;

@@ -79,8 +79,8 @@ async fn a_browser_comes_by_http2_and_goes_on_by_http3() {
     litequic.stop().await;
 }
 
-/// Functions for the demo's page, in real time. `until` requests more until one request is by the protocol wanted, and returns
-/// the protocols. `begin` begins a download and reads little of it; `finish` reads the rest.
+/// Functions for the demo's page, in real time. `until` requests more until one request is by the protocol wanted, and
+/// returns the protocols. `begin` begins a download and reads little of it; `finish` reads the rest.
 const REQUESTS: &str = r"
     performance.setResourceTimingBufferSize(100000);
     let count = 0;
@@ -119,7 +119,8 @@ fn a_browser_leaves_http3_when_it_is_switched_off_and_comes_back_when_it_is_on()
     let (demo, port) = Process::demo(&[]);
     let mut arguments = vec![
         "--enable-quic".to_owned(),
-        // Forced for another port: without the option Chromium takes no certificate over QUIC that no public authority signed.
+        // Forced for another port: without the option Chromium takes no certificate over QUIC that no public authority
+        // signed.
         "--origin-to-force-quic-on=localhost:1".into(),
         format!("--ignore-certificate-errors-spki-list={}", demo.spki()),
         "--host-resolver-rules=MAP localhost 127.0.0.1, MAP * ~NOTFOUND".into(),

@@ -1,4 +1,5 @@
-//! What a request costs, in numbers that do not depend on the machine: allocations of the worker's thread, and system calls.
+//! What a request costs, in numbers that do not depend on the machine: allocations of the worker's thread, and system
+//! calls.
 
 use crate::support::{
     client::{Client, Quic},
@@ -28,8 +29,8 @@ const COUNTED: usize = 100;
 /// Allocations of a request of a few bytes over HTTP/3 that waits for no other. Fewer is better: lower it then.
 const ALLOCATIONS: u64 = 46;
 
-/// System calls of such a request: each of its two waits, one to read the client's datagrams after each, one to answer, and one
-/// each to write to the origin and to read from it.
+/// System calls of such a request: each of its two waits, one to read the client's datagrams after each, one to answer,
+/// and one each to write to the origin and to read from it.
 const CALLS: u64 = 8;
 
 mod counting {

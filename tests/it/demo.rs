@@ -1,5 +1,5 @@
-//! `demo/run.sh`: nginx, two litequic and the page with the video, seen in a real browser. The same by compose, where it runs
-//! already: `LITEQUIC_DEMO=compose` in the environment.
+//! `demo/run.sh`: nginx, two litequic and the page with the video, seen in a real browser. The same by compose, where
+//! it runs already: `LITEQUIC_DEMO=compose` in the environment.
 
 use crate::support::{
     chromium::Browser,
@@ -204,8 +204,8 @@ fn picture(browser: &mut Browser) {
     browser.picture(&Path::new(&folder).join("demo.png"));
 }
 
-/// What a CPU quota does to viewers, as a picture: `CPUS=0.1 docker compose up --wait` before, and `LITEQUIC_DEMO=compose`
-/// and `LITEQUIC_SCREENSHOTS=FOLDER` in the environment.
+/// What a CPU quota does to viewers, as a picture: `CPUS=0.1 docker compose up --wait` before, and
+/// `LITEQUIC_DEMO=compose` and `LITEQUIC_SCREENSHOTS=FOLDER` in the environment.
 #[test]
 fn viewers_of_servers_with_little_cpu_time() {
     const WATCHED: u64 = 90;

@@ -1,5 +1,5 @@
-//! Peers at their worst: origins whose bytes could be taken for something else, and clients whose requests must not reach
-//! an origin. What exchanges that merely fail look like is in `failures`.
+//! Peers at their worst: origins whose bytes could be taken for something else, and clients whose requests must not
+//! reach an origin. What exchanges that merely fail look like is in `failures`.
 
 use crate::support::{
     origin::{Always, Peer, Script},

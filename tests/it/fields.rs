@@ -1,5 +1,5 @@
-//! Names and values of fields: what passes by HTTP/1.1, HTTP/2 and HTTP/3 alike, and in how many spellings an origin reads
-//! one name.
+//! Names and values of fields: what passes by HTTP/1.1, HTTP/2 and HTTP/3 alike, and in how many spellings an origin
+//! reads one name.
 
 mod alike;
 mod reserved;

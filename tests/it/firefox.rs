@@ -1,5 +1,5 @@
-//! Firefox itself, headless: it offers ACK frequency by a draft of its own (docs/adr/0013-adaptive-ack-frequency.md), and
-//! closes the connection over a frame that it cannot read.
+//! Firefox itself, headless: it offers ACK frequency by a draft of its own (docs/adr/0013-adaptive-ack-frequency.md),
+//! and closes the connection over a frame that it cannot read.
 
 use crate::support::{
     link::{Faults, Link, Way},

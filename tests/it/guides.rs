@@ -1,4 +1,5 @@
-//! How-to guides: their configurations and commands as they stand in the documents, with the programs that they are about.
+//! How-to guides: their configurations and commands as they stand in the documents, with the programs that they are
+//! about.
 
 mod acme;
 mod beside;

@@ -1,5 +1,6 @@
-//! What an origin may send (RFC 9112 §§2.2, 4, 5, 6, 7), byte for byte: the rows of docs/proxying.md. Each over HTTP/1.1, HTTP/2 and
-//! HTTP/3, written at once and byte by byte, and each followed by a request that must get its own response.
+//! What an origin may send (RFC 9112 §§2.2, 4, 5, 6, 7), byte for byte: the rows of docs/proxying.md. Each over
+//! HTTP/1.1, HTTP/2 and HTTP/3, written at once and byte by byte, and each followed by a request that must get its own
+//! response.
 
 use crate::support::{
     proxy::Litequic,

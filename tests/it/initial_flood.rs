@@ -178,8 +178,8 @@ async fn an_address_that_is_not_proved_is_sent_three_times_what_came_from_it_rou
         stranger.receive_until(nothing_is_held(&litequic)).await;
         stranger.settled().await;
         let received = stranger.received;
-        // Less than a datagram more (`the_limit_of_what_is_sent_is_rounded_up_to_one_datagram`): whether there is a rest to
-        // be rounded up depends on how the answers fell into datagrams.
+        // Less than a datagram more (`the_limit_of_what_is_sent_is_rounded_up_to_one_datagram`): whether there is a
+        // rest to be rounded up depends on how the answers fell into datagrams.
         assert!(received < 3 * sent + FULL, "{what}: {received} for {sent}");
         // It had more to say: the limit held it back.
         assert!(received > 3 * sent / 2, "{what}: {received} for {sent}");

@@ -1,5 +1,5 @@
-//! Uploads that are answered before they have ended: the client sees the answer, whatever it sends meanwhile, and sends no more
-//! than it may.
+//! Uploads that are answered before they have ended: the client sees the answer, whatever it sends meanwhile, and sends
+//! no more than it may.
 
 use crate::support::{
     chromium::Browser,

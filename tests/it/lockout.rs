@@ -1,6 +1,6 @@
-//! The attacks of `litequic-lab attacks` and `litequic-lab sources` (docs/security.md), each until it has all that it can get, from 1 to 64
-//! addresses: an honest client is served within 2 s then, over each protocol and at the status port. What the attacker holds it keeps
-//! to the test's end.
+//! The attacks of `litequic-lab attacks` and `litequic-lab sources` (docs/security.md), each until it has all that it
+//! can get, from 1 to 64 addresses: an honest client is served within 2 s then, over each protocol and at the status
+//! port. What the attacker holds it keeps to the test's end.
 
 use crate::{
     drain,
@@ -44,8 +44,8 @@ const SILENCE: Duration = Duration::from_secs(1);
 const SLOTS: u16 = 32;
 /// Streams of an attack over HTTP/2, and over HTTP/3, divided over its sources.
 const STREAMS: usize = 2 * SLOTS as usize;
-/// Flow-control window of a stream whose response is read slowly, and how much of it is read each second: a little more than
-/// `limits.min_download_rate`.
+/// Flow-control window of a stream whose response is read slowly, and how much of it is read each second: a little more
+/// than `limits.min_download_rate`.
 const SLOW_WINDOW: u32 = 2_000; // bytes
 const SLOW_RATE: u32 = 300; // bytes a second
 
@@ -58,7 +58,8 @@ enum Sources {
     Neighbours(u8),
 }
 
-/// More than one address: up to as many networks as leave each several connections to the origin, and one network with more.
+/// More than one address: up to as many networks as leave each several connections to the origin, and one network with
+/// more.
 const SEVERAL: [Sources; 4] =
     [Sources::Networks(2), Sources::Networks(5), Sources::Networks(16), Sources::Neighbours(64)];
 
@@ -197,8 +198,8 @@ async fn silent(server: SocketAddr, sources: &[Ipv4Addr]) -> Held {
     held
 }
 
-/// Handshakes that prove their address and go no further, more than there are places; then connections without a request,
-/// as many as there may be.
+/// Handshakes that prove their address and go no further, more than there are places; then connections without a
+/// request, as many as there may be.
 async fn handshakes(litequic: &Litequic, sources: &[Ipv4Addr]) -> Held {
     let strangers = future::join_all(sources.iter().map(|from| Stranger::from(*from, litequic))).await;
     let mut strangers = future::join_all(strangers.iter().cycle().take(60).map(Stranger::elsewhere)).await;
@@ -235,7 +236,8 @@ fn streams(sources: &[Ipv4Addr]) -> impl Iterator<Item = u32> + Clone {
     (1..).step_by(2).take((STREAMS / sources.len()).max(1))
 }
 
-/// Requests over each protocol, more than there are connections to the origin: `three`, `two` and `one` are their bytes.
+/// Requests over each protocol, more than there are connections to the origin: `three`, `two` and `one` are their
+/// bytes.
 async fn requests(
     litequic: &Litequic,
     sources: &[Ipv4Addr],

@@ -1,5 +1,5 @@
-//! Standard error and output that take nothing, or have no room: litequic serves, counts the lines that it drops, reports
-//! them once it can, and ends in time.
+//! Standard error and output that take nothing, or have no room: litequic serves, counts the lines that it drops,
+//! reports them once it can, and ends in time.
 
 use crate::{
     drain::ask,

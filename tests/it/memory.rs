@@ -117,7 +117,8 @@ async fn what_clients_do_not_read_is_a_quarter_of_the_limit_at_most_before_memor
         readers.push(unread(Client::to(&litequic).await, "/bytes/50000000").await);
     }
     litequic.wait_until("a stream waits", |worker| worker.shared.limit_send_buffer.get(), |waits| waits > 0).await;
-    // A buffer follows the path's window, which is small where a busy machine loses packets: then it takes more of them.
+    // A buffer follows the path's window, which is small where a busy machine loses packets: then it takes more of
+    // them.
     while held(&litequic) <= SMALL / 8 {
         assert!(readers.len() < 96, "held: {}", held(&litequic));
         readers.push(unread(Client::to(&litequic).await, "/bytes/50000000").await);

@@ -70,9 +70,9 @@ impl Relay {
         }
     }
 
-    /// Passes datagrams on while `work` goes on; from another port once the client has `moved`, as a NAT does that forgot.
-    /// The large ones that the client then sends, of which it has none but its answers to PATH_CHALLENGE, are lost until it
-    /// has sent a few others, and counted in `lost`. From then on the old port must get no data.
+    /// Passes datagrams on while `work` goes on; from another port once the client has `moved`, as a NAT does that
+    /// forgot. The large ones that the client then sends, of which it has none but its answers to PATH_CHALLENGE, are
+    /// lost until it has sent a few others, and counted in `lost`. From then on the old port must get no data.
     async fn beneath_a_move<T>(&self, moved: &AtomicBool, lost: &AtomicU64, work: impl Future<Output = T>) -> T {
         let next = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let pass = async {

@@ -1,4 +1,5 @@
-//! Send buffers follow the path: a long path is filled, and a stream that waits to send more is woken by acknowledgements.
+//! Send buffers follow the path: a long path is filled, and a stream that waits to send more is woken by
+//! acknowledgements.
 
 use crate::support::{
     client::{self, Client, Quic},
@@ -15,8 +16,8 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 const MIB: u64 = 1024 * 1024;
-/// What a worker's heartbeat and all else that is no acknowledgement wake it in a second at most. Looking every 5 to 25 ms
-/// whether there is an acknowledgement would do so a hundred times.
+/// What a worker's heartbeat and all else that is no acknowledgement wake it in a second at most. Looking every 5 to 25
+/// ms whether there is an acknowledgement would do so a hundred times.
 const OTHER_WAKES: f64 = 10.0;
 
 /// A client behind `link` that lets litequic send as much as it likes.

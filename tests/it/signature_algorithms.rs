@@ -1,5 +1,5 @@
-//! Several certificates of one name: which one a client gets by the signature algorithms that it offers, over QUIC and TCP,
-//! and that both are known wherever certificates are: 421, reloads, metrics, `/status`, `check`.
+//! Several certificates of one name: which one a client gets by the signature algorithms that it offers, over QUIC and
+//! TCP, and that both are known wherever certificates are: 421, reloads, metrics, `/status`, `check`.
 
 use crate::{
     drain::ask,

@@ -76,8 +76,8 @@ async fn downloads_below_the_minimum_rate_are_reset_and_their_connection_goes_on
     .await;
 }
 
-/// The attack on every proxy that gives an upload a connection to its origin with its header: as many of them as there are
-/// connections, a byte a minute each.
+/// The attack on every proxy that gives an upload a connection to its origin with its header: as many of them as there
+/// are connections, a byte a minute each.
 #[tokio::test]
 async fn uploads_of_a_byte_each_leave_connections_to_others_over_each_protocol() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;

@@ -1,6 +1,6 @@
-//! One path in many spellings: no client reaches by one of them what a route protects by a laxer route, whichever protocol it
-//! speaks (`everywhere`) and whatever its origin decodes (`origins`: nginx and Python's WSGI server; `table`: others by their
-//! documentation).
+//! One path in many spellings: no client reaches by one of them what a route protects by a laxer route, whichever
+//! protocol it speaks (`everywhere`) and whatever its origin decodes (`origins`: nginx and Python's WSGI server;
+//! `table`: others by their documentation).
 
 mod everywhere;
 mod origins;

@@ -1,5 +1,5 @@
-//! Clients that stay on one server, weights and backup servers, over HTTP/1.1, HTTP/2 and HTTP/3: several real origins, of which
-//! one is lost and comes back.
+//! Clients that stay on one server, weights and backup servers, over HTTP/1.1, HTTP/2 and HTTP/3: several real origins,
+//! of which one is lost and comes back.
 
 use crate::{
     origins::{before, origin, tcp, until},

@@ -1,5 +1,5 @@
-//! Faults of the system beneath litequic: name servers that do not answer, a clock that jumps, a process that is stopped and
-//! continued, a full disk. Always the real process.
+//! Faults of the system beneath litequic: name servers that do not answer, a clock that jumps, a process that is
+//! stopped and continued, a full disk. Always the real process.
 
 use crate::support::{
     client::{self, Client, Quic},

@@ -1,5 +1,5 @@
-//! A listener at a wildcard address of a machine that has several: whatever answers a datagram leaves from the address that it
-//! came to. Clients drop anything else.
+//! A listener at a wildcard address of a machine that has several: whatever answers a datagram leaves from the address
+//! that it came to. Clients drop anything else.
 
 use crate::support::{
     client::{Client, Quic},

@@ -1,5 +1,5 @@
-//! The Helm charts and the container image: that they agree with the program, as files. What `helm` makes of them is tested
-//! where there is one.
+//! The Helm charts and the container image: that they agree with the program, as files. What `helm` makes of them is
+//! tested where there is one.
 
 mod monitoring;
 mod refused;
@@ -70,7 +70,8 @@ fn the_image_s_configuration_needs_an_origin_and_a_certificate_and_has_the_addre
     assert!(config::parse(&read(file), Path::new(file), |_| None).is_err());
 }
 
-/// The configuration's schema without what a chart sets itself, and with nothing required: that is judged when it is whole.
+/// The configuration's schema without what a chart sets itself, and with nothing required: that is judged when it is
+/// whole.
 fn schema_of_values() -> Json {
     let mut schema = config::schema();
     let root = schema.as_object_mut().unwrap();
@@ -120,8 +121,8 @@ fn whatever_needs_a_restart_is_in_the_checksum_that_restarts() {
     }
 }
 
-/// The rows of a README: every key of a `values.yaml` with its default and what stands above it. A key without a comment
-/// belongs to the one that it stands in.
+/// The rows of a README: every key of a `values.yaml` with its default and what stands above it. A key without a
+/// comment belongs to the one that it stands in.
 fn table_of_values(text: &str) -> String {
     let mut rows = String::from("| value | default | |\n|---|---|---|\n");
     let mut comment = String::new();

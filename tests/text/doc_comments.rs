@@ -1,5 +1,5 @@
-//! Documentation comments stand alone: rustdoc, an editor and grep show one item without its neighbours. CONTRIBUTING.md,
-//! "Comments", has the rules.
+//! Documentation comments stand alone: rustdoc, an editor and grep show one item without its neighbours.
+//! CONTRIBUTING.md, "Comments", has the rules.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,8 +8,8 @@ use std::{
 };
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-/// Names that two modules may have: they are always written with the module (`http3::Metrics`), or are the one word of RFCs and
-/// manuals for two sides of one thing (a route of the configuration, and of the proxy).
+/// Names that two modules may have: they are always written with the module (`http3::Metrics`), or are the one word of
+/// RFCs and manuals for two sides of one thing (a route of the configuration, and of the proxy).
 const SHARED_NAMES: [&str; 7] = ["Arguments", "Certificate", "Client", "Connection", "Metrics", "Origin", "Route"];
 
 /// First words that refer to something outside the comment.
@@ -32,6 +32,16 @@ fn doc_comments_stand_alone() {
         })
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn comments_end_at_column_120() {
+    let long = |line: &&str| line.trim_start().starts_with("//") && line.chars().count() > 120;
+    let wide: Vec<String> = sources()
+        .into_iter()
+        .flat_map(|(name, text)| text.lines().filter(long).map(|line| format!("src/{name}: {line}")).collect::<Vec<_>>())
+        .collect();
+    assert!(wide.is_empty(), "{}", wide.join("\n"));
 }
 
 #[test]

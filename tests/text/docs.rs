@@ -157,7 +157,8 @@ fn the_reference_is_what_the_program_says_of_itself() {
 /// Every key of `[limits]` and `[timeouts]`, and the bounds of an origin.
 #[test]
 fn every_limit_has_a_metric_that_counts_it() {
-    // Not limits of clients: how long a drain goes on. Part of other limits, which are counted: the grace of rates, what a source is.
+    // Not limits of clients: how long a drain goes on. Part of other limits, which are counted: the grace of rates,
+    // what a source is.
     let exempt = [
         "timeouts.drain_grace",
         "timeouts.drain",
@@ -433,7 +434,8 @@ fn sources(folder: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// Whether `path` (`quic::io::receive`) leads from a module of src/ to a module or an item, if its first name is one of ours.
+/// Whether `path` (`quic::io::receive`) leads from a module of src/ to a module or an item, if its first name is one of
+/// ours.
 fn leads_somewhere(sources: &BTreeMap<String, String>, path: &str) -> bool {
     let names: Vec<&str> = path.split("::").collect();
     let file = |names: &[&str]| {

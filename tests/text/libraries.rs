@@ -1,5 +1,5 @@
-//! Limits of libraries: docs/limits.md names each one, and a new version of a library that changes one fails here, as does one that
-//! brings another.
+//! Limits of libraries: docs/limits.md names each one, and a new version of a library that changes one fails here, as
+//! does one that brings another.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,8 +13,8 @@ struct Library {
     name: &'static str,
     /// Constants with their values. Each has a row in the document, which says what follows from it.
     documented: &'static [(&'static str, &'static str)],
-    /// Constants of the same kind that limit nothing of a client or an origin: ends of ranges, defaults that litequic sets or does not
-    /// use, sizes of tables.
+    /// Constants of the same kind that limit nothing of a client or an origin: ends of ranges, defaults that litequic
+    /// sets or does not use, sizes of tables.
     other: &'static [&'static str],
 }
 
@@ -187,8 +187,8 @@ fn sources() -> BTreeMap<String, PathBuf> {
     found
 }
 
-/// The numbers and durations among the constants of the sources in `folder` whose names say that they limit something, each with
-/// its values; without tests.
+/// The numbers and durations among the constants of the sources in `folder` whose names say that they limit something,
+/// each with its values; without tests.
 fn limits(folder: &Path) -> BTreeMap<String, BTreeSet<String>> {
     let mut found = BTreeMap::<String, BTreeSet<String>>::new();
     let mut folders = vec![folder.to_owned()];

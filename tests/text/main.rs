@@ -1,5 +1,5 @@
-//! Checks of text: documents, charts and the layers of the sources. One fast binary that starts no server; `.ci/run` runs
-//! it first.
+//! Checks of text: documents, charts and the layers of the sources. One fast binary that starts no server; `.ci/run`
+//! runs it first.
 #![cfg(test)]
 
 mod charts;

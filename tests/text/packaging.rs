@@ -1,4 +1,5 @@
-//! What the packaging scripts say twice, or share with the program, as text. What they make is tested by `packaging/verify`.
+//! What the packaging scripts say twice, or share with the program, as text. What they make is tested by
+//! `packaging/verify`.
 
 use litequic::config;
 use std::{fs, path::Path};

@@ -1,5 +1,5 @@
-//! Chromium, headless, driven by its DevTools protocol. It accepts the lab's certificate by the fingerprint of its key, and begins
-//! with HTTP/3 because an option forces it.
+//! Chromium, headless, driven by its DevTools protocol. It accepts the lab's certificate by the fingerprint of its key,
+//! and begins with HTTP/3 because an option forces it.
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value as Json, json};
@@ -98,7 +98,8 @@ impl Browser {
         Ok(())
     }
 
-    /// What `expression` is in the page; promises are waited for. For how long, the lab decides, which ends this process.
+    /// What `expression` is in the page; promises are waited for. For how long, the lab decides, which ends this
+    /// process.
     pub(crate) fn evaluate(&mut self, expression: &str) -> Result<Json> {
         let parameters = json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
         let answer = self.call("Runtime.evaluate", &parameters)?;

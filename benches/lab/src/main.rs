@@ -1,6 +1,6 @@
-//! litequic's measuring laboratory: one binary with a load generator (`load`), the bench that runs contenders and loads them
-//! with it or with other clients (`fetch`) or attacks them (`attack`), and an emulator of links between them (`link`).
-//! benches/lab/README.md explains how figures are measured.
+//! litequic's measuring laboratory: one binary with a load generator (`load`), the bench that runs contenders and loads
+//! them with it or with other clients (`fetch`) or attacks them (`attack`), and an emulator of links between them
+//! (`link`). benches/lab/README.md explains how figures are measured.
 
 mod argument;
 mod attack;

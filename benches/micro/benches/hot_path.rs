@@ -1,6 +1,6 @@
 //! The pure code on the way of every packet and request, piece by piece: frames of a packet, frames on a stream, field
-//! sections, heads. `cargo bench -p litequic-micro` measures; with `-- --test`, or by `cargo test -p litequic-micro --bench
-//! hot_path`, each runs once. Nothing here fails for being slow.
+//! sections, heads. `cargo bench -p litequic-micro` measures; with `-- --test`, or by `cargo test -p litequic-micro
+//! --bench hot_path`, each runs once. Nothing here fails for being slow.
 
 #![expect(clippy::expect_used, reason = "what is measured was made here")]
 

@@ -1,6 +1,6 @@
-//! Runs an execution as a worker runs: one thread, local tasks. Its clock stands still and moves only once nothing else can
-//! happen, and its randomness is the same each time, so that an input takes the same path again. Only aws-lc has its own: for keys and
-//! nonces, of which no length depends.
+//! Runs an execution as a worker runs: one thread, local tasks. Its clock stands still and moves only once nothing else
+//! can happen, and its randomness is the same each time, so that an input takes the same path again. Only aws-lc has
+//! its own: for keys and nonces, of which no length depends.
 
 #[allow(dead_code, reason = "hostile_origin has a proxy")]
 pub mod answers;
@@ -37,7 +37,8 @@ const TURNS: u32 = 60;
 const FIRST_STEP: Duration = Duration::from_millis(10);
 /// The largest step.
 const LARGEST_STEP: Duration = Duration::from_secs(20);
-/// More than the sum of all timeouts that follow each other; that of tunnels is an hour. What is not done then waits without a bound.
+/// More than the sum of all timeouts that follow each other; that of tunnels is an hour. What is not done then waits
+/// without a bound.
 const DEADLINE: Duration = Duration::from_secs(3 * 3600);
 
 thread_local! {

@@ -1,5 +1,5 @@
-//! The table of docs/proxying.md, "Responses that an origin may send", read once more and in the simplest way: what a client gets of the
-//! bytes that an origin sends to one GET or HEAD. Not hyper's nor litequic's code, and slow.
+//! The table of docs/proxying.md, "Responses that an origin may send", read once more and in the simplest way: what a
+//! client gets of the bytes that an origin sends to one GET or HEAD. Not hyper's nor litequic's code, and slow.
 
 /// Heads, trailers and extensions near the sizes at which they are too large: their rows are exact in tests, not here.
 const NEARLY_TOO_LARGE: usize = 14 * 1024;

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 pub(super) const PATIENCE: Duration = Duration::from_millis(250);
 /// A client's rate counts once the client was waited for that long: a few round trips, lost packets included.
 const RATE_AFTER: Duration = Duration::from_secs(1);
-/// A body counts as silent once nothing has moved on it, either way, for this time, divided by the [`Excess::ratio`] of its client:
-/// an event stream of a client that holds little is left alone for longer than one of a thousand.
+/// A body counts as silent once nothing has moved on it, either way, for this time, divided by the [`Excess::ratio`] of
+/// its client: an event stream of a client that holds little is left alone for longer than one of a thousand.
 const SILENT_AFTER: Duration = Duration::from_secs(10);
 /// A body counts as silent after this time at the earliest: a few round trips, lost packets included.
 const MIN_SILENCE: Duration = Duration::from_secs(1);

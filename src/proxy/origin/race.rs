@@ -18,9 +18,10 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// The delay between two attempts at least, where there are more addresses than the time to connect would suffice
 /// for all: RFC 8305 §5.
 const MIN_ATTEMPT_DELAY: Duration = Duration::from_millis(10);
-/// Attempts that run at the same time at most, each with a file descriptor if one is free. A further one takes the place of the
-/// oldest. With up to as many addresses each attempt lives until the deadline. With 64 addresses, and descriptors for all attempts,
-/// each has a fifth of the time to connect: a second of five, enough for a SYN that is lost once.
+/// Attempts that run at the same time at most, each with a file descriptor if one is free. A further one takes the
+/// place of the oldest. With up to as many addresses each attempt lives until the deadline. With 64 addresses, and
+/// descriptors for all attempts, each has a fifth of the time to connect: a second of five, enough for a SYN that is
+/// lost once.
 const CONCURRENT_ATTEMPTS: usize = 16;
 /// Addresses that one connection tries at most, so that an answer of a name server bounds no loop.
 const MAX_ATTEMPTS: usize = 64;
@@ -43,11 +44,11 @@ struct Running<F, P> {
     permit: P,
 }
 
-/// Connects to one of `addresses`, in their order, until `deadline`. The next `attempt` begins when one fails, or a delay
-/// after the last one began; the first that succeeds ends all others. An attempt may last until `deadline`, unless a later one needs its
-/// place: the first one has `permit`; one beside others has what `another` returns, or takes the place of the oldest. `failed` gets each
-/// address whose attempt failed, was
-/// overtaken by a later one, or lost its place.
+/// Connects to one of `addresses`, in their order, until `deadline`. The next `attempt` begins when one fails, or a
+/// delay after the last one began; the first that succeeds ends all others. An attempt may last until `deadline`,
+/// unless a later one needs its place: the first one has `permit`; one beside others has what `another` returns, or
+/// takes the place of the oldest. `failed` gets each address whose attempt failed, was overtaken by a later one, or
+/// lost its place.
 ///
 /// # Errors
 ///
@@ -141,9 +142,9 @@ fn first_ready<S, P, F: Future<Output = io::Result<S>>>(
     })
 }
 
-/// The delay before the next attempt, where `others` more are to begin within the time `left`. The last one then has as much time as
-/// those before it, which lose their place [`CONCURRENT_ATTEMPTS`] delays after they began: of `n` addresses each has at least `16 / (n + 15)`
-/// of the time, unless the delay is at its minimum.
+/// The delay before the next attempt, where `others` more are to begin within the time `left`. The last one then has as
+/// much time as those before it, which lose their place [`CONCURRENT_ATTEMPTS`] delays after they began: of `n`
+/// addresses each has at least `16 / (n + 15)` of the time, unless the delay is at its minimum.
 fn delay_before(others: usize, left: Duration) -> Duration {
     let shares = u32::try_from(others.saturating_add(CONCURRENT_ATTEMPTS)).unwrap_or(u32::MAX);
     (left / shares).clamp(MIN_ATTEMPT_DELAY, ATTEMPT_DELAY)

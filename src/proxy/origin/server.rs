@@ -18,10 +18,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// The bit of [`HealthState::transitions`] that is set while the server is unhealthy.
+const DOWN: u32 = 1;
+/// What a transition adds, above that bit.
+const ONE_TRANSITION: u32 = 2;
+
 /// The state of a server by its health checks. The control thread writes it; workers read it without a lock.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct HealthState {
-    /// Grows by one whenever it transitions: even while the server is healthy.
+    /// How often the server went up or down, and in the lowest bit whether it is down: one word, which a worker reads at once.
     transitions: AtomicU32,
     last_result: Mutex<CheckResult>,
 }
@@ -45,9 +50,10 @@ impl HealthState {
     }
 
     const fn is_up_after(transitions: u32) -> bool {
-        transitions.is_multiple_of(2)
+        transitions & DOWN == 0
     }
 
+    /// The number of transitions, and [`DOWN`].
     fn transitions(&self) -> u32 {
         self.transitions.load(Relaxed)
     }
@@ -55,7 +61,8 @@ impl HealthState {
     /// Sets whether the server is `up`.
     pub(super) fn set(&self, up: bool) {
         if up != self.is_up() {
-            self.transitions.store(self.transitions().wrapping_add(1), Relaxed);
+            let count = (self.transitions() & !DOWN).wrapping_add(ONE_TRANSITION);
+            self.transitions.store(if up { count } else { count | DOWN }, Relaxed);
         }
     }
 

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! The tag is an HMAC-SHA256 over all of it, the client's address and port, its connection ID, and the connection ID of
-//! the Retry: RFC 9000 §8.1.4 requires the address, and s2n-quic's own provider binds the client's ID as well. The client
-//! sends its next Initial to the Retry's ID (§17.2.5.2), which s2n-quic then adopts unseen: an ID of the client's choice
-//! could be that of another worker or connection. The key changes every hour, by the issue time.
+//! the Retry: RFC 9000 §8.1.4 requires the address, and s2n-quic's own provider binds the client's ID as well. The
+//! client sends its next Initial to the Retry's ID (§17.2.5.2), which s2n-quic then adopts unseen: an ID of the
+//! client's choice could be that of another worker or connection. The key changes every hour, by the issue time.
 //!
 //! Tokens are not bound to the endpoint, as stateless resets are: the owner of one has validated an address, which is
 //! worth the same at every address of the server, and replicas behind a balancer may have different ones.

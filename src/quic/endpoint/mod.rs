@@ -271,8 +271,8 @@ impl connection::Limiter for TransportLimits {
     }
 }
 
-/// The transport parameters (RFC 9000 §18.2) and what s2n-quic bounds beside them, of a connection whose client may send
-/// `window` bytes ahead. No keep-alive: an idle connection may end.
+/// The transport parameters (RFC 9000 §18.2) and what s2n-quic bounds beside them, of a connection whose client may
+/// send `window` bytes ahead. No keep-alive: an idle connection may end.
 fn transport_limits(config: &Config, window: u64) -> Result<connection::Limits, ValidationError> {
     let Config { limits, timeouts, listen, .. } = config;
     connection::Limits::new()

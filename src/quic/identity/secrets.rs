@@ -48,8 +48,8 @@ pub enum SecretError {
     },
 }
 
-/// Keys for address validation tokens, session tickets and cookies, which all processes with one secret agree on, and for
-/// stateless reset tokens, which are a [`Replica`]'s.
+/// Keys for address validation tokens, session tickets and cookies, which all processes with one secret agree on, and
+/// for stateless reset tokens, which are a [`Replica`]'s.
 pub struct Secrets {
     retry: hmac::Key,
     reset: hmac::Key,
@@ -147,8 +147,8 @@ impl Secrets {
         hmac::Key::new(HMAC_SHA256, hmac::sign(&self.retry, &period.to_be_bytes()).as_ref())
     }
 
-    /// The key of stateless reset tokens of this replica's endpoint that is bound to `address`: the configured one, which is the
-    /// same after a crash, whatever its place in the list.
+    /// The key of stateless reset tokens of this replica's endpoint that is bound to `address`: the configured one,
+    /// which is the same after a crash, whatever its place in the list.
     pub(in crate::quic) fn reset_key(&self, address: SocketAddr) -> hmac::Key {
         // The address has no NUL: no two pairs read the same.
         let scope = [self.replica.name(), "\0", &address.to_string()].concat();

@@ -45,7 +45,8 @@ struct Count<D> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict<K> {
     Log,
-    /// The first of its window that is not: to be described by [`LineLimits::describe`], and [`LineLimits::next`] has changed.
+    /// The first of its window that is not: to be described by [`LineLimits::describe`], and [`LineLimits::next`] has
+    /// changed.
     First(K),
     Suppress,
 }

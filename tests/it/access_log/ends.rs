@@ -1,5 +1,5 @@
-//! How requests end and how large responses are, as the log and the counters have it, compared with what clients report: those
-//! of QUIC that close behind the last byte, curl, h2load, `litequic get`, Chromium.
+//! How requests end and how large responses are, as the log and the counters have it, compared with what clients
+//! report: those of QUIC that close behind the last byte, curl, h2load, `litequic get`, Chromium.
 
 use super::{everything, lines, logging};
 use crate::support::{

@@ -1,5 +1,5 @@
-//! Pebble, Let's Encrypt's CA for tests, with a name server that knows 127.0.0.1 alone, and a litequic that obtains certificates
-//! from it.
+//! Pebble, Let's Encrypt's CA for tests, with a name server that knows 127.0.0.1 alone, and a litequic that obtains
+//! certificates from it.
 
 use crate::support::{
     client::Quic,

@@ -1,5 +1,5 @@
-//! Fields by which proxies tell an origin about its client: none reaches the origin from a client itself, in any spelling, by any
-//! protocol, in the header or in trailers.
+//! Fields by which proxies tell an origin about its client: none reaches the origin from a client itself, in any
+//! spelling, by any protocol, in the header or in trailers.
 
 use super::{PROTOCOLS, Protocol, Request};
 use crate::support::{

@@ -61,7 +61,8 @@ fn a_browser_gets_http3_of_litequic_after_the_alt_svc_of_nginx_at_port_443() {
     let _litequic = machine.litequic(&guide.block("toml", "tcp = []"));
     both_answer(&guide, &machine, "server: nginx");
 
-    // QUIC is forced for another port: without the option Chromium takes no certificate over QUIC that no public authority signed.
+    // QUIC is forced for another port: without the option Chromium takes no certificate over QUIC that no public
+    // authority signed.
     let chromium = machine.spawn(&format!(
         "exec chromium --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
          --disable-background-networking --disable-component-update --enable-quic --user-data-dir=/var/profile \

@@ -1,5 +1,5 @@
-//! docs/how-to/obtain-certificates-with-certbot.md: certbot and lego obtain certificates of Pebble, Let's Encrypt's CA for
-//! tests, while litequic has ports 80 and 443.
+//! docs/how-to/obtain-certificates-with-certbot.md: certbot and lego obtain certificates of Pebble, Let's Encrypt's CA
+//! for tests, while litequic has ports 80 and 443.
 
 use super::{Guide, machine::Machine};
 use crate::support::{needs, process::Process};

@@ -1,5 +1,5 @@
-//! Guides about files and commands of an operator: docs/how-to/split-the-configuration.md, log-to-journald-or-syslog.md,
-//! downgrade-or-uninstall.md, monitor-with-prometheus.md, move-from-traefik.md.
+//! Guides about files and commands of an operator: docs/how-to/split-the-configuration.md,
+//! log-to-journald-or-syslog.md, downgrade-or-uninstall.md, monitor-with-prometheus.md, move-from-traefik.md.
 
 use super::{Guide, adapted, machine::Machine};
 use crate::support::needs;

@@ -27,7 +27,8 @@ fn routes() -> Vec<Route> {
     vec![route("/", "lax"), route("/admin", "strict"), route("/v1/login", "strict")]
 }
 
-/// What `origin` makes of each spelling by itself, then behind litequic. It serves at least `served` of them as protected.
+/// What `origin` makes of each spelling by itself, then behind litequic. It serves at least `served` of them as
+/// protected.
 async fn held_against(origin: SocketAddr, served: usize) {
     let litequic = Litequic::start(origin, |config| config.routes = routes()).await;
     for (path, expected) in [("/", "open lax"), ("/admin", "protected strict"), ("/v1/login/x", "protected strict")] {

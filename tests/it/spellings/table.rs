@@ -1,5 +1,5 @@
-//! Origins by what their documentation says that they do to a path before they compare it, none of which shares code with
-//! litequic. Go's and Express' rows were tried against Go 1.26 and Express 5.
+//! Origins by what their documentation says that they do to a path before they compare it, none of which shares code
+//! with litequic. Go's and Express' rows were tried against Go 1.26 and Express 5.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, header};

@@ -25,8 +25,8 @@ pub(crate) struct Cable {
 }
 
 impl Cable {
-    /// Over `inner`; cut while `cut` is true. It becomes true once something has arrived, if `cut_when_answered`: of a handshake
-    /// the client's last flight does not leave.
+    /// Over `inner`; cut while `cut` is true. It becomes true once something has arrived, if `cut_when_answered`: of a
+    /// handshake the client's last flight does not leave.
     pub(crate) fn new(inner: Arc<dyn AsyncUdpSocket>, cut: Arc<AtomicBool>, cut_when_answered: bool) -> Self {
         Self { inner, cut, cut_when_answered: cut_when_answered.into() }
     }

@@ -140,7 +140,8 @@ impl Http2 {
 pub(crate) fn status(headers: &Frame) -> u16 {
     match headers.payload[..] {
         [indexed @ 0x88..=0x8e, ..] => [200, 204, 206, 304, 400, 404, 500][usize::from(indexed - 0x88)],
-        // Incremental indexing, name 8; three digits, plain or as Huffman's codes of five bits for 0 to 2 and six above.
+        // Incremental indexing, name 8; three digits, plain or as Huffman's codes of five bits for 0 to 2 and six
+        // above.
         [0x48, 3, a, b, c, ..] => [a, b, c].iter().fold(0, |status, digit| status * 10 + u16::from(digit - b'0')),
         [0x48, length, ref rest @ ..] if length & 0x80 != 0 => huffman(&rest[..usize::from(length & 0x7f)]),
         ref other => panic!("no status: {other:02x?}"),

@@ -1,6 +1,6 @@
 //! A link with faults: a UDP relay between clients and a server, on a thread of its own, that loses, doubles, reorders,
-//! corrupts, delays and slows datagrams by a seed or by their numbers, and changes the clients' address. To clients it is
-//! the server. Every fault is counted, so that a test can say that it happened.
+//! corrupts, delays and slows datagrams by a seed or by their numbers, and changes the clients' address. To clients it
+//! is the server. Every fault is counted, so that a test can say that it happened.
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use std::{
@@ -185,8 +185,8 @@ impl Link {
         &self.shared.down
     }
 
-    /// The server sees clients come from other ports from now on, and no longer reaches them at the old ones: a NAT that
-    /// forgot.
+    /// The server sees clients come from other ports from now on, and no longer reaches them at the old ones: a NAT
+    /// that forgot.
     pub(crate) fn rebind(&self) {
         let ip = self.from.borrow().1;
         self.rebind_to(ip);
@@ -418,7 +418,8 @@ impl Lane {
 mod tests {
     use super::*;
 
-    /// What comes out of a lane into which datagrams of one byte, 0, 1, 2 and so on, go at once; and at the end of time.
+    /// What comes out of a lane into which datagrams of one byte, 0, 1, 2 and so on, go at once; and at the end of
+    /// time.
     fn pass(way: Way, count: u8) -> (Vec<Vec<u8>>, Counts) {
         let (mut lane, counts) = (Lane::new(way, 7), Counts::default());
         let now = Instant::now();

@@ -1,6 +1,6 @@
-//! A client that reads ACK_FREQUENCY frames by draft-ietf-quic-ack-frequency-00, as strictly as neqo, which is Firefox's:
-//! quinn, with that draft's transport parameter in the place of its own. Between decryption and quinn's parser each frame
-//! is checked byte by byte, and translated for quinn.
+//! A client that reads ACK_FREQUENCY frames by draft-ietf-quic-ack-frequency-00, as strictly as neqo, which is
+//! Firefox's: quinn, with that draft's transport parameter in the place of its own. Between decryption and quinn's
+//! parser each frame is checked byte by byte, and translated for quinn.
 
 use super::{
     client,

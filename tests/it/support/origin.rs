@@ -16,7 +16,8 @@ use tokio::{
     task::{AbortHandle, JoinSet},
 };
 
-/// The demo's origin: `/bytes/N`, `/echo`, `/sink`, `/drip/N/MS`, `/status/CODE` and so on. Ends with the test's runtime.
+/// The demo's origin: `/bytes/N`, `/echo`, `/sink`, `/drip/N/MS`, `/status/CODE` and so on. Ends with the test's
+/// runtime.
 pub(crate) async fn demo() -> SocketAddr {
     let (address, serving) = DemoOrigin::bind((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
     tokio::spawn(serving);

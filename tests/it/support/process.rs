@@ -91,7 +91,8 @@ impl Output {
     }
 }
 
-/// The program: that of this build, or the one that `LITEQUIC_TEST_PROGRAM` names, built from the same sources in another way.
+/// The program: that of this build, or the one that `LITEQUIC_TEST_PROGRAM` names, built from the same sources in
+/// another way.
 pub(crate) fn litequic_program() -> PathBuf {
     let named = env::var_os("LITEQUIC_TEST_PROGRAM").map(|program| path::absolute(program).unwrap());
     named.unwrap_or_else(|| env!("CARGO_BIN_EXE_litequic").into())
@@ -111,8 +112,8 @@ pub(crate) fn command<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -
     command
 }
 
-/// `command` where the kernel refuses `what`, as containers do: a key of `REFUSED` in tests/it/without.py. None where there
-/// is no Python.
+/// `command` where the kernel refuses `what`, as containers do: a key of `REFUSED` in tests/it/without.py. None where
+/// there is no Python.
 pub(crate) fn without(what: &str, command: &Command) -> Option<Command> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/without.py");
     let mut python = Command::new(needs::program("python3")?);

@@ -115,8 +115,8 @@ fn replace_ack(payload: &mut scatter::Buffer<'_>, ack: &[u8]) {
 }
 
 impl Stuffed {
-    /// Connects to `litequic` and has a request answered, on stream 0, which is over then. Its packets are as they should
-    /// be until [`Stuffed::flood`].
+    /// Connects to `litequic` and has a request answered, on stream 0, which is over then. Its packets are as they
+    /// should be until [`Stuffed::flood`].
     pub(crate) async fn to(litequic: &Litequic) -> Self {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(litequic.cert_pem.as_bytes()).unwrap()).unwrap();

@@ -20,7 +20,8 @@ const FULL: usize = 1200;
 const REPEAT: Duration = Duration::from_secs(1);
 const ID_LEN: usize = 8;
 const TAG_LEN: usize = 16;
-/// CRYPTO data in one datagram of the ClientHello, which so takes two: some servers' first datagram has a fate of its own.
+/// CRYPTO data in one datagram of the ClientHello, which so takes two: some servers' first datagram has a fate of its
+/// own.
 const HELLO_PIECE: usize = 1000;
 
 /// The encryption levels (RFC 9001 §2.1), but 0-RTT.

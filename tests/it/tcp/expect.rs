@@ -1,5 +1,5 @@
-//! `Expect: 100-continue` (RFC 9110 §10.1.1) by HTTP/1.1: the origin's 100, or after a second litequic's own, and none for an upload
-//! that is not wanted.
+//! `Expect: 100-continue` (RFC 9110 §10.1.1) by HTTP/1.1: the origin's 100, or after a second litequic's own, and none
+//! for an upload that is not wanted.
 
 use crate::support::{
     origin::{self, Always, Peer, Script},

@@ -1,4 +1,5 @@
-//! The end of an HTTP/2 connection that reaches a limit: GOAWAY with the reason (RFC 9113 §5.4.1). And what reaches none.
+//! The end of an HTTP/2 connection that reaches a limit: GOAWAY with the reason (RFC 9113 §5.4.1). And what reaches
+//! none.
 
 use super::http2::Uploads;
 use crate::support::{

@@ -233,8 +233,8 @@ async fn http1_0_is_served_and_its_connection_closed() {
     litequic.stop().await;
 }
 
-/// RFC 9112 §2.3: a gateway sends its own version. An origin's HTTP/1.0 costs a client that speaks HTTP/1.1 neither the coding of a body of
-/// unknown length nor its connection.
+/// RFC 9112 §2.3: a gateway sends its own version. An origin's HTTP/1.0 costs a client that speaks HTTP/1.1 neither the
+/// coding of a body of unknown length nor its connection.
 #[tokio::test]
 async fn an_origins_version_and_a_status_without_a_phrase_stay_behind_litequic() {
     let script = Script::new().await;

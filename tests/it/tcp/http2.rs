@@ -139,8 +139,8 @@ async fn a_body_longer_or_shorter_than_announced_is_reset_and_never_whole_at_the
     litequic.stop().await;
 }
 
-/// CVE-2023-44487: requests that are cancelled as soon as they are sent, all at once. The bound is h2's, for those that wait
-/// to be accepted; litequic's, where it keeps up with its client.
+/// CVE-2023-44487: requests that are cancelled as soon as they are sent, all at once. The bound is h2's, for those that
+/// wait to be accepted; litequic's, where it keeps up with its client.
 #[tokio::test]
 async fn requests_that_are_reset_as_soon_as_they_are_sent_end_their_connection() {
     let origin = Always::new("").await;

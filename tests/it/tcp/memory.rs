@@ -46,15 +46,16 @@ const LARGE_WINDOW: u32 = (1 << 31) - 1 - 65_535;
 const STREAMS: usize = 128;
 /// `listen.workers`.
 const WORKERS: u64 = 2;
-/// What a request over TCP takes by itself: its tasks, its connection to the origin with buffers, and the first read of the
-/// response.
+/// What a request over TCP takes by itself: its tasks, its connection to the origin with buffers, and the first read of
+/// the response.
 const A_STREAM: u64 = 72 * KIB;
 /// What a connection takes that the kernel takes nothing of: TLS' and HTTP/2's buffers.
 const A_CONNECTION: u64 = 128 * KIB;
 /// What an origin has for who reads.
 const BODY: usize = 100_000;
 
-/// What a request that waits for a connection to its origin takes by itself: `proxy::capacity` derives the queue from it.
+/// What a request that waits for a connection to its origin takes by itself: `proxy::capacity` derives the queue from
+/// it.
 const A_WAITING_REQUEST: u64 = 32 * KIB;
 
 /// An origin at a Unix socket: `/endless` begins a body of `size` bytes that never ends, `/silent` has no answer,
@@ -283,8 +284,8 @@ fn affordable(wanted: usize) -> usize {
     affordable.min(wanted)
 }
 
-/// `LITEQUIC_TEST_MEMORY` is how many bytes each of the bodies begins with: a million shows what a client with large windows
-/// could have.
+/// `LITEQUIC_TEST_MEMORY` is how many bytes each of the bodies begins with: a million shows what a client with large
+/// windows could have.
 #[tokio::test]
 async fn connections_of_http2_that_stop_reading_hold_what_the_budget_says() {
     const CONNECTIONS: usize = 64;
@@ -370,8 +371,8 @@ fn peak(process: &Process) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * KIB
 }
 
-/// A byte of a header block may be a field by HPACK's table (RFC 7541 §6.1), which takes 60 bytes of memory and more: what
-/// is read and waits to be accepted is bounded before it is known to be too much.
+/// A byte of a header block may be a field by HPACK's table (RFC 7541 §6.1), which takes 60 bytes of memory and more:
+/// what is read and waits to be accepted is bounded before it is known to be too much.
 #[tokio::test]
 async fn headers_of_many_fields_that_come_at_once_do_not_wait_all_in_memory() {
     const CONNECTIONS: usize = 40;

@@ -1,4 +1,5 @@
-//! Uploads in pieces with next to nothing in them, over HTTP/1.1 and HTTP/2: put together before the origin, and counted.
+//! Uploads in pieces with next to nothing in them, over HTTP/1.1 and HTTP/2: put together before the origin, and
+//! counted.
 
 use crate::{
     floods::chunks,

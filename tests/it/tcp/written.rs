@@ -1,5 +1,5 @@
-//! What a client has got: a response counts once the kernel has its first byte, and nothing that was handed over before a failure is
-//! lost.
+//! What a client has got: a response counts once the kernel has its first byte, and nothing that was handed over before
+//! a failure is lost.
 
 use crate::support::{
     http2::{self, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, RST_STREAM, WINDOW_UPDATE, get},
@@ -19,7 +19,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Bytes that the kernel holds for a client: with more the connection is blocked sooner or later, whatever the kernel's own limits.
+/// Bytes that the kernel holds for a client: with more the connection is blocked sooner or later, whatever the kernel's
+/// own limits.
 const RECEIVE_BUFFER: u32 = 8 * 1024;
 /// Between two looks at a metric.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -54,7 +55,8 @@ fn responses(worker: &WorkerMetrics) -> u64 {
     worker.shared.responses_2xx.get()
 }
 
-/// A client of HTTP/2 that has filled the kernel's buffer with the response on stream 1, which does not end, and its origin.
+/// A client of HTTP/2 that has filled the kernel's buffer with the response on stream 1, which does not end, and its
+/// origin.
 async fn full(litequic: &Litequic, script: &Script) -> (Http2, Peer) {
     let window = [0, 4, 0x7f, 0xff, 0xff, 0xff];
     let mut client = Http2::over(narrow_tls(litequic, "h2").await, &window).await;

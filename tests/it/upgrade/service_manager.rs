@@ -135,8 +135,8 @@ async fn a_service_manager_that_reads_nothing_holds_nothing_up() {
     ended(process).await;
 }
 
-/// Starts litequic with `socket` as the one that a service manager passes. Its number is 3, after the shell has moved it
-/// there from standard input.
+/// Starts litequic with `socket` as the one that a service manager passes. Its number is 3, after the shell has moved
+/// it there from standard input.
 fn start_with(service: &Service, socket: OwnedFd) -> Process {
     let litequic = service.command();
     let mut command = Command::new("sh");

@@ -1,5 +1,5 @@
-//! The dashboard and the rules of the charts: that every metric and label of their queries is litequic's, and what `promtool`
-//! says of them where there is one.
+//! The dashboard and the rules of the charts: that every metric and label of their queries is litequic's, and what
+//! `promtool` says of them where there is one.
 
 use super::{
     ROOT, read,

@@ -1,5 +1,6 @@
-//! What `litequic check` refuses, `helm install` refuses: by the schema, whose patterns come from the keys, or by a template
-//! that looks at what is wrong between them. What neither can say is named here, and left to the Job of `check.enabled`.
+//! What `litequic check` refuses, `helm install` refuses: by the schema, whose patterns come from the keys, or by a
+//! template that looks at what is wrong between them. What neither can say is named here, and left to the Job of
+//! `check.enabled`.
 
 use super::{
     ROOT,

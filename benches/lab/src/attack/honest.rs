@@ -1,5 +1,6 @@
-//! The honest client: a new connection and a small request every 200 ms over each protocol, and to the status port, each with
-//! a patience of 2 s. Each comes from another address than the one before and attackers, as of different clients.
+//! The honest client: a new connection and a small request every 200 ms over each protocol, and to the status port,
+//! each with a patience of 2 s. Each comes from another address than the one before and attackers, as of different
+//! clients.
 
 use super::{
     Target, quic, source, tcp,

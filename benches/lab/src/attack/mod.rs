@@ -1,5 +1,5 @@
-//! Attackers, and the honest client that the bench runs beside them: processes of the lab's own. `source` has the addresses, `wire`
-//! the bytes, `tcp` and `quic` the connections.
+//! Attackers, and the honest client that the bench runs beside them: processes of the lab's own. `source` has the
+//! addresses, `wire` the bytes, `tcp` and `quic` the connections.
 
 mod honest;
 mod quic;
@@ -43,7 +43,8 @@ const UNREAD: u64 = 4_000_000; // bytes
 const SMALL: u64 = 1_000; // bytes
 /// Body of a response that is read slowly: as a page's larger pictures, and more than sockets and buffers hold.
 const SLOW: u64 = 4 << 20; // bytes
-/// Rate at which such a response is read: a little above the minimum that litequic requires (`limits.min_download_rate`, 240 B/s).
+/// Rate at which such a response is read: a little above the minimum that litequic requires
+/// (`limits.min_download_rate`, 240 B/s).
 const SLOW_RATE: u32 = 300; // bytes a second
 /// Delay between two reads of such a response.
 const SLOW_READ: Duration = Duration::from_secs(4);

@@ -1,5 +1,5 @@
-//! Attackers over QUIC: handshakes that never end, connections without a request, slow uploads, responses that are not read or read
-//! slowly, event streams, resets.
+//! Attackers over QUIC: handshakes that never end, connections without a request, slow uploads, responses that are not
+//! read or read slowly, event streams, resets.
 
 use super::{
     Attacker, BYTE, SLOW, SLOW_PIECE, SLOW_READ, SLOW_WINDOW, SMALL, Shared, TICK, UNREAD, UPLOAD, due,

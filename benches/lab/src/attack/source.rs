@@ -1,5 +1,5 @@
-//! The addresses that attackers and the honest client connect from. Pure. A server that counts by address, or by network, sees
-//! what a spread makes of it: neighbours in one network, or a network for each.
+//! The addresses that attackers and the honest client connect from. Pure. A server that counts by address, or by
+//! network, sees what a spread makes of it: neighbours in one network, or a network for each.
 
 use crate::argument;
 use clap::{Args, ValueEnum};
@@ -22,7 +22,8 @@ const HOST_BITS: (u32, u32) = (8, 64);
 const HOSTS: u32 = 254;
 /// /64s in a /48.
 const SUBNETS: u32 = 1 << 16;
-/// IPv4 networks for the sources of a spread over IPv6, where a server has an IPv4 address: 127.66.0.0/24 and the next ones.
+/// IPv4 networks for the sources of a spread over IPv6, where a server has an IPv4 address: 127.66.0.0/24 and the next
+/// ones.
 const NETWORKS_V4: u32 = 1 << 13;
 
 /// How the attackers' addresses are related.
@@ -60,8 +61,8 @@ impl Sources {
         }
     }
 
-    /// The address of the `nth` attacker of a server at `to`; after the last source it is the first one's again. A server that has an
-    /// IPv4 address is attacked from IPv4 addresses, whatever the spread.
+    /// The address of the `nth` attacker of a server at `to`; after the last source it is the first one's again. A
+    /// server that has an IPv4 address is attacked from IPv4 addresses, whatever the spread.
     pub(crate) fn nth(self, nth: u32, to: SocketAddr) -> IpAddr {
         let nth = nth % self.count.max(1);
         match (to, self.spread) {
@@ -90,8 +91,8 @@ impl Sources {
         ["--sources".to_owned(), self.count.to_string(), "--spread".to_owned(), argument::word(&self.spread)]
     }
 
-    /// Connections, and streams on each, of an attack that one source makes with `connections` connections of `streams` streams: about as
-    /// many streams in all, at least a connection for each source.
+    /// Connections, and streams on each, of an attack that one source makes with `connections` connections of `streams`
+    /// streams: about as many streams in all, at least a connection for each source.
     pub(crate) fn divide(self, connections: u32, streams: u32) -> (u32, u32) {
         let divided = connections.max(self.count);
         (divided, (connections * streams / divided).max(1))

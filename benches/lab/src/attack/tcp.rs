@@ -154,8 +154,8 @@ pub(super) async fn events_h2(attacker: Attacker) -> Result<()> {
     keep_up(attacker, &Ask::Events, STREAM_WINDOW, BYTE, |_| Vec::new()).await
 }
 
-/// Keeps as many requests in flight as the attacker has streams, and sends what `more` says on each of them, at an interval, until the
-/// connection ends.
+/// Keeps as many requests in flight as the attacker has streams, and sends what `more` says on each of them, at an
+/// interval, until the connection ends.
 async fn keep_up(
     attacker: Attacker,
     ask: &Ask,

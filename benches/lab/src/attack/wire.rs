@@ -1,5 +1,5 @@
-//! What attackers and the honest client write: requests over HTTP/1.1, HTTP/2 and HTTP/3, as bytes. Pure. By hand, since no
-//! library sends half a request, or a frame of a byte.
+//! What attackers and the honest client write: requests over HTTP/1.1, HTTP/2 and HTTP/3, as bytes. Pure. By hand,
+//! since no library sends half a request, or a frame of a byte.
 
 use std::net::SocketAddr;
 

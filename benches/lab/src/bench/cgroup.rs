@@ -1,5 +1,5 @@
-//! A cgroup of the lab's own, version 1 or 2, until it is dropped: a limit of memory or a quota of CPU time, and what the kernel
-//! says of it (cgroups(7); the kernel's admin-guide, cgroup-v2 and cgroup-v1).
+//! A cgroup of the lab's own, version 1 or 2, until it is dropped: a limit of memory or a quota of CPU time, and what
+//! the kernel says of it (cgroups(7); the kernel's admin-guide, cgroup-v2 and cgroup-v1).
 
 use super::procfs;
 use anyhow::{Context as _, Result, bail};

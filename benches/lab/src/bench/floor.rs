@@ -1,5 +1,5 @@
-//! The floor under every server's cost: bytes read from the origin's TCP connection, sealed with AES-128-GCM in pieces of
-//! 1456 bytes, sent by UDP with GSO, and nothing else: no streams, no acknowledgements, no congestion control, one
+//! The floor under every server's cost: bytes read from the origin's TCP connection, sealed with AES-128-GCM in pieces
+//! of 1456 bytes, sent by UDP with GSO, and nothing else: no streams, no acknowledgements, no congestion control, one
 //! flow at a time. Its client only counts. Losses are reported, and void the run when they are large.
 
 use anyhow::{Context as _, Result, bail};

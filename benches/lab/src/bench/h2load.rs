@@ -1,5 +1,5 @@
-//! Many requests at once from one address with h2load: what was answered, and with which class of status. Command line and the
-//! reading of its report are pure.
+//! Many requests at once from one address with h2load: what was answered, and with which class of status. Command line
+//! and the reading of its report are pure.
 
 use super::load::time;
 use anyhow::{Context as _, Result};

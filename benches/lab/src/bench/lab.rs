@@ -131,8 +131,8 @@ impl Lab {
         })
     }
 
-    /// From now on these variants of litequic take part as well, and no others; one that is called like a contender is it. An error
-    /// reports what litequic's program lacks for them.
+    /// From now on these variants of litequic take part as well, and no others; one that is called like a contender is
+    /// it. An error reports what litequic's program lacks for them.
     pub(crate) fn vary(&mut self, variants: &[Variant]) -> Result<(), String> {
         self.known.clone_from(&self.found);
         self.choose();
@@ -170,8 +170,8 @@ impl Lab {
         &self.options
     }
 
-    /// Runs tasks in rounds. Voids are in the results; an error means that there are none, and `None` that it was stopped:
-    /// what is finished is kept for another run.
+    /// Runs tasks in rounds. Voids are in the results; an error means that there are none, and `None` that it was
+    /// stopped: what is finished is kept for another run.
     pub(crate) fn run(
         &mut self,
         experiment: &str,

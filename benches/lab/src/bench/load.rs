@@ -1,5 +1,5 @@
-//! The client of a run: the lab's own load generator as a process of its own, or h2load. Command lines and the reading of
-//! reports are pure.
+//! The client of a run: the lab's own load generator as a process of its own, or h2load. Command lines and the reading
+//! of reports are pure.
 
 use super::{
     contender::{self, Contender},
@@ -406,8 +406,8 @@ impl Load {
         Ok(command)
     }
 
-    /// Reads what the client printed. An error: the run is void, and why. Over a path with a delay timers cause as many ACKs
-    /// as thresholds do: the result is reported, and not checked.
+    /// Reads what the client printed. An error: the run is void, and why. Over a path with a delay timers cause as many
+    /// ACKs as thresholds do: the result is reported, and not checked.
     pub(crate) fn outcome(&self, kind: contender::Kind, over_a_path: bool, stdout: &str) -> Result<Outcome> {
         let outcome = match &self.generator {
             _ if kind == contender::Kind::Floor => floor_outcome(stdout)?,

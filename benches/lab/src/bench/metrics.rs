@@ -92,8 +92,8 @@ impl Metrics {
     }
 }
 
-/// What a share `at` of what a histogram counted does not exceed, taken for evenly spread within a bucket. `buckets` have
-/// their upper bound and how many do not exceed it.
+/// What a share `at` of what a histogram counted does not exceed, taken for evenly spread within a bucket. `buckets`
+/// have their upper bound and how many do not exceed it.
 fn quantile_of(mut buckets: Vec<(f64, f64)>, at: f64) -> Option<f64> {
     buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
     let all = buckets.last().map(|(_, count)| *count).filter(|all| *all > 0.0)?;

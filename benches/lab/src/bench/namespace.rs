@@ -3,8 +3,8 @@
 //! `lo`: server, origin and client are in one, on its loopback with MTU 1500 (at the usual 65536 a server that probes
 //! the path MTU sends jumbo datagrams and looks far cheaper than on any network). The receiver's soft interrupts run on
 //! the sender's core and are charged to it. `veth`: the client is in a second one, across a veth pair with MTU 1500
-//! whose receive packet steering gives each side's soft interrupts to that side's core. `path`: as `veth`, but what joins
-//! them is made for each run: a link emulator (`link`) with a rate, a buffer and a delay.
+//! whose receive packet steering gives each side's soft interrupts to that side's core. `path`: as `veth`, but what
+//! joins them is made for each run: a link emulator (`link`) with a rate, a buffer and a delay.
 
 use super::procfs;
 use anyhow::{Context as _, Result, bail};
@@ -91,8 +91,8 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Makes them; `server_core` and `client_core` get the soft interrupts of their side of a veth pair or a link. What a
-    /// lab that crashed left behind goes first.
+    /// Makes them; `server_core` and `client_core` get the soft interrupts of their side of a veth pair or a link. What
+    /// a lab that crashed left behind goes first.
     pub(crate) fn new(topology: Topology, server_core: usize, client_core: usize, veth: &Veth) -> Result<Self> {
         sweep()?;
         let place = |side: &str| Namespace { namespace: format!("{PREFIX}{}-{side}", std::process::id()) };
@@ -197,8 +197,8 @@ impl Network {
         names
     }
 
-    /// Makes every address of these IPv6 networks an address of the client's side, which programs can bind to: a local route each
-    /// (AnyIP), and binding to addresses that no interface has.
+    /// Makes every address of these IPv6 networks an address of the client's side, which programs can bind to: a local
+    /// route each (AnyIP), and binding to addresses that no interface has.
     pub(crate) fn own_networks(&self, networks: &[&str]) -> Result<()> {
         const BIND: &str = "/proc/sys/net/ipv6/ip_nonlocal_bind";
         let namespace = &self.client.namespace;

@@ -23,12 +23,12 @@ pub(crate) struct Options {
     /// Longer trials and more of them, where an experiment has trials (`conformance`).
     #[arg(long)]
     pub(crate) overnight: bool,
-    /// Save time series of each run over a path, and plots of them: what was delivered, queued, in flight and dropped, how
-    /// often acknowledgements came and how late. Of viewers also each one's segments.
+    /// Save time series of each run over a path, and plots of them: what was delivered, queued, in flight and dropped,
+    /// how often acknowledgements came and how late. Of viewers also each one's segments.
     #[arg(long)]
     pub(crate) trace: bool,
-    /// Rounds; in each all contenders are run in turn. Fewer than 3 support no comparison. Default: 3, over paths 5 where a
-    /// run takes less than 20 s.
+    /// Rounds; in each all contenders are run in turn. Fewer than 3 support no comparison. Default: 3, over paths 5
+    /// where a run takes less than 20 s.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
     /// How often a run is tried that something else on the machine disturbs.

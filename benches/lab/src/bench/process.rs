@@ -37,8 +37,8 @@ static TICKS: LazyLock<f64> = LazyLock::new(|| {
     f64::from(ticks.unwrap_or(100))
 });
 
-/// A command in a place, on a core: `ip netns exec NAME taskset -c CORE …`. Both become the command, so that its process
-/// ID is the one that is started here.
+/// A command in a place, on a core: `ip netns exec NAME taskset -c CORE …`. Both become the command, so that its
+/// process ID is the one that is started here.
 pub(crate) fn command(
     place: &Namespace,
     cores: &str,

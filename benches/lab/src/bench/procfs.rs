@@ -77,8 +77,8 @@ pub(crate) struct CoreTimes {
     pub(crate) idle: f64,
     /// Taken away by the hypervisor.
     pub(crate) stolen: f64,
-    /// All processes, to the nanosecond, where cgroups have it (cpuacct, version 1). The others are samples of the clock's tick: a
-    /// server that wakes in step with it seems to run for twice as long as it does.
+    /// All processes, to the nanosecond, where cgroups have it (cpuacct, version 1). The others are samples of the
+    /// clock's tick: a server that wakes in step with it seems to run for twice as long as it does.
     pub(crate) processes: Option<f64>,
 }
 

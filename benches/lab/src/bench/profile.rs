@@ -100,7 +100,8 @@ const USER: [(&[&str], &str); 5] = [
     ),
 ];
 
-/// The shares of all samples, in percent, by part, of what `perf script -F comm,ip,sym,dso` printed. `None`: no samples.
+/// The shares of all samples, in percent, by part, of what `perf script -F comm,ip,sym,dso` printed. `None`: no
+/// samples.
 pub(super) fn shares(script: &str) -> Option<BTreeMap<String, f64>> {
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
     let mut all = 0;

@@ -30,8 +30,9 @@ use std::{
 
 /// Sets the priority (util-linux).
 pub(crate) const PROGRAM: &str = "chrt";
-/// For how long it works, and then rests: long enough for batches to collect, short beside the timers of QUIC. Not round:
-/// in step with the kernel's clock tick, which samples user and system time, either would be seen always or never.
+/// For how long it works, and then rests: long enough for batches to collect, short beside the timers of QUIC. Not
+/// round: in step with the kernel's clock tick, which samples user and system time, either would be seen always or
+/// never.
 const TURN: Duration = Duration::from_micros(1_030);
 /// Turns of one that leaves a share, as the quota of a cgroup is given anew.
 const PERIOD: Duration = Duration::from_micros(10_030);

@@ -1,6 +1,6 @@
 //! The origin of uploads: reads each request's body to its end and answers with its length, so that the client can
-//! check that every byte came through. To a GET of `/bN` it answers N zeros, of `/wN` after N milliseconds, of `/events` with an event
-//! stream that does not end. Plain HTTP/1.1.
+//! check that every byte came through. To a GET of `/bN` it answers N zeros, of `/wN` after N milliseconds, of
+//! `/events` with an event stream that does not end. Plain HTTP/1.1.
 
 use crate::client::raise_limits;
 use anyhow::{Context as _, Result};

@@ -43,9 +43,10 @@ impl Interval {
     /// Of two figures at least, all of them finite.
     ///
     /// From six figures on the bounds are order statistics: the innermost pair of figures that has the median between
-    /// them with a probability of 95 % or more, whatever the distribution. Of fewer even the least and the greatest have
-    /// it between them with 94 % (five) or 75 % (three) only; the bounds are those of Student's t then, of the figures'
-    /// logarithms where all are positive, which takes deviations for normal. Scattered runs make it wider, never narrower.
+    /// them with a probability of 95 % or more, whatever the distribution. Of fewer even the least and the greatest
+    /// have it between them with 94 % (five) or 75 % (three) only; the bounds are those of Student's t then, of the
+    /// figures' logarithms where all are positive, which takes deviations for normal. Scattered runs make it wider,
+    /// never narrower.
     pub(crate) fn of(figures: &[f64]) -> Option<Self> {
         let Summary { median, .. } = Summary::of(figures)?;
         let mut sorted = figures.to_vec();

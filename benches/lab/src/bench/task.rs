@@ -27,7 +27,8 @@ pub(crate) struct Task {
     pub(crate) observe: Observe,
     /// The emulated path between client and server.
     pub(crate) path: Option<link::Path>,
-    /// Links with that path, each with a client of its own, and what others do over it: rounds that take the time of one.
+    /// Links with that path, each with a client of its own, and what others do over it: rounds that take the time of
+    /// one.
     pub(crate) links: u8,
     /// Delay and throughput over the path are sampled so.
     pub(crate) sampled: Option<Sampled>,

@@ -1,5 +1,5 @@
-//! k-means: points into so many clusters (Lloyd 1982, begun by k-means++, Arthur and Vassilvitskii 2007), the same for the same
-//! seed. Pure.
+//! k-means: points into so many clusters (Lloyd 1982, begun by k-means++, Arthur and Vassilvitskii 2007), the same for
+//! the same seed. Pure.
 
 use super::hull::Point;
 use crate::random::Random;

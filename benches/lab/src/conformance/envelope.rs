@@ -84,7 +84,8 @@ impl Envelope {
         if all > 0 { (own + others) as f64 / all as f64 } else { 0.0 }
     }
 
-    /// The translation after which most is in common, of a grid around those that bring centres together, made finer around the best.
+    /// The translation after which most is in common, of a grid around those that bring centres together, made finer
+    /// around the best.
     fn best_translation(&self, reference: &Self) -> (Point, f64) {
         let centres = (centre(&self.points), centre(&reference.points));
         let (Some(own), Some(other)) = centres else { return (Point { x: 0.0, y: 0.0 }, 0.0) };

@@ -27,7 +27,8 @@ const ALONE: &str = "no attack";
 pub(crate) struct AttackOptions {
     #[command(flatten)]
     options: Options,
-    /// Instead: each contender in a memory cgroup with this limit, all attackers at once for two minutes; memory over time.
+    /// Instead: each contender in a memory cgroup with this limit, all attackers at once for two minutes; memory over
+    /// time.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
     /// How long each attack lasts; 10, or 120 with --memory.

@@ -1,5 +1,5 @@
-//! Many requests at once from one address, as of a load test, an office behind a NAT, or a balancer in front: which of them fail, and the
-//! memory they take. No request of an idle server should.
+//! Many requests at once from one address, as of a load test, an office behind a NAT, or a balancer in front: which of
+//! them fail, and the memory they take. No request of an idle server should.
 
 use super::{Options, attacks::perform};
 use crate::{

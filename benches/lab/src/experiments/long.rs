@@ -40,16 +40,18 @@ fn tasks(options: &Options) -> Vec<Task> {
     tasks
 }
 
-/// Mbit/s from which on neighbours of a flow are joined where they arrive, as network cards do: else the emulator takes the
-/// client's core for itself, and what is measured is how long a client waits for it.
+/// Mbit/s from which on neighbours of a flow are joined where they arrive, as network cards do: else the emulator takes
+/// the client's core for itself, and what is measured is how long a client waits for it.
 const JOINED: u64 = 500;
 /// An upload's path.
 const UPLOAD_RATE: u64 = 100; // Mbit/s
 const UPLOAD_RTT: u32 = 100; // ms
-/// Shorter than a download: seconds, and those of its beginning. All experiments over paths together are to end in a night.
+/// Shorter than a download: seconds, and those of its beginning. All experiments over paths together are to end in a
+/// night.
 const UPLOAD_CUT: (f64, f64) = (10.0, 4.0);
 
-/// One upload. What its client has handed over from the start is also what waits in its buffers: the steady rate is judged.
+/// One upload. What its client has handed over from the start is also what waits in its buffers: the steady rate is
+/// judged.
 fn upload(options: &Options) -> Task {
     let (seconds, beginning) = if options.quick { QUICK_CUT } else { UPLOAD_CUT };
     let one = download(more_than(UPLOAD_RATE, seconds), Amount::Cut { seconds, beginning });

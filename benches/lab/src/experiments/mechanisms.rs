@@ -1,4 +1,5 @@
-//! The ladder over a path that many downloads share: what each mechanism saves there, one after the other and each alone.
+//! The ladder over a path that many downloads share: what each mechanism saves there, one after the other and each
+//! alone.
 
 use super::{
     Amount, Experiment, Generator, Kind, Load, Options, QUICK_CUT, ROUNDS, Task, acks, download, more_than, names,

@@ -440,9 +440,9 @@ fn over(path: &str, group: &str, name: &str, primary: &str, load: Load) -> Task 
     task
 }
 
-/// A bottleneck that two downloads share. Their acknowledgements come up to the time of a packet late, at random, as on paths with
-/// other traffic: with nothing random about it two windows of few packets stay in step, and which of them loses is chance
-/// ("Traffic phase effects in packet-switched gateways", Floyd and Jacobson, 1991, §3.4).
+/// A bottleneck that two downloads share. Their acknowledgements come up to the time of a packet late, at random, as on
+/// paths with other traffic: with nothing random about it two windows of few packets stay in step, and which of them
+/// loses is chance ("Traffic phase effects in packet-switched gateways", Floyd and Jacobson, 1991, §3.4).
 fn shared(mbit: u64, rtt: u32, buffer: f64) -> String {
     let packet = 1_500 * 8 / mbit; // microseconds
     format!("rate={mbit}M,rtt={rtt}ms,buffer={buffer}bdp,up.jitter={packet}us")

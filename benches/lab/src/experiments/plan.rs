@@ -1,5 +1,5 @@
-//! How long experiments take, before they are run: with every contender and every client there is, on a machine at rest, so
-//! that nothing is tried twice. Pure.
+//! How long experiments take, before they are run: with every contender and every client there is, on a machine at
+//! rest, so that nothing is tried twice. Pure.
 
 use crate::bench::{
     Task,

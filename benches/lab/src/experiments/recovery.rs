@@ -1,5 +1,5 @@
-//! Whether litequic's mechanisms mislead loss recovery: what is declared lost and was not, and how long the way seems, with
-//! each of them off and all of them on. Over a path as it is, one that loses, and one that reorders.
+//! Whether litequic's mechanisms mislead loss recovery: what is declared lost and was not, and how long the way seems,
+//! with each of them off and all of them on. Over a path as it is, one that loses, and one that reorders.
 
 use super::{acks, names, task};
 use crate::{

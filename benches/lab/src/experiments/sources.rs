@@ -1,4 +1,5 @@
-//! What an honest client sees while others attack from several addresses: is a limit for each client a limit for an attacker who has many?
+//! What an honest client sees while others attack from several addresses: is a limit for each client a limit for an
+//! attacker who has many?
 
 use super::{
     Options,
@@ -29,7 +30,8 @@ pub(crate) struct SourcesOptions {
     /// Only these attacks.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "ATTACK")]
     attacks: Vec<Attack>,
-    /// From so many addresses, in place of 1, 2, 5, 16 and 64 addresses in networks of their own, 64 of one /24 and 1,000 /64s of one /48.
+    /// From so many addresses, in place of 1, 2, 5, 16 and 64 addresses in networks of their own, 64 of one /24 and
+    /// 1,000 /64s of one /48.
     #[arg(long, value_delimiter = ',', value_name = "N")]
     sources: Vec<u32>,
     /// How the addresses of --sources are related.

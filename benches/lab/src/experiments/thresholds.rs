@@ -1,5 +1,5 @@
-//! The grid of LiteQUIC (figures 2 and 7): goodput of one download at 2 and 100 packets an ACK, and with ACK_FREQUENCY, over
-//! delays, rates, bottleneck buffers and loss.
+//! The grid of LiteQUIC (figures 2 and 7): goodput of one download at 2 and 100 packets an ACK, and with ACK_FREQUENCY,
+//! over delays, rates, bottleneck buffers and loss.
 
 use super::{Amount, Experiment, Kind, Load, Options, QUICK_CUT, ROUNDS, Task, Variant, download, more_than, over};
 use anyhow::Result;

@@ -1,5 +1,5 @@
-//! LiteQUIC's figure 3: goodput over the sending window, at 2 and 100 packets an ACK. What the client has received and not yet
-//! acknowledged is in the window and not in flight.
+//! LiteQUIC's figure 3: goodput over the sending window, at 2 and 100 packets an ACK. What the client has received and
+//! not yet acknowledged is in the window and not in flight.
 
 use super::{
     Amount, Experiment, Kind, Options, QUICK_CUT, ROUNDS, Task, Variant, download, more_than, over, thresholds,

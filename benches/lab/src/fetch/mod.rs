@@ -1,6 +1,6 @@
-//! One download by a client that others wrote: curl, `litequic get`, Chromium. A process of its own, as the load generator
-//! is, with the same checks: status, length, CRC-32. Time counts from the body's first byte: how long a program takes to
-//! start is not the path's doing.
+//! One download by a client that others wrote: curl, `litequic get`, Chromium. A process of its own, as the load
+//! generator is, with the same checks: status, length, CRC-32. Time counts from the body's first byte: how long a
+//! program takes to start is not the path's doing.
 
 mod chromium;
 mod program;

@@ -32,8 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// For how long a TCP connection sends, and what of it counts: all but its beginning.
 const SENDS: Duration = Duration::from_secs(7);
 const BEGINNING: Duration = Duration::from_secs(2);
-/// Of 100 Mbit/s 96.5 are payload, in packets of 1500 bytes with timestamps. Seen over many runs, beside other work too: 91
-/// to 96.5 with either congestion control.
+/// Of 100 Mbit/s 96.5 are payload, in packets of 1500 bytes with timestamps. Seen over many runs, beside other work
+/// too: 91 to 96.5 with either congestion control.
 const RATES: RangeInclusive<f64> = 85.0..=97.0; // Mbit/s
 /// A run that the machine disturbed is repeated.
 const TRIES: usize = 5;

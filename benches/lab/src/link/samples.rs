@@ -20,8 +20,8 @@ pub(crate) struct Sample {
     pub(crate) throughput: f64,
 }
 
-/// Of each link of a log, the samples of the sender with this port, one for each `step` of `time` since what is measured began. A
-/// step without a packet has no delay, and is left out.
+/// Of each link of a log, the samples of the sender with this port, one for each `step` of `time` since what is
+/// measured began. A step without a packet has no delay, and is left out.
 pub(crate) fn samples(log: &Path, links: u8, port: u16, step: Duration, time: Duration) -> Result<Vec<Vec<Sample>>> {
     let file = File::open(log).with_context(|| format!("cannot read {}", log.display()))?;
     let mut series = Series::new(links, port, step, time);

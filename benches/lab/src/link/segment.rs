@@ -1,5 +1,5 @@
-//! Super-packets: split into packets of MTU size before the link, as a network card's TSO and USO do, and neighbours of a
-//! flow joined after it, as GRO does. Frames are packets with their `virtio_net_hdr`. Pure.
+//! Super-packets: split into packets of MTU size before the link, as a network card's TSO and USO do, and neighbours of
+//! a flow joined after it, as GRO does. Frames are packets with their `virtio_net_hdr`. Pure.
 //!
 //! Transport checksums stay partial: the field has the pseudo-header's sum, and the receiving kernel takes the rest for
 //! verified (`VIRTIO_NET_HDR_F_NEEDS_CSUM`). Only what a split or a join changes of that sum is written.
@@ -122,8 +122,8 @@ pub(super) fn split(frame: Vec<u8>, mut take: impl FnMut(Vec<u8>)) {
     }
 }
 
-/// Appends `next` to `frame` if a network card's driver could: the same flow and headers, the next bytes of TCP, pieces of
-/// one size of which the last may be shorter. `false`: it is another packet.
+/// Appends `next` to `frame` if a network card's driver could: the same flow and headers, the next bytes of TCP, pieces
+/// of one size of which the last may be shorter. `false`: it is another packet.
 pub(super) fn join(frame: &mut Vec<u8>, next: &[u8]) -> bool {
     let Some(joined) = joint(frame, next) else { return false };
     let Joint { offload, protocol, ip, begin, flags } = joined;

@@ -1,6 +1,6 @@
 //! A log as time series: what explains a run. What the server had in flight and how long its acknowledgements took is
-//! inferred from what passed the link: a packet from the client is taken to acknowledge all that had been delivered to it, as
-//! QUIC's and TCP's do. Pure but for [`Trace::read`].
+//! inferred from what passed the link: a packet from the client is taken to acknowledge all that had been delivered to
+//! it, as QUIC's and TCP's do. Pure but for [`Trace::read`].
 
 use super::log::{BEGUN, Logged, logged};
 use anyhow::{Context as _, Result};
@@ -29,8 +29,8 @@ pub(crate) struct Moment {
     /// Packets delivered to the client, and those that came from it.
     pub(crate) packets: f64,
     pub(crate) acks: f64,
-    /// From the delivery of the oldest packet that a packet from the client can have acknowledged first, to that packet:
-    /// median and most, milliseconds.
+    /// From the delivery of the oldest packet that a packet from the client can have acknowledged first, to that
+    /// packet: median and most, milliseconds.
     pub(crate) ack_delay: f64,
     pub(crate) ack_delay_most: f64,
 }
@@ -152,7 +152,8 @@ impl Moment {
     }
 }
 
-/// A line, whether it leads to the client, and the server's and the client's port. `None`: another link's, or no packet.
+/// A line, whether it leads to the client, and the server's and the client's port. `None`: another link's, or no
+/// packet.
 fn packet(line: &str, from: f64) -> Option<(Packet, bool, (u16, u16))> {
     let Logged { is_down, source, destination, came, went, bytes, queued, .. } =
         logged(line).filter(|packet| packet.link == 0)?;
@@ -288,7 +289,8 @@ fn quantile(values: &mut [f64], at: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Two packets of 1000 bytes 10 ms apart, the second of them delayed by the first; a third is dropped; one ACK; a fourth.
+    /// Two packets of 1000 bytes 10 ms apart, the second of them delayed by the first; a third is dropped; one ACK; a
+    /// fourth.
     const LOG: &str = "link,direction,came_us,went_us,bytes,queued,protocol,source,destination,fate
 0,down,500000.0,520000.0,9000,0,udp,443,5000,delivered
 # begun at 1000000.0

@@ -27,8 +27,8 @@ pub(super) struct Tun {
 }
 
 impl Tun {
-    /// Makes a device in a named namespace. With `super_packets` the kernel leaves segmentation of TCP and UDP over IPv4
-    /// to the reader; checksums it leaves always: they need not be computed where nothing can corrupt.
+    /// Makes a device in a named namespace. With `super_packets` the kernel leaves segmentation of TCP and UDP over
+    /// IPv4 to the reader; checksums it leaves always: they need not be computed where nothing can corrupt.
     pub(super) fn new(namespace: &str, name: &str, super_packets: bool) -> Result<Self> {
         let file = inside(namespace, || {
             let file = OpenOptions::new()

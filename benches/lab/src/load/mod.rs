@@ -1,5 +1,5 @@
-//! The load generator: a client whose ACK threshold is exact, that checks every byte, and that voids its own report when
-//! anything was wrong. One thread; benches/lab/README.md explains its figures.
+//! The load generator: a client whose ACK threshold is exact, that checks every byte, and that voids its own report
+//! when anything was wrong. One thread; benches/lab/README.md explains its figures.
 
 mod arguments;
 mod body;

@@ -55,8 +55,8 @@ pub(crate) struct LoadReport {
     pub(crate) body_mbit_per_second: f64,
     /// What came after --beginning.
     pub(crate) steady: Option<Steady>,
-    /// From a request's start to its last byte; of handshakes, from the first packet to confirmation (h3: HANDSHAKE_DONE;
-    /// h1: the TLS handshake's end); of idle connections the same. Right answers only.
+    /// From a request's start to its last byte; of handshakes, from the first packet to confirmation (h3:
+    /// HANDSHAKE_DONE; h1: the TLS handshake's end); of idle connections the same. Right answers only.
     pub(crate) latency: Latency,
     /// With --in-turn: `latency` of the first request of each connection, and of those after it.
     #[serde(default)]
@@ -81,8 +81,8 @@ pub(crate) struct LoadReport {
 /// What came or went after the beginning.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Steady {
-    /// Bytes of bodies, either way; of uploads those that the transport took, which is as fast as it gets rid of them once
-    /// its buffers are full.
+    /// Bytes of bodies, either way; of uploads those that the transport took, which is as fast as it gets rid of them
+    /// once its buffers are full.
     pub(crate) body_bytes: u64,
     /// How long it took, seconds.
     pub(crate) seconds: f64,
@@ -113,8 +113,8 @@ pub(crate) struct Quic {
     pub(crate) ack_frames: u64,
     /// `packets_received / ack_packets_sent`: the actual threshold, to compare with the requested one.
     pub(crate) packets_per_ack: f64,
-    /// Whether that is within [`TOLERANCE`] of an exact threshold; `null` with `auto`. Only a transfer to the client that
-    /// is long, and not limited to fewer packets in flight, can hold one.
+    /// Whether that is within [`TOLERANCE`] of an exact threshold; `null` with `auto`. Only a transfer to the client
+    /// that is long, and not limited to fewer packets in flight, can hold one.
     pub(crate) threshold_held: Option<bool>,
     /// ACK_FREQUENCY frames received.
     pub(crate) ack_frequency_frames: u64,
@@ -124,8 +124,8 @@ pub(crate) struct Quic {
     pub(crate) lost_on_purpose: u64,
     /// Datagrams that others were let overtake (--hold).
     pub(crate) reordered_on_purpose: u64,
-    /// The longest of the connections' smoothed round-trip times at the end, in microseconds, as the client sees it: in a
-    /// download by its few packets that ask for an acknowledgement.
+    /// The longest of the connections' smoothed round-trip times at the end, in microseconds, as the client sees it: in
+    /// a download by its few packets that ask for an acknowledgement.
     pub(crate) rtt_us: u64,
     /// Packets sent.
     pub(crate) packets_sent: u64,

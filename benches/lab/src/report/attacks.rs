@@ -43,8 +43,8 @@ fn in_flight(results: &Results, case: &Case, contender: &str) -> Option<String> 
     Some(format!("{}, {}, {} MB", number(failures), number(refused), number(memory)))
 }
 
-/// A row for each contender, a column for each attack: the share of honest requests that were served, and their 99th percentile.
-/// An attack on the status port is about that.
+/// A row for each contender, a column for each attack: the share of honest requests that were served, and their 99th
+/// percentile. An attack on the status port is about that.
 fn table(results: &Results) -> String {
     let titles: Vec<&str> = results.cases.iter().map(|case| case.name.as_str()).collect();
     let mut text = format!("| | {} |\n|---|{}\n", titles.join(" | "), "---:|".repeat(titles.len()));

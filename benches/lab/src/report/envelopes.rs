@@ -1,4 +1,5 @@
-//! Envelopes of delay and throughput, and how far they are those of the kernel's TCP that they were measured beside. Pure.
+//! Envelopes of delay and throughput, and how far they are those of the kernel's TCP that they were measured beside.
+//! Pure.
 
 use super::{Case, Results, figures::number, heat};
 use crate::{

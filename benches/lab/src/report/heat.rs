@@ -1,5 +1,5 @@
-//! Heat maps: how far a contender is behind the reference, over round trips and rates. Written as SVG by hand, as cells are text on
-//! a colour. Pure.
+//! Heat maps: how far a contender is behind the reference, over round trips and rates. Written as SVG by hand, as cells
+//! are text on a colour. Pure.
 
 use super::{Case, Results, figures::number, verdict::BAND};
 use crate::bench::stats::Interval;
@@ -28,8 +28,8 @@ pub(super) fn is_pairs(cases: &[&Case]) -> bool {
     cases.len() > 1 && cases.iter().all(|case| case.beside.is_some() && case.primary == "share")
 }
 
-/// What each contender gets beside each other one: rows are those whose share it is, columns those beside. Of a pair one is measured,
-/// and the other one has the rest.
+/// What each contender gets beside each other one: rows are those whose share it is, columns those beside. Of a pair
+/// one is measured, and the other one has the rest.
 pub(super) fn pairs(results: &Results, cases: &[&Case], caption: &str) -> String {
     let names: Vec<&str> = cases.iter().filter_map(|case| case.beside.as_deref()).collect();
     let place = |name: &str| names.iter().position(|one| *one == name);
@@ -112,8 +112,8 @@ impl Grid<'_> {
     }
 }
 
-/// A map of one contender: the reference's figure less the contender's own, by the latter. Columns are `x`, a round trip in ms,
-/// rows `y`, a rate in Mbit/s. A cell without enough undisturbed rounds has a question mark.
+/// A map of one contender: the reference's figure less the contender's own, by the latter. Columns are `x`, a round
+/// trip in ms, rows `y`, a rate in Mbit/s. A cell without enough undisturbed rounds has a question mark.
 pub(super) fn map(results: &Results, cases: &[&Case], contender: &str, caption: &str) -> String {
     let axis = |of: fn(&Case) -> Option<f64>| {
         let places: BTreeSet<u64> = cases.iter().filter_map(|case| of(case)).map(f64::to_bits).collect();

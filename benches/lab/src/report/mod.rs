@@ -198,8 +198,8 @@ impl Results {
         [self.reference.as_str()].into_iter().chain(bounds.filter(took_part)).collect()
     }
 
-    /// A contender's figure as a multiple of another's, paired within rounds: what drifts from round to round is in both.
-    /// Rounds in which either run was disturbed do not count. An error has the reason if there is no conclusion.
+    /// A contender's figure as a multiple of another's, paired within rounds: what drifts from round to round is in
+    /// both. Rounds in which either run was disturbed do not count. An error has the reason if there is no conclusion.
     pub(crate) fn ratio(&self, case: &str, contender: &str, reference: &str, figure: &str) -> Result<Interval, String> {
         let of = |name| {
             let runs: BTreeMap<usize, &Run> = self.counting(case, name).map(|run| (run.round, run)).collect();

@@ -1,4 +1,5 @@
-//! Plots of an experiment: for each group of cases one SVG, with bars, or with lines where cases have a place on an axis.
+//! Plots of an experiment: for each group of cases one SVG, with bars, or with lines where cases have a place on an
+//! axis.
 
 use super::{Case, Results, envelopes, figures::title, heat};
 use anyhow::{Result, anyhow};

@@ -74,7 +74,8 @@ pub(super) struct Standing<'a> {
     pub(super) rank: Rank,
 }
 
-/// Where litequic stands, by case and figure; only where another one stands beside it, and where figures are good or bad.
+/// Where litequic stands, by case and figure; only where another one stands beside it, and where figures are good or
+/// bad.
 pub(super) fn standings(results: &Results) -> Vec<Standing<'_>> {
     let figures = |case| Case::figures(case).filter_map(move |figure| Some((case, figure, Better::of(figure)?)));
     let standings = results.cases.iter().flat_map(figures);

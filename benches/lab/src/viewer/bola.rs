@@ -1,5 +1,6 @@
-//! BOLA: the quality by what is buffered (Spiteri, Urgaonkar, Sitaraman: BOLA, Near-Optimal Bitrate Adaptation for Online Videos,
-//! 2016; its variant BOLA-O, with a placeholder buffer, as dash.js 5 documents `BolaRule`). Pure; seconds and kbit/s.
+//! BOLA: the quality by what is buffered (Spiteri, Urgaonkar, Sitaraman: BOLA, Near-Optimal Bitrate Adaptation for
+//! Online Videos, 2016; its variant BOLA-O, with a placeholder buffer, as dash.js 5 documents `BolaRule`). Pure;
+//! seconds and kbit/s.
 
 use super::ladder::Ladder;
 
@@ -158,7 +159,8 @@ impl Bola {
         self.utilities.get(quality).map_or(0.0, |utility| self.vp * (utility + self.gp))
     }
 
-    /// From so much on it prefers this quality to all lower ones; by dash.js's measure, which is `vp` above that of the scores.
+    /// From so much on it prefers this quality to all lower ones; by dash.js's measure, which is `vp` above that of the
+    /// scores.
     fn least_buffer(&self, quality: usize) -> f64 {
         let level = |(utility, bitrate): (&f64, &f64), (own_utility, own): (f64, f64)| {
             self.vp * (self.gp + (own * utility - bitrate * own_utility) / (own - bitrate))

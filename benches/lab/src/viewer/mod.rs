@@ -1,5 +1,6 @@
-//! Viewers of adaptive video: real segments over real connections, played in wall time by the rules of dash.js. `player` decides,
-//! `fetch` has the connections; this runs so many of them in one process, and reports the quality of experience.
+//! Viewers of adaptive video: real segments over real connections, played in wall time by the rules of dash.js.
+//! `player` decides, `fetch` has the connections; this runs so many of them in one process, and reports the quality of
+//! experience.
 
 mod bola;
 mod fetch;
@@ -75,7 +76,8 @@ pub(crate) struct Arguments {
     /// Segments of the video.
     #[arg(long)]
     segments: u32,
-    /// The path of a segment; QUALITY counts from 0, NUMBER, of five digits, from 1; BYTES is what its bitrate comes to.
+    /// The path of a segment; QUALITY counts from 0, NUMBER, of five digits, from 1; BYTES is what its bitrate comes
+    /// to.
     #[arg(long)]
     template: String,
     /// Each viewer is gone after so many seconds, wherever it is in the video.

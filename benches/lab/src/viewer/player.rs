@@ -1,5 +1,5 @@
-//! A player of adaptive video, by dash.js's rules (5.2, as its documentation and settings have them): which segment it requests
-//! next, in which quality and when. Pure: the time and the received data are arguments.
+//! A player of adaptive video, by dash.js's rules (5.2, as its documentation and settings have them): which segment it
+//! requests next, in which quality and when. Pure: the time and the received data are arguments.
 
 use super::{
     bola::{self, Bola},
@@ -339,7 +339,8 @@ mod tests {
         Video { ladder, duration: 2.0, segments }
     }
 
-    /// Plays a video over a network of so many kbit/s at each time, with a latency of 20 ms: the view, and the qualities.
+    /// Plays a video over a network of so many kbit/s at each time, with a latency of 20 ms: the view, and the
+    /// qualities.
     fn play(rule: Rule, segments: u32, rate: impl Fn(f64) -> f64) -> (View, Vec<usize>) {
         simulate::watch(&video(segments), rule, 0.02, rate)
     }

@@ -1,5 +1,5 @@
-//! Real viewers: dash.js in headless Chromium, one browser each, which the emulated ones are checked against. Their segments' times
-//! and qualities are reported as well: fixtures of the player's tests.
+//! Real viewers: dash.js in headless Chromium, one browser each, which the emulated ones are checked against. Their
+//! segments' times and qualities are reported as well: fixtures of the player's tests.
 
 use super::{
     Report, Viewed,

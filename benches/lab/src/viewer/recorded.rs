@@ -1,5 +1,5 @@
-//! dash.js' own decisions, recorded in Chromium over emulated paths, as an oracle for the player: at the same times, with the same
-//! segments before, it decides the same. Tests only.
+//! dash.js' own decisions, recorded in Chromium over emulated paths, as an oracle for the player: at the same times,
+//! with the same segments before, it decides the same. Tests only.
 
 use super::{
     ladder::Ladder,
@@ -30,8 +30,8 @@ struct Recording {
     segments: Vec<Segment>,
 }
 
-/// Of a recording's decisions, which quality and whether to give up, those that the player takes as well. After one that it does not it
-/// goes on with what was recorded.
+/// Of a recording's decisions, which quality and whether to give up, those that the player takes as well. After one
+/// that it does not it goes on with what was recorded.
 fn replay(fixture: &Fixture, rule: Rule, recording: &Recording) -> (usize, Vec<(usize, usize)>) {
     let video = Video { ladder: Ladder::new(&fixture.ladder).unwrap(), duration: fixture.segment, segments: u32::MAX };
     let mut player = Player::new(video, rule);

@@ -7,8 +7,8 @@ const PROGRESS: f64 = 0.05; // seconds
 /// Turns, at most.
 const TURNS: u32 = 100_000;
 
-/// Watches a whole video, whose segments have the sizes of their bitrates: how it was, and the qualities of the segments. The network
-/// answers after `latency` seconds, and brings `rate` kbit/s at each time.
+/// Watches a whole video, whose segments have the sizes of their bitrates: how it was, and the qualities of the
+/// segments. The network answers after `latency` seconds, and brings `rate` kbit/s at each time.
 pub(super) fn watch(video: &Video, rule: Rule, latency: f64, rate: impl Fn(f64) -> f64) -> (View, Vec<usize>) {
     let mut player = Player::new(video.clone(), rule);
     let (mut now, mut qualities) = (0.0, Vec::new());

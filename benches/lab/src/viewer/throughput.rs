@@ -1,5 +1,5 @@
-//! How fast segments arrived: two exponentially weighted averages, of which the lower counts (dash.js 5, `ThroughputController` with
-//! EWMA, its default). Pure.
+//! How fast segments arrived: two exponentially weighted averages, of which the lower counts (dash.js 5,
+//! `ThroughputController` with EWMA, its default). Pure.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Contenders under attack: attackers and an honest client at once, and what the honest client sees. The same contenders under many
-//! requests at once from one address.
+//! Contenders under attack: attackers and an honest client at once, and what the honest client sees. The same
+//! contenders under many requests at once from one address.
 
 use super::{
     Lab, Present,
@@ -52,7 +52,8 @@ const BURST: Duration = Duration::from_secs(180);
 /// How a hardened contender is called.
 const HARDENED: &str = "-hardened";
 
-/// A contender's configuration when it is attacked: the file's name in its description, the template, where its status is.
+/// A contender's configuration when it is attacked: the file's name in its description, the template, where its status
+/// is.
 struct Attacked {
     name: &'static str,
     file: &'static str,
@@ -499,8 +500,8 @@ fn limits(descriptors: u32) -> Vec<String> {
     vec!["prlimit".to_owned(), format!("--nofile={descriptors}:{descriptors}")]
 }
 
-/// CPU seconds of a server between two readings of it and of both cores, and what else took time there. All that is on the client's core
-/// is the lab's.
+/// CPU seconds of a server between two readings of it and of both cores, and what else took time there. All that is on
+/// the client's core is the lab's.
 fn disturbed(before: (Cpu, (CoreTimes, CoreTimes)), after: (Cpu, (CoreTimes, CoreTimes))) -> (f64, Noise) {
     let (cpu, own) = ((after.0 - before.0).total(), (after.1.0 - before.1.0, after.1.1 - before.1.1));
     let core = |times, own| Core { times, own, delivering: 0.0 };

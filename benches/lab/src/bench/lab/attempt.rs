@@ -282,8 +282,8 @@ impl Lab {
         Ok(Some(crowd))
     }
 
-    /// Starts a server for each link: one that had connections over several links would handle their datagrams together,
-    /// in larger bursts than those of one.
+    /// Starts a server for each link: one that had connections over several links would handle their datagrams
+    /// together, in larger bursts than those of one.
     fn start_all(
         &self,
         present: &Present,
@@ -316,8 +316,8 @@ impl Lab {
         Ok(waited.is_some())
     }
 
-    /// Starts the servers that others load meanwhile. TCP connections get the congestion control of when they are accepted: the
-    /// contender's own, if it has TCP, must be the same.
+    /// Starts the servers that others load meanwhile. TCP connections get the congestion control of when they are
+    /// accepted: the contender's own, if it has TCP, must be the same.
     fn start_other(&self, name: &str, task: &Task, folder: &Path) -> Result<(Vec<Server>, Kind)> {
         let present = self.known.iter().find(|known| known.contender.name == name);
         let present = present.with_context(|| format!("{name} is to be there as well"))?;

@@ -4,7 +4,8 @@ use super::attempt::{OTHER_PORT, PORT};
 use crate::link::{Report, Sample};
 use std::collections::BTreeMap;
 
-/// Figures of a link's direction from server to client, and of how the emulator kept time; `known` are the run's others.
+/// Figures of a link's direction from server to client, and of how the emulator kept time; `known` are the run's
+/// others.
 pub(super) fn figures(report: &Report, link: usize, known: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     let mut figures = BTreeMap::new();
     let mut put = |name: &str, value: f64| figures.insert(name.to_owned(), value);

@@ -1,5 +1,5 @@
-//! The programs that take part: where they are, what they say of themselves, and whether they can do what they must. One
-//! that cannot is skipped by name.
+//! The programs that take part: where they are, what they say of themselves, and whether they can do what they must.
+//! One that cannot is skipped by name.
 
 use crate::{
     bench::{contender::Contender, namespace::Network, options::Options, process, template::Values},

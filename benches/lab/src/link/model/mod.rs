@@ -73,8 +73,8 @@ pub(crate) struct Parameters {
 pub(crate) use self::{delay::Parameters as DelayParameters, loss::Parameters as LossParameters};
 
 impl Direction {
-    /// A direction whose draws begin at `seed`. Each fault has draws of its own, so that the rate of one does not change
-    /// which packets another one hits.
+    /// A direction whose draws begin at `seed`. Each fault has draws of its own, so that the rate of one does not
+    /// change which packets another one hits.
     pub(crate) fn new(parameters: &Parameters, seed: u64) -> Self {
         Self {
             loss: Loss::new(parameters.loss, Random::stream(seed, 1)),

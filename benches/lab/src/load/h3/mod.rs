@@ -45,8 +45,8 @@ const SEND_WINDOW: u64 = 32 << 20;
 /// Sockets by default, at most: more add only what the client spends on polling.
 const SOCKETS: u32 = 256;
 
-/// After the time in which the server must move, so that what it sends for it never passes for moving; before servers take
-/// an idle connection for dead, which is 30 s with the strictest.
+/// After the time in which the server must move, so that what it sends for it never passes for moving; before servers
+/// take an idle connection for dead, which is 30 s with the strictest.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// Unidirectional streams a server may open; three are usual.

@@ -1,5 +1,5 @@
-//! A path that loses datagrams and lets others overtake them, by a seed, and that is long: what reaches a socket is lost or
-//! held back before quinn sees it. Independent of sockets; generic over the datagram's type.
+//! A path that loses datagrams and lets others overtake them, by a seed, and that is long: what reaches a socket is
+//! lost or held back before quinn sees it. Independent of sockets; generic over the datagram's type.
 
 use crate::random::Random;
 use std::{

@@ -7,8 +7,8 @@
 //!     /// Limits for clients.
 //!     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 //!     pub struct Limits counted by "litequic_limit_reached_total{limit=\"*\"}" {
-//!         /// Requests on a connection in all; then GOAWAY.                documents the field, the schema and the reference
-//!         max_requests: u64 = 1_000_000, number(REQUESTS), counted;       the field, its default, its reader, what else is known
+//!         /// Requests on a connection in all; then GOAWAY.           documents field, schema and reference
+//!         max_requests: u64 = 1_000_000, number(REQUESTS), counted;  field, default, reader, what else is known
 //!     }
 //! }
 //! ```

@@ -26,7 +26,8 @@ const ONE_TRANSITION: u32 = 2;
 /// The state of a server by its health checks. The control thread writes it; workers read it without a lock.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct HealthState {
-    /// How often the server went up or down, and in the lowest bit whether it is down: one word, which a worker reads at once.
+    /// How often the server went up or down, and in the lowest bit whether it is down: one word, which a worker reads
+    /// at once.
     transitions: AtomicU32,
     last_result: Mutex<CheckResult>,
 }

@@ -1,4 +1,7 @@
-//! The time limit of a request as a whole (`timeouts.request`), and who exceeded it.
+//! The time limit of a request as a whole (`timeouts.request`), and who exceeded it. It is 504 until the response has
+//! begun, and a reset afterwards. `attempt` sets it and waits for the response's header within it, `wait` bounds the
+//! read of a body's beginning, `pool` the wait for a connection and the connection attempt, and `response_body` the
+//! body; each counts `timeout_request`.
 
 use crate::proxy::error::Error;
 use std::time::Duration;

@@ -1,4 +1,9 @@
 //! One worker's QUIC endpoint on one listen address.
+//!
+//! s2n-quic calls the providers below without saying for which connection. So the connection at hand is kept by who
+//! needs it: `handshake::HandshakePacket` (its ID, from the packet interceptor to TLS), `NewConnection` of
+//! `ack_frequency` and of `path_challenge` in `connection` (from the event of a new connection to its datagram
+//! sender), and `close::PendingClose` (the error of the CONNECTION_CLOSE that is formatted next).
 
 mod address_token;
 mod admission;

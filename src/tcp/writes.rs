@@ -6,7 +6,7 @@ use crate::{exchange::Record, tcp::Metrics};
 use http::StatusCode;
 use std::{
     cell::{Cell, RefCell},
-    collections::{BTreeMap, VecDeque, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},
     io::IoSlice,
     sync::Arc,
     task::{Context, Poll, Waker},
@@ -73,8 +73,12 @@ struct State<R> {
     ends: VecDeque<(u64, R)>,
     /// Over HTTP/1.1: responses that hyper has as a whole, and whose end may be in its buffer.
     buffered: Vec<R>,
-    /// Over HTTP/2: responses whose end h2 has not written yet.
+    /// Over HTTP/2: streams whose response h2 has not written to its end yet, unless they were reset.
     streams: BTreeMap<u32, Stream<R>>,
+    /// Over HTTP/2: the newest stream that was opened.
+    newest: u32,
+    /// Over HTTP/2: streams that the client has reset before they were opened: those in what was read at once.
+    reset: BTreeSet<u32>,
     /// Over HTTP/2: finds the frames in what is written.
     frames: Option<SentFrames>,
     /// The writing side was closed, and everything before it written.
@@ -114,6 +118,8 @@ impl<R: Response> Writes<R> {
                 ends: VecDeque::new(),
                 buffered: Vec::new(),
                 streams: BTreeMap::new(),
+                newest: NO_STREAM,
+                reset: BTreeSet::new(),
                 frames: None,
                 shut: false,
                 over: false,
@@ -127,20 +133,34 @@ impl<R: Response> Writes<R> {
         self.state.borrow_mut().frames = Some(SentFrames::default());
     }
 
+    /// h2 has accepted a request on `stream`, whose response is tracked from now on. It is not if the client has reset
+    /// the stream: h2 may process the reset after the response was handed over, and then writes nothing of it.
+    pub(super) fn open(&self, stream: u32) {
+        let State { streams, newest, reset, over, .. } = &mut *self.state.borrow_mut();
+        *newest = stream.max(*newest);
+        if !*over && !reset.contains(&stream) {
+            streams.insert(stream, Stream::default());
+        }
+        // Streams are accepted in the order of their numbers.
+        *reset = reset.split_off(&stream.saturating_add(1));
+    }
+
     /// hyper or h2 gets the header of a response on `stream`. Over HTTP/1.1 only headers may be in front of it in
     /// hyper's buffer, those of pipelined requests: they count as begun together.
     pub(super) fn begin(&self, stream: u32, head: Head) {
         let state = &mut *self.state.borrow_mut();
         if stream == NO_STREAM {
             state.heads.push_back((state.accepted.saturating_add(1), head));
-        } else if !state.over {
-            state.streams.entry(stream).or_default().head = Some(head);
+        } else if let Some(stream) = state.streams.get_mut(&stream) {
+            stream.head = Some(head);
         }
     }
 
     /// h2 gets an interim response with `status` on `stream`.
     pub(super) fn begin_interim(&self, stream: u32, status: StatusCode) {
-        self.state.borrow_mut().streams.entry(stream).or_default().interim.push(status);
+        if let Some(stream) = self.state.borrow_mut().streams.get_mut(&stream) {
+            stream.interim.push(status);
+        }
     }
 
     /// Ready once the header of the response on `stream` is written, as far as it is known to wait.
@@ -188,6 +208,17 @@ impl<R: Response> Writes<R> {
         if let Ok(response) = complete {
             response.complete();
         }
+    }
+
+    /// The client has reset `stream`. h2 may not have processed that yet.
+    pub(super) fn reset_by_client(&self, stream: u32) {
+        {
+            let State { newest, reset, .. } = &mut *self.state.borrow_mut();
+            if stream > *newest {
+                reset.insert(stream);
+            }
+        }
+        self.forget(stream);
     }
 
     /// No more of the response on `stream` is written: its client has reset it, or litequic does.
@@ -410,6 +441,7 @@ mod tests {
         writes.are_frames();
         let write = |bytes: &[u8]| writes.accept(&[IoSlice::new(bytes)], bytes.len());
         for stream in [1, 3, 5, 7, 9] {
+            writes.open(stream);
             writes.begin(stream, head());
         }
         writes.begin_interim(1, StatusCode::EARLY_HINTS);
@@ -440,11 +472,39 @@ mod tests {
     }
 
     #[test]
+    fn a_reset_that_is_read_before_its_request_or_its_response_ends_the_request() {
+        let test = Test::default();
+        let writes = test.writes();
+        writes.are_frames();
+        // Before the request is accepted: h2 has not processed the reset when the response is handed over.
+        writes.reset_by_client(3);
+        writes.open(1);
+        writes.open(3);
+        writes.open(5);
+        writes.begin(3, head());
+        writes.end(3, test.response("three"));
+        // Before its response.
+        writes.reset_by_client(1);
+        writes.begin(1, head());
+        writes.end(1, test.response("one"));
+        writes.begin(5, head());
+        writes.end(5, test.response("five"));
+        assert_eq!(test.seen(), (0, vec![("three", false), ("one", false)]));
+        let five = frame(1, 5, 5, 10);
+        writes.accept(&[IoSlice::new(&five)], five.len());
+        writes.settle(0);
+        assert_eq!(test.seen(), (1, vec![("five", true)]));
+        let state = writes.state.borrow();
+        assert!(state.streams.is_empty() && state.reset.is_empty());
+    }
+
+    #[test]
     fn a_failure_waits_for_a_header_that_h2_has_not_written() {
         let test = Test::default();
         let writes = test.writes();
         writes.are_frames();
         let context = Context::from_waker(Waker::noop());
+        writes.open(1);
         assert!(writes.poll_begun(1, &context).is_ready());
         writes.begin(1, head());
         assert!(writes.poll_begun(1, &context).is_pending());

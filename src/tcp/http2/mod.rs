@@ -77,7 +77,7 @@ pub(super) async fn serve<H: Handler>(
     connection.writes.are_frames();
     let counted = CountedStream::new(stream, frames, grant.account(), Rc::clone(&heads), move |notice| {
         match notice {
-            FrameNotice::Reset(stream) => return told.writes.forget(stream),
+            FrameNotice::Reset(stream) => return told.writes.reset_by_client(stream),
             FrameNotice::Flood(Flood::Control) => told.metrics().shared.limit_control_frames.increment(),
             FrameNotice::Flood(Flood::Small) => told.metrics().shared.limit_small_frames.increment(),
         }
@@ -172,6 +172,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Accepting<S> {
             match self.h2.poll_accept(cx)? {
                 Poll::Ready(Some((request, respond))) => {
                     self.heads.set(self.heads.get().saturating_sub(1));
+                    connection.writes.open(respond.stream_id().as_u32());
                     let count = REQUEST.saturating_add(request.headers().len() as u64);
                     let (fields, connection) = (Rc::clone(&self.fields), Rc::clone(connection));
                     let (account, tasks) = (self.account.clone(), Rc::downgrade(&self.tasks));

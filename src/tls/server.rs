@@ -19,7 +19,7 @@ const TICKETS: usize = 2;
 /// TLS 1.3 for HTTP/3 with the certificates of `resolver`.
 ///
 /// A client may resume its session in every process with the same `secret`: the server's state is in the ticket,
-/// encrypted by [`Tickets`]. A ticket that cannot be decrypted leads to a full handshake. There is no early data: it
+/// encrypted by `Tickets`. A ticket that cannot be decrypted leads to a full handshake. There is no early data: it
 /// can be replayed. With `key_log` the secrets go to the file that `SSLKEYLOGFILE` names: its readers can decrypt the
 /// traffic.
 ///

@@ -203,7 +203,9 @@ impl Manager {
                 host.plan.inform(now(), &id, None, failure.wait, random());
             }
         }
-        host.store_plan(&folder, name).await;
+        if !host.store_plan(&folder, name).await {
+            host.hold = now() + AGAIN;
+        }
     }
 
     async fn renewal_info(
@@ -299,7 +301,9 @@ impl Manager {
             }
             Err(failure) => {
                 host.plan.fail(now(), &failure.problem, failure.wait, validity, random());
-                host.store_plan(&folder, name).await;
+                if !host.store_plan(&folder, name).await {
+                    host.hold = now() + AGAIN;
+                }
                 let attempts = host.plan.attempts.as_ref();
                 let next = attempts.map_or(0, |attempts| attempts.next.saturating_sub(now()));
                 tracing::error!(
@@ -510,4 +514,40 @@ impl Host {
 /// Seconds since the Unix epoch.
 pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acme::plan::Validity;
+    use std::fs;
+
+    #[tokio::test]
+    async fn a_plan_that_cannot_be_stored_does_not_make_the_ca_be_asked_at_once_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = AcmeHost::Name("a.test".into());
+        let table = Acme { hosts: vec![name.clone()], folder: folder.path().into(), ..Acme::default() };
+        let plan = folder.path().join("a.test.json");
+        // A folder takes the place of the plan's file while the CA is asked.
+        let trust = move |_: &Acme| {
+            let _ = fs::remove_file(&plan);
+            let _ = fs::create_dir(&plan);
+            Err("there is no CA".to_owned())
+        };
+        let tables = vec![table.clone()];
+        let wiring =
+            Wiring { tables: Box::new(move || tables.clone()), trust: Arc::new(trust), serve: Box::new(|_, _| Ok(())) };
+        let mut manager = Manager::new(wiring, Arc::default(), Arc::default(), Arc::default());
+        manager.look(std::slice::from_ref(&table)).await;
+        let began = now();
+        manager.order(&table, &name).await;
+        let host = manager.hosts.get_mut(&name).unwrap();
+        assert_eq!(host.plan.attempts.as_ref().unwrap().problem.as_deref(), Some("there is no CA"));
+        assert!(host.hold >= began + AGAIN, "an order");
+        host.hold = 0;
+        let validity = Validity { from: began, until: 2 * began };
+        host.stored = Some(Stored { pem: String::new(), validity, id: Some("a.b".into()) });
+        manager.ask(&table, &name).await;
+        assert!(manager.hosts[&name].hold >= began + AGAIN, "renewal information");
+    }
 }

@@ -255,7 +255,6 @@ impl Manager {
         }
         let validity = host.stored.as_ref().map(|stored| stored.validity);
         if step == PlanStep::Order {
-            host.plan.order = None;
             host.plan.begin(now(), validity, random());
             if !host.store_plan(&folder, name).await {
                 host.hold = now() + AGAIN;
@@ -300,7 +299,7 @@ impl Manager {
                 panic_if_asked("acme-stored");
             }
             Err(failure) => {
-                host.plan.fail(now(), &failure.problem, failure.wait, validity, random());
+                host.plan.fail(step, now(), &failure.problem, failure.wait, validity, random());
                 if !host.store_plan(&folder, name).await {
                     host.hold = now() + AGAIN;
                 }

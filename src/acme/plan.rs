@@ -80,6 +80,13 @@ pub(super) struct Order {
     pub(super) record: Option<(String, String)>,
 }
 
+impl Order {
+    /// Whether it can be continued at `directory`.
+    pub(super) fn is_of(&self, directory: &str) -> bool {
+        self.directory == directory && !self.url.is_empty()
+    }
+}
+
 /// Attempts that failed, or whose end is not known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OrderAttempts {
@@ -137,7 +144,7 @@ impl Plan {
     /// The next step and its time, which may have passed. `spread` is a time before which this process renews nothing.
     pub(super) fn next(&self, now: u64, held: Option<Held<'_>>, directory: &str, spread: u64) -> (PlanStep, u64) {
         let not_before = self.attempts.as_ref().map_or(0, |attempts| sane(now, attempts.next));
-        if let Some(order) = self.order.as_ref().filter(|order| order.directory == directory && !order.url.is_empty()) {
+        if let Some(order) = self.order.as_ref().filter(|order| order.is_of(directory)) {
             let at_once = order.resumed < RESUMES && self.attempts.as_ref().is_none_or(|last| last.problem.is_none());
             return (PlanStep::Resume, if at_once { now } else { not_before });
         }
@@ -186,9 +193,22 @@ impl Plan {
         self.attempts = Some(OrderAttempts { since, count, next: now + delay(count, held, share), problem: None });
     }
 
-    /// Notes why the attempt that began failed, and that the CA wants no request for `wait` seconds.
-    pub(super) fn fail(&mut self, now: u64, problem: &str, wait: Option<u64>, held: Option<Validity>, share: f64) {
-        let Some(attempts) = &mut self.attempts else { return };
+    /// Notes why the attempt that began with `step` failed, and that the CA wants no request for `wait` seconds.
+    pub(super) fn fail(
+        &mut self,
+        step: PlanStep,
+        now: u64,
+        problem: &str,
+        wait: Option<u64>,
+        held: Option<Validity>,
+        share: f64,
+    ) {
+        let none = OrderAttempts { since: now, count: 0, next: now, problem: None };
+        let attempts = self.attempts.get_or_insert(none);
+        // Another one counts since it began.
+        if step == PlanStep::Resume {
+            attempts.count = attempts.count.saturating_add(1);
+        }
         let wait = wait.unwrap_or(0).min(LONGEST_WAIT);
         attempts.next = now + delay(attempts.count, held, share).max(wait);
         attempts.problem = Some(bounded(problem));
@@ -373,7 +393,7 @@ mod tests {
         let (mut now, mut delays) = (NOW, Vec::new());
         for _ in 0..8 {
             plan.begin(now, None, 0.5);
-            plan.fail(now, "no", None, None, 0.5);
+            plan.fail(PlanStep::Order, now, "no", None, None, 0.5);
             let (step, at) = plan.next(now, None, CA, 0);
             assert_eq!(step, PlanStep::Order);
             delays.push((at - now) / MINUTE);
@@ -382,11 +402,11 @@ mod tests {
         assert_eq!(delays, [15, 30, 60, 120, 240, 480, 720, 720]);
         assert_eq!(plan.attempts.as_ref().map(|all| (all.since, all.count)), Some((NOW, 8)));
         let short = Some(Validity { from: now, until: now + 6 * DAY });
-        plan.fail(now, "no", None, short, 0.5);
+        plan.fail(PlanStep::Order, now, "no", None, short, 0.5);
         assert_eq!(plan.attempts.as_ref().unwrap().next, now + 3 * HOUR);
-        plan.fail(now, "no", Some(5 * HOUR), short, 0.5);
+        plan.fail(PlanStep::Order, now, "no", Some(5 * HOUR), short, 0.5);
         assert_eq!(plan.attempts.as_ref().unwrap().next, now + 5 * HOUR, "Retry-After");
-        plan.fail(now, "no", Some(500 * HOUR), short, 0.5);
+        plan.fail(PlanStep::Order, now, "no", Some(500 * HOUR), short, 0.5);
         assert_eq!(plan.attempts.as_ref().unwrap().next, now + DAY);
         for (share, minutes) in [(0.0, 12), (1.0, 18)] {
             assert_eq!(delay(1, None, share), minutes * MINUTE);
@@ -412,6 +432,14 @@ mod tests {
         assert_eq!(plan.next(NOW + 1, None, CA, 0), (PlanStep::Resume, NOW + 1));
         plan.order.as_mut().unwrap().resumed = RESUMES;
         assert_eq!(plan.next(NOW + 1, None, CA, 0), (PlanStep::Resume, NOW + 15 * MINUTE));
+        // Whether it begins or continues an order, a failure counts.
+        for minutes in [30, 60, 120] {
+            plan.fail(PlanStep::Resume, NOW, "no", None, None, 0.5);
+            assert_eq!(plan.next(NOW, None, CA, 0), (PlanStep::Resume, NOW + minutes * MINUTE));
+        }
+        plan.attempts = None;
+        plan.fail(PlanStep::Resume, NOW, "no", None, None, 0.5);
+        assert_eq!(plan.next(NOW, None, CA, 0), (PlanStep::Resume, NOW + 15 * MINUTE), "a file without attempts");
     }
 
     #[test]
@@ -420,7 +448,7 @@ mod tests {
         let validity = Validity { from: NOW - 60 * DAY, until: NOW + 30 * DAY };
         plan.begin(NOW, Some(validity), 0.5);
         assert!(!plan.is_overdue(NOW + 20 * DAY, Some(validity)), "it may succeed");
-        plan.fail(NOW, "no", None, Some(validity), 0.5);
+        plan.fail(PlanStep::Order, NOW, "no", None, Some(validity), 0.5);
         assert!(!plan.is_overdue(NOW + 9 * DAY, Some(validity)) && plan.is_overdue(NOW + 10 * DAY, Some(validity)));
         assert!(plan.is_overdue(NOW, None));
     }
@@ -440,7 +468,7 @@ mod tests {
         let mut plan = plan();
         assert_eq!(Plan::from_json(&plan.to_json()), plan);
         plan.begin(NOW, None, 0.5);
-        plan.fail(NOW, "line\nline", Some(1), None, 0.5);
+        plan.fail(PlanStep::Order, NOW, "line\nline", Some(1), None, 0.5);
         plan.inform(NOW, "a.b", Some((1, 3)), None, 0.5);
         plan.order = Some(Order {
             directory: CA.into(),
@@ -475,7 +503,7 @@ mod tests {
             for _ in 0..2 {
                 let _ = plan.next(now, Some(held), CA, 0);
                 plan.begin(now, Some(validity), share);
-                plan.fail(now, "", Some(next), Some(validity), share);
+                plan.fail(PlanStep::Order, now, "", Some(next), Some(validity), share);
                 plan.inform(now, "a.b", Some((start, end)), Some(ask), share);
                 plan.order = None;
                 let (_, at) = plan.next(now, Some(held), CA, 0);

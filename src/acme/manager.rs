@@ -433,9 +433,8 @@ impl Host {
 
     /// Takes note of a certificate that was obtained.
     fn issued(&mut self, stored: Stored, table: &Acme) {
-        let renewed = if self.stored.is_some() { now() } else { 0 };
+        self.plan = self.plan.issued(now(), &table.directory, self.stored.is_some());
         self.stored = Some(stored);
-        self.plan = Plan { directory: table.directory.clone(), renewed, ..Plan::default() };
         self.unwritten = true;
     }
 

@@ -25,6 +25,8 @@ pub(super) const LONGEST_WAIT: u64 = DAY;
 const ASK_AGAIN: u64 = 6 * HOUR;
 /// Between two renewals because of renewal information.
 const RENEW_AGAIN: u64 = DAY;
+/// Between two changes of the CA: processes whose configurations name different ones may share a folder.
+const CHANGE_AGAIN: u64 = DAY;
 /// Renewal information is asked for no more often (RFC 9773 §4.3.2).
 const ASK_SOONEST: u64 = MINUTE;
 /// Times that an order is resumed at once by a process that starts. A process that crashes while it resumes waits as
@@ -63,6 +65,8 @@ pub(super) struct Plan {
     pub(super) renewal: Option<RenewalPlan>,
     /// When the certificate took the place of another one; 0 if it is the first.
     pub(super) renewed: u64,
+    /// When the certificate, or one before it, took the place of another directory's; 0 if none did.
+    pub(super) changed: u64,
 }
 
 /// An order in progress.
@@ -151,8 +155,7 @@ impl Plan {
         let Some(held) = held else { return (PlanStep::Order, not_before) };
         let due = match self.directory == directory {
             true => self.due(held).max(spread),
-            // Another CA than the one that issued it, such as production after staging.
-            false => now,
+            false => self.change(now),
         };
         let order = due.max(not_before);
         let ask = held.id.map(|id| match self.renewal.as_ref().filter(|renewal| renewal.certificate == id) {
@@ -163,6 +166,19 @@ impl Plan {
             Some(ask) if ask <= order && order > now && self.directory == directory => (PlanStep::Ask, ask),
             _ => (PlanStep::Order, order),
         }
+    }
+
+    /// When a certificate of another directory than the one that issued it may be ordered, such as production after
+    /// staging: at once, but no second time within a day.
+    pub(super) fn change(&self, now: u64) -> u64 {
+        sane(now, self.changed.saturating_add(CHANGE_AGAIN)).max(now)
+    }
+
+    /// The plan after `directory` has issued a certificate, which `replaces` another one or is the first.
+    pub(super) fn issued(&self, now: u64, directory: &str, replaces: bool) -> Self {
+        let renewed = if replaces { now } else { 0 };
+        let changed = if replaces && self.directory != directory { now } else { self.changed };
+        Self { directory: directory.into(), renewed, changed, ..Self::default() }
     }
 
     /// When the certificate is to be renewed: at the chosen point of the CA's window, else after two thirds of its
@@ -228,10 +244,11 @@ impl Plan {
 
     /// Returns the plan as it is stored.
     pub(super) fn to_json(&self) -> Json {
-        let Self { directory, order, attempts, renewal, renewed } = self;
+        let Self { directory, order, attempts, renewal, renewed, changed } = self;
         json!({
             "directory": directory,
             "renewed": renewed,
+            "changed": changed,
             "order": order.as_ref().map(|Order { directory, url, key, resumed, record }| json!({
                 "directory": directory, "url": url, "key": key, "resumed": resumed, "record": record,
             })),
@@ -256,6 +273,7 @@ impl Plan {
         Self {
             directory: text(&field(json, "directory")),
             renewed: number(&field(json, "renewed")),
+            changed: number(&field(json, "changed")),
             order: table("order").map(|order| Order {
                 directory: text(&field(order, "directory")),
                 url: text(&field(order, "url")),
@@ -346,6 +364,29 @@ mod tests {
     #[test]
     fn another_directory_orders_anew() {
         assert_eq!(plan().next(NOW, Some(held(0, 90 * DAY)), "https://other.test/", NOW + 9), (PlanStep::Order, NOW));
+    }
+
+    #[test]
+    fn two_directories_for_one_host_do_not_order_by_turns_without_a_limit() {
+        let (held, other) = (held(0, 90 * DAY), "https://other.test/");
+        let staging = Plan::default().issued(NOW - 9, CA, false);
+        assert_eq!(staging.next(NOW, Some(held), other, 0), (PlanStep::Order, NOW), "production after staging");
+        let (mut plan, mut now, mut orders) = (staging, NOW, 0);
+        while now < NOW + 7 * DAY {
+            // The look of each process, a minute apart.
+            for directory in [other, CA] {
+                let (step, at) = plan.next(now, Some(held), directory, 0);
+                if step == PlanStep::Order && at <= now {
+                    plan = Plan::from_json(&plan.issued(now, directory, true).to_json());
+                    orders += 1;
+                }
+            }
+            now += MINUTE;
+        }
+        assert_eq!(orders, 7);
+        // A renewal is no change, and a clock that jumps back a year does not stop one.
+        assert_eq!(plan.issued(now, &plan.directory, true).changed, plan.changed);
+        assert_eq!(plan.change(NOW - 365 * DAY), NOW - 365 * DAY);
     }
 
     #[test]
@@ -491,9 +532,9 @@ mod tests {
             numbers: [u64; 8], now in 0..1_u64 << 40, from in 0..1_u64 << 40, life in 0..1_u64 << 40, share in any::<f64>(),
         ) {
             let [resumed, since, count, next, start, end, chosen, ask] = numbers;
-            let renewed = chosen;
+            let (renewed, changed) = (chosen, start);
             let json = json!({
-                "directory": CA, "renewed": renewed, "order": { "directory": CA, "url": "https://ca.test/1", "resumed": resumed },
+                "directory": CA, "renewed": renewed, "changed": changed, "order": { "directory": CA, "url": "https://ca.test/1", "resumed": resumed },
                 "attempts": { "since": since, "count": count, "next": next },
                 "renewal": { "certificate": "a.b", "window": [start, end, chosen], "ask": ask },
             });
@@ -506,8 +547,10 @@ mod tests {
                 plan.fail(PlanStep::Order, now, "", Some(next), Some(validity), share);
                 plan.inform(now, "a.b", Some((start, end)), Some(ask), share);
                 plan.order = None;
-                let (_, at) = plan.next(now, Some(held), CA, 0);
-                proptest::prop_assert!(at <= (now + LONGEST_WAIT).max(from + life));
+                for directory in [CA, "https://other.test/"] {
+                    let (_, at) = plan.next(now, Some(held), directory, 0);
+                    proptest::prop_assert!(at <= (now + LONGEST_WAIT).max(from + life));
+                }
             }
         }
     }

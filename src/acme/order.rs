@@ -94,6 +94,14 @@ pub(super) struct Job<'a> {
     pub(super) http: &'a Http,
 }
 
+/// A challenge whose answers were prepared.
+struct Prepared {
+    challenge: AcmeChallenge,
+    answers: PreparedAnswers,
+    /// The CA was asked to validate it.
+    was_asked: bool,
+}
+
 impl Job<'_> {
     /// Orders the certificate, or continues the order in `plan`, which has it from then on. Returns chain and key in
     /// PEM.
@@ -204,7 +212,12 @@ impl Job<'_> {
     async fn validate(&self, order: &mut Order, plan: &mut Plan) -> Result<(), OrderFailure> {
         let mut prepared = Vec::new();
         let validated = self.prepare_and_wait(order, plan, &mut prepared).await;
-        for (challenge, one) in prepared {
+        for Prepared { challenge, answers, was_asked } in prepared {
+            self.answers.withdraw(self.folder, answers).await;
+            // A challenge that the CA was not asked to validate has no result.
+            if !was_asked {
+                continue;
+            }
             let is_valid = validated.is_ok();
             let counter = match (challenge, is_valid) {
                 (AcmeChallenge::Http01, true) => &self.metrics.http01_valid,
@@ -217,7 +230,6 @@ impl Job<'_> {
                 (AcmeChallenge::DnsPersist01, false) => &self.metrics.dns_persist01_invalid,
             };
             counter.increment();
-            self.answers.withdraw(self.folder, one).await;
         }
         validated
     }
@@ -226,7 +238,7 @@ impl Job<'_> {
         &self,
         order: &mut Order,
         plan: &mut Plan,
-        prepared: &mut Vec<(AcmeChallenge, PreparedAnswers)>,
+        prepared: &mut Vec<Prepared>,
     ) -> Result<(), OrderFailure> {
         // All are fetched first: one that failed is skipped by the iterator that it failed in.
         let fetched = nonce!(async {
@@ -252,8 +264,8 @@ impl Job<'_> {
             };
             let Some(mut handle) = authorization.challenge(kind(challenge)) else { continue };
             let proof = handle.key_authorization();
-            let made = self.answers.prepare(self.folder, self.host, challenge, proof.digest().as_ref()).await?;
-            prepared.push((challenge, made));
+            let answers = self.answers.prepare(self.folder, self.host, challenge, proof.digest().as_ref()).await?;
+            prepared.push(Prepared { challenge, answers, was_asked: false });
             match challenge {
                 AcmeChallenge::Http01 | AcmeChallenge::TlsAlpn01 => {}
                 AcmeChallenge::Dns01 => self.set_record(plan, proof.dns_value()).await?,
@@ -267,6 +279,9 @@ impl Job<'_> {
             // An earlier process may have said so already.
             if handle.status == ChallengeStatus::Pending {
                 nonce!(handle.set_ready()).map_err(|error| self.failure(&error))?;
+            }
+            if let Some(prepared) = prepared.last_mut() {
+                prepared.was_asked = true;
             }
         }
         self.wait(order, &[OrderStatus::Pending]).await

@@ -22,7 +22,7 @@ use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     convert::Infallible,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use tokio::{
@@ -63,6 +63,8 @@ pub struct Manager {
     hosts: BTreeMap<AcmeHost, Host>,
     /// No renewal before this.
     spread: u64,
+    /// A clock that differs from a CA's was reported.
+    skewed: Arc<AtomicBool>,
 }
 
 /// What is known of a host.
@@ -87,7 +89,7 @@ impl Manager {
     /// A manager of the tables of `wiring`.
     pub fn new(wiring: Wiring, answers: Arc<Answers>, board: Arc<Board>, metrics: Arc<Metrics>) -> Self {
         let spread = now() + random::<u64>() % SPREAD;
-        Self { wiring, answers, board, metrics, hosts: BTreeMap::new(), spread }
+        Self { wiring, answers, board, metrics, hosts: BTreeMap::new(), spread, skewed: Arc::default() }
     }
 
     /// Obtains and renews, until this is dropped.
@@ -237,7 +239,7 @@ impl Manager {
     ) -> Result<(Account, Http), OrderFailure> {
         let (trust, of) = (Arc::clone(&self.wiring.trust), table.clone());
         let tls = blocking(move || trust(&of)).await?.map_err(OrderFailure::new)?;
-        let http = Http::new(&table.directory, Arc::new(tls));
+        let http = Http::new(&table.directory, Arc::new(tls), Arc::clone(&self.skewed));
         let account = account::open(folder, table, &http, forgotten).await?;
         Ok((account, http))
     }
@@ -335,7 +337,8 @@ impl Manager {
             let (answers, metrics) = (&*self.answers, &*self.metrics);
             let job = Job { host, table, replaces, folder, answers, metrics, account: &account, http: &http };
             match job.obtain(plan).await {
-                // The CA has lost it, or is another one by now: the same key is registered again.
+                // The CA has lost it, or is another one by now: it is registered again, with its key, or with a new
+                // one where an External Account Binding is configured.
                 Err(failure) if failure.forgotten && !forgotten => {
                     tracing::warn!(
                         directory = table.directory,

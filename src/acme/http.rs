@@ -89,8 +89,8 @@ struct Noted {
 }
 
 impl Http {
-    /// A client for the directory at `directory`, an https URL, that verifies the CA as `tls` does. A clock that differs
-    /// from the CA's is reported unless `skewed`, which is then set.
+    /// A client for the directory at `directory`, an https URL, that verifies the CA as `tls` does. A clock that
+    /// differs from the CA's is reported unless `skewed`, which is then set.
     pub(super) fn new(directory: &str, tls: Arc<ClientConfig>, skewed: Arc<AtomicBool>) -> Self {
         let tls = TlsConnector::from(tls);
         Self(Arc::new(Shared { directory: directory.into(), tls, noted: Mutex::default(), skewed }))

@@ -534,7 +534,8 @@ mod tests {
             let [resumed, since, count, next, start, end, chosen, ask] = numbers;
             let (renewed, changed) = (chosen, start);
             let json = json!({
-                "directory": CA, "renewed": renewed, "changed": changed, "order": { "directory": CA, "url": "https://ca.test/1", "resumed": resumed },
+                "directory": CA, "renewed": renewed, "changed": changed,
+                "order": { "directory": CA, "url": "https://ca.test/1", "resumed": resumed },
                 "attempts": { "since": since, "count": count, "next": next },
                 "renewal": { "certificate": "a.b", "window": [start, end, chosen], "ask": ask },
             });

@@ -46,8 +46,23 @@ pub struct ChallengeCertificate {
 struct Known {
     /// The thumbprint of the account's key by host, as requests name it; `None` before there is an account.
     hosts: BTreeMap<String, Option<Arc<str>>>,
-    /// The certificates of challenges by the name that a ClientHello has (SNI).
-    challenges: HashMap<String, Arc<ChallengeCertificate>>,
+    /// The certificates of this process's challenges by the name that a ClientHello has (SNI). They may be in no
+    /// folder: it may be full.
+    own: Challenges,
+    /// The certificates of challenges that the last look found in the folders.
+    found: Challenges,
+    /// When the last look began.
+    looked: Option<Instant>,
+}
+
+impl Known {
+    /// The certificate for the challenge of `name`, which a client wants since `asked`. Another process may have
+    /// replaced what an earlier look has found.
+    fn challenge(&self, name: &str, asked: Instant) -> Option<Arc<ChallengeCertificate>> {
+        let is_recent = || self.looked.is_some_and(|looked| looked >= asked || looked.elapsed() < LOOK_AGAIN);
+        let found = || self.found.get(name).filter(|_| is_recent());
+        self.own.get(name).or_else(found).cloned()
+    }
 }
 
 /// The answers to validation requests.
@@ -107,7 +122,8 @@ impl Answers {
         if !is_ours(&self.known.load()) {
             return None;
         }
-        self.find(|known| known.challenges.get(&name).cloned()).await
+        let asked = Instant::now();
+        self.find(|known| known.challenge(&name, asked)).await
     }
 
     /// What `find` finds, now or once another process has put it into the folder.
@@ -135,14 +151,13 @@ impl Answers {
 
     /// Reads the accounts and challenges of `tables`, whose hosts these are from now on.
     pub(super) async fn look(&self, tables: &[Acme]) {
-        let tables = tables.to_vec();
-        if let Ok((hosts, challenges)) = blocking(move || read(&tables)).await {
-            self.known.rcu(|known| {
-                // Those of this process may not be in the folder: it may be full.
-                let mut all = known.challenges.clone();
-                all.retain(|name, _| hosts.keys().any(|host| sni(host) == *name));
-                all.extend(challenges.iter().map(|(name, one)| (name.clone(), Arc::clone(one))));
-                Known { hosts: hosts.clone(), challenges: all }
+        let (tables, began) = (tables.to_vec(), Instant::now());
+        if let Ok((hosts, found)) = blocking(move || read(&tables)).await {
+            self.known.rcu(|known| Known {
+                hosts: hosts.clone(),
+                own: known.own.clone(),
+                found: found.clone(),
+                looked: Some(began),
             });
         }
         self.looks.send_modify(|looks| *looks += 1);
@@ -156,7 +171,7 @@ impl Answers {
             let hosts = hosts
                 .iter()
                 .map(|(host, none)| (host.clone(), known.hosts.get(host).cloned().unwrap_or_else(|| none.clone())));
-            Known { hosts: hosts.collect(), challenges: known.challenges.clone() }
+            Known { hosts: hosts.collect(), ..Known::clone(known) }
         });
     }
 
@@ -178,7 +193,7 @@ impl Answers {
                     let one = Arc::new(one);
                     self.known.rcu(|known| {
                         let mut known = Known::clone(known);
-                        known.challenges.insert(name.clone(), Arc::clone(&one));
+                        known.own.insert(name.clone(), Arc::clone(&one));
                         known
                     });
                 }
@@ -208,7 +223,7 @@ impl Answers {
             PreparedAnswers::Certificate(name) => {
                 self.known.rcu(|known| {
                     let mut known = Known::clone(known);
-                    known.challenges.remove(&name);
+                    known.own.remove(&name);
                     known
                 });
                 let folder = folder.clone();
@@ -290,6 +305,7 @@ fn parse(pem: &str) -> Option<ChallengeCertificate> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::time::advance;
 
     #[test]
     fn tokens_are_base64url_of_bounded_length() {
@@ -356,7 +372,52 @@ mod tests {
         }
         other.withdraw(&folder, prepared).await;
         assert!(folder.challenges().is_empty());
+        advance(LOOK_AGAIN).await;
+        tokio::select! {
+            found = one.tls_alpn01(Some("a.test")) => assert!(found.is_none(), "it was withdrawn"),
+            never = one.serve(tables) => match never {},
+        }
         let found = challenge_certificate(&host, &[7; 31]);
         assert!(found.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_order_of_another_process_is_answered_by_its_own_challenge() {
+        let parent = tempfile::tempdir().unwrap();
+        let host = AcmeHost::Name("a.test".into());
+        let table = Acme { hosts: vec![host.clone()], folder: parent.path().into(), ..Acme::default() };
+        let folder = Folder::new(&table.folder);
+        let (one, other) = (Answers::default(), Answers::default());
+        one.expect(std::slice::from_ref(&table));
+        for order in 1..4 {
+            let prepared = other.prepare(&folder, &host, AcmeChallenge::TlsAlpn01, &[order; 32]).await.unwrap();
+            let expected = parse(&folder.challenges()[0].1).unwrap();
+            let found = tokio::select! {
+                found = one.tls_alpn01(Some("a.test")) => found.unwrap(),
+                never = one.serve(|| vec![table.clone()]) => match never {},
+            };
+            assert_eq!(found.certificate, expected.certificate, "{order}");
+            // Another order may begin before a look has found that this one has ended.
+            if order % 2 == 0 {
+                other.withdraw(&folder, prepared).await;
+            }
+            advance(LOOK_AGAIN).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_was_left_replaces_no_challenge_of_this_process() {
+        let parent = tempfile::tempdir().unwrap();
+        let host = AcmeHost::Name("a.test".into());
+        let table = Acme { hosts: vec![host.clone()], folder: parent.path().into(), ..Acme::default() };
+        let (folder, answers) = (Folder::new(&table.folder), Answers::default());
+        answers.expect(std::slice::from_ref(&table));
+        let prepared = answers.prepare(&folder, &host, AcmeChallenge::TlsAlpn01, &[1; 32]).await.unwrap();
+        let expected = parse(&folder.challenges()[0].1).unwrap();
+        folder.write(&challenge_name("a.test"), &challenge_certificate(&host, &[2; 32]).unwrap()).unwrap();
+        answers.look(std::slice::from_ref(&table)).await;
+        let found = answers.tls_alpn01(Some("a.test")).await.unwrap();
+        assert_eq!(found.certificate, expected.certificate);
+        answers.withdraw(&folder, prepared).await;
     }
 }

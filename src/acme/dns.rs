@@ -11,6 +11,8 @@ use tokio::{
 
 /// How long the command may take.
 const PATIENCE: Duration = Duration::from_secs(5 * 60);
+/// How long its outputs are read once it has ended: what it wrote last may still be in them.
+const DRAIN: Duration = Duration::from_millis(100);
 /// Bytes of each of its outputs that a failure reports.
 const MAX_OUTPUT: usize = 4096;
 /// Variables that the command gets in any case.
@@ -77,7 +79,11 @@ pub(super) async fn call(table: &Acme, action: Action, name: &str, value: &str) 
             let both = async { tokio::join!(read(stdout, &mut output), read(stderr, &mut error)) };
             tokio::pin!(both);
             tokio::select! {
-                status = child.wait() => status,
+                status = child.wait() => {
+                    // A child that holds them open ends nothing, nor does it change the result.
+                    let _ = timeout(DRAIN, &mut both).await;
+                    status
+                }
                 _ = &mut both => child.wait().await,
             }
         };
@@ -145,6 +151,14 @@ mod tests {
         let absent = Acme { dns_command: vec!["/nonexistent/hook".into()], ..Acme::default() };
         let problem = call(&absent, Action::Present, "a.", "b").await.unwrap_err();
         assert!(problem.starts_with("/nonexistent/hook present: No such file"), "{problem}");
+    }
+
+    #[tokio::test]
+    async fn what_a_command_writes_last_is_reported_though_a_child_holds_its_outputs_open() {
+        for _ in 0..5 {
+            let problem = call(&table("sleep 1 & echo reason >&2; exit 3", &[]), Action::Present, "a.", "b").await;
+            assert_eq!(problem.unwrap_err(), "/bin/sh present: exit status: 3: reason");
+        }
     }
 
     #[test]

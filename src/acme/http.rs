@@ -13,7 +13,10 @@ use std::{
     fmt, io,
     net::{SocketAddr, ToSocketAddrs},
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, SystemTime},
 };
@@ -70,6 +73,8 @@ struct Shared {
     directory: String,
     tls: TlsConnector,
     noted: Mutex<Noted>,
+    /// A difference of the clocks was reported, by this client or by one before.
+    skewed: Arc<AtomicBool>,
 }
 
 /// What answers said that instant-acme does not pass on.
@@ -81,15 +86,14 @@ struct Noted {
     pause: Option<u64>,
     /// The first of the names that a CA goes by in records of dns-persist-01.
     issuer: Option<String>,
-    /// A difference of the clocks was reported.
-    skew: bool,
 }
 
 impl Http {
-    /// A client for the directory at `directory`, an https URL, that verifies the CA as `tls` does.
-    pub(super) fn new(directory: &str, tls: Arc<ClientConfig>) -> Self {
+    /// A client for the directory at `directory`, an https URL, that verifies the CA as `tls` does. A clock that
+    /// differs from the CA's is reported unless `skewed`, which is then set.
+    pub(super) fn new(directory: &str, tls: Arc<ClientConfig>, skewed: Arc<AtomicBool>) -> Self {
         let tls = TlsConnector::from(tls);
-        Self(Arc::new(Shared { directory: directory.into(), tls, noted: Mutex::default() }))
+        Self(Arc::new(Shared { directory: directory.into(), tls, noted: Mutex::default(), skewed }))
     }
 
     /// The seconds that the last refusal asked to wait, once.
@@ -183,7 +187,7 @@ impl Shared {
         let date = parts.headers.get(header::DATE).and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
         let skew = date.map(|date| now.duration_since(date).unwrap_or_else(|before| before.duration()));
         if let Some(skew) = skew.filter(|skew| *skew > MAX_SKEW)
-            && !std::mem::replace(&mut noted.skew, true)
+            && !self.skewed.swap(true, Ordering::Relaxed)
         {
             tracing::warn!(
                 directory = self.directory,

@@ -22,7 +22,7 @@ use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     convert::Infallible,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use tokio::{
@@ -63,6 +63,8 @@ pub struct Manager {
     hosts: BTreeMap<AcmeHost, Host>,
     /// No renewal before this.
     spread: u64,
+    /// A clock that differs from a CA's was reported.
+    skewed: Arc<AtomicBool>,
 }
 
 /// What is known of a host.
@@ -87,7 +89,7 @@ impl Manager {
     /// A manager of the tables of `wiring`.
     pub fn new(wiring: Wiring, answers: Arc<Answers>, board: Arc<Board>, metrics: Arc<Metrics>) -> Self {
         let spread = now() + random::<u64>() % SPREAD;
-        Self { wiring, answers, board, metrics, hosts: BTreeMap::new(), spread }
+        Self { wiring, answers, board, metrics, hosts: BTreeMap::new(), spread, skewed: Arc::default() }
     }
 
     /// Obtains and renews, until this is dropped.
@@ -203,7 +205,9 @@ impl Manager {
                 host.plan.inform(now(), &id, None, failure.wait, random());
             }
         }
-        host.store_plan(&folder, name).await;
+        if !host.store_plan(&folder, name).await {
+            host.hold = now() + AGAIN;
+        }
     }
 
     async fn renewal_info(
@@ -235,7 +239,7 @@ impl Manager {
     ) -> Result<(Account, Http), OrderFailure> {
         let (trust, of) = (Arc::clone(&self.wiring.trust), table.clone());
         let tls = blocking(move || trust(&of)).await?.map_err(OrderFailure::new)?;
-        let http = Http::new(&table.directory, Arc::new(tls));
+        let http = Http::new(&table.directory, Arc::new(tls), Arc::clone(&self.skewed));
         let account = account::open(folder, table, &http, forgotten).await?;
         Ok((account, http))
     }
@@ -253,7 +257,6 @@ impl Manager {
         }
         let validity = host.stored.as_ref().map(|stored| stored.validity);
         if step == PlanStep::Order {
-            host.plan.order = None;
             host.plan.begin(now(), validity, random());
             if !host.store_plan(&folder, name).await {
                 host.hold = now() + AGAIN;
@@ -298,8 +301,10 @@ impl Manager {
                 panic_if_asked("acme-stored");
             }
             Err(failure) => {
-                host.plan.fail(now(), &failure.problem, failure.wait, validity, random());
-                host.store_plan(&folder, name).await;
+                host.plan.fail(step, now(), &failure.problem, failure.wait, validity, random());
+                if !host.store_plan(&folder, name).await {
+                    host.hold = now() + AGAIN;
+                }
                 let attempts = host.plan.attempts.as_ref();
                 let next = attempts.map_or(0, |attempts| attempts.next.saturating_sub(now()));
                 tracing::error!(
@@ -332,7 +337,8 @@ impl Manager {
             let (answers, metrics) = (&*self.answers, &*self.metrics);
             let job = Job { host, table, replaces, folder, answers, metrics, account: &account, http: &http };
             match job.obtain(plan).await {
-                // The CA has lost it, or is another one by now: the same key is registered again.
+                // The CA has lost it, or is another one by now: it is registered again, with its key, or with a new
+                // one where an External Account Binding is configured.
                 Err(failure) if failure.forgotten && !forgotten => {
                     tracing::warn!(
                         directory = table.directory,
@@ -430,9 +436,8 @@ impl Host {
 
     /// Takes note of a certificate that was obtained.
     fn issued(&mut self, stored: Stored, table: &Acme) {
-        let renewed = if self.stored.is_some() { now() } else { 0 };
+        self.plan = self.plan.issued(now(), &table.directory, self.stored.is_some());
         self.stored = Some(stored);
-        self.plan = Plan { directory: table.directory.clone(), renewed, ..Plan::default() };
         self.unwritten = true;
     }
 
@@ -510,4 +515,40 @@ impl Host {
 /// Seconds since the Unix epoch.
 pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acme::plan::Validity;
+    use std::fs;
+
+    #[tokio::test]
+    async fn a_plan_that_cannot_be_stored_does_not_make_the_ca_be_asked_at_once_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = AcmeHost::Name("a.test".into());
+        let table = Acme { hosts: vec![name.clone()], folder: folder.path().into(), ..Acme::default() };
+        let plan = folder.path().join("a.test.json");
+        // A folder takes the place of the plan's file while the CA is asked.
+        let trust = move |_: &Acme| {
+            let _ = fs::remove_file(&plan);
+            let _ = fs::create_dir(&plan);
+            Err("there is no CA".to_owned())
+        };
+        let tables = vec![table.clone()];
+        let wiring =
+            Wiring { tables: Box::new(move || tables.clone()), trust: Arc::new(trust), serve: Box::new(|_, _| Ok(())) };
+        let mut manager = Manager::new(wiring, Arc::default(), Arc::default(), Arc::default());
+        manager.look(std::slice::from_ref(&table)).await;
+        let began = now();
+        manager.order(&table, &name).await;
+        let host = manager.hosts.get_mut(&name).unwrap();
+        assert_eq!(host.plan.attempts.as_ref().unwrap().problem.as_deref(), Some("there is no CA"));
+        assert!(host.hold >= began + AGAIN, "an order");
+        host.hold = 0;
+        let validity = Validity { from: began, until: 2 * began };
+        host.stored = Some(Stored { pem: String::new(), validity, id: Some("a.b".into()) });
+        manager.ask(&table, &name).await;
+        assert!(manager.hosts[&name].hold >= began + AGAIN, "renewal information");
+    }
 }

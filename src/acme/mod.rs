@@ -68,7 +68,8 @@ pub fn report(tables: &[Acme]) -> Vec<String> {
         };
         let due = match &stored {
             Some(stored) if plan.directory == table.directory => plan.due(stored.held()),
-            Some(_) | None => now,
+            Some(_) => plan.change(now),
+            None => now,
         };
         let held = stored.map_or("no certificate is stored".into(), |stored| {
             format!("a certificate is stored, which expires {}", date(stored.validity.until))

@@ -26,7 +26,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// How long the CA may take to validate a host, and to issue a certificate after that.
+/// How long the CA may take to validate a host, once it is asked to; and to issue a certificate after that.
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
 /// Before an order is looked at for the first time; it doubles with each look.
 const FIRST_LOOK: Duration = Duration::from_millis(250);
@@ -34,6 +34,8 @@ const FIRST_LOOK: Duration = Duration::from_millis(250);
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
 /// Seconds up to which the CA's Retry-After counts.
 const LONGEST_PAUSE: u64 = 60;
+/// Times that an order is continued at most: one that the CA neither finishes nor refuses is given up.
+const MOST_RESUMES: u64 = 10;
 /// Times that a step is called which the CA refuses for its nonce (RFC 8555 §6.5). instant-acme itself tries each three
 /// times.
 pub(super) const NONCES: u32 = 10;
@@ -92,6 +94,14 @@ pub(super) struct Job<'a> {
     pub(super) http: &'a Http,
 }
 
+/// A challenge whose answers were prepared.
+struct Prepared {
+    challenge: AcmeChallenge,
+    answers: PreparedAnswers,
+    /// The CA was asked to validate it.
+    was_asked: bool,
+}
+
 impl Job<'_> {
     /// Orders the certificate, or continues the order in `plan`, which has it from then on. Returns chain and key in
     /// PEM.
@@ -122,7 +132,10 @@ impl Job<'_> {
 
     /// The order that an earlier process began; `None` if there is none that can be continued.
     async fn resumed(&self, plan: &mut Plan) -> Result<Option<(Order, String)>, OrderFailure> {
-        let Some(stored) = plan.order.as_mut().filter(|order| order.directory == self.table.directory) else {
+        let is_of = |order: &&mut StoredOrder| order.is_of(&self.table.directory) && order.resumed < MOST_RESUMES;
+        let Some(stored) = plan.order.as_mut().filter(is_of) else {
+            self.clean_up(plan).await;
+            plan.order = None;
             return Ok(None);
         };
         stored.resumed = stored.resumed.saturating_add(1);
@@ -138,8 +151,7 @@ impl Job<'_> {
                 tracing::info!(host = %self.host, order = url, "continuing the order of a certificate");
                 Ok(Some((order, key)))
             }
-            // The CA does not know the order any more.
-            Err(Error::Api(_)) => {
+            Err(error) if is_unknown_order(&error) => {
                 self.clean_up(plan).await;
                 plan.order = None;
                 Ok(None)
@@ -181,9 +193,8 @@ impl Job<'_> {
 
     /// Returns the chain.
     async fn finish(&self, order: &mut Order, key: &str, plan: &mut Plan) -> Result<String, OrderFailure> {
-        let deadline = Instant::now() + PATIENCE;
         if order.state().status == OrderStatus::Pending {
-            self.validate(order, plan, deadline).await?;
+            self.validate(order, plan).await?;
             panic_if_asked("acme-validated");
         }
         if order.state().status == OrderStatus::Ready {
@@ -191,17 +202,22 @@ impl Job<'_> {
             nonce!(order.finalize_csr(&csr)).map_err(|error| self.failure(&error))?;
             panic_if_asked("acme-finalized");
         }
-        self.wait(order, deadline, &[OrderStatus::Processing, OrderStatus::Ready, OrderStatus::Pending]).await?;
+        self.wait(order, &[OrderStatus::Processing, OrderStatus::Ready, OrderStatus::Pending]).await?;
         let chain = nonce!(order.certificate()).map_err(|error| self.failure(&error))?;
         panic_if_asked("acme-downloaded");
         chain.ok_or_else(|| OrderFailure::new("the CA has no certificate for the finished order".into()))
     }
 
     /// Has the CA validate the host.
-    async fn validate(&self, order: &mut Order, plan: &mut Plan, deadline: Instant) -> Result<(), OrderFailure> {
+    async fn validate(&self, order: &mut Order, plan: &mut Plan) -> Result<(), OrderFailure> {
         let mut prepared = Vec::new();
-        let validated = self.prepare_and_wait(order, plan, &mut prepared, deadline).await;
-        for (challenge, one) in prepared {
+        let validated = self.prepare_and_wait(order, plan, &mut prepared).await;
+        for Prepared { challenge, answers, was_asked } in prepared {
+            self.answers.withdraw(self.folder, answers).await;
+            // A challenge that the CA was not asked to validate has no result.
+            if !was_asked {
+                continue;
+            }
             let is_valid = validated.is_ok();
             let counter = match (challenge, is_valid) {
                 (AcmeChallenge::Http01, true) => &self.metrics.http01_valid,
@@ -214,7 +230,6 @@ impl Job<'_> {
                 (AcmeChallenge::DnsPersist01, false) => &self.metrics.dns_persist01_invalid,
             };
             counter.increment();
-            self.answers.withdraw(self.folder, one).await;
         }
         validated
     }
@@ -223,8 +238,7 @@ impl Job<'_> {
         &self,
         order: &mut Order,
         plan: &mut Plan,
-        prepared: &mut Vec<(AcmeChallenge, PreparedAnswers)>,
-        deadline: Instant,
+        prepared: &mut Vec<Prepared>,
     ) -> Result<(), OrderFailure> {
         // All are fetched first: one that failed is skipped by the iterator that it failed in.
         let fetched = nonce!(async {
@@ -250,8 +264,8 @@ impl Job<'_> {
             };
             let Some(mut handle) = authorization.challenge(kind(challenge)) else { continue };
             let proof = handle.key_authorization();
-            let made = self.answers.prepare(self.folder, self.host, challenge, proof.digest().as_ref()).await?;
-            prepared.push((challenge, made));
+            let answers = self.answers.prepare(self.folder, self.host, challenge, proof.digest().as_ref()).await?;
+            prepared.push(Prepared { challenge, answers, was_asked: false });
             match challenge {
                 AcmeChallenge::Http01 | AcmeChallenge::TlsAlpn01 => {}
                 AcmeChallenge::Dns01 => self.set_record(plan, proof.dns_value()).await?,
@@ -266,8 +280,11 @@ impl Job<'_> {
             if handle.status == ChallengeStatus::Pending {
                 nonce!(handle.set_ready()).map_err(|error| self.failure(&error))?;
             }
+            if let Some(prepared) = prepared.last_mut() {
+                prepared.was_asked = true;
+            }
         }
-        self.wait(order, deadline, &[OrderStatus::Pending]).await
+        self.wait(order, &[OrderStatus::Pending]).await
     }
 
     /// Sets the TXT record of DNS-01, which `plan` has before it is set, and waits as configured.
@@ -282,13 +299,14 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Waits until the order is in no state of `during`.
+    /// Waits until the order is in no state of `during`, up to [`PATIENCE`] from now: what was prepared before has
+    /// taken its own time.
     ///
     /// # Errors
     ///
     /// [`OrderFailure`] if it is then invalid, too.
-    async fn wait(&self, order: &mut Order, deadline: Instant, during: &[OrderStatus]) -> Result<(), OrderFailure> {
-        let mut pause = FIRST_LOOK;
+    async fn wait(&self, order: &mut Order, during: &[OrderStatus]) -> Result<(), OrderFailure> {
+        let (deadline, mut pause) = (Instant::now() + PATIENCE, FIRST_LOOK);
         loop {
             let status = order.state().status;
             if status == OrderStatus::Invalid || order.state().error.is_some() {
@@ -377,6 +395,13 @@ pub(super) fn is_bad_nonce(error: &Error) -> bool {
     is_of_type(error, "badNonce")
 }
 
+/// Whether a CA does not know an order any more, or not as the account's. Another refusal, such as a rate limit or a
+/// server's error, says nothing about the order.
+fn is_unknown_order(error: &Error) -> bool {
+    let Error::Api(problem) = error else { return false };
+    problem.status == Some(404) || matches!(short_type(problem), Some("malformed" | "unauthorized"))
+}
+
 /// RFC 8555 §6.7: `urn:ietf:params:acme:error:` and the type.
 fn is_of_type(error: &Error, kind: &str) -> bool {
     matches!(error, Error::Api(problem) if short_type(problem) == Some(kind))
@@ -420,4 +445,27 @@ fn problem_words(problem: &Problem) -> String {
     let parts: Vec<_> = problem.subproblems.iter().map(ToString::to_string).collect();
     let parts = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
     bounded(&format!("{detail}{}{parts}", kind.unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_is_given_up_where_the_ca_does_not_know_it_alone() {
+        for (problem, expected) in [
+            (r#"{"type": "about:blank", "detail": "HTTP status 404 Not Found", "status": 404}"#, true),
+            (r#"{"type": "urn:ietf:params:acme:error:malformed", "detail": "no such order", "status": 400}"#, true),
+            (r#"{"type": "urn:ietf:params:acme:error:unauthorized"}"#, true),
+            (r#"{"type": "urn:ietf:params:acme:error:rateLimited", "status": 429}"#, false),
+            (r#"{"type": "urn:ietf:params:acme:error:serverInternal", "status": 500}"#, false),
+            (r#"{"type": "urn:ietf:params:acme:error:accountDoesNotExist", "status": 400}"#, false),
+            (r#"{"type": "about:blank", "detail": "HTTP status 503 Service Unavailable", "status": 503}"#, false),
+            ("{}", false),
+        ] {
+            let error = Error::Api(serde_json::from_str(problem).unwrap());
+            assert_eq!(is_unknown_order(&error), expected, "{problem}");
+        }
+        assert!(!is_unknown_order(&Error::Str("no connection")));
+    }
 }

@@ -25,6 +25,8 @@ pub(super) const LONGEST_WAIT: u64 = DAY;
 const ASK_AGAIN: u64 = 6 * HOUR;
 /// Between two renewals because of renewal information.
 const RENEW_AGAIN: u64 = DAY;
+/// Between two changes of the CA: processes whose configurations name different ones may share a folder.
+const CHANGE_AGAIN: u64 = DAY;
 /// Renewal information is asked for no more often (RFC 9773 §4.3.2).
 const ASK_SOONEST: u64 = MINUTE;
 /// Times that an order is resumed at once by a process that starts. A process that crashes while it resumes waits as
@@ -63,6 +65,8 @@ pub(super) struct Plan {
     pub(super) renewal: Option<RenewalPlan>,
     /// When the certificate took the place of another one; 0 if it is the first.
     pub(super) renewed: u64,
+    /// When the certificate, or one before it, took the place of another directory's; 0 if none did.
+    pub(super) changed: u64,
 }
 
 /// An order in progress.
@@ -78,6 +82,13 @@ pub(super) struct Order {
     pub(super) resumed: u64,
     /// The TXT record that was set, its name and its value: to be removed.
     pub(super) record: Option<(String, String)>,
+}
+
+impl Order {
+    /// Whether it can be continued at `directory`.
+    pub(super) fn is_of(&self, directory: &str) -> bool {
+        self.directory == directory && !self.url.is_empty()
+    }
 }
 
 /// Attempts that failed, or whose end is not known.
@@ -137,15 +148,14 @@ impl Plan {
     /// The next step and its time, which may have passed. `spread` is a time before which this process renews nothing.
     pub(super) fn next(&self, now: u64, held: Option<Held<'_>>, directory: &str, spread: u64) -> (PlanStep, u64) {
         let not_before = self.attempts.as_ref().map_or(0, |attempts| sane(now, attempts.next));
-        if let Some(order) = self.order.as_ref().filter(|order| order.directory == directory && !order.url.is_empty()) {
+        if let Some(order) = self.order.as_ref().filter(|order| order.is_of(directory)) {
             let at_once = order.resumed < RESUMES && self.attempts.as_ref().is_none_or(|last| last.problem.is_none());
             return (PlanStep::Resume, if at_once { now } else { not_before });
         }
         let Some(held) = held else { return (PlanStep::Order, not_before) };
         let due = match self.directory == directory {
             true => self.due(held).max(spread),
-            // Another CA than the one that issued it, such as production after staging.
-            false => now,
+            false => self.change(now),
         };
         let order = due.max(not_before);
         let ask = held.id.map(|id| match self.renewal.as_ref().filter(|renewal| renewal.certificate == id) {
@@ -156,6 +166,19 @@ impl Plan {
             Some(ask) if ask <= order && order > now && self.directory == directory => (PlanStep::Ask, ask),
             _ => (PlanStep::Order, order),
         }
+    }
+
+    /// When a certificate of another directory than the one that issued it may be ordered, such as production after
+    /// staging: at once, but no second time within a day.
+    pub(super) fn change(&self, now: u64) -> u64 {
+        sane(now, self.changed.saturating_add(CHANGE_AGAIN)).max(now)
+    }
+
+    /// The plan after `directory` has issued a certificate, which `replaces` another one or is the first.
+    pub(super) fn issued(&self, now: u64, directory: &str, replaces: bool) -> Self {
+        let renewed = if replaces { now } else { 0 };
+        let changed = if replaces && self.directory != directory { now } else { self.changed };
+        Self { directory: directory.into(), renewed, changed, ..Self::default() }
     }
 
     /// When the certificate is to be renewed: at the chosen point of the CA's window, else after two thirds of its
@@ -186,9 +209,22 @@ impl Plan {
         self.attempts = Some(OrderAttempts { since, count, next: now + delay(count, held, share), problem: None });
     }
 
-    /// Notes why the attempt that began failed, and that the CA wants no request for `wait` seconds.
-    pub(super) fn fail(&mut self, now: u64, problem: &str, wait: Option<u64>, held: Option<Validity>, share: f64) {
-        let Some(attempts) = &mut self.attempts else { return };
+    /// Notes why the attempt that began with `step` failed, and that the CA wants no request for `wait` seconds.
+    pub(super) fn fail(
+        &mut self,
+        step: PlanStep,
+        now: u64,
+        problem: &str,
+        wait: Option<u64>,
+        held: Option<Validity>,
+        share: f64,
+    ) {
+        let none = OrderAttempts { since: now, count: 0, next: now, problem: None };
+        let attempts = self.attempts.get_or_insert(none);
+        // Another one counts since it began.
+        if step == PlanStep::Resume {
+            attempts.count = attempts.count.saturating_add(1);
+        }
         let wait = wait.unwrap_or(0).min(LONGEST_WAIT);
         attempts.next = now + delay(attempts.count, held, share).max(wait);
         attempts.problem = Some(bounded(problem));
@@ -208,10 +244,11 @@ impl Plan {
 
     /// Returns the plan as it is stored.
     pub(super) fn to_json(&self) -> Json {
-        let Self { directory, order, attempts, renewal, renewed } = self;
+        let Self { directory, order, attempts, renewal, renewed, changed } = self;
         json!({
             "directory": directory,
             "renewed": renewed,
+            "changed": changed,
             "order": order.as_ref().map(|Order { directory, url, key, resumed, record }| json!({
                 "directory": directory, "url": url, "key": key, "resumed": resumed, "record": record,
             })),
@@ -236,6 +273,7 @@ impl Plan {
         Self {
             directory: text(&field(json, "directory")),
             renewed: number(&field(json, "renewed")),
+            changed: number(&field(json, "changed")),
             order: table("order").map(|order| Order {
                 directory: text(&field(order, "directory")),
                 url: text(&field(order, "url")),
@@ -329,6 +367,29 @@ mod tests {
     }
 
     #[test]
+    fn two_directories_for_one_host_do_not_order_by_turns_without_a_limit() {
+        let (held, other) = (held(0, 90 * DAY), "https://other.test/");
+        let staging = Plan::default().issued(NOW - 9, CA, false);
+        assert_eq!(staging.next(NOW, Some(held), other, 0), (PlanStep::Order, NOW), "production after staging");
+        let (mut plan, mut now, mut orders) = (staging, NOW, 0);
+        while now < NOW + 7 * DAY {
+            // The look of each process, a minute apart.
+            for directory in [other, CA] {
+                let (step, at) = plan.next(now, Some(held), directory, 0);
+                if step == PlanStep::Order && at <= now {
+                    plan = Plan::from_json(&plan.issued(now, directory, true).to_json());
+                    orders += 1;
+                }
+            }
+            now += MINUTE;
+        }
+        assert_eq!(orders, 7);
+        // A renewal is no change, and a clock that jumps back a year does not stop one.
+        assert_eq!(plan.issued(now, &plan.directory, true).changed, plan.changed);
+        assert_eq!(plan.change(NOW - 365 * DAY), NOW - 365 * DAY);
+    }
+
+    #[test]
     fn a_window_is_followed_but_not_beyond_a_sixth_of_the_life() {
         let held = Held { id: Some("a.b"), ..held(DAY, 90 * DAY) };
         let mut plan = plan();
@@ -373,7 +434,7 @@ mod tests {
         let (mut now, mut delays) = (NOW, Vec::new());
         for _ in 0..8 {
             plan.begin(now, None, 0.5);
-            plan.fail(now, "no", None, None, 0.5);
+            plan.fail(PlanStep::Order, now, "no", None, None, 0.5);
             let (step, at) = plan.next(now, None, CA, 0);
             assert_eq!(step, PlanStep::Order);
             delays.push((at - now) / MINUTE);
@@ -382,11 +443,11 @@ mod tests {
         assert_eq!(delays, [15, 30, 60, 120, 240, 480, 720, 720]);
         assert_eq!(plan.attempts.as_ref().map(|all| (all.since, all.count)), Some((NOW, 8)));
         let short = Some(Validity { from: now, until: now + 6 * DAY });
-        plan.fail(now, "no", None, short, 0.5);
+        plan.fail(PlanStep::Order, now, "no", None, short, 0.5);
         assert_eq!(plan.attempts.as_ref().unwrap().next, now + 3 * HOUR);
-        plan.fail(now, "no", Some(5 * HOUR), short, 0.5);
+        plan.fail(PlanStep::Order, now, "no", Some(5 * HOUR), short, 0.5);
         assert_eq!(plan.attempts.as_ref().unwrap().next, now + 5 * HOUR, "Retry-After");
-        plan.fail(now, "no", Some(500 * HOUR), short, 0.5);
+        plan.fail(PlanStep::Order, now, "no", Some(500 * HOUR), short, 0.5);
         assert_eq!(plan.attempts.as_ref().unwrap().next, now + DAY);
         for (share, minutes) in [(0.0, 12), (1.0, 18)] {
             assert_eq!(delay(1, None, share), minutes * MINUTE);
@@ -412,6 +473,14 @@ mod tests {
         assert_eq!(plan.next(NOW + 1, None, CA, 0), (PlanStep::Resume, NOW + 1));
         plan.order.as_mut().unwrap().resumed = RESUMES;
         assert_eq!(plan.next(NOW + 1, None, CA, 0), (PlanStep::Resume, NOW + 15 * MINUTE));
+        // Whether it begins or continues an order, a failure counts.
+        for minutes in [30, 60, 120] {
+            plan.fail(PlanStep::Resume, NOW, "no", None, None, 0.5);
+            assert_eq!(plan.next(NOW, None, CA, 0), (PlanStep::Resume, NOW + minutes * MINUTE));
+        }
+        plan.attempts = None;
+        plan.fail(PlanStep::Resume, NOW, "no", None, None, 0.5);
+        assert_eq!(plan.next(NOW, None, CA, 0), (PlanStep::Resume, NOW + 15 * MINUTE), "a file without attempts");
     }
 
     #[test]
@@ -420,7 +489,7 @@ mod tests {
         let validity = Validity { from: NOW - 60 * DAY, until: NOW + 30 * DAY };
         plan.begin(NOW, Some(validity), 0.5);
         assert!(!plan.is_overdue(NOW + 20 * DAY, Some(validity)), "it may succeed");
-        plan.fail(NOW, "no", None, Some(validity), 0.5);
+        plan.fail(PlanStep::Order, NOW, "no", None, Some(validity), 0.5);
         assert!(!plan.is_overdue(NOW + 9 * DAY, Some(validity)) && plan.is_overdue(NOW + 10 * DAY, Some(validity)));
         assert!(plan.is_overdue(NOW, None));
     }
@@ -440,7 +509,7 @@ mod tests {
         let mut plan = plan();
         assert_eq!(Plan::from_json(&plan.to_json()), plan);
         plan.begin(NOW, None, 0.5);
-        plan.fail(NOW, "line\nline", Some(1), None, 0.5);
+        plan.fail(PlanStep::Order, NOW, "line\nline", Some(1), None, 0.5);
         plan.inform(NOW, "a.b", Some((1, 3)), None, 0.5);
         plan.order = Some(Order {
             directory: CA.into(),
@@ -463,9 +532,10 @@ mod tests {
             numbers: [u64; 8], now in 0..1_u64 << 40, from in 0..1_u64 << 40, life in 0..1_u64 << 40, share in any::<f64>(),
         ) {
             let [resumed, since, count, next, start, end, chosen, ask] = numbers;
-            let renewed = chosen;
+            let (renewed, changed) = (chosen, start);
             let json = json!({
-                "directory": CA, "renewed": renewed, "order": { "directory": CA, "url": "https://ca.test/1", "resumed": resumed },
+                "directory": CA, "renewed": renewed, "changed": changed,
+                "order": { "directory": CA, "url": "https://ca.test/1", "resumed": resumed },
                 "attempts": { "since": since, "count": count, "next": next },
                 "renewal": { "certificate": "a.b", "window": [start, end, chosen], "ask": ask },
             });
@@ -475,11 +545,13 @@ mod tests {
             for _ in 0..2 {
                 let _ = plan.next(now, Some(held), CA, 0);
                 plan.begin(now, Some(validity), share);
-                plan.fail(now, "", Some(next), Some(validity), share);
+                plan.fail(PlanStep::Order, now, "", Some(next), Some(validity), share);
                 plan.inform(now, "a.b", Some((start, end)), Some(ask), share);
                 plan.order = None;
-                let (_, at) = plan.next(now, Some(held), CA, 0);
-                proptest::prop_assert!(at <= (now + LONGEST_WAIT).max(from + life));
+                for directory in [CA, "https://other.test/"] {
+                    let (_, at) = plan.next(now, Some(held), directory, 0);
+                    proptest::prop_assert!(at <= (now + LONGEST_WAIT).max(from + life));
+                }
             }
         }
     }

@@ -39,7 +39,9 @@ fn comments_end_at_column_120() {
     let long = |line: &&str| line.trim_start().starts_with("//") && line.chars().count() > 120;
     let wide: Vec<String> = sources()
         .into_iter()
-        .flat_map(|(name, text)| text.lines().filter(long).map(|line| format!("src/{name}: {line}")).collect::<Vec<_>>())
+        .flat_map(|(name, text)| {
+            text.lines().filter(long).map(|line| format!("src/{name}: {line}")).collect::<Vec<_>>()
+        })
         .collect();
     assert!(wide.is_empty(), "{}", wide.join("\n"));
 }

@@ -61,7 +61,7 @@ def litequic(program, folder, upstream):
     port = free_port()
     config = folder / f"{port}.toml"
     config.write_text(
-        f'listen.udp = "127.0.0.1:{port}"\nlisten.tcp = ["127.0.0.1:{port}"]\nlisten.workers = 1\nadmin.socket = "off"\n'
+        f'listen.udp = "127.0.0.1:{port}"\nlisten.tcp = ["127.0.0.1:{port}"]\nlisten.workers = 1\nadmin.socket = ""\n'
         f'origin.url = "http://127.0.0.1:{upstream}"\n'
         f'[[certificates]]\ncert = "{folder}/tls.crt"\nkey = "{folder}/tls.key"\n'
     )

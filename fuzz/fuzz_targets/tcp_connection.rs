@@ -15,7 +15,8 @@ use litequic::{
     descriptors::{Descriptors, Division},
     exchange::{CertificateRequest, Records},
     lifecycle::{Lifecycle, Phase},
-    memory::{Pool, Pressure},
+    memory::{ConnectionPool, Pressure},
+    quic::Secrets,
     receive_budget::ReceiveBudget,
     tcp::{self, Budgets, TcpWorker},
     tls::{TcpTls, Trust, client_config},
@@ -109,7 +110,7 @@ async fn connection(script: Script<'_>, bytes: &[u8]) {
         receive: receive.clone(),
         pressure: Pressure::default(),
         holders: Rc::clone(&holders),
-        pool: if script.kind == Kind::Plain { Pool::Plain } else { Pool::Tls },
+        pool: if script.kind == Kind::Plain { ConnectionPool::Plain } else { ConnectionPool::Tls },
         descriptors: Arc::new(Descriptors::new(Division { limit: 1000, fixed: 100 })),
         workers: 1,
     };
@@ -127,7 +128,7 @@ async fn connection(script: Script<'_>, bytes: &[u8]) {
     } else {
         let choose = Box::new(|name: Option<&str>, local| server_tls().choose(name, local));
         let tls = Rc::new(tcp::Tls { choose, validation: Box::new(|_| Box::pin(async { None })) });
-        spawn_local(tcp::serve_tls(listener, front, tls, None))
+        spawn_local(tcp::serve_tls(listener, front, tls, 443))
     };
     let received = client(&script, bytes, address, &lifecycle).await;
     match script.kind {

@@ -15,7 +15,9 @@ use http_body::{Body as _, Frame};
 use libfuzzer_sys::fuzz_target;
 use litequic::{
     config::{Config, OriginAddress},
-    exchange::{Body, BodyError, Client, Exchange, Handler, Identity, Interim, LastForwarded, Protocol, Record, Upgrade},
+    exchange::{
+        Body, BodyError, Client, Exchange, Handler, Identity, Interim, LastForwarded, Protocol, Record, Upgrade,
+    },
     memory::Pressure,
     proxy::{Proxy, Routing},
 };
@@ -157,7 +159,10 @@ fn check_table(settings: Settings, script: &[u8], outcome: &Outcome) {
     let is_head = settings.method() == Method::HEAD;
     match verdict(bytes, end, is_head) {
         Verdict::Forwarded(status, body) => {
-            assert!(outcome.is_whole() && outcome.status == Some(status) && outcome.body == body, "{status}: {outcome:?}");
+            assert!(
+                outcome.is_whole() && outcome.status == Some(status) && outcome.body == body,
+                "{status}: {outcome:?}"
+            );
         }
         Verdict::Refused => assert!(outcome.is_own && outcome.status.is_some(), "refused: {outcome:?}"),
         Verdict::BrokenOff => assert!(!outcome.is_whole(), "broken off: {outcome:?}"),

@@ -15,8 +15,7 @@ use std::sync::LazyLock;
 const PROTECTED: [&str; 5] = ["/a", "/b/a", "/b/a/b", "/b/c/b", "/Ab"];
 const DECODINGS: u32 = 2;
 
-static ROUTING: LazyLock<[Routing; 2]> =
-    LazyLock::new(|| [PathReading::Any, PathReading::CaseSensitive].map(routing));
+static ROUTING: LazyLock<[Routing; 2]> = LazyLock::new(|| [PathReading::Any, PathReading::CaseSensitive].map(routing));
 
 fn routing(path_reading: PathReading) -> Routing {
     let origin = "http://127.0.0.1:80".parse().expect("an origin");
@@ -53,7 +52,9 @@ fuzz_target!(|input: (bool, [u8; 6], &[u8])| {
             1 => served = cut(&served),
             2 => served.iter_mut().filter(|byte| **byte == b'\\').for_each(|byte| *byte = b'/'),
             3 => served.dedup_by(|second, first| (*first, *second) == (b'/', b'/')),
-            4 => served.truncate(served.iter().position(|byte| matches!(byte, 0 | b'?' | b'#')).unwrap_or(served.len())),
+            4 => {
+                served.truncate(served.iter().position(|byte| matches!(byte, 0 | b'?' | b'#')).unwrap_or(served.len()))
+            }
             5 if ignore_case => served.make_ascii_lowercase(),
             _ => {}
         }

@@ -20,7 +20,7 @@ use litequic::{
     lifecycle::Lifecycle,
     memory::Pressure,
     net::{Backend, OpenSocket, SocketOptions},
-    quic::{self, EndpointParts, Generations, Layout, SourceLimits, Secrets, SocketIo, WorkerIndex},
+    quic::{self, EndpointParts, Generations, Layout, Secrets, SocketIo, SourceLimits, WorkerIndex},
     receive_budget::ReceiveBudget,
     tls::{self, ServerTls},
     transport::Transport,
@@ -85,7 +85,8 @@ async fn connection(settings: u8, packets: &[u8]) {
     let endpoint = quic::start(io, address, WorkerIndex(0), &parts).expect("an endpoint");
     let covers = Box::new(|_: &litequic::exchange::Client, host: &str| host != "elsewhere.test");
     let shared = (Rc::clone(&budget), Rc::default());
-    let front = http3::Http3Worker::new(config, Arc::default(), covers, quic::client_address, shared, lifecycle.watch());
+    let front =
+        http3::Http3Worker::new(config, Arc::default(), covers, quic::client_address, shared, lifecycle.watch());
     let front = Rc::new(front);
     let quic::QuicEndpoint { mut server, connections } = endpoint;
     let windows: Rc<dyn Transport> = Rc::new(connections);

@@ -42,7 +42,8 @@ fuzz_target!(|bytes: &[u8]| {
     frame.advance(used);
     assert_eq!(frame.len() as u64, length);
     let limits = FieldLimits { bytes: usize::MAX, fields: usize::MAX };
-    let again = message::request(decode(frame, &limits).expect("ours"), true, &LastAuthority::default()).expect("passed before");
+    let again = message::request(decode(frame, &limits).expect("ours"), true, &LastAuthority::default())
+        .expect("passed before");
     assert_eq!(again, head);
 });
 

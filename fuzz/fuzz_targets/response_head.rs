@@ -42,9 +42,11 @@ fuzz_target!(|bytes: &[u8]| {
     let fields = section(out);
     let lengths = fields.iter().filter(|field| field.name.as_bytes() == b"content-length").count();
     for field in &fields {
-        assert!(!["connection", "keep-alive", "transfer-encoding", "upgrade", "proxy-connection", "te"]
-            .iter()
-            .any(|name| field.name.as_bytes() == name.as_bytes()));
+        assert!(
+            !["connection", "keep-alive", "transfer-encoding", "upgrade", "proxy-connection", "te"]
+                .iter()
+                .any(|name| field.name.as_bytes() == name.as_bytes())
+        );
     }
     // The proxy lets one plain Content-Length pass; a response with another is no response to a client either.
     if lengths == 0 {

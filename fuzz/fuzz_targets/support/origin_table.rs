@@ -104,7 +104,9 @@ fn head(rest: &mut &[u8]) -> Parsed<(u8, u16, Fields)> {
     };
     let (digits, reason) = status.split_at_checked(3).ok_or(Fault::Invalid)?;
     let is_text = |byte: &u8| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f);
-    if !digits.iter().all(u8::is_ascii_digit) || !(reason.is_empty() || reason[0] == b' ') || !reason.iter().all(is_text)
+    if !digits.iter().all(u8::is_ascii_digit)
+        || !(reason.is_empty() || reason[0] == b' ')
+        || !reason.iter().all(is_text)
     {
         return Err(Fault::Invalid);
     }
@@ -121,7 +123,11 @@ fn head(rest: &mut &[u8]) -> Parsed<(u8, u16, Fields)> {
 
 /// The line that `rest` begins with; only of CRLF if it is `strict`, else of LF alone too.
 fn line<'a>(rest: &mut &'a [u8], strict: bool) -> Parsed<&'a [u8]> {
-    let end = rest.iter().position(|byte| *byte == b'\n').ok_or(if rest.len() > NEARLY_TOO_LARGE { Fault::Open } else { Fault::Invalid })?;
+    let end = rest.iter().position(|byte| *byte == b'\n').ok_or(if rest.len() > NEARLY_TOO_LARGE {
+        Fault::Open
+    } else {
+        Fault::Invalid
+    })?;
     let line = &rest[..end];
     *rest = &rest[end + 1..];
     let text = match (line.strip_suffix(b"\r"), strict) {
@@ -142,8 +148,7 @@ fn fields(rest: &mut &[u8], strict: bool) -> Parsed<Fields> {
         }
         let colon = line.iter().position(|byte| *byte == b':').ok_or(Fault::Invalid)?;
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-        let is_token =
-            |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+        let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
         let is_text = |byte: &u8| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f);
         // trim_ascii takes a form feed too.
         is_valid &= !name.is_empty() && name.iter().all(is_token) && line[colon + 1..].iter().all(is_text);

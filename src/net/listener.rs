@@ -37,8 +37,8 @@ impl ListenError {
 /// Binds a listener for each worker to `address`, in one SO_REUSEPORT group. Port 0 becomes one free port for all;
 /// `[::]` includes IPv4. The sockets do not block.
 ///
-/// The first is bound without SO_REUSEPORT, and gets it after, as in [`super::SocketGroup::join`]: else it would silently
-/// share the address of another process of the same user.
+/// The first is bound without SO_REUSEPORT, and gets it after, as in [`super::SocketGroup::join`]: else it would
+/// silently share the address of another process of the same user.
 ///
 /// # Errors
 ///

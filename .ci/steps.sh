@@ -74,6 +74,7 @@ close() {
 packages() {
     local missing=()
     command -v cc >/dev/null || missing+=(build-essential)
+    command -v c++ >/dev/null || missing+=(g++) # libFuzzer, of the fuzz targets
     [[ -x /usr/sbin/nginx ]] || command -v nginx >/dev/null || missing+=(nginx-light)
     command -v ip >/dev/null || missing+=(iproute2)
     command -v curl >/dev/null || missing+=(curl)

@@ -48,11 +48,11 @@ use tokio::{
 };
 use trend::{GAUGES, Sample};
 
-/// Between two restarts of the origin, in seconds.
+/// Time between two restarts of the origin, in seconds.
 const RESTART_EVERY: (u64, u64) = (15, 25);
 /// How long it stays away, in milliseconds; every other time not at all.
 const RESTART_PAUSE_MS: u64 = 1_500;
-/// Between two samples; less for a short run, so that its trend has some.
+/// Time between two samples; less for a short run, so that its trend has some.
 const SAMPLE_EVERY: Duration = Duration::from_secs(10);
 const SAMPLES_AT_LEAST: u32 = 24;
 /// For requests in flight when the load ends.

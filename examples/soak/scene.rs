@@ -27,7 +27,7 @@ use tokio::{
 
 /// For a process to listen, to end or to answer.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// Between two looks at it.
+/// Time between two looks at it.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// Of a process' output.
 const MAX_LINES: usize = 100;

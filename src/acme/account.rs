@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 /// Hexadecimal digits of a directory's hash in the name of its account's file.
 const DIGITS: usize = 12;
-/// Between two attempts to lock the account's file, which another process holds while it creates the account.
+/// Time between two attempts to lock the account's file, which another process holds while it creates the account.
 const LOCK_AGAIN: Duration = Duration::from_millis(200);
 /// Attempts to lock it: an exchange with the CA is limited to 30 seconds.
 const LOCK_ATTEMPTS: u32 = 300;

@@ -29,7 +29,7 @@ const PREFIX: &str = "/.well-known/acme-challenge/";
 const MAX_TOKEN: usize = 128;
 /// How long a validation waits for its answer to be found in the folder: CAs wait ten seconds.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Between two looks into the folder, however many requests want one.
+/// Time between two looks into the folder, however many requests want one.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A certificate by which TLS-ALPN-01 is answered, with its key.
@@ -165,12 +165,12 @@ impl Answers {
 
     /// Sets the hosts, before there is anything in the folder.
     pub fn expect(&self, tables: &[Acme]) {
-        let hosts = tables.iter().flat_map(|table| &table.hosts).map(|host| (host.to_string(), None));
-        let hosts: BTreeMap<_, _> = hosts.collect();
         self.known.rcu(|known| {
-            let hosts = hosts
-                .iter()
-                .map(|(host, none)| (host.clone(), known.hosts.get(host).cloned().unwrap_or_else(|| none.clone())));
+            let hosts = tables.iter().flat_map(|table| &table.hosts).map(ToString::to_string);
+            let hosts = hosts.map(|host| {
+                let thumbprint = known.hosts.get(&host).cloned().flatten();
+                (host, thumbprint)
+            });
             Known { hosts: hosts.collect(), ..Known::clone(known) }
         });
     }

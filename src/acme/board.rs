@@ -10,7 +10,7 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// Between two renewals of a host that an operator orders: CAs limit certificates of a name.
+/// Time between two renewals of a host that an operator orders: CAs limit certificates of a name.
 const ORDER_AGAIN: Duration = Duration::from_secs(5 * 60);
 /// Hosts that an error answer lists at most.
 const MAX_NAMES: usize = 64;

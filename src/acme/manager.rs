@@ -30,7 +30,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// Between two looks at the clock and the folder: a clock may jump, and other processes write into the folder.
+/// Time between two looks at the clock and the folder: a clock may jump, and other processes write into the folder.
 const LOOK: Duration = Duration::from_secs(60);
 /// Renewals begin a random time up to this after the start, in seconds: not all replicas at once.
 const SPREAD: u64 = 60;

@@ -365,7 +365,7 @@ fn kind(challenge: AcmeChallenge) -> ChallengeType {
 ///
 /// # Errors
 ///
-/// It did not run to its end.
+/// `task` did not run to its end.
 pub(super) async fn blocking<T: Send + 'static>(task: impl FnOnce() -> T + Send + 'static) -> Result<T, OrderFailure> {
     spawn_blocking(task).await.map_err(|died| OrderFailure::new(died.to_string()))
 }

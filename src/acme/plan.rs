@@ -23,9 +23,9 @@ const JITTER: f64 = 0.2;
 pub(super) const LONGEST_WAIT: u64 = DAY;
 /// After a request for renewal information that failed, or had no Retry-After.
 const ASK_AGAIN: u64 = 6 * HOUR;
-/// Between two renewals because of renewal information.
+/// Time between two renewals because of renewal information.
 const RENEW_AGAIN: u64 = DAY;
-/// Between two changes of the CA: processes whose configurations name different ones may share a folder.
+/// Time between two changes of the CA: processes whose configurations name different ones may share a folder.
 const CHANGE_AGAIN: u64 = DAY;
 /// Renewal information is asked for no more often (RFC 9773 §4.3.2).
 const ASK_SOONEST: u64 = MINUTE;

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Between two lines of the log while the process drains.
+/// Time between two lines of the log while the process drains.
 pub(super) const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The oldest client of a worker, and since when it is connected: written by the worker while it drains, read by the

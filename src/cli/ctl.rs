@@ -38,7 +38,7 @@ use tokio::{
 const PATIENCE: Duration = Duration::from_secs(30);
 /// More than any answer has.
 const MAX_ANSWER: usize = 16 << 20;
-/// Between the two answers from which `status` computes rates.
+/// Time between the two answers from which `status` computes rates.
 const BETWEEN: Duration = Duration::from_secs(1);
 /// Clears a terminal and goes to its first column and row (ECMA-48 §8.3.39, §8.3.21).
 const CLEAR: &str = "\x1b[2J\x1b[H";

@@ -19,7 +19,7 @@ use tokio::{
 const EVICTION_DEADLINE: Duration = Duration::from_secs(10);
 /// How long one that closed its stream may take to close its sockets, too.
 const END_DEADLINE: Duration = Duration::from_secs(5);
-/// Between two looks whether it has.
+/// Time between two looks whether it has.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// A process at the other end of the Unix socket.

@@ -33,7 +33,7 @@ pub(super) struct ResponseBody {
     transfer: Rc<Transfer>,
     /// The route's, for trailers.
     rules: Option<Arc<Rules>>,
-    /// Between two reads.
+    /// Time between two reads.
     idle: Duration,
     /// Deadline of the whole exchange.
     deadline: Option<Deadline>,

@@ -2,26 +2,10 @@
 
 use super::{Guide, machine::Machine};
 use crate::support::{needs, process::Process};
-use litequic::tls::self_signed;
-
-/// Pebble with its challenges at the ports of the RFC.
-const PEBBLE: &str = r#"{ "pebble": {
-    "listenAddress": "127.0.0.1:14000", "managementListenAddress": "127.0.0.1:15000",
-    "certificate": "/etc/pebble/tls.crt", "privateKey": "/etc/pebble/tls.key",
-    "httpPort": 80, "tlsPort": 443, "retryAfter": { "authz": 1, "order": 1 },
-    "profiles": { "default": { "description": "ninety days", "validityPeriod": 7776000 } }
-} }"#;
 
 /// A machine with Pebble, which finds its names in /etc/hosts.
 fn prepared() -> Option<(Machine, Process)> {
-    let made = self_signed(["localhost"]).unwrap();
-    let machine = Machine::start("example.com www.example.com", &made.cert_pem)?;
-    machine.write("/etc/pebble/tls.crt", &made.cert_pem);
-    machine.write("/etc/pebble/tls.key", &made.key_pem);
-    machine.write("/etc/pebble/config.json", PEBBLE);
-    let pebble =
-        machine.spawn("PEBBLE_VA_NOSLEEP=1 PEBBLE_WFE_NONCEREJECT=0 exec pebble -config /etc/pebble/config.json");
-    machine.wait("curl --silent --output /dev/null https://localhost:14000/dir");
+    let (machine, pebble) = Machine::with_pebble()?;
     machine.run("curl --silent https://localhost:15000/roots/0 >/etc/pebble/root.pem");
     Some((machine, pebble))
 }

@@ -3,7 +3,6 @@
 
 use super::{Guide, machine::Machine};
 use crate::support::{needs, process::Process};
-use litequic::tls::self_signed;
 use std::time::Duration;
 
 /// Pebble's answers, certbot's waits between them, and a Python that starts.
@@ -17,24 +16,9 @@ const CERTBOT: &str = "server = https://localhost:14000/dir\nagree-tos = true\nn
 const SERVED: &str = "openssl s_client -connect example.com:443 -servername example.com </dev/null 2>/dev/null | \
     openssl x509 -noout";
 
-/// Pebble with its challenges at the ports of the RFC.
-const PEBBLE: &str = r#"{ "pebble": {
-    "listenAddress": "127.0.0.1:14000", "managementListenAddress": "127.0.0.1:15000",
-    "certificate": "/etc/pebble/tls.crt", "privateKey": "/etc/pebble/tls.key",
-    "httpPort": 80, "tlsPort": 443, "retryAfter": { "authz": 1, "order": 1 },
-    "profiles": { "default": { "description": "ninety days", "validityPeriod": 7776000 } }
-} }"#;
-
 /// A machine with Pebble, litequic and the guide's first certificate.
 fn prepared(guide: &Guide) -> Option<(Machine, Process, Process)> {
-    let made = self_signed(["localhost"]).unwrap();
-    let machine = Machine::start("example.com www.example.com", &made.cert_pem)?;
-    machine.write("/etc/pebble/tls.crt", &made.cert_pem);
-    machine.write("/etc/pebble/tls.key", &made.key_pem);
-    machine.write("/etc/pebble/config.json", PEBBLE);
-    let pebble =
-        machine.spawn("PEBBLE_VA_NOSLEEP=1 PEBBLE_WFE_NONCEREJECT=0 exec pebble -config /etc/pebble/config.json");
-    machine.wait("curl --silent --output /dev/null https://localhost:14000/dir");
+    let (machine, pebble) = Machine::with_pebble()?;
     machine.run(&guide.command("openssl req -x509"));
     machine.run(&guide.command("chgrp litequic"));
     let litequic = machine.litequic(&guide.block("toml", "origins.acme"));

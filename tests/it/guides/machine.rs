@@ -13,6 +13,14 @@ use std::{
     process::{Command, Stdio},
 };
 
+/// Pebble with its challenges at the ports of the RFC.
+const PEBBLE: &str = r#"{ "pebble": {
+    "listenAddress": "127.0.0.1:14000", "managementListenAddress": "127.0.0.1:15000",
+    "certificate": "/etc/pebble/tls.crt", "privateKey": "/etc/pebble/tls.key",
+    "httpPort": 80, "tlsPort": 443, "retryAfter": { "authz": 1, "order": 1 },
+    "profiles": { "default": { "description": "ninety days", "validityPeriod": 7776000 } }
+} }"#;
+
 /// Folders that a machine has for itself, above what they hold: changes are gone with it.
 const OWN: [&str; 5] = ["/etc", "/run", "/var", "/root", "/usr/local"];
 
@@ -116,6 +124,19 @@ impl Machine {
         let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
         assert!(child.wait().unwrap().success(), "{path}");
+    }
+
+    /// A machine for example.com and www.example.com, with Pebble, whose certificate is the authority that it trusts.
+    pub(super) fn with_pebble() -> Option<(Self, Process)> {
+        let made = self_signed(["localhost"]).unwrap();
+        let machine = Self::start("example.com www.example.com", &made.cert_pem)?;
+        machine.write("/etc/pebble/tls.crt", &made.cert_pem);
+        machine.write("/etc/pebble/tls.key", &made.key_pem);
+        machine.write("/etc/pebble/config.json", PEBBLE);
+        let pebble =
+            machine.spawn("PEBBLE_VA_NOSLEEP=1 PEBBLE_WFE_NONCEREJECT=0 exec pebble -config /etc/pebble/config.json");
+        machine.wait("curl --silent --output /dev/null https://localhost:14000/dir");
+        Some((machine, pebble))
     }
 
     /// The same as [`start`](Self::start), with a certificate for `names` in `/etc/litequic` that clients trust here.

@@ -48,9 +48,10 @@ thread_local! {
     static SETTLE: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
 }
 
-/// Waits of a worker that ended between two ticks if it had nothing to do: for its own timer, and for the runtime's
-/// call that registers one (docs/upstream/timers-that-wake-their-own-thread.md).
-const QUIET: u32 = 2;
+/// Waits that end between two ticks of a worker that has nothing else to do. The runtime keeps a timer of half a second
+/// in up to three levels of its wheel one after the other, each with a wake, and its call that registers a timer wakes
+/// its own thread (docs/upstream/timers-that-wake-their-own-thread.md).
+const QUIET: u32 = 4;
 
 /// After the last connection has closed, so that its CONNECTION_CLOSE leaves before the endpoint goes.
 const LINGER: Duration = Duration::from_millis(50);

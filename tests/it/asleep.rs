@@ -19,6 +19,7 @@ use litequic::{
 };
 use quinn::{ClientConfig, TransportConfig, crypto::rustls::QuicClientConfig};
 use std::{
+    collections::BTreeMap,
     fs,
     net::{Ipv4Addr, SocketAddr},
     num::NonZeroU16,
@@ -39,14 +40,27 @@ use tokio::{
 /// How long wakes are counted.
 const WINDOW: Duration = Duration::from_secs(5);
 
-/// Context switches of all threads of the process `id` because they waited, without the log's, which the test reads.
-fn waits(id: u32) -> u64 {
+/// Context switches of each thread of the process `id` because it waited, by the thread's number, with its name.
+fn waits(id: u32) -> BTreeMap<String, (String, u64)> {
     let threads = fs::read_dir(format!("/proc/{id}/task")).unwrap();
     let count = |thread: std::io::Result<fs::DirEntry>| {
-        let status = fs::read_to_string(thread.ok()?.path().join("status")).ok()?;
-        status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse::<u64>().ok())
+        let thread = thread.ok()?;
+        let read = |file: &str| fs::read_to_string(thread.path().join(file)).ok();
+        let status = read("status")?;
+        let waits =
+            status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse().ok())?;
+        Some((thread.file_name().to_string_lossy().into_owned(), (read("comm")?.trim().to_owned(), waits)))
     };
-    threads.filter_map(count).sum()
+    threads.filter_map(count).collect()
+}
+
+/// How often each thread woke between `before` and `after`, by its name; those that did not are left out.
+fn woken(before: &BTreeMap<String, (String, u64)>, after: BTreeMap<String, (String, u64)>) -> Vec<(String, u64)> {
+    let since = |(thread, (name, waits)): (String, (String, u64))| {
+        let woken = waits - before.get(&thread).map_or(0, |(_, waits)| *waits);
+        (woken > 0).then_some((name, woken))
+    };
+    after.into_iter().filter_map(since).collect()
 }
 
 /// A process with two workers that serves `connections` idle connections wakes once a second at most.
@@ -88,11 +102,11 @@ async fn sleeps(connections: usize) {
     loop {
         let (before, began) = (waits(process.id()), Instant::now());
         sleep(WINDOW).await;
-        let (woken, seconds) = (waits(process.id()) - before, began.elapsed().as_secs());
-        if woken <= seconds {
+        let (woken, seconds) = (woken(&before, waits(process.id())), began.elapsed().as_secs());
+        if woken.iter().map(|(_, wakes)| wakes).sum::<u64>() <= seconds {
             break;
         }
-        assert!(Instant::now() < deadline, "{woken} wakes in {seconds} s with {connections} connections");
+        assert!(Instant::now() < deadline, "wakes in {seconds} s with {connections} connections: {woken:?}");
     }
     let closed = open.iter().filter(|connection| connection.close_reason().is_some()).count();
     assert_eq!(closed, 0, "connections that ended meanwhile");

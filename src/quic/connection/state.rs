@@ -61,6 +61,9 @@ impl Connection {
     ///
     /// But any ACK frame moves the connection to the address that it comes from (RFC 9000 §9.2), and PADDING does not.
     /// So only those from the current address may be dropped.
+    ///
+    /// `table`, `process_packet`, asks it for the only ACK frame of a 1-RTT packet whose every frame was parsed, with
+    /// `litequic.ack_merge` and I/O that receives in batches.
     pub(super) fn is_redundant_ack(&mut self, ack: AckRanges<'_>, path: &Tuple) -> bool {
         !self.acknowledged.is_news(ack) && self.path.is_some_and(|own| own.unmapped_eq(path))
     }

@@ -1,7 +1,7 @@
 //! Intercepts each 1-RTT packet between s2n-quic's decryption and its own parser: counts it, passes its contents to
-//! `connections`, and writes PADDING over what s2n-quic need not read: ACK frames that bring no news, and floods. Has
-//! s2n-quic close the connection for violations that s2n-quic does not detect. Intercepts each sent packet before it is
-//! encrypted, for `ack_frequency` and `path_challenges` to put their frames in.
+//! `connection::table`, and writes PADDING over what s2n-quic need not read: ACK frames that bring no news, and
+//! floods. Has s2n-quic close the connection for violations that s2n-quic does not detect. Intercepts each sent packet
+//! before it is encrypted, for `connection::ack_frequency` and `path_challenge` to put their frames in.
 
 use super::{close::PendingClose, handshake::HandshakePacket};
 use crate::quic::{

@@ -1,9 +1,12 @@
 //! One worker's QUIC endpoint on one listen address.
 //!
-//! s2n-quic calls the providers below without saying for which connection. So the connection at hand is kept by who
-//! needs it: `handshake::HandshakePacket` (its ID, from the packet interceptor to TLS), `NewConnection` of
-//! `ack_frequency` and of `path_challenge` in `connection` (from the event of a new connection to its datagram
-//! sender), and `close::PendingClose` (the error of the CONNECTION_CLOSE that is formatted next).
+//! s2n-quic calls the providers below without saying for which connection. So the connection at hand is kept in three
+//! places, each for the two callbacks that it lies between:
+//! - `handshake::HandshakePacket`: its ID, from the packet interceptor (Initial and Handshake packets) to TLS;
+//! - `AckFrequencyEndpoint` and `PathChallenges` of `connection`: its state, from the event of a new connection to
+//!   `create_connection` of its datagram sender (`frame_slot`); and whose placeholder the packet that is being built
+//!   has, from that sender to the interceptor;
+//! - `close::PendingClose`: its error, from the interceptor to the CONNECTION_CLOSE that is formatted next.
 
 mod address_token;
 mod admission;

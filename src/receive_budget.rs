@@ -121,6 +121,8 @@ pub struct WindowGrant {
     account: ReceiveAccount,
 }
 
+const _: () = assert!(size_of::<WindowGrant>() <= 16);
+
 impl WindowGrant {
     /// Counts `bytes` that came: [`ReceiveAccount::on_received`].
     pub fn on_received(&self, bytes: u64) {

@@ -161,6 +161,8 @@ pub struct BufferLease {
     denied: bool,
 }
 
+const _: () = assert!(size_of::<BufferLease>() <= 72);
+
 impl BufferLease {
     /// Holds nothing yet, and never more than `limit` bytes.
     pub fn new(connection: Rc<Budget>, worker: Rc<Budget>, limit: u64) -> Self {

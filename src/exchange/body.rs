@@ -21,6 +21,8 @@ pub struct Body {
     counter: Option<ByteCounter>,
 }
 
+const _: () = assert!(size_of::<Body>() <= 48);
+
 #[derive(Default)]
 enum Kind {
     #[default]

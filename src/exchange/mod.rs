@@ -62,6 +62,8 @@ pub struct Exchange {
     pub record: Record,
 }
 
+const _: () = assert!(size_of::<Exchange>() <= 320);
+
 /// The peer of a front end's connection.
 #[derive(Debug, Clone)]
 pub struct Client {
@@ -80,6 +82,8 @@ pub struct Client {
     /// The number of its connection: no other open connection of the worker has it.
     pub connection: u64,
 }
+
+const _: () = assert!(size_of::<Client>() <= 352);
 
 /// An IPv4-mapped IPv6 address as IPv4.
 pub const fn plain(address: SocketAddr) -> SocketAddr {

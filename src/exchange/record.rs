@@ -83,6 +83,8 @@ pub struct Facts {
     pub end: RequestEnd,
 }
 
+const _: () = assert!(size_of::<Facts>() <= 416);
+
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestEnd {

@@ -81,6 +81,8 @@ pub(super) struct Receiver {
     motion: Motion,
 }
 
+const _: () = assert!(size_of::<Receiver>() <= 576);
+
 impl Receiver {
     pub(super) fn new(
         stream: ReceiveStream,

@@ -384,3 +384,28 @@ fn abandon(sender: &mut Sender, failure: Failure, outcome: &RequestOutcome) {
     outcome.stop_with(code(failure));
     sender.reset(code(failure));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Handles nothing.
+    struct Silent;
+
+    impl Handler for Silent {
+        async fn handle(&self, _: Exchange) -> Result<Response, Abort> {
+            Err(Abort::Internal)
+        }
+    }
+
+    /// Bytes of the future that a function of three arguments returns.
+    fn size_of_future<A, B, C, F: Future>(_: fn(A, B, C) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_request_takes_no_more_memory_in_http3_than_it_needs() {
+        let size = size_of_future(serve::<Silent>);
+        assert!(size <= 12 << 10, "{size} bytes");
+    }
+}

@@ -81,6 +81,8 @@ pub(super) struct Sender {
     metrics: Arc<Metrics>,
 }
 
+const _: () = assert!(size_of::<Sender>() <= 384);
+
 impl Sender {
     pub(super) fn new(
         stream: stream::SendStream,

@@ -65,6 +65,8 @@ pub struct MemoryAccount {
     pub(super) state: Rc<AccountState>,
 }
 
+const _: () = assert!(size_of::<MemoryAccount>() <= 24);
+
 pub(super) struct AccountState {
     pub(super) pool: ConnectionPool,
     pub(super) source: Cell<Source>,

@@ -62,6 +62,8 @@ pub(super) struct Attempts<'a> {
     checks_idle: bool,
 }
 
+const _: () = assert!(size_of::<Attempts<'static>>() <= 384);
+
 impl<'a> Attempts<'a> {
     /// None yet; and the request's head.
     pub(super) fn new(origin: &'a Rc<Origin>, sending: Sending<'a>) -> (Self, request::Parts) {

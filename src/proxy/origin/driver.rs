@@ -40,6 +40,8 @@ pub(super) struct Driver {
     waker: Waker,
 }
 
+const _: () = assert!(size_of::<Driver>() <= 768);
+
 /// The one waker that a connection registers everywhere, as long as it is open: it forwards to the current owner, so
 /// that a change of owner is one registration, and a request is not woken by its own actions.
 #[derive(Debug, Default)]

@@ -189,6 +189,8 @@ pub(super) struct PooledConnection {
     reusable: Cell<bool>,
 }
 
+const _: () = assert!(size_of::<PooledConnection>() <= 224);
+
 impl Pool {
     /// An empty pool for `address`, with these `counters` and the bounds of `origin`.
     pub(super) fn new(

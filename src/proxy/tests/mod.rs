@@ -344,3 +344,14 @@ fn lines(head: &str) -> Vec<&str> {
     lines[1..].sort_unstable();
     lines
 }
+
+/// Bytes of the future that a method of two arguments returns.
+fn size_of_future<A, B, F: Future>(_: fn(A, B) -> F) -> usize {
+    size_of::<F>()
+}
+
+#[test]
+fn a_request_takes_no_more_memory_in_the_proxy_than_it_needs() {
+    let size = size_of_future(<Proxy as Handler>::handle);
+    assert!(size <= 8 << 10, "{size} bytes");
+}

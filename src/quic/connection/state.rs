@@ -32,6 +32,8 @@ pub(super) struct Connection {
     pub(super) path: Option<Tuple>,
 }
 
+const _: () = assert!(size_of::<Connection>() <= 352);
+
 impl Connection {
     /// A connection whose client may send `max_control_frames` a second.
     pub(super) fn new(max_control_frames: u32) -> Self {

@@ -32,6 +32,8 @@ pub(super) struct StreamCredit {
     pub(super) early_limits: ByConnectionId<u64>,
 }
 
+const _: () = assert!(size_of::<StreamCredit>() <= 80);
+
 #[derive(Debug)]
 pub(super) struct StreamSendState {
     pub(super) limit: AtomicU64,
@@ -39,6 +41,8 @@ pub(super) struct StreamSendState {
     pub(super) waker: AtomicWaker,
     pub(super) progress: StreamProgress,
 }
+
+const _: () = assert!(size_of::<StreamSendState>() <= 72);
 
 impl StreamCredit {
     pub(super) fn open(&mut self, stream: u64) -> Arc<StreamSendState> {
@@ -96,6 +100,8 @@ pub(super) struct StreamProgress {
     /// that came out of flight in all.
     pub(super) wake_at: Number,
 }
+
+const _: () = assert!(size_of::<StreamProgress>() <= 40);
 
 /// The stream waits for nothing.
 pub(super) const NOTHING: u64 = 0;

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     exchange::{
-        Abort, Body, Client, Exchange, Handler, Interim, Record, Recording, Request, RequestEnd, Response,
-        has_rarely_a_body,
+        Abort, Body, Client, Exchange, Handler, Interim, InterimQueue, Record, Recording, Request, RequestEnd,
+        Response, has_rarely_a_body,
     },
     http3::Metrics,
     lifecycle::panic_if_asked,
@@ -73,7 +73,8 @@ pub(super) async fn serve<H: Handler>(
             metrics.requests.increment();
             exchange(request, stream, client, &mut sender, &connection, &outcome, record).await
         }
-        Err(refusal) => refuse(refusal, &mut sender, &connection, &outcome, record).await,
+        // Boxed, as tunnels are: a future that is rarely needed makes that of each request larger.
+        Err(refusal) => Box::pin(refuse(refusal, &mut sender, &connection, &outcome, record)).await,
     };
     let result = match result {
         Ok(()) => sender.finish(&recording).await.map_err(Failure::Send),
@@ -158,7 +159,7 @@ async fn accept<H>(
     connection: &Connection<H>,
     terms: &Terms,
     record: &Record,
-) -> Result<(Request, Option<RequestBody>), Refusal> {
+) -> Result<(Request, Option<Box<RequestBody>>), Refusal> {
     let front = &*connection.front;
     let header = poll_fn(|cx| receiver.poll_part(cx));
     let Ok(part) = suspension::timeout(terms.timeouts.request_header, header).await else {
@@ -207,18 +208,27 @@ async fn accept<H>(
         receiver.expect_data_alone();
         let metrics = Arc::clone(&front.metrics);
         let stream = RequestBody::new(receiver, None, None, None, terms.field_limits, metrics, record.clone());
-        return Ok((head.into_request(Body::empty()), Some(stream)));
+        return Ok((head.into_request(Body::empty()), Some(Box::new(stream))));
     }
-    let body =
-        body(receiver, head.content_length, &head.method, terms, &front.metrics, record).await.map_err(|fault| {
-            match fault {
-                RequestFault::TimedOut => {
-                    let why = "the request's body did not end in time";
-                    Refusal::Status(StatusCode::REQUEST_TIMEOUT, why, head.method.clone())
-                }
-                fault => Refusal::RequestFault(fault),
-            }
-        })?;
+    let expected = head.content_length;
+    let start = start_body(&mut receiver, expected, &head.method, terms, &front.metrics).await;
+    let body = match start {
+        Ok(BodyStart::Empty) => Body::empty(),
+        Ok(BodyStart::Stream(ahead)) => Body::stream(RequestBody::new(
+            receiver,
+            ahead,
+            expected,
+            Some(terms.upload_pace()),
+            terms.field_limits,
+            Arc::clone(&front.metrics),
+            record.clone(),
+        )),
+        Err(RequestFault::TimedOut) => {
+            let why = "the request's body did not end in time";
+            return Err(Refusal::Status(StatusCode::REQUEST_TIMEOUT, why, head.method));
+        }
+        Err(fault) => return Err(Refusal::RequestFault(fault)),
+    };
     Ok((head.into_request(body), None))
 }
 
@@ -235,21 +245,28 @@ fn method(fields: &[Field]) -> Method {
     field.and_then(|field| Method::from_bytes(&field.value).ok()).unwrap_or(UNKNOWN)
 }
 
-/// The request's body: none if the stream ends with the header. One of no bytes is passed on when it has ended, as it
-/// is never read: late bytes make the request malformed, and must do so before the origin gets it.
-async fn body(
-    mut receiver: Receiver,
+/// How a request's body begins.
+enum BodyStart {
+    Empty,
+    /// With what was read ahead of it.
+    Stream(Option<Part>),
+}
+
+/// Reads up to where the request is known to have a body or none: it has none if the stream ends with the header. One of
+/// no bytes is passed on when it has ended, as it is never read: late bytes make the request malformed, and must do so
+/// before the origin gets it.
+async fn start_body(
+    receiver: &mut Receiver,
     expected: Option<u64>,
     method: &Method,
     terms: &Terms,
     metrics: &Arc<Metrics>,
-    record: &Record,
-) -> Result<Body, RequestFault> {
+) -> Result<BodyStart, RequestFault> {
     if expected == Some(0) {
         let ended =
             suspension::timeout(terms.timeouts.request_body, receiver.empty_body(&terms.field_limits, metrics)).await;
         return match ended {
-            Ok(ended) => ended.map(|()| Body::empty()),
+            Ok(ended) => ended.map(|()| BodyStart::Empty),
             Err(_) => {
                 metrics.shared.timeout_request_body.increment();
                 Err(RequestFault::TimedOut)
@@ -261,7 +278,7 @@ async fn body(
         let patience = if has_rarely_a_body(method) { FIN_WAIT } else { Duration::ZERO };
         match time::timeout(patience, poll_fn(|cx| receiver.poll_part(cx))).await {
             Ok(Ok(Some(part))) => ahead = Some(part),
-            Ok(Ok(None)) => return Ok(Body::empty()),
+            Ok(Ok(None)) => return Ok(BodyStart::Empty),
             Ok(Err(fault)) => return Err(fault),
             Err(_) => {}
         }
@@ -269,18 +286,10 @@ async fn body(
     if ahead.is_none() && receiver.is_finished() {
         return match expected {
             Some(_) => Err(RequestFault::Stream(Code::MessageError)),
-            None => Ok(Body::empty()),
+            None => Ok(BodyStart::Empty),
         };
     }
-    Ok(Body::stream(RequestBody::new(
-        receiver,
-        ahead,
-        expected,
-        Some(terms.upload_pace()),
-        terms.field_limits,
-        Arc::clone(metrics),
-        record.clone(),
-    )))
+    Ok(BodyStart::Stream(ahead))
 }
 
 /// Answers a request that does not reach the handler.
@@ -308,7 +317,7 @@ async fn refuse<H: Handler>(
 /// Calls the handler, and sends its answer.
 async fn exchange<H: Handler>(
     request: Request,
-    stream: Option<RequestBody>,
+    stream: Option<Box<RequestBody>>,
     client: Rc<Client>,
     sender: &mut Sender,
     connection: &Connection<H>,
@@ -318,9 +327,36 @@ async fn exchange<H: Handler>(
     let method = request.method().clone();
     let (interim, queue) = Interim::channel();
     let exchange = Exchange { request, client, interim, record: record.clone() };
+    let response = answer(exchange, queue, sender, connection, outcome).await?;
+    // A malformed request gets no response, whatever the origin answered.
+    if let Some(fault @ (RequestFault::Stream(_) | RequestFault::Connection(_))) = outcome.fault() {
+        return Err(Failure::Request(fault));
+    }
+    if let (StatusCode::SWITCHING_PROTOCOLS, Some(stream)) = (response.status(), stream) {
+        let (parts, body) = response.into_parts();
+        // A tunnel is a 101 with one.
+        let tunnel = body.into_tunnel().map_err(|_| Failure::Aborted)?;
+        if !connection.takes(Some(StatusCode::OK), &parts.headers) {
+            // The client gets a 502 instead, and no tunnel.
+            let response = Response::from_parts(parts, Body::empty());
+            return respond(response, &method, sender, connection, outcome, record).await;
+        }
+        return Box::pin(tunnel::serve(parts, tunnel, *stream, sender, connection, outcome, record)).await;
+    }
+    respond(response, &method, sender, connection, outcome, record).await
+}
+
+/// The handler's response to `exchange`, behind the interim responses of `queue`, which are sent.
+async fn answer<H: Handler>(
+    exchange: Exchange,
+    queue: InterimQueue,
+    sender: &mut Sender,
+    connection: &Connection<H>,
+    outcome: &RequestOutcome,
+) -> Result<Response, Failure> {
     let mut answer = pin!(connection.handler.handle(exchange));
     let mut answered = None;
-    let response = loop {
+    loop {
         let next = poll_fn(|cx| {
             if answered.is_none()
                 && let Poll::Ready(response) = answer.as_mut().poll(cx)
@@ -343,30 +379,14 @@ async fn exchange<H: Handler>(
                 sender.send(header(status, &fields, 0)?.freeze()).await.map_err(Failure::Send)?;
                 connection.front.metrics.shared.count_response(status);
             }
-            NextResponse::Final(response) => break response.map_err(|_| Failure::Aborted)?,
+            NextResponse::Final(response) => return response.map_err(|_| Failure::Aborted),
             NextResponse::Stopped => {
                 // Before the handler drops the request's body.
                 outcome.stop_with(code(Failure::Send(SendError::Stopped)));
                 return Err(Failure::Send(SendError::Stopped));
             }
         }
-    };
-    // A malformed request gets no response, whatever the origin answered.
-    if let Some(fault @ (RequestFault::Stream(_) | RequestFault::Connection(_))) = outcome.fault() {
-        return Err(Failure::Request(fault));
     }
-    if let (StatusCode::SWITCHING_PROTOCOLS, Some(stream)) = (response.status(), stream) {
-        let (parts, body) = response.into_parts();
-        // A tunnel is a 101 with one.
-        let tunnel = body.into_tunnel().map_err(|_| Failure::Aborted)?;
-        if !connection.takes(Some(StatusCode::OK), &parts.headers) {
-            // The client gets a 502 instead, and no tunnel.
-            let response = Response::from_parts(parts, Body::empty());
-            return respond(response, &method, sender, connection, outcome, record).await;
-        }
-        return tunnel::serve(parts, tunnel, stream, sender, connection, outcome, record).await;
-    }
-    respond(response, &method, sender, connection, outcome, record).await
 }
 
 /// The next event of a request while its handler runs.

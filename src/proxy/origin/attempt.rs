@@ -29,7 +29,12 @@ use crate::{
 };
 use http::{Method, Request, StatusCode, Version, header, request};
 use hyper::{body::Incoming, client::conn::TrySendError};
-use std::{rc::Rc, sync::Arc, task::Poll};
+use std::{
+    pin::pin,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll},
+};
 use tokio::time::Instant;
 
 /// The outcome of an attempt.
@@ -191,13 +196,14 @@ impl<'a> Attempts<'a> {
         self.interims.pass(&mut request);
         let (upload, metrics) = (self.upload.as_deref(), &self.origin.metrics);
         metrics.origin_requests.increment();
-        let sent = connection.send(request);
-        match wait::header(sent, upload, &self.interims, self.timeouts, self.deadline, metrics).await {
+        let mut sent = pin!(connection.send(request));
+        let poll_sent = |cx: &mut Context<'_>| connection.poll_sent(sent.as_mut(), cx);
+        match wait::header(poll_sent, upload, &self.interims, self.timeouts, self.deadline, metrics).await {
             WaitOutcome::Response(response) if reused && number < retry::MAX_RETRIES && is_for_the_idle(&response) => {
                 self.timed_out(number, response, copy, connection, ticket)
             }
             WaitOutcome::Response(response) => match self.switch.take() {
-                Some(switch) => self.switched(response, switch, connection, ticket).await,
+                Some(switch) => Box::pin(self.switched(response, switch, connection, ticket)).await,
                 None => self.respond(response, connection, ticket),
             }
             .map(SentRequest::Answered),

@@ -276,9 +276,13 @@ impl Pool {
         };
         let turn = match slot {
             Some(slot) => Turn { connection: None, in_use: InUse::new(self, slot) },
-            None => self.wait(source, timeouts, deadline).await?,
+            // Boxed, as is a connection attempt: most requests do neither, and a future that is moved is moved whole.
+            None => Box::pin(self.wait(source, timeouts, deadline)).await?,
         };
-        self.connection(turn, needs, timeouts, deadline).await
+        match self.reuse(turn, needs) {
+            Ok(connection) => Ok(connection),
+            Err(in_use) => Box::pin(self.connect(in_use, needs.proxied, timeouts, deadline)).await,
+        }
     }
 
     /// Waits in the queue for a slot, because all are in use.
@@ -341,14 +345,12 @@ impl Pool {
         }
     }
 
-    /// The connection that came with `turn`, an idle one, or a new one.
-    async fn connection(
-        self: &Rc<Self>,
-        turn: Turn,
-        needs: Needs,
-        timeouts: &Timeouts,
-        deadline: Option<Deadline>,
-    ) -> Result<PooledConnection, Error> {
+    /// The connection that came with `turn`, or an idle one.
+    ///
+    /// # Errors
+    ///
+    /// The slot for a new one, if there is none.
+    fn reuse(self: &Rc<Self>, turn: Turn, needs: Needs) -> Result<PooledConnection, InUse> {
         let Turn { connection, in_use } = turn;
         let Needs { fresh, quiet, proxied } = needs;
         if fresh {
@@ -373,7 +375,7 @@ impl Pool {
         while let Some(oldest) = self.excessive_idle() {
             drop(oldest);
         }
-        self.connect(in_use, proxied, timeouts, deadline).await
+        Err(in_use)
     }
 
     /// Gives free slots to the requests that wait for them.
@@ -766,26 +768,25 @@ impl PooledConnection {
         Self { pump: None, connection, in_use, reused, received_before, reusable: Cell::new(true) }
     }
 
-    /// Sends `request`; the future is the response's header.
+    /// Sends `request`; the future, which [`Self::poll_sent`] polls, is the response's header.
     pub(super) fn send(
         &mut self,
         request: Request<OriginRequestBody>,
-    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<OriginRequestBody>>>> {
+    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<OriginRequestBody>>>> + use<> {
         if let Some(upload) = request.body().upload() {
             self.in_use.pool.note(self.in_use.slot, Exchange::Upload(Rc::downgrade(upload)));
         }
         let Connection { sender, driver, .. } = &mut self.connection;
-        let response = driver.quietly(|_| sender.try_send_request(request));
-        async move {
-            // Its waker wakes no task: it must not be deferred by tokio's budget of a turn.
-            let mut response = pin!(unconstrained(response));
-            poll_fn(|cx| {
-                // The response reports whether the connection has ended.
-                let _ = driver.poll(cx);
-                driver.quietly(|cx| response.as_mut().poll(cx))
-            })
-            .await
-        }
+        // Its waker wakes no task: it must not be deferred by tokio's budget of a turn.
+        unconstrained(driver.quietly(|_| sender.try_send_request(request)))
+    }
+
+    /// Polls the connection, and the future of a request that was sent over it.
+    pub(super) fn poll_sent<F: Future>(&mut self, sent: Pin<&mut F>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let driver = &mut self.connection.driver;
+        // The response reports whether the connection has ended.
+        let _ = driver.poll(cx);
+        driver.quietly(|cx| sent.poll(cx))
     }
 
     /// Sends the rest of the request's body even if the response's is not read.

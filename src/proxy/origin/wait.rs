@@ -14,13 +14,13 @@ use crate::{
 use http::{HeaderMap, Request, Response, StatusCode, header, request};
 use hyper::{body::Incoming, client::conn::TrySendError};
 use std::{
-    future::{Future, poll_fn},
+    future::poll_fn,
     pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    task::Poll,
+    task::{Context, Poll},
     time::Duration,
 };
 use tokio::time::{Instant, sleep_until};
@@ -88,14 +88,17 @@ impl<'a> Interims<'a> {
     }
 }
 
-/// Waits for `sent`, the response's header, with one timer for every timeout: when it fires, the one that has passed is
+/// What hyper says to a request that was sent.
+type SentResult = Result<Response<Incoming>, TrySendError<Request<OriginRequestBody>>>;
+
+/// Waits for what `poll_sent` polls, the response's header, with one timer for every timeout: when it fires, the one that has passed is
 /// found, or it is set for the next.
 ///
 /// # Cancel safety
 ///
 /// Dropping the future gives up the response.
 pub(super) async fn header(
-    sent: impl Future<Output = Result<Response<Incoming>, TrySendError<Request<OriginRequestBody>>>>,
+    mut poll_sent: impl FnMut(&mut Context<'_>) -> Poll<SentResult>,
     upload: Option<&Upload>,
     interims: &Interims<'_>,
     timeouts: &Timeouts,
@@ -112,10 +115,9 @@ pub(super) async fn header(
         let others = [expected_by(), deadline.map(Deadline::at)];
         others.into_iter().flatten().fold(header_by(now), Instant::min)
     };
-    let mut sent = pin!(sent);
     let mut timer = pin!(sleep_until(next(started)));
     poll_fn(|cx| {
-        if let Poll::Ready(result) = sent.as_mut().poll(cx) {
+        if let Poll::Ready(result) = poll_sent(cx) {
             return Poll::Ready(result.map_or_else(WaitOutcome::Failed, WaitOutcome::Response));
         }
         while suspension::poll_elapsed(timer.as_mut(), cx).is_ready() {

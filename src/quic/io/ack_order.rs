@@ -93,16 +93,19 @@ impl<P: Copy + PartialEq> AckReordering<P> {
 
     /// Iterates over the batch in its order, as indices into it.
     pub fn for_each(&self, mut hand_over: impl FnMut(usize)) {
-        for (index, position) in self.positions.iter().enumerate() {
-            match *position {
-                Position::Itself => hand_over(index),
-                Position::Behind(newest, next) => {
-                    hand_over(newest);
-                    next.into_iter().for_each(&mut hand_over);
-                    hand_over(index);
-                }
-                Position::Gone => {}
+        (0..self.positions.len()).for_each(|index| self.at(index, &mut hand_over));
+    }
+
+    /// Passes the indices of what is processed in the turn of the datagram `index` to `hand_over`: up to three.
+    pub fn at(&self, index: usize, mut hand_over: impl FnMut(usize)) {
+        match self.positions.get(index) {
+            Some(Position::Itself) => hand_over(index),
+            Some(&Position::Behind(newest, next)) => {
+                hand_over(newest);
+                next.into_iter().for_each(&mut hand_over);
+                hand_over(index);
             }
+            Some(Position::Gone) | None => {}
         }
     }
 

@@ -119,6 +119,11 @@ impl Moderation {
         self.0.urgent.add(1);
     }
 
+    /// Urgent packets since the last turn was decided on.
+    pub(in crate::quic) fn urgent_packets(&self) -> u64 {
+        self.0.urgent.get()
+    }
+
     /// A timer of the endpoint's has expired: usually packets were sent.
     pub(in crate::quic) fn expired(&self) {
         self.0.expired.add(1);

@@ -24,11 +24,14 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// Batches beyond the first that are received before timers count, after a suspension: more than a socket's buffer
 /// holds with the usual `net.core.rmem_max`.
 pub(super) const MAX_BATCHES_AFTER_SUSPENSION: usize = 64;
+/// Packets whose senders wait for an answer that are handed over before other tasks have a turn: the requests among
+/// them are forwarded while their data is in the core's caches, and the origin works while the rest is read.
+pub(super) const MAX_URGENT_AT_ONCE: u64 = 16;
 
 /// The receiving half of a socket, as s2n-quic requires it.
 pub(super) struct Rx<R> {
     batch: Batch<R>,
-    /// A batch was handed over, the next one may be ready, and no other task has had a turn since.
+    /// The socket may have more, and no other task has had a turn since it was read.
     owes_turn: bool,
     turns: ReceiveTurns,
 }
@@ -49,6 +52,11 @@ struct ReceiveTurns {
 pub(super) struct Batch<R> {
     receive: R,
     len: usize,
+    /// Datagrams of it that were handed over.
+    handed_over: usize,
+    /// Other tasks have a turn before the rest is handed over.
+    is_interrupted: bool,
+    moderation: Moderation,
     batch_number: ReceiveBatchNumber,
     layout: Layout,
     /// Order of the batch; `None` is the order of arrival.
@@ -59,8 +67,18 @@ impl<R> Rx<R> {
     pub(super) fn new(receive: R, hooks: EndpointHooks) -> Self {
         let EndpointHooks { receive_batch: batch_number, layout, newest_first, moderation } = hooks;
         let order = newest_first.then(AckReordering::default);
+        let batch = Batch {
+            receive,
+            len: 0,
+            handed_over: 0,
+            is_interrupted: false,
+            moderation: moderation.clone(),
+            batch_number,
+            layout,
+            order,
+        };
         let turns = ReceiveTurns { moderation, rule: ModerationRule::default(), taken: None, more: false, next: None };
-        Self { batch: Batch { receive, len: 0, batch_number, layout, order }, owes_turn: false, turns }
+        Self { batch, owes_turn: false, turns }
     }
 }
 
@@ -97,10 +115,15 @@ impl<R: Receive> rx::Rx for Rx<R> {
     type Error = io::Error;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if std::mem::take(&mut self.owes_turn) && suspension::grace().is_none() {
+        let owes_turn = std::mem::take(&mut self.owes_turn) | std::mem::take(&mut self.batch.is_interrupted);
+        if owes_turn && suspension::grace().is_none() {
             return yield_to_runtime(cx);
         }
-        self.batch.len = loop {
+        if !self.batch.is_empty() {
+            self.owes_turn = !self.batch.receive.is_drained();
+            return Poll::Ready(Ok(()));
+        }
+        let len = loop {
             let receive = &mut self.batch.receive;
             let len = if ready!(self.turns.poll(cx)) { receive.take_batch()? } else { ready!(receive.poll_batch(cx))? };
             self.turns.taken = Some(len);
@@ -109,6 +132,7 @@ impl<R: Receive> rx::Rx for Rx<R> {
                 break len;
             }
         };
+        self.batch.begin(len);
         // A drained socket waits for an event, and the other tasks run before the runtime does: to yield first would
         // cost an epoll_wait(2) of its own.
         self.owes_turn = !self.batch.receive.is_drained();
@@ -128,50 +152,68 @@ impl<R: Receive> Queue for Batch<R> {
     type Handle = Tuple;
 
     fn for_each<F: FnMut(Header<Tuple>, &mut [u8])>(&mut self, mut on_packet: F) {
-        let mut len = std::mem::take(&mut self.len);
-        if len == 0 {
+        if self.is_empty() {
             return;
         }
-        self.hand_over(len, &mut on_packet);
+        self.hand_over(&mut on_packet);
         // After this s2n-quic looks at its timers. Datagrams that arrived while the process was suspended come first.
         for _ in 0..MAX_BATCHES_AFTER_SUSPENSION {
-            if self.receive.is_drained() || suspension::grace().is_none() {
+            if !self.is_empty() || self.receive.is_drained() || suspension::grace().is_none() {
                 return;
             }
             // The next turn finds the socket's failure.
-            len = self.receive.take_batch().unwrap_or(0);
+            let len = self.receive.take_batch().unwrap_or(0);
             if len == 0 {
                 return;
             }
-            self.hand_over(len, &mut on_packet);
+            self.begin(len);
+            self.hand_over(&mut on_packet);
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.len == 0
+        self.handed_over == self.len
     }
 }
 
 impl<R: Receive> Batch<R> {
-    /// Passes what was received at once to `on_packet`, by [`AckReordering`], or as they arrived.
-    fn hand_over(&mut self, len: usize, on_packet: &mut impl FnMut(Header<Tuple>, &mut [u8])) {
+    /// Numbers a batch of `len` datagrams that was received, and orders it.
+    fn begin(&mut self, len: usize) {
         self.batch_number.begin();
         let Self { receive, layout, order, .. } = self;
-        let mut hand_over = |receive: &mut R, index| {
+        if let Some(order) = order
+            && len > 1
+        {
+            order.arrange((0..len).map(|index| {
+                let (header, payload) = receive.datagram(index)?;
+                let connection = layout.connection(payload)?;
+                Some(Arrival { connection, path: header.path, len: payload.len() })
+            }));
+        }
+        (self.len, self.handed_over) = (len, 0);
+    }
+
+    /// Passes what was received at once to `on_packet`, by [`AckReordering`] or as it arrived, up to
+    /// [`MAX_URGENT_AT_ONCE`].
+    fn hand_over(&mut self, on_packet: &mut impl FnMut(Header<Tuple>, &mut [u8])) {
+        let Self { receive, len, handed_over, moderation, order, .. } = self;
+        let mut hand_over = |index| {
             if let Some((header, payload)) = receive.datagram(index) {
                 on_packet(header, payload);
             }
         };
-        match order {
-            Some(order) if len > 1 => {
-                order.arrange((0..len).map(|index| {
-                    let (header, payload) = receive.datagram(index)?;
-                    let connection = layout.connection(payload)?;
-                    Some(Arrival { connection, path: header.path, len: payload.len() })
-                }));
-                order.for_each(|index| hand_over(receive, index));
+        let before = moderation.urgent_packets();
+        let is_late = suspension::grace().is_some();
+        while handed_over < len {
+            match order {
+                Some(order) if *len > 1 => order.at(*handed_over, &mut hand_over),
+                _ => hand_over(*handed_over),
             }
-            _ => (0..len).for_each(|index| hand_over(receive, index)),
+            *handed_over += 1;
+            if !is_late && moderation.urgent_packets() - before >= MAX_URGENT_AT_ONCE {
+                break;
+            }
         }
+        self.is_interrupted = !self.is_empty();
     }
 }

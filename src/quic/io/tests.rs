@@ -4,7 +4,7 @@ use super::{
     EndpointHooks,
     batches::ReceiveBatchNumber,
     moderation::Moderation,
-    receive::{MAX_BATCHES_AFTER_SUSPENSION, Rx},
+    receive::{MAX_BATCHES_AFTER_SUSPENSION, MAX_URGENT_AT_ONCE, Rx},
     transmit::Tx,
 };
 use crate::{
@@ -151,6 +151,54 @@ async fn a_batch_is_handed_over_once_and_what_belongs_to_no_connection_in_the_or
     assert_eq!(seen, expected);
 }
 
+#[tokio::test]
+async fn requests_of_one_batch_are_handed_over_in_pieces_with_a_turn_for_others_between() {
+    let len = MAX_URGENT_AT_ONCE as usize * 5 / 2;
+    let half = MAX_URGENT_AT_ONCE as usize / 2;
+    for (drained, urgent, suspended, pieces) in [
+        (true, true, false, vec![2 * half, 2 * half, half]),
+        (false, true, false, vec![2 * half, 2 * half, half]),
+        (true, false, false, vec![len]),
+        (true, true, true, vec![len]),
+    ] {
+        let (moderation, batches) = (off(), Arc::new(AtomicUsize::new(0)));
+        let hooks = EndpointHooks {
+            receive_batch: ReceiveBatchNumber::default(),
+            layout: Layout::default(),
+            newest_first: true,
+            moderation: moderation.clone(),
+        };
+        let number = hooks.receive_batch.clone();
+        let buffers = (0..len).map(|byte| vec![byte as u8; 4]).collect();
+        let mut rx = Rx::new(Endless { buffers, batches: Arc::clone(&batches), port: ports, drained }, hooks);
+        if suspended {
+            suspension::suspend();
+        }
+        let (mut seen, mut handed_over) = (Vec::new(), Vec::new());
+        for _ in 0..pieces.len() {
+            if !seen.is_empty() {
+                assert!(poll!(pin!(rx.ready())).is_pending(), "a turn for others");
+            }
+            poll_fn(|cx| rx.poll_ready(cx)).await.unwrap();
+            let before = seen.len();
+            rx.queue(|batch| {
+                batch.for_each(|_, payload| {
+                    seen.extend(payload.last().copied());
+                    if urgent {
+                        moderation.urgent();
+                    }
+                });
+            });
+            handed_over.push(seen.len() - before);
+            assert_eq!((batches.load(Relaxed), number.number()), (1, 1));
+        }
+        assert_eq!(handed_over, pieces, "drained: {drained}");
+        assert!(seen.into_iter().eq((0..len).map(|byte| byte as u8)));
+        let _ = poll!(pin!(rx.ready()));
+        assert_eq!(batches.load(Relaxed), if drained { 2 } else { 1 }, "who is not drained owes a turn: {drained}");
+    }
+}
+
 /// One task takes batch after batch from a socket that never runs dry; another counts how often it gets a turn.
 #[tokio::test]
 async fn other_tasks_have_a_turn_after_each_batch() {
@@ -158,6 +206,7 @@ async fn other_tasks_have_a_turn_after_each_batch() {
     let mut endpoint = tokio::spawn(async move {
         for _ in 0..50 {
             poll_fn(|cx| rx.poll_ready(cx)).await.unwrap();
+            rx.queue(|batch| batch.for_each(|_, _| ()));
         }
     });
     let mut before = 0;
@@ -194,6 +243,7 @@ async fn a_socket_that_was_drained_is_waited_for_at_once() {
     for (drained, asked) in [(false, 1), (true, 2)] {
         let (mut rx, batches) = endless(drained);
         poll_fn(|cx| rx.poll_ready(cx)).await.unwrap();
+        rx.queue(|batch| batch.for_each(|_, _| ()));
         let _ = poll!(pin!(rx.ready()));
         assert_eq!(batches.load(Relaxed), asked, "drained: {drained}");
     }

@@ -2,10 +2,12 @@
 //!
 //! The control thread moves the state forward; workers and connections watch it. It never moves back.
 
+use serde::{Deserialize, Serialize};
 use tokio::{sync::watch, task::JoinError};
 
 /// The phase of the process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Phase {
     /// Not every worker listens yet.
     Starting,

@@ -2,7 +2,6 @@
 
 use super::plan::Validity;
 use crate::config::AcmeHost;
-use serde_json::{Value as Json, json};
 use std::{
     collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -17,7 +16,7 @@ const MAX_NAMES: usize = 64;
 
 /// The state of a host's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CertificateState {
+pub enum CertificateState {
     /// Valid, and not to be renewed yet.
     Valid,
     /// Valid, and to be renewed.
@@ -28,7 +27,7 @@ pub(super) enum CertificateState {
 
 impl CertificateState {
     /// The name of the state in metrics and `/status`.
-    pub(super) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Valid => "valid",
             Self::Due => "due",
@@ -39,21 +38,27 @@ impl CertificateState {
 
 /// A host of `[[acme]]`.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
-    pub(super) host: String,
-    pub(super) state: CertificateState,
-    pub(super) validity: Option<Validity>,
-    pub(super) directory: String,
+pub struct Entry {
+    /// Name of the host.
+    pub host: String,
+    /// State of its certificate.
+    pub state: CertificateState,
+    /// When its certificate is valid, if there is one.
+    pub validity: Option<Validity>,
+    /// Directory of the CA.
+    pub directory: String,
     /// When its certificate is ordered next.
-    pub(super) next: u64,
+    pub next: u64,
     /// Whether the next step continues an order.
-    pub(super) resumes: bool,
+    pub resumes: bool,
     /// Orders that failed in succession, and the one that runs.
-    pub(super) failures: u64,
-    pub(super) failing_since: Option<u64>,
-    pub(super) problem: Option<String>,
+    pub failures: u64,
+    /// Since when they fail, in seconds since the Unix epoch.
+    pub failing_since: Option<u64>,
+    /// Why the last one failed.
+    pub problem: Option<String>,
     /// The record that the operator has to set for dns-persist-01.
-    pub(super) record: Option<String>,
+    pub record: Option<String>,
 }
 
 /// The states of all hosts. Written by the manager, read by the admin interface.
@@ -117,24 +122,8 @@ impl Board {
         std::mem::take(&mut *locked(&self.orders))
     }
 
-    /// For `/status`: null without `[[acme]]`.
-    pub fn json(&self) -> Json {
-        let entries = locked(&self.entries);
-        let one = |entry: &Entry| {
-            json!({
-                "host": entry.host,
-                "state": entry.state.name(),
-                "valid_from": entry.validity.map(|validity| validity.from),
-                "expires": entry.validity.map(|validity| validity.until),
-                "directory": entry.directory,
-                "next": entry.next,
-                "resumes": entry.resumes,
-                "attempts": entry.failures,
-                "failing_since": entry.failing_since,
-                "problem": entry.problem,
-                "record": entry.record,
-            })
-        };
-        if entries.is_empty() { Json::Null } else { entries.iter().map(one).collect() }
+    /// The states of all hosts.
+    pub fn entries(&self) -> Vec<Entry> {
+        locked(&self.entries).clone()
     }
 }

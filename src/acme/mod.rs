@@ -17,9 +17,10 @@ mod order;
 mod plan;
 
 pub use answers::{Answers, ChallengeCertificate};
-pub use board::Board;
+pub use board::{Board, CertificateState, Entry};
 pub use manager::{Manager, Serve, Trust, Wiring};
 pub use metrics::Metrics;
+pub use plan::Validity;
 
 use crate::config::{Acme, AcmeHost};
 use folder::Folder;

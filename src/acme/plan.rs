@@ -37,9 +37,11 @@ const MAX_PROBLEM: usize = 1000;
 
 /// When a certificate is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Validity {
-    pub(super) from: u64,
-    pub(super) until: u64,
+pub struct Validity {
+    /// Beginning, in seconds since the Unix epoch.
+    pub from: u64,
+    /// End, in seconds since the Unix epoch.
+    pub until: u64,
 }
 
 impl Validity {

@@ -16,6 +16,7 @@ use http::{
     request::Parts,
 };
 use http_body_util::Full;
+use serde::Serialize;
 use std::{
     net::IpAddr,
     sync::Arc,
@@ -142,8 +143,8 @@ pub(super) async fn answer(state: &AdminState, surface: Surface, request: &Parts
     }
     match resource {
         Resource::Page => page(),
-        Resource::Status => content(StatusCode::OK, JSON, format!("{:#}\n", status::status(state).await)),
-        Resource::Config => content(StatusCode::OK, JSON, format!("{:#}\n", status::configuration(state))),
+        Resource::Status => content(StatusCode::OK, JSON, pretty(&status::status(state).await)),
+        Resource::Config => content(StatusCode::OK, JSON, pretty(&status::configuration(state))),
         Resource::Health => health(&state.heartbeats),
         Resource::Ready => match state.readiness.check(&state.lifecycle).await {
             Ok(()) => text(StatusCode::OK, "ready\n".into()),
@@ -276,6 +277,12 @@ fn content(status: StatusCode, content_type: &'static str, body: impl Into<Bytes
     answer
 }
 
+/// JSON for people too.
+fn pretty(value: &impl Serialize) -> String {
+    // Keys are texts, and every value has a form in JSON: serde_json has no reason to fail.
+    serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -344,7 +351,7 @@ mod tests {
         let orders = Arc::new(std::sync::Mutex::new(Vec::new()));
         let seen = Arc::clone(&orders);
         let hooks = AdminHooks {
-            status: Box::new(|| Box::pin(async { serde_json::Value::Null })),
+            status: Box::new(|| Box::pin(async { status::Status::default() })),
             configuration: Box::new(Vec::new),
             renew: Box::new(|_| Err(String::new())),
             maintain: Box::new(move |order| {

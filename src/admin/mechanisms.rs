@@ -1,33 +1,12 @@
-//! What each of litequic's mechanisms has saved in CPU time, for `/status`: an estimate, of how often it saved
-//! something and of what that was measured to cost without it. Pure.
+//! How often each of litequic's mechanisms has saved something, for `/status`. Pure.
 //!
-//! The costs are differences of measurements in docs/performance-log.md and docs/papers.md, which
-//! docs/performance-log.md#the-cost-model derives. They are of one machine and of downloads; another machine's are in
-//! proportion to its speed, and other loads' differ.
+//! Counts alone: what one of them costs depends on the host and the load (docs/performance-log.md has what was measured).
 
+use super::MechanismStatus;
 use crate::config::{AckFrequency, Io, LiteQuic};
-use serde_json::{Value as Json, json};
 
-/// Seconds that a datagram costs less in a message with others than by itself (GSO): the ladder's steps without and
-/// with it, 2.63 and 1.50 s/GB of 690,000 packets, 43 of 44 of which share a message.
-const SECONDS_A_SEGMENT: f64 = 1.7e-6;
-/// Seconds of a received message, which a datagram that was joined to another does not take (GRO): an acknowledgement's
-/// in recvmmsg(2), by "What costs most".
-const SECONDS_A_RECEIVED_MESSAGE: f64 = 1.0e-6;
-/// Seconds for s2n-quic to process an ACK frame that brings no news: the ladder's steps without and with merging, 1.55
-/// and 1.50 s/GB, 97 % of 345,000 ACK frames.
-const SECONDS_AN_ACK_FRAME: f64 = 0.15e-6;
-/// Seconds to receive an acknowledgement, with all that it brings about: the ladder's last two steps, 1.50 and 1.10
-/// s/GB, 345,000 and 23,000 acknowledgements.
-const SECONDS_AN_ACK: f64 = 1.2e-6;
 /// Packets that clients acknowledge at once where they are not asked otherwise (RFC 9000 §13.2.2).
 const PACKETS_AN_ACK: u64 = 2;
-/// Seconds for a worker to sleep and wake, with what it then does in smaller portions: receive moderation alone beside
-/// own I/O, 15.7 and 8.2 s/GB, 367,000 and 52,000 wakes (docs/papers.md).
-const SECONDS_A_WAKE: f64 = 24e-6;
-/// Seconds that a datagram costs less to send by litequic's own I/O than by s2n-quic's: the ladder's 1.75 and 1.50 s/GB
-/// of 690,000 packets. io_uring costs what epoll does.
-const SECONDS_A_DATAGRAM: f64 = 0.36e-6;
 
 /// What all workers have counted since the start.
 #[derive(Debug, Clone, Copy, Default)]
@@ -51,10 +30,10 @@ pub struct MechanismWork {
     pub without_io_uring: u64,
 }
 
-/// A row for each mechanism: its name and state, what it saved, how often, and the seconds of CPU time that this stands
-/// for.
-pub fn mechanisms(config: &LiteQuic, work: &MechanismWork) -> Json {
+/// A row for each mechanism: its name and state, what it saved, and how often.
+pub fn mechanisms(config: &LiteQuic, work: &MechanismWork) -> Vec<MechanismStatus> {
     let own = config.io != Io::S2nQuic;
+    let asks = config.ack_frequency != AckFrequency::Off;
     let state = |is_on: bool, without: u64| match (is_on, without) {
         (false, _) => "off",
         (true, 0) => "on",
@@ -68,37 +47,20 @@ pub fn mechanisms(config: &LiteQuic, work: &MechanismWork) -> Json {
     };
     let segments = work.gso_segments.saturating_sub(work.gso_messages);
     let joined = work.datagrams_received.saturating_sub(work.receive_messages);
-    let row = |name: &str, state: &str, saved: &str, count: u64, seconds: f64| {
-        json!({
-            "name": name,
-            "state": state,
-            "saved": saved,
-            "count": count,
-            "cpu_seconds": count as f64 * seconds,
-        })
+    let row = |name: &str, state: &str, saved: &str, count: u64| MechanismStatus {
+        name: Some(name.into()),
+        state: Some(state.into()),
+        saved: Some(saved.into()),
+        count: Some(count),
     };
-    [
-        row("GSO", state(config.gso, work.without_gso), "messages to send", segments, SECONDS_A_SEGMENT),
-        row("GRO", state(config.gro, work.without_gro), "messages to receive", joined, SECONDS_A_RECEIVED_MESSAGE),
-        row(
-            "ACK merging",
-            state(config.ack_merge && own, 0),
-            "ACK frames to process",
-            work.ack_frames_merged,
-            SECONDS_AN_ACK_FRAME,
-        ),
-        row(
-            "ACK frequency",
-            state(config.ack_frequency != AckFrequency::Off, 0),
-            "ACKs to receive",
-            if config.ack_frequency == AckFrequency::Off { 0 } else { acknowledgements(work) },
-            SECONDS_AN_ACK,
-        ),
-        row("receive moderation", state(config.receive_moderation && own, 0), "wakes", wakes(work), SECONDS_A_WAKE),
-        row("own I/O", io, "datagrams sent by it", if own { work.datagrams_sent } else { 0 }, SECONDS_A_DATAGRAM),
+    vec![
+        row("GSO", state(config.gso, work.without_gso), "messages to send", segments),
+        row("GRO", state(config.gro, work.without_gro), "messages to receive", joined),
+        row("ACK merging", state(config.ack_merge && own, 0), "ACK frames to process", work.ack_frames_merged),
+        row("ACK frequency", state(asks, 0), "ACKs to receive", if asks { acknowledgements(work) } else { 0 }),
+        row("receive moderation", state(config.receive_moderation && own, 0), "wakes", wakes(work)),
+        row("own I/O", io, "datagrams sent by it", if own { work.datagrams_sent } else { 0 }),
     ]
-    .into_iter()
-    .collect()
 }
 
 /// Acknowledgements that did not come: of all that one for every second packet would have been, those of clients that
@@ -145,18 +107,16 @@ mod tests {
         without_io_uring: 0,
     };
 
-    fn row(config: &LiteQuic, work: &MechanismWork, name: &str) -> Json {
-        let rows = mechanisms(config, work);
-        rows.as_array().unwrap().iter().find(|row| row["name"] == name).unwrap().clone()
+    fn row(config: &LiteQuic, work: &MechanismWork, name: &str) -> MechanismStatus {
+        mechanisms(config, work).into_iter().find(|row| row.name.as_deref() == Some(name)).unwrap()
     }
 
-    /// In milliseconds a GB.
-    fn milliseconds(work: &MechanismWork, name: &str) -> f64 {
-        (row(&LiteQuic::default(), work, name)["cpu_seconds"].as_f64().unwrap() * 1000.0).round()
+    fn count(work: &MechanismWork, name: &str) -> u64 {
+        row(&LiteQuic::default(), work, name).count.unwrap()
     }
 
     #[test]
-    fn a_gigabyte_saves_what_the_measurements_found() {
+    fn what_a_gigabyte_saves_is_counted() {
         let merged = MechanismWork { ack_frames_received: 345_000, ack_frames_merged: 334_650, ..GIGABYTE };
         let moderated = MechanismWork {
             datagrams_received: 345_000,
@@ -165,29 +125,28 @@ mod tests {
             wakes_moderation: 34_500,
             ..GIGABYTE
         };
-        for (work, name, at_least, at_most) in [
-            (&GIGABYTE, "GSO", 1100.0, 1160.0),
-            (&GIGABYTE, "ACK frequency", 380.0, 400.0),
-            (&GIGABYTE, "own I/O", 240.0, 255.0),
-            (&GIGABYTE, "GRO", 0.0, 0.0),
-            (&GIGABYTE, "receive moderation", 0.0, 0.0),
-            (&merged, "ACK merging", 49.0, 51.0),
-            (&merged, "ACK frequency", 0.0, 0.0),
-            (&moderated, "receive moderation", 7400.0, 7500.0),
-            (&MechanismWork { receive_messages: 11_500, ..GIGABYTE }, "GRO", 11.0, 12.0),
+        for (work, name, expected) in [
+            (&GIGABYTE, "GSO", 674_318),
+            (&GIGABYTE, "ACK frequency", 322_000),
+            (&GIGABYTE, "own I/O", 690_000),
+            (&GIGABYTE, "GRO", 0),
+            (&GIGABYTE, "receive moderation", 0),
+            (&merged, "ACK merging", 334_650),
+            (&merged, "ACK frequency", 0),
+            (&moderated, "receive moderation", 310_500),
+            (&MechanismWork { receive_messages: 11_500, ..GIGABYTE }, "GRO", 11_500),
         ] {
-            let found = milliseconds(work, name);
-            assert!((at_least..=at_most).contains(&found), "{name}: {found}");
+            assert_eq!(count(work, name), expected, "{name}");
         }
     }
 
     #[test]
     fn clients_that_cannot_be_asked_are_no_saving() {
         let half = MechanismWork { ack_frequency_offers: 2, ..GIGABYTE };
-        assert_eq!(milliseconds(&half, "ACK frequency"), (milliseconds(&GIGABYTE, "ACK frequency") / 2.0).floor());
-        assert_eq!(milliseconds(&MechanismWork { ack_frequency_offers: 0, ..GIGABYTE }, "ACK frequency"), 0.0);
+        assert_eq!(count(&half, "ACK frequency"), count(&GIGABYTE, "ACK frequency") / 2);
+        assert_eq!(count(&MechanismWork { ack_frequency_offers: 0, ..GIGABYTE }, "ACK frequency"), 0);
         let more_than_all = MechanismWork { ack_frequency_offers: 9, ..GIGABYTE };
-        assert_eq!(milliseconds(&more_than_all, "ACK frequency"), milliseconds(&GIGABYTE, "ACK frequency"));
+        assert_eq!(count(&more_than_all, "ACK frequency"), count(&GIGABYTE, "ACK frequency"));
     }
 
     #[test]
@@ -202,8 +161,8 @@ mod tests {
             ..MechanismWork::default()
         };
         for work in [MechanismWork::default(), most] {
-            for row in mechanisms(&LiteQuic::default(), &work).as_array().unwrap() {
-                assert_eq!((&row["count"], &row["cpu_seconds"]), (&json!(0), &json!(0.0)), "{row}");
+            for row in mechanisms(&LiteQuic::default(), &work) {
+                assert_eq!(row.count, Some(0), "{row:?}");
             }
         }
     }
@@ -235,8 +194,8 @@ mod tests {
             (uring, &without, "own I/O", "epoll: io_uring is unavailable"),
             (LiteQuic::default(), &GIGABYTE, "own I/O", "epoll"),
         ] {
-            assert_eq!(row(&config, work, name)["state"], expected, "{name}");
+            assert_eq!(row(&config, work, name).state.as_deref(), Some(expected), "{name}");
         }
-        assert_eq!(row(&of_the_library, &GIGABYTE, "own I/O")["cpu_seconds"], 0.0);
+        assert_eq!(row(&of_the_library, &GIGABYTE, "own I/O").count, Some(0));
     }
 }

@@ -38,6 +38,10 @@ pub use metrics::Metrics;
 pub use readiness::{OriginProbe, Readiness};
 pub use scrape::Scrape;
 pub use server::{AdminLimits, AdminServer};
+pub use status::{
+    AcmeStatus, CertificateStatus, DerivedStatus, DescriptorSideStatus, DescriptorStatus, Http3Status,
+    MaintenanceStatus, MechanismStatus, Nullable, OriginStatus, ReloadStatus, Samples, Status, WorkerStatus,
+};
 pub use socket::{DefaultSocket, default_sockets};
 pub use token::{Token, TokenError};
 
@@ -107,7 +111,7 @@ pub struct AdminState {
 
 /// What it shows of the rest of the process.
 pub struct AdminHooks {
-    /// More members of `/status`, an object; asked for once a request.
+    /// The members of `/status` that other modules know; called once a request.
     pub status: Tell,
     /// Every key of the configuration in force with its value, without secrets.
     pub configuration: Box<dyn Fn() -> Vec<(String, String)> + Send + Sync>,
@@ -122,8 +126,8 @@ pub struct AdminHooks {
 /// Orders the certificate of a host: returns what happens, or why nothing does.
 pub type Renew = Box<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
 
-/// Returns what is in maintenance now.
-pub type Tell = Box<dyn Fn() -> Pin<Box<dyn Future<Output = serde_json::Value> + Send>> + Send + Sync>;
+/// Returns the members of `/status` that other modules know.
+pub type Tell = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Status> + Send>> + Send + Sync>;
 
 impl fmt::Debug for AdminHooks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

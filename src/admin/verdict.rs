@@ -1,7 +1,7 @@
 //! What is wrong, in one line each: the first thing that the status page and `litequic ctl status` show. Pure: from
 //! what `/status` has already.
 
-use serde_json::Value as Json;
+use super::Status;
 use std::collections::BTreeMap;
 
 /// Seconds without a turn of its loop from which on a worker counts as hung, as in `/healthz`.
@@ -12,19 +12,18 @@ const MOST: usize = 8;
 const DAY: f64 = 86_400.0;
 
 /// The problems that `status` shows, the most urgent first. Empty if all is well.
-pub(super) fn problems(status: &Json) -> Vec<String> {
-    let mut problems = hanging(status);
+pub(super) fn problems(status: &Status) -> Vec<String> {
+    let mut problems: Vec<String> = hanging(status).collect();
     problems.extend(origins(status));
     problems.extend(certificates(status));
     problems.extend(obtained(status));
-    if number(member(status, "/configuration/refused_since")) > 0.0 {
+    if status.configuration.refused_since.is_some_and(|since| since > 0) {
         problems.push("the last reload was rejected".into());
     }
-    if let (Some(false), Some(true)) = (flag(status, "/http3/on"), flag(status, "/http3/configured")) {
+    if let (Some(false), Some(true)) = (status.http3.on, status.http3.configured) {
         problems.push("HTTP/3 was switched off: litequic ctl http3 on serves it again".into());
     }
-    let step = text(member(status, "/memory/step"));
-    if !matches!(step, "" | "normal") {
+    if let Some(step) = status.memory.step.as_deref().filter(|step| *step != "normal") {
         problems.push(format!("memory is short: {step}"));
     }
     let more = problems.len().saturating_sub(MOST);
@@ -35,22 +34,23 @@ pub(super) fn problems(status: &Json) -> Vec<String> {
     problems
 }
 
-fn hanging(status: &Json) -> Vec<String> {
-    let hangs = |worker: &&Json| number(&worker["seconds_since_turn"]) > HANGS;
-    list(&status["workers"]).iter().filter(hangs).map(|worker| format!("worker {} hangs", worker["worker"])).collect()
+fn hanging(status: &Status) -> impl Iterator<Item = String> {
+    let hanging = status.workers.iter().filter(|worker| worker.seconds_since_turn.is_some_and(|since| since > HANGS));
+    hanging.map(|worker| format!("worker {} hangs", worker.worker.unwrap_or_default()))
 }
 
 /// A line for each origin of which not all servers can serve; those without any come first.
-fn origins(status: &Json) -> Vec<String> {
+fn origins(status: &Status) -> Vec<String> {
     // By name: how many servers, how many that cannot serve, the problem of one of them.
-    let mut origins: BTreeMap<&str, (usize, usize, String)> = BTreeMap::new();
-    for server in list(&status["origins"]) {
-        let (all, failing, problem) = origins.entry(text(&server["name"])).or_default();
+    let mut origins: BTreeMap<&str, (usize, usize, &str)> = BTreeMap::new();
+    for server in &status.origins {
+        let (all, failing, problem) = origins.entry(server.name.as_deref().unwrap_or_default()).or_default();
         *all += 1;
-        let ejected = number(&server["ejected_by"]) > 0.0;
-        if let Some(reason) = server["problem"].as_str().or(ejected.then_some("ejected after failures")) {
+        let ejected = server.ejected_by.is_some_and(|workers| workers > 0);
+        if let Some(reason) = server.problem.value().map(String::as_str).or(ejected.then_some("ejected after failures"))
+        {
             *failing += 1;
-            *problem = reason.to_owned();
+            *problem = reason;
         }
     }
     let (none, some): (Vec<_>, Vec<_>) = origins
@@ -65,15 +65,15 @@ fn origins(status: &Json) -> Vec<String> {
 }
 
 /// A line for each certificate that has expired, or whose renewal is overdue.
-fn certificates(status: &Json) -> Vec<String> {
-    let now = number(&status["time"]);
+fn certificates(status: &Status) -> Vec<String> {
+    let now = status.time.unwrap_or_default();
     let mut lines = Vec::new();
-    for certificate in list(&status["certificates"]) {
-        let name = list(&certificate["names"]).first().map_or("without a name", text);
-        let left = number(&certificate["expires"]) - now;
+    for certificate in &status.certificates {
+        let name = certificate.names.first().map_or("without a name", String::as_str);
+        let left = certificate.expires.unwrap_or_default() as f64 - now;
         if left <= 0.0 {
             lines.push(format!("certificate {name} has expired"));
-        } else if number(&certificate["renew_by"]) <= now {
+        } else if certificate.renew_by.unwrap_or_default() as f64 <= now {
             let days = (left / DAY).floor();
             let when = match days {
                 days if days < 1.0 => "within a day".into(),
@@ -81,50 +81,32 @@ fn certificates(status: &Json) -> Vec<String> {
                 days => format!("in {days:.0} days"),
             };
             lines.push(format!("certificate {name} expires {when}"));
-        } else if let Some(warning) = list(&certificate["warnings"]).first() {
-            lines.push(format!("certificate {name}: {}", text(warning)));
+        } else if let Some(warning) = certificate.warnings.first() {
+            lines.push(format!("certificate {name}: {warning}"));
         }
     }
     lines
 }
 
 /// A line for each host whose certificate could not be obtained.
-fn obtained(status: &Json) -> Vec<String> {
-    let failing = list(&status["acme"]).iter().filter_map(|host| {
-        let problem = host["problem"].as_str()?;
-        let what = if text(&host["state"]) == "missing" { "no certificate for" } else { "no renewal for" };
-        Some(format!("{what} {}: {problem}", text(&host["host"])))
-    });
-    failing.collect()
-}
-
-/// The value at the JSON pointer `path`, or null.
-fn member<'a>(status: &'a Json, path: &str) -> &'a Json {
-    status.pointer(path).unwrap_or(&Json::Null)
-}
-
-fn flag(status: &Json, path: &str) -> Option<bool> {
-    member(status, path).as_bool()
-}
-
-fn number(value: &Json) -> f64 {
-    value.as_f64().unwrap_or(0.0)
-}
-
-fn list(value: &Json) -> &[Json] {
-    value.as_array().map_or(&[], Vec::as_slice)
-}
-
-fn text(value: &Json) -> &str {
-    value.as_str().unwrap_or_default()
+fn obtained(status: &Status) -> impl Iterator<Item = String> {
+    status.acme.iter().flatten().filter_map(|host| {
+        let problem = host.problem.as_deref()?;
+        let what = if host.state.as_deref() == Some("missing") { "no certificate for" } else { "no renewal for" };
+        Some(format!("{what} {}: {problem}", host.host.as_deref().unwrap_or_default()))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value as Json, json};
 
     const NOW: f64 = 1_800_000_000.0;
+
+    fn problems(status: &Json) -> Vec<String> {
+        super::problems(&serde_json::from_value(status.clone()).unwrap())
+    }
 
     /// A status in which all is well.
     fn well() -> Json {
@@ -145,7 +127,8 @@ mod tests {
 
     fn certificate(name: &str, days: f64) -> Json {
         let expires = NOW + days * DAY;
-        json!({ "names": [name], "expires": expires, "renew_by": expires - 27.0 * DAY, "warnings": [] })
+        let (expires, renew_by) = (expires as i64, (expires - 27.0 * DAY) as i64);
+        json!({ "names": [name], "expires": expires, "renew_by": renew_by, "warnings": [] })
     }
 
     #[test]

@@ -3,13 +3,12 @@
 
 use super::memory;
 use crate::{
-    admin,
+    admin::{self, DerivedStatus, DescriptorSideStatus, DescriptorStatus},
     config::{AdminSocket, Config, Findings, Limits},
     descriptors::{Descriptors, Division, Side},
     proxy::{Capacity, Derived},
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use serde_json::{Value as Json, json};
 use std::{fmt, fs, io, sync::Arc};
 
 /// The kernel's maximum of RLIMIT_NOFILE (proc_sys_fs(5)).
@@ -239,18 +238,24 @@ impl SharedDescriptors {
     }
 
     /// What is in force and in use, for `/status`.
-    pub(super) fn json(&self) -> Json {
+    pub(super) fn status(&self) -> DescriptorStatus {
         let (division, taken, derived) =
             (self.capacity.descriptors.division(), self.capacity.descriptors.taken(), self.capacity.derived());
-        let side =
-            |side| json!({ "open": taken.of(side), "reserved": division.reserved(side), "most": division.most(side) });
-        json!({
-            "limit": division.limit,
-            "fixed": division.fixed,
-            "clients": side(Side::Clients),
-            "origins": side(Side::Origins),
-            "derived": { "origin.max_connections": derived.max_connections, "origin.max_queue": derived.max_queue },
-        })
+        let side = |side| DescriptorSideStatus {
+            open: Some(taken.of(side).into()),
+            reserved: Some(division.reserved(side).into()),
+            most: Some(division.most(side).into()),
+        };
+        DescriptorStatus {
+            limit: Some(division.limit.into()),
+            fixed: Some(division.fixed.into()),
+            clients: side(Side::Clients),
+            origins: side(Side::Origins),
+            derived: DerivedStatus {
+                max_connections: Some(derived.max_connections as u64),
+                max_queue: Some(derived.max_queue as u64),
+            },
+        }
     }
 }
 

@@ -3,7 +3,11 @@
 
 use super::{WorkerMetrics, reload::InForce};
 use crate::{
-    admin::{self, AdminHooks, MechanismWork, OriginProbe},
+    acme::{Board, Entry},
+    admin::{
+        self, AcmeStatus, AdminHooks, CertificateStatus, Http3Status, MaintenanceStatus, MechanismStatus,
+        MechanismWork, OriginProbe, OriginStatus, Status,
+    },
     config::OriginAddress,
     proxy::{self, Check, InMaintenance, MaintenanceTarget, Routing, ServerState},
     proxy::{ServerMetrics, ServerName},
@@ -11,7 +15,6 @@ use crate::{
     tls::CertificateStore,
 };
 use futures_util::future;
-use serde_json::{Value as Json, json};
 use std::{
     net::SocketAddr,
     sync::Arc,
@@ -34,28 +37,22 @@ pub(super) fn admin_hooks(in_force: &InForce, addresses: &[SocketAddr]) -> Admin
     let (switched, switching, ordering) = (in_force.clone(), in_force.clone(), in_force.clone());
     AdminHooks {
         status: Box::new(move || {
-            let certificates = certificates(&resolver.store());
-            let acme = of_status.acme.board.json();
-            let uptime = started.elapsed().as_secs_f64();
-            let (last_reload, mechanisms) = (of_status.last_reload.json(), mechanisms(&of_status));
-            let (origins, addresses) = (Arc::clone(&origins), addresses.clone());
-            let descriptors = of_status.shared.json();
-            let http3 = json!({ "on": switched.http3.is_on(), "configured": switched.http3.configured() });
-            let maintenance: Json = switched.in_maintenance().iter().map(in_maintenance).collect();
+            let (origins, http3) = (Arc::clone(&origins), &switched.http3);
+            let mut status = Status {
+                uptime: Some(started.elapsed().as_secs_f64()),
+                listen: addresses.clone(),
+                last_reload: of_status.last_reload.status().into(),
+                certificates: certificates(&resolver.store()),
+                acme: acme(&of_status.acme.board),
+                maintenance: switched.in_maintenance().iter().map(in_maintenance).collect(),
+                http3: Http3Status { on: Some(http3.is_on()), configured: Some(http3.configured()) },
+                mechanisms: mechanisms(&of_status),
+                descriptors: of_status.shared.status(),
+                ..Status::default()
+            };
             Box::pin(async move {
-                let origins = origins.look().await;
-                json!({
-                    "uptime": uptime,
-                    "listen": addresses,
-                    "last_reload": last_reload,
-                    "certificates": certificates,
-                    "acme": acme,
-                    "origins": origins,
-                    "maintenance": maintenance,
-                    "http3": http3,
-                    "mechanisms": mechanisms,
-                    "descriptors": descriptors,
-                })
+                status.origins = origins.look().await;
+                status
             })
         }),
         configuration: Box::new(move || config.load().list()),
@@ -66,7 +63,7 @@ pub(super) fn admin_hooks(in_force: &InForce, addresses: &[SocketAddr]) -> Admin
 }
 
 /// What the mechanisms of the configuration in force have saved.
-fn mechanisms(in_force: &InForce) -> Json {
+fn mechanisms(in_force: &InForce) -> Vec<MechanismStatus> {
     let of = |read: fn(&WorkerMetrics) -> u64| in_force.metrics.sum(read);
     let work = MechanismWork {
         datagrams_received: of(|worker| worker.net.datagrams_received.get()),
@@ -97,31 +94,49 @@ fn mechanisms(in_force: &InForce) -> Json {
     admin::mechanisms(&in_force.config.load().litequic, &work)
 }
 
-/// `target` is null for all routes.
-fn in_maintenance(one: &InMaintenance) -> Json {
+fn in_maintenance(one: &InMaintenance) -> MaintenanceStatus {
     let target = match &one.target {
         MaintenanceTarget::All => None,
-        MaintenanceTarget::Route(what) => Some(what),
+        MaintenanceTarget::Route(what) => Some(what.to_string()),
     };
-    json!({ "target": target, "retry_after": one.retry_after, "routes": one.routes })
+    MaintenanceStatus { target: target.into(), retry_after: Some(one.retry_after.into()), routes: one.routes.clone() }
 }
 
-fn certificates(store: &CertificateStore) -> Json {
+fn certificates(store: &CertificateStore) -> Vec<CertificateStatus> {
     let one = |certificate: &crate::tls::Certificate| {
         let names = certificate.names();
         let names = names.dns.iter().cloned().chain(names.ip.iter().map(ToString::to_string));
-        let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let seconds = |time: SystemTime| Some(time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()));
         let warnings = certificate.warnings(SystemTime::now()).map(|warning| warning.to_string());
-        json!({
-            "names": names.collect::<Vec<_>>(),
-            "algorithm": certificate.algorithm().to_string(),
-            "valid_from": seconds(certificate.not_before()),
-            "renew_by": seconds(certificate.renew_by()),
-            "expires": seconds(certificate.not_after()),
-            "warnings": warnings.collect::<Vec<_>>(),
-        })
+        CertificateStatus {
+            names: names.collect(),
+            algorithm: Some(certificate.algorithm().to_string()),
+            valid_from: seconds(certificate.not_before()),
+            renew_by: seconds(certificate.renew_by()),
+            expires: seconds(certificate.not_after()),
+            warnings: warnings.collect(),
+        }
     };
     store.all().iter().map(one).collect()
+}
+
+/// `None` without `[[acme]]`.
+fn acme(board: &Board) -> Option<Vec<AcmeStatus>> {
+    let one = |entry: Entry| AcmeStatus {
+        host: Some(entry.host),
+        state: Some(entry.state.name().into()),
+        valid_from: entry.validity.map(|validity| validity.from),
+        expires: entry.validity.map(|validity| validity.until),
+        directory: Some(entry.directory),
+        next: Some(entry.next),
+        resumes: Some(entry.resumes),
+        attempts: Some(entry.failures),
+        failing_since: entry.failing_since,
+        problem: entry.problem,
+        record: entry.record,
+    };
+    let entries = board.entries();
+    (!entries.is_empty()).then(|| entries.into_iter().map(one).collect())
 }
 
 /// Ready when each origin that a route uses has a healthy server, or if readiness does not depend on origins.
@@ -181,11 +196,11 @@ async fn connect(address: &OriginAddress, patience: Duration) -> Option<String> 
 struct Origins {
     in_force: InForce,
     /// The last result, when it was made, and of which configuration. Locked while they are tried.
-    last: Mutex<Option<(Instant, Arc<Routing>, Json)>>,
+    last: Mutex<Option<(Instant, Arc<Routing>, Vec<OriginStatus>)>>,
 }
 
 impl Origins {
-    async fn look(&self) -> Json {
+    async fn look(&self) -> Vec<OriginStatus> {
         let mut last = self.last.lock().await;
         let routing = self.in_force.routing.load_full();
         if let Some((at, of, found)) = &*last
@@ -199,18 +214,18 @@ impl Origins {
             let address = server.address.to_string();
             let name = ServerName::new(&server.origin, &address);
             let of = |read: fn(&ServerMetrics) -> u64| self.in_force.metrics.of_server(&name, read);
-            json!({
-                "name": server.origin,
-                "address": address,
-                "checked": server.check.is_some(),
-                "problem": problem(server, PROBE_TIMEOUT).await,
-                "ejected_by": of(|server| server.ejected.get()),
-                "connections": of(|server| server.connections.get()),
-                "requests": of(|server| server.requests.get()),
-                "failures": of(|server| server.failures.get()),
-            })
+            OriginStatus {
+                name: Some(server.origin.clone()),
+                address: Some(address),
+                checked: Some(server.check.is_some()),
+                problem: problem(server, PROBE_TIMEOUT).await.into(),
+                ejected_by: Some(of(|server| server.ejected.get())),
+                connections: Some(of(|server| server.connections.get())),
+                requests: Some(of(|server| server.requests.get())),
+                failures: Some(of(|server| server.failures.get())),
+            }
         });
-        let found: Json = future::join_all(found).await.into_iter().collect();
+        let found = future::join_all(found).await;
         *last = Some((Instant::now(), routing, found.clone()));
         found
     }

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     access_log::{AccessLogger, Opened},
-    admin::{self, UNCHANGED_SINCE},
+    admin::{self, ReloadStatus, UNCHANGED_SINCE},
     config::{self, Change, Config, Draft, Faults, Log, OnChange, Warning},
     proxy::{CookieKey, InMaintenance, Maintenance, MaintenanceTarget, Pages, Routing},
     telemetry::CertificateValidity,
@@ -24,7 +24,6 @@ use crate::{
 };
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
-use serde_json::{Value as Json, json};
 use std::{
     collections::BTreeSet,
     convert::Infallible,
@@ -610,7 +609,7 @@ impl Applied {
 /// The outcome of the last reload, for `/status`: what it changed, or why it was rejected; and when something changed
 /// last.
 #[derive(Debug, Default)]
-pub(super) struct LastReload(Mutex<Option<Json>>, Mutex<Option<Applied>>);
+pub(super) struct LastReload(Mutex<Option<ReloadStatus>>, Mutex<Option<Applied>>);
 
 impl LastReload {
     /// Changes or faults that are kept: `/status` is polled every two seconds, and the log has them all.
@@ -626,8 +625,14 @@ impl LastReload {
         let kept: Vec<String> =
             lines.iter().take(Self::LINES).map(|line| line.chars().take(Self::LENGTH).collect()).collect();
         let left_out = lines.len().saturating_sub(kept.len());
-        let told = json!({ "at": at, "by": trigger.name(), "result": result, "lines": kept, "left_out": left_out });
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(told);
+        let status = ReloadStatus {
+            at: Some(at),
+            by: Some(trigger.name().into()),
+            result: Some(result.into()),
+            lines: kept,
+            left_out: Some(left_out as u64),
+        };
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
     }
 
     /// Notes that `keys` keys were applied at `at`. If there are none, returns the last change that had some.
@@ -641,9 +646,9 @@ impl LastReload {
         *last
     }
 
-    /// Null before the first.
-    pub(super) fn json(&self) -> Json {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone().into()
+    /// `None` before the first.
+    pub(super) fn status(&self) -> Option<ReloadStatus> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -682,17 +687,20 @@ mod tests {
     #[test]
     fn the_last_reload_is_told_of_with_its_first_lines() {
         let last = LastReload::default();
-        assert_eq!(last.json(), Json::Null);
+        assert_eq!(last.status(), None);
         let change = |key: &str| Change { key: key.into(), what: "1 → 2".into() };
         last.set(7, Trigger::Admin, Ok(&[change("limits.max_headers")]));
-        let expected = json!({
-            "at": 7, "by": "POST /reload", "result": "ok", "lines": ["limits.max_headers: 1 → 2"], "left_out": 0,
-        });
-        assert_eq!(last.json(), expected);
+        let expected = ReloadStatus {
+            at: Some(7),
+            by: Some("POST /reload".into()),
+            result: Some("ok".into()),
+            lines: vec!["limits.max_headers: 1 → 2".into()],
+            left_out: Some(0),
+        };
+        assert_eq!(last.status(), Some(expected));
         last.set(9, Trigger::Signal, Err(&vec!["ö".repeat(1000); 20]));
-        let told = last.json();
-        assert_eq!((&told["at"], &told["result"], &told["left_out"]), (&json!(9), &json!("refused"), &json!(12)));
-        let lines = told["lines"].as_array().unwrap();
-        assert!(lines.len() == 8 && lines.iter().all(|line| line.as_str().unwrap().chars().count() == 300));
+        let ReloadStatus { at, result, lines, left_out, .. } = last.status().unwrap();
+        assert_eq!((at, result.as_deref(), left_out), (Some(9), Some("refused"), Some(12)));
+        assert!(lines.len() == 8 && lines.iter().all(|line| line.chars().count() == 300));
     }
 }

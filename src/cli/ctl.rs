@@ -10,7 +10,7 @@ use super::{
     exit::{Exit, fail, print},
     run::control_runtime,
 };
-use crate::admin::{self, MaintenanceOrder, Token};
+use crate::admin::{self, MaintenanceOrder, MaintenanceStatus, Status, Token};
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use http::{Method, Request, StatusCode, header};
@@ -18,6 +18,7 @@ use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::body::Body;
 use hyper_util::rt::TokioIo;
 use place::{AdminConnection, AdminPlace, FoundAdmin};
+use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use std::{
     env,
@@ -196,15 +197,19 @@ pub fn run(arguments: Arguments) -> ExitCode {
             },
         };
         if what == What::Maintenance && order.is_none() {
-            return match status(&found, token.as_ref()).await {
+            return match status::<Status>(&found, token.as_ref()).await {
                 Ok(status) => print(in_maintenance(&status).as_bytes()),
                 Err(failure) => failure.exit(),
             };
         }
         if what == What::Certificates && order.is_none() {
-            return match status(&found, token.as_ref()).await {
-                Ok(status) if json => print(format!("{:#}\n", status.get("acme").unwrap_or(&Json::Null)).as_bytes()),
-                Ok(status) => print(certificates::render(&status, SystemTime::now()).as_bytes()),
+            let printed = match json {
+                // As it came: a younger litequic may have more members.
+                true => status(&found, token.as_ref()).await.map(|status: Json| format!("{:#}\n", status["acme"])),
+                false => status(&found, token.as_ref()).await.map(|status| certificates::render(&status, SystemTime::now())),
+            };
+            return match printed {
+                Ok(text) => print(text.as_bytes()),
                 Err(failure) => failure.exit(),
             };
         }
@@ -220,14 +225,13 @@ pub fn run(arguments: Arguments) -> ExitCode {
 }
 
 /// What is in maintenance by a litequic's status, in the words of the answer to a switch.
-fn in_maintenance(status: &Json) -> String {
-    let all = status["maintenance"].as_array().map_or(&[][..], Vec::as_slice);
-    let line = |one: &Json| {
-        let target = one["target"].as_str().unwrap_or("all");
-        let names = one["routes"].as_array().into_iter().flatten().filter_map(Json::as_str);
-        let routes: String = names.map(|name| format!("  {name}\n")).collect();
-        format!("{target} answers 503, Retry-After: {}\n{routes}", one["retry_after"].as_u64().unwrap_or_default())
+fn in_maintenance(status: &Status) -> String {
+    let line = |one: &MaintenanceStatus| {
+        let target = one.target.value().map_or("all", String::as_str);
+        let routes: String = one.routes.iter().map(|name| format!("  {name}\n")).collect();
+        format!("{target} answers 503, Retry-After: {}\n{routes}", one.retry_after.unwrap_or_default())
     };
+    let all = &status.maintenance;
     if all.is_empty() { "no route is in maintenance\n".into() } else { all.iter().map(line).collect() }
 }
 
@@ -284,10 +288,10 @@ fn has_colour(variable: impl Fn(&str) -> Option<String>) -> bool {
     is_unset && variable("TERM").is_none_or(|terminal| terminal != "dumb")
 }
 
-async fn status(found: &FoundAdmin, token: Option<&Token>) -> Result<Json, Failure> {
+async fn status<T: DeserializeOwned>(found: &FoundAdmin, token: Option<&Token>) -> Result<T, Failure> {
     let body = answer(found, What::Status, None, token).await?;
     serde_json::from_slice(&body)
-        .map_err(|error| Failure::unavailable(&found.place, format_args!("the answer is not JSON: {error}")))
+        .map_err(|error| Failure::unavailable(&found.place, format_args!("the answer is not a status: {error}")))
 }
 
 /// The body of a successful answer.

@@ -313,8 +313,7 @@ async fn the_status_page_shows_in_a_browser_what_litequic_does() {
         "<td class=\"n\" data-label=\"To clients\">6 MB</td>",
         "<th scope=\"row\">shop <span class=\"badge\">in maintenance</span></th>",
         "<th scope=\"row\">receive moderation</th><td data-label=\"State\">",
-        // Less than a second of CPU time is no estimate.
-        "<p id=\"estimate\"></p>",
+        " messages to send</td><td class=\"n\" data-label=\"A second\">",
         "<th scope=\"row\">h3</th><td class=\"n\" data-label=\"Connections\">3</td>",
         "<th scope=\"row\">2xx</th><td class=\"n\" data-label=\"Responses\">3</td>",
         "<th scope=\"row\">0</th><td class=\"good\" data-label=\"State\">responds</td>",

@@ -10,8 +10,6 @@ const HEIGHT = 32;
 const MOST_ROUTES = 100;
 // Limits that any large transfer reaches: the sender waits, and nothing is lost.
 const FLOW_CONTROL = ['stream_receive_buffer', 'connection_receive_buffer', 'worker_receive_buffer', 'send_buffer', 'max_streams'];
-// Seconds of CPU time below which an estimate says nothing.
-const LEAST_ESTIMATE = 1;
 // Routes and hosts in maintenance that are named above all else.
 const MOST_NAMED = 8;
 const at = id => document.getElementById(id);
@@ -218,21 +216,15 @@ function show(now) {
   if (routes.size > MOST_ROUTES) shown.push(['and ' + (routes.size - MOST_ROUTES) + ' more: /metrics has all', '', '', '', '', '', '', '']);
   rows('routes', shown);
 
-  const mechanisms = now.mechanisms || [];
-  rows('mechanisms', mechanisms.map(({ name, state, saved, count, cpu_seconds: estimate }) => {
+  rows('mechanisms', (now.mechanisms || []).map(({ name, state, saved, count }) => {
     const was = same ? (before.mechanisms || []).find(row => row.name === name) : null;
     return [
       name,
       state,
       [whole(count) + ' ' + saved, 'n'],
       [digits(was && seconds > 0 ? (count - was.count) / seconds : 0), 'n'],
-      [estimate < LEAST_ESTIMATE ? '–' : digits(estimate), 'n'],
     ];
   }));
-  const estimate = mechanisms.reduce((sum, row) => sum + row.cpu_seconds, 0);
-  at('estimate').textContent = estimate < LEAST_ESTIMATE ? '' : 'Estimated in all: ' + digits(estimate) + ' s of CPU time'
-    + (Number.isFinite(cpu) ? '; the process has taken ' + digits(cpu) + ' s.' : '.');
-
   const savings = [
     ['Datagrams received in a batch', 'datagrams_received', 'receive_batches', false],
     ['Datagrams sent in a message (GSO)', 'datagrams_sent', 'send_messages', false],

@@ -3,7 +3,7 @@
 
 use super::{
     ANSWER_DEADLINE, DONE, GO, Older, READY, Reason, hear, is_trusted,
-    offer::{HandoverOffer, OfferedGroup, OfferedListeners},
+    offer::{HandoverOffer, OfferedGeneration, OfferedGroup, OfferedListeners, OfferedSecret},
     prepared, say,
     successor::Successor,
 };
@@ -302,7 +302,7 @@ impl HandoverServer {
     async fn make_offer(&self, stream: &mut UnixStream) -> Result<(), Reason> {
         let group = |group: &SocketGroup| OfferedGroup {
             sockets: group.sockets().len(),
-            generations: group.generations().to_vec(),
+            generations: group.generations().iter().copied().map(OfferedGeneration::from).collect(),
         };
         let listeners =
             |(address, all): &(SocketAddr, Vec<TcpListener>)| OfferedListeners { address: *address, count: all.len() };
@@ -310,7 +310,7 @@ impl HandoverServer {
             generation: self.generation,
             version: Some(env!("CARGO_PKG_VERSION").into()),
             hears_version: true,
-            secret: self.secrets.to_hand_over().copied(),
+            secret: self.secrets.to_hand_over().copied().map(OfferedSecret),
             replica: Some(self.secrets.replica().name().to_owned()),
             groups: self.groups.iter().map(group).collect(),
             listeners: self.listeners.iter().map(listeners).collect(),

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     app::sockets::Inherited,
-    net::{self, SocketGroup},
+    net::{self, Generation, SocketGroup},
     proxy::Maintenance,
     quic::Replica,
 };
@@ -97,7 +97,8 @@ impl Predecessor {
         let mut groups = Vec::new();
         for group in offer.groups {
             let sockets = descriptors.by_ref().take(group.sockets).map(UdpSocket::from).collect();
-            groups.push(SocketGroup::adopt(sockets, group.generations).map_err(|_| OfferError::Wrong("udp"))?);
+            let generations = group.generations.into_iter().map(Generation::from).collect();
+            groups.push(SocketGroup::adopt(sockets, generations).map_err(|_| OfferError::Wrong("udp"))?);
         }
         let mut listeners = Vec::new();
         for one in offer.listeners {
@@ -114,7 +115,7 @@ impl Predecessor {
             predecessor: self,
             inherited: Inherited { groups, listeners },
             generation,
-            secret: offer.secret,
+            secret: offer.secret.map(|secret| secret.0),
             replica: offer.replica.map(Replica::named),
             older,
             maintenance: offer.maintenance.into_iter().collect(),

@@ -1,40 +1,38 @@
 //! Certificates that a litequic obtains by itself, as a list for people. Pure.
 
-use serde_json::Value as Json;
+use crate::admin::Status;
 use std::{
     fmt::Write,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 /// The list, from `/status`.
-pub(super) fn render(status: &Json, now: SystemTime) -> String {
-    let Some(hosts) = status.get("acme").and_then(Json::as_array) else {
+pub(super) fn render(status: &Status, now: SystemTime) -> String {
+    let Some(hosts) = &status.acme else {
         return "no certificate is obtained by ACME: the configuration has no [[acme]]\n".into();
     };
     let mut text = String::new();
     for host in hosts {
-        let word = |key: &str| host[key].as_str().unwrap_or_default();
-        let state = word("state");
-        let mut line = format!("{}  {state}", word("host"));
+        let word = |word: &Option<String>| word.clone().unwrap_or_default();
+        let mut line = format!("{}  {}", word(&host.host), word(&host.state));
         // A String takes everything.
-        if let Some(expires) = host["expires"].as_u64() {
+        if let Some(expires) = host.expires {
             let _ = write!(line, ", expires {}", date(expires));
         }
-        let next = host["next"].as_u64().unwrap_or_default();
-        let step = if host["resumes"] == true { "continues its order" } else { "is ordered" };
-        let in_time = UNIX_EPOCH.checked_add(Duration::from_secs(next)).and_then(|at| at.duration_since(now).ok());
-        let when = match in_time {
+        let next = UNIX_EPOCH.checked_add(Duration::from_secs(host.next.unwrap_or_default()));
+        let step = if host.resumes == Some(true) { "continues its order" } else { "is ordered" };
+        let when = match next.and_then(|next| next.duration_since(now).ok()) {
             Some(left) if left >= Duration::from_secs(1) => {
                 let left = Duration::from_secs(left.as_secs() / 60 * 60).max(Duration::from_secs(60));
                 format!("in {}", humantime::format_duration(left))
             }
             _ => "now".into(),
         };
-        let _ = writeln!(text, "{line}; {step} {when}, from {}", word("directory"));
-        if let Some(problem) = host["problem"].as_str() {
-            let _ = writeln!(text, "  {} attempts failed: {problem}", host["attempts"]);
+        let _ = writeln!(text, "{line}; {step} {when}, from {}", word(&host.directory));
+        if let Some(problem) = &host.problem {
+            let _ = writeln!(text, "  {} attempts failed: {problem}", host.attempts.unwrap_or_default());
         }
-        if let Some(record) = host["record"].as_str() {
+        if let Some(record) = &host.record {
             let _ = writeln!(text, "  TXT record: {record}");
         }
     }
@@ -60,11 +58,11 @@ mod tests {
               "attempts": 2, "problem": "no TXT record", "directory": "https://ca.test/", "record": "x IN TXT \"y\"" },
         ] });
         assert_eq!(
-            render(&status, now),
+            render(&serde_json::from_value(status).unwrap(), now),
             "a.test  valid, expires Sat, 24 Jan 1970 03:33:20 GMT; is ordered in 1day 1h, from https://ca.test/\n\
              *.b.test  missing; continues its order now, from https://ca.test/\n  \
              2 attempts failed: no TXT record\n  TXT record: x IN TXT \"y\"\n"
         );
-        assert!(render(&json!({ "acme": null }), now).contains("no [[acme]]"));
+        assert!(render(&Status::default(), now).contains("no [[acme]]"));
     }
 }

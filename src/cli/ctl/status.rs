@@ -1,7 +1,8 @@
-//! `/status` as a screen of text for people. Pure: from the JSON of two answers to lines. A value that is missing, or
-//! of another kind than expected, as in an older or a younger litequic, shows as `-`.
+//! `/status` as a screen of text for people. Pure: from two answers to lines. A value that is missing, or of another
+//! kind than expected, as in an older or a younger litequic, shows as `-`.
 
-use serde_json::{Map, Value as Json};
+use crate::admin::{CertificateStatus, MaintenanceStatus, Nullable, OriginStatus, Samples, Status, WorkerStatus};
+use serde::{Deserialize, de::IgnoredAny};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
@@ -24,18 +25,25 @@ const UNKNOWN: &str = "-";
 /// The last second that RFC 3339 can write.
 const LAST_SECOND: f64 = 253_402_300_799.0;
 
+/// What every version's status has.
+#[derive(Deserialize)]
+struct Sign {
+    version: String,
+    #[serde(rename = "phase")]
+    _phase: String,
+    #[serde(rename = "workers")]
+    _workers: Vec<IgnoredAny>,
+}
+
 /// The version of the litequic that answered `body` to a request for its status; `None` if it is not a status.
 pub(super) fn version(body: &[u8]) -> Option<String> {
-    let status: Json = serde_json::from_slice(body).ok()?;
-    let has_phase = status.get("phase").is_some_and(Json::is_string);
-    let has_workers = status.get("workers").is_some_and(Json::is_array);
-    let version = status.get("version").and_then(Json::as_str)?;
+    let Sign { version, .. } = serde_json::from_slice(body).ok()?;
     let is_short = version.len() <= MAX_VERSION && version.bytes().all(|byte| byte.is_ascii_graphic());
-    (has_phase && has_workers && is_short).then(|| version.to_owned())
+    is_short.then_some(version)
 }
 
 /// The screen for the answer `now`. Rates are computed from the answer `before`, of the same process.
-pub(super) fn render(now: &Json, before: Option<&Json>, colour: bool) -> String {
+pub(super) fn render(now: &Status, before: Option<&Status>, colour: bool) -> String {
     let look = Look { now, before: before.filter(|before| is_same_process(before, now)) };
     let mut screen = Screen { text: String::new(), colour };
     look.head(&mut screen);
@@ -49,42 +57,43 @@ pub(super) fn render(now: &Json, before: Option<&Json>, colour: bool) -> String 
 }
 
 /// Whether counters continue from one answer to the other.
-fn is_same_process(before: &Json, now: &Json) -> bool {
-    let of = |status: &Json, key: &str| number(status.get(key));
-    of(before, "generation") == of(now, "generation")
-        && of(before, "uptime").zip(of(now, "uptime")).is_none_or(|(before, now)| before <= now)
+fn is_same_process(before: &Status, now: &Status) -> bool {
+    before.generation == now.generation
+        && before.uptime.zip(now.uptime).is_none_or(|(before, now)| before <= now)
         && metric(before, "connections").zip(metric(now, "connections")).is_none_or(|(before, now)| before <= now)
 }
 
 /// Two answers.
 struct Look<'a> {
-    now: &'a Json,
-    before: Option<&'a Json>,
+    now: &'a Status,
+    before: Option<&'a Status>,
 }
 
 impl<'a> Look<'a> {
     fn head(&self, screen: &mut Screen) {
-        let phase = text(self.now.get("phase"));
+        let now = self.now;
+        // By its name in the answer.
+        let phase = now.phase.map_or(UNKNOWN.into(), |phase| format!("{phase:?}").to_lowercase());
         let tone = if phase == "ready" { Tone::Good } else { Tone::Bad };
         let mut parts = vec![
             Part::of("litequic ").toned(Tone::Strong),
-            Part::of(text(self.now.get("version"))).toned(Tone::Strong),
+            Part::of(text(now.version.as_deref())).toned(Tone::Strong),
             Part::of("  "),
             Part::of(phase).toned(tone),
-            Part::of(format!("  up {}", number(self.now.get("uptime")).map_or(UNKNOWN.into(), duration))),
+            Part::of(format!("  up {}", now.uptime.map_or(UNKNOWN.into(), duration))),
         ];
-        if let Some(generation) = number(self.now.get("generation")).filter(|generation| *generation > 0.0) {
+        if let Some(generation) = now.generation.filter(|generation| *generation > 0) {
             parts.push(Part::of(format!("  generation {generation}")));
         }
-        if let Some(older) = number(self.now.get("older_processes")).filter(|older| *older > 0.0) {
+        if let Some(older) = now.older_processes.filter(|older| *older > 0) {
             parts.push(Part::of(format!("  older processes: {older}")).toned(Tone::Warning));
         }
         screen.line(parts);
-        for problem in list(self.now.get("problems")) {
+        for problem in &now.problems {
             screen.line(vec![Part::of(cut(&format!("! {}", text(Some(problem))), WIDTH)).toned(Tone::Bad)]);
         }
 
-        let workers = list(self.now.get("workers"));
+        let workers = &now.workers;
         let mut parts = vec![Part::of(format!("workers {}  ", workers.len()))];
         let hanging: Vec<String> = workers.iter().filter(|worker| hangs(worker)).map(hanging).collect();
         parts.push(match (workers.is_empty(), hanging.as_slice()) {
@@ -92,20 +101,18 @@ impl<'a> Look<'a> {
             (false, []) => Part::of("all respond").toned(Tone::Good),
             (false, _) => Part::of(hanging.join(", ")).toned(Tone::Bad),
         });
-        let process = self.now.get("process").unwrap_or(&Json::Null);
-        let cpu = self.rate_of(|status| number(status.get("process")?.get("cpu_seconds")));
+        let cpu = self.rate_of(|status| status.process.cpu_seconds);
         let cpu = cpu.map_or(UNKNOWN.into(), |cores| format!("{:.0} % of a core", cores * 100.0));
         parts.push(Part::of(format!("  CPU {cpu}")));
-        let resident = number(process.get("resident_bytes")).map_or(UNKNOWN.into(), bytes);
+        let resident = float(now.process.resident_bytes).map_or(UNKNOWN.into(), bytes);
         parts.push(Part::of(format!("  in RAM {resident}")));
-        parts.push(Part::of(format!("  open files {}", count(number(process.get("open_files"))))));
+        parts.push(Part::of(format!("  open files {}", count(float(now.process.open_files)))));
         screen.line(parts);
 
-        let memory = self.now.get("memory").unwrap_or(&Json::Null);
-        let (used, limit) = (number(memory.get("used")), number(memory.get("limit")));
+        let (used, limit) = (float(now.memory.used), float(now.memory.limit));
         let mut parts = match limit {
             Some(limit) if limit > 0.0 => {
-                let step = text(memory.get("step"));
+                let step = text(now.memory.step.as_deref());
                 let tone = if step == "normal" { Tone::Good } else { Tone::Bad };
                 let used = used.map_or(UNKNOWN.into(), bytes);
                 vec![Part::of(format!("memory {used} of {}: ", bytes(limit))), Part::of(step).toned(tone)]
@@ -117,11 +124,11 @@ impl<'a> Look<'a> {
         parts.push(self.http3());
         screen.line(parts);
 
-        let target = |one: &Json| match one.get("target") {
-            Some(Json::Null) => "all routes".to_owned(),
-            target => text(target).to_string(),
+        let target = |one: &MaintenanceStatus| match &one.target {
+            Nullable::Null => "all routes".to_owned(),
+            target => text(target.value().map(String::as_str)),
         };
-        let maintenance: Vec<String> = list(self.now.get("maintenance")).iter().map(target).collect();
+        let maintenance: Vec<String> = now.maintenance.iter().map(target).collect();
         if !maintenance.is_empty() {
             screen.line(vec![Part::of(format!("in maintenance: {}", maintenance.join(", "))).toned(Tone::Warning)]);
         }
@@ -129,8 +136,7 @@ impl<'a> Look<'a> {
 
     /// Whether HTTP/3 is served, and by what.
     fn http3(&self) -> Part {
-        let of = |key: &str| self.now.get("http3")?.get(key)?.as_bool();
-        match (of("on"), of("configured")) {
+        match (self.now.http3.on, self.now.http3.configured) {
             (Some(true), Some(false)) => Part::of("on by litequic ctl").toned(Tone::Warning),
             (Some(true), _) => Part::of("on").toned(Tone::Good),
             (Some(false), Some(true)) => Part::of("off by litequic ctl").toned(Tone::Bad),
@@ -171,12 +177,9 @@ impl<'a> Look<'a> {
 
     fn routes(&self, screen: &mut Screen) {
         screen.heading(&[("route", -34), ("responses", 12), ("a second", 10), ("to clients", 12), ("a second", 12)]);
-        let in_maintenance: BTreeSet<String> = list(self.now.get("maintenance"))
-            .iter()
-            .flat_map(|one| list(one.get("routes")))
-            // As metrics name it.
-            .filter_map(|name| Some(name.as_str()?.replace(['"', '\\'], "_")))
-            .collect();
+        let in_maintenance = self.now.maintenance.iter().flat_map(|one| &one.routes);
+        // As metrics name it.
+        let in_maintenance: BTreeSet<String> = in_maintenance.map(|name| name.replace(['"', '\\'], "_")).collect();
         let responses_before = self.before.map(responses_by_route).unwrap_or_default();
         let row = |(name, responses): (&'a str, f64)| {
             let sent = format!("route_response_body_bytes{{route=\"{name}\"}}");
@@ -205,17 +208,16 @@ impl<'a> Look<'a> {
 
     fn origins(&self, screen: &mut Screen) {
         screen.heading(&[("origin", -14), ("server", -30), ("state", -36)]);
-        let workers = list(self.now.get("workers")).len();
+        let workers = self.now.workers.len();
         // Problems come first, if not all are shown.
-        let mut servers: Vec<_> =
-            list(self.now.get("origins")).iter().map(|server| (server, state(server, workers))).collect();
+        let mut servers: Vec<_> = self.now.origins.iter().map(|server| (server, state(server, workers))).collect();
         if servers.len() > MOST_ROWS {
             servers.sort_by_key(|(_, (_, tone))| *tone == Tone::Good);
         }
         screen.rows(&servers, |(server, (state, tone))| {
             vec![
-                Part::of(text(server.get("name"))).wide(-14),
-                Part::of(text(server.get("address"))).wide(-30),
+                Part::of(text(server.name.as_deref())).wide(-14),
+                Part::of(text(server.address.as_deref())).wide(-30),
                 Part::of(state.clone()).wide(-36).toned(*tone),
             ]
         });
@@ -223,16 +225,16 @@ impl<'a> Look<'a> {
 
     fn certificates(&self, screen: &mut Screen) {
         screen.heading(&[("certificate", -44), ("days left", 10), ("", -2), ("state", -24)]);
-        let now = number(self.now.get("time"));
-        let mut all: Vec<_> = list(self.now.get("certificates")).iter().map(|one| (one, validity(one, now))).collect();
+        let now = self.now.time;
+        let mut all: Vec<_> = self.now.certificates.iter().map(|one| (one, validity(one, now))).collect();
         if all.len() > MOST_ROWS {
             all.sort_by_key(|(_, (_, tone))| *tone == Tone::Good);
         }
         screen.rows(&all, |(certificate, (state, tone))| {
-            let names: Vec<String> = list(certificate.get("names")).iter().map(|name| text(Some(name))).collect();
-            let algorithm = certificate.get("algorithm").map(|algorithm| format!("{}: ", text(Some(algorithm))));
+            let names: Vec<String> = certificate.names.iter().map(|name| text(Some(name))).collect();
+            let algorithm = certificate.algorithm.as_deref().map(|algorithm| format!("{}: ", text(Some(algorithm))));
             let algorithm = algorithm.unwrap_or_default();
-            let left = number(certificate.get("expires")).zip(now).map(|(expires, now)| (expires - now) / 86_400.0);
+            let left = float(certificate.expires).zip(now).map(|(expires, now)| (expires - now) / 86_400.0);
             vec![
                 Part::of(algorithm + &if names.is_empty() { UNKNOWN.into() } else { names.join(", ") }).wide(-44),
                 Part::of(left.map_or(UNKNOWN.into(), |days| format!("{:.0}", days.floor()))).wide(10).toned(*tone),
@@ -246,19 +248,18 @@ impl<'a> Look<'a> {
     fn limits(&self, screen: &mut Screen) {
         let reached = |family: &str, name: &str| {
             let prefix = format!("{family}{{");
-            let all = metrics(self.now).into_iter().flatten().filter(|(key, _)| key.starts_with(&prefix));
-            let reached = all.filter_map(|(key, value)| Some((key, number(Some(value)).filter(|count| *count > 0.0)?)));
+            let all = metrics(self.now).filter(|(key, count)| key.starts_with(&prefix) && *count > 0.0);
             let named = |key: &str| {
                 let label = label(key);
                 let name = if FLOW_CONTROL.contains(&&*label) { "flow control" } else { name };
                 format!("{name} {label}")
             };
-            reached.map(|(key, count)| (key.clone(), named(key), count)).collect::<Vec<_>>()
+            all.map(|(key, count)| (key, named(key), count)).collect::<Vec<_>>()
         };
         let mut all = reached("limit_reached", "limit");
         all.extend(reached("timeouts", "timeout"));
         if all.is_empty() {
-            let known = metrics(self.now).is_some();
+            let known = self.now.metrics.is_some();
             screen.blank();
             screen
                 .line(vec![Part::of(format!("limits and timeouts reached: {}", if known { "none" } else { UNKNOWN }))]);
@@ -285,36 +286,34 @@ impl<'a> Look<'a> {
 
     fn configuration(&self, screen: &mut Screen) {
         screen.blank();
-        let of = self.now.get("configuration").unwrap_or(&Json::Null);
-        let read = time(number(of.get("read")));
-        screen.line(vec![Part::of(format!("configuration {}, read {read}", text(of.get("version"))))]);
-        if let Some(since) = number(of.get("refused_since")).filter(|since| *since > 0.0) {
+        let of = &self.now.configuration;
+        let read = time(float(of.read));
+        screen.line(vec![Part::of(format!("configuration {}, read {read}", text(of.version.as_deref())))]);
+        if let Some(since) = float(of.refused_since).filter(|since| *since > 0.0) {
             let refused = format!("the configuration file has been rejected since {}", time(Some(since)));
             screen.line(vec![Part::of(refused).toned(Tone::Bad)]);
         }
-        match self.now.get("last_reload") {
-            Some(Json::Null) => screen.line(vec![Part::of("last reload: none yet")]),
-            Some(last) => {
-                let result = text(last.get("result"));
-                let (at, by) = (time(number(last.get("at"))), text(last.get("by")));
-                let lines = list(last.get("lines"));
-                let (outcome, tone) = match (result.as_str(), lines) {
+        match &self.now.last_reload {
+            Nullable::Null => screen.line(vec![Part::of("last reload: none yet")]),
+            Nullable::Value(last) => {
+                let result = text(last.result.as_deref());
+                let (at, by) = (time(float(last.at)), text(last.by.as_deref()));
+                let (outcome, tone) = match (result.as_str(), last.lines.as_slice()) {
                     ("ok", []) => ("ok, nothing has changed".to_owned(), Tone::Good),
                     ("ok", _) => ("taken".into(), Tone::Good),
                     _ => (result, Tone::Bad),
                 };
                 let head = Part::of(format!("last reload {at} by {by}: "));
                 screen.line(vec![head, Part::of(outcome).toned(tone)]);
-                let left_out = number(last.get("left_out")).unwrap_or(0.0);
-                let pieces: Vec<String> = lines.iter().flat_map(|line| pieces(&text(Some(line)))).collect();
+                let pieces: Vec<String> = last.lines.iter().flat_map(|line| pieces(&text(Some(line)))).collect();
                 for piece in pieces.iter().take(MOST_ROWS) {
                     screen.line(vec![Part::of("  "), Part::of(piece.clone())]);
                 }
-                if left_out > 0.0 || pieces.len() > MOST_ROWS {
+                if last.left_out.is_some_and(|left_out| left_out > 0) || pieces.len() > MOST_ROWS {
                     screen.line(vec![Part::of("  and more: see the log").toned(Tone::Dim)]);
                 }
             }
-            None => screen.line(vec![Part::of(format!("last reload: {UNKNOWN}"))]),
+            Nullable::Unknown => screen.line(vec![Part::of(format!("last reload: {UNKNOWN}"))]),
         }
     }
 
@@ -327,13 +326,13 @@ impl<'a> Look<'a> {
     }
 
     /// How much more `read` finds a second.
-    fn rate_of(&self, read: impl Fn(&'a Json) -> Option<f64>) -> Option<f64> {
+    fn rate_of(&self, read: impl Fn(&'a Status) -> Option<f64>) -> Option<f64> {
         self.a_second(read(self.now)?, read(self.before?)?)
     }
 
     /// How much more a second `now` is than what was `before`.
     fn a_second(&self, now: f64, before: f64) -> Option<f64> {
-        let seconds = number(self.now.get("time"))? - number(self.before?.get("time"))?;
+        let seconds = self.now.time? - self.before?.time?;
         let more = now - before;
         (seconds > 0.0 && more >= 0.0).then(|| more / seconds)
     }
@@ -371,13 +370,11 @@ impl Route<'_> {
 }
 
 /// Responses of each route, over all protocols and classes.
-fn responses_by_route(status: &Json) -> BTreeMap<&str, f64> {
+fn responses_by_route(status: &Status) -> BTreeMap<&str, f64> {
     let mut routes = BTreeMap::new();
-    for (key, value) in metrics(status).into_iter().flatten() {
+    for (key, responses) in metrics(status) {
         let labels = key.strip_prefix("route_responses{route=\"");
-        if let Some((name, _)) = labels.and_then(|labels| labels.rsplit_once("\",protocol=\""))
-            && let Some(responses) = number(Some(value))
-        {
+        if let Some((name, _)) = labels.and_then(|labels| labels.rsplit_once("\",protocol=\"")) {
             *routes.entry(name).or_insert(0.0) += responses;
         }
     }
@@ -385,14 +382,14 @@ fn responses_by_route(status: &Json) -> BTreeMap<&str, f64> {
 }
 
 /// The state of an origin's server.
-fn state(server: &Json, workers: usize) -> (String, Tone) {
-    if let Some(Json::String(problem)) = server.get("problem") {
+fn state(server: &OriginStatus, workers: usize) -> (String, Tone) {
+    if let Some(problem) = server.problem.value() {
         return (clean(problem), Tone::Bad);
     }
-    match number(server.get("ejected_by")) {
-        Some(ejected) if ejected > 0.0 => (format!("ejected by {ejected} of {workers} workers"), Tone::Warning),
-        None if server.get("problem").is_none() => (UNKNOWN.into(), Tone::Plain),
-        _ => match server.get("checked").and_then(Json::as_bool) {
+    match server.ejected_by {
+        Some(ejected) if ejected > 0 => (format!("ejected by {ejected} of {workers} workers"), Tone::Warning),
+        None if server.problem == Nullable::Unknown => (UNKNOWN.into(), Tone::Plain),
+        _ => match server.checked {
             Some(true) => ("healthy".into(), Tone::Good),
             _ => ("accepts connections".into(), Tone::Good),
         },
@@ -400,11 +397,11 @@ fn state(server: &Json, workers: usize) -> (String, Tone) {
 }
 
 /// The state of a certificate at `now`: a warning only once its renewal is overdue.
-fn validity(certificate: &Json, now: Option<f64>) -> (String, Tone) {
-    if let [warning, ..] = list(certificate.get("warnings")) {
+fn validity(certificate: &CertificateStatus, now: Option<f64>) -> (String, Tone) {
+    if let [warning, ..] = certificate.warnings.as_slice() {
         return (text(Some(warning)), Tone::Bad);
     }
-    match (number(certificate.get("expires")), number(certificate.get("renew_by")), now) {
+    match (float(certificate.expires), float(certificate.renew_by), now) {
         (Some(expires), _, Some(now)) if expires <= now => ("expired".into(), Tone::Bad),
         (_, Some(renew_by), Some(now)) if renew_by <= now => ("renewal is overdue".into(), Tone::Warning),
         (Some(_), _, Some(_)) => ("valid".into(), Tone::Good),
@@ -417,21 +414,22 @@ fn is_flow_control(name: &str) -> bool {
     name.starts_with("flow control ")
 }
 
-fn hangs(worker: &Json) -> bool {
-    number(worker.get("seconds_since_turn")).is_some_and(|seconds| seconds > HANGS)
+fn hangs(worker: &WorkerStatus) -> bool {
+    worker.seconds_since_turn.is_some_and(|seconds| seconds > HANGS)
 }
 
-fn hanging(worker: &Json) -> String {
-    let seconds = number(worker.get("seconds_since_turn")).unwrap_or(0.0);
-    format!("worker {} has hung for {seconds:.1} s", count(number(worker.get("worker"))))
+fn hanging(worker: &WorkerStatus) -> String {
+    let seconds = worker.seconds_since_turn.unwrap_or(0.0);
+    format!("worker {} has hung for {seconds:.1} s", count(float(worker.worker)))
 }
 
-fn metrics(status: &Json) -> Option<&Map<String, Json>> {
-    status.get("metrics")?.as_object()
+fn metrics(status: &Status) -> impl Iterator<Item = (&str, f64)> {
+    let samples = status.metrics.iter().flat_map(|Samples(samples)| samples);
+    samples.map(|(name, value)| (name.as_str(), *value as f64))
 }
 
-fn metric(status: &Json, name: &str) -> Option<f64> {
-    number(metrics(status)?.get(name))
+fn metric(status: &Status, name: &str) -> Option<f64> {
+    float(status.metrics.as_ref()?.0.get(name).copied())
 }
 
 /// The value of a metric's only label.
@@ -440,19 +438,12 @@ fn label(key: &str) -> String {
     clean(value)
 }
 
-fn number(value: Option<&Json>) -> Option<f64> {
-    value?.as_f64()
+fn float(value: Option<u64>) -> Option<f64> {
+    value.map(|value| value as f64)
 }
 
-fn list(value: Option<&Json>) -> &[Json] {
-    value.and_then(Json::as_array).map_or(&[], Vec::as_slice)
-}
-
-fn text(value: Option<&Json>) -> String {
-    match value {
-        Some(Json::String(text)) if !text.is_empty() => clean(text),
-        _ => UNKNOWN.into(),
-    }
+fn text(value: Option<&str>) -> String {
+    value.filter(|text| !text.is_empty()).map_or(UNKNOWN.into(), clean)
 }
 
 /// Without characters that a terminal would interpret.

@@ -3,7 +3,7 @@
 use super::{
     Origin, Outcome, Sending,
     copy::Copy,
-    deadline::Deadline,
+    deadline::{Deadline, Passed},
     pool::{Needs, PooledConnection},
     proxied::Proxied,
     request_body::{OriginRequestBody, Progress, TrailerRules, Upload},
@@ -25,7 +25,7 @@ use crate::{
         upgrade::Switch,
     },
     sources::Source,
-    suspension::{timeout, timeout_at},
+    suspension::timeout,
 };
 use http::{Method, Request, StatusCode, Version, header, request};
 use hyper::{body::Incoming, client::conn::TrySendError};
@@ -130,16 +130,9 @@ impl<'a> Attempts<'a> {
     /// Reads ahead of the request's body before there is a connection for it.
     async fn read_ahead(&self, upload: &Upload) -> Result<(), Outcome> {
         let read = upload.read_ahead(self.origin.config.request_buffer, !has_rarely_a_body(&self.method));
-        let in_time = match self.deadline {
-            Some(deadline) => timeout_at(deadline.at(), read).await.is_ok(),
-            None => {
-                read.await;
-                true
-            }
-        };
-        if !in_time {
-            self.origin.metrics.timeout_request.increment();
-            return Err(Error::RequestTimeout { servers: false }.into());
+        match self.deadline {
+            Some(deadline) => deadline.bound(read, &self.origin.metrics).await.map_err(Passed::elsewhere)?,
+            None => read.await,
         }
         match upload.progress() {
             Progress::Failed(cause) => Err(self.origin.request_failed(cause)),

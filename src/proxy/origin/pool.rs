@@ -7,7 +7,7 @@
 use super::{
     addresses::Blame,
     connect::{Connector, FIRST_READ, Opening, Stream, StreamState},
-    deadline::Deadline,
+    deadline::{Deadline, Passed},
     driver::{Driver, Pump},
     giving_way::{Direction, PATIENCE, Reason, Taker},
     proxied::Proxied,
@@ -305,16 +305,21 @@ impl Pool {
             Ok(Ok(turn)) => Ok(turn),
             // The queue was full, and this was the newest request of the source that has most of it.
             Ok(Err(_)) => Err(Error::QueueFull),
-            Err(_) if deadline.is_some_and(|deadline| deadline.is_over(Instant::now())) => {
-                self.metrics.timeout_request.increment();
-                // Other requests hold the connections.
-                Err(Error::RequestTimeout { servers: false })
-            }
-            Err(_) => {
-                self.metrics.timeout_queue.increment();
-                Err(Error::QueueTimeout)
-            }
+            Err(_) => Err(self.waited_too_long(deadline)),
         }
+    }
+
+    /// Counts and returns the error of a request that waited in the queue for as long as it may: other requests hold
+    /// the connections.
+    fn waited_too_long(&self, deadline: Option<Deadline>) -> Error {
+        let passed = deadline.and_then(|deadline| deadline.passed(Instant::now(), &self.metrics));
+        passed.map_or_else(
+            || {
+                self.metrics.timeout_queue.increment();
+                Error::QueueTimeout
+            },
+            Passed::elsewhere,
+        )
     }
 
     /// A place in the queue for a request of `source`, which waits until `until`.
@@ -519,13 +524,11 @@ impl Pool {
             if error != Error::ConnectTimeout {
                 return error;
             }
-            let now = Instant::now();
-            let Some(deadline) = deadline.filter(|deadline| deadline.is_over(now)) else {
+            let Some(passed) = deadline.and_then(|deadline| deadline.passed(Instant::now(), &self.metrics)) else {
                 self.metrics.timeout_connect.increment();
                 return error;
             };
-            self.metrics.timeout_request.increment();
-            deadline.passed(began, now)
+            passed.after(began)
         })?;
         let stream = connected.state();
         let (sender, driver) = Driver::of(connected).await?;
@@ -541,14 +544,8 @@ impl Pool {
     async fn descriptor(&self, timeouts: &Timeouts, deadline: Option<Deadline>) -> Result<Descriptor, Error> {
         let now = Instant::now();
         let patience = deadline.map_or(timeouts.queue, |deadline| deadline.shorten(timeouts.queue, now));
-        suspension::timeout(patience, self.resources.descriptor()).await.map_err(|_| {
-            if deadline.is_some_and(|deadline| deadline.is_over(Instant::now())) {
-                self.metrics.timeout_request.increment();
-                return Error::RequestTimeout { servers: false };
-            }
-            self.metrics.timeout_queue.increment();
-            Error::QueueTimeout
-        })
+        let descriptor = suspension::timeout(patience, self.resources.descriptor()).await;
+        descriptor.map_err(|_| self.waited_too_long(deadline))
     }
 
     /// Since when the connection is idle that has been so for the longest time; `None` without one.

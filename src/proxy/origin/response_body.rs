@@ -127,9 +127,8 @@ impl ResponseBody {
 
     /// A piece of the body, or its trailers.
     fn came(&self, frame: Frame<Bytes>) -> Polled {
-        let over = self.deadline.is_some_and(|deadline| deadline.is_over(Instant::now()));
-        if over && suspension::grace().is_none() {
-            self.metrics.timeout_request.increment();
+        let counting = self.deadline.filter(|_| suspension::grace().is_none());
+        if counting.is_some_and(|deadline| deadline.passed(Instant::now(), &self.metrics).is_some()) {
             return self.fail(BodyError::TimedOut);
         }
         let frame = match frame.into_trailers() {
@@ -157,15 +156,13 @@ impl ResponseBody {
         }
         while suspension::poll_elapsed(timer.as_mut(), cx).is_ready() {
             if timer.deadline() >= next {
-                let servers = match self.deadline.filter(|_| next != idle) {
+                let deadline = self.deadline.filter(|_| next != idle);
+                let servers = match deadline.and_then(|deadline| deadline.passed(Instant::now(), &self.metrics)) {
                     None => {
                         self.metrics.timeout_response_body.increment();
                         true
                     }
-                    Some(deadline) => {
-                        self.metrics.timeout_request.increment();
-                        deadline.passed(since, Instant::now()).is_servers()
-                    }
+                    Some(passed) => passed.after(since).is_servers(),
                 };
                 return Poll::Ready(servers);
             }

@@ -122,9 +122,8 @@ pub(super) async fn header(
         }
         while suspension::poll_elapsed(timer.as_mut(), cx).is_ready() {
             let now = Instant::now();
-            if let Some(deadline) = deadline.filter(|deadline| deadline.is_over(now)) {
-                metrics.timeout_request.increment();
-                return Poll::Ready(WaitOutcome::Timeout(deadline.passed(since(now), now)));
+            if let Some(passed) = deadline.and_then(|deadline| deadline.passed(now, metrics)) {
+                return Poll::Ready(WaitOutcome::Timeout(passed.after(since(now))));
             }
             if header_by(now) <= now {
                 metrics.timeout_response_header.increment();

@@ -1,6 +1,15 @@
 use super::*;
-use serde_json::json;
+use serde_json::{Map, Value as Json, json};
 use std::{env, fs};
+
+/// The screen for the answers in JSON, as another version may have written them.
+fn render(now: &Json, before: Option<&Json>, colour: bool) -> String {
+    super::render(&status(now), before.map(status).as_ref(), colour)
+}
+
+fn status(answer: &Json) -> Status {
+    serde_json::from_value(answer.clone()).unwrap_or_default()
+}
 
 /// An answer of `/status`. `older` was recorded, of a litequic that had fewer members. The others were made of it:
 /// `busy-before` and `busy` of one process, two seconds apart; `trouble` with a server that is down, HTTP/3 switched
@@ -237,7 +246,11 @@ fn what_is_wrong_is_shown_where_not_all_is() {
 fn a_certificate_is_no_warning_before_its_renewal_is_overdue() {
     let day = 86_400.0;
     // 13 days, from day 0 on; renewed when 30 % of them are left.
-    let certificate = json!({ "names": ["a.test"], "expires": 13.0 * day, "renew_by": 9.1 * day, "warnings": [] });
+    let certificate = CertificateStatus {
+        expires: Some(13 * 86_400),
+        renew_by: Some((9.1 * day) as u64),
+        ..CertificateStatus::default()
+    };
     for (now, expected) in [
         (0.0, ("valid", Tone::Good)),
         (9.0, ("valid", Tone::Good)),
@@ -248,7 +261,8 @@ fn a_certificate_is_no_warning_before_its_renewal_is_overdue() {
         assert_eq!((state.as_str(), tone), expected, "day {now}");
     }
     assert_eq!(validity(&certificate, None).0, "-");
-    assert_eq!(validity(&json!({ "warnings": ["is weak"], "expires": 1 }), Some(0.0)), ("is weak".into(), Tone::Bad));
+    let weak = CertificateStatus { warnings: vec!["is weak".into()], expires: Some(1), ..CertificateStatus::default() };
+    assert_eq!(validity(&weak, Some(0.0)), ("is weak".into(), Tone::Bad));
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! What each of litequic's mechanisms has saved in CPU time, for `/status`: an estimate, of how often it saved
 //! something and of what that was measured to cost without it. Pure.
 //!
-//! The costs are differences of measurements in docs/performance-log.md and docs/papers.md, which
-//! docs/performance-log.md#the-cost-model derives. They are of one machine and of downloads; another machine's are in
-//! proportion to its speed, and other loads' differ.
+//! The costs are differences of measurements in benches/lab/performance-log.md and docs/papers.md, which
+//! benches/lab/performance-log.md#the-cost-model derives. They are of one machine and of downloads; those of another
+//! are in proportion to its speed, and other loads' differ.
 
 use crate::config::{AckFrequency, Io, LiteQuic};
 use serde_json::{Value as Json, json};

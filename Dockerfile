@@ -27,10 +27,9 @@ RUN mkdir .cargo && { \
     } >.cargo/config.toml
 # Cargo wants to find every target that the manifests name; what is in them does not matter for the dependencies.
 COPY Cargo.toml Cargo.lock ./
-COPY benches/lab/Cargo.toml benches/lab/Cargo.toml
 COPY benches/micro/Cargo.toml benches/micro/Cargo.toml
-RUN mkdir -p src examples benches/lab/src benches/micro/src benches/micro/benches && \
-    touch src/lib.rs benches/lab/src/lib.rs benches/replay.rs examples/soak.rs && \
+RUN mkdir -p src examples benches/micro/src benches/micro/benches && \
+    touch src/lib.rs benches/replay.rs examples/soak.rs && \
     touch benches/micro/src/lib.rs benches/micro/benches/hot_path.rs && \
     echo 'fn main() {}' >src/main.rs
 RUN --mount=type=cache,target=/usr/local/cargo/registry \

@@ -10,6 +10,8 @@ readonly MDBOOK=0.5.2
 readonly PEBBLE=v2.10.1
 readonly OAUTH2_PROXY=v7.15.6
 readonly WORK=target/ci
+# A workspace of its own, built into the same folder: its dependencies are the same versions, and it looks for litequic beside itself.
+readonly LABORATORY=benches/lab/Cargo.toml
 readonly VENV=$WORK/venv
 
 unset CARGO_TARGET_DIR
@@ -215,6 +217,13 @@ run_tests() {
 built() {
     cargo metadata --locked --format-version 1 >"$WORK/metadata.json"
     cargo nextest list --workspace --locked --list-type binaries-only --message-format json >"$WORK/binaries.json"
+}
+
+# laboratory_built PROFILE: target/PROFILE/litequic-lab; PROFILE is debug or release.
+laboratory_built() {
+    local profile=()
+    [[ $1 == debug ]] || profile=(--profile "$1")
+    cargo build --locked "${profile[@]}" --manifest-path "$LABORATORY" --target-dir target
 }
 
 # Whether the laboratory can run here, with "tun" over paths, too; prints what is missing otherwise.

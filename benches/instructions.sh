@@ -3,16 +3,17 @@
 # callgrind, which differ by 0.1 % from run to run where CPU time differs by 20 %. The caches are the same on every machine: 64 KB for
 # instructions, 48 KB for data, and 2 MB beneath both, of which the misses of data count. nginx is the origin, the laboratory the client
 # (h2load over HTTP/2); the difference of two loads, so that start, and handshakes where they are not counted, do not.
-# usage: benches/instructions.sh [--check] [PROGRAM LAB [CASE...]]; without, those in target/release and all cases
+# usage: benches/instructions.sh [--check | --functions] [PROGRAM LAB [CASE...]]; without, those in target/release and all cases
 # --check compares with benches/instructions.txt, and fails beyond 5 %, or 15 % of the misses.
+# --functions prints the parts of the program and the functions that took most, too.
 # Needs valgrind and nginx, h2load for HTTP/2. 127.0.0.1 alone.
 set -euo pipefail
 
-check=
-[[ ${1-} != --check ]] || {
-    check=1
-    shift
-}
+check='' functions=''
+case ${1-} in
+--check) check=1 && shift ;;
+--functions) functions=1 && shift ;;
+esac
 readonly program=${1:-target/release/litequic} lab=${2:-target/release/litequic-lab}
 readonly committed=$(dirname "$0")/instructions.txt
 # Of the committed numbers of instructions and of misses, in hundredths.
@@ -138,5 +139,6 @@ for case in "${cases[@]}"; do
     printf ', %d misses of 2 MB' "${counts[2]}"
     ((counts[2] <= FEW)) || compare "${counts[2]}" "$data" "$MISSES"
     printf '\n'
+    [[ -z $functions ]] || "$(dirname "$0")/functions.py" "$work/out.2" "$work/out.3" $(((more - less) * per))
 done
 exit "$failed"

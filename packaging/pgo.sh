@@ -34,7 +34,7 @@ if [ "${1-}" = --train ]; then
     }
     rm -rf "$work/raw"
     CARGO_PROFILE_RELEASE_LTO=thin CARGO_PROFILE_RELEASE_CODEGEN_UNITS=4 \
-        cargo build --release --locked --package litequic-lab --target-dir target
+        cargo build --release --locked --manifest-path benches/lab/Cargo.toml --target-dir target
     build instrumented "-Cprofile-generate=$work/raw"
     packaging/train.sh "$work/instrumented/$host/release/litequic" target/release/litequic-lab
     # --sparse: functions that never ran are omitted, which makes a quarter of it.

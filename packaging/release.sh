@@ -2,7 +2,7 @@
 # Makes a release in target/dist. packaging/README.md says of what it consists, and how it is verified. The same commit makes the
 # same files, to the byte, but for signatures of cosign.
 # usage: packaging/release.sh [--rehearse] VERSION [PART...]
-#   packages   programs, tarballs, deb, rpm, charts, crate, bills of materials; empties target/dist first
+#   packages   programs, tarballs, deb, rpm, charts, crate, results, bills of materials; empties target/dist first
 #   images     container images, of the tarballs in target/dist
 #   finish     notes (target/notes.md), provenance, SHA256SUMS, signatures, of all that is in target/dist
 # Without a part all three, in this order. `packages` wants the Debian of the oldest glibc, `images` an engine; so a workflow may
@@ -12,6 +12,7 @@
 # packaging/tools.sh installs what is needed. From the environment, all optional:
 #   LITEQUIC_REPOSITORY       the URL of the repository
 #   LITEQUIC_BUILDER          the URL of what runs the build
+#   LITEQUIC_RESULTS          the folder of the laboratory's full run (results.sh)
 #   RUNTIME_IMAGE             the base of the images, instead of the Dockerfile's; RUNTIME_IMAGE_ARM64: of one of them
 #   COSIGN_PRIVATE_KEY        the text of a key of cosign's, and COSIGN_PASSWORD
 #   MINISIGN_SECRET_KEY       the text of a key of minisign's that has no password
@@ -83,12 +84,13 @@ packages() {
         esac
     done
     packaging/charts.sh "${LITEQUIC_REPOSITORY:-}"
+    skippable packaging/results.sh
     skippable packaging/sbom.sh
     cargo package --quiet --locked --no-verify --package litequic --target-dir target/crate ${rehearse:+--allow-dirty}
     cp "target/crate/package/litequic-$version.crate" "$dist/"
     echo "$dist/litequic-$version.crate"
     # For the provenance; `finish` may run elsewhere.
-    for tool in rustc cargo cc aarch64-linux-gnu-gcc cargo-zigbuild cargo-deb cargo-generate-rpm objcopy tar gzip; do
+    for tool in rustc cargo cc aarch64-linux-gnu-gcc cargo-zigbuild cargo-deb cargo-generate-rpm objcopy tar gzip zstd; do
         ! command -v "$tool" >/dev/null || "$tool" --version | head -n 1
     done >"$dist/tools"
     ! zig=$(python3 -m ziglang version 2>/dev/null) || echo "ziglang $zig" >>"$dist/tools"

@@ -39,6 +39,7 @@ packages() {
     set --
     command -v aarch64-linux-gnu-gcc >/dev/null || set -- "$@" gcc-aarch64-linux-gnu libc6-dev-arm64-cross
     command -v musl-gcc >/dev/null || set -- "$@" musl-tools
+    command -v zstd >/dev/null || set -- "$@" zstd
     python3 -c 'import ensurepip, venv' 2>/dev/null || set -- "$@" python3-venv
     [ $# = 0 ] || debian "$@"
     for target in aarch64-unknown-linux-gnu x86_64-unknown-linux-musl aarch64-unknown-linux-musl; do

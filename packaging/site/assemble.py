@@ -19,6 +19,7 @@ OUTER = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "reporting.md",
     "benches/lab/README.md": "laboratory.md",
+    "benches/lab/performance-log.md": "performance-log.md",
     "demo/README.md": "demo.md",
     "helm/litequic/README.md": "chart-edge.md",
     "helm/litequic-sidecar/README.md": "chart-sidecar.md",

@@ -37,6 +37,9 @@ pub(crate) struct Contender {
     pub(crate) name: String,
     /// Its protocol.
     pub(crate) kind: Kind,
+    /// Protocols to clients beside HTTP/3, by the names of `Http`.
+    #[serde(default)]
+    pub(crate) fronts: Vec<String>,
     /// The program: a path, or a name to look for on the PATH.
     pub(crate) binary: String,
     /// The command line.
@@ -84,13 +87,22 @@ pub(crate) enum Configuration {
     AsItComes,
     /// Over a path, with what its vendor's manual offers for such paths.
     Tuned,
+    /// Without a path, and with nothing but what it needs to serve: what a user gets.
+    Defaults,
 }
 
 impl Configuration {
     /// Of the placeholders that begin lines of templates those whose lines hold.
-    pub(crate) fn holds(self) -> [(&'static str, bool); 4] {
-        let (near, tuned) = (self == Self::Near, self == Self::Tuned);
-        [("NEAR", near), ("TUNED", tuned), ("UNTUNED", !tuned), ("AMPLE", near || tuned)]
+    pub(crate) fn holds(self) -> [(&'static str, bool); 6] {
+        let (near, tuned, raised) = (self == Self::Near, self == Self::Tuned, self != Self::Defaults);
+        [
+            ("NEAR", near),
+            ("TUNED", tuned),
+            ("UNTUNED", !tuned),
+            ("AMPLE", near || tuned),
+            ("RAISED", raised),
+            ("UNRAISED", !raised),
+        ]
     }
 }
 
@@ -120,12 +132,16 @@ pub(crate) struct Probe {
 const PROFILED: &str = "litequic-pgo";
 
 /// The descriptions that come with the lab, in the order of reports; litequic's first.
-const BUILT_IN: [(&str, &str); 10] = [
+const BUILT_IN: [(&str, &str); 14] = [
     ("litequic.toml", include_str!("../../contenders/litequic.toml")),
     ("nginx.toml", include_str!("../../contenders/nginx.toml")),
     ("haproxy.toml", include_str!("../../contenders/haproxy.toml")),
     ("caddy.toml", include_str!("../../contenders/caddy.toml")),
     ("envoy.toml", include_str!("../../contenders/envoy.toml")),
+    ("h2o.toml", include_str!("../../contenders/h2o.toml")),
+    ("tokio-quiche.toml", include_str!("../../contenders/tokio-quiche.toml")),
+    ("traefik.toml", include_str!("../../contenders/traefik.toml")),
+    ("angie.toml", include_str!("../../contenders/angie.toml")),
     ("nginx-h1.toml", include_str!("../../contenders/nginx-h1.toml")),
     ("h1-cubic.toml", include_str!("../../contenders/h1-cubic.toml")),
     ("h1-bbr.toml", include_str!("../../contenders/h1-bbr.toml")),
@@ -133,11 +149,14 @@ const BUILT_IN: [(&str, &str); 10] = [
     ("origin.toml", include_str!("../../contenders/origin.toml")),
 ];
 
-const TEMPLATES: [(&str, &str); 6] = [
+const TEMPLATES: [(&str, &str); 9] = [
     ("proxy.conf", include_str!("../../contenders/templates/proxy.conf")),
     ("origin.conf", include_str!("../../contenders/templates/origin.conf")),
     ("haproxy.cfg", include_str!("../../contenders/templates/haproxy.cfg")),
     ("Caddyfile", include_str!("../../contenders/templates/Caddyfile")),
+    ("h2o.conf", include_str!("../../contenders/templates/h2o.conf")),
+    ("traefik.yaml", include_str!("../../contenders/templates/traefik.yaml")),
+    ("routes.yaml", include_str!("../../contenders/templates/routes.yaml")),
     ("envoy.yaml", include_str!("../../contenders/templates/envoy.yaml")),
     ("run.toml", include_str!("../../contenders/templates/run.toml")),
 ];
@@ -296,6 +315,24 @@ mod tests {
             let is_measured_over_paths = contender.templates.len() == 1 && contender.kind != Kind::Origin;
             assert_eq!(differs, is_measured_over_paths, "{}", contender.name);
             assert_eq!(contender.tuned.is_some(), differs && contender.name != "nginx-h1", "{}", contender.name);
+        }
+    }
+
+    #[test]
+    fn defaults_leave_out_every_limit_that_is_raised_for_one_client() {
+        let all = Contender::built_in().unwrap();
+        let text = |name: &str, configuration: Configuration| {
+            let contender = all.iter().find(|one| one.name == name).unwrap();
+            let mut values = Values::default();
+            super::super::PLACEHOLDERS.iter().for_each(|name| values.set(name, "x"));
+            values.set("EXTRA", "");
+            configuration.holds().iter().for_each(|(name, holds)| values.set(name, if *holds { "" } else { "#" }));
+            let text = values.expand(contender.templates.values().next().unwrap(), name).unwrap();
+            text.lines().filter(|line| !line.trim_start().starts_with('#')).collect::<Vec<_>>().join("\n")
+        };
+        for (name, raised) in [("litequic", "by_source"), ("nginx", "keepalive"), ("h2o", "max-streams-bidi")] {
+            assert!(text(name, Configuration::Near).contains(raised), "{name}");
+            assert!(!text(name, Configuration::Defaults).contains(raised), "{name}");
         }
     }
 

@@ -31,7 +31,7 @@ impl Http {
 
     /// h2load's option that offers this protocol alone. Its default offers HTTP/2 first. `--alpn-list` would do for all
     /// three, but before nghttp2 1.53 it was called `--npn-list`.
-    fn h2load_option(self) -> Option<&'static str> {
+    pub(super) fn h2load_option(self) -> Option<&'static str> {
         match self {
             Self::One => Some("--h1"),
             Self::Two => None,
@@ -86,6 +86,8 @@ pub(crate) struct Counts {
     /// Requests of all `total` that got no answer.
     pub(crate) unanswered: f64,
     pub(crate) total: f64,
+    /// Bytes of bodies.
+    pub(crate) bytes: f64,
     /// Duration of the whole.
     pub(crate) seconds: f64,
 }
@@ -110,8 +112,20 @@ impl Counts {
         let answered = succeeded + status("3xx")? + status_4xx + status_5xx;
         let finished = line("finished in ")?.split(',').next().unwrap_or_default();
         let seconds = time(finished).with_context(|| format!("no duration: {finished}"))?;
-        Ok(Self { succeeded, status_4xx, status_5xx, unanswered: (total - answered).max(0.0), total, seconds })
+        let data =
+            line("traffic: ").ok().and_then(|line| line.rsplit_once(") data")?.0.rsplit_once('(')?.1.parse().ok());
+        let unanswered = (total - answered).max(0.0);
+        Ok(Self { succeeded, status_4xx, status_5xx, unanswered, total, bytes: data.unwrap_or_default(), seconds })
     }
+}
+
+/// Median and 99th percentile of the time of a request, seconds; older versions than 1.67 report no quantiles.
+pub(crate) fn latency(text: &str) -> Option<(f64, f64)> {
+    let columns: Vec<&str> = text.lines().find(|line| line.contains(" p99 "))?.split_ascii_whitespace().collect();
+    let (_, row) = text.lines().find(|line| line.starts_with("request "))?.split_once(':')?;
+    let row: Vec<&str> = row.split_ascii_whitespace().collect();
+    let of = |name: &str| time(row.get(columns.iter().position(|column| *column == name)?)?);
+    Some((of("median")?, of("p99")?))
 }
 
 #[cfg(test)]
@@ -129,6 +143,14 @@ mod tests {
         let cut = text.lines().take(2).collect::<Vec<_>>().join("\n");
         assert!(Counts::read(&cut).unwrap_err().to_string().contains("status codes"));
         assert!(Counts::read("").is_err());
+    }
+
+    #[test]
+    fn quantiles_are_read_where_they_are_reported() {
+        let text = "                 min         max         median      p95         p99         mean        sd         +/- sd\n\
+                    request     :      838us       1.25s      3.52ms       1.04s       1.24s     64.57ms    249.73ms    94.50%\n";
+        assert_eq!(latency(text), Some((0.00352, 1.24)));
+        assert_eq!(latency("time for request:      1.07ms      4.53ms      2.17ms\n"), None);
     }
 
     #[test]

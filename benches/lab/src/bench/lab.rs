@@ -11,17 +11,20 @@ use self::attempt::Measured;
 use super::{
     contender::{Contender, Kind},
     files::Files,
+    h2load::Http,
     interrupt,
-    load::Generator,
+    load::{Amount, Generator, Load},
     machine::Machine,
     namespace::{Network, Topology},
+    observe::Observe,
     options::Options,
     process::Server,
     rival,
-    task::{Task, Variant},
+    task::{Share, Task, Variant},
 };
 use crate::{
     fetch::Client,
+    load::{self, Group},
     report::{self, Participant, Results, Run, Skipped},
 };
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -35,6 +38,8 @@ use std::{
 
 /// How the lab's folders are called; the process ID follows.
 const FOLDER: &str = "litequic-lab-";
+/// What a rival serves before anything is measured.
+const REHEARSED: u64 = 1_000; // bytes
 
 /// A contender whose program was found and can do what it must.
 #[derive(Debug, Clone)]
@@ -44,6 +49,10 @@ struct Present {
     version: String,
     crc32: String,
 }
+
+/// What a task needs of a contender beside a program: its name, whether it has its defaults, protocol and group, whether
+/// over a path.
+type Need = (String, bool, Http, Option<Group>, bool);
 
 /// A laboratory.
 pub(crate) struct Lab {
@@ -61,6 +70,8 @@ pub(crate) struct Lab {
     present: Vec<Present>,
     origin: Present,
     skipped: Vec<Skipped>,
+    /// Why rivals cannot do what tasks need of them, as far as they were asked.
+    rehearsed: BTreeMap<Need, Option<String>>,
     files: Files,
     // Dropped in this order: servers before their network, all before the folder.
     file_origin: Option<Server>,
@@ -123,6 +134,7 @@ impl Lab {
             present,
             origin,
             skipped,
+            rehearsed: BTreeMap::new(),
             files,
             file_origin: None,
             sink: None,
@@ -201,10 +213,13 @@ impl Lab {
             .filter(|(_, task, contender)| task.takes(contender))
             .map(|(turn, task, contender)| (turn, task, contender, task.load.beyond(contender)))
             .partition(|(.., beyond)| beyond.is_none());
-        let turns: Vec<(usize, usize)> = fit.into_iter().map(|(turn, ..)| turn).collect();
+        let mut turns: Vec<(usize, usize)> = fit.into_iter().map(|(turn, ..)| turn).collect();
         for (_, task, contender, beyond) in unfit {
             let name = format!("{} in {}", contender.name, task.case.name);
             results.skipped.push(Skipped { name, reason: beyond.unwrap_or_default().to_owned() });
+        }
+        for (task, contender, reason) in self.rehearse_all(&tasks, &mut turns)? {
+            results.skipped.push(Skipped { name: format!("{contender} in {task}"), reason });
         }
         for skipped in &results.skipped {
             say(&format!("{experiment}: SKIPPED {}: {}", skipped.name, skipped.reason));
@@ -328,9 +343,70 @@ impl Lab {
         match generator {
             Generator::Viewers(viewers) if viewers.video => self.clients.get(&Client::Chromium),
             Generator::Own { .. } | Generator::Viewers(_) => None,
-            Generator::H2load => Some(&self.h2load),
+            Generator::H2load | Generator::Counting | Generator::Mix(_) => Some(&self.h2load),
             Generator::Client(client) => self.clients.get(client),
         }
+    }
+
+    /// Has each rival do a little of what its turns need, and removes the turns for which it cannot: tasks, contenders
+    /// and reasons.
+    fn rehearse_all(
+        &mut self,
+        tasks: &[Task],
+        turns: &mut Vec<(usize, usize)>,
+    ) -> Result<Vec<(String, String, String)>> {
+        let (mut unable, mut left) = (Vec::new(), Vec::new());
+        for (at, which) in std::mem::take(turns) {
+            let (Some(task), Some(present)) = (tasks.get(at), self.present.get(which)) else { continue };
+            let contender = present.contender.clone();
+            // litequic itself is what is measured: a fault of its own is no reason to skip it.
+            if contender.kind != Kind::H3 || contender.binary.starts_with("litequic") {
+                left.push((at, which));
+                continue;
+            }
+            let need = (contender.name.clone(), task.defaults, task.front, task.group, task.path.is_some());
+            let reason = match self.rehearsed.get(&need) {
+                Some(reason) => reason.clone(),
+                None => {
+                    let reason = self.rehearse(task, which)?;
+                    self.rehearsed.insert(need, reason.clone());
+                    reason
+                }
+            };
+            match reason {
+                Some(reason) => unable.push((task.case.name.clone(), contender.name, reason)),
+                None => left.push((at, which)),
+            }
+        }
+        *turns = left;
+        Ok(unable)
+    }
+
+    /// Starts a contender as a task would, and sends it one request, or one handshake where a group of TLS is asked
+    /// for: why it fails.
+    fn rehearse(&mut self, task: &Task, contender: usize) -> Result<Option<String>> {
+        let generator = if task.front == Http::Three { Generator::own("auto") } else { Generator::Counting };
+        let kind = if task.group.is_some() { load::Kind::Handshakes } else { load::Kind::Small };
+        let amount = Amount::Requests(1);
+        let load = Load { kind, body: REHEARSED, connections: 1, streams: 1, amount, generator, resume: false };
+        let mut little = Task {
+            load,
+            crowd: 0,
+            observe: Observe::Cpu,
+            links: 1,
+            sampled: None,
+            beside: None,
+            beside_from: None,
+            share: Share::All,
+            ..task.clone()
+        };
+        little.case.saturated = false;
+        // As in a quick run: nothing is waited for.
+        let quick = std::mem::replace(&mut self.options.quick, true);
+        let outcome = self.attempt(&little, contender, 1, &mut String::new());
+        self.options.quick = quick;
+        interrupt::check()?;
+        Ok(outcome.err().map(|error| format!("{error:#}")))
     }
 
     /// A contender's turn at a task: tries until one was quiet. Over several links it is the turn of as many rounds.

@@ -3,11 +3,13 @@
 
 use super::{
     contender::{self, Contender},
-    floor, sink,
+    floor,
+    h2load::{self, Http},
+    sink,
 };
 use crate::{
     fetch::{Client, Fetched, Order},
-    load::{Faults, Kind, LoadReport, Steady, TOLERANCE},
+    load::{Faults, Group, Kind, LoadReport, Steady, TOLERANCE},
     viewer::{self, RealRule, Rule},
 };
 use anyhow::{Context as _, Result, bail};
@@ -33,6 +35,10 @@ pub(crate) enum Generator {
     },
     /// nghttp2's, with ACKs as it likes: every 60th to 105th packet.
     H2load,
+    /// The same, and requests without success are counted, where otherwise they void the run.
+    Counting,
+    /// h2load over these paths in turn; requests without success are counted.
+    Mix(Vec<String>),
     /// Another client, for one download.
     Client(Client),
     /// Viewers of adaptive video, one a connection, for a number of seconds.
@@ -135,6 +141,9 @@ pub(crate) struct Target<'a> {
     pub(crate) address: &'a str,
     /// What is spoken.
     pub(crate) kind: contender::Kind,
+    /// The protocol of a contender with HTTP/3, and the group of TLS that clients offer alone.
+    pub(crate) front: Http,
+    pub(crate) group: Option<Group>,
     /// The certificate that is trusted.
     pub(crate) certificate: &'a Path,
     /// The requested path.
@@ -210,7 +219,10 @@ impl Load {
                 }
                 text
             }
-            Generator::H2load => format!("{what}; h2load"),
+            Generator::H2load | Generator::Counting => format!("{what}; h2load"),
+            Generator::Mix(paths) => {
+                format!("GET {} paths in turn, {amount}, {connections} × {streams}; h2load", paths.len())
+            }
             Generator::Client(client) => format!("{what}; {}", client.name()),
             Generator::Viewers(viewers) => {
                 let seconds = self.seconds().unwrap_or_default();
@@ -226,7 +238,9 @@ impl Load {
             Generator::Own { ack_threshold, gro, faults } => {
                 Ok(self.own_command(target, own, ack_threshold, *gro, *faults))
             }
-            Generator::H2load => self.h2load_command(target, other.context("h2load is not installed")?),
+            Generator::H2load | Generator::Counting | Generator::Mix(_) => {
+                self.h2load_command(target, other.context("h2load is not installed")?)
+            }
             Generator::Client(client) => self.client_command(target, own, *client, other),
             Generator::Viewers(viewers) => self.viewers_command(target, own, viewers, other),
         }
@@ -362,6 +376,9 @@ impl Load {
             put("--ack-threshold", ack_threshold.to_owned());
             put("--gro", if gro { "on" } else { "off" }.to_owned());
         }
+        if let Some(group) = target.group {
+            put("--group", group.argument());
+        }
         if !h1 && !faults.is_none() {
             put("--lose", faults.lose.to_string());
             put("--hold", faults.hold.to_string());
@@ -388,21 +405,29 @@ impl Load {
     fn h2load_command(&self, target: &Target, h2load: &Path) -> Result<Vec<String>> {
         let h1 = target.kind == contender::Kind::H1;
         let Amount::Requests(requests) = self.amount else { bail!("h2load is used with a number of requests only") };
-        let mut command = vec![
-            h2load.display().to_string(),
-            if h1 { "--h1" } else { "--h3" }.to_owned(),
+        let front = if h1 { Http::One } else { target.front };
+        let mut command = vec![h2load.display().to_string()];
+        command.extend(front.h2load_option().map(str::to_owned));
+        command.extend([
             "-t1".to_owned(),
             format!("-c{}", self.connections),
-            format!("-m{}", if h1 { 1 } else { self.streams }),
+            format!("-m{}", if front == Http::One { 1 } else { self.streams }),
             format!("-n{requests}"),
             "--tls13-ciphers=TLS_AES_128_GCM_SHA256".to_owned(),
-        ];
+        ]);
         match self.kind {
             Kind::Download | Kind::Small => {}
             Kind::Upload => command.extend(["-d".to_owned(), target.upload.display().to_string()]),
             Kind::Handshakes | Kind::Idle => bail!("h2load is used for requests only"),
         }
-        command.push(format!("https://{}{}", target.address, target.path));
+        if matches!(self.generator, Generator::Mix(_)) {
+            command.extend(["-H", "accept-encoding: br;q=1, gzip;q=0.8"].map(str::to_owned));
+        }
+        let paths = match &self.generator {
+            Generator::Mix(paths) => paths.as_slice(),
+            _ => &[target.path.to_owned()],
+        };
+        command.extend(paths.iter().map(|path| format!("https://{}{path}", target.address)));
         Ok(command)
     }
 
@@ -413,6 +438,7 @@ impl Load {
             _ if kind == contender::Kind::Floor => floor_outcome(stdout)?,
             Generator::Own { .. } => own_outcome(stdout)?,
             Generator::H2load => h2load_outcome(self, stdout)?,
+            Generator::Counting | Generator::Mix(_) => return counted_outcome(stdout),
             Generator::Client(_) => client_outcome(stdout)?,
             Generator::Viewers(_) => viewers_outcome(stdout)?,
         };
@@ -534,6 +560,23 @@ fn floor_outcome(stdout: &str) -> Result<Outcome> {
     }
     let figures = BTreeMap::from([("lost".to_owned(), missing * 100.0)]);
     Ok(Outcome { done: counted.done as f64, bytes: counted.sent as f64, seconds: counted.seconds, figures })
+}
+
+/// Reads h2load's text, with requests that were rejected or not answered as figures: costs are those of a success.
+fn counted_outcome(text: &str) -> Result<Outcome> {
+    let counts = h2load::Counts::read(text)?;
+    if counts.succeeded == 0.0 {
+        bail!("none of {} requests had a status of success", counts.total);
+    }
+    let mut figures = BTreeMap::from([
+        ("failures".to_owned(), counts.total - counts.succeeded),
+        ("status_5xx".to_owned(), counts.status_5xx),
+        ("unanswered".to_owned(), counts.unanswered),
+    ]);
+    if let Some((median, p99)) = h2load::latency(text) {
+        figures.extend([("p50_us".to_owned(), median * 1e6), ("p99_us".to_owned(), p99 * 1e6)]);
+    }
+    Ok(Outcome { done: counts.succeeded, bytes: counts.bytes, seconds: counts.seconds, figures })
 }
 
 /// Reads h2load's text. For uploads it has the bytes of the response; the sink's answer has those of the request.

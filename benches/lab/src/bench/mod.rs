@@ -33,7 +33,7 @@ pub(crate) use self::{
 };
 
 /// What stands for something in descriptions and templates; `Lab` fills them in.
-pub(crate) const PLACEHOLDERS: [&str; 21] = [
+pub(crate) const PLACEHOLDERS: [&str; 24] = [
     "BIN",         // the program's path
     "RUN",         // a folder of the run's own, where the expanded templates lie
     "ADDRESS",     // where to listen
@@ -48,10 +48,13 @@ pub(crate) const PLACEHOLDERS: [&str; 21] = [
     "WORKERS",     // threads or processes that serve
     "H3",          // nothing for those with HTTP/3; for others `#`, which makes a line a comment
     // Likewise of lines that hold in one configuration and not in another (`contender::Configuration`).
-    "NEAR",    // without a path
-    "TUNED",   // over a path, tuned
-    "UNTUNED", // whatever is not tuned
-    "AMPLE",   // without a path, or tuned
+    "NEAR",     // without a path
+    "TUNED",    // over a path, tuned
+    "UNTUNED",  // whatever is not tuned
+    "AMPLE",    // without a path, or tuned
+    "RAISED",   // whatever is not measured with defaults: limits that a single client's load would meet
+    "UNRAISED", // with defaults
+    "TCP",      // measured over HTTP/2 or HTTP/1.1
     // Of those that are attacked.
     "DEFAULT",  // as they come
     "FAMILY",   // 4 or 6, of the address's family

@@ -135,6 +135,7 @@ impl Observer {
                     ("memory".to_owned(), before as f64 / 1e6),
                     ("memory_each".to_owned(), each(idle.unwrap_or(most))),
                     ("memory_most".to_owned(), each(most)),
+                    ("memory_peak".to_owned(), most as f64 / 1e6),
                 ]))
             }
             Self::Tracer { mut tracer, file, what } => {

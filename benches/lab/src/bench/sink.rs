@@ -1,6 +1,6 @@
 //! The origin of uploads: reads each request's body to its end and answers with its length, so that the client can
-//! check that every byte came through. To a GET of `/bN` it answers N zeros, of `/wN` after N milliseconds, of
-//! `/events` with an event stream that does not end. Plain HTTP/1.1.
+//! check that every byte came through. To a GET of `/bN` it answers N zeros, of `/wN` nothing after N milliseconds, of
+//! `/dM-N` N zeros after M milliseconds, of `/events` with an event stream that does not end. Plain HTTP/1.1.
 
 use crate::client::raise_limits;
 use anyhow::{Context as _, Result};
@@ -47,6 +47,18 @@ pub(crate) fn answer_to(bytes: u64) -> String {
     format!("{bytes} bytes\n")
 }
 
+/// The CRC-32 of a body of so many bytes.
+pub(crate) fn crc32_of(bytes: u64) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    let mut left = bytes;
+    while left > 0 {
+        let length = usize::try_from(left).unwrap_or(usize::MAX).min(ZEROS.len());
+        hasher.update(ZEROS.get(..length).unwrap_or_default());
+        left -= length as u64;
+    }
+    hasher.finalize()
+}
+
 /// Serves until it is killed.
 pub(crate) fn serve(arguments: &Arguments) -> Result<()> {
     raise_limits()?;
@@ -70,9 +82,9 @@ async fn accept(listener: TcpListener) -> Result<()> {
 async fn swallow(request: Request<Incoming>) -> Result<Response<Answer>, hyper::Error> {
     match Wanted::by(request.method(), request.uri().path()) {
         Some(Wanted::Zeros(zeros)) => return Ok(Response::new(Answer { zeros, ..Answer::default() })),
-        Some(Wanted::Late(delay)) => {
+        Some(Wanted::Late(delay, zeros)) => {
             sleep(delay).await;
-            return Ok(Response::new(Answer::default()));
+            return Ok(Response::new(Answer { zeros, ..Answer::default() }));
         }
         Some(Wanted::Events) => return Ok(Response::new(Answer { text: EVENT.into(), zeros: 0, is_endless: true })),
         None => {}
@@ -90,8 +102,8 @@ async fn swallow(request: Request<Incoming>) -> Result<Response<Answer>, hyper::
 enum Wanted {
     /// A body of so many zeros.
     Zeros(u64),
-    /// An empty body after a delay.
-    Late(Duration),
+    /// The same after a delay.
+    Late(Duration, u64),
     /// An event stream.
     Events,
 }
@@ -101,7 +113,11 @@ impl Wanted {
         let number = |prefix: &str| path.strip_prefix(prefix)?.parse().ok();
         let wanted = match path {
             "/events" => Some(Self::Events),
-            _ => number("/b").map(Self::Zeros).or_else(|| Some(Self::Late(Duration::from_millis(number("/w")?)))),
+            _ if path.starts_with("/d") => {
+                let (delay, zeros) = path.strip_prefix("/d")?.split_once('-')?;
+                Some(Self::Late(Duration::from_millis(delay.parse().ok()?), zeros.parse().ok()?))
+            }
+            _ => number("/b").map(Self::Zeros).or_else(|| Some(Self::Late(Duration::from_millis(number("/w")?), 0))),
         };
         wanted.filter(|_| method == Method::GET)
     }
@@ -151,6 +167,11 @@ mod tests {
         net::TcpStream,
     };
 
+    #[test]
+    fn zeros_have_the_checksum_that_any_tool_computes() {
+        assert_eq!((crc32_of(0), crc32_of(200_000)), (0, crc32fast::hash(&[0; 200_000])));
+    }
+
     #[tokio::test]
     async fn the_answer_is_the_length_of_what_came() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -168,7 +189,8 @@ mod tests {
     fn a_path_says_what_is_wanted() {
         let by = |path| Wanted::by(&Method::GET, path);
         assert_eq!((by("/b5"), by("/events"), by("/upload")), (Some(Wanted::Zeros(5)), Some(Wanted::Events), None));
-        assert_eq!((by("/w8000"), by("/bx")), (Some(Wanted::Late(Duration::from_secs(8))), None));
+        assert_eq!((by("/w8000"), by("/bx")), (Some(Wanted::Late(Duration::from_secs(8), 0)), None));
+        assert_eq!((by("/d2-500"), by("/d2")), (Some(Wanted::Late(Duration::from_millis(2), 500)), None));
         assert_eq!(Wanted::by(&Method::POST, "/events"), None);
     }
 

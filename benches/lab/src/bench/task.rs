@@ -1,12 +1,17 @@
 //! What contenders are made to do, and who takes part.
 
 use super::{
-    contender::{Contender, Kind},
+    contender::{Configuration, Contender, Kind},
+    h2load::Http,
     load::{Generator, Load, Player},
     observe::Observe,
     rival::Turns,
 };
-use crate::{link, report::Case};
+use crate::{
+    link,
+    load::{self, Group},
+    report::Case,
+};
 use std::{collections::BTreeMap, time::Duration};
 
 /// Something that contenders are made to do, and who takes part.
@@ -38,6 +43,12 @@ pub(crate) struct Task {
     pub(crate) beside_from: Option<&'static str>,
     /// Contenders are tuned for such paths, those that can be.
     pub(crate) tuned: bool,
+    /// Contenders are measured as users get them, with defaults, rather than with limits raised for one client.
+    pub(crate) defaults: bool,
+    /// The protocol to clients of contenders with HTTP/3.
+    pub(crate) front: Http,
+    /// The group of TLS that clients offer alone; `None`: what they like, which is X25519.
+    pub(crate) group: Option<Group>,
     /// What contenders get of their core.
     pub(crate) share: Share,
     /// More environment for contenders.
@@ -94,6 +105,21 @@ impl Task {
         }
     }
 
+    /// Whether the origin is the one that counts uploads, and waits where it is told to.
+    pub(crate) fn is_served_by_sink(&self) -> bool {
+        self.load.kind == load::Kind::Upload || matches!(self.load.generator, Generator::Mix(_))
+    }
+
+    /// How contenders are configured.
+    pub(crate) fn configuration(&self) -> Configuration {
+        match &self.path {
+            _ if self.defaults => Configuration::Defaults,
+            None => Configuration::Near,
+            Some(_) if self.tuned => Configuration::Tuned,
+            Some(_) => Configuration::AsItComes,
+        }
+    }
+
     /// Whether a contender takes part.
     pub(crate) fn takes(&self, contender: &Contender) -> bool {
         // Over a path TCP's congestion control decides, so a measurement over TCP names it; others do not.
@@ -105,8 +131,14 @@ impl Task {
         };
         let speaks = match self.load.generator {
             Generator::Client(client) => contender.kind == Kind::H3 || client.speaks_h1(),
-            Generator::Own { .. } | Generator::H2load | Generator::Viewers(_) => true,
+            Generator::Own { .. }
+            | Generator::H2load
+            | Generator::Counting
+            | Generator::Mix(_)
+            | Generator::Viewers(_) => true,
         };
+        let speaks =
+            speaks && (self.front == Http::Three || contender.fronts.iter().any(|name| name == self.front.name()));
         let is_named = self.names.is_empty() || contender.is_given || self.names.contains(&contender.name);
         let is_meant = is_meant && (!self.tuned || contender.tuned.is_some());
         is_meant && speaks && is_named && self.kinds.contains(&contender.kind)
@@ -126,7 +158,7 @@ impl Task {
                     viewers.player = Player::DashJs(rule.into());
                 }
             }
-            Generator::H2load | Generator::Client(_) => {}
+            Generator::H2load | Generator::Counting | Generator::Mix(_) | Generator::Client(_) => {}
         }
         task
     }

@@ -7,6 +7,7 @@ mod bloat;
 mod conformance;
 mod fairness;
 mod floor;
+mod gateway;
 mod handshakes;
 mod idle;
 mod inflight;
@@ -32,11 +33,13 @@ mod thresholds;
 mod ttlb;
 mod viewers;
 mod window;
+mod wire;
 
 use crate::{
     bench::{
         Lab, Observe, Share, Task, Variant,
         contender::{Contender, Kind},
+        h2load::Http,
         interrupt,
         load::{Amount, Generator, Load},
         options::Options,
@@ -44,11 +47,14 @@ use crate::{
     },
     fetch::Client,
     load,
-    report::{self, Case, Per, Results},
+    report::{self, Case, Per, Plots, Results},
 };
 use anyhow::{Context as _, Result, bail};
 use clap::Subcommand;
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 /// The experiments' commands.
 #[derive(Subcommand)]
@@ -75,6 +81,10 @@ pub(crate) enum Command {
     Idle(Options),
     /// What sealing and sending cost with no protocol at all.
     Floor(Options),
+    /// A mix of small and large responses behind 64 connections of 32 streams, as on a public board of gateways.
+    Gateway(Options),
+    /// Bursts in which datagrams leave.
+    Wire(Options),
     /// Goodput, drops and bursts in front of shallow buffers.
     Shallow(Options),
     /// One long download over long and fast paths.
@@ -121,11 +131,20 @@ pub(crate) enum Command {
     Papers(Options),
     /// All of them, one after the other.
     All(Options),
-    /// Join the results in a folder into one page.
+    /// Join the results in a folder into one page, and make their own pages and plots anew.
     Report {
         /// With the experiments' JSON files.
         #[arg(default_value = "target/lab")]
         folder: PathBuf,
+        /// Make the page and the plots of this file alone; several times for several.
+        #[arg(long, value_name = "FILE")]
+        from: Vec<PathBuf>,
+        /// Where pages and plots go; default: beside the JSON.
+        #[arg(long, value_name = "FOLDER")]
+        out: Option<PathBuf>,
+        /// Write and show only these plots; pages name the others. docs/results has few. `none`: no plot.
+        #[arg(long, value_name = "FILE,…|none", value_delimiter = ',')]
+        plots: Vec<String>,
         /// Compare with the results in another folder instead, and print what repeats.
         #[arg(long, value_name = "FOLDER")]
         against: Option<PathBuf>,
@@ -145,7 +164,7 @@ struct Experiment {
 }
 
 /// In the order of `all`.
-const EXPERIMENTS: [&Experiment; 28] = [
+const EXPERIMENTS: [&Experiment; 30] = [
     &peers::EXPERIMENT,
     &ladder::EXPERIMENT,
     &batch::EXPERIMENT,
@@ -174,6 +193,8 @@ const EXPERIMENTS: [&Experiment; 28] = [
     &thesis::EXPERIMENT,
     &viewers::EXPERIMENT,
     &players::EXPERIMENT,
+    &gateway::EXPERIMENT,
+    &wire::EXPERIMENT,
 ];
 
 /// Those over emulated paths that a night is for.
@@ -230,6 +251,8 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Receives(options) => (options, &[&receives::EXPERIMENT]),
         Command::Mechanisms(options) => (options, &[&mechanisms::EXPERIMENT]),
         Command::Thesis(options) => (options, &[&thesis::EXPERIMENT]),
+        Command::Gateway(options) => (options, &[&gateway::EXPERIMENT]),
+        Command::Wire(options) => (options, &[&wire::EXPERIMENT]),
         Command::Players(options) => (options, &[&players::EXPERIMENT]),
         Command::Viewers(options) => (options, &[&viewers::EXPERIMENT]),
         Command::Attacks(arguments) => return attacks::run(arguments),
@@ -238,11 +261,18 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Paths(options) => (options, &OVER_PATHS),
         Command::Papers(options) => (options, &OF_THE_PAPERS),
         Command::All(options) => (options, &EXPERIMENTS),
-        Command::Report { folder, against: None } => {
-            say(&report::join(&folder)?.display().to_string());
+        Command::Report { folder, against: Some(then), .. } => return print(&report::against(&folder, &then)?),
+        Command::Report { folder, from, out, plots, against: None } => {
+            let shown = if plots.is_empty() { Plots::All } else { Plots::Only(plots.into_iter().collect()) };
+            let beside = from.first().and_then(|file| file.parent()).map(Path::to_owned);
+            let out = out.or(beside).unwrap_or_else(|| folder.clone());
+            let pages = match from.as_slice() {
+                [] => vec![report::join(&folder, &out, &shown)?],
+                files => report::regenerate(files, &out, &shown)?,
+            };
+            pages.iter().for_each(|page| say(&page.display().to_string()));
             return Ok(());
         }
-        Command::Report { folder, against: Some(then) } => return print(&report::against(&folder, &then)?),
     };
     if options.plan {
         return print(&plans(experiments, &options)?);
@@ -272,7 +302,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         }
     }
     if experiments.len() > 1 {
-        say(&report::join(&lab.options().out)?.display().to_string());
+        say(&report::join(&lab.options().out, &lab.options().out, &Plots::All)?.display().to_string());
     }
     if !failed.is_empty() {
         bail!("failed: {}", failed.join(", "));
@@ -422,6 +452,9 @@ fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task 
         beside: None,
         beside_from: None,
         tuned: false,
+        defaults: false,
+        front: Http::Three,
+        group: None,
         share: Share::All,
         environment: Vec::new(),
         rounds: ROUNDS,
@@ -521,7 +554,7 @@ fn large(options: &Options, requests: u64, generator: Generator) -> Load {
 fn acks(generator: &Generator) -> String {
     match generator {
         Generator::Own { ack_threshold, .. } => format!("ACK {ack_threshold}"),
-        Generator::H2load => "h2load".to_owned(),
+        Generator::H2load | Generator::Counting | Generator::Mix(_) => "h2load".to_owned(),
         Generator::Client(client) => client.name().to_owned(),
         Generator::Viewers(viewers) => format!("{:?}", viewers.player),
     }

@@ -1,13 +1,16 @@
 //! litequic beside its peers: CPU a GB and a request. Each figure saturated and not; downloads at exact ACK thresholds,
 //! and with h2load, which acknowledges so seldom that ACKs cost nothing.
 
-use super::{Amount, Experiment, Generator, Kind, Load, Options, Per, Task, acks, large, load, no_variants, task};
+use super::{
+    Amount, Experiment, Generator, Http, Kind, Load, Options, Per, Task, acks, large, load, no_variants, task,
+};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "peers",
     about: "What does an HTTP/3 proxy cost, one worker on one core, in front of the same origin? Large bodies at 2 and 10 \
             packets an ACK (as browsers do), at 100, and as h2load acknowledges; small objects; uploads. *nginx-h1*, over \
-            HTTP/1.1 and TLS, is the ceiling; *floor* has no protocol at all.",
+            HTTP/1.1 and TLS, is the ceiling; *floor* has no protocol at all. Then what a user gets: contenders with their defaults, \
+            over each protocol; requests that fail are counted, and costs are those of a success.",
     reference: None,
     tasks,
     variants: no_variants,
@@ -37,6 +40,31 @@ fn tasks(options: &Options) -> Vec<Task> {
         }
         let load = Load { kind: load::Kind::Upload, ..large(options, 4, Generator::own("auto")) };
         tasks.push(task("uploads", how, Per::Gigabyte, saturated, load));
+    }
+    tasks.extend(with_defaults(options));
+    tasks
+}
+
+/// Bodies of the rows with defaults, and how many are requested.
+const BODIES: [(&str, u64, u64); 3] = [("1 KB", 1_000, 50_000), ("10 KB", 10_000, 20_000), ("100 KB", 100_000, 5_000)];
+
+/// 1,000 requests in flight from one address, on contenders with their defaults.
+fn with_defaults(options: &Options) -> Vec<Task> {
+    let (connections, streams) = if options.quick { (10, 5) } else { (100, 10) };
+    let row = |name: &str, body, requests, generator| {
+        let amount = Amount::Requests(options.many(requests, 200));
+        let load = Load { kind: load::Kind::Small, body, connections, streams, amount, generator, resume: false };
+        let mut task = task("defaults", name, Per::Request, false, load);
+        task.kinds = vec![Kind::H3];
+        task.defaults = true;
+        task
+    };
+    let mut tasks = vec![row("1 KB over HTTP/3, ACK 2", 1_000, 50_000, Generator::own("2"))];
+    for (name, body, requests) in BODIES {
+        for front in Http::ALL.into_iter().rev() {
+            let task = row(&format!("{name} over {}", front.name()), body, requests, Generator::Counting);
+            tasks.push(Task { front, ..task });
+        }
     }
     tasks
 }

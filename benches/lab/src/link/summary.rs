@@ -8,8 +8,10 @@ use std::{
     time::Duration,
 };
 
-/// Packets of one direction that arrive closer to each other than this are one burst.
+/// Packets of one direction that arrive closer to each other than this are one burst: what leaves together,
 const BURST_GAP: Duration = Duration::from_micros(100);
+/// and what a queue of a few milliseconds sees together.
+const LONG_GAP: Duration = Duration::from_millis(1);
 /// A time for which the emulator did not run while it should have: the host was busy elsewhere, or its hypervisor was.
 pub(super) const PAUSE: Duration = Duration::from_millis(10);
 /// So much of a run may be pauses: one of 20 ms in 20 s changes no figure, and a virtual machine has some each minute.
@@ -76,6 +78,9 @@ pub(crate) struct DirectionReport {
     pub(crate) wait_us: Quantiles,
     /// Packets that arrive within 100 µs of each other.
     pub(crate) bursts: Quantiles,
+    /// The same within 1 ms.
+    #[serde(default)]
+    pub(crate) bursts_1ms: Quantiles,
     /// Bytes delivered of each sender, by its port.
     #[serde(default)]
     pub(crate) senders: BTreeMap<u16, u64>,
@@ -121,15 +126,47 @@ impl Values {
     }
 }
 
+/// Bursts of packets: those that arrive within `gap` of the one before.
+#[derive(Debug)]
+struct Bursts {
+    gap: Duration,
+    sizes: Values,
+    /// The last arrival, and how many came with it.
+    last: (Duration, u64),
+}
+
+impl Bursts {
+    fn new(gap: Duration) -> Self {
+        Self { gap, sizes: Values::new(), last: (Duration::ZERO, 0) }
+    }
+
+    fn arrived(&mut self, now: Duration) {
+        if now.saturating_sub(self.last.0) >= self.gap {
+            self.end();
+        }
+        self.last = (now, self.last.1 + 1);
+    }
+
+    fn end(&mut self) {
+        if self.last.1 > 0 {
+            self.sizes.add(self.last.1);
+            self.last.1 = 0;
+        }
+    }
+
+    fn quantiles(mut self) -> Quantiles {
+        self.end();
+        self.sizes.quantiles()
+    }
+}
+
 /// What one direction did.
 #[derive(Debug)]
 pub(super) struct Direction {
     report: DirectionReport,
     queue: Values,
     wait: Values,
-    bursts: Values,
-    /// The last arrival, and how many came with it.
-    burst: (Duration, u64),
+    bursts: [Bursts; 2],
     flows: HashMap<Flow, u64>,
 }
 
@@ -139,8 +176,7 @@ impl Direction {
             report: DirectionReport::default(),
             queue: Values::new(),
             wait: Values::new(),
-            bursts: Values::new(),
-            burst: (Duration::ZERO, 0),
+            bursts: [BURST_GAP, LONG_GAP].map(Bursts::new),
             flows: HashMap::new(),
         }
     }
@@ -150,11 +186,7 @@ impl Direction {
         self.report.packets += 1;
         self.report.bytes += bytes;
         self.queue.add(queued);
-        if self.burst.1 > 0 && now.saturating_sub(self.burst.0) >= BURST_GAP {
-            self.bursts.add(self.burst.1);
-            self.burst.1 = 0;
-        }
-        self.burst = (now, self.burst.1 + 1);
+        self.bursts.iter_mut().for_each(|bursts| bursts.arrived(now));
         match fate {
             Fate::Lost => self.report.lost += 1,
             Fate::Dropped => self.report.dropped += 1,
@@ -184,10 +216,8 @@ impl Direction {
     }
 
     /// Of this direction; `unread` packets were lost in front of it.
-    pub(super) fn report(mut self, unread: u64) -> DirectionReport {
-        if self.burst.1 > 0 {
-            self.bursts.add(self.burst.1);
-        }
+    pub(super) fn report(self, unread: u64) -> DirectionReport {
+        let [bursts, bursts_1ms] = self.bursts.map(Bursts::quantiles);
         let mut senders = BTreeMap::new();
         for (flow, bytes) in &self.flows {
             *senders.entry(flow.source).or_default() += bytes;
@@ -198,7 +228,8 @@ impl Direction {
             device_drops: self.report.device_drops + unread,
             queue_bytes: self.queue.quantiles(),
             wait_us: self.wait.quantiles(),
-            bursts: self.bursts.quantiles(),
+            bursts,
+            bursts_1ms,
             flows: bytes.len() as u64,
             fairness: fairness(&bytes),
             senders,
@@ -295,14 +326,16 @@ mod tests {
     #[test]
     fn a_burst_is_what_comes_close_together() {
         let mut direction = Direction::new();
-        for (at, count) in [(0, 10), (5, 1), (9, 3)] {
+        for (at, count) in [(0, 10), (10, 1), (18, 3), (19, 2)] {
             for _ in 0..count {
-                direction.arrived(MILLISECOND * at, 100, 0, Fate::Dropped, Duration::ZERO);
+                direction.arrived(MILLISECOND / 2 * at, 100, 0, Fate::Dropped, Duration::ZERO);
             }
         }
         let report = direction.report(2);
-        assert_eq!((report.packets, report.bytes, report.dropped, report.device_drops), (14, 1_400, 14, 2));
-        assert_eq!((report.bursts.max, report.bursts.p50), (10, 3));
+        assert_eq!((report.packets, report.bytes, report.dropped, report.device_drops), (16, 1_600, 16, 2));
+        assert_eq!((report.bursts.max, report.bursts.p50), (10, 2));
+        // Half a millisecond between the last two.
+        assert_eq!((report.bursts_1ms.max, report.bursts_1ms.p50), (10, 5));
     }
 
     #[test]

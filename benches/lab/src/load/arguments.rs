@@ -30,6 +30,22 @@ pub(crate) enum Protocol {
     H1,
 }
 
+/// A group of TLS 1.3's key exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Group {
+    X25519,
+    /// A hybrid with ML-KEM, against computers that there are not yet (draft-ietf-tls-ecdhe-mlkem).
+    #[value(name = "x25519mlkem768")]
+    X25519Mlkem768,
+}
+
+impl Group {
+    /// The value on the command line.
+    pub(crate) fn argument(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+}
+
 /// A switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Switch {
@@ -115,6 +131,9 @@ pub(crate) struct Arguments {
     /// Take each datagram so many milliseconds after it has come, as at the end of a long path (h3).
     #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000))]
     pub(super) delay: u64,
+    /// Offer this group of TLS alone; default: all that there are, X25519 first.
+    #[arg(long, value_enum)]
+    pub(super) group: Option<Group>,
     /// With every request the fields that a browser sends: 800 bytes, 590 as they are encoded (h3).
     #[arg(long)]
     pub(super) browser: bool,

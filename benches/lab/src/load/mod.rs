@@ -17,7 +17,7 @@ mod wire;
 
 use crate::client::raise_limits;
 use arguments::Protocol;
-pub(crate) use arguments::{Arguments, Kind};
+pub(crate) use arguments::{Arguments, Group, Kind};
 pub(crate) use h3::Faults;
 pub(crate) use report::{LoadReport, Steady, TOLERANCE};
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
 //! TLS of both clients: trust, tickets, and how many handshakes went without a certificate.
 
-use super::arguments::Arguments;
+use super::arguments::{Arguments, Group};
 use anyhow::Context;
 use rustls::{
     ClientConfig, DigitallySignedStruct, NamedGroup, RootCertStore, SignatureScheme,
@@ -34,7 +34,14 @@ pub(super) struct Tls {
 pub(super) fn client(arguments: &Arguments, alpn: &[u8]) -> anyhow::Result<Tls> {
     // One cipher suite, so that all servers seal with the same: each prefers another.
     let suites = vec![aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256];
-    let provider = Arc::new(CryptoProvider { cipher_suites: suites, ..aws_lc_rs::default_provider() });
+    let mut provider = CryptoProvider { cipher_suites: suites, ..aws_lc_rs::default_provider() };
+    if let Some(group) = arguments.group {
+        provider.kx_groups = vec![match group {
+            Group::X25519 => aws_lc_rs::kx_group::X25519,
+            Group::X25519Mlkem768 => aws_lc_rs::kx_group::X25519MLKEM768,
+        }];
+    }
+    let provider = Arc::new(provider);
     let trusted = match &arguments.ca {
         Some(path) => {
             let mut roots = RootCertStore::empty();

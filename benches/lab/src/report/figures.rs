@@ -48,7 +48,7 @@ impl Per {
 
 /// Figures that pages show after the one that contenders are compared by, in this order. Those whose name has a slash
 /// come from a profile or from counted system calls, and have their own tables.
-pub(super) const SHOWN: [&str; 89] = [
+pub(super) const SHOWN: [&str; 91] = [
     "served",
     "served_h3",
     "served_h2",
@@ -85,6 +85,8 @@ pub(super) const SHOWN: [&str; 89] = [
     "queue_p99_us",
     "burst_mean",
     "burst_p99",
+    "burst_1ms_mean",
+    "burst_1ms_p99",
     "link_packets_per_ack",
     "link_ack_delay_p50_us",
     "link_ack_delay_p99_us",
@@ -182,6 +184,8 @@ pub(super) fn title(figure: &str, per: Per) -> String {
         "queue_p99_us" => "p99 µs".to_owned(),
         "burst_mean" => "packets a burst".to_owned(),
         "burst_p99" => "p99".to_owned(),
+        "burst_1ms_mean" => "within 1 ms".to_owned(),
+        "burst_1ms_p99" => "p99".to_owned(),
         "link_packets_per_ack" => "packets an ACK at the link".to_owned(),
         "link_ack_delay_p50_us" => "ACK delay at the link, median µs".to_owned(),
         "link_ack_delay_p99_us" => "p99 µs".to_owned(),

@@ -20,7 +20,7 @@ pub(crate) use self::{
     carried::Bound,
     figures::{Per, is_shown},
     memory::MemoryTrace,
-    write::{against, earlier, join, keep, save, save_memory, save_trace, save_views},
+    write::{against, earlier, join, keep, regenerate, save, save_memory, save_trace, save_views},
 };
 use crate::bench::{
     contender::Kind,
@@ -31,7 +31,24 @@ use crate::bench::{
 };
 use crate::link::Sample;
 use serde::{Deserialize, Serialize, Serializer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Which plots are written beside a page and shown on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Plots {
+    All,
+    /// These files; the page names the others.
+    Only(BTreeSet<String>),
+}
+
+impl Plots {
+    fn has(&self, file: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(files) => files.contains(file),
+        }
+    }
+}
 
 /// An experiment's results.
 #[derive(Debug, Clone, Serialize, Deserialize)]

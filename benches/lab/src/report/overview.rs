@@ -2,9 +2,9 @@
 //! results into text. Every figure of every case is on the experiments' own pages (`markdown`).
 
 use super::{
-    Case, Results,
+    Case, Plots, Results,
     figures::{Better, interval, number, title},
-    markdown::{conditions, parts},
+    markdown::{ARCHIVE, conditions, parts},
     verdict::{Beside, LITEQUIC, Rank, Standing, Verdict, has_rivals, standings},
 };
 use crate::bench::stats::Interval;
@@ -22,14 +22,14 @@ litequic beside other proxies that add HTTP/3 to an HTTP/1.1 origin, in the same
 
 ";
 
-/// How the first screen reads.
-const LEGEND: &str = "\
+/// How the first screen reads; its charts.
+const CELLS: &str = "\
 A cell is one path or load. litequic is *first* where it is more than 3 % better than every other HTTP/3 proxy, *tied* within
 3 % of the best, *last* where it is more than 3 % worse than each; a cell is *undecided* while the 95 % interval of the ratio
-does not say so. Charts: ● beside the best other HTTP/3 proxy, ○ beside the same bodies over TCP; right of 1 litequic is
-better by that factor; blue better, grey tied, orange worse; undecided cells are not drawn.
-
-";
+does not say so.";
+const CHARTS: &str =
+    " Charts: ● beside the best other HTTP/3 proxy, ○ beside the same bodies over TCP; right of 1 litequic is
+better by that factor; blue better, grey tied, orange worse; undecided cells are not drawn.";
 
 /// What tables have in common.
 const TABLES: &str = "\
@@ -40,19 +40,26 @@ stands where too few rounds were undisturbed. The page of each experiment has ev
 
 ";
 
-/// One page; a chart's file for each experiment that has one.
-pub(super) fn page(all: &[(Results, Option<String>)]) -> String {
+/// One page; a chart's file for each experiment that has one, and whether plots are elsewhere.
+pub(super) fn page(all: &[(Results, Option<String>)], shown: &Plots) -> String {
     let mut all: Vec<&(Results, Option<String>)> = all.iter().collect();
     all.sort_by_key(|(results, _)| ORDER.iter().position(|name| *name == results.experiment).unwrap_or(ORDER.len()));
     let mut text = INTRODUCTION.to_owned();
-    text += "| | |\n|---|---|\n";
-    for (results, chart) in &all {
-        let name = &results.experiment;
-        let chart = chart.as_ref().map(|file| format!("![{name}]({file})")).unwrap_or_default();
-        let _ = writeln!(text, "| {chart} | **[{name}](#{name})**: {} |", line(results));
+    if *shown == Plots::All {
+        text += "| | |\n|---|---|\n";
+        for (results, chart) in &all {
+            let name = &results.experiment;
+            let chart = chart.as_ref().map(|file| format!("![{name}]({file})")).unwrap_or_default();
+            let _ = writeln!(text, "| {chart} | **[{name}](#{name})**: {} |", line(results));
+        }
+        let _ = writeln!(text, "\n{CELLS}{CHARTS}\n");
+    } else {
+        for (results, _) in &all {
+            let name = &results.experiment;
+            let _ = writeln!(text, "- **[{name}](#{name})**: {}", line(results));
+        }
+        let _ = writeln!(text, "\n{CELLS}\n\nEvery run as JSON, and all plots, are in {ARCHIVE} beside a release.\n");
     }
-    text += "\n";
-    text += LEGEND;
     text += TABLES;
     for (results, _) in &all {
         text += &section(results);
@@ -284,7 +291,7 @@ mod tests {
             run
         }));
         results.cases.push(other);
-        let page = page(&[(results, Some("peers.svg".to_owned()))]);
+        let page = page(&[(results, Some("peers.svg".to_owned()))], &Plots::All);
         let line = "| ![peers](peers.svg) | **[peers](#peers)**: CPU s/GB, less is better. litequic is first in 1 of 2 \
                     cells, undecided in 1. |";
         assert!(page.contains(line), "{page}");

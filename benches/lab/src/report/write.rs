@@ -1,6 +1,6 @@
 //! Results into a folder, and a folder's results into one page.
 
-use super::{MemoryTrace, Results, Run, compare, markdown, overview, plot, strip, trace};
+use super::{MemoryTrace, Plots, Results, Run, compare, markdown, overview, plot, strip, trace};
 use crate::link::Trace;
 use anyhow::{Context as _, Result, bail};
 use std::{
@@ -17,8 +17,41 @@ pub(crate) fn save(results: &Results, folder: &Path) -> Result<PathBuf> {
     if unfinished.exists() {
         fs::remove_file(&unfinished).with_context(|| format!("cannot remove {}", unfinished.display()))?;
     }
-    let plots = draw(results, folder)?;
-    write(folder, &format!("{}.md", results.experiment), &markdown::page(results, &plots))
+    page_of(results, folder, &Plots::All).map(|(page, _)| page)
+}
+
+/// Writes an experiment's page and those of its plots that are shown; the page's path, and the files and captions of
+/// all plots.
+fn page_of(results: &Results, folder: &Path, shown: &Plots) -> Result<(PathBuf, Vec<(String, String)>)> {
+    let plots = draw(results, folder, shown)?;
+    let page = write(folder, &format!("{}.md", results.experiment), &markdown::page(results, &plots, shown))?;
+    Ok((page, plots))
+}
+
+/// Writes the chart of the first screen, where there is one; its file.
+fn chart(results: &Results, folder: &Path, shown: &Plots) -> Result<Option<String>> {
+    let name = format!("{}.svg", results.experiment);
+    match strip::strip(&overview::first_screen(results)) {
+        Some(svg) if !results.quick => {
+            if shown.has(&name) {
+                write(folder, &name, &svg)?;
+            }
+            Ok(Some(name))
+        }
+        // Nothing is better or worse: what it describes.
+        _ => Ok(None),
+    }
+}
+
+/// Makes the page and the plots of each of these files anew, in `folder`; the pages' paths.
+pub(crate) fn regenerate(files: &[PathBuf], folder: &Path, shown: &Plots) -> Result<Vec<PathBuf>> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let one = |file: &PathBuf| {
+        let results = of_file(file)?;
+        chart(&results, folder, shown)?;
+        page_of(&results, folder, shown).map(|(page, _)| page)
+    };
+    files.iter().map(one).collect()
 }
 
 /// Writes down what is finished of an experiment that is not; [`save`] removes it.
@@ -90,24 +123,16 @@ fn unfinished(experiment: &str, folder: &Path) -> PathBuf {
     folder.join(format!("{experiment}.unfinished"))
 }
 
-/// Makes one page, `README.md`, of all results in a folder, and their own pages anew; its path.
-pub(crate) fn join(folder: &Path) -> Result<PathBuf> {
+/// Makes one page, `README.md`, of all results in the folder `from`, and their own pages anew, in `folder`; its path.
+pub(crate) fn join(from: &Path, folder: &Path, shown: &Plots) -> Result<PathBuf> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let mut all = Vec::new();
-    for results in read(folder)? {
-        let plots = draw(&results, folder)?;
-        write(folder, &format!("{}.md", results.experiment), &markdown::page(&results, &plots))?;
-        let chart = match strip::strip(&overview::first_screen(&results)) {
-            Some(svg) if !results.quick => {
-                let name = format!("{}.svg", results.experiment);
-                write(folder, &name, &svg)?;
-                Some(name)
-            }
-            // Nothing is better or worse: what it describes.
-            _ => plots.into_iter().next().map(|(file, _)| file),
-        };
+    for results in read(from)? {
+        let (_, plots) = page_of(&results, folder, shown)?;
+        let chart = chart(&results, folder, shown)?.or_else(|| plots.into_iter().next().map(|(file, _)| file));
         all.push((results, chart));
     }
-    write(folder, "README.md", &overview::page(&all))
+    write(folder, "README.md", &overview::page(&all, shown))
 }
 
 /// A page on what two folders' results have in common.
@@ -125,20 +150,22 @@ fn read(folder: &Path) -> Result<Vec<Results>> {
     if files.is_empty() {
         bail!("{} has no results (*.json)", folder.display());
     }
-    let mut all = Vec::new();
-    for file in files {
-        let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        all.push(serde_json::from_str(&text).with_context(|| format!("{}: no results of the lab", file.display()))?);
-    }
-    Ok(all)
+    files.iter().map(|file| of_file(file)).collect()
 }
 
-/// Writes an experiment's plots; their files and captions.
-fn draw(results: &Results, folder: &Path) -> Result<Vec<(String, String)>> {
+fn of_file(file: &Path) -> Result<Results> {
+    let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("{}: no results of the lab", file.display()))
+}
+
+/// Writes those of an experiment's plots that are shown; the files and captions of all.
+fn draw(results: &Results, folder: &Path, shown: &Plots) -> Result<Vec<(String, String)>> {
     let mut drawn = Vec::new();
     for (at, (caption, svg)) in plot::plots(results)?.into_iter().enumerate() {
         let name = format!("{}-{}.svg", results.experiment, at + 1);
-        write(folder, &name, svg.trim_end())?;
+        if shown.has(&name) {
+            write(folder, &name, svg.trim_end())?;
+        }
         drawn.push((name, caption));
     }
     Ok(drawn)
@@ -154,6 +181,7 @@ fn write(folder: &Path, name: &str, text: &str) -> Result<PathBuf> {
 mod tests {
     use super::super::tests::results;
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn what_was_saved_is_joined_into_one_page() {
@@ -162,7 +190,7 @@ mod tests {
         save(&one, folder.path()).unwrap();
         one.experiment = "floor".to_owned();
         save(&one, folder.path()).unwrap();
-        let page = fs::read_to_string(join(folder.path()).unwrap()).unwrap();
+        let page = fs::read_to_string(join(folder.path(), folder.path(), &Plots::All).unwrap()).unwrap();
         for wanted in ["**[floor](#floor)**", "\n### peers\n", "](peers-1.svg)"] {
             assert!(page.contains(wanted), "{wanted} in {page}");
         }
@@ -203,9 +231,28 @@ mod tests {
         assert!(folder.path().join(plot.replace(".svg", ".csv")).exists());
     }
 
+    /// The fixture is a run as it was measured, with the page and the plots that were made of it then.
+    #[test]
+    fn a_page_and_its_plots_are_made_anew_byte_by_byte() {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/results");
+        let folder = tempfile::tempdir().unwrap();
+        regenerate(&[fixtures.join("ladder.json")], folder.path(), &Plots::All).unwrap();
+        for name in ["ladder.md", "ladder.svg", "ladder-1.svg"] {
+            let [then, now] = [fixtures.as_path(), folder.path()].map(|place| fs::read(place.join(name)).unwrap());
+            assert!(then == now, "{name} is another");
+        }
+        // As docs/results has it: with no plot beside it.
+        let bare = tempfile::tempdir().unwrap();
+        regenerate(&[fixtures.join("ladder.json")], bare.path(), &Plots::Only(BTreeSet::new())).unwrap();
+        let names: Vec<_> = fs::read_dir(bare.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["ladder.md"]);
+        let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results/ladder.md");
+        assert_eq!(fs::read_to_string(bare.path().join("ladder.md")).unwrap(), fs::read_to_string(kept).unwrap());
+    }
+
     #[test]
     fn a_folder_without_results_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(join(folder.path()).unwrap_err().to_string().contains("has no results"));
+        assert!(join(folder.path(), folder.path(), &Plots::All).unwrap_err().to_string().contains("has no results"));
     }
 }

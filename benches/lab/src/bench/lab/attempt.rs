@@ -5,7 +5,8 @@ use crate::{
     bench::{
         Sampled, Task,
         cgroup::{Cgroup, Limit},
-        contender::{Configuration, Kind},
+        contender::Kind,
+        h2load::Http,
         interrupt,
         load::{Amount, Generator, Load, Outcome, Target},
         metrics::{self, Counters, Metrics},
@@ -94,10 +95,12 @@ impl Lab {
         client: &mut String,
     ) -> Result<Vec<Measured>> {
         let upload = task.load.kind == load::Kind::Upload;
-        self.start_origin(upload)?;
+        let by_sink = task.is_served_by_sink();
+        self.start_origin(by_sink)?;
         let (path, crc32) = self.files.body(task.load.body)?;
         let checked = if task.path.is_some() { CHECKED_OVER_A_PATH } else { CHECKED };
         let (checked_path, checked_crc32) = self.files.body(checked)?;
+        let checked_crc32 = if by_sink { sink::crc32_of(checked) } else { checked_crc32 };
         if let Generator::Viewers(viewers) = &task.load.generator {
             viewers.bodies().try_for_each(|bytes| self.files.body(bytes).map(drop))?;
             if let Some(video) = self.options.video.as_deref().filter(|_| viewers.video) {
@@ -111,7 +114,7 @@ impl Lab {
         let present = self.present.get(contender).context("no such contender")?;
         let task = &task.by_clients_of(&present.contender);
         let folder = tempfile::Builder::new().prefix(&present.contender.name).tempdir_in(self.folder.path())?;
-        let values = self.values(present, task, folder.path(), if upload { SINK_PORT } else { ORIGIN_PORT });
+        let values = self.values(present, task, folder.path(), if by_sink { SINK_PORT } else { ORIGIN_PORT });
         let log = (self.options.trace || task.sampled.is_some()).then(|| folder.path().join("packets.csv"));
         let link = task.path.as_ref().map(|path| {
             // A round alone has the same seed as its link among several: each has one a direction.
@@ -133,6 +136,8 @@ impl Lab {
         let target = Target {
             address: &address,
             kind: present.contender.kind,
+            front: task.front,
+            group: task.group,
             certificate: &self.files.certificate,
             spki: &self.files.spki,
             path: &path,
@@ -156,7 +161,8 @@ impl Lab {
                 Target { crc32: Some(crc32fast::hash(sink::answer_to(checked).as_bytes())), ..target.clone() },
             )
         } else {
-            (one, Target { path: &checked_path, crc32: Some(checked_crc32), ..target.clone() })
+            // Whatever group of TLS the load has.
+            (one, Target { path: &checked_path, crc32: Some(checked_crc32), group: None, ..target.clone() })
         };
         self.prove(server, &proof.0, &proof.1)?;
 
@@ -391,12 +397,8 @@ impl Lab {
         values.set("WWW", self.files.www.display());
         values.set("WORKERS", task.workers);
         values.set("H3", if contender.kind == Kind::H3 { "" } else { "#" });
-        let configuration = match &task.path {
-            None => Configuration::Near,
-            Some(_) if task.tuned => Configuration::Tuned,
-            Some(_) => Configuration::AsItComes,
-        };
-        for (name, holds) in configuration.holds() {
+        values.set("TCP", if task.front == Http::Three { "#" } else { "" });
+        for (name, holds) in task.configuration().holds() {
             values.set(name, if holds { "" } else { "#" });
         }
         values.set("EXTRA", &contender.extra);
@@ -521,7 +523,7 @@ impl Lab {
     ) -> Result<Measured> {
         let Setup { task, kind, link, folder, beside } = *setup;
         let client_core = self.options.client_core.to_string();
-        let origin = if task.load.kind == load::Kind::Upload { &self.sink } else { &self.file_origin };
+        let origin = if task.is_served_by_sink() { &self.sink } else { &self.file_origin };
         let origin_cpu = || origin.as_ref().map(Server::cpu).unwrap_or_default();
         let mut observer = Observer::start(task.observe, server, &self.network.server, &client_core, folder)?;
         let snapshot = |server: &Server| -> Result<_> {

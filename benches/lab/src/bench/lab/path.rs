@@ -24,6 +24,8 @@ pub(super) fn figures(report: &Report, link: usize, known: &BTreeMap<String, f64
     put("queue_p99_us", down.wait_us.p99 as f64);
     put("burst_mean", down.bursts.mean);
     put("burst_p99", down.bursts.p99 as f64);
+    put("burst_1ms_mean", down.bursts_1ms.mean);
+    put("burst_1ms_p99", down.bursts_1ms.p99 as f64);
     if down.flows > 1 {
         put("flows", down.flows as f64);
         down.fairness.map(|fairness| put("fairness", fairness));

@@ -35,6 +35,40 @@ fn an_answer_that_is_an_error_page_voids_the_run() {
 }
 
 #[test]
+fn what_failed_is_counted_where_a_load_counts_it() {
+    let text = H2LOAD.replace("4 2xx, 0 3xx, 0 4xx, 0 5xx", "3 2xx, 0 3xx, 0 4xx, 1 5xx");
+    let outcome = load(Generator::Counting).outcome(contender::Kind::H3, false, &text).unwrap();
+    assert_eq!((outcome.done, outcome.figures["failures"], outcome.figures["status_5xx"]), (3.0, 1.0, 1.0));
+    assert_eq!(outcome.bytes, 4e8);
+    let none = H2LOAD.replace("4 2xx, 0 3xx, 0 4xx, 0 5xx", "0 2xx, 0 3xx, 0 4xx, 4 5xx");
+    assert!(load(Generator::Counting).outcome(contender::Kind::H3, false, &none).is_err());
+}
+
+#[test]
+fn a_mix_requests_its_paths_in_turn() {
+    let target = Target {
+        address: "127.0.0.1:443",
+        kind: contender::Kind::H3,
+        front: Http::Three,
+        group: None,
+        spki: "",
+        certificate: Path::new(""),
+        path: "/",
+        over_a_path: false,
+        mark: None,
+        crc32: None,
+        upload: Path::new(""),
+    };
+    let mix = load(Generator::Mix(vec!["/a".to_owned(), "/b".to_owned()]));
+    let command = mix.command(&target, Path::new(""), Some(Path::new("h2load"))).unwrap().join(" ");
+    assert!(command.starts_with("h2load --h3 -t1 -c4 -m1 -n4 "), "{command}");
+    assert!(command.ends_with("https://127.0.0.1:443/a https://127.0.0.1:443/b"), "{command}");
+    let target = Target { front: Http::Two, ..target };
+    let command = load(Generator::Counting).command(&target, Path::new(""), Some(Path::new("h2load"))).unwrap();
+    assert!(!command.iter().any(|argument| argument == "--h3" || argument == "--h1"));
+}
+
+#[test]
 fn a_missing_answer_voids_the_run() {
     let text = H2LOAD.replace("4 succeeded", "3 succeeded").replace("4 2xx", "3 2xx");
     assert_eq!(
@@ -88,6 +122,8 @@ fn the_own_generator_is_told_everything_and_warms_up_with_nothing() {
     let target = Target {
         address: "127.0.0.1:443",
         kind: contender::Kind::H3,
+        front: Http::Three,
+        group: None,
         spki: "",
         certificate: Path::new("/c"),
         path: "/b100000000",
@@ -117,6 +153,8 @@ fn without_h2load_its_cases_say_so() {
     let target = Target {
         address: "",
         kind: contender::Kind::H3,
+        front: Http::Three,
+        group: None,
         spki: "",
         certificate: Path::new(""),
         path: "/",

@@ -1,0 +1,70 @@
+//! The mix of HttpArena's profile Gateway-H3: small and large responses behind many streams, from an origin that
+//! answers some of them at once and some after a wait. benches/httparena has the entry itself.
+
+use super::{Amount, Experiment, Generator, Kind, Load, Observe, Options, Per, Task, load, no_variants, task};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "gateway",
+    about: "What does a mix of responses cost, as the public board HttpArena requests it of gateways (profile Gateway-H3)? 20 paths in \
+            turn over 64 connections of 32 streams: 6 static files, as long as their compressed variants; 7 of JSON; 4 of a few bytes; \
+            3 that wait for a database, here 2 ms. Requests a second, CPU, memory at most, p99; failures are counted, and costs are \
+            those of a success. Unlike on the board static files come from the origin as well, and proxy and client have a core each: \
+            rates are bounded by the client and the origin, CPU time is what can be compared.",
+    reference: None,
+    tasks,
+    variants: no_variants,
+};
+
+/// Bytes of static files: of the board's reset.css, components.css, app.js, vendor.js and header.html by Brotli, and
+/// of its hero.webp.
+const STATIC: [u32; 6] = [2_420, 33_268, 47_275, 67_294, 9_390, 46_080];
+/// Items of a JSON response, and of a query's.
+const ITEMS: [u32; 7] = [1, 5, 10, 15, 25, 40, 50];
+const ROWS: [u32; 3] = [10, 25, 50];
+/// Bytes of an item; 50 are some 10 KB.
+const ITEM: u32 = 200;
+/// Sums of two numbers.
+const SUMS: [u32; 4] = [1, 2, 3, 3];
+/// What a query takes, milliseconds.
+const QUERY: u32 = 2;
+
+fn paths() -> Vec<String> {
+    let now = STATIC.into_iter().chain(SUMS).chain(ITEMS.map(|items| items * ITEM)).map(|bytes| format!("/b{bytes}"));
+    now.chain(ROWS.map(|rows| format!("/d{QUERY}-{}", rows * ITEM))).collect()
+}
+
+fn tasks(options: &Options) -> Vec<Task> {
+    let (connections, streams) = if options.quick { (8, 8) } else { (64, 32) };
+    let load = Load {
+        kind: load::Kind::Small,
+        body: 0,
+        connections,
+        streams,
+        amount: Amount::Requests(options.many(100_000, 2_000)),
+        generator: Generator::Mix(paths()),
+        resume: false,
+    };
+    [(false, "limits raised"), (true, "defaults")]
+        .map(|(defaults, name)| {
+            let mut task = task("gateway", name, Per::Request, false, load.clone());
+            task.case.judged = ["rate", "p99_us"].map(str::to_owned).to_vec();
+            task.kinds = vec![Kind::H3];
+            task.observe = Observe::Memory;
+            task.defaults = defaults;
+            task
+        })
+        .to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mix_has_the_boards_shares() {
+        let paths = paths();
+        assert_eq!(paths.len(), 20);
+        assert_eq!(paths.iter().filter(|path| path.starts_with("/d")).count(), 3);
+        assert_eq!((STATIC.len(), ITEMS.len(), SUMS.len()), (6, 7, 4));
+    }
+}

@@ -83,12 +83,19 @@ pub fn pass_panic_on(ended: Result<(), JoinError>) {
 }
 
 /// Panics in builds for development if the environment variable `LITEQUIC_PANIC_IN` names `place`, so that a test can
-/// see what a panic there does. In release builds it does nothing, and the variable means nothing.
+/// see what a panic there does. `kill:` before the place ends the process by SIGKILL instead. In release builds it does
+/// nothing, and the variable means nothing.
 pub fn panic_if_asked(place: &str) {
     #[cfg(debug_assertions)]
     #[expect(clippy::panic, reason = "what it is for")]
-    if std::env::var_os("LITEQUIC_PANIC_IN").is_some_and(|asked| asked == place) {
-        panic!("asked to panic in {place}");
+    if let Some(asked) = std::env::var_os("LITEQUIC_PANIC_IN") {
+        if asked.to_str().and_then(|asked| asked.strip_prefix("kill:")) == Some(place) {
+            // An error leaves the process running, which the test that asked for its end notices.
+            let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+        }
+        if asked == place {
+            panic!("asked to panic in {place}");
+        }
     }
     #[cfg(not(debug_assertions))]
     let _ = place;

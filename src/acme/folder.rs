@@ -6,7 +6,9 @@ use super::plan::{Held, Plan, Validity};
 use crate::config::AcmeHost;
 use instant_acme::CertificateIdentifier;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
+use serde_json::Value as Json;
 use std::{
+    fmt::Display,
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
     io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
@@ -174,7 +176,7 @@ impl Folder {
     /// Why the file cannot be used. It is left as it is.
     pub(super) fn certificate(&self, host: &AcmeHost) -> Result<Option<Stored>, String> {
         let name = certificate_name(host);
-        let problem = |problem: &dyn std::fmt::Display| format!("{}: {problem}", self.0.join(&name).display());
+        let problem = |problem: &dyn Display| format!("{}: {problem}", self.0.join(&name).display());
         match self.read(&name) {
             Ok(Some(pem)) => Stored::read(pem).map(Some).map_err(|error| problem(&error)),
             Ok(None) => Ok(None),
@@ -188,10 +190,19 @@ impl Folder {
         Some((file.modified().ok()?, file.ino()))
     }
 
-    /// The plan of `host`; an empty one if there is none, or it cannot be read.
-    pub(super) fn plan(&self, host: &AcmeHost) -> Plan {
-        let text = self.read(&plan_name(host)).ok().flatten().unwrap_or_default();
-        serde_json::from_str(&text).map_or_else(|_| Plan::default(), |json| Plan::from_json(&json))
+    /// The plan of `host`; an empty one if there is none.
+    ///
+    /// # Errors
+    ///
+    /// Why the file cannot be used. It is left as it is.
+    pub(super) fn plan(&self, host: &AcmeHost) -> Result<Plan, String> {
+        let name = plan_name(host);
+        let problem = |problem: &dyn Display| format!("{}: {problem}", self.0.join(&name).display());
+        let Some(text) = self.read(&name).map_err(|error| problem(&error))? else { return Ok(Plan::default()) };
+        match serde_json::from_str::<Json>(&text) {
+            Ok(json) if json.is_object() => Ok(Plan::from_json(&json)),
+            _ => Err(problem(&"it is not a plan of litequic; move it away")),
+        }
     }
 
     /// Stores the plan of `host`.
@@ -278,8 +289,12 @@ mod tests {
         let host = AcmeHost::Name("a.test".into());
         fs::write(folder.path().join("a.test.pem"), "no certificate").unwrap();
         assert!(folder.certificate(&host).unwrap_err().ends_with("a.test.pem: there is no certificate in it"));
-        fs::write(folder.path().join("a.test.json"), "{").unwrap();
-        assert_eq!(folder.plan(&host), Plan::default());
+        assert_eq!(folder.plan(&host), Ok(Plan::default()));
+        for foreign in ["{", "", "[1]"] {
+            fs::write(folder.path().join("a.test.json"), foreign).unwrap();
+            let problem = folder.plan(&host).unwrap_err();
+            assert!(problem.ends_with("a.test.json: it is not a plan of litequic; move it away"), "{problem}");
+        }
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Exchanges with the CA: a connection, a request and an answer, over TLS 1.3 and HTTP/1.1, with a limit of time and of
 //! size. It also refuses what instant-acme would panic on, and keeps what that drops.
 
+use super::plan::{ASK_AGAIN, LONGEST_RETRY};
 use bytes::Bytes;
-use http::{HeaderValue, Request, StatusCode, Uri, header, response::Parts, uri::Scheme};
+use http::{HeaderValue, Method, Request, StatusCode, Uri, header, response::Parts, uri::Scheme};
 use http_body_util::{BodyExt, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -136,6 +137,9 @@ impl Shared {
     async fn exchange(&self, request: Request<BodyWrapper<Bytes>>) -> Result<BytesResponse, Error> {
         let url = request.uri().clone();
         let host = host(&url)?;
+        let is_directory = url == *self.directory;
+        // Nothing else but the directory is read by GET (RFC 8555 §6.3, RFC 9773 §4.1).
+        let is_renewal_info = request.method() == Method::GET && !is_directory;
         let exchange = async {
             let request = to_origin_form(request, &url)?;
             let stream = connect(&host, url.port_u16().unwrap_or(HTTPS)).await?;
@@ -156,12 +160,12 @@ impl Shared {
                 Err(error) = &mut connection => Err(failed(error)),
             }
         };
-        let (parts, body) = timeout(PATIENCE, exchange).await.map_err(|_| Failed::Timeout(host.clone()))??;
+        let (mut parts, body) = timeout(PATIENCE, exchange).await.map_err(|_| Failed::Timeout(host.clone()))??;
         self.note(&parts);
+        keep_retry_after(&mut parts, SystemTime::now(), is_renewal_info);
         if let Some(issuer) = issuer(&body) {
             self.noted().issuer = Some(issuer);
         }
-        let is_directory = url == *self.directory;
         if is_directory && parts.status.is_success() {
             check_directory(&body).map_err(|problem| Failed::Directory(self.directory.clone(), problem))?;
         }
@@ -243,6 +247,17 @@ async fn lookup(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     finding.await.map_err(|_| io::Error::other("the lookup ended without a result"))?
 }
 
+/// Leaves a Retry-After that instant-acme can use. That adds it to the time without a look at its size, and panics; and it
+/// wants one with renewal information, which may have none.
+fn keep_retry_after(parts: &mut Parts, now: SystemTime, is_renewal_info: bool) {
+    let asked = parts.headers.get(header::RETRY_AFTER).and_then(|value| retry_after(value, now));
+    let usable = asked.map(|seconds| seconds.min(LONGEST_RETRY)).or(is_renewal_info.then_some(ASK_AGAIN));
+    parts.headers.remove(header::RETRY_AFTER);
+    if let Some(seconds) = usable {
+        parts.headers.insert(header::RETRY_AFTER, seconds.into());
+    }
+}
+
 /// Seconds from `now` (RFC 9110 §10.2.3).
 fn retry_after(value: &HeaderValue, now: SystemTime) -> Option<u64> {
     let value = value.to_str().ok()?.trim();
@@ -321,6 +336,28 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(retry_after(&HeaderValue::from_str(value).unwrap(), now), expected, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn instant_acme_gets_a_retry_after_that_it_can_add_to_the_time() {
+        let forever = u64::MAX.to_string();
+        for (given, is_renewal_info, expected) in [
+            (Some("60"), false, Some(60)),
+            (Some(forever.as_str()), false, Some(LONGEST_RETRY)),
+            (Some("99999999999999999999999"), false, None),
+            (Some("99999999999999999999999"), true, Some(ASK_AGAIN)),
+            (None, false, None),
+            (None, true, Some(ASK_AGAIN)),
+        ] {
+            let mut response = http::Response::new(());
+            if let Some(given) = given {
+                response.headers_mut().insert(header::RETRY_AFTER, given.parse().unwrap());
+            }
+            let (mut parts, ()) = response.into_parts();
+            keep_retry_after(&mut parts, SystemTime::now(), is_renewal_info);
+            let kept = parts.headers.get(header::RETRY_AFTER).map(|value| value.to_str().unwrap().parse().unwrap());
+            assert_eq!(kept, expected, "{given:?}");
         }
     }
 

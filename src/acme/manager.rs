@@ -9,7 +9,7 @@ use super::{
     http::Http,
     metrics::Metrics,
     order::{Job, OrderFailure, blocking, words},
-    plan::{Plan, PlanStep, bounded},
+    plan::{Plan, PlanStep, shortened},
 };
 use crate::{
     config::{Acme, AcmeHost},
@@ -22,6 +22,7 @@ use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     convert::Infallible,
+    io,
     sync::{Arc, atomic::AtomicBool},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -38,6 +39,9 @@ const SPREAD: u64 = 60;
 const AGAIN: u64 = 60;
 /// Seconds until the folder is looked at again while another process orders a certificate, or one is to be written.
 const SOON: u64 = 5;
+
+/// Characters of a problem in its line of the log: the DNS command's output has 4 KiB.
+const MAX_LOGGED: usize = 5000;
 
 /// TLS to the directory of a table, or why there is none.
 pub type Trust = dyn Fn(&Acme) -> Result<ClientConfig, String> + Send + Sync;
@@ -79,10 +83,20 @@ struct Host {
     unwritten: bool,
     /// The next order is not before this, for a reason of this process's.
     hold: u64,
-    /// Why the folder's content cannot be used, or a certificate cannot be stored.
-    trouble: Option<String>,
+    /// The file of `written` is none that litequic can use. It is left alone.
+    is_foreign: bool,
+    /// Why files cannot be used or written.
+    troubles: BTreeMap<Subject, String>,
     /// An operator wants a renewal.
     forced: bool,
+}
+
+/// What cannot be used or written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Subject {
+    Folder,
+    Certificate,
+    Plan,
 }
 
 impl Manager {
@@ -309,7 +323,7 @@ impl Manager {
                 let next = attempts.map_or(0, |attempts| attempts.next.saturating_sub(now()));
                 tracing::error!(
                     host = %name,
-                    problem = bounded(&failure.problem),
+                    problem = shortened(&failure.problem, MAX_LOGGED),
                     directory = table.directory,
                     attempts = attempts.map_or(0, |attempts| attempts.count),
                     next = ?Duration::from_secs(next),
@@ -359,7 +373,7 @@ impl Manager {
         let host = self.hosts.get_mut(name)?;
         match locked {
             Ok(locked) => {
-                host.trouble = None;
+                host.troubles.remove(&Subject::Folder);
                 return Some(locked);
             }
             Err(LockError::Taken) => {
@@ -367,7 +381,7 @@ impl Manager {
                 host.hold = now() + SOON;
             }
             Err(LockError::Io(error)) => {
-                host.complain(name, OrderFailure::of_folder(folder, &error).problem);
+                host.complain(Subject::Folder, name, OrderFailure::of_folder(folder, &error).problem);
                 host.hold = now() + AGAIN;
             }
         }
@@ -397,7 +411,7 @@ impl Host {
     fn order(&self, table: &Acme, spread: u64) -> (PlanStep, u64) {
         match self.next(table, spread) {
             (PlanStep::Ask, _) => {
-                let due = self.stored.as_ref().map_or(0, |stored| self.plan.due(stored.held()));
+                let due = self.stored.as_ref().map_or(0, |stored| self.plan.due(now(), stored.held()));
                 (PlanStep::Order, due.max(spread))
             }
             other => other,
@@ -417,20 +431,36 @@ impl Host {
             (now, certificate, of.plan(&host))
         });
         let Ok((written, certificate, plan)) = read.await else { return };
-        self.plan = plan;
+        match plan {
+            Ok(plan) => {
+                self.plan = plan;
+                self.troubles.remove(&Subject::Plan);
+            }
+            // Nothing is known of earlier attempts, and nothing can be noted.
+            Err(problem) => {
+                self.complain(Subject::Plan, name, problem);
+                self.hold = now() + AGAIN;
+            }
+        }
+        let is_new = self.written != written;
         self.written = written;
         let read = certificate.and_then(|certificate| {
             let Some(stored) = certificate else { return Ok(None) };
             (wiring.serve)(name, &stored.pem).map(|()| Some(stored))
         });
         match read {
-            Ok(Some(stored)) => {
-                self.trouble = None;
-                self.stored = Some(stored);
-            }
+            Ok(Some(stored)) => self.stored = Some(stored),
             Ok(None) if written.is_none() => self.stored = None,
             Ok(None) => {}
-            Err(problem) => self.complain(name, problem),
+            Err(problem) => {
+                self.is_foreign = true;
+                self.complain(Subject::Certificate, name, problem);
+                return;
+            }
+        }
+        if is_new {
+            self.is_foreign = false;
+            self.troubles.remove(&Subject::Certificate);
         }
     }
 
@@ -441,25 +471,40 @@ impl Host {
         self.unwritten = true;
     }
 
-    /// Writes the certificate that was obtained: served it is already.
+    /// Writes the certificate that was obtained: served it is already. Files that are not litequic's are left alone.
     async fn write(&mut self, folder: &Folder, name: &AcmeHost) {
         let Some(pem) = self.stored.as_ref().map(|stored| stored.pem.clone()) else { return };
         let (of, host, plan) = (folder.clone(), name.clone(), self.plan.clone());
+        let foreign = self.written.filter(|_| self.is_foreign);
         let outcome = blocking(move || {
-            of.write(&certificate_name(&host), &pem)?;
-            of.store_plan(&host, &plan)?;
-            Ok(of.written(&host))
+            if foreign.is_some() && of.written(&host) == foreign {
+                return Ok(None);
+            }
+            of.certificate(&host).map_err(|problem| (Subject::Certificate, problem))?;
+            of.plan(&host).map_err(|problem| (Subject::Plan, problem))?;
+            let failed = |error: &io::Error| OrderFailure::of_folder(&of, error).problem;
+            let written = of.write(&certificate_name(&host), &pem);
+            written.map_err(|error| (Subject::Certificate, failed(&error)))?;
+            of.store_plan(&host, &plan).map_err(|error| (Subject::Plan, failed(&error)))?;
+            Ok(Some(of.written(&host)))
         });
         match outcome.await {
-            Ok(Ok(written)) => {
-                if self.trouble.take().is_some() {
+            Ok(Ok(Some(written))) => {
+                if !self.troubles.is_empty() {
                     tracing::info!(host = %name, "the certificate is stored now");
+                    self.troubles.clear();
                 }
                 self.written = written;
+                self.is_foreign = false;
                 self.unwritten = false;
             }
-            Ok(Err(error)) => self.complain(name, OrderFailure::of_folder(folder, &error).problem),
-            Err(failure) => self.complain(name, failure.problem),
+            Ok(Ok(None)) => {}
+            Ok(Err((subject, problem))) => {
+                // What comes before it is possible.
+                self.troubles.retain(|known, _| *known == subject);
+                self.complain(subject, name, problem);
+            }
+            Err(failure) => self.complain(Subject::Certificate, name, failure.problem),
         }
     }
 
@@ -467,23 +512,26 @@ impl Host {
     async fn store_plan(&mut self, folder: &Folder, name: &AcmeHost) -> bool {
         let (of, host, plan) = (folder.clone(), name.clone(), self.plan.clone());
         match blocking(move || of.store_plan(&host, &plan)).await {
-            Ok(Ok(())) => true,
+            Ok(Ok(())) => {
+                self.troubles.remove(&Subject::Plan);
+                true
+            }
             Ok(Err(error)) => {
-                self.complain(name, OrderFailure::of_folder(folder, &error).problem);
+                self.complain(Subject::Plan, name, OrderFailure::of_folder(folder, &error).problem);
                 false
             }
             Err(failure) => {
-                self.complain(name, failure.problem);
+                self.complain(Subject::Plan, name, failure.problem);
                 false
             }
         }
     }
 
-    /// Logs a problem of the folder, once.
-    fn complain(&mut self, name: &AcmeHost, problem: String) {
-        if self.trouble.as_ref() != Some(&problem) {
+    /// Logs a problem with `subject`, once.
+    fn complain(&mut self, subject: Subject, name: &AcmeHost, problem: String) {
+        if self.troubles.get(&subject) != Some(&problem) {
             tracing::error!(host = %name, problem, "a certificate's files cannot be used");
-            self.trouble = Some(problem);
+            self.troubles.insert(subject, problem);
         }
     }
 
@@ -492,7 +540,7 @@ impl Host {
         let (step, next) = self.order(table, spread);
         let state = match held {
             Some(stored) if stored.validity.until <= now => CertificateState::Missing,
-            Some(stored) if self.plan.due(stored.held()) <= now => CertificateState::Due,
+            Some(stored) if self.plan.due(now, stored.held()) <= now => CertificateState::Due,
             Some(_) => CertificateState::Valid,
             None => CertificateState::Missing,
         };
@@ -506,7 +554,7 @@ impl Host {
             resumes: step == PlanStep::Resume,
             failures: attempts.map_or(0, |attempts| attempts.count),
             failing_since: attempts.map(|attempts| attempts.since),
-            problem: self.trouble.clone().or_else(|| attempts?.problem.clone()),
+            problem: self.troubles.values().next().cloned().or_else(|| attempts?.problem.clone()),
             record: None,
         }
     }
@@ -550,5 +598,44 @@ mod tests {
         host.stored = Some(Stored { pem: String::new(), validity, id: Some("a.b".into()) });
         manager.ask(&table, &name).await;
         assert!(manager.hosts[&name].hold >= began + AGAIN, "renewal information");
+    }
+
+    #[tokio::test]
+    async fn files_that_are_not_litequics_are_named_and_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = AcmeHost::Name("a.test".into());
+        let table = Acme { hosts: vec![name.clone()], folder: folder.path().into(), ..Acme::default() };
+        let wiring = || Wiring {
+            tables: Box::new(Vec::new),
+            trust: Arc::new(|_| panic!("the CA is asked")),
+            serve: Box::new(|_, _| Ok(())),
+        };
+        let of = Folder::new(folder.path());
+        let read = |file: &str| fs::read_to_string(folder.path().join(file)).unwrap();
+        let mut manager = Manager::new(wiring(), Arc::default(), Arc::default(), Arc::default());
+
+        // Without its plan nothing is known of earlier attempts: none is made.
+        fs::write(folder.path().join("a.test.json"), "something else").unwrap();
+        manager.look(std::slice::from_ref(&table)).await;
+        manager.hosts.get_mut(&name).unwrap().forced = true;
+        manager.order(&table, &name).await;
+        let host = manager.hosts.get_mut(&name).unwrap();
+        assert!(host.entry(&name, &table, 0, now()).problem.unwrap().contains("it is not a plan of litequic"));
+        assert_eq!(read("a.test.json"), "something else");
+
+        // A certificate is served, and stored once the files in its place have been moved away.
+        fs::write(folder.path().join("a.test.pem"), "something else").unwrap();
+        host.look(&of, &name, &manager.wiring).await;
+        let pem = rcgen::generate_simple_self_signed(["a.test".to_owned()]).unwrap().cert.pem();
+        host.issued(Stored::read(pem.clone()).unwrap(), &table);
+        for file in ["a.test.pem", "a.test.json"] {
+            host.look(&of, &name, &manager.wiring).await;
+            assert!(host.unwritten && read(file) == "something else", "{file}");
+            assert!(host.entry(&name, &table, 0, now()).problem.unwrap().contains(file), "{file}");
+            fs::remove_file(folder.path().join(file)).unwrap();
+        }
+        host.look(&of, &name, &manager.wiring).await;
+        assert!(!host.unwritten && host.troubles.is_empty());
+        assert_eq!((read("a.test.pem"), of.plan(&name).unwrap().directory), (pem, table.directory.clone()));
     }
 }

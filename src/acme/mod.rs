@@ -59,16 +59,16 @@ pub fn report(tables: &[Acme]) -> Vec<String> {
     let hosts = tables.iter().flat_map(|table| table.hosts.iter().map(move |host| (table, host)));
     let line = |(table, host): (&Acme, &AcmeHost)| {
         let folder = Folder::new(&table.folder);
-        let (plan, now) = (folder.plan(host), manager::now());
-        let stored = match folder.certificate(host) {
-            Ok(stored) => stored,
-            Err(problem) => return format!("{host}: {problem}"),
+        let now = manager::now();
+        let (plan, stored) = match (folder.plan(host), folder.certificate(host)) {
+            (Ok(plan), Ok(stored)) => (plan, stored),
+            (Err(problem), _) | (_, Err(problem)) => return format!("{host}: {problem}"),
         };
         let date = |seconds| {
             UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).map_or_else(String::new, httpdate::fmt_http_date)
         };
         let due = match &stored {
-            Some(stored) if plan.directory == table.directory => plan.due(stored.held()),
+            Some(stored) if plan.directory == table.directory => plan.due(now, stored.held()),
             Some(_) => plan.change(now),
             None => now,
         };

@@ -19,11 +19,14 @@ const LONGEST_DELAY: u64 = 12 * HOUR;
 const LONGEST_SHORT_DELAY: u64 = 3 * HOUR;
 /// The random part of a delay, in both directions: replicas and hosts that failed together do not try again together.
 const JITTER: f64 = 0.2;
-/// A CA's Retry-After counts up to a day, as RFC 9773 §4.3.2 has it for renewal information.
-pub(super) const LONGEST_WAIT: u64 = DAY;
+/// Retry-After of renewal information counts up to a day (RFC 9773 §4.3.2).
+const LONGEST_WAIT: u64 = DAY;
+/// Retry-After of a refusal counts up to a week: that long are the periods of Let's Encrypt's rate limits.
+pub(super) const LONGEST_RETRY: u64 = 7 * DAY;
 /// After a request for renewal information that failed, or had no Retry-After.
-const ASK_AGAIN: u64 = 6 * HOUR;
-/// Time between two renewals because of renewal information.
+pub(super) const ASK_AGAIN: u64 = 6 * HOUR;
+/// Time between two renewals, or a third of the lifetime if that is less: for a CA whose windows are always over, and
+/// for a clock that is ahead of the CA's by more than a lifetime, so that each new certificate has expired already.
 const RENEW_AGAIN: u64 = DAY;
 /// Time between two changes of the CA: processes whose configurations name different ones may share a folder.
 const CHANGE_AGAIN: u64 = DAY;
@@ -32,7 +35,7 @@ const ASK_SOONEST: u64 = MINUTE;
 /// Times that an order is resumed at once by a process that starts. A process that crashes while it resumes waits as
 /// after a failure.
 const RESUMES: u64 = 3;
-/// Bytes of a problem in the CA's words that are kept.
+/// Characters of a problem in the CA's words that are kept.
 const MAX_PROBLEM: usize = 1000;
 
 /// When a certificate is valid.
@@ -106,6 +109,14 @@ pub(super) struct OrderAttempts {
     pub(super) problem: Option<String>,
 }
 
+impl OrderAttempts {
+    /// When the next attempt may be, unless a clock that was ahead by more than a day has stored it.
+    fn not_before(&self, now: u64) -> u64 {
+        let is_of_the_future = self.since > now.saturating_add(DAY);
+        if is_of_the_future { now } else { sane(now, self.next, LONGEST_RETRY) }
+    }
+}
+
 /// Renewal information (RFC 9773).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RenewalPlan {
@@ -149,19 +160,19 @@ pub(super) struct Held<'a> {
 impl Plan {
     /// The next step and its time, which may have passed. `spread` is a time before which this process renews nothing.
     pub(super) fn next(&self, now: u64, held: Option<Held<'_>>, directory: &str, spread: u64) -> (PlanStep, u64) {
-        let not_before = self.attempts.as_ref().map_or(0, |attempts| sane(now, attempts.next));
+        let not_before = self.attempts.as_ref().map_or(0, |attempts| attempts.not_before(now));
         if let Some(order) = self.order.as_ref().filter(|order| order.is_of(directory)) {
             let at_once = order.resumed < RESUMES && self.attempts.as_ref().is_none_or(|last| last.problem.is_none());
             return (PlanStep::Resume, if at_once { now } else { not_before });
         }
         let Some(held) = held else { return (PlanStep::Order, not_before) };
         let due = match self.directory == directory {
-            true => self.due(held).max(spread),
+            true => self.due(now, held).max(spread),
             false => self.change(now),
         };
         let order = due.max(not_before);
         let ask = held.id.map(|id| match self.renewal.as_ref().filter(|renewal| renewal.certificate == id) {
-            Some(renewal) => sane(now, renewal.ask),
+            Some(renewal) => sane(now, renewal.ask, LONGEST_WAIT),
             None => now,
         });
         match ask {
@@ -173,7 +184,7 @@ impl Plan {
     /// When a certificate of another directory than the one that issued it may be ordered, such as production after
     /// staging: at once, but no second time within a day.
     pub(super) fn change(&self, now: u64) -> u64 {
-        sane(now, self.changed.saturating_add(CHANGE_AGAIN)).max(now)
+        sane(now, self.changed.saturating_add(CHANGE_AGAIN), CHANGE_AGAIN).max(now)
     }
 
     /// The plan after `directory` has issued a certificate, which `replaces` another one or is the first.
@@ -184,16 +195,17 @@ impl Plan {
     }
 
     /// When the certificate is to be renewed: at the chosen point of the CA's window, else after two thirds of its
-    /// life, or half of a short one; never later than with a sixth left.
-    pub(super) fn due(&self, Held { validity, id }: Held<'_>) -> u64 {
+    /// life, or half of a short one; never later than with a sixth left, and not at once again.
+    pub(super) fn due(&self, now: u64, Held { validity, id }: Held<'_>) -> u64 {
         let renewal = self.renewal.as_ref().filter(|renewal| id == Some(renewal.certificate.as_str()));
         let life = validity.life();
         let by_life = validity.from + if validity.is_short() { life / 2 } else { life / 3 * 2 };
-        // A CA whose windows are always over would have every certificate replaced at once.
-        let soonest = self.renewed.saturating_add(RENEW_AGAIN);
+        // A time that is still to come is one of a clock that was ahead.
+        let renewed = if self.renewed > now { 0 } else { self.renewed };
         let window = renewal.and_then(|renewal| renewal.window);
-        let suggested = window.map_or(by_life, |window| window.chosen.max(soonest));
-        suggested.min(validity.until.saturating_sub(life / 6))
+        let suggested = window.map_or(by_life, |window| window.chosen.max(renewed + RENEW_AGAIN));
+        let latest = validity.until.saturating_sub(life / 6);
+        suggested.min(latest).max(renewed + RENEW_AGAIN.min(life / 3))
     }
 
     /// Whether orders have failed for a third of the time that was left of the certificate, or of none.
@@ -227,7 +239,7 @@ impl Plan {
         if step == PlanStep::Resume {
             attempts.count = attempts.count.saturating_add(1);
         }
-        let wait = wait.unwrap_or(0).min(LONGEST_WAIT);
+        let wait = wait.unwrap_or(0).min(LONGEST_RETRY);
         attempts.next = now + delay(attempts.count, held, share).max(wait);
         attempts.problem = Some(bounded(problem));
     }
@@ -306,9 +318,10 @@ impl Plan {
     }
 }
 
-/// A stored time, unless a clock that has jumped put it further ahead than any that is ever stored.
-fn sane(now: u64, stored: u64) -> u64 {
-    if stored > now.saturating_add(LONGEST_WAIT) { now } else { stored }
+/// A stored time, unless it is further ahead than `longest`, the longest time that is ever waited for: a clock that was
+/// ahead, and has been set back, has stored it.
+fn sane(now: u64, stored: u64, longest: u64) -> u64 {
+    if stored > now.saturating_add(longest) { now } else { stored }
 }
 
 /// The delay after `count` failures in succession.
@@ -333,7 +346,12 @@ fn scaled(of: u64, share: f64) -> u64 {
 
 /// A text from outside, on one line and of bounded length.
 pub(super) fn bounded(text: &str) -> String {
-    text.chars().take(MAX_PROBLEM).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    shortened(text, MAX_PROBLEM)
+}
+
+/// The first `length` characters of a text from outside, on one line.
+pub(super) fn shortened(text: &str, length: usize) -> String {
+    text.chars().take(length).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]
@@ -402,25 +420,27 @@ mod tests {
             ((NOW + 365 * DAY, NOW + 366 * DAY), 0.5, held.validity.until - 15 * DAY),
         ] {
             plan.inform(NOW, "a.b", Some(window), Some(HOUR), share);
-            assert_eq!(plan.due(held), due, "{window:?}");
+            assert_eq!(plan.due(NOW, held), due, "{window:?}");
             // The same window keeps its point.
             plan.inform(NOW, "a.b", Some(window), Some(HOUR), 0.9);
-            assert_eq!(plan.due(held), due, "{window:?}");
+            assert_eq!(plan.due(NOW, held), due, "{window:?}");
             let step = if due > NOW { (PlanStep::Ask, NOW + HOUR) } else { (PlanStep::Order, due) };
             assert_eq!(plan.next(NOW, Some(held), CA, 0), step);
         }
         // A window that is always over does not replace a certificate every minute.
         plan.inform(NOW, "a.b", Some((NOW - 2 * DAY, NOW - DAY)), Some(HOUR), 0.0);
         plan.renewed = NOW - HOUR;
-        assert_eq!(plan.due(held), NOW - HOUR + DAY);
+        assert_eq!(plan.due(NOW, held), NOW - HOUR + DAY);
+        plan.renewed = NOW + DAY;
+        assert_eq!(plan.due(NOW, held), NOW - 2 * DAY, "a clock that was ahead");
         plan.renewed = 0;
         // Information about another certificate does not count, nor does what cannot be had.
         plan.renewal = None;
         plan.inform(NOW, "a.b", None, None, 0.5);
-        assert_eq!(plan.due(held), held.validity.from + 60 * DAY);
+        assert_eq!(plan.due(NOW, held), held.validity.from + 60 * DAY);
         assert_eq!(plan.next(NOW, Some(held), CA, 0), (PlanStep::Ask, NOW + ASK_AGAIN));
         plan.inform(NOW, "a.c", Some((1, 2)), None, 0.5);
-        assert_eq!(plan.due(held), held.validity.from + 60 * DAY);
+        assert_eq!(plan.due(NOW, held), held.validity.from + 60 * DAY);
         // A minute to a day.
         for (wait, ask) in [(0, MINUTE), (90, 90), (9 * DAY, DAY)] {
             plan.inform(NOW, "a.b", None, Some(wait), 0.0);
@@ -450,7 +470,8 @@ mod tests {
         plan.fail(PlanStep::Order, now, "no", Some(5 * HOUR), short, 0.5);
         assert_eq!(plan.attempts.as_ref().unwrap().next, now + 5 * HOUR, "Retry-After");
         plan.fail(PlanStep::Order, now, "no", Some(500 * HOUR), short, 0.5);
-        assert_eq!(plan.attempts.as_ref().unwrap().next, now + DAY);
+        assert_eq!(plan.attempts.as_ref().unwrap().next, now + 7 * DAY);
+        assert_eq!(plan.next(now, None, CA, 0).1, now + 7 * DAY);
         for (share, minutes) in [(0.0, 12), (1.0, 18)] {
             assert_eq!(delay(1, None, share), minutes * MINUTE);
         }
@@ -507,6 +528,36 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_that_is_ahead_of_the_cas_does_not_order_one_certificate_after_the_other() {
+        for (life, orders) in [(90 * DAY, 3), (6 * DAY, 3), (DAY, 7)] {
+            let (mut plan, mut now, mut ordered) = (plan(), NOW, 0);
+            while now < NOW + 2 * DAY {
+                // Each certificate has expired a year ago, as this clock sees it.
+                let from = now - 365 * DAY;
+                let held = Held { validity: Validity { from, until: from + life }, id: Some("a.b") };
+                if plan.next(now, Some(held), CA, 0) == (PlanStep::Order, plan.due(now, held))
+                    && plan.due(now, held) <= now
+                {
+                    plan = plan.issued(now, CA, true);
+                    ordered += 1;
+                }
+                now += MINUTE;
+            }
+            assert!((orders - 1..=orders).contains(&ordered), "{ordered} in two days, of {life} s");
+        }
+    }
+
+    #[test]
+    fn a_failure_under_a_clock_that_was_days_ahead_holds_up_no_order() {
+        let mut plan = plan();
+        plan.begin(NOW + 3 * DAY, None, 0.5);
+        plan.fail(PlanStep::Order, NOW + 3 * DAY, "no", Some(HOUR), None, 0.5);
+        assert_eq!(plan.next(NOW, None, CA, 0), (PlanStep::Order, NOW));
+        // A step of the clock is none that Retry-After would not survive.
+        assert_eq!(plan.next(NOW + 3 * DAY - HOUR, None, CA, 0).1, NOW + 3 * DAY + HOUR);
+    }
+
+    #[test]
     fn a_plan_is_stored_and_read_again() {
         let mut plan = plan();
         assert_eq!(Plan::from_json(&plan.to_json()), plan);
@@ -552,7 +603,7 @@ mod tests {
                 plan.order = None;
                 for directory in [CA, "https://other.test/"] {
                     let (_, at) = plan.next(now, Some(held), directory, 0);
-                    proptest::prop_assert!(at <= (now + LONGEST_WAIT).max(from + life));
+                    proptest::prop_assert!(at <= (now + LONGEST_RETRY).max(from + life));
                 }
             }
         }

@@ -1,9 +1,16 @@
 //! Certificates that litequic obtains and renews by itself, from Pebble.
 
+mod disk;
+mod interposed;
 mod pebble;
+mod renewal;
 mod strange;
 
-use crate::support::{needs, process::Process, within};
+use crate::support::{
+    needs,
+    process::{Ended, Process},
+    within,
+};
 use pebble::{Pebble, Ports, Site};
 use serde_json::{Value as Json, json};
 use std::{
@@ -17,7 +24,8 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    net::{TcpListener, TcpStream},
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream, UnixStream},
     time::{Instant, sleep},
 };
 
@@ -130,20 +138,12 @@ async fn a_wildcard_is_validated_by_the_operators_command_and_the_record_is_remo
     let ports = Ports::free();
     let (Some(curl), Some(pebble)) = (needs::program("curl"), Pebble::start(ports, &[]).await) else { return };
     let site = Site::new(ports).await;
-    let (names, curl, seen) = (pebble.names, curl.display().to_string(), site.file("seen"));
-    let hook = format!(
-        "#!/bin/sh\necho \"$@\" >>{}\ncase $1 in present) what=set ;; *) what=clear ;; esac\n\
-         exec {curl} --silent --data \"{{\\\"host\\\": \\\"$2\\\", \\\"value\\\": \\\"$3\\\"}}\" http://127.0.0.1:{names}/$what-txt\n",
-        seen.display()
-    );
-    fs::write(site.file("hook"), hook).unwrap();
-    fs::set_permissions(site.file("hook"), fs::Permissions::from_mode(0o755)).unwrap();
-    let more = format!("challenges = [\"dns-01\"]\ndns_command = [{:?}]\ndns_wait = \"0s\"", site.file("hook"));
+    let more = site.write_hook(&pebble, &curl, ":");
     site.write(&pebble, "\"*.a.test\"", &more);
     let litequic = site.start();
     litequic.await_stderr(OBTAINED);
     site.await_served("b.a.test", &pebble.root().await).await;
-    let seen = fs::read_to_string(seen).unwrap();
+    let seen = fs::read_to_string(site.file("seen")).unwrap();
     let calls: Vec<_> = seen.lines().map(|line| line.split(' ').take(2).collect::<Vec<_>>().join(" ")).collect();
     assert_eq!(calls, ["present _acme-challenge.a.test.", "cleanup _acme-challenge.a.test."]);
 }
@@ -220,16 +220,17 @@ async fn an_account_that_the_ca_has_forgotten_is_registered_again_with_the_same_
     assert_eq!(answer().await, before);
 }
 
-#[tokio::test]
-async fn a_process_that_ends_at_any_step_of_an_order_asks_for_no_second_one() {
+/// Ends a process at each step of an order, as `LITEQUIC_PANIC_IN` has it before the step's name, and has the next one
+/// continue the order.
+async fn end_at_each_step(how: &str, ended_so: impl Fn(&Ended) -> bool) {
     for step in ["ordered", "prepared", "validated", "finalized", "downloaded", "stored"] {
         let ports = Ports::free();
         let Some(pebble) = Pebble::start(ports, &[]).await else { return };
         let site = Site::new(ports).await;
         site.write(&pebble, "\"a.test\"", TLS_ALPN_01);
-        let place = format!("acme-{step}");
+        let place = format!("{how}acme-{step}");
         let ended = site.start_with(&[("LITEQUIC_PANIC_IN", &place)]).end();
-        assert!(ended.stderr.contains("asked to panic in"), "{step}: {}", ended.stderr);
+        assert!(ended_so(&ended), "{step}: {ended:?}");
         let litequic = site.start();
         litequic.await_stderr("\"ready\"");
         site.await_served("a.test", &pebble.root().await).await;
@@ -237,6 +238,16 @@ async fn a_process_that_ends_at_any_step_of_an_order_asks_for_no_second_one() {
         assert_eq!(fs::read_dir(site.file("state/challenges")).unwrap().count(), 0, "{step}");
         litequic.end_by("TERM").success();
     }
+}
+
+#[tokio::test]
+async fn a_process_that_panics_at_any_step_of_an_order_asks_for_no_second_one() {
+    end_at_each_step("", |ended| ended.stderr.contains("asked to panic in")).await;
+}
+
+#[tokio::test]
+async fn a_process_that_is_killed_at_any_step_of_an_order_asks_for_no_second_one() {
+    end_at_each_step("kill:", |ended| ended.code.is_none() && !ended.stderr.contains("panic")).await;
 }
 
 #[tokio::test]
@@ -252,32 +263,18 @@ async fn a_crash_loop_asks_for_nothing() {
     let list = || serde_json::from_str::<Json>(&site.ctl(&["certificates", "--json"]).success()).unwrap();
     wait_for("the list", || list()[0]["attempts"] == 1).await;
     assert_eq!(pebble.orders(), 0);
+    // A load balancer that sends nothing to a litequic that is not ready would keep the CA out.
+    let mut admin = UnixStream::connect(site.file("admin.sock")).await.unwrap();
+    admin.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    within("an answer", admin.read_to_string(&mut answer)).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    // Over QUIC and over TCP.
+    assert_eq!(site.is_served("a.test", &pebble.root().await).await, [false; 2]);
+    let metrics = site.ctl(&["metrics"]).success();
+    assert!(metrics.contains("litequic_handshakes_without_certificate_total 2\n"), "{metrics}");
     site.ctl(&["certificates", "renew", "a.test"]).success();
     litequic.await_stderr(OBTAINED);
-}
-
-#[tokio::test]
-async fn a_certificate_that_cannot_be_stored_is_served_and_stored_later() {
-    let ports = Ports::free();
-    let Some(pebble) = Pebble::start(ports, &[]).await else { return };
-    let site = Site::new(ports).await;
-    site.write(&pebble, "\"a.test\"", HTTP_01);
-    // A folder of the certificate's name: its file cannot take that, as on a disk that is full.
-    fs::create_dir_all(site.file("state/a.test.pem")).unwrap();
-    fs::set_permissions(site.file("state"), fs::Permissions::from_mode(0o700)).unwrap();
-    let litequic = site.start();
-    litequic.await_stderr(OBTAINED);
-    site.await_served("a.test", &pebble.root().await).await;
-    // It is served before it is stored.
-    litequic.await_stderr("cannot be written or read: ");
-    fs::remove_dir(site.file("state/a.test.pem")).unwrap();
-    let deadline = Instant::now() + RENEWAL;
-    while !site.file("state/a.test.pem").is_file() {
-        assert!(Instant::now() < deadline, "{}", litequic.stderr());
-        sleep(LOOK_AGAIN).await;
-    }
-    litequic.await_stderr("the certificate is stored now");
-    assert_eq!(pebble.orders(), 1);
 }
 
 /// Forwards the connections of `port` to `backends` by turns.
@@ -328,7 +325,7 @@ async fn of_three_replicas_behind_a_balancer_one_orders_and_all_serve() {
 #[tokio::test]
 async fn an_upgrade_in_the_middle_of_an_order_continues_it() {
     let ports = Ports::free();
-    let variables = [("PEBBLE_VA_NOSLEEP", "0"), ("PEBBLE_VA_SLEEPTIME", "8")];
+    let variables = [("PEBBLE_VA_NOSLEEP", "0"), ("PEBBLE_VA_SLEEPTIME", "10")];
     let Some(pebble) = Pebble::start(ports, &variables).await else { return };
     let site = Site::new(ports).await;
     site.write(&pebble, "\"a.test\"", TLS_ALPN_01);
@@ -343,47 +340,6 @@ async fn an_upgrade_in_the_middle_of_an_order_continues_it() {
     // Its successor, which no variable holds.
     let drained = site.ctl(&["drain"]);
     assert!(drained.code == Some(0), "{}", drained.stderr);
-}
-
-#[tokio::test]
-async fn a_renewal_follows_the_ca_and_loses_no_request() {
-    let ports = Ports::free();
-    let Some(pebble) = Pebble::start(ports, &[]).await else { return };
-    let site = Site::new(ports).await;
-    site.write(&pebble, "\"a.test\"", HTTP_01);
-    let litequic = site.start();
-    litequic.await_stderr(OBTAINED);
-    let root = pebble.root().await;
-    site.await_served("a.test", &root).await;
-    litequic.end_by("TERM").success();
-
-    // A window that is over: the next request for renewal information says so.
-    let pem = fs::read_to_string(site.file("state/a.test.pem")).unwrap();
-    let end = "-----END CERTIFICATE-----\n";
-    let leaf = format!("{}{end}", pem.split_once(end).unwrap().0);
-    let window = json!({ "suggestedWindow": { "start": "2020-01-01T00:00:00Z", "end": "2020-01-02T00:00:00Z" } });
-    let order = json!({ "Certificate": leaf, "ARIResponse": window.to_string() });
-    let answer = pebble.manage("/set-renewal-info/", &order.to_string()).await;
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    let mut plan: Json = serde_json::from_str(&fs::read_to_string(site.file("state/a.test.json")).unwrap()).unwrap();
-    plan["renewal"] = Json::Null;
-    fs::write(site.file("state/a.test.json"), plan.to_string()).unwrap();
-
-    let litequic = site.start();
-    litequic.await_stderr("\"ready\"");
-    let mut requests = 0;
-    let deadline = Instant::now() + RENEWAL;
-    while !litequic.stderr().contains("\"renewal\":true") {
-        assert!(Instant::now() < deadline, "{}", litequic.stderr());
-        assert_eq!(site.is_served("a.test", &root).await, [true; 2], "after {requests}: {}", litequic.stderr());
-        requests += 1;
-        sleep(LOOK_AGAIN / 5).await;
-    }
-    assert!(requests > 0);
-    // It is served before it is stored.
-    wait_for("the file", || fs::read_to_string(site.file("state/a.test.pem")).unwrap() != pem).await;
-    // `replaces` is accepted once for a certificate.
-    assert!(!litequic.stderr().contains("no certificate was obtained"), "{}", litequic.stderr());
 }
 
 #[tokio::test]

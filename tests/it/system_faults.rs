@@ -17,7 +17,6 @@ use litequic::{
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
     process::Command,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -359,16 +358,6 @@ async fn what_arrived_over_quic_while_the_process_was_stopped_is_read_before_its
     }
 }
 
-/// libfaketime, by which a process sees another time than the system's.
-fn faketime() -> Option<PathBuf> {
-    let folders = fs::read_dir("/usr/lib").unwrap().flatten().map(|entry| entry.path());
-    let found = folders.map(|folder| folder.join("faketime/libfaketimeMT.so.1")).find(|library| library.is_file());
-    if found.is_none() {
-        needs::skip("there is no libfaketime");
-    }
-    found
-}
-
 /// Seconds by which `Date` of the response `head` is ahead of this process's clock.
 fn ahead(head: &str) -> i64 {
     let mut fields = head.lines().filter_map(|line| line.split_once(": "));
@@ -380,7 +369,6 @@ fn ahead(head: &str) -> i64 {
 #[tokio::test]
 async fn a_clock_that_is_set_by_an_hour_changes_date_and_no_timeout_limit_check_or_handshake() {
     const HOUR: i64 = 3600;
-    let Some(library) = faketime() else { return };
     let (release, released) = watch::channel(false);
     let origin = holding_back(released).await;
     let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, free_tcp_port()));
@@ -391,10 +379,9 @@ async fn a_clock_that_is_set_by_an_hour_changes_date_and_no_timeout_limit_check_
          [[routes]]\npath = \"/limited\"\norigin = \"origin\"\nrate_limit = {{ requests = 1, per = \"1h\" }}\n\
          [[routes]]\norigin = \"origin\"\n"
     ));
-    setup.write("time", "+0");
+    let Some(clock) = needs::Clock::of(setup.path("time")) else { return };
     let mut command = setup.command();
-    command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", setup.path("time"));
-    command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("DONT_FAKE_MONOTONIC", "1");
+    command.envs(clock.variables());
     let process = Process::spawn(command);
     let (address, certificate) = (process.address(), &setup.made.cert_pem);
     let quic = async || {
@@ -414,7 +401,7 @@ async fn a_clock_that_is_set_by_an_hour_changes_date_and_no_timeout_limit_check_
     assert_eq!(h3.get("/limited").await.status, 429);
 
     for set in [HOUR, 0, -HOUR, HOUR, -HOUR] {
-        setup.write("time", &format!("{set:+}"));
+        clock.set(set);
         let answer = head(&mut h1).await;
         assert!((ahead(&answer) - set).abs() < HOUR / 2, "set by {set}: {answer}");
         assert_eq!(h3.get("/").await.status, 200, "{set}");

@@ -71,6 +71,17 @@ in files are left to the Job below, which runs `litequic check` itself.
 {{- end -}}
 {{- end -}}
 
+{{- if not (or $values.certificates $config.acme) -}}{{- fail "certificates: without one, and without config.acme" -}}{{- end -}}
+{{- $acme := $values.acmeVolume -}}
+{{- $hasVolume := or $acme.enabled $acme.existingClaim -}}
+{{- range $n, $table := $config.acme -}}
+{{- $folder := $table.folder | default "" -}}
+{{- if not (or $values.extraVolumeMounts (contains "${" $folder)) -}}
+{{- if not $hasVolume -}}{{- fail (printf "config.acme[%d].folder = %q: is in no volume; expected acmeVolume.enabled or acmeVolume.existingClaim" $n $folder) -}}{{- end -}}
+{{- if not (hasPrefix "/var/lib/litequic/" $folder) -}}{{- fail (printf "config.acme[%d].folder = %q: is in no volume; expected a folder in /var/lib/litequic" $n $folder) -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- $admin := $config.admin | default dict -}}
 {{- if and $admin.token_file $admin.token_env -}}{{- fail "config.admin.token_env: admin.token_file is also set" -}}{{- end -}}
 {{- include "litequic.refuse.twice" (dict "key" "config.access_log.fields" "list" ($config.access_log | default dict).fields) -}}
@@ -196,7 +207,7 @@ spec:
           volumeMounts:
             {{- include "litequic.volumeMounts" . | nindent 12 }}
       volumes:
-        {{- include "litequic.volumes" (merge (dict "name" $name) .) | nindent 8 }}
+        {{- include "litequic.volumes" (merge (dict "name" $name "check" true) .) | nindent 8 }}
         {{- with concat ($values.extraVolumes | default list) ($values.check.extraVolumes | default list) }}
         {{- toYaml . | nindent 8 }}
         {{- end }}

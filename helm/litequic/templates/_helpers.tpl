@@ -46,6 +46,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{- define "edge.testHost" -}}
 {{- $service := printf "%s.%s.svc" (include "edge.fullname" .) .Release.Namespace -}}
-{{- $first := first .Values.certificates -}}
-{{- .Values.test.host | default (dig "certManager" "dnsNames" (list $service) $first | first | replace "*" "test") -}}
+{{- $names := list $service -}}
+{{- with .Values.certificates -}}{{- $names = dig "certManager" "dnsNames" $names (first .) -}}
+{{- else -}}{{- with .Values.config.acme -}}{{- $names = (first .).hosts | default $names -}}{{- end -}}{{- end -}}
+{{- if kindIs "string" $names -}}{{- $names = list $names -}}{{- end -}}
+{{- .Values.test.host | default (first $names | replace "*" "test") -}}
 {{- end -}}

@@ -79,7 +79,7 @@ preStop (whether SIGTERM comes too late: it reaches a sidecar after the applicat
 {{- $file := printf "/etc/litequic/tls/%s" .secretName -}}
 {{- $certificates = append $certificates (dict "cert" (printf "%s.crt" $file) "key" (printf "%s.key" $file)) -}}
 {{- end -}}
-{{- $_ := set $config "certificates" $certificates -}}
+{{- if $certificates -}}{{- $_ := set $config "certificates" $certificates -}}{{- end -}}
 {{- $timeouts := $config.timeouts | default dict -}}
 {{- $_ := set $timeouts "drain_grace" (printf "%vs" $values.drain.graceSeconds) -}}
 {{- $_ := set $timeouts "drain" (printf "%vs" $values.drain.seconds) -}}
@@ -204,10 +204,21 @@ has as ${NAME} is $(NAME) here; a variable comes after those that it names.
 {{- end }}
 {{- end -}}
 
+{{- /* The claim of the volume for ACME; empty without one. */ -}}
+{{- define "litequic.acmeClaim" -}}
+{{- $acme := .values.acmeVolume -}}
+{{- $acme.existingClaim | default (ternary (printf "%s-acme" .name) "" $acme.enabled) -}}
+{{- end -}}
+
 {{- define "litequic.volumeMounts" -}}
 # Directories, no single files (subPath): litequic notices when Kubernetes swaps what is in them.
 - {name: litequic-config, mountPath: /etc/litequic/config, readOnly: true}
+{{- if .values.certificates }}
 - {name: litequic-tls, mountPath: /etc/litequic/tls, readOnly: true}
+{{- end }}
+{{- if include "litequic.acmeClaim" . }}
+- {name: litequic-acme, mountPath: /var/lib/litequic}
+{{- end }}
 {{- if .values.secret.existingSecret }}
 - {name: litequic-secret, mountPath: /etc/litequic/secret, readOnly: true}
 {{- end }}
@@ -224,6 +235,7 @@ has as ${NAME} is $(NAME) here; a variable comes after those that it names.
 {{- define "litequic.volumes" -}}
 - name: litequic-config
   configMap: {name: {{ .values.configMap | default .name }}}
+{{- if .values.certificates }}
 - name: litequic-tls
   projected:
     # The volume is in this container alone, whose user is not root.
@@ -236,6 +248,16 @@ has as ${NAME} is $(NAME) here; a variable comes after those that it names.
             - {key: tls.crt, path: {{ .secretName }}.crt}
             - {key: tls.key, path: {{ .secretName }}.key}
       {{- end }}
+{{- end }}
+{{- with include "litequic.acmeClaim" . }}
+- name: litequic-acme
+  {{- if $.check }}
+  # `check` looks whether the folder can be written; what is stored is the pods'.
+  emptyDir: {}
+  {{- else }}
+  persistentVolumeClaim: {claimName: {{ . }}}
+  {{- end }}
+{{- end }}
 {{- with .values.secret.existingSecret }}
 - name: litequic-secret
   secret:
@@ -247,7 +269,7 @@ has as ${NAME} is $(NAME) here; a variable comes after those that it names.
 {{- end }}
 {{- end -}}
 
-{{- /* The ConfigMap, cert-manager's Certificates, and the Job of `check`. Also takes labels, as YAML. */ -}}
+{{- /* The ConfigMap, cert-manager's Certificates, the claim for ACME, and the Job of `check`. Also takes labels, as YAML. */ -}}
 {{- define "litequic.manifests" -}}
 {{- $scope := . -}}
 {{- if not .values.configMap -}}
@@ -286,6 +308,27 @@ spec:
   renewBefore: {{ . }}
   {{- end }}
 {{- end }}
+{{- end }}
+{{- $acme := .values.acmeVolume }}
+{{- if and $acme.enabled (not $acme.existingClaim) }}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata:
+  name: {{ include "litequic.acmeClaim" . }}
+  labels:
+    {{- .labels | nindent 4 }}
+  annotations:
+    # It has the keys of certificates, and of the account at the CA.
+    helm.sh/resource-policy: keep
+spec:
+  accessModes:
+    {{- toYaml $acme.accessModes | nindent 4 }}
+  {{- with $acme.storageClass }}
+  storageClassName: {{ . }}
+  {{- end }}
+  resources:
+    requests: {storage: {{ $acme.size }}}
 {{- end }}
 {{- if .values.check.enabled }}
 {{- include "litequic.check" . }}

@@ -8,7 +8,8 @@ use crate::support::{
     tls::{self, Tls},
     within,
 };
-use litequic::tls::{SelfSigned, self_signed};
+use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+use serde_json::{Value as Json, json};
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
@@ -46,7 +47,8 @@ pub(super) struct Pebble {
     dns: u16,
     /// Port of the name server's management, over plain HTTP.
     pub(super) names: u16,
-    made: SelfSigned,
+    /// The directory's own certificate, in PEM.
+    pub(super) cert_pem: String,
     program: PathBuf,
 }
 
@@ -60,10 +62,10 @@ impl Pebble {
     pub(super) async fn start_with(ports: Ports, variables: &[(&str, &str)], more: &str) -> Option<Self> {
         let (program, names) = (needs::program("pebble")?, needs::program("pebble-challtestsrv")?);
         let folder = tempfile::tempdir().unwrap();
-        let made = self_signed(["localhost", "127.0.0.1"]).unwrap();
+        let (cert_pem, key_pem) = long_lived();
         let [port, management, dns, names_management] = [(); 4].map(|()| free_tcp_port());
-        fs::write(folder.path().join("ca.pem"), &made.cert_pem).unwrap();
-        fs::write(folder.path().join("ca.key"), &made.key_pem).unwrap();
+        fs::write(folder.path().join("ca.pem"), &cert_pem).unwrap();
+        fs::write(folder.path().join("ca.key"), key_pem).unwrap();
         let Ports { https, http } = ports;
         let config = format!(
             r#"{{ "pebble": {{
@@ -82,7 +84,7 @@ impl Pebble {
         let names = Process::spawn(command);
         let process = Self::spawn(&program, folder.path(), dns, variables);
         let pebble =
-            Self { process, _names: names, folder, port, management, dns, names: names_management, made, program };
+            Self { process, _names: names, folder, port, management, dns, names: names_management, cert_pem, program };
         pebble.await_start().await;
         Some(pebble)
     }
@@ -141,8 +143,17 @@ impl Pebble {
         self.request(port, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")).await
     }
 
+    /// Has it answer requests for renewal information about the certificate in `pem`.
+    pub(super) async fn set_renewal_info(&self, pem: &str, answer: &str) {
+        const END: &str = "-----END CERTIFICATE-----\n";
+        let leaf = format!("{}{END}", pem.split_once(END).unwrap().0);
+        let order = json!({ "Certificate": leaf, "ARIResponse": answer });
+        let answered = self.manage("/set-renewal-info/", &order.to_string()).await;
+        assert!(answered.starts_with("HTTP/1.1 200"), "{answered}");
+    }
+
     /// Posts `body` to its management interface.
-    pub(super) async fn manage(&self, path: &str, body: &str) -> String {
+    async fn manage(&self, path: &str, body: &str) -> String {
         let length = body.len();
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: litequic-test\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
@@ -152,7 +163,7 @@ impl Pebble {
 
     async fn request(&self, port: u16, request: &str) -> std::io::Result<String> {
         use tokio::io::AsyncReadExt;
-        let config = tls::config(&self.made.cert_pem, &["http/1.1"]);
+        let config = tls::config(&self.cert_pem, &["http/1.1"]);
         let mut tls = Tls::connect((Ipv4Addr::LOCALHOST, port).into(), "localhost", config).await?;
         tls.say(request).await;
         let mut answer = Vec::new();
@@ -160,6 +171,15 @@ impl Pebble {
         let _ = within("Pebble's answer", tls.stream.read_to_end(&mut answer)).await;
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }
+}
+
+/// A certificate for this machine that is valid whatever the clock says, and its key.
+pub(super) fn long_lived() -> (String, String) {
+    let key = KeyPair::generate().unwrap();
+    let mut parameters = CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    parameters.not_before = date_time_ymd(2020, 1, 1);
+    parameters.not_after = date_time_ymd(2090, 1, 1);
+    (parameters.self_signed(&key).unwrap().pem(), key.serialize_pem())
 }
 
 /// A folder with a configuration, and what it is made of.
@@ -196,8 +216,12 @@ impl Site {
 
     /// Writes a configuration whose table `[[acme]]` has `hosts` and `more`.
     pub(super) fn write(&self, pebble: &Pebble, hosts: &str, more: &str) {
+        self.write_for(&pebble.directory(), &pebble.trusted(), hosts, more);
+    }
+
+    /// The same, with the directory of another server, which `ca` trusts.
+    pub(super) fn write_for(&self, directory: &str, ca: &Path, hosts: &str, more: &str) {
         let Ports { https, http } = self.ports;
-        let (directory, ca) = (pebble.directory(), pebble.trusted());
         let config = format!(
             "{}\n[listen]\nudp = \"127.0.0.1:{https}\"\nredirect = \"127.0.0.1:{http}\"\nworkers = 2\n\
              [admin]\nsocket = \"admin.sock\"\nhandover = \"handover.sock\"\n[log]\nformat = \"json\"\n[origin]\nurl = \"http://{}\"\n\
@@ -208,18 +232,54 @@ impl Site {
         fs::write(self.file("litequic.toml"), config).unwrap();
     }
 
+    /// Writes a DNS hook that sets and removes records at Pebble's name server by `curl`, and runs `cleanup` after the
+    /// latter. Its calls are in the file `seen`.
+    pub(super) fn write_hook(&self, pebble: &Pebble, curl: &Path, cleanup: &str) -> String {
+        let (seen, curl, names) = (self.file("seen"), curl.display(), pebble.names);
+        let hook = format!(
+            "#!/bin/sh\necho \"$@\" >>{}\ncase $1 in present) what=set ;; *) what=clear ;; esac\n\
+             {curl} --silent --data \"{{\\\"host\\\": \\\"$2\\\", \\\"value\\\": \\\"$3\\\"}}\" http://127.0.0.1:{names}/$what-txt || exit 1\n\
+             if [ $1 = cleanup ]; then {cleanup}; fi\n",
+            seen.display()
+        );
+        fs::write(self.file("hook"), hook).unwrap();
+        fs::set_permissions(self.file("hook"), fs::Permissions::from_mode(0o755)).unwrap();
+        format!("challenges = [\"dns-01\"]\ndns_command = [{:?}]\ndns_wait = \"0s\"", self.file("hook"))
+    }
+
+    /// What `litequic ctl certificates --json` shows.
+    pub(super) fn certificates(&self) -> Json {
+        serde_json::from_str(&self.ctl(&["certificates", "--json"]).success()).unwrap()
+    }
+
+    /// The plan that is stored for `host`.
+    pub(super) fn plan(&self, host: &str) -> Json {
+        serde_json::from_str(&fs::read_to_string(self.file(&format!("state/{host}.json"))).unwrap()).unwrap()
+    }
+
+    /// Has the next process ask for renewal information.
+    pub(super) fn forget_renewal_info(&self, host: &str) {
+        let mut plan = self.plan(host);
+        plan["renewal"] = Json::Null;
+        fs::write(self.file(&format!("state/{host}.json")), plan.to_string()).unwrap();
+    }
+
     pub(super) fn start(&self) -> Process {
         self.start_with(&[])
     }
 
     /// With variables of its environment.
     pub(super) fn start_with(&self, variables: &[(&str, &str)]) -> Process {
-        let mut command = command(["run".as_ref(), self.file("litequic.toml").as_os_str()]);
+        let mut command = self.command();
         command.envs(variables.iter().copied());
         Process::spawn(command)
     }
 
-    fn https(&self) -> SocketAddr {
+    pub(super) fn command(&self) -> Command {
+        command(["run".as_ref(), self.file("litequic.toml").as_os_str()])
+    }
+
+    pub(super) fn https(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.ports.https).into()
     }
 

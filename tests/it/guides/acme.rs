@@ -32,6 +32,46 @@ fn one_command_is_a_site_with_certificates() {
     assert_eq!(machine.run("stat --format %a /var/lib/litequic/acme").trim(), "700");
 }
 
+/// A page that shows the protocol that it came by.
+const PAGE: &str = r#"events {}
+http { server { listen 127.0.0.1:8080; default_type text/html; location / {
+    return 200 "<!doctype html><p id=o></p><script>o.textContent = 'by ' +
+        performance.getEntriesByType('navigation')[0].nextHopProtocol + '.'</script>"; } } }
+"#;
+
+/// From an empty folder to a page in a browser, over HTTP/3, that trusts Pebble's root as its operator's own.
+#[test]
+fn one_command_is_a_page_over_http3_in_a_browser() {
+    let [Some(_), Some(_), Some(_), Some(_), Some(_)] =
+        ["pebble", "curl", "nginx", "chromium", "certutil"].map(needs::program)
+    else {
+        return;
+    };
+    let guide = Guide::read("obtain-certificates-by-acme");
+    let Some((machine, _pebble)) = prepared() else { return };
+    machine.write("/etc/nginx/nginx.conf", PAGE);
+    let _nginx = machine.spawn("exec nginx -g 'daemon off;'");
+    machine.wait("curl --silent --output /dev/null http://127.0.0.1:8080/");
+    let command = guide.command("litequic run --host");
+    let litequic = machine.spawn(&format!(
+        "export STATE_DIRECTORY=/var/lib/litequic; exec {command} --acme-directory https://localhost:14000/dir --log-format json"
+    ));
+    litequic.await_stderr("\"host\":\"example.com\",\"expires\"");
+    machine.run(
+        "mkdir -p /root/.pki/nssdb; certutil -d sql:/root/.pki/nssdb -N --empty-password\n\
+         certutil -d sql:/root/.pki/nssdb -A -n pebble -t C,, -i /etc/pebble/root.pem",
+    );
+    // QUIC is forced: by default Chromium takes no certificate over QUIC that no public authority signed.
+    let page = machine.spawn(
+        "HOME=/root exec chromium --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
+         --disable-background-networking --disable-component-update --enable-quic --user-data-dir=/var/profile \
+         --origin-to-force-quic-on=example.com:443 --host-resolver-rules='MAP example.com 127.0.0.1, MAP * ~NOTFOUND' \
+         --virtual-time-budget=10000 --dump-dom https://example.com/",
+    );
+    let page = page.end_within(std::time::Duration::from_secs(60)).success();
+    assert!(page.contains("by h3."), "{page}\n{}", litequic.stderr());
+}
+
 #[test]
 fn a_configuration_obtains_certificates_and_says_what_is_stored() {
     let [Some(_), Some(_)] = ["pebble", "curl"].map(needs::program) else { return };

@@ -3,7 +3,8 @@
 
 use std::{
     env,
-    ffi::OsString,
+    ffi::{OsStr, OsString},
+    fs,
     io::{self, Write},
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -24,6 +25,46 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
         skip(&format!("there is no {name}"));
     }
     found
+}
+
+/// The wall clock of a process, which differs from the system's by libfaketime.
+pub(crate) struct Clock {
+    library: PathBuf,
+    /// Has the seconds by which it is ahead.
+    file: PathBuf,
+}
+
+impl Clock {
+    /// A clock that is set by `file`, and shows the system's time for now.
+    pub(crate) fn of(file: impl Into<PathBuf>) -> Option<Self> {
+        let folders = fs::read_dir("/usr/lib").unwrap().flatten().map(|entry| entry.path());
+        // Where Debian has it.
+        let found = folders.map(|folder| folder.join("faketime/libfaketimeMT.so.1")).find(|library| library.is_file());
+        let Some(library) = found else {
+            skip("there is no libfaketime");
+            return None;
+        };
+        let clock = Self { library, file: file.into() };
+        clock.set(0);
+        Some(clock)
+    }
+
+    /// The environment of a process that has this clock. Its other clocks are the system's.
+    pub(crate) fn variables(&self) -> [(&'static str, &OsStr); 5] {
+        let one = OsStr::new("1");
+        [
+            ("LD_PRELOAD", self.library.as_os_str()),
+            ("FAKETIME_TIMESTAMP_FILE", self.file.as_os_str()),
+            ("FAKETIME_NO_CACHE", one),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", one),
+            ("DONT_FAKE_MONOTONIC", one),
+        ]
+    }
+
+    /// Sets it `ahead` seconds ahead of the system's.
+    pub(crate) fn set(&self, ahead: i64) {
+        fs::write(&self.file, format!("{ahead:+}")).unwrap();
+    }
 }
 
 /// A Python that can import `module`: the one that `LITEQUIC_PYTHON` names, or `python3`.

@@ -14,7 +14,6 @@ use std::{
 
 /// Fixtures that `check` refuses and `helm` does not, and why.
 const NOT_REFUSED: &[(&str, &str)] = &[
-    ("acme-listeners", "the chart sets the addresses"),
     ("addresses", "the chart sets the addresses"),
     ("admin", "the chart sets the address"),
     ("admin-addresses", "the chart sets the addresses"),

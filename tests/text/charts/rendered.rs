@@ -619,6 +619,69 @@ fn a_secret_that_pods_share_is_mounted_and_named() {
     assert!(job.contains("mountPath: /etc/litequic/secret") && job.contains("secretName: shared\n"), "{job}");
 }
 
+/// `set` with a host whose certificate litequic obtains, and no others.
+fn obtaining(helm: &Helm, chart: &str, prefix: &str, set: &str) -> String {
+    let folder = format!("{prefix}config.acme[0].folder=/var/lib/litequic/acme");
+    let acme = format!("{folder},{prefix}config.acme[0].hosts[0]=a.test,{prefix}config.acme[0].terms_agreed=true");
+    let (set, none) = (format!("{acme},{set}"), format!("{prefix}certificates=[]"));
+    helm.rendered(chart, &["--set", &set, "--set-json", &none])
+}
+
+#[test]
+fn certificates_that_litequic_obtains_are_in_a_claim() {
+    let Some(helm) = Helm::find() else { return };
+    let edge_of = |set: &str| obtaining(&helm, "litequic", "", &format!("{ORIGIN},{set}"));
+    let sidecar_of = |set: &str| {
+        let set = set.replace("acmeVolume", "litequic-sidecar.acmeVolume").replace("check", "litequic-sidecar.check");
+        obtaining(&helm, "examples/application", "litequic-sidecar.", &set)
+    };
+    type Render<'a> = &'a dyn Fn(&str) -> String;
+    let charts: [(Render<'_>, &str, &str); 2] =
+        [(&edge_of, "it-litequic", "it-litequic-acme"), (&sidecar_of, "it", "it-litequic-acme")];
+    for (render, name, claim) in charts {
+        let rendered =
+            render("acmeVolume.enabled=true,acmeVolume.size=1Gi,acmeVolume.storageClass=nfs,check.enabled=true");
+        let config = configuration(&rendered);
+        assert!(config.certificates.is_empty() && config.acme[0].hosts.len() == 1, "{rendered}");
+        let made = manifest(&rendered, "PersistentVolumeClaim", claim).unwrap();
+        for text in ["helm.sh/resource-policy: keep", "- ReadWriteMany", "storageClassName: nfs", "storage: 1Gi"] {
+            assert!(made.contains(text), "{text}\n{made}");
+        }
+        let pod = manifest(&rendered, "Deployment", name).unwrap();
+        for text in ["{name: litequic-acme, mountPath: /var/lib/litequic}", &format!("claimName: {claim}}}")] {
+            assert!(pod.contains(text), "{text}\n{pod}");
+        }
+        assert!(!pod.contains("litequic-tls"), "{pod}");
+        // Before an install there is no claim.
+        let job = manifest(&rendered, "Job", "it-litequic-check").unwrap();
+        assert!(job.contains("emptyDir: {}") && !job.contains("claimName"), "{job}");
+        let own = render("acmeVolume.existingClaim=mine");
+        assert!(manifest(&own, "Deployment", name).unwrap().contains("claimName: mine}"), "{own}");
+        assert!(!own.contains("kind: PersistentVolumeClaim"), "{own}");
+    }
+    let rendered = edge_of("acmeVolume.enabled=true");
+    let pod = manifest(&rendered, "Deployment", "it-litequic").unwrap();
+    assert!(pod.contains("fsGroup: 65532") && pod.contains("maxSurge: 1"), "{pod}");
+    assert!(manifest(&rendered, "Pod", "it-litequic-test").unwrap().contains("https://a.test:443/"), "{rendered}");
+    // A pod of another node cannot have a volume of this one.
+    let alone = edge_of("acmeVolume.enabled=true,acmeVolume.accessModes[0]=ReadWriteOnce,replicas=1");
+    assert!(manifest(&alone, "Deployment", "it-litequic").unwrap().contains("maxSurge: 0"), "{alone}");
+    assert!(!edge(&helm, "").contains("acme"));
+    let acme =
+        "config.acme[0].hosts[0]=a.test,config.acme[0].terms_agreed=true,config.acme[0].folder=/var/lib/litequic/acme";
+    for (set, said) in [
+        (ORIGIN.to_owned(), "certificates: without one, and without config.acme"),
+        (
+            format!("{ORIGIN},{acme},acmeVolume.enabled=true,test.ca=ca.crt"),
+            "test.ca: is a key of the first certificate's Secret",
+        ),
+    ] {
+        let output = helm.template("litequic", &["--set", &set, "--set-json", "certificates=[]"]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && stderr.contains(said), "{set}: {stderr}");
+    }
+}
+
 #[test]
 fn the_notes_say_what_several_pods_lose_without_a_secret() {
     let Some(helm) = Helm::find() else { return };
@@ -813,6 +876,22 @@ fn wrong_values_are_refused_and_said() {
         ("litequic", "kind=StatefulSet", "'/kind'"),
         ("litequic", "certificates[0].secretName=Not_a_name", "'/certificates/0/secretName'"),
         ("litequic", "certificates=null", "certificates"),
+        (
+            "litequic",
+            "config.acme[0].hosts[0]=a.test,config.acme[0].terms_agreed=true,config.acme[0].folder=/var/lib/litequic/acme",
+            "config.acme[0].folder = \"/var/lib/litequic/acme\": is in no volume; expected acmeVolume.enabled or",
+        ),
+        (
+            "litequic",
+            "acmeVolume.enabled=true,config.acme[0].hosts[0]=a.test,config.acme[0].terms_agreed=true,config.acme[0].folder=/state",
+            "config.acme[0].folder = \"/state\": is in no volume; expected a folder in /var/lib/litequic",
+        ),
+        (
+            "litequic",
+            "acmeVolume.enabled=true,acmeVolume.accessModes[0]=ReadWriteOnce",
+            "acmeVolume.accessModes: pods on several nodes write the volume",
+        ),
+        ("litequic", "acmeVolume.accessModes[0]=ReadOnlyMany", "'/acmeVolume/accessModes/0'"),
         ("litequic", "hostPort=443", "hostPort: two pods of a Deployment"),
         (
             "litequic",

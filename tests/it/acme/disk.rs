@@ -1,0 +1,106 @@
+//! Folders that are full, or that have files of others.
+
+use super::{HTTP_01, LOOK_AGAIN, OBTAINED, Pebble, Ports, RENEWAL, Site, wait_for};
+use crate::support::{
+    needs,
+    process::{Process, command},
+};
+use std::{fs, os::unix::fs::PermissionsExt, process::Command};
+use tokio::time::{Instant, sleep};
+
+const FULL: &str = "No space left on device";
+const STORED: &str = "the certificate is stored now";
+
+#[tokio::test]
+async fn a_file_of_someone_else_is_left_alone_and_the_certificate_is_stored_once_it_has_gone() {
+    let ports = Ports::free();
+    let Some(pebble) = Pebble::start(ports, &[]).await else { return };
+    let site = Site::new(ports).await;
+    site.write(&pebble, "\"a.test\"", HTTP_01);
+    fs::create_dir_all(site.file("state")).unwrap();
+    fs::set_permissions(site.file("state"), fs::Permissions::from_mode(0o700)).unwrap();
+    fs::write(site.file("state/a.test.pem"), "someone else's").unwrap();
+    let litequic = site.start();
+    litequic.await_stderr("a.test.pem: there is no certificate in it");
+    litequic.await_stderr(OBTAINED);
+    site.await_served("a.test", &pebble.root().await).await;
+
+    // The next process has the order, and asks for no second one.
+    litequic.end_by("TERM").success();
+    let litequic = site.start();
+    litequic.await_stderr(OBTAINED);
+    site.await_served("a.test", &pebble.root().await).await;
+    assert_eq!(fs::read_to_string(site.file("state/a.test.pem")).unwrap(), "someone else's");
+    fs::remove_file(site.file("state/a.test.pem")).unwrap();
+    litequic.await_stderr(STORED);
+    assert!(fs::read_to_string(site.file("state/a.test.pem")).unwrap().contains("PRIVATE KEY"));
+    assert_eq!(pebble.orders(), 1, "{}", litequic.stderr());
+}
+
+/// A file system of 256 KiB is full when litequic starts, and again before the certificate is to be stored: the DNS hook
+/// fills it when it is to remove the record.
+#[tokio::test]
+async fn on_a_full_disk_nothing_is_asked_for_and_a_certificate_that_was_obtained_is_served_and_stored_later() {
+    let [Some(unshare), Some(nsenter), Some(curl)] = ["unshare", "nsenter", "curl"].map(needs::program) else { return };
+    let ports = Ports::free();
+    let Some(pebble) = Pebble::start(ports, &[]).await else { return };
+    let site = Site::new(ports).await;
+    let state = site.file("state");
+    let fill = format!("head -c 1000000 /dev/zero >{}/fill 2>/dev/null || true", state.display());
+    let more = site.write_hook(&pebble, &curl, &fill);
+    site.write(&pebble, "\"a.test\"", &more);
+    fs::create_dir(&state).unwrap();
+    let namespace = |script: &str| {
+        let mut inside = Command::new(&unshare);
+        inside.args(["--user", "--map-root-user", "--mount", "sh", "-c"]);
+        let mount = "mount -t tmpfs -o size=256k,mode=0700 none \"$1\"";
+        inside.arg(format!("{mount} && {{ {script}; }} && shift && exec \"$@\"")).arg("sh").arg(&state);
+        inside.env_remove("RUST_LOG").env_remove("SSLKEYLOGFILE");
+        inside
+    };
+    if !namespace("true").arg("true").output().unwrap().status.success() {
+        return needs::skip("there may be no mount namespace here");
+    }
+    let mut inside = namespace(&fill);
+    let run = site.command();
+    inside.arg(run.get_program()).args(run.get_args());
+    let litequic = Process::spawn(inside);
+    let in_namespace = |arguments: &[&str]| {
+        let mut command = Command::new(&nsenter);
+        command.args(["--target", &litequic.id().to_string(), "--user", "--mount", "--"]).args(arguments);
+        command.output().unwrap()
+    };
+    let path = |name: &str| state.join(name).display().to_string();
+
+    litequic.await_stderr(FULL);
+    assert_eq!(pebble.orders(), 0);
+    assert!(in_namespace(&["rm", &path("fill")]).status.success());
+    wait_for("the certificate", || litequic.stderr().contains(OBTAINED)).await;
+    site.await_served("a.test", &pebble.root().await).await;
+    let deadline = Instant::now() + RENEWAL;
+    while litequic.stderr().matches(FULL).count() < 2 {
+        assert!(Instant::now() < deadline, "{}", litequic.stderr());
+        sleep(LOOK_AGAIN).await;
+    }
+    assert!(!in_namespace(&["test", "-e", &path("a.test.pem")]).status.success());
+    let listed = site.certificates();
+    assert!(listed[0]["state"] == "valid" && listed[0]["problem"].as_str().unwrap().contains(FULL), "{listed}");
+
+    assert!(in_namespace(&["rm", &path("fill")]).status.success());
+    litequic.await_stderr(STORED);
+    let stored = in_namespace(&["cat", &path("a.test.pem")]).stdout;
+    assert!(String::from_utf8(stored).unwrap().contains("PRIVATE KEY"));
+    assert_eq!(pebble.orders(), 1, "{}", litequic.stderr());
+}
+
+#[tokio::test]
+async fn a_folder_that_cannot_be_written_is_no_start() {
+    let ports = Ports::free();
+    let Some(pebble) = Pebble::start(ports, &[]).await else { return };
+    let site = Site::new(ports).await;
+    site.write(&pebble, "\"a.test\"", HTTP_01);
+    fs::write(site.file("state"), "").unwrap();
+    let ended = Process::spawn(command(["run".as_ref(), site.file("litequic.toml").as_os_str()])).end();
+    assert_eq!(ended.code, Some(78), "{ended:?}");
+    assert!(ended.stderr.contains("acme[0].folder = \"state\": cannot be written: not a directory"), "{ended:?}");
+}

@@ -41,6 +41,7 @@ pub(super) fn admin_hooks(in_force: &InForce, addresses: &[SocketAddr]) -> Admin
             let (origins, addresses) = (Arc::clone(&origins), addresses.clone());
             let descriptors = of_status.shared.json();
             let http3 = json!({ "on": switched.http3.is_on(), "configured": switched.http3.configured() });
+            let server_id = server_id(&of_status);
             let maintenance: Json = switched.in_maintenance().iter().map(in_maintenance).collect();
             Box::pin(async move {
                 let origins = origins.look().await;
@@ -53,6 +54,7 @@ pub(super) fn admin_hooks(in_force: &InForce, addresses: &[SocketAddr]) -> Admin
                     "origins": origins,
                     "maintenance": maintenance,
                     "http3": http3,
+                    "server_id": server_id,
                     "mechanisms": mechanisms,
                     "descriptors": descriptors,
                 })
@@ -63,6 +65,18 @@ pub(super) fn admin_hooks(in_force: &InForce, addresses: &[SocketAddr]) -> Admin
         renew: Box::new(move |host| renewing.order(host)),
         order_http3: Box::new(move |on| ordering.order_http3(on)),
     }
+}
+
+/// The server ID of new connection IDs, and when the last one before a reload ends. Null without a server ID.
+fn server_id(in_force: &InForce) -> Json {
+    let config = in_force.config.load();
+    let Some(server_id) = &config.listen.server_id else { return Json::Null };
+    let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    json!({
+        "id": server_id.digits(),
+        "layout": server_id.layout(),
+        "former_until": in_force.ids.former_until().map(seconds),
+    })
 }
 
 /// What the mechanisms of the configuration in force have saved.

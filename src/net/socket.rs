@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_steers_by_masked_ids_of_two_processes_under_any_rotation() {
+    fn the_kernel_steers_by_ids_with_a_server_id_of_two_processes_under_any_rotation() {
         for steering in masked() {
             let mut group = SocketGroup::new(([127, 0, 0, 1], 0).into());
             group.join(GENERATION, WORKERS.into()).unwrap();
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_takes_the_longest_program() {
+    fn the_kernel_takes_the_longest_program_for_ids_with_a_server_id() {
         let mut group = SocketGroup::new(([127, 0, 0, 1], 0).into());
         for number in 0..MAX_GENERATIONS {
             group.join(u8::try_from(number).unwrap(), 1).unwrap();

@@ -412,7 +412,7 @@ mod tests {
 
     /// Five random bytes would repeat 45 times among 10 million.
     #[test]
-    fn ten_million_ids_with_five_unique_bytes_have_no_two_alike() {
+    fn ten_million_ids_with_a_server_id_have_no_two_alike() {
         let mut format = of_worker(&scheme(Some(&server_id(&[1; 8], 7, false))), 0);
         let mut unique: Vec<u64> = (0..10_000_000).map(|_| format.issue()).map(|id| {
             let bytes: [u8; 5] = id.as_bytes()[9..14].try_into().unwrap();

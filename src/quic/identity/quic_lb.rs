@@ -230,7 +230,7 @@ mod tests {
     ];
 
     #[test]
-    fn the_vectors_of_the_draft_hold() {
+    fn server_id_vectors_of_the_draft_hold() {
         let cipher = cipher("8f95f09245765f80256934e50c66207f");
         for (rotation, server_id, nonce, expected) in VECTORS {
             let plain = hex(&[server_id, nonce].concat());
@@ -245,7 +245,7 @@ mod tests {
 
     /// §5.4.2.4 of the draft, but for its typing error in step 10.
     #[test]
-    fn the_worked_example_of_the_draft_holds() {
+    fn the_server_id_example_of_the_draft_holds() {
         let mut text = hex("31441a9c69c275");
         cipher("fdf726a9893ec05c0632d3956680baf0").encrypt(&mut text);
         assert_eq!(text, hex("67947d29be054a"));

@@ -11,7 +11,7 @@ mod replica;
 mod scheme;
 mod secrets;
 
-pub use connection_id::{Layout, MAX_WORKERS, WorkerIndex};
+pub use connection_id::{ConnectionIdFormat, Layout, MAX_WORKERS, WorkerIndex};
 pub use generations::Generations;
 pub use quic_lb::{ServerIdKey, ServerIdKeyError};
 pub use replica::Replica;

@@ -102,8 +102,20 @@ impl InForce {
         let (config, routing) = (config.live(), Arc::new(ArcSwap::from_pointee(routing)));
         let (rerouted, last_reload) = Default::default();
         let replacing = Arc::new(Mutex::new(issued));
-        let in_force =
-            Self { config, routing, rerouted, resolver, access, metrics, last_reload, shared, ids, http3, acme, replacing };
+        let in_force = Self {
+            config,
+            routing,
+            rerouted,
+            resolver,
+            access,
+            metrics,
+            last_reload,
+            shared,
+            ids,
+            http3,
+            acme,
+            replacing,
+        };
         in_force.observe();
         for one in in_force.in_maintenance() {
             tracing::info!(
@@ -238,7 +250,8 @@ impl InForce {
     /// Has new connection IDs follow `next`; adds to its `changes` when the last ID of before ends.
     fn follow_server_id(&self, (now, next): (&Config, &Config), key: Option<ServerIdKey>, changes: &mut [Change]) {
         let mut of_ids: Vec<_> = changes.iter_mut().filter(|one| one.key.starts_with(SERVER_ID)).collect();
-        let (Some(last), Some(was), Some(is)) = (of_ids.last_mut(), &now.listen.server_id, &next.listen.server_id) else {
+        let (Some(last), Some(was), Some(is)) = (of_ids.last_mut(), &now.listen.server_id, &next.listen.server_id)
+        else {
             return;
         };
         match self.ids.follow(is, key) {

@@ -62,8 +62,8 @@ keys! {
 
         /// The name of this replica among those that share `secret_file`: no two have the same. Stateless reset tokens
         /// are derived from it, so that no replica resets connections of another. Without it the host's name
-        /// (gethostname(2)), which a container and a pod keep when they are restarted. A process that takes over keeps
-        /// the name of its predecessor.
+        /// (gethostname(2)), which a container and a pod keep when they are restarted. With `listen.server_id` that ID
+        /// takes its place. A process that takes over keeps the name of its predecessor.
         replica: Option<String> = None, optional(replica(), "the host's name"), restart;
 
         /// Connection IDs by which load balancers route.

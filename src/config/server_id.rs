@@ -250,7 +250,8 @@ fn hex() -> Kind<ServerIdBytes> {
 fn base64() -> Kind<ServerIdBytes> {
     let parse = |written: String| of_length(STANDARD.decode(&written).map_err(|_| "not base64")?);
     let show = |id: &ServerIdBytes| STANDARD.encode(&id.0);
-    text(&format!("{BYTES} in base64, such as \"KgE=\""), parse, show).matching("([0-9A-Za-z+/]{4}){0,4}([0-9A-Za-z+/]{2}==|[0-9A-Za-z+/]{3}=)?")
+    text(&format!("{BYTES} in base64, such as \"KgE=\""), parse, show)
+        .matching("([0-9A-Za-z+/]{4}){0,4}([0-9A-Za-z+/]{2}==|[0-9A-Za-z+/]{3}=)?")
 }
 
 fn address() -> Kind<Ipv4Addr> {
@@ -277,9 +278,8 @@ mod tests {
             "[listen.server_id]\n{table}\n[origin]\nurl = \"http://127.0.0.1:80\"\n[[certificates]]\ncert = \"c\"\nkey = \"k\"\n"
         );
         let variable = |name: &str| (name == "POD_IP").then(|| "10.1.2.3".to_owned());
-        parse(&text, Path::new("a.toml"), variable).map_err(|faults| {
-            faults.0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
-        })
+        parse(&text, Path::new("a.toml"), variable)
+            .map_err(|faults| faults.0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
     }
 
     #[test]
@@ -288,11 +288,23 @@ mod tests {
             ("address = \"${POD_IP}\"", "0x0a010203", "16 bytes: rotation 0, server ID 4, nonce 11, no key"),
             ("base64 = \"AQIDBAUGBwg=\"", "0x0102030405060708", "16 bytes: rotation 0, server ID 8, nonce 7, no key"),
             ("hex = \"0x2a01\"\nrotation = 6", "0x2a01", "16 bytes: rotation 6, server ID 2, nonce 13, no key"),
-            ("hex = \"0102030405060708090A0b0c\"", "0x0102030405060708090a0b0c", "20 bytes: rotation 0, server ID 12, nonce 7, no key"),
+            (
+                "hex = \"0102030405060708090A0b0c\"",
+                "0x0102030405060708090a0b0c",
+                "20 bytes: rotation 0, server ID 12, nonce 7, no key",
+            ),
             ("hex = \"01\"\nnonce_bytes = 18", "0x01", "20 bytes: rotation 0, server ID 1, nonce 18, no key"),
             ("hex = \"0102\"\nkey_file = \"k\"", "0x0102", "19 bytes: rotation 0, server ID 2, nonce 14, key"),
-            ("hex = \"010203040506070809\"\nkey_file = \"k\"", "0x010203040506070809", "20 bytes: rotation 0, server ID 9, nonce 8, key"),
-            ("hex = \"010203\"\nnonce_bytes = 13\nkey_file = \"k\"", "0x010203", "19 bytes: rotation 0, server ID 3, nonce 13, key"),
+            (
+                "hex = \"010203040506070809\"\nkey_file = \"k\"",
+                "0x010203040506070809",
+                "20 bytes: rotation 0, server ID 9, nonce 8, key",
+            ),
+            (
+                "hex = \"010203\"\nnonce_bytes = 13\nkey_file = \"k\"",
+                "0x010203",
+                "19 bytes: rotation 0, server ID 3, nonce 13, key",
+            ),
         ];
         for (text, digits, layout) in table {
             let server_id = config(text).unwrap().listen.server_id.unwrap();
@@ -306,7 +318,10 @@ mod tests {
         let long = "00".repeat(13);
         let table = [
             ("rotation = 1", "address: missing; expected one of address, hex and base64"),
-            ("address = \"192.0.2.1\"\nhex = \"01\"", "hex = \"01\": the server ID is in address already; expected one of"),
+            (
+                "address = \"192.0.2.1\"\nhex = \"01\"",
+                "hex = \"01\": the server ID is in address already; expected one of",
+            ),
             ("hex = \"01\"\nbase64 = \"AQ==\"", "base64 = \"AQ==\": the server ID is in hex already"),
             ("base64 = \"AQ\"", "base64 = \"AQ\": not base64; expected 1 to 12 bytes in base64"),
             ("base64 = \"\"", "has 0 bytes; expected 1 to 12 bytes"),
@@ -315,16 +330,34 @@ mod tests {
             ("hex = \"0x123\"", "an odd number of digits"),
             ("hex = \"0xgg\"", "not hexadecimal digits"),
             ("hex = \"01020304050607080910\"\nkey_file = \"k\"", "has 10 bytes; expected 1 to 9 with key_file"),
-            ("address = \"fd00::1\"", "is an IPv6 address, whose 16 bytes are too long; expected an IPv4 address; or hex"),
+            (
+                "address = \"fd00::1\"",
+                "is an IPv6 address, whose 16 bytes are too long; expected an IPv4 address; or hex",
+            ),
             ("address = \"pod\"", "not an IPv4 address; expected an IPv4 address"),
             ("hex = \"01\"\nnonce_bytes = 6", "nonce_bytes = 6: too small; expected a number from 7 to 18"),
-            ("hex = \"01\"\nnonce_bytes = 7\nkey_file = \"k\"", "nonce_bytes = 7: too small; expected at least 8 with key_file"),
-            ("hex = \"0102030405060708\"\nnonce_bytes = 12", "a connection ID would have 21 bytes, and 20 is the most; expected at most 11"),
-            ("hex = \"010203040506070809\"\nnonce_bytes = 9\nkey_file = \"k\"", "21 bytes, and 20 is the most; expected at most 8"),
+            (
+                "hex = \"01\"\nnonce_bytes = 7\nkey_file = \"k\"",
+                "nonce_bytes = 7: too small; expected at least 8 with key_file",
+            ),
+            (
+                "hex = \"0102030405060708\"\nnonce_bytes = 12",
+                "a connection ID would have 21 bytes, and 20 is the most; expected at most 11",
+            ),
+            (
+                "hex = \"010203040506070809\"\nnonce_bytes = 9\nkey_file = \"k\"",
+                "21 bytes, and 20 is the most; expected at most 8",
+            ),
             ("hex = \"01\"\nrotation = 7", "rotation = 7: too large; expected a number from 0 to 6"),
-            ("hex = \"01\"\nlifetime = \"4min\"", "lifetime = \"4min\": too small; expected a duration from 5m to 1day"),
+            (
+                "hex = \"01\"\nlifetime = \"4min\"",
+                "lifetime = \"4min\": too small; expected a duration from 5m to 1day",
+            ),
             ("hex = \"01\"\nlifetime = \"25h\"", "too large; expected a duration from 5m to 1day"),
-            ("base64 = \"${AWS_LBC_QUIC_SERVER_ID}\"", "environment variable AWS_LBC_QUIC_SERVER_ID is not set; the AWS Load Balancer Controller injects it into pods with the annotation service.beta.kubernetes.io/aws-load-balancer-quic-enabled-containers"),
+            (
+                "base64 = \"${AWS_LBC_QUIC_SERVER_ID}\"",
+                "environment variable AWS_LBC_QUIC_SERVER_ID is not set; the AWS Load Balancer Controller injects it into pods with the annotation service.beta.kubernetes.io/aws-load-balancer-quic-enabled-containers",
+            ),
         ];
         for (text, expected) in table {
             let message = config(text).expect_err(text);
@@ -338,7 +371,10 @@ mod tests {
         let with = |idle: &str| config(&format!("hex = \"01\"\nlifetime = \"5min\"\n[timeouts]\nidle = \"{idle}\""));
         assert_eq!(with("4m 29s").unwrap().timeouts.idle, Duration::from_secs(269));
         let message = with("4m 30s").unwrap_err();
-        assert!(message.contains("idle = \"4m 30s\": is not 30s shorter than listen.server_id.lifetime (5m)"), "{message}");
+        assert!(
+            message.contains("idle = \"4m 30s\": is not 30s shorter than listen.server_id.lifetime (5m)"),
+            "{message}"
+        );
     }
 
     #[test]
@@ -351,10 +387,22 @@ mod tests {
         };
         let table = [
             ("hex = \"0103\"", "listen.server_id.hex: 0x0102 → 0x0103", true),
-            ("hex = \"0102\"\nrotation = 1\nlifetime = \"1h\"", "listen.server_id.rotation: 0 → 1; listen.server_id.lifetime: 1day → 1h", true),
+            (
+                "hex = \"0102\"\nrotation = 1\nlifetime = \"1h\"",
+                "listen.server_id.rotation: 0 → 1; listen.server_id.lifetime: 1day → 1h",
+                true,
+            ),
             ("base64 = \"AQI=\"", "listen.server_id.hex: 0x0102 → none; listen.server_id.base64: none → AQI=", true),
-            ("hex = \"01\"", "listen.server_id: 0x0102 in 16 bytes: rotation 0, server ID 2, nonce 13, no key → 0x01 in 16 bytes: rotation 0, server ID 1, nonce 14, no key (needs a restart)", false),
-            ("hex = \"0102\"\nkey_file = \"k\"", "listen.server_id: 0x0102 in 16 bytes: rotation 0, server ID 2, nonce 13, no key → 0x0102 in 19 bytes: rotation 0, server ID 2, nonce 14, key (needs a restart)", false),
+            (
+                "hex = \"01\"",
+                "listen.server_id: 0x0102 in 16 bytes: rotation 0, server ID 2, nonce 13, no key → 0x01 in 16 bytes: rotation 0, server ID 1, nonce 14, no key (needs a restart)",
+                false,
+            ),
+            (
+                "hex = \"0102\"\nkey_file = \"k\"",
+                "listen.server_id: 0x0102 in 16 bytes: rotation 0, server ID 2, nonce 13, no key → 0x0102 in 19 bytes: rotation 0, server ID 2, nonce 14, key (needs a restart)",
+                false,
+            ),
         ];
         for (next, expected, followed) in table {
             assert_eq!(changes(next), (expected.to_owned(), followed), "{next}");

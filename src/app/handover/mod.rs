@@ -29,10 +29,10 @@ pub(super) use beginning::{Beginning, handover_server, take_over};
 pub(super) use keeper::HandoverListener;
 pub(super) use predecessor::Predecessor;
 
+use crate::quic::Layout;
 use keeper::HandoverServer;
 use offer::OfferError;
 use predecessor::FoundPredecessor;
-use crate::quic::Layout;
 use std::{
     io,
     os::fd::OwnedFd,

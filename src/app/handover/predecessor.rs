@@ -119,7 +119,9 @@ impl Predecessor {
             generation,
             secret: offer.secret.map(|secret| secret.0),
             replica: offer.replica.map(Replica::named),
-            ids: offer.connection_ids.map_or_else(Default::default, |ids| (Layout::new(Some(ids.shape())), Some(ids.mask()))),
+            ids: offer
+                .connection_ids
+                .map_or_else(Default::default, |ids| (Layout::new(Some(ids.shape())), Some(ids.mask()))),
             older,
             maintenance: offer.maintenance.into_iter().collect(),
             http3: offer.http3,

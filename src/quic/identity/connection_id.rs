@@ -12,7 +12,7 @@
 //! Rotation has three bits and the length five. The rotation of IDs without a server ID is 0b111, which tells balancers
 //! to route by the 4-tuple. Generation and worker are a byte each. A classic BPF program steers by them, which can
 //! compute a hash and cannot decrypt: the mask is HalfSipHash-1-3 of the bytes between the server ID and the last two,
-//! or of the whole ciphertext, under a key that all processes on a port share. Nobody else can tell by it that two IDs
+//! or of the whole ciphertext, under a key that all processes on a port share. No one without it can tell that two IDs
 //! are of one worker.
 //!
 //! IDs are unique by construction: a counter of the endpoint is in each, encrypted. s2n-quic ends the process for a
@@ -302,7 +302,8 @@ mod tests {
     use std::collections::HashSet;
 
     const GENERATION: u8 = 9;
-    const KEY: [u8; 16] = [0x8f, 0x95, 0xf0, 0x92, 0x45, 0x76, 0x5f, 0x80, 0x25, 0x69, 0x34, 0xe5, 0x0c, 0x66, 0x20, 0x7f];
+    const KEY: [u8; 16] =
+        [0x8f, 0x95, 0xf0, 0x92, 0x45, 0x76, 0x5f, 0x80, 0x25, 0x69, 0x34, 0xe5, 0x0c, 0x66, 0x20, 0x7f];
 
     /// A configuration of `[listen.server_id]`.
     fn server_id(id: &[u8], nonce: u8, encrypted: bool) -> ServerId {

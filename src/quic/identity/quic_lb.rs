@@ -72,7 +72,8 @@ impl ServerIdKey {
             return Err(wrong(format!("the byte 0x{other:02x}")));
         }
         let digits = text.iter().filter_map(|digit| char::from(*digit).to_digit(16)).collect::<Vec<_>>();
-        let too_many = || if digits.len() > DIGITS { "too many digits".into() } else { format!("{} digits", digits.len()) };
+        let too_many =
+            || if digits.len() > DIGITS { "too many digits".into() } else { format!("{} digits", digits.len()) };
         let digits: [u32; DIGITS] = digits.as_slice().try_into().map_err(|_| wrong(too_many()))?;
         let mut key = [0; BLOCK];
         let (pairs, _) = digits.as_chunks::<2>();
@@ -134,8 +135,7 @@ impl Cipher {
     fn passes(&self, text: &mut [u8], order: [u8; 4]) {
         let len = text.len();
         let half = len.div_ceil(2);
-        let (Some(first), Some(second), Ok(len_byte)) =
-            (text.get(..half), text.get(len / 2..), u8::try_from(len))
+        let (Some(first), Some(second), Ok(len_byte)) = (text.get(..half), text.get(len / 2..), u8::try_from(len))
         else {
             return;
         };

@@ -2,7 +2,7 @@
 //! were issued before live on for a while.
 
 use super::{
-    connection_id::{IdBytes, ISSUER, Layout, ROTATION_SHIFT},
+    connection_id::{ISSUER, IdBytes, Layout, ROTATION_SHIFT},
     quic_lb::{Cipher, ServerIdKey},
 };
 use crate::{config::ServerId, half_sip_hash::Key};
@@ -54,7 +54,7 @@ pub(in crate::quic) enum ServerIdOwner {
     Own,
     /// Another's: a balancer routes by a wrong table.
     Other,
-    /// Nobody's: an ID without a server ID, or under an unknown configuration.
+    /// No server's: an ID without a server ID, or under an unknown configuration.
     None,
 }
 
@@ -218,9 +218,8 @@ mod tests {
     #[test]
     fn a_packet_of_no_connection_has_an_own_id_another_servers_or_none() {
         for key_file in [None, Some("key")] {
-            let configured = |digits: &str, rotation: u8| {
-                ServerId::of(digits, 13, key_file.map(Into::into)).with_rotation(rotation)
-            };
+            let configured =
+                |digits: &str, rotation: u8| ServerId::of(digits, 13, key_file.map(Into::into)).with_rotation(rotation);
             let key = key_file.map(|_| ServerIdKey::from(KEY));
             let scheme = |server_id: &ServerId| IdScheme::new(Some(server_id), key, None).unwrap();
             let (one, two) = (scheme(&configured("0001", 0)), scheme(&configured("0002", 0)));
@@ -228,8 +227,8 @@ mod tests {
             assert_eq!(one.owner(&id(&two, 1)), ServerIdOwner::Other);
             let unknown = scheme(&configured("0001", 1));
             assert_eq!(one.owner(&id(&unknown, 1)), ServerIdOwner::None, "a rotation that is not configured");
-            for nobodys in [&[][..], &[0x0f; 3], &[0xef; 16], &id(&one, 1)[1..]] {
-                assert_eq!(one.owner(nobodys), ServerIdOwner::None, "{nobodys:?}");
+            for other in [&[][..], &[0x0f; 3], &[0xef; 16], &id(&one, 1)[1..]] {
+                assert_eq!(one.owner(other), ServerIdOwner::None, "{other:?}");
             }
 
             // After a reload both configurations are its own.

@@ -125,7 +125,7 @@ impl Shared {
     fn server(&self, datagram: &[u8], source: SocketAddr) -> SocketAddr {
         // RFC 8999 §5: a long header has its ID's length.
         let id = match datagram {
-            [first, .., ] if first & 0x80 == 0 => &datagram[1..],
+            [first, ..] if first & 0x80 == 0 => &datagram[1..],
             [_, _, _, _, _, len, rest @ ..] => rest.get(..usize::from(*len)).unwrap_or_default(),
             _ => &[],
         };

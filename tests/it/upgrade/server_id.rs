@@ -37,7 +37,11 @@ async fn connections_with_a_server_id_outlive_an_upgrade_that_changes_the_rotati
 async fn a_process_whose_server_id_has_another_layout_does_not_take_over() {
     let service = Service::new().await;
     let layouts = ["", "server_id.hex = \"01\"\n", "server_id.hex = \"0102\"\n"];
-    let names = ["16 bytes: no server ID", "16 bytes: server ID 1, nonce 14, no key", "16 bytes: server ID 2, nonce 13, no key"];
+    let names = [
+        "16 bytes: no server ID",
+        "16 bytes: server ID 1, nonce 14, no key",
+        "16 bytes: server ID 2, nonce 13, no key",
+    ];
     for (first, second) in [(0, 1), (1, 0), (1, 2)] {
         let [first_line, second_line] = [first, second].map(|n: usize| format!("[listen]\n{}udp", layouts[n]));
         service.edit("[listen]\nudp", &first_line);

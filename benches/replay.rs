@@ -18,7 +18,7 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 use litequic::{
     app::WorkerMetrics,
-    config::Config,
+    config::{Config, ServerId},
     datagram::Outgoing,
     exchange::{Client, Identity, LastAuthority, LastForwarded, Protocol},
     http3::{
@@ -29,12 +29,13 @@ use litequic::{
     },
     proxy::{Routing, request_head, response_head},
     quic::{
-        AckFrequencySupport, AckReordering, Acknowledged, Arrival,
+        AckFrequencySupport, AckReordering, Acknowledged, Arrival, ConnectionIdFormat, IdScheme,
         frame::{AckRanges, FrameIter, kind},
     },
     sources::{Fair, Source},
 };
 use s2n_quic_core::{
+    connection::id::{ConnectionInfo, Generator as _, Validator as _},
     inet::{ExplicitCongestionNotification as Ecn, SocketAddress},
     path::Tuple,
 };
@@ -102,9 +103,52 @@ const CASES: &[Case] = &[
     ("ack100", || download(100)),
     ("upload", upload),
     ("handshake", handshake),
+    ("ids", || ids(None)),
+    ("server_ids", || ids(Some(SERVER_ID))),
+    ("encrypted", || ids(Some(ENCRYPTED_ID))),
+    ("headers", || headers(None)),
+    ("server_hdr", || headers(Some(SERVER_ID))),
+    ("encr_hdr", || headers(Some(ENCRYPTED_ID))),
     ("pool", || pool(0)),
     ("queue", || pool(1_000)),
 ];
+
+/// Bytes of the nonce, and whether there is a key, of IDs with a server ID of 8 bytes.
+type Layout = (u8, bool);
+const SERVER_ID: Layout = (7, false);
+const ENCRYPTED_ID: Layout = (8, true);
+/// Packets of [`headers`].
+const PACKETS: usize = 100;
+
+fn format(layout: Option<Layout>) -> ConnectionIdFormat {
+    let of = |(nonce, encrypted): Layout| ServerId::of("0102030405060708", nonce, encrypted.then(PathBuf::new));
+    let server_id = layout.map(of);
+    let key = Some([7; 16].into());
+    ConnectionIdFormat::alone(IdScheme::new(server_id.as_ref(), key, Some([1, 2])).expect("memory").into())
+}
+
+/// The four connection IDs that a connection gets.
+fn ids(layout: Option<Layout>) -> Replay {
+    let (mut format, address) = (format(layout), SocketAddress::default());
+    Box::new(move || {
+        for _ in 0..4 {
+            black_box(format.generate(&ConnectionInfo::new(&address)));
+            black_box(format.lifetime());
+        }
+    })
+}
+
+/// The connection IDs of short headers, as they arrive.
+fn headers(layout: Option<Layout>) -> Replay {
+    let (mut format, address) = (format(layout), SocketAddress::default());
+    let id = format.generate(&ConnectionInfo::new(&address));
+    let packet = [id.as_bytes(), &[0; 40]].concat();
+    Box::new(move || {
+        for _ in 0..PACKETS {
+            assert!(format.validate(&ConnectionInfo::new(&address), black_box(&packet)).is_some());
+        }
+    })
+}
 
 /// A slot of a pool of 512 connections, taken and given back, while `waiting` requests of sixteen connections of one
 /// client wait.

@@ -19,6 +19,7 @@ pub mod config;
 pub mod datagram;
 pub mod descriptors;
 pub mod exchange;
+mod half_sip_hash;
 pub mod http3;
 pub mod lifecycle;
 mod log_writer;

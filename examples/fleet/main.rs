@@ -12,7 +12,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use bytes::{Buf, Bytes};
 use clap::{Args, Parser, Subcommand};
 use futures_util::future;
-use h3::client::SendRequest;
+use h3::client::{RequestStream, SendRequest};
+use h3_quinn::BidiStream;
 use http::Request;
 use litequic::tls::{Trust, client_config};
 use quinn::{
@@ -74,6 +75,17 @@ enum What {
         /// The address that clients migrate to.
         #[arg(long)]
         to: Ipv4Addr,
+    },
+    /// Clients with a response in flight each while a command runs, after which they take the rest.
+    Through {
+        #[command(flatten)]
+        peers: Peers,
+        /// What happens meanwhile, for sh.
+        #[arg(long)]
+        command: String,
+        /// Every other client's port changes after it, and the others migrate to this address.
+        #[arg(long)]
+        to: Option<Ipv4Addr>,
     },
     /// Sends a packet with each client's connection ID from other ports, and gives the answers to the client.
     Resets {
@@ -280,6 +292,65 @@ async fn moves(peers: Peers, to: Ipv4Addr) -> Result<bool> {
     Ok(true)
 }
 
+/// A connection with a response in flight.
+struct Downloading {
+    client: Client,
+    stream: RequestStream<BidiStream<Bytes>, Bytes>,
+    received: usize,
+}
+
+impl Downloading {
+    /// A connection from `peers`, and the first piece of a response.
+    async fn begin(peers: &Peers) -> Result<Self> {
+        let mut client = Browser::new()?.connect(peers.server, (peers.from, 0).into()).await?;
+        client.replica().await?;
+        let request = Request::get(format!("https://{HOST}/bytes/{RESPONSE}")).body(())?;
+        let mut stream = client.requests.send_request(request).await?;
+        stream.finish().await?;
+        stream.recv_response().await?;
+        let received = stream.recv_data().await?.map_or(0, |piece| piece.remaining());
+        Ok(Self { client, stream, received })
+    }
+
+    /// Whether the whole response arrives.
+    async fn finish(mut self) -> bool {
+        let rest = async {
+            while let Some(piece) = self.stream.recv_data().await? {
+                self.received += piece.remaining();
+            }
+            anyhow::Ok(())
+        };
+        let is_whole = timeout(REST, rest).await.is_ok_and(|rest| rest.is_ok()) && self.received == RESPONSE;
+        drop(self.stream);
+        self.client.close().await;
+        is_whole
+    }
+}
+
+async fn through(peers: Peers, command: &str, to: Option<Ipv4Addr>) -> Result<bool> {
+    let peers = Arc::new(peers);
+    let mut beginning = JoinSet::new();
+    for _ in 0..peers.count {
+        let peers = Arc::clone(&peers);
+        beginning.spawn(async move { Downloading::begin(&peers).await });
+    }
+    let all: Vec<Downloading> = beginning.join_all().await.into_iter().collect::<Result<_>>()?;
+    let status = tokio::process::Command::new("sh").args(["-c", command]).status().await?;
+    ensure!(status.success(), "{command}: {status}");
+    let mut finishing = JoinSet::new();
+    for (n, one) in all.into_iter().enumerate() {
+        match to {
+            Some(to) if n % 2 == 0 => one.client.endpoint.rebind(UdpSocket::bind((to, 0))?)?,
+            Some(_) => one.client.tap.replace(TokioRuntime.wrap_udp_socket(UdpSocket::bind((peers.from, 0))?)?),
+            None => {}
+        }
+        finishing.spawn(one.finish());
+    }
+    let kept = finishing.join_all().await.into_iter().filter(|kept| *kept).count();
+    println!("{kept} of {} connections and responses kept", peers.count);
+    Ok(true)
+}
+
 /// What came of an attack on one connection.
 struct Attack {
     /// A replica that does not have the connection answered.
@@ -405,6 +476,7 @@ fn main() -> Result<ExitCode> {
     let good = match options.what {
         What::Origin { address, name } => origin::serve(address, &name)?,
         What::Moves { peers, to } => runtime.block_on(moves(peers, to))?,
+        What::Through { peers, command, to } => runtime.block_on(through(peers, &command, to))?,
         What::Resets { peers, to } => runtime.block_on(resets(peers, to))?,
         What::Resume { peers } => runtime.block_on(resume(&peers))?,
         What::Across { peers, command } => runtime.block_on(across(&peers, &command))?,

@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
-# fleet.sh [LITEQUIC [CLIENT]]: replicas that share listen.secret_file, behind a load balancer that hashes addresses and ports. Needs root and
-# nftables; without them it says so, and ends with 0. CLIENT is examples/fleet:
+# fleet.sh [hash|nftables|nginx] [LITEQUIC [CLIENT]]: replicas behind a load balancer. Needs root and nftables; without them it says so, and
+# ends with 0. CLIENT is examples/fleet:
 #
 #   cargo build --release --bins --example fleet
 #
+# hash      replicas that share listen.secret_file, behind a hash of addresses and ports
+# nftables  what connections live through when packaging/balancer/quic-lb.nft routes by server ID, and when it hashes
+# nginx     the same with packaging/balancer/nginx.conf, whose hash is a consistent one; needs libnginx-mod-stream-js
+#
 # Namespaces: a client with two addresses, a balancer, and replicas that have the virtual address on `lo`, each with a host name of its own. The
-# balancer is the kernel: nftables marks packets by their source, and rules route marks. It rewrites nothing, and replies return past it.
+# balancer is the kernel: nftables marks packets, and rules route marks. It rewrites nothing, and replies return past it; or it is nginx.
 # Debug builds will do; CPU times are of a release build.
 # shellcheck source=packaging/verify/checks.sh
 . "$(dirname "$0")/checks.sh"
@@ -15,11 +19,25 @@ if ((EUID != 0)) || ! command -v nft >/dev/null || ! command -v ip >/dev/null ||
     exit 0
 fi
 
+mode=hash
+case ${1:-} in hash | nftables | nginx) mode=$1 && shift ;; esac
+readonly mode
+readonly modules=${NGINX_MODULES:-/usr/lib/nginx/modules}
+if [[ $mode == nginx ]] && ! [[ -e $modules/ngx_stream_js_module.so ]]; then
+    echo "SKIPPED: needs nginx, libnginx-mod-stream and libnginx-mod-stream-js"
+    exit 0
+fi
+
 litequic=$(realpath "${1:-target/release/litequic}")
 client=$(realpath "${2:-$(dirname "$litequic")/examples/fleet}")
 readonly litequic client
 export RUST_BACKTRACE=0
-readonly replicas=${REPLICAS:-3}
+replicas=${REPLICAS:-3}
+# One joins later.
+[[ $mode == hash ]] || replicas=4
+readonly replicas
+balancer=$(realpath "$(dirname "$0")/../balancer")
+readonly balancer
 readonly vip=10.99.0.1
 readonly prefix=litequic-fleet-$$
 readonly c=$prefix-client b=$prefix-balancer
@@ -65,6 +83,7 @@ network() {
         ip -n "$b" rule add fwmark "$n" table "$((100 + n))"
         ip -n "$b" route add default via "10.99.$((100 + n)).2" dev "br$n" table "$((100 + n))"
     done
+    [[ $mode == hash ]] || return 0
     ip netns exec "$b" nft -f - <<NFT
 table ip balancer {
     chain prerouting {
@@ -82,6 +101,7 @@ configure() {
     {
         printf '[listen]\nudp = "0.0.0.0:443"\nworkers = 2\n'
         printf '%s\n' "$@"
+        [[ $mode == hash ]] || printf '[admin]\nsocket = "@/admin.sock"\n[timeouts]\ndrain = "60s"\ndrain_grace = "0s"\n'
         printf '[origin]\nurl = "http://127.0.0.1:8080"\n'
         printf '[limits]\nsource_exempt = ["10.99.0.0/16"]\n[[certificates]]\ncert = "%s"\nkey = "%s"\n' "$work/fleet.crt" "$work/fleet.key"
     } >"$work/common.toml"
@@ -95,11 +115,13 @@ origins() {
     done
 }
 
+# start [NUMBER...]: these replicas, or all.
 start() {
-    local n
-    for n in $(all); do
+    local n some=("$@")
+    (($# > 0)) || mapfile -t some < <(all)
+    for n in "${some[@]}"; do
         mkdir -p "$work/$n"
-        sed "s|@|$work/$n|" "$work/common.toml" >"$work/$n/litequic.toml"
+        sed -e "s|@|$work/$n|" -e "s|#|$n|" "$work/common.toml" >"$work/$n/litequic.toml"
         : >"$work/$n/log"
         # The host's name is not part of a network namespace.
         XDG_RUNTIME_DIR=$work/$n ip netns exec "$(namespace "$n")" unshare --uts sh -c \
@@ -107,7 +129,7 @@ start() {
             "$litequic" run --config "$work/$n/litequic.toml" >>"$work/$n/log" 2>&1 &
         disown
     done
-    for n in $(all); do wait_for 20 grep -q '"ready"' "$work/$n/log"; done
+    for n in "${some[@]}"; do wait_for 20 grep -q '"ready"' "$work/$n/log"; done
 }
 
 # pids NUMBER: of a replica's litequic.
@@ -198,6 +220,161 @@ migration_is() { says "disable_active_migration: 0, $1" at_client "$litequic" ge
 moves() { at_client "$client" moves "$vip:443" --from 10.99.1.2 --to 10.99.2.2 --count 30; }
 resets() { at_client "$client" resets "$vip:443" --from 10.99.1.2 --to 10.99.2.2 --count 60; }
 resume() { at_client "$client" resume "$vip:443" --from 10.99.1.2 --count 20; }
+
+# --- What connections live through: modes nftables and nginx
+
+readonly count=${CLIENTS:-40}
+route=hash
+
+# balance REPLICA...: the balancer gives new connections to these. By `route` it hashes all packets, or has the IDs of all replicas too, under
+# rotations 0 and 1.
+balance() {
+    local n id ids="" number=0 hash="" pairs="" servers=""
+    for n in $(all); do
+        [[ $route == id ]] || break
+        for id in "0f01020304050607$(printf %02x "$n")" "2fa1a2a3a4a5a6a7$(printf %02x "$n")"; do
+            ids+="0x$id : $n, "
+            pairs+="    '$id': '10.99.$((100 + n)).2:443',\n"
+        done
+    done
+    for n in "$@"; do
+        hash+="$number : $n, "
+        servers+="        server 10.99.$((100 + n)).2:443;\n"
+        number=$((number + 1))
+    done
+    if [[ $mode == nftables ]]; then
+        # An ID that no connection has where none is routed: the set must not be empty.
+        sed -e "s|^define virtual_address = .*|define virtual_address = $vip|" \
+            -e "/^define server_ids/,/^}/c define server_ids = { ${ids:-0x0f0000000000000000 : 1} }" \
+            -e "s/mod 3 map {.*}/mod $number map { $hash }/" "$balancer/quic-lb.nft" >"$work/quic-lb.nft"
+        ip netns exec "$b" nft -f "$work/quic-lb.nft"
+        return
+    fi
+    mkdir -p "$work/nginx"
+    sed -e "/^    '0f/d" -e "s|^const servers = {|&\n$pairs|" "$balancer/quic-lb.js" >"$work/nginx/quic-lb.js"
+    {
+        printf 'user root; worker_processes 1; pid %s/nginx/pid; error_log %s/nginx/log;\n' "$work" "$work"
+        sed -e "s|/usr/lib/nginx/modules|$modules|" -e "s|/etc/nginx|$work/nginx|" -e "/^        server 192/d" -e "s|listen 443|listen $vip:443|" \
+            -e "s|consistent;|&\n$servers|" "$balancer/nginx.conf"
+    } >"$work/nginx/nginx.conf"
+    if [[ -e $work/nginx/pid ]]; then
+        kill -HUP "$(cat "$work/nginx/pid")"
+        # Its workers of before read no more.
+        wait_for 10 reloaded $((generation += 1))
+    else
+        ip -n "$b" addr add "$vip/32" dev lo
+        ip netns exec "$b" nginx -c "$work/nginx/nginx.conf" -e "$work/nginx/log"
+        generation=1
+    fi
+}
+
+generation=0
+# reloaded TIMES: whether nginx has a worker that it started by its last configuration, and those before are leaving.
+reloaded() {
+    local main
+    main=$(cat "$work/nginx/pid")
+    (($(pgrep -P "$main" | wc -l) >= 1)) && ! pgrep -P "$main" -af . | grep -v "shutting down" | awk 'END { exit NR == 1 }'
+}
+
+# server_id ROTATION: the table of replica #, in a line of [listen].
+server_id() {
+    local prefix
+    prefix=$([[ $1 == 0 ]] && echo 01020304050607 || echo a1a2a3a4a5a6a7)
+    echo "server_id = { hex = \"${prefix}0#\", rotation = $1 }"
+}
+
+# The name that replicas have in the client's commands.
+drains() { for pid in $(pids "$1"); do kill -TERM "$pid"; done; }
+
+through() { at_client "$client" through "$vip:443" --from 10.99.1.2 --count "$count" "$@"; }
+
+# rotate: all replicas go on to rotation 1, and to other IDs.
+rotate() {
+    local n
+    configure "$secret" "$(server_id 1)"
+    for n in $(all); do
+        [[ -e $work/$n/litequic.toml ]] || continue
+        sed -e "s|@|$work/$n|" -e "s|#|$n|" "$work/common.toml" >"$work/$n/litequic.toml"
+        "$litequic" ctl --admin "$work/$n/admin.sock" reload >"$work/$n/reload" || return 1
+    done
+}
+
+# The scripts that clients run while their responses are in flight: this one, with the function's name.
+event() { printf 'bash %q %q' "$work/event.sh" "$*"; }
+write_events() {
+    {
+        echo "set -euo pipefail"
+        declare -p mode modules replicas balancer vip prefix c b work litequic client route secret count
+        declare -f namespace all balance reloaded server_id configure start pids drains rotate wait_for
+        echo "generation=$generation"
+        printf 'eval "$*"\n'
+    } >"$work/event.sh"
+}
+
+# kept NAME ARGUMENTS...: adds a line to the table; by server ID all are to be kept.
+kept() {
+    local name=$1 line
+    shift
+    write_events
+    if ! line=$(through "$@" 2>&1 | tail -n 1); then line="failed"; fi
+    printf '%-44s %s\n' "$name" "$line" >>"$work/table-$route"
+    echo "      $name: $line"
+    [[ $route == hash ]] || [[ $name == *dies* ]] || [[ $line == "$count of $count "* ]]
+}
+
+connections_through() {
+    local n
+    : >"$work/table-$route"
+    if [[ $route == id ]]; then configure "$secret" "$(server_id 0)"; else configure "$secret"; fi
+    start 1 2 3
+    balance 1 2 3
+    run "$route: every other client's port changes, the others migrate" kept "clients' addresses change" --to 10.99.2.2 --command true
+    if [[ $route == id ]]; then
+        run "$route: the rotation and all server IDs change, and clients move" kept "the rotation changes, and clients move" --to 10.99.2.2 --command "$(event rotate)"
+    fi
+    run "$route: a fourth replica joins" kept "3 replicas and one more" --command "$(event start 4 '&&' balance 1 2 3 4)"
+    run "$route: a replica drains" kept "one of 4 replicas drains" --command "$(event balance 1 2 4 '&&' drains 3)"
+    if [[ $route == id ]]; then
+        start 3
+        balance 1 2 3 4
+        run "$route: a replica drains, and clients move" kept "one drains, and clients move" --to 10.99.2.2 --command "$(event balance 1 2 4 '&&' drains 3)"
+        run "$route: no packet went to a replica that another ID names" no_others 1 2 4
+    fi
+    for n in 3; do wait_for 90 has_none "$n"; done
+    run "$route: a replica dies" kept "one of 3 replicas dies" --command "$(event 'for pid in $(pids 2); do kill -KILL $pid; done;' balance 1 4)"
+    stop
+}
+
+# no_others REPLICA...: these have got no packet with the server ID of another.
+no_others() {
+    local n counted
+    for n in "$@"; do
+        counted=$("$litequic" ctl --admin "$work/$n/admin.sock" metrics | grep 'packets_without_connection_total{server_id="other"}')
+        echo "replica $n: $counted"
+        [[ $counted == *" 0" ]] || return 1
+    done
+}
+
+if [[ $mode != hash ]]; then
+    certificate fleet fleet.test
+    openssl rand -hex 32 >"$work/secret"
+    chmod 0600 "$work/secret"
+    secret="secret_file = \"$work/secret\""
+    network
+    origins
+    for route in id hash; do
+        echo "--- $mode, by $([[ $route == id ]] && echo "server ID" || echo "the hash of addresses and ports")"
+        connections_through
+    done
+    echo
+    echo "connections and responses kept, of $count each; $mode"
+    for route in id hash; do
+        echo "by $route:"
+        sed 's/^/  /; s/ connections and responses kept//' "$work/table-$route"
+    done
+    finish
+    exit
+fi
 
 certificate fleet fleet.test
 openssl rand -hex 32 >"$work/secret"

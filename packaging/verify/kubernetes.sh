@@ -292,4 +292,28 @@ taken() { says '"listen.workers": "1"' k exec "$(pods app.kubernetes.io/instance
 check "the new ones have the new configuration" wait_for 60 taken
 check "HTTP/3 at the node's port" wait_for 30 says '^origin$' get www.example.com "$host_port" / first
 check "helm uninstall" h uninstall daemon --wait --timeout 120s
+
+echo "# server IDs"
+examples() { helm template "$1" helm/litequic --namespace "$ns" --values "helm/examples/$1.yaml" "${@:2}"; }
+dry_run() { examples "$@" | k apply --dry-run=server --validate=strict -f -; }
+check "the API server accepts the example for EKS" dry_run eks-nlb
+check "and the one for MetalLB" dry_run metallb
+balanced=(balanced helm/litequic --values helm/examples/metallb.yaml --set "image.repository=${image%:*},image.tag=${image##*:}"
+    --set "replicas=2,config.origin.url=$origin,certificates[0].secretName=litequic-tls,test.host=www.example.com" --set resources.requests.cpu=50m)
+# Without --wait: where nothing like MetalLB is, the Service gets no address.
+check "helm install of the example for MetalLB" h upgrade --install "${balanced[@]}"
+check "its pods are ready" k rollout status deployment/balanced-litequic --timeout=180s
+# id_of POD: the server ID in /status, which is the pod's address.
+id_of() { k exec "$1" -- /usr/local/bin/litequic ctl status --json | sed -n 's/.*"id": "0x\([0-9a-f]*\)".*/\1/p'; }
+is_its_address() {
+    local pod address
+    for pod in $(pods app.kubernetes.io/instance=balanced); do
+        address=$(k get "$pod" -o jsonpath='{.status.podIP}')
+        echo "$pod: $address, server ID $(id_of "$pod")"
+        [[ $(id_of "$pod") == "$(printf '%02x%02x%02x%02x' ${address//./ })" ]] || return 1
+    done
+}
+check "each pod's server ID is its address" is_its_address
+check "HTTP/3 through the Service, from a pod" h test balanced --timeout 90s
+check "helm uninstall" h uninstall balanced --wait --timeout 120s
 finish

@@ -39,7 +39,7 @@ pub use readiness::{OriginProbe, Readiness};
 pub use scrape::Scrape;
 pub use server::{AdminLimits, AdminServer};
 pub use status::{
-    AcmeStatus, CertificateStatus, DerivedStatus, DescriptorSideStatus, DescriptorStatus, Http3Status,
+    AcmeStatus, CertificateStatus, DerivedStatus, DescriptorSideStatus, DescriptorStatus, Http3Status, ServerIdStatus,
     MaintenanceStatus, MechanismStatus, Nullable, OriginStatus, ReloadStatus, Samples, Status, WorkerStatus,
 };
 pub use socket::{DefaultSocket, default_sockets};

@@ -64,6 +64,8 @@ objects! {
         descriptors: DescriptorStatus,
         /// Whether HTTP/3 is served.
         http3: Http3Status,
+        /// Server ID of new connection IDs; null without `[listen.server_id]`.
+        server_id: Nullable<ServerIdStatus>,
         /// Routes that are in maintenance.
         maintenance: Vec<MaintenanceStatus>,
         /// Servers of the origins.
@@ -156,6 +158,16 @@ objects! {
         on: Option<bool>,
         /// Whether it is served by the configuration.
         configured: Option<bool>,
+    }
+
+    /// The server ID of new connection IDs.
+    ServerIdStatus {
+        /// The server ID, in hexadecimal.
+        id: Option<String>,
+        /// Layout of the connection IDs, in the words of QUIC-LB.
+        layout: Option<String>,
+        /// Until when connection IDs from before a reload are valid, in seconds since the Unix epoch; null without any.
+        former_until: Option<u64>,
     }
 
     /// Routes that an operator switched to maintenance in one order.

@@ -7,7 +7,7 @@ use crate::{
     admin::{Token, TokenError},
     config::{self, AccessTarget, Config, Draft, Faults, Findings, HeaderRules, Target, Template, Warning},
     proxy::Pages,
-    quic::Secrets,
+    quic::{Secrets, ServerIdKey},
     tls::{Authorities, Certificate, CertificateError, CertificateStore, Unserved},
 };
 use rustix::fs::{Access, AtFlags, CWD, accessat};
@@ -28,6 +28,8 @@ pub struct Loads {
     pub certificates: CertificateStore,
     /// By their paths.
     pub pages: Pages,
+    /// The key of `[listen.server_id]`, unless its file can be read once only.
+    pub server_id_key: Option<ServerIdKey>,
     /// Warnings: what can be used and probably should not.
     pub warnings: Vec<Warning>,
 }
@@ -45,23 +47,25 @@ pub fn load(draft: Draft) -> Result<Loads, Faults> {
         acme_files::check(&config, certificates.as_ref(), &mut findings);
         let pages = pages(&config, &mut findings);
         secret(&config, &mut findings);
+        let server_id_key = server_id_key(&config, &mut findings);
         token(&config, &mut findings);
         access_log(&config, &mut findings);
         unix_sockets(&config, &mut findings);
         ambiguities(&config, &mut findings);
         variables(&config, &mut findings);
         descriptors::warn(&config, &mut findings);
-        Some((config, certificates?, pages?))
+        Some((config, certificates?, pages?, server_id_key))
     });
-    let ((config, certificates, pages), warnings) = findings.verdict(read)?;
-    Ok(Loads { config, certificates, pages, warnings })
+    let ((config, certificates, pages, server_id_key), warnings) = findings.verdict(read)?;
+    Ok(Loads { config, certificates, pages, server_id_key, warnings })
 }
 
 /// Every file that `config` names and a reload reads.
 pub(super) fn named(config: &Config) -> impl Iterator<Item = PathBuf> {
     let served = config.certificates.iter().flat_map(|files| [&files.cert, &files.key]);
     let clients = [&config.client_certificates.ca, &config.client_certificates.crl];
-    let files = served.chain(clients.into_iter().flatten()).cloned().chain(Pages::files(config));
+    let key = config.listen.server_id.iter().filter_map(|server_id| server_id.key_file.as_ref());
+    let files = served.chain(clients.into_iter().flatten()).chain(key).cloned().chain(Pages::files(config));
     // Empty where the configuration has a fault.
     files.filter(|file| !file.as_os_str().is_empty())
 }
@@ -236,6 +240,12 @@ fn secret(config: &Config, findings: &mut Findings) {
         Ok(_) => {}
         Err(error) => findings.fault("listen.secret_file", error),
     }
+}
+
+fn server_id_key(config: &Config, findings: &mut Findings) -> Option<ServerIdKey> {
+    let path = config.listen.server_id.as_ref()?.key_file.as_deref().filter(|path| !is_pipe(path))?;
+    let key = ServerIdKey::load(path);
+    key.map_err(|error| findings.fault("listen.server_id.key_file", error)).ok()
 }
 
 fn token(config: &Config, findings: &mut Findings) {

@@ -6,7 +6,7 @@ use crate::{
     acme::{Board, Entry},
     admin::{
         self, AcmeStatus, AdminHooks, CertificateStatus, Http3Status, MaintenanceStatus, MechanismStatus,
-        MechanismWork, OriginProbe, OriginStatus, Status,
+        MechanismWork, OriginProbe, OriginStatus, ServerIdStatus, Status,
     },
     config::OriginAddress,
     proxy::{self, Check, InMaintenance, MaintenanceTarget, Routing, ServerState},
@@ -45,6 +45,7 @@ pub(super) fn admin_hooks(in_force: &InForce, addresses: &[SocketAddr]) -> Admin
                 certificates: certificates(&resolver.store()),
                 acme: acme(&of_status.acme.board),
                 maintenance: switched.in_maintenance().iter().map(in_maintenance).collect(),
+                server_id: server_id(&of_status).into(),
                 http3: Http3Status { on: Some(http3.is_on()), configured: Some(http3.configured()) },
                 mechanisms: mechanisms(&of_status),
                 descriptors: of_status.shared.status(),
@@ -60,6 +61,18 @@ pub(super) fn admin_hooks(in_force: &InForce, addresses: &[SocketAddr]) -> Admin
         renew: Box::new(move |host| renewing.order(host)),
         order_http3: Box::new(move |on| ordering.order_http3(on)),
     }
+}
+
+/// The server ID of new connection IDs, and when the last one before a reload ends.
+fn server_id(in_force: &InForce) -> Option<ServerIdStatus> {
+    let config = in_force.config.load();
+    let server_id = config.listen.server_id.as_ref()?;
+    let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    Some(ServerIdStatus {
+        id: Some(server_id.digits()),
+        layout: Some(server_id.layout()),
+        former_until: in_force.ids.former_until().map(seconds),
+    })
 }
 
 /// What the mechanisms of the configuration in force have saved.

@@ -38,7 +38,7 @@ use crate::{
     memory::MemoryGauge,
     net::{BindError, ListenError},
     proxy::{PageError, Proxy},
-    quic::{Replica, SecretError, Secrets},
+    quic::{Replica, SecretError, Secrets, ServerIdKey, ServerIdKeyError},
     telemetry::log,
     tls::CertificateStore,
 };
@@ -94,6 +94,9 @@ pub enum StartError {
     /// The operator's file as well.
     #[error("listen.secret_file: {0}")]
     Secret(#[from] SecretError),
+    /// The key that the configuration names, for connection IDs.
+    #[error("listen.server_id.key_file: {0}")]
+    ServerIdKey(#[from] ServerIdKeyError),
     /// The host has no name, and the configuration none for the replica.
     #[error("listen.secret_file: {NO_REPLICA}")]
     NoReplica,
@@ -217,8 +220,23 @@ fn secrets(config: &Config) -> Result<Secrets, StartError> {
     }
 }
 
-/// The replica that this process is: as configured, or by the host's name. `None` if the host has none.
+/// The key that balancers decrypt connection IDs with, if there is one.
+///
+/// # Errors
+///
+/// [`StartError::ServerIdKey`].
+fn server_id_key(config: &Config) -> Result<Option<ServerIdKey>, StartError> {
+    let path = config.listen.server_id.as_ref().and_then(|server_id| server_id.key_file.as_ref());
+    Ok(path.map(|path| ServerIdKey::load(path)).transpose()?)
+}
+
+/// The replica that this process is: by its server ID, or as configured, or by the host's name. `None` if the host has
+/// none.
 fn replica(config: &Config) -> Option<Replica> {
+    if let Some(server_id) = &config.listen.server_id {
+        // No name has a space.
+        return Some(Replica::named(format!("server ID {}", server_id.digits())));
+    }
     config.listen.replica.as_deref().map(Replica::named).or_else(Replica::of_host)
 }
 

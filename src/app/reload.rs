@@ -19,11 +19,12 @@ use crate::{
     admin::{self, ReloadStatus, UNCHANGED_SINCE},
     config::{self, Change, Config, Draft, Faults, Log, OnChange, Warning},
     proxy::{CookieKey, InMaintenance, Maintenance, MaintenanceTarget, Pages, Routing},
+    quic::{IdScheme, ServerIdKey},
     telemetry::CertificateValidity,
     tls::{Certificate, CertificateResolver, CertificateStore},
 };
 use arc_swap::ArcSwap;
-use jiff::Timestamp;
+use jiff::{Timestamp, Unit};
 use std::{
     collections::BTreeSet,
     convert::Infallible,
@@ -42,6 +43,10 @@ use tokio::{
 const MAX_WAITING: usize = 8;
 /// Names of routes that an error answer lists at most.
 const MAX_NAMES: usize = 64;
+
+/// The table of connection IDs, as the prefix of its keys.
+const SERVER_ID: &str = "listen.server_id.";
+const KEY_FILE: &str = "listen.server_id.key_file";
 
 /// Log target of the lines of this module. An operator causes them, and scripts wait for them: their number is
 /// not limited.
@@ -65,6 +70,8 @@ pub struct InForce {
     pub(super) last_reload: Arc<LastReload>,
     /// Descriptors, and what follows from them.
     pub(super) shared: SharedDescriptors,
+    /// How connection IDs are made: new ones follow `listen.server_id`.
+    pub(super) ids: Arc<IdScheme>,
     /// Whether HTTP/3 is served: open connections follow.
     pub(super) http3: Arc<Http3>,
     pub(super) acme: Acme,
@@ -80,7 +87,7 @@ impl InForce {
         (config, shared): (&Config, SharedDescriptors),
         pages: Pages,
         (maintenance, http3): (Maintenance, Option<bool>),
-        cookie_key: CookieKey,
+        (cookie_key, ids): (CookieKey, Arc<IdScheme>),
         (resolver, issued, acme): (Arc<CertificateResolver>, Issued, Acme),
         access: Arc<AccessLogger>,
         metrics: Arc<Metrics>,
@@ -94,8 +101,20 @@ impl InForce {
         let (config, routing) = (config.live(), Arc::new(ArcSwap::from_pointee(routing)));
         let (rerouted, last_reload) = Default::default();
         let replacing = Arc::new(Mutex::new(issued));
-        let in_force =
-            Self { config, routing, rerouted, resolver, access, metrics, last_reload, shared, http3, acme, replacing };
+        let in_force = Self {
+            config,
+            routing,
+            rerouted,
+            resolver,
+            access,
+            metrics,
+            last_reload,
+            shared,
+            ids,
+            http3,
+            acme,
+            replacing,
+        };
         in_force.observe();
         for one in in_force.in_maintenance() {
             tracing::info!(
@@ -181,18 +200,22 @@ impl InForce {
 
     /// Applies `next` as far as possible; returns the changes.
     fn replace(&self, next: Loads, lines: Opened) -> Vec<Change> {
-        let Loads { config: mut next, certificates, pages, .. } = next;
+        let Loads { config: mut next, certificates, pages, server_id_key, .. } = next;
         let replacing = self.replacing();
         let (now, routing) = (self.config.load_full(), self.routing.load_full());
         self.http3.reload(&mut next, !now.listen.tcp.is_empty());
-        let renewed = self.renewed(&next, &certificates, &pages);
+        let mut renewed = self.renewed(&next, &certificates, &pages);
+        renewed.extend(self.renewed_key(&now, &next, server_id_key));
         self.count_renewed(&renewed);
         let mut changes = now.changes(&next);
         changes.extend(renewed);
         if changes.is_empty() {
             return changes;
         }
+        // A key belongs to the table that names its file, which waits for a restart if its lengths change.
+        let server_id_key = server_id_key.filter(|_| now.listen.server_id_follows(&next.listen));
         let next = now.follow(next);
+        self.follow_server_id((&now, &next), server_id_key, &mut changes);
         if next.access_log != now.access_log {
             self.access.follow(&next.access_log, lines);
         }
@@ -213,6 +236,38 @@ impl InForce {
             );
         }
         changes
+    }
+
+    /// The change of a key for connection IDs within the same file.
+    fn renewed_key(&self, now: &Config, next: &Config, key: Option<ServerIdKey>) -> Option<Change> {
+        let file = |config: &Config| config.listen.server_id.as_ref().and_then(|one| one.key_file.clone());
+        let path = file(next).filter(|path| file(now).as_ref() == Some(path))?;
+        let is_another = now.listen.server_id_follows(&next.listen) && self.ids.has_another_key(key?);
+        is_another.then(|| Change { key: KEY_FILE.into(), what: format!("{} renewed", path.display()) })
+    }
+
+    /// Has new connection IDs follow `next`; adds to its `changes` when the last ID of before ends.
+    fn follow_server_id(&self, (now, next): (&Config, &Config), key: Option<ServerIdKey>, changes: &mut [Change]) {
+        let mut of_ids: Vec<_> = changes.iter_mut().filter(|one| one.key.starts_with(SERVER_ID)).collect();
+        let (Some(last), Some(was), Some(is)) = (of_ids.last_mut(), &now.listen.server_id, &next.listen.server_id)
+        else {
+            return;
+        };
+        match self.ids.follow(is, key) {
+            Ok(Some(end)) => {
+                let end = Timestamp::try_from(end).unwrap_or_default().round(Unit::Second).unwrap_or_default();
+                last.what += &format!("; connection IDs issued before end by {end}");
+            }
+            Ok(None) => {}
+            Err(_) => tracing::error!("no memory for the key of connection IDs: they stay as they were"),
+        }
+        let is_other = was.bytes() != is.bytes() || of_ids.iter().any(|change| change.key == KEY_FILE);
+        if is_other && was.rotation == is.rotation {
+            tracing::warn!(
+                rotation = is.rotation,
+                "balancers cannot tell former connection IDs from new ones: change listen.server_id.rotation too"
+            );
+        }
     }
 
     /// Applies what was read anew, with the configuration as it is; returns what changed.
@@ -558,7 +613,7 @@ impl Reloader {
         let can_upgrade = self.in_force.config.load().admin.handover.is_some();
         for change in changes {
             let Change { key, what } = change;
-            if change.needs_restart() && can_upgrade {
+            if change.needs_restart() && can_upgrade && change.allows_upgrade() {
                 tracing::warn!(key, change = what, by, "needs a restart or a hot upgrade: SIGUSR2");
             } else if change.needs_restart() {
                 tracing::warn!(key, change = what, by, "needs a restart");
@@ -567,7 +622,7 @@ impl Reloader {
             }
         }
         if !changes.is_empty() {
-            let line = |change: &Change| match change.needs_restart() && can_upgrade {
+            let line = |change: &Change| match change.needs_restart() && can_upgrade && change.allows_upgrade() {
                 true => format!("{}: {} (needs a restart or a hot upgrade: SIGUSR2)\n", change.key, change.what),
                 false => format!("{change}\n"),
             };

@@ -162,7 +162,8 @@ fn bind_udp(
 ) -> Result<Joined, net::BindError> {
     let (mut groups, mut sockets) = (Vec::new(), Vec::new());
     for address in &config.listen.udp {
-        let mut group = inherited.group(*address).unwrap_or_else(|| SocketGroup::new(*address));
+        let group = inherited.group(*address).unwrap_or_else(|| SocketGroup::new(*address));
+        let mut group = group.with_server_id(config.listen.server_id.is_some());
         sockets.push(group.join(generation, workers)?.into_iter());
         groups.push(group);
     }

@@ -24,7 +24,7 @@ use crate::{
     lifecycle::{Lifecycle, Phase, PhaseWatch},
     memory::MemoryGauge,
     proxy::{self, CookieKey, Pages, Proxy},
-    quic::{EndpointParts, Layout, ServerId, SourceLimits, WorkerIndex},
+    quic::{EndpointParts, SourceLimits, WorkerIndex},
     receive_budget::ReceiveBudget,
     telemetry::Heartbeat,
     tls::{self, Asking, CertificateResolver, CertificateStore, ServerTls, TcpTls},
@@ -75,7 +75,7 @@ impl<'c> Prepared<'c> {
             (config, shared),
             Pages::load(config).map_err(StartError::Pages)?,
             (beginning.maintenance.clone(), beginning.http3),
-            CookieKey::new(beginning.secrets.cookie_key()),
+            (CookieKey::new(beginning.secrets.cookie_key()), Arc::clone(&beginning.ids)),
             (Arc::clone(&resolver), issued, acme),
             Arc::clone(&access),
             Arc::clone(&metrics),
@@ -112,7 +112,6 @@ impl<'c> Prepared<'c> {
             lifecycle: Lifecycle::default(),
             heartbeats: (0..self.count).map(|_| Arc::default()).collect(),
             oldest: (0..self.count).map(|_| Arc::default()).collect(),
-            layout: Layout::new(ServerId::default()),
             gauge: self.options.memory.clone().unwrap_or_default(),
             prepared: self,
         })
@@ -130,7 +129,6 @@ pub(super) struct Bound<'c> {
     lifecycle: Lifecycle,
     heartbeats: Vec<Arc<Heartbeat>>,
     oldest: Vec<Arc<OldestClient>>,
-    layout: Layout,
     gauge: MemoryGauge,
 }
 
@@ -148,11 +146,10 @@ impl Bound<'_> {
             workers.push(Worker::start(parts, wrap.clone(), report.clone()).await?);
         }
         let state = Arc::new(self.state());
-        let Self { prepared, sockets, socket, addresses, admin, lifecycle, heartbeats, oldest, layout, gauge, .. } =
-            self;
+        let Self { prepared, sockets, socket, addresses, admin, lifecycle, heartbeats, oldest, gauge, .. } = self;
         let Prepared { config, options, beginning, count, metrics, access, in_force, .. } = prepared;
-        let Beginning { generation, secrets, mut predecessor, older, others, .. } = beginning;
-        let server = handover_server(sockets, (layout, generation), secrets, &metrics)?.with_older(older, others);
+        let Beginning { generation, secrets, ids, mut predecessor, older, others, .. } = beginning;
+        let server = handover_server(sockets, (ids, generation), secrets, &metrics)?.with_older(older, others);
         let server = server.with_routing(Arc::clone(&in_force.routing), Arc::clone(&in_force.http3));
         let published = async |socket: Option<BoundSocket>| match socket {
             Some(socket) => socket.publish().await,
@@ -187,6 +184,10 @@ impl Bound<'_> {
             tasks.spawn(memory::watch(in_force.clone(), gauge, lifecycle.watch()));
         }
         bounds::log(config, &in_force.shared.plan(config));
+        if let Some(server_id) = &config.listen.server_id {
+            let (id, layout) = (server_id.digits(), server_id.layout());
+            tracing::info!(server_id = id, layout, "connection IDs name this server, for load balancers");
+        }
         for (key, address) in [("admin.listen", admin_address), ("admin.probes", probes_address)] {
             if let Some(address) = address {
                 tracing::info!(%address, key, "listening for admin requests");
@@ -224,7 +225,7 @@ impl Bound<'_> {
 
     /// What worker `index` is made of.
     fn worker_parts(&mut self, index: usize) -> io::Result<Option<worker::WorkerParts>> {
-        let Self { prepared, sockets, addresses, lifecycle, heartbeats, oldest, layout, gauge, .. } = self;
+        let Self { prepared, sockets, addresses, lifecycle, heartbeats, oldest, gauge, .. } = self;
         let Prepared { config, beginning, count, resolver, metrics, access, in_force, tls, tcp_tls, .. } = prepared;
         let (Some(counters), Some(heartbeat), Some(oldest)) =
             (metrics.workers().get(index), heartbeats.get(index), oldest.get(index))
@@ -247,7 +248,7 @@ impl Bound<'_> {
                 config: Arc::clone(&in_force.config),
                 tls: tls.clone().counting_in(Arc::clone(&counters.tls)),
                 secrets: Arc::clone(&beginning.secrets),
-                layout: *layout,
+                ids: Arc::clone(&beginning.ids),
                 generation: beginning.generation,
                 others: Arc::clone(&beginning.others),
                 workers: *count,

@@ -553,7 +553,7 @@ mod tests {
         exchange::{Abort, Exchange, Response},
         lifecycle::Lifecycle,
         memory::Pressure,
-        quic::{Layout, Secrets},
+        quic::{IdScheme, Secrets},
         receive_budget::ReceiveBudget,
         tls::{self, CertificateStore},
     };
@@ -579,7 +579,7 @@ mod tests {
             config: Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into()).live(),
             tls: ServerTls::new(tls::server_config(resolver, false, secrets.ticket_secret()).unwrap()),
             secrets: Arc::new(secrets),
-            layout: Layout::default(),
+            ids: Arc::new(IdScheme::new(None, None, None).unwrap()),
             generation: 0,
             others: Arc::default(),
             workers: 1,

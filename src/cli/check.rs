@@ -24,6 +24,9 @@ pub fn run(path: &Path) -> ExitCode {
         let _ = writeln!(io::stderr(), "{warning}");
     }
     let _ = writeln!(io::stdout(), "{}\n{}", summary(path, &config), app::DescriptorPlan::of_start(&config));
+    if let Some(server_id) = &config.listen.server_id {
+        let _ = writeln!(io::stdout(), "connection IDs: {}, {}", server_id.digits(), server_id.layout());
+    }
     for line in acme::report(&config.acme) {
         let _ = writeln!(io::stdout(), "{line}");
     }

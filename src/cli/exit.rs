@@ -56,6 +56,7 @@ impl From<&StartError> for Exit {
             StartError::Pages(_)
             | StartError::AdminSocket { .. }
             | StartError::Secret(_)
+            | StartError::ServerIdKey(_)
             | StartError::NoReplica
             | StartError::AccessLog(_)
             | StartError::Handover { .. }

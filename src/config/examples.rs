@@ -10,6 +10,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("limits", r#"{ max_body_bytes = "1 GiB" }"#),
     ("listen", r#"{ udp = "[::]:8443" }"#),
     ("listen.congestion", r#"{ "[::]:8443" = "bbr" }"#),
+    ("listen.server_id", r#"{ address = "192.0.2.1" }"#),
     ("litequic", r#"{ congestion = "bbr" }"#),
     ("log", r#"{ level = "info" }"#),
     ("origin", r#"{ url = "http://127.0.0.1:8080" }"#),

@@ -4,6 +4,7 @@ use super::{
     Congestion, Network,
     names::{MAX_NETWORKS, address, network, path, replica},
     section::Section,
+    server_id::{ServerId, ServerIdTable},
     table::{KeyTable as _, by, file, keys, list, optional},
     values::{DAY, Kind, RawValue, boolean, duration, number, one_of, port},
 };
@@ -61,9 +62,12 @@ keys! {
 
         /// The name of this replica among those that share `secret_file`: no two have the same. Stateless reset tokens
         /// are derived from it, so that no replica resets connections of another. Without it the host's name
-        /// (gethostname(2)), which a container and a pod keep when they are restarted. A process that takes over keeps
-        /// the name of its predecessor.
+        /// (gethostname(2)), which a container and a pod keep when they are restarted. With `listen.server_id` that ID
+        /// takes its place. A process that takes over keeps the name of its predecessor.
         replica: Option<String> = None, optional(replica(), "the host's name"), restart;
+
+        /// Connection IDs by which load balancers route.
+        server_id: Option<ServerId> = None, ServerIdTable, restart;
 
         /// Whether clients may migrate to another address on their own (RFC 9000 §9). `false` asks new clients not to
         /// (`disable_active_migration`), for load balancers that hash addresses and would send a migrated client's
@@ -85,6 +89,11 @@ impl Listen {
     const ALT_SVC_AGES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(30 * 86_400);
     /// What fits into the byte of a connection ID that names the worker.
     pub const MAX_WORKERS: u16 = 256;
+
+    /// Whether a reload can follow the connection IDs of `next`: their lengths are the same.
+    pub fn server_id_follows(&self, next: &Self) -> bool {
+        self.server_id.as_ref().map(ServerId::shape) == next.server_id.as_ref().map(ServerId::shape)
+    }
 
     /// All of HTTP at one address, by as many workers as there are cores.
     pub fn at(address: SocketAddr) -> Self {

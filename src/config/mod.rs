@@ -28,6 +28,7 @@ mod reserved;
 mod route;
 mod rules;
 mod section;
+mod server_id;
 mod source;
 mod table;
 mod timeouts;
@@ -62,6 +63,7 @@ pub use rules::{
     ErrorPages, Errors, FixedBody, HeaderRules, RateLimit, RateLimitBy, Redirect, Respond, RouteTimeouts, Target,
     Template, TemplatePart, Variable, body_type, media_type, request_field_fault, response_field_fault,
 };
+pub use server_id::{ServerId, ServerIdShape};
 pub use timeouts::Timeouts;
 pub use transport::{AckFrequency, Congestion, Io, LiteQuic};
 

@@ -17,6 +17,16 @@ use toml::{
 /// Environment variables by name.
 pub(super) type Environment<'s> = &'s dyn Fn(&str) -> Option<String>;
 
+/// Variables that something else than their user sets, and how that is made to.
+const INJECTED: [(&str, &str); 2] = [
+    (
+        "AWS_LBC_QUIC_SERVER_ID",
+        "the AWS Load Balancer Controller injects it into pods with the annotation \
+         service.beta.kubernetes.io/aws-load-balancer-quic-enabled-containers that were created after their Service",
+    ),
+    ("POD_IP", "the charts set it with podIP: true"),
+];
+
 /// Unknown keys that are listed at most: for each, all known ones are compared.
 const MAX_UNKNOWN_KEYS: usize = 100;
 /// Faults of syntax that are listed at most: one may cause others.
@@ -317,7 +327,11 @@ fn expand(text: &str, environment: Environment<'_>) -> Result<String, String> {
         if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
             return Err(format!("`${{{}}}` is not the name of an environment variable", quote(name)));
         }
-        let value = environment(name).ok_or_else(|| format!("environment variable {} is not set", quote(name)))?;
+        let value = environment(name).ok_or_else(|| {
+            let injected = INJECTED.iter().find(|(variable, _)| *variable == name);
+            let by = injected.map_or_else(String::new, |(_, by)| format!("; {by}"));
+            format!("environment variable {} is not set{by}", quote(name))
+        })?;
         expanded.push_str(&value);
         rest = after;
     }

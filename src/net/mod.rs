@@ -22,7 +22,7 @@ pub use listener::{ListenError, listen_group};
 pub use metrics::Metrics;
 pub use probe::{AddressFamily, Feature, ProbeResult, probe};
 pub use socket::{BindError, SocketGroup};
-pub use steering::{Generation, Steering};
+pub use steering::{Generation, Steering, SteeringMask};
 pub use sys::thread_cpu_time;
 pub use transmit::SocketSender;
 

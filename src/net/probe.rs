@@ -102,9 +102,12 @@ pub fn probe() -> Vec<ProbeResult> {
     findings.push(of(Feature::IoUring, uring::check().map(|()| "yes".into()).map_err(|refusal| refusal.to_string())));
     findings.push(of(
         Feature::Steering,
-        try_steering(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
-            .map(|()| "yes".into())
-            .map_err(|error| error.to_string()),
+        try_steering(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), false).map_err(|error| error.to_string()).map(|()| {
+            match try_steering(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), true) {
+                Ok(()) => "yes".into(),
+                Err(error) => format!("yes; not with listen.server_id: {error}: raise net.core.optmem_max"),
+            }
+        }),
     ));
     match UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| buffers(&Socket::from(socket))) {
         Ok((receive, send)) => {

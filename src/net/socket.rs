@@ -1,7 +1,7 @@
 //! The workers' UDP sockets: one each, all on the same address.
 
 use super::{
-    steering::{Generation, MAX_GENERATIONS, Steering},
+    steering::{Generation, MAX_GENERATIONS, Steering, SteeringMask},
     sys,
 };
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
@@ -62,12 +62,14 @@ pub struct SocketGroup {
     address: SocketAddr,
     sockets: Vec<UdpSocket>,
     generations: Vec<Generation>,
+    /// Connection IDs have a server ID: the kernel has to take a longer program.
+    with_server_id: bool,
 }
 
 impl SocketGroup {
     /// A group without members, to be at `address`. Port 0 becomes one free port for all; `[::]` includes IPv4.
     pub fn new(address: SocketAddr) -> Self {
-        Self { address, sockets: Vec::new(), generations: Vec::new() }
+        Self { address, sockets: Vec::new(), generations: Vec::new(), with_server_id: false }
     }
 
     /// Sockets that another process has bound, in their order, and the processes that they belong to.
@@ -83,7 +85,13 @@ impl SocketGroup {
         for socket in &sockets {
             prepare(&SockRef::from(socket)).map_err(failed(address))?;
         }
-        Ok(Self { address, sockets, generations })
+        Ok(Self { address, sockets, generations, with_server_id: false })
+    }
+
+    /// Whether connection IDs have a server ID.
+    #[must_use]
+    pub fn with_server_id(self, with_server_id: bool) -> Self {
+        Self { with_server_id, ..self }
     }
 
     /// Where it is; the port is the kernel's choice once it has members.
@@ -122,7 +130,7 @@ impl SocketGroup {
         }
         if !self.generations.is_empty() {
             // Else its hash would pass the others' datagrams to the new sockets from now on.
-            try_steering(address).map_err(|source| BindError::Steer { address, source })?;
+            try_steering(address, self.with_server_id).map_err(|source| BindError::Steer { address, source })?;
         }
         let failed = |source| BindError::Bind { address, source };
         let first = room(&self.generations, self.sockets.len(), workers);
@@ -171,15 +179,18 @@ impl SocketGroup {
     }
 }
 
-/// Whether the kernel steers, at addresses of the family of `address`: tried with a socket that is never bound.
+/// Whether the kernel steers, at addresses of the family of `address`: tried with a socket that is never bound, and
+/// with the longest program of one process if connection IDs have a server ID, which the kernel may have no memory for
+/// (net.core.optmem_max).
 ///
 /// # Errors
 ///
 /// The kernel's.
-pub(super) fn try_steering(address: SocketAddr) -> io::Result<()> {
+pub(super) fn try_steering(address: SocketAddr, with_server_id: bool) -> io::Result<()> {
     let socket = open(address)?;
     socket.set_reuse_port(true)?;
-    let steering = Steering { id_len: 16, first_byte: 0, generation_offset: 1, worker_offset: 2 };
+    let mask = with_server_id.then(|| SteeringMask { key: [0; 2], hashed: 1..18 });
+    let steering = Steering { id_len: 20, first_byte: (u8::MAX, 0), issuer_offset: 18, mask };
     let generation = Generation { number: 0, first: 0, workers: 1 };
     sys::attach_reuseport_cbpf(&socket, &steering.program(&[generation], &generation))
 }
@@ -259,13 +270,14 @@ pub(super) fn buffers(socket: &Socket) -> io::Result<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::steering::tests::{masked, name};
     use std::{
         collections::HashSet,
         time::{Duration, Instant},
     };
 
     const WORKERS: u8 = 4;
-    const STEERING: Steering = Steering { id_len: 16, first_byte: 0xef, generation_offset: 1, worker_offset: 2 };
+    const STEERING: Steering = Steering { id_len: 16, first_byte: (0xff, 0xef), issuer_offset: 1, mask: None };
     const GENERATION: u8 = 7;
 
     fn bind(address: &str) -> SocketGroup {
@@ -424,6 +436,41 @@ mod tests {
         }
         assert!(matches!(group.join(200, 1), Err(BindError::Full { .. })));
         group.steer(&STEERING, 0).unwrap(); // the longest program
+    }
+
+    #[test]
+    fn the_kernel_steers_by_ids_with_a_server_id_of_two_processes_under_any_rotation() {
+        for steering in masked() {
+            let mut group = SocketGroup::new(([127, 0, 0, 1], 0).into());
+            group.join(GENERATION, WORKERS.into()).unwrap();
+            group.join(8, WORKERS.into()).unwrap();
+            group.steer(&steering, 8).unwrap();
+            let to = ("127.0.0.1", group.address.port());
+            let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+            for n in 0..=u8::MAX {
+                let (generation, worker) = (if n & 4 == 0 { GENERATION } else { 8 }, n % WORKERS);
+                let first = if n & 4 == 0 { 0 } else { usize::from(WORKERS) };
+                let mut id = vec![n; steering.id_len.into()];
+                name(&steering, n % 7, generation, worker, &mut id);
+                let short = [&[0x41], &*id, &[n; 20]].concat();
+                let long = [&[0xc0, 0, 0, 0, 1, steering.id_len], &*id, &[n; 20]].concat();
+                for datagram in [short, long] {
+                    client.send_to(&datagram, to).unwrap();
+                    assert_eq!(receive(&group.sockets), (first + usize::from(worker), datagram));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_kernel_takes_the_longest_program_for_ids_with_a_server_id() {
+        let mut group = SocketGroup::new(([127, 0, 0, 1], 0).into());
+        for number in 0..MAX_GENERATIONS {
+            group.join(u8::try_from(number).unwrap(), 1).unwrap();
+        }
+        let [.., longest] = masked();
+        group.steer(&longest, 0).unwrap();
+        try_steering(([127, 0, 0, 1], 0).into(), true).unwrap();
     }
 
     #[test]

@@ -57,6 +57,22 @@ metrics! {
                 "Many: an attack, or a balancer that spreads a client's packets over several replicas without one \
                     `listen.secret_file`.",
         }
+        Counter("connection_ids_issued", "Connection IDs issued: four a connection, and one for each Retry.") {
+            connection_ids_issued
+                "With [`listen.server_id`](../scaling.md) each is unique up to 2^40 of a worker and address, or more.",
+        }
+        Counter(
+            "packets_without_connection",
+            "Packets with a short header that belong to no connection, by whose server ID they have."
+        ) {
+            packets_without_connection_own [server_id: "own"]
+                "This server's: a connection has ended, or this process was restarted. If neither is so, two servers have \
+                    one [server ID](../scaling.md).",
+            packets_without_connection_other [server_id: "other"]
+                "Another server's: a load balancer routes by a wrong table.",
+            packets_without_connection_none [server_id: "none"]
+                "No server ID, or one under an unknown configuration: the balancer routed by the address.",
+        }
         Counter("packets_received", "1-RTT packets received, which is all but those of handshakes.") {
             packets_received,
         }

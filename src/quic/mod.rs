@@ -26,7 +26,8 @@ pub use connection::{
 };
 pub use endpoint::{EndpointError, EndpointParts, QuicEndpoint, SourceLimits, library_io, start};
 pub use identity::{
-    Generations, Layout, LayoutError, MAX_WORKERS, Replica, SecretError, Secrets, ServerId, WorkerIndex,
+    ConnectionIdFormat, Generations, IdScheme, Layout, MAX_WORKERS, Replica, SecretError, Secrets, ServerIdKey,
+    ServerIdKeyError, WorkerIndex,
 };
 pub use io::{AckReordering, Arrival, EndpointIo, MAX_AHEAD, MAX_CONNECTIONS, SMALL, SocketIo};
 pub use metrics::Metrics;

@@ -57,6 +57,7 @@ mod resets;
 mod resumption;
 mod rules;
 mod send_buffers;
+mod server_id;
 mod sight;
 mod signature_algorithms;
 mod slow_clients;

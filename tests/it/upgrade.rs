@@ -5,6 +5,7 @@ mod failures;
 mod program;
 mod replicas;
 mod resets;
+mod server_id;
 mod service_manager;
 
 use crate::{

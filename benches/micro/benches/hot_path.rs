@@ -17,10 +17,16 @@ use litequic::{
         qpack::{self, Field, FieldLimits},
         varint,
     },
+    net::{SocketGroup, Steering, SteeringMask},
     proxy::{RouteName, Routing, request_head, response_head},
     quic::frame::FrameIter,
 };
-use std::{hint::black_box, net::Ipv4Addr, path::PathBuf, time::Duration};
+use std::{
+    hint::black_box,
+    net::{Ipv4Addr, UdpSocket},
+    path::PathBuf,
+    time::Duration,
+};
 
 /// The defaults of `limits.max_header_bytes` and `limits.max_headers`.
 const LIMITS: FieldLimits = FieldLimits { bytes: 32 * 1024, fields: 100 };
@@ -66,6 +72,7 @@ fn main() {
     field_sections(&mut criterion);
     heads(&mut criterion);
     scrape(&mut criterion);
+    steering(&mut criterion);
     criterion.final_summary();
 }
 
@@ -254,6 +261,36 @@ fn scrape(criterion: &mut Criterion) {
             worker.shared.response_size.observe(black_box(183_204));
         });
     });
+    group.finish();
+}
+
+/// A datagram over loopback to a group of one socket, by the kernel's program for each layout of connection IDs; the
+/// differences are the program's.
+fn steering(criterion: &mut Criterion) {
+    let mask = |hashed| Some(SteeringMask { key: [1, 2], hashed });
+    let layouts = [
+        ("without a server ID", Steering { id_len: 16, first_byte: (0xff, 0xef), issuer_offset: 1, mask: None }),
+        ("8 + 7", Steering { id_len: 16, first_byte: (0x1f, 15), issuer_offset: 14, mask: mask(9..14) }),
+        ("8 + 8 with a key", Steering { id_len: 19, first_byte: (0x1f, 18), issuer_offset: 17, mask: mask(1..17) }),
+    ];
+    let mut group = criterion.benchmark_group("steering");
+    for (name, steering) in layouts {
+        let mut sockets = SocketGroup::new((Ipv4Addr::LOCALHOST, 0).into());
+        let [receiver] = &sockets.join(0, 1).expect("a free port")[..] else { return };
+        sockets.steer(&steering, 0).expect("a kernel that steers");
+        let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        sender.connect(sockets.address()).expect("loopback");
+        let (_, first_byte) = steering.first_byte;
+        let mut datagram = [0x41; 64];
+        datagram[1] = first_byte;
+        let mut buffer = [0; 64];
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| {
+                sender.send(&datagram).expect("loopback");
+                receiver.recv(&mut buffer).expect("it has arrived");
+            });
+        });
+    }
     group.finish();
 }
 

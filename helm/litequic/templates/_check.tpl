@@ -96,13 +96,18 @@ in files are left to the Job below, which runs `litequic check` itself.
 
 {{- $known := dict -}}
 {{- range $values.env -}}{{- $_ := set $known .name true -}}{{- end -}}
+{{- range $values.injectedEnv -}}
+{{- if hasKey $known . -}}{{- fail (printf "injectedEnv: %s is in env too, and what is there is not injected" .) -}}{{- end -}}
+{{- $_ := set $known . true -}}
+{{- end -}}
+{{- if $values.podIP -}}{{- $_ := set $known "POD_IP" true -}}{{- end -}}
 {{- range regexFindAll "\\$\\{[^}\"]*\\}?" .toml -1 -}}
 {{- $name := . | trimPrefix "${" | trimSuffix "}" -}}
 {{- if not (hasSuffix "}" .) -}}{{- fail (printf "config: %s: `${` without `}`" .) -}}{{- end -}}
 {{- if not (regexMatch "^[A-Za-z0-9_]+$" $name) -}}{{- fail (printf "config: `%s` is not the name of an environment variable" .) -}}{{- end -}}
 {{- /* What a container has by itself; what envFrom brings is not known here. */ -}}
 {{- if not (or $values.envFrom (hasKey $known $name) (regexMatch "^(HOSTNAME|HOME|PATH|KUBERNETES_.*)$" $name)) -}}
-{{- fail (printf "config: environment variable %s is not set; expected it in env" $name) -}}
+{{- fail (printf "config: environment variable %s is not set; expected it in env, or injectedEnv" $name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -191,9 +196,17 @@ spec:
           args: [check, --config, /etc/litequic/config/litequic.toml]
           # The faults, for `kubectl describe`.
           terminationMessagePolicy: FallbackToLogsOnError
-          {{- with $values.env }}
+          {{- /* Nothing is injected into a Job: an AWS server ID stands in, as 8 bytes in base64. */}}
+          {{- $stand := list -}}
+          {{- range $values.injectedEnv -}}{{- $stand = append $stand (dict "name" . "value" "AAAAAAAAAAA=") -}}{{- end -}}
+          {{- if or $values.env $stand $values.podIP }}
           env:
+            {{- with concat ($values.env | default list) $stand }}
             {{- toYaml . | nindent 12 }}
+            {{- end }}
+            {{- if $values.podIP }}
+            {{- include "litequic.podIP" . | nindent 12 }}
+            {{- end }}
           {{- end }}
           {{- with $values.envFrom }}
           envFrom:

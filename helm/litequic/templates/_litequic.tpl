@@ -98,6 +98,8 @@ preStop (whether SIGTERM comes too late: it reaches a sidecar after the applicat
 {{- $config := .values.config -}}
 {{- $log := $config.log | default dict -}}
 {{- $listen := omit ($config.listen | default dict) "proxy_protocol_from" -}}
+{{- /* Of a server ID a reload follows all but the lengths; the ID is a variable that each pod has another value of. */ -}}
+{{- with $listen.server_id -}}{{- $listen = merge (dict "server_id" (omit . "rotation" "lifetime")) (omit $listen "server_id") -}}{{- end -}}
 {{- $admin := omit ($config.admin | default dict) "ready_needs_origin" -}}
 {{- $kept := dict "listen" $listen "litequic" $config.litequic "admin" $admin "format" $log.format -}}
 {{- list $kept .values.secret .values.listenAddress .values.ports .values.redirect .advertisedPort | mustToJson | sha256sum -}}
@@ -190,11 +192,19 @@ has as ${NAME} is $(NAME) here; a variable comes after those that it names.
 -
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- if and $values.podIP (not (hasKey $has "POD_IP")) }}
+{{ include "litequic.podIP" . }}
+{{- end }}
 {{- range $ours }}
 {{- if not (hasKey $has .name) }}
 - {name: {{ .name }}, value: {{ .value | quote }}}
 {{- end }}
 {{- end }}
+{{- end -}}
+
+{{- /* The pod's address, for `${POD_IP}`. */ -}}
+{{- define "litequic.podIP" -}}
+- {name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
 {{- end -}}
 
 {{- /* Names of Secrets, each as it is or as a Pod has it, {name: NAME}: a pod's value. */ -}}

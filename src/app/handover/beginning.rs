@@ -4,14 +4,14 @@
 use super::{FoundPredecessor, HandoverListener, HandoverServer, Older, Predecessor};
 use crate::{
     app::{
-        Metrics, StartError, secrets,
+        Metrics, StartError, secrets, server_id_key,
         sockets::{Inherited, Sockets},
     },
     config::Config,
     lifecycle::{Lifecycle, Phase, panic_if_asked},
-    net::Steering,
+    net::{Steering, SteeringMask},
     proxy::Maintenance,
-    quic::{Generations, Layout, Secrets},
+    quic::{Generations, IdScheme, Layout, Secrets},
 };
 use std::sync::Arc;
 
@@ -20,6 +20,8 @@ pub(in crate::app) struct Beginning {
     pub(in crate::app) inherited: Inherited,
     pub(in crate::app) generation: u8,
     pub(in crate::app) secrets: Arc<Secrets>,
+    /// How connection IDs are made.
+    pub(in crate::app) ids: Arc<IdScheme>,
     pub(in crate::app) predecessor: Option<Predecessor>,
     pub(in crate::app) older: Vec<Older>,
     /// Generations of `older`, known before the first packet.
@@ -35,19 +37,25 @@ impl Beginning {
     ///
     /// # Errors
     ///
-    /// [`StartError::TakeOver`], or those of [`secrets`].
+    /// [`StartError::TakeOver`], or those of [`secrets`] and [`server_id_key`].
     pub(in crate::app) async fn find(config: &Config, passed: Inherited) -> Result<Self, StartError> {
         let found = match &config.admin.handover {
             Some(path) => Predecessor::find(path).await?,
             None => None,
         };
         let own = secrets(config)?;
+        let key = server_id_key(config)?;
+        let scheme = |mask| {
+            let scheme = IdScheme::new(config.listen.server_id.as_ref(), key, mask);
+            scheme.map(Arc::new).map_err(|_| StartError::Random)
+        };
         Ok(match found {
             None => {
                 let (secrets, others) = (Arc::new(own), Arc::default());
                 let maintenance = Maintenance::default();
-                let (predecessor, older) = (None, Vec::new());
-                Self { inherited: passed, generation: 0, secrets, predecessor, older, others, maintenance, http3: None }
+                let (predecessor, older, ids) = (None, Vec::new(), scheme(None)?);
+                let (inherited, generation, http3) = (passed, 0, None);
+                Self { inherited, generation, secrets, ids, predecessor, older, others, maintenance, http3 }
             }
             Some(FoundPredecessor {
                 predecessor,
@@ -55,10 +63,17 @@ impl Beginning {
                 generation,
                 secret,
                 replica,
+                ids: (layout, mask),
                 older,
                 maintenance,
                 http3,
             }) => {
+                let own_layout = Layout::of(config.listen.server_id.as_ref());
+                if layout != own_layout {
+                    // The kernel steers by one layout alone.
+                    return Err(predecessor.has_another_layout(layout, own_layout).into());
+                }
+                let ids = scheme(mask)?;
                 // The clients of the predecessor have its reset tokens.
                 let replica = replica.unwrap_or_else(|| own.replica().clone());
                 if replica != *own.replica() {
@@ -78,7 +93,7 @@ impl Beginning {
                 let predecessor = Some(predecessor);
                 let others = Arc::new(Generations::of(older.iter().map(Older::generation)));
                 let secrets = Arc::new(secrets);
-                Self { inherited, generation, secrets, predecessor, older, others, maintenance, http3 }
+                Self { inherited, generation, secrets, ids, predecessor, older, others, maintenance, http3 }
             }
         })
     }
@@ -91,23 +106,25 @@ impl Beginning {
 /// [`StartError::Pipe`]
 pub(in crate::app) fn handover_server(
     sockets: Sockets,
-    (layout, generation): (Layout, u8),
+    (ids, generation): (Arc<IdScheme>, u8),
     secrets: Arc<Secrets>,
     metrics: &Arc<Metrics>,
 ) -> Result<HandoverServer, StartError> {
     // At most 20 bytes.
     let byte = |place: usize| u8::try_from(place).unwrap_or(u8::MAX);
+    let layout = ids.layout();
+    let hashed = layout.hashed().map(|hashed| byte(hashed.start)..byte(hashed.end));
     let steering = Steering {
         id_len: byte(layout.id_len()),
         first_byte: layout.first_byte(),
-        generation_offset: byte(layout.generation_offset()),
-        worker_offset: byte(layout.worker_offset()),
+        issuer_offset: byte(layout.issuer_offset()),
+        mask: hashed.map(|hashed| SteeringMask { key: ids.mask(), hashed }),
     };
     let Sockets { groups, tcp, redirects, admin, probes, .. } = sockets;
     let operator = [admin, probes].into_iter().flatten();
     let operator = operator.filter_map(|listener| Some((listener.local_addr().ok()?, vec![listener])));
     let listeners = tcp.0.into_iter().chain(redirects.0).chain(operator).collect();
-    HandoverServer::new((steering, generation), groups, listeners, secrets, Arc::clone(metrics))
+    HandoverServer::new((steering, generation), groups, listeners, (secrets, ids), Arc::clone(metrics))
         .map_err(StartError::Pipe)
 }
 

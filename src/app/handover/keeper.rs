@@ -3,7 +3,7 @@
 
 use super::{
     ANSWER_DEADLINE, DONE, GO, Older, READY, Reason, hear, is_trusted,
-    offer::{HandoverOffer, OfferedGeneration, OfferedGroup, OfferedListeners, OfferedSecret},
+    offer::{HandoverOffer, OfferedGeneration, OfferedGroup, OfferedIds, OfferedListeners, OfferedSecret},
     prepared, say,
     successor::Successor,
 };
@@ -12,7 +12,7 @@ use crate::{
     lifecycle::{Phase, PhaseWatch},
     net::{self, SocketGroup, Steering},
     proxy::Routing,
-    quic::{Generations, Secrets},
+    quic::{Generations, IdScheme, Secrets},
 };
 use arc_swap::ArcSwap;
 use futures_util::{StreamExt, future, stream::FuturesUnordered};
@@ -40,6 +40,7 @@ pub(in crate::app) struct HandoverServer {
     /// By address. Workers accept from duplicates.
     listeners: Vec<(SocketAddr, Vec<TcpListener>)>,
     secrets: Arc<Secrets>,
+    ids: Arc<IdScheme>,
     metrics: Arc<Metrics>,
     older: Vec<Older>,
     /// Generations of `older`, for the workers; from the offer on, all of them.
@@ -97,7 +98,7 @@ impl HandoverServer {
         (steering, generation): (Steering, u8),
         groups: Vec<SocketGroup>,
         listeners: Vec<(SocketAddr, Vec<TcpListener>)>,
-        secrets: Arc<Secrets>,
+        (secrets, ids): (Arc<Secrets>, Arc<IdScheme>),
         metrics: Arc<Metrics>,
     ) -> io::Result<Self> {
         let pipe = io::pipe()?;
@@ -109,6 +110,7 @@ impl HandoverServer {
             groups,
             listeners,
             secrets,
+            ids,
             metrics,
             older,
             others,
@@ -306,7 +308,9 @@ impl HandoverServer {
         };
         let listeners =
             |(address, all): &(SocketAddr, Vec<TcpListener>)| OfferedListeners { address: *address, count: all.len() };
+        let layout = self.ids.layout().shape();
         let offer = HandoverOffer {
+            connection_ids: layout.map(|shape| OfferedIds::new(shape, self.ids.mask())),
             generation: self.generation,
             version: Some(env!("CARGO_PKG_VERSION").into()),
             hears_version: true,

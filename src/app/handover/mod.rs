@@ -29,6 +29,7 @@ pub(super) use beginning::{Beginning, handover_server, take_over};
 pub(super) use keeper::HandoverListener;
 pub(super) use predecessor::Predecessor;
 
+use crate::quic::Layout;
 use keeper::HandoverServer;
 use offer::OfferError;
 use predecessor::FoundPredecessor;
@@ -76,6 +77,8 @@ enum Reason {
     Io(#[from] io::Error),
     #[error("cannot use its offer: {0}")]
     Offer(#[from] OfferError),
+    #[error("its connection IDs have another layout ({0}; this configuration has {1}): restart")]
+    Layout(Layout, Layout),
     #[error("it runs as user {0}, which is neither this process' user nor root")]
     Stranger(u32),
     #[error("it did not answer in time")]

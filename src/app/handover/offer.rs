@@ -1,12 +1,15 @@
 //! What a process sends to the one that takes over, besides the descriptors. Pure: JSON, and everything in it checked.
 
-use crate::net::Generation;
+use crate::{config::ServerIdShape, net::Generation};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value as Json;
 use std::{fmt, net::SocketAddr};
 
 /// Changes when an older litequic would misunderstand the offer.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
+/// The format of an offer without `connection_ids`. An older litequic ignores that field, and would steer by a layout of
+/// its own: connections of the process that drains would end.
+const FORMAT_WITHOUT_SERVER_ID: u64 = 1;
 /// Bytes of a secret.
 const SECRET_LEN: usize = 32;
 
@@ -17,6 +20,9 @@ const SECRET_LEN: usize = 32;
 /// Fields stand in the alphabetical order of their names in the message.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HandoverOffer {
+    /// Connection IDs that have a server ID. Older ones do not send it, and have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) connection_ids: Option<OfferedIds>,
     /// Generation of the process that offers.
     pub(super) generation: u8,
     /// Whether it wants the version of the one that takes over. Older ones would take that for a wrong message.
@@ -45,6 +51,38 @@ pub(super) struct HandoverOffer {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Json")]
 pub(super) struct OfferedSecret(pub(super) [u8; SECRET_LEN]);
+
+/// The layout of connection IDs with a server ID, and the key of their mask.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct OfferedIds {
+    encrypted: bool,
+    mask: [u32; 2],
+    nonce: u8,
+    server_id: u8,
+}
+
+impl OfferedIds {
+    pub(super) fn new(shape: ServerIdShape, mask: [u32; 2]) -> Self {
+        let ServerIdShape { server_id, nonce, encrypted } = shape;
+        Self { encrypted, mask, nonce, server_id }
+    }
+
+    pub(super) fn shape(&self) -> ServerIdShape {
+        let Self { encrypted, nonce, server_id, .. } = *self;
+        ServerIdShape { server_id, nonce, encrypted }
+    }
+
+    pub(super) fn mask(&self) -> [u32; 2] {
+        self.mask
+    }
+}
+
+/// The key is not shown.
+impl fmt::Debug for OfferedIds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OfferedIds({:?}, ..)", self.shape())
+    }
+}
 
 /// A UDP address.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,7 +113,7 @@ pub(super) struct OfferedListeners {
 pub(super) enum OfferError {
     #[error("not an offer")]
     NotOne,
-    #[error("its format is {0}, only {FORMAT} is supported")]
+    #[error("its format is {0}, only {FORMAT_WITHOUT_SERVER_ID} and {FORMAT} are supported")]
     Format(u64),
     #[error("{0}")]
     Malformed(String),
@@ -107,12 +145,13 @@ impl HandoverOffer {
 
     pub(super) fn encode(&self) -> Vec<u8> {
         // Every type in it has a form in JSON: serde_json has no reason to fail.
-        serde_json::to_vec(&Message { format: FORMAT, offer: self }).unwrap_or_default()
+        let format = if self.connection_ids.is_some() { FORMAT } else { FORMAT_WITHOUT_SERVER_ID };
+        serde_json::to_vec(&Message { format, offer: self }).unwrap_or_default()
     }
 
     pub(super) fn decode(text: &[u8]) -> Result<Self, OfferError> {
         match serde_json::from_slice(text).map_err(|_| OfferError::NotOne)? {
-            Format { format: FORMAT } => {}
+            Format { format: FORMAT | FORMAT_WITHOUT_SERVER_ID } => {}
             Format { format } => return Err(OfferError::Format(format)),
         }
         let offer: Self = serde_json::from_slice(text).map_err(|error| OfferError::Malformed(error.to_string()))?;
@@ -185,6 +224,7 @@ mod tests {
     fn offer() -> HandoverOffer {
         let generation = |number, first, workers| OfferedGeneration(number, first, workers);
         HandoverOffer {
+            connection_ids: None,
             generation: 255,
             version: Some("1.2.3".into()),
             hears_version: true,
@@ -203,6 +243,7 @@ mod tests {
 
     fn empty() -> HandoverOffer {
         HandoverOffer {
+            connection_ids: None,
             generation: 0,
             version: None,
             hears_version: false,
@@ -226,6 +267,24 @@ mod tests {
         assert_eq!(offer().descriptors(), 6 + 1 + 4 + 1 + 1);
     }
 
+    /// Older versions refuse an offer of format 2: they would ignore `connection_ids`, and steer by a layout of their own.
+    #[test]
+    fn an_offer_with_a_server_id_has_a_format_that_older_versions_refuse() {
+        let shape = ServerIdShape { server_id: 8, nonce: 7, encrypted: false };
+        let offer = HandoverOffer { connection_ids: Some(OfferedIds::new(shape, [1, 4_294_967_295])), ..empty() };
+        let message = EMPTY_MESSAGE.replace(
+            r#"{"format":1,"#,
+            r#"{"format":2,"connection_ids":{"encrypted":false,"mask":[1,4294967295],"nonce":7,"server_id":8},"#,
+        );
+        assert_eq!(String::from_utf8(offer.encode()).unwrap(), message);
+        assert_eq!(HandoverOffer::decode(message.as_bytes()).unwrap(), offer);
+        let ids = offer.connection_ids.as_ref().unwrap();
+        assert_eq!((ids.shape(), ids.mask()), (shape, [1, 4_294_967_295]));
+        assert!(!format!("{offer:?}").contains("4294967295"));
+        let wrong = message.replace("[1,4294967295]", "[1]");
+        assert!(matches!(HandoverOffer::decode(wrong.as_bytes()), Err(OfferError::Malformed(_))));
+    }
+
     #[test]
     fn a_secret_is_not_shown() {
         let shown = format!("{:?}", offer());
@@ -241,7 +300,7 @@ mod tests {
         let table = [
             ("{}".to_owned(), OfferError::NotOne),
             ("sockets".to_owned(), OfferError::NotOne),
-            (MESSAGE.replace("\"format\":1", "\"format\":2"), OfferError::Format(2)),
+            (MESSAGE.replace("\"format\":1", "\"format\":3"), OfferError::Format(3)),
             (MESSAGE.replace("\"generation\":255", "\"generation\":256"), malformed("integer `256`, expected u8")),
             (MESSAGE.replace("[255,2,4]", "[255,3,4]"), OfferError::Wrong("udp")),
             (MESSAGE.replace("\"sockets\":1", "\"sockets\":0"), OfferError::Wrong("udp")),

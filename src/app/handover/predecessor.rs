@@ -9,7 +9,7 @@ use crate::{
     app::sockets::Inherited,
     net::{self, Generation, SocketGroup},
     proxy::Maintenance,
-    quic::Replica,
+    quic::{Layout, Replica},
 };
 use std::{
     io::ErrorKind,
@@ -42,6 +42,8 @@ pub(in crate::app) struct FoundPredecessor {
     pub(in crate::app) secret: Option<[u8; 32]>,
     /// The replica that its stateless reset tokens belong to. `None` of a version without replicas.
     pub(in crate::app) replica: Option<Replica>,
+    /// The layout of its connection IDs, and the key of their mask, if they have one.
+    pub(in crate::app) ids: (Layout, Option<[u32; 2]>),
     /// The predecessor and those before it.
     pub(in crate::app) older: Vec<Older>,
     /// Routes that are in maintenance there.
@@ -117,10 +119,18 @@ impl Predecessor {
             generation,
             secret: offer.secret.map(|secret| secret.0),
             replica: offer.replica.map(Replica::named),
+            ids: offer
+                .connection_ids
+                .map_or_else(Default::default, |ids| (Layout::new(Some(ids.shape())), Some(ids.mask()))),
             older,
             maintenance: offer.maintenance.into_iter().collect(),
             http3: offer.http3,
         })
+    }
+
+    /// The error of a process whose connection IDs have the layout `own`, not `layout` as those of the running one.
+    pub(in crate::app) fn has_another_layout(&self, layout: Layout, own: Layout) -> HandoverError {
+        Reason::at(&self.path)(Reason::Layout(layout, own))
     }
 
     /// The number of the running process. `None` in another PID namespace.

@@ -2,7 +2,7 @@
 //! structures are destructured in full, so that a new key that is not compared does not compile.
 
 use super::{
-    Acme, CertificateFiles, Config, Network, Route,
+    Acme, CertificateFiles, Config, Listen, Network, Route, ServerId,
     changes::{Changes, cut},
     keys::rules::{show_headers, show_pages},
     needs_restart,
@@ -27,6 +27,12 @@ pub struct Change {
 }
 
 impl Change {
+    /// Whether a hot upgrade can make it, if it waits for a restart: processes that share a port have one layout of
+    /// connection IDs.
+    pub fn allows_upgrade(&self) -> bool {
+        self.key != "listen.server_id"
+    }
+
     /// Whether it waits for a restart.
     pub fn needs_restart(&self) -> bool {
         needs_restart().contains(&self.key)
@@ -134,8 +140,9 @@ impl Config {
     /// `next` as far as it can be applied without a restart.
     pub fn follow(&self, next: Self) -> Self {
         let Self { listen, litequic, admin, log, .. } = self.clone();
+        let server_id = ServerId::follow(listen.server_id.clone(), next.listen.server_id.clone());
         Self {
-            listen: listen.follow(next.listen),
+            listen: Listen { server_id, ..listen.follow(next.listen) },
             litequic: litequic.follow(next.litequic),
             admin: admin.follow(next.admin),
             log: log.follow(next.log),

@@ -7,7 +7,7 @@ pub(super) mod rules;
 
 use super::{
     AccessLog, Acme, Admin, CertificateFiles, ClientCertificates, Config, Eab, Limits, Listen, LiteQuic, Log, Origin,
-    OriginServer, Reload, Route, Sources, Timeouts, access, acme, admin, certificates, limits, listen,
+    OriginServer, Reload, Route, ServerId, Sources, Timeouts, access, acme, admin, certificates, limits, listen,
     names::{MAX_NETWORKS, network},
     origin,
     route::{self, Around, Seen},
@@ -20,6 +20,7 @@ use std::collections::BTreeSet;
 /// Every table of keys by the head that it has in the file.
 const TABLES: &[(&str, &[ConfigKey])] = &[
     ("listen", Listen::KEYS),
+    ("listen.server_id", ServerId::KEYS),
     ("certificates[]", CertificateFiles::KEYS),
     ("acme[]", Acme::KEYS),
     ("acme[].eab", Eab::KEYS),
@@ -124,7 +125,13 @@ pub(super) fn config(root: &mut Section<'_>) -> Config {
     }
 
     let (limits, sources) = root.table("limits", "Limits for clients.", limits::read);
-    let timeouts = root.table("timeouts", "Timeouts.", Timeouts::read);
+    let timeouts = root.table("timeouts", "Timeouts.", |section| {
+        let timeouts = Timeouts::read(section);
+        if let Some(problem) = listen.server_id.as_ref().and_then(|server_id| server_id.outlasted_by(timeouts.idle)) {
+            section.fault("idle", &problem, None, None);
+        }
+        timeouts
+    });
     let litequic = root.table("litequic", "How datagrams are received and sent.", transport::read);
     let admin = root.table("admin", "Administration interface.", |section| admin::read(section, &listen));
     let reload = root.table("reload", "What a changed file does by itself.", Reload::read);

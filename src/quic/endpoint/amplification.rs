@@ -9,7 +9,7 @@
 //!
 //! That leaves s2n-quic's rounding: a datagram of 1201 bytes allows four of 1200.
 
-use crate::quic::identity::{connection_id::ConnectionIdFormat, retry_id::RetryIds};
+use crate::quic::identity::{connection_id::OwnIds, retry_id::RetryIds};
 use s2n_quic_core::{
     event::api::Subject,
     packet::interceptor::{Datagram, DecoderBufferMut, Interceptor},
@@ -29,7 +29,7 @@ const ID_LEN_AT: usize = 5;
 /// Discards datagrams that no honest client sends.
 #[derive(Debug)]
 pub(super) struct AmplificationGuard {
-    ids: ConnectionIdFormat,
+    ids: OwnIds,
     own: ToIssuedId,
     retry: RetryIds,
 }
@@ -48,14 +48,14 @@ impl ToIssuedId {
 
 impl AmplificationGuard {
     /// A guard for an endpoint that issues `ids`; sets `own` for each datagram, and records in `retry` where it goes.
-    pub(super) fn new(ids: ConnectionIdFormat, own: ToIssuedId, retry: RetryIds) -> Self {
+    pub(super) fn new(ids: OwnIds, own: ToIssuedId, retry: RetryIds) -> Self {
         Self { ids, own, retry }
     }
 
     /// Whether a datagram is to be processed.
     fn admit(&self, datagram: &[u8]) -> bool {
         let Some(id) = long_header_id(datagram) else { return true };
-        let own = self.ids.is_own(id);
+        let own = self.ids.contain(id);
         self.own.0.store(own, Ordering::Relaxed);
         self.retry.address(id);
         own || datagram.len() >= MIN_INITIAL_DATAGRAM
@@ -89,13 +89,14 @@ impl Interceptor for AmplificationGuard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quic::identity::connection_id::{Layout, WorkerIndex};
+    use crate::quic::identity::{IdScheme, connection_id::WorkerIndex};
 
     #[test]
     fn small_datagrams_go_to_ids_that_litequic_issued() {
         let own = ToIssuedId::default();
-        let format = ConnectionIdFormat::new(Layout::default(), (9, Arc::default()), WorkerIndex(1), 4);
-        let small = AmplificationGuard::new(format, own.clone(), RetryIds::default());
+        let scheme = IdScheme::new(None, None, None).unwrap();
+        let ids = OwnIds::new(&scheme, (9, Arc::default()), WorkerIndex(1), 4);
+        let small = AmplificationGuard::new(ids, own.clone(), RetryIds::default());
         let datagram = |first: u8, id: &[u8], len: usize| {
             let mut datagram = [&[first, 0, 0, 0, 1, u8::try_from(id.len()).unwrap()], id].concat();
             datagram.resize(len, 0);

@@ -34,8 +34,8 @@ use crate::{
             PathChallenges,
         },
         identity::{
-            Generations, Secrets,
-            connection_id::{self, Layout, WorkerIndex},
+            Generations, IdScheme, Secrets,
+            connection_id::{ConnectionIdFormat, OwnIds, WorkerIndex},
             retry_id::RetryIds,
             stateless_reset,
         },
@@ -97,8 +97,8 @@ pub struct EndpointParts<T> {
     pub tls: T,
     /// Token keys, the same for all workers.
     pub secrets: Arc<Secrets>,
-    /// The shape of the connection IDs, the same for all workers.
-    pub layout: Layout,
+    /// How connection IDs are made, the same for all workers.
+    pub ids: Arc<IdScheme>,
     /// Distinguishes this process' connection IDs from another's on the same port.
     pub generation: u8,
     /// Generations of the other processes that run.
@@ -176,8 +176,9 @@ pub fn start<T: tls::Provider + Clone>(
     let admission = Admission::new(config, metrics, sources, pressure).until_draining(parts.watch.clone());
     let retry = RetryIds::default();
     let generations = (parts.generation, Arc::clone(&parts.others));
-    let ids = connection_id::ConnectionIdFormat::new(parts.layout, generations, worker, parts.workers)
-        .recording(retry.clone());
+    let scheme = Arc::clone(&parts.ids);
+    let own_ids = OwnIds::new(&scheme, generations, worker, parts.workers);
+    let ids = ConnectionIdFormat::new(own_ids.clone(), scheme, retry.clone(), Arc::clone(&parts.metrics));
     let config = parts.config.load();
     let spurious = SpuriousLosses::new(Arc::clone(&parts.metrics));
     let connections = ConnectionTable::new(&config.limits, spurious.clone(), Arc::clone(&parts.metrics));
@@ -203,7 +204,7 @@ pub fn start<T: tls::Provider + Clone>(
     );
     let io = io.bind(EndpointHooks {
         receive_batch,
-        layout: parts.layout,
+        layout: parts.ids.layout(),
         newest_first: merge_acks,
         moderation: moderation.clone(),
     });
@@ -224,8 +225,9 @@ pub fn start<T: tls::Provider + Clone>(
     });
     let subscriber = (subscriber, (ack_frequency_subscriber, (recovery, challenges.subscriber())));
     let to_issued_id = ToIssuedId::default();
-    let amplification = AmplificationGuard::new(ids.clone(), to_issued_id.clone(), retry.clone());
-    let resets = stateless_reset::Generator::new(&parts.secrets, address);
+    let amplification = AmplificationGuard::new(own_ids, to_issued_id.clone(), retry.clone());
+    let at_hand = (Arc::clone(&parts.ids), retry.clone());
+    let resets = stateless_reset::Generator::new(&parts.secrets, address, at_hand, Arc::clone(&parts.metrics));
 
     let controllers = ControllerFactory::new(Arc::clone(&parts.config), address, moderation, spurious);
 
@@ -377,7 +379,7 @@ mod tests {
             config: Config { limits, ..config }.live(),
             tls: tls::rustls::Server::from(tls),
             secrets: Arc::new(Secrets::random().unwrap()),
-            layout: Layout::default(),
+            ids: Arc::new(IdScheme::new(None, None, None).unwrap()),
             generation: 0,
             others: Arc::default(),
             workers: 2,

@@ -6,10 +6,15 @@ pub(super) mod retry_id;
 pub(super) mod stateless_reset;
 
 mod generations;
+mod quic_lb;
 mod replica;
+mod scheme;
 mod secrets;
 
-pub use connection_id::{Layout, LayoutError, MAX_WORKERS, ServerId, WorkerIndex};
+pub use connection_id::{ConnectionIdFormat, Layout, MAX_WORKERS, WorkerIndex};
 pub use generations::Generations;
+pub use quic_lb::{ServerIdKey, ServerIdKeyError};
 pub use replica::Replica;
+pub use scheme::IdScheme;
+pub(super) use scheme::ServerIdOwner;
 pub use secrets::{SecretError, Secrets};

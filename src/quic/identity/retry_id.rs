@@ -1,6 +1,7 @@
 //! Connection IDs that a Retry token is bound to (RFC 9000 §8.1.2): s2n-quic adopts the ID that comes back with a valid
 //! token as its own, and passes neither to the provider of tokens, that of the Retry nor that of the Initial which
-//! answers it. Both are known elsewhere in the same turn.
+//! answers it. Both are known elsewhere in the same turn. By both, an ID that begins to be used is told from that of a
+//! packet of no connection, when a stateless reset token is requested for it.
 
 use s2n_quic_core::connection::LocalId;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,8 +39,33 @@ impl RetryIds {
         self.lock().addressed = LocalId::try_from_bytes(id);
     }
 
+    /// Whether the stateless reset token of `id` is for an ID that begins to be used: the one issued last, or one that
+    /// was adopted from a Retry. Each is so once: a later token is for a packet of no connection.
+    pub(in crate::quic) fn begin(&self, id: &[u8]) -> bool {
+        let mut ids = self.lock();
+        let Ids { issued, addressed } = &mut *ids;
+        let slot = [issued, addressed].into_iter().find(|slot| slot.is_some_and(|one| one.as_bytes() == id));
+        slot.map(|slot| *slot = None).is_some()
+    }
+
     /// The destination connection ID of the datagram at hand, if it has a long header.
     pub(in crate::quic) fn addressed(&self) -> Option<LocalId> {
         self.lock().addressed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_begins_to_be_used_once() {
+        let ids = RetryIds::default();
+        let id = |byte: u8| LocalId::try_from_bytes(&[byte; 16]).unwrap();
+        ids.issue(id(1));
+        ids.address(&[2; 16]);
+        for (byte, begins) in [(3, false), (1, true), (1, false), (2, true), (2, false)] {
+            assert_eq!(ids.begin(&[byte; 16]), begins, "{byte}");
+        }
     }
 }

@@ -15,20 +15,43 @@
 //! within a process it ends connections that were closed while their client slept. With a key of `listen.secret_file`
 //! clients of a process that crashed get a reset from the next one.
 
-use super::secrets::Secrets;
+use super::{IdScheme, ServerIdOwner, retry_id::RetryIds, secrets::Secrets};
+use crate::quic::metrics::Metrics;
 use aws_lc_rs::hmac;
 use s2n_quic::provider::stateless_reset_token::{Generator as TokenGenerator, Provider};
 use s2n_quic_core::stateless_reset::token::{LEN, Token};
-use std::{convert::Infallible, net::SocketAddr};
+use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 
 /// HMAC-SHA256 of the connection ID, cut to the token's length.
 #[derive(Debug)]
-pub(in crate::quic) struct Generator(hmac::Key);
+pub(in crate::quic) struct Generator {
+    key: hmac::Key,
+    scheme: Arc<IdScheme>,
+    ids: RetryIds,
+    metrics: Arc<Metrics>,
+}
 
 impl Generator {
-    /// A generator for the endpoint that is bound to `address`.
-    pub(in crate::quic) fn new(secrets: &Secrets, address: SocketAddr) -> Self {
-        Self(secrets.reset_key(address))
+    /// A generator for the endpoint that is bound to `address`, which issues `ids` after `scheme`; counts packets of no
+    /// connection.
+    pub(in crate::quic) fn new(
+        secrets: &Secrets,
+        address: SocketAddr,
+        (scheme, ids): (Arc<IdScheme>, RetryIds),
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self { key: secrets.reset_key(address), scheme, ids, metrics }
+    }
+
+    /// Counts a packet of no connection by whose ID it has.
+    fn count(&self, id: &[u8]) {
+        let metrics = &self.metrics;
+        let counter = match self.scheme.owner(id) {
+            ServerIdOwner::Own => &metrics.packets_without_connection_own,
+            ServerIdOwner::Other => &metrics.packets_without_connection_other,
+            ServerIdOwner::None => &metrics.packets_without_connection_none,
+        };
+        counter.increment();
     }
 }
 
@@ -45,7 +68,11 @@ impl TokenGenerator for Generator {
     const ENABLED: bool = true;
 
     fn generate(&mut self, local_connection_id: &[u8]) -> Token {
-        let tag = hmac::sign(&self.0, local_connection_id);
+        // s2n-quic requests the tokens of IDs that it issues here too.
+        if !self.ids.begin(local_connection_id) {
+            self.count(local_connection_id);
+        }
+        let tag = hmac::sign(&self.key, local_connection_id);
         let mut token = [0; LEN];
         token.iter_mut().zip(tag.as_ref()).for_each(|(byte, tag)| *byte = *tag);
         token.into()
@@ -55,10 +82,45 @@ impl TokenGenerator for Generator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quic::Replica;
+    use crate::{config::ServerId, quic::Replica};
+
+    fn of_secrets(secrets: &Secrets, address: SocketAddr) -> Generator {
+        let scheme = Arc::new(IdScheme::new(None, None, None).unwrap());
+        Generator::new(secrets, address, (scheme, RetryIds::default()), Arc::default())
+    }
 
     fn generator(secret: u8, address: &str) -> Generator {
-        Generator::new(&Secrets::derive(&[secret; 32]), address.parse().unwrap())
+        of_secrets(&Secrets::derive(&[secret; 32]), address.parse().unwrap())
+    }
+
+    #[test]
+    fn packets_of_no_connection_are_counted_by_whose_id_they_have() {
+        let server_id = |digits: &str| ServerId::of(digits, 14, None);
+        let scheme = Arc::new(IdScheme::new(Some(&server_id("01")), None, None).unwrap());
+        let (ids, metrics) = (RetryIds::default(), Arc::<Metrics>::default());
+        let secrets = Secrets::derive(&[1; 32]);
+        let address = "0.0.0.0:443".parse().unwrap();
+        let mut generator = Generator::new(&secrets, address, (scheme, ids.clone()), Arc::clone(&metrics));
+        let own = [&[0x0f, 1][..], &[7; 14]].concat();
+        let issued = s2n_quic_core::connection::LocalId::try_from_bytes(&own).unwrap();
+        let count = || {
+            let Metrics {
+                packets_without_connection_own: own,
+                packets_without_connection_other: other,
+                packets_without_connection_none: none,
+                ..
+            } = &*metrics;
+            [own, other, none].map(|counter| counter.get())
+        };
+        // The token of an ID that is issued.
+        ids.issue(issued);
+        generator.generate(&own);
+        assert_eq!(count(), [0, 0, 0]);
+        generator.generate(&own);
+        generator.generate(&[&[0x0f, 2][..], &[7; 14]].concat());
+        generator.generate(&[0xef; 16]);
+        generator.generate(&[0xef; 16]);
+        assert_eq!(count(), [1, 1, 2]);
     }
 
     #[test]
@@ -75,7 +137,7 @@ mod tests {
         let address = "0.0.0.0:443".parse().unwrap();
         let token = |replica: &str| {
             let secrets = Secrets::derive(&[1; 32]).of_replica(Replica::named(replica));
-            Generator::new(&secrets, address).generate(b"an id")
+            of_secrets(&secrets, address).generate(b"an id")
         };
         let replicas = ["", "web-0", "web-1", "web", "web-00.0.0.0:443"];
         let tokens = replicas.map(token);

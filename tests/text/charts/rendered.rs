@@ -78,7 +78,12 @@ pub(super) fn file_in(rendered: &str, name: &str) -> String {
 pub(super) fn configuration(rendered: &str) -> config::Config {
     let text = file_in(rendered, "litequic.toml");
     let file = Path::new("/etc/litequic/config/litequic.toml");
-    config::parse(&text, file, |_| Some("x".into())).unwrap_or_else(|faults| panic!("{faults}\n{text}"))
+    let environment = |name: &str| match name {
+        "AWS_LBC_QUIC_SERVER_ID" => Some("AQIDBAUGBwg=".into()),
+        "POD_IP" => Some("10.1.2.3".into()),
+        _ => Some("x".into()),
+    };
+    config::parse(&text, file, environment).unwrap_or_else(|faults| panic!("{faults}\n{text}"))
 }
 
 /// The manifest of this kind and name.
@@ -127,7 +132,7 @@ fn every_example_renders_a_valid_configuration() {
     let Some(helm) = Helm::find() else { return };
     let examples = fs::read_dir(Path::new(ROOT).join("helm/examples")).unwrap().map(|entry| entry.unwrap().path());
     let files: Vec<_> = examples.filter(|path| path.extension().is_some_and(|extension| extension == "yaml")).collect();
-    assert!(files.len() >= 4, "{files:?}");
+    assert!(files.len() >= 6, "{files:?}");
     for file in files {
         configuration(&helm.rendered("litequic", &["--values", file.to_str().unwrap()]));
         let chart =
@@ -680,6 +685,44 @@ fn certificates_that_litequic_obtains_are_in_a_claim() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && stderr.contains(said), "{set}: {stderr}");
     }
+}
+
+/// The AWS controller injects its variable unless the container has it already, with whichever value.
+#[test]
+fn a_variable_that_is_injected_is_in_no_env_and_the_pods_address_is() {
+    let Some(helm) = Helm::find() else { return };
+    let edge_of = |set: &str| edge(&helm, set);
+    let sidecar_of = |set: &str| sidecar(&helm, &set.replace(",", ",litequic-sidecar."));
+    type Render<'a> = &'a dyn Fn(&str) -> String;
+    let charts: [(Render<'_>, &str); 2] = [(&edge_of, "it-litequic"), (&sidecar_of, "it")];
+    for (render, name) in charts {
+        let injected = "config.listen.server_id.base64=${AWS_LBC_QUIC_SERVER_ID},injectedEnv[0]=AWS_LBC_QUIC_SERVER_ID";
+        let rendered = render(injected);
+        let server_id = |rendered: &str| configuration(rendered).listen.server_id.unwrap();
+        assert_eq!(server_id(&rendered).layout(), "16 bytes: rotation 0, server ID 8, nonce 7, no key");
+        let pod = manifest(&rendered, "Deployment", name).unwrap();
+        assert!(!pod.contains("AWS_LBC_QUIC_SERVER_ID"), "{pod}");
+
+        let address = "config.listen.server_id.address=${POD_IP},podIP=true";
+        let rendered = render(address);
+        assert_eq!(server_id(&rendered).digits(), "0x0a010203");
+        let field = "- {name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}";
+        assert!(manifest(&rendered, "Deployment", name).unwrap().contains(field), "{rendered}");
+        let rotated = render(&format!("{address},config.listen.server_id.rotation=1"));
+        assert_eq!(restart(&rendered), restart(&rotated), "a reload follows the rotation");
+        assert_ne!(restart(&rendered), restart(&render(&format!("{address},config.listen.server_id.nonce_bytes=8"))));
+    }
+    // Nothing is injected into the Job of `check`.
+    let job = edge_of(&format!(
+        "config.listen.server_id.base64=${{AWS_LBC_QUIC_SERVER_ID}},injectedEnv[0]=AWS_LBC_QUIC_SERVER_ID,podIP=true,check.enabled=true"
+    ));
+    let job = manifest(&job, "Job", "it-litequic-check").unwrap();
+    assert!(job.contains("name: AWS_LBC_QUIC_SERVER_ID\n") && job.contains("value: AAAAAAAAAAA=\n"), "{job}");
+    assert!(job.contains("fieldPath: status.podIP"), "{job}");
+    let twice = "config.origin.url=http://web,injectedEnv[0]=A,env[0].name=A,env[0].value=b";
+    let refused = helm.template("litequic", &["--set", twice]);
+    let stderr = String::from_utf8_lossy(&refused.stderr);
+    assert!(stderr.contains("injectedEnv: A is in env too"), "{stderr}");
 }
 
 #[test]

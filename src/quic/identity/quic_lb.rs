@@ -1,0 +1,289 @@
+//! The encryption of connection IDs that balancers decrypt (draft-ietf-quic-load-balancers-21 §5.4): AES-128 in one
+//! pass where server ID and nonce have 16 bytes together, otherwise four passes of a Feistel network. Pure.
+//!
+//! ```text
+//! left   first half of the bytes; with an odd number of them, the middle byte's first four bits too
+//! right  second half; with an odd number, the middle byte's last four bits first
+//!
+//! right ^= AES(left,  length, 1)        AES of half, zeroes, length and number of the pass, cut to a half
+//! left  ^= AES(right, length, 2)
+//! right ^= AES(left,  length, 3)
+//! left  ^= AES(right, length, 4)
+//! ```
+
+use aws_lc_rs::{
+    cipher::{AES_128, DecryptingKey, DecryptionContext, EncryptingKey, UnboundCipherKey},
+    error::Unspecified,
+};
+use std::{
+    fmt,
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+/// Bytes of a key and of a block.
+pub(super) const BLOCK: usize = 16;
+/// Bytes of the largest half: of 19 bytes.
+const MAX_HALF: usize = 10;
+/// Bytes of a key's file, at most: a larger file is another file, or never ends.
+const MAX_FILE: u64 = 4096;
+/// Hexadecimal digits of a key.
+const DIGITS: usize = 2 * BLOCK;
+
+/// Why a key's file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerIdKeyError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// Path of the file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The file has something else than a key.
+    #[error("{} has {found}; expected {DIGITS} hexadecimal digits, such as `openssl rand -hex 16` prints", path.display())]
+    Digits {
+        /// Path of the file.
+        path: PathBuf,
+        /// What it has instead.
+        found: String,
+    },
+}
+
+/// The key by which balancers decrypt server IDs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ServerIdKey([u8; BLOCK]);
+
+impl ServerIdKey {
+    /// The key in the file at `path`: 32 hexadecimal digits. Blocks on the file system.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerIdKeyError`]: the operator's fault.
+    pub fn load(path: &Path) -> Result<Self, ServerIdKeyError> {
+        let failed = |source| ServerIdKeyError::Read { path: path.to_owned(), source };
+        let mut text = Vec::new();
+        File::open(path).map_err(failed)?.take(MAX_FILE).read_to_end(&mut text).map_err(failed)?;
+        let wrong = |found| ServerIdKeyError::Digits { path: path.to_owned(), found };
+        let text = text.trim_ascii();
+        if let Some(other) = text.iter().find(|byte| !byte.is_ascii_hexdigit()) {
+            return Err(wrong(format!("the byte 0x{other:02x}")));
+        }
+        let digits = text.iter().filter_map(|digit| char::from(*digit).to_digit(16)).collect::<Vec<_>>();
+        let too_many =
+            || if digits.len() > DIGITS { "too many digits".into() } else { format!("{} digits", digits.len()) };
+        let digits: [u32; DIGITS] = digits.as_slice().try_into().map_err(|_| wrong(too_many()))?;
+        let mut key = [0; BLOCK];
+        let (pairs, _) = digits.as_chunks::<2>();
+        // Two digits are a byte.
+        key.iter_mut().zip(pairs).for_each(|(byte, [high, low])| *byte = u8::try_from(high << 4 | low).unwrap_or(0));
+        Ok(Self(key))
+    }
+}
+
+impl From<[u8; BLOCK]> for ServerIdKey {
+    fn from(key: [u8; BLOCK]) -> Self {
+        Self(key)
+    }
+}
+
+/// A key is not shown.
+impl fmt::Debug for ServerIdKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ServerIdKey")
+    }
+}
+
+/// Permutes byte strings of 5 to 19 bytes.
+pub(super) struct Cipher {
+    encrypting: EncryptingKey,
+    decrypting: DecryptingKey,
+}
+
+impl Cipher {
+    /// The permutation of `key`.
+    ///
+    /// # Errors
+    ///
+    /// When aws-lc has no memory.
+    pub(super) fn new(ServerIdKey(key): ServerIdKey) -> Result<Self, Unspecified> {
+        let unbound = || UnboundCipherKey::new(&AES_128, &key);
+        Ok(Self { encrypting: EncryptingKey::ecb(unbound()?)?, decrypting: DecryptingKey::ecb(unbound()?)? })
+    }
+
+    /// Encrypts `text` in place.
+    pub(super) fn encrypt(&self, text: &mut [u8]) {
+        if text.len() == BLOCK {
+            self.block(text);
+        } else {
+            self.passes(text, [1, 2, 3, 4]);
+        }
+    }
+
+    /// Decrypts `text` in place.
+    pub(super) fn decrypt(&self, text: &mut [u8]) {
+        if text.len() == BLOCK {
+            // A whole block has no reason to fail.
+            let _ = self.decrypting.decrypt(text, DecryptionContext::None);
+        } else {
+            self.passes(text, [4, 3, 2, 1]);
+        }
+    }
+
+    fn passes(&self, text: &mut [u8], order: [u8; 4]) {
+        let len = text.len();
+        let half = len.div_ceil(2);
+        let (Some(first), Some(second), Ok(len_byte)) = (text.get(..half), text.get(len / 2..), u8::try_from(len))
+        else {
+            return;
+        };
+        let (mut left, mut right) = (Half::new(first), Half::new(second));
+        let is_odd = !len.is_multiple_of(2);
+        let trim = |left: &mut Half, right: &mut Half| {
+            if let (true, Some(last), Some(first)) = (is_odd, left.last(half), right.first()) {
+                *last &= 0xf0;
+                *first &= 0x0f;
+            }
+        };
+        trim(&mut left, &mut right);
+        for pass in order {
+            let (from, to) = if pass % 2 == 1 { (&left, &mut right) } else { (&right, &mut left) };
+            let mut block = from.expand(len_byte, pass);
+            self.block(&mut block);
+            to.add(&block, half);
+            trim(&mut left, &mut right);
+        }
+        // The halves overlap in the middle byte of an odd number, where each has four bits.
+        text.iter_mut().for_each(|byte| *byte = 0);
+        text.iter_mut().zip(left.0).take(half).for_each(|(byte, part)| *byte |= part);
+        text.iter_mut().skip(len / 2).zip(right.0).for_each(|(byte, part)| *byte |= part);
+    }
+
+    fn block(&self, block: &mut [u8]) {
+        // A whole block has no reason to fail.
+        let _ = self.encrypting.encrypt(block);
+    }
+}
+
+impl fmt::Debug for Cipher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Cipher")
+    }
+}
+
+/// One half of the text, followed by zeroes.
+struct Half([u8; MAX_HALF]);
+
+impl Half {
+    fn new(bytes: &[u8]) -> Self {
+        let mut half = [0; MAX_HALF];
+        half.iter_mut().zip(bytes).for_each(|(byte, value)| *byte = *value);
+        Self(half)
+    }
+
+    fn first(&mut self) -> Option<&mut u8> {
+        self.0.first_mut()
+    }
+
+    fn last(&mut self, len: usize) -> Option<&mut u8> {
+        self.0.get_mut(len.checked_sub(1)?)
+    }
+
+    /// `expand_left` and `expand_right` of the draft.
+    fn expand(&self, len: u8, pass: u8) -> [u8; BLOCK] {
+        let mut block = [0; BLOCK];
+        block.iter_mut().zip(self.0).for_each(|(byte, value)| *byte = value);
+        let [.., of_len, of_pass] = &mut block;
+        (*of_len, *of_pass) = (len, pass);
+        block
+    }
+
+    fn add(&mut self, block: &[u8; BLOCK], len: usize) {
+        self.0.iter_mut().zip(block).take(len).for_each(|(byte, value)| *byte ^= value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::fs;
+
+    /// Bytes from hexadecimal digits.
+    fn hex(digits: &str) -> Vec<u8> {
+        (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
+    }
+
+    fn cipher(key: &str) -> Cipher {
+        Cipher::new(<[u8; BLOCK]>::try_from(hex(key)).unwrap().into()).unwrap()
+    }
+
+    /// Appendix B.2 of the draft: rotation, server ID, nonce, connection ID. The first byte of the fourth is printed as
+    /// 0x12 beside "cr_bits 3"; the other bytes are right. The key is that of all four.
+    const VECTORS: [(u8, &str, &str, &str); 4] = [
+        (0, "ed793a", "ee080dbf", "0720b1d07b359d3c"),
+        (1, "ed793a51d49b8f5fab65", "ee080dbf48", "2fcc381bc74cb4fbad2823a3d1f8fed2"),
+        (2, "ed793a51d49b8f5f", "ee080dbf48c0d1e5", "504dd2d05a7b0de9b2b9907afb5ecf8cc3"),
+        (3, "ed793a51d49b8f5fab", "ee080dbf48c0d1e55d", "725779c9cc86beb3a3a4a3ca96fce4bfe0cdbc"),
+    ];
+
+    #[test]
+    fn server_id_vectors_of_the_draft_hold() {
+        let cipher = cipher("8f95f09245765f80256934e50c66207f");
+        for (rotation, server_id, nonce, expected) in VECTORS {
+            let plain = hex(&[server_id, nonce].concat());
+            let mut text = plain.clone();
+            cipher.encrypt(&mut text);
+            let first = rotation << 5 | u8::try_from(text.len()).unwrap();
+            assert_eq!([&[first], &*text].concat(), hex(expected));
+            cipher.decrypt(&mut text);
+            assert_eq!(text, plain);
+        }
+    }
+
+    /// §5.4.2.4 of the draft, but for its typing error in step 10.
+    #[test]
+    fn the_server_id_example_of_the_draft_holds() {
+        let mut text = hex("31441a9c69c275");
+        cipher("fdf726a9893ec05c0632d3956680baf0").encrypt(&mut text);
+        assert_eq!(text, hex("67947d29be054a"));
+    }
+
+    #[test]
+    fn a_key_is_32_hexadecimal_digits_of_a_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        assert!(matches!(ServerIdKey::load(&path), Err(ServerIdKeyError::Read { .. })));
+        let digits = "8f95F09245765f80256934e50c66207f";
+        let table = [
+            (digits.to_owned(), None),
+            (format!(" {digits}\n"), None),
+            (digits[1..].to_owned(), Some("has 31 digits; expected 32 hexadecimal digits")),
+            (digits.repeat(2), Some("has too many digits; expected 32")),
+            (String::new(), Some("has 0 digits")),
+            (digits.replace('f', "g"), Some("has the byte 0x67")),
+        ];
+        for (content, problem) in table {
+            fs::write(&path, &content).unwrap();
+            match (ServerIdKey::load(&path), problem) {
+                (Ok(ServerIdKey(key)), None) => assert_eq!(key.to_vec(), hex(digits)),
+                (Err(error), Some(problem)) => assert!(error.to_string().contains(problem), "{error}"),
+                (result, _) => panic!("{content}: {result:?}"),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_encrypted_is_decrypted(key: [u8; BLOCK], text in proptest::collection::vec(any::<u8>(), 5..20)) {
+            let cipher = Cipher::new(key.into()).unwrap();
+            let mut changed = text.clone();
+            cipher.encrypt(&mut changed);
+            prop_assert_ne!(&changed, &text);
+            cipher.decrypt(&mut changed);
+            prop_assert_eq!(changed, text);
+        }
+    }
+}

@@ -9,6 +9,7 @@ use super::{
     descriptors::SharedDescriptors,
     files::{self, named},
     issued::{Issued, Shared as Acme},
+    origin_tls,
     renewal::Renewal,
     service,
     switch::Http3,
@@ -18,7 +19,7 @@ use crate::{
     access_log::{AccessLogger, Opened},
     admin::{self, UNCHANGED_SINCE},
     config::{self, Change, Config, Draft, Faults, Log, OnChange, Warning},
-    proxy::{CookieKey, InMaintenance, Maintenance, MaintenanceTarget, Pages, Routing},
+    proxy::{CookieKey, InMaintenance, Maintenance, MaintenanceTarget, Pages, Routing, RoutingFiles},
     telemetry::CertificateValidity,
     tls::{Certificate, CertificateResolver, CertificateStore},
 };
@@ -79,14 +80,14 @@ impl InForce {
     /// in the previous process.
     pub(super) fn new(
         (config, shared): (&Config, SharedDescriptors),
-        pages: Pages,
+        files: RoutingFiles,
         (maintenance, http3): (Maintenance, Option<bool>),
         cookie_key: CookieKey,
         (resolver, issued, acme): (Arc<CertificateResolver>, Issued, Acme),
         access: Arc<AccessLogger>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let routing = Routing::after(config, pages, None).with_cookie_key(cookie_key);
+        let routing = Routing::after(config, files, None).with_cookie_key(cookie_key);
         let routing = routing.with_capacity(Arc::clone(&shared.capacity));
         let routing = if maintenance.is_empty() { routing } else { routing.switched(config, maintenance) };
         let http3 = Arc::new(Http3::new(config, http3));
@@ -182,11 +183,11 @@ impl InForce {
 
     /// Applies `next` as far as possible; returns the changes.
     fn replace(&self, next: Loads, lines: Opened) -> Vec<Change> {
-        let Loads { config: mut next, certificates, pages, .. } = next;
+        let Loads { config: mut next, certificates, routing: files, .. } = next;
         let replacing = self.replacing();
         let (now, routing) = (self.config.load_full(), self.routing.load_full());
         self.http3.reload(&mut next, !now.listen.tcp.is_empty());
-        let renewed = self.renewed(&next, &certificates, &pages);
+        let renewed = self.renewed(&next, &certificates, &files);
         self.count_renewed(&renewed);
         let mut changes = now.changes(&next);
         changes.extend(renewed);
@@ -200,7 +201,7 @@ impl InForce {
         self.resolver.replace(replacing.compose(&certificates, &next));
         self.acme.answers.expect(&next.acme);
         self.shared.follow(&next);
-        self.routing.store(Arc::new(Routing::after(&next, pages, Some(&routing))));
+        self.routing.store(Arc::new(Routing::after(&next, files, Some(&routing))));
         self.rerouted.notify_one();
         self.config.store(Arc::new(next));
         drop(replacing);
@@ -218,14 +219,14 @@ impl InForce {
 
     /// Applies what was read anew, with the configuration as it is; returns what changed.
     fn renew(&self, renewal: Renewal) -> Vec<Change> {
-        let Renewal { certificates, pages, .. } = renewal;
+        let Renewal { certificates, routing: files, .. } = renewal;
         let replacing = self.replacing();
         let (config, routing) = (self.config.load_full(), self.routing.load_full());
-        let changes = self.renewed(&config, &certificates, &pages);
+        let changes = self.renewed(&config, &certificates, &files);
         self.count_renewed(&changes);
         if !changes.is_empty() {
             self.resolver.replace(replacing.compose(&certificates, &config));
-            self.routing.store(Arc::new(Routing::after(&config, pages, Some(&routing))));
+            self.routing.store(Arc::new(Routing::after(&config, files, Some(&routing))));
             self.rerouted.notify_one();
             self.observe_certificates();
         }
@@ -233,12 +234,13 @@ impl InForce {
     }
 
     /// The changes of content within the same files.
-    fn renewed(&self, next: &Config, certificates: &CertificateStore, pages: &Pages) -> Vec<Change> {
+    fn renewed(&self, next: &Config, certificates: &CertificateStore, files: &RoutingFiles) -> Vec<Change> {
         let (now, routing) = (self.config.load_full(), self.routing.load_full());
         let mut changes = renewed(&now, &self.resolver.store(), next, certificates);
         let key = |path: &PathBuf| if Pages::is_body(next, path) { "respond.body_file" } else { "error_pages" };
         let page = |path: &PathBuf| Change { key: key(path).into(), what: format!("{} renewed", path.display()) };
-        changes.extend(pages.renewed(routing.pages()).map(page));
+        changes.extend(files.pages.renewed(routing.pages()).map(page));
+        changes.extend(origin_tls::renewed(&now, routing.origin_tls(), next, &files.tls));
         changes
     }
 
@@ -533,7 +535,7 @@ impl Reloader {
     /// Renews what the configuration in force names, the new one being rejected; returns what, a line for each change.
     async fn renew(&self, trigger: Trigger) -> String {
         let InForce { config, resolver, routing, .. } = self.in_force.clone();
-        let read = move || Renewal::read(&config.load(), &resolver.store(), routing.load().pages());
+        let read = move || Renewal::read(&config.load(), &resolver.store(), &routing.load());
         let renewal = match spawn_blocking(read).await {
             Ok(renewal) => renewal,
             Err(died) => return format!("reading the certificates failed: {died}\n"),

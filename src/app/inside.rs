@@ -8,7 +8,6 @@ use crate::{
         self, AcmeStatus, AdminHooks, CertificateStatus, Http3Status, MaintenanceStatus, MechanismStatus,
         MechanismWork, OriginProbe, OriginStatus, ServerIdStatus, Status,
     },
-    config::OriginAddress,
     proxy::{self, Check, InMaintenance, MaintenanceTarget, Routing, ServerState},
     proxy::{ServerMetrics, ServerName},
     suspension,
@@ -193,12 +192,12 @@ async fn problem(server: &ServerState, patience: Duration) -> Option<String> {
         Some(Check { problem, .. }) => {
             Some(problem.clone().unwrap_or_else(|| "unhealthy: its health check failed".into()))
         }
-        None => connect(&server.address, patience).await,
+        None => connect(server, patience).await,
     }
 }
 
-async fn connect(address: &OriginAddress, patience: Duration) -> Option<String> {
-    match suspension::timeout(patience, proxy::probe(address, patience)).await {
+async fn connect(server: &ServerState, patience: Duration) -> Option<String> {
+    match suspension::timeout(patience, proxy::probe(server, patience)).await {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(error.to_string()),
         Err(_) => Some("connecting timed out".into()),

@@ -16,6 +16,7 @@ mod issued;
 mod memory;
 mod metrics;
 mod named_socket;
+mod origin_tls;
 mod renewal;
 mod service;
 mod sockets;
@@ -91,6 +92,9 @@ pub enum StartError {
     /// The operator's files, valid a moment ago.
     #[error("{}", lines(.0))]
     Pages(Vec<PageError>),
+    /// Files of TLS to origins, by key.
+    #[error("{}", .0.iter().map(|(key, problem)| format!("{key}: {problem}")).collect::<Vec<_>>().join("\n"))]
+    OriginTls(Vec<(String, String)>),
     /// The operator's file as well.
     #[error("listen.secret_file: {0}")]
     Secret(#[from] SecretError),

@@ -9,6 +9,7 @@ use super::{
     descriptors::SharedDescriptors,
     files::{self, named},
     issued::{Issued, Shared as Acme},
+    origin_tls,
     renewal::Renewal,
     service,
     switch::Http3,
@@ -18,7 +19,7 @@ use crate::{
     access_log::{AccessLogger, Opened},
     admin::{self, ReloadStatus, UNCHANGED_SINCE},
     config::{self, Change, Config, Draft, Faults, Log, OnChange, Warning},
-    proxy::{CookieKey, InMaintenance, Maintenance, MaintenanceTarget, Pages, Routing},
+    proxy::{CookieKey, InMaintenance, Maintenance, MaintenanceTarget, Pages, Routing, RoutingFiles},
     quic::{IdScheme, ServerIdKey},
     telemetry::CertificateValidity,
     tls::{Certificate, CertificateResolver, CertificateStore},
@@ -85,14 +86,14 @@ impl InForce {
     /// in the previous process.
     pub(super) fn new(
         (config, shared): (&Config, SharedDescriptors),
-        pages: Pages,
+        files: RoutingFiles,
         (maintenance, http3): (Maintenance, Option<bool>),
         (cookie_key, ids): (CookieKey, Arc<IdScheme>),
         (resolver, issued, acme): (Arc<CertificateResolver>, Issued, Acme),
         access: Arc<AccessLogger>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let routing = Routing::after(config, pages, None).with_cookie_key(cookie_key);
+        let routing = Routing::after(config, files, None).with_cookie_key(cookie_key);
         let routing = routing.with_capacity(Arc::clone(&shared.capacity));
         let routing = if maintenance.is_empty() { routing } else { routing.switched(config, maintenance) };
         let http3 = Arc::new(Http3::new(config, http3));
@@ -200,11 +201,11 @@ impl InForce {
 
     /// Applies `next` as far as possible; returns the changes.
     fn replace(&self, next: Loads, lines: Opened) -> Vec<Change> {
-        let Loads { config: mut next, certificates, pages, server_id_key, .. } = next;
+        let Loads { config: mut next, certificates, routing: files, server_id_key, .. } = next;
         let replacing = self.replacing();
         let (now, routing) = (self.config.load_full(), self.routing.load_full());
         self.http3.reload(&mut next, !now.listen.tcp.is_empty());
-        let mut renewed = self.renewed(&next, &certificates, &pages);
+        let mut renewed = self.renewed(&next, &certificates, &files);
         renewed.extend(self.renewed_key(&now, &next, server_id_key));
         self.count_renewed(&renewed);
         let mut changes = now.changes(&next);
@@ -222,7 +223,7 @@ impl InForce {
         self.resolver.replace(replacing.compose(&certificates, &next));
         self.acme.answers.expect(&next.acme);
         self.shared.follow(&next);
-        self.routing.store(Arc::new(Routing::after(&next, pages, Some(&routing))));
+        self.routing.store(Arc::new(Routing::after(&next, files, Some(&routing))));
         self.rerouted.notify_one();
         self.config.store(Arc::new(next));
         drop(replacing);
@@ -272,14 +273,14 @@ impl InForce {
 
     /// Applies what was read anew, with the configuration as it is; returns what changed.
     fn renew(&self, renewal: Renewal) -> Vec<Change> {
-        let Renewal { certificates, pages, .. } = renewal;
+        let Renewal { certificates, routing: files, .. } = renewal;
         let replacing = self.replacing();
         let (config, routing) = (self.config.load_full(), self.routing.load_full());
-        let changes = self.renewed(&config, &certificates, &pages);
+        let changes = self.renewed(&config, &certificates, &files);
         self.count_renewed(&changes);
         if !changes.is_empty() {
             self.resolver.replace(replacing.compose(&certificates, &config));
-            self.routing.store(Arc::new(Routing::after(&config, pages, Some(&routing))));
+            self.routing.store(Arc::new(Routing::after(&config, files, Some(&routing))));
             self.rerouted.notify_one();
             self.observe_certificates();
         }
@@ -287,12 +288,13 @@ impl InForce {
     }
 
     /// The changes of content within the same files.
-    fn renewed(&self, next: &Config, certificates: &CertificateStore, pages: &Pages) -> Vec<Change> {
+    fn renewed(&self, next: &Config, certificates: &CertificateStore, files: &RoutingFiles) -> Vec<Change> {
         let (now, routing) = (self.config.load_full(), self.routing.load_full());
         let mut changes = renewed(&now, &self.resolver.store(), next, certificates);
         let key = |path: &PathBuf| if Pages::is_body(next, path) { "respond.body_file" } else { "error_pages" };
         let page = |path: &PathBuf| Change { key: key(path).into(), what: format!("{} renewed", path.display()) };
-        changes.extend(pages.renewed(routing.pages()).map(page));
+        changes.extend(files.pages.renewed(routing.pages()).map(page));
+        changes.extend(origin_tls::renewed(&now, routing.origin_tls(), next, &files.tls));
         changes
     }
 
@@ -587,7 +589,7 @@ impl Reloader {
     /// Renews what the configuration in force names, the new one being rejected; returns what, a line for each change.
     async fn renew(&self, trigger: Trigger) -> String {
         let InForce { config, resolver, routing, .. } = self.in_force.clone();
-        let read = move || Renewal::read(&config.load(), &resolver.store(), routing.load().pages());
+        let read = move || Renewal::read(&config.load(), &resolver.store(), &routing.load());
         let renewal = match spawn_blocking(read).await {
             Ok(renewal) => renewal,
             Err(died) => return format!("reading the certificates failed: {died}\n"),

@@ -1,40 +1,42 @@
-//! Renewal while the configuration is rejected: certificates, authorities, revocation lists and error pages are read
-//! anew by the configuration in force, so that a bad edit does not leave clients with a certificate until it expires.
+//! Renewal while the configuration is rejected: certificates, authorities, revocation lists, error pages and the files
+//! of TLS to origins are read anew by the configuration in force, so that a bad edit does not leave clients with a certificate until it expires.
 //! Each is renewed by itself: one that cannot be read stays as it is.
 
+use super::origin_tls;
 use crate::{
     config::Config,
-    proxy::Pages,
-    tls::{Authorities, Certificate, CertificateErrors, CertificateStore},
+    proxy::{Routing, RoutingFiles},
+    tls::{Authorities, Certificate, CertificateStore},
 };
 
 /// What could be read, with what could not and stays as it is.
 pub(super) struct Renewal {
     pub(super) certificates: CertificateStore,
-    pub(super) pages: Pages,
+    pub(super) routing: RoutingFiles,
     /// Why some certificates stay as they are.
-    pub(super) kept: Vec<CertificateErrors>,
+    pub(super) kept: Vec<String>,
 }
 
 impl Renewal {
-    /// Reads the files that `config` names; what cannot be read stays as it is in `store` and `pages`. Blocks on the
-    /// file system.
-    pub(super) fn read(config: &Config, store: &CertificateStore, pages: &Pages) -> Self {
+    /// Reads the files that `config` names; what cannot be read stays as it is in `store` and `routing`. Blocks on
+    /// the file system.
+    pub(super) fn read(config: &Config, store: &CertificateStore, routing: &Routing) -> Self {
         let mut kept = Vec::new();
         let certificates = certificates(config, store, &mut kept);
         let authorities = Authorities::load(&config.client_certificates).unwrap_or_else(|errors| {
-            kept.push(errors);
+            kept.push(errors.to_string());
             store.authorities().cloned()
         });
         let certificates = certificates.with_authorities(authorities);
-        Self { certificates, pages: pages.renew(config), kept }
+        let tls = origin_tls::renew(config, routing.origin_tls(), &mut kept);
+        Self { certificates, routing: RoutingFiles { pages: routing.pages().renew(config), tls }, kept }
     }
 }
 
-fn certificates(config: &Config, store: &CertificateStore, kept: &mut Vec<CertificateErrors>) -> CertificateStore {
+fn certificates(config: &Config, store: &CertificateStore, kept: &mut Vec<String>) -> CertificateStore {
     let served = store.certificates().iter().zip(&config.certificates).map(|(now, files)| {
         Certificate::load(files).unwrap_or_else(|errors| {
-            kept.push(errors);
+            kept.push(errors.to_string());
             now.clone()
         })
     });

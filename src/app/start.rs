@@ -10,7 +10,7 @@ use super::{
     handover::{Beginning, Predecessor, handover_server, take_over},
     inside,
     issued::{Issued, Shared as Acme},
-    memory,
+    memory, origin_tls,
     reload::InForce,
     service,
     sockets::Sockets,
@@ -23,7 +23,7 @@ use crate::{
     exchange::Handler,
     lifecycle::{Lifecycle, Phase, PhaseWatch},
     memory::MemoryGauge,
-    proxy::{self, CookieKey, Pages, Proxy},
+    proxy::{self, CookieKey, Pages, Proxy, RoutingFiles},
     quic::{EndpointParts, SourceLimits, WorkerIndex},
     receive_budget::ReceiveBudget,
     telemetry::Heartbeat,
@@ -71,9 +71,13 @@ impl<'c> Prepared<'c> {
         let resolver = CertificateResolver::counting(certificates, Arc::clone(&metrics.unanswered));
         let access = AccessLogger::start(&config.access_log, Arc::clone(&metrics.access_log)).await?;
         let shared = SharedDescriptors::new(config, count, options.open_files);
+        let files = RoutingFiles {
+            pages: Pages::load(config).map_err(StartError::Pages)?,
+            tls: origin_tls::read(config).map_err(StartError::OriginTls)?,
+        };
         let in_force = InForce::new(
             (config, shared),
-            Pages::load(config).map_err(StartError::Pages)?,
+            files,
             (beginning.maintenance.clone(), beginning.http3),
             (CookieKey::new(beginning.secrets.cookie_key()), Arc::clone(&beginning.ids)),
             (Arc::clone(&resolver), issued, acme),

@@ -53,7 +53,7 @@ pub struct Arguments {
     /// Without a configuration: the address, UDP for HTTP/3 and TCP for HTTP/1.1 and HTTP/2, such as '[::]:8443'.
     #[arg(long, value_name = "ADDR", requires = "origin", value_parser = config::listen_address)]
     listen: Option<SocketAddr>,
-    /// Without a configuration: http://HOST[:PORT], HOST:PORT or unix:/PATH.
+    /// Without a configuration: http://HOST[:PORT], https://HOST[:PORT], HOST:PORT or unix:/PATH.
     #[arg(long, value_name = "URL", requires = "identity", value_parser = origin)]
     origin: Option<OriginAddress>,
     /// Without a configuration: the certificate chain, PEM.

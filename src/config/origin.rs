@@ -4,10 +4,10 @@ use super::{
     Fraction,
     access::fraction,
     changes::Changes,
-    names::{IPV6, NAME, PORT, authority, cookie_name, field_name, parse_host, parse_port, split_port},
+    names::{IPV6, NAME, PORT, authority, cookie_name, field_name, parse_host, parse_port, path, split_port},
     reserved::{ReservedFields, reserved_fields},
     section::Section,
-    table::{KeyTable, Reader, by, keys, list, optional, required},
+    table::{KeyTable, Reader, by, file, keys, list, optional, required},
     values::{
         COUNT, COUNT_OR_NONE, DAY, Kind, RawValue, TIMEOUT, boolean, duration, number, one_of, or_derived, or_none,
         size, text,
@@ -15,7 +15,9 @@ use super::{
 };
 use http::HeaderName;
 use serde_json::json;
-use std::{collections::BTreeSet, fmt, ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration};
+use std::{
+    collections::BTreeSet, fmt, net::Ipv6Addr, ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration,
+};
 
 /// More is better left to the client, which can wait.
 const REQUEST_BUFFER: RangeInclusive<u64> = 0..=1024 * 1024;
@@ -34,9 +36,10 @@ keys! {
     /// One origin: its servers, and how requests are distributed over them. By default it has no server yet.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Origin counted by "litequic_limit_reached_total{limit=\"origin_*\"}" {
-        /// Addresses of the origin's servers, all different; port 80 unless given. litequic sends plaintext HTTP/1.1.
-        /// The path of a socket has at most 107 bytes. A table sets a server's address with its weight, or makes it a
-        /// backup server.
+        /// Addresses of the origin's servers, all different, and all with `https` or none. The port is 80, or 443 with
+        /// `https`, unless given. litequic sends HTTP/1.1: in plaintext, or over TLS to `https`, where it always
+        /// verifies the server's certificate. The path of a socket has at most 107 bytes. A table sets a server's
+        /// address with its weight, or makes it a backup server.
         servers("url"): Vec<OriginServer> = Vec::new(), by(servers, |all| show_servers(all));
 
         /// Load balancing: round robin, or the server with the fewest open requests of this worker, divided by its
@@ -80,7 +83,12 @@ keys! {
         /// Retries per second that are permitted in addition to `retry_share`; those of ten seconds may be saved up.
         retry_minimum: u32 = 10, number(COUNT_OR_NONE), counted_by("litequic_origin_retries_refused_total");
 
-        /// Whether a connection to the origin begins with the client's address: the PROXY protocol, version 2.
+        /// TLS to the origin's servers with `https`: the name and the authorities of their certificates, and
+        /// litequic's own certificate. Without this table the system's trusted roots verify them.
+        tls: Option<OriginTls> = None, optional_table(tls, OriginTls::show);
+
+        /// Whether a connection to the origin begins with the client's address: the PROXY protocol, version 2. With
+        /// `https` its header comes before the TLS handshake.
         proxy_protocol: bool = false, boolean();
 
         /// Active health checks: a periodic GET to each server. Without this table there are none.
@@ -161,7 +169,96 @@ pub(super) fn read(section: &mut Section<'_>, cookies: &mut BTreeSet<String>) ->
         let problem = format!("another origin has the cookie {cookie:?}");
         section.fault("sticky", &problem, Some("another name in `cookie`"), None);
     }
+    let is_https = |server: &OriginServer| server.address.is_https();
+    let (some, all) = (origin.servers.iter().any(is_https), origin.servers.iter().all(is_https));
+    if some && !all {
+        let problem = "some servers have https and others do not";
+        section.fault("url", problem, Some("https:// in each address, or in none"), None);
+    }
+    // A server with a fault may be the one that has https.
+    if origin.tls.is_some() && !some && section.is_right_list("url") {
+        section.fault("tls", "has no effect without https", Some("https:// in url"), None);
+    }
     origin
+}
+
+keys! {
+    /// `[origin.tls]`: TLS to servers with `https`. Their certificates are always verified.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct OriginTls {
+        /// Name that a server's certificate must have, and that litequic sends as SNI. By default the host of each
+        /// URL. An address must be in the certificate as an address, and is not sent.
+        name: Option<String> = None, optional(server_name(), "the URL's host");
+
+        /// File with the certificate authorities that sign the servers' certificates, in PEM, in place of the system's
+        /// roots. A server's own certificate may stand here, of a device that has signed its own: it is then trusted
+        /// for as long as it is valid.
+        ca: Option<PathBuf> = None, file(path("the path of a PEM file"));
+
+        /// File with revocation lists: X.509 CRLs in PEM, one for each CA in a server's chain. A certificate is
+        /// rejected if its CA has no list here, or if that list is past its next update.
+        crl: Option<PathBuf> = None, file(path("the path of a PEM file"));
+
+        /// File with litequic's own certificate chain, leaf first, in PEM, for servers that request one. Certificates
+        /// of public ACME CAs do not serve: they are for servers alone (extended key usage).
+        cert: Option<PathBuf> = None, file(path("the path of a PEM file"));
+
+        /// File with the private key of `cert`, in PEM.
+        key: Option<PathBuf> = None, file(path("the path of a PEM file"));
+
+        // TLS 1.2 without ECDHE, an AEAD cipher and the extended master secret is what attacks were found in.
+        /// Lowest version of TLS. `"1.2"` is for a server that has no newer one: with ECDHE, an AEAD cipher and the
+        /// extended master secret (RFC 7627) alone.
+        min: TlsVersion = TlsVersion::Tls13, one_of(TlsVersion::NAMES);
+    }
+}
+
+impl OriginTls {
+    /// The files, by key.
+    pub fn files(&self) -> impl Iterator<Item = (&'static str, &PathBuf)> {
+        let files = [("ca", &self.ca), ("crl", &self.crl), ("cert", &self.cert), ("key", &self.key)];
+        files.into_iter().filter_map(|(key, file)| Some((key, file.as_ref()?)))
+    }
+
+    fn show(&self) -> String {
+        match &self.name {
+            Some(name) => format!("name {name}"),
+            None => "name of the URL".into(),
+        }
+    }
+}
+
+/// `origin.tls.min`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsVersion {
+    /// RFC 8446.
+    Tls13,
+    /// RFC 5246.
+    Tls12,
+}
+
+impl TlsVersion {
+    /// By the names of the file.
+    pub const NAMES: &[(&str, Self)] = &[("1.3", Self::Tls13), ("1.2", Self::Tls12)];
+}
+
+fn tls(section: &mut Section<'_>) -> OriginTls {
+    let tls = OriginTls::read(section);
+    for (key, other) in [("cert", "key"), ("key", "cert")] {
+        if section.has(key) && !section.has(other) {
+            section.fault(key, &format!("has no effect without `{other}`"), Some("both, the paths of PEM files"), None);
+        }
+    }
+    tls
+}
+
+/// The name of a certificate: an IPv6 address without brackets.
+fn server_name() -> Kind<String> {
+    let parse = |text: String| {
+        let host = if text.parse::<Ipv6Addr>().is_ok() { text } else { parse_host(&text)? };
+        Ok(host.trim_start_matches('[').trim_end_matches(']').to_owned())
+    };
+    text("a name such as \"app.internal\", or an address", parse, Clone::clone)
 }
 
 keys! {
@@ -508,13 +605,37 @@ pub enum OriginAddress {
         /// 80 unless given.
         port: u16,
     },
+    /// `https://HOST[:PORT]`
+    Https {
+        /// A name, or an IP address without brackets.
+        host: String,
+        /// 443 unless given.
+        port: u16,
+    },
     /// `unix:/PATH`
     Unix(PathBuf),
+}
+
+impl OriginAddress {
+    /// Whether connections to it use TLS.
+    pub const fn is_https(&self) -> bool {
+        matches!(self, Self::Https { .. })
+    }
+
+    /// Host and port; `None` for a socket.
+    pub fn host(&self) -> Option<(&str, u16)> {
+        match self {
+            Self::Tcp { host, port } | Self::Https { host, port } => Some((host, *port)),
+            Self::Unix(_) => None,
+        }
+    }
 }
 
 impl fmt::Display for OriginAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Https { host, port } if host.contains(':') => write!(f, "https://[{host}]:{port}"),
+            Self::Https { host, port } => write!(f, "https://{host}:{port}"),
             Self::Tcp { host, port } if host.contains(':') => write!(f, "http://[{host}]:{port}"),
             Self::Tcp { host, port } => write!(f, "http://{host}:{port}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
@@ -525,11 +646,8 @@ impl fmt::Display for OriginAddress {
 /// Why a text is not an [`OriginAddress`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OriginAddressError {
-    /// litequic does not encrypt what it sends to an origin.
-    #[error("litequic speaks plaintext HTTP/1.1 to an origin, not https")]
-    Https,
-    /// Neither `http:` nor `unix:`.
-    #[error("begins with neither \"http://\" nor \"unix:\"")]
+    /// Neither `http:`, `https:` nor `unix:`.
+    #[error("begins with none of \"http://\", \"https://\" and \"unix:\"")]
     Scheme,
     /// `http://HOST/PATH`
     #[error("has a path, query or fragment: a request's own is sent")]
@@ -551,17 +669,17 @@ pub enum OriginAddressError {
 /// An origin's URL.
 pub(super) fn origin_address() -> Kind<OriginAddress> {
     text(
-        "\"http://HOST:PORT\" or \"unix:/PATH\"",
+        "\"http://HOST:PORT\", \"https://HOST\" or \"unix:/PATH\"",
         |text| text.parse().map_err(|error: OriginAddressError| error.to_string().into()),
         ToString::to_string,
     )
-    .matching(&format!("[Hh][Tt][Tt][Pp]://({NAME}|{IPV6})(:{PORT})?/?|unix:(///[^\\x00]*|/|/?[^/\\x00][^\\x00]*)"))
+    .matching(&format!("[Hh][Tt][Tt][Pp][Ss]?://({NAME}|{IPV6})(:{PORT})?/?|unix:(///[^\\x00]*|/|/?[^/\\x00][^\\x00]*)"))
 }
 
 impl FromStr for OriginAddress {
     type Err = OriginAddressError;
 
-    /// Reads `http://HOST[:PORT]` with or without a final `/`, `unix:PATH` or `unix:///PATH`.
+    /// Reads `http://HOST[:PORT]` or `https://HOST[:PORT]` with or without a final `/`, `unix:PATH` or `unix:///PATH`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").map_or(Some(path), |rest| rest.starts_with('/').then_some(rest));
@@ -571,9 +689,9 @@ impl FromStr for OriginAddress {
                 .ok_or(OriginAddressError::Socket);
         }
         let scheme = text.split_once("://").map(|(scheme, rest)| (scheme.to_ascii_lowercase(), rest));
-        let authority = match &scheme {
-            Some((scheme, rest)) if scheme == "http" => rest.strip_suffix('/').unwrap_or(rest),
-            Some((scheme, _)) if scheme == "https" => return Err(OriginAddressError::Https),
+        let (is_https, authority) = match &scheme {
+            Some((scheme, rest)) if scheme == "http" => (false, rest.strip_suffix('/').unwrap_or(rest)),
+            Some((scheme, rest)) if scheme == "https" => (true, rest.strip_suffix('/').unwrap_or(rest)),
             _ => return Err(OriginAddressError::Scheme),
         };
         if authority.contains(['/', '?', '#']) {
@@ -585,12 +703,13 @@ impl FromStr for OriginAddress {
         let (host, port) = split_port(authority);
         let host = parse_host(host).map_err(|wrong| OriginAddressError::Host(wrong.problem))?;
         let port = match port.map(parse_port) {
+            None if is_https => 443,
             None => 80,
             Some(Some(port)) => port,
             Some(None) => return Err(OriginAddressError::Port),
         };
         let host = host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(&host).to_owned();
-        Ok(Self::Tcp { host, port })
+        Ok(if is_https { Self::Https { host, port } } else { Self::Tcp { host, port } })
     }
 }
 
@@ -668,6 +787,9 @@ mod tests {
             ("HTTP://origin:8080/", "http://origin:8080"),
             ("http://[::1]:8080", "http://[::1]:8080"),
             ("http://[::1]", "http://[::1]:80"),
+            ("https://Origin.example/", "https://origin.example:443"),
+            ("HTTPS://origin:8443", "https://origin:8443"),
+            ("https://[::1]", "https://[::1]:443"),
             ("unix:/run/app.sock", "unix:/run/app.sock"),
             ("unix:///run/app.sock", "unix:/run/app.sock"),
             ("unix:app.sock", "unix:app.sock"),
@@ -680,9 +802,10 @@ mod tests {
 
     #[test]
     fn what_is_no_origin_address_says_why() {
-        use OriginAddressError::{Host, Https, Path, Port, Scheme, Socket, User};
+        use OriginAddressError::{Host, Path, Port, Scheme, Socket, User};
         for (text, error) in [
-            ("https://origin", Https),
+            ("https://origin/app", Path),
+            ("https+unix:/run/app.sock", Scheme),
             ("127.0.0.1:8080", Scheme),
             ("localhost", Scheme),
             ("ftp://origin", Scheme),

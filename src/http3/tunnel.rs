@@ -72,6 +72,8 @@ async fn upload(body: RequestBody, mut to: impl AsyncWrite + Unpin, record: &Rec
         let frame = frame.map_err(|_| Failure::Request(RequestFault::Cancelled))?;
         if let Ok(data) = frame.into_data() {
             to.write_all(&data).await.map_err(broken)?;
+            // TLS with an origin may hold what its socket has no room for.
+            to.flush().await.map_err(broken)?;
         }
     }
     to.shutdown().await.map_err(broken)

@@ -66,6 +66,12 @@ pub(super) enum Error {
     Connect,
     #[error("timed out connecting to the origin")]
     ConnectTimeout,
+    #[error("the origin's certificate is refused")]
+    TlsCertificate,
+    #[error("the origin refused TLS")]
+    TlsAlert,
+    #[error("TLS with the origin failed")]
+    TlsProtocol,
     #[error("the origin closed the connection before it answered")]
     Terminated,
     #[error("the origin closed the connection within the response's header")]
@@ -106,6 +112,12 @@ impl Error {
 
     const fn is_connecting(self) -> bool {
         matches!(self, Self::Resolve | Self::Refused | Self::Unreachable | Self::Connect | Self::ConnectTimeout)
+            || self.is_tls()
+    }
+
+    /// Whether TLS failed.
+    pub(super) const fn is_tls(self) -> bool {
+        matches!(self, Self::TlsCertificate | Self::TlsAlert | Self::TlsProtocol)
     }
 
     /// Status and RFC 9209 error type.
@@ -131,6 +143,9 @@ impl Error {
             Self::Unreachable => (StatusCode::BAD_GATEWAY, "destination_ip_unroutable"),
             Self::Connect => (StatusCode::BAD_GATEWAY, "destination_unavailable"),
             Self::ConnectTimeout => (StatusCode::BAD_GATEWAY, "connection_timeout"),
+            Self::TlsCertificate => (StatusCode::BAD_GATEWAY, "tls_certificate_error"),
+            Self::TlsAlert => (StatusCode::BAD_GATEWAY, "tls_alert_received"),
+            Self::TlsProtocol => (StatusCode::BAD_GATEWAY, "tls_protocol_error"),
             Self::Terminated => (StatusCode::BAD_GATEWAY, "connection_terminated"),
             Self::Incomplete | Self::Truncated => (StatusCode::BAD_GATEWAY, "http_response_incomplete"),
             Self::Protocol | Self::ContentLength => (StatusCode::BAD_GATEWAY, "http_protocol_error"),

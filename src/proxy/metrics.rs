@@ -100,6 +100,22 @@ metrics! {
         Counter("origin_connect_errors", "Connections to origins that could not be opened.") {
             origin_connect_errors,
         }
+        Counter("origin_tls_handshakes", "TLS handshakes with origins.") {
+            origin_tls_full [kind: "full"],
+            origin_tls_resumed [kind: "resumed"] "The server's certificate was verified when its session began.",
+        }
+        Counter("origin_tls_failures", "TLS connections to origins that failed.") {
+            origin_tls_certificate [reason: "certificate"] "The server's certificate was refused; the log has the reason.",
+            origin_tls_alert [reason: "alert"] "The server sent a TLS alert: it refuses litequic's certificate, for example.",
+            origin_tls_protocol [reason: "protocol"] "Anything else: no version in common, not TLS, or the connection ended.",
+            origin_tls_timeout [reason: "timeout"] "The handshake had not ended when `timeouts.connect` was over.",
+        }
+        Histogram(
+            "origin_tls_duration_seconds",
+            "TLS handshakes with origins, those that ended well: the part of connecting that comes after TCP's."
+        ) {
+            origin_tls_duration,
+        }
         Counter("origin_requests", "Requests sent to origins, retries included.") {
             origin_requests,
         }

@@ -31,7 +31,7 @@ mod tunnels;
 mod upgrade;
 
 use crate::{
-    config::{self, Network, OriginAddress},
+    config::Network,
     exchange::{
         self, Abort, Body, CertificateRequest, Client, Exchange, Handler, Interim, Protocol, Record, Response, Upgrade,
         date,
@@ -42,7 +42,7 @@ use crate::{
 use arc_swap::ArcSwap;
 use error::Error;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use origin::{HealthState, Origin, Outcome, Resources, Sending};
+use origin::{Origin, Outcome, Resources, Sending};
 use request::{BodyFraming, FieldPolicy};
 use rules::{RateLimiter, Rules, TakenPermit, Variables};
 use std::{cell::RefCell, collections::BTreeMap, convert::Infallible, rc::Rc, sync::Arc, time::Duration};
@@ -54,8 +54,9 @@ pub use balance::CookieKey;
 pub use capacity::{Capacity, Derived};
 pub use maintenance::{InMaintenance, Maintenance, MaintenanceError, MaintenanceTarget};
 pub use metrics::{CheckMetrics, Checks, Metrics, RouteMetrics, RouteName, ServerMetrics, ServerName};
+pub use origin::OriginTls;
 pub use pages::{PageError, Pages};
-pub use routing::{Check, Routing, ServerState};
+pub use routing::{Check, Routing, RoutingFiles, ServerState};
 
 /// One worker's proxy.
 #[derive(Debug)]
@@ -316,17 +317,17 @@ impl Local {
         metrics: &Arc<Metrics>,
         resources: &Rc<Resources>,
     ) -> Self {
-        let origin = |(name, (config, health_states)): (&String, &(config::Origin, Vec<Arc<HealthState>>))| {
+        let origin = |(name, routed): (&String, &routing::RoutedOrigin)| {
             let before = before.get(name);
-            let origin = match before.filter(|origin| origin.config() == config) {
+            let origin = match before.filter(|origin| origin.is(routed)) {
                 Some(kept) => Rc::clone(kept),
                 None => {
                     let key = &routing.cookie_key;
                     let before = before.map(Rc::as_ref);
-                    Rc::new(Origin::new(name, config, health_states, key, before, metrics, resources))
+                    Rc::new(Origin::new(name, routed, key, before, metrics, resources))
                 }
             };
-            origin.follow(health_states);
+            origin.follow(&routed.health_states);
             (name.clone(), origin)
         };
         let origins = routing.origins.iter().map(origin).collect();
@@ -461,7 +462,7 @@ pub async fn check_health(routing: Arc<ArcSwap<Routing>>, reloads: Arc<Notify>, 
     origin::check_all(|| routing.load().checked(), reloads, checks).await
 }
 
-/// Whether the server at `address` accepts connections: for readiness without health checks.
+/// Whether `server` accepts connections, and TLS if it has https: for readiness without health checks.
 ///
 /// # Errors
 ///
@@ -470,8 +471,8 @@ pub async fn check_health(routing: Arc<ArcSwap<Routing>>, reloads: Arc<Notify>, 
 /// # Cancel safety
 ///
 /// Dropping the future gives up.
-pub async fn probe(address: &OriginAddress, timeout: Duration) -> Result<(), impl std::error::Error + use<>> {
-    origin::probe(address, timeout).await
+pub async fn probe(server: &ServerState, timeout: Duration) -> Result<(), impl std::error::Error + use<>> {
+    origin::probe(server, timeout).await
 }
 
 /// Converts the head of `client`'s request, one without a body, for its origin, as a [`Proxy`] does: for measurements
@@ -491,7 +492,7 @@ pub fn request_head(
     let rules = route.rules.as_deref();
     let variables = rules.map(|rules| (rules, rules.variables(head, client, &routing.trusted, &id)));
     let origin = route.origin.as_deref().and_then(|name| routing.origins.get(name));
-    let policy = origin.map(|(origin, _)| FieldPolicy::of(origin)).unwrap_or_default();
+    let policy = origin.map(|origin| FieldPolicy::of(&origin.config)).unwrap_or_default();
     request::translate(head, BodyFraming::None, route, client, &id, trusted, &policy)?;
     match variables {
         Some((rules, variables)) => rules.request(head, &variables),

@@ -5,7 +5,7 @@ use super::{
     capacity::Capacity,
     forwarded,
     maintenance::{InMaintenance, Maintenance},
-    origin::{CheckResult, Checked, HealthState},
+    origin::{CheckResult, Checked, HealthState, OriginTls},
     pages::{PageSet, Pages},
     routes::{self, Routes},
     rules::{Own, RateLimiter, Rules},
@@ -18,6 +18,31 @@ use crate::{
 use http::HeaderMap;
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
+/// An origin, with what all workers share of it.
+#[derive(Debug)]
+pub(super) struct RoutedOrigin {
+    pub(super) config: config::Origin,
+    /// The servers', in the order of the configuration.
+    pub(super) health_states: Vec<Arc<HealthState>>,
+    /// TLS to its servers, if they have https.
+    pub(super) tls: Option<Arc<OriginTls>>,
+}
+
+/// What a configuration has in files, for requests.
+#[derive(Debug, Clone, Default)]
+pub struct RoutingFiles {
+    /// Error pages, and bodies of fixed answers.
+    pub pages: Pages,
+    /// TLS to the origins that have https, by their names.
+    pub tls: BTreeMap<String, Arc<OriginTls>>,
+}
+
+impl From<Pages> for RoutingFiles {
+    fn from(pages: Pages) -> Self {
+        Self { pages, ..Self::default() }
+    }
+}
+
 /// The routes, their rules and the origins. Replaced as a whole by a reload.
 #[derive(Debug)]
 pub struct Routing {
@@ -26,15 +51,15 @@ pub struct Routing {
     pub(super) names: Vec<String>,
     /// The routes', in the same order.
     limiters: Vec<Option<Arc<RateLimiter>>>,
-    /// Pages of all files.
-    pages: Pages,
+    /// What all files hold.
+    files: RoutingFiles,
     /// The routes in maintenance.
     maintenance: Maintenance,
     /// For requests that match no route.
     pub(super) general_pages: PageSet,
     /// For requests that match no route.
     pub(super) general_rules: Option<Rules>,
-    pub(super) origins: BTreeMap<String, (config::Origin, Vec<Arc<HealthState>>)>,
+    pub(super) origins: BTreeMap<String, RoutedOrigin>,
     pub(super) timeouts: Timeouts,
     /// A worker's copy.
     pub(super) max_tunnels: u32,
@@ -47,38 +72,40 @@ pub struct Routing {
 }
 
 impl Routing {
-    /// Compiles `config`, without its error pages, which are files.
+    /// Compiles `config`, without what it has in files: error pages, and TLS to origins.
     pub fn new(config: &Config) -> Self {
-        Self::after(config, Pages::default(), None)
+        Self::after(config, RoutingFiles::default(), None)
     }
 
-    /// Compiles `config` with its `pages`, with the state of what was `before`: of a server that stays, and is still
+    /// Compiles `config` with its `files`, with the state of what was `before`: of a server that stays, and is still
     /// checked, its health; of a rate limit that did not change, its counts; cookies stay valid, and maintenance stays
     /// in force.
-    pub fn after(config: &Config, pages: Pages, before: Option<&Self>) -> Self {
+    pub fn after(config: &Config, files: impl Into<RoutingFiles>, before: Option<&Self>) -> Self {
         let maintenance = before.map(|before| before.maintenance.clone()).unwrap_or_default();
-        Self::compile(config, pages, before, maintenance)
+        Self::compile(config, files.into(), before, maintenance)
     }
 
     /// Returns the routing with another `maintenance`. `config` is what it was compiled from.
     #[must_use]
     pub fn switched(&self, config: &Config, maintenance: Maintenance) -> Self {
-        Self::compile(config, self.pages.clone(), Some(self), maintenance)
+        Self::compile(config, self.files.clone(), Some(self), maintenance)
     }
 
-    fn compile(config: &Config, pages: Pages, before: Option<&Self>, maintenance: Maintenance) -> Self {
+    fn compile(config: &Config, files: RoutingFiles, before: Option<&Self>, maintenance: Maintenance) -> Self {
+        let RoutingFiles { pages, tls } = &files;
         let origin = |(name, origin): (&String, &config::Origin)| {
             let before = before.and_then(|before| before.origins.get(name));
-            let before = before.filter(|(before, _)| origin.health.is_some() && before.health.is_some());
+            let before = before.filter(|before| origin.health.is_some() && before.config.health.is_some());
             let health_state = |server: &OriginServer| {
-                let mut kept =
-                    before.iter().flat_map(|(before, health_states)| before.servers.iter().zip(health_states));
+                let mut kept = before.iter().flat_map(|before| before.config.servers.iter().zip(&before.health_states));
                 kept.find(|(before, _)| before.address == server.address)
                     .map(|(_, health_state)| Arc::clone(health_state))
                     .unwrap_or_default()
             };
-            (name.clone(), (origin.clone(), origin.servers.iter().map(health_state).collect()))
+            let health_states = origin.servers.iter().map(health_state).collect();
+            (name.clone(), RoutedOrigin { config: origin.clone(), health_states, tls: tls.get(name).cloned() })
         };
+        let origins = config.origins.iter().map(origin).collect();
         let names = config::Route::names(&config.routes);
         let limiters = config.routes.iter().zip(&names).map(|(route, name)| {
             let limit = route.rate_limit?;
@@ -103,11 +130,11 @@ impl Routing {
             routes,
             names,
             limiters,
-            pages,
+            files,
             maintenance,
             general_pages,
             general_rules: Rules::without_route(config),
-            origins: config.origins.iter().map(origin).collect(),
+            origins,
             timeouts: config.timeouts,
             max_tunnels: config.limits.max_tunnels,
             trusted: config.trusted_proxies.clone(),
@@ -145,7 +172,12 @@ impl Routing {
 
     /// The error pages that it was compiled with.
     pub fn pages(&self) -> &Pages {
-        &self.pages
+        &self.files.pages
+    }
+
+    /// TLS to the origins that have https, by their names.
+    pub fn origin_tls(&self) -> &BTreeMap<String, Arc<OriginTls>> {
+        &self.files.tls
     }
 
     /// The routes in maintenance.
@@ -183,7 +215,8 @@ impl Routing {
 
     /// The servers that are to be checked.
     pub(super) fn checked(&self) -> Vec<Checked> {
-        let of_origin = |(name, (origin, health_states)): (&String, &(config::Origin, Vec<Arc<HealthState>>))| {
+        let of_origin = |(name, routed): (&String, &RoutedOrigin)| {
+            let RoutedOrigin { config: origin, health_states, tls } = routed;
             let (origin_name, proxy_protocol) = (Arc::<str>::from(name.as_str()), origin.proxy_protocol);
             let checked = |health: &config::Health| {
                 let servers = origin.servers.iter().zip(health_states);
@@ -191,6 +224,7 @@ impl Routing {
                     origin: Arc::clone(&origin_name),
                     address: server.address.clone(),
                     health: health.clone(),
+                    tls: tls.clone(),
                     proxy_protocol,
                     dns_interval: origin.dns_interval,
                     health_state: Arc::clone(health_state),
@@ -204,10 +238,13 @@ impl Routing {
 
     /// Every server of every origin, in the order of their names and of the configuration.
     pub fn servers(&self) -> Vec<ServerState> {
-        let of_origin = |(name, (origin, health_states)): (&String, &(config::Origin, Vec<Arc<HealthState>>))| {
+        let of_origin = |(name, routed): (&String, &RoutedOrigin)| {
+            let RoutedOrigin { config: origin, health_states, tls } = routed;
             let one = |(server, health_state): (&OriginServer, &Arc<HealthState>)| ServerState {
                 origin: name.clone(),
                 address: server.address.clone(),
+                tls: tls.clone(),
+                proxy_protocol: origin.proxy_protocol,
                 check: origin.health.as_ref().map(|_| match health_state.last_result() {
                     CheckResult::Failed(problem) => Check { up: health_state.is_up(), problem: Some(problem) },
                     CheckResult::Pending | CheckResult::Passed => Check { up: health_state.is_up(), problem: None },
@@ -259,6 +296,9 @@ pub struct ServerState {
     pub origin: String,
     /// The server's address.
     pub address: OriginAddress,
+    /// TLS to the server, if it has https.
+    pub(super) tls: Option<Arc<OriginTls>>,
+    pub(super) proxy_protocol: bool,
     /// The result of its health checks, if there are any.
     pub check: Option<Check>,
 }

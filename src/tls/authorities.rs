@@ -87,7 +87,7 @@ impl fmt::Debug for Authorities {
 }
 
 /// Every item of its kind in a PEM file.
-fn read<T: PemObject>(file: &Path) -> Result<Vec<T>, CertificateError> {
+pub(super) fn read<T: PemObject>(file: &Path) -> Result<Vec<T>, CertificateError> {
     let pem = fs::read(file).map_err(|source| CertificateError::Read { file: file.into(), source })?;
     check_encoding(&pem, file)?;
     let items: Result<_, _> = T::pem_slice_iter(&pem).collect();

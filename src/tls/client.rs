@@ -135,7 +135,8 @@ fn with_protocol(mut config: ClientConfig, key_log: bool) -> ClientConfig {
     config
 }
 
-fn system_roots() -> Result<RootCertStore, TrustError> {
+/// The roots that the system trusts.
+pub(super) fn system_roots() -> Result<RootCertStore, TrustError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     // A system's list may hold a few that rustls cannot use.

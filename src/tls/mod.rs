@@ -1,5 +1,5 @@
 //! TLS 1.3 for QUIC: certificates by SNI, clients' own certificates, the server's sessions with their tickets, and the
-//! client's side for `litequic get`; and the configurations of TLS over TCP.
+//! client's side for `litequic get`; and the configurations of TLS over TCP, from clients and to origins.
 
 mod algorithm;
 mod authorities;
@@ -11,6 +11,7 @@ mod encoding;
 mod hello;
 mod keys;
 mod metrics;
+mod origin;
 mod presented;
 mod provider;
 mod resolver;
@@ -29,6 +30,7 @@ pub use challenge::challenge_config;
 pub use client::{Trust, TrustError, client_config, client_config_as, client_config_noting};
 pub use client_certificates::{Asking, Policy};
 pub use metrics::Metrics;
+pub use origin::{OriginTls, OriginTlsFault, SystemRoots, refusal};
 pub use presented::{Distrust, Presented, ServerCertificate, date};
 pub use provider::{ServerTls, ServersOnly};
 pub use resolver::{CertificateResolver, CertificateStore, Unanswered, Unserved};

@@ -90,6 +90,21 @@ pub enum Distrust {
          -addext basicConstraints=critical,CA:FALSE"
     )]
     Authority,
+    /// A list of its issuer's revokes it, or another of the chain.
+    #[error("revoked: a certificate revocation list has it")]
+    Revoked,
+    /// There are revocation lists, and none of its issuer's.
+    #[error("revocation unknown: there is no certificate revocation list of its issuer, {issuer:?}")]
+    RevocationUnknown {
+        /// Who issued it.
+        issuer: String,
+    },
+    /// The list of its issuer is past its next update.
+    #[error("revocation unknown: the certificate revocation list of its issuer, {issuer:?}, is out of date")]
+    RevocationOutdated {
+        /// Who issued it.
+        issuer: String,
+    },
     /// Any other error of rustls.
     #[error("{0}")]
     Other(String),
@@ -146,7 +161,8 @@ impl Presented {
 }
 
 impl ServerCertificate {
-    fn read(leaf: &CertificateDer<'_>, intermediates: usize) -> Option<Self> {
+    /// The content of `leaf`; `None` if it cannot be parsed.
+    pub(super) fn read(leaf: &CertificateDer<'_>, intermediates: usize) -> Option<Self> {
         let (_, parsed) = X509Certificate::from_der(leaf).ok()?;
         let names = Names::of(&parsed);
         Some(Self {
@@ -164,7 +180,7 @@ impl ServerCertificate {
 impl Distrust {
     /// The cause of rustls' `error` about `certificate`. Another of the chain may be expired, which the error then
     /// reports.
-    fn of(error: &Error, certificate: Option<ServerCertificate>) -> Self {
+    pub(super) fn of(error: &Error, certificate: Option<ServerCertificate>) -> Self {
         let Error::InvalidCertificate(reason) = error else { return Self::Other(error.to_string()) };
         match (reason, certificate) {
             (CertificateError::UnknownIssuer, Some(ServerCertificate { issuer, subject, .. })) => {
@@ -190,6 +206,14 @@ impl Distrust {
             (CertificateError::NotValidYet, Some(ServerCertificate { not_before, .. })) => {
                 Self::NotYetValid { not_before }
             }
+            (CertificateError::Revoked, _) => Self::Revoked,
+            (CertificateError::UnknownRevocationStatus, Some(ServerCertificate { issuer, .. })) => {
+                Self::RevocationUnknown { issuer }
+            }
+            (
+                CertificateError::ExpiredRevocationList | CertificateError::ExpiredRevocationListContext { .. },
+                Some(ServerCertificate { issuer, .. }),
+            ) => Self::RevocationOutdated { issuer },
             // webpki's own error, which rustls has no name for.
             (CertificateError::Other(_), Some(ServerCertificate { is_authority: true, .. })) => Self::Authority,
             (reason, _) => Self::Other(reason.to_string()),
@@ -215,6 +239,26 @@ fn verify_listed(leaf: &CertificateDer<'_>, name: &ServerName<'_>, now: UnixTime
     Ok(ServerCertVerified::assertion())
 }
 
+/// Verifies by `verifier`; a server's certificate that is one of `listed` needs no issuer, and may be an authority's.
+pub(super) fn verify_or_listed(
+    verifier: &dyn ServerCertVerifier,
+    listed: &[CertificateDer<'_>],
+    leaf: &CertificateDer<'_>,
+    intermediates: &[CertificateDer<'_>],
+    name: &ServerName<'_>,
+    ocsp: &[u8],
+    now: UnixTime,
+) -> Result<ServerCertVerified, Error> {
+    match verifier.verify_server_cert(leaf, intermediates, name, ocsp, now) {
+        Err(Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::Other(_)))
+            if listed.iter().any(|listed| listed == leaf) =>
+        {
+            verify_listed(leaf, name, now)
+        }
+        outcome => outcome,
+    }
+}
+
 #[derive(Debug)]
 struct Noting {
     verifier: Arc<dyn ServerCertVerifier>,
@@ -231,14 +275,8 @@ impl ServerCertVerifier for Noting {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let outcome = match self.verifier.verify_server_cert(leaf, intermediates, name, ocsp, now) {
-            Err(Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::Other(_)))
-                if self.listed.iter().any(|listed| listed == leaf) =>
-            {
-                verify_listed(leaf, name, now)
-            }
-            outcome => outcome,
-        };
+        let (verifier, listed) = (&*self.verifier, &self.listed);
+        let outcome = verify_or_listed(verifier, listed, leaf, intermediates, name, ocsp, now);
         let verified = outcome.as_ref().map(|_| ()).map_err(Clone::clone);
         let shown = Shown { leaf: leaf.clone().into_owned(), intermediates: intermediates.len(), verified };
         *self.presented.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(shown);
@@ -353,6 +391,9 @@ mod tests {
                 "unknown issuer: ",
                 "another key",
             ),
+            (CertificateError::Revoked, "revoked: ", "list"),
+            (CertificateError::UnknownRevocationStatus, "revocation unknown: ", "there is no"),
+            (CertificateError::ExpiredRevocationList, "revocation unknown: ", "out of date"),
             (CertificateError::BadEncoding, "", "BadEncoding"),
         ];
         for (reason, begins, holds) in table {

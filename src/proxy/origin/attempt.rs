@@ -288,6 +288,10 @@ impl<'a> Attempts<'a> {
                 match error {
                     // hyper has one error for both.
                     Error::ContentLength => tracing::warn!(origin = %ticket.server().name, %error, "no response"),
+                    _ if error.is_tls() => {
+                        let reason = connection.tls_failure().map(|failure| failure.to_string());
+                        tracing::warn!(origin = %ticket.server().name, %error, reason, "no response");
+                    }
                     _ => tracing::warn!(origin = %ticket.server().name, error = %failed.error(), "no response"),
                 }
                 if error == Error::HeaderTooLarge {
@@ -407,6 +411,9 @@ fn is_for_the_idle(response: &http::Response<Incoming>) -> bool {
 
 /// The cause of hyper's error on the connection of `connection`.
 fn classify(error: &hyper::Error, connection: &PooledConnection) -> Error {
+    if let Some(failure) = connection.tls_failure() {
+        return failure.error;
+    }
     if error.is_parse_too_large() {
         // hyper reports a Content-Length of 2^64 - 2 or 2^64 - 1 like a header beyond its bounds, but has read that
         // header.

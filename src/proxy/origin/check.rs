@@ -2,9 +2,9 @@
 //! number of workers does not multiply them.
 
 use super::{
-    connect,
-    proxied::local_header,
+    connect::{self, Target},
     server::{CheckResult, HealthState},
+    tls::{Failure, OriginTls},
 };
 use crate::{
     config::{Health, OriginAddress},
@@ -16,10 +16,8 @@ use http::{Request, header};
 use http_body_util::Empty;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, error::Error as _, sync::Arc, time::Duration};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, AsyncWriteExt},
-    net::UnixStream,
     select,
     sync::Notify,
     task::{AbortHandle, JoinSet},
@@ -37,6 +35,7 @@ pub(in crate::proxy) struct Checked {
     pub(in crate::proxy) origin: Arc<str>,
     pub(in crate::proxy) address: OriginAddress,
     pub(in crate::proxy) health: Health,
+    pub(in crate::proxy) tls: Option<Arc<OriginTls>>,
     pub(in crate::proxy) proxy_protocol: bool,
     pub(in crate::proxy) dns_interval: Duration,
     pub(in crate::proxy) health_state: Arc<HealthState>,
@@ -47,7 +46,7 @@ impl Checked {
     fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.health_state, &other.health_state)
             && (&self.health, self.proxy_protocol) == (&other.health, other.proxy_protocol)
-            && self.dns_interval == other.dns_interval
+            && (self.dns_interval, &self.tls) == (other.dns_interval, &other.tls)
     }
 
     fn name(&self) -> ServerName {
@@ -137,38 +136,23 @@ fn jittered(interval: Duration) -> Duration {
 ///
 /// The problem, in words for the operator.
 async fn ask(checked: &Checked) -> Result<(), String> {
-    let &Checked { ref address, ref health, proxy_protocol, dns_interval, .. } = checked;
-    let refused = |error: std::io::Error| format!("cannot connect: {error}");
-    match address {
-        OriginAddress::Tcp { host, port } => {
-            let reached = connect::reach(host, *port, health.timeout, Some(dns_interval)).await;
-            let stream = reached.map_err(refused)?;
-            ask_over(stream, address, health, proxy_protocol).await
-        }
-        OriginAddress::Unix(path) => {
-            let stream = UnixStream::connect(path).await.map_err(refused)?;
-            ask_over(stream, address, health, proxy_protocol).await
-        }
-    }
-}
-
-async fn ask_over(
-    mut stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    address: &OriginAddress,
-    health: &Health,
-    proxy_protocol: bool,
-) -> Result<(), String> {
-    let broken = |error: hyper::Error| format!("connection failed: {error}");
-    if proxy_protocol {
-        stream.write_all(&local_header()).await.map_err(|error| format!("connection failed: {error}"))?;
-    }
+    let Checked { address, health, tls, proxy_protocol, dns_interval, .. } = checked;
+    let target = Target { address, tls: tls.as_deref(), proxy_protocol: *proxy_protocol };
+    let stream = connect::reach(target, health.timeout, Some(*dns_interval)).await;
+    let stream = stream.map_err(|error| match Failure::of(&error) {
+        Some(failure) => failure.to_string(),
+        None => format!("cannot connect: {error}"),
+    })?;
+    let broken = |error: hyper::Error| format!("connection failed: {}", because(&error));
     let handshake = http1::Builder::new().max_buf_size(BUFFER_BYTES).handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(broken)?;
     let host = match (&health.host, address) {
         (Some(host), _) => host.clone(),
-        (None, OriginAddress::Tcp { host, port }) if host.contains(':') => format!("[{host}]:{port}"),
-        (None, OriginAddress::Tcp { host, port }) => format!("{host}:{port}"),
-        (None, OriginAddress::Unix(_)) => "localhost".into(),
+        (None, address) => match address.host() {
+            Some((host, port)) if host.contains(':') => format!("[{host}]:{port}"),
+            Some((host, port)) => format!("{host}:{port}"),
+            None => "localhost".into(),
+        },
     };
     let request = Request::get(&health.path)
         .header(header::HOST, host)
@@ -185,4 +169,10 @@ async fn ask_over(
     };
     let status = response.map_err(broken)?.status().as_u16();
     if health.accepts(status) { Ok(()) } else { Err(format!("answered with {status}")) }
+}
+
+/// hyper's error, or that of TLS that it hides.
+fn because(error: &hyper::Error) -> String {
+    let of_tls = error.source().and_then(|source| source.downcast_ref().and_then(Failure::of));
+    of_tls.map_or_else(|| error.to_string(), ToString::to_string)
 }

@@ -1,4 +1,4 @@
-//! A connection to an origin, over TCP or a Unix socket, as a byte stream for hyper's HTTP/1.1.
+//! A connection to an origin, over TCP, TLS or a Unix socket, as a byte stream for hyper's HTTP/1.1.
 //!
 //! The stream provides two things that hyper does not: whether a response byte has come, and that a failed write does
 //! not destroy a response that is still being read.
@@ -6,16 +6,17 @@
 use super::{
     addresses::{Blame, Failures, order},
     lookup::Lookups,
-    proxied::Proxied,
+    proxied::{Proxied, local_header},
     race::{self, Won},
     resolve::Resolver,
+    tls::{Failure, OriginTls, Secure, Secured},
 };
 use crate::{
     budget::TRAIN_BYTES,
     config::OriginAddress,
     descriptors::Descriptor,
     exchange::BodyCapacity,
-    proxy::balance::{EjectionCause as Failure, Rule},
+    proxy::balance::{EjectionCause, Rule},
     proxy::error::Error,
     proxy::{Metrics, ServerMetrics},
     suspension::{timeout, timeout_at},
@@ -49,7 +50,29 @@ pub(super) const FIRST_READ: usize = TRAIN_BYTES;
 #[derive(Debug)]
 pub(super) enum Connector {
     Tcp(Box<Resolver>),
+    Tls(Box<Resolver>, Box<Secure>),
     Unix(PathBuf),
+}
+
+/// Why there is no connection.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{error}{}", .reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
+pub(in crate::proxy) struct Unopened {
+    pub(super) error: Error,
+    /// What TLS failed by, in words for the operator.
+    pub(super) reason: Option<String>,
+}
+
+impl From<Error> for Unopened {
+    fn from(error: Error) -> Self {
+        Self { error, reason: None }
+    }
+}
+
+impl From<io::Error> for Unopened {
+    fn from(error: io::Error) -> Self {
+        Self { reason: Failure::of(&error).map(ToString::to_string), ..classify(&error).into() }
+    }
 }
 
 /// What opening a connection needs.
@@ -67,20 +90,27 @@ pub(super) struct Opening<'a, S> {
 }
 
 impl Connector {
-    /// For `address`, whose name is resolved every `dns_interval`.
-    pub(super) fn new(address: &OriginAddress, dns_interval: Duration) -> Self {
+    /// For `address`, whose name is resolved every `dns_interval`. Connections with https are as `tls` has them.
+    pub(super) fn new(address: &OriginAddress, dns_interval: Duration, tls: Option<&OriginTls>) -> Self {
+        let resolver = |host, port| Box::new(Resolver::new(host, port, dns_interval));
         match address {
-            OriginAddress::Tcp { host, port } => Self::Tcp(Box::new(Resolver::new(host, *port, dns_interval))),
+            OriginAddress::Tcp { host, port } => Self::Tcp(resolver(host, *port)),
+            OriginAddress::Https { host, port } => Self::Tls(resolver(host, *port), Box::new(secure(host, tls))),
             OriginAddress::Unix(path) => Self::Unix(path.clone()),
+        }
+    }
+
+    /// `None` of a Unix socket.
+    fn resolver(&self) -> Option<&Resolver> {
+        match self {
+            Self::Tcp(resolver) | Self::Tls(resolver, _) => Some(resolver),
+            Self::Unix(_) => None,
         }
     }
 
     /// Whether it is time to resolve the name again, while the last answer is used.
     pub(super) fn is_stale(&self) -> bool {
-        match self {
-            Self::Unix(_) => false,
-            Self::Tcp(resolver) => resolver.is_stale(),
-        }
+        self.resolver().is_some_and(Resolver::is_stale)
     }
 
     /// Resolves the name again.
@@ -89,56 +119,60 @@ impl Connector {
     ///
     /// The lookup goes on, and the next call has its result.
     pub(super) async fn refresh(&self) {
-        if let Self::Tcp(resolver) = self {
+        if let Some(resolver) = self.resolver() {
             resolver.refresh().await;
         }
     }
 
     /// Whether a connection to `address` would be opened now: false once the name has other addresses.
     pub(super) fn leads_to(&self, address: Option<SocketAddr>) -> bool {
-        match (self, address) {
-            (Self::Tcp(resolver), Some(address)) => resolver.leads_to(address),
+        match (self.resolver(), address) {
+            (Some(resolver), Some(address)) => resolver.leads_to(address),
             _ => true,
         }
     }
 
     /// Whether the server has several addresses.
     pub(super) fn has_several_addresses(&self) -> bool {
-        match self {
-            Self::Unix(_) => false,
-            Self::Tcp(resolver) => resolver.has_several(),
-        }
+        self.resolver().is_some_and(Resolver::has_several)
     }
 
     /// A request over a connection to `address`, one of several, succeeded.
     pub(super) fn went_well(&self, address: SocketAddr) {
-        if let Self::Tcp(resolver) = self {
+        if let Some(resolver) = self.resolver() {
             resolver.went_well(address);
         }
     }
 
     /// A request over a connection to `address`, one of several, failed by `cause`, as the connection broke.
-    pub(super) fn broke(&self, address: SocketAddr, rule: Rule, cause: Failure) -> Blame {
-        match self {
-            Self::Unix(_) => Blame::Server,
-            Self::Tcp(resolver) => resolver.broke(address, rule, cause),
-        }
+    pub(super) fn broke(&self, address: SocketAddr, rule: Rule, cause: EjectionCause) -> Blame {
+        self.resolver().map_or(Blame::Server, |resolver| resolver.broke(address, rule, cause))
     }
 
-    /// Connects within the limit of `opening`, lookup included, and sends a PROXY protocol header if configured.
+    /// Connects within the limit of `opening`, with lookup and TLS, and sends a PROXY protocol header if configured.
     ///
     /// # Errors
     ///
     /// One of the connection errors of [`Error`]; of several addresses, the last one's.
-    pub(super) async fn connect(&self, opening: Opening<'_, impl Fn() -> Option<Descriptor>>) -> Result<Stream, Error> {
+    pub(super) async fn connect(
+        &self,
+        opening: Opening<'_, impl Fn() -> Option<Descriptor>>,
+    ) -> Result<Stream, Unopened> {
         let Opening { limit, proxied, descriptor, spare, counters, metrics } = opening;
         let deadline = Instant::now() + limit;
-        let (socket, address, descriptor) = self.open(deadline, descriptor, spare, counters).await?;
+        let header = proxied.map(Proxied::header);
+        let (secure, header) = match self {
+            // In plaintext, before the ClientHello.
+            Self::Tls(_, secure) => (Some((&**secure, header.as_deref())), None),
+            Self::Tcp(_) | Self::Unix(_) => (None, header.as_deref()),
+        };
+        let with = Attempt { secure, deadline, metrics: Some(metrics) };
+        let (socket, address, descriptor) = self.open(&with, descriptor, spare, counters).await?;
         let mut stream = Stream::new(socket, address, descriptor, metrics);
-        if let Some(proxied) = proxied {
-            let said = timeout_at(deadline, stream.write_all(&proxied.header())).await;
+        if let Some(header) = header {
+            let said = timeout_at(deadline, stream.write_all(header)).await;
             // A write to such a stream never fails: it waits, and its outcome shows when an answer is read.
-            said.map_err(|_| Error::ConnectTimeout)?.map_err(|error| classify(&error))?;
+            said.map_err(|_| Error::ConnectTimeout)??;
         }
         Ok(stream)
     }
@@ -146,25 +180,24 @@ impl Connector {
     /// The connection itself, its address, and the descriptor that it has.
     async fn open(
         &self,
-        deadline: Instant,
+        with: &Attempt<'_>,
         descriptor: Descriptor,
         spare: impl Fn() -> Option<Descriptor>,
         counters: &ServerMetrics,
-    ) -> Result<(Socket, Option<SocketAddr>, Descriptor), Error> {
+    ) -> Result<(Socket, Option<SocketAddr>, Descriptor), Unopened> {
+        let deadline = with.deadline;
         let resolver = match self {
             Self::Unix(path) => {
                 let connected = timeout_at(deadline, UnixStream::connect(path)).await;
-                let stream = connected.map_err(|_| Error::ConnectTimeout)?.map_err(|error| classify(&error))?;
-                return Ok((Socket::Unix(stream), None, descriptor));
+                return Ok((Socket::Unix(connected.map_err(|_| Error::ConnectTimeout)??), None, descriptor));
             }
-            Self::Tcp(resolver) => resolver,
+            Self::Tcp(resolver) | Self::Tls(resolver, _) => resolver,
         };
         let addresses = timeout_at(deadline, resolver.addresses()).await;
         let addresses = addresses.map_err(|_| Error::ConnectTimeout)?.map_err(|_| Error::Resolve)?;
         if let [address] = *addresses {
-            let connected = timeout_at(deadline, attempt(address)).await.map_err(|_| Error::ConnectTimeout)?;
-            let stream = connected.map_err(|error| classify(&error))?;
-            return Ok((Socket::Tcp(stream), Some(address), descriptor));
+            let connected = timeout_at(deadline, with.attempt(address)).await.map_err(|_| Error::ConnectTimeout)?;
+            return Ok((connected?, Some(address), descriptor));
         }
         let failed = |address, error: &io::Error| {
             if is_addresses(error) {
@@ -173,34 +206,60 @@ impl Connector {
             }
         };
         // Boxed, so that a request's future is not larger because of it.
+        let attempt = |address| with.attempt(address);
         let race = Box::pin(race::race(&addresses, deadline, descriptor, spare, attempt, failed));
-        let Won { stream, address, permit } = race.await.map_err(|error| classify(&error))?;
+        let Won { stream, address, permit } = race.await?;
         resolver.reached(address);
-        Ok((Socket::Tcp(stream), Some(address), permit))
+        Ok((stream, Some(address), permit))
     }
 }
 
-/// The one way from an address to a stream: TLS with the origin would be part of it.
-async fn attempt(address: SocketAddr) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect(address).await?;
-    // A request's head and its body's last piece are sent at once.
-    stream.set_nodelay(true)?;
-    Ok(stream)
+/// TLS with the server at `host`: as `tls` has it, which a configuration with https always has.
+fn secure(host: &str, tls: Option<&OriginTls>) -> Secure {
+    tls.map_or_else(Secure::unusable, |tls| tls.to(host))
 }
 
-/// Connects to `address` once, and closes the connection.
-pub(super) async fn probe(address: &OriginAddress, limit: Duration) -> Result<(), Error> {
-    let connect = async {
-        match address {
-            OriginAddress::Unix(path) => UnixStream::connect(path).await.map(drop),
-            OriginAddress::Tcp { host, port } => reach(host, *port, limit, None).await.map(drop),
+/// The one way from an address to a connection.
+struct Attempt<'a> {
+    /// With TLS, and what is sent before it.
+    secure: Option<(&'a Secure, Option<&'a [u8]>)>,
+    deadline: Instant,
+    metrics: Option<&'a Metrics>,
+}
+
+impl Attempt<'_> {
+    async fn attempt(&self, address: SocketAddr) -> io::Result<Socket> {
+        let stream = TcpStream::connect(address).await?;
+        // A request's head and its body's last piece are sent at once.
+        stream.set_nodelay(true)?;
+        match self.secure {
+            None => Ok(Socket::Tcp(stream)),
+            // Boxed, so that a request's future is not larger because of it.
+            Some((secure, header)) => {
+                let shaken = Box::pin(secure.shake(stream, header, self.deadline, self.metrics)).await;
+                Ok(Socket::Tls(shaken?))
+            }
         }
-    };
-    timeout(limit, connect).await.map_err(|_| Error::ConnectTimeout)?.map_err(|error| classify(&error))
+    }
 }
 
-/// Connects to `host`, a name or an address without brackets, outside of any pool: for a health check or a probe.
-/// Addresses that failed are tried last; one that fails now is noted for the time `memory`, if there is one.
+/// A server outside of any pool, for a health check or a probe.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Target<'a> {
+    pub(super) address: &'a OriginAddress,
+    pub(super) tls: Option<&'a OriginTls>,
+    /// Whether it gets a header of the PROXY protocol.
+    pub(super) proxy_protocol: bool,
+}
+
+/// Connects to `target` once, with TLS if it has https, and closes the connection.
+pub(super) async fn probe(target: Target<'_>, limit: Duration) -> Result<(), Unopened> {
+    let reached = timeout(limit, reach(target, limit, None)).await;
+    reached.map_err(|_| Error::ConnectTimeout)?.map(drop).map_err(Unopened::from)
+}
+
+/// Connects to `target`, with a PROXY protocol header and TLS if it has these. Addresses that failed are tried last;
+/// one that fails now is noted for the time `memory`, if there is one.
 ///
 /// # Errors
 ///
@@ -209,26 +268,47 @@ pub(super) async fn probe(address: &OriginAddress, limit: Duration) -> Result<()
 /// # Cancel safety
 ///
 /// The lookup goes on, the connection is lost.
-pub(super) async fn reach(host: &str, port: u16, limit: Duration, memory: Option<Duration>) -> io::Result<TcpStream> {
+pub(super) async fn reach(target: Target<'_>, limit: Duration, memory: Option<Duration>) -> io::Result<Socket> {
     let deadline = Instant::now() + limit;
-    let addresses = Lookups::of_process().addresses(host, port).await?;
-    if let [address] = *addresses {
-        return attempt(address).await;
-    }
-    let failures = Failures::of_process();
-    let now = Instant::now();
-    let addresses = order(&addresses, 0, |address| failures.has(address, now));
-    let failed = |address, error: &io::Error| {
-        if let Some(memory) = memory.filter(|_| is_addresses(error)) {
-            failures.note(address, memory, Instant::now());
+    let header = target.proxy_protocol.then(local_header);
+    let (host, port) = match target.address {
+        OriginAddress::Tcp { host, port } | OriginAddress::Https { host, port } => (host, *port),
+        OriginAddress::Unix(path) => {
+            let mut socket = UnixStream::connect(path).await?;
+            socket.write_all(header.as_deref().unwrap_or_default()).await?;
+            return Ok(Socket::Unix(socket));
         }
     };
-    // Two attempts at a time: their descriptors are in the fixed part of the process.
-    let second = Arc::new(());
-    let another = || (Arc::strong_count(&second) == 1).then(|| Arc::clone(&second));
-    let won = race::race(&addresses, deadline, Arc::new(()), another, attempt, failed).await?;
-    failures.forget(won.address);
-    Ok(won.stream)
+    let secure = target.address.is_https().then(|| secure(host, target.tls));
+    let with = Attempt {
+        secure: secure.as_ref().map(|secure| (secure, header.as_deref())),
+        deadline,
+        metrics: None,
+    };
+    let addresses = Lookups::of_process().addresses(host, port).await?;
+    let mut socket = if let [address] = *addresses {
+        with.attempt(address).await?
+    } else {
+        let failures = Failures::of_process();
+        let now = Instant::now();
+        let addresses = order(&addresses, 0, |address| failures.has(address, now));
+        let failed = |address, error: &io::Error| {
+            if let Some(memory) = memory.filter(|_| is_addresses(error)) {
+                failures.note(address, memory, Instant::now());
+            }
+        };
+        // Two attempts at a time: their descriptors are in the fixed part of the process.
+        let second = Arc::new(());
+        let another = || (Arc::strong_count(&second) == 1).then(|| Arc::clone(&second));
+        let attempt = |address| with.attempt(address);
+        let won = race::race(&addresses, deadline, Arc::new(()), another, attempt, failed).await?;
+        failures.forget(won.address);
+        won.stream
+    };
+    if let (Socket::Tcp(stream), Some(header)) = (&mut socket, header) {
+        stream.write_all(&header).await?;
+    }
+    Ok(socket)
 }
 
 /// Whether `error` of an attempt tells something about its address.
@@ -237,6 +317,9 @@ fn is_addresses(error: &io::Error) -> bool {
 }
 
 fn classify(error: &io::Error) -> Error {
+    if let Some(failure) = Failure::of(error) {
+        return failure.error;
+    }
     if error.raw_os_error().is_some_and(|code| [libc::EMFILE, libc::ENFILE].contains(&code)) {
         return Error::NoDescriptor;
     }
@@ -265,6 +348,8 @@ pub(super) struct StreamState {
     pub(super) room: BodyCapacity,
     /// Bytes received, in all. Wraps.
     pub(super) received: Cell<u64>,
+    /// What TLS failed by after the handshake.
+    failure: RefCell<Option<Failure>>,
     write_failed: Cell<bool>,
     /// hyper no longer writes.
     fails_at_once: Cell<bool>,
@@ -273,18 +358,24 @@ pub(super) struct StreamState {
     _descriptor: Descriptor,
 }
 
+/// A connection, of any kind.
 #[derive(Debug)]
-enum Socket {
+pub(super) enum Socket {
     Tcp(TcpStream),
+    Tls(Secured),
     Unix(UnixStream),
 }
 
 impl Socket {
     /// Reads at most `room` bytes.
-    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>, room: usize) -> Poll<io::Result<()>> {
+    fn poll_read_within(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>, room: usize) -> Poll<io::Result<()>> {
+        if let Self::Tls(stream) = self {
+            return stream.poll_read(cx, buf, room);
+        }
         if buf.remaining() <= room {
             return match self {
                 Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+                Self::Tls(stream) => stream.poll_read(cx, buf, room),
                 Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
             };
         }
@@ -295,6 +386,7 @@ impl Socket {
                     ready!(stream.poll_read_ready(cx))?;
                     stream.try_read_buf(&mut limited)
                 }
+                Self::Tls(stream) => return stream.poll_read(cx, buf, room),
                 Self::Unix(stream) => {
                     ready!(stream.poll_read_ready(cx))?;
                     stream.try_read_buf(&mut limited)
@@ -306,17 +398,79 @@ impl Socket {
             }
         }
     }
+
+    /// Counts the system calls of TLS; those of the others are one a call.
+    fn count(&mut self, metrics: &Metrics) {
+        if let Self::Tls(stream) = self {
+            stream.count(metrics);
+        }
+    }
+
+    const fn is_tls(&self) -> bool {
+        matches!(self, Self::Tls(_))
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.poll_read_within(cx, buf, usize::MAX)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Tls(stream) => stream.poll_write(cx, &[io::IoSlice::new(buf)]),
+            Self::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Tls(stream) => stream.poll_write(cx, bufs),
+            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Tls(stream) => stream.poll_flush(cx),
+            // Sockets buffer nothing here.
+            Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => stream.poll_shutdown(cx),
+            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
 }
 
 impl Stream {
     /// A stream that has just been connected.
-    fn new(socket: Socket, address: Option<SocketAddr>, descriptor: Descriptor, metrics: &Arc<Metrics>) -> Self {
+    fn new(mut socket: Socket, address: Option<SocketAddr>, descriptor: Descriptor, metrics: &Arc<Metrics>) -> Self {
         metrics.wake.note(Cause::Origin);
+        // Those of the handshake.
+        socket.count(metrics);
         let state = StreamState {
             socket: RefCell::new(socket),
             address,
             room: Rc::new(Cell::new(FIRST_READ)),
             received: Cell::new(0),
+            failure: RefCell::default(),
             write_failed: Cell::new(false),
             fails_at_once: Cell::new(false),
             metrics: Arc::clone(metrics),
@@ -332,10 +486,14 @@ impl Stream {
 
     /// Has the connection reset when it is dropped (socket(7), SO_LINGER of no time); a Unix socket is only closed.
     pub(super) fn reset(&self) {
-        if let Socket::Tcp(stream) = &*self.state.socket.borrow() {
-            // An error means that it is gone already.
-            let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
-        }
+        let socket = self.state.socket.borrow();
+        let stream = match &*socket {
+            Socket::Tcp(stream) => stream,
+            Socket::Tls(stream) => stream.stream(),
+            Socket::Unix(_) => return,
+        };
+        // An error means that it is gone already.
+        let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
     }
 
     /// What it will have observed.
@@ -343,13 +501,26 @@ impl Stream {
         Rc::clone(&self.state)
     }
 
-    /// An origin may answer and close without reading the whole request. hyper abandons the response when a write
-    /// fails; so a write never fails, it waits, and reading returns the connection's outcome.
-    fn written(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        self.state.note(&result);
-        if result.is_ready() {
+    /// Writes by `write`, and counts its system call.
+    fn write_by(&self, write: impl FnOnce(Pin<&mut Socket>) -> Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if self.state.write_failed.get() {
+            return Poll::Pending;
+        }
+        let mut socket = self.state.socket.borrow_mut();
+        let result = write(Pin::new(&mut *socket));
+        if socket.is_tls() {
+            socket.count(&self.state.metrics);
+        } else if result.is_ready() {
             self.state.metrics.syscalls_origin_write.increment();
         }
+        drop(socket);
+        self.written(result)
+    }
+
+    /// An origin may answer and close without reading the whole request. hyper abandons the response when a write
+    /// fails; so a write never fails, it waits, and reading returns the connection's outcome.
+    fn written<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        self.state.note(&result);
         match result {
             Poll::Ready(Err(error))
                 if error.kind() != io::ErrorKind::Interrupted && !self.state.fails_at_once.get() =>
@@ -371,14 +542,43 @@ impl StreamState {
         }
     }
 
+    /// Whether another request may use the connection, as far as is known without a system call: TLS may have decrypted
+    /// more than was read.
+    pub(super) fn is_reusable(&self) -> bool {
+        match &mut *self.socket.borrow_mut() {
+            Socket::Tls(stream) => stream.is_settled() && !self.write_failed.get(),
+            Socket::Tcp(_) | Socket::Unix(_) => true,
+        }
+    }
+
+    /// What TLS failed by after the handshake.
+    pub(super) fn failure(&self) -> Option<Failure> {
+        self.failure.borrow().clone()
+    }
+
+    /// Notes that TLS failed by `error`, and counts it.
+    fn fail(&self, error: &io::Error) {
+        if let Some(failure) = Failure::of(error)
+            && self.failure.borrow().is_none()
+        {
+            failure.count(&self.metrics);
+            self.failure.replace(Some(failure.clone()));
+        }
+    }
+
     /// Whether nothing is ready to be read, neither bytes nor the connection's end, at this moment: the runtime polls
     /// for them only between two turns of a worker, and a request sent meanwhile would be lost, or get bytes that are
     /// not its answer. One system call.
     pub(super) fn is_quiet(&self) -> bool {
-        let socket = self.socket.borrow();
-        let socket = match &*socket {
-            Socket::Tcp(stream) => SockRef::from(stream),
-            Socket::Unix(stream) => SockRef::from(stream),
+        let mut socket = self.socket.borrow_mut();
+        let socket = match &mut *socket {
+            Socket::Tcp(stream) => SockRef::from(&*stream),
+            Socket::Tls(stream) => {
+                let is_quiet = stream.is_quiet();
+                stream.count(&self.metrics);
+                return is_quiet;
+            }
+            Socket::Unix(stream) => SockRef::from(&*stream),
         };
         self.metrics.syscalls_origin_look.increment();
         let peeked = socket.peek(&mut [MaybeUninit::uninit()]);
@@ -390,10 +590,19 @@ impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let room = buf.remaining();
-        let result = self.state.socket.borrow_mut().poll_read(cx, buf, self.state.room.get());
+        let mut socket = self.state.socket.borrow_mut();
+        let result = socket.poll_read_within(cx, buf, self.state.room.get());
+        let is_tls = socket.is_tls();
+        socket.count(&self.state.metrics);
+        drop(socket);
         self.state.note(&result);
+        if let Poll::Ready(Err(error)) = &result {
+            self.state.fail(error);
+        }
         if let Poll::Ready(Ok(())) = result {
-            self.state.metrics.syscalls_origin_read.increment();
+            if !is_tls {
+                self.state.metrics.syscalls_origin_read.increment();
+            }
             let read = buf.filled().len().saturating_sub(before);
             if read == 0 && room > 0 && self.state.write_failed.get() {
                 // The failed write consumed the socket's error. Without this a reset would look like an orderly end,
@@ -408,14 +617,7 @@ impl AsyncRead for Stream {
 
 impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        if self.state.write_failed.get() {
-            return Poll::Pending;
-        }
-        let result = match &mut *self.state.socket.borrow_mut() {
-            Socket::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
-            Socket::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
-        };
-        self.written(result)
+        self.write_by(|socket| socket.poll_write(cx, buf))
     }
 
     fn poll_write_vectored(
@@ -423,30 +625,26 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if self.state.write_failed.get() {
-            return Poll::Pending;
-        }
-        let result = match &mut *self.state.socket.borrow_mut() {
-            Socket::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-            Socket::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-        };
-        self.written(result)
+        self.write_by(|socket| socket.poll_write_vectored(cx, bufs))
     }
 
     fn is_write_vectored(&self) -> bool {
         true
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Sockets buffer nothing here.
-        Poll::Ready(Ok(()))
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut socket = self.state.socket.borrow_mut();
+        if !socket.is_tls() || self.state.write_failed.get() {
+            return Poll::Ready(Ok(()));
+        }
+        let flushed = Pin::new(&mut *socket).poll_flush(cx);
+        socket.count(&self.state.metrics);
+        drop(socket);
+        self.written(flushed)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut *self.state.socket.borrow_mut() {
-            Socket::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Socket::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
+        Pin::new(&mut *self.state.socket.borrow_mut()).poll_shutdown(cx)
     }
 }
 
@@ -472,7 +670,7 @@ mod tests {
             counters,
             metrics: &Arc::default(),
         };
-        connector.connect(opening).await
+        connector.connect(opening).await.map_err(|unopened| unopened.error)
     }
 
     /// A listener at `address` whose backlog is full: the kernel drops each SYN.
@@ -576,11 +774,13 @@ mod tests {
         };
         let port = deaf.address.port();
         lookup::tests::resolve(NAME, &[deaf.address.ip(), open.local_addr().unwrap().ip()]);
-        let target = OriginAddress::Tcp { host: NAME.into(), port };
-        timeout(PATIENCE, probe(&target, PATIENCE)).await.unwrap().unwrap();
+        let address = OriginAddress::Tcp { host: NAME.into(), port };
+        let target = Target { address: &address, tls: None, proxy_protocol: false };
+        timeout(PATIENCE, probe(target, PATIENCE)).await.unwrap().unwrap();
         assert!(!Failures::of_process().has(deaf.address, Instant::now()), "a probe has no memory");
         for _ in 0..3 {
-            let stream = timeout(PATIENCE, reach(NAME, port, PATIENCE, Some(PATIENCE))).await.unwrap().unwrap();
+            let reached = timeout(PATIENCE, reach(target, PATIENCE, Some(PATIENCE))).await.unwrap().unwrap();
+            let Socket::Tcp(stream) = reached else { panic!("{reached:?}") };
             assert_eq!(stream.peer_addr().unwrap(), open.local_addr().unwrap());
             assert!(Failures::of_process().has(deaf.address, Instant::now()));
         }

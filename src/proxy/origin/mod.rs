@@ -18,6 +18,7 @@ mod resources;
 mod response_body;
 mod rest;
 mod server;
+mod tls;
 mod transfer;
 mod tunnel;
 mod wait;
@@ -25,6 +26,7 @@ mod wait;
 pub(super) use check::{Checked, check_all};
 pub(super) use resources::Resources;
 pub(super) use server::{CheckResult, HealthState};
+pub use tls::OriginTls;
 
 #[cfg(test)]
 /// Has the process resolve a name to these addresses.
@@ -37,11 +39,12 @@ use super::{
     error::Error,
     request::{BodyFraming, FieldPolicy},
     retry,
+    routing::{RoutedOrigin, ServerState},
     rules::Rules,
     upgrade::Switch,
 };
 use crate::{
-    config::{self, Fraction, OriginAddress, OriginServer, Sticky, StickyBy, Timeouts},
+    config::{self, Fraction, OriginServer, Sticky, StickyBy, Timeouts},
     exchange::{Abort, Body, BodyError, Client, Interim, Record, Response},
     proxy::Metrics,
     sources::Source,
@@ -62,6 +65,8 @@ use std::{
 pub(super) struct Origin {
     name: Arc<str>,
     config: config::Origin,
+    /// TLS to its servers, if they have https.
+    tls: Option<Arc<OriginTls>>,
     /// Fields of requests that the origin does not get.
     policy: FieldPolicy,
     /// In the order of the configuration.
@@ -136,21 +141,23 @@ impl From<Error> for Outcome {
 }
 
 impl Origin {
-    /// The origin with the name `name`, whose servers' health is in `health_states`, and whose cookies are made with
-    /// `key`. Servers that it shares with the one `before` stay, with their connections and their state. New ones'
-    /// connections use `resources`.
+    /// The origin `routed` with the name `name`, whose cookies are made with `key`. Servers that it shares with the one
+    /// `before` stay, with their connections and their state. New ones' connections use `resources`.
     pub(super) fn new(
         name: &str,
-        config: &config::Origin,
-        health_states: &[Arc<HealthState>],
+        routed: &RoutedOrigin,
         key: &CookieKey,
         before: Option<&Self>,
         metrics: &Arc<Metrics>,
         resources: &Rc<Resources>,
     ) -> Self {
+        let RoutedOrigin { config, health_states, tls } = routed;
+        // One configuration of rustls for all of them, so that sessions are this worker's and this origin's.
+        let resuming = tls.as_deref().map(|tls| tls.resuming(config.servers.len()));
         let server = |(OriginServer { address, .. }, health_state): (&OriginServer, &Arc<HealthState>)| {
             let mut kept = before.iter().flat_map(|before| &before.servers);
-            let Some(kept) = kept.find(|server| server.pool.fits(config, address)) else {
+            let Some(kept) = kept.find(|server| server.pool.fits(config, address, resuming.as_ref())) else {
+                let address = (address, resuming.as_ref());
                 return Rc::new(Server::new(name, config, address, health_state, metrics, resources));
             };
             kept.follow(health_state);
@@ -170,6 +177,7 @@ impl Origin {
         Self {
             name: name.into(),
             config: config.clone(),
+            tls: tls.clone(),
             policy: FieldPolicy::of(config),
             servers,
             rotation: RefCell::new(rotation),
@@ -180,9 +188,9 @@ impl Origin {
         }
     }
 
-    /// The origin's configuration.
-    pub(super) fn config(&self) -> &config::Origin {
-        &self.config
+    /// Whether it is what `routed` has.
+    pub(super) fn is(&self, routed: &RoutedOrigin) -> bool {
+        self.config == routed.config && self.tls == routed.tls
     }
 
     /// Fields of requests that the origin does not get.
@@ -338,11 +346,13 @@ impl Origin {
     }
 }
 
-/// Whether the server at `address` accepts connections.
+/// Whether `server` accepts connections, and TLS if it has https.
 ///
 /// # Errors
 ///
 /// Why it does not, in words for the operator.
-pub(super) async fn probe(address: &OriginAddress, timeout: Duration) -> Result<(), Error> {
-    connect::probe(address, timeout).await
+pub(super) async fn probe(server: &ServerState, timeout: Duration) -> Result<(), connect::Unopened> {
+    let ServerState { address, tls, proxy_protocol, .. } = server;
+    let target = connect::Target { address, tls: tls.as_deref(), proxy_protocol: *proxy_protocol };
+    connect::probe(target, timeout).await
 }

@@ -6,13 +6,14 @@
 
 use super::{
     addresses::Blame,
-    connect::{Connector, FIRST_READ, Opening, Stream, StreamState},
+    connect::{Connector, FIRST_READ, Opening, Stream, StreamState, Unopened},
     deadline::{Deadline, Passed},
     driver::{Driver, Pump},
     giving_way::{Direction, PATIENCE, Reason, Taker},
     proxied::Proxied,
     request_body::{OriginRequestBody, Upload},
     resources::{IdleCount, Resources},
+    tls::{Failure, OriginTls},
     transfer::{Open, Transfer},
 };
 use crate::{
@@ -58,6 +59,8 @@ const TAKERS: usize = 16;
 #[derive(Debug)]
 pub(super) struct Pool {
     address: OriginAddress,
+    /// TLS to the server, if it has https.
+    tls: Option<OriginTls>,
     origin: config::Origin,
     connector: Connector,
     metrics: Arc<Metrics>,
@@ -192,10 +195,10 @@ pub(super) struct PooledConnection {
 const _: () = assert!(size_of::<PooledConnection>() <= 224);
 
 impl Pool {
-    /// An empty pool for `address`, with these `counters` and the bounds of `origin`.
+    /// An empty pool for an address, by TLS if it has https, with these `counters` and the bounds of `origin`.
     pub(super) fn new(
         origin: &config::Origin,
-        address: &OriginAddress,
+        (address, tls): (&OriginAddress, Option<&OriginTls>),
         metrics: Arc<Metrics>,
         counters: Arc<ServerMetrics>,
         resources: &Rc<Resources>,
@@ -204,8 +207,9 @@ impl Pool {
         // The first request sets the number of slots.
         let fair = Fair::new(0);
         let pool = Rc::new(Self {
-            connector: Connector::new(address, origin.dns_interval),
+            connector: Connector::new(address, origin.dns_interval, tls),
             address: address.clone(),
+            tls: tls.cloned(),
             origin: origin.clone(),
             metrics,
             counters,
@@ -226,15 +230,15 @@ impl Pool {
         self.origin.max_queue.unwrap_or_else(|| self.resources.derived().max_queue)
     }
 
-    /// Whether it is equal to one for `address` with the bounds of `origin`.
-    pub(super) fn fits(&self, origin: &config::Origin, address: &OriginAddress) -> bool {
+    /// Whether it is equal to one for `address`, by `tls` as its files are now, with the bounds of `origin`.
+    pub(super) fn fits(&self, origin: &config::Origin, address: &OriginAddress, tls: Option<&OriginTls>) -> bool {
         let bounds = |origin: &config::Origin| {
             let &config::Origin {
                 max_connections, max_queue, idle_timeout, max_age, max_requests, dns_interval, ..
             } = origin;
             (max_connections, max_queue, idle_timeout, max_age, max_requests, dns_interval, origin.proxy_protocol)
         };
-        self.address == *address && bounds(&self.origin) == bounds(origin)
+        self.address == *address && self.tls.as_ref() == tls && bounds(&self.origin) == bounds(origin)
     }
 
     /// Requests on a connection or in the queue.
@@ -511,7 +515,7 @@ impl Pool {
             counters: &self.counters,
             metrics: &self.metrics,
         };
-        let connected = self.connector.connect(opening).await.map_err(|error| {
+        let connected = self.connector.connect(opening).await.map_err(|Unopened { error, reason }| {
             if error == Error::NoDescriptor {
                 // The kernel had none although the process' count had: the next request finds the idle one's.
                 self.metrics.limit_origin_descriptors.increment();
@@ -520,7 +524,7 @@ impl Pool {
                 return error;
             }
             self.metrics.origin_connect_errors.increment();
-            tracing::warn!(origin = %self.address, %error, "no connection to the origin");
+            tracing::warn!(origin = %self.address, %error, reason, "no connection to the origin");
             if error != Error::ConnectTimeout {
                 return error;
             }
@@ -653,6 +657,7 @@ impl Pool {
     fn is_usable(&self, connection: &Connection, now: Instant) -> bool {
         // Ready means for hyper: the last request is sent, its response read, and nothing else came.
         connection.sender.is_ready()
+            && connection.stream.is_reusable()
             && self.origin.max_age.is_none_or(|age| now < connection.born + age)
             && self.connector.leads_to(connection.stream.address)
     }
@@ -831,6 +836,11 @@ impl PooledConnection {
     /// Whether a byte came since the request was sent.
     pub(super) fn answered(&self) -> bool {
         self.connection.stream.received.get() != self.received_before
+    }
+
+    /// What TLS failed by since the handshake.
+    pub(super) fn tls_failure(&self) -> Option<Failure> {
+        self.connection.stream.failure()
     }
 
     /// Whether the connection has ended before a response's header that hyper did not read, because it is too large.

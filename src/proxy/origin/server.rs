@@ -1,6 +1,6 @@
 //! One server of an origin: its connections, and its state by health checks and by a worker's own requests.
 
-use super::{Origin, Resources, pool::Pool};
+use super::{Origin, Resources, pool::Pool, tls::OriginTls};
 use crate::{
     config::{self, OriginAddress, OriginServer},
     proxy::balance::{Ejection, EjectionCause, HashKey, Rule, View, weight},
@@ -95,11 +95,11 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// The state for `address`, without a connection yet.
+    /// The state for the server at an address, by TLS if it has https, without a connection yet.
     pub(super) fn new(
         origin_name: &str,
         origin: &config::Origin,
-        address: &OriginAddress,
+        (address, tls): (&OriginAddress, Option<&OriginTls>),
         health_state: &Arc<HealthState>,
         metrics: &Arc<Metrics>,
         resources: &Rc<Resources>,
@@ -109,7 +109,7 @@ impl Server {
         Self {
             key: HashKey::of(name.as_bytes()),
             name: name.into(),
-            pool: Pool::new(origin, address, Arc::clone(metrics), Arc::clone(&counters), resources),
+            pool: Pool::new(origin, (address, tls), Arc::clone(metrics), Arc::clone(&counters), resources),
             health_state: RefCell::new(Arc::clone(health_state)),
             seen: Cell::new(health_state.transitions()),
             ejection: RefCell::default(),

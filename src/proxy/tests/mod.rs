@@ -8,6 +8,7 @@ mod descriptors;
 mod failing;
 mod fairness;
 mod pooling;
+mod secure;
 mod sticky;
 mod translation;
 mod uploads;

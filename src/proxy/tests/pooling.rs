@@ -519,7 +519,7 @@ fn an_origin_that_refuses_is_a_502_and_not_reachable() {
     on_a_worker(async {
         let script = Script::new().await;
         let setup = script.proxy(|_| {});
-        let target = script.address();
+        let target = setup.shared.load().servers().remove(0);
         probe(&target, Duration::from_secs(1)).await.unwrap();
         drop(script);
         assert!(probe(&target, Duration::from_secs(1)).await.is_err());

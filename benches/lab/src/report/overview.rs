@@ -167,7 +167,8 @@ fn quiet(results: &Results, case: &Case) -> Option<Interval> {
 /// An experiment's tables: the figures that its question is about.
 fn section(results: &Results, shown: &Plots) -> String {
     let name = &results.experiment;
-    let runs = if *shown == Plots::All { format!("[every run]({name}.json)") } else { format!("every run: `{name}.json`") };
+    let runs =
+        if *shown == Plots::All { format!("[every run]({name}.json)") } else { format!("every run: `{name}.json`") };
     let mut text = format!("### {name}\n\n{} [Every figure]({name}.md), {runs}.\n\n", results.about);
     if results.quick {
         text += "**Quick: this run shows that the experiment works. Its figures mean nothing.**\n\n";

@@ -62,7 +62,7 @@ pub(super) fn page(all: &[(Results, Option<String>)], shown: &Plots) -> String {
     }
     text += TABLES;
     for (results, _) in &all {
-        text += &section(results);
+        text += &section(results, shown);
     }
     text += "## Void runs\n\nA run is void when it means nothing: an answer was wrong or missing, a server died, the emulated link was late. \
              Void runs are in no median.\n\n";
@@ -165,9 +165,11 @@ fn quiet(results: &Results, case: &Case) -> Option<Interval> {
 }
 
 /// An experiment's tables: the figures that its question is about.
-fn section(results: &Results) -> String {
+fn section(results: &Results, shown: &Plots) -> String {
     let name = &results.experiment;
-    let mut text = format!("### {name}\n\n{} [Every figure]({name}.md), [every run]({name}.json).\n\n", results.about);
+    let runs =
+        if *shown == Plots::All { format!("[every run]({name}.json)") } else { format!("every run: `{name}.json`") };
+    let mut text = format!("### {name}\n\n{} [Every figure]({name}.md), {runs}.\n\n", results.about);
     if results.quick {
         text += "**Quick: this run shows that the experiment works. Its figures mean nothing.**\n\n";
     }

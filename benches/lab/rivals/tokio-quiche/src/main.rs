@@ -15,7 +15,9 @@ use std::{convert::Infallible, error::Error, net::SocketAddr};
 use tokio_quiche::{
     ConnectionParams, ServerH3Driver,
     http3::{
-        driver::{InboundFrame, InboundFrameStream, IncomingH3Headers, OutboundFrame, OutboundFrameSender, ServerH3Event},
+        driver::{
+            InboundFrame, InboundFrameStream, IncomingH3Headers, OutboundFrame, OutboundFrameSender, ServerH3Event,
+        },
         settings::Http3Settings,
     },
     metrics::DefaultMetrics,
@@ -92,8 +94,10 @@ async fn serve(incoming: IncomingH3Headers, client: Origin, origin: SocketAddr) 
 fn request(headers: &[Header], origin: SocketAddr, body: Option<InboundFrameStream>) -> Option<Request<Body>> {
     let pseudo = |name: &[u8]| headers.iter().find(|header| header.name() == name).map(|header| header.value());
     let path = std::str::from_utf8(pseudo(b":path")?).ok()?;
-    let mut request =
-        Request::builder().method(pseudo(b":method")?).uri(format!("http://{origin}{path}")).header(header::HOST, pseudo(b":authority")?);
+    let mut request = Request::builder()
+        .method(pseudo(b":method")?)
+        .uri(format!("http://{origin}{path}"))
+        .header(header::HOST, pseudo(b":authority")?);
     for field in headers.iter().filter(|field| !field.name().starts_with(b":")) {
         request = request.header(field.name(), HeaderValue::from_bytes(field.value()).ok()?);
     }

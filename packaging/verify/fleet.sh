@@ -332,7 +332,10 @@ connections_through() {
     if [[ $route == id ]]; then
         run "$route: the rotation and all server IDs change, and clients move" kept "the rotation changes, and clients move" --to 10.99.2.2 --command "$(event rotate)"
     fi
-    run "$route: a fourth replica joins" kept "3 replicas and one more" --command "$(event start 4 '&&' balance 1 2 3 4)"
+    # By server ID clients move as well.
+    local moves=()
+    [[ $route == hash ]] || moves=(--to 10.99.2.2)
+    run "$route: a fourth replica joins" kept "3 replicas and one more" "${moves[@]}" --command "$(event start 4 '&&' balance 1 2 3 4)"
     run "$route: a replica drains" kept "one of 4 replicas drains" --command "$(event balance 1 2 4 '&&' drains 3)"
     if [[ $route == id ]]; then
         wait_for 90 has_none 3

@@ -50,6 +50,9 @@ const REST: Duration = Duration::from_secs(8);
 /// Bytes of a response that is in flight when its client moves, and of them those that a client takes ahead.
 const RESPONSE: usize = 2_000_000;
 const WINDOW: u32 = 64 * 1024;
+/// After a client's port has changed, a server learns of it by what the client sends: one that waits for data which went
+/// to its old port has nothing to send.
+const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// How long an attacker waits for an answer, and a client for what it does to it.
 const ANSWER: Duration = Duration::from_millis(300);
 /// Ports from which an attacker sends a packet for one connection: a replica of three is met by one of them.
@@ -182,6 +185,11 @@ struct Browser {
 
 impl Browser {
     fn new() -> Result<Self> {
+        Self::with_keep_alive(None)
+    }
+
+    /// A browser whose connections send a PING after each `interval` of silence.
+    fn with_keep_alive(interval: Option<Duration>) -> Result<Self> {
         let mut tls: rustls::ClientConfig = client_config(&Trust::Insecure, false)?;
         let schemes = tls.crypto_provider().signature_verification_algorithms.supported_schemes();
         let full = Arc::<AtomicU32>::default();
@@ -189,6 +197,7 @@ impl Browser {
         let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));
         let mut transport = TransportConfig::default();
         transport.stream_receive_window(WINDOW.into());
+        transport.keep_alive_interval(interval);
         config.transport_config(Arc::new(transport));
         Ok(Self { config, full })
     }
@@ -302,7 +311,8 @@ struct Downloading {
 impl Downloading {
     /// A connection from `peers`, and the first piece of a response.
     async fn begin(peers: &Peers) -> Result<Self> {
-        let mut client = Browser::new()?.connect(peers.server, (peers.from, 0).into()).await?;
+        let browser = Browser::with_keep_alive(Some(KEEP_ALIVE))?;
+        let mut client = browser.connect(peers.server, (peers.from, 0).into()).await?;
         client.replica().await?;
         let request = Request::get(format!("https://{HOST}/bytes/{RESPONSE}")).body(())?;
         let mut stream = client.requests.send_request(request).await?;

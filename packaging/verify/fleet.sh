@@ -278,9 +278,9 @@ reloaded() {
 
 # server_id ROTATION: the table of replica #, in a line of [listen].
 server_id() {
-    local prefix
-    prefix=$([[ $1 == 0 ]] && echo 01020304050607 || echo a1a2a3a4a5a6a7)
-    echo "server_id = { hex = \"${prefix}0#\", rotation = $1 }"
+    local begin=01020304050607
+    [[ $1 == 0 ]] || begin=a1a2a3a4a5a6a7
+    echo "server_id = { hex = \"${begin}0#\", rotation = $1 }"
 }
 
 # The name that replicas have in the client's commands.
@@ -332,9 +332,13 @@ connections_through() {
     if [[ $route == id ]]; then
         run "$route: the rotation and all server IDs change, and clients move" kept "the rotation changes, and clients move" --to 10.99.2.2 --command "$(event rotate)"
     fi
-    run "$route: a fourth replica joins" kept "3 replicas and one more" --command "$(event start 4 '&&' balance 1 2 3 4)"
+    # By server ID clients move as well.
+    local moves=()
+    [[ $route == hash ]] || moves=(--to 10.99.2.2)
+    run "$route: a fourth replica joins" kept "3 replicas and one more" "${moves[@]}" --command "$(event start 4 '&&' balance 1 2 3 4)"
     run "$route: a replica drains" kept "one of 4 replicas drains" --command "$(event balance 1 2 4 '&&' drains 3)"
     if [[ $route == id ]]; then
+        wait_for 90 has_none 3
         start 3
         balance 1 2 3 4
         run "$route: a replica drains, and clients move" kept "one drains, and clients move" --to 10.99.2.2 --command "$(event balance 1 2 4 '&&' drains 3)"

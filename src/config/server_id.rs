@@ -124,7 +124,7 @@ impl ServerId {
         Self { hex, nonce_bytes: nonce, key_file, ..Self::default() }
     }
 
-    /// The same under another configuration rotation.
+    /// Returns the server ID under another configuration rotation.
     #[must_use]
     pub fn with_rotation(self, rotation: u8) -> Self {
         Self { rotation, ..self }

@@ -117,7 +117,7 @@ impl Steering {
     pub(super) fn program(&self, all: &[Generation], newest: &Generation) -> Vec<Instruction> {
         let (len, (bits, first_byte)) = (u32::from(self.id_len), self.first_byte);
         let all = all.get(..MAX_GENERATIONS.min(all.len())).unwrap_or_default();
-        let mut program = Program::default();
+        let mut program = Assembler::default();
         program.then(load_len());
         program.unless(libc::BPF_JGE, SHORT_ID_OFFSET + len, Label::Random);
         program.then(load_byte(0));
@@ -170,7 +170,7 @@ impl Steering {
     }
 
     /// Puts generation and worker, 16 bits, into memory. The index register has the ID's place.
-    fn load_issuer(&self, program: &mut Program) {
+    fn load_issuer(&self, program: &mut Assembler) {
         program.then(load_half_of_id(self.issuer_offset.into()));
         program.then(store(ISSUER));
         let Some(mask) = &self.mask else { return };
@@ -200,7 +200,7 @@ impl Steering {
 }
 
 /// A round of HalfSipHash.
-fn round(program: &mut Program) {
+fn round(program: &mut Assembler) {
     mix(program, V0, V1, 5);
     rotate(program, V0, 16);
     mix(program, V2, V3, 8);
@@ -210,7 +210,7 @@ fn round(program: &mut Program) {
 }
 
 /// `one += other; other = (other <<< bits) ^ one`. Leaves `one` in the index register.
-fn mix(program: &mut Program, one: u32, other: u32, bits: u32) {
+fn mix(program: &mut Assembler, one: u32, other: u32, bits: u32) {
     program.combine(one, other, libc::BPF_ADD);
     program.then(load_index_from_memory(other));
     rotate_index(program, bits);
@@ -220,14 +220,14 @@ fn mix(program: &mut Program, one: u32, other: u32, bits: u32) {
 }
 
 /// `one = one <<< bits`
-fn rotate(program: &mut Program, one: u32, bits: u32) {
+fn rotate(program: &mut Assembler, one: u32, bits: u32) {
     program.then(load_index_from_memory(one));
     rotate_index(program, bits);
     program.then(store(one));
 }
 
 /// Leaves the index register rotated in the accumulator.
-fn rotate_index(program: &mut Program, bits: u32) {
+fn rotate_index(program: &mut Assembler, bits: u32) {
     program.then(index_to_accumulator());
     program.then(shift_left(bits));
     program.then(store(ROTATED));
@@ -237,16 +237,16 @@ fn rotate_index(program: &mut Program, bits: u32) {
     program.then(with_index(libc::BPF_OR));
 }
 
-/// A program in the making. Conditional jumps pass 255 instructions at most: each passes one alone, which jumps
+/// Program in the making, with labels. Conditional jumps pass 255 instructions at most: each passes one alone, which jumps
 /// further.
 #[derive(Debug, Default)]
-struct Program {
+struct Assembler {
     instructions: Vec<Instruction>,
     jumps: Vec<(usize, Label)>,
     labels: Vec<(Label, usize)>,
 }
 
-impl Program {
+impl Assembler {
     fn then(&mut self, instruction: Instruction) {
         self.instructions.push(instruction);
     }

@@ -99,7 +99,8 @@ preStop (whether SIGTERM comes too late: it reaches a sidecar after the applicat
 {{- $log := $config.log | default dict -}}
 {{- $listen := omit ($config.listen | default dict) "proxy_protocol_from" -}}
 {{- /* Of a server ID a reload follows all but the lengths; the ID is a variable that each pod has another value of. */ -}}
-{{- with $listen.server_id -}}{{- $listen = merge (dict "server_id" (omit . "rotation" "lifetime")) (omit $listen "server_id") -}}{{- end -}}
+{{- $serverId := omit ($listen.server_id | default dict) "rotation" "lifetime" -}}
+{{- $listen = merge (dict "server_id" $serverId) (omit $listen "server_id") -}}
 {{- $admin := omit ($config.admin | default dict) "ready_needs_origin" -}}
 {{- $kept := dict "listen" $listen "litequic" $config.litequic "admin" $admin "format" $log.format -}}
 {{- list $kept .values.secret .values.listenAddress .values.ports .values.redirect .advertisedPort | mustToJson | sha256sum -}}

@@ -242,7 +242,7 @@ pub(super) struct IdBytes {
 }
 
 impl IdBytes {
-    /// Appends `part`, as far as an ID may have so many bytes.
+    /// Appends `part`, up to the longest ID.
     pub(super) fn push(&mut self, part: &[u8]) {
         let free = self.bytes.iter_mut().skip(self.len);
         self.len += free.zip(part).map(|(byte, value)| *byte = *value).count();
@@ -504,7 +504,7 @@ mod tests {
     }
 
     proptest! {
-        /// The same with masks: an ID of any generation and worker is judged by them, and by nothing else of it.
+        /// Masked: an ID of any generation and worker is judged by them, and by nothing else of it.
         #[test]
         fn a_masked_id_is_left_alone_as_its_generation_and_worker_say(
             unique: [u8; 16],

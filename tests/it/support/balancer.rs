@@ -111,7 +111,7 @@ impl Balancer {
         self.shared.routed.load(Relaxed)
     }
 
-    /// Which of the servers the hash of a source chooses.
+    /// The index of the server that the hash of a source chooses.
     pub(crate) fn hashed(&self, source: SocketAddr) -> usize {
         self.shared.hashed(source)
     }

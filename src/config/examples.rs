@@ -9,7 +9,6 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("error_pages", r#"{ "404" = "404.html" }"#),
     ("limits", r#"{ max_body_bytes = "1 GiB" }"#),
     ("listen", r#"{ udp = "[::]:8443" }"#),
-    ("listen.congestion", r#"{ "[::]:8443" = "bbr" }"#),
     ("litequic", r#"{ congestion = "bbr" }"#),
     ("log", r#"{ level = "info" }"#),
     ("origin", r#"{ url = "http://127.0.0.1:8080" }"#),

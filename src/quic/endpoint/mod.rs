@@ -224,7 +224,7 @@ pub fn start<T: tls::Provider + Clone>(
     let amplification = AmplificationGuard::new(ids.clone(), to_issued_id.clone(), retry.clone());
     let resets = stateless_reset::Generator::new(&parts.secrets, address);
 
-    let controllers = ControllerFactory::new(Arc::clone(&parts.config), address, moderation, spurious);
+    let controllers = ControllerFactory::new(Arc::clone(&parts.config), moderation, spurious);
 
     let server = Server::builder()
         .with_tls(ResetLimitedTls::new(tls_endpoint, Arc::clone(&parts.metrics)))

@@ -269,8 +269,8 @@ fn configuration(places: &Places, generation: u64) -> String {
          [origins.one]\nurl = \"http://{one}\"\nidle_timeout = \"5s\"\nmax_connections = {}\n\
          [origins.other]\nurl = \"http://{other}\"\nidle_timeout = \"5s\"\n\
          [[routes]]\npath_prefix = \"{}\"\norigin = \"{to}\"\n{more_routes}\
-         [limits]\nmax_headers = {}\nmax_streams = {}\nstream_send_buffer = \"{} KiB\"\n\
-         stream_receive_buffer = \"{} KiB\"\nmax_body_bytes = \"{} GiB\"\n\
+         [limits]\nmax_headers = {}\nmax_streams = {}\nworker_send_buffer = \"{} MiB\"\n\
+         worker_receive_buffer = \"{} MiB\"\nmax_body_bytes = \"{} GiB\"\n\
          [timeouts]\nidle = \"15s\"\nsend = \"{}s\"\nresponse_header = \"{}s\"\n",
         n % 256,
         400 + n % 100,
@@ -278,8 +278,8 @@ fn configuration(places: &Places, generation: u64) -> String {
         origin::STEADY,
         100 + n % 50,
         100 + n % 28,
-        512 << (n % 2),
-        512 << (n / 2 % 2),
+        32 << (n % 2),
+        64 << (n / 2 % 2),
         1 + n % 10,
         60 + n % 10,
         // Shorter than `idle`: an origin that does not answer is distinguished from a litequic that does not.

@@ -24,10 +24,10 @@ fn routing(path_reading: PathReading) -> Routing {
         path_prefix: prefix.into(),
         // Shows the route of a request.
         rewrite_host: Some(format!("r{number}")),
-        path_reading,
         ..Route::catch_all(Config::ORIGIN)
     };
     config.routes = PROTECTED.into_iter().chain(["/"]).enumerate().map(route).collect();
+    config.origins.values_mut().for_each(|origin| origin.path_reading = path_reading);
     Routing::new(&config)
 }
 

@@ -85,12 +85,12 @@ released() { [[ -n $(h list --all --short --filter "^$1\$") ]]; }
 no_pod() { says 'No resources found' k get deployments,daemonsets,pods -l app.kubernetes.io/instance=edge,app.kubernetes.io/name=litequic; }
 # checked COMMAND...: with the Job that runs `litequic check`.
 checked() { "$@" --timeout 180s "${edge[@]}" --set check.enabled=true "${more[@]}"; }
-unsized=(--set "config.limits.connection_send_buffer=65 MiB")
+unsized=(--set "config.limits.worker_send_buffer=2 TiB")
 refuses config. h install "${edge[@]}"
 check "and no release is made" not released edge
 more=("${unsized[@]}")
 check "the check before an install refuses the rest" says 'failed pre-install' checked h install
-check "with its fault in the Job's log" says 'limits.connection_send_buffer' k logs job/edge-litequic-check
+check "with its fault in the Job's log" says 'limits.worker_send_buffer' k logs job/edge-litequic-check
 more=(--set "certificates[0].secretName=litequic-tls,certificates[1].secretName=mismatched")
 check "also a key that is not the certificate's" says 'pre-(install|upgrade) hooks? failed' checked h upgrade --install
 check "with its file in the Job's log" says '/etc/litequic/tls/mismatched.key' k logs job/edge-litequic-check
@@ -172,7 +172,7 @@ refuses config. h upgrade "${edge[@]}"
 more=("${unsized[@]}" --set config.litequic.receive_batch=32)
 check "a check before the upgrade refuses the rest" says 'pre-upgrade hooks failed' checked h upgrade --wait
 wrong=$(revision)
-check "with its fault in the Job's log" says 'connection_send_buffer' k logs job/edge-litequic-check
+check "with its fault in the Job's log" says 'worker_send_buffer' k logs job/edge-litequic-check
 more=(--set "certificates[0].secretName=litequic-tls,certificates[1].secretName=mismatched")
 check "also a key that is not the certificate's" says 'pre-upgrade hooks failed' checked h upgrade --wait
 check "no pod and no configuration was touched" untouched
@@ -213,9 +213,9 @@ application=(app helm/examples/application --set "image=$origin_image,replicas=1
 refuses litequic-sidecar.config. h install "${application[@]}"
 check "and no release is made" not released app
 checked() { "$@" --timeout 180s "${application[@]}" --set litequic-sidecar.check.enabled=true "${more[@]}"; }
-more=(--set "litequic-sidecar.config.limits.connection_send_buffer=65 MiB")
+more=(--set "litequic-sidecar.config.limits.worker_send_buffer=2 TiB")
 check "the check before an install refuses the rest" says 'failed pre-install' checked h install
-check "with its fault in the Job's log" says 'limits.connection_send_buffer' k logs job/app-litequic-check
+check "with its fault in the Job's log" says 'limits.worker_send_buffer' k logs job/app-litequic-check
 more=()
 check "helm install --wait under restricted, checked" checked h upgrade --install --wait
 # The same application with an answer that takes time, and a port of the node.

@@ -1,6 +1,7 @@
 //! How often each of litequic's mechanisms has saved something, for `/status`. Pure.
 //!
-//! Counts alone: what one of them costs depends on the host and the load (docs/performance-log.md has what was measured).
+//! Counts alone: what one of them costs depends on the host and the load (docs/performance-log.md has what was
+//! measured).
 
 use super::MechanismStatus;
 use crate::config::{AckFrequency, Io, LiteQuic};

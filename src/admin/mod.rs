@@ -38,11 +38,11 @@ pub use metrics::Metrics;
 pub use readiness::{OriginProbe, Readiness};
 pub use scrape::Scrape;
 pub use server::{AdminLimits, AdminServer};
+pub use socket::{DefaultSocket, default_sockets};
 pub use status::{
     AcmeStatus, CertificateStatus, DerivedStatus, DescriptorSideStatus, DescriptorStatus, Http3Status, ServerIdStatus,
     MaintenanceStatus, MechanismStatus, Nullable, OriginStatus, ReloadStatus, Samples, Status, WorkerStatus,
 };
-pub use socket::{DefaultSocket, default_sockets};
 pub use token::{Token, TokenError};
 
 use crate::{

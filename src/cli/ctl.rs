@@ -206,7 +206,9 @@ pub fn run(arguments: Arguments) -> ExitCode {
             let printed = match json {
                 // As it came: a younger litequic may have more members.
                 true => status(&found, token.as_ref()).await.map(|status: Json| format!("{:#}\n", status["acme"])),
-                false => status(&found, token.as_ref()).await.map(|status| certificates::render(&status, SystemTime::now())),
+                false => {
+                    status(&found, token.as_ref()).await.map(|status| certificates::render(&status, SystemTime::now()))
+                }
             };
             return match printed {
                 Ok(text) => print(text.as_bytes()),

@@ -9,7 +9,6 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("error_pages", r#"{ "404" = "404.html" }"#),
     ("limits", r#"{ max_body_bytes = "1 GiB" }"#),
     ("listen", r#"{ udp = "[::]:8443" }"#),
-    ("listen.congestion", r#"{ "[::]:8443" = "bbr" }"#),
     ("listen.server_id", r#"{ address = "192.0.2.1" }"#),
     ("litequic", r#"{ congestion = "bbr" }"#),
     ("log", r#"{ level = "info" }"#),

@@ -5,11 +5,8 @@ use super::{
     Network,
     names::{MAX_NETWORKS, network},
     section::Section,
-    table::{KeyTable as _, keys, list},
-    values::{
-        BODY_BYTES, COUNT, COUNT_OR_NONE, GIB, KIB, Kind, MIB, RawValue, TIMEOUT, boolean, duration, number, or_none,
-        show_size, size,
-    },
+    table::{KeyTable as _, fixed, keys, list},
+    values::{BODY_BYTES, COUNT, COUNT_OR_NONE, GIB, KIB, Kind, MIB, RawValue, boolean, number, or_none, size},
 };
 use serde_json::json;
 use std::{net::IpAddr, ops::RangeInclusive, time::Duration};
@@ -21,8 +18,8 @@ const REQUESTS: RangeInclusive<u64> = 1..=1 << 60;
 /// Less than 1 KiB is too small for any browser's header; a field section is held in memory as a whole.
 const HEADER_BYTES: RangeInclusive<u64> = KIB..=MIB;
 const HEADERS: RangeInclusive<u64> = 1..=10_000;
-/// Less than a few packets' worth stalls each stream; a u32 holds the rest.
-const BUFFER: RangeInclusive<u64> = 16 * KIB..=GIB;
+/// What a stream or a connection may have of a worker's buffer: less than a few packets' worth stalls each stream.
+const SHARE: RangeInclusive<u64> = Limits::RECEIVE_FLOOR..=GIB;
 const WORKER_BUFFER: RangeInclusive<u64> = 16 * KIB..=1024 * GIB;
 /// A process that has just started takes 10 MiB.
 const MEMORY: RangeInclusive<u64> = 4 * MIB..=1024 * GIB;
@@ -39,14 +36,16 @@ keys! {
         /// connection of that source itself is rejected (CONNECTION_REFUSED).
         max_connections: u32 = 20_000, number(COUNT), counted;
 
-        // A core does a few thousand handshakes a second: this many in flight is more than a round trip's worth.
-        /// Handshakes in flight of a worker. From this number on, a client has to validate its address by a Retry; with
-        /// 0 always. A client also has to while less than an eighth of `max_handshakes` or `max_connections` is left.
-        retry_handshakes: u32 = 256, number(COUNT_OR_NONE), counted_by("litequic_retries_sent_total");
+        // A core does a few thousand handshakes a second: 256 in flight are more than a round trip's worth.
+        /// Handshakes in flight of a worker from which on a client has to validate its address by a Retry: an eighth of
+        /// `max_handshakes`. With 0 always.
+        retry_handshakes: u32 = 256, fixed(), no_key;
 
         // A flood with forged addresses never gets past Retry; one with real ones stops here.
-        /// Handshakes in flight of a worker. Beyond it, Initials are dropped. The last eighth is for sources that have
-        /// no handshake in flight. Over TCP, the oldest handshake of the source that has the most ends, to make room.
+        /// Handshakes in flight of a worker. Beyond it, Initials are dropped. From an eighth of it on, and while less
+        /// than an eighth of `max_connections` is left, a client has to validate its address by a Retry. The last
+        /// eighth is for sources that have no handshake in flight. Over TCP, the oldest handshake of the source that
+        /// has the most ends, to make room.
         max_handshakes: u32 = 2_048, number(COUNT), counted;
 
         // What nginx and the RFC (9114 §6.1: at least 100) agree on.
@@ -67,20 +66,20 @@ keys! {
         // two: a thousand at once are seven pages left within a second, and no user leaves one a second for ever.
         /// Requests per second that a client may cancel on a connection; ten seconds' worth may come at once. Beyond
         /// that, the connection is closed (H3_EXCESSIVE_LOAD).
-        max_resets: u32 = 100, number(COUNT), counted;
+        max_resets: u32 = 100, fixed(), no_key;
 
         // A client of quinn's sends 5,000 for a gigabyte that it downloads, and 55,000 with a window of 32 KiB: all
         // that 7 Gbit/s need even so.
         /// QUIC frames per second on a connection that carry no data, or less than 16 bytes; ten seconds' worth may
         /// come at once. Beyond that, the connection is closed (H3_EXCESSIVE_LOAD).
-        max_control_frames: u32 = 50_000, number(COUNT), counted;
+        max_control_frames: u32 = 50_000, fixed(), no_key;
 
         // A megabyte in lines of 50 bytes is 20,000 frames, and may come at once; a message every 10 ms is 100 a
         // second.
         /// DATA frames per second on a connection with less than 64 bytes; ten seconds' worth may come at once. Over
         /// HTTP/1.1, chunks of less than 64 bytes, and consecutive reads of less. Beyond that, the connection is closed
         /// (H3_EXCESSIVE_LOAD).
-        max_small_frames: u32 = 10_000, number(COUNT), counted;
+        max_small_frames: u32 = 10_000, fixed(), no_key;
 
         // What origins accept: nginx allows 4 × 8 KiB.
         /// Bytes of a header, as RFC 9114 §4.2.2 counts them: name and value, and 32 bytes for each field. Each line of
@@ -99,63 +98,65 @@ keys! {
 
         // A tenth of what GPRS does, for ten requests at once.
         /// Minimum rate of a request's body: bytes per second on average, while litequic waits for the client. A client
-        /// that uses up `rate_grace` beyond the time that this rate allows gets 408. 0 disables the check.
+        /// that takes 20 s longer than this rate allows gets 408. 0 disables the check.
         min_upload_rate: u64 = 240, size(RATE), counted;
 
         // The same.
         /// Minimum rate at which a client reads a response: bytes per second on average, while litequic waits for the
-        /// client. If the client uses up `rate_grace` beyond the time that this rate allows, its stream is reset, over
-        /// HTTP/1.1 its connection closed. 0 disables the check.
+        /// client. If the client takes 20 s longer than this rate allows, its stream is reset, over HTTP/1.1 its
+        /// connection closed. 0 disables the check.
         min_download_rate: u64 = 240, size(RATE), counted;
 
         // Apache's: a tunnel of a train, a change of network.
         /// Total time that litequic waits for a client beyond the time that `min_upload_rate` and `min_download_rate`
         /// allow.
-        rate_grace: Duration = Duration::from_secs(20), duration(TIMEOUT);
+        rate_grace: Duration = Duration::from_secs(20), fixed(), no_key;
 
         // A short video: browsers see a 413 only when they have sent all (Chromium over HTTP/3). nginx has no bound but
         // time.
-        /// Bytes of a request's body that are discarded after the request was answered, for example by a 413: browsers
-        /// read the answer only after they have sent the whole body. Beyond it, the stream is stopped (HTTP/3, HTTP/2),
-        /// or the connection is closed (HTTP/1.1). 0 does so at once (HTTP/1.1: within 2 s).
-        max_lingering_bytes: u64 = 64 * MIB, size(BODY_BYTES), counted;
+        /// Bytes of a request's body that are discarded after the request was answered (`timeouts.lingering`). 0
+        /// discards nothing.
+        max_lingering_bytes: u64 = 64 * MIB, fixed(), no_key;
 
-        // One stream carries 200 Mbit/s at 100 ms, which are 2.5 MB in flight: s2n-quic raises a window once a tenth of
-        // it was read, so that nine tenths of it are there at any time.
+        // Three 256ths of a worker's buffer: one stream carries 200 Mbit/s at 100 ms, which are 2.5 MB in flight:
+        // s2n-quic raises a window once a tenth of it was read, so that nine tenths of it are there at any time.
         /// Bytes of a stream that a client may send before litequic has read them (flow control window). Then the
         /// client waits.
-        stream_receive_buffer: u32 = 3 * 1024 * 1024, size(BUFFER), counted;
+        stream_receive_buffer: u32 = share(256 * MIB, Self::STREAM_RECEIVE), fixed(), no_key;
 
         // Two such streams: one whose origin does not read leaves the connection's other requests their windows.
         /// Bytes of a connection that a client may send before litequic has read them (flow control window). Then the
         /// client waits.
-        connection_receive_buffer: u32 = 6 * 1024 * 1024, size(BUFFER), counted;
+        connection_receive_buffer: u32 = share(256 * MIB, Self::CONNECTION_RECEIVE), fixed(), no_key;
 
         // A container's memory with room for the rest. Of what is read at once hardly anything is held; of uploads that
         // their origins do not read, 85 whole streams.
         /// Bytes that a worker has received over QUIC and HTTP/2 and not passed on, because origins are slow or earlier
-        /// bytes are missing. The window of a new connection is a 32nd of what is left, but at least 64 KiB and at most
-        /// `connection_receive_buffer`. A connection with an upload counts with its whole window. When the limit is
+        /// bytes are missing. A stream may send 3/256 of it before litequic has read them, and a connection 6/256 (flow
+        /// control windows); the window of a new connection is at most a 32nd of what is left. None is smaller than
+        /// 64 KiB. A connection with an upload counts with its whole window. When the limit is
         /// exceeded, the largest connection of the source whose connections hold the most is closed.
         worker_receive_buffer: u64 = 256 * MIB, size(WORKER_BUFFER), counted;
 
-        // 500 Mbit/s at 100 ms are 6.25 MB in flight, and as much again stays in memory while a lost packet is missing.
+        // A quarter of a worker's buffer: 500 Mbit/s at 100 ms are 6.25 MB in flight, and as much again stays in memory
+        // while a lost packet is missing.
         /// Response bytes of a stream in memory, until the client has acknowledged them (QUIC) or the kernel has
         /// accepted them (TCP, 1 MiB at most). This is the most that may be in flight on a path; on a path that needs
-        /// less, less is used. Beyond it, the origin waits. The default is at most `connection_send_buffer`.
-        stream_send_buffer: u32 = 16 * 1024 * 1024, size(BUFFER), counted_by("litequic_limit_reached_total{limit=\"send_buffer\"}");
+        /// less, less is used. Beyond it, the origin waits.
+        stream_send_buffer: u32 = share(64 * MIB, Self::STREAM_SEND), fixed(), no_key;
 
         // What one stream may have: the streams of a connection share its congestion window.
         /// Response bytes of a connection in memory, as `stream_send_buffer` counts them (TCP: 4 MiB at most). Beyond
-        /// it, the origin waits. The default is at most `worker_send_buffer`.
-        connection_send_buffer: u32 = 16 * 1024 * 1024, size(BUFFER), counted_by("litequic_limit_reached_total{limit=\"send_buffer\"}");
+        /// it, the origin waits.
+        connection_send_buffer: u32 = share(64 * MIB, Self::CONNECTION_SEND), fixed(), no_key;
 
         // A worker's share of a small container's memory: half of it is for clients that have read, and a stream alone
         // may have half of that. 1,000 that have not hold 32 MiB. Beyond it each stream gets less at a time, none
         // fails.
-        /// Response bytes of a worker in memory, as `stream_send_buffer` counts them, over HTTP/1.1, HTTP/2 and HTTP/3
-        /// together. Beyond it, each stream gets a smaller buffer, and no request fails. Clients that acknowledge
-        /// nothing use at most half of it.
+        /// Response bytes of a worker in memory, until clients have acknowledged them (QUIC) or the kernel has accepted
+        /// them (TCP), over HTTP/1.1, HTTP/2 and HTTP/3 together. Beyond it, each stream gets a smaller buffer, and no
+        /// request fails. A connection, and a stream, may have a quarter of it: the most that may be in flight on a
+        /// path (TCP: 4 MiB and 1 MiB at most). Clients that acknowledge nothing use at most half of it.
         worker_send_buffer: u64 = 64 * MIB, size(WORKER_BUFFER), counted_by("litequic_limit_reached_total{limit=\"send_buffer\"}");
 
         // A container's limit is its memory cgroup's; elsewhere the process does not know what it may take.
@@ -185,7 +186,7 @@ keys! {
         // One address is one client, or many behind one translator.
         /// Prefix length that makes IPv4 addresses one source. Shares are equal between /24 networks first, then
         /// between the sources of a network.
-        ipv4_prefix("source_ipv4_prefix"): u8 = 32, number(1..=32);
+        ipv4_prefix("source_ipv4_prefix"): u8 = 32, fixed(), no_key;
 
         // Any machine has 2^64 addresses (RFC 7934 §6.1).
         /// Prefix length that makes IPv6 addresses one source. Shares are equal between /48 networks first, then
@@ -200,44 +201,13 @@ keys! {
 
 /// Reads `[limits]`.
 pub(super) fn read(section: &mut Section<'_>) -> (Limits, Sources) {
-    let (mut limits, sources) = (Limits::read(section), Sources::read(section));
-    // An operator who sets one need not set those below it: their defaults are no larger.
-    if !section.has("connection_send_buffer") {
-        let most = u32::try_from(limits.worker_send_buffer).unwrap_or(u32::MAX);
-        limits.connection_send_buffer = limits.connection_send_buffer.min(most);
-    }
-    if !section.has("stream_send_buffer") {
-        limits.stream_send_buffer = limits.stream_send_buffer.min(limits.connection_send_buffer);
-    }
-    let nested = [
-        (
-            ("stream_receive_buffer", limits.stream_receive_buffer),
-            ("connection_receive_buffer", limits.connection_receive_buffer.into()),
-        ),
-        (
-            ("stream_send_buffer", limits.stream_send_buffer),
-            ("connection_send_buffer", limits.connection_send_buffer.into()),
-        ),
-        (
-            ("connection_receive_buffer", limits.connection_receive_buffer),
-            ("worker_receive_buffer", limits.worker_receive_buffer),
-        ),
-        (("connection_send_buffer", limits.connection_send_buffer), ("worker_send_buffer", limits.worker_send_buffer)),
-    ];
-    for ((inner, inner_bytes), (outer, outer_bytes)) in nested {
-        if u64::from(inner_bytes) <= outer_bytes || !section.is_right(&[inner, outer]) {
-            continue;
-        }
-        let (inner_size, outer_size) = (show_size(inner_bytes.into()), show_size(outer_bytes));
-        if section.has(inner) {
-            let problem = format!("is larger than {outer}");
-            section.fault(inner, &problem, Some(&format!("at most {outer_size}")), None);
-        } else {
-            let problem = format!("is smaller than {inner}");
-            section.fault(outer, &problem, Some(&format!("at least {inner_size}")), None);
-        }
-    }
-    (limits, sources)
+    (Limits::read(section).derived(), Sources::read(section))
+}
+
+/// `parts` of 256 of a worker's buffer.
+fn share(worker: u64, parts: u64) -> u32 {
+    let bytes = (worker.saturating_mul(parts) / 256).clamp(*SHARE.start(), *SHARE.end()).min(worker);
+    u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
 /// How much memory the process may use.
@@ -259,6 +229,27 @@ impl Limits {
     /// A connection gets at most what is left divided by this: whole windows as long as a quarter of the default budget
     /// is used, and half of it in a budget of 64 MiB; less then, and never all that is left.
     const RECEIVE_SHARE: u64 = 32;
+
+    /// A stream's and a connection's parts of a worker's buffers, of 256.
+    const STREAM_RECEIVE: u64 = 3;
+    const CONNECTION_RECEIVE: u64 = 2 * Self::STREAM_RECEIVE;
+    const STREAM_SEND: u64 = 64;
+    const CONNECTION_SEND: u64 = Self::STREAM_SEND;
+    /// The part of `max_handshakes` from which on clients validate their addresses: an eighth.
+    const RETRY_SHARE: u32 = 8;
+
+    /// With the values that follow from others.
+    fn derived(self) -> Self {
+        let Self { worker_receive_buffer: received, worker_send_buffer: sent, .. } = self;
+        Self {
+            retry_handshakes: self.max_handshakes / Self::RETRY_SHARE,
+            stream_receive_buffer: share(received, Self::STREAM_RECEIVE),
+            connection_receive_buffer: share(received, Self::CONNECTION_RECEIVE),
+            stream_send_buffer: share(sent, Self::STREAM_SEND),
+            connection_send_buffer: share(sent, Self::CONNECTION_SEND),
+            ..self
+        }
+    }
 
     /// Bytes that the client of a new connection may send ahead, when `used` of the worker's budget is held, or may be
     /// on connections that upload.
@@ -314,6 +305,26 @@ fn memory(range: RangeInclusive<u64>) -> Kind<MemoryLimit> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_follows_from_other_keys_is_in_proportion_and_within_its_bounds() {
+        assert_eq!(Limits::default().derived(), Limits::default());
+        for (received, sent, expected) in [
+            (256 * MIB, 64 * MIB, [3 * MIB, 6 * MIB, 16 * MIB]),
+            (GIB, 256 * MIB, [12 * MIB, 24 * MIB, 64 * MIB]),
+            (1024 * GIB, 1024 * GIB, [GIB, GIB, GIB]),
+            (MIB, MIB, [64 * KIB, 64 * KIB, 256 * KIB]),
+            (16 * KIB, 16 * KIB, [16 * KIB, 16 * KIB, 16 * KIB]),
+        ] {
+            let limits = Limits { worker_receive_buffer: received, worker_send_buffer: sent, ..Limits::default() };
+            let limits = limits.derived();
+            let found = [limits.stream_receive_buffer, limits.connection_receive_buffer, limits.stream_send_buffer];
+            assert_eq!(found.map(u64::from), expected, "{received} {sent}");
+            assert_eq!(limits.connection_send_buffer, limits.stream_send_buffer);
+        }
+        let limits = Limits { max_handshakes: 7, ..Limits::default() };
+        assert_eq!(limits.derived().retry_handshakes, 0);
+    }
 
     #[test]
     fn a_receive_window_is_a_share_of_what_is_left_within_its_bounds() {

@@ -1,12 +1,12 @@
 //! `[listen]`: the listeners for clients, and the number of worker threads.
 
 use super::{
-    Congestion, Network,
+    Network,
     names::{MAX_NETWORKS, address, network, path, replica},
     section::Section,
     server_id::{ServerId, ServerIdTable},
-    table::{KeyTable as _, by, file, keys, list, optional},
-    values::{DAY, Kind, RawValue, boolean, duration, number, one_of, port},
+    table::{KeyTable as _, file, keys, list, optional},
+    values::{DAY, Kind, RawValue, boolean, duration, number, port},
 };
 use serde_json::json;
 use std::{
@@ -74,9 +74,6 @@ keys! {
         /// packets to another replica. A client whose address changes without its doing, as by a NAT, is followed
         /// either way.
         migration: bool = true, boolean();
-
-        /// `litequic.congestion` of some addresses of `listen.udp`.
-        congestion: Vec<(SocketAddr, Congestion)> = Vec::new(), by(congestion, |all| show_congestion(all));
     }
 }
 
@@ -127,19 +124,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Listen {
     if !listen.http3 && listen.tcp.is_empty() {
         section.fault("http3", "leaves nothing to serve: listen.tcp has no address", None, None);
     }
-    let is_other = |name: &str| name.parse().is_ok_and(|address| !udp.contains(&address));
-    section.fault_in_map("congestion", is_other, "is not an address of listen.udp");
     listen
-}
-
-fn congestion(section: &mut Section<'_>, key: &str, about: &str) -> Vec<(SocketAddr, Congestion)> {
-    let named = |name: &str| name.parse().map_err(|_| "is not an address and port".into());
-    section.map(key, ".+", named, one_of(Congestion::NAMES), Listen::MAX_ADDRESSES, about)
-}
-
-fn show_congestion(all: &[(SocketAddr, Congestion)]) -> String {
-    let shown: Vec<_> = all.iter().map(|(address, congestion)| format!("{address} {}", congestion.name())).collect();
-    if shown.is_empty() { "none".into() } else { shown.join(", ") }
 }
 
 /// Whether both cannot be bound by groups of sockets that share a port (SO_REUSEPORT): `[::]` includes IPv4.

@@ -15,6 +15,7 @@ mod fault;
 mod file;
 mod foreign;
 mod keys;
+mod laboratory;
 mod limits;
 mod listen;
 mod log;
@@ -24,6 +25,7 @@ mod network;
 mod origin;
 mod reference;
 mod reload;
+mod removed;
 mod reserved;
 mod route;
 mod rules;
@@ -45,6 +47,7 @@ pub use fault::{Fault, Faults, Warning};
 pub use file::{load, parse, schema};
 pub use foreign::foreign_variable;
 pub use keys::{metric, needs_restart};
+pub use laboratory::Laboratory;
 pub use limits::{Limits, MemoryLimit, Sources};
 pub use listen::{Listen, Workers};
 pub use log::{Level, Log, LogFormat};
@@ -53,13 +56,12 @@ pub use names::listen_address;
 pub use network::Network;
 pub use origin::{
     AmbiguousFields, Balance, CheckIdle, Health, Origin, OriginAddress, OriginAddressError, OriginServer, OriginTls,
-    Statuses,
-    StatusesError, Sticky, StickyBy, TlsVersion,
+    PathReading, Statuses, StatusesError, Sticky, StickyBy, TlsVersion,
 };
 pub use reference::reference;
 pub use reload::{OnChange, Reload};
 pub use reserved::{ReservedField, ReservedFields};
-pub use route::{PathReading, Route};
+pub use route::Route;
 pub use rules::{
     ErrorPages, Errors, FixedBody, HeaderRules, RateLimit, RateLimitBy, Redirect, Respond, RouteTimeouts, Target,
     Template, TemplatePart, Variable, body_type, media_type, request_field_fault, response_field_fault,
@@ -119,6 +121,8 @@ pub struct Config {
     /// Peers whose `Forwarded` and `X-Forwarded-*` fields are appended to instead of removed: networks as
     /// (address, prefix length).
     pub trusted_proxies: Vec<Network>,
+    /// What experiments have set; the values stand in the places of the constants.
+    pub laboratory: Laboratory,
 }
 
 impl Config {
@@ -134,12 +138,6 @@ impl Config {
     /// many.
     pub fn source(&self, address: IpAddr) -> Option<Network> {
         self.sources.source(address, &self.trusted_proxies)
-    }
-
-    /// The congestion control of connections to a UDP address of `listen.udp`.
-    pub fn congestion(&self, listener: SocketAddr) -> Congestion {
-        let own = self.listen.congestion.iter().find(|(address, _)| *address == listener);
-        own.map_or(self.litequic.congestion, |(_, congestion)| *congestion)
     }
 
     /// To be followed by workers.
@@ -177,6 +175,7 @@ impl Config {
             log: Log::default(),
             access_log: AccessLog::default(),
             trusted_proxies: Vec::new(),
+            laboratory: Laboratory::default(),
         }
     }
 }

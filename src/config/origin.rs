@@ -7,10 +7,10 @@ use super::{
     names::{IPV6, NAME, PORT, authority, cookie_name, field_name, parse_host, parse_port, path, split_port},
     reserved::{ReservedFields, reserved_fields},
     section::Section,
-    table::{KeyTable, Reader, by, file, keys, list, optional, required},
+    table::{KeyTable, Reader, by, file, fixed, keys, list, optional, required},
     values::{
         COUNT, COUNT_OR_NONE, DAY, Kind, RawValue, TIMEOUT, boolean, duration, number, one_of, or_derived, or_none,
-        size, text,
+        text,
     },
 };
 use http::HeaderName;
@@ -19,8 +19,6 @@ use std::{
     collections::BTreeSet, fmt, net::Ipv6Addr, ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration,
 };
 
-/// More is better left to the client, which can wait.
-const REQUEST_BUFFER: RangeInclusive<u64> = 0..=1024 * 1024;
 /// Less would query a name server without pause.
 const DNS_INTERVAL: RangeInclusive<Duration> = Duration::from_secs(1)..=DAY;
 /// Less would be a load of its own.
@@ -72,16 +70,16 @@ keys! {
         // If most servers fail, the requests or the network are the cause, and fewer servers would not help.
         /// Share of the servers that a worker may eject at the same time. It may always eject one, but never the last
         /// healthy one. While a backup server is healthy, all others may be ejected.
-        max_ejected: Fraction = Fraction(500_000), fraction();
+        max_ejected: Fraction = Fraction(500_000), fixed(), no_key;
 
         // One server of five that is down; much more would double the load on servers that fail because of it.
-        /// Retry budget: retries as a share of requests. With `"none"`, only the retries of `retry_minimum` are
-        /// permitted.
+        /// Retry budget: retries as a share of requests, beside 10 retries per second. With `"none"`, nothing is
+        /// retried.
         retry_share: Option<Fraction> = Some(Fraction(200_000)), or_none(fraction()), counted_by("litequic_origin_retries_refused_total");
 
         // So that the share of a low rate is not nothing.
         /// Retries per second that are permitted in addition to `retry_share`; those of ten seconds may be saved up.
-        retry_minimum: u32 = 10, number(COUNT_OR_NONE), counted_by("litequic_origin_retries_refused_total");
+        retry_minimum: u32 = 10, fixed(), no_key;
 
         /// TLS to the origin's servers with `https`: the name and the authorities of their certificates, and
         /// litequic's own certificate. Without this table the system's trusted roots verify them.
@@ -108,7 +106,7 @@ keys! {
         /// Bytes of a request's body that are read before the request gets a connection: a body whose Content-Length is
         /// not larger is read whole, and of any other body the first bytes. So a slow client occupies no connection
         /// until it has sent something. 0 disables this.
-        request_buffer: u64 = 16 * 1024, size(REQUEST_BUFFER);
+        request_buffer: u64 = 16 * 1024, fixed(), no_key;
 
         // Below nginx' keepalive_timeout of 75 s and Go's 90 s, so that litequic closes first.
         /// Idle timeout of a connection to a server. Keep it below the origin's own keep-alive timeout, so that
@@ -135,6 +133,11 @@ keys! {
         /// Interval between two lookups of a server's name. An address that failed is tried last for the same time.
         dns_interval: Duration = Duration::from_secs(30), duration(DNS_INTERVAL);
 
+        /// How the origin may decode a path. A request whose path the origin could read as another route's gets 400.
+        /// `any`: percent-decoded, with slashes merged, without `;` parameters, with `\` as `/`, and case-insensitive;
+        /// `case-sensitive`: the same, but case-sensitive; `raw`: byte by byte, so that no request is rejected.
+        path_reading: PathReading = PathReading::default(), one_of(PathReading::NAMES);
+
         /// Treatment of request fields whose names have `_` or another character than letters, digits and `-`. CGI,
         /// FastCGI, WSGI, Rack and PHP do not distinguish `x_user` from `X-User`. `drop` removes such fields, `reject`
         /// answers 400, `pass` is for an origin that distinguishes them, or needs such fields.
@@ -160,7 +163,10 @@ impl Origin {
 
 /// Reads `[origin]` or one of `[origins.NAME]`; `cookies` has the names of cookies of those before it.
 pub(super) fn read(section: &mut Section<'_>, cookies: &mut BTreeSet<String>) -> Origin {
-    let origin = Origin::read(section);
+    let mut origin = Origin::read(section);
+    if origin.retry_share.is_none() {
+        origin.retry_minimum = 0;
+    }
     if let Some(Sticky { by: StickyBy::Cookie, cookie, .. }) = &origin.sticky
         && !cookie.is_empty()
         && !cookies.insert(cookie.clone())
@@ -352,6 +358,33 @@ impl<T: KeyTable> Reader<Option<T>> for OptionalTable<T> {
         match (old, new) {
             (Some(old), Some(new)) => old.compare(new, key, changes),
             (old, new) => changes.value(key, old, new, |table| self.show(table)),
+        }
+    }
+}
+
+/// `path_reading`: how an origin decodes paths.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PathReading {
+    /// In any known way. The default: without knowledge of the origin it can only be too strict.
+    #[default]
+    Any,
+    /// In any of them, but case-sensitive.
+    CaseSensitive,
+    /// Byte by byte.
+    Raw,
+}
+
+impl PathReading {
+    /// By the names of the file.
+    pub const NAMES: &[(&str, Self)] =
+        &[("any", Self::Any), ("case-sensitive", Self::CaseSensitive), ("raw", Self::Raw)];
+
+    /// Name of the value in the configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Any => "any",
+            Self::CaseSensitive => "case-sensitive",
+            Self::Raw => "raw",
         }
     }
 }

@@ -40,11 +40,6 @@ keys! {
         /// Origin of the route: a name of `[origins.NAME]`, or `origin`. Required without `redirect` and `respond`.
         target("origin"): Target = Target::Origin(String::new()), OneTarget;
 
-        /// How the origin may decode a path. A request whose path the origin could read as another route's gets 400.
-        /// `any`: percent-decoded, with slashes merged, without `;` parameters, with `\` as `/`, and case-insensitive;
-        /// `case-sensitive`: the same, but case-sensitive; `raw`: byte by byte, so that no request is rejected.
-        path_reading: PathReading = PathReading::default(), one_of(PathReading::NAMES);
-
         /// Replacement of `path_prefix` in the path: with `/api` and `/`, `/api/users` becomes `/users`.
         rewrite_prefix: Option<String> = None, optional(path_prefix(), "none");
 
@@ -130,33 +125,6 @@ impl Route {
         match &self.target {
             Target::Origin(name) => Some(name),
             Target::Redirect(_) | Target::Respond(_) => None,
-        }
-    }
-}
-
-/// `path_reading`: how an origin decodes paths.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum PathReading {
-    /// In any known way. The default: without knowledge of the origin it can only be too strict.
-    #[default]
-    Any,
-    /// In any of them, but case-sensitive.
-    CaseSensitive,
-    /// Byte by byte.
-    Raw,
-}
-
-impl PathReading {
-    /// By the names of the file.
-    pub const NAMES: &[(&str, Self)] =
-        &[("any", Self::Any), ("case-sensitive", Self::CaseSensitive), ("raw", Self::Raw)];
-
-    /// Name of the value in the configuration.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Any => "any",
-            Self::CaseSensitive => "case-sensitive",
-            Self::Raw => "raw",
         }
     }
 }

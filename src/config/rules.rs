@@ -1,8 +1,9 @@
 //! What a route has besides its target: header rules, redirects, its own timeouts, error pages, a rate limit.
 
 use super::{
-    table::{keys, optional},
-    values::{TIMEOUT, duration, or_none},
+    keys::rules::{OneBody, PER, answer_fields, final_status, location, redirect_status},
+    table::{by, implied, keys, optional, required},
+    values::{COUNT, TIMEOUT, duration, number, one_of, or_none},
 };
 use http::{HeaderName, StatusCode};
 use std::{collections::BTreeMap, fmt, path::Path, path::PathBuf, time::Duration};
@@ -49,7 +50,7 @@ impl HeaderRules {
 }
 
 /// A text with variables.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Template(pub Vec<TemplatePart>);
 
 /// A piece of a [`Template`].
@@ -144,13 +145,18 @@ pub enum Target {
     Respond(Respond),
 }
 
-/// `redirect`
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Redirect {
-    /// `Location`: its authority, if it has one, is written out or the client's own.
-    pub to: Template,
-    /// One of [`Redirect::STATUSES`].
-    pub status: StatusCode,
+keys! {
+    /// `redirect`
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Redirect {
+        /// The `Location`: a URL with `https://` or `http://`, or a path. `{host}` is the host that the client
+        /// requested, as the whole authority or after `LABEL.`; `{path}`, at the end, is its path and query after
+        /// `rewrite_prefix`.
+        to: Template = Template::default(), required(location());
+
+        /// The answer's status.
+        status: StatusCode = Self::STATUS, redirect_status();
+    }
 }
 
 impl Redirect {
@@ -166,15 +172,19 @@ impl Redirect {
     pub const STATUS: StatusCode = StatusCode::TEMPORARY_REDIRECT;
 }
 
-/// `respond`: a fixed answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Respond {
-    /// A final one.
-    pub status: StatusCode,
-    /// Body of the answer.
-    pub body: FixedBody,
-    /// Fields of its header.
-    pub headers: Vec<(HeaderName, Template)>,
+keys! {
+    /// `respond`: a fixed answer.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Respond {
+        /// The answer's status.
+        status: StatusCode = Self::STATUS, final_status();
+
+        /// The body, as plain text unless `headers` have another `content-type`.
+        body: FixedBody = FixedBody::None, OneBody;
+
+        /// Fields of the answer's header. `{client}`, `{host}` and `{request_id}` are filled in.
+        headers: Vec<(HeaderName, Template)> = Vec::new(), by(answer_fields, |_| String::new());
+    }
 }
 
 /// The source of a fixed answer's body.
@@ -238,17 +248,23 @@ keys! {
     }
 }
 
-/// `rate_limit`
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RateLimit {
-    /// Requests that are permitted in `per`.
-    pub requests: u32,
-    /// Time in which `requests` are permitted.
-    pub per: Duration,
-    /// Requests that may come at once after a pause.
-    pub burst: u32,
-    /// Counted by client, or all together.
-    pub by: RateLimitBy,
+keys! {
+    /// `rate_limit`
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct RateLimit {
+        /// Requests that are permitted in `per`, over all workers together. Further ones get 429 with `Retry-After`.
+        requests: u32 = 1, required(number(COUNT));
+
+        /// Time in which `requests` are permitted.
+        per: Duration = Duration::from_secs(1), duration(PER);
+
+        /// Requests that may come at once after a pause. By default `requests`.
+        burst: u32 = 1, implied(number(COUNT));
+
+        /// The requests that are counted together: those of an IPv4 address or of a /64 of IPv6 (`address`), or all of
+        /// the route (`route`).
+        by: RateLimitBy = RateLimitBy::Address, one_of(RateLimitBy::NAMES);
+    }
 }
 
 /// `rate_limit.by`

@@ -27,6 +27,8 @@ pub(super) struct Section<'s> {
     path: String,
     properties: Map<String, Json>,
     required: Vec<String>,
+    /// Tables that the file may have and the schema does not.
+    beside_schema: Vec<&'static str>,
     /// Keys that must be there and are not, with what is expected of each.
     missing: RefCell<Vec<(String, String)>>,
     /// Keys whose value was rejected.
@@ -50,6 +52,7 @@ impl<'s> Section<'s> {
             path,
             properties: Map::new(),
             required: Vec::new(),
+            beside_schema: Vec::new(),
             missing: RefCell::default(),
             wrong: Vec::new(),
             right: BTreeMap::new(),
@@ -257,6 +260,14 @@ impl<'s> Section<'s> {
         result
     }
 
+    /// The table `key`, which the schema does not have, as `read` makes it.
+    pub(super) fn table_beside_schema<T>(&mut self, key: &'static str, read: impl FnOnce(&mut Section<'s>) -> T) -> T {
+        let result = self.table(key, "", read);
+        self.properties.remove(key);
+        self.beside_schema.push(key);
+        result
+    }
+
     /// Each table of the array `key`, as `read` makes it.
     pub(super) fn tables<T>(&mut self, key: &str, about: &str, mut read: impl FnMut(&mut Section<'s>) -> T) -> Vec<T> {
         let path = join(&self.path, key);
@@ -415,15 +426,6 @@ impl<'s> Section<'s> {
         }
     }
 
-    /// Notes a fault of each key of a [`Section::map`] that `is_wrong`.
-    pub(super) fn fault_in_map(&self, key: &str, is_wrong: impl Fn(&str) -> bool, problem: &str) {
-        let table = self.get(key).and_then(|value| value.get_ref().as_table());
-        for (name, value) in table.into_iter().flatten().filter(|(name, _)| is_wrong(name.get_ref())) {
-            let path = join(&join(&self.path, key), name.get_ref());
-            self.source.note(Some(name.span()), path, self.source.quote(value), problem.into(), None, None);
-        }
-    }
-
     fn note_at(
         &self,
         path: String,
@@ -444,7 +446,8 @@ impl<'s> Section<'s> {
             self.source.note(self.span.clone(), path, None, "missing".into(), Some(expected), None);
         }
         for (name, value) in self.table.into_iter().flatten() {
-            if !self.properties.contains_key(name.get_ref().as_ref()) {
+            let name_text = name.get_ref().as_ref();
+            if !self.properties.contains_key(name_text) && !self.beside_schema.contains(&name_text) {
                 self.source.add_unknown_key(UnknownKey {
                     at: name.span(),
                     section: self.path.clone(),

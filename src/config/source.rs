@@ -4,6 +4,7 @@ use super::{
     draft::{Position, Positions},
     fault::{Fault, nearest, quote},
     foreign::{self, Hint},
+    removed,
     section::Section,
     values::{Kind, RawValue, Wrong},
 };
@@ -61,6 +62,9 @@ impl UnknownKey {
     fn meaning(&self, schema: &Json) -> (Option<String>, Option<String>) {
         if self.is_origin && self.section == "origin" {
             return (None, Some(format!("[{}]", join("origins", &self.name))));
+        }
+        if let Some(hint) = removed::hint(&self.section, &self.name) {
+            return (Some(hint), None);
         }
         if let Some(own) = self.siblings.iter().find(|own| foreign::plain(own) == foreign::plain(&self.name)) {
             return (None, Some(own.clone()));
@@ -130,7 +134,11 @@ impl<'s> SourceText<'s> {
 
     fn note_unknown_key(&self, unknown: UnknownKey, schema: &Json) {
         let (hint, near) = unknown.meaning(schema);
-        let problem = hint.map_or_else(|| "unknown key".into(), |hint| format!("unknown key; {hint}"));
+        let problem = match hint {
+            Some(hint) if hint.starts_with(removed::BEGINNING) => hint,
+            Some(hint) => format!("unknown key; {hint}"),
+            None => "unknown key".into(),
+        };
         let expected =
             (near.is_none() && problem == "unknown key").then(|| format!("one of {}", unknown.siblings.join(", ")));
         self.note(Some(unknown.at), join(&unknown.section, &unknown.name), unknown.value, problem, expected, near);

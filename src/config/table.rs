@@ -13,7 +13,8 @@
 //! }
 //! ```
 //!
-//! A reader is a [`Kind`], or what this module makes of one: [`optional`], [`list`], [`file`], [`table`].
+//! A reader is a [`Kind`], or what this module makes of one: [`optional`], [`list`], [`file`], [`table`]. A row of
+//! [`fixed`] and `no_key` is a field that is no key.
 //! `field("key")` is a key that has another name than its field. What else is known of a key are methods of
 //! [`ConfigKey`]. Rules over several keys are functions, which come after [`KeyTable::read`].
 
@@ -40,6 +41,8 @@ pub(super) trait KeyTable: Sized {
 pub(super) struct ConfigKey {
     pub(super) name: &'static str,
     pub(super) needs_restart: bool,
+    /// Whether the file may have it: else it is a constant, or follows from other keys.
+    pub(super) is_key: bool,
     /// The metric that counts when the key's limit is reached.
     metric: Metric,
 }
@@ -54,12 +57,17 @@ enum Metric {
 
 impl ConfigKey {
     pub(super) const fn new(name: &'static str) -> Self {
-        Self { name, needs_restart: false, metric: Metric::None }
+        Self { name, needs_restart: false, is_key: true, metric: Metric::None }
     }
 
     /// Marks a key whose change waits for a restart.
     pub(super) const fn restart(self) -> Self {
         Self { needs_restart: true, ..self }
+    }
+
+    /// Marks a value that the file cannot have; [`fixed`] reads it.
+    pub(super) const fn no_key(self) -> Self {
+        Self { is_key: false, ..self }
     }
 
     /// By the table's metric, whose `*` is the key's name.
@@ -241,6 +249,26 @@ impl<T> Reader<T> for By<T> {
     }
 }
 
+/// A value that the file cannot have: a constant, or one that a function after [`KeyTable::read`] derives from other
+/// keys. The row has `no_key` as well.
+pub(super) const fn fixed() -> FixedValue {
+    FixedValue
+}
+
+pub(super) struct FixedValue;
+
+impl<T> Reader<T> for FixedValue {
+    fn read(self, _: &mut Section<'_>, _: &str, default: T, _: &str) -> T {
+        default
+    }
+
+    fn show(&self, _: &T) -> String {
+        String::new()
+    }
+
+    fn compare(&self, _: &mut Changes, _: &str, _: &T, _: &T) {}
+}
+
 /// A table within the table.
 pub(super) fn table<T: KeyTable>() -> Inner<T> {
     Inner(PhantomData)
@@ -340,6 +368,9 @@ macro_rules! keys {
     };
     (@key $metric:literal $key:expr; counted_by($what:literal), $($more:tt)*) => {
         $crate::config::table::keys!(@key $metric $key.counted_by($what); $($more)*)
+    };
+    (@key $metric:literal $key:expr; no_key, $($more:tt)*) => {
+        $crate::config::table::keys!(@key $metric $key.no_key(); $($more)*)
     };
     (@key $metric:literal $key:expr; restart, $($more:tt)*) => {
         $crate::config::table::keys!(@key $metric $key.restart(); $($more)*)

@@ -10,6 +10,9 @@ use std::{ops::RangeInclusive, time::Duration};
 /// Zero continues at once.
 const DRAIN: RangeInclusive<Duration> = Duration::ZERO..=DAY;
 
+/// Zero discards nothing.
+const LINGERING: RangeInclusive<Duration> = Duration::ZERO..=DAY;
+
 keys! {
     /// Timeouts.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,9 +35,11 @@ keys! {
         request_body: Duration = Duration::from_secs(60), duration(TIMEOUT), counted;
 
         // nginx' lingering_time.
-        /// litequic discards the rest of a request's body for this time after the request was answered
-        /// (`limits.max_lingering_bytes`). Then it stops the stream, or closes the connection.
-        lingering: Duration = Duration::from_secs(30), duration(TIMEOUT), counted;
+        /// litequic discards the rest of a request's body for this time after the request was answered, for example by
+        /// a 413, and at most 64 MiB of it: browsers read the answer only after they have sent the whole body. Then the
+        /// stream is stopped (HTTP/3, HTTP/2), or the connection is closed (HTTP/1.1). 0 does so at once (HTTP/1.1:
+        /// within 2 s).
+        lingering: Duration = Duration::from_secs(30), duration(LINGERING), counted;
 
         // nginx' send_timeout.
         /// A response's stream is reset if the client reads nothing of it for this time (write timeout).

@@ -263,7 +263,8 @@ mod tests {
     fn translated(request: request::Builder, framing: BodyFraming, rewrite: Option<&str>) -> request::Parts {
         let rewrite_host = rewrite.map(str::to_owned);
         let route = config::Route { rewrite_host, ..config::Route::catch_all("o") };
-        let routes = Routes::new(&[route], None, &config::ClientCertificates::default());
+        let routes =
+            Routes::new(&[route], &std::collections::BTreeMap::new(), None, &config::ClientCertificates::default());
         let client = Client {
             address: "192.0.2.7:1".parse().unwrap(),
             local: "192.0.2.1:443".parse().unwrap(),

@@ -16,7 +16,7 @@ use http::{HeaderValue, request::Parts};
 use std::{
     borrow::Cow,
     cmp::Reverse,
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     net::{Ipv4Addr, Ipv6Addr},
     sync::Arc,
 };
@@ -107,9 +107,10 @@ impl<'a> Place<'a> {
 }
 
 impl Routes {
-    /// Compiles `routes`; `max_body_bytes` and `certificates` apply to those without their own.
+    /// Compiles `routes` to `origins`; `max_body_bytes` and `certificates` apply to those without their own.
     pub(super) fn new(
         routes: &[config::Route],
+        origins: &BTreeMap<String, config::Origin>,
         max_body_bytes: Option<u64>,
         certificates: &ClientCertificates,
     ) -> Self {
@@ -123,6 +124,7 @@ impl Routes {
                 read_prefix.pop();
             }
             let conditions = &route.conditions;
+            let origin = route.origin().and_then(|name| origins.get(name));
             let compiled = Route {
                 name: name.into(),
                 number,
@@ -131,7 +133,7 @@ impl Routes {
                 conditions: (!conditions.is_empty()).then(|| Box::new(conditions.clone())),
                 read_prefix,
                 has_readings: exchange::has_readings(prefix, true),
-                reading: route.path_reading,
+                reading: origin.map_or(PathReading::default(), |origin| origin.path_reading),
                 origin: route.origin().map(str::to_owned),
                 rules: None,
                 pages: PageSet::default(),

@@ -115,7 +115,8 @@ impl Routing {
         let limiters: Vec<_> = limiters.collect();
         let general_pages = pages.of(&config.error_pages);
         let in_maintenance = maintenance.of(&config.routes, &names);
-        let mut routes = Routes::new(&config.routes, config.limits.max_body_bytes, &config.client_certificates);
+        let mut routes =
+            Routes::new(&config.routes, &config.origins, config.limits.max_body_bytes, &config.client_certificates);
         routes.rule(|number| {
             let Some(route) = config.routes.get(number) else { return Default::default() };
             let own = Own {

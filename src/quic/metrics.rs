@@ -46,7 +46,7 @@ metrics! {
             handshakes_refused,
         }
         Counter("retries_sent", "Retry packets to validate an address.") {
-            retries "Many: an attack, or `retry_handshakes` too low.",
+            retries "Many: an attack, or `max_handshakes` too low.",
         }
         Counter(
             "retry_tokens_refused",

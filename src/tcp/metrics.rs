@@ -68,9 +68,9 @@ metrics! {
                 "The connection failed, or the client violated HTTP.",
             tcp_closed_stalled [reason: "stalled"] "The client read nothing for `timeouts.send`.",
             tcp_closed_flood [reason: "flood"]
-                "The client cancelled more requests than `limits.max_resets` allows, or sent more frames than \
-                    `limits.max_control_frames` or `max_small_frames`. Over HTTP/1.1 small pieces of a body count for \
-                    `max_small_frames`. Or it held more than its worker may receive, or the most when memory was short.",
+                "The client cancelled more than 100 requests per second, or sent more than 50,000 frames or 10,000 small \
+                    ones. Over HTTP/1.1 small pieces of a body count as small frames. Or it held more than its worker may \
+                    receive, or the most when memory was short.",
             tcp_closed_evicted [reason: "evicted"]
                 "Another client got its place, as `limits.max_connections` was reached and its source held most.",
             tcp_closed_litequic [reason: "litequic"] "litequic closed it without an error: a drain, or `limits.max_requests`.",

@@ -24,7 +24,7 @@ metrics! {
             request_body_bytes,
         }
         Counter("lingering_bytes", "Bytes of requests that were discarded because the request was answered already.") {
-            lingering_bytes "Up to `limits.max_lingering_bytes` each.",
+            lingering_bytes "Up to 64 MiB each.",
         }
         Counter("response_body_bytes", "Bytes of response bodies, and of tunnels, sent to QUIC or TLS.") {
             response_body_bytes,

@@ -3,8 +3,8 @@
 use litequic::{
     cli::check,
     config::{
-        self, AckFrequency, Balance, ClientCertificates, Config, Congestion, Io, Listen, LiteQuic, Pattern, RateLimit,
-        RateLimitBy, Route, Sticky, StickyBy, Target, Verify, Workers,
+        self, AckFrequency, Balance, ClientCertificates, Config, Congestion, Io, Limits, Listen, LiteQuic, PathReading,
+        Pattern, RateLimit, RateLimitBy, Route, Sticky, StickyBy, Target, Verify, Workers,
     },
 };
 use proptest::prelude::*;
@@ -202,8 +202,12 @@ fn what_the_examples_do_not_show_is_read_as_well() {
         congestion,
         initial_window: 40,
     };
-    assert_eq!(config.congestion(config.listen.udp[0]), Congestion::Bbr);
-    assert_eq!(config.congestion(config.listen.udp[1]), Congestion::Cubic);
+    assert_eq!(servers.path_reading, PathReading::Raw);
+    let Limits { retry_handshakes, stream_send_buffer, max_lingering_bytes, .. } = config.limits;
+    assert_eq!((retry_handshakes, stream_send_buffer, max_lingering_bytes), (0, 3 << 27, 0));
+    let Limits { max_control_frames, max_small_frames, max_resets, rate_grace, .. } = config.limits;
+    assert_eq!((max_control_frames, max_small_frames, max_resets, rate_grace.as_secs()), (1, 2, 3, 4));
+    assert_eq!((config.sources.ipv4_prefix, servers.request_buffer), (24, 0));
     assert_eq!(config.litequic, litequic);
     assert_eq!(config.trusted_proxies[0].prefix, 32);
 }

@@ -372,10 +372,11 @@ async fn clients_after_the_reload_are_asked_not_to_migrate() {
 async fn a_send_buffer_that_a_reload_changes_within_a_handshake_holds_no_response_up() {
     let (setup, origin) = (Arc::new(Setup::new()), origin::demo().await);
     let process = setup.start(origin).await;
-    for size in [2048, 64, 2048] {
+    // A stream may have a quarter of it.
+    for size in [8192, 256, 8192] {
         let reloading = Arc::clone(&setup);
         let reload = move || {
-            reloading.write(origin, &format!("limits.stream_send_buffer = \"{size} KiB\""));
+            reloading.write(origin, &format!("limits.worker_send_buffer = \"{size} KiB\""));
             // Blocking, as a verifier is; litequic is another process.
             let mut admin = std::net::TcpStream::connect(reloading.admin).unwrap();
             admin.write_all(b"POST /reload HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();

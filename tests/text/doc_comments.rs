@@ -141,7 +141,8 @@ fn visible_type(line: &str) -> Option<&str> {
     let rest = line.trim_start().strip_prefix("pub")?;
     let rest = rest.strip_prefix('(').map_or(Some(rest), |rest| rest.split_once(')').map(|(_, rest)| rest))?;
     let declared = ["struct ", "enum ", "trait "].iter().find_map(|kind| rest.trim_start().strip_prefix(kind))?;
-    declared.split(|c: char| !c.is_alphanumeric() && c != '_').next()
+    // A macro's `$Name` is none.
+    declared.split(|c: char| !c.is_alphanumeric() && c != '_').next().filter(|name| !name.is_empty())
 }
 
 #[test]

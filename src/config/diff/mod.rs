@@ -2,7 +2,7 @@
 //! structures are destructured in full, so that a new key that is not compared does not compile.
 
 use super::{
-    Acme, CertificateFiles, Config, Listen, Network, Route, ServerId,
+    Acme, CertificateFiles, Config, Laboratory, Listen, Network, Route, ServerId,
     changes::{Changes, cut},
     keys::rules::{show_headers, show_pages},
     needs_restart,
@@ -101,6 +101,7 @@ impl Config {
             log,
             access_log,
             trusted_proxies,
+            laboratory,
         } = self;
         listen.compare(&next.listen, "listen", &mut changes);
         changes.value("trusted_proxies", trusted_proxies, &next.trusted_proxies, |all| list(all, Network::to_string));
@@ -134,6 +135,10 @@ impl Config {
         reload.compare(&next.reload, "reload", &mut changes);
         log.compare(&next.log, "log", &mut changes);
         access_log.compare(&next.access_log, "access_log", &mut changes);
+        // Not among all keys: those are what operators set.
+        if !changes.all || *laboratory != Laboratory::default() {
+            laboratory.compare(&next.laboratory, "laboratory", &mut changes);
+        }
         changes.found.into_iter().map(|(key, what)| Change { key, what }).collect()
     }
 

@@ -6,8 +6,8 @@ mod patterns;
 pub(super) mod rules;
 
 use super::{
-    AccessLog, Acme, Admin, CertificateFiles, ClientCertificates, Config, Eab, Limits, Listen, LiteQuic, Log, Origin,
-    OriginServer, Reload, Route, ServerId, Sources, Timeouts, access, acme, admin, certificates, limits, listen,
+    AccessLog, Acme, Admin, CertificateFiles, ClientCertificates, Config, Eab, Laboratory, Limits, LiteQuic, Listen,
+    Log, Origin, OriginServer, Reload, Route, ServerId, Sources, Timeouts, access, acme, admin, certificates, limits, listen,
     names::{MAX_NETWORKS, network},
     origin,
     route::{self, Around, Seen},
@@ -41,7 +41,8 @@ const TABLES: &[(&str, &[ConfigKey])] = &[
 fn all() -> impl Iterator<Item = (String, &'static ConfigKey)> {
     let named = |(table, keys): &(&str, &'static [ConfigKey])| {
         let table = (*table).to_owned();
-        keys.iter().map(move |key| (format!("{table}.{}", key.name), key)).collect::<Vec<_>>()
+        let keys = keys.iter().filter(|key| key.is_key);
+        keys.map(move |key| (format!("{table}.{}", key.name), key)).collect::<Vec<_>>()
     };
     TABLES.iter().flat_map(named)
 }
@@ -124,7 +125,7 @@ pub(super) fn config(root: &mut Section<'_>) -> Config {
         root.fault("routes", "has no route", None, None);
     }
 
-    let (limits, sources) = root.table("limits", "Limits for clients.", limits::read);
+    let (mut limits, mut sources) = root.table("limits", "Limits for clients.", limits::read);
     let timeouts = root.table("timeouts", "Timeouts.", |section| {
         let timeouts = Timeouts::read(section);
         if let Some(problem) = listen.server_id.as_ref().and_then(|server_id| server_id.outlasted_by(timeouts.idle)) {
@@ -132,11 +133,16 @@ pub(super) fn config(root: &mut Section<'_>) -> Config {
         }
         timeouts
     });
+    if timeouts.lingering.is_zero() {
+        limits.max_lingering_bytes = 0;
+    }
     let litequic = root.table("litequic", "How datagrams are received and sent.", transport::read);
     let admin = root.table("admin", "Administration interface.", |section| admin::read(section, &listen));
     let reload = root.table("reload", "What a changed file does by itself.", Reload::read);
     let log = root.table("log", "The log.", Log::read);
     let access_log = root.table("access_log", "The access log: a line for each request.", access::read);
+    let laboratory = root.table_beside_schema("laboratory", Laboratory::read);
+    laboratory.apply(&mut limits, &mut sources, origins.iter_mut().map(|(_, origin)| origin));
     let about = "Networks whose Forwarded and X-Forwarded-* fields are appended to instead of removed.";
     let trusted_proxies = root.list("trusted_proxies", network(), 0..=MAX_NETWORKS, &[], about).unwrap_or_default();
     Config {
@@ -159,5 +165,6 @@ pub(super) fn config(root: &mut Section<'_>) -> Config {
         log,
         access_log,
         trusted_proxies,
+        laboratory,
     }
 }

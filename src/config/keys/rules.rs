@@ -8,14 +8,15 @@ use crate::config::{
     names::{TOKEN, authority, parse_host, path},
     request_field_fault, response_field_fault,
     section::Section,
-    values::{COUNT, DAY, Kind, RawValue, Wrong, duration, number, one_of, text},
+    table::{KeyTable as _, Reader},
+    values::{DAY, Kind, RawValue, Wrong, number, text},
 };
 use http::{HeaderName, StatusCode, header};
 use serde_json::json;
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
 /// Below a millisecond a timer has no resolution; a day's share is a quota already.
-const PER: RangeInclusive<Duration> = Duration::from_millis(1)..=DAY;
+pub(in crate::config) const PER: RangeInclusive<Duration> = Duration::from_millis(1)..=DAY;
 /// Interim ones are not whole answers (RFC 9110 §15.2).
 const FINAL: RangeInclusive<u64> = 200..=599;
 /// One for each status there is would be 200.
@@ -119,60 +120,72 @@ fn list(variables: &[Variable]) -> String {
     names.join(", ")
 }
 
+/// The table `key` as `read` makes it, if it is set.
+fn table<T>(section: &mut Section<'_>, key: &str, about: &str, read: fn(&mut Section<'_>) -> T) -> Option<T> {
+    let has = section.has(key);
+    Some(section.table(key, about, read)).filter(|_| has)
+}
+
 /// `redirect`, if set.
 pub(in crate::config) fn redirect(section: &mut Section<'_>) -> Option<Redirect> {
-    let has = section.has("redirect");
-    let about = "A redirect of the client, in place of an origin.";
-    let redirect = section.table("redirect", about, |section| {
-        let about = "The `Location`: a URL with `https://` or `http://`, or a path. `{host}` is the host that the \
-            client requested, as the whole authority or after `LABEL.`; `{path}`, at the end, is its path and query after \
-            `rewrite_prefix`.";
-        let to = section.required("to", location(), about);
-        let status = section.value("status", status(), Redirect::STATUS, "The answer's status.");
-        to.map(|to| Redirect { to, status })
-    });
-    redirect.filter(|_| has)
+    table(section, "redirect", "A redirect of the client, in place of an origin.", Redirect::read)
 }
 
 /// `respond`, if set.
 pub(in crate::config) fn respond(section: &mut Section<'_>) -> Option<Respond> {
-    let has = section.has("respond");
     let about = "A fixed answer, in place of an origin's: for `robots.txt`, health checks, maintenance.";
-    let respond = section.table("respond", about, fixed_answer);
-    has.then_some(respond)
+    table(section, "respond", about, fixed_answer)
 }
 
 fn fixed_answer(section: &mut Section<'_>) -> Respond {
-    let status = section.value("status", number::<u16>(FINAL), Respond::STATUS.as_u16(), "The answer's status.");
-    let status = StatusCode::from_u16(status).unwrap_or(Respond::STATUS);
-    let about = "The body, as plain text unless `headers` have another `content-type`.";
-    let text = section.optional("body", body_text(), about);
-    let about = "File with the body, in place of `body`. Read at the start and on a reload, 256 KiB at most; the \
-        extension of its name decides its `Content-Type`, unless `headers` do.";
-    let file = section.optional("body_file", body_file(), about).map(|file| section.directory().join(file));
-    let named = |name: &str| field_name(name, response_field_fault);
-    let about = "Fields of the answer's header. `{client}`, `{host}` and `{request_id}` are filled in.";
-    let headers = section.map("headers", TOKEN, named, field_value(), HeaderRules::MAX_FIELDS, about);
-
+    let respond = Respond::read(section);
     if section.has("body") {
         section.fault("body_file", "has no effect beside body", None, None);
     }
-    if !Respond::may_have_body(status) {
+    if !Respond::may_have_body(respond.status) {
         for key in ["body", "body_file"] {
-            section.fault(key, &format!("an answer with status {} has no body", status.as_u16()), None, None);
+            let problem = format!("an answer with status {} has no body", respond.status.as_u16());
+            section.fault(key, &problem, None, None);
         }
     }
-    let has_type = headers.iter().any(|(name, _)| name == header::CONTENT_TYPE);
-    if file.as_deref().is_some_and(|file| body_type(file).is_none()) && !has_type {
+    let has_type = respond.headers.iter().any(|(name, _)| name == header::CONTENT_TYPE);
+    if respond.file().is_some_and(|file| body_type(file).is_none()) && !has_type {
         let expected = Some("headers.content-type");
         section.fault("body_file", "unknown file name extension", expected, None);
     }
-    let body = match (text, file) {
-        (Some(text), _) => FixedBody::Text(text),
-        (None, Some(file)) => FixedBody::File(file),
-        (None, None) => FixedBody::None,
-    };
-    Respond { status, body, headers }
+    respond
+}
+
+/// The keys `body` and `body_file`, of which one may be set.
+pub(in crate::config) struct OneBody;
+
+impl Reader<FixedBody> for OneBody {
+    fn read(self, section: &mut Section<'_>, key: &str, _: FixedBody, about: &str) -> FixedBody {
+        let text = section.optional(key, body_text(), about);
+        let about = "File with the body, in place of `body`. Read at the start and on a reload, 256 KiB at most; the \
+            extension of its name decides its `Content-Type`, unless `headers` do.";
+        let file = section.optional("body_file", body_file(), about).map(|file| section.directory().join(file));
+        match (text, file) {
+            (Some(text), _) => FixedBody::Text(text),
+            (None, Some(file)) => FixedBody::File(file),
+            (None, None) => FixedBody::None,
+        }
+    }
+
+    /// `Respond` shows the whole answer.
+    fn show(&self, _: &FixedBody) -> String {
+        String::new()
+    }
+}
+
+/// The fields of a fixed answer.
+pub(in crate::config) fn answer_fields(
+    section: &mut Section<'_>,
+    key: &str,
+    about: &str,
+) -> Vec<(HeaderName, Template)> {
+    let named = |name: &str| field_name(name, response_field_fault);
+    section.map(key, TOKEN, named, field_value(), HeaderRules::MAX_FIELDS, about)
 }
 
 fn body_text() -> Kind<String> {
@@ -188,7 +201,15 @@ fn body_file() -> Kind<PathBuf> {
     path("the path of a file, such as \"robots.txt\"")
 }
 
-fn status() -> Kind<StatusCode> {
+/// The status of a fixed answer.
+pub(in crate::config) fn final_status() -> Kind<StatusCode> {
+    let Kind { expected, schema, read, .. } = number::<u16>(FINAL);
+    let read = move |given| StatusCode::from_u16(read(given)?).map_err(|_| "not a status".into());
+    Kind { expected, schema, read: Box::new(read), show: Box::new(|status| json!(status.as_u16())) }
+}
+
+/// The status of a redirect.
+pub(in crate::config) fn redirect_status() -> Kind<StatusCode> {
     let known = Redirect::STATUSES.map(|status| status.as_u16());
     Kind {
         expected: format!("one of {}", known.map(|status| status.to_string()).join(", ")),
@@ -204,7 +225,7 @@ fn status() -> Kind<StatusCode> {
     }
 }
 
-pub(super) fn location() -> Kind<Template> {
+pub(in crate::config) fn location() -> Kind<Template> {
     let expected = "a URL such as \"https://www.example.com{path}\", or a path";
     let (path, host) = (r"[!#-;=?-\[\]_a-z~{}]", "[0-9A-Za-z_.:-]");
     let kind = text(expected, |text| parse_location(&text), ToString::to_string);
@@ -263,17 +284,9 @@ fn location_authority(text: &str) -> Result<(), Wrong> {
 
 /// `rate_limit`, if set.
 pub(in crate::config) fn rate_limit(section: &mut Section<'_>, key: &str, about: &str) -> Option<RateLimit> {
-    section.table(key, about, |section| {
-        let about = "Requests that are permitted in `per`, over all workers together. Further ones get 429 with `Retry-After`.";
-        let requests = section.required("requests", number(COUNT), about);
-        let per =
-            section.value("per", duration(PER), Duration::from_secs(1), "Time in which `requests` are permitted.");
-        let burst = section.optional("burst", number(COUNT), "Requests that may come at once after a pause. By default `requests`.");
-        let about = "Which requests are counted together: those of an IPv4 address or of a /64 of IPv6 (`address`), or all of the \
-            route (`route`).";
-        let by = section.value("by", one_of(RateLimitBy::NAMES), RateLimitBy::Address, about);
-        let requests: u32 = requests?;
-        Some(RateLimit { requests, per, burst: burst.unwrap_or(requests), by })
+    table(section, key, about, |section| {
+        let limit = RateLimit::read(section);
+        if section.has("burst") { limit } else { RateLimit { burst: limit.requests, ..limit } }
     })
 }
 

@@ -35,7 +35,7 @@ fn routes() -> Routes {
         path_prefix: path_prefix.to_owned(),
         ..config::Route::catch_all(origin)
     });
-    Routes::new(&routes, Some(7), &ClientCertificates::default())
+    Routes::new(&routes, &BTreeMap::new(), Some(7), &ClientCertificates::default())
 }
 
 #[test]
@@ -86,14 +86,16 @@ fn the_most_specific_host_and_the_longest_prefix_win() {
 fn reading(table: &[(Option<&str>, &str, &str, PathReading)]) -> Routes {
     let routes: Vec<_> = table
         .iter()
-        .map(|(host, path_prefix, origin, path_reading)| config::Route {
+        .map(|(host, path_prefix, origin, _)| config::Route {
             host: host.map(str::to_owned),
             path_prefix: (*path_prefix).to_owned(),
-            path_reading: *path_reading,
             ..config::Route::catch_all(origin)
         })
         .collect();
-    Routes::new(&routes, None, &ClientCertificates::default())
+    let origins = table.iter().map(|(_, _, name, path_reading)| {
+        ((*name).to_owned(), config::Origin { path_reading: *path_reading, ..config::Origin::default() })
+    });
+    Routes::new(&routes, &origins.collect(), None, &ClientCertificates::default())
 }
 
 /// The origin of the route for a path at `host`, or of the one that the path could be read for.
@@ -222,7 +224,7 @@ fn asking(verify: Verify, table: &[(Option<&str>, &str, Option<Verify>)]) -> Rou
             ..config::Route::catch_all("o")
         })
         .collect();
-    Routes::new(&routes, None, &ClientCertificates { verify, ..ClientCertificates::default() })
+    Routes::new(&routes, &BTreeMap::new(), None, &ClientCertificates { verify, ..ClientCertificates::default() })
 }
 
 #[test]
@@ -352,7 +354,7 @@ fn host_comes_before_path_and_path_before_conditions() {
         if reversed {
             table.reverse();
         }
-        let routes = Routes::new(&table, None, &ClientCertificates::default());
+        let routes = Routes::new(&table, &BTreeMap::new(), None, &ClientCertificates::default());
         for (host, method, path, fields, expected) in [
             ("a.test", "GET", "/", &[][..], "a"),
             ("a.test", "HEAD", "/", &[], "a"),
@@ -395,7 +397,7 @@ fn of_routes_alike_the_first_of_the_file_wins() {
     let b = route("b", None, "/", conditions(&[], &[("b", "1")], &[]));
     let head = head("GET", "/", &[("a", "1"), ("b", "1")]);
     for (table, expected) in [([a.clone(), b.clone()], "a"), ([b, a], "b")] {
-        let routes = Routes::new(&table, None, &ClientCertificates::default());
+        let routes = Routes::new(&table, &BTreeMap::new(), None, &ClientCertificates::default());
         assert_eq!(taken(&routes, "a.test", &head), Ok(expected));
     }
 }
@@ -409,7 +411,7 @@ fn a_path_that_could_be_read_as_a_route_with_conditions_is_refused_where_they_ar
         route("post", None, "/login", conditions(&["POST"], &[], &[])),
         route("field", None, "=/secret", conditions(&[], &[("x-a", "*")], &[])),
     ];
-    let routes = Routes::new(&table, None, &ClientCertificates::default());
+    let routes = Routes::new(&table, &BTreeMap::new(), None, &ClientCertificates::default());
     for (method, path, fields, expected) in [
         ("GET", "/admin", &[][..], Ok("exact")),
         ("GET", "/admin/", &[], Ok("default")),
@@ -440,7 +442,8 @@ fn a_route_with_conditions_or_an_exact_path_hides_no_other_from_a_handshake() {
         let first = config::Route { client_certificate: Some(Verify::Required), ..first };
         let second =
             config::Route { client_certificate: Some(Verify::None), ..route("o", None, "/", Match::default()) };
-        Routes::new(&[first, second], None, &ClientCertificates::default()).certificate_request(Some("a.test"))
+        Routes::new(&[first, second], &BTreeMap::new(), None, &ClientCertificates::default())
+            .certificate_request(Some("a.test"))
     };
     let host = Some("a.test");
     assert_eq!(asks(route("o", host, "/", Match::default())), Required);
@@ -547,7 +550,7 @@ proptest! {
         let takers = table.iter().enumerate().filter(|(_, route)| takes(route, host, &head));
         // Of equal ones the last is the greatest to `max_by_key`: the file's first.
         let expected = takers.rev().max_by_key(|(_, route)| rank(route, host)).map(|(number, _)| number);
-        let routes = Routes::new(&table, None, &ClientCertificates::default());
+        let routes = Routes::new(&table, &BTreeMap::new(), None, &ClientCertificates::default());
         let chosen = routes.choose(host, path, &head);
         prop_assert_eq!(chosen.unwrap().map(|route| route.number), expected);
     }
@@ -580,7 +583,7 @@ proptest! {
         let target = query.map_or_else(|| "/".to_owned(), |value| format!("/?x={value}"));
         let head = head(method, &target, &fields);
         let taken = |table: &[config::Route]| {
-            let routes = Routes::new(table, None, &ClientCertificates::default());
+            let routes = Routes::new(table, &BTreeMap::new(), None, &ClientCertificates::default());
             let number = routes.choose("a.test", "/", &head).unwrap().map(|route| route.number);
             number.map(|number| table[number].clone())
         };

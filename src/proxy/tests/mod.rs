@@ -101,6 +101,7 @@ fn config(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Config {
         log: config::Log { level: config::Level::Info, format: config::LogFormat::Auto },
         access_log: config::AccessLog::default(),
         trusted_proxies: Vec::new(),
+        laboratory: config::Laboratory::default(),
     };
     change(&mut config);
     config

@@ -31,20 +31,18 @@ pub(super) use spurious::SpuriousLosses;
 
 use crate::{config::Live, quic::io::Moderation};
 use s2n_quic::provider::congestion_controller::{Endpoint, PathInfo};
-use std::{fmt, net::SocketAddr};
+use std::fmt;
 
-/// Creates the controller of each path of one endpoint, by the configuration at that time.
+/// Creates the controller of each path, by the configuration at that time.
 pub(super) struct ControllerFactory {
     config: Live,
-    /// The endpoint's address, as configured.
-    address: SocketAddr,
     moderation: Moderation,
     spurious: SpuriousLosses,
 }
 
 impl ControllerFactory {
-    pub(super) fn new(config: Live, address: SocketAddr, moderation: Moderation, spurious: SpuriousLosses) -> Self {
-        Self { config, address, moderation, spurious }
+    pub(super) fn new(config: Live, moderation: Moderation, spurious: SpuriousLosses) -> Self {
+        Self { config, moderation, spurious }
     }
 }
 
@@ -53,14 +51,13 @@ impl Endpoint for ControllerFactory {
 
     fn new_congestion_controller(&mut self, path: PathInfo<'_>) -> Controller {
         let config = self.config.load();
-        let congestion = config.congestion(self.address);
         let heard = (self.moderation.clone(), self.spurious.clone());
-        Controller::new(congestion, config.litequic.initial_window, path, heard)
+        Controller::new(config.litequic.congestion, config.litequic.initial_window, path, heard)
     }
 }
 
 impl fmt::Debug for ControllerFactory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ControllerFactory").field(&self.address).finish()
+        f.write_str("ControllerFactory")
     }
 }

@@ -229,7 +229,7 @@ pub fn start<T: tls::Provider + Clone>(
     let at_hand = (Arc::clone(&parts.ids), retry.clone());
     let resets = stateless_reset::Generator::new(&parts.secrets, address, at_hand, Arc::clone(&parts.metrics));
 
-    let controllers = ControllerFactory::new(Arc::clone(&parts.config), address, moderation, spurious);
+    let controllers = ControllerFactory::new(Arc::clone(&parts.config), moderation, spurious);
 
     let server = Server::builder()
         .with_tls(ResetLimitedTls::new(tls_endpoint, Arc::clone(&parts.metrics)))

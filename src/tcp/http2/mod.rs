@@ -51,7 +51,7 @@ const FIELD: u64 = 128;
 const REQUEST: u64 = 32;
 
 /// Requests that one read may bring together with their cancellation, and more: h2 bounds those that wait to be
-/// accepted, and has no other limit for them than for a whole connection; `limits.max_resets` counts them once they are
+/// accepted, and has no other limit for them than for a whole connection; `Limits::max_resets` counts them once they are
 /// accepted.
 const CANCELLED: usize = 1024;
 

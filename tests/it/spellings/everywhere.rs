@@ -25,9 +25,9 @@ routes = [
     { path_prefix = "/v1/login", origin = "origin", rate_limit = { requests = 1, per = "1h", by = "route" } },
     { path_prefix = "/admin", origin = "origin", client_certificate = "required" },
     { path_prefix = "/old", redirect = { to = "/new{path}" } },
-    { path_prefix = "/api", origin = "origin", path_reading = "raw" },
+    { path_prefix = "/api", origin = "raw" },
     { path_prefix = "/api/admin", origin = "origin", client_certificate = "required" },
-    { path_prefix = "/case", origin = "origin", path_reading = "case-sensitive" },
+    { path_prefix = "/case", origin = "sensitive" },
     { path_prefix = "/case/Admin", origin = "origin", client_certificate = "required" },
     { host = "[::ffff:192.0.2.1]", path_prefix = "/", redirect = { to = "/address" } },
     { host = "[0:0::7]", path_prefix = "/", redirect = { to = "/address" } },
@@ -46,7 +46,9 @@ async fn started(origin: SocketAddr, routes: &str) -> Litequic {
     }
     let whole = format!(
         "{routes}\n[[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n\
-         [client_certificates]\nca = \"ca.crt\"\nverify = \"none\"\n[origin]\nurl = \"http://{origin}\"\n"
+         [client_certificates]\nca = \"ca.crt\"\nverify = \"none\"\n[origin]\nurl = \"http://{origin}\"\n\
+         [origins.raw]\nurl = \"http://{origin}\"\npath_reading = \"raw\"\n\
+         [origins.sensitive]\nurl = \"http://{origin}\"\npath_reading = \"case-sensitive\"\n"
     );
     let parsed = config::parse(&whole, &directory.path().join("litequic.toml"), |_| None);
     let mut config: Config = parsed.unwrap_or_else(|faults| panic!("{faults}"));

@@ -1,4 +1,4 @@
-//! litequic terminates HTTP/3 and forwards plaintext HTTP/1.1 to an origin that was never changed.
+//! litequic terminates HTTP/3 and forwards HTTP/1.1, in plaintext or over TLS, to an origin that was never changed.
 //!
 //! A request's path: [`net`] receives datagrams, [`quic`] turns them into connections, [`http3`] into requests; [`tcp`]
 //! serves clients without HTTP/3. [`exchange`] is the interface between these front ends and the proxy, and [`proxy`]

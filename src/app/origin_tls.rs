@@ -44,6 +44,9 @@ fn one(name: &str, origin: &config::Origin, system: &SystemRoots) -> Result<Opti
         (key, fault.to_string())
     };
     let mut faults: Vec<Fault> = unnamed.filter(|_| table.name.is_none()).map(of_host).collect();
+    if let Some(name) = table.name.as_ref().filter(|name| ServerName::try_from(name.as_str()).is_err()) {
+        faults.push((format!("{path}.tls.name"), format!("no certificate can have the name {name}")));
+    }
     match tls::OriginTls::load(&table, system) {
         Ok(tls) if faults.is_empty() => Ok(Some(tls)),
         Ok(_) => Err(faults),

@@ -1,7 +1,7 @@
 //! Clients' certificates: which clients are asked, which are accepted, what the origin gets (RFC 9440), and which hosts
 //! a connection then serves.
 
-mod person;
+pub(crate) mod person;
 mod process;
 
 use crate::support::{

@@ -56,6 +56,7 @@ mod requests;
 mod resets;
 mod resumption;
 mod rules;
+mod secure_origins;
 mod send_buffers;
 mod server_id;
 mod sight;

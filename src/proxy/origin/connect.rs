@@ -56,7 +56,7 @@ pub(super) enum Connector {
 
 /// Why there is no connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{error}{}", .reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
+#[error("{}", .reason.clone().unwrap_or_else(|| error.to_string()))]
 pub(in crate::proxy) struct Unopened {
     pub(super) error: Error,
     /// What TLS failed by, in words for the operator.

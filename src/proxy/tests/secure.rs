@@ -766,7 +766,7 @@ fn probes_and_health_checks_shake_hands() {
                 None
             };
             let (probed, _) = tokio::join!(probe(&server, DEADLINE), serve());
-            let reason = "the origin's certificate is refused: the server's certificate is refused: a reason";
+            let reason = "the server's certificate is refused: a reason";
             assert_eq!(probed.err().map(|error| error.to_string()), (!is_well).then(|| reason.to_owned()));
             let checking = crate::proxy::check_health(Arc::clone(&setup.shared), Arc::default(), Arc::default());
             let checks = tokio::task::spawn_local(checking);

@@ -32,10 +32,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-pub(super) const DAY: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// An authority.
-pub(super) struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
     fn parameters(name: &str) -> CertificateParams {
@@ -46,21 +46,21 @@ impl Authority {
         parameters
     }
 
-    pub(super) fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         Self(CertifiedIssuer::self_signed(Self::parameters(name), KeyPair::generate().unwrap()).unwrap())
     }
 
     /// Another authority, below this one.
-    pub(super) fn below(&self, name: &str) -> Self {
+    pub(crate) fn below(&self, name: &str) -> Self {
         Self(CertifiedIssuer::signed_by(Self::parameters(name), KeyPair::generate().unwrap(), &self.0).unwrap())
     }
 
-    pub(super) fn pem(&self) -> String {
+    pub(crate) fn pem(&self) -> String {
         self.0.pem()
     }
 
     /// A client's certificate, after `edit` has changed what it likes.
-    pub(super) fn issue(&self, edit: impl FnOnce(&mut CertificateParams)) -> Shown {
+    pub(crate) fn issue(&self, edit: impl FnOnce(&mut CertificateParams)) -> Shown {
         let mut parameters = CertificateParams::new(vec!["client.test".to_owned()]).unwrap();
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         edit(&mut parameters);
@@ -69,12 +69,12 @@ impl Authority {
         Shown { chain: vec![certificate.der().clone()], key: key.serialize_pem() }
     }
 
-    pub(super) fn client(&self) -> Shown {
+    pub(crate) fn client(&self) -> Shown {
         self.issue(|_| {})
     }
 
     /// What it has revoked.
-    pub(super) fn crl(&self, serials: &[u64]) -> String {
+    pub(crate) fn crl(&self, serials: &[u64]) -> String {
         let now = SystemTime::now();
         let revoked = serials.iter().map(|serial| RevokedCertParams {
             serial_number: (*serial).into(),
@@ -96,21 +96,21 @@ impl Authority {
 
 /// A certificate as a client shows it.
 #[derive(Clone)]
-pub(super) struct Shown {
-    pub(super) chain: Vec<CertificateDer<'static>>,
+pub(crate) struct Shown {
+    pub(crate) chain: Vec<CertificateDer<'static>>,
     /// PEM.
-    pub(super) key: String,
+    pub(crate) key: String,
 }
 
 impl Shown {
     /// The same, with `authority`'s certificate behind it.
-    pub(super) fn with(mut self, authority: &Authority) -> Self {
+    pub(crate) fn with(mut self, authority: &Authority) -> Self {
         self.chain.push(authority.0.der().clone());
         self
     }
 
     /// RFC 9440 §2.1.
-    pub(super) fn field(&self, at: usize) -> String {
+    pub(crate) fn field(&self, at: usize) -> String {
         format!(":{}:", BASE64_STANDARD.encode(&self.chain[at]))
     }
 }
@@ -145,41 +145,41 @@ impl Wallet {
 }
 
 /// A connection over TCP, with HTTP/1.1, of one who shows `certificate`.
-pub(super) async fn by_tcp(litequic: &Litequic, name: &str, certificate: Option<&Shown>) -> Tls {
+pub(crate) async fn by_tcp(litequic: &Litequic, name: &str, certificate: Option<&Shown>) -> Tls {
     let mut config = tls::config(&litequic.cert_pem, &["http/1.1"]);
     config.client_auth_cert_resolver = Wallet::with(certificate);
     Tls::connect(litequic.tcp[0], name, config).await.unwrap()
 }
 
 /// A client that connects repeatedly, and keeps session tickets.
-pub(super) struct Person {
+pub(crate) struct Person {
     wallet: Arc<Wallet>,
     config: quinn::ClientConfig,
 }
 
 impl Person {
     /// One who trusts the server's `cert_pem` and shows `certificate`.
-    pub(super) fn new(cert_pem: &str, certificate: Option<&Shown>) -> Self {
+    pub(crate) fn new(cert_pem: &str, certificate: Option<&Shown>) -> Self {
         let wallet = Wallet::with(certificate);
         let mut tls = tls_config(cert_pem);
         tls.client_auth_cert_resolver = Arc::clone(&wallet) as _;
         Self { wallet, config: quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap())) }
     }
 
-    pub(super) fn asked(&self) -> usize {
+    pub(crate) fn asked(&self) -> usize {
         self.wallet.asked.load(Ordering::Relaxed)
     }
 
-    pub(super) async fn quic(&self, address: SocketAddr, name: &str) -> Result<Quic, ConnectionError> {
+    pub(crate) async fn quic(&self, address: SocketAddr, name: &str) -> Result<Quic, ConnectionError> {
         Quic::with_config(address, name, self.config.clone()).await
     }
 
-    pub(super) async fn connect(&self, address: SocketAddr, name: &str) -> Client {
+    pub(crate) async fn connect(&self, address: SocketAddr, name: &str) -> Client {
         Client::over(self.quic(address, name).await.unwrap(), name).await
     }
 
     /// The code with which the handshake is rejected. For this client it is complete when it has sent its part.
-    pub(super) async fn refused(&self, address: SocketAddr, name: &str) -> u64 {
+    pub(crate) async fn refused(&self, address: SocketAddr, name: &str) -> u64 {
         let error = match self.quic(address, name).await {
             Ok(quic) => within("the refusal", quic.connection.closed()).await,
             Err(error) => error,

@@ -1,0 +1,245 @@
+//! Origins over TLS: nginx, and servers of other TLS libraries, none of which was written for these tests.
+
+mod files;
+mod peers;
+
+use crate::{
+    client_certificates::person::{Authority, Shown},
+    support::{
+        client::Client,
+        nginx::Nginx,
+        process::free_tcp_port,
+        proxy::Litequic,
+        tunnel::{self, HttpVersion},
+        within,
+    },
+};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use futures_util::{SinkExt, StreamExt};
+use http::Method;
+use litequic::config::{Config, Origin, OriginAddress, OriginTls, TlsVersion};
+use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, SanType};
+use sha2::{Digest, Sha256};
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
+use tempfile::TempDir;
+
+/// A folder with certificates.
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn put(&self, name: &str, text: &str) -> PathBuf {
+        let beside = self.path(".new");
+        fs::write(&beside, text).unwrap();
+        fs::rename(beside, self.path(name)).unwrap();
+        self.path(name)
+    }
+
+    /// The chain and the key of `shown`, as `NAME.crt` and `NAME.key`.
+    fn put_pair(&self, name: &str, shown: &Shown) -> (PathBuf, PathBuf) {
+        (self.put(&format!("{name}.crt"), &pem(shown)), self.put(&format!("{name}.key"), &shown.key))
+    }
+}
+
+fn pem(shown: &Shown) -> String {
+    let one = |der: &[u8]| {
+        let text = BASE64_STANDARD.encode(der);
+        let lines: Vec<_> = text.as_bytes().chunks(64).map(|line| str::from_utf8(line).unwrap()).collect();
+        format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+    };
+    shown.chain.iter().map(|der| one(der)).collect()
+}
+
+/// A server's certificate for 127.0.0.1 and origin.test.
+fn server(authority: &Authority, edit: impl FnOnce(&mut CertificateParams)) -> Shown {
+    authority.issue(|parameters| {
+        parameters.subject_alt_names =
+            vec![SanType::IpAddress(Ipv4Addr::LOCALHOST.into()), SanType::DnsName("origin.test".try_into().unwrap())];
+        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        edit(parameters);
+    })
+}
+
+/// The configuration of an origin at `port`, whose authority is in `ca`.
+fn https(port: u16, ca: PathBuf) -> Origin {
+    let tls = OriginTls { ca: Some(ca), ..OriginTls::default() };
+    let address = OriginAddress::Https { host: "127.0.0.1".into(), port };
+    Origin { tls: Some(tls), ..Origin::new(address) }
+}
+
+fn tls(origin: &mut Origin) -> &mut OriginTls {
+    origin.tls.as_mut().unwrap()
+}
+
+/// litequic before `origin`.
+async fn before(origin: Origin) -> Litequic {
+    let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
+    let set = |config: &mut Config| config.origins.values_mut().for_each(|one| *one = origin.clone());
+    Litequic::start(nowhere, set).await
+}
+
+/// Bytes that do not repeat where a buffer might be cut.
+fn bytes(size: usize) -> Vec<u8> {
+    (0..size).map(|at| u8::try_from(at % 251).unwrap()).collect()
+}
+
+/// nginx with TLS at a port of its own, beside its plaintext, with `more` in its server block.
+fn nginx(folder: &Folder, authority: &Authority, more: &str) -> Option<(Nginx, u16)> {
+    let (cert, key) = folder.put_pair("nginx", &server(authority, |_| {}));
+    let port = free_tcp_port();
+    let nginx = Nginx::start(&format!(
+        "listen 127.0.0.1:{port} ssl;\nssl_certificate {};\nssl_certificate_key {};\n{more}",
+        cert.display(),
+        key.display()
+    ))?;
+    Some((nginx, port))
+}
+
+#[tokio::test]
+async fn files_of_every_size_arrive_whole_from_nginx() {
+    let (folder, authority) = (Folder::new(), Authority::new("root"));
+    let ca = folder.put("ca.pem", &authority.pem());
+    for (protocols, min) in [("TLSv1.3", TlsVersion::Tls13), ("TLSv1.2", TlsVersion::Tls12)] {
+        let more = format!("ssl_protocols {protocols};\nlocation /up {{ client_max_body_size 0; return 204; }}");
+        let Some((nginx, port)) = nginx(&folder, &authority, &more) else { return };
+        for size in [0, 1, 16_383, 16_384, 16_385, 10_000_000] {
+            fs::write(nginx.file(&format!("/{size}")), bytes(size)).unwrap();
+        }
+        let mut origin = https(port, ca.clone());
+        tls(&mut origin).min = min;
+        let litequic = before(origin).await;
+        let client = Client::to(&litequic).await;
+        for size in [0, 1, 16_383, 16_384, 16_385, 10_000_000] {
+            let answer = client.get(&format!("/{size}")).await;
+            assert_eq!((answer.status.as_u16(), answer.body.len()), (200, size));
+            assert_eq!(Sha256::digest(&answer.body), Sha256::digest(bytes(size)), "{size}");
+            let head = client.fetch(client.request(Method::HEAD, &format!("/{size}")), "").await;
+            assert_eq!(head.field("content-length"), Some(size.to_string().as_str()));
+        }
+        let up = client.post("/up", bytes(3_000_000)).await;
+        assert_eq!(up.status, 204);
+        let full = litequic.sum(|worker| worker.proxy.origin_tls_full.get());
+        assert_eq!(full, 1, "one connection serves them all");
+        litequic.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn nginx_requests_and_verifies_litequics_own_certificate() {
+    let (folder, authority) = (Folder::new(), Authority::new("root"));
+    let ca = folder.put("ca.pem", &authority.pem());
+    let more = format!(
+        "ssl_client_certificate {};\nssl_verify_client on;\nlocation / {{ return 200 $ssl_client_s_dn; }}",
+        ca.display()
+    );
+    let Some((_nginx, port)) = nginx(&folder, &authority, &more) else { return };
+    let litequic = before(https(port, ca.clone())).await;
+    let answer = Client::to(&litequic).await.get("/").await;
+    // nginx' own answer to a client without a certificate.
+    assert_eq!(answer.status, 400);
+    litequic.stop().await;
+
+    let (cert, key) = folder.put_pair("client", &authority.client());
+    let mut origin = https(port, ca);
+    (tls(&mut origin).cert, tls(&mut origin).key) = (Some(cert), Some(key));
+    let litequic = before(origin).await;
+    let answer = Client::to(&litequic).await.get("/").await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_nginx_closed_is_not_used_and_its_session_is_resumed() {
+    let (folder, authority) = (Folder::new(), Authority::new("root"));
+    let ca = folder.put("ca.pem", &authority.pem());
+    let more = "keepalive_requests 2;\nlocation / { return 200 ok; }";
+    let Some((_nginx, port)) = nginx(&folder, &authority, more) else { return };
+    let litequic = before(https(port, ca)).await;
+    let client = Client::to(&litequic).await;
+    for _ in 0..6 {
+        assert_eq!(client.post("/", "body").await.text(), "ok");
+    }
+    let full = litequic.sum(|worker| worker.proxy.origin_tls_full.get());
+    let resumed = litequic.sum(|worker| worker.proxy.origin_tls_resumed.get());
+    assert_eq!((full, resumed), (1, 2));
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn websockets_pass_through_nginx() {
+    let (folder, authority) = (Folder::new(), Authority::new("root"));
+    let ca = folder.put("ca.pem", &authority.pem());
+    let echo = tunnel::echo().await;
+    let more = format!(
+        "location / {{ proxy_pass http://{echo}; proxy_http_version 1.1;\n\
+         proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; }}"
+    );
+    let Some((_nginx, port)) = nginx(&folder, &authority, &more) else { return };
+    let litequic = before(https(port, ca)).await;
+    for over in [HttpVersion::Http1, HttpVersion::Http2, HttpVersion::Http3] {
+        let (mut socket, _kept) = tunnel::websocket(&litequic, over, "/").await;
+        for text in ["hello".to_owned(), "x".repeat(100_000)] {
+            socket.send(text.clone().into()).await.unwrap();
+            let echoed = within("an echo", socket.next()).await.unwrap().unwrap();
+            assert_eq!(echoed.into_text().unwrap(), text.as_str());
+        }
+        socket.send("close".into()).await.unwrap();
+        assert!(within("a close", socket.next()).await.unwrap().unwrap().is_close());
+    }
+    litequic.stop().await;
+}
+
+/// Clients that read nothing of a body must not make litequic hold it.
+#[tokio::test]
+async fn clients_that_stop_in_a_body_hold_little_memory() {
+    const CLIENTS: usize = 512;
+    /// What one may hold in litequic's buffers beside what its client lets be sent: see docs/architecture.md.
+    const EACH: u64 = 512 * 1024;
+    let (folder, authority) = (Folder::new(), Authority::new("root"));
+    let ca = folder.put("ca.pem", &authority.pem());
+    let Some((nginx, port)) = nginx(&folder, &authority, "ssl_session_tickets off;") else { return };
+    fs::write(nginx.file("/large"), vec![7; 20_000_000]).unwrap();
+    let mut origin = https(port, ca);
+    origin.max_connections = Some(600);
+    let litequic = before(origin).await;
+    let before = resident();
+    let mut stopped = Vec::new();
+    let client = Client::to(&litequic).await;
+    for _ in 0..CLIENTS.div_ceil(64) {
+        let client = Client::to(&litequic).await;
+        let mut streams = Vec::new();
+        for _ in 0..64 {
+            let mut stream = client.open(client.request(Method::GET, "/large")).await;
+            stream.finish().await.unwrap();
+            assert_eq!(crate::support::client::header(&mut stream).await.status(), 200);
+            streams.push(stream);
+        }
+        stopped.push((client, streams));
+    }
+    let open = litequic.sum(|worker| worker.proxy.origin_connections_open.get());
+    assert!(open >= CLIENTS as u64, "{open}");
+    // Others are served meanwhile.
+    assert_eq!(client.fetch(client.request(Method::HEAD, "/large"), "").await.status, 200);
+    let grown = resident().saturating_sub(before);
+    assert!(grown < CLIENTS as u64 * EACH, "{grown} bytes");
+    drop(stopped);
+    litequic.stop().await;
+}
+
+/// Bytes of memory of this process.
+fn resident() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}

@@ -40,8 +40,9 @@ pub use scrape::Scrape;
 pub use server::{AdminLimits, AdminServer};
 pub use socket::{DefaultSocket, default_sockets};
 pub use status::{
-    AcmeStatus, CertificateStatus, DerivedStatus, DescriptorSideStatus, DescriptorStatus, Http3Status, ServerIdStatus,
-    MaintenanceStatus, MechanismStatus, Nullable, OriginStatus, ReloadStatus, Samples, Status, WorkerStatus,
+    AcmeStatus, CertificateStatus, DerivedStatus, DescriptorSideStatus, DescriptorStatus, Http3Status,
+    MaintenanceStatus, MechanismStatus, Nullable, OriginStatus, ReloadStatus, Samples, ServerIdStatus, Status,
+    WorkerStatus,
 };
 pub use token::{Token, TokenError};
 

@@ -6,8 +6,9 @@ mod patterns;
 pub(super) mod rules;
 
 use super::{
-    AccessLog, Acme, Admin, CertificateFiles, ClientCertificates, Config, Eab, Laboratory, Limits, LiteQuic, Listen,
-    Log, Origin, OriginServer, Reload, Route, ServerId, Sources, Timeouts, access, acme, admin, certificates, limits, listen,
+    AccessLog, Acme, Admin, CertificateFiles, ClientCertificates, Config, Eab, Laboratory, Limits, Listen, LiteQuic,
+    Log, Origin, OriginServer, Reload, Route, ServerId, Sources, Timeouts, access, acme, admin, certificates, limits,
+    listen,
     names::{MAX_NETWORKS, network},
     origin,
     route::{self, Around, Seen},

@@ -280,11 +280,7 @@ pub(super) async fn reach(target: Target<'_>, limit: Duration, memory: Option<Du
         }
     };
     let secure = target.address.is_https().then(|| secure(host, target.tls));
-    let with = Attempt {
-        secure: secure.as_ref().map(|secure| (secure, header.as_deref())),
-        deadline,
-        metrics: None,
-    };
+    let with = Attempt { secure: secure.as_ref().map(|secure| (secure, header.as_deref())), deadline, metrics: None };
     let addresses = Lookups::of_process().addresses(host, port).await?;
     let mut socket = if let [address] = *addresses {
         with.attempt(address).await?

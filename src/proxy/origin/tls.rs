@@ -177,8 +177,8 @@ impl Secure {
         let (Some(config), Some(name)) = (self.config.clone(), self.name.clone()) else {
             return Err(Failure::protocol("there is no configuration of TLS for this server").into());
         };
-        let connection = UnbufferedClientConnection::new(config, name)
-            .map_err(|error| Failure::protocol(error.to_string()))?;
+        let connection =
+            UnbufferedClientConnection::new(config, name).map_err(|error| Failure::protocol(error.to_string()))?;
         let session = Box::new(Session {
             connection,
             refusal: self.refusal,
@@ -459,7 +459,10 @@ impl Session {
     }
 
     /// Has `write` encrypt.
-    fn writing<T>(&mut self, write: impl FnOnce(&mut WriteTraffic<'_, rustls::client::ClientConnectionData>) -> T) -> io::Result<T> {
+    fn writing<T>(
+        &mut self,
+        write: impl FnOnce(&mut WriteTraffic<'_, rustls::client::ClientConnectionData>) -> T,
+    ) -> io::Result<T> {
         // Records that were kept stand before: rustls returns to writing after them.
         let mut incoming = std::mem::take(&mut self.incoming);
         let mut done = 0;

@@ -23,12 +23,7 @@ use rustls::{
     pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName},
     version::TLS13,
 };
-use std::{
-    collections::BTreeMap,
-    rc::Rc,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -511,7 +506,8 @@ fn large_bodies_are_read_by_large_reads() {
 
 #[test]
 fn a_response_is_whole_however_it_is_cut_into_records_and_segments() {
-    let mut runner = TestRunner::new(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() });
+    let mut runner =
+        TestRunner::new(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() });
     let pieces = proptest::collection::vec((0..16_384_usize, 0..200_usize, any::<bool>(), 1..40_000_usize), 1..12);
     runner
         .run(&pieces, |pieces| {
@@ -737,7 +733,8 @@ fn the_proxy_header_comes_before_the_client_hello() {
         ok(sent).await;
         // A probe's has no client.
         let server = setup.shared.load().servers().remove(0);
-        let probing = tokio::task::spawn_local(async move { probe(&server, DEADLINE).await.map_err(|error| error.to_string()) });
+        let probing =
+            tokio::task::spawn_local(async move { probe(&server, DEADLINE).await.map_err(|error| error.to_string()) });
         let (mut stream, _) = script.listener.accept().await.unwrap();
         let mut header = [0; 16];
         stream.read_exact(&mut header).await.unwrap();

@@ -103,7 +103,12 @@ async fn go_serves_clients_that_have_a_certificate_and_refuses_others() {
     let Bench { folder, authority, ca, cert, key } = bench();
     let program = folder.path("server");
     let mut build = Command::new(go);
-    build.args(["build", "-o"]).arg(&program).arg(source("server.go")).env("GOFLAGS", "-mod=mod").env("GO111MODULE", "off");
+    build
+        .args(["build", "-o"])
+        .arg(&program)
+        .arg(source("server.go"))
+        .env("GOFLAGS", "-mod=mod")
+        .env("GO111MODULE", "off");
     build.env("GOCACHE", folder.path("cache"));
     let built = tokio::task::spawn_blocking(move || build.status().unwrap().success()).await.unwrap();
     assert!(built, "go build");

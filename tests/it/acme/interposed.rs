@@ -155,7 +155,8 @@ impl Interposed {
                 let answer = String::from_utf8(self.forward(&request).await).unwrap();
                 let (before, after) = answer.split_once("Retry-After: ").unwrap();
                 let (_, after) = after.split_once("\r\n").unwrap();
-                let field = if fault == Fault::Forever { format!("Retry-After: {}\r\n", u64::MAX) } else { String::new() };
+                let field =
+                    if fault == Fault::Forever { format!("Retry-After: {}\r\n", u64::MAX) } else { String::new() };
                 client.write_all(format!("{before}{field}{after}").as_bytes()).await
             }
             Some((host, _, Fault::OtherKey)) => {

@@ -252,8 +252,8 @@ fn date(parts: &Parts) -> Option<SystemTime> {
     httpdate::parse_http_date(parts.headers.get(header::DATE)?.to_str().ok()?).ok()
 }
 
-/// Returns the seconds of Retry-After, where there is one, and leaves one that instant-acme can use: that adds it to the
-/// time, and panics if the sum is too large, and wants one with renewal information, which may have none. A date is
+/// Returns the seconds of Retry-After, where there is one, and leaves one that instant-acme can use: that adds it to
+/// the time, and panics if the sum is too large, and wants one with renewal information, which may have none. A date is
 /// compared with the CA's own.
 fn keep_retry_after(parts: &mut Parts, is_renewal_info: bool) -> Option<u64> {
     let now = date(parts).unwrap_or_else(SystemTime::now);

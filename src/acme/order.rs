@@ -30,8 +30,8 @@ use tokio::{
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
 /// Before an order is looked at for the first time; it doubles with each look.
 const FIRST_LOOK: Duration = Duration::from_millis(250);
-/// Longest time between two looks, unless the CA's Retry-After is longer. A shorter one changes nothing: a CA that says 0
-/// would be asked without a pause.
+/// Longest time between two looks, unless the CA's Retry-After is longer. A shorter one changes nothing: a CA that says
+/// 0 would be asked without a pause.
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
 /// Seconds up to which the CA's Retry-After counts.
 const LONGEST_PAUSE: u64 = 60;

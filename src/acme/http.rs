@@ -161,8 +161,14 @@ impl Shared {
             }
         };
         let (mut parts, body) = timeout(PATIENCE, exchange).await.map_err(|_| Failed::Timeout(host.clone()))??;
-        self.note(&parts);
-        keep_retry_after(&mut parts, SystemTime::now(), is_renewal_info);
+        self.report_skew(&parts);
+        let asked = keep_retry_after(&mut parts, is_renewal_info);
+        let mut noted = self.noted();
+        noted.pause = asked;
+        if !parts.status.is_success() && asked.is_some() {
+            noted.retry_after = asked;
+        }
+        drop(noted);
         if let Some(issuer) = issuer(&body) {
             self.noted().issuer = Some(issuer);
         }
@@ -180,16 +186,10 @@ impl Shared {
         Ok(BytesResponse { parts, body: Box::new(body) })
     }
 
-    /// Notes Retry-After of a refusal, and reports, once, a clock that is not the CA's.
-    fn note(&self, parts: &Parts) {
+    /// Reports, once, a clock that is not the CA's.
+    fn report_skew(&self, parts: &Parts) {
         let now = SystemTime::now();
-        let mut noted = self.noted();
-        noted.pause = parts.headers.get(header::RETRY_AFTER).and_then(|value| retry_after(value, now));
-        if !parts.status.is_success() && noted.pause.is_some() {
-            noted.retry_after = noted.pause;
-        }
-        let date = parts.headers.get(header::DATE).and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
-        let skew = date.map(|date| now.duration_since(date).unwrap_or_else(|before| before.duration()));
+        let skew = date(parts).map(|date| now.duration_since(date).unwrap_or_else(|before| before.duration()));
         if let Some(skew) = skew.filter(|skew| *skew > MAX_SKEW)
             && !self.skewed.swap(true, Ordering::Relaxed)
         {
@@ -247,15 +247,23 @@ async fn lookup(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     finding.await.map_err(|_| io::Error::other("the lookup ended without a result"))?
 }
 
-/// Leaves a Retry-After that instant-acme can use. That adds it to the time without a look at its size, and panics; and it
-/// wants one with renewal information, which may have none.
-fn keep_retry_after(parts: &mut Parts, now: SystemTime, is_renewal_info: bool) {
+/// When an answer was made, by the CA's clock (RFC 9110 §6.6.1).
+fn date(parts: &Parts) -> Option<SystemTime> {
+    httpdate::parse_http_date(parts.headers.get(header::DATE)?.to_str().ok()?).ok()
+}
+
+/// Returns the seconds of Retry-After, where there is one, and leaves one that instant-acme can use: that adds it to
+/// the time, and panics if the sum is too large, and wants one with renewal information, which may have none. A date is
+/// compared with the CA's own.
+fn keep_retry_after(parts: &mut Parts, is_renewal_info: bool) -> Option<u64> {
+    let now = date(parts).unwrap_or_else(SystemTime::now);
     let asked = parts.headers.get(header::RETRY_AFTER).and_then(|value| retry_after(value, now));
-    let usable = asked.map(|seconds| seconds.min(LONGEST_RETRY)).or(is_renewal_info.then_some(ASK_AGAIN));
+    let asked = asked.map(|seconds| seconds.min(LONGEST_RETRY));
     parts.headers.remove(header::RETRY_AFTER);
-    if let Some(seconds) = usable {
+    if let Some(seconds) = asked.or(is_renewal_info.then_some(ASK_AGAIN)) {
         parts.headers.insert(header::RETRY_AFTER, seconds.into());
     }
+    asked
 }
 
 /// Seconds from `now` (RFC 9110 §10.2.3).
@@ -349,13 +357,17 @@ mod tests {
             (Some("99999999999999999999999"), true, Some(ASK_AGAIN)),
             (None, false, None),
             (None, true, Some(ASK_AGAIN)),
+            // By the CA's clock, whatever this machine's says.
+            (Some("Sun, 06 Nov 1994 08:50:37 GMT"), false, Some(60)),
         ] {
             let mut response = http::Response::new(());
+            response.headers_mut().insert(header::DATE, HeaderValue::from_static("Sun, 06 Nov 1994 08:49:37 GMT"));
             if let Some(given) = given {
                 response.headers_mut().insert(header::RETRY_AFTER, given.parse().unwrap());
             }
             let (mut parts, ()) = response.into_parts();
-            keep_retry_after(&mut parts, SystemTime::now(), is_renewal_info);
+            let asked = keep_retry_after(&mut parts, is_renewal_info);
+            assert!(asked.is_none() || asked == expected, "{given:?}");
             let kept = parts.headers.get(header::RETRY_AFTER).map(|value| value.to_str().unwrap().parse().unwrap());
             assert_eq!(kept, expected, "{given:?}");
         }

@@ -30,7 +30,8 @@ use tokio::{
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
 /// Before an order is looked at for the first time; it doubles with each look.
 const FIRST_LOOK: Duration = Duration::from_millis(250);
-/// Longest time between two looks, unless the CA's Retry-After is longer.
+/// Longest time between two looks, unless the CA's Retry-After is longer. A shorter one changes nothing: a CA that says
+/// 0 would be asked without a pause.
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
 /// Seconds up to which the CA's Retry-After counts.
 const LONGEST_PAUSE: u64 = 60;
@@ -319,7 +320,7 @@ impl Job<'_> {
                 return Err(OrderFailure::new(format!("the CA's order is still {status:?} after {PATIENCE:?}")));
             }
             let asked = self.http.take_pause().map(|seconds| Duration::from_secs(seconds.min(LONGEST_PAUSE)));
-            sleep(asked.unwrap_or(pause)).await;
+            sleep(asked.unwrap_or_default().max(pause)).await;
             pause = (2 * pause).min(LONGEST_LOOK);
             nonce!(async { order.refresh().await.map(drop) }).map_err(|error| self.failure(&error))?;
         }
@@ -440,7 +441,7 @@ pub(super) fn words(error: &Error) -> String {
 }
 
 fn problem_words(problem: &Problem) -> String {
-    let kind = short_type(problem).filter(|kind| *kind != "about").map(|kind| format!(" ({kind})"));
+    let kind = short_type(problem).filter(|kind| *kind != "blank").map(|kind| format!(" ({kind})"));
     let detail = problem.detail.as_deref().unwrap_or("the CA gives no reason");
     let parts: Vec<_> = problem.subproblems.iter().map(ToString::to_string).collect();
     let parts = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
@@ -450,6 +451,17 @@ fn problem_words(problem: &Problem) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_has_the_cas_words_and_its_type_unless_that_says_nothing() {
+        for (problem, expected) in [
+            (r#"{"type": "urn:ietf:params:acme:error:caa", "detail": "no"}"#, "no (caa)"),
+            (r#"{"type": "about:blank", "detail": "HTTP status 503"}"#, "HTTP status 503"),
+            ("{}", "the CA gives no reason"),
+        ] {
+            assert_eq!(problem_words(&serde_json::from_str(problem).unwrap()), expected);
+        }
+    }
 
     #[test]
     fn an_order_is_given_up_where_the_ca_does_not_know_it_alone() {

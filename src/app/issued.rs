@@ -10,7 +10,7 @@ use crate::{
 use rustls::ClientConfig;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::Path,
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -71,7 +71,7 @@ pub(super) fn has_file(host: &AcmeHost, files: &CertificateStore) -> bool {
 
 /// Reads chain and key of `host`.
 fn certificate(host: &AcmeHost, pem: &str) -> Result<Certificate, String> {
-    let name = Path::new("the certificate of").join(host.to_string());
+    let name = PathBuf::from(host.to_string());
     let files = CertificateFiles { cert: name.clone(), key: name };
     let certificate =
         Certificate::from_pem(pem.as_bytes(), pem.as_bytes(), &files).map_err(|error| error.to_string())?;

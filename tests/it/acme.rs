@@ -70,6 +70,7 @@ async fn a_site_without_any_certificate_obtains_one_by_http_01_and_serves_it() {
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{host}{path}: {answer}");
     }
 
+    site.await_stored("a.test").await;
     let mode = |name: &str| fs::metadata(site.file(name)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("state"), mode("state/a.test.pem"), mode("state/a.test.json")), (0o700, 0o600, 0o600));
     wait_for("the list", || site.ctl(&["certificates"]).stdout.starts_with("a.test  valid, expires ")).await;

@@ -252,6 +252,16 @@ impl Site {
         serde_json::from_str(&self.ctl(&["certificates", "--json"]).success()).unwrap()
     }
 
+    /// Waits until a certificate of `host` is stored, which it is after it is served.
+    pub(super) async fn await_stored(&self, host: &str) {
+        within("the plan", async {
+            while self.plan(host)["directory"] == "" {
+                sleep(LOOK_AGAIN).await;
+            }
+        })
+        .await;
+    }
+
     /// The plan that is stored for `host`.
     pub(super) fn plan(&self, host: &str) -> Json {
         serde_json::from_str(&fs::read_to_string(self.file(&format!("state/{host}.json"))).unwrap()).unwrap()

@@ -111,6 +111,7 @@ async fn a_renewal_follows_the_ca_and_loses_no_request_under_load() {
     litequic.await_stderr(OBTAINED);
     let root = pebble.root().await;
     site.await_served("a.test", &root).await;
+    site.await_stored("a.test").await;
     litequic.end_by("TERM").success();
 
     // A window that is over: the next request for renewal information says so.
@@ -146,6 +147,7 @@ async fn a_window_in_a_year_and_an_answer_that_is_no_json_renew_neither_at_once_
     let mut litequic = site.start();
     litequic.await_stderr(OBTAINED);
     site.await_served("a.test", &pebble.root().await).await;
+    site.await_stored("a.test").await;
     let pem = fs::read_to_string(site.file("state/a.test.pem")).unwrap();
     let year = {
         let date = |ahead| format_rfc3339_seconds(SystemTime::now() + Duration::from_secs(ahead)).to_string();

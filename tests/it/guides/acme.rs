@@ -22,6 +22,10 @@ fn one_command_is_a_site_with_certificates() {
     let guide = Guide::read("obtain-certificates-by-acme");
     let Some((machine, _pebble)) = prepared() else { return };
     let command = guide.command("litequic run --host");
+    // A user who may not bind these ports is told what lets them.
+    let refused =
+        machine.end(&format!("exec setpriv --bounding-set=-net_bind_service {command} --state /var/lib/acme"));
+    assert!(refused.code == Some(69) && refused.stderr.contains("CAP_NET_BIND_SERVICE"), "{refused:?}");
     let litequic = machine.spawn(&format!(
         "export STATE_DIRECTORY=/var/lib/litequic; exec {command} --acme-directory https://localhost:14000/dir --log-format json"
     ));

@@ -12,6 +12,17 @@ use http::{
     uri::{PathAndQuery, Scheme},
 };
 
+/// Fields of a connection alone (RFC 9110 §7.6.1). As names that need not be parsed for each request.
+static CONNECTION_FIELDS: [HeaderName; 7] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::TE,
+    HeaderName::from_static("http2-settings"),
+];
+
 /// Makes the URI absolute, removes `Host` and connection-specific fields, and checks the rest. `last` is the authority
 /// of the connection's last request.
 ///
@@ -222,8 +233,7 @@ fn remove_what_is_the_connections(headers: &mut HeaderMap) -> Result<(), Refusal
         }
         headers.remove(name);
     }
-    for name in ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "te", "http2-settings"]
-    {
+    for name in &CONNECTION_FIELDS {
         headers.remove(name);
     }
     if takes_trailers {

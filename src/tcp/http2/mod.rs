@@ -177,9 +177,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Accepting<S> {
                     let (fields, connection) = (Rc::clone(&self.fields), Rc::clone(connection));
                     let (account, tasks) = (self.account.clone(), Rc::downgrade(&self.tasks));
                     self.fields.set(self.fields.get().saturating_add(count));
+                    // Boxed where it runs: a task of its size would be copied several times on its way to the runtime.
                     self.tasks.spawn(async move {
                         fields.set(fields.get().saturating_sub(count));
-                        stream::serve(connection, request, respond, account, tasks).await;
+                        Box::pin(stream::serve(connection, request, respond, account, tasks)).await;
                     });
                     if self.fields.get() > FIELDS {
                         // This task runs again behind those that were spawned.

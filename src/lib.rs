@@ -34,5 +34,6 @@ pub mod sources;
 pub mod suspension;
 pub mod tcp;
 pub mod telemetry;
+pub mod terms;
 pub mod tls;
 pub mod transport;

@@ -7,10 +7,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use libfuzzer_sys::fuzz_target;
 use litequic::{
     http3::{message, qpack},
-    tcp::{
-        check_http2_fields,
-        http1::{Bounds, RequestGuardStream},
-    },
+    tcp::{check_http2_fields, http1::RequestGuardStream},
+    terms::FieldLimits,
 };
 use std::{
     pin::Pin,
@@ -77,14 +75,13 @@ fn by_http3(name: &[u8], value: &[u8]) -> bool {
         [&out, text].concat()
     };
     let section = [vec![0, 0], string(3, 0x20, name), string(7, 0, value)].concat();
-    let limits = qpack::FieldLimits { bytes: usize::MAX, fields: usize::MAX };
-    qpack::decode(Bytes::from(section), &limits).is_ok_and(|fields| message::trailers(fields).is_ok())
+    qpack::decode(Bytes::from(section), &FieldLimits::NONE).is_ok_and(|fields| message::trailers(fields).is_ok())
 }
 
 /// Whether all of a request with that field passes its guard.
 fn by_http1(name: &[u8], value: &[u8]) -> bool {
     let request = [b"GET / HTTP/1.1\r\nHost: a\r\n", name, b": ", value, b"\r\n\r\n"].concat();
-    let bounds = Bounds { bytes: 1 << 20, fields: 2 };
+    let bounds = FieldLimits { bytes: 1 << 20, fields: 2 };
     let mut guard = RequestGuardStream::new(&*request, bounds, Duration::from_secs(10), u32::MAX, Rc::default());
     let mut context = Context::from_waker(Waker::noop());
     let mut buffer = vec![0; request.len()];

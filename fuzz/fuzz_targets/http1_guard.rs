@@ -4,7 +4,7 @@
 
 use httparse::{EMPTY_HEADER, Request, Status};
 use libfuzzer_sys::fuzz_target;
-use litequic::tcp::http1::{Bounds, RequestGuardStream};
+use litequic::{tcp::http1::RequestGuardStream, terms::FieldLimits};
 use std::{
     io,
     pin::Pin,
@@ -15,7 +15,7 @@ use std::{
 };
 use tokio::io::{AsyncRead, ReadBuf};
 
-const BOUNDS: Bounds = Bounds { bytes: 450, fields: 8 };
+const BOUNDS: FieldLimits = FieldLimits { bytes: 450, fields: 8 };
 /// What stands in the place of a request that is refused begins so.
 const STAND_IN: &[u8] = b"LITEQUIC-REFUSED / HTTP/1.1\r\n";
 /// Lines that trailers of so many bytes can have at most.

@@ -5,6 +5,7 @@ use super::{
     error::Code,
     frame::encode_goaway,
     front::{Connection, Http3Worker, client_of},
+    phase::{Http3End, Http3Event, Http3Phase},
     request,
     send::application_error,
     settings::Settings,
@@ -22,14 +23,13 @@ use s2n_quic::{
     stream::{BidirectionalStream, PeerStream, SendStream},
 };
 use std::{
-    cell::Cell,
     future::{Future, poll_fn},
     pin::pin,
     rc::Rc,
     task::{Context, Poll, ready},
     time::Duration,
 };
-use tokio::{select, sync::Notify, task::JoinSet, time::timeout};
+use tokio::{select, task::JoinSet, time::timeout};
 
 /// The first GOAWAY's stream ID: the largest that a client may use, so that no running request is retried elsewhere
 /// (RFC 9114 §5.2).
@@ -61,40 +61,38 @@ pub async fn serve<H: Handler>(
     let connection = Rc::new(Connection::new(handle, client, handler, front, account, holder));
     let front = &connection.front;
 
-    let ids = Ids::default();
-    let exhausted = Notify::new();
-    let mut streams = Streams::new(acceptor, &connection, &*windows, &ids, &exhausted);
+    let (life, memory) = (&connection.life, &connection.memory);
+    let mut streams = Streams::new(acceptor, &connection, &*windows);
     let mut watch = front.watch.clone();
     let mut told = None;
     let alerts = windows.alerts(connection.handle.id());
     let mut stopping = pin!(watch.reached(Phase::Stopping));
-    let mut goaway = pin!(goaway(&connection, &exhausted, &ids));
+    let mut goaway = pin!(goaway(&connection));
     // Kept until the connection's end: closing a control stream is an error (RFC 9114 §6.2.1).
     let mut control_after_goaway = None;
     let mut is_leaving = false;
     // All that is ready in one turn: on a busy connection several requests begin and end in each.
-    let code = poll_fn(|cx| {
+    let reason = poll_fn(|cx| {
         if streams.poll_accept(cx).is_ready() {
             return Poll::Ready(None); // the connection is gone
         }
         streams.join(cx);
         connection.lingering.poll(cx);
-        connection.holder.serving(streams.requests.len());
-        while let Poll::Ready(end) = connection.holder.poll_end(cx, &mut told) {
+        memory.holder.serving(streams.requests.len());
+        while let Poll::Ready(end) = memory.holder.poll_end(cx, &mut told) {
             match end {
-                EvictionReason::Idle => exhausted.notify_one(),
+                EvictionReason::Idle => _ = life.on(Http3Event::Leave),
                 EvictionReason::Drained => {
                     is_leaving = true;
                     front.metrics.evicted_idle.increment();
-                    exhausted.notify_one();
+                    life.on(Http3Event::Leave);
                 }
                 EvictionReason::Evicted => {
                     // One that was told to leave, and is still there, is counted already.
                     if !std::mem::replace(&mut is_leaving, true) {
                         front.metrics.evicted_in_use.increment();
                     }
-                    connection.evicted.set(true);
-                    return Poll::Ready(Some(Code::NoError));
+                    return Poll::Ready(Some(Http3End::Evicted));
                 }
                 EvictionReason::Heaviest => {
                     connection.fail(Code::ExcessiveLoad);
@@ -104,14 +102,14 @@ pub async fn serve<H: Handler>(
         }
         if streams.requests.is_empty() && connection.lingering.is_empty() {
             // Every stream that s2n-quic knows was accepted above: none is left that was reset, or is queued.
-            connection.account.none_is_left();
+            memory.received.none_is_left();
         }
-        if connection.account.poll_over(cx).is_ready() {
+        if memory.received.poll_over(cx).is_ready() {
             front.metrics.shared.limit_receive_held.increment();
             connection.fail(Code::ExcessiveLoad);
             return Poll::Ready(None);
         }
-        if is_excessive(cx, &*alerts, &connection, &exhausted) {
+        if is_excessive(cx, &*alerts, &connection) {
             return Poll::Ready(None);
         }
         // After whatever may have exhausted the connection.
@@ -122,23 +120,19 @@ pub async fn serve<H: Handler>(
         }
         let drained = control_after_goaway.is_some() && streams.requests.is_empty() && connection.lingering.is_empty();
         if drained || stopping.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Some(Code::NoError));
+            return Poll::Ready(Some(Http3End::Done));
         }
         Poll::Pending
     })
     .await;
-    if let Some(code) = code {
-        connection.handle.close(application_error(code));
+    if let Some(reason) = reason {
+        life.on(Http3Event::Close(reason));
+        connection.handle.close(application_error(reason.code()));
     }
 }
 
 /// Reads the transport's reports of excess. True: the connection was closed for one of them.
-fn is_excessive<H: Handler>(
-    cx: &mut Context<'_>,
-    alerts: &dyn ConnectionAlerts,
-    connection: &Connection<H>,
-    exhausted: &Notify,
-) -> bool {
+fn is_excessive<H: Handler>(cx: &mut Context<'_>, alerts: &dyn ConnectionAlerts, connection: &Connection<H>) -> bool {
     let metrics = &connection.front.metrics;
     while let Poll::Ready(alert) = alerts.poll(cx) {
         match alert {
@@ -154,20 +148,11 @@ fn is_excessive<H: Handler>(
             }
             Alert::LastAddress => {
                 metrics.limit_addresses.increment();
-                exhausted.notify_one();
+                connection.life.on(Http3Event::Leave);
             }
         }
     }
     false
-}
-
-/// Requests that a client may still send.
-#[derive(Default)]
-struct Ids {
-    /// The stream ID behind that of the last request.
-    next: Cell<u64>,
-    /// From this one on requests are rejected: they were not processed, and may be sent again elsewhere.
-    refused_from: Cell<Option<u64>>,
 }
 
 /// The client's streams, each served by a task.
@@ -175,23 +160,14 @@ struct Streams<'c, H> {
     acceptor: StreamAcceptor,
     connection: &'c Rc<Connection<H>>,
     windows: &'c dyn Transport,
-    ids: &'c Ids,
-    /// Notified when the connection has reached its number of requests.
-    exhausted: &'c Notify,
     requests: JoinSet<()>,
     unidirectional: JoinSet<()>,
 }
 
 impl<'c, H: Handler> Streams<'c, H> {
-    fn new(
-        acceptor: StreamAcceptor,
-        connection: &'c Rc<Connection<H>>,
-        windows: &'c dyn Transport,
-        ids: &'c Ids,
-        exhausted: &'c Notify,
-    ) -> Self {
+    fn new(acceptor: StreamAcceptor, connection: &'c Rc<Connection<H>>, windows: &'c dyn Transport) -> Self {
         let (requests, unidirectional) = (JoinSet::new(), JoinSet::new());
-        Self { acceptor, connection, windows, ids, exhausted, requests, unidirectional }
+        Self { acceptor, connection, windows, requests, unidirectional }
     }
 
     /// Serves every stream that has come. Ready once the connection is gone.
@@ -210,15 +186,13 @@ impl<'c, H: Handler> Streams<'c, H> {
     fn request(&mut self, mut stream: BidirectionalStream) {
         let (id, connection) = (stream.id(), self.connection);
         let window = self.windows.open(connection.handle.id(), id);
-        if self.ids.refused_from.get().is_some_and(|first| id >= first) {
+        let Some(accepted) = connection.life.accept(id) else {
             refuse(&mut stream);
             return;
-        }
-        self.ids.next.set(self.ids.next.get().max(id + 4));
-        connection.accepted.set(connection.accepted.get() + 1);
-        if connection.accepted.get() == connection.terms.limits.max_requests {
+        };
+        if accepted == connection.terms.limits.max_requests {
             connection.front.metrics.shared.limit_requests.increment();
-            self.exhausted.notify_one();
+            connection.life.on(Http3Event::Leave);
         }
         let connection = Rc::clone(connection);
         // Boxed on its first poll: what is spawned is moved several times, and this would be kilobytes.
@@ -245,7 +219,7 @@ fn refuse(stream: &mut BidirectionalStream) {
 
 /// Opens the control stream and sends SETTINGS; when it is time to drain, or the connection has reached its number of
 /// requests, sends GOAWAY twice, a round trip apart.
-async fn goaway<H>(connection: &Connection<H>, exhausted: &Notify, ids: &Ids) -> SendStream {
+async fn goaway<H>(connection: &Connection<H>) -> SendStream {
     let mut stream = match timeout(CONTROL_STREAM_WAIT, control_stream(connection)).await {
         Ok(Ok(stream)) => stream,
         gone => {
@@ -255,17 +229,19 @@ async fn goaway<H>(connection: &Connection<H>, exhausted: &Notify, ids: &Ids) ->
             return std::future::pending().await; // the connection is gone, which the accept loop sees
         }
     };
-    let mut watch = connection.front.watch.clone();
+    let (life, mut watch) = (&connection.life, connection.front.watch.clone());
+    // The connection's task polls this after whatever may have it leave.
+    let leaves = poll_fn(|_| if life.phase() == Http3Phase::Open { Poll::Pending } else { Poll::Ready(()) });
     select! {
         () = watch.reached(Phase::Draining) => {}
-        () = exhausted.notified() => {}
         () = connection.front.switched_off() => {}
+        () = leaves => {}
     }
+    life.on(Http3Event::Leave);
     // Errors mean that the connection is gone.
     let _ = stream.send(goaway_frame(LAST_POSSIBLE_ID)).await;
     let _ = timeout(ROUND_TRIP_WAIT, stream.flush()).await;
-    ids.refused_from.set(Some(ids.next.get()));
-    let _ = stream.send(goaway_frame(ids.next.get())).await;
+    let _ = stream.send(goaway_frame(life.told())).await;
     let _ = timeout(ROUND_TRIP_WAIT, stream.flush()).await;
     stream
 }

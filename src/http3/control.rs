@@ -22,7 +22,7 @@ pub(super) async fn serve<H>(stream: ReceiveStream, connection: Rc<Connection<H>
 }
 
 async fn read<H>(mut stream: ReceiveStream, connection: &Connection<H>) -> Result<(), Code> {
-    let account = &connection.account;
+    let account = &connection.memory.received;
     let Some((kind, rest)) = stream_type(&mut stream, account).await else { return Ok(()) };
     connection.uni.borrow_mut().open(kind)?;
     match kind {
@@ -30,7 +30,7 @@ async fn read<H>(mut stream: ReceiveStream, connection: &Connection<H>) -> Resul
             let mut control = ControlStream::new(Endpoint::Client);
             let mut requests = 0;
             each_chunk(&mut stream, rest, account, |mut chunk| {
-                if std::mem::replace(&mut requests, connection.accepted.get()) != requests {
+                if std::mem::replace(&mut requests, connection.life.accepted()) != requests {
                     control.progress();
                 }
                 while let Some(said) = control.read(&mut chunk)? {
@@ -54,7 +54,7 @@ async fn read<H>(mut stream: ReceiveStream, connection: &Connection<H>) -> Resul
         StreamType::Push | StreamType::Unknown(_) => {
             // An error means that the stream is gone already.
             let _ = stream.stop_sending(application_error(Code::StreamCreationError));
-            if connection.tolerates_unknown_stream() { Ok(()) } else { Err(Code::ExcessiveLoad) }
+            Ok(())
         }
     }
 }

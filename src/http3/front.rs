@@ -3,22 +3,22 @@
 use super::{
     error::Code,
     frame::Endpoint,
+    life::Http3Life,
     linger::LingeringStreams,
     pauses::Pauses,
-    qpack::FieldLimits,
-    receive::SmallFrames,
+    phase::{Http3End, Http3Event},
     send::{Sender, application_error},
     uni::UniStreams,
 };
 use crate::{
     budget::{Budget, BufferLease},
-    config::{Config, Limits, Live, Timeouts},
+    config::Live,
     exchange::{Client, Identity, LastAuthority, LastForwarded, MinimumRate, Protocol, Records, plain},
     http3::Metrics,
     lifecycle::PhaseWatch,
     memory::{ConnectionPool, MemoryAccount, MemoryAccounts},
-    rate::Bucket,
     receive_budget::ReceiveAccount,
+    terms::{CurrentTerms, Terms},
     transport::SendWindow,
 };
 use http::{HeaderMap, StatusCode};
@@ -28,13 +28,8 @@ use std::{
     net::SocketAddr,
     rc::Rc,
     sync::Arc,
-    time::Instant,
 };
 use tokio::sync::watch;
-
-/// Unidirectional streams of unknown types (RFC 9114 §6.2.3) that a connection may open in all, to keep reserved types
-/// from becoming a flood.
-const MAX_UNKNOWN_STREAMS: u64 = 1_000;
 
 /// Whether a client's connection may carry requests for a host: 421 otherwise (RFC 9110 §15.5.20).
 pub type Covers = dyn Fn(&Client, &str) -> bool;
@@ -44,8 +39,7 @@ pub type ClientAddress = fn(&s2n_quic::connection::Handle) -> Option<SocketAddr>
 
 /// The state that the connections of one worker share.
 pub struct Http3Worker {
-    config: Live,
-    terms: RefCell<Rc<Terms>>,
+    terms: CurrentTerms,
     pub(super) metrics: Arc<Metrics>,
     pub(super) covers: Box<Covers>,
     client_address: ClientAddress,
@@ -68,10 +62,8 @@ impl Http3Worker {
         (budget, holders): (Rc<Budget>, Rc<MemoryAccounts>),
         watch: PhaseWatch,
     ) -> Self {
-        let terms = Terms::of(config.load_full());
         Self {
-            config,
-            terms: RefCell::new(Rc::new(terms)),
+            terms: CurrentTerms::new(config),
             metrics,
             covers,
             client_address,
@@ -119,42 +111,7 @@ impl Http3Worker {
 
     /// The configuration in force, for what begins now.
     pub(super) fn terms(&self) -> Rc<Terms> {
-        let terms = Rc::clone(&self.terms.borrow());
-        let config = self.config.load();
-        if Arc::ptr_eq(&config, &terms.config) {
-            return terms;
-        }
-        let terms = Rc::new(Terms::of(Arc::clone(&config)));
-        self.terms.replace(Rc::clone(&terms));
-        terms
-    }
-}
-
-/// The limits of a connection or a request: of the configuration that was in force when it began.
-pub(super) struct Terms {
-    pub(super) limits: Limits,
-    pub(super) timeouts: Timeouts,
-    pub(super) field_limits: FieldLimits,
-    /// Whether clients may switch protocols.
-    pub(super) has_tunnels: bool,
-    config: Arc<Config>,
-}
-
-impl Terms {
-    /// The minimum rate of a request's body.
-    pub(super) fn upload_pace(&self) -> MinimumRate {
-        MinimumRate::new(self.timeouts.request_body, self.limits.min_upload_rate, self.limits.rate_grace)
-    }
-
-    /// The minimum rate at which a client reads a response.
-    pub(super) fn download_pace(&self) -> MinimumRate {
-        MinimumRate::new(self.timeouts.send, self.limits.min_download_rate, self.limits.rate_grace)
-    }
-
-    fn of(config: Arc<Config>) -> Self {
-        let Config { limits, timeouts, .. } = *config;
-        let field_limits = FieldLimits { bytes: limits.max_header_bytes as usize, fields: limits.max_headers as usize };
-        Self { limits, timeouts, field_limits, has_tunnels: config.has_tunnels(), config }
+        self.terms.now()
     }
 }
 
@@ -169,30 +126,34 @@ pub(super) struct Connection<H> {
     pub(super) authority: LastAuthority,
     /// Unidirectional streams that the client has opened.
     pub(super) uni: RefCell<UniStreams>,
-    /// Requests accepted so far.
-    pub(super) accepted: Cell<u64>,
-    budget: Rc<Budget>,
-    /// The registered connection: what memory it holds.
-    pub(super) holder: MemoryAccount,
-    /// The connection and its requests were ended for another client.
-    pub(super) evicted: Cell<bool>,
-    pauses: Rc<Pauses>,
-    pub(super) handle: s2n_quic::connection::Handle,
-    unknown_streams: Cell<u64>,
-    /// Rate limit of cancelled requests.
-    resets: RefCell<Bucket>,
-    /// Rate limit of DATA frames with next to nothing in them.
-    pub(super) small_frames: Rc<SmallFrames>,
-    /// What its client has sent and was not read.
-    pub(super) account: ReceiveAccount,
-    /// Bodies of requests that were answered.
-    pub(super) lingering: Rc<LingeringStreams>,
     /// SETTINGS_MAX_FIELD_SECTION_SIZE, once the client has sent it.
     pub(super) max_field_section_size: Cell<Option<u64>>,
-    /// Tunnels that are open on it.
-    tunnels: Cell<u32>,
-    /// Closed because its client violated the protocol.
-    failed: Cell<bool>,
+    pub(super) memory: ConnectionMemory,
+    pub(super) pauses: Rc<Pauses>,
+    pub(super) handle: s2n_quic::connection::Handle,
+    /// Bodies of requests that were answered.
+    pub(super) lingering: Rc<LingeringStreams>,
+    /// Where it stands.
+    pub(super) life: Rc<Http3Life>,
+}
+
+/// The memory that a connection holds.
+pub(super) struct ConnectionMemory {
+    /// Registers it.
+    pub(super) holder: MemoryAccount,
+    /// What its client has sent and was not read.
+    pub(super) received: ReceiveAccount,
+    /// The budget of its responses.
+    sent: Rc<Budget>,
+}
+
+impl ConnectionMemory {
+    fn new(holder: MemoryAccount, received: ReceiveAccount, terms: &Terms) -> Self {
+        let sent = Budget::for_connection(u64::from(terms.limits.connection_send_buffer));
+        let (sends, receives) = (Rc::clone(&sent), received.clone());
+        holder.holds(move || sends.used().saturating_add(receives.held()));
+        Self { holder, received, sent }
+    }
 }
 
 impl<H> Connection<H> {
@@ -207,30 +168,19 @@ impl<H> Connection<H> {
         front.metrics.connections.increment();
         front.metrics.connections_open.increment();
         let terms = front.terms();
-        let budget = Budget::for_connection(u64::from(terms.limits.connection_send_buffer));
-        let (sends, received) = (Rc::clone(&budget), account.clone());
-        holder.holds(move || sends.used().saturating_add(received.held()));
         Self {
-            budget,
             client: RefCell::new(Rc::new(Client { connection: holder.number(), ..client })),
             authority: LastAuthority::default(),
-            holder,
-            evicted: Cell::new(false),
             uni: RefCell::new(UniStreams::new(Endpoint::Client)),
-            accepted: Cell::new(0),
-            unknown_streams: Cell::new(0),
-            resets: RefCell::new(Bucket::new(terms.limits.max_resets)),
-            small_frames: SmallFrames::new(terms.limits.max_small_frames, Arc::clone(&front.metrics)),
-            lingering: LingeringStreams::new(&terms.limits, &terms.timeouts, Arc::clone(&front.metrics)),
             max_field_section_size: Cell::new(None),
-            tunnels: Cell::new(0),
-            failed: Cell::new(false),
+            memory: ConnectionMemory::new(holder, account, &terms),
+            lingering: LingeringStreams::new(&terms.limits, &terms.timeouts, Arc::clone(&front.metrics)),
             pauses: Pauses::new(handle.clone(), terms.timeouts.idle),
+            life: Rc::new(Http3Life::new(&terms.limits, Arc::clone(&front.metrics))),
             terms,
             handle,
             handler,
             front,
-            account,
         }
     }
 
@@ -250,7 +200,7 @@ impl<H> Connection<H> {
     /// Closes the connection because the client violated HTTP/3 (RFC 9114 §8). The first fault counts: several streams
     /// may find one.
     pub(super) fn fail(&self, code: Code) {
-        if self.failed.replace(true) {
+        if !self.life.on(Http3Event::Close(Http3End::Fault(code))) {
             return;
         }
         self.front.metrics.connection_errors.increment();
@@ -275,9 +225,9 @@ impl<H> Connection<H> {
 
     pub(super) fn sender(&self, stream: SendStream, window: Box<dyn SendWindow>, pace: MinimumRate) -> Sender {
         let limit = u64::from(self.terms.limits.stream_send_buffer);
-        let lease = BufferLease::new(Rc::clone(&self.budget), Rc::clone(&self.front.budget), limit);
+        let lease = BufferLease::new(Rc::clone(&self.memory.sent), Rc::clone(&self.front.budget), limit);
         let pauses = Rc::clone(&self.pauses);
-        let (motion, metrics) = (self.holder.motion(), Arc::clone(&self.front.metrics));
+        let (motion, metrics) = (self.memory.holder.motion(), Arc::clone(&self.front.metrics));
         Sender::new(stream, window, pauses, lease, pace, motion, metrics)
     }
 
@@ -285,41 +235,11 @@ impl<H> Connection<H> {
     /// (CVE-2023-44487: work begun and thrown away).
     pub(super) fn count_reset(&self) {
         self.front.metrics.shared.streams_reset_by_client.increment();
-        let admitted = self.resets.borrow_mut().take(1, Instant::now());
         // The end of a connection ends its requests: that is no flood, and only then a PING fails.
-        if !admitted && self.handle.clone().ping().is_ok() {
+        if !self.life.request_cancelled() && self.handle.clone().ping().is_ok() {
             self.front.metrics.shared.limit_resets.increment();
             self.fail(Code::ExcessiveLoad);
         }
-    }
-
-    /// Keeps the connection from its idle timeout for as long as the returned guard exists: a tunnel has a timeout of
-    /// its own. A connection whose client is gone ends all the same, as it acknowledges nothing.
-    pub(super) fn keep_alive(&self) -> KeepAliveGuard<'_, H> {
-        self.tunnels.set(self.tunnels.get().saturating_add(1));
-        self.set_keep_alive();
-        KeepAliveGuard(self)
-    }
-
-    fn set_keep_alive(&self) {
-        // An error means that the connection is gone.
-        let _ = self.handle.clone().keep_alive(self.tunnels.get() > 0);
-    }
-
-    /// Counts a stream of an unknown type; false once there were too many.
-    pub(super) fn tolerates_unknown_stream(&self) -> bool {
-        self.unknown_streams.set(self.unknown_streams.get() + 1);
-        self.unknown_streams.get() <= MAX_UNKNOWN_STREAMS
-    }
-}
-
-/// Keeps a connection from its idle timeout.
-pub(super) struct KeepAliveGuard<'a, H>(&'a Connection<H>);
-
-impl<H> Drop for KeepAliveGuard<'_, H> {
-    fn drop(&mut self) {
-        self.0.tunnels.set(self.0.tunnels.get().saturating_sub(1));
-        self.0.set_keep_alive();
     }
 }
 

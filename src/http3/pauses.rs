@@ -1,4 +1,4 @@
-//! Keeps a connection open while its client pauses a response.
+//! Keeps a connection open while its client pauses a response, or has a tunnel.
 
 use std::{
     cell::{Cell, RefCell},
@@ -9,9 +9,9 @@ use std::{
 /// A wait for the client's window that lasts this long is a pause: the player's button, rather than a full pipe.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Keeps a connection from its idle timeout while a client pauses a response. s2n-quic does so by itself for a stream
-/// with more bytes than the client's window (RFC 9000 §4.1: a blocked sender should), but gets no more bytes than the
-/// window has.
+/// Keeps a connection from its idle timeout while a client pauses a response, or has a tunnel. s2n-quic does so by
+/// itself for a stream with more bytes than the client's window (RFC 9000 §4.1: a blocked sender should), but gets no
+/// more bytes than the window has.
 pub(super) struct Pauses {
     handle: RefCell<s2n_quic::connection::Handle>,
     /// How long a wait lasts before it counts as one.
@@ -40,7 +40,7 @@ impl Pauses {
     }
 }
 
-/// A stream that waits for its client.
+/// A stream that waits for its client, or a tunnel.
 pub(super) struct Pause(Rc<Pauses>);
 
 impl Drop for Pause {

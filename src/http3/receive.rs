@@ -3,6 +3,7 @@
 use super::{
     error::Code,
     frame::{MessageStream, Part},
+    life::Http3Life,
     linger::LingeringStreams,
     message,
     outcome::{RequestFault, RequestOutcome},
@@ -13,7 +14,6 @@ use crate::{
     exchange::{BodyError, ClientDeadline, MinimumRate, Record, TimeoutCause},
     http3::Metrics,
     memory::Motion,
-    rate::Bucket,
     receive_budget::Taken,
 };
 use bytes::{Bytes, BytesMut};
@@ -21,13 +21,11 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use s2n_quic::stream::ReceiveStream;
 use std::{
-    cell::RefCell,
     future::poll_fn,
     pin::Pin,
     rc::Rc,
     sync::Arc,
     task::{Context, Poll, ready},
-    time::Instant,
 };
 
 /// Chunks taken from QUIC in one call.
@@ -39,27 +37,6 @@ const FIRST: u64 = 64 * 1024;
 const SHORT: usize = 1024;
 /// The size of joined pieces: beyond it a piece costs little for each of its bytes.
 const GATHERED: usize = 16 * 1024;
-
-/// One connection's account of DATA frames with next to nothing in them.
-pub(super) struct SmallFrames {
-    bucket: RefCell<Bucket>,
-    metrics: Arc<Metrics>,
-}
-
-impl SmallFrames {
-    /// For a client that may send `per_second`, and more at once ([`Bucket`]).
-    pub(super) fn new(per_second: u32, metrics: Arc<Metrics>) -> Rc<Self> {
-        Rc::new(Self { bucket: RefCell::new(Bucket::new(per_second)), metrics })
-    }
-
-    fn count(&self, frames: u32) -> Result<(), RequestFault> {
-        if frames == 0 || self.bucket.borrow_mut().take(frames, Instant::now()) {
-            return Ok(());
-        }
-        self.metrics.shared.limit_small_frames.increment();
-        Err(RequestFault::Connection(Code::ExcessiveLoad))
-    }
-}
 
 /// Reads a request stream. Dropped before the stream's end it discards the rest, or sends STOP_SENDING.
 pub(super) struct Receiver {
@@ -75,7 +52,7 @@ pub(super) struct Receiver {
     /// The client has sent its last byte.
     finished: bool,
     outcome: Rc<RequestOutcome>,
-    small_frames: Rc<SmallFrames>,
+    life: Rc<Http3Life>,
     lingering: Rc<LingeringStreams>,
     taken: Taken,
     motion: Motion,
@@ -88,7 +65,7 @@ impl Receiver {
         stream: ReceiveStream,
         message: MessageStream,
         outcome: Rc<RequestOutcome>,
-        small_frames: Rc<SmallFrames>,
+        life: Rc<Http3Life>,
         lingering: Rc<LingeringStreams>,
         taken: Taken,
         motion: Motion,
@@ -102,7 +79,7 @@ impl Receiver {
             received: 0,
             finished: false,
             outcome,
-            small_frames,
+            life,
             lingering,
             taken,
             motion,
@@ -119,7 +96,7 @@ impl Receiver {
                 self.at += 1;
             }
             // Once for all that came together: chunks are bounded, and with them what one reading costs.
-            self.small_frames.count(self.message.take_small_frames())?;
+            self.life.count_small_frames(self.message.take_small_frames()).map_err(RequestFault::Connection)?;
             if self.finished {
                 self.message.finish().map_err(RequestFault::of)?;
                 return Poll::Ready(Ok(None));

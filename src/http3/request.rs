@@ -3,7 +3,7 @@
 use super::{
     error::Code,
     frame::{Endpoint, MessageStream, Part},
-    front::{Connection, Terms},
+    front::Connection,
     message::{self, Rejection},
     outcome::{Failure, RequestFault, RequestOutcome, code},
     qpack::{self, DecodeError, Field},
@@ -21,6 +21,7 @@ use crate::{
     lifecycle::panic_if_asked,
     receive_budget::Taken,
     suspension,
+    terms::Terms,
     transport::SendWindow,
 };
 use http::{HeaderMap, Method, StatusCode};
@@ -61,10 +62,10 @@ pub(super) async fn serve<H: Handler>(
         receive,
         message,
         Rc::clone(&outcome),
-        Rc::clone(&connection.small_frames),
+        Rc::clone(&connection.life),
         Rc::clone(&connection.lingering),
-        Taken::new(connection.account.clone()),
-        connection.holder.motion(),
+        Taken::new(connection.memory.received.clone()),
+        connection.memory.holder.motion(),
     );
     let mut sender = connection.sender(send, window, terms.download_pace());
 
@@ -138,7 +139,7 @@ struct Cut<'a, H: Handler>(&'a Connection<H>, &'a Recording);
 impl<H: Handler> Drop for Cut<'_, H> {
     fn drop(&mut self) {
         let Self(connection, recording) = self;
-        if connection.evicted.get() {
+        if connection.life.is_evicted() {
             recording.ended(RequestEnd::Evicted);
             connection.front.metrics.shared.streams_reset_by_proxy.increment();
         }

@@ -32,7 +32,9 @@ pub(super) async fn serve<H: Handler>(
     outcome: &RequestOutcome,
     record: &Record,
 ) -> Result<(), Failure> {
-    let _keep_alive = connection.keep_alive();
+    // A tunnel has a timeout of its own. A connection whose client is gone ends all the same, as it acknowledges
+    // nothing.
+    let _open = connection.pauses.begin();
     // Whatever drops the client's half before its end.
     outcome.stop_with(Code::RequestCancelled);
     sender.open_tunnel();

@@ -52,6 +52,10 @@ impl StreamType {
     }
 }
 
+/// Unidirectional streams of unknown types (§6.2.3) that a connection may open in all, to keep reserved types from
+/// becoming a flood.
+const MAX_UNKNOWN: u32 = 1_000;
+
 /// The unidirectional streams that a peer has opened.
 #[derive(Debug)]
 pub struct UniStreams {
@@ -59,12 +63,13 @@ pub struct UniStreams {
     control: bool,
     encoder: bool,
     decoder: bool,
+    unknown: u32,
 }
 
 impl UniStreams {
     /// None yet.
     pub const fn new(peer: Endpoint) -> Self {
-        Self { peer, control: false, encoder: false, decoder: false }
+        Self { peer, control: false, encoder: false, decoder: false, unknown: 0 }
     }
 
     /// Notes that the peer opened a stream of the type `kind`.
@@ -72,7 +77,8 @@ impl UniStreams {
     /// # Errors
     ///
     /// The connection's error: H3_STREAM_CREATION_ERROR for a second critical stream or a push from a client,
-    /// H3_ID_ERROR for a push from a server, to which we never allowed one (RFC 9114 §4.6).
+    /// H3_ID_ERROR for a push from a server, to which we never allowed one (RFC 9114 §4.6), H3_EXCESSIVE_LOAD for too
+    /// many streams of unknown types.
     pub fn open(&mut self, kind: StreamType) -> Result<(), Code> {
         let seen = match (kind, self.peer) {
             (StreamType::Control, _) => &mut self.control,
@@ -80,7 +86,10 @@ impl UniStreams {
             (StreamType::QpackDecoder, _) => &mut self.decoder,
             (StreamType::Push, Endpoint::Client) => return Err(Code::StreamCreationError),
             (StreamType::Push, Endpoint::Server) => return Err(Code::IdError),
-            (StreamType::Unknown(_), _) => return Ok(()),
+            (StreamType::Unknown(_), _) => {
+                self.unknown = self.unknown.saturating_add(1);
+                return if self.unknown > MAX_UNKNOWN { Err(Code::ExcessiveLoad) } else { Ok(()) };
+            }
         };
         if std::mem::replace(seen, true) { Err(Code::StreamCreationError) } else { Ok(()) }
     }
@@ -109,6 +118,13 @@ mod tests {
             let outcome = kinds.iter().try_for_each(|kind| streams.open(*kind));
             assert_eq!(outcome, expected, "{peer:?} opens {kinds:?}");
         }
+    }
+
+    #[test]
+    fn streams_of_unknown_types_are_too_many_at_some_time() {
+        let mut streams = UniStreams::new(Endpoint::Client);
+        assert!((0..MAX_UNKNOWN).all(|_| streams.open(Unknown(0x21)).is_ok()));
+        assert_eq!(streams.open(Unknown(0x21)), Err(Code::ExcessiveLoad));
     }
 
     #[test]

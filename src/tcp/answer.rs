@@ -22,29 +22,28 @@ pub(super) enum Answer<H> {
 }
 
 impl<H: Handler> Connection<H> {
-    /// Answers one request on `stream`, whose body is `None` if it ends with the head. Dropped before its end, it
-    /// cancels the exchange.
+    /// Answers one request on `stream`, whose body is `None` if it ends with the head, or which was refused already.
+    /// Dropped before its end, it cancels the exchange.
     pub(super) fn answer<I: Incoming>(
         self: &Rc<Self>,
-        parts: Parts,
-        incoming: Option<I>,
+        request: Result<(Parts, Option<I>), Refusal>,
         interim: Interim,
         stream: u32,
     ) -> impl Future<Output = Result<Answer<H>, Abort>> + use<H, I> {
         let connection = Rc::clone(self);
         let mut open = ActiveRequest::new(Rc::clone(self), stream);
-        let refusal = self.pipeline.read();
-        // Of a request that stands in for a rejected one nothing is known.
-        if refusal.is_none() {
-            request::note(&parts, open.record());
+        // Of a request that was refused nothing is known.
+        if let Ok((parts, _)) = &request {
+            request::note(parts, open.record());
         }
         async move {
             panic_if_asked("request");
+            let (parts, incoming) = match request {
+                Ok(request) => request,
+                Err(refusal) => return Ok(connection.refuse(refusal, open)),
+            };
             let method = parts.method.clone();
             let fault = Rc::new(Cell::new(None));
-            if let Some(refusal) = refusal {
-                return Ok(connection.refuse(refusal, open));
-            }
             let request = match connection.accept(parts, incoming, &fault, open.record()).await {
                 Ok(request) => request,
                 Err(refusal) => return Ok(connection.refuse(refusal, open)),
@@ -81,10 +80,10 @@ impl<H: Handler> Connection<H> {
         // Before any rejection: what it does not read is discarded.
         let body = incoming.map(|incoming| {
             let (metrics, fault) = (Arc::clone(self.metrics()), Rc::clone(fault));
-            TcpRequestBody::new(incoming, self.upload_pace(), fault, metrics, record.clone(), self.lingering())
-                .within(self.bounds())
+            TcpRequestBody::new(incoming, self.terms.upload_pace(), fault, metrics, record.clone(), self.lingering())
+                .within(self.terms.field_limits)
         });
-        request::translate(&mut parts, self.client.protocol, &self.bounds(), &self.pipeline.authority)?;
+        request::translate(&mut parts, self.client.protocol, &self.terms.field_limits, &self.authority)?;
         if let Some(host) = parts.uri.host()
             && !(self.front.covers)(&self.client, host)
         {
@@ -120,7 +119,6 @@ impl<H: Handler> Connection<H> {
         // by itself.
         parts.version = Version::HTTP_11;
         open.respond();
-        self.pipeline.answered();
         open.begin(parts.status);
         if let Some(alt_svc) = &self.alt_svc
             && self.front.watch.phase() < Phase::Draining

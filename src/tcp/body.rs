@@ -2,7 +2,6 @@
 
 use super::{
     connection::ActiveRequest,
-    http1::Bounds,
     linger::{Discarding, Lingering},
     request,
     share::{ResponseBuffer, SharedPiece},
@@ -10,6 +9,7 @@ use super::{
 use crate::{
     exchange::{BodyError, ClientDeadline, MinimumRate, Record, TimeoutCause, has_rarely_a_body},
     tcp::Metrics,
+    terms::FieldLimits,
 };
 use bytes::{Bytes, BytesMut};
 use http::Method;
@@ -75,7 +75,7 @@ pub(super) struct TcpRequestBody<I: Incoming> {
     record: Record,
     lingering: Lingering,
     /// The limits of its trailers.
-    bounds: Bounds,
+    bounds: FieldLimits,
 }
 
 impl<I: Incoming> TcpRequestBody<I> {
@@ -99,12 +99,12 @@ impl<I: Incoming> TcpRequestBody<I> {
             metrics,
             record,
             lingering,
-            bounds: Bounds { bytes: usize::MAX, fields: usize::MAX },
+            bounds: FieldLimits::NONE,
         }
     }
 
     /// Sets the limits of the trailers.
-    pub(super) fn within(mut self, bounds: Bounds) -> Self {
+    pub(super) fn within(mut self, bounds: FieldLimits) -> Self {
         self.bounds = bounds;
         self
     }

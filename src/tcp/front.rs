@@ -3,7 +3,7 @@
 use super::alt_svc::AltSvc;
 use crate::{
     budget::Budget,
-    config::{Config, Limits, Live, Timeouts},
+    config::Live,
     descriptors::{Descriptor, Descriptors, Side},
     exchange::{CertificateRequest, Client, Records},
     lifecycle::PhaseWatch,
@@ -11,6 +11,7 @@ use crate::{
     receive_budget::ReceiveBudget,
     sources::Source,
     tcp::Metrics,
+    terms::{CurrentTerms, Terms},
 };
 use http::HeaderValue;
 use rustls::ServerConfig;
@@ -55,7 +56,7 @@ pub struct Budgets {
 
 /// The state that the TCP connections of one worker share.
 pub struct TcpWorker<H> {
-    config: Live,
+    terms: CurrentTerms,
     pub(super) metrics: Arc<Metrics>,
     pub(super) handler: Rc<H>,
     pub(super) covers: Box<Covers>,
@@ -87,23 +88,23 @@ impl<H> TcpWorker<H> {
         records: Records,
         budgets: Budgets,
     ) -> Rc<Self> {
-        Rc::new(Self { config, metrics, handler, covers, watch, records, budgets })
+        let terms = CurrentTerms::new(config);
+        Rc::new(Self { terms, metrics, handler, covers, watch, records, budgets })
     }
 
     /// The configuration in force, for a connection that begins now.
-    pub(super) fn terms(&self) -> (Limits, Timeouts) {
-        let config: &Config = &self.config.load();
-        (config.limits, config.timeouts)
+    pub(super) fn terms(&self) -> Rc<Terms> {
+        self.terms.now()
     }
 
     /// The value of `alt_svc` by the configuration in force.
     pub(super) fn alt_svc(&self, alt_svc: &AltSvc) -> HeaderValue {
-        alt_svc.value(&self.config.load().listen)
+        alt_svc.value(&self.terms().config.listen)
     }
 
     /// Whether a connection from `peer` begins with a PROXY protocol header.
     pub(super) fn has_header(&self, peer: IpAddr) -> bool {
-        self.config.load().listen.proxy_protocol_from.iter().any(|network| network.contains(peer))
+        self.terms().config.listen.proxy_protocol_from.iter().any(|network| network.contains(peer))
     }
 
     /// The network that a connection from `peer` counts for; `None` if it is a source of its own. A balancer that sends
@@ -115,24 +116,18 @@ impl<H> TcpWorker<H> {
     /// The network that a connection counts for whose client, by a PROXY protocol header or without one, is at
     /// `address`.
     pub(super) fn client_network(&self, address: IpAddr) -> Option<(IpAddr, u8)> {
-        self.config.load().source(address).map(|network| (network.address, network.prefix))
-    }
-
-    /// Whether clients may switch protocols.
-    pub(super) fn has_tunnels(&self) -> bool {
-        self.config.load().has_tunnels()
+        self.terms().config.source(address).map(|network| (network.address, network.prefix))
     }
 
     /// Registers one more connection, from `peer`. `None`, counted, if there is no room for it.
     pub(super) fn admit(&self, peer: IpAddr) -> Option<Admitted> {
-        let (limits, _) = self.terms();
         let network = self.network(peer);
         let Budgets { pressure, holders, pool, .. } = &self.budgets;
         if pressure.step().refuses(|| holders.has_two(*pool, network)) {
             self.metrics.limit_memory_connections.increment();
             return None;
         }
-        let most = self.budgets.reachable(limits.max_connections);
+        let most = self.budgets.reachable(self.terms().limits.max_connections);
         let Some(holder) = holders.admit(*pool, network, most) else {
             self.metrics.limit_connections.increment();
             return None;

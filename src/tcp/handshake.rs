@@ -32,11 +32,12 @@ pub(super) async fn shake<H>(
     front: &TcpWorker<H>,
     tls: &Tls,
 ) -> Option<(TlsStream<TcpStream>, Client)> {
-    let (limits, timeouts) = front.terms();
+    let terms = front.terms();
     let shaken = async {
         // As a request waits for a connection to its origin: a client that opens thousands of connections at once is
         // served.
-        if suspension::timeout(timeouts.queue, holder.begin_handshake(limits.max_handshakes)).await.is_err() {
+        if suspension::timeout(terms.timeouts.queue, holder.begin_handshake(terms.limits.max_handshakes)).await.is_err()
+        {
             front.metrics.limit_handshakes.increment();
             return None;
         }
@@ -59,9 +60,9 @@ async fn shake_to_the_end<H>(
     tls: &Tls,
 ) -> Option<(TlsStream<TcpStream>, Client)> {
     let metrics = &front.metrics;
-    let (_, timeouts) = front.terms();
+    let terms = front.terms();
     let ends = ends(&mut stream, address, holder, front).await?;
-    match suspension::timeout(timeouts.handshake, Box::pin(hands(stream, ends, tls))).await {
+    match suspension::timeout(terms.timeouts.handshake, Box::pin(hands(stream, ends, tls))).await {
         Ok(Ok(shaken)) => {
             match shaken.0.get_ref().1.handshake_kind() {
                 Some(HandshakeKind::Resumed) => metrics.handshakes_tcp_resumed.increment(),

@@ -39,9 +39,9 @@ pub(super) async fn ends<H>(
     if !front.has_header(peer.ip()) {
         return Some(own);
     }
-    let (_, timeouts) = front.terms();
+    let terms = front.terms();
     let metrics: &Metrics = &front.metrics;
-    match suspension::timeout(timeouts.handshake, read(stream)).await {
+    match suspension::timeout(terms.timeouts.handshake, read(stream)).await {
         Ok(Ok(header)) => match addresses(&header) {
             Some(said) => {
                 metrics.tcp_proxy_headers.increment();

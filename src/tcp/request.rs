@@ -1,16 +1,27 @@
 //! Converts a request's head as hyper or h2 reads it for the handler: the rules that HTTP/1.1 and HTTP/2 share, and
 //! those of HTTP/2 that h2 leaves to its users (RFC 9113 §8). Pure.
 
-use super::{
-    http1::Bounds,
-    refusal::{Refusal, RefusalLimit},
+use super::refusal::{Refusal, RefusalLimit};
+use crate::{
+    exchange::{LastAuthority, Protocol, Record, Upgrade, field, members, path},
+    terms::FieldLimits,
 };
-use crate::exchange::{LastAuthority, Protocol, Record, Upgrade, field, members, path};
 use bytes::{Bytes, BytesMut};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version, header, request,
     uri::{PathAndQuery, Scheme},
 };
+
+/// Fields of a connection alone (RFC 9110 §7.6.1). As names that need not be parsed for each request.
+static CONNECTION_FIELDS: [HeaderName; 7] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::TE,
+    HeaderName::from_static("http2-settings"),
+];
 
 /// Makes the URI absolute, removes `Host` and connection-specific fields, and checks the rest. `last` is the authority
 /// of the connection's last request.
@@ -21,7 +32,7 @@ use http::{
 pub(super) fn translate(
     parts: &mut request::Parts,
     protocol: Protocol,
-    bounds: &Bounds,
+    bounds: &FieldLimits,
     last: &LastAuthority,
 ) -> Result<(), Refusal> {
     if protocol == Protocol::Http2 {
@@ -99,7 +110,7 @@ fn upgrade(parts: &request::Parts, protocol: Protocol) -> Option<Upgrade> {
 
 /// Checks the size of an HTTP/2 request's header: bytes as RFC 9113 §6.5.2 counts them, pseudo-header fields too.
 /// HTTP/1.1's guard has checked before.
-fn check_size(parts: &request::Parts, bounds: &Bounds) -> Result<(), Refusal> {
+fn check_size(parts: &request::Parts, bounds: &FieldLimits) -> Result<(), Refusal> {
     let uri = &parts.uri;
     let pseudo = [
         line(":method".len(), parts.method.as_str().len()),
@@ -116,7 +127,7 @@ const fn line(name: usize, value: usize) -> usize {
 }
 
 /// Checks `fields` beside `bytes` of pseudo-header fields. Fails with the limit that they exceed.
-fn check_bounds(bytes: usize, fields: &HeaderMap, bounds: &Bounds) -> Result<(), RefusalLimit> {
+fn check_bounds(bytes: usize, fields: &HeaderMap, bounds: &FieldLimits) -> Result<(), RefusalLimit> {
     let regular = fields.iter().map(|(name, value)| line(name.as_str().len(), value.len()));
     if regular.fold(bytes, usize::saturating_add) > bounds.bytes {
         return Err(RefusalLimit::HeaderBytes);
@@ -137,7 +148,7 @@ fn check_bounds(bytes: usize, fields: &HeaderMap, bounds: &Bounds) -> Result<(),
 /// # Errors
 ///
 /// The limit that they exceed, or none if a field is invalid.
-pub(super) fn check_trailers(fields: &HeaderMap, bounds: &Bounds) -> Result<(), Option<RefusalLimit>> {
+pub(super) fn check_trailers(fields: &HeaderMap, bounds: &FieldLimits) -> Result<(), Option<RefusalLimit>> {
     check_bounds(0, fields, bounds).map_err(Some)?;
     check_fields(fields).map_err(|_| None)
 }
@@ -222,8 +233,7 @@ fn remove_what_is_the_connections(headers: &mut HeaderMap) -> Result<(), Refusal
         }
         headers.remove(name);
     }
-    for name in ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "te", "http2-settings"]
-    {
+    for name in &CONNECTION_FIELDS {
         headers.remove(name);
     }
     if takes_trailers {

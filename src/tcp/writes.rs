@@ -1,7 +1,7 @@
 //! What the kernel has of a connection's responses. hyper, h2 and TLS queue what they get: a response counts as begun
 //! once the kernel has the first byte of its header, and as complete once it has the last byte of its body.
 
-use super::http2::{Sent, SentFrames};
+use super::frames::{Sent, SentFrames};
 use crate::{exchange::Record, tcp::Metrics};
 use http::StatusCode;
 use std::{
@@ -340,7 +340,7 @@ impl<R> Default for Stream<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::http2::frame;
+    use crate::tcp::frames::frame;
     use std::rc::Rc;
 
     /// A response that notes its end.

@@ -1,5 +1,6 @@
 //! The TCP listeners: HTTP/1.1 and HTTP/2 in front of the same proxy, with real clients.
 
+mod ends;
 mod exchange;
 mod expect;
 mod first;

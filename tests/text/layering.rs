@@ -26,7 +26,7 @@ const GROUND: &[&str] = &[
 const PARTS: &[&str] = &["access_log", "acme", "net", "tls", "quic", "http3", "tcp", "proxy", "admin"];
 
 /// What two parts agree on beside the vocabulary: uses the ground, and every part may use it.
-const SEAMS: &[&str] = &["transport"];
+const SEAMS: &[&str] = &["terms", "transport"];
 
 /// Wiring: may use all modules.
 const WIRING: &[&str] = &["app", "cli", "lib", "main", "allocator"];

@@ -5,17 +5,8 @@ use super::{
     integer::{self, IntegerError},
     static_table,
 };
+use crate::terms::FieldLimits;
 use bytes::{Buf, Bytes, BytesMut};
-
-/// What a field section may hold at most.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FieldLimits {
-    /// Bytes, counted as RFC 9114 §4.2.2 does: name + value + 32 for each line.
-    pub bytes: usize,
-    /// Fields, as over HTTP/1.1: pseudo-header fields and `host` do not count, and all lines of `cookie` are one (RFC
-    /// 9114 §4.2.1).
-    pub fields: usize,
-}
 
 /// What RFC 9114 §4.2.2 adds to each field's name and value.
 const FIELD_OVERHEAD: usize = 32;

@@ -8,7 +8,8 @@ mod instructions;
 mod integer;
 mod static_table;
 
-pub use decode::{DecodeError, FieldLimits, decode};
+pub use crate::terms::FieldLimits;
+pub use decode::{DecodeError, decode};
 pub use encode::{encode_field, encode_prefix, encode_status};
 pub use instructions::{DecoderStream, EncoderStream};
 

@@ -3,17 +3,18 @@
 
 use super::{
     chunks::SMALL,
-    head::Bounds,
     requests::{CheckedRequest, Requests},
 };
 use crate::{
-    exchange::{ClientDeadline, IdleTimer, LastAuthority, MinimumRate},
+    exchange::{ClientDeadline, IdleTimer, MinimumRate},
     rate::Bucket,
     tcp::{
         io::ClientSocket,
+        life::TcpLife,
         linger::{Discarding, Lingering},
         refusal::Refusal,
     },
+    terms::FieldLimits,
 };
 use bytes::{Buf, Bytes, BytesMut};
 use std::{
@@ -43,16 +44,14 @@ const AHEAD: usize = 16 * 1024;
 /// them.
 #[derive(Debug, Default)]
 pub struct Http1Requests {
+    /// The course of the connection.
+    life: Rc<TcpLife>,
     /// The number of requests before a rejected one, and the answer to that.
     refusal: Cell<Option<(u64, Refusal)>>,
-    /// The authority of the last request.
-    pub(in crate::tcp) authority: LastAuthority,
     /// How many requests hyper has read.
     read: Cell<u64>,
     /// How many requests were answered.
     answered: Cell<u64>,
-    /// How many are being served, until their responses have ended.
-    open: Cell<u32>,
     /// The waker of the task that reads on when the next one is.
     waiting: RefCell<Option<Waker>>,
     /// The last request of whose body bytes came.
@@ -66,8 +65,13 @@ pub struct Http1Requests {
 }
 
 impl Http1Requests {
+    /// The state of a connection with the course `life`.
+    pub(super) fn of(life: Rc<TcpLife>) -> Self {
+        Self { life, ..Self::default() }
+    }
+
     /// hyper has read one more request. Returns its answer if it stands in for a rejected one.
-    pub(in crate::tcp) fn read(&self) -> Option<Refusal> {
+    pub(super) fn read(&self) -> Option<Refusal> {
         let before = self.read.replace(self.read.get().saturating_add(1));
         self.refusal.get().filter(|(passed, _)| before >= *passed).map(|(_, refusal)| refusal)
     }
@@ -78,43 +82,23 @@ impl Http1Requests {
         self.body_of.get() > self.read.get()
     }
 
-    /// One more request is being served.
-    pub(in crate::tcp) fn opened(&self) {
-        self.open.set(self.open.get().saturating_add(1));
-    }
-
-    /// One of them is done.
-    pub(in crate::tcp) fn closed(&self) {
-        self.open.set(self.open.get().saturating_sub(1));
-    }
-
-    /// How many are being served.
-    pub(in crate::tcp) fn serving(&self) -> usize {
-        self.open.get() as usize
-    }
-
-    /// Whether any is being served.
-    pub(in crate::tcp) fn is_serving(&self) -> bool {
-        self.open.get() > 0
-    }
-
     /// Whether there is nothing more to be read.
-    pub(in crate::tcp) fn is_drained(&self) -> bool {
+    pub(super) fn is_drained(&self) -> bool {
         self.drained.get()
     }
 
     /// Whether the connection ends because its client sent too many pieces with next to nothing in them.
-    pub(in crate::tcp) fn is_flooded(&self) -> bool {
+    pub(super) fn is_flooded(&self) -> bool {
         self.flooded.get()
     }
 
     /// Whether the connection ends because its client sent trailers that are too large.
-    pub(in crate::tcp) fn has_large_trailers(&self) -> bool {
+    pub(super) fn has_large_trailers(&self) -> bool {
         self.large_trailers.get()
     }
 
     /// One more request was answered.
-    pub(in crate::tcp) fn answered(&self) {
+    pub(super) fn answered(&self) {
         self.answered.set(self.answered.get().saturating_add(1));
         if let Some(waiting) = self.waiting.take() {
             waiting.wake();
@@ -177,7 +161,7 @@ enum Closed {
 impl<S> RequestGuardStream<S> {
     /// Reads requests with heads within `bounds`, each within `patience` of its first byte.
     /// More than `small` pieces a second with next to nothing in them are an error.
-    pub fn new(stream: S, bounds: Bounds, patience: Duration, small: u32, pipeline: Rc<Http1Requests>) -> Self {
+    pub fn new(stream: S, bounds: FieldLimits, patience: Duration, small: u32, pipeline: Rc<Http1Requests>) -> Self {
         Self {
             stream,
             requests: Requests::new(bounds),
@@ -194,12 +178,12 @@ impl<S> RequestGuardStream<S> {
     }
 
     /// The limit of what is discarded of a request that is answered before it has ended.
-    pub(in crate::tcp) fn lingering(self, lingering: Lingering) -> Self {
+    pub(super) fn lingering(self, lingering: Lingering) -> Self {
         Self { lingering: Some(lingering), ..self }
     }
 
     /// Passes everything on from now on, `ahead` first, as the client has switched protocols.
-    pub(in crate::tcp) fn release(&mut self, ahead: &[u8]) {
+    pub(super) fn release(&mut self, ahead: &[u8]) {
         let held = std::mem::take(&mut self.held);
         self.held.extend_from_slice(ahead);
         self.held.extend_from_slice(&held);
@@ -289,7 +273,7 @@ impl<S: AsyncRead + Unpin> RequestGuardStream<S> {
         self.pipeline.drained.set(pending);
         if pending {
             // A head that comes while a request before it is being served is not late: litequic could not serve it yet.
-            if !self.requests.in_head() || self.pipeline.is_serving() {
+            if !self.requests.in_head() || self.pipeline.life.is_serving() {
                 self.patience.rest(0);
                 return Poll::Pending;
             }

@@ -12,6 +12,7 @@ use crate::{
         path,
     },
     tcp::refusal::{Refusal, RefusalLimit},
+    terms::FieldLimits,
 };
 use bytes::Bytes;
 use http::{Method, StatusCode};
@@ -25,16 +26,6 @@ pub(super) enum Framing {
     Chunked,
     /// No body, and what follows is perhaps not HTTP (RFC 9110 §7.8).
     Switch,
-}
-
-/// The limits of a head.
-#[derive(Debug, Clone, Copy)]
-pub struct Bounds {
-    /// Names, values and 32 a field, as HTTP/2 and HTTP/3 count, of the pseudo-header fields too that the request would
-    /// have there.
-    pub bytes: usize,
-    /// Field lines but `Host`.
-    pub fields: usize,
 }
 
 #[derive(Default)]
@@ -51,7 +42,7 @@ struct Fields<'a> {
 /// # Errors
 ///
 /// The answer. The connection is not to be read on after it.
-pub(super) fn check(head: &[u8], bounds: &Bounds, last: &LastAuthority) -> Result<Framing, Refusal> {
+pub(super) fn check(head: &[u8], bounds: &FieldLimits, last: &LastAuthority) -> Result<Framing, Refusal> {
     if has_bare_lf(head) {
         return Err(BARE_LF);
     }
@@ -252,7 +243,7 @@ mod tests {
     use super::*;
     use proptest::prelude::{any, prop};
 
-    const BOUNDS: Bounds = Bounds { bytes: 1000, fields: 5 };
+    const BOUNDS: FieldLimits = FieldLimits { bytes: 1000, fields: 5 };
 
     fn status(head: &str) -> u16 {
         check(head.as_bytes(), &BOUNDS, &LastAuthority::default()).map_or_else(|refusal| refusal.status.as_u16(), |_| 0)

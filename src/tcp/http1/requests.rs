@@ -2,11 +2,12 @@
 
 use super::{
     chunks::Chunks,
-    head::{self, Bounds, Framing},
+    head::{self, Framing},
 };
 use crate::{
     exchange::LastAuthority,
     tcp::refusal::{Refusal, RefusalLimit},
+    terms::FieldLimits,
 };
 
 /// The fate of received bytes.
@@ -40,7 +41,7 @@ enum At {
 #[derive(Debug, Clone)]
 pub(super) struct Requests {
     at: At,
-    bounds: Bounds,
+    bounds: FieldLimits,
     /// The authority of the last request.
     authority: LastAuthority,
     /// Bytes of a head to wait for before it is found too large.
@@ -61,7 +62,7 @@ pub(super) struct Requests {
 const REQUEST_LINE: usize = 64;
 
 impl Requests {
-    pub(super) fn new(bounds: Bounds) -> Self {
+    pub(super) fn new(bounds: FieldLimits) -> Self {
         let most = bounds.bytes.saturating_mul(2).saturating_add(REQUEST_LINE);
         Self {
             at: At::Head { seen: 0 },
@@ -227,7 +228,7 @@ mod tests {
     use proptest::prelude::prop;
 
     const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    const BOUNDS: Bounds = Bounds { bytes: 350, fields: 5 };
+    const BOUNDS: FieldLimits = FieldLimits { bytes: 350, fields: 5 };
 
     /// The valid part of `text`, in pieces of `step` bytes, and how it ends.
     fn read(text: &str, step: usize) -> (String, Option<CheckedRequest>) {

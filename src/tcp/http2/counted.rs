@@ -1,7 +1,10 @@
 //! A filter for a connection's bytes to h2, which counts its frames.
 
-use super::frames::{Flood, Frames};
-use crate::{exchange::Linger, receive_budget::ReceiveAccount};
+use crate::{
+    exchange::Linger,
+    receive_budget::ReceiveAccount,
+    tcp::frames::{Flood, Frames},
+};
 use std::{
     cell::Cell,
     io,

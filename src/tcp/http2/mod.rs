@@ -3,17 +3,15 @@
 
 mod body;
 mod counted;
-mod frames;
 mod stream;
 mod tunnel;
+mod window;
 
-#[cfg(test)]
-pub(super) use frames::frame;
-pub use frames::{Flood, Frames};
-pub(super) use frames::{Sent, SentFrames};
+pub use super::frames::{Flood, Frames};
 
 use super::{
     connection::{Connection, NextStep},
+    phase::TcpEvent,
     share::SharedPiece,
 };
 use crate::{exchange::Handler, lifecycle::pass_panic_on, receive_budget::ReceiveAccount};
@@ -63,7 +61,7 @@ pub(super) async fn serve<H: Handler>(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     connection: Rc<Connection<H>>,
 ) {
-    let (limits, metrics) = (connection.limits, connection.metrics());
+    let (limits, metrics) = (connection.terms.limits, connection.metrics());
     let receive = &connection.front.budgets.receive;
     let window = limits.receive_window(receive.used());
     if window < limits.connection_receive_buffer.into() {
@@ -81,7 +79,7 @@ pub(super) async fn serve<H: Handler>(
             FrameNotice::Flood(Flood::Control) => told.metrics().shared.limit_control_frames.increment(),
             FrameNotice::Flood(Flood::Small) => told.metrics().shared.limit_small_frames.increment(),
         }
-        told.end_flood();
+        told.life.on(TcpEvent::Excessive);
     });
     let mut builder = server::Builder::new();
     builder
@@ -91,10 +89,10 @@ pub(super) async fn serve<H: Handler>(
         .initial_window_size(limits.stream_receive_buffer.min(window))
         .initial_connection_window_size(window)
         .max_pending_accept_reset_streams(
-            usize::try_from(connection.resets_at_once()).unwrap_or(usize::MAX).max(CANCELLED),
+            usize::try_from(connection.life.resets_at_once()).unwrap_or(usize::MAX).max(CANCELLED),
         )
         .max_send_buffer_size(SEND_BUFFER);
-    if connection.has_tunnels {
+    if connection.terms.has_tunnels {
         // SETTINGS_ENABLE_CONNECT_PROTOCOL (RFC 8441 §3)
         builder.enable_connect_protocol();
     }
@@ -103,16 +101,17 @@ pub(super) async fn serve<H: Handler>(
         match connection.next(handshake.as_mut()).await {
             NextStep::Ended(Ok(h2)) => break h2,
             NextStep::Ended(Err(error)) => return ended(&connection, Err(error)),
-            NextStep::Now => return connection.count_end(false),
+            NextStep::Close => return connection.end(false),
             // The client is told once the connection has begun.
-            NextStep::Soon => {}
+            NextStep::GoAway => {}
         }
     };
     let fields = Rc::<Cell<u64>>::default();
     let unchecked = Rc::clone(&fields);
     connection.admitted.holder.holds(move || unchecked.get().saturating_mul(FIELD));
     let mut accepting = Accepting { h2, heads, fields, account: grant.account(), tasks: Rc::default() };
-    if connection.is_leaving() {
+    let mut was_told = connection.life.is_going_away();
+    if was_told {
         accepting.h2.graceful_shutdown();
     }
     loop {
@@ -122,17 +121,20 @@ pub(super) async fn serve<H: Handler>(
                 accepting.tasks.end();
                 break;
             }
-            NextStep::Now => {
-                connection.count_end(false);
-                connection.over();
+            NextStep::Close => {
+                connection.end(false);
                 accepting.tasks.end();
+                let is_excessive = connection.is_excessive();
                 // A client that leaves has its GOAWAY.
-                if connection.is_flooded() || !connection.is_leaving() {
-                    accepting.close(connection.is_flooded()).await;
+                if is_excessive || !was_told {
+                    accepting.close(is_excessive).await;
                 }
                 break;
             }
-            NextStep::Soon => accepting.h2.graceful_shutdown(),
+            NextStep::GoAway => {
+                was_told = true;
+                accepting.h2.graceful_shutdown();
+            }
         }
     }
 }
@@ -143,11 +145,10 @@ fn ended<H>(connection: &Connection<H>, result: Result<(), h2::Error>) {
         tracing::debug!(client = %connection.client.address, %error, "an HTTP/2 connection failed");
         // A limit of h2's, which has sent GOAWAY.
         if error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM) {
-            connection.end_flood();
+            connection.life.on(TcpEvent::Excessive);
         }
     }
-    connection.count_end(result.is_err());
-    connection.over();
+    connection.end(result.is_err());
 }
 
 /// A connection whose streams are accepted.
@@ -168,6 +169,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Accepting<S> {
         connection: &Rc<Connection<H>>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), h2::Error>> {
+        if let Poll::Ready(ended) = self.poll_accept(connection, cx) {
+            return Poll::Ready(ended);
+        }
+        if self.account.poll_over(cx).is_ready() && !connection.life.is_closed() {
+            connection.metrics().shared.limit_receive_held.increment();
+            connection.life.on(TcpEvent::Excessive);
+        }
+        Poll::Pending
+    }
+
+    /// Accepts each stream that has come.
+    fn poll_accept<H: Handler>(
+        &mut self,
+        connection: &Rc<Connection<H>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), h2::Error>> {
         loop {
             match self.h2.poll_accept(cx)? {
                 Poll::Ready(Some((request, respond))) => {
@@ -177,9 +194,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Accepting<S> {
                     let (fields, connection) = (Rc::clone(&self.fields), Rc::clone(connection));
                     let (account, tasks) = (self.account.clone(), Rc::downgrade(&self.tasks));
                     self.fields.set(self.fields.get().saturating_add(count));
+                    // Boxed where it runs: a task of its size would be copied several times on its way to the runtime.
                     self.tasks.spawn(async move {
                         fields.set(fields.get().saturating_sub(count));
-                        stream::serve(connection, request, respond, account, tasks).await;
+                        Box::pin(stream::serve(connection, request, respond, account, tasks)).await;
                     });
                     if self.fields.get() > FIELDS {
                         // This task runs again behind those that were spawned.

@@ -1,7 +1,7 @@
 //! One stream: its request goes to the handler, interim responses and the response to h2, as fast as the client takes
 //! it.
 
-use super::{Tasks, body::Http2Received, tunnel::Connected};
+use super::{Tasks, body::Http2Received, tunnel::Connected, window::poll_capacity};
 use crate::{
     exchange::{ClientDeadline, Handler, Interim, MinimumRate, TimeoutCause},
     receive_budget::ReceiveAccount,
@@ -16,7 +16,6 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header, response}
 use http_body::Body as _;
 use std::{
     future::poll_fn,
-    io,
     pin::pin,
     rc::{Rc, Weak},
     sync::Arc,
@@ -41,7 +40,7 @@ pub(super) async fn serve<H: Handler>(
     };
     let (interim, queue) = Interim::channel();
     let answer = {
-        let mut answer = pin!(connection.answer(head, body, interim, id));
+        let mut answer = pin!(connection.answer(Ok((head, body)), interim, id));
         poll_fn(|cx| {
             // The client has cancelled the request, maybe before this task began.
             if respond.poll_reset(cx).is_ready() {
@@ -88,7 +87,7 @@ async fn join<H: Handler>(
     handoff.open.begin(head.status);
     // An error means that the client has gone before the answer.
     if let Ok(send) = respond.send_response(Response::from_parts(head, ()), false) {
-        let (pace, metrics) = (MinimumRate::any(connection.timeouts.send), Arc::clone(connection.metrics()));
+        let (pace, metrics) = (MinimumRate::any(connection.terms.timeouts.send), Arc::clone(connection.metrics()));
         // A tunnel that stalls ends alone: its connection continues.
         let writes = Rc::new(Writes::<()>::new(Arc::clone(&metrics)));
         let motion = connection.admitted.holder.motion();
@@ -113,8 +112,13 @@ async fn send<H: Handler>(
         Ok(_) => return,
         Err(_) => return respond.send_reset(Reason::INTERNAL_ERROR),
     };
-    let mut sending =
-        Sending { connection, body, stream, piece: None, patience: ClientDeadline::new(connection.download_pace()) };
+    let mut sending = Sending {
+        connection,
+        body,
+        stream,
+        piece: None,
+        patience: ClientDeadline::new(connection.terms.download_pace()),
+    };
     poll_fn(|cx| sending.poll(cx)).await;
 }
 
@@ -222,19 +226,4 @@ impl<H: Handler> Sending<'_, H> {
             }
         }
     }
-}
-
-/// Ready when something may be sent: the client has room for it, and h2 buffers less than its limit.
-///
-/// # Errors
-///
-/// The stream is gone.
-pub(super) fn poll_capacity(stream: &mut SendStream<SharedPiece>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-    while stream.capacity() == 0 {
-        match ready!(stream.poll_capacity(cx)) {
-            Some(Ok(_)) => {}
-            Some(Err(_)) | None => return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
-        }
-    }
-    Poll::Ready(Ok(()))
 }

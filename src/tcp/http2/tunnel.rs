@@ -1,6 +1,6 @@
 //! The stream of an extended CONNECT (RFC 8441) as bytes both ways.
 
-use super::stream::poll_capacity;
+use super::window::poll_capacity;
 use crate::{
     receive_budget::ReceiveAccount,
     tcp::{io::ClientSocket, share::SharedPiece},

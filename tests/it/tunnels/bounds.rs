@@ -1,8 +1,9 @@
 //! How long a tunnel may be idle, how many there may be, what they buffer, and how a drain ends them.
 
-use super::{YES, is_reset, no_tunnel_is_open, open, other};
+use super::{YES, is_reset, no_tunnel_is_open, open, other, raw_tunnel};
 use crate::support::{
     origin::Script,
+    raw::{self, Raw},
     tls::Tls,
     tunnel::{HttpVersion, switch},
     within,
@@ -132,6 +133,29 @@ async fn a_quiet_tunnel_outlives_the_idle_timeout_of_its_connection() {
         stream.write_all(b"still here").await.unwrap();
         assert_eq!(peer.exactly(10).await, b"still here", "{over:?}");
     }
+    litequic.stop().await;
+}
+
+/// Each of the two keeps their connection from its idle timeout, and the end of one is not that of the other.
+#[tokio::test]
+async fn a_quiet_tunnel_outlives_a_response_beside_it_that_was_paused() {
+    const SIZE: usize = 1 << 20;
+    let origin = Script::new().await;
+    let idle = Duration::from_secs(2);
+    let litequic = other(origin.address, |config| config.timeouts.idle = idle).await;
+    let client = Raw::with_window(&litequic, 64 * 1024).await;
+    let (mut tunnel, mut peer) = raw_tunnel(&client, &origin).await;
+    let (mut download, mut from) = client.asked_at(&origin).await;
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n");
+    let sending = tokio::spawn(async move { from.say([head.into_bytes(), vec![7; SIZE]].concat()).await });
+    // The client reads nothing for longer than a pause lasts at least.
+    tokio::time::sleep(idle).await;
+    assert_eq!(download.outcome().await.response().body.len(), SIZE);
+    within("the origin", sending).await.unwrap();
+    // As above there is no event for a connection that does not end.
+    tokio::time::sleep(2 * idle).await;
+    tunnel.send(&raw::data("still here")).await;
+    assert_eq!(peer.exactly(10).await, b"still here");
     litequic.stop().await;
 }
 

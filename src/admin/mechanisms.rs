@@ -1,6 +1,6 @@
 //! How often each of litequic's mechanisms has saved something, for `/status`. Pure.
 //!
-//! Counts alone: what one of them costs depends on the host and the load (docs/performance-log.md has what was
+//! Counts alone: what one of them costs depends on the host and the load (benches/lab/performance-log.md has what was
 //! measured).
 
 use super::MechanismStatus;

@@ -247,7 +247,7 @@ fn commands_in_the_documents_exist_with_their_options() {
             let invocations = block.lines().filter(|line| !line.contains("litequic-lab ")).filter_map(|line| {
                 let line = line.split(" #").next()?.split(" > ").next()?;
                 let (_, rest) = line.split_once("cargo run --release -- ").or_else(|| line.split_once("litequic "))?;
-                Some(rest)
+                (!rest.trim().is_empty()).then_some(rest)
             });
             for invocation in invocations {
                 let mut words = invocation.split_whitespace();

@@ -205,11 +205,38 @@ fn what_the_examples_do_not_show_is_read_as_well() {
     assert_eq!(servers.path_reading, PathReading::Raw);
     let Limits { retry_handshakes, stream_send_buffer, max_lingering_bytes, .. } = config.limits;
     assert_eq!((retry_handshakes, stream_send_buffer, max_lingering_bytes), (0, 3 << 27, 0));
-    let Limits { max_control_frames, max_small_frames, max_resets, rate_grace, .. } = config.limits;
-    assert_eq!((max_control_frames, max_small_frames, max_resets, rate_grace.as_secs()), (1, 2, 3, 4));
-    assert_eq!((config.sources.ipv4_prefix, servers.request_buffer), (24, 0));
     assert_eq!(config.litequic, litequic);
     assert_eq!(config.trusted_proxies[0].prefix, 32);
+}
+
+#[test]
+fn the_laboratory_sets_constants_beside_the_schema() {
+    let base = "[[certificates]]\ncert = 'c'\nkey = 'k'\n[origin]\nurl = 'http://a'\n[origins.b]\nurl = 'http://b'\n";
+    let config = parse(&format!(
+        "{base}[laboratory]\nmax_control_frames = 1\nmax_small_frames = 2\nmax_resets = 3\nrate_grace = '4s'\n\
+         source_ipv4_prefix = 24\nrequest_buffer = 0\n"
+    ))
+    .unwrap();
+    let Limits { max_control_frames, max_small_frames, max_resets, rate_grace, .. } = config.limits;
+    assert_eq!((max_control_frames, max_small_frames, max_resets, rate_grace.as_secs()), (1, 2, 3, 4));
+    assert_eq!(config.sources.ipv4_prefix, 24);
+    assert!(config.origins.values().all(|origin| origin.request_buffer == 0));
+    assert!(config::schema()["properties"].get("laboratory").is_none());
+    // Shown where it is set alone.
+    let shown = |config: &Config| config.list().iter().filter(|(key, _)| key.starts_with("laboratory.")).count();
+    let without = parse(base).unwrap();
+    assert_eq!((shown(&config), shown(&without)), (6, 0));
+    let changes: Vec<String> = without.changes(&config).iter().map(ToString::to_string).collect();
+    assert!(changes.contains(&"laboratory.max_resets: default → 3".into()) && changes.len() == 6, "{changes:?}");
+
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("litequic.toml");
+    fs::write(&path, format!("{base}[laboratory]\nmax_resets = 3\n")).unwrap();
+    let config::Draft { config, findings } = config::Draft::load(&path);
+    let (_, warnings) = findings.verdict(config).unwrap();
+    let [config::Warning(warning)] = warnings.as_slice() else { panic!("{warnings:?}") };
+    assert_eq!((warning.line, warning.key.as_str()), (Some(8), "laboratory"));
+    assert!(warning.problem.contains("is for experiments"), "{warning}");
 }
 
 #[test]

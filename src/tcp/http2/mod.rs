@@ -49,8 +49,8 @@ const FIELD: u64 = 128;
 const REQUEST: u64 = 32;
 
 /// Requests that one read may bring together with their cancellation, and more: h2 bounds those that wait to be
-/// accepted, and has no other limit for them than for a whole connection; `Limits::max_resets` counts them once they are
-/// accepted.
+/// accepted, and has no other limit for them than for a whole connection; `Limits::max_resets` counts them once they
+/// are accepted.
 const CANCELLED: usize = 1024;
 
 /// How long a connection that ends at once may take to send GOAWAY with the reason (RFC 9113 §5.4.1).

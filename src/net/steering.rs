@@ -237,8 +237,8 @@ fn rotate_index(program: &mut Assembler, bits: u32) {
     program.then(with_index(libc::BPF_OR));
 }
 
-/// Program in the making, with labels. Conditional jumps pass 255 instructions at most: each passes one alone, which jumps
-/// further.
+/// Program in the making, with labels. Conditional jumps pass 255 instructions at most: each passes one alone, which
+/// jumps further.
 #[derive(Debug, Default)]
 struct Assembler {
     instructions: Vec<Instruction>,
@@ -611,7 +611,7 @@ pub(super) mod tests {
         prop_oneof![anything, nearly_right]
     }
 
-    /// Processes with so many workers each.
+    /// Processes with these workers, one after the other in the group.
     fn generations(workers: &[usize]) -> Vec<Generation> {
         let mut first = 0;
         let one = |(&workers, number): (&usize, u8)| {

@@ -7,8 +7,8 @@ use std::{fmt, net::SocketAddr};
 
 /// Changes when an older litequic would misunderstand the offer.
 const FORMAT: u64 = 2;
-/// The format of an offer without `connection_ids`. An older litequic ignores that field, and would steer by a layout of
-/// its own: connections of the process that drains would end.
+/// The format of an offer without `connection_ids`. An older litequic ignores that field, and would steer by a layout
+/// of its own: connections of the process that drains would end.
 const FORMAT_WITHOUT_SERVER_ID: u64 = 1;
 /// Bytes of a secret.
 const SECRET_LEN: usize = 32;

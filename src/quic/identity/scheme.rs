@@ -1,5 +1,5 @@
-//! How the connection IDs of a process are made: what all its workers share. A reload changes a part of it, and IDs that
-//! were issued before live on for a while.
+//! How the connection IDs of a process are made: what all its workers share. A reload changes a part of it, and IDs
+//! that were issued before live on for a while.
 
 use super::{
     connection_id::{ISSUER, IdBytes, Layout, ROTATION_SHIFT},
@@ -47,14 +47,14 @@ struct Former {
     cipher: Option<Arc<Cipher>>,
 }
 
-/// Whose ID a packet has that belongs to no connection.
+/// Owner of the ID of a packet that belongs to no connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::quic) enum ServerIdOwner {
-    /// This server's.
+    /// This server.
     Own,
-    /// Another's: a balancer routes by a wrong table.
+    /// Another server: a balancer routes by a wrong table.
     Other,
-    /// No server's: an ID without a server ID, or under an unknown configuration.
+    /// No server: an ID without a server ID, or under an unknown configuration.
     None,
 }
 
@@ -145,7 +145,7 @@ impl IdScheme {
         }
     }
 
-    /// Whose ID `id` is, the destination of a packet of no connection.
+    /// Returns the owner of `id`, the destination of a packet of no connection.
     pub(in crate::quic) fn owner(&self, id: &[u8]) -> ServerIdOwner {
         let Some(routed) = self.current.load_full() else { return ServerIdOwner::None };
         let Some((first, rest)) = id.split_first() else { return ServerIdOwner::None };

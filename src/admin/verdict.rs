@@ -125,6 +125,7 @@ mod tests {
         json!({ "name": name, "address": "http://127.0.0.1:1", "problem": problem, "ejected_by": ejected_by })
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "whole seconds")]
     fn certificate(name: &str, days: f64) -> Json {
         let expires = NOW + days * DAY;
         let (expires, renew_by) = (expires as i64, (expires - 27.0 * DAY) as i64);

@@ -204,11 +204,14 @@ async fn connect(server: &ServerState, patience: Duration) -> Option<String> {
     }
 }
 
+/// The states of servers, when they were found, and of which configuration they are.
+type Found = (Instant, Arc<Routing>, Vec<OriginStatus>);
+
 /// The states of the origins' servers.
 struct Origins {
     in_force: InForce,
-    /// The last result, when it was made, and of which configuration. Locked while they are tried.
-    last: Mutex<Option<(Instant, Arc<Routing>, Vec<OriginStatus>)>>,
+    /// The last result. Locked while they are tried.
+    last: Mutex<Option<Found>>,
 }
 
 impl Origins {

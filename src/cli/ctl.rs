@@ -205,7 +205,9 @@ pub fn run(arguments: Arguments) -> ExitCode {
         if what == What::Certificates && order.is_none() {
             let printed = match json {
                 // As it came: a younger litequic may have more members.
-                true => status(&found, token.as_ref()).await.map(|status: Json| format!("{:#}\n", status["acme"])),
+                true => status(&found, token.as_ref())
+                    .await
+                    .map(|status: Json| format!("{:#}\n", status.get("acme").unwrap_or(&Json::Null))),
                 false => {
                     status(&found, token.as_ref()).await.map(|status| certificates::render(&status, SystemTime::now()))
                 }

@@ -26,7 +26,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 pub(super) const MAX_BATCHES_AFTER_SUSPENSION: usize = 64;
 /// Packets whose senders wait for an answer that are handed over before other tasks have a turn: the requests among
 /// them are forwarded while their data is in the core's caches, and the origin works while the rest is read.
-pub(super) const MAX_URGENT_AT_ONCE: u64 = 16;
+pub(super) const MAX_URGENT_AT_ONCE: u8 = 16;
 
 /// The receiving half of a socket, as s2n-quic requires it.
 pub(super) struct Rx<R> {
@@ -210,7 +210,7 @@ impl<R: Receive> Batch<R> {
                 _ => hand_over(*handed_over),
             }
             *handed_over += 1;
-            if !is_late && moderation.urgent_packets() - before >= MAX_URGENT_AT_ONCE {
+            if !is_late && moderation.urgent_packets() - before >= MAX_URGENT_AT_ONCE.into() {
                 break;
             }
         }

@@ -153,8 +153,8 @@ async fn a_batch_is_handed_over_once_and_what_belongs_to_no_connection_in_the_or
 
 #[tokio::test]
 async fn requests_of_one_batch_are_handed_over_in_pieces_with_a_turn_for_others_between() {
-    let len = MAX_URGENT_AT_ONCE as usize * 5 / 2;
-    let half = MAX_URGENT_AT_ONCE as usize / 2;
+    let len = usize::from(MAX_URGENT_AT_ONCE) * 5 / 2;
+    let half = usize::from(MAX_URGENT_AT_ONCE) / 2;
     for (drained, urgent, suspended, pieces) in [
         (true, true, false, vec![2 * half, 2 * half, half]),
         (false, true, false, vec![2 * half, 2 * half, half]),
@@ -169,7 +169,7 @@ async fn requests_of_one_batch_are_handed_over_in_pieces_with_a_turn_for_others_
             moderation: moderation.clone(),
         };
         let number = hooks.receive_batch.clone();
-        let buffers = (0..len).map(|byte| vec![byte as u8; 4]).collect();
+        let buffers = (0..len).zip(0..).map(|(_, byte)| vec![byte; 4]).collect();
         let mut rx = Rx::new(Endless { buffers, batches: Arc::clone(&batches), port: ports, drained }, hooks);
         if suspended {
             suspension::suspend();
@@ -193,7 +193,7 @@ async fn requests_of_one_batch_are_handed_over_in_pieces_with_a_turn_for_others_
             assert_eq!((batches.load(Relaxed), number.number()), (1, 1));
         }
         assert_eq!(handed_over, pieces, "drained: {drained}");
-        assert!(seen.into_iter().eq((0..len).map(|byte| byte as u8)));
+        assert!(seen.into_iter().eq((0..len).zip(0..).map(|(_, byte)| byte)));
         let _ = poll!(pin!(rx.ready()));
         assert_eq!(batches.load(Relaxed), if drained { 2 } else { 1 }, "who is not drained owes a turn: {drained}");
     }

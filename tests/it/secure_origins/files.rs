@@ -64,7 +64,7 @@ impl Running {
     async fn metric(&self, name: &str) -> u64 {
         let text = ask(self.admin, "GET /metrics").await.1;
         let samples = text.lines().filter_map(|line| line.strip_prefix(name));
-        samples.filter_map(|rest| rest.split(' ').next_back()?.parse::<f64>().ok()).sum::<f64>() as u64
+        samples.filter_map(|rest| rest.split(' ').next_back()?.parse::<u64>().ok()).sum()
     }
 }
 

@@ -713,9 +713,9 @@ fn a_variable_that_is_injected_is_in_no_env_and_the_pods_address_is() {
         assert_ne!(restart(&rendered), restart(&render(&format!("{address},config.listen.server_id.nonce_bytes=8"))));
     }
     // Nothing is injected into the Job of `check`.
-    let job = edge_of(&format!(
-        "config.listen.server_id.base64=${{AWS_LBC_QUIC_SERVER_ID}},injectedEnv[0]=AWS_LBC_QUIC_SERVER_ID,podIP=true,check.enabled=true"
-    ));
+    let job = edge_of(
+        "config.listen.server_id.base64=${AWS_LBC_QUIC_SERVER_ID},injectedEnv[0]=AWS_LBC_QUIC_SERVER_ID,podIP=true,check.enabled=true",
+    );
     let job = manifest(&job, "Job", "it-litequic-check").unwrap();
     assert!(job.contains("name: AWS_LBC_QUIC_SERVER_ID\n") && job.contains("value: AAAAAAAAAAA=\n"), "{job}");
     assert!(job.contains("fieldPath: status.podIP"), "{job}");

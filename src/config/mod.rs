@@ -52,8 +52,7 @@ pub use names::listen_address;
 pub use network::Network;
 pub use origin::{
     AmbiguousFields, Balance, CheckIdle, Health, Origin, OriginAddress, OriginAddressError, OriginServer, OriginTls,
-    Statuses,
-    StatusesError, Sticky, StickyBy, TlsVersion,
+    Statuses, StatusesError, Sticky, StickyBy, TlsVersion,
 };
 pub use reference::reference;
 pub use reload::{OnChange, Reload};

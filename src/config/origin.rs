@@ -673,7 +673,9 @@ pub(super) fn origin_address() -> Kind<OriginAddress> {
         |text| text.parse().map_err(|error: OriginAddressError| error.to_string().into()),
         ToString::to_string,
     )
-    .matching(&format!("[Hh][Tt][Tt][Pp][Ss]?://({NAME}|{IPV6})(:{PORT})?/?|unix:(///[^\\x00]*|/|/?[^/\\x00][^\\x00]*)"))
+    .matching(&format!(
+        "[Hh][Tt][Tt][Pp][Ss]?://({NAME}|{IPV6})(:{PORT})?/?|unix:(///[^\\x00]*|/|/?[^/\\x00][^\\x00]*)"
+    ))
 }
 
 impl FromStr for OriginAddress {

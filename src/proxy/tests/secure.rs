@@ -6,7 +6,7 @@ use crate::{
     config::{CheckIdle, Config, Health, Origin, OriginAddress, Route},
     exchange::{Abort, Body, BodyError, Response},
     memory::Pressure,
-    proxy::{Metrics, OriginTls, Proxy, Routing, RoutingFiles, probe},
+    proxy::{Metrics, Proxy, Routing, RoutingFiles, TlsToOrigin, probe},
 };
 use arc_swap::ArcSwap;
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -23,12 +23,7 @@ use rustls::{
     pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName},
     version::TLS13,
 };
-use std::{
-    collections::BTreeMap,
-    rc::Rc,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -122,9 +117,9 @@ fn identity(names: &[&str]) -> Identity {
 
 impl Identity {
     /// What a client that trusts it has; `version` is that of its files.
-    fn tls(&self, version: u8, name: Option<&str>) -> Arc<OriginTls> {
+    fn tls(&self, version: u8, name: Option<&str>) -> Arc<TlsToOrigin> {
         let name = name.map(|name| ServerName::try_from(name.to_owned()).unwrap());
-        Arc::new(OriginTls::new(Arc::clone(&self.client), [version; 32], name, || Some("a reason".into())))
+        Arc::new(TlsToOrigin::new(Arc::clone(&self.client), [version; 32], name, || Some("a reason".into())))
     }
 }
 
@@ -266,19 +261,19 @@ impl TlsScript {
         TlsPeer::over(self.listener.accept().await.unwrap().0, &self.identity.server).await
     }
 
-    /// Whether nobody connects.
+    /// Whether no connection waits.
     fn is_left_alone(&self) -> bool {
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
         self.listener.poll_accept(&mut cx).is_pending()
     }
 }
 
-fn files(config: &Config, tls: &Arc<OriginTls>) -> RoutingFiles {
+fn files(config: &Config, tls: &Arc<TlsToOrigin>) -> RoutingFiles {
     let tls: BTreeMap<_, _> = config.origins.keys().map(|name| (name.clone(), Arc::clone(tls))).collect();
     RoutingFiles { tls, ..RoutingFiles::default() }
 }
 
-fn proxy(config: Config, tls: Arc<OriginTls>) -> Setup {
+fn proxy(config: Config, tls: Arc<TlsToOrigin>) -> Setup {
     let routing = Routing::after(&config, files(&config, &tls), None);
     let shared = Arc::new(ArcSwap::from_pointee(routing));
     let metrics = Arc::new(Metrics::default());
@@ -499,19 +494,22 @@ fn large_bodies_are_read_by_large_reads() {
         };
         let reading = async {
             let body = sent.await.unwrap().unwrap().into_body();
+            // As a front end does whose client reads fast.
+            body.allow(u64::MAX);
             body.collect().await.unwrap().to_bytes().len()
         };
         let (length, ()) = tokio::join!(reading, writing);
         assert_eq!(length, LENGTH);
         let reads = setup.metrics.syscalls_origin_read.get();
         // rustls by itself would need one a record, and more.
-        assert!(reads < (LENGTH / 16_384 / 2) as u64, "{reads} reads");
+        assert!(reads < (LENGTH / 16_384 / 4) as u64, "{reads} reads");
     });
 }
 
 #[test]
 fn a_response_is_whole_however_it_is_cut_into_records_and_segments() {
-    let mut runner = TestRunner::new(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() });
+    let mut runner =
+        TestRunner::new(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() });
     let pieces = proptest::collection::vec((0..16_384_usize, 0..200_usize, any::<bool>(), 1..40_000_usize), 1..12);
     runner
         .run(&pieces, |pieces| {
@@ -737,7 +735,8 @@ fn the_proxy_header_comes_before_the_client_hello() {
         ok(sent).await;
         // A probe's has no client.
         let server = setup.shared.load().servers().remove(0);
-        let probing = tokio::task::spawn_local(async move { probe(&server, DEADLINE).await.map_err(|error| error.to_string()) });
+        let probing =
+            tokio::task::spawn_local(async move { probe(&server, DEADLINE).await.map_err(|error| error.to_string()) });
         let (mut stream, _) = script.listener.accept().await.unwrap();
         let mut header = [0; 16];
         stream.read_exact(&mut header).await.unwrap();

@@ -79,7 +79,13 @@ async fn each_wrong_certificate_has_its_answer_its_log_line_its_count_and_its_pl
         ("good", server(&authority, |_| {}), ""),
         ("expired", server(&authority, |one| one.not_after = (now - DAY).into()), "expired: it was valid until "),
         ("early", server(&authority, |one| one.not_before = (now + DAY).into()), "not yet valid: it is valid from "),
-        ("named", server(&authority, |one| { one.subject_alt_names.remove(0); }), "other name: it is for origin.test"),
+        (
+            "named",
+            server(&authority, |one| {
+                one.subject_alt_names.remove(0);
+            }),
+            "other name: it is for origin.test",
+        ),
         ("foreign", server(&other, |_| {}), "unknown issuer: \\\"CN=other\\\" is not among the trusted certificates"),
         ("revoked", server(&authority, |one| one.serial_number = Some(7.into())), "revoked: "),
         ("unknown", server(&unlisted, |_| {}), "revocation unknown: there is no certificate revocation list"),
@@ -98,7 +104,7 @@ async fn each_wrong_certificate_has_its_answer_its_log_line_its_count_and_its_pl
         let port = free_tcp_port();
         let _ = write!(
             blocks,
-            "}}\nserver {{\nlisten 127.0.0.1:{port} ssl;\nssl_certificate {};\nssl_certificate_key {};\nreturn 200 ok;\n",
+            "}}\nserver {{\nlisten 127.0.0.1:{port} ssl;\nssl_protocols TLSv1.3;\nssl_certificate {};\nssl_certificate_key {};\nreturn 200 ok;\n",
             cert.display(),
             key.display()
         );
@@ -124,7 +130,8 @@ async fn each_wrong_certificate_has_its_answer_its_log_line_its_count_and_its_pl
         ("old", "tls_alert_received", "alert", "it has no TLS 1.3"),
         ("plain", "tls_protocol_error", "protocol", "is not TLS"),
     ];
-    let of_certificates = issued.iter().map(|(name, _, reason)| (*name, "tls_certificate_error", "certificate", *reason));
+    let of_certificates =
+        issued.iter().map(|(name, _, reason)| (*name, "tls_certificate_error", "certificate", *reason));
     for (name, error, counter, reason) in of_certificates.chain(others) {
         let answer = client.get(&format!("/{name}")).await;
         if name == "good" {
@@ -138,7 +145,8 @@ async fn each_wrong_certificate_has_its_answer_its_log_line_its_count_and_its_pl
         running.process.await_stderr(reason);
         assert!(running.metric(&counted).await > 0, "{name}: {counted}");
         let status = running.status().await;
-        let origin = status["origins"].as_array().unwrap().iter().find(|origin| origin["name"] == name).unwrap().clone();
+        let origin =
+            status["origins"].as_array().unwrap().iter().find(|origin| origin["name"] == name).unwrap().clone();
         let problem = origin["problem"].as_str().unwrap().replace('"', "\\\"");
         assert!(problem.contains(reason), "{name}: {problem}");
     }
@@ -149,7 +157,8 @@ async fn a_renewed_authority_counts_from_the_next_handshake_on_under_load_too() 
     let (folder, first, second) = (Folder::new(), Authority::new("first"), Authority::new("second"));
     folder.put("ca.pem", &second.pem());
     let Some((_nginx, port)) = nginx(&folder, &first, "location / { return 200 ok; }") else { return };
-    let origins = |tls: &str| format!("[origin]\nurl = \"https://127.0.0.1:{port}\"\n[origin.tls]\nca = \"ca.pem\"\n{tls}");
+    let origins =
+        |tls: &str| format!("[origin]\nurl = \"https://127.0.0.1:{port}\"\n[origin.tls]\nca = \"ca.pem\"\n{tls}");
     let running = Running::start(&folder, &origins("")).await;
     let client = running.client().await;
     assert_eq!(client.get("/").await.status, 502);
@@ -189,7 +198,10 @@ async fn a_renewed_authority_counts_from_the_next_handshake_on_under_load_too() 
     folder.put("ca.pem", "");
     let (status, answer) = ask(running.admin, "POST /reload").await;
     assert_eq!(status, 422);
-    assert!(answer.contains("origin.tls.ca = \"ca.pem\"") && answer.contains("ca.pem holds no usable certificate"), "{answer}");
+    assert!(
+        answer.contains("origin.tls.ca = \"ca.pem\"") && answer.contains("ca.pem holds no usable certificate"),
+        "{answer}"
+    );
     running.process.await_stderr("not renewed: the previous content stays in force");
 
     // While the configuration is rejected for another reason, files are renewed.

@@ -120,7 +120,7 @@ fn the_full_example_has_every_key_that_has_a_default() {
     let mut text = fs::read_to_string(&path).unwrap();
     let renews = std::env::var_os("LITEQUIC_RENEW").is_some();
     for (key, property) in keys() {
-        let shown_elsewhere = ["acme[]", "routes[]", "origins.NAME", "origin.health.", "origin.sticky."]
+        let shown_elsewhere = ["acme[]", "routes[]", "origins.NAME", "origin.health.", "origin.sticky.", "origin.tls."]
             .iter()
             .any(|elsewhere| key.starts_with(elsewhere));
         let Some(default) = property.get("default").filter(|_| !shown_elsewhere) else { continue };

@@ -1,5 +1,5 @@
-//! TLS to origins, from the files that `[origin.tls]` names: read and judged with the configuration, renewed by a reload,
-//! and by itself while the configuration is rejected.
+//! TLS to origins, from the files that `[origin.tls]` names: read and judged with the configuration, renewed by a
+//! reload, and by itself while the configuration is rejected.
 
 use crate::{
     config::{self, Change, Config, Findings},
@@ -10,7 +10,7 @@ use rustls::pki_types::ServerName;
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::SystemTime};
 
 /// TLS to origins, by their names.
-pub(super) type OriginsTls = BTreeMap<String, Arc<proxy::OriginTls>>;
+pub(super) type OriginsTls = BTreeMap<String, Arc<proxy::TlsToOrigin>>;
 
 /// A fault of an origin's: its key, and the problem.
 pub(super) type Fault = (String, String);
@@ -33,7 +33,7 @@ pub(super) fn files(config: &Config) -> impl Iterator<Item = PathBuf> {
 }
 
 /// Reads the files of one origin, if its servers have https.
-fn one(name: &str, origin: &config::Origin, system: &SystemRoots) -> Result<Option<tls::OriginTls>, Vec<Fault>> {
+fn one(name: &str, origin: &config::Origin, system: &SystemRoots) -> Result<Option<tls::OriginTlsFiles>, Vec<Fault>> {
     let Some(table) = table(origin) else { return Ok(None) };
     let path = path(name);
     let hosts = origin.servers.iter().filter_map(|server| server.address.host());
@@ -47,7 +47,7 @@ fn one(name: &str, origin: &config::Origin, system: &SystemRoots) -> Result<Opti
     if let Some(name) = table.name.as_ref().filter(|name| ServerName::try_from(name.as_str()).is_err()) {
         faults.push((format!("{path}.tls.name"), format!("no certificate can have the name {name}")));
     }
-    match tls::OriginTls::load(&table, system) {
+    match tls::OriginTlsFiles::load(&table, system) {
         Ok(tls) if faults.is_empty() => Ok(Some(tls)),
         Ok(_) => Err(faults),
         Err(of_files) => {
@@ -58,9 +58,9 @@ fn one(name: &str, origin: &config::Origin, system: &SystemRoots) -> Result<Opti
 }
 
 /// What workers get of it.
-fn compiled(origin: &config::Origin, tls: &tls::OriginTls) -> Arc<proxy::OriginTls> {
+fn compiled(origin: &config::Origin, tls: &tls::OriginTlsFiles) -> Arc<proxy::TlsToOrigin> {
     let name = origin.tls.as_ref().and_then(|table| ServerName::try_from(table.name.clone()?).ok());
-    Arc::new(proxy::OriginTls::new(Arc::clone(tls.config()), tls.digest(), name, tls::refusal))
+    Arc::new(proxy::TlsToOrigin::new(Arc::clone(tls.config()), tls.digest(), name, tls::refusal))
 }
 
 /// Reads every file. Blocks on the file system.
@@ -81,7 +81,7 @@ pub(super) fn read(config: &Config) -> Result<OriginsTls, Vec<Fault>> {
     if bad.is_empty() { Ok(good) } else { Err(bad) }
 }
 
-/// The same, with each fault and warning in `findings`.
+/// Reads every file, with each fault and warning in `findings`; `None` if there is a fault. Blocks on the file system.
 pub(super) fn load(config: &Config, findings: &mut Findings) -> Option<OriginsTls> {
     let (mut good, mut is_good) = (OriginsTls::new(), true);
     let system = SystemRoots::default();
@@ -119,7 +119,7 @@ pub(super) fn renew(config: &Config, before: &OriginsTls, kept: &mut Vec<String>
 
 /// The changes of content within the same files, or of the system's roots.
 pub(super) fn renewed(now: &Config, before: &OriginsTls, next: &Config, after: &OriginsTls) -> Vec<Change> {
-    let changed = |(name, new): (&String, &Arc<proxy::OriginTls>)| {
+    let changed = |(name, new): (&String, &Arc<proxy::TlsToOrigin>)| {
         let old = before.get(name)?;
         let (was, is) = (now.origins.get(name)?, next.origins.get(name)?);
         let is_renewed = was.tls == is.tls && old != new;

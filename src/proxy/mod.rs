@@ -54,7 +54,7 @@ pub use balance::CookieKey;
 pub use capacity::{Capacity, Derived};
 pub use maintenance::{InMaintenance, Maintenance, MaintenanceError, MaintenanceTarget};
 pub use metrics::{CheckMetrics, Checks, Metrics, RouteMetrics, RouteName, ServerMetrics, ServerName};
-pub use origin::OriginTls;
+pub use origin::TlsToOrigin;
 pub use pages::{PageError, Pages};
 pub use routing::{Check, Routing, RoutingFiles, ServerState};
 

@@ -5,7 +5,7 @@ use super::{
     capacity::Capacity,
     forwarded,
     maintenance::{InMaintenance, Maintenance},
-    origin::{CheckResult, Checked, HealthState, OriginTls},
+    origin::{CheckResult, Checked, HealthState, TlsToOrigin},
     pages::{PageSet, Pages},
     routes::{self, Routes},
     rules::{Own, RateLimiter, Rules},
@@ -25,7 +25,7 @@ pub(super) struct RoutedOrigin {
     /// The servers', in the order of the configuration.
     pub(super) health_states: Vec<Arc<HealthState>>,
     /// TLS to its servers, if they have https.
-    pub(super) tls: Option<Arc<OriginTls>>,
+    pub(super) tls: Option<Arc<TlsToOrigin>>,
 }
 
 /// What a configuration has in files, for requests.
@@ -34,7 +34,7 @@ pub struct RoutingFiles {
     /// Error pages, and bodies of fixed answers.
     pub pages: Pages,
     /// TLS to the origins that have https, by their names.
-    pub tls: BTreeMap<String, Arc<OriginTls>>,
+    pub tls: BTreeMap<String, Arc<TlsToOrigin>>,
 }
 
 impl From<Pages> for RoutingFiles {
@@ -177,7 +177,7 @@ impl Routing {
     }
 
     /// TLS to the origins that have https, by their names.
-    pub fn origin_tls(&self) -> &BTreeMap<String, Arc<OriginTls>> {
+    pub fn origin_tls(&self) -> &BTreeMap<String, Arc<TlsToOrigin>> {
         &self.files.tls
     }
 
@@ -298,7 +298,7 @@ pub struct ServerState {
     /// The server's address.
     pub address: OriginAddress,
     /// TLS to the server, if it has https.
-    pub(super) tls: Option<Arc<OriginTls>>,
+    pub(super) tls: Option<Arc<TlsToOrigin>>,
     pub(super) proxy_protocol: bool,
     /// The result of its health checks, if there are any.
     pub check: Option<Check>,

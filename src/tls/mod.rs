@@ -30,7 +30,7 @@ pub use challenge::challenge_config;
 pub use client::{Trust, TrustError, client_config, client_config_as, client_config_noting};
 pub use client_certificates::{Asking, Policy};
 pub use metrics::Metrics;
-pub use origin::{OriginTls, OriginTlsFault, SystemRoots, refusal};
+pub use origin::{OriginTlsFault, OriginTlsFiles, SystemRoots, refusal};
 pub use presented::{Distrust, Presented, ServerCertificate, date};
 pub use provider::{ServerTls, ServersOnly};
 pub use resolver::{CertificateResolver, CertificateStore, Unanswered, Unserved};

@@ -1,7 +1,7 @@
 //! TLS to origins: the configuration of litequic as their client. A server's certificate is always verified.
 //!
 //! A handshake that resumes a session verifies no certificate (RFC 8446 §2.2), so that sessions must not outlive what
-//! they were verified with: the caller makes a new configuration when [`OriginTls::digest`] changes.
+//! they were verified with: the caller makes a new configuration when [`OriginTlsFiles::digest`] changes.
 
 use super::{
     Certificate, CertificateErrors, Distrust,
@@ -40,7 +40,7 @@ const ALPN: &[u8] = b"http/1.1";
 
 /// TLS to the servers of one origin, as its files are.
 #[derive(Clone)]
-pub struct OriginTls {
+pub struct OriginTlsFiles {
     config: Arc<ClientConfig>,
     digest: [u8; 32],
     certificate: Option<Certificate>,
@@ -76,7 +76,7 @@ struct Trusted {
     listed: Vec<CertificateDer<'static>>,
 }
 
-impl OriginTls {
+impl OriginTlsFiles {
     /// Reads and checks the files of `table`. Blocks on the file system.
     ///
     /// # Errors
@@ -134,9 +134,9 @@ impl OriginTls {
     }
 }
 
-impl fmt::Debug for OriginTls {
+impl fmt::Debug for OriginTlsFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OriginTls").field("certificate", &self.certificate.is_some()).finish_non_exhaustive()
+        f.debug_struct("OriginTlsFiles").field("certificate", &self.certificate.is_some()).finish_non_exhaustive()
     }
 }
 
@@ -349,14 +349,14 @@ mod tests {
             (table(&good, Some(&good), None), ("crl", "holds no certificate revocation list")),
             (table(&good, Some(&broken), None), ("crl", "cannot be used to verify servers")),
             (table(&good, None, Some((&good, &good))), ("key", "holds no unencrypted private key")),
-            (table(&good, None, Some((&key, &key))), ("cert", "holds no certificate")),
+            (table(&good, None, Some((&empty, &key))), ("cert", "holds no certificate")),
         ] {
-            let faults = OriginTls::load(&table, &system).unwrap_err();
+            let faults = OriginTlsFiles::load(&table, &system).unwrap_err();
             let [fault] = &faults[..] else { panic!("{faults:?}") };
             assert_eq!(fault.key, Some(expected.0));
             assert!(fault.to_string().contains(expected.1), "{fault}");
         }
-        assert!(OriginTls::load(&table(&good, None, Some((&good, &key))), &system).is_ok());
+        assert!(OriginTlsFiles::load(&table(&good, None, Some((&good, &key))), &system).is_ok());
     }
 
     #[test]
@@ -366,7 +366,7 @@ mod tests {
         let ca = written(folder.path(), "ca.pem", &one);
         let key = written(folder.path(), "key.pem", &key);
         let system = SystemRoots::default();
-        let of = |table: &config::OriginTls| OriginTls::load(table, &system).unwrap().digest();
+        let of = |table: &config::OriginTls| OriginTlsFiles::load(table, &system).unwrap().digest();
         let table = config::OriginTls { ca: Some(ca.clone()), ..config::OriginTls::default() };
         let first = of(&table);
         assert_eq!(of(&table), first);
@@ -393,7 +393,7 @@ mod tests {
                 key: Some(key),
                 ..config::OriginTls::default()
             };
-            OriginTls::load(&table, &SystemRoots::default()).unwrap().warnings(SystemTime::now())
+            OriginTlsFiles::load(&table, &SystemRoots::default()).unwrap().warnings(SystemTime::now())
         };
         assert!(warned(None).is_empty());
         assert!(warned(Some(ExtendedKeyUsagePurpose::ClientAuth)).is_empty());
@@ -408,7 +408,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let ca = written(folder.path(), "ca.pem", &made(None).0);
         let table = config::OriginTls { ca: Some(ca), ..config::OriginTls::default() };
-        let tls = OriginTls::load(&table, &SystemRoots::default()).unwrap();
+        let tls = OriginTlsFiles::load(&table, &SystemRoots::default()).unwrap();
         assert_eq!(tls.config().alpn_protocols, [ALPN]);
         assert!(tls.config().require_ems);
     }

@@ -32,7 +32,8 @@ pub struct Arguments {
     /// Where to listen, UDP and TCP; port 0 takes a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8443", value_parser = listen_address)]
     listen: SocketAddr,
-    /// Proxy this origin instead of a small one of its own: http://HOST[:PORT], https://HOST[:PORT], HOST:PORT or unix:/PATH.
+    /// Proxy this origin instead of a small one of its own: http://HOST[:PORT], https://HOST[:PORT], HOST:PORT or
+    /// unix:/PATH.
     #[arg(long, value_name = "URL", value_parser = origin_address)]
     origin: Option<OriginAddress>,
     #[command(flatten)]

@@ -2,9 +2,9 @@
 //! number of workers does not multiply them.
 
 use super::{
-    connect::{self, Target},
+    connect::{self, CheckedServer},
     server::{CheckResult, HealthState},
-    tls::{Failure, OriginTls},
+    tls::{TlsFailure, TlsToOrigin},
 };
 use crate::{
     config::{Health, OriginAddress},
@@ -35,7 +35,7 @@ pub(in crate::proxy) struct Checked {
     pub(in crate::proxy) origin: Arc<str>,
     pub(in crate::proxy) address: OriginAddress,
     pub(in crate::proxy) health: Health,
-    pub(in crate::proxy) tls: Option<Arc<OriginTls>>,
+    pub(in crate::proxy) tls: Option<Arc<TlsToOrigin>>,
     pub(in crate::proxy) proxy_protocol: bool,
     pub(in crate::proxy) dns_interval: Duration,
     pub(in crate::proxy) health_state: Arc<HealthState>,
@@ -137,9 +137,9 @@ fn jittered(interval: Duration) -> Duration {
 /// The problem, in words for the operator.
 async fn ask(checked: &Checked) -> Result<(), String> {
     let Checked { address, health, tls, proxy_protocol, dns_interval, .. } = checked;
-    let target = Target { address, tls: tls.as_deref(), proxy_protocol: *proxy_protocol };
+    let target = CheckedServer { address, tls: tls.as_deref(), proxy_protocol: *proxy_protocol };
     let stream = connect::reach(target, health.timeout, Some(*dns_interval)).await;
-    let stream = stream.map_err(|error| match Failure::of(&error) {
+    let stream = stream.map_err(|error| match TlsFailure::of(&error) {
         Some(failure) => failure.to_string(),
         None => format!("cannot connect: {error}"),
     })?;
@@ -173,6 +173,6 @@ async fn ask(checked: &Checked) -> Result<(), String> {
 
 /// hyper's error, or that of TLS that it hides.
 fn because(error: &hyper::Error) -> String {
-    let of_tls = error.source().and_then(|source| source.downcast_ref().and_then(Failure::of));
+    let of_tls = error.source().and_then(|source| source.downcast_ref().and_then(TlsFailure::of));
     of_tls.map_or_else(|| error.to_string(), ToString::to_string)
 }

@@ -9,7 +9,7 @@ use super::{
     proxied::{Proxied, local_header},
     race::{self, Won},
     resolve::Resolver,
-    tls::{Failure, OriginTls, Secure, Secured},
+    tls::{Secure, Secured, TlsFailure, TlsToOrigin},
 };
 use crate::{
     budget::TRAIN_BYTES,
@@ -71,7 +71,7 @@ impl From<Error> for Unopened {
 
 impl From<io::Error> for Unopened {
     fn from(error: io::Error) -> Self {
-        Self { reason: Failure::of(&error).map(ToString::to_string), ..classify(&error).into() }
+        Self { reason: TlsFailure::of(&error).map(ToString::to_string), ..classify(&error).into() }
     }
 }
 
@@ -91,7 +91,7 @@ pub(super) struct Opening<'a, S> {
 
 impl Connector {
     /// For `address`, whose name is resolved every `dns_interval`. Connections with https are as `tls` has them.
-    pub(super) fn new(address: &OriginAddress, dns_interval: Duration, tls: Option<&OriginTls>) -> Self {
+    pub(super) fn new(address: &OriginAddress, dns_interval: Duration, tls: Option<&TlsToOrigin>) -> Self {
         let resolver = |host, port| Box::new(Resolver::new(host, port, dns_interval));
         match address {
             OriginAddress::Tcp { host, port } => Self::Tcp(resolver(host, *port)),
@@ -184,12 +184,12 @@ impl Connector {
         descriptor: Descriptor,
         spare: impl Fn() -> Option<Descriptor>,
         counters: &ServerMetrics,
-    ) -> Result<(Socket, Option<SocketAddr>, Descriptor), Unopened> {
+    ) -> Result<(OriginSocket, Option<SocketAddr>, Descriptor), Unopened> {
         let deadline = with.deadline;
         let resolver = match self {
             Self::Unix(path) => {
                 let connected = timeout_at(deadline, UnixStream::connect(path)).await;
-                return Ok((Socket::Unix(connected.map_err(|_| Error::ConnectTimeout)??), None, descriptor));
+                return Ok((OriginSocket::Unix(connected.map_err(|_| Error::ConnectTimeout)??), None, descriptor));
             }
             Self::Tcp(resolver) | Self::Tls(resolver, _) => resolver,
         };
@@ -215,7 +215,7 @@ impl Connector {
 }
 
 /// TLS with the server at `host`: as `tls` has it, which a configuration with https always has.
-fn secure(host: &str, tls: Option<&OriginTls>) -> Secure {
+fn secure(host: &str, tls: Option<&TlsToOrigin>) -> Secure {
     tls.map_or_else(Secure::unusable, |tls| tls.to(host))
 }
 
@@ -228,16 +228,16 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    async fn attempt(&self, address: SocketAddr) -> io::Result<Socket> {
+    async fn attempt(&self, address: SocketAddr) -> io::Result<OriginSocket> {
         let stream = TcpStream::connect(address).await?;
         // A request's head and its body's last piece are sent at once.
         stream.set_nodelay(true)?;
         match self.secure {
-            None => Ok(Socket::Tcp(stream)),
+            None => Ok(OriginSocket::Tcp(stream)),
             // Boxed, so that a request's future is not larger because of it.
             Some((secure, header)) => {
                 let shaken = Box::pin(secure.shake(stream, header, self.deadline, self.metrics)).await;
-                Ok(Socket::Tls(shaken?))
+                Ok(OriginSocket::Tls(shaken?))
             }
         }
     }
@@ -245,15 +245,15 @@ impl Attempt<'_> {
 
 /// A server outside of any pool, for a health check or a probe.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Target<'a> {
+pub(super) struct CheckedServer<'a> {
     pub(super) address: &'a OriginAddress,
-    pub(super) tls: Option<&'a OriginTls>,
+    pub(super) tls: Option<&'a TlsToOrigin>,
     /// Whether it gets a header of the PROXY protocol.
     pub(super) proxy_protocol: bool,
 }
 
 /// Connects to `target` once, with TLS if it has https, and closes the connection.
-pub(super) async fn probe(target: Target<'_>, limit: Duration) -> Result<(), Unopened> {
+pub(super) async fn probe(target: CheckedServer<'_>, limit: Duration) -> Result<(), Unopened> {
     let reached = timeout(limit, reach(target, limit, None)).await;
     reached.map_err(|_| Error::ConnectTimeout)?.map(drop).map_err(Unopened::from)
 }
@@ -268,7 +268,11 @@ pub(super) async fn probe(target: Target<'_>, limit: Duration) -> Result<(), Uno
 /// # Cancel safety
 ///
 /// The lookup goes on, the connection is lost.
-pub(super) async fn reach(target: Target<'_>, limit: Duration, memory: Option<Duration>) -> io::Result<Socket> {
+pub(super) async fn reach(
+    target: CheckedServer<'_>,
+    limit: Duration,
+    memory: Option<Duration>,
+) -> io::Result<OriginSocket> {
     let deadline = Instant::now() + limit;
     let header = target.proxy_protocol.then(local_header);
     let (host, port) = match target.address {
@@ -276,7 +280,7 @@ pub(super) async fn reach(target: Target<'_>, limit: Duration, memory: Option<Du
         OriginAddress::Unix(path) => {
             let mut socket = UnixStream::connect(path).await?;
             socket.write_all(header.as_deref().unwrap_or_default()).await?;
-            return Ok(Socket::Unix(socket));
+            return Ok(OriginSocket::Unix(socket));
         }
     };
     let secure = target.address.is_https().then(|| secure(host, target.tls));
@@ -301,7 +305,7 @@ pub(super) async fn reach(target: Target<'_>, limit: Duration, memory: Option<Du
         failures.forget(won.address);
         won.stream
     };
-    if let (Socket::Tcp(stream), Some(header)) = (&mut socket, header) {
+    if let (OriginSocket::Tcp(stream), Some(header)) = (&mut socket, header) {
         stream.write_all(&header).await?;
     }
     Ok(socket)
@@ -313,7 +317,7 @@ fn is_addresses(error: &io::Error) -> bool {
 }
 
 fn classify(error: &io::Error) -> Error {
-    if let Some(failure) = Failure::of(error) {
+    if let Some(failure) = TlsFailure::of(error) {
         return failure.error;
     }
     if error.raw_os_error().is_some_and(|code| [libc::EMFILE, libc::ENFILE].contains(&code)) {
@@ -337,7 +341,7 @@ pub(super) struct Stream {
 #[derive(Debug)]
 pub(super) struct StreamState {
     /// Borrowed for one call at a time.
-    socket: RefCell<Socket>,
+    socket: RefCell<OriginSocket>,
     /// The server's address, over TCP.
     pub(super) address: Option<SocketAddr>,
     /// Bytes that may be read at once, so that a response is buffered only as far as its client reads it.
@@ -345,7 +349,7 @@ pub(super) struct StreamState {
     /// Bytes received, in all. Wraps.
     pub(super) received: Cell<u64>,
     /// What TLS failed by after the handshake.
-    failure: RefCell<Option<Failure>>,
+    failure: RefCell<Option<TlsFailure>>,
     write_failed: Cell<bool>,
     /// hyper no longer writes.
     fails_at_once: Cell<bool>,
@@ -356,13 +360,13 @@ pub(super) struct StreamState {
 
 /// A connection, of any kind.
 #[derive(Debug)]
-pub(super) enum Socket {
+pub(super) enum OriginSocket {
     Tcp(TcpStream),
     Tls(Secured),
     Unix(UnixStream),
 }
 
-impl Socket {
+impl OriginSocket {
     /// Reads at most `room` bytes.
     fn poll_read_within(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>, room: usize) -> Poll<io::Result<()>> {
         if let Self::Tls(stream) = self {
@@ -407,13 +411,13 @@ impl Socket {
     }
 }
 
-impl AsyncRead for Socket {
+impl AsyncRead for OriginSocket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         self.poll_read_within(cx, buf, usize::MAX)
     }
 }
 
-impl AsyncWrite for Socket {
+impl AsyncWrite for OriginSocket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match &mut *self {
             Self::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
@@ -457,7 +461,12 @@ impl AsyncWrite for Socket {
 
 impl Stream {
     /// A stream that has just been connected.
-    fn new(mut socket: Socket, address: Option<SocketAddr>, descriptor: Descriptor, metrics: &Arc<Metrics>) -> Self {
+    fn new(
+        mut socket: OriginSocket,
+        address: Option<SocketAddr>,
+        descriptor: Descriptor,
+        metrics: &Arc<Metrics>,
+    ) -> Self {
         metrics.wake.note(Cause::Origin);
         // Those of the handshake.
         socket.count(metrics);
@@ -484,9 +493,9 @@ impl Stream {
     pub(super) fn reset(&self) {
         let socket = self.state.socket.borrow();
         let stream = match &*socket {
-            Socket::Tcp(stream) => stream,
-            Socket::Tls(stream) => stream.stream(),
-            Socket::Unix(_) => return,
+            OriginSocket::Tcp(stream) => stream,
+            OriginSocket::Tls(stream) => stream.stream(),
+            OriginSocket::Unix(_) => return,
         };
         // An error means that it is gone already.
         let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
@@ -498,7 +507,10 @@ impl Stream {
     }
 
     /// Writes by `write`, and counts its system call.
-    fn write_by(&self, write: impl FnOnce(Pin<&mut Socket>) -> Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn write_by(
+        &self,
+        write: impl FnOnce(Pin<&mut OriginSocket>) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
         if self.state.write_failed.get() {
             return Poll::Pending;
         }
@@ -542,19 +554,19 @@ impl StreamState {
     /// more than was read.
     pub(super) fn is_reusable(&self) -> bool {
         match &mut *self.socket.borrow_mut() {
-            Socket::Tls(stream) => stream.is_settled() && !self.write_failed.get(),
-            Socket::Tcp(_) | Socket::Unix(_) => true,
+            OriginSocket::Tls(stream) => stream.is_settled() && !self.write_failed.get(),
+            OriginSocket::Tcp(_) | OriginSocket::Unix(_) => true,
         }
     }
 
     /// What TLS failed by after the handshake.
-    pub(super) fn failure(&self) -> Option<Failure> {
+    pub(super) fn failure(&self) -> Option<TlsFailure> {
         self.failure.borrow().clone()
     }
 
     /// Notes that TLS failed by `error`, and counts it.
     fn fail(&self, error: &io::Error) {
-        if let Some(failure) = Failure::of(error)
+        if let Some(failure) = TlsFailure::of(error)
             && self.failure.borrow().is_none()
         {
             failure.count(&self.metrics);
@@ -568,13 +580,13 @@ impl StreamState {
     pub(super) fn is_quiet(&self) -> bool {
         let mut socket = self.socket.borrow_mut();
         let socket = match &mut *socket {
-            Socket::Tcp(stream) => SockRef::from(&*stream),
-            Socket::Tls(stream) => {
+            OriginSocket::Tcp(stream) => SockRef::from(&*stream),
+            OriginSocket::Tls(stream) => {
                 let is_quiet = stream.is_quiet();
                 stream.count(&self.metrics);
                 return is_quiet;
             }
-            Socket::Unix(stream) => SockRef::from(&*stream),
+            OriginSocket::Unix(stream) => SockRef::from(&*stream),
         };
         self.metrics.syscalls_origin_look.increment();
         let peeked = socket.peek(&mut [MaybeUninit::uninit()]);
@@ -771,12 +783,12 @@ mod tests {
         let port = deaf.address.port();
         lookup::tests::resolve(NAME, &[deaf.address.ip(), open.local_addr().unwrap().ip()]);
         let address = OriginAddress::Tcp { host: NAME.into(), port };
-        let target = Target { address: &address, tls: None, proxy_protocol: false };
+        let target = CheckedServer { address: &address, tls: None, proxy_protocol: false };
         timeout(PATIENCE, probe(target, PATIENCE)).await.unwrap().unwrap();
         assert!(!Failures::of_process().has(deaf.address, Instant::now()), "a probe has no memory");
         for _ in 0..3 {
             let reached = timeout(PATIENCE, reach(target, PATIENCE, Some(PATIENCE))).await.unwrap().unwrap();
-            let Socket::Tcp(stream) = reached else { panic!("{reached:?}") };
+            let OriginSocket::Tcp(stream) = reached else { panic!("{reached:?}") };
             assert_eq!(stream.peer_addr().unwrap(), open.local_addr().unwrap());
             assert!(Failures::of_process().has(deaf.address, Instant::now()));
         }
@@ -797,7 +809,7 @@ mod tests {
         SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
         drop(peer);
 
-        let mut stream = Stream::new(Socket::Tcp(socket), None, descriptor(), &Arc::default());
+        let mut stream = Stream::new(OriginSocket::Tcp(socket), None, descriptor(), &Arc::default());
         while !stream.state.write_failed.get() {
             // Once the reset is here a write never ends, and says nothing of the failure either.
             if let Ok(written) = timeout(Duration::from_millis(1), stream.write_all(b"more")).await {

@@ -26,7 +26,7 @@ mod wait;
 pub(super) use check::{Checked, check_all};
 pub(super) use resources::Resources;
 pub(super) use server::{CheckResult, HealthState};
-pub use tls::OriginTls;
+pub use tls::TlsToOrigin;
 
 #[cfg(test)]
 /// Has the process resolve a name to these addresses.
@@ -66,7 +66,7 @@ pub(super) struct Origin {
     name: Arc<str>,
     config: config::Origin,
     /// TLS to its servers, if they have https.
-    tls: Option<Arc<OriginTls>>,
+    tls: Option<Arc<TlsToOrigin>>,
     /// Fields of requests that the origin does not get.
     policy: FieldPolicy,
     /// In the order of the configuration.
@@ -353,6 +353,6 @@ impl Origin {
 /// Why it does not, in words for the operator.
 pub(super) async fn probe(server: &ServerState, timeout: Duration) -> Result<(), connect::Unopened> {
     let ServerState { address, tls, proxy_protocol, .. } = server;
-    let target = connect::Target { address, tls: tls.as_deref(), proxy_protocol: *proxy_protocol };
+    let target = connect::CheckedServer { address, tls: tls.as_deref(), proxy_protocol: *proxy_protocol };
     connect::probe(target, timeout).await
 }

@@ -13,7 +13,7 @@ use super::{
     proxied::Proxied,
     request_body::{OriginRequestBody, Upload},
     resources::{IdleCount, Resources},
-    tls::{Failure, OriginTls},
+    tls::{TlsFailure, TlsToOrigin},
     transfer::{Open, Transfer},
 };
 use crate::{
@@ -60,7 +60,7 @@ const TAKERS: usize = 16;
 pub(super) struct Pool {
     address: OriginAddress,
     /// TLS to the server, if it has https.
-    tls: Option<OriginTls>,
+    tls: Option<TlsToOrigin>,
     origin: config::Origin,
     connector: Connector,
     metrics: Arc<Metrics>,
@@ -198,7 +198,7 @@ impl Pool {
     /// An empty pool for an address, by TLS if it has https, with these `counters` and the bounds of `origin`.
     pub(super) fn new(
         origin: &config::Origin,
-        (address, tls): (&OriginAddress, Option<&OriginTls>),
+        (address, tls): (&OriginAddress, Option<&TlsToOrigin>),
         metrics: Arc<Metrics>,
         counters: Arc<ServerMetrics>,
         resources: &Rc<Resources>,
@@ -231,7 +231,7 @@ impl Pool {
     }
 
     /// Whether it is equal to one for `address`, by `tls` as its files are now, with the bounds of `origin`.
-    pub(super) fn fits(&self, origin: &config::Origin, address: &OriginAddress, tls: Option<&OriginTls>) -> bool {
+    pub(super) fn fits(&self, origin: &config::Origin, address: &OriginAddress, tls: Option<&TlsToOrigin>) -> bool {
         let bounds = |origin: &config::Origin| {
             let &config::Origin {
                 max_connections, max_queue, idle_timeout, max_age, max_requests, dns_interval, ..
@@ -839,7 +839,7 @@ impl PooledConnection {
     }
 
     /// What TLS failed by since the handshake.
-    pub(super) fn tls_failure(&self) -> Option<Failure> {
+    pub(super) fn tls_failure(&self) -> Option<TlsFailure> {
         self.connection.stream.failure()
     }
 

@@ -1,6 +1,6 @@
 //! One server of an origin: its connections, and its state by health checks and by a worker's own requests.
 
-use super::{Origin, Resources, pool::Pool, tls::OriginTls};
+use super::{Origin, Resources, pool::Pool, tls::TlsToOrigin};
 use crate::{
     config::{self, OriginAddress, OriginServer},
     proxy::balance::{Ejection, EjectionCause, HashKey, Rule, View, weight},
@@ -99,7 +99,7 @@ impl Server {
     pub(super) fn new(
         origin_name: &str,
         origin: &config::Origin,
-        (address, tls): (&OriginAddress, Option<&OriginTls>),
+        (address, tls): (&OriginAddress, Option<&TlsToOrigin>),
         health_state: &Arc<HealthState>,
         metrics: &Arc<Metrics>,
         resources: &Rc<Resources>,

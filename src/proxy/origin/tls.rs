@@ -62,14 +62,14 @@ fn with_scratch<T>(act: impl FnOnce(&mut [u8]) -> T) -> T {
 
 /// TLS to the servers of one origin, as its files are at present. Equal ones have equal files.
 #[derive(Clone)]
-pub struct OriginTls {
+pub struct TlsToOrigin {
     config: Arc<ClientConfig>,
     digest: [u8; 32],
     name: Option<ServerName<'static>>,
     refusal: fn() -> Option<String>,
 }
 
-impl OriginTls {
+impl TlsToOrigin {
     /// By `config`, which has no store of sessions, and whose `digest` differs if any of its files does. Certificates
     /// must have `name`, or the host of each URL. `refusal` returns the reason for the last refused certificate.
     pub fn new(
@@ -95,17 +95,17 @@ impl OriginTls {
     }
 }
 
-impl PartialEq for OriginTls {
+impl PartialEq for TlsToOrigin {
     fn eq(&self, other: &Self) -> bool {
         (self.digest, &self.name) == (other.digest, &other.name)
     }
 }
 
-impl Eq for OriginTls {}
+impl Eq for TlsToOrigin {}
 
-impl fmt::Debug for OriginTls {
+impl fmt::Debug for TlsToOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OriginTls").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("TlsToOrigin").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -135,7 +135,7 @@ impl Secure {
     ///
     /// # Errors
     ///
-    /// A [`Failure`] in an [`io::Error`], or the socket's; [`io::ErrorKind::TimedOut`] at the deadline. Each is
+    /// A [`TlsFailure`] in an [`io::Error`], or the socket's; [`io::ErrorKind::TimedOut`] at the deadline. Each is
     /// counted in `metrics`, if there are any.
     ///
     /// # Cancel safety
@@ -162,7 +162,7 @@ impl Secure {
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::TimedOut => metrics.origin_tls_timeout.increment(),
-            Err(error) => match Failure::of(error) {
+            Err(error) => match TlsFailure::of(error) {
                 Some(failure) => failure.count(metrics),
                 None => metrics.origin_tls_protocol.increment(),
             },
@@ -175,10 +175,10 @@ impl Secure {
             stream.write_all(header).await?;
         }
         let (Some(config), Some(name)) = (self.config.clone(), self.name.clone()) else {
-            return Err(Failure::protocol("there is no configuration of TLS for this server").into());
+            return Err(TlsFailure::protocol("there is no configuration of TLS for this server").into());
         };
         let connection =
-            UnbufferedClientConnection::new(config, name).map_err(|error| Failure::protocol(error.to_string()))?;
+            UnbufferedClientConnection::new(config, name).map_err(|error| TlsFailure::protocol(error.to_string()))?;
         let session = Box::new(Session {
             connection,
             refusal: self.refusal,
@@ -199,13 +199,13 @@ impl Secure {
 
 /// Why there is no TLS with an origin, or no more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Failure {
+pub(super) struct TlsFailure {
     pub(super) error: Error,
     /// In words for the operator.
     reason: String,
 }
 
-impl Failure {
+impl TlsFailure {
     fn protocol(reason: impl Into<String>) -> Self {
         Self { error: Error::TlsProtocol, reason: reason.into() }
     }
@@ -250,16 +250,16 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for TlsFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.reason)
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for TlsFailure {}
 
-impl From<Failure> for io::Error {
-    fn from(failure: Failure) -> Self {
+impl From<TlsFailure> for io::Error {
+    fn from(failure: TlsFailure) -> Self {
         // Not `InvalidData`, by which hyper reports an invalid body.
         Self::new(io::ErrorKind::ConnectionAborted, failure)
     }
@@ -295,7 +295,7 @@ struct Session {
     peer_closed: bool,
     /// close_notify was queued.
     closing: bool,
-    failure: Option<Failure>,
+    failure: Option<TlsFailure>,
     calls: Calls,
 }
 
@@ -393,7 +393,7 @@ impl Session {
 
     /// Ends the session by `error`. rustls has an alert for the server, but for an alert of the server's.
     fn fail(&mut self, error: &rustls::Error, records: &mut [u8]) {
-        self.failure = Some(Failure::new(error, self.refusal));
+        self.failure = Some(TlsFailure::new(error, self.refusal));
         let Self { connection, outgoing, .. } = self;
         if let Ok(ConnectionState::EncodeTlsData(mut data)) = connection.process_tls_records(records).state {
             encode(outgoing, |out| data.encode(out));
@@ -434,7 +434,7 @@ impl Session {
             let space = scratch.get_mut(kept..).unwrap_or_default();
             let most = most.saturating_sub(kept).clamp(MAX_RECORD, SCRATCH).min(space.len());
             if most == 0 {
-                return Poll::Ready(Err(Failure::protocol("a handshake message is too long").into()));
+                return Poll::Ready(Err(TlsFailure::protocol("a handshake message is too long").into()));
             }
             let mut buf = ReadBuf::new(space.get_mut(..most).unwrap_or_default());
             ready!(read(&mut buf))?;
@@ -708,8 +708,8 @@ impl Secured {
 
 /// The connection's end in the middle of a handshake.
 fn ended(error: io::Error) -> io::Error {
-    match Failure::of(&error) {
+    match TlsFailure::of(&error) {
         Some(_) => error,
-        None => Failure::protocol(format!("the connection ended within the TLS handshake: {error}")).into(),
+        None => TlsFailure::protocol(format!("the connection ended within the TLS handshake: {error}")).into(),
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     config::{CheckIdle, Config, Health, Origin, OriginAddress, Route},
     exchange::{Abort, Body, BodyError, Response},
     memory::Pressure,
-    proxy::{Metrics, OriginTls, Proxy, Routing, RoutingFiles, probe},
+    proxy::{Metrics, Proxy, Routing, RoutingFiles, TlsToOrigin, probe},
 };
 use arc_swap::ArcSwap;
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -117,9 +117,9 @@ fn identity(names: &[&str]) -> Identity {
 
 impl Identity {
     /// What a client that trusts it has; `version` is that of its files.
-    fn tls(&self, version: u8, name: Option<&str>) -> Arc<OriginTls> {
+    fn tls(&self, version: u8, name: Option<&str>) -> Arc<TlsToOrigin> {
         let name = name.map(|name| ServerName::try_from(name.to_owned()).unwrap());
-        Arc::new(OriginTls::new(Arc::clone(&self.client), [version; 32], name, || Some("a reason".into())))
+        Arc::new(TlsToOrigin::new(Arc::clone(&self.client), [version; 32], name, || Some("a reason".into())))
     }
 }
 
@@ -261,19 +261,19 @@ impl TlsScript {
         TlsPeer::over(self.listener.accept().await.unwrap().0, &self.identity.server).await
     }
 
-    /// Whether nobody connects.
+    /// Whether no connection waits.
     fn is_left_alone(&self) -> bool {
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
         self.listener.poll_accept(&mut cx).is_pending()
     }
 }
 
-fn files(config: &Config, tls: &Arc<OriginTls>) -> RoutingFiles {
+fn files(config: &Config, tls: &Arc<TlsToOrigin>) -> RoutingFiles {
     let tls: BTreeMap<_, _> = config.origins.keys().map(|name| (name.clone(), Arc::clone(tls))).collect();
     RoutingFiles { tls, ..RoutingFiles::default() }
 }
 
-fn proxy(config: Config, tls: Arc<OriginTls>) -> Setup {
+fn proxy(config: Config, tls: Arc<TlsToOrigin>) -> Setup {
     let routing = Routing::after(&config, files(&config, &tls), None);
     let shared = Arc::new(ArcSwap::from_pointee(routing));
     let metrics = Arc::new(Metrics::default());
@@ -494,13 +494,15 @@ fn large_bodies_are_read_by_large_reads() {
         };
         let reading = async {
             let body = sent.await.unwrap().unwrap().into_body();
+            // As a front end does whose client reads fast.
+            body.allow(u64::MAX);
             body.collect().await.unwrap().to_bytes().len()
         };
         let (length, ()) = tokio::join!(reading, writing);
         assert_eq!(length, LENGTH);
         let reads = setup.metrics.syscalls_origin_read.get();
         // rustls by itself would need one a record, and more.
-        assert!(reads < (LENGTH / 16_384 / 2) as u64, "{reads} reads");
+        assert!(reads < (LENGTH / 16_384 / 4) as u64, "{reads} reads");
     });
 }
 

@@ -76,8 +76,7 @@ public class Server {
                     return;
                 }
                 case "/socket" -> {
-                    say(out, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-                        + "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n");
+                    say(out, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n");
                     byte[] data = new byte[4096];
                     for (int length = in.read(data); length >= 0; length = in.read(data)) {
                         out.write(data, 0, length);

@@ -7,7 +7,6 @@ use crate::{
     support::{
         client::Client,
         nginx::Nginx,
-        origin::Always,
         process::{Process, free_tcp_port, free_udp_port},
         within,
     },
@@ -104,7 +103,7 @@ async fn each_wrong_certificate_has_its_answer_its_log_line_its_count_and_its_pl
         let port = free_tcp_port();
         let _ = write!(
             blocks,
-            "}}\nserver {{\nlisten 127.0.0.1:{port} ssl;\nssl_certificate {};\nssl_certificate_key {};\nreturn 200 ok;\n",
+            "}}\nserver {{\nlisten 127.0.0.1:{port} ssl;\nssl_protocols TLSv1.3;\nssl_certificate {};\nssl_certificate_key {};\nreturn 200 ok;\n",
             cert.display(),
             key.display()
         );
@@ -121,8 +120,9 @@ async fn each_wrong_certificate_has_its_answer_its_log_line_its_count_and_its_pl
         key.display()
     );
     add("old", old, "");
-    let plain = Always::new(Always::EMPTY_200).await;
-    add("plain", plain.address.port(), "");
+    let plain = free_tcp_port();
+    let _ = write!(blocks, "}}\nserver {{\nlisten 127.0.0.1:{plain};\nreturn 200 ok;\n");
+    add("plain", plain, "");
     let Some(_nginx) = Nginx::start(&blocks) else { return };
     let running = Running::start(&folder, &origins).await;
     let client = running.client().await;
@@ -178,7 +178,8 @@ async fn a_renewed_authority_counts_from_the_next_handshake_on_under_load_too() 
         let (client, stop, served) = (running.client().await, Arc::clone(&stop), Arc::clone(&served));
         load.spawn(async move {
             while !stop.load(Ordering::Relaxed) {
-                assert_eq!(client.get("/").await.status, 200);
+                let answer = client.get("/").await;
+                assert_eq!(answer.status, 200, "{}", answer.text());
                 served.fetch_add(1, Ordering::Relaxed);
             }
         });
@@ -189,6 +190,7 @@ async fn a_renewed_authority_counts_from_the_next_handshake_on_under_load_too() 
         folder.put("ca.pem", &authorities);
         within("full handshakes by the new file", async {
             while running.metric(handshakes).await == before {
+                load.try_join_next().into_iter().for_each(|ended| ended.unwrap());
                 sleep(Duration::from_millis(10)).await;
             }
         })

@@ -18,6 +18,7 @@ use std::{
     io::{PipeWriter, Write as _, pipe},
     path::PathBuf,
     process::Command,
+    sync::Arc,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -72,7 +73,7 @@ async fn serves(litequic: &Litequic, truncates: bool) {
     };
     assert_eq!(is_whole, !truncates, "{received} bytes of a body that ends with the connection");
     for over in [HttpVersion::Http1, HttpVersion::Http2, HttpVersion::Http3] {
-        let (mut stream, _kept) = switch(litequic, over, "/socket", "websocket", &[]).await.tunnel();
+        let (mut stream, _kept) = switch(litequic, over, "/socket", "other", &[]).await.tunnel();
         stream.write_all(b"hello").await.unwrap();
         let mut echoed = [0; 5];
         within("an echo", stream.read_exact(&mut echoed)).await.unwrap();
@@ -154,7 +155,7 @@ async fn java_serves() {
 
 /// `openssl s_server`, which shows requests on its output and takes answers and commands from its input.
 struct Openssl {
-    process: Process,
+    process: Arc<Process>,
     input: PipeWriter,
     port: u16,
 }
@@ -169,7 +170,13 @@ impl Openssl {
         command.arg(&bench.cert).arg("-key").arg(&bench.key).args(more);
         let process = Process::spawn_with(command, reader);
         process.await_stdout("ACCEPT");
-        Some(Self { process, input, port })
+        Some(Self { process: Arc::new(process), input, port })
+    }
+
+    /// Waits until it has written `text`, while this runtime goes on.
+    async fn await_stdout(&self, text: &str) {
+        let (process, text) = (Arc::clone(&self.process), text.to_owned());
+        tokio::task::spawn_blocking(move || process.await_stdout(&text)).await.unwrap();
     }
 
     fn say(&mut self, text: &str) {
@@ -183,27 +190,33 @@ async fn answered(litequic: &Litequic, server: &mut Openssl, path: &str) {
     let stream = client.open(client.request(Method::GET, path)).await;
     let mut stream = stream;
     stream.finish().await.unwrap();
-    tokio::task::block_in_place(|| server.process.await_stdout(&format!("GET {path} ")));
+    server.await_stdout(&format!("GET {path} ")).await;
     server.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     let answer = crate::support::client::answer(&mut stream).await;
     assert_eq!((answer.status.as_u16(), answer.text()), (200, "ok"));
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn openssl_sends_tickets_and_updates_keys_on_a_connection_that_stays() {
     for more in [&["-num_tickets", "7"][..], &["-no_ticket"], &["-num_tickets", "0"]] {
         let bench = bench();
-        let Some(mut server) = Openssl::start(&bench, more) else { return };
+        let Some(mut server) = Openssl::start(&bench, &[&["-msg"], more].concat()) else { return };
         let litequic = before(https(server.port, bench.ca.clone())).await;
         answered(&litequic, &mut server, "/first").await;
         // A key update that wants one back, and one that does not (RFC 8446 §4.6.3).
         for (command, path) in [("K\n", "/second"), ("k\n", "/third")] {
             server.say(command);
-            tokio::task::block_in_place(|| server.process.await_stderr("SSL_do_handshake -> 1"));
+            server.await_stdout("KeyUpdate").await;
             answered(&litequic, &mut server, path).await;
         }
         let full = litequic.sum(|worker| worker.proxy.origin_tls_full.get());
         assert_eq!(full, 1, "{more:?}");
+        // Both of the server's, and litequic's to the first.
+        let shown = server.process.stdout();
+        let updates = |direction: &str| {
+            shown.lines().filter(|line| line.starts_with(direction) && line.contains("KeyUpdate")).count()
+        };
+        assert_eq!((updates(">>>"), updates("<<<")), (2, 1), "{more:?}: {shown}");
         litequic.stop().await;
     }
 }

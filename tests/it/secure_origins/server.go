@@ -46,8 +46,7 @@ func main() {
 			panic(err)
 		}
 		defer connection.Close()
-		buffered.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
-			"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
+		buffered.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n")
 		buffered.Flush()
 		io.Copy(connection, buffered)
 		io.WriteString(connection, "bye")

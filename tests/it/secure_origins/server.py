@@ -47,8 +47,7 @@ def serve(connection):
             socket.socket.shutdown(tls, socket.SHUT_RDWR)
             return
         elif path == "/socket":
-            stream.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-                         b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
+            stream.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n")
             stream.flush()
             while data := tls.recv(4096):
                 tls.sendall(data)

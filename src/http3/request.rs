@@ -253,9 +253,9 @@ enum BodyStart {
     Stream(Option<Part>),
 }
 
-/// Reads up to where the request is known to have a body or none: it has none if the stream ends with the header. One of
-/// no bytes is passed on when it has ended, as it is never read: late bytes make the request malformed, and must do so
-/// before the origin gets it.
+/// Reads up to where the request is known to have a body or none: it has none if the stream ends with the header. A
+/// body of no bytes is passed on when it has ended, as it is never read: late bytes make the request malformed, and
+/// must do so before the origin gets it.
 async fn start_body(
     receiver: &mut Receiver,
     expected: Option<u64>,

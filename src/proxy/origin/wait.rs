@@ -91,8 +91,8 @@ impl<'a> Interims<'a> {
 /// What hyper says to a request that was sent.
 type SentResult = Result<Response<Incoming>, TrySendError<Request<OriginRequestBody>>>;
 
-/// Waits for what `poll_sent` polls, the response's header, with one timer for every timeout: when it fires, the one that has passed is
-/// found, or it is set for the next.
+/// Waits for the response's header, which `poll_sent` polls, with one timer for every timeout: when it fires, the one
+/// that has passed is found, or it is set for the next.
 ///
 /// # Cancel safety
 ///

@@ -245,12 +245,9 @@ fn what_is_wrong_is_shown_where_not_all_is() {
 #[test]
 fn a_certificate_is_no_warning_before_its_renewal_is_overdue() {
     let day = 86_400.0;
-    // 13 days, from day 0 on; renewed when 30 % of them are left.
-    let certificate = CertificateStatus {
-        expires: Some(13 * 86_400),
-        renew_by: Some((9.1 * day) as u64),
-        ..CertificateStatus::default()
-    };
+    // 13 days, from day 0 on; renewed when 30 % of them are left, after 9.1 days.
+    let certificate =
+        CertificateStatus { expires: Some(13 * 86_400), renew_by: Some(786_240), ..CertificateStatus::default() };
     for (now, expected) in [
         (0.0, ("valid", Tone::Good)),
         (9.0, ("valid", Tone::Good)),

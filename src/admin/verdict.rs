@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use serde_json::{Value as Json, json};
 
-    const NOW: f64 = 1_800_000_000.0;
+    const NOW: i64 = 1_800_000_000;
 
     fn problems(status: &Json) -> Vec<String> {
         super::problems(&serde_json::from_value(status.clone()).unwrap())
@@ -114,7 +114,7 @@ mod tests {
             "time": NOW,
             "workers": [{ "worker": 0, "seconds_since_turn": 0.1 }],
             "origins": [server("app", None, 0), server("app", None, 0)],
-            "certificates": [certificate("example.com", 80.0)],
+            "certificates": [certificate("example.com", 1920)],
             "configuration": { "refused_since": 0 },
             "memory": { "step": "normal" },
             "http3": { "on": true, "configured": true },
@@ -125,11 +125,9 @@ mod tests {
         json!({ "name": name, "address": "http://127.0.0.1:1", "problem": problem, "ejected_by": ejected_by })
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "whole seconds")]
-    fn certificate(name: &str, days: f64) -> Json {
-        let expires = NOW + days * DAY;
-        let (expires, renew_by) = (expires as i64, (expires - 27.0 * DAY) as i64);
-        json!({ "names": [name], "expires": expires, "renew_by": renew_by, "warnings": [] })
+    fn certificate(name: &str, hours: i64) -> Json {
+        let expires = NOW + hours * 3600;
+        json!({ "names": [name], "expires": expires, "renew_by": expires - 27 * 86_400, "warnings": [] })
     }
 
     #[test]
@@ -148,10 +146,10 @@ mod tests {
                 json!([server("app", None, 0), server("app", refused, 0)]),
                 "1 of 2 servers of origin app cannot serve: cannot connect: Connection refused",
             ),
-            ("certificates", json!([certificate("example.com", 3.5)]), "certificate example.com expires in 3 days"),
-            ("certificates", json!([certificate("example.com", 1.5)]), "certificate example.com expires in a day"),
-            ("certificates", json!([certificate("example.com", 0.5)]), "certificate example.com expires within a day"),
-            ("certificates", json!([certificate("example.com", -1.0)]), "certificate example.com has expired"),
+            ("certificates", json!([certificate("example.com", 84)]), "certificate example.com expires in 3 days"),
+            ("certificates", json!([certificate("example.com", 36)]), "certificate example.com expires in a day"),
+            ("certificates", json!([certificate("example.com", 12)]), "certificate example.com expires within a day"),
+            ("certificates", json!([certificate("example.com", -24)]), "certificate example.com has expired"),
             (
                 "acme",
                 json!([{ "host": "a.test", "state": "missing", "problem": "no such name" }, { "host": "b.test" }]),

@@ -204,25 +204,29 @@ async fn connect(server: &ServerState, patience: Duration) -> Option<String> {
     }
 }
 
-/// The states of servers, when they were found, and of which configuration they are.
-type Found = (Instant, Arc<Routing>, Vec<OriginStatus>);
-
 /// The states of the origins' servers.
 struct Origins {
     in_force: InForce,
-    /// The last result. Locked while they are tried.
-    last: Mutex<Option<Found>>,
+    /// The last result. Locked while servers are tried.
+    last: Mutex<Option<Looked>>,
+}
+
+/// What was found of the origins' servers, when, and by which configuration.
+struct Looked {
+    at: Instant,
+    routing: Arc<Routing>,
+    servers: Vec<OriginStatus>,
 }
 
 impl Origins {
     async fn look(&self) -> Vec<OriginStatus> {
         let mut last = self.last.lock().await;
         let routing = self.in_force.routing.load_full();
-        if let Some((at, of, found)) = &*last
-            && at.elapsed() < PROBE_VALIDITY
-            && Arc::ptr_eq(of, &routing)
+        if let Some(found) = &*last
+            && found.at.elapsed() < PROBE_VALIDITY
+            && Arc::ptr_eq(&found.routing, &routing)
         {
-            return found.clone();
+            return found.servers.clone();
         }
         let servers = routing.servers();
         let found = servers.iter().map(async |server| {
@@ -241,7 +245,7 @@ impl Origins {
             }
         });
         let found = future::join_all(found).await;
-        *last = Some((Instant::now(), routing, found.clone()));
+        *last = Some(Looked { at: Instant::now(), routing, servers: found.clone() });
         found
     }
 }

@@ -18,7 +18,7 @@ use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::body::Body;
 use hyper_util::rt::TokioIo;
 use place::{AdminConnection, AdminPlace, FoundAdmin};
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value as Json;
 use std::{
     env,
@@ -140,6 +140,13 @@ impl What {
     }
 }
 
+/// The hosts of `[[acme]]` in a status, as they came.
+#[derive(Deserialize)]
+struct AcmeJson {
+    #[serde(default)]
+    acme: Json,
+}
+
 /// Sends the request, and prints the answer: to stdout, or to stderr if it is an error.
 pub fn run(arguments: Arguments) -> ExitCode {
     let (is_status, is_list) = (arguments.what == What::Status, arguments.what == What::Certificates);
@@ -205,9 +212,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         if what == What::Certificates && order.is_none() {
             let printed = match json {
                 // As it came: a younger litequic may have more members.
-                true => status(&found, token.as_ref())
-                    .await
-                    .map(|status: Json| format!("{:#}\n", status.get("acme").unwrap_or(&Json::Null))),
+                true => status(&found, token.as_ref()).await.map(|status: AcmeJson| format!("{:#}\n", status.acme)),
                 false => {
                     status(&found, token.as_ref()).await.map(|status| certificates::render(&status, SystemTime::now()))
                 }

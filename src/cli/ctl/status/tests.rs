@@ -245,7 +245,7 @@ fn what_is_wrong_is_shown_where_not_all_is() {
 #[test]
 fn a_certificate_is_no_warning_before_its_renewal_is_overdue() {
     let day = 86_400.0;
-    // 13 days, from day 0 on; renewed when 30 % of them are left.
+    // 13 days, from day 0 on; renewed when 30 % of them are left, after 9.1 days.
     let certificate =
         CertificateStatus { expires: Some(13 * 86_400), renew_by: Some(786_240), ..CertificateStatus::default() };
     for (now, expected) in [

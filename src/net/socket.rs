@@ -189,7 +189,7 @@ impl SocketGroup {
 pub(super) fn try_steering(address: SocketAddr, with_server_id: bool) -> io::Result<()> {
     let socket = open(address)?;
     socket.set_reuse_port(true)?;
-    let mask = with_server_id.then(|| SteeringMask { key: [0; 2], hashed: 1..18 });
+    let mask = with_server_id.then_some(SteeringMask { key: [0; 2], hashed: 1..18 });
     let steering = Steering { id_len: 20, first_byte: (u8::MAX, 0), issuer_offset: 18, mask };
     let generation = Generation { number: 0, first: 0, workers: 1 };
     sys::attach_reuseport_cbpf(&socket, &steering.program(&[generation], &generation))

@@ -122,8 +122,8 @@ fn the_full_example_has_every_key_that_has_a_default() {
     for (key, property) in keys() {
         let shown_elsewhere =
             ["acme[]", "routes[]", "origins.NAME", "origin.health.", "origin.sticky.", "listen.server_id."]
-            .iter()
-            .any(|elsewhere| key.starts_with(elsewhere));
+                .iter()
+                .any(|elsewhere| key.starts_with(elsewhere));
         let Some(default) = property.get("default").filter(|_| !shown_elsewhere) else { continue };
         let table = toml::Value::Table(text.parse().unwrap());
         let found = key.split('.').try_fold(&table, |value, key| value.get(key)).is_some();

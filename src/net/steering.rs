@@ -589,8 +589,7 @@ pub(super) mod tests {
 
     #[test]
     fn the_longest_program_is_within_the_kernels_limits() {
-        let all: Vec<_> =
-            (0..MAX_GENERATIONS).zip(0..).map(|(first, number)| Generation { number, first, workers: 1 }).collect();
+        let all = generations(&[1; MAX_GENERATIONS]);
         let lengths = [STEERING, with_mask(16, 9..14), with_mask(19, 1..17), with_mask(20, 1..18)]
             .map(|steering| [&all[..1], &all[..2], &all].map(|some| steering.program(some, &all[0]).len()));
         assert_eq!(lengths, [[41, 47, 227], [470, 476, 656], [646, 652, 832], [734, 740, 920]]);

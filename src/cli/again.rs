@@ -1,5 +1,5 @@
 //! How this process was started, to start another that takes over: by the same path, looked up anew, as a link in it
-//! may point to another version by then.
+//! may point to another version by then. SIGUSR2 does so if `admin.handover` is set (`run`).
 
 use std::{
     env,

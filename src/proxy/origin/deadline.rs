@@ -1,7 +1,7 @@
 //! The time limit of a request as a whole (`timeouts.request`), and who exceeded it. It is 504 until the response has
-//! begun, and a reset afterwards. `attempt` sets it and waits for the response's header within it, `wait` bounds the
-//! read of a body's beginning, `pool` the wait for a connection and the connection attempt, and `response_body` the
-//! body. [`Deadline`] counts `timeout_request` when it finds that it has passed.
+//! begun, and a reset afterwards. `attempt` sets it, for all attempts together, and bounds the read of a body's
+//! beginning; `wait` bounds the wait for the response's header, `pool` the wait for a connection and the connection
+//! attempt, and `response_body` the body. [`Deadline`] counts `timeout_request` when it finds that it has passed.
 
 use crate::{
     proxy::{Metrics, error::Error},

@@ -3,8 +3,8 @@
 //! form bursts. Network cards do the same with interrupts (`rx-usecs` of ethtool(8)); here it is known which packets
 //! are urgent.
 //!
-//! `litequic.receive_moderation` switches it; a change needs a restart. [`ModerationRule`] decides and is pure. [`Moderation`] is the state that an endpoint's parts share; `quic::io`
-//! waits.
+//! `litequic.receive_moderation` switches it; a change needs a restart. [`ModerationRule`] decides and is pure.
+//! [`Moderation`] is the state that an endpoint's parts share; `quic::io` waits.
 
 use crate::{number::Number, quic::metrics::Metrics, telemetry::Cause};
 use std::{sync::Arc, time::Duration};

@@ -88,6 +88,7 @@ packages() {
     command -v npm >/dev/null || missing+=(npm)
     command -v valgrind >/dev/null || missing+=(valgrind)
     command -v openssl >/dev/null || missing+=(openssl)
+    command -v javac >/dev/null || missing+=(default-jdk-headless)
     command -v promtool >/dev/null || missing+=(prometheus)
     command -v certbot >/dev/null || missing+=(certbot)
     command -v lego >/dev/null || missing+=(lego)

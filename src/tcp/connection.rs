@@ -130,7 +130,7 @@ impl<H> Connection<H> {
     /// The library of its protocol is done with it, after an error if it `broke_off`, or litequic has closed it. Counts
     /// why it ended. To be called once, by the connection's task.
     pub(super) fn end(&self, broke_off: bool) {
-        if self.writes.stalled.get() {
+        if self.writes.is_stalled() {
             self.life.on(TcpEvent::Stalled);
         }
         self.life.on(TcpEvent::Ended { broke_off });
@@ -289,7 +289,7 @@ impl<H> ActiveRequest<H> {
 
     /// Whether the kernel takes nothing more over HTTP/1.1. Over HTTP/2 each piece reports that it was written.
     pub(super) fn is_blocked(&self) -> bool {
-        self.stream == NO_STREAM && self.connection.writes.blocked.get()
+        self.stream == NO_STREAM && self.connection.writes.is_blocked()
     }
 
     /// There is a response.
@@ -379,7 +379,7 @@ impl<H> writes::Response for ActiveRequest<H> {
 
 impl<H> Drop for ActiveRequest<H> {
     fn drop(&mut self) {
-        if self.connection.writes.stalled.get() {
+        if self.connection.writes.is_stalled() {
             self.stall();
         } else if self.connection.life.phase() == (TcpPhase::Closed { reason: TcpEnd::Evicted }) {
             self.evict();

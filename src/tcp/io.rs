@@ -1,7 +1,7 @@
 //! A connection's writes: a client that reads nothing for `timeouts.send`, or fewer bytes a second than
 //! `limits.min_download_rate`, counts as gone.
 
-use super::writes::{Response, Writes};
+use super::writes::{Response, WriteState, Writes};
 use crate::{
     exchange::{ClientDeadline, MinimumRate, TimeoutCause},
     memory::Motion,
@@ -85,7 +85,7 @@ impl<S: ClientSocket, R: Response> WriteTimeout<S, R> {
         bytes: impl FnOnce(&T) -> usize,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
-        self.writes.blocked.set(written.is_pending());
+        self.writes.write.set(if written.is_pending() { WriteState::Blocked } else { WriteState::Done });
         if self.writes.is_awaited() {
             self.writes.settle(self.stream.unsent());
         }
@@ -102,7 +102,7 @@ impl<S: ClientSocket, R: Response> WriteTimeout<S, R> {
                 TimeoutCause::Idle => self.metrics.shared.timeout_send.increment(),
                 TimeoutCause::Slow => self.metrics.shared.limit_download_rate.increment(),
             }
-            self.writes.stalled.set(true);
+            self.writes.write.set(WriteState::Stalled);
             Err(io::ErrorKind::TimedOut.into())
         })
     }
@@ -211,7 +211,7 @@ mod tests {
             written = async { loop { if let Err(error) = timed.write_all(&[0; 100]).await { break error } } } => written,
             () = read => return (100, 0, 0),
         };
-        assert_eq!((given_up.kind(), writes.stalled.get()), (io::ErrorKind::TimedOut, true));
+        assert_eq!((given_up.kind(), writes.is_stalled()), (io::ErrorKind::TimedOut, true));
         (began.elapsed().as_secs(), metrics.shared.timeout_send.get(), metrics.shared.limit_download_rate.get())
     }
 

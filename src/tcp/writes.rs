@@ -50,12 +50,20 @@ impl Head {
     }
 }
 
+/// The state of a connection's last write.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum WriteState {
+    #[default]
+    Done,
+    /// The kernel accepts nothing more.
+    Blocked,
+    /// The client took nothing in time: the connection ends.
+    Stalled,
+}
+
 /// Writes of one connection, shared by the stream that performs them and the requests that wait for them.
 pub(super) struct Writes<R> {
-    /// Whether the client took nothing in time.
-    pub(super) stalled: Cell<bool>,
-    /// Whether the kernel accepts nothing more.
-    pub(super) blocked: Cell<bool>,
+    pub(super) write: Cell<WriteState>,
     /// Whether hyper or h2 has begun to close the connection: it ends by itself.
     pub(super) closing: Cell<bool>,
     state: RefCell<State<R>>,
@@ -106,10 +114,19 @@ enum Done<R> {
 }
 
 impl<R: Response> Writes<R> {
+    /// Whether the kernel accepts nothing more.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.write.get() != WriteState::Done
+    }
+
+    /// Whether the client took nothing in time.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.write.get() == WriteState::Stalled
+    }
+
     pub(super) fn new(metrics: Arc<Metrics>) -> Self {
         Self {
-            stalled: Cell::default(),
-            blocked: Cell::default(),
+            write: Cell::default(),
             closing: Cell::default(),
             state: RefCell::new(State {
                 accepted: 0,

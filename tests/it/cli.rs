@@ -63,7 +63,7 @@ fn a_command_line_that_makes_no_sense_exits_with_64() {
         &["run"],
         &["run", "--listen", "127.0.0.1:0"],
         &["run", "--config", "a.toml", "--listen", "127.0.0.1:0"],
-        &["run", "--listen", "127.0.0.1:0", "--origin", "https://origin", "--cert", "a", "--key", "b"],
+        &["run", "--listen", "127.0.0.1:0", "--origin", "ftp://origin", "--cert", "a", "--key", "b"],
         &["check"],
         &["get", "http://127.0.0.1/"],
         &["get", "--insecure", "--ca", "ca.pem", "https://127.0.0.1/"],

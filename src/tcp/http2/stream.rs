@@ -50,7 +50,7 @@ pub(super) async fn serve<H: Handler>(
             // Interim responses of the origin are sent before its final one.
             while let Poll::Ready((status, fields)) = queue.poll_next(cx) {
                 // They are advisory, and h2 queues them without a limit. 100 comes once.
-                if connection.writes.blocked.get() && status != StatusCode::CONTINUE {
+                if connection.writes.is_blocked() && status != StatusCode::CONTINUE {
                     connection.metrics().limit_interim.increment();
                     continue;
                 }
@@ -162,7 +162,7 @@ impl<H: Handler> Sending<'_, H> {
         }
         let mut late = ready!(self.patience.poll_wait(cx));
         // All streams of a slow connection are slow, and the connection has a timeout of its own.
-        while late == TimeoutCause::Slow && self.connection.writes.blocked.get() {
+        while late == TimeoutCause::Slow && self.connection.writes.is_blocked() {
             self.patience.forgive();
             late = ready!(self.patience.poll_wait(cx));
         }

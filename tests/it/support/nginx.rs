@@ -148,7 +148,7 @@ fn configuration(folder: &TempDir, address: SocketAddr, server: &str) -> String 
     let folder = folder.path().display();
     let mut text = format!(
         "daemon off;\nmaster_process off;\npid {folder}/pid;\nerror_log {folder}/error.log info;\n\
-         events {{ worker_connections 512; }}\n\
+         events {{ worker_connections 2048; }}\n\
          http {{\n\
          log_format seen '$connection $request_method $request_uri $status';\naccess_log {folder}/access.log seen;\n\
          types {{ text/html html; text/plain txt; }}\ndefault_type application/octet-stream;\n"

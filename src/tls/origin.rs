@@ -7,22 +7,19 @@ use super::{
     Certificate, CertificateErrors, Distrust,
     authorities::read,
     client::system_roots,
-    presented::{ServerCertificate, verify_or_listed},
+    presented::{NotingVerifier, ServerCertificate},
     provider,
 };
 use crate::config::{self, CertificateFiles, TlsVersion};
 use aws_lc_rs::digest::{Context, SHA256};
 use rustls::{
-    ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
-    client::{
-        Resumption, WebPkiServerVerifier,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    },
+    ClientConfig, Error, RootCertStore,
+    client::{Resumption, WebPkiServerVerifier},
     crypto::{
         CryptoProvider,
         aws_lc_rs::{cipher_suite, kx_group},
     },
-    pki_types::{CertificateDer, CertificateRevocationListDer, ServerName, UnixTime},
+    pki_types::{CertificateDer, CertificateRevocationListDer},
     sign::SingleCertAndKey,
     version::{TLS12, TLS13},
 };
@@ -234,7 +231,7 @@ fn client_config(
         .with_protocol_versions(versions)
         .map_err(|error| error.to_string())?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Verifier { webpki, listed }));
+        .with_custom_certificate_verifier(Arc::new(NotingVerifier::new(webpki, listed, note_refusal)));
     let mut config = match certificate {
         Some(certificate) => {
             builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(certificate.key()))))
@@ -252,57 +249,17 @@ thread_local! {
     static REFUSAL: RefCell<Option<Distrust>> = const { RefCell::new(None) };
 }
 
+/// Keeps the reason if the certificate `leaf` was refused.
+fn note_refusal(leaf: &CertificateDer<'_>, intermediates: usize, verified: Result<(), &Error>) {
+    if let Err(error) = verified {
+        REFUSAL.replace(Some(Distrust::of(error, ServerCertificate::read(leaf, intermediates))));
+    }
+}
+
 /// Why the certificate was refused that this thread verified last, in words for the operator; once. rustls verifies
 /// within the call that returns its error.
 pub fn refusal() -> Option<String> {
     REFUSAL.with_borrow_mut(Option::take).map(|distrust| distrust.to_string())
-}
-
-/// Verifies servers' certificates, and keeps the reason in words.
-#[derive(Debug)]
-struct Verifier {
-    webpki: Arc<WebPkiServerVerifier>,
-    listed: Vec<CertificateDer<'static>>,
-}
-
-impl ServerCertVerifier for Verifier {
-    fn verify_server_cert(
-        &self,
-        leaf: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        name: &ServerName<'_>,
-        ocsp: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        let outcome = verify_or_listed(&*self.webpki, &self.listed, leaf, intermediates, name, ocsp, now);
-        if let Err(error) = &outcome {
-            let distrust = Distrust::of(error, ServerCertificate::read(leaf, intermediates.len()));
-            REFUSAL.replace(Some(distrust));
-        }
-        outcome
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.webpki.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.webpki.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.webpki.supported_verify_schemes()
-    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use rustls::{
     server::ParsedCertificate,
 };
 use std::{
+    fmt,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
@@ -135,7 +136,12 @@ impl Presented {
         verifier: Arc<dyn ServerCertVerifier>,
         listed: Vec<CertificateDer<'static>>,
     ) -> Arc<dyn ServerCertVerifier> {
-        Arc::new(Noting { verifier, listed, presented: self.clone() })
+        let presented = self.clone();
+        Arc::new(NotingVerifier::new(verifier, listed, move |leaf, intermediates, verified| {
+            let shown =
+                Shown { leaf: leaf.clone().into_owned(), intermediates, verified: verified.map_err(Clone::clone) };
+            *presented.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(shown);
+        }))
     }
 
     /// Resets it: another handshake begins.
@@ -239,34 +245,33 @@ fn verify_listed(leaf: &CertificateDer<'_>, name: &ServerName<'_>, now: UnixTime
     Ok(ServerCertVerified::assertion())
 }
 
-/// Verifies by `verifier`; a server's certificate that is one of `listed` needs no issuer, and may be an authority's.
-pub(super) fn verify_or_listed(
-    verifier: &dyn ServerCertVerifier,
-    listed: &[CertificateDer<'_>],
-    leaf: &CertificateDer<'_>,
-    intermediates: &[CertificateDer<'_>],
-    name: &ServerName<'_>,
-    ocsp: &[u8],
-    now: UnixTime,
-) -> Result<ServerCertVerified, Error> {
-    match verifier.verify_server_cert(leaf, intermediates, name, ocsp, now) {
-        Err(Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::Other(_)))
-            if listed.iter().any(|listed| listed == leaf) =>
-        {
-            verify_listed(leaf, name, now)
-        }
-        outcome => outcome,
+/// Verifies by another verifier; a server's certificate that is one of those listed needs no issuer, and may be an
+/// authority's. Passes each certificate, the number of its intermediates, and the outcome to a function.
+pub(super) struct NotingVerifier<F> {
+    verifier: Arc<dyn ServerCertVerifier>,
+    listed: Vec<CertificateDer<'static>>,
+    note: F,
+}
+
+impl<F> NotingVerifier<F>
+where
+    F: Fn(&CertificateDer<'_>, usize, Result<(), &Error>) + Send + Sync + 'static,
+{
+    pub(super) fn new(verifier: Arc<dyn ServerCertVerifier>, listed: Vec<CertificateDer<'static>>, note: F) -> Self {
+        Self { verifier, listed, note }
     }
 }
 
-#[derive(Debug)]
-struct Noting {
-    verifier: Arc<dyn ServerCertVerifier>,
-    listed: Vec<CertificateDer<'static>>,
-    presented: Presented,
+impl<F> fmt::Debug for NotingVerifier<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NotingVerifier").field("verifier", &self.verifier).finish_non_exhaustive()
+    }
 }
 
-impl ServerCertVerifier for Noting {
+impl<F> ServerCertVerifier for NotingVerifier<F>
+where
+    F: Fn(&CertificateDer<'_>, usize, Result<(), &Error>) + Send + Sync + 'static,
+{
     fn verify_server_cert(
         &self,
         leaf: &CertificateDer<'_>,
@@ -275,11 +280,15 @@ impl ServerCertVerifier for Noting {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let (verifier, listed) = (&*self.verifier, &self.listed);
-        let outcome = verify_or_listed(verifier, listed, leaf, intermediates, name, ocsp, now);
-        let verified = outcome.as_ref().map(|_| ()).map_err(Clone::clone);
-        let shown = Shown { leaf: leaf.clone().into_owned(), intermediates: intermediates.len(), verified };
-        *self.presented.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(shown);
+        let outcome = match self.verifier.verify_server_cert(leaf, intermediates, name, ocsp, now) {
+            Err(Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::Other(_)))
+                if self.listed.iter().any(|listed| listed == leaf) =>
+            {
+                verify_listed(leaf, name, now)
+            }
+            outcome => outcome,
+        };
+        (self.note)(leaf, intermediates.len(), outcome.as_ref().map(|_| ()));
         outcome
     }
 

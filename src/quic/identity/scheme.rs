@@ -31,17 +31,16 @@ pub struct IdScheme {
 /// A configuration of IDs that balancers route by.
 #[derive(Debug)]
 struct Routed {
-    server_id: Vec<u8>,
-    rotation: u8,
-    key: Option<(ServerIdKey, Arc<Cipher>)>,
+    current: Recognized,
+    key: Option<ServerIdKey>,
     lifetime: Duration,
     /// Configurations before, and when the last ID of each ends.
-    former: Vec<(Former, SystemTime)>,
+    former: Vec<(Recognized, SystemTime)>,
 }
 
-/// What a former configuration is recognized by.
+/// What IDs of a configuration are recognized by.
 #[derive(Debug, Clone)]
-struct Former {
+struct Recognized {
     server_id: Vec<u8>,
     rotation: u8,
     cipher: Option<Arc<Cipher>>,
@@ -91,7 +90,7 @@ impl IdScheme {
     /// Whether `key` is another than the one that IDs are encrypted with.
     pub fn has_another_key(&self, key: ServerIdKey) -> bool {
         let routed = self.current.load();
-        routed.as_ref().and_then(|routed| routed.key.as_ref()).is_some_and(|(current, _)| *current != key)
+        routed.as_ref().and_then(|routed| routed.key.as_ref()).is_some_and(|current| *current != key)
     }
 
     /// Has new IDs follow `next`, whose lengths are this scheme's, and `key` if there is a new one. Returns when the
@@ -102,10 +101,10 @@ impl IdScheme {
     /// When aws-lc has no memory. Nothing has changed then.
     pub fn follow(&self, next: &ServerId, key: Option<ServerIdKey>) -> Result<Option<SystemTime>, Unspecified> {
         let Some(current) = self.current.load_full() else { return Ok(None) };
-        let key = key.or_else(|| current.key.as_ref().map(|(key, _)| *key));
+        let key = key.or(current.key);
         let now = SystemTime::now();
         let mut former: Vec<_> = current.former.iter().filter(|(_, end)| *end > now).cloned().collect();
-        former.push((current.as_former(), now + current.lifetime));
+        former.push((current.current.clone(), now + current.lifetime));
         let excess = former.len().saturating_sub(MAX_FORMER);
         former.drain(..excess);
         let last = former.iter().map(|(_, end)| *end).max();
@@ -130,17 +129,18 @@ impl IdScheme {
         let routed = self.current.load();
         let Some(routed) = routed.as_ref() else { return };
         let (_, length) = self.layout.first_byte();
-        id.push(&[routed.rotation << ROTATION_SHIFT | length]);
-        id.push(&routed.server_id);
-        match &routed.key {
-            Some((_, cipher)) => {
+        let Recognized { server_id, rotation, cipher } = &routed.current;
+        id.push(&[rotation << ROTATION_SHIFT | length]);
+        id.push(server_id);
+        match cipher {
+            Some(cipher) => {
                 id.push(&issuer);
                 id.push(counter);
                 cipher.encrypt(id.from(1));
             }
             None => {
                 id.push(counter);
-                self.counters.encrypt(id.from(1 + routed.server_id.len()));
+                self.counters.encrypt(id.from(1 + server_id.len()));
             }
         }
     }
@@ -153,8 +153,7 @@ impl IdScheme {
         if id.len() != self.layout.id_len() || first & bits != length {
             return ServerIdOwner::None;
         }
-        let current = routed.as_former();
-        let all = routed.former.iter().map(|(former, _)| former).chain([&current]);
+        let all = routed.former.iter().map(|(former, _)| former).chain([&routed.current]);
         let mut owner = ServerIdOwner::None;
         for one in all.filter(|one| one.rotation == first >> ROTATION_SHIFT) {
             if one.is_of(rest, self.layout) {
@@ -170,23 +169,20 @@ impl Routed {
     fn new(
         server_id: &ServerId,
         key: Option<ServerIdKey>,
-        former: Vec<(Former, SystemTime)>,
+        former: Vec<(Recognized, SystemTime)>,
     ) -> Result<Self, Unspecified> {
-        let key = match key.filter(|_| server_id.shape().encrypted) {
-            Some(key) => Some((key, Arc::new(Cipher::new(key)?))),
+        let key = key.filter(|_| server_id.shape().encrypted);
+        let cipher = match key {
+            Some(key) => Some(Arc::new(Cipher::new(key)?)),
             None => None,
         };
         let ServerId { rotation, lifetime, .. } = *server_id;
-        Ok(Self { server_id: server_id.bytes(), rotation, key, lifetime, former })
-    }
-
-    fn as_former(&self) -> Former {
-        let cipher = self.key.as_ref().map(|(_, cipher)| Arc::clone(cipher));
-        Former { server_id: self.server_id.clone(), rotation: self.rotation, cipher }
+        let current = Recognized { server_id: server_id.bytes(), rotation, cipher };
+        Ok(Self { current, key, lifetime, former })
     }
 }
 
-impl Former {
+impl Recognized {
     /// Whether the bytes behind an ID's first one have this server ID.
     fn is_of(&self, rest: &[u8], layout: Layout) -> bool {
         match (&self.cipher, layout.hashed()) {

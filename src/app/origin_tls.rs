@@ -69,38 +69,34 @@ fn compiled(origin: &config::Origin, tls: &tls::OriginTlsFiles) -> Arc<proxy::Tl
 ///
 /// Every fault.
 pub(super) fn read(config: &Config) -> Result<OriginsTls, Vec<Fault>> {
-    let (mut good, mut bad) = (OriginsTls::new(), Vec::new());
-    let system = SystemRoots::default();
-    for (name, origin) in &config.origins {
-        match one(name, origin, &system) {
-            Ok(Some(tls)) => drop(good.insert(name.clone(), compiled(origin, &tls))),
-            Ok(None) => {}
-            Err(faults) => bad.extend(faults),
-        }
-    }
-    if bad.is_empty() { Ok(good) } else { Err(bad) }
+    read_each(config, |_, _| ())
 }
 
 /// Reads every file, with each fault and warning in `findings`; `None` if there is a fault. Blocks on the file system.
 pub(super) fn load(config: &Config, findings: &mut Findings) -> Option<OriginsTls> {
-    let (mut good, mut is_good) = (OriginsTls::new(), true);
+    let read = read_each(config, |name, tls| {
+        for warning in tls.warnings(SystemTime::now()) {
+            findings.warn(&format!("{}.tls.cert", path(name)), warning);
+        }
+    });
+    read.map_err(|faults| faults.iter().for_each(|(key, problem)| findings.fault(key, problem))).ok()
+}
+
+/// Reads every file, and passes those of each origin that can be used to `good`.
+fn read_each(config: &Config, mut good: impl FnMut(&str, &tls::OriginTlsFiles)) -> Result<OriginsTls, Vec<Fault>> {
+    let (mut all, mut bad) = (OriginsTls::new(), Vec::new());
     let system = SystemRoots::default();
     for (name, origin) in &config.origins {
         match one(name, origin, &system) {
             Ok(Some(tls)) => {
-                for warning in tls.warnings(SystemTime::now()) {
-                    findings.warn(&format!("{}.tls.cert", path(name)), warning);
-                }
-                good.insert(name.clone(), compiled(origin, &tls));
+                good(name, &tls);
+                all.insert(name.clone(), compiled(origin, &tls));
             }
             Ok(None) => {}
-            Err(faults) => {
-                is_good = false;
-                faults.iter().for_each(|(key, problem)| findings.fault(key, problem));
-            }
+            Err(faults) => bad.extend(faults),
         }
     }
-    is_good.then_some(good)
+    if bad.is_empty() { Ok(all) } else { Err(bad) }
 }
 
 /// Reads every file anew; an origin's that cannot be used stay as they are in `before`, for the reason that is added to

@@ -1,7 +1,10 @@
 //! What the admin listener shows of the rest of the process: certificates, origins, the configuration in force; and
 //! whether origins are ready.
 
-use super::{WorkerMetrics, reload::InForce};
+use super::{
+    WorkerMetrics,
+    reload::{InForce, seconds},
+};
 use crate::{
     acme::{Board, Entry},
     admin::{
@@ -17,7 +20,7 @@ use futures_util::future;
 use std::{
     net::SocketAddr,
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime},
 };
 use tokio::{sync::Mutex, time::Instant};
 
@@ -66,7 +69,6 @@ pub(super) fn admin_hooks(in_force: &InForce, addresses: &[SocketAddr]) -> Admin
 fn server_id(in_force: &InForce) -> Option<ServerIdStatus> {
     let config = in_force.config.load();
     let server_id = config.listen.server_id.as_ref()?;
-    let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     Some(ServerIdStatus {
         id: Some(server_id.digits()),
         layout: Some(server_id.layout()),
@@ -118,14 +120,13 @@ fn certificates(store: &CertificateStore) -> Vec<CertificateStatus> {
     let one = |certificate: &crate::tls::Certificate| {
         let names = certificate.names();
         let names = names.dns.iter().cloned().chain(names.ip.iter().map(ToString::to_string));
-        let seconds = |time: SystemTime| Some(time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()));
         let warnings = certificate.warnings(SystemTime::now()).map(|warning| warning.to_string());
         CertificateStatus {
             names: names.collect(),
             algorithm: Some(certificate.algorithm().to_string()),
-            valid_from: seconds(certificate.not_before()),
-            renew_by: seconds(certificate.renew_by()),
-            expires: seconds(certificate.not_after()),
+            valid_from: Some(seconds(certificate.not_before())),
+            renew_by: Some(seconds(certificate.renew_by())),
+            expires: Some(seconds(certificate.not_after())),
             warnings: warnings.collect(),
         }
     };

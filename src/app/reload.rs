@@ -352,8 +352,8 @@ pub fn log_warnings(warnings: &[Warning]) {
     }
 }
 
-/// Since the Unix epoch.
-fn seconds(time: SystemTime) -> u64 {
+/// Whole seconds since the Unix epoch.
+pub(super) fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 

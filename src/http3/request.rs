@@ -427,6 +427,6 @@ mod tests {
     #[test]
     fn a_request_takes_no_more_memory_in_http3_than_it_needs() {
         let size = size_of_future(serve::<Silent>);
-        assert!(size <= 12 << 10, "{size} bytes");
+        assert!(size <= 4 << 10, "{size} bytes");
     }
 }

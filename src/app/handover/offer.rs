@@ -212,7 +212,7 @@ mod tests {
         r#""udp":[{"generations":[[254,0,2],[255,2,4]],"sockets":6},{"generations":[],"sockets":1}],"#,
         r#""version":"1.2.3"}"#
     );
-    /// The same with everything absent that may be.
+    /// A message in which everything is absent that may be.
     const EMPTY_MESSAGE: &str = concat!(
         r#"{"format":1,"generation":0,"hears_version":false,"http3":null,"maintenance":[],"older":[],"replica":null,"#,
         r#""secret":null,"tcp":[],"udp":[],"version":null}"#

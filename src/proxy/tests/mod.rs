@@ -355,5 +355,5 @@ fn size_of_future<A, B, F: Future>(_: fn(A, B) -> F) -> usize {
 #[test]
 fn a_request_takes_no_more_memory_in_the_proxy_than_it_needs() {
     let size = size_of_future(<Proxy as Handler>::handle);
-    assert!(size <= 8 << 10, "{size} bytes");
+    assert!(size <= 6 << 10, "{size} bytes");
 }

@@ -102,7 +102,7 @@ async fn swallow(request: Request<Incoming>) -> Result<Response<Answer>, hyper::
 enum Wanted {
     /// A body of so many zeros.
     Zeros(u64),
-    /// The same after a delay.
+    /// A body of zeros after a delay.
     Late(Duration, u64),
     /// An event stream.
     Events,

@@ -13,7 +13,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     variants: no_variants,
 };
 
-/// Of the rate: what is downloaded.
+/// Length of a download, in seconds of the path's rate.
 const SECONDS: u64 = 5;
 
 fn tasks(options: &Options) -> Vec<Task> {

@@ -78,7 +78,7 @@ pub(crate) struct DirectionReport {
     pub(crate) wait_us: Quantiles,
     /// Packets that arrive within 100 µs of each other.
     pub(crate) bursts: Quantiles,
-    /// The same within 1 ms.
+    /// Packets that arrive within 1 ms of each other.
     #[serde(default)]
     pub(crate) bursts_1ms: Quantiles,
     /// Bytes delivered of each sender, by its port.

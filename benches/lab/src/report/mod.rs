@@ -33,11 +33,11 @@ use crate::link::Sample;
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which plots are written beside a page and shown on it.
+/// Plots that are written beside a page and shown on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Plots {
     All,
-    /// These files; the page names the others.
+    /// Plots in the files of these names; the page names the others.
     Only(BTreeSet<String>),
 }
 

@@ -28,7 +28,7 @@ use tokio_quiche::{
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 type Origin = Client<HttpConnector, Body>;
 
-/// As many as the laboratory's other contenders allow.
+/// Streams of a connection at a time: what the laboratory's other contenders allow.
 const STREAMS: u64 = 256;
 /// Fields of one connection, which HTTP/3 does not have (RFC 9114 §4.2).
 const HOP_BY_HOP: [HeaderName; 4] =

@@ -45,7 +45,7 @@ enum Fault {
     OtherKey,
     /// Retry-After of more seconds than there can be, with what is otherwise Pebble's answer.
     Forever,
-    /// The same without Retry-After.
+    /// Pebble's answer without Retry-After.
     NoRetryAfter,
 }
 

@@ -219,7 +219,7 @@ impl Site {
         self.write_for(&pebble.directory(), &pebble.trusted(), hosts, more);
     }
 
-    /// The same, with the directory of another server, which `ca` trusts.
+    /// Writes such a configuration for the directory of another server, which `ca` trusts.
     pub(super) fn write_for(&self, directory: &str, ca: &Path, hosts: &str, more: &str) {
         let Ports { https, http } = self.ports;
         let config = format!(

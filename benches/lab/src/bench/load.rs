@@ -35,7 +35,7 @@ pub(crate) enum Generator {
     },
     /// nghttp2's, with ACKs as it likes: every 60th to 105th packet.
     H2load,
-    /// The same, and requests without success are counted, where otherwise they void the run.
+    /// h2load again; requests without success are counted, where otherwise they void the run.
     Counting,
     /// h2load over these paths in turn; requests without success are counted.
     Mix(Vec<String>),

@@ -22,9 +22,8 @@ pub use client::{
 };
 pub use connection::{
     AckFrequencySupport, Acknowledged, AlertHandle, ConnectionTable, DraftVersion, MAX_RANGES, RequestWindow,
-    client_address,
 };
-pub use endpoint::{EndpointError, EndpointParts, QuicEndpoint, SourceLimits, library_io, start};
+pub use endpoint::{EndpointError, EndpointParts, QuicEndpoint, SourceLimits, client_address, library_io, start};
 pub use identity::{
     ConnectionIdFormat, Generations, IdScheme, Layout, MAX_WORKERS, Replica, SecretError, Secrets, ServerIdKey,
     ServerIdKeyError, WorkerIndex,

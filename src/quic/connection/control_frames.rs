@@ -22,7 +22,7 @@ const MAX_ADDRESSES: u64 = 5;
 
 /// The limit of one connection's control frames.
 #[derive(Debug)]
-pub(super) struct ControlFrameLimit {
+pub(in crate::quic) struct ControlFrameLimit {
     bucket: Bucket,
     alerts: Arc<AlertFlags>,
 }
@@ -57,7 +57,7 @@ impl ControlFrameLimit {
     }
 
     /// The client continues from its address number `number`, the first being 0.
-    pub(super) fn on_migration(&self, number: u64) {
+    pub(in crate::quic) fn on_migration(&self, number: u64) {
         if number + 1 == MAX_ADDRESSES {
             self.alerts.last_address.store(true, Ordering::Relaxed);
             self.alerts.waker.wake();

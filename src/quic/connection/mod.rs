@@ -9,7 +9,7 @@
 //! - [`acknowledged`], [`ack_frequency`]: what its client has acknowledged, and how often it is asked to.
 //! - [`path_challenge`], [`mod@client_address`]: the validation of its paths.
 //!
-//! [`subscriber`] creates and removes connections in the table, `quic::endpoint` passes received packets. Nothing is
+//! `quic::endpoint` creates and removes connections in the table, and passes events and received packets. Nothing is
 //! missed as long as a connection is open: s2n-quic processes no frame that does not pass here first, and closes a
 //! connection at a frame that `quic::wire::frame` does not parse.
 
@@ -24,18 +24,16 @@ mod request_window;
 mod send_queue;
 mod state;
 mod stream;
-mod subscriber;
 mod table;
 
 pub use ack_frequency::{AckFrequencySupport, DraftVersion};
 pub use acknowledged::{Acknowledged, MAX_RANGES};
-pub use client_address::client_address;
 pub use control_frames::AlertHandle;
 pub use request_window::RequestWindow;
 pub use table::ConnectionTable;
 
-pub(super) use ack_frequency::{AckFrequencyEndpoint, AckFrequencyState, AckFrequencySubscriber};
-pub(super) use client_address::ClientAddressSubscriber;
+pub(super) use ack_frequency::{AckFrequencyEndpoint, AckFrequencyState};
+pub(super) use client_address::ValidatedAddresses;
 pub(super) use path_challenge::PathChallenges;
-pub(super) use subscriber::EventSubscriber;
+pub(super) use send_queue::SentStreams;
 pub(super) use table::{PacketAction, ReceivedPacket};

@@ -17,10 +17,6 @@ use crate::quic::{
         placeholder,
     },
 };
-use s2n_quic::provider::event::{
-    ConnectionInfo, ConnectionMeta, Subscriber,
-    events::{ActivePathUpdated, Frame, FrameSent, PacketHeader, PathChallengeUpdated, TransportParametersReceived},
-};
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -75,14 +71,27 @@ impl PathChallenges {
         Self(Arc::new(Shared { unanswered, has_frame, table, metrics }))
     }
 
-    /// The subscriber to s2n-quic's events of challenges.
-    pub(in crate::quic) fn subscriber(&self) -> ChallengeSubscriber {
-        ChallengeSubscriber(self.clone())
+    /// Sets the connection whose datagram sender is about to be created.
+    pub(in crate::quic) fn set_new_connection(&self, connection: u64) {
+        self.lock().new_connection = Some(connection);
     }
 
     /// Takes the connection whose datagram sender is being created.
     pub(in crate::quic) fn new_connection(&self) -> Option<u64> {
         self.lock().new_connection.take()
+    }
+
+    /// s2n-quic has put a challenge into packet number `packet` of `connection`, on the path on which it sends.
+    pub(in crate::quic) fn on_sent(&self, connection: u64, packet: u64) {
+        self.lock().challenge_packet = Some((connection, packet));
+        self.0.has_frame.store(true, Relaxed);
+    }
+
+    /// Forgets the challenge of `connection`, if there is one.
+    pub(in crate::quic) fn forget(&self, connection: u64) {
+        if self.0.unanswered.load(Relaxed) {
+            self.forget_in(&mut self.lock(), connection);
+        }
     }
 
     /// Whether `connection` is to send its challenge again.
@@ -135,13 +144,13 @@ impl PathChallenges {
                 self.0.metrics.path_challenges_repeated.increment();
             } else {
                 // Not to be tried again: what went wrong once goes wrong each time.
-                self.forget(&mut table, place);
+                self.forget_in(&mut table, place);
                 tracing::error!(packet, "the placeholder of a PATH_CHALLENGE frame was not found in its packet");
             }
         }
     }
 
-    fn forget(&self, table: &mut ChallengeTable, connection: u64) {
+    fn forget_in(&self, table: &mut ChallengeTable, connection: u64) {
         if table.unanswered.remove(&connection).is_some() {
             self.0.unanswered.store(!table.unanswered.is_empty(), Relaxed);
         }
@@ -177,84 +186,6 @@ const KIND: u8 = {
 fn data(payload: &[u8]) -> Option<[u8; DATA]> {
     let challenge = FrameIter::new(payload).find(|frame| frame.kind == kind::PATH_CHALLENGE)?;
     challenge.body.try_into().ok()
-}
-
-/// s2n-quic's events of paths.
-#[derive(Debug)]
-pub(in crate::quic) struct ChallengeSubscriber(PathChallenges);
-
-/// One connection's state, which s2n-quic keeps with it.
-#[derive(Debug)]
-pub(in crate::quic) struct ChallengeContext {
-    challenges: PathChallenges,
-    connection: u64,
-    /// s2n-quic's number of the path on which it sends.
-    active: u64,
-}
-
-impl ChallengeContext {
-    fn forget(&self) {
-        let challenges = &self.challenges;
-        if challenges.0.unanswered.load(Relaxed) {
-            challenges.forget(&mut challenges.lock(), self.connection);
-        }
-    }
-}
-
-impl Drop for ChallengeContext {
-    fn drop(&mut self) {
-        self.forget();
-    }
-}
-
-impl Subscriber for ChallengeSubscriber {
-    type ConnectionContext = ChallengeContext;
-
-    fn create_connection_context(&mut self, meta: &ConnectionMeta, _: &ConnectionInfo<'_>) -> ChallengeContext {
-        ChallengeContext { challenges: self.0.clone(), connection: meta.id, active: 0 }
-    }
-
-    /// Comes within the call in which the datagram sender is created.
-    fn on_transport_parameters_received(
-        &mut self,
-        _: &mut ChallengeContext,
-        meta: &ConnectionMeta,
-        _: &TransportParametersReceived<'_>,
-    ) {
-        self.0.lock().new_connection = Some(meta.id);
-    }
-
-    fn on_active_path_updated(
-        &mut self,
-        context: &mut ChallengeContext,
-        _: &ConnectionMeta,
-        event: &ActivePathUpdated<'_>,
-    ) {
-        context.active = event.active.id;
-        // Another path's challenge must never be sent on this one, which it would not validate.
-        context.forget();
-    }
-
-    fn on_frame_sent(&mut self, context: &mut ChallengeContext, meta: &ConnectionMeta, event: &FrameSent) {
-        if let (Frame::PathChallenge { .. }, PacketHeader::OneRtt { number, .. }) = (&event.frame, &event.packet_header)
-            && event.path_id == context.active
-        {
-            self.0.lock().challenge_packet = Some((meta.id, *number));
-            self.0.0.has_frame.store(true, Relaxed);
-        }
-    }
-
-    /// Forgets a challenge that was answered, or given up.
-    fn on_path_challenge_updated(
-        &mut self,
-        context: &mut ChallengeContext,
-        _: &ConnectionMeta,
-        event: &PathChallengeUpdated<'_>,
-    ) {
-        if event.path.id == context.active {
-            context.forget();
-        }
-    }
 }
 
 #[cfg(test)]
@@ -301,7 +232,7 @@ mod tests {
         assert!(!is_due(7, 1_099) && is_due(7, 1_100) && !is_due(8, 1_100));
         assert_eq!(place(&challenges, 7, after(1_200)), AGAIN);
         assert!(!is_due(7, 2_199) && is_due(7, 2_200));
-        challenges.forget(&mut challenges.lock(), 7);
+        challenges.forget(7);
         assert!(!is_due(7, 9_000) && !challenges.0.unanswered.load(Relaxed));
         assert_eq!(challenges.0.metrics.path_challenges_repeated.get(), 1);
     }

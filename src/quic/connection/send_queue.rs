@@ -24,7 +24,7 @@ use std::{
 
 /// What of one connection's streams is queued and in flight.
 #[derive(Debug, Default)]
-pub(super) struct SendQueue {
+pub(in crate::quic) struct SendQueue {
     /// Number of streams that are tracked.
     tracked: Number,
     streams: Mutex<ByConnectionId<Arc<StreamSendState>>>,
@@ -124,7 +124,7 @@ impl SendQueue {
     }
 
     /// s2n-quic has processed an ACK frame, or sent a burst of packets.
-    pub(super) fn on_recovery_metrics(&self, path: (u32, Duration, Duration), in_flight: u32, timeouts: u32) {
+    pub(in crate::quic) fn on_recovery_metrics(&self, path: (u32, Duration, Duration), in_flight: u32, timeouts: u32) {
         let (window, smoothed_rtt, min_rtt) = path;
         if self.first_window.get() == 0 {
             self.first_window.set(window.into());
@@ -188,6 +188,30 @@ impl SendQueue {
 
     fn streams(&self) -> MutexGuard<'_, ByConnectionId<Arc<StreamSendState>>> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection's send queue, and the stream that was sent on last, for the frames that leave.
+#[derive(Debug)]
+pub(in crate::quic) struct SentStreams {
+    send_queue: Arc<SendQueue>,
+    /// The stream that was sent on last, of those that `send_queue` tracks.
+    last: Option<(u64, Arc<StreamSendState>)>,
+}
+
+impl SentStreams {
+    pub(super) fn new(send_queue: Arc<SendQueue>) -> Self {
+        Self { send_queue, last: None }
+    }
+
+    /// The connection's send queue.
+    pub(in crate::quic) fn queue(&self) -> &SendQueue {
+        &self.send_queue
+    }
+
+    /// s2n-quic has put `bytes` of the stream `id`, from `offset` on, into a packet.
+    pub(in crate::quic) fn on_sent(&mut self, id: u64, bytes: u64, offset: u64) {
+        self.send_queue.on_sent(&mut self.last, id, bytes, offset.saturating_add(bytes));
     }
 }
 

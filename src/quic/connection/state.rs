@@ -13,23 +13,23 @@ use std::sync::Arc;
 
 /// The state of a connection.
 #[derive(Debug)]
-pub(super) struct Connection {
-    pub(super) credit: StreamCredit,
-    pub(super) send_queue: Arc<SendQueue>,
-    pub(super) control_frames: ControlFrameLimit,
+pub(in crate::quic) struct Connection {
+    pub(in crate::quic) credit: StreamCredit,
+    pub(in crate::quic) send_queue: Arc<SendQueue>,
+    pub(in crate::quic) control_frames: ControlFrameLimit,
     pub(super) acks: AckCounts,
     /// Packets that s2n-quic has seen acknowledged.
     pub(super) acknowledged: Acknowledged,
-    pub(super) lost: LostPackets,
+    pub(in crate::quic) lost: LostPackets,
     /// Packets that were declared lost and have arrived, of which the path's congestion controller was not notified
     /// yet.
-    pub(super) spurious_losses: u32,
+    pub(in crate::quic) spurious_losses: u32,
     /// Account of the bytes that were received and not read.
-    pub(super) receive_account: Option<ReceiveAccount>,
+    pub(in crate::quic) receive_account: Option<ReceiveAccount>,
     /// `None` if the client does not support ACK_FREQUENCY frames.
-    pub(super) ack_frequency: Option<Arc<AckFrequencyState>>,
+    pub(in crate::quic) ack_frequency: Option<Arc<AckFrequencyState>>,
     /// The path on which s2n-quic sends.
-    pub(super) path: Option<Tuple>,
+    pub(in crate::quic) path: Option<Tuple>,
 }
 
 const _: () = assert!(size_of::<Connection>() <= 352);

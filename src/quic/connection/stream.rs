@@ -22,9 +22,9 @@ const ID_STEP: u64 = 4;
 
 /// The limits of one connection's request streams.
 #[derive(Debug, Default)]
-pub(super) struct StreamCredit {
+pub(in crate::quic) struct StreamCredit {
     /// Bytes with which every request stream begins.
-    pub(super) initial: u64,
+    pub(in crate::quic) initial: u64,
     /// The first request stream that was not accepted yet.
     next_stream: u64,
     pub(super) open: ByConnectionId<Arc<StreamSendState>>,
@@ -35,7 +35,7 @@ pub(super) struct StreamCredit {
 const _: () = assert!(size_of::<StreamCredit>() <= 80);
 
 #[derive(Debug)]
-pub(super) struct StreamSendState {
+pub(in crate::quic) struct StreamSendState {
     pub(super) limit: AtomicU64,
     /// Waker of the task that sends on the stream, whatever it waits for.
     pub(super) waker: AtomicWaker,

@@ -1,6 +1,6 @@
 //! The connections of an endpoint: an entry each, looked up once a packet.
 
-use super::{ack_frequency::AckFrequencyState, by_id::ByConnectionId, state::Connection};
+use super::{by_id::ByConnectionId, send_queue::SentStreams, state::Connection};
 use crate::{
     config::Limits,
     quic::{
@@ -8,7 +8,6 @@ use crate::{
         metrics::Metrics,
         wire::{PacketSummary, StreamFrame, frame::AckRanges},
     },
-    receive_budget::ReceiveAccount,
 };
 use s2n_quic_core::{path::Tuple, time::Timestamp};
 use std::{
@@ -93,24 +92,26 @@ impl ConnectionTable {
         table.max_control_frames = limits.max_control_frames;
     }
 
-    /// Accounts the bytes received on a connection, by s2n-quic's ID, in `account`.
-    pub(in crate::quic) fn set_receive_account(&self, id: u64, account: ReceiveAccount) {
-        if let Some(connection) = self.lock().by_id.get_mut(&id) {
-            connection.receive_account = Some(account);
-        }
+    /// Adds the connection that begins, by s2n-quic's ID.
+    pub(in crate::quic) fn insert(&self, id: u64) -> SentStreams {
+        let mut table = self.lock();
+        let connection = Connection::new(table.max_control_frames);
+        let sent = SentStreams::new(Arc::clone(&connection.send_queue));
+        table.by_id.insert(id, connection);
+        sent
     }
 
-    /// Sets the ACK frequency of a connection, by s2n-quic's ID, whose client supports ACK_FREQUENCY frames.
-    pub(in crate::quic) fn set_ack_frequency(&self, id: u64, ack_frequency: &Arc<AckFrequencyState>) {
-        if let Some(connection) = self.lock().by_id.get_mut(&id) {
-            connection.ack_frequency = Some(Arc::clone(ack_frequency));
-        }
+    /// Removes a connection that has ended.
+    pub(in crate::quic) fn remove(&self, id: u64) {
+        // Dropped once the lock is released.
+        let removed = self.lock().by_id.remove(&id);
+        drop(removed);
     }
 
-    /// Packet `number` of a connection, by s2n-quic's ID, was declared lost.
-    pub(in crate::quic) fn lost(&self, id: u64, number: u64) {
+    /// Has `change` change a connection, unless it has ended.
+    pub(in crate::quic) fn with(&self, id: u64, change: impl FnOnce(&mut Connection)) {
         if let Some(connection) = self.lock().by_id.get_mut(&id) {
-            connection.lost.add(number);
+            change(connection);
         }
     }
 
@@ -230,7 +231,7 @@ mod tests {
         let acknowledges_1_to_9 = [0x02, 9, 0, 0, 8];
         let wrongly = || connections.lock().metrics.spurious_losses.get();
         for (id, number) in [(CONNECTION, 3), (CONNECTION, 30), (CONNECTION + 1, 3)] {
-            connections.lost(id, number);
+            connections.with(id, |connection| connection.lost.add(number));
         }
         for id in [CONNECTION + 1, CONNECTION, CONNECTION] {
             let now = Instant::now();
@@ -248,7 +249,7 @@ mod tests {
         let hears = |id, ack: &[u8]| {
             process_of(&connections, id, ack, (0, 1), Instant::now());
         };
-        (3..6).for_each(|number| connections.lost(CONNECTION, number));
+        (3..6).for_each(|number| connections.with(CONNECTION, |connection| connection.lost.add(number)));
         hears(CONNECTION, &[0x02, 4, 0, 0, 3]);
         // Nothing else was acknowledged: no controller took it.
         hears(other, &[0x02, 9, 0, 0, 8]);

@@ -13,6 +13,7 @@ mod admission;
 mod amplification;
 mod close;
 mod connection_slot;
+mod events;
 pub(super) mod frame_slot;
 mod handshake;
 mod interceptor;
@@ -22,6 +23,7 @@ mod response_limit;
 mod wakes;
 
 pub use admission::SourceLimits;
+pub use events::client_address;
 
 use crate::{
     config::{Config, Live},
@@ -29,10 +31,7 @@ use crate::{
     memory::Pressure,
     quic::{
         congestion::{ControllerFactory, SpuriousLosses},
-        connection::{
-            AckFrequencyEndpoint, AckFrequencySubscriber, ClientAddressSubscriber, ConnectionTable, EventSubscriber,
-            PathChallenges,
-        },
+        connection::{AckFrequencyEndpoint, ConnectionTable, PathChallenges},
         identity::{
             Generations, IdScheme, Secrets,
             connection_id::{ConnectionIdFormat, OwnIds, WorkerIndex},
@@ -47,12 +46,11 @@ use crate::{
 use admission::{Admission, ConnectionAttemptLimiter, ip, network};
 use amplification::{AmplificationGuard, ToIssuedId};
 use close::{CloseFormatter, PendingClose};
-use connection_slot::SlotSubscriber;
+use events::EventSubscriber;
 use frame_slot::FrameSlotEndpoint;
 use handshake::{HandshakePacket, TlsEndpoint};
 use interceptor::PacketInterceptor;
 use receive_grants::ReceiveGrants;
-use recovery::RecoverySubscriber;
 use response_limit::ResetLimitedTls;
 use s2n_quic::{
     Server,
@@ -64,7 +62,6 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use wakes::WakeSubscriber;
 
 /// Unidirectional streams that a client may open: control, QPACK encoder and decoder (RFC 9114 §6.2), and a few of
 /// unknown types, which clients send to exercise extensibility (§9).
@@ -188,7 +185,6 @@ pub fn start<T: tls::Provider + Clone>(
     let moderation = Moderation::new(config.litequic.receive_moderation, Arc::clone(&parts.metrics));
     let ack_frequency =
         AckFrequencyEndpoint::new(config.litequic.ack_frequency, Arc::clone(&parts.metrics), moderation.clone());
-    let recovery = RecoverySubscriber::new(connections.clone(), Arc::clone(&parts.metrics));
     let metrics = Arc::clone(&parts.metrics);
     let handshake_packet = HandshakePacket::default();
     let tls_endpoint = TlsEndpoint::new(parts.tls.clone(), ack_frequency.clone(), handshake_packet.clone());
@@ -208,22 +204,19 @@ pub fn start<T: tls::Provider + Clone>(
         newest_first: merge_acks,
         moderation: moderation.clone(),
     });
-    let grants = ReceiveGrants::new(parts.receive.clone(), connections.clone(), Arc::clone(&parts.metrics));
+    let grants = ReceiveGrants::new(parts.receive.clone(), Arc::clone(&parts.metrics));
     let limits = TransportLimits::new(Arc::clone(&parts.config), connections.clone(), grants.clone());
     let limits = limits.map_err(configuration)?;
-    let subscriber = (
-        (
-            SlotSubscriber::new(Arc::clone(&parts.config), Arc::clone(&parts.metrics), parts.sources.clone()),
-            ClientAddressSubscriber,
-        ),
-        (EventSubscriber(connections.clone()), grants),
-    );
-    let subscriber = (WakeSubscriber::new(moderation.clone(), Arc::clone(&parts.metrics)), subscriber);
-    let table = connections.clone();
-    let ack_frequency_subscriber = AckFrequencySubscriber::new(ack_frequency.clone(), move |connection, peer| {
-        table.set_ack_frequency(connection, peer);
-    });
-    let subscriber = (subscriber, (ack_frequency_subscriber, (recovery, challenges.subscriber())));
+    let subscriber = EventSubscriber {
+        config: Arc::clone(&parts.config),
+        metrics: Arc::clone(&parts.metrics),
+        sources: parts.sources.clone(),
+        moderation: moderation.clone(),
+        connections: connections.clone(),
+        grants,
+        ack_frequency: ack_frequency.clone(),
+        challenges: challenges.clone(),
+    };
     let to_issued_id = ToIssuedId::default();
     let amplification = AmplificationGuard::new(own_ids, to_issued_id.clone(), retry.clone());
     let at_hand = (Arc::clone(&parts.ids), retry.clone());

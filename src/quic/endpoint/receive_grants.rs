@@ -3,10 +3,9 @@
 
 use crate::{
     config::Limits,
-    quic::{connection::ConnectionTable, metrics::Metrics},
+    quic::metrics::Metrics,
     receive_budget::{ReceiveBudget, WindowGrant},
 };
-use s2n_quic::provider::event::{ConnectionInfo, ConnectionMeta, Subscriber, events::RxStreamProgress};
 use std::{
     net::IpAddr,
     sync::{Arc, Mutex, PoisonError},
@@ -18,14 +17,13 @@ use std::{
 #[derive(Debug, Clone)]
 pub(super) struct ReceiveGrants {
     budget: ReceiveBudget,
-    connections: ConnectionTable,
     metrics: Arc<Metrics>,
     pending: Arc<Mutex<Option<WindowGrant>>>,
 }
 
 impl ReceiveGrants {
-    pub(super) fn new(budget: ReceiveBudget, connections: ConnectionTable, metrics: Arc<Metrics>) -> Self {
-        Self { budget, connections, metrics, pending: Arc::default() }
+    pub(super) fn new(budget: ReceiveBudget, metrics: Arc<Metrics>) -> Self {
+        Self { budget, metrics, pending: Arc::default() }
     }
 
     /// The window of the connection that begins now, in bytes. Its client is in `network`, or a source of its own.
@@ -39,25 +37,9 @@ impl ReceiveGrants {
         drop(self.pending.lock().unwrap_or_else(PoisonError::into_inner).replace(grant));
         window
     }
-}
 
-impl Subscriber for ReceiveGrants {
-    type ConnectionContext = Option<WindowGrant>;
-
-    /// Comes after the connection was added to `connections`.
-    fn create_connection_context(&mut self, meta: &ConnectionMeta, _: &ConnectionInfo<'_>) -> Option<WindowGrant> {
-        let grant = self.pending.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(grant) = &grant {
-            self.connections.set_receive_account(meta.id, grant.account());
-        }
-        grant
-    }
-
-    /// Accounts the bytes by which the connection's flow control has risen with a packet: the ends of its streams,
-    /// those that were received and those that were reset.
-    fn on_rx_stream_progress(&mut self, grant: &mut Option<WindowGrant>, _: &ConnectionMeta, event: &RxStreamProgress) {
-        if let Some(grant) = grant {
-            grant.on_received(event.bytes as u64);
-        }
+    /// Takes the grant of the connection whose context is created.
+    pub(super) fn take(&self) -> Option<WindowGrant> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }

@@ -3,7 +3,7 @@
 //! (docs/adr/0013-adaptive-ack-frequency.md).
 //!
 //! - `quic::endpoint::handshake` reads the client's support from its transport parameters.
-//! - [`subscriber`] gets a connection's beginning and end, lost packets, and s2n-quic's state of the path.
+//! - `quic::endpoint::events` passes a connection's beginning and end, lost packets, and s2n-quic's state of the path.
 //! - [`rule`] decides from the ACK frames that came what to request, an [`epoch`] at a time.
 //! - `quic::endpoint::frame_slot` makes room for the frame in a packet: a `quic::wire::placeholder`, in whose place a
 //!   [`request`] is put.
@@ -17,11 +17,9 @@ mod parameters;
 mod request;
 mod rule;
 mod state;
-mod subscriber;
 
 pub use parameters::{AckFrequencySupport, DraftVersion};
 pub(in crate::quic) use state::AckFrequencyState;
-pub(in crate::quic) use subscriber::AckFrequencySubscriber;
 
 use crate::{
     config::AckFrequency,
@@ -76,7 +74,7 @@ impl AckFrequencyEndpoint {
     }
 
     /// Creates the state of the connection at hand, if its client supports ACK_FREQUENCY.
-    fn accept_support(&self) -> Option<Arc<AckFrequencyState>> {
+    pub(in crate::quic) fn accept_support(&self) -> Option<Arc<AckFrequencyState>> {
         let mut new_connection = self.lock();
         let support = new_connection.support.take()?;
         let state = Arc::new(AckFrequencyState::new(

@@ -106,7 +106,7 @@ impl AckFrequencyState {
     }
 
     /// The handshake is complete: the client's offer is authentic (RFC 9000 §7.4).
-    pub(super) fn begin(&self) {
+    pub(in crate::quic) fn begin(&self) {
         let mut state = self.lock();
         if let AckFrequency::Fixed(threshold) = state.mode {
             self.request(&mut state, threshold.into());
@@ -137,7 +137,7 @@ impl AckFrequencyState {
     }
 
     /// Packet number `packet`, which carried `data` or probed for a larger MTU, was declared lost.
-    pub(super) fn lost(&self, packet: u64, data: bool) {
+    pub(in crate::quic) fn lost(&self, packet: u64, data: bool) {
         let mut state = self.lock();
         state.lost_data |= data;
         if state.delivery.lost(packet) {
@@ -147,7 +147,7 @@ impl AckFrequencyState {
     }
 
     /// Updates the state of path number `path`.
-    pub(super) fn on_recovery_metrics(
+    pub(in crate::quic) fn on_recovery_metrics(
         &self,
         path: u64,
         round_trip: Duration,
@@ -183,7 +183,7 @@ impl AckFrequencyState {
     }
 
     /// Whether the congestion window grows as fast as in slow start.
-    pub(super) fn set_slow_start(&self, slow_start: bool) {
+    pub(in crate::quic) fn set_slow_start(&self, slow_start: bool) {
         self.slow_start.store(slow_start, Relaxed);
     }
 

@@ -1,0 +1,324 @@
+//! s2n-quic's events. One subscriber gets all of an endpoint's, and each event calls litequic's parts in the order that
+//! is written here: the order is behaviour.
+//!
+//! s2n-quic keeps a [`ConnectionContext`] with each connection, and passes it with each of the connection's events.
+
+use super::{
+    admission::{SourceLimits, ip, network},
+    connection_slot::ConnectionSlot,
+    receive_grants::ReceiveGrants,
+    recovery::RttSampling,
+    wakes,
+};
+use crate::{
+    config::Live,
+    quic::{
+        congestion::{is_slow_start, round_trip},
+        connection::{
+            AckFrequencyEndpoint, AckFrequencyState, ConnectionTable, PathChallenges, SentStreams, ValidatedAddresses,
+        },
+        io::Moderation,
+        metrics::Metrics,
+    },
+    receive_budget::WindowGrant,
+};
+use s2n_quic::{
+    connection::Handle,
+    provider::event::{
+        ConnectionInfo, ConnectionMeta, Subscriber,
+        events::{
+            ActivePathUpdated, ConnectionClosed, ConnectionStarted, EcnState, EcnStateChanged, EndpointMeta, Frame,
+            FrameSent, HandshakeStatus, HandshakeStatusUpdated, PacingRateUpdated, PacketHeader, PacketLost, Path,
+            PathChallengeStatus, PathChallengeUpdated, PlatformEventLoopWakeup, RecoveryMetrics, RxStreamProgress,
+            ServerNameInformation, TransportParametersReceived,
+        },
+    },
+};
+use s2n_quic_core::path::Tuple;
+use std::{net::SocketAddr, sync::Arc};
+
+/// Subscribes to the events of one endpoint.
+#[derive(Debug)]
+pub(super) struct EventSubscriber {
+    pub(super) config: Live,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) sources: SourceLimits,
+    pub(super) moderation: Moderation,
+    pub(super) connections: ConnectionTable,
+    pub(super) grants: ReceiveGrants,
+    pub(super) ack_frequency: AckFrequencyEndpoint,
+    pub(super) challenges: PathChallenges,
+}
+
+/// State of one connection that its events alone use. When the connection ends, its entry in the table is removed
+/// first; then the fields are dropped in this order, the slot last: another connection may have its place from then on.
+#[derive(Debug)]
+pub(super) struct ConnectionContext {
+    connections: ConnectionTable,
+    challenges: PathChallenges,
+    id: u64,
+    /// s2n-quic's number of the path on which it sends.
+    active_path: u64,
+    sent: SentStreams,
+    /// The number of the next 1-RTT packet.
+    next_packet_number: u64,
+    /// `None` if the client does not support ACK_FREQUENCY.
+    ack_frequency: Option<Arc<AckFrequencyState>>,
+    rtt_sampling: RttSampling,
+    grant: Option<WindowGrant>,
+    addresses: ValidatedAddresses,
+    slot: ConnectionSlot,
+}
+
+/// The last validated address of the client of `connection`; `None` if the connection is gone.
+pub fn client_address(connection: &Handle) -> Option<SocketAddr> {
+    // s2n-quic finds its subscriber's context by the type.
+    connection.query_event_context(|context: &ConnectionContext| context.addresses.current()).ok().flatten()
+}
+
+impl ConnectionContext {
+    /// s2n-quic sends on `path` from now on.
+    fn set_active_path(&mut self, path: &Path<'_>) {
+        self.active_path = path.id;
+        self.connections.with(self.id, |connection| {
+            connection.path = Some(Tuple {
+                remote_address: path.remote_addr.clone().into(),
+                local_address: path.local_addr.clone().into(),
+            });
+        });
+    }
+
+    /// Packet `number` was never sent.
+    #[cold]
+    fn skipped(&self, number: u64) {
+        self.connections.with(self.id, |connection| connection.lost.on_skipped(number));
+    }
+}
+
+impl Drop for ConnectionContext {
+    fn drop(&mut self) {
+        self.connections.remove(self.id);
+        self.challenges.forget(self.id);
+    }
+}
+
+impl Subscriber for EventSubscriber {
+    type ConnectionContext = ConnectionContext;
+
+    fn create_connection_context(&mut self, meta: &ConnectionMeta, _: &ConnectionInfo<'_>) -> ConnectionContext {
+        let slot = ConnectionSlot::begin(&self.metrics);
+        let sent = self.connections.insert(meta.id);
+        let grant = self.grants.take();
+        if let Some(grant) = &grant {
+            self.connections.with(meta.id, |connection| connection.receive_account = Some(grant.account()));
+        }
+        ConnectionContext {
+            connections: self.connections.clone(),
+            challenges: self.challenges.clone(),
+            id: meta.id,
+            active_path: 0,
+            sent,
+            next_packet_number: 0,
+            ack_frequency: None,
+            rtt_sampling: RttSampling::default(),
+            grant,
+            addresses: ValidatedAddresses::default(),
+            slot,
+        }
+    }
+
+    /// A new connection's address counts as validated: no client completes a handshake, before which there is no
+    /// request, without having got litequic's packets.
+    fn on_connection_started(
+        &mut self,
+        context: &mut ConnectionContext,
+        _: &ConnectionMeta,
+        event: &ConnectionStarted<'_>,
+    ) {
+        let client = &event.path.remote_addr;
+        context.slot.start(self.sources.begin(network(&self.config.load(), ip(client))), client.into());
+        context.addresses.on_validated(client.into(), true);
+        context.set_active_path(&event.path);
+    }
+
+    fn on_server_name_information(
+        &mut self,
+        context: &mut ConnectionContext,
+        _: &ConnectionMeta,
+        event: &ServerNameInformation<'_>,
+    ) {
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            context.slot.set_name(event.chosen_server_name);
+        }
+    }
+
+    /// Comes within the call in which TLS provided the parameters, before the datagram sender is created and before a
+    /// stream can be accepted.
+    fn on_transport_parameters_received(
+        &mut self,
+        context: &mut ConnectionContext,
+        meta: &ConnectionMeta,
+        event: &TransportParametersReceived<'_>,
+    ) {
+        let ack_frequency = self.ack_frequency.accept_support();
+        self.connections.with(meta.id, |connection| {
+            // "Local" is the client, which opens the streams (RFC 9000 §18.2).
+            connection.credit.initial = event.transport_parameters.initial_max_stream_data_bidi_local;
+            connection.ack_frequency.clone_from(&ack_frequency);
+        });
+        context.ack_frequency = ack_frequency;
+        self.challenges.set_new_connection(meta.id);
+    }
+
+    fn on_handshake_status_updated(
+        &mut self,
+        context: &mut ConnectionContext,
+        _: &ConnectionMeta,
+        event: &HandshakeStatusUpdated,
+    ) {
+        if !matches!(event.status, HandshakeStatus::Complete { .. }) {
+            return;
+        }
+        context.slot.handshake_done();
+        if let Some(ack_frequency) = &context.ack_frequency {
+            ack_frequency.begin();
+        }
+        context.rtt_sampling.begin();
+    }
+
+    /// Comes once a packet was decrypted that shows the client elsewhere.
+    fn on_active_path_updated(
+        &mut self,
+        context: &mut ConnectionContext,
+        meta: &ConnectionMeta,
+        event: &ActivePathUpdated<'_>,
+    ) {
+        context.addresses.on_activated((&event.active.remote_addr).into());
+        context.set_active_path(&event.active);
+        self.connections.with(meta.id, |connection| {
+            // Packets that the old path still delivers do not concern the new one.
+            connection.lost.clear();
+            connection.spurious_losses = 0;
+            connection.control_frames.on_migration(event.active.id);
+        });
+        // Another path's challenge must never be sent on this one, which it would not validate.
+        self.challenges.forget(meta.id);
+    }
+
+    fn on_path_challenge_updated(
+        &mut self,
+        context: &mut ConnectionContext,
+        meta: &ConnectionMeta,
+        event: &PathChallengeUpdated<'_>,
+    ) {
+        if matches!(event.path_challenge_status, PathChallengeStatus::Validated { .. }) {
+            context.addresses.on_validated((&event.path.remote_addr).into(), event.path.is_active);
+        }
+        // The challenge was answered, or given up.
+        if event.path.id == context.active_path {
+            self.challenges.forget(meta.id);
+        }
+    }
+
+    /// Comes with each frame.
+    fn on_frame_sent(&mut self, context: &mut ConnectionContext, meta: &ConnectionMeta, event: &FrameSent) {
+        if let Frame::Stream { id, offset, len, .. } = event.frame {
+            context.sent.on_sent(id, len.into(), offset);
+        }
+        let PacketHeader::OneRtt { number, .. } = event.packet_header else { return };
+        if number >= context.next_packet_number {
+            // s2n-quic leaves out a number now and then: a client that acknowledges it acknowledges what it never
+            // received (RFC 9000 §21.4).
+            if number > context.next_packet_number {
+                context.skipped(number - 1);
+            }
+            context.next_packet_number = number + 1;
+        }
+        if let Frame::PathChallenge { .. } = event.frame
+            && event.path_id == context.active_path
+        {
+            self.challenges.on_sent(meta.id, number);
+        }
+    }
+
+    fn on_packet_lost(&mut self, context: &mut ConnectionContext, meta: &ConnectionMeta, event: &PacketLost<'_>) {
+        let PacketHeader::OneRtt { number, .. } = event.packet_header else { return };
+        if let Some(ack_frequency) = &context.ack_frequency {
+            ack_frequency.lost(number, !event.is_mtu_probe);
+        }
+        if event.is_mtu_probe {
+            self.metrics.mtu_probes_lost.increment();
+            return;
+        }
+        self.metrics.packets_lost.increment();
+        // A packet with nothing but ACK frames is not reported to a controller.
+        if event.bytes_lost > 0 {
+            self.connections.with(meta.id, |connection| connection.lost.add(number));
+        }
+    }
+
+    /// Comes when the gain has changed, which shows slow start (`quic::congestion`).
+    fn on_pacing_rate_updated(
+        &mut self,
+        context: &mut ConnectionContext,
+        _: &ConnectionMeta,
+        event: &PacingRateUpdated,
+    ) {
+        if let Some(ack_frequency) = &context.ack_frequency {
+            ack_frequency.set_slow_start(is_slow_start(event.pacing_gain));
+        }
+    }
+
+    /// Comes with each ACK frame, once it was processed, and behind each burst of packets. No other event has the
+    /// round-trip time and the congestion window.
+    fn on_recovery_metrics(
+        &mut self,
+        context: &mut ConnectionContext,
+        meta: &ConnectionMeta,
+        event: &RecoveryMetrics<'_>,
+    ) {
+        if !event.path.is_active {
+            return;
+        }
+        let path = (event.congestion_window, event.smoothed_rtt, event.min_rtt);
+        context.sent.queue().on_recovery_metrics(path, event.bytes_in_flight, event.pto_count);
+        if let Some(ack_frequency) = &context.ack_frequency {
+            let rtt = round_trip(event.smoothed_rtt, event.latest_rtt);
+            ack_frequency.on_recovery_metrics(event.path.id, rtt, event.min_rtt, event.congestion_window);
+        }
+        if context.rtt_sampling.is_due(meta.timestamp.duration_since_start(), event) {
+            self.metrics.smoothed_rtt.observe(event.smoothed_rtt);
+        }
+    }
+
+    /// Comes a few times a path.
+    fn on_ecn_state_changed(&mut self, _: &mut ConnectionContext, _: &ConnectionMeta, event: &EcnStateChanged<'_>) {
+        match event.state {
+            EcnState::Capable { .. } => self.metrics.ecn_capable.increment(),
+            EcnState::Failed { .. } => self.metrics.ecn_failed.increment(),
+            _ => {}
+        }
+    }
+
+    /// Accounts the bytes by which the connection's flow control has risen with a packet: the ends of its streams,
+    /// those that were received and those that were reset.
+    fn on_rx_stream_progress(&mut self, context: &mut ConnectionContext, _: &ConnectionMeta, event: &RxStreamProgress) {
+        if let Some(grant) = &mut context.grant {
+            grant.on_received(event.bytes as u64);
+        }
+    }
+
+    fn on_connection_closed(&mut self, context: &mut ConnectionContext, _: &ConnectionMeta, event: &ConnectionClosed) {
+        context.slot.close(&event.error);
+    }
+
+    /// Comes with each turn of the endpoint's task.
+    fn on_platform_event_loop_wakeup(&mut self, _: &EndpointMeta, turn: &PlatformEventLoopWakeup) {
+        if turn.timeout_expired {
+            self.moderation.expired();
+        }
+        if let Some(cause) = wakes::cause(turn) {
+            self.metrics.wake.note(cause);
+        }
+    }
+}

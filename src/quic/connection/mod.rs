@@ -2,7 +2,7 @@
 //!
 //! - [`table`]: the connections of an endpoint; each received packet is processed there.
 //! - [`state`]: one connection, of
-//! - [`stream`] and [`request_window`]: how far its client lets litequic send on each of its request streams,
+//! - [`stream`]: how far its client lets litequic send on each of its request streams,
 //! - [`send_queue`]: what of its responses is queued, sent and acknowledged,
 //! - [`control_frames`]: whether its client respects the limits below HTTP/3,
 //! - [`lost_packets`]: which of its packets were declared lost wrongly,
@@ -20,7 +20,6 @@ mod client_address;
 mod control_frames;
 mod lost_packets;
 mod path_challenge;
-mod request_window;
 mod send_queue;
 mod state;
 mod stream;
@@ -29,11 +28,11 @@ mod table;
 pub use ack_frequency::{AckFrequencySupport, DraftVersion};
 pub use acknowledged::{Acknowledged, MAX_RANGES};
 pub use control_frames::AlertHandle;
-pub use request_window::RequestWindow;
-pub use table::ConnectionTable;
 
 pub(super) use ack_frequency::{AckFrequencyEndpoint, AckFrequencyState};
 pub(super) use client_address::ValidatedAddresses;
 pub(super) use path_challenge::PathChallenges;
-pub(super) use send_queue::SentStreams;
-pub(super) use table::{PacketAction, ReceivedPacket};
+pub(super) use send_queue::{SendQueue, SentStreams};
+pub(super) use state::Connection;
+pub(super) use stream::StreamSendState;
+pub(super) use table::{Connections, PacketAction, ReceivedPacket};

@@ -48,7 +48,7 @@ pub(in crate::quic) struct SendQueue {
 impl SendQueue {
     /// Bytes of `ready` that may be written on a stream that has written `sent` bytes, of which `outstanding` are not
     /// acknowledged. From now on the stream is tracked.
-    pub(super) fn room(
+    pub(in crate::quic) fn room(
         &self,
         id: u64,
         state: &Arc<StreamSendState>,
@@ -71,19 +71,19 @@ impl SendQueue {
 
     /// Bytes that the client takes within a round trip, as observed: beyond the first window, which was never earned.
     /// None while the client acknowledges nothing.
-    pub(super) fn earned_window(&self) -> u64 {
+    pub(in crate::quic) fn earned_window(&self) -> u64 {
         if self.timeouts.get() > 0 { 0 } else { self.window.get().saturating_sub(self.first_window.get()) }
     }
 
     /// The stream has handed over `sent` bytes in all.
-    pub(super) fn on_queued(&self, state: &StreamSendState, sent: u64) {
+    pub(in crate::quic) fn on_queued(&self, state: &StreamSendState, sent: u64) {
         if state.progress.tracked.get() > 0 {
             self.change(&state.progress, |stream| stream.queued.set(sent));
         }
     }
 
     /// The stream is woken once, when few enough bytes are unsent.
-    pub(super) fn wait_until_sent(&self, stream: &StreamProgress) {
+    pub(in crate::quic) fn wait_until_sent(&self, stream: &StreamProgress) {
         debug_assert!(stream.tracked.get() > 0, "nothing would wake it");
         self.wait_no_more(stream);
         stream.wake_at.set(self.path().low_water());
@@ -92,7 +92,7 @@ impl SendQueue {
 
     /// The stream is woken once, when about `bytes` of it were acknowledged, or all that is in flight. Streams that
     /// wait share the acknowledgements: each waits for its bytes times the number of them.
-    pub(super) fn wait_until_acknowledged(&self, stream: &StreamProgress, bytes: u64) {
+    pub(in crate::quic) fn wait_until_acknowledged(&self, stream: &StreamProgress, bytes: u64) {
         debug_assert!(stream.tracked.get() > 0, "nothing would wake it");
         self.wait_no_more(stream);
         self.waiting.add(1);
@@ -102,7 +102,13 @@ impl SendQueue {
     }
 
     /// s2n-quic has put `bytes` of a stream up to `end` into a packet. `last` is the stream of the frame before.
-    pub(super) fn on_sent(&self, last: &mut Option<(u64, Arc<StreamSendState>)>, id: u64, bytes: u64, end: u64) {
+    pub(in crate::quic) fn on_sent(
+        &self,
+        last: &mut Option<(u64, Arc<StreamSendState>)>,
+        id: u64,
+        bytes: u64,
+        end: u64,
+    ) {
         if self.tracked.get() == 0 {
             *last = None;
             return;
@@ -148,7 +154,7 @@ impl SendQueue {
     }
 
     /// The stream is over.
-    pub(super) fn remove(&self, id: u64, stream: &StreamProgress) {
+    pub(in crate::quic) fn remove(&self, id: u64, stream: &StreamProgress) {
         if stream.tracked.get() > 0 {
             self.wait_no_more(stream);
             // What s2n-quic still sends of it does not count.
@@ -200,7 +206,7 @@ pub(in crate::quic) struct SentStreams {
 }
 
 impl SentStreams {
-    pub(super) fn new(send_queue: Arc<SendQueue>) -> Self {
+    pub(in crate::quic) fn new(send_queue: Arc<SendQueue>) -> Self {
         Self { send_queue, last: None }
     }
 

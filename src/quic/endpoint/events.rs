@@ -3,22 +3,13 @@
 //!
 //! s2n-quic keeps a [`ConnectionContext`] with each connection, and passes it with each of the connection's events.
 
-use super::{
-    admission::{SourceLimits, ip, network},
-    connection_slot::ConnectionSlot,
-    receive_grants::ReceiveGrants,
-    recovery::RttSampling,
-    wakes,
-};
+use super::{admission::ip, connection_slot::ConnectionSlot, recovery::RttSampling, state::EndpointState, wakes};
 use crate::{
-    config::Live,
     quic::{
         congestion::{is_slow_start, round_trip},
         connection::{
-            AckFrequencyEndpoint, AckFrequencyState, ConnectionTable, PathChallenges, SentStreams, ValidatedAddresses,
+            AckFrequencyEndpoint, AckFrequencyState, Connection, PathChallenges, SentStreams, ValidatedAddresses,
         },
-        io::Moderation,
-        metrics::Metrics,
     },
     receive_budget::WindowGrant,
 };
@@ -40,21 +31,26 @@ use std::{net::SocketAddr, sync::Arc};
 /// Subscribes to the events of one endpoint.
 #[derive(Debug)]
 pub(super) struct EventSubscriber {
-    pub(super) config: Live,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) sources: SourceLimits,
-    pub(super) moderation: Moderation,
-    pub(super) connections: ConnectionTable,
-    pub(super) grants: ReceiveGrants,
-    pub(super) ack_frequency: AckFrequencyEndpoint,
-    pub(super) challenges: PathChallenges,
+    state: Arc<EndpointState>,
+    ack_frequency: AckFrequencyEndpoint,
+    challenges: PathChallenges,
+}
+
+impl EventSubscriber {
+    pub(super) fn new(
+        state: Arc<EndpointState>,
+        ack_frequency: AckFrequencyEndpoint,
+        challenges: PathChallenges,
+    ) -> Self {
+        Self { state, ack_frequency, challenges }
+    }
 }
 
 /// State of one connection that its events alone use. When the connection ends, its entry in the table is removed
 /// first; then the fields are dropped in this order, the slot last: another connection may have its place from then on.
 #[derive(Debug)]
 pub(super) struct ConnectionContext {
-    connections: ConnectionTable,
+    state: Arc<EndpointState>,
     challenges: PathChallenges,
     id: u64,
     /// s2n-quic's number of the path on which it sends.
@@ -77,10 +73,15 @@ pub fn client_address(connection: &Handle) -> Option<SocketAddr> {
 }
 
 impl ConnectionContext {
+    /// Has `change` change the connection's entry.
+    fn change(&self, change: impl FnOnce(&mut Connection)) {
+        self.state.with(|table| table.connections.get_mut(self.id).map(change));
+    }
+
     /// s2n-quic sends on `path` from now on.
     fn set_active_path(&mut self, path: &Path<'_>) {
         self.active_path = path.id;
-        self.connections.with(self.id, |connection| {
+        self.change(|connection| {
             connection.path = Some(Tuple {
                 remote_address: path.remote_addr.clone().into(),
                 local_address: path.local_addr.clone().into(),
@@ -91,13 +92,15 @@ impl ConnectionContext {
     /// Packet `number` was never sent.
     #[cold]
     fn skipped(&self, number: u64) {
-        self.connections.with(self.id, |connection| connection.lost.on_skipped(number));
+        self.change(|connection| connection.lost.on_skipped(number));
     }
 }
 
 impl Drop for ConnectionContext {
     fn drop(&mut self) {
-        self.connections.remove(self.id);
+        // Dropped once the lock is released.
+        let removed = self.state.with(|table| table.connections.remove(self.id));
+        drop(removed);
         self.challenges.forget(self.id);
     }
 }
@@ -106,14 +109,13 @@ impl Subscriber for EventSubscriber {
     type ConnectionContext = ConnectionContext;
 
     fn create_connection_context(&mut self, meta: &ConnectionMeta, _: &ConnectionInfo<'_>) -> ConnectionContext {
-        let slot = ConnectionSlot::begin(&self.metrics);
-        let sent = self.connections.insert(meta.id);
-        let grant = self.grants.take();
-        if let Some(grant) = &grant {
-            self.connections.with(meta.id, |connection| connection.receive_account = Some(grant.account()));
-        }
+        let slot = ConnectionSlot::begin(&self.state.metrics);
+        let (sent, grant) = self.state.with(|table| {
+            let grant = table.new.grant.take();
+            (table.connections.begin(meta.id, grant.as_ref().map(WindowGrant::account)), grant)
+        });
         ConnectionContext {
-            connections: self.connections.clone(),
+            state: Arc::clone(&self.state),
             challenges: self.challenges.clone(),
             id: meta.id,
             active_path: 0,
@@ -136,7 +138,7 @@ impl Subscriber for EventSubscriber {
         event: &ConnectionStarted<'_>,
     ) {
         let client = &event.path.remote_addr;
-        context.slot.start(self.sources.begin(network(&self.config.load(), ip(client))), client.into());
+        context.slot.start(self.state.admission.begin(ip(client)), client.into());
         context.addresses.on_validated(client.into(), true);
         context.set_active_path(&event.path);
     }
@@ -161,7 +163,7 @@ impl Subscriber for EventSubscriber {
         event: &TransportParametersReceived<'_>,
     ) {
         let ack_frequency = self.ack_frequency.accept_support();
-        self.connections.with(meta.id, |connection| {
+        context.change(|connection| {
             // "Local" is the client, which opens the streams (RFC 9000 §18.2).
             connection.credit.initial = event.transport_parameters.initial_max_stream_data_bidi_local;
             connection.ack_frequency.clone_from(&ack_frequency);
@@ -195,12 +197,16 @@ impl Subscriber for EventSubscriber {
     ) {
         context.addresses.on_activated((&event.active.remote_addr).into());
         context.set_active_path(&event.active);
-        self.connections.with(meta.id, |connection| {
+        let woken = self.state.with(|table| {
+            let connection = table.connections.get_mut(meta.id)?;
             // Packets that the old path still delivers do not concern the new one.
             connection.lost.clear();
             connection.spurious_losses = 0;
-            connection.control_frames.on_migration(event.active.id);
+            connection.control_frames.on_migration(event.active.id)
         });
+        if let Some(waker) = woken {
+            waker.wake();
+        }
         // Another path's challenge must never be sent on this one, which it would not validate.
         self.challenges.forget(meta.id);
     }
@@ -241,19 +247,19 @@ impl Subscriber for EventSubscriber {
         }
     }
 
-    fn on_packet_lost(&mut self, context: &mut ConnectionContext, meta: &ConnectionMeta, event: &PacketLost<'_>) {
+    fn on_packet_lost(&mut self, context: &mut ConnectionContext, _: &ConnectionMeta, event: &PacketLost<'_>) {
         let PacketHeader::OneRtt { number, .. } = event.packet_header else { return };
         if let Some(ack_frequency) = &context.ack_frequency {
             ack_frequency.lost(number, !event.is_mtu_probe);
         }
         if event.is_mtu_probe {
-            self.metrics.mtu_probes_lost.increment();
+            self.state.metrics.mtu_probes_lost.increment();
             return;
         }
-        self.metrics.packets_lost.increment();
+        self.state.metrics.packets_lost.increment();
         // A packet with nothing but ACK frames is not reported to a controller.
         if event.bytes_lost > 0 {
-            self.connections.with(meta.id, |connection| connection.lost.add(number));
+            context.change(|connection| connection.lost.add(number));
         }
     }
 
@@ -287,15 +293,15 @@ impl Subscriber for EventSubscriber {
             ack_frequency.on_recovery_metrics(event.path.id, rtt, event.min_rtt, event.congestion_window);
         }
         if context.rtt_sampling.is_due(meta.timestamp.duration_since_start(), event) {
-            self.metrics.smoothed_rtt.observe(event.smoothed_rtt);
+            self.state.metrics.smoothed_rtt.observe(event.smoothed_rtt);
         }
     }
 
     /// Comes a few times a path.
     fn on_ecn_state_changed(&mut self, _: &mut ConnectionContext, _: &ConnectionMeta, event: &EcnStateChanged<'_>) {
         match event.state {
-            EcnState::Capable { .. } => self.metrics.ecn_capable.increment(),
-            EcnState::Failed { .. } => self.metrics.ecn_failed.increment(),
+            EcnState::Capable { .. } => self.state.metrics.ecn_capable.increment(),
+            EcnState::Failed { .. } => self.state.metrics.ecn_failed.increment(),
             _ => {}
         }
     }
@@ -315,10 +321,10 @@ impl Subscriber for EventSubscriber {
     /// Comes with each turn of the endpoint's task.
     fn on_platform_event_loop_wakeup(&mut self, _: &EndpointMeta, turn: &PlatformEventLoopWakeup) {
         if turn.timeout_expired {
-            self.moderation.expired();
+            self.state.moderation.expired();
         }
         if let Some(cause) = wakes::cause(turn) {
-            self.metrics.wake.note(cause);
+            self.state.metrics.wake.note(cause);
         }
     }
 }

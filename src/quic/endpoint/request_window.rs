@@ -1,8 +1,9 @@
 //! One request stream's window, which HTTP/3 holds.
 
-use super::{send_queue::SendQueue, state::Connection, stream::StreamSendState, table::ConnectionTable};
+use super::state::EndpointState;
 use crate::{
     budget::path::WriteAllowance,
+    quic::connection::{Connection, SendQueue, StreamSendState},
     receive_budget::ReceiveAccount,
     transport::{self, Transport},
 };
@@ -11,47 +12,34 @@ use std::{
     task::Waker,
 };
 
-impl Transport for ConnectionTable {
+impl Transport for Arc<EndpointState> {
     fn open(&self, connection: u64, stream: u64) -> Box<dyn transport::SendWindow> {
         let open = |connection: &mut Connection| (connection.credit.open(stream), Arc::clone(&connection.send_queue));
-        let opened = self.lock().by_id.get_mut(&connection).map(open);
+        let opened = self.with(|table| table.connections.get_mut(connection).map(open));
         // A connection that is gone by now sends nothing any more.
         let (state, send_queue) = opened.unwrap_or_else(|| (StreamSendState::new(0), Arc::default()));
-        Box::new(RequestWindow::new(self.clone(), (connection, stream), state, send_queue))
+        Box::new(RequestWindow { endpoint: Arc::clone(self), connection, stream, state, send_queue })
     }
 
     fn account(&self, connection: u64) -> Option<ReceiveAccount> {
-        self.lock().by_id.get(&connection)?.receive_account.clone()
+        self.with(|table| table.connections.get_mut(connection)?.receive_account.clone())
     }
 
     fn alerts(&self, connection: u64) -> Box<dyn transport::ConnectionAlerts> {
-        let table = self.lock();
+        let alerts = |connection: &mut Connection| connection.control_frames.alert_handle();
         // A connection that is gone by now sends nothing any more.
-        Box::new(
-            table.by_id.get(&connection).map(|connection| connection.control_frames.alert_handle()).unwrap_or_default(),
-        )
+        Box::new(self.with(|table| table.connections.get_mut(connection).map(alerts)).unwrap_or_default())
     }
 }
 
 /// How much may be sent on one request stream. Dropped at the stream's end.
 #[derive(Debug)]
 pub struct RequestWindow {
-    table: ConnectionTable,
+    endpoint: Arc<EndpointState>,
     connection: u64,
     stream: u64,
     state: Arc<StreamSendState>,
     send_queue: Arc<SendQueue>,
-}
-
-impl RequestWindow {
-    pub(super) fn new(
-        table: ConnectionTable,
-        (connection, stream): (u64, u64),
-        state: Arc<StreamSendState>,
-        send_queue: Arc<SendQueue>,
-    ) -> Self {
-        Self { table, connection, stream, state, send_queue }
-    }
 }
 
 impl transport::SendWindow for RequestWindow {
@@ -87,8 +75,38 @@ impl transport::SendWindow for RequestWindow {
 impl Drop for RequestWindow {
     fn drop(&mut self) {
         self.send_queue.remove(self.stream, &self.state.progress);
-        if let Some(connection) = self.table.lock().by_id.get_mut(&self.connection) {
-            connection.credit.open.remove(&self.stream);
-        }
+        self.endpoint.with(|table| {
+            // Not the last reference.
+            table.connections.get_mut(self.connection)?.credit.close(self.stream)
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use std::task::Context;
+
+    #[test]
+    fn a_stream_of_a_connection_that_is_gone_may_send_nothing() {
+        let origin = "http://origin".parse().unwrap();
+        let endpoint = EndpointState::of(Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into()));
+        assert_eq!(endpoint.open(7, 0).limit(), 0);
+        assert!(endpoint.account(7).is_none());
+        assert!(endpoint.alerts(7).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+
+    #[test]
+    fn a_stream_is_forgotten_at_its_end() {
+        let origin = "http://origin".parse().unwrap();
+        let endpoint = EndpointState::of(Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into()));
+        endpoint.with(|table| drop(table.connections.begin(7, None)));
+        let close = || endpoint.with(|table| table.connections.get_mut(7).unwrap().credit.close(0));
+        let window = endpoint.open(7, 0);
+        assert!(close().is_some());
+        drop(window);
+        drop(endpoint.open(7, 0));
+        assert!(close().is_none());
     }
 }

@@ -1,0 +1,139 @@
+//! What more than one of an endpoint's providers uses.
+//!
+//! s2n-quic takes eleven providers for an endpoint, calls them one after the other on the worker's thread, and mostly
+//! does not say for which connection. State that one provider uses is that provider's field; state that two use is in
+//! [`EndpointState`]; nothing else is shared. Everything here must be `Send`, because s2n-quic's providers are; one
+//! thread alone uses it.
+//!
+//! There is one lock. Nothing is dropped or woken under it that may run other code: what is taken out of the table is
+//! dropped, and what is to be woken is woken, once [`EndpointState::with`] has returned.
+
+use super::admission::Admission;
+use crate::{
+    config::Live,
+    number::Number,
+    quic::{connection::Connections, io::Moderation, metrics::Metrics},
+    receive_budget::WindowGrant,
+};
+use s2n_quic_core::transport;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The state of one endpoint.
+#[derive(Debug)]
+pub struct EndpointState {
+    pub(super) config: Live,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) moderation: Moderation,
+    pub(super) admission: Admission,
+    pub(super) at_hand: AtHand,
+    table: Mutex<Table>,
+}
+
+/// The datagram and the packet that s2n-quic processes: numbers, so that no packet needs the lock for them.
+#[derive(Debug, Default)]
+pub(super) struct AtHand {
+    to_issued_id: Number,
+    handshake_connection: Number,
+}
+
+/// State behind the endpoint's lock.
+#[derive(Debug)]
+pub(super) struct Table {
+    /// The endpoint's connections.
+    pub(super) connections: Connections,
+    /// What a provider knows of the connection that begins, for the next one that s2n-quic calls.
+    pub(super) new: NewConnection,
+    /// The error with which litequic has the current connection closed. s2n-quic has no call that closes with an error
+    /// of the transport: the interceptor makes the current packet one that s2n-quic must close for. s2n-quic requests
+    /// the CONNECTION_CLOSE within the same call, before it processes another packet.
+    pub(super) close_error: Option<transport::Error>,
+}
+
+/// The connection that begins.
+#[derive(Debug, Default)]
+pub(super) struct NewConnection {
+    /// The grant of its receive window: from the request for its limits to the creation of its context.
+    pub(super) grant: Option<WindowGrant>,
+}
+
+impl EndpointState {
+    /// The state of an endpoint that has no connection yet.
+    pub(super) fn new(
+        config: Live,
+        metrics: Arc<Metrics>,
+        moderation: Moderation,
+        admission: Admission,
+        connections: Connections,
+    ) -> Arc<Self> {
+        let table = Mutex::new(Table { connections, new: NewConnection::default(), close_error: None });
+        Arc::new(Self { config, metrics, moderation, admission, at_hand: AtHand::default(), table })
+    }
+
+    /// Has `access` read or change what is behind the lock. It must neither drop nor wake what may run other code.
+    pub(super) fn with<T>(&self, access: impl FnOnce(&mut Table) -> T) -> T {
+        access(&mut self.table.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl AtHand {
+    /// The datagram at hand, which has a long header, goes to an ID like those that litequic issues, or does not.
+    /// Written by the interceptor for each datagram with a long header.
+    pub(super) fn set_to_issued_id(&self, to_issued_id: bool) {
+        self.to_issued_id.set(to_issued_id.into());
+    }
+
+    /// Whether the datagram at hand goes to an ID like those that litequic issues. Read for a connection attempt, whose
+    /// header is long. A client's first Initial does not: with such an ID, small datagrams would count as those of a
+    /// client that got a packet of litequic.
+    pub(super) fn is_to_issued_id(&self) -> bool {
+        self.to_issued_id.get() > 0
+    }
+
+    /// Sets the connection, by s2n-quic's ID, whose Initial or Handshake packet is processed. Written by the
+    /// interceptor for each of these packets, before its frames are processed. s2n-quic polls TLS after that, unless it
+    /// rejects a frame.
+    pub(super) fn set_handshake_connection(&self, connection: u64) {
+        // 0 is none.
+        self.handshake_connection.set(connection.wrapping_add(1));
+    }
+
+    /// Takes the connection for whose packet s2n-quic polls TLS, if it does so because of a packet rather than because
+    /// of a wakeup.
+    pub(super) fn take_handshake_connection(&self) -> Option<u64> {
+        self.handshake_connection.take().checked_sub(1)
+    }
+}
+
+#[cfg(test)]
+impl EndpointState {
+    /// An endpoint with the limits of `config`.
+    pub(super) fn of(config: crate::config::Config) -> Arc<Self> {
+        let (config, metrics) = (config.live(), Arc::<Metrics>::default());
+        let admission = Admission::new(Arc::clone(&config), Arc::clone(&metrics), <_>::default(), <_>::default());
+        Self::with_admission(config, metrics, admission)
+    }
+
+    /// An endpoint that decides on connection attempts by `admission`.
+    pub(super) fn with_admission(config: Live, metrics: Arc<Metrics>, admission: Admission) -> Arc<Self> {
+        let limits = config.load().limits.clone();
+        let connections = Connections::new(&limits, <_>::default(), Arc::clone(&metrics));
+        let moderation = Moderation::new(false, Arc::clone(&metrics));
+        Self::new(config, metrics, moderation, admission, connections)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_connection_of_a_handshake_packet_is_taken_once() {
+        let at_hand = AtHand::default();
+        assert_eq!(at_hand.take_handshake_connection(), None);
+        for connection in [0, 7] {
+            at_hand.set_handshake_connection(connection);
+            assert_eq!(at_hand.take_handshake_connection(), Some(connection));
+            assert_eq!(at_hand.take_handshake_connection(), None);
+        }
+    }
+}

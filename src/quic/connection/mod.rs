@@ -29,9 +29,9 @@ pub use ack_frequency::{AckFrequencySupport, DraftVersion};
 pub use acknowledged::{Acknowledged, MAX_RANGES};
 pub use control_frames::AlertHandle;
 
-pub(super) use ack_frequency::{AckFrequencyEndpoint, AckFrequencyState};
+pub(super) use ack_frequency::AckFrequencyState;
 pub(super) use client_address::ValidatedAddresses;
-pub(super) use path_challenge::PathChallenges;
+pub(super) use path_challenge::Challenge;
 pub(super) use send_queue::{SendQueue, SentStreams};
 pub(super) use state::Connection;
 pub(super) use stream::StreamSendState;

@@ -87,7 +87,8 @@ impl Connections {
 
     /// Adds the connection that begins, whose received bytes `receive_account` counts.
     pub(in crate::quic) fn begin(&mut self, id: u64, receive_account: Option<ReceiveAccount>) -> SentStreams {
-        let connection = Connection { receive_account, ..Connection::new(self.max_control_frames) };
+        let mut connection = Connection::new(self.max_control_frames);
+        connection.receive_account = receive_account;
         let sent = SentStreams::new(Arc::clone(&connection.send_queue));
         self.by_id.insert(id, connection);
         sent
@@ -151,9 +152,10 @@ impl Connections {
             spurious.report(std::mem::take(&mut connection.spurious_losses));
             *last_reported = id;
         }
-        if let Some(ack_frequency) = &connection.ack_frequency {
+        if connection.supports_ack_frequency() {
             let since = at.saturating_duration_since(*began.get_or_insert(at));
-            ack_frequency.received(since, connection.acks, first, ack.as_ref());
+            let acks = connection.acks;
+            connection.change_ack_frequency(|state| state.received(since, acks, first, ack.as_ref()));
         }
         if merge_acks && ack.is_some_and(|ack| connection.is_redundant_ack(ack, path)) {
             PacketAction::BlankAck

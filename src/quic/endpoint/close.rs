@@ -51,19 +51,13 @@ impl Formatter for CloseFormatter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
     use s2n_quic_core::{crypto::tls, inet::SocketAddress};
-
-    fn state() -> Arc<EndpointState> {
-        let origin = "http://origin".parse().unwrap();
-        EndpointState::of(Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into()))
-    }
 
     #[test]
     fn tls_alerts_are_sent_and_internal_errors_are_hidden() {
         let address = SocketAddress::default();
         let context = Context::new(&address);
-        let formatter = CloseFormatter::new(state());
+        let formatter = CloseFormatter::new(EndpointState::for_tests());
         let alert: transport::Error = tls::Error { code: 116, reason: "certificate required" }.into();
         let told = formatter.format_early_transport_error(&context, alert);
         assert_eq!((told.error_code.as_u64(), told.reason), (0x174, Some(&b"certificate required"[..])));
@@ -77,7 +71,7 @@ mod tests {
     fn a_pending_error_closes_one_connection() {
         let address = SocketAddress::default();
         let context = Context::new(&address);
-        let state = state();
+        let state = EndpointState::for_tests();
         let formatter = CloseFormatter::new(Arc::clone(&state));
         state.with(|table| table.close_error = Some(transport::Error::STREAM_STATE_ERROR));
         let found = transport::Error::PROTOCOL_VIOLATION;

@@ -3,13 +3,18 @@
 //!
 //! s2n-quic keeps a [`ConnectionContext`] with each connection, and passes it with each of the connection's events.
 
-use super::{admission::ip, connection_slot::ConnectionSlot, recovery::RttSampling, state::EndpointState, wakes};
+use super::{
+    admission::ip,
+    connection_slot::ConnectionSlot,
+    recovery::RttSampling,
+    state::{EndpointState, Table},
+    wakes,
+};
 use crate::{
+    config::AckFrequency,
     quic::{
         congestion::{is_slow_start, round_trip},
-        connection::{
-            AckFrequencyEndpoint, AckFrequencyState, Connection, PathChallenges, SentStreams, ValidatedAddresses,
-        },
+        connection::{AckFrequencyState, Connection, SentStreams, ValidatedAddresses},
     },
     receive_budget::WindowGrant,
 };
@@ -32,17 +37,13 @@ use std::{net::SocketAddr, sync::Arc};
 #[derive(Debug)]
 pub(super) struct EventSubscriber {
     state: Arc<EndpointState>,
-    ack_frequency: AckFrequencyEndpoint,
-    challenges: PathChallenges,
+    ack_frequency: AckFrequency,
 }
 
 impl EventSubscriber {
-    pub(super) fn new(
-        state: Arc<EndpointState>,
-        ack_frequency: AckFrequencyEndpoint,
-        challenges: PathChallenges,
-    ) -> Self {
-        Self { state, ack_frequency, challenges }
+    /// A subscriber that has clients acknowledge as `ack_frequency` says.
+    pub(super) fn new(state: Arc<EndpointState>, ack_frequency: AckFrequency) -> Self {
+        Self { state, ack_frequency }
     }
 }
 
@@ -51,15 +52,13 @@ impl EventSubscriber {
 #[derive(Debug)]
 pub(super) struct ConnectionContext {
     state: Arc<EndpointState>,
-    challenges: PathChallenges,
     id: u64,
     /// s2n-quic's number of the path on which it sends.
     active_path: u64,
     sent: SentStreams,
     /// The number of the next 1-RTT packet.
     next_packet_number: u64,
-    /// `None` if the client does not support ACK_FREQUENCY.
-    ack_frequency: Option<Arc<AckFrequencyState>>,
+    supports_ack_frequency: bool,
     rtt_sampling: RttSampling,
     grant: Option<WindowGrant>,
     addresses: ValidatedAddresses,
@@ -89,6 +88,15 @@ impl ConnectionContext {
         });
     }
 
+    /// Has `change` change the ACK frequency, if the client supports that.
+    fn change_ack_frequency(&self, change: impl FnOnce(&mut AckFrequencyState)) {
+        if self.supports_ack_frequency {
+            self.change(|connection| {
+                connection.change_ack_frequency(change);
+            });
+        }
+    }
+
     /// Packet `number` was never sent.
     #[cold]
     fn skipped(&self, number: u64) {
@@ -99,9 +107,11 @@ impl ConnectionContext {
 impl Drop for ConnectionContext {
     fn drop(&mut self) {
         // Dropped once the lock is released.
-        let removed = self.state.with(|table| table.connections.remove(self.id));
+        let removed = self.state.with(|table| {
+            table.set_challenge(&self.state.at_hand, self.id, None);
+            table.connections.remove(self.id)
+        });
         drop(removed);
-        self.challenges.forget(self.id);
     }
 }
 
@@ -116,12 +126,11 @@ impl Subscriber for EventSubscriber {
         });
         ConnectionContext {
             state: Arc::clone(&self.state),
-            challenges: self.challenges.clone(),
             id: meta.id,
             active_path: 0,
             sent,
             next_packet_number: 0,
-            ack_frequency: None,
+            supports_ack_frequency: false,
             rtt_sampling: RttSampling::default(),
             grant,
             addresses: ValidatedAddresses::default(),
@@ -162,14 +171,18 @@ impl Subscriber for EventSubscriber {
         meta: &ConnectionMeta,
         event: &TransportParametersReceived<'_>,
     ) {
-        let ack_frequency = self.ack_frequency.accept_support();
-        context.change(|connection| {
+        let Self { state, ack_frequency } = self;
+        let supports_ack_frequency = state.with(|table| {
+            table.new.connection = Some(meta.id);
+            let support = table.new.support.take().filter(|_| *ack_frequency != AckFrequency::Off);
+            let connection = table.connections.get_mut(meta.id)?;
             // "Local" is the client, which opens the streams (RFC 9000 §18.2).
             connection.credit.initial = event.transport_parameters.initial_max_stream_data_bidi_local;
-            connection.ack_frequency.clone_from(&ack_frequency);
+            let (metrics, moderation) = (Arc::clone(&state.metrics), state.moderation.clone());
+            connection.begin_ack_frequency(AckFrequencyState::new(support?, *ack_frequency, metrics, moderation));
+            Some(())
         });
-        context.ack_frequency = ack_frequency;
-        self.challenges.set_new_connection(meta.id);
+        context.supports_ack_frequency = supports_ack_frequency.is_some();
     }
 
     fn on_handshake_status_updated(
@@ -182,9 +195,7 @@ impl Subscriber for EventSubscriber {
             return;
         }
         context.slot.handshake_done();
-        if let Some(ack_frequency) = &context.ack_frequency {
-            ack_frequency.begin();
-        }
+        context.change_ack_frequency(AckFrequencyState::begin);
         context.rtt_sampling.begin();
     }
 
@@ -198,6 +209,8 @@ impl Subscriber for EventSubscriber {
         context.addresses.on_activated((&event.active.remote_addr).into());
         context.set_active_path(&event.active);
         let woken = self.state.with(|table| {
+            // Another path's challenge must never be sent on this one, which it would not validate.
+            table.set_challenge(&self.state.at_hand, meta.id, None);
             let connection = table.connections.get_mut(meta.id)?;
             // Packets that the old path still delivers do not concern the new one.
             connection.lost.clear();
@@ -207,8 +220,6 @@ impl Subscriber for EventSubscriber {
         if let Some(waker) = woken {
             waker.wake();
         }
-        // Another path's challenge must never be sent on this one, which it would not validate.
-        self.challenges.forget(meta.id);
     }
 
     fn on_path_challenge_updated(
@@ -222,14 +233,16 @@ impl Subscriber for EventSubscriber {
         }
         // The challenge was answered, or given up.
         if event.path.id == context.active_path {
-            self.challenges.forget(meta.id);
+            self.state.with(|table| table.set_challenge(&self.state.at_hand, meta.id, None));
         }
     }
 
     /// Comes with each frame.
     fn on_frame_sent(&mut self, context: &mut ConnectionContext, meta: &ConnectionMeta, event: &FrameSent) {
         if let Frame::Stream { id, offset, len, .. } = event.frame {
-            context.sent.on_sent(id, len.into(), offset);
+            let ConnectionContext { sent, state, id: connection, .. } = context;
+            let find = |table: &mut Table| table.connections.get_mut(*connection)?.tracked.get(id);
+            sent.on_sent(id, (offset, len.into()), || state.with(find));
         }
         let PacketHeader::OneRtt { number, .. } = event.packet_header else { return };
         if number >= context.next_packet_number {
@@ -243,24 +256,25 @@ impl Subscriber for EventSubscriber {
         if let Frame::PathChallenge { .. } = event.frame
             && event.path_id == context.active_path
         {
-            self.challenges.on_sent(meta.id, number);
+            self.state.with(|table| table.challenge_packet = Some((meta.id, number)));
+            self.state.at_hand.set_has_frame();
         }
     }
 
     fn on_packet_lost(&mut self, context: &mut ConnectionContext, _: &ConnectionMeta, event: &PacketLost<'_>) {
         let PacketHeader::OneRtt { number, .. } = event.packet_header else { return };
-        if let Some(ack_frequency) = &context.ack_frequency {
-            ack_frequency.lost(number, !event.is_mtu_probe);
-        }
         if event.is_mtu_probe {
             self.state.metrics.mtu_probes_lost.increment();
-            return;
+        } else {
+            self.state.metrics.packets_lost.increment();
         }
-        self.state.metrics.packets_lost.increment();
-        // A packet with nothing but ACK frames is not reported to a controller.
-        if event.bytes_lost > 0 {
-            context.change(|connection| connection.lost.add(number));
-        }
+        context.change(|connection| {
+            connection.change_ack_frequency(|ack_frequency| ack_frequency.lost(number, !event.is_mtu_probe));
+            // A packet with nothing but ACK frames is not reported to a controller.
+            if !event.is_mtu_probe && event.bytes_lost > 0 {
+                connection.lost.add(number);
+            }
+        });
     }
 
     /// Comes when the gain has changed, which shows slow start (`quic::congestion`).
@@ -270,9 +284,7 @@ impl Subscriber for EventSubscriber {
         _: &ConnectionMeta,
         event: &PacingRateUpdated,
     ) {
-        if let Some(ack_frequency) = &context.ack_frequency {
-            ack_frequency.set_slow_start(is_slow_start(event.pacing_gain));
-        }
+        context.change_ack_frequency(|ack_frequency| ack_frequency.set_slow_start(is_slow_start(event.pacing_gain)));
     }
 
     /// Comes with each ACK frame, once it was processed, and behind each burst of packets. No other event has the
@@ -287,10 +299,18 @@ impl Subscriber for EventSubscriber {
             return;
         }
         let path = (event.congestion_window, event.smoothed_rtt, event.min_rtt);
-        context.sent.queue().on_recovery_metrics(path, event.bytes_in_flight, event.pto_count);
-        if let Some(ack_frequency) = &context.ack_frequency {
+        let queue = context.sent.queue();
+        queue.on_recovery_metrics(path, event.bytes_in_flight, event.pto_count);
+        if context.supports_ack_frequency || queue.is_awaited() {
             let rtt = round_trip(event.smoothed_rtt, event.latest_rtt);
-            ack_frequency.on_recovery_metrics(event.path.id, rtt, event.min_rtt, event.congestion_window);
+            let due = self.state.with(|table| {
+                let connection = table.connections.get_mut(meta.id)?;
+                connection.change_ack_frequency(|ack_frequency| {
+                    ack_frequency.on_recovery_metrics(event.path.id, rtt, event.min_rtt, event.congestion_window);
+                });
+                Some(connection.tracked.due(queue))
+            });
+            due.iter().flatten().for_each(|stream| queue.wake(stream));
         }
         if context.rtt_sampling.is_due(meta.timestamp.duration_since_start(), event) {
             self.state.metrics.smoothed_rtt.observe(event.smoothed_rtt);

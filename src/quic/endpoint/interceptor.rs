@@ -4,15 +4,15 @@
 //! - Each received 1-RTT packet between s2n-quic's decryption and its own parser: counts it, passes its contents to the
 //!   connection's entry, and writes PADDING over what s2n-quic need not read: ACK frames that bring no news, and
 //!   floods. Has s2n-quic close the connection for violations that s2n-quic does not detect.
-//! - Each sent packet before it is encrypted, for `connection::ack_frequency` and `path_challenge` to put their frames
-//!   in.
+//! - Each sent packet before it is encrypted: `frame_slot` puts litequic's frames into it.
 
 use super::{
     amplification::{self, long_header_id},
+    frame_slot,
     state::EndpointState,
 };
 use crate::quic::{
-    connection::{AckFrequencyEndpoint, PacketAction, PathChallenges, ReceivedPacket},
+    connection::{PacketAction, ReceivedPacket},
     identity::{connection_id::OwnIds, retry_id::RetryIds},
     wire::{BlockedFrames, PacketSummary, frame::kind},
 };
@@ -45,8 +45,6 @@ pub(super) struct PacketInterceptor {
     retry: RetryIds,
     /// Whether ACK frames without news are merged into the one that brought it.
     merge_acks: bool,
-    ack_frequency: AckFrequencyEndpoint,
-    path_challenges: PathChallenges,
     /// Addresses of the datagram at hand.
     path: Tuple,
     /// Summary of the packet at hand.
@@ -56,18 +54,12 @@ pub(super) struct PacketInterceptor {
 }
 
 impl PacketInterceptor {
-    /// An interceptor for an endpoint that issues `ids`; records in `retry` where datagrams go. `ack_frequency` and
-    /// `path_challenges` put frames into packets that leave.
-    pub(super) fn new(
-        state: Arc<EndpointState>,
-        (ids, retry): (OwnIds, RetryIds),
-        merge_acks: bool,
-        (ack_frequency, path_challenges): (AckFrequencyEndpoint, PathChallenges),
-    ) -> Self {
+    /// An interceptor for an endpoint that issues `ids`; records in `retry` where datagrams go.
+    pub(super) fn new(state: Arc<EndpointState>, (ids, retry): (OwnIds, RetryIds), merge_acks: bool) -> Self {
         let path =
             Tuple { remote_address: SocketAddress::default().into(), local_address: SocketAddress::default().into() };
         let (summary, woken) = Default::default();
-        Self { state, ids, retry, merge_acks, ack_frequency, path_challenges, path, summary, woken }
+        Self { state, ids, retry, merge_acks, path, summary, woken }
     }
 
     /// Whether a datagram is to be processed, by `amplification`.
@@ -174,13 +166,14 @@ impl Interceptor for PacketInterceptor {
     fn intercept_tx_payload(&mut self, subject: &Subject, packet: &Packet, payload: &mut scatter::Buffer<'_>) {
         if packet.number.space() == PacketNumberSpace::ApplicationData {
             self.state.metrics.packets_sent.increment();
-            // Without the end of a stream's data, which may be elsewhere yet.
-            let (payload, _) = payload.inner_mut();
-            let (number, payload) = (packet.number.as_u64(), payload.as_mut_slice());
-            if let Subject::Connection { id, .. } = subject {
-                self.path_challenges.transmit(*id, number, payload, Instant::now);
+            if self.state.at_hand.take_has_frame()
+                && let Subject::Connection { id, .. } = subject
+            {
+                // Without the end of a stream's data, which may be elsewhere yet.
+                let (payload, _) = payload.inner_mut();
+                let packet = (*id, packet.number.as_u64());
+                frame_slot::complete(&self.state, packet, payload.as_mut_slice(), Instant::now);
             }
-            self.ack_frequency.transmit(number, payload);
         }
     }
 }
@@ -188,22 +181,14 @@ impl Interceptor for PacketInterceptor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        config::{AckFrequency, Config},
-        quic::identity::{IdScheme, connection_id::WorkerIndex},
-    };
+    use crate::quic::identity::{IdScheme, connection_id::WorkerIndex};
 
     #[test]
     fn small_datagrams_go_to_ids_that_litequic_issued() {
         let scheme = IdScheme::new(None, None, None).unwrap();
         let ids = OwnIds::new(&scheme, (9, Arc::default()), WorkerIndex(1), 4);
-        let origin = "http://origin".parse().unwrap();
-        let state = EndpointState::of(Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into()));
-        let frames = (
-            AckFrequencyEndpoint::new(AckFrequency::Off, Arc::default(), state.moderation.clone()),
-            PathChallenges::new(Arc::default()),
-        );
-        let interceptor = PacketInterceptor::new(Arc::clone(&state), (ids, RetryIds::default()), false, frames);
+        let state = EndpointState::for_tests();
+        let interceptor = PacketInterceptor::new(Arc::clone(&state), (ids, RetryIds::default()), false);
         let datagram = |first: u8, id: &[u8], len: usize| {
             let mut datagram = [&[first, 0, 0, 0, 1, u8::try_from(id.len()).unwrap()], id].concat();
             datagram.resize(len, 0);

@@ -7,7 +7,7 @@ mod amplification;
 mod close;
 mod connection_slot;
 mod events;
-pub(super) mod frame_slot;
+mod frame_slot;
 mod interceptor;
 mod limits;
 mod recovery;
@@ -28,7 +28,7 @@ use crate::{
     memory::Pressure,
     quic::{
         congestion::{ControllerFactory, SpuriousLosses},
-        connection::{AckFrequencyEndpoint, Connections, PathChallenges},
+        connection::Connections,
         identity::{
             Generations, IdScheme, Secrets,
             connection_id::{ConnectionIdFormat, OwnIds, WorkerIndex},
@@ -159,8 +159,6 @@ pub fn start<T: provider::Provider + Clone>(
     let retry = RetryIds::default();
     let moderation = Moderation::new(config.litequic.receive_moderation, metrics());
     let spurious = SpuriousLosses::new(metrics());
-    let challenges = PathChallenges::new(metrics());
-    let ack_frequency = AckFrequencyEndpoint::new(config.litequic.ack_frequency, metrics(), moderation.clone());
     let connections = Connections::new(&config.limits, spurious.clone(), metrics());
     let state = EndpointState::new(
         Arc::clone(&parts.config),
@@ -181,12 +179,11 @@ pub fn start<T: provider::Provider + Clone>(
     let tokens = AddressTokenFormat::new(Arc::clone(&parts.secrets), state(), retry.clone());
     let of_ids = (Arc::clone(&parts.ids), retry.clone());
     let resets = stateless_reset::Generator::new(&parts.secrets, address, of_ids, metrics());
-    let events = EventSubscriber::new(state(), ack_frequency.clone(), challenges.clone());
-    let frames = (ack_frequency.clone(), challenges.clone());
-    let packets = PacketInterceptor::new(state(), (ids, retry), config.litequic.ack_merge, frames);
+    let events = EventSubscriber::new(state(), config.litequic.ack_frequency);
+    let packets = PacketInterceptor::new(state(), (ids, retry), config.litequic.ack_merge);
 
     let server = Server::builder()
-        .with_tls(TlsEndpoint::new(parts.tls.clone(), ack_frequency.clone(), state()))
+        .with_tls(TlsEndpoint::new(parts.tls.clone(), state()))
         .and_then(|builder| builder.with_io(io))
         .and_then(|builder| builder.with_limits(limits))
         .and_then(|builder| {
@@ -198,7 +195,7 @@ pub fn start<T: provider::Provider + Clone>(
         .and_then(|builder| builder.with_stateless_reset_token(resets))
         .and_then(|builder| builder.with_endpoint_limits(ConnectionAttemptLimiter(state())))
         .and_then(|builder| builder.with_event(events))
-        .and_then(|builder| builder.with_datagram(FrameSlotEndpoint::new(ack_frequency, challenges)))
+        .and_then(|builder| builder.with_datagram(FrameSlotEndpoint(state())))
         .and_then(|builder| builder.with_packet_interceptor(packets))
         .and_then(|builder| builder.with_connection_close_formatter(CloseFormatter::new(state())))
         .map_err(configuration)?;

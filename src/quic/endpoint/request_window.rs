@@ -52,7 +52,12 @@ impl transport::SendWindow for RequestWindow {
     }
 
     fn room(&self, sent: u64, outstanding: u64, ready: u64) -> WriteAllowance {
-        self.send_queue.room(self.stream, &self.state, (sent, outstanding), ready)
+        let progress = &self.state.progress;
+        if self.send_queue.track(progress, sent) {
+            let track = |connection: &mut Connection| connection.tracked.insert(self.stream, &self.state);
+            self.endpoint.with(|table| table.connections.get_mut(self.connection).map(track));
+        }
+        self.send_queue.room(progress, (sent, outstanding), ready)
     }
 
     fn earned_window(&self) -> u64 {
@@ -60,7 +65,7 @@ impl transport::SendWindow for RequestWindow {
     }
 
     fn on_queued(&self, sent: u64) {
-        self.send_queue.on_queued(&self.state, sent);
+        self.send_queue.on_queued(&self.state.progress, sent);
     }
 
     fn wait_until_sent(&self) {
@@ -74,24 +79,23 @@ impl transport::SendWindow for RequestWindow {
 
 impl Drop for RequestWindow {
     fn drop(&mut self) {
-        self.send_queue.remove(self.stream, &self.state.progress);
-        self.endpoint.with(|table| {
-            // Not the last reference.
-            table.connections.get_mut(self.connection)?.credit.close(self.stream)
+        self.send_queue.remove(&self.state.progress);
+        let removed = self.endpoint.with(|table| {
+            let connection = table.connections.get_mut(self.connection)?;
+            Some((connection.tracked.remove(self.stream), connection.credit.close(self.stream)))
         });
+        drop(removed);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
     use std::task::Context;
 
     #[test]
     fn a_stream_of_a_connection_that_is_gone_may_send_nothing() {
-        let origin = "http://origin".parse().unwrap();
-        let endpoint = EndpointState::of(Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into()));
+        let endpoint = EndpointState::for_tests();
         assert_eq!(endpoint.open(7, 0).limit(), 0);
         assert!(endpoint.account(7).is_none());
         assert!(endpoint.alerts(7).poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -99,8 +103,7 @@ mod tests {
 
     #[test]
     fn a_stream_is_forgotten_at_its_end() {
-        let origin = "http://origin".parse().unwrap();
-        let endpoint = EndpointState::of(Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into()));
+        let endpoint = EndpointState::for_tests();
         endpoint.with(|table| drop(table.connections.begin(7, None)));
         let close = || endpoint.with(|table| table.connections.get_mut(7).unwrap().credit.close(0));
         let window = endpoint.open(7, 0);

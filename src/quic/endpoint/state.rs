@@ -12,7 +12,11 @@ use super::admission::Admission;
 use crate::{
     config::Live,
     number::Number,
-    quic::{connection::Connections, io::Moderation, metrics::Metrics},
+    quic::{
+        connection::{AckFrequencySupport, Challenge, Connections},
+        io::Moderation,
+        metrics::Metrics,
+    },
     receive_budget::WindowGrant,
 };
 use s2n_quic_core::transport;
@@ -34,6 +38,8 @@ pub struct EndpointState {
 pub(super) struct AtHand {
     to_issued_id: Number,
     handshake_connection: Number,
+    has_frame: Number,
+    unanswered_challenges: Number,
 }
 
 /// State behind the endpoint's lock.
@@ -47,6 +53,41 @@ pub(super) struct Table {
     /// of the transport: the interceptor makes the current packet one that s2n-quic must close for. s2n-quic requests
     /// the CONNECTION_CLOSE within the same call, before it processes another packet.
     pub(super) close_error: Option<transport::Error>,
+    /// The placeholder in the packet that is being built: from the datagram sender to the interceptor.
+    pub(super) slot: Option<FrameSlot>,
+    /// The connection and number of the packet into which s2n-quic has put a PATH_CHALLENGE: from its event to the
+    /// interceptor.
+    pub(super) challenge_packet: Option<(u64, u64)>,
+}
+
+/// A placeholder in a packet of `connection`, by s2n-quic's ID.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FrameSlot {
+    pub(super) connection: u64,
+    /// The frame that takes the place.
+    pub(super) frame: SlotFrame,
+}
+
+/// Frames that placeholders make room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SlotFrame {
+    /// The connection's request for fewer or more acknowledgements.
+    AckFrequency,
+    /// The connection's unanswered challenge.
+    PathChallenge,
+}
+
+impl Table {
+    /// Sets the unanswered challenge of a connection, or that there is none, and counts in `at_hand`.
+    pub(super) fn set_challenge(&mut self, at_hand: &AtHand, connection: u64, challenge: Option<Challenge>) {
+        let Some(connection) = self.connections.get_mut(connection) else { return };
+        match (connection.challenge.is_some(), challenge.is_some()) {
+            (false, true) => at_hand.unanswered_challenges.add(1),
+            (true, false) => at_hand.unanswered_challenges.subtract(1),
+            _ => {}
+        }
+        connection.challenge = challenge;
+    }
 }
 
 /// The connection that begins.
@@ -54,6 +95,11 @@ pub(super) struct Table {
 pub(super) struct NewConnection {
     /// The grant of its receive window: from the request for its limits to the creation of its context.
     pub(super) grant: Option<WindowGrant>,
+    /// What its client supports: from the 1-RTT keys to the event of the transport parameters.
+    pub(super) support: Option<AckFrequencySupport>,
+    /// The connection, by s2n-quic's ID: from the event of the transport parameters to the creation of its datagram
+    /// sender.
+    pub(super) connection: Option<u64>,
 }
 
 impl EndpointState {
@@ -65,8 +111,9 @@ impl EndpointState {
         admission: Admission,
         connections: Connections,
     ) -> Arc<Self> {
-        let table = Mutex::new(Table { connections, new: NewConnection::default(), close_error: None });
-        Arc::new(Self { config, metrics, moderation, admission, at_hand: AtHand::default(), table })
+        let (at_hand, new) = Default::default();
+        let table = Table { connections, new, close_error: None, slot: None, challenge_packet: None };
+        Arc::new(Self { config, metrics, moderation, admission, at_hand, table: Mutex::new(table) })
     }
 
     /// Has `access` read or change what is behind the lock. It must neither drop nor wake what may run other code.
@@ -102,13 +149,33 @@ impl AtHand {
     pub(super) fn take_handshake_connection(&self) -> Option<u64> {
         self.handshake_connection.take().checked_sub(1)
     }
+
+    /// The packet that is being built holds a placeholder, or a challenge of s2n-quic's. Written by the datagram sender
+    /// and by the event of a sent challenge.
+    pub(super) fn set_has_frame(&self) {
+        self.has_frame.set(1);
+    }
+
+    /// Takes whether the packet that was built holds a placeholder or a challenge. Read by the interceptor for each
+    /// packet that leaves.
+    pub(super) fn take_has_frame(&self) -> bool {
+        self.has_frame.get() > 0 && self.has_frame.take() > 0
+    }
+
+    /// Whether a connection has a challenge without an answer. Read by the datagram sender for each packet that is
+    /// built.
+    pub(super) fn has_unanswered_challenges(&self) -> bool {
+        self.unanswered_challenges.get() > 0
+    }
 }
 
 #[cfg(test)]
 impl EndpointState {
-    /// An endpoint with the limits of `config`.
-    pub(super) fn of(config: crate::config::Config) -> Arc<Self> {
-        let (config, metrics) = (config.live(), Arc::<Metrics>::default());
+    /// An endpoint with the default limits.
+    pub(super) fn for_tests() -> Arc<Self> {
+        let origin = "http://origin".parse().unwrap();
+        let config = crate::config::Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into()).live();
+        let metrics = Arc::<Metrics>::default();
         let admission = Admission::new(Arc::clone(&config), Arc::clone(&metrics), <_>::default(), <_>::default());
         Self::with_admission(config, metrics, admission)
     }

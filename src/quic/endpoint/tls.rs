@@ -16,7 +16,7 @@ use super::{
     response_limit::{MAX_RESETS_PER_SECOND, StatelessResponseLimit},
     state::EndpointState,
 };
-use crate::quic::connection::{AckFrequencyEndpoint, AckFrequencySupport};
+use crate::quic::connection::AckFrequencySupport;
 use bytes::Bytes;
 use s2n_codec::EncoderValue;
 use s2n_quic::provider::tls::{ConnectionInfo, Provider};
@@ -41,20 +41,18 @@ const SUPPRESSING_TAG_LEN: usize = u16::MAX as usize;
 /// `tls`, with transport parameters that are read, errors that are held back, and a limit of stateless resets.
 pub(super) struct TlsEndpoint<T> {
     tls: T,
-    ack_frequency: AckFrequencyEndpoint,
     resets: StatelessResponseLimit,
     state: Arc<EndpointState>,
 }
 
 impl<T> TlsEndpoint<T> {
-    /// Passes each client's offer to `ack_frequency`.
-    pub(super) fn new(tls: T, ack_frequency: AckFrequencyEndpoint, state: Arc<EndpointState>) -> Self {
-        Self { tls, ack_frequency, resets: StatelessResponseLimit::new(MAX_RESETS_PER_SECOND), state }
+    /// Passes each client's support of ACK_FREQUENCY to `state`.
+    pub(super) fn new(tls: T, state: Arc<EndpointState>) -> Self {
+        Self { tls, resets: StatelessResponseLimit::new(MAX_RESETS_PER_SECOND), state }
     }
 
     fn handshake<S>(&self, session: S) -> TlsSession<S> {
-        let (ack_frequency, state) = (self.ack_frequency.clone(), Arc::clone(&self.state));
-        TlsSession { session, ack_frequency, state, connection: None, held_error: None }
+        TlsSession { session, state: Arc::clone(&self.state), connection: None, held_error: None }
     }
 }
 
@@ -64,8 +62,8 @@ impl<T: Provider> Provider for TlsEndpoint<T> {
     type Error = T::Error;
 
     fn start_server(self) -> Result<Self::Server, T::Error> {
-        let Self { tls, ack_frequency, resets, state } = self;
-        Ok(TlsEndpoint { tls: tls.start_server()?, ack_frequency, resets, state })
+        let Self { tls, resets, state } = self;
+        Ok(TlsEndpoint { tls: tls.start_server()?, resets, state })
     }
 
     fn start_client(self) -> Result<T::Client, T::Error> {
@@ -102,7 +100,6 @@ impl<E: Endpoint> Endpoint for TlsEndpoint<E> {
 #[derive(Debug)]
 pub(super) struct TlsSession<S> {
     session: S,
-    ack_frequency: AckFrequencyEndpoint,
     state: Arc<EndpointState>,
     /// The connection of this handshake; known from the first poll on, which is a packet's.
     connection: Option<u64>,
@@ -128,7 +125,7 @@ impl<S: Session> Session for TlsSession<S> {
         let of_packet = packet.is_some_and(|packet| *self.connection.get_or_insert(packet) == packet);
         let error = match self.held_error {
             Some(error) => error,
-            None => match self.session.poll(&mut ForwardingContext { context, ack_frequency: &self.ack_frequency }) {
+            None => match self.session.poll(&mut ForwardingContext { context, state: &self.state }) {
                 Poll::Ready(Err(error)) => *self.held_error.insert(error),
                 outcome => return outcome,
             },
@@ -141,8 +138,7 @@ impl<S: Session> Session for TlsSession<S> {
     }
 
     fn process_post_handshake_message<C: Context<Self>>(&mut self, context: &mut C) -> Result<(), Error> {
-        self.session
-            .process_post_handshake_message(&mut ForwardingContext { context, ack_frequency: &self.ack_frequency })
+        self.session.process_post_handshake_message(&mut ForwardingContext { context, state: &self.state })
     }
 
     fn should_discard_session(&self) -> bool {
@@ -159,7 +155,7 @@ impl<S: Session> Session for TlsSession<S> {
 /// The context that a session gets of its connection. Everything is forwarded; one call is intercepted.
 struct ForwardingContext<'a, C> {
     context: &'a mut C,
-    ack_frequency: &'a AckFrequencyEndpoint,
+    state: &'a EndpointState,
 }
 
 impl<S: Session, C: Context<TlsSession<S>>> Context<S> for ForwardingContext<'_, C> {
@@ -171,9 +167,10 @@ impl<S: Session, C: Context<TlsSession<S>>> Context<S> for ForwardingContext<'_,
         header_key: S::OneRttHeaderKey,
         parameters: ApplicationParameters<'_>,
     ) -> Result<(), Error> {
-        self.ack_frequency.set_support(AckFrequencySupport::read(parameters.transport_parameters));
+        let support = AckFrequencySupport::read(parameters.transport_parameters);
+        self.state.with(|table| table.new.support = support);
         let outcome = self.context.on_one_rtt_keys(key, header_key, parameters);
-        self.ack_frequency.set_support(None);
+        self.state.with(|table| (table.new.support, table.new.connection) = (None, None));
         outcome
     }
 

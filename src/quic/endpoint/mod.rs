@@ -4,6 +4,8 @@
 mod address_token;
 mod admission;
 mod amplification;
+#[cfg(test)]
+mod call_order;
 mod close;
 mod connection_slot;
 mod events;
@@ -224,7 +226,7 @@ mod tests {
     use s2n_quic::provider::tls;
     use std::time::Duration;
 
-    const PATIENCE: Duration = Duration::from_secs(5);
+    pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
     /// Accepts every certificate.
     #[derive(Debug)]
@@ -269,7 +271,7 @@ mod tests {
         Arc::new(aws_lc_rs::default_provider())
     }
 
-    fn parts(limits: Limits) -> EndpointParts<tls::rustls::Server> {
+    pub(super) fn parts(limits: Limits) -> EndpointParts<tls::rustls::Server> {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
         let mut tls = ServerConfig::builder_with_provider(provider())
@@ -297,7 +299,7 @@ mod tests {
         }
     }
 
-    fn client_tls() -> ClientConfig {
+    pub(super) fn client_tls() -> ClientConfig {
         let mut tls = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
             .unwrap()

@@ -5,6 +5,33 @@
 //! [`EndpointState`]; nothing else is shared. Everything here must be `Send`, because s2n-quic's providers are; one
 //! thread alone uses it.
 //!
+//! What is current is known by the order of s2n-quic's calls (`call_order` has a test of it):
+//!
+//! | call | provider | writes | takes or reads |
+//! |---|---|---|---|
+//! | a datagram with a long header | | | |
+//! | `intercept_rx_datagram` | interceptor | `at_hand`: whether it goes to an issued ID | |
+//! | `on_connection_attempt` | limits | | the same |
+//! | `on_connection` | limits | `new.grant` | |
+//! | `create_connection_context` | events | the connection's entry | `new.grant` |
+//! | `new_congestion_controller` | congestion | | |
+//! | `on_connection_started` | events | the entry's path | |
+//! | `intercept_rx_payload`, Initial or Handshake | interceptor | `at_hand`: the connection | |
+//! | TLS is polled | tls | | the same |
+//! | … which has the 1-RTT keys | tls | `new.support`, for the time of the call | |
+//! | … `on_transport_parameters_received` | events | `new.connection` | `new.support` |
+//! | … `create_connection` | frame slot | | `new.connection` |
+//! | a datagram from another address | | | |
+//! | `new_congestion_controller`, before the packet is authenticated | congestion | | |
+//! | `on_path_created` | events | | |
+//! | `intercept_rx_payload`, 1-RTT | interceptor | `close_error`, if the packet violates QUIC | |
+//! | `on_active_path_updated` | events | the entry's path | |
+//! | a packet that leaves | | | |
+//! | `on_transmit`, `on_frame_sent` | frame slot, events | `slot`, `challenge_packet`; `at_hand`: there is one | |
+//! | `intercept_tx_payload` | interceptor | | the same |
+//! | a connection that s2n-quic closes | | | |
+//! | `format_early_transport_error`, then `format_transport_error` | close | | `close_error`: read, then taken |
+//!
 //! There is one lock. Nothing is dropped or woken under it that may run other code: what is taken out of the table is
 //! dropped, and what is to be woken is woken, once [`EndpointState::with`] has returned.
 

@@ -10,7 +10,7 @@ use super::{
     stream::StreamCredit,
 };
 use crate::{
-    quic::{io::AckCounts, wire::frame::AckRanges},
+    quic::{congestion::PathFeedback, io::AckCounts, wire::frame::AckRanges},
     receive_budget::ReceiveAccount,
 };
 use s2n_quic_core::path::{Handle as _, Tuple};
@@ -26,9 +26,8 @@ pub(in crate::quic) struct Connection {
     /// Packets that s2n-quic has seen acknowledged.
     pub(super) acknowledged: Acknowledged,
     pub(in crate::quic) lost: LostPackets,
-    /// Packets that were declared lost and have arrived, of which the path's congestion controller was not notified
-    /// yet.
-    pub(in crate::quic) spurious_losses: u32,
+    /// Feedback to and from the congestion controller of the path on which s2n-quic sends.
+    pub(in crate::quic) feedback: Option<Arc<PathFeedback>>,
     /// Account of the bytes that were received and not read.
     pub(in crate::quic) receive_account: Option<ReceiveAccount>,
     /// Streams that `send_queue` tracks.
@@ -55,7 +54,7 @@ impl Connection {
             acks,
             acknowledged,
             lost,
-            spurious_losses: 0,
+            feedback: None,
             receive_account: None,
             ack_frequency: None,
             challenge: None,
@@ -80,6 +79,7 @@ impl Connection {
         change: impl FnOnce(&mut AckFrequencyState) -> T,
     ) -> Option<T> {
         let ack_frequency = self.ack_frequency.as_mut()?;
+        ack_frequency.set_slow_start(self.feedback.as_ref().is_some_and(|feedback| feedback.is_slow_start()));
         let outcome = change(ack_frequency);
         self.send_queue.set_wants_ack_frequency(ack_frequency.is_wanted());
         Some(outcome)

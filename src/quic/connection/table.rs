@@ -4,7 +4,6 @@ use super::{by_id::ByConnectionId, send_queue::SentStreams, state::Connection};
 use crate::{
     config::Limits,
     quic::{
-        congestion::SpuriousLosses,
         metrics::Metrics,
         wire::{PacketSummary, StreamFrame, frame::AckRanges},
     },
@@ -26,10 +25,6 @@ pub(in crate::quic) struct Connections {
     max_control_frames: u32,
     /// The first packet's time, from which others' is counted.
     began: Option<Timestamp>,
-    /// Publishes how many packets were declared lost wrongly.
-    spurious: SpuriousLosses,
-    /// The connection of the last report to `spurious`, by s2n-quic's ID.
-    last_reported: u64,
     metrics: Arc<Metrics>,
 }
 
@@ -70,12 +65,11 @@ impl ReceivedPacket<'_> {
 }
 
 impl Connections {
-    /// Connections with these `limits`. `spurious` is notified of packets that were declared lost wrongly.
-    pub(in crate::quic) fn new(limits: &Limits, spurious: SpuriousLosses, metrics: Arc<Metrics>) -> Self {
+    /// Connections with these `limits`.
+    pub(in crate::quic) fn new(limits: &Limits, metrics: Arc<Metrics>) -> Self {
         let Limits { max_streams, max_control_frames, .. } = *limits;
         let (by_id, max_streams) = (ByConnectionId::default(), max_streams as usize);
-        let (began, last_reported) = (None, 0);
-        Self { by_id, max_streams, max_control_frames, began, spurious, last_reported, metrics }
+        Self { by_id, max_streams, max_control_frames, began: None, metrics }
     }
 
     /// Sets the `limits` of connections that begin from now on; earlier ones that may have more streams keep their
@@ -115,13 +109,7 @@ impl Connections {
         now: impl FnOnce() -> Instant,
     ) -> PacketAction {
         let ReceivedPacket { summary, ack, merge_acks, batch, path, at } = packet;
-        let Self { by_id, max_streams, began, spurious, last_reported, metrics, .. } = self;
-        let undelivered = spurious.take();
-        if undelivered > 0
-            && let Some(connection) = by_id.get_mut(last_reported)
-        {
-            connection.spurious_losses = undelivered;
-        }
+        let Self { by_id, max_streams, began, metrics, .. } = self;
         let Some(connection) = by_id.get_mut(&id) else { return PacketAction::Forward };
         if summary.control > 0 && !connection.control_frames.admit(summary.control, now(), woken) {
             return PacketAction::Blank;
@@ -144,13 +132,12 @@ impl Connections {
         }
         if let Some(ranges) = &ack {
             let spurious_losses = connection.lost.acknowledge(ranges);
-            metrics.spurious_losses.add(spurious_losses);
-            connection.spurious_losses =
-                connection.spurious_losses.saturating_add(u32::try_from(spurious_losses).unwrap_or(u32::MAX));
-        }
-        if connection.spurious_losses > 0 {
-            spurious.report(std::mem::take(&mut connection.spurious_losses));
-            *last_reported = id;
+            if spurious_losses > 0 {
+                metrics.spurious_losses.add(spurious_losses);
+                if let Some(feedback) = &connection.feedback {
+                    feedback.report(u32::try_from(spurious_losses).unwrap_or(u32::MAX));
+                }
+            }
         }
         if connection.supports_ack_frequency() {
             let since = at.saturating_duration_since(*began.get_or_insert(at));
@@ -169,7 +156,7 @@ impl Connections {
 mod tests {
     use super::*;
     use crate::{
-        quic::{connection::StreamSendState, io::AckCounts},
+        quic::{congestion::PathFeedback, connection::StreamSendState, io::AckCounts},
         transport::{Alert, ConnectionAlerts as _},
     };
     use futures_util::task::{ArcWake, waker};
@@ -231,23 +218,29 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_gets_the_count_of_spurious_losses_with_the_next_ack_frame_of_its_connection() {
+    fn a_paths_controller_gets_its_own_spurious_losses_however_connections_take_turns() {
         let mut connections = connections();
-        let spurious = connections.spurious.clone();
         let other = CONNECTION + 1;
         connections.by_id.insert(other, Connection::new(1_000));
+        let [own, others] = [CONNECTION, other].map(|id| {
+            let feedback = Arc::<PathFeedback>::default();
+            let connection = connections.get_mut(id).unwrap();
+            connection.feedback = Some(Arc::clone(&feedback));
+            (3..6).for_each(|number| connection.lost.add(number));
+            feedback
+        });
         let hears = |connections: &mut Connections, id, ack: &[u8]| {
             process_of(connections, id, ack, (0, 1), Instant::now());
         };
-        (3..6).for_each(|number| connections.get_mut(CONNECTION).unwrap().lost.add(number));
+        // Nothing else is acknowledged: no controller takes it.
         hears(&mut connections, CONNECTION, &[0x02, 4, 0, 0, 3]);
-        // Nothing else was acknowledged: no controller took it.
         hears(&mut connections, other, &[0x02, 9, 0, 0, 8]);
-        assert_eq!(spurious.take(), 0, "another connection's packets");
+        assert_eq!(others.take(), 3);
         hears(&mut connections, CONNECTION, &[0x02, 9, 0, 0, 8]);
-        assert_eq!(spurious.take(), 3);
+        hears(&mut connections, other, &[0x02, 10, 0, 0, 9]);
+        assert_eq!((own.take(), others.take()), (3, 0));
         hears(&mut connections, CONNECTION, &[0x02, 10, 0, 0, 9]);
-        assert_eq!(spurious.take(), 0);
+        assert_eq!(own.take(), 0);
     }
 
     fn path(port: u16) -> Tuple {
@@ -261,7 +254,7 @@ mod tests {
     }
 
     fn connections() -> Connections {
-        let mut connections = Connections::new(&limits(3), SpuriousLosses::default(), Arc::default());
+        let mut connections = Connections::new(&limits(3), Arc::default());
         connections.by_id.insert(CONNECTION, connection(10));
         connections
     }

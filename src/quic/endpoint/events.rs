@@ -13,7 +13,7 @@ use super::{
 use crate::{
     config::AckFrequency,
     quic::{
-        congestion::{is_slow_start, round_trip},
+        congestion::{PathFeedbacks, round_trip},
         connection::{AckFrequencyState, Connection, SentStreams, ValidatedAddresses},
     },
     receive_budget::WindowGrant,
@@ -24,8 +24,8 @@ use s2n_quic::{
         ConnectionInfo, ConnectionMeta, Subscriber,
         events::{
             ActivePathUpdated, ConnectionClosed, ConnectionStarted, EcnState, EcnStateChanged, EndpointMeta, Frame,
-            FrameSent, HandshakeStatus, HandshakeStatusUpdated, PacingRateUpdated, PacketHeader, PacketLost, Path,
-            PathChallengeStatus, PathChallengeUpdated, PlatformEventLoopWakeup, RecoveryMetrics, RxStreamProgress,
+            FrameSent, HandshakeStatus, HandshakeStatusUpdated, PacketHeader, PacketLost, Path, PathChallengeStatus,
+            PathChallengeUpdated, PathCreated, PlatformEventLoopWakeup, RecoveryMetrics, RxStreamProgress,
             ServerNameInformation, TransportParametersReceived,
         },
     },
@@ -55,6 +55,7 @@ pub(super) struct ConnectionContext {
     id: u64,
     /// s2n-quic's number of the path on which it sends.
     active_path: u64,
+    paths: PathFeedbacks,
     sent: SentStreams,
     /// The number of the next 1-RTT packet.
     next_packet_number: u64,
@@ -80,11 +81,13 @@ impl ConnectionContext {
     /// s2n-quic sends on `path` from now on.
     fn set_active_path(&mut self, path: &Path<'_>) {
         self.active_path = path.id;
+        let feedback = self.paths.get(path.id);
         self.change(|connection| {
             connection.path = Some(Tuple {
                 remote_address: path.remote_addr.clone().into(),
                 local_address: path.local_addr.clone().into(),
             });
+            connection.feedback = feedback;
         });
     }
 
@@ -128,6 +131,7 @@ impl Subscriber for EventSubscriber {
             state: Arc::clone(&self.state),
             id: meta.id,
             active_path: 0,
+            paths: PathFeedbacks::default(),
             sent,
             next_packet_number: 0,
             supports_ack_frequency: false,
@@ -149,7 +153,13 @@ impl Subscriber for EventSubscriber {
         let client = &event.path.remote_addr;
         context.slot.start(self.state.admission.begin(ip(client)), client.into());
         context.addresses.on_validated(client.into(), true);
+        context.paths.bind(event.path.id, self.state.with(|table| table.new.feedback.take()));
         context.set_active_path(&event.path);
+    }
+
+    /// Comes before a packet of the path is authenticated, after its controller was created.
+    fn on_path_created(&mut self, context: &mut ConnectionContext, _: &ConnectionMeta, event: &PathCreated<'_>) {
+        context.paths.bind(event.new.id, self.state.with(|table| table.new.feedback.take()));
     }
 
     fn on_server_name_information(
@@ -214,7 +224,6 @@ impl Subscriber for EventSubscriber {
             let connection = table.connections.get_mut(meta.id)?;
             // Packets that the old path still delivers do not concern the new one.
             connection.lost.clear();
-            connection.spurious_losses = 0;
             connection.control_frames.on_migration(event.active.id)
         });
         if let Some(waker) = woken {
@@ -270,21 +279,12 @@ impl Subscriber for EventSubscriber {
         }
         context.change(|connection| {
             connection.change_ack_frequency(|ack_frequency| ack_frequency.lost(number, !event.is_mtu_probe));
-            // A packet with nothing but ACK frames is not reported to a controller.
-            if !event.is_mtu_probe && event.bytes_lost > 0 {
+            // A packet with nothing but ACK frames is not reported to a controller, and another path's packets do not
+            // concern this one's.
+            if !event.is_mtu_probe && event.bytes_lost > 0 && event.path.is_active {
                 connection.lost.add(number);
             }
         });
-    }
-
-    /// Comes when the gain has changed, which shows slow start (`quic::congestion`).
-    fn on_pacing_rate_updated(
-        &mut self,
-        context: &mut ConnectionContext,
-        _: &ConnectionMeta,
-        event: &PacingRateUpdated,
-    ) {
-        context.change_ack_frequency(|ack_frequency| ack_frequency.set_slow_start(is_slow_start(event.pacing_gain)));
     }
 
     /// Comes with each ACK frame, once it was processed, and behind each burst of packets. No other event has the

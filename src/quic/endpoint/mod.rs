@@ -8,6 +8,7 @@ mod amplification;
 mod call_order;
 mod close;
 mod connection_slot;
+mod controllers;
 mod events;
 mod frame_slot;
 mod interceptor;
@@ -29,7 +30,6 @@ use crate::{
     lifecycle::PhaseWatch,
     memory::Pressure,
     quic::{
-        congestion::{ControllerFactory, SpuriousLosses},
         connection::Connections,
         identity::{
             Generations, IdScheme, Secrets,
@@ -45,6 +45,7 @@ use crate::{
 use address_token::AddressTokenFormat;
 use admission::Admission;
 use close::CloseFormatter;
+use controllers::ControllerFactory;
 use events::EventSubscriber;
 use frame_slot::FrameSlotEndpoint;
 use interceptor::PacketInterceptor;
@@ -160,8 +161,7 @@ pub fn start<T: provider::Provider + Clone>(
     let ids = parts.own_ids(worker);
     let retry = RetryIds::default();
     let moderation = Moderation::new(config.litequic.receive_moderation, metrics());
-    let spurious = SpuriousLosses::new(metrics());
-    let connections = Connections::new(&config.limits, spurious.clone(), metrics());
+    let connections = Connections::new(&config.limits, metrics());
     let state = EndpointState::new(
         Arc::clone(&parts.config),
         metrics(),
@@ -188,10 +188,7 @@ pub fn start<T: provider::Provider + Clone>(
         .with_tls(TlsEndpoint::new(parts.tls.clone(), state()))
         .and_then(|builder| builder.with_io(io))
         .and_then(|builder| builder.with_limits(limits))
-        .and_then(|builder| {
-            let factory = ControllerFactory::new(Arc::clone(&parts.config), moderation, spurious);
-            builder.with_congestion_controller(factory)
-        })
+        .and_then(|builder| builder.with_congestion_controller(ControllerFactory(state())))
         .and_then(|builder| builder.with_connection_id(format))
         .and_then(|builder| builder.with_address_token(tokens))
         .and_then(|builder| builder.with_stateless_reset_token(resets))

@@ -14,16 +14,16 @@
 //! | `on_connection_attempt` | limits | | the same |
 //! | `on_connection` | limits | `new.grant` | |
 //! | `create_connection_context` | events | the connection's entry | `new.grant` |
-//! | `new_congestion_controller` | congestion | | |
-//! | `on_connection_started` | events | the entry's path | |
+//! | `new_congestion_controller` | controllers | `new.feedback` | |
+//! | `on_connection_started` | events | the entry's path | `new.feedback` |
 //! | `intercept_rx_payload`, Initial or Handshake | interceptor | `at_hand`: the connection | |
 //! | TLS is polled | tls | | the same |
 //! | … which has the 1-RTT keys | tls | `new.support`, for the time of the call | |
 //! | … `on_transport_parameters_received` | events | `new.connection` | `new.support` |
 //! | … `create_connection` | frame slot | | `new.connection` |
 //! | a datagram from another address | | | |
-//! | `new_congestion_controller`, before the packet is authenticated | congestion | | |
-//! | `on_path_created` | events | | |
+//! | `new_congestion_controller`, before the packet is authenticated | controllers | `new.feedback` | |
+//! | `on_path_created` | events | | `new.feedback` |
 //! | `intercept_rx_payload`, 1-RTT | interceptor | `close_error`, if the packet violates QUIC | |
 //! | `on_active_path_updated` | events | the entry's path | |
 //! | a packet that leaves | | | |
@@ -40,6 +40,7 @@ use crate::{
     config::Live,
     number::Number,
     quic::{
+        congestion::PathFeedback,
         connection::{AckFrequencySupport, Challenge, Connections},
         io::Moderation,
         metrics::Metrics,
@@ -122,6 +123,9 @@ impl Table {
 pub(super) struct NewConnection {
     /// The grant of its receive window: from the request for its limits to the creation of its context.
     pub(super) grant: Option<WindowGrant>,
+    /// Feedback of the path whose controller was created last: from then to the event of the connection that has
+    /// started, or of the path that was created.
+    pub(super) feedback: Option<Arc<PathFeedback>>,
     /// What its client supports: from the 1-RTT keys to the event of the transport parameters.
     pub(super) support: Option<AckFrequencySupport>,
     /// The connection, by s2n-quic's ID: from the event of the transport parameters to the creation of its datagram
@@ -210,7 +214,7 @@ impl EndpointState {
     /// An endpoint that decides on connection attempts by `admission`.
     pub(super) fn with_admission(config: Live, metrics: Arc<Metrics>, admission: Admission) -> Arc<Self> {
         let limits = config.load().limits.clone();
-        let connections = Connections::new(&limits, <_>::default(), Arc::clone(&metrics));
+        let connections = Connections::new(&limits, Arc::clone(&metrics));
         let moderation = Moderation::new(false, Arc::clone(&metrics));
         Self::new(config, metrics, moderation, admission, connections)
     }

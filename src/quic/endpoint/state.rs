@@ -213,7 +213,7 @@ impl EndpointState {
 
     /// An endpoint that decides on connection attempts by `admission`.
     pub(super) fn with_admission(config: Live, metrics: Arc<Metrics>, admission: Admission) -> Arc<Self> {
-        let limits = config.load().limits.clone();
+        let limits = config.load().limits;
         let connections = Connections::new(&limits, Arc::clone(&metrics));
         let moderation = Moderation::new(false, Arc::clone(&metrics));
         Self::new(config, metrics, moderation, admission, connections)

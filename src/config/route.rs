@@ -1,14 +1,14 @@
 //! `[[routes]]`: which requests match, where they go, and what is changed on the way.
 
 use super::{
-    ErrorPages, HeaderRules, Match, RateLimit, RouteTimeouts, Target, Verify,
+    ErrorPages, HeaderRules, Match, Network, RateLimit, RouteTimeouts, Target, Verify,
     certificates::WITH_CA,
     changes::Changes,
     fault::{nearest, quote},
     keys::rules,
-    names::{authority, exact_path, host_pattern, path_prefix, route_name, upgrade},
+    names::{MAX_NETWORKS, authority, exact_path, host_pattern, network, path_prefix, route_name, upgrade},
     section::Section,
-    table::{KeyTable as _, Reader, by, keys, list, optional, table},
+    table::{KeyTable as _, Reader, by, keys, list, optional, optional_list, table},
     values::{BODY_BYTES, Kind, boolean, one_of, or_most, size, text},
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,6 +53,14 @@ keys! {
 
         /// Whether clients of this route present a certificate, in place of `client_certificates.verify`.
         client_certificate: Option<Verify> = None, optional(one_of(Verify::NAMES), "client_certificates.verify");
+
+        /// Networks whose clients get 403 on this route. The client is the one that `rate_limit` counts: behind one of
+        /// `trusted_proxies` the one that it names.
+        deny: Vec<Network> = Vec::new(), list(network(), 0..=MAX_NETWORKS);
+
+        /// The only networks whose clients this route serves, less those of `deny`: others get 403. By default every
+        /// network.
+        allow: Option<Vec<Network>> = None, optional_list(network(), 1..=MAX_NETWORKS, "any");
 
         /// Rules for the request's header: `remove`, then `set`, then `add`. A rule applies to every spelling of its
         /// field (`x_user` for `X-User`), and removes it from trailers. Fields that litequic sets are excluded: `Host`

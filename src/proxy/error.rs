@@ -24,6 +24,8 @@ pub(super) enum Error {
     NoRoute,
     #[error("the request's path is ambiguous: an origin could read it as another route's")]
     AmbiguousPath,
+    #[error("access from this address is not allowed")]
+    AddressDenied,
     #[error("a client certificate is required")]
     NoCertificate,
     #[error("too many requests")]
@@ -128,7 +130,7 @@ impl Error {
             }
             Self::Tunnel | Self::NoSuchTunnel => (StatusCode::NOT_IMPLEMENTED, "http_request_denied"),
             Self::NoRoute => (StatusCode::NOT_FOUND, "destination_not_found"),
-            Self::NoCertificate => (StatusCode::FORBIDDEN, "http_request_denied"),
+            Self::AddressDenied | Self::NoCertificate => (StatusCode::FORBIDDEN, "http_request_denied"),
             Self::TooManyRequests { .. } => (StatusCode::TOO_MANY_REQUESTS, "http_request_denied"),
             // RFC 9209 §2.3.4: the intermediary considers the next hop to be unavailable.
             Self::Maintenance { .. } => (StatusCode::SERVICE_UNAVAILABLE, "destination_unavailable"),

@@ -289,6 +289,8 @@ const ROUTE_RESPONSE_BYTES: Family = Family {
     help: "Bytes of response bodies, and of tunnels, read for clients, by route.",
 };
 const ROUTE_LIMITED: Family = Family { name: "route_limited", help: "Requests that a route's rate limit rejected." };
+const ROUTE_DENIED: Family =
+    Family { name: "route_denied", help: "Requests that a route denied, by the rule that they failed." };
 /// Status classes, as in the label.
 const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 /// HTTP versions, in the order of the counters.
@@ -305,6 +307,8 @@ pub struct RouteMetrics {
     sent: ByteCounter,
     /// Requests that its `rate_limit` rejected.
     pub limited: Counter,
+    /// Requests that its `deny` or `allow` denied.
+    pub denied_addresses: Counter,
 }
 
 impl RouteMetrics {
@@ -357,6 +361,10 @@ impl Group for RouteMetrics {
             see(Sample { family, labels: Vec::new(), note: "", value: Value::Counter(bytes.get()) });
         }
         see(Sample { family: ROUTE_LIMITED, labels: Vec::new(), note: "", value: self.limited.value() });
+        let denied = [("address", "`deny` and `allow`.", &self.denied_addresses)];
+        for (rule, note, counter) in denied {
+            see(Sample { family: ROUTE_DENIED, labels: vec![("by", rule.into())], note, value: counter.value() });
+        }
     }
 }
 

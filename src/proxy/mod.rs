@@ -10,6 +10,7 @@
 //! origins stop compressing for proxies); an origin that answers with HTTP/1.0 gets a connection a request; a 100
 //! (Continue) comes from the origin, or after a second from litequic.
 
+mod access;
 mod balance;
 mod capacity;
 mod error;
@@ -179,6 +180,14 @@ impl Proxy {
             if let Some(retry_after) = rules.maintenance {
                 self.metrics.maintenance_responses.increment();
                 return Err(Error::Maintenance { retry_after });
+            }
+            if let Some(addresses) = &rules.addresses
+                && !addresses.admit(variables.client)
+            {
+                if let Some(counters) = local.routes.get(route.number) {
+                    counters.denied_addresses.increment();
+                }
+                return Err(Error::AddressDenied);
             }
             if let Some(limiter) = &rules.limiter {
                 self.limit(limiter, variables, local.routes.get(route.number))?;
@@ -394,6 +403,12 @@ impl Handler for Proxy {
                 match error {
                     // A client that exceeds its rate must not fill the log as well.
                     Error::TooManyRequests { .. } => tracing::debug!(request, "rate limit exceeded"),
+                    // So must none that comes from a network that was shut out.
+                    Error::AddressDenied => {
+                        let client = variables.as_ref().map(|variables| variables.client);
+                        let route = route.map(|route| &*route.name);
+                        tracing::debug!(request, client = client.map(tracing::field::display), route, "address denied");
+                    }
                     // The operator has switched it, which was logged.
                     Error::Maintenance { .. } => tracing::debug!(request, "its route is in maintenance"),
                     // Logged above, with the other route.

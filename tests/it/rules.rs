@@ -1,6 +1,7 @@
 //! What a route does beside choosing an origin: fields, paths, redirects, timeouts, pages, rates; and the PROXY
 //! protocol, by which rules identify a client.
 
+mod addresses;
 mod answers;
 mod dates;
 mod fixed;

@@ -11,7 +11,7 @@ mod rewrite;
 pub(super) use fields::Variables;
 pub(super) use limit::{RateLimiter, TakenPermit};
 
-use super::{error::Error, pages::Page};
+use super::{access::AddressRules, error::Error, pages::Page};
 use crate::{
     config::{self, Config, Network, RateLimitBy, Target, Timeouts},
     exchange::Client,
@@ -32,6 +32,8 @@ pub(super) struct Rules {
     pub(super) respond: Option<RespondRule>,
     /// The route is in maintenance: `Retry-After`, in seconds.
     pub(super) maintenance: Option<u32>,
+    /// The addresses that it serves, if not all.
+    pub(super) addresses: Option<AddressRules>,
     /// All of them, where one differs from `[timeouts]`.
     pub(super) timeouts: Option<Timeouts>,
     pub(super) limiter: Option<Arc<RateLimiter>>,
@@ -68,6 +70,7 @@ impl Rules {
             Target::Redirect(redirect) => (Some(RedirectRule::new(redirect)), None),
             Target::Respond(respond) => (None, Some(RespondRule::new(respond, file))),
         };
+        let addresses = AddressRules::new(route);
         let counted = route.rate_limit.is_some_and(|limit| limit.by == RateLimitBy::Address);
         let uses = [
             request.uses(),
@@ -83,9 +86,10 @@ impl Rules {
             redirect,
             respond,
             maintenance,
+            uses: uses.into_iter().fold(Uses { client: counted || addresses.is_some(), host: false }, Uses::and),
+            addresses,
             timeouts,
             limiter,
-            uses: uses.into_iter().fold(Uses { client: counted, host: false }, Uses::and),
         };
         (!rules.is_empty()).then_some(rules)
     }
@@ -101,6 +105,7 @@ impl Rules {
             redirect: None,
             respond: None,
             maintenance: None,
+            addresses: None,
             timeouts: None,
             limiter: None,
         };
@@ -108,10 +113,11 @@ impl Rules {
     }
 
     fn is_empty(&self) -> bool {
-        let Self { request, response, rewrite, redirect, respond, maintenance, timeouts, limiter, uses: _ } = self;
+        let Self { request, response, rewrite, redirect, respond, maintenance, addresses, timeouts, limiter, uses: _ } =
+            self;
         let fields = request.is_empty() && response.is_empty();
         let ways = rewrite.is_none() && redirect.is_none() && respond.is_none() && maintenance.is_none();
-        fields && ways && timeouts.is_none() && limiter.is_none()
+        fields && ways && addresses.is_none() && timeouts.is_none() && limiter.is_none()
     }
 
     /// The values of the request with `head` and `id` for them, as far as they are needed.

@@ -28,6 +28,8 @@ pub(super) enum Error {
     AddressDenied,
     #[error("a client certificate is required")]
     NoCertificate,
+    #[error("the answer of the server that decides about access is neither yes nor no")]
+    AuthAnswer,
     #[error("too many requests")]
     TooManyRequests {
         /// Seconds, at least one.
@@ -150,7 +152,7 @@ impl Error {
             Self::TlsProtocol => (StatusCode::BAD_GATEWAY, "tls_protocol_error"),
             Self::Terminated => (StatusCode::BAD_GATEWAY, "connection_terminated"),
             Self::Incomplete | Self::Truncated => (StatusCode::BAD_GATEWAY, "http_response_incomplete"),
-            Self::Protocol | Self::ContentLength => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
+            Self::Protocol | Self::ContentLength | Self::AuthAnswer => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
             Self::TransferCoding => (StatusCode::BAD_GATEWAY, "http_response_transfer_coding"),
             Self::HeaderTooLarge => (StatusCode::BAD_GATEWAY, "http_response_header_section_size"),
             Self::Upgrade | Self::SwitchFailed => (StatusCode::BAD_GATEWAY, "http_upgrade_failed"),

@@ -3,6 +3,7 @@
 
 mod addresses;
 mod answers;
+mod auth;
 mod dates;
 mod fixed;
 mod general;

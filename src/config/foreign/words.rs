@@ -208,9 +208,10 @@ const WORDS: &[(&str, &[&str], Hint)] = &[
     (ANYWHERE, &["blacklist", "denylist"], Key("routes[].deny")),
     (
         ANYWHERE,
-        &["basicauth", "authbasic", "authrequest", "forwardauth", "auth", "jwt", "oidc"],
-        Line("litequic has no passwords and no sign-in", SCOPE),
+        &["basicauth", "authbasic", "jwt", "oidc"],
+        Line("litequic has no passwords; routes[].auth has another server decide", SCOPE),
     ),
+    (ANYWHERE, &["authrequest", "forwardauth", "extauthz"], Key("routes[].auth")),
     (
         ANYWHERE,
         &["cors"],

@@ -11,13 +11,18 @@ mod rewrite;
 pub(super) use fields::Variables;
 pub(super) use limit::{RateLimiter, TakenPermit};
 
-use super::{access::AddressRules, error::Error, pages::Page};
+use super::{
+    access::{AddressRules, AuthRule},
+    error::Error,
+    pages::Page,
+    spelling,
+};
 use crate::{
     config::{self, Config, Network, RateLimitBy, Target, Timeouts},
     exchange::Client,
 };
 use fields::{Fields, Uses};
-use http::{HeaderMap, HeaderValue, request, uri::PathAndQuery};
+use http::{HeaderMap, HeaderName, HeaderValue, request, uri::PathAndQuery};
 use redirect::RedirectRule;
 use respond::RespondRule;
 use std::sync::Arc;
@@ -34,6 +39,10 @@ pub(super) struct Rules {
     pub(super) maintenance: Option<u32>,
     /// The addresses that it serves, if not all.
     pub(super) addresses: Option<AddressRules>,
+    /// The server that decides about its requests.
+    pub(super) auth: Option<AuthRule>,
+    /// Names, in their plain spelling, of the origin's fields that only a step before the origin may set.
+    granted: Vec<String>,
     /// All of them, where one differs from `[timeouts]`.
     pub(super) timeouts: Option<Timeouts>,
     pub(super) limiter: Option<Arc<RateLimiter>>,
@@ -71,6 +80,9 @@ impl Rules {
             Target::Respond(respond) => (None, Some(RespondRule::new(respond, file))),
         };
         let addresses = AddressRules::new(route);
+        let auth = route.auth.as_ref().map(AuthRule::new);
+        let granted = auth.iter().flat_map(AuthRule::copied).map(|name| spelling::plain(name.as_str()).into_owned());
+        let granted = granted.collect();
         let counted = route.rate_limit.is_some_and(|limit| limit.by == RateLimitBy::Address);
         let uses = [
             request.uses(),
@@ -88,6 +100,8 @@ impl Rules {
             maintenance,
             uses: uses.into_iter().fold(Uses { client: counted || addresses.is_some(), host: false }, Uses::and),
             addresses,
+            auth,
+            granted,
             timeouts,
             limiter,
         };
@@ -106,6 +120,8 @@ impl Rules {
             respond: None,
             maintenance: None,
             addresses: None,
+            auth: None,
+            granted: Vec::new(),
             timeouts: None,
             limiter: None,
         };
@@ -113,11 +129,12 @@ impl Rules {
     }
 
     fn is_empty(&self) -> bool {
-        let Self { request, response, rewrite, redirect, respond, maintenance, addresses, timeouts, limiter, uses: _ } =
-            self;
+        let Self { request, response, rewrite, redirect, respond, maintenance, timeouts, .. } = self;
+        let Self { addresses, auth, granted: _, limiter, uses: _, .. } = self;
         let fields = request.is_empty() && response.is_empty();
         let ways = rewrite.is_none() && redirect.is_none() && respond.is_none() && maintenance.is_none();
-        fields && ways && addresses.is_none() && timeouts.is_none() && limiter.is_none()
+        let access = addresses.is_none() && auth.is_none() && limiter.is_none();
+        fields && ways && access && timeouts.is_none()
     }
 
     /// The values of the request with `head` and `id` for them, as far as they are needed.
@@ -150,9 +167,32 @@ impl Rules {
         Ok(())
     }
 
-    /// Whether a rule for the origin's header names a field that an origin may read as `plain`.
+    /// Whether a rule for the origin's header, or a step before the origin, sets a field that an origin may read as
+    /// `plain`.
     pub(super) fn is_about_request(&self, plain: &str) -> bool {
-        self.request.is_about(plain)
+        self.request.is_about(plain) || self.is_granted(plain)
+    }
+
+    /// Names, in their plain spelling, of the origin's fields that only a step before the origin may set.
+    pub(super) fn granted(&self) -> &[String] {
+        &self.granted
+    }
+
+    /// Sets the fields that a step before the origin has `granted`, each once, in place of the client's own in any
+    /// spelling; without a grant there is none.
+    pub(super) fn grant(&self, fields: &mut HeaderMap, granted: Vec<(HeaderName, HeaderValue)>) {
+        if self.granted.is_empty() {
+            return;
+        }
+        spelling::remove(fields, |name| self.is_granted(name));
+        for (name, value) in granted {
+            fields.insert(name, value);
+        }
+    }
+
+    fn is_granted(&self, name: &str) -> bool {
+        let plain = spelling::plain(name);
+        self.granted.iter().any(|granted| *granted == plain)
     }
 
     /// The path of a redirect.

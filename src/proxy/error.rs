@@ -24,8 +24,12 @@ pub(super) enum Error {
     NoRoute,
     #[error("the request's path is ambiguous: an origin could read it as another route's")]
     AmbiguousPath,
+    #[error("access from this address is not allowed")]
+    AddressDenied,
     #[error("a client certificate is required")]
     NoCertificate,
+    #[error("the answer of the server that decides about access is neither yes nor no")]
+    AuthAnswer,
     #[error("too many requests")]
     TooManyRequests {
         /// Seconds, at least one.
@@ -128,7 +132,7 @@ impl Error {
             }
             Self::Tunnel | Self::NoSuchTunnel => (StatusCode::NOT_IMPLEMENTED, "http_request_denied"),
             Self::NoRoute => (StatusCode::NOT_FOUND, "destination_not_found"),
-            Self::NoCertificate => (StatusCode::FORBIDDEN, "http_request_denied"),
+            Self::AddressDenied | Self::NoCertificate => (StatusCode::FORBIDDEN, "http_request_denied"),
             Self::TooManyRequests { .. } => (StatusCode::TOO_MANY_REQUESTS, "http_request_denied"),
             // RFC 9209 §2.3.4: the intermediary considers the next hop to be unavailable.
             Self::Maintenance { .. } => (StatusCode::SERVICE_UNAVAILABLE, "destination_unavailable"),
@@ -148,7 +152,7 @@ impl Error {
             Self::TlsProtocol => (StatusCode::BAD_GATEWAY, "tls_protocol_error"),
             Self::Terminated => (StatusCode::BAD_GATEWAY, "connection_terminated"),
             Self::Incomplete | Self::Truncated => (StatusCode::BAD_GATEWAY, "http_response_incomplete"),
-            Self::Protocol | Self::ContentLength => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
+            Self::Protocol | Self::ContentLength | Self::AuthAnswer => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
             Self::TransferCoding => (StatusCode::BAD_GATEWAY, "http_response_transfer_coding"),
             Self::HeaderTooLarge => (StatusCode::BAD_GATEWAY, "http_response_header_section_size"),
             Self::Upgrade | Self::SwitchFailed => (StatusCode::BAD_GATEWAY, "http_upgrade_failed"),

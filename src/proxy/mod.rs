@@ -10,6 +10,7 @@
 //! origins stop compressing for proxies); an origin that answers with HTTP/1.0 gets a connection a request; a 100
 //! (Continue) comes from the origin, or after a second from litequic.
 
+mod access;
 mod balance;
 mod capacity;
 mod error;
@@ -31,17 +32,20 @@ mod tunnels;
 mod upgrade;
 
 use crate::{
-    config::Network,
+    config::{Network, Timeouts},
     exchange::{
         self, Abort, Body, CertificateRequest, Client, Exchange, Handler, Interim, Protocol, Record, Response, Upgrade,
         date,
     },
     memory::Pressure,
     sources::Source,
+    suspension::timeout,
 };
+use access::{AuthDecision, AuthRule, MAX_BODY};
 use arc_swap::ArcSwap;
 use error::Error;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use origin::{Origin, Outcome, Resources, Sending};
 use request::{BodyFraming, FieldPolicy};
 use rules::{RateLimiter, Rules, TakenPermit, Variables};
@@ -110,7 +114,16 @@ impl Proxy {
             facts.route = Some(Arc::clone(&route.name));
             facts.origin = route.origin.as_deref().map(Into::into);
         });
-        if let Some(answer) = self.answer(asked, &head)? {
+        self.admit(asked)?;
+        let (granted, spent) = match ruled.and_then(|(rules, _)| rules.auth.as_ref()) {
+            // Boxed, so that the future of a request on another route is not larger because of it.
+            Some(auth) => match Box::pin(self.authenticate(asked, auth, &head)).await? {
+                (Authenticated::Admitted(granted), took) => (granted, took),
+                (Authenticated::Answered(answer), _) => return Ok(answer),
+            },
+            None => (Vec::new(), Duration::ZERO),
+        };
+        if let Some(answer) = own_answer(asked, &head)? {
             return Ok(answer);
         }
         // A checked configuration has the origin of every route.
@@ -133,11 +146,16 @@ impl Proxy {
             None => None,
         };
         self.translate(asked, &mut head, framing, origin.policy())?;
+        if let Some((rules, _)) = ruled {
+            rules.grant(&mut head.headers, granted);
+        }
         if let Some(switch) = &switch {
             switch.ask(&mut head.headers);
         }
         let own = ruled.and_then(|(rules, _)| rules.timeouts.as_ref());
         let timeouts = own.unwrap_or(&local.routing.timeouts);
+        let left = left_of(timeouts, spent);
+        let timeouts = left.as_deref().unwrap_or(timeouts);
         let max_body_bytes = route.max_body_bytes;
         let rules = route.rules.as_ref();
         let methods_matter = route.methods_matter;
@@ -172,13 +190,21 @@ impl Proxy {
         }
     }
 
-    /// The route's own answer, if it has one.
-    fn answer(&self, asked: &Asked<'_>, head: &http::request::Parts) -> Result<Option<Response>, Error> {
-        let &Asked { local, route, client, id, ruled, .. } = asked;
+    /// Whether the route serves the request, by what is known of its client at once.
+    fn admit(&self, asked: &Asked<'_>) -> Result<(), Error> {
+        let &Asked { local, route, client, ruled, .. } = asked;
         if let Some((rules, variables)) = ruled {
             if let Some(retry_after) = rules.maintenance {
                 self.metrics.maintenance_responses.increment();
                 return Err(Error::Maintenance { retry_after });
+            }
+            if let Some(addresses) = &rules.addresses
+                && !addresses.admit(variables.client)
+            {
+                if let Some(counters) = local.routes.get(route.number) {
+                    counters.denied_addresses.increment();
+                }
+                return Err(Error::AddressDenied);
             }
             if let Some(limiter) = &rules.limiter {
                 self.limit(limiter, variables, local.routes.get(route.number))?;
@@ -187,21 +213,123 @@ impl Proxy {
         if route.certificate == CertificateRequest::Required && client.identity.certificate.is_none() {
             return Err(Error::NoCertificate);
         }
-        if let Some((rules, variables)) = ruled
-            && let Some(redirect) = &rules.redirect
-        {
-            return Ok(Some(redirect.response(rules.path(head)?.as_ref(), id, variables)));
-        }
-        if let Some((rules, variables)) = ruled
-            && let Some(respond) = &rules.respond
-        {
-            let is_extended = client.protocol != Protocol::Http1 && head.extensions.get::<Upgrade>().is_some();
-            if is_extended && respond.is_success() {
-                return Err(Error::NoSuchTunnel);
+        Ok(())
+    }
+
+    /// Has the server of `auth` decide about the request with `head`. Its body is not read meanwhile, and nothing is
+    /// remembered. Returns how long that took as well.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer, or none that can be followed: the request is not served.
+    async fn authenticate(
+        &self,
+        asked: &Asked<'_>,
+        auth: &AuthRule,
+        head: &http::request::Parts,
+    ) -> Result<(Authenticated, Duration), Outcome> {
+        let &Asked { local, route, record, id, .. } = asked;
+        let began = Instant::now();
+        let decided = self.ask(asked, auth, head).await;
+        let took = began.elapsed();
+        record.note(|facts| facts.auth_time = Some(took));
+        let counters = local.routes.get(route.number);
+        match decided {
+            Ok((decision, answer)) => {
+                let counter = match &decision {
+                    AuthDecision::Admitted(_) => &self.metrics.auth_admitted,
+                    AuthDecision::Denied => &self.metrics.auth_denied,
+                    AuthDecision::Redirected => &self.metrics.auth_redirected,
+                    AuthDecision::Unusable => &self.metrics.auth_unusable,
+                };
+                counter.increment();
+                let request = id.to_str().unwrap_or_default();
+                let (origin, status) = (&auth.origin, answer.status().as_u16());
+                match decision {
+                    AuthDecision::Admitted(granted) => Ok((Authenticated::Admitted(granted), took)),
+                    AuthDecision::Denied | AuthDecision::Redirected => {
+                        if let Some(counters) = counters {
+                            counters.denied_auth.increment();
+                        }
+                        let route = &*route.name;
+                        tracing::debug!(request, route, origin, status, "denied by the server that decides");
+                        Ok((Authenticated::Answered(answer), took))
+                    }
+                    AuthDecision::Unusable => {
+                        tracing::warn!(request, origin, status, "no usable decision about access");
+                        Err(Error::AuthAnswer.into())
+                    }
+                }
             }
-            return Ok(Some(respond.response(id, variables)));
+            Err(outcome) => {
+                self.metrics.auth_failed.increment();
+                if let Outcome::Answer(error) = outcome {
+                    let (request, origin) = (id.to_str().unwrap_or_default(), &auth.origin);
+                    tracing::info!(request, origin, %error, "no decision about access");
+                }
+                Err(outcome)
+            }
         }
-        Ok(None)
+    }
+
+    /// Sends the request about the request with `head` to the server of `auth`; returns its decision, and the answer for
+    /// the client, which is empty if it is not one.
+    async fn ask(
+        &self,
+        asked: &Asked<'_>,
+        auth: &AuthRule,
+        head: &http::request::Parts,
+    ) -> Result<(AuthDecision, Response), Outcome> {
+        let &Asked { local, route, client, id, trusted, ruled, .. } = asked;
+        // A checked configuration has it.
+        let origin = local.origins.get(&auth.origin).ok_or(Error::NoRoute)?;
+        let routing = &local.routing;
+        let granted = ruled.map(|(rules, _)| rules.granted()).unwrap_or_default();
+        let mut to_it = auth.request(head, granted);
+        // What is removed is counted when the request itself is sent.
+        request::translate(&mut to_it, BodyFraming::None, route, client, id, trusted, origin.policy())?;
+        AuthRule::describe(head, &mut to_it.headers);
+        let network = routing.source(client.address.ip(), &head.headers);
+        let sending = Sending {
+            head: to_it,
+            framing: BodyFraming::None,
+            body: Body::empty(),
+            max_body_bytes: None,
+            client,
+            source: Source::new(network.map(|network| (network.address, network.prefix)), client.connection),
+            interim: &Interim::default(),
+            record: &Record::default(),
+            timeouts: &routing.timeouts,
+            rules: None,
+            methods_matter: false,
+            switch: None,
+            wish: origin.wish(&head.headers, || routing.client(client.address.ip(), &head.headers)),
+        };
+        let began = Instant::now();
+        let answer = origin.send(sending).await;
+        self.metrics.origin_duration.observe(began.elapsed());
+        let (head, body) = answer?.into_parts();
+        let decision = auth.decide(&head);
+        if !matches!(decision, AuthDecision::Denied | AuthDecision::Redirected) {
+            pages::discard(body).await;
+            let mut empty = Response::default();
+            *empty.status_mut() = head.status;
+            return Ok((decision, empty));
+        }
+        let body = Limited::new(body, MAX_BODY).collect();
+        let Ok(read) = timeout(routing.timeouts.response_header, body).await else {
+            self.metrics.timeout_response_body.increment();
+            return Err(Error::ResponseTimeout.into());
+        };
+        match read {
+            Ok(body) => Ok((decision, access::pass_on(head, body.to_bytes(), id))),
+            Err(error) if error.is::<LengthLimitError>() => {
+                let mut empty = Response::default();
+                *empty.status_mut() = head.status;
+                Ok((AuthDecision::Unusable, empty))
+            }
+            Err(_) => Err(Error::Truncated.into()),
+        }
     }
 
     /// Converts a request's head for the origin.
@@ -270,6 +398,37 @@ impl Proxy {
             }
         }
     }
+}
+
+/// A request after the server that decides about it has answered.
+enum Authenticated {
+    /// The request is served; its origin gets these fields.
+    Admitted(Vec<(HeaderName, HeaderValue)>),
+    /// The client gets this answer.
+    Answered(Response),
+}
+
+/// `timeouts` for a request of which `spent` has passed; `None` if that makes no difference.
+fn left_of(timeouts: &Timeouts, spent: Duration) -> Option<Box<Timeouts>> {
+    let request = timeouts.request.filter(|_| !spent.is_zero())?.saturating_sub(spent);
+    Some(Box::new(Timeouts { request: Some(request), ..*timeouts }))
+}
+
+/// The route's own answer, if it has one.
+fn own_answer(asked: &Asked<'_>, head: &http::request::Parts) -> Result<Option<Response>, Error> {
+    let &Asked { client, id, ruled, .. } = asked;
+    let Some((rules, variables)) = ruled else { return Ok(None) };
+    if let Some(redirect) = &rules.redirect {
+        return Ok(Some(redirect.response(rules.path(head)?.as_ref(), id, variables)));
+    }
+    if let Some(respond) = &rules.respond {
+        let is_extended = client.protocol != Protocol::Http1 && head.extensions.get::<Upgrade>().is_some();
+        if is_extended && respond.is_success() {
+            return Err(Error::NoSuchTunnel);
+        }
+        return Ok(Some(respond.response(id, variables)));
+    }
+    Ok(None)
 }
 
 /// A request that matches a route, without the route.
@@ -394,6 +553,12 @@ impl Handler for Proxy {
                 match error {
                     // A client that exceeds its rate must not fill the log as well.
                     Error::TooManyRequests { .. } => tracing::debug!(request, "rate limit exceeded"),
+                    // So must none that comes from a network that was shut out.
+                    Error::AddressDenied => {
+                        let client = variables.as_ref().map(|variables| variables.client);
+                        let route = route.map(|route| &*route.name);
+                        tracing::debug!(request, client = client.map(tracing::field::display), route, "address denied");
+                    }
                     // The operator has switched it, which was logged.
                     Error::Maintenance { .. } => tracing::debug!(request, "its route is in maintenance"),
                     // Logged above, with the other route.

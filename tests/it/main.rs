@@ -60,6 +60,7 @@ mod secure_origins;
 mod send_buffers;
 mod server_id;
 mod sight;
+mod sign_in;
 mod signature_algorithms;
 mod slow_clients;
 mod sources;

@@ -1,7 +1,9 @@
 //! What a route does beside choosing an origin: fields, paths, redirects, timeouts, pages, rates; and the PROXY
 //! protocol, by which rules identify a client.
 
+mod addresses;
 mod answers;
+mod auth;
 mod dates;
 mod fixed;
 mod general;

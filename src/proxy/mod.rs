@@ -272,8 +272,8 @@ impl Proxy {
         }
     }
 
-    /// Sends the request about the request with `head` to the server of `auth`; returns its decision, and the answer for
-    /// the client, which is empty if it is not one.
+    /// Sends the request about the request with `head` to the server of `auth`; returns its decision, and the answer
+    /// for the client, which is empty if it is not one.
     async fn ask(
         &self,
         asked: &Asked<'_>,

@@ -7,6 +7,7 @@ mod blocking;
 mod certificates;
 mod files;
 mod machine;
+mod origin_tls;
 mod passwords;
 mod signing_in;
 mod tunnels;

@@ -2,6 +2,7 @@
 
 mod files;
 mod peers;
+mod rpc;
 
 use crate::{
     client_certificates::person::{Authority, Shown},
@@ -10,6 +11,7 @@ use crate::{
         nginx::Nginx,
         process::free_tcp_port,
         proxy::Litequic,
+        raw::{Outcome, Raw},
         tunnel::{self, HttpVersion},
         within,
     },
@@ -19,13 +21,24 @@ use futures_util::{SinkExt, StreamExt};
 use http::Method;
 use litequic::config::{Config, Origin, OriginAddress, OriginTls, TlsVersion};
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, SanType};
+use rustls::pki_types::{PrivateKeyDer, pem::PemObject};
 use sha2::{Digest, Sha256};
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
+    sync::Arc,
+    time::Duration,
 };
 use tempfile::TempDir;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+
+/// RFC 9114 §8.1.
+const H3_REQUEST_CANCELLED: u32 = 0x10c;
 
 /// A folder with certificates.
 struct Folder(TempDir);
@@ -52,7 +65,7 @@ impl Folder {
     }
 }
 
-fn pem(shown: &Shown) -> String {
+pub(crate) fn pem(shown: &Shown) -> String {
     let one = |der: &[u8]| {
         let text = BASE64_STANDARD.encode(der);
         let lines: Vec<_> = text.as_bytes().chunks(64).map(|line| str::from_utf8(line).unwrap()).collect();
@@ -62,7 +75,7 @@ fn pem(shown: &Shown) -> String {
 }
 
 /// A server's certificate for 127.0.0.1 and origin.test.
-fn server(authority: &Authority, edit: impl FnOnce(&mut CertificateParams)) -> Shown {
+pub(crate) fn server(authority: &Authority, edit: impl FnOnce(&mut CertificateParams)) -> Shown {
     authority.issue(|parameters| {
         parameters.subject_alt_names =
             vec![SanType::IpAddress(Ipv4Addr::LOCALHOST.into()), SanType::DnsName("origin.test".try_into().unwrap())];
@@ -202,6 +215,62 @@ async fn websockets_pass_through_nginx() {
         socket.send("close".into()).await.unwrap();
         assert!(within("a close", socket.next()).await.unwrap().unwrap().is_close());
     }
+    litequic.stop().await;
+}
+
+/// A server over TLS whose connections the test ends itself.
+async fn accept(listener: &TcpListener, config: &Arc<rustls::ServerConfig>) -> TlsStream<TcpStream> {
+    let (stream, _) = within("a connection to the origin", listener.accept()).await.unwrap();
+    let mut tls = within("a handshake", TlsAcceptor::from(Arc::clone(config)).accept(stream)).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        assert!(within("a head", tls.read_buf(&mut head)).await.unwrap() > 0);
+    }
+    let yes = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n";
+    tls.write_all(yes.as_bytes()).await.unwrap();
+    tls.flush().await.unwrap();
+    tls
+}
+
+#[tokio::test]
+async fn a_tunnel_that_one_end_resets_is_reset_at_the_other() {
+    let (folder, authority) = (Folder::new(), Authority::new("root"));
+    let ca = folder.put("ca.pem", &authority.pem());
+    let shown = server(&authority, |_| {});
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(shown.chain.clone(), PrivateKeyDer::from_pem_slice(shown.key.as_bytes()).unwrap())
+        .unwrap();
+    // Unread tickets would have the kernel reset a connection that was closed in order.
+    config.send_tls13_tickets = 0;
+    let config = Arc::new(config);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let litequic = before(https(listener.local_addr().unwrap().port(), ca)).await;
+    let raw = Raw::to(&litequic).await;
+    let open = async || {
+        let mut exchange = raw.open(&tunnel::connect("/", "other", &[])).await;
+        let peer = accept(&listener, &config).await;
+        assert_eq!(exchange.header().await.status(), 200);
+        (exchange, peer)
+    };
+    // The client resets: no close_notify, and no end of TCP.
+    let (mut exchange, mut peer) = open().await;
+    exchange.send.reset(quinn::VarInt::from_u32(H3_REQUEST_CANCELLED)).unwrap();
+    let error = within("a reset", peer.read(&mut [0; 16])).await.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    // The origin resets.
+    let (mut exchange, peer) = open().await;
+    socket2::SockRef::from(peer.get_ref().0).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(peer);
+    assert_eq!(exchange.outcome().await, Outcome::Reset(H3_REQUEST_CANCELLED.into()));
+    // And one that ends TCP without close_notify, which anyone on the path can do.
+    let (mut exchange, mut peer) = open().await;
+    within("the end of TCP", peer.get_mut().0.shutdown()).await.unwrap();
+    assert_eq!(exchange.outcome().await, Outcome::Reset(H3_REQUEST_CANCELLED.into()));
+    litequic.wait_until("tunnels_open = 0", |worker| worker.proxy.tunnels_open.get(), |open| open == 0).await;
     litequic.stop().await;
 }
 

@@ -476,6 +476,62 @@ fn an_upload_that_the_socket_has_no_room_for_is_sent_to_its_end() {
 }
 
 #[test]
+fn an_early_answer_survives_an_origin_that_closes_while_the_upload_goes_on() {
+    on_a_worker(async {
+        let script = TlsScript::new().await;
+        // Closed with bytes unread the connection is reset: the next writes fail, while the answer is read.
+        for ends_with_close_notify in [true, false] {
+            let setup = script.proxy(|_| {});
+            let (feed, body) = fed();
+            let sent = setup.send(request(Method::POST, body));
+            let mut peer = script.accept().await;
+            peer.head().await;
+            let page = "x".repeat(100_000);
+            peer.say(format!("HTTP/1.1 413 Too Large\r\nContent-Length: {}\r\n\r\n", page.len())).await;
+            let response = sent.await.unwrap().unwrap();
+            assert_eq!(response.status(), 413);
+            for piece in page.as_bytes().chunks(16_000) {
+                peer.say(piece).await;
+            }
+            if ends_with_close_notify {
+                peer.close_notify().await;
+            }
+            feed.send(data("unread")).unwrap();
+            settle().await;
+            drop(peer);
+            for _ in 0..10 {
+                let _ = feed.send(data("more"));
+                settle().await;
+            }
+            assert_eq!(text(response).await.unwrap().len(), page.len(), "{ends_with_close_notify}");
+            assert_eq!(setup.metrics.origin_tls_protocol.get(), 0);
+        }
+    });
+}
+
+#[test]
+fn after_a_failed_write_a_body_that_ends_without_close_notify_is_truncated() {
+    on_a_worker(async {
+        let script = TlsScript::new().await;
+        let setup = script.proxy(|_| {});
+        let (feed, body) = fed();
+        let sent = setup.send(request(Method::POST, body));
+        let mut peer = script.accept().await;
+        peer.head().await;
+        peer.say("HTTP/1.1 200 OK\r\n\r\npart").await;
+        let response = sent.await.unwrap().unwrap();
+        feed.send(data("unread")).unwrap();
+        settle().await;
+        drop(peer);
+        for _ in 0..10 {
+            let _ = feed.send(data("more"));
+            settle().await;
+        }
+        assert!(text(response).await.is_err());
+    });
+}
+
+#[test]
 fn large_bodies_are_read_by_large_reads() {
     const LENGTH: usize = 16 << 20;
     on_a_worker(async {

@@ -43,7 +43,7 @@ fn source(name: &str) -> String {
 }
 
 /// The port that a server reports.
-fn port(process: &Process) -> u16 {
+pub(super) fn port(process: &Process) -> u16 {
     process.await_stdout("listening\n");
     let line = process.stdout();
     line.split_whitespace().next().unwrap().parse().unwrap()

@@ -4,6 +4,7 @@ mod advice;
 mod again;
 pub mod check;
 pub mod completions;
+mod confinement;
 pub mod ctl;
 pub mod demo;
 pub mod example;
@@ -63,7 +64,7 @@ enum Command {
     Ctl(ctl::Arguments),
     /// Make one HTTP/3 request: for health checks and scripts.
     Get(Box<get::Arguments>),
-    /// Print what this kernel supports, and what litequic would use of it.
+    /// Print what this kernel supports, what surrounds the process, and what litequic would use.
     Probe(probe::Arguments),
     /// Print an example of a configuration.
     Example(example::Arguments),

@@ -18,6 +18,7 @@ mod check;
 mod cli;
 mod client_certificates;
 mod config;
+mod confinement;
 mod conformance;
 mod costs;
 mod crash;

@@ -4,11 +4,12 @@ mod addresses;
 mod attempt;
 mod check;
 mod connect;
-mod copy;
+mod connection;
 mod deadline;
-mod driver;
 mod giving_way;
 mod lookup;
+#[cfg(test)]
+mod oracle;
 mod pool;
 mod proxied;
 mod race;
@@ -261,13 +262,12 @@ impl Origin {
     ///
     /// Dropping the future cancels the request: its connection is closed.
     pub(super) async fn send(self: &Rc<Self>, sending: Sending<'_>) -> Result<Response, Outcome> {
-        let (mut attempts, mut head) = Attempts::new(self, sending);
+        let (mut attempts, head) = Attempts::new(self, sending);
         attempts.prepare().await?;
         for number in 0..=retry::MAX_RETRIES {
             let Some((ticket, connection)) = attempts.connect(number).await? else { continue };
-            match attempts.send(number, head, ticket, connection).await? {
-                SentRequest::Answered(response) => return Ok(response),
-                SentRequest::Again(again) => head = again,
+            if let SentRequest::Answered(response) = attempts.send(number, &head, ticket, connection).await? {
+                return Ok(response);
             }
         }
         Err(Error::Terminated.into())

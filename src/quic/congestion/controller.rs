@@ -316,8 +316,8 @@ impl CongestionController for Controller {
                     // Its rate includes its gain.
                     Algorithm::Bbr(_) if let Some(rate) = published.rate => rate,
                     _ => {
-                        // After a pause nothing doubles within the round trip, and the path's buffer need not hold half of
-                        // the window.
+                        // After a pause nothing doubles within the round trip, and the path's buffer need not hold half
+                        // of the window.
                         let gain = if restarted_at.is_some() { PACING_GAIN } else { gain() };
                         // Not a Bandwidth times a Ratio: that reduces fractions.
                         Bandwidth::new(u64::from(window) * gain.numer() / gain.denom(), sent.round_trip)

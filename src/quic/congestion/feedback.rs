@@ -1,6 +1,6 @@
 //! What the congestion controller of a path and the state of its connection tell each other. s2n-quic passes neither:
-//! it ignores the acknowledgement of a packet that it has declared lost (docs/upstream/spurious-losses.md), and publishes
-//! slow start when it ends.
+//! it ignores the acknowledgement of a packet that it has declared lost (docs/upstream/spurious-losses.md), and
+//! publishes slow start when it ends.
 //!
 //! `quic::connection` reads each ACK frame before s2n-quic does, which then passes to the controller what the frame
 //! acknowledges.

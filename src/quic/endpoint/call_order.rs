@@ -1,5 +1,5 @@
-//! The order in which s2n-quic calls its providers, which `endpoint::state` relies on: a client makes a handshake, moves
-//! to another port, and is closed, before providers that record their calls.
+//! The order in which s2n-quic calls its providers, which `endpoint::state` relies on: a client makes a handshake,
+//! moves to another port, and is closed, before providers that record their calls.
 
 use super::{
     library_io,

@@ -7,7 +7,7 @@ use super::{
     admission::ip,
     connection_slot::ConnectionSlot,
     recovery::RttSampling,
-    state::{EndpointState, Table},
+    state::{EndpointState, EndpointTable},
     wakes,
 };
 use crate::{
@@ -250,7 +250,7 @@ impl Subscriber for EventSubscriber {
     fn on_frame_sent(&mut self, context: &mut ConnectionContext, meta: &ConnectionMeta, event: &FrameSent) {
         if let Frame::Stream { id, offset, len, .. } = event.frame {
             let ConnectionContext { sent, state, id: connection, .. } = context;
-            let find = |table: &mut Table| table.connections.get_mut(*connection)?.tracked.get(id);
+            let find = |table: &mut EndpointTable| table.connections.get_mut(*connection)?.tracked.get(id);
             sent.on_sent(id, (offset, len.into()), || state.with(find));
         }
         let PacketHeader::OneRtt { number, .. } = event.packet_header else { return };

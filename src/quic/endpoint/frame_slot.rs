@@ -1,10 +1,10 @@
 //! Room in packets for ACK_FREQUENCY frames, and for a repeated PATH_CHALLENGE, by way of s2n-quic's datagrams: the one
 //! provider that writes whole frames of its own. litequic neither sends nor accepts datagrams.
 //!
-//! A connection's [`PlaceholderSender`] writes a placeholder into the packet that s2n-quic builds; [`complete`] puts the
-//! frame in its place, before this very packet is encrypted.
+//! A connection's [`PlaceholderSender`] writes a placeholder into the packet that s2n-quic builds; [`complete`] puts
+//! the frame in its place, before this very packet is encrypted.
 
-use super::state::{EndpointState, FrameSlot, SlotFrame, Table};
+use super::state::{EndpointState, EndpointTable, FrameSlot, SlotFrame};
 use crate::quic::{
     connection::{AckFrequencyState, Challenge, SendQueue},
     wire::placeholder,
@@ -57,7 +57,7 @@ pub(super) struct PlaceholderSender {
 impl PlaceholderSender {
     /// Whether the connection is to send its PATH_CHALLENGE again.
     fn is_challenge_due(&self, connection: u64) -> bool {
-        let is_due = |table: &mut Table| {
+        let is_due = |table: &mut EndpointTable| {
             let challenge = table.connections.get_mut(connection)?.challenge.as_ref()?;
             Some(challenge.is_due(Instant::now()))
         };
@@ -300,7 +300,7 @@ mod tests {
 
     fn is_due(state: &EndpointState, connection: u64, now: Instant) -> bool {
         let challenge =
-            |table: &mut Table| Some(table.connections.get_mut(connection)?.challenge.as_ref()?.is_due(now));
+            |table: &mut EndpointTable| Some(table.connections.get_mut(connection)?.challenge.as_ref()?.is_due(now));
         state.with(challenge).unwrap_or_default()
     }
 

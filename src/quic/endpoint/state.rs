@@ -58,7 +58,7 @@ pub struct EndpointState {
     pub(super) moderation: Moderation,
     pub(super) admission: Admission,
     pub(super) at_hand: AtHand,
-    table: Mutex<Table>,
+    table: Mutex<EndpointTable>,
 }
 
 /// The datagram and the packet that s2n-quic processes: numbers, so that no packet needs the lock for them.
@@ -72,7 +72,7 @@ pub(super) struct AtHand {
 
 /// State behind the endpoint's lock.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct EndpointTable {
     /// The endpoint's connections.
     pub(super) connections: Connections,
     /// What a provider knows of the connection that begins, for the next one that s2n-quic calls.
@@ -105,7 +105,7 @@ pub(super) enum SlotFrame {
     PathChallenge,
 }
 
-impl Table {
+impl EndpointTable {
     /// Sets the unanswered challenge of a connection, or that there is none, and counts in `at_hand`.
     pub(super) fn set_challenge(&mut self, at_hand: &AtHand, connection: u64, challenge: Option<Challenge>) {
         let Some(connection) = self.connections.get_mut(connection) else { return };
@@ -143,12 +143,12 @@ impl EndpointState {
         connections: Connections,
     ) -> Arc<Self> {
         let (at_hand, new) = Default::default();
-        let table = Table { connections, new, close_error: None, slot: None, challenge_packet: None };
+        let table = EndpointTable { connections, new, close_error: None, slot: None, challenge_packet: None };
         Arc::new(Self { config, metrics, moderation, admission, at_hand, table: Mutex::new(table) })
     }
 
     /// Has `access` read or change what is behind the lock. It must neither drop nor wake what may run other code.
-    pub(super) fn with<T>(&self, access: impl FnOnce(&mut Table) -> T) -> T {
+    pub(super) fn with<T>(&self, access: impl FnOnce(&mut EndpointTable) -> T) -> T {
         access(&mut self.table.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -1,6 +1,6 @@
 //! Wraps TLS for three features that s2n-quic lacks: the client's transport parameters, as they came, are read for
-//! `ack_frequency` when TLS provides the 1-RTT keys; a handshake that fails within its client's first datagram is closed
-//! with a CONNECTION_CLOSE; and stateless resets are limited.
+//! `ack_frequency` when TLS provides the 1-RTT keys; a handshake that fails within its client's first datagram is
+//! closed with a CONNECTION_CLOSE; and stateless resets are limited.
 //!
 //! s2n-quic 0.91 stores a connection after it has processed the first datagram (`handle_initial_packet`). An error
 //! before that drops the connection without an answer, and the client waits for its own timeout: that is so for every

@@ -100,6 +100,15 @@ impl<T> EndpointParts<T> {
     fn own_ids(&self, worker: WorkerIndex) -> OwnIds {
         OwnIds::new(&self.ids, (self.generation, Arc::clone(&self.others)), worker, self.workers)
     }
+
+    /// The state of an endpoint that has no connection yet.
+    fn state(&self, moderation: Moderation) -> Arc<EndpointState> {
+        let (config, metrics) = (|| Arc::clone(&self.config), || Arc::clone(&self.metrics));
+        let admission = Admission::new(config(), metrics(), self.sources.clone(), self.pressure.clone());
+        let admission = admission.until_draining(self.watch.clone());
+        let connections = Connections::new(&self.config.load().limits, metrics());
+        EndpointState::new(config(), metrics(), moderation, admission, connections)
+    }
 }
 
 /// Why an endpoint did not start.
@@ -161,21 +170,9 @@ pub fn start<T: provider::Provider + Clone>(
     let ids = parts.own_ids(worker);
     let retry = RetryIds::default();
     let moderation = Moderation::new(config.litequic.receive_moderation, metrics());
-    let connections = Connections::new(&config.limits, metrics());
-    let state = EndpointState::new(
-        Arc::clone(&parts.config),
-        metrics(),
-        moderation.clone(),
-        Admission::new(Arc::clone(&parts.config), metrics(), parts.sources.clone(), parts.pressure.clone())
-            .until_draining(parts.watch.clone()),
-        connections,
-    );
+    let state = parts.state(moderation.clone());
     let state = || Arc::clone(&state);
-    let io = io.bind(EndpointHooks {
-        layout: parts.ids.layout(),
-        newest_first: config.litequic.ack_merge,
-        moderation: moderation.clone(),
-    });
+    let io = io.bind(EndpointHooks { layout: parts.ids.layout(), newest_first: config.litequic.ack_merge, moderation });
     let limits = TransportLimits::new(state(), parts.receive.clone()).map_err(configuration)?;
     let format = ConnectionIdFormat::new(ids.clone(), Arc::clone(&parts.ids), retry.clone(), metrics());
     let tokens = AddressTokenFormat::new(Arc::clone(&parts.secrets), state(), retry.clone());

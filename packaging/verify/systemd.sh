@@ -245,7 +245,7 @@ inside sh -c 'rm -r /etc/systemd/system/intruder.service.d; systemctl daemon-rel
 inside journalctl --rotate --vacuum-time=1s >/dev/null 2>&1 || true
 check "an intruder, without it" inside systemctl start intruder
 check "... ends" wait_for 20 says 'execve of /bin/sh' refusals
-check "... can execute programs of /usr/bin, and no more" says '^1$' sh -c "inside() { nsenter --target $(first) --pid --mount --ipc --uts --cgroup --net -- \"\$@\"; }
-    inside systemctl show --property ExecMainStatus --value intruder"
+left() { inside systemctl show --property ExecMainStatus --value intruder; }
+check "... can execute programs of /usr/bin, and no more" says '^1$' left
 
 finish

@@ -8,6 +8,7 @@ mod certificates;
 mod files;
 mod machine;
 mod passwords;
+mod security_headers;
 mod signing_in;
 mod tunnels;
 

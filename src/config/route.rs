@@ -6,12 +6,17 @@ use super::{
     changes::Changes,
     fault::{nearest, quote},
     keys::rules,
-    names::{MAX_NETWORKS, authority, exact_path, host_pattern, network, path_prefix, route_name, upgrade},
+    names::{
+        MAX_NETWORKS, authority, exact_path, host_pattern, network, path, path_prefix, realm, route_name, upgrade,
+    },
     section::Section,
-    table::{KeyTable as _, Reader, by, keys, list, optional, optional_list, table},
+    table::{KeyTable as _, Reader, by, file, keys, list, optional, optional_list, table},
     values::{BODY_BYTES, Kind, boolean, one_of, or_most, size, text},
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
 /// Names that a message lists at most.
 const MAX_NAMES: usize = 16;
@@ -61,6 +66,17 @@ keys! {
         /// The only networks whose clients this route serves, less those of `deny`: others get 403. By default every
         /// network.
         allow: Option<Vec<Network>> = None, optional_list(network(), 1..=MAX_NETWORKS, "any");
+
+        /// File with the users of this route and the hashes of their passwords, a line `name:hash` each, by
+        /// `htpasswd -B` or `litequic password`. Requests without a right password get 401. Read at the start and when
+        /// it changes, 1 MiB at most.
+        users: Option<PathBuf> = None, file(path("the path of a file, such as \"users.htpasswd\""));
+
+        /// The realm of the password, which some clients show.
+        users_realm: String = "restricted".into(), realm();
+
+        /// Whether the origin gets `Authorization`, with the password.
+        users_keep_authorization: bool = false, boolean();
 
         /// Sign-in by another server, which decides about each request of this route before its body is read.
         auth: Option<Auth> = None, by(rules::auth, rules::show_auth);
@@ -178,6 +194,11 @@ pub(super) fn read(
         // nginx accepts this, and forwards the origin's error: an operator who wants to hide it would not notice.
         let expected = "pages in [error_pages] or in error_pages of the route";
         section.fault("intercept_errors", "has no effect without an error page", Some(expected), None);
+    }
+    if !section.has("users") {
+        for key in ["users_realm", "users_keep_authorization"] {
+            section.fault(key, "has no effect without users", None, None);
+        }
     }
     for (n, token) in route.upgrade.iter().enumerate() {
         if route.upgrade.iter().take(n).any(|other| other == token) {

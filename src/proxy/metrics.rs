@@ -55,6 +55,14 @@ metrics! {
                 "The answer was another one, had a field of `copy` twice, or a body that is too long: 502.",
             auth_failed [result: "failed"] "There was no answer: 502, 503 or 504, and a line in the log.",
         }
+        Counter("password_checks", "Requests on routes with `users`, by what came of their passwords.") {
+            passwords_remembered [result: "remembered"] "The password was right in the last five minutes.",
+            passwords_right [result: "right"],
+            passwords_wrong [result: "wrong"] "There is no such user, or the password is another one: 401.",
+            passwords_missing [result: "missing"] "Answered 401: a browser then asks for a name and a password.",
+            passwords_limited [result: "limited"] "The client, or the name, had too many wrong ones: 429.",
+            passwords_busy [result: "busy"] "Too many waited for being verified: 503.",
+        }
         Counter(LIMIT_REACHED) {
             limit_body_bytes [limit: "max_body_bytes"],
             limit_rate [limit: "rate_limit"],
@@ -317,6 +325,8 @@ pub struct RouteMetrics {
     pub limited: Counter,
     /// Requests that its `deny` or `allow` denied.
     pub denied_addresses: Counter,
+    /// Requests without a right password.
+    pub denied_passwords: Counter,
     /// Requests that the server of its `auth` denied.
     pub denied_auth: Counter,
 }
@@ -373,6 +383,7 @@ impl Group for RouteMetrics {
         see(Sample { family: ROUTE_LIMITED, labels: Vec::new(), note: "", value: self.limited.value() });
         let denied = [
             ("address", "`deny` and `allow`.", &self.denied_addresses),
+            ("password", "`users`: 401, 429.", &self.denied_passwords),
             ("auth", "The server of `auth`: 401, 403 or a redirect.", &self.denied_auth),
         ];
         for (rule, note, counter) in denied {

@@ -41,19 +41,20 @@ use crate::{
     sources::Source,
     suspension::timeout,
 };
-use access::{AuthDecision, AuthRule, MAX_BODY};
+use access::{AuthDecision, AuthRule, Credentials, MAX_BODY, PasswordCheck, UsersRule};
 use arc_swap::ArcSwap;
 use error::Error;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use origin::{Origin, Outcome, Resources, Sending};
 use request::{BodyFraming, FieldPolicy};
-use rules::{RateLimiter, Rules, TakenPermit, Variables};
-use std::{cell::RefCell, collections::BTreeMap, convert::Infallible, rc::Rc, sync::Arc, time::Duration};
+use rules::{REMOTE_USER, RateLimiter, Rules, TakenPermit, Variables};
+use std::{cell::RefCell, collections::BTreeMap, convert::Infallible, net::IpAddr, rc::Rc, sync::Arc, time::Duration};
 use tokio::{sync::Notify, time::Instant};
 use tunnels::Tunnels;
 use upgrade::Switch;
 
+pub use access::{Users, UsersError, user_line};
 pub use balance::CookieKey;
 pub use capacity::{Capacity, Derived};
 pub use maintenance::{InMaintenance, Maintenance, MaintenanceError, MaintenanceTarget};
@@ -115,13 +116,28 @@ impl Proxy {
             facts.origin = route.origin.as_deref().map(Into::into);
         });
         self.admit(asked)?;
-        let (granted, spent) = match ruled.and_then(|(rules, _)| rules.auth.as_ref()) {
+        let mut granted = Vec::new();
+        if let Some((rules, variables)) = ruled
+            && let Some(users) = &rules.users
+        {
             // Boxed, so that the future of a request on another route is not larger because of it.
+            let name = Box::pin(self.sign_in(asked, users, variables.client, &head.headers)).await?;
+            granted.push((REMOTE_USER, name));
+            if !users.keeps_authorization {
+                head.headers.remove(header::AUTHORIZATION);
+            }
+        }
+        self.limit_rate(asked)?;
+        let spent = match ruled.and_then(|(rules, _)| rules.auth.as_ref()) {
+            // Boxed as well.
             Some(auth) => match Box::pin(self.authenticate(asked, auth, &head)).await? {
-                (Authenticated::Admitted(granted), took) => (granted, took),
+                (Authenticated::Admitted(more), took) => {
+                    granted.extend(more);
+                    took
+                }
                 (Authenticated::Answered(answer), _) => return Ok(answer),
             },
-            None => (Vec::new(), Duration::ZERO),
+            None => Duration::ZERO,
         };
         if let Some(answer) = own_answer(asked, &head)? {
             return Ok(answer);
@@ -190,9 +206,9 @@ impl Proxy {
         }
     }
 
-    /// Whether the route serves the request, by what is known of its client at once.
+    /// Whether the route serves its client at all.
     fn admit(&self, asked: &Asked<'_>) -> Result<(), Error> {
-        let &Asked { local, route, client, ruled, .. } = asked;
+        let &Asked { local, route, ruled, .. } = asked;
         if let Some((rules, variables)) = ruled {
             if let Some(retry_after) = rules.maintenance {
                 self.metrics.maintenance_responses.increment();
@@ -206,9 +222,59 @@ impl Proxy {
                 }
                 return Err(Error::AddressDenied);
             }
-            if let Some(limiter) = &rules.limiter {
-                self.limit(limiter, variables, local.routes.get(route.number))?;
+        }
+        Ok(())
+    }
+
+    /// Has the password in `fields` checked, which `client` has sent; returns the user's name.
+    ///
+    /// # Errors
+    ///
+    /// There is none, it is wrong, or it cannot be checked now.
+    async fn sign_in(
+        &self,
+        asked: &Asked<'_>,
+        rule: &UsersRule,
+        client: IpAddr,
+        fields: &HeaderMap,
+    ) -> Result<HeaderValue, Error> {
+        let &Asked { local, route, client: peer, .. } = asked;
+        let denied = |error: Error| {
+            if let Some(counters) = local.routes.get(route.number) {
+                counters.denied_passwords.increment();
             }
+            error
+        };
+        let Some(credentials) = Credentials::of(fields) else {
+            self.metrics.passwords_missing.increment();
+            return Err(denied(Error::NoPassword));
+        };
+        let name = credentials.name_field();
+        let network = local.routing.source(peer.address.ip(), fields);
+        let source = Source::new(network.map(|network| (network.address, network.prefix)), peer.connection);
+        let checked = local.routing.passwords.check(&rule.users, credentials, source, client).await;
+        let (counter, error) = match checked {
+            PasswordCheck::Remembered => (&self.metrics.passwords_remembered, None),
+            PasswordCheck::Right => (&self.metrics.passwords_right, None),
+            PasswordCheck::Wrong => (&self.metrics.passwords_wrong, Some(denied(Error::NoPassword))),
+            PasswordCheck::Limited(wait) => {
+                let error = Error::TooManyRequests { retry_after: whole_seconds(wait) };
+                (&self.metrics.passwords_limited, Some(denied(error)))
+            }
+            PasswordCheck::Busy => (&self.metrics.passwords_busy, Some(Error::PasswordQueue)),
+        };
+        counter.increment();
+        // A user who has signed in has a name that is a field's value.
+        error.map_or_else(|| name.ok_or(Error::NoPassword), Err)
+    }
+
+    /// Whether the route serves the request of its client now.
+    fn limit_rate(&self, asked: &Asked<'_>) -> Result<(), Error> {
+        let &Asked { local, route, client, ruled, .. } = asked;
+        if let Some((rules, variables)) = ruled
+            && let Some(limiter) = &rules.limiter
+        {
+            self.limit(limiter, variables, local.routes.get(route.number))?;
         }
         if route.certificate == CertificateRequest::Required && client.identity.certificate.is_none() {
             return Err(Error::NoCertificate);
@@ -393,8 +459,7 @@ impl Proxy {
                 if let Some(counters) = counters {
                     counters.limited.increment();
                 }
-                let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0));
-                Err(Error::TooManyRequests { retry_after: u32::try_from(seconds).unwrap_or(u32::MAX).max(1) })
+                Err(Error::TooManyRequests { retry_after: whole_seconds(wait) })
             }
         }
     }
@@ -412,6 +477,12 @@ enum Authenticated {
 fn left_of(timeouts: &Timeouts, spent: Duration) -> Option<Box<Timeouts>> {
     let request = timeouts.request.filter(|_| !spent.is_zero())?.saturating_sub(spent);
     Some(Box::new(Timeouts { request: Some(request), ..*timeouts }))
+}
+
+/// `wait` for `Retry-After`: rounded up, and at least one.
+fn whole_seconds(wait: Duration) -> u32 {
+    let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0));
+    u32::try_from(seconds).unwrap_or(u32::MAX).max(1)
 }
 
 /// The route's own answer, if it has one.
@@ -553,6 +624,17 @@ impl Handler for Proxy {
                 match error {
                     // A client that exceeds its rate must not fill the log as well.
                     Error::TooManyRequests { .. } => tracing::debug!(request, "rate limit exceeded"),
+                    // Nor a browser that has no password yet, or one that guesses.
+                    Error::NoPassword => {
+                        let client = variables.as_ref().map(|variables| variables.client);
+                        let route = route.map(|route| &*route.name);
+                        tracing::debug!(
+                            request,
+                            client = client.map(tracing::field::display),
+                            route,
+                            "no right password"
+                        );
+                    }
                     // So must none that comes from a network that was shut out.
                     Error::AddressDenied => {
                         let client = variables.as_ref().map(|variables| variables.client);
@@ -584,7 +666,13 @@ impl Handler for Proxy {
                 }
                 record.error(kind);
                 let pages = route.map_or(&local.routing.general_pages, |route| &route.pages);
-                error.response(&id, pages.find(status))
+                let mut response = error.response(&id, pages.find(status));
+                if error == Error::NoPassword
+                    && let Some(users) = rules.and_then(|rules| rules.users.as_ref())
+                {
+                    response.headers_mut().insert(header::WWW_AUTHENTICATE, users.challenge.clone());
+                }
+                response
             }
             Err(Outcome::Abort(abort)) => return Err(abort),
         };

@@ -13,6 +13,7 @@ mod matching;
 mod proxy_protocol;
 mod rates;
 mod reloads;
+mod users;
 
 use crate::support::proxy::Litequic;
 use litequic::config::{self, Config, Listen, Workers};

@@ -208,9 +208,10 @@ const WORDS: &[(&str, &[&str], Hint)] = &[
     (ANYWHERE, &["blacklist", "denylist"], Key("routes[].deny")),
     (
         ANYWHERE,
-        &["basicauth", "authbasic", "jwt", "oidc"],
-        Line("litequic has no passwords; routes[].auth has another server decide", SCOPE),
+        &["jwt", "oidc"],
+        Line("routes[].auth has another server decide", "docs/how-to/sign-in-with-oauth2-proxy.md"),
     ),
+    (ANYWHERE, &["basicauth", "authbasic", "authbasicuserfile", "userlist", "httpauth"], Key("routes[].users")),
     (ANYWHERE, &["authrequest", "forwardauth", "extauthz"], Key("routes[].auth")),
     (
         ANYWHERE,

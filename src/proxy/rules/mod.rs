@@ -9,10 +9,10 @@ mod respond;
 mod rewrite;
 
 pub(super) use fields::Variables;
-pub(super) use limit::{RateLimiter, TakenPermit};
+pub(super) use limit::{FailureLimiter, RateLimiter, TakenPermit};
 
 use super::{
-    access::{AddressRules, AuthRule},
+    access::{AddressRules, AuthRule, Users, UsersRule},
     error::Error,
     pages::Page,
     spelling,
@@ -27,6 +27,9 @@ use redirect::RedirectRule;
 use respond::RespondRule;
 use std::sync::Arc;
 
+/// The field by which an origin gets the name of a user.
+pub(super) const REMOTE_USER: HeaderName = HeaderName::from_static("remote-user");
+
 /// The rules of one route.
 #[derive(Debug)]
 pub(super) struct Rules {
@@ -39,6 +42,8 @@ pub(super) struct Rules {
     pub(super) maintenance: Option<u32>,
     /// The addresses that it serves, if not all.
     pub(super) addresses: Option<AddressRules>,
+    /// Its users and their passwords.
+    pub(super) users: Option<UsersRule>,
     /// The server that decides about its requests.
     pub(super) auth: Option<AuthRule>,
     /// Names, in their plain spelling, of the origin's fields that only a step before the origin may set.
@@ -58,12 +63,14 @@ pub(super) struct Own {
     pub(super) file: Option<Page>,
     /// The route is in maintenance: `Retry-After`, in seconds.
     pub(super) maintenance: Option<u32>,
+    /// The content of its file of users.
+    pub(super) users: Option<Arc<Users>>,
 }
 
 impl Rules {
     /// The rules of `route` and the general ones of `config`; `None` if there are none.
     pub(super) fn new(route: &config::Route, config: &Config, own: Own) -> Option<Self> {
-        let Own { limiter, file, maintenance } = own;
+        let Own { limiter, file, maintenance, users } = own;
         let timeouts = &config.timeouts;
         let own = &route.timeouts;
         let timeouts = (*own != config::RouteTimeouts::default()).then(|| Timeouts {
@@ -81,8 +88,9 @@ impl Rules {
         };
         let addresses = AddressRules::new(route);
         let auth = route.auth.as_ref().map(AuthRule::new);
-        let granted = auth.iter().flat_map(AuthRule::copied).map(|name| spelling::plain(name.as_str()).into_owned());
-        let granted = granted.collect();
+        let users = UsersRule::new(route, users);
+        let copied = auth.iter().flat_map(AuthRule::copied).map(|name| spelling::plain(name.as_str()).into_owned());
+        let granted = users.iter().map(|_| REMOTE_USER.as_str().to_owned()).chain(copied).collect();
         let counted = route.rate_limit.is_some_and(|limit| limit.by == RateLimitBy::Address);
         let uses = [
             request.uses(),
@@ -98,8 +106,11 @@ impl Rules {
             redirect,
             respond,
             maintenance,
-            uses: uses.into_iter().fold(Uses { client: counted || addresses.is_some(), host: false }, Uses::and),
+            uses: uses
+                .into_iter()
+                .fold(Uses { client: counted || addresses.is_some() || users.is_some(), host: false }, Uses::and),
             addresses,
+            users,
             auth,
             granted,
             timeouts,
@@ -120,6 +131,7 @@ impl Rules {
             respond: None,
             maintenance: None,
             addresses: None,
+            users: None,
             auth: None,
             granted: Vec::new(),
             timeouts: None,
@@ -130,10 +142,10 @@ impl Rules {
 
     fn is_empty(&self) -> bool {
         let Self { request, response, rewrite, redirect, respond, maintenance, timeouts, .. } = self;
-        let Self { addresses, auth, granted: _, limiter, uses: _, .. } = self;
+        let Self { addresses, users, auth, granted: _, limiter, uses: _, .. } = self;
         let fields = request.is_empty() && response.is_empty();
         let ways = rewrite.is_none() && redirect.is_none() && respond.is_none() && maintenance.is_none();
-        let access = addresses.is_none() && auth.is_none() && limiter.is_none();
+        let access = addresses.is_none() && users.is_none() && auth.is_none() && limiter.is_none();
         fields && ways && access && timeouts.is_none()
     }
 

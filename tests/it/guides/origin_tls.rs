@@ -46,7 +46,8 @@ fn an_origin_with_a_public_name_is_verified_and_the_status_says_why_one_is_not()
     let [Some(_), Some(_)] = ["nginx", "openssl"].map(needs::program) else { return };
     let guide = Guide::read("connect-to-an-origin-over-tls");
     let Some(machine) = Machine::with_certificate(&["example.com", "origin.example.com"]) else { return };
-    machine.run("mkdir -p /etc/nginx; for name in crt key; do cp /etc/litequic/tls.$name /etc/nginx/origin.$name; done");
+    machine
+        .run("mkdir -p /etc/nginx; for name in crt key; do cp /etc/litequic/tls.$name /etc/nginx/origin.$name; done");
     let _origin = nginx(&machine, "listen 443 ssl;", "");
     let configuration = guide.block("toml", "https://origin.example.com");
     let _litequic = machine.litequic(&configuration);

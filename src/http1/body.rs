@@ -2,12 +2,12 @@
 
 use super::{
     chunks::{ChunkLimits, Chunks},
-    response::{Framing, MAX_FIELDS, MAX_HEAD},
+    response::{MAX_FIELDS, MAX_HEAD, ResponseFraming},
 };
 use httparse::{EMPTY_HEADER, Status};
 
-/// Bytes of the extensions of all chunks of a response at most. They are not used; without a bound they are a body that no
-/// limit counts.
+/// Bytes of the extensions of all chunks of a response at most. They are not used; without a bound they are a body that
+/// no limit counts.
 const MAX_EXTENSIONS: usize = 16 * 1024;
 const LIMITS: ChunkLimits = ChunkLimits {
     extension: MAX_EXTENSIONS,
@@ -23,7 +23,7 @@ pub struct BodyDecoder(At);
 
 #[derive(Debug)]
 enum At {
-    /// The body has so many bytes more.
+    /// Bytes that the body has still.
     Length(u64),
     Chunks(Chunks),
     UntilClose,
@@ -32,7 +32,7 @@ enum At {
 
 /// The next part of a body in the bytes that came: framing first, then data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Piece {
+pub struct BodyPiece {
     /// Bytes that belong to the framing.
     pub skipped: usize,
     /// Bytes of data behind these; none if more bytes are needed, or the body has ended.
@@ -45,33 +45,33 @@ pub struct Trailers(Vec<u8>);
 
 impl BodyDecoder {
     /// The beginning of a body.
-    pub fn new(framing: Framing) -> Self {
+    pub fn new(framing: ResponseFraming) -> Self {
         Self(match framing {
-            Framing::None | Framing::Length(0) => At::Done,
-            Framing::Length(length) => At::Length(length),
-            Framing::Chunked => At::Chunks(Chunks::new(LIMITS)),
-            Framing::UntilClose => At::UntilClose,
+            ResponseFraming::None | ResponseFraming::Length(0) => At::Done,
+            ResponseFraming::Length(length) => At::Length(length),
+            ResponseFraming::Chunked => At::Chunks(Chunks::new(LIMITS)),
+            ResponseFraming::UntilClose => At::UntilClose,
         })
     }
 
     /// The next piece in `bytes`, which come next. The caller takes it out of them, whole. `None` if the bytes violate
     /// the chunked coding; what stood before them was returned before.
-    pub fn next(&mut self, bytes: &[u8]) -> Option<Piece> {
+    pub fn next(&mut self, bytes: &[u8]) -> Option<BodyPiece> {
         match &mut self.0 {
-            At::Done => Some(Piece::default()),
-            At::UntilClose => Some(Piece { skipped: 0, data: bytes.len() }),
+            At::Done => Some(BodyPiece::default()),
+            At::UntilClose => Some(BodyPiece { skipped: 0, data: bytes.len() }),
             At::Length(left) => {
                 let data = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
                 *left = left.saturating_sub(data as u64);
                 if *left == 0 {
                     self.0 = At::Done;
                 }
-                Some(Piece { skipped: 0, data })
+                Some(BodyPiece { skipped: 0, data })
             }
             At::Chunks(chunks) => {
                 let skipped = chunks.framing(bytes)?;
                 let data = chunks.data(bytes.get(skipped..).unwrap_or_default());
-                Some(Piece { skipped, data })
+                Some(BodyPiece { skipped, data })
             }
         }
     }
@@ -161,14 +161,14 @@ mod tests {
     }
 
     /// Decodes `bytes`, which come in pieces of `step`. Looks ahead if `looks`.
-    fn decoded(framing: Framing, bytes: &[u8], step: usize, looks: bool) -> Result<Outcome, Outcome> {
+    fn decoded(framing: ResponseFraming, bytes: &[u8], step: usize, looks: bool) -> Result<Outcome, Outcome> {
         let (mut decoder, mut outcome) = (BodyDecoder::new(framing), Outcome::default());
         let mut end = 0;
         while end < bytes.len() {
             end = bytes.len().min(end + step);
             loop {
                 let rest = &bytes[outcome.taken..end];
-                let Some(Piece { skipped, data }) = decoder.next(rest) else { return Err(outcome) };
+                let Some(BodyPiece { skipped, data }) = decoder.next(rest) else { return Err(outcome) };
                 outcome.data.extend_from_slice(&rest[skipped..skipped + data]);
                 outcome.taken += skipped + data;
                 if looks {
@@ -182,7 +182,7 @@ mod tests {
                 break;
             }
         }
-        if matches!(framing, Framing::Length(_) | Framing::None) {
+        if matches!(framing, ResponseFraming::Length(_) | ResponseFraming::None) {
             assert_eq!(decoder.left() == Some(0), decoder.is_done());
         }
         outcome.is_done = decoder.is_done();
@@ -197,17 +197,17 @@ mod tests {
     #[test]
     fn a_body_ends_where_its_framing_says_however_it_comes() {
         for (framing, bytes, data, behind, is_done) in [
-            (Framing::None, "more", "", "more", true),
-            (Framing::Length(0), "more", "", "more", true),
-            (Framing::Length(5), "hellomore", "hello", "more", true),
-            (Framing::Length(5), "hel", "hel", "", false),
-            (Framing::UntilClose, "hello", "hello", "", false),
-            (Framing::Chunked, "5\r\nhello\r\n1;a=b\r\n!\r\n0\r\n\r\nmore", "hello!", "more", true),
-            (Framing::Chunked, "2 ;x\r\nok\r\n0\r\n\r\n", "ok", "", true),
-            (Framing::Chunked, "2;x=\"\u{e9}\"\r\nok\r\n0\r\n\r\n", "ok", "", true),
-            (Framing::Chunked, "5\r\nhel", "hel", "", false),
-            (Framing::Chunked, "5\r\nhello\r\n0\r\n", "hello", "", false),
-            (Framing::Chunked, "0\r\n\r\n", "", "", true),
+            (ResponseFraming::None, "more", "", "more", true),
+            (ResponseFraming::Length(0), "more", "", "more", true),
+            (ResponseFraming::Length(5), "hellomore", "hello", "more", true),
+            (ResponseFraming::Length(5), "hel", "hel", "", false),
+            (ResponseFraming::UntilClose, "hello", "hello", "", false),
+            (ResponseFraming::Chunked, "5\r\nhello\r\n1;a=b\r\n!\r\n0\r\n\r\nmore", "hello!", "more", true),
+            (ResponseFraming::Chunked, "2 ;x\r\nok\r\n0\r\n\r\n", "ok", "", true),
+            (ResponseFraming::Chunked, "2;x=\"\u{e9}\"\r\nok\r\n0\r\n\r\n", "ok", "", true),
+            (ResponseFraming::Chunked, "5\r\nhel", "hel", "", false),
+            (ResponseFraming::Chunked, "5\r\nhello\r\n0\r\n", "hello", "", false),
+            (ResponseFraming::Chunked, "0\r\n\r\n", "", "", true),
         ] {
             for step in [1, 2, 3, 100] {
                 for looks in [false, true] {
@@ -226,21 +226,21 @@ mod tests {
 
     #[test]
     fn trailers_are_fields_and_bounded() {
-        let outcome = decoded(Framing::Chunked, b"0\r\nX-Sum:  1 \r\ny:\r\n\r\n", 1, true).unwrap();
+        let outcome = decoded(ResponseFraming::Chunked, b"0\r\nX-Sum:  1 \r\ny:\r\n\r\n", 1, true).unwrap();
         assert_eq!(outcome.trailers, [("X-Sum".to_owned(), b"1".to_vec()), ("y".to_owned(), Vec::new())]);
         let many = format!("0\r\n{}\r\n", "x: y\r\n".repeat(MAX_FIELDS + 1));
-        let mut decoder = BodyDecoder::new(Framing::Chunked);
+        let mut decoder = BodyDecoder::new(ResponseFraming::Chunked);
         assert_eq!(decoder.next(many.as_bytes()).unwrap().skipped, many.len());
         assert!(!decoder.take_trailers().unwrap().read(|_, _| ()));
         let long = format!("0\r\nx: {}\r\n\r\n", "y".repeat(MAX_HEAD));
-        assert!(decoded(Framing::Chunked, long.as_bytes(), 1000, false).is_err());
+        assert!(decoded(ResponseFraming::Chunked, long.as_bytes(), 1000, false).is_err());
     }
 
     #[test]
     fn extensions_of_all_chunks_together_are_bounded() {
         let chunk = format!("1;{}\r\na\r\n", "x".repeat(1000));
-        assert!(decoded(Framing::Chunked, chunk.repeat(16).as_bytes(), 1000, false).is_ok());
-        assert!(decoded(Framing::Chunked, chunk.repeat(17).as_bytes(), 1000, false).is_err());
+        assert!(decoded(ResponseFraming::Chunked, chunk.repeat(16).as_bytes(), 1000, false).is_ok());
+        assert!(decoded(ResponseFraming::Chunked, chunk.repeat(17).as_bytes(), 1000, false).is_err());
     }
 
     #[test]
@@ -260,7 +260,7 @@ mod tests {
         ] {
             for step in [1, 3, 100] {
                 for looks in [false, true] {
-                    let outcome = decoded(Framing::Chunked, bytes.as_bytes(), step, looks).unwrap_err();
+                    let outcome = decoded(ResponseFraming::Chunked, bytes.as_bytes(), step, looks).unwrap_err();
                     assert_eq!(outcome.data, b"hello", "{bytes:?} by {step}");
                 }
             }
@@ -273,7 +273,7 @@ mod tests {
             bytes in prop::collection::vec(prop::sample::select(&b"0123aF;: \t\r\n\0x"[..]), 0..80),
             step in 1_usize..7,
         ) {
-            for framing in [Framing::Chunked, Framing::Length(9)] {
+            for framing in [ResponseFraming::Chunked, ResponseFraming::Length(9)] {
                 let whole = decoded(framing, &bytes, 1000, false);
                 for looks in [false, true] {
                     let pieces = decoded(framing, &bytes, step, looks);

@@ -6,16 +6,16 @@ use std::{mem::MaybeUninit, ops::Range};
 
 /// Bytes of a head at most: twice the default limit of a client's, for origins that set many cookies.
 pub const MAX_HEAD: usize = 64 * 1024;
-/// Lines of a head at most, and of trailers.
+/// HeadLines of a head at most, and of trailers.
 pub const MAX_FIELDS: usize = 100;
 /// The largest `Content-Length` that is accepted.
 const MAX_LENGTH: u64 = u64::MAX - 2;
 
 /// The lines of a head, borrowed from its bytes; memory for [`parse`].
 #[derive(Debug)]
-pub struct Lines<'b>([MaybeUninit<Header<'b>>; MAX_FIELDS]);
+pub struct HeadLines<'b>([MaybeUninit<Header<'b>>; MAX_FIELDS]);
 
-impl Default for Lines<'_> {
+impl Default for HeadLines<'_> {
     fn default() -> Self {
         Self([const { MaybeUninit::uninit() }; MAX_FIELDS])
     }
@@ -46,7 +46,7 @@ pub enum HeadError {
 
 /// How a response's body is delimited (RFC 9112 §6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Framing {
+pub enum ResponseFraming {
     /// There is no body.
     None,
     /// The body has as many bytes.
@@ -59,7 +59,7 @@ pub enum Framing {
 
 /// A response's head.
 #[derive(Debug)]
-pub struct Head<'l, 'b> {
+pub struct ResponseHead<'l, 'b> {
     /// The status code, from 100 to 999.
     pub status: u16,
     /// Whether the version is HTTP/1.0 rather than HTTP/1.1.
@@ -80,7 +80,7 @@ struct Framed {
     is_chunked: Option<bool>,
 }
 
-impl<'b> Head<'_, 'b> {
+impl<'b> ResponseHead<'_, 'b> {
     /// Names and values, in the order of the lines. Names are as the server spelt them; values have no blanks around
     /// them.
     pub fn fields(&self) -> impl ExactSizeIterator<Item = (&'b str, &'b [u8])> {
@@ -111,15 +111,15 @@ impl<'b> Head<'_, 'b> {
     /// # Errors
     ///
     /// The length is not one number, or HTTP/1.0 has a transfer coding.
-    pub fn framing(&self, is_head: bool) -> Result<Framing, HeadError> {
+    pub fn framing(&self, is_head: bool) -> Result<ResponseFraming, HeadError> {
         if is_head || matches!(self.status, 100..=199 | 204 | 304) {
-            return Ok(Framing::None);
+            return Ok(ResponseFraming::None);
         }
         match self.framed {
             Framed { is_chunked: Some(_), .. } if self.is_http_10 => Err(HeadError::Coding),
-            Framed { is_chunked: Some(true), .. } => Ok(Framing::Chunked),
-            Framed { is_chunked: Some(false), .. } | Framed { length: None, .. } => Ok(Framing::UntilClose),
-            Framed { length: Some(length), .. } => length.map(Framing::Length),
+            Framed { is_chunked: Some(true), .. } => Ok(ResponseFraming::Chunked),
+            Framed { is_chunked: Some(false), .. } | Framed { length: None, .. } => Ok(ResponseFraming::UntilClose),
+            Framed { length: Some(length), .. } => length.map(ResponseFraming::Length),
         }
     }
 }
@@ -130,7 +130,7 @@ impl<'b> Head<'_, 'b> {
 /// # Errors
 ///
 /// [`HeadError`], as soon as no further bytes can make a head of these.
-pub fn parse<'l, 'b>(bytes: &'b [u8], lines: &'l mut Lines<'b>) -> Result<Option<Head<'l, 'b>>, HeadError> {
+pub fn parse<'l, 'b>(bytes: &'b [u8], lines: &'l mut HeadLines<'b>) -> Result<Option<ResponseHead<'l, 'b>>, HeadError> {
     let mut response = httparse::Response::new(&mut []);
     let parsed = ParserConfig::default().parse_response_with_uninit_headers(&mut response, bytes, &mut lines.0);
     let length = match parsed {
@@ -166,7 +166,7 @@ pub fn parse<'l, 'b>(bytes: &'b [u8], lines: &'l mut Lines<'b>) -> Result<Option
             _ => {}
         }
     }
-    Ok(Some(Head { status, is_http_10, length, bytes, lines, is_closing, framed }))
+    Ok(Some(ResponseHead { status, is_http_10, length, bytes, lines, is_closing, framed }))
 }
 
 /// Whether `bytes`, of which the first `before` were no complete head, still have no end of one: only then is it worth
@@ -206,12 +206,12 @@ mod tests {
         status: u16,
         length: usize,
         is_persistent: bool,
-        framing: Result<Framing, HeadError>,
+        framing: Result<ResponseFraming, HeadError>,
         fields: Vec<(String, Vec<u8>)>,
     }
 
     fn found(bytes: &[u8], is_head: bool) -> Result<Option<Found>, HeadError> {
-        let mut lines = Lines::default();
+        let mut lines = HeadLines::default();
         let head = parse(bytes, &mut lines)?;
         Ok(head.map(|head| {
             let fields = head.fields().map(|(name, value)| {
@@ -234,26 +234,26 @@ mod tests {
         const OK: &str = "HTTP/1.1 200 OK";
         for (status_line, lines, framing) in [
             // 1. No body, whatever the fields say.
-            ("HTTP/1.1 204 No Content", "Content-Length: 5\r\n", Ok(Framing::None)),
-            ("HTTP/1.1 304 Not Modified", "Transfer-Encoding: chunked\r\n", Ok(Framing::None)),
-            ("HTTP/1.1 103 Early Hints", "Content-Length: 5\r\n", Ok(Framing::None)),
-            ("HTTP/1.1 101 Switching Protocols", "", Ok(Framing::None)),
+            ("HTTP/1.1 204 No Content", "Content-Length: 5\r\n", Ok(ResponseFraming::None)),
+            ("HTTP/1.1 304 Not Modified", "Transfer-Encoding: chunked\r\n", Ok(ResponseFraming::None)),
+            ("HTTP/1.1 103 Early Hints", "Content-Length: 5\r\n", Ok(ResponseFraming::None)),
+            ("HTTP/1.1 101 Switching Protocols", "", Ok(ResponseFraming::None)),
             // 4. Transfer codings, the last of which must be chunked.
-            (OK, "Transfer-Encoding: chunked\r\n", Ok(Framing::Chunked)),
-            (OK, "transfer-encoding: CHUNKED\r\n", Ok(Framing::Chunked)),
-            (OK, "Transfer-Encoding: gzip, chunked\r\n", Ok(Framing::Chunked)),
-            (OK, "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n", Ok(Framing::Chunked)),
-            (OK, "Transfer-Encoding: chunked, gzip\r\n", Ok(Framing::UntilClose)),
-            (OK, "Transfer-Encoding: chunked;a=b\r\n", Ok(Framing::UntilClose)),
-            (OK, "Transfer-Encoding:\r\n", Ok(Framing::UntilClose)),
+            (OK, "Transfer-Encoding: chunked\r\n", Ok(ResponseFraming::Chunked)),
+            (OK, "transfer-encoding: CHUNKED\r\n", Ok(ResponseFraming::Chunked)),
+            (OK, "Transfer-Encoding: gzip, chunked\r\n", Ok(ResponseFraming::Chunked)),
+            (OK, "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n", Ok(ResponseFraming::Chunked)),
+            (OK, "Transfer-Encoding: chunked, gzip\r\n", Ok(ResponseFraming::UntilClose)),
+            (OK, "Transfer-Encoding: chunked;a=b\r\n", Ok(ResponseFraming::UntilClose)),
+            (OK, "Transfer-Encoding:\r\n", Ok(ResponseFraming::UntilClose)),
             ("HTTP/1.0 200 OK", "Transfer-Encoding: chunked\r\n", Err(HeadError::Coding)),
             // 3. A transfer coding counts more than a length.
-            (OK, "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", Ok(Framing::Chunked)),
+            (OK, "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", Ok(ResponseFraming::Chunked)),
             // 5. One length or several equal ones.
-            (OK, "Content-Length: 5\r\n", Ok(Framing::Length(5))),
-            (OK, "Content-Length: 0\r\n", Ok(Framing::Length(0))),
-            (OK, "Content-Length: 5\r\nContent-Length: 5\r\n", Ok(Framing::Length(5))),
-            (OK, "Content-Length: 5, 05\r\n", Ok(Framing::Length(5))),
+            (OK, "Content-Length: 5\r\n", Ok(ResponseFraming::Length(5))),
+            (OK, "Content-Length: 0\r\n", Ok(ResponseFraming::Length(0))),
+            (OK, "Content-Length: 5\r\nContent-Length: 5\r\n", Ok(ResponseFraming::Length(5))),
+            (OK, "Content-Length: 5, 05\r\n", Ok(ResponseFraming::Length(5))),
             (OK, "Content-Length: 5\r\nContent-Length: 6\r\n", Err(HeadError::Length)),
             (OK, "Content-Length: x\r\nContent-Length: 6\r\n", Err(HeadError::Length)),
             (OK, "Content-Length: 5, 6\r\n", Err(HeadError::Length)),
@@ -262,16 +262,16 @@ mod tests {
             (OK, "Content-Length: +5\r\n", Err(HeadError::Length)),
             (OK, "Content-Length: 5 5\r\n", Err(HeadError::Length)),
             (OK, "Content-Length: 99999999999999999999\r\n", Err(HeadError::Length)),
-            (OK, "Content-Length: 18446744073709551613\r\n", Ok(Framing::Length(MAX_LENGTH))),
+            (OK, "Content-Length: 18446744073709551613\r\n", Ok(ResponseFraming::Length(MAX_LENGTH))),
             (OK, "Content-Length: 18446744073709551614\r\n", Err(HeadError::LengthTooLarge)),
             // 8. Until the end.
-            (OK, "", Ok(Framing::UntilClose)),
-            ("HTTP/1.0 200 OK", "Content-Length: 5\r\n", Ok(Framing::Length(5))),
+            (OK, "", Ok(ResponseFraming::UntilClose)),
+            ("HTTP/1.0 200 OK", "Content-Length: 5\r\n", Ok(ResponseFraming::Length(5))),
         ] {
             assert_eq!(of(status_line, lines).framing, framing, "{status_line:?} {lines:?}");
         }
         let bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
-        assert_eq!(found(bytes, true).unwrap().unwrap().framing, Ok(Framing::None), "HEAD");
+        assert_eq!(found(bytes, true).unwrap().unwrap().framing, Ok(ResponseFraming::None), "HEAD");
     }
 
     #[test]

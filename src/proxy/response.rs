@@ -1,7 +1,7 @@
 //! Converts an origin's head for the client: without connection-specific fields. Pure.
 //!
-//! `http1` delimits bodies of responses that are rejected here: with `Content-Length` beside `Transfer-Encoding`, or with
-//! transfer codings that are not decoded; and reads an unrequested 101.
+//! `http1` delimits bodies of responses that are rejected here: with `Content-Length` beside `Transfer-Encoding`, or
+//! with transfer codings that are not decoded; and reads an unrequested 101.
 
 use super::{
     error::Error,

@@ -2,7 +2,7 @@
 
 use super::{
     Origin, Outcome, Sending,
-    connection::Failure,
+    connection::SendFailure,
     deadline::{Deadline, Passed},
     pool::{Needs, PooledConnection},
     proxied::Proxied,
@@ -243,7 +243,7 @@ impl<'a> Attempts<'a> {
     fn failed(
         &mut self,
         number: u32,
-        cause: &Failure,
+        cause: &SendFailure,
         connection: &PooledConnection,
         ticket: &Ticket,
     ) -> Result<(), Outcome> {
@@ -253,7 +253,7 @@ impl<'a> Attempts<'a> {
         }
         let error = classify(cause, connection);
         let failure = AttemptFailure {
-            handed_back: matches!(cause, Failure::Unsent),
+            handed_back: matches!(cause, SendFailure::Unsent),
             reused: connection.reused(),
             closed: error == Error::Terminated,
             answered: connection.answered(),
@@ -382,16 +382,16 @@ fn is_for_the_idle(response: &Parts) -> bool {
 }
 
 /// The error for the client of a `failure` on `connection`.
-fn classify(failure: &Failure, connection: &PooledConnection) -> Error {
+fn classify(failure: &SendFailure, connection: &PooledConnection) -> Error {
     if let Some(failure) = connection.tls_failure() {
         return failure.error;
     }
     match failure {
-        Failure::Head(HeadError::TooLarge) => Error::HeaderTooLarge,
-        Failure::Head(HeadError::LengthTooLarge) => Error::ContentLength,
-        Failure::Head(_) | Failure::Field | Failure::Interims => Error::Protocol,
-        Failure::Closed | Failure::Io(_) | Failure::Body if connection.answered() => Error::Incomplete,
+        SendFailure::Head(HeadError::TooLarge) => Error::HeaderTooLarge,
+        SendFailure::Head(HeadError::LengthTooLarge) => Error::ContentLength,
+        SendFailure::Head(_) | SendFailure::Field | SendFailure::Interims => Error::Protocol,
+        SendFailure::Closed | SendFailure::Io(_) | SendFailure::Body if connection.answered() => Error::Incomplete,
         // Closed, reset, or never idle.
-        Failure::Closed | Failure::Io(_) | Failure::Body | Failure::Unsent => Error::Terminated,
+        SendFailure::Closed | SendFailure::Io(_) | SendFailure::Body | SendFailure::Unsent => Error::Terminated,
     }
 }

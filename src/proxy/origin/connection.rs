@@ -10,7 +10,7 @@ use super::{
 use crate::{
     descriptors::Descriptor,
     exchange::{BodyCapacity, BodyError, members},
-    http1::{self, BodyDecoder, Framing, HeadError, Lines, Piece},
+    http1::{self, BodyDecoder, BodyPiece, HeadError, HeadLines, ResponseFraming},
     proxy::Metrics,
     telemetry::Cause,
 };
@@ -96,11 +96,11 @@ enum Sending {
     /// Nothing was written.
     #[default]
     Unsent,
-    /// Its head was written, or is in the queue.
+    /// The head was written, or is in the queue.
     Begun,
     /// The socket has accepted all of it.
     Sent,
-    /// Its body has failed.
+    /// The body has failed.
     Failed,
 }
 
@@ -130,7 +130,7 @@ impl Default for Incoming {
         Self {
             unread: Bytes::new(),
             buffer: BytesMut::new(),
-            decoder: BodyDecoder::new(Framing::None),
+            decoder: BodyDecoder::new(ResponseFraming::None),
             has_head: false,
             is_persistent: false,
             interims: 0,
@@ -152,7 +152,7 @@ pub(super) enum Received {
 
 /// Why there is no response.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum SendFailure {
     /// The origin closed the connection, or sent something unasked, before any byte of the request was written.
     #[error("the connection was not idle before the request")]
     Unsent,
@@ -204,15 +204,19 @@ impl OriginConnection {
     }
 
     /// Sends the request with this `head`, and reads until an interim response or the final one's head has come.
-    pub(super) fn poll_response(&self, head: &request::Parts, cx: &mut Context<'_>) -> Poll<Result<Received, Failure>> {
+    pub(super) fn poll_response(
+        &self,
+        head: &request::Parts,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Received, SendFailure>> {
         let state = self.outgoing.borrow().state;
         if state == Sending::Unsent {
             // This registers the task for what comes, too.
             if !self.poll_quiet(cx) {
-                return Poll::Ready(Err(Failure::Unsent));
+                return Poll::Ready(Err(SendFailure::Unsent));
             }
             return match self.poll_head(head, cx) {
-                Poll::Ready(Err(_)) => Poll::Ready(Err(Failure::Body)),
+                Poll::Ready(Err(_)) => Poll::Ready(Err(SendFailure::Body)),
                 _ => Poll::Pending,
             };
         }
@@ -222,21 +226,21 @@ impl OriginConnection {
             && state != Sending::Sent
             && let Poll::Ready(Err(_)) = self.poll_send(cx)
         {
-            return Poll::Ready(Err(Failure::Body));
+            return Poll::Ready(Err(SendFailure::Body));
         }
         received
     }
 
-    fn poll_receive(&self, is_head: bool, cx: &mut Context<'_>) -> Poll<Result<Received, Failure>> {
+    fn poll_receive(&self, is_head: bool, cx: &mut Context<'_>) -> Poll<Result<Received, SendFailure>> {
         let mut incoming = self.incoming.borrow_mut();
         loop {
             if let Some(received) = incoming.take_head(is_head)? {
                 return Poll::Ready(Ok(received));
             }
             match ready!(self.poll_fill(&mut incoming, cx)) {
-                Ok(0) => return Poll::Ready(Err(Failure::Closed)),
+                Ok(0) => return Poll::Ready(Err(SendFailure::Closed)),
                 Ok(_) => {}
-                Err(error) => return Poll::Ready(Err(Failure::Io(error))),
+                Err(error) => return Poll::Ready(Err(SendFailure::Io(error))),
             }
         }
     }
@@ -381,7 +385,7 @@ impl OriginConnection {
     /// has sent everything. Ready once there is nothing more to send.
     pub(super) fn poll_send_alone(&self, cx: &mut Context<'_>) -> Poll<()> {
         if ready!(self.poll_send(cx)).is_err() {
-            // The origin must not wait for the rest, whoever reads its response.
+            // The origin must not wait for the rest, even if its response is not read.
             let _ = self.socket.borrow().with_raw(|socket| socket.shutdown(Shutdown::Both));
             if let Some(reader) = self.reader.take() {
                 reader.wake();
@@ -395,6 +399,10 @@ impl OriginConnection {
     /// An origin may answer and close without reading the whole request. Its response is read even so: a write never
     /// fails, it waits, and reading returns the connection's outcome.
     fn poll_write_parts(&self, head: &[u8], queue: &VecDeque<Bytes>, cx: &mut Context<'_>) -> Poll<usize> {
+        if queue.is_empty() {
+            // Most requests: the array below is not worth its memory.
+            return self.accepted(ready!(self.poll_write(&[IoSlice::new(head)], cx)));
+        }
         let mut parts = [IoSlice::new(&[]); PARTS];
         let all = (!head.is_empty()).then_some(head).into_iter().chain(queue.iter().map(|part| &**part));
         let mut count = 0;
@@ -402,7 +410,12 @@ impl OriginConnection {
             *slot = IoSlice::new(part);
             count += 1;
         }
-        match ready!(self.poll_write(parts.get(..count).unwrap_or_default(), cx)) {
+        self.accepted(ready!(self.poll_write(parts.get(..count).unwrap_or_default(), cx)))
+    }
+
+    /// The outcome of a write that is not to fail.
+    fn accepted(&self, written: io::Result<usize>) -> Poll<usize> {
+        match written {
             Ok(0) => self.stops_reading(&io::ErrorKind::WriteZero.into()),
             Ok(written) => return Poll::Ready(written),
             Err(error) => self.stops_reading(&error),
@@ -655,7 +668,7 @@ impl Outgoing {
         self.state == Sending::Failed
     }
 
-    /// The socket has accepted so many bytes of the queue.
+    /// The socket has accepted this number of bytes of the queue.
     fn written(&mut self, mut bytes: usize) {
         while let Some(part) = self.queue.front_mut() {
             if part.len() > bytes {
@@ -672,7 +685,7 @@ impl Outgoing {
 const LAST: &[u8] = b"0\r\n\r\n";
 
 impl Incoming {
-    /// These bytes were read.
+    /// Takes what was read.
     fn came(&mut self, bytes: &[u8]) {
         if self.unread.is_empty() {
             self.unread = Bytes::copy_from_slice(bytes);
@@ -692,7 +705,7 @@ impl Incoming {
         }
     }
 
-    /// A read had so many bytes: the next one has room for more, or for less.
+    /// Sets the room of the next read after one of `read` bytes: more, or less.
     fn adapt(&mut self, read: usize) {
         let half = self.next / 2;
         if read >= self.next {
@@ -707,11 +720,11 @@ impl Incoming {
     }
 
     /// The head that the bytes begin with, if it is complete, of an answer to HEAD if `is_head`.
-    fn take_head(&mut self, is_head: bool) -> Result<Option<Received>, Failure> {
+    fn take_head(&mut self, is_head: bool) -> Result<Option<Received>, SendFailure> {
         if self.unread.is_empty() || self.parsed > 0 && http1::is_unfinished(&self.unread, self.parsed) {
             return Ok(None);
         }
-        let mut lines = Lines::default();
+        let mut lines = HeadLines::default();
         let Some(head) = http1::parse(&self.unread, &mut lines)? else {
             self.parsed = self.unread.len();
             return Ok(None);
@@ -719,14 +732,14 @@ impl Incoming {
         let status = StatusCode::from_u16(head.status).map_err(|_| HeadError::Status)?;
         let mut fields = HeaderMap::with_capacity(head.fields().len());
         for (name, value) in head.fields() {
-            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| Failure::Field)?;
+            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| SendFailure::Field)?;
             let value = HeaderValue::from_maybe_shared(self.unread.slice(head.range(value)));
-            fields.append(name, value.map_err(|_| Failure::Field)?);
+            fields.append(name, value.map_err(|_| SendFailure::Field)?);
         }
         let received = if head.is_interim() {
             self.interims = self.interims.saturating_add(1);
             if self.interims > MAX_INTERIM {
-                return Err(Failure::Interims);
+                return Err(SendFailure::Interims);
             }
             Received::Interim(status, fields)
         } else {
@@ -747,7 +760,7 @@ impl Incoming {
 
     /// The next piece of the body, or its trailers, of what was read.
     fn take_frame(&mut self) -> Result<Option<Frame<Bytes>>, BodyError> {
-        let Piece { skipped, data } = self.decoder.next(&self.unread).ok_or(BodyError::Malformed)?;
+        let BodyPiece { skipped, data } = self.decoder.next(&self.unread).ok_or(BodyError::Malformed)?;
         self.skip(skipped);
         if data == 0 {
             let Some(trailers) = self.decoder.take_trailers() else { return Ok(None) };

@@ -8,8 +8,6 @@ mod connection;
 mod deadline;
 mod giving_way;
 mod lookup;
-#[cfg(test)]
-mod oracle;
 mod pool;
 mod proxied;
 mod race;
@@ -356,3 +354,6 @@ pub(super) async fn probe(server: &ServerState, timeout: Duration) -> Result<(),
     let target = connect::CheckedServer { address, tls: tls.as_deref(), proxy_protocol: *proxy_protocol };
     connect::probe(target, timeout).await
 }
+
+#[cfg(test)]
+mod oracle;

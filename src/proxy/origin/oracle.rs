@@ -25,14 +25,17 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// Parts of bodies that hyper accepts and RFC 9112 does not.
 const STRICTER: [&str; 4] = ["3 \r\nabc\r\n", "3\t\r\nabc\r\n", "3;\u{1}\r\nabc\r\n", "00000000000000003\r\nabc\r\n"];
 
+/// Names and values.
+type Fields = Vec<(String, Vec<u8>)>;
+
 /// What a client learns.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     None,
-    Response { status: u16, fields: Vec<(String, Vec<u8>)>, body: Option<(Vec<u8>, Vec<(String, Vec<u8>)>)> },
+    Response { status: u16, fields: Fields, body: Option<(Vec<u8>, Fields)> },
 }
 
-fn sorted(fields: &HeaderMap) -> Vec<(String, Vec<u8>)> {
+fn sorted(fields: &HeaderMap) -> Fields {
     let mut fields: Vec<_> = fields.iter().map(|(name, value)| (name.to_string(), value.as_bytes().to_vec())).collect();
     // Of equal names in their order.
     fields.sort_by(|one, other| one.0.cmp(&other.0));

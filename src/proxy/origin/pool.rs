@@ -7,7 +7,7 @@
 use super::{
     addresses::Blame,
     connect::{Connector, Opening, Unopened},
-    connection::{Failure, OriginConnection, Received},
+    connection::{OriginConnection, Received, SendFailure},
     deadline::{Deadline, Passed},
     giving_way::{Direction, PATIENCE, Reason, Taker},
     proxied::Proxied,
@@ -773,7 +773,7 @@ impl PooledConnection {
     }
 
     /// Sends the request with this `head`, and waits for an interim response or the final one's head.
-    pub(super) fn poll_sent(&self, head: &request::Parts, cx: &mut Context<'_>) -> Poll<Result<Received, Failure>> {
+    pub(super) fn poll_sent(&self, head: &request::Parts, cx: &mut Context<'_>) -> Poll<Result<Received, SendFailure>> {
         self.connection.http.poll_response(head, cx)
     }
 

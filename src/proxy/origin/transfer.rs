@@ -40,10 +40,6 @@ pub(super) struct Transfer {
 
 /// Where the rest of the body comes from.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly every transfer ends as its largest variant, and a box is another allocation"
-)]
 enum Source {
     Connection(Open),
     /// Memory: the rest was taken from the origin.

@@ -1,7 +1,7 @@
 //! The wait for a response's header: its timeouts, and the interim responses that are forwarded.
 
 use super::{
-    connection::{Failure, Received},
+    connection::{Received, SendFailure},
     deadline::Deadline,
     request_body::Upload,
 };
@@ -31,7 +31,7 @@ const CONTINUE_AFTER: Duration = Duration::from_secs(1);
 /// The outcome of the wait.
 pub(super) enum WaitOutcome {
     Response(Parts),
-    Failed(Failure),
+    Failed(SendFailure),
     Timeout(Error),
 }
 
@@ -88,7 +88,7 @@ impl<'a> Interims<'a> {
 ///
 /// Dropping the future gives up the response.
 pub(super) async fn header(
-    mut poll_sent: impl FnMut(&mut Context<'_>) -> Poll<Result<Received, Failure>>,
+    mut poll_sent: impl FnMut(&mut Context<'_>) -> Poll<Result<Received, SendFailure>>,
     upload: Option<&Upload>,
     interims: &Interims<'_>,
     timeouts: &Timeouts,

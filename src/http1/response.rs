@@ -59,7 +59,7 @@ pub enum ResponseFraming {
 
 /// A response's head.
 #[derive(Debug)]
-pub struct ResponseHead<'l, 'b> {
+pub struct ParsedHead<'l, 'b> {
     /// The status code, from 100 to 999.
     pub status: u16,
     /// Whether the version is HTTP/1.0 rather than HTTP/1.1.
@@ -80,7 +80,7 @@ struct Framed {
     is_chunked: Option<bool>,
 }
 
-impl<'b> ResponseHead<'_, 'b> {
+impl<'b> ParsedHead<'_, 'b> {
     /// Names and values, in the order of the lines. Names are as the server spelt them; values have no blanks around
     /// them.
     pub fn fields(&self) -> impl ExactSizeIterator<Item = (&'b str, &'b [u8])> {
@@ -130,7 +130,7 @@ impl<'b> ResponseHead<'_, 'b> {
 /// # Errors
 ///
 /// [`HeadError`], as soon as no further bytes can make a head of these.
-pub fn parse<'l, 'b>(bytes: &'b [u8], lines: &'l mut HeadLines<'b>) -> Result<Option<ResponseHead<'l, 'b>>, HeadError> {
+pub fn parse<'l, 'b>(bytes: &'b [u8], lines: &'l mut HeadLines<'b>) -> Result<Option<ParsedHead<'l, 'b>>, HeadError> {
     let mut response = httparse::Response::new(&mut []);
     let parsed = ParserConfig::default().parse_response_with_uninit_headers(&mut response, bytes, &mut lines.0);
     let length = match parsed {
@@ -166,7 +166,7 @@ pub fn parse<'l, 'b>(bytes: &'b [u8], lines: &'l mut HeadLines<'b>) -> Result<Op
             _ => {}
         }
     }
-    Ok(Some(ResponseHead { status, is_http_10, length, bytes, lines, is_closing, framed }))
+    Ok(Some(ParsedHead { status, is_http_10, length, bytes, lines, is_closing, framed }))
 }
 
 /// Whether `bytes`, of which the first `before` were no complete head, still have no end of one: only then is it worth

@@ -1,5 +1,6 @@
-//! Renewal while the configuration is rejected: certificates, authorities, revocation lists, error pages, users
-//! and the files of TLS to origins are read anew by the configuration in force, so that a bad edit does not leave clients with a certificate until it expires.
+//! Renewal while the configuration is rejected: certificates, authorities, revocation lists, error pages, users and the
+//! files of TLS to origins are read anew by the configuration in force, so that a bad edit does not leave clients with
+//! a certificate until it expires.
 //! Each is renewed by itself: one that cannot be read stays as it is.
 
 use super::{origin_tls, users};

@@ -59,8 +59,8 @@ fn ask(question: &str) -> io::Result<String> {
     }
 }
 
-/// A terminal that does not show what is typed, until this is dropped. Ctrl-C ends the line instead of the process, which
-/// would leave the terminal so.
+/// A terminal that does not show what is typed, until this is dropped. Ctrl-C ends the line instead of the process,
+/// which would leave the terminal so.
 struct Hidden(Termios);
 
 impl Hidden {

@@ -57,7 +57,7 @@ metrics! {
         }
         Counter("password_checks", "Requests on routes with `users`, by what came of their passwords.") {
             passwords_remembered [result: "remembered"] "The password was right in the last five minutes.",
-            passwords_right [result: "right"],
+            passwords_right [result: "right"] "The password was right, and was verified.",
             passwords_wrong [result: "wrong"] "There is no such user, or the password is another one: 401.",
             passwords_missing [result: "missing"] "Answered 401: a browser then asks for a name and a password.",
             passwords_limited [result: "limited"] "The client, or the name, had too many wrong ones: 429.",

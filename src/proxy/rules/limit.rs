@@ -94,7 +94,7 @@ impl RateLimiter {
     }
 }
 
-/// Failures by a key, over all workers: so many at once, and then one an interval. Its table is bounded as that of a
+/// Failures by a key, over all workers: a burst, and then one an interval. The table is bounded as that of a
 /// [`RateLimiter`].
 #[derive(Debug)]
 pub(in crate::proxy) struct FailureLimiter {

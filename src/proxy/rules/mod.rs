@@ -42,7 +42,7 @@ pub(super) struct Rules {
     pub(super) maintenance: Option<u32>,
     /// The addresses that it serves, if not all.
     pub(super) addresses: Option<AddressRules>,
-    /// Its users and their passwords.
+    /// The users of the route and their passwords.
     pub(super) users: Option<UsersRule>,
     /// The server that decides about its requests.
     pub(super) auth: Option<AuthRule>,

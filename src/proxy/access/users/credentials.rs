@@ -13,7 +13,7 @@ pub(in crate::proxy) const MAX_PASSWORD: usize = 1024;
 /// Bytes of a name and a password in Base64.
 const MAX_ENCODED: usize = 2048;
 
-/// As clients write Base64: some without the padding.
+/// Base64 with or without the padding: clients write both.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),

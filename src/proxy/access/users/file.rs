@@ -27,7 +27,7 @@ pub enum UsersError {
         /// Why.
         source: io::Error,
     },
-    /// Its content.
+    /// The content is not a list of users.
     #[error("the file of users {} {problem}", path.display())]
     Content {
         /// The file.

@@ -1,5 +1,5 @@
-//! `routes[].users`: names and passwords (Basic, RFC 7617). A password is verified on threads of their own (`verifier`);
-//! the rest is pure but for reading the file.
+//! `routes[].users`: names and passwords (Basic, RFC 7617). A password is verified on threads of their own
+//! (`verifier`); the rest is pure but for reading the file.
 
 mod credentials;
 mod file;

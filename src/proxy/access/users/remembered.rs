@@ -1,5 +1,5 @@
-//! Passwords that were right a short time ago, so that not each request of a page waits for a hash: a keyed hash of each
-//! in a table of a fixed size. Pure.
+//! Passwords that were right a short time ago, so that not each request of a page waits for a hash: a keyed hash of
+//! each in a table of a fixed size. Pure.
 
 use super::{credentials::Credentials, hash::StoredHash};
 use aws_lc_rs::hmac;

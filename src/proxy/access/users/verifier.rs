@@ -32,8 +32,8 @@ const IDLE: Duration = Duration::from_secs(30);
 /// Wrong passwords of a source (an IPv4 address or a /64) at once, and then one every [`SOURCE_INTERVAL`].
 const SOURCE_BURST: u32 = 10;
 const SOURCE_INTERVAL: Duration = Duration::from_secs(6);
-/// Wrong passwords for a name from all sources at once, and then one every [`NAME_INTERVAL`]: whoever tries names from
-/// many sources must not lock a user out for long.
+/// Wrong passwords for a name from all sources at once, and then one every [`NAME_INTERVAL`]: a client that tries names
+/// from many sources must not lock a user out for long.
 const NAME_BURST: u32 = 50;
 const NAME_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -181,7 +181,7 @@ impl Shared {
             queue.threads += 1;
         }
         if queue.threads == 0 {
-            // Whoever waits in the queue then gets the same answer.
+            // All that wait in the queue then get the same answer.
             while let Some((slot, _job)) = queue.ready.pop_front() {
                 queue.fair.give_back(slot);
             }

@@ -31,7 +31,9 @@ for each in docs/*; do
     # Measurements, in all their figures: larger than everything else.
     [ "$each" = docs/results ] || cp -R "$each" "$top/share/doc/litequic/docs/"
 done
-for unit in packaging/systemd/*; do
+install -D -m 644 -t "$top/share/doc/litequic/examples/systemd" packaging/systemd/examples/*
+install -D -m 644 -t "$top/share/doc/litequic/examples/seccomp" packaging/seccomp/*.json
+for unit in packaging/systemd/*.service packaging/systemd/*.socket; do
     install -D -m 644 -t "$top/lib/systemd/system" "$unit"
     sed -i "s|/usr/bin/litequic|$prefix/bin/litequic|" "$top/lib/systemd/system/${unit##*/}"
 done

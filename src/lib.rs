@@ -20,6 +20,7 @@ pub mod datagram;
 pub mod descriptors;
 pub mod exchange;
 mod half_sip_hash;
+pub mod http1;
 pub mod http3;
 pub mod lifecycle;
 mod log_writer;

@@ -11,7 +11,27 @@ MORE_PACKAGES=jq
 . ./machine.sh
 [[ -x $program ]] || skip "there is no $program"
 
+# What systemd-analyze calls the exposure, in tenths, of 100: of the unit, and with examples/sockets-of-systemd.conf.
+readonly EXPOSURE=16 EXPOSURE_WITH_SOCKETS=13
+if command -v systemd-analyze >/dev/null && command -v gcc >/dev/null; then
+    mkdir "$work/unit"
+    sed "s|/usr/bin/litequic|$program|" ../systemd/litequic.service >"$work/unit/litequic.service"
+    exposed() { systemd-analyze security --offline=true --threshold="$1" "$work/unit/litequic.service" | tail -n 1; }
+    check "systemd-analyze security: at most $EXPOSURE" exposed $EXPOSURE
+    tail -n 1 "$work/out" | sed 's/^/      /'
+    sed '/^\[Service\]/d' ../systemd/examples/sockets-of-systemd.conf >"$work/unit/more"
+    sed -i "/^\[Install\]/{
+        e cat '$work/unit/more'
+    }" "$work/unit/litequic.service"
+    check "... with sockets of systemd's at most $EXPOSURE_WITH_SOCKETS" exposed $EXPOSURE_WITH_SOCKETS
+    tail -n 1 "$work/out" | sed 's/^/      /'
+    gcc -static -o "$work/intruder" intruder.c
+else
+    skip "needs systemd-analyze and gcc"
+fi
+
 certificate tls localhost
+certificate renewed localhost
 cat >"$work/litequic.toml" <<'CONFIG'
 listen.udp = "127.0.0.1:8443"
 log.format = "json"
@@ -30,6 +50,21 @@ install -m 755 "$program" "\$1/usr/bin/litequic"
 install -m 644 -t "\$1/etc/systemd/system" "$(realpath ../systemd)/litequic.service"
 mkdir -p "\$1/etc/litequic"
 install -m 644 -t "\$1/etc/litequic" "$work/tls.crt" "$work/tls.key" "$work/litequic.toml"
+install -m 755 "$work/intruder" "\$1/usr/bin/intruder"
+mkdir -p "\$1/home/user"
+echo secret >"\$1/home/user/secret"
+# Unit NAME COMMAND: litequic's, with another command.
+unit() {
+    sed -e "s|^ExecStart=.*|ExecStart=\$2|" -e '/^ExecReload/d; /^Type=/d; /^WatchdogSec/d; /^Restart/d' \
+        "$(realpath ../systemd)/litequic.service" >"\$top/etc/systemd/system/\$1.service"
+}
+top=\$1
+unit intruder "/usr/bin/intruder io_uring_setup"
+unit probe "/usr/bin/litequic probe"
+# Its end would remove the folder of the one that serves.
+sed -i '/^RuntimeDirectory/d' "\$top/etc/systemd/system/probe.service"
+mkdir "\$top/etc/systemd/system/intruder.service.d"
+sed 's|/usr/bin/litequic|/usr/bin/intruder|' "$(realpath ../systemd)/examples/no-other-program.conf" >"\$top/etc/systemd/system/intruder.service.d/no-other-program.conf"
 PREPARE
 boot "$work/prepare"
 
@@ -79,5 +114,138 @@ restarted() { is NRestarts 1 && is ActiveState active; }
 check "killed, it is started again" wait_for 30 restarted
 check "the guide's disable --now" as_in_guide downgrade-or-uninstall 'systemctl disable'
 check "... ends it" wait_for 30 is ActiveState inactive
+
+
+echo "# confinement"
+file() { cat >"/proc/$(first)/root$1"; }
+# Beside the machine, in its network: HTTP/1.1 at 127.0.0.1:8080 and at a Unix socket, and DNS, which knows dns.test alone.
+cat >"$work/origin.py" <<'PYTHON'
+import http.server
+import os
+import socket
+import socketserver
+import struct
+import sys
+import threading
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        body = self.server.body
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def address_string(self):
+        return "client"
+
+    def log_message(self, *arguments):
+        pass
+
+
+class Unix(socketserver.ThreadingUnixStreamServer):
+    body = b"by a Unix socket\n"
+
+
+class Tcp(http.server.ThreadingHTTPServer):
+    body = b"by TCP\n"
+
+
+path = sys.argv[1]
+unix = Unix(path, Handler)
+os.chmod(path, 0o777)
+threading.Thread(target=unix.serve_forever, daemon=True).start()
+threading.Thread(target=Tcp(("127.0.0.1", 8080), Handler).serve_forever, daemon=True).start()
+dns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+dns.bind(("127.0.0.1", 53))
+while True:
+    query, client = dns.recvfrom(512)
+    end = query.index(b"\0", 12) + 5
+    known = query[12:end - 4] == b"\3dns\4test\0" and query[end - 4:end - 2] == b"\0\1"
+    answer = b"\xc0\x0c\0\1\0\1" + struct.pack("!IH", 60, 4) + bytes([127, 0, 0, 1]) if known else b""
+    header = query[:2] + (b"\x81\x80" if known else b"\x81\x83") + struct.pack("!HHHH", 1, bool(known), 0, 0)
+    dns.sendto(header + query[12:end] + answer, client)
+PYTHON
+nsenter --target "$(first)" --net -- python3 "$work/origin.py" "/proc/$(first)/root/run/origin.sock" >"$work/origin.log" 2>&1 &
+origin_id=$!
+trap 'kill "$origin_id" || true; end' EXIT
+echo "127.0.0.1 localhost hosts.test" | file /etc/hosts
+echo "nameserver 127.0.0.1" | file /etc/resolv.conf
+
+check "starts" inside sh -c 'systemctl reset-failed litequic; systemctl start litequic'
+status() { inside litequic ctl status --json; }
+check "/status has what surrounds it" says '"capabilities": "CAP_NET_BIND_SERVICE"' status
+check "... no new privileges" says '"no_new_privileges": true' status
+check "... a seccomp filter" says '"seccomp": "filter"' status
+check "... a read-only root" says '"read_only_root": true' status
+check "... no core dumps" says '"core_dumps": false' status
+check "a process that is not dumpable reads its own files" says '"open_files": [1-9]' status
+check "... and its memory" says '"resident_bytes": [1-9]' status
+check "probe prints it" inside systemctl start probe
+probed() { inside journalctl --unit probe --output cat --no-pager; }
+check "... under the unit" wait_for 10 says '^effective capabilities +CAP_NET_BIND_SERVICE$' probed
+probed | sed -n '/^user/,/^read-only/s/^/      /p'
+
+served() { says "$1" inside litequic get --insecure https://127.0.0.1:8443/; }
+origin() { inside sed -i "s|^url = .*|url = \"$1\"|" $config && inside systemctl reload litequic; }
+check "an origin by its address" origin http://127.0.0.1:8080
+check "... serves" wait_for 10 served '^by TCP$'
+check "an origin by a Unix socket" origin unix:/run/origin.sock
+check "... serves" wait_for 10 served '^by a Unix socket$'
+check "an origin by a name of /etc/hosts" origin http://hosts.test:8080
+check "... serves" wait_for 10 served '^by TCP$'
+inside sed -i 's|hosts.test|dns.test|' $config
+check "an origin by a name of DNS" inside systemctl reload litequic
+check "... serves" wait_for 10 served '^by TCP$'
+
+inside mkdir /etc/litequic/new
+file /etc/litequic/new/tls.crt <"$work/renewed.crt"
+file /etc/litequic/new/tls.key <"$work/renewed.key"
+inside sed -i 's|"tls\.|"new/tls.|' $config
+check "a certificate in a new folder, by a reload" inside systemctl reload litequic
+file /tmp/renewed.crt <"$work/renewed.crt"
+verified() { inside litequic get --ca /tmp/renewed.crt --resolve localhost:8443:127.0.0.1 https://localhost:8443/; }
+check "... is served" wait_for 10 verified
+
+inside sed -i 's|^access_log.path = .*|access_log.path = "/var/log/litequic/access.log"|' $config
+check "an access log in a file, by a reload" inside systemctl reload litequic
+logged() { served TCP && inside grep -q GET /var/log/litequic/access.log; }
+check "... is written" wait_for 10 logged
+inside mv /var/log/litequic/access.log /var/log/litequic/access.log.1
+inside systemctl kill --kill-whom=main --signal=SIGUSR1 litequic
+check "... and reopened" wait_for 10 logged
+
+pid=$(property MainPID)
+inside sh -c 'cp /usr/bin/litequic /usr/bin/.litequic.new && mv /usr/bin/.litequic.new /usr/bin/litequic'
+inside systemctl kill --kill-whom=main --signal=SIGUSR2 litequic
+other_runs() { upgraded || { journal | tail -n 5 && false; }; }
+check "a hot upgrade to a program whose file was replaced" wait_for 30 other_runs
+check "... serves" wait_for 10 served '^by TCP$'
+
+inside sed -i '1i litequic.io = "io-uring"' $config
+check "io_uring" inside systemctl restart litequic
+check "... serves" wait_for 10 served '^by TCP$'
+check "... by rings, or says why not" says 'io_uring' inside sh -c "litequic probe --config $config"
+fell_back() { journal | grep -q 'falling back to epoll'; }
+check "... without falling back" not fell_back
+
+inside systemctl kill --kill-whom=main --signal=SIGABRT litequic
+# With a core dump systemd says "code=dumped".
+check "an abort writes no core dump" wait_for 30 says 'code=killed, status=6/ABRT' journal
+
+refusals() { inside journalctl --unit intruder --output cat --no-pager | grep -E '^(refused|ALLOWED)'; }
+check "an intruder, with no-other-program.conf" inside systemctl start intruder
+check "... ends" wait_for 20 says '^refused init_module' refusals
+check "... is refused everything" not says ALLOWED refusals
+refusals | sed 's/^/      /'
+inside sh -c 'rm -r /etc/systemd/system/intruder.service.d; systemctl daemon-reload'
+inside journalctl --rotate --vacuum-time=1s >/dev/null 2>&1 || true
+check "an intruder, without it" inside systemctl start intruder
+check "... ends" wait_for 20 says 'execve of /bin/sh' refusals
+left() { inside systemctl show --property ExecMainStatus --value intruder; }
+check "... can execute programs of /usr/bin, and no more" says '^1$' left
 
 finish

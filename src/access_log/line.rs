@@ -150,6 +150,11 @@ pub(super) fn write(line: &mut Line<'_>, field: AccessField, facts: &Facts) {
                 line.seconds(key, duration);
             }
         }
+        AccessField::AuthTime => {
+            if let Some(duration) = facts.auth_time {
+                line.seconds(key, duration);
+            }
+        }
         AccessField::End => line.plain(key, facts.end.word()),
         AccessField::Error => line.text(key, facts.error.unwrap_or_default().as_bytes()),
     }

@@ -7,7 +7,7 @@ use super::{AdminState, verdict};
 use crate::{
     lifecycle::Phase,
     memory,
-    telemetry::{Heartbeat, Process},
+    telemetry::{Confinement, Heartbeat, Process},
 };
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value as Json};
@@ -58,6 +58,8 @@ objects! {
         workers: Vec<WorkerStatus>,
         /// The process, by the kernel.
         process: ProcessStatus,
+        /// What surrounds the process.
+        confinement: ConfinementStatus,
         /// Memory, by litequic's own account.
         memory: MemoryStatus,
         /// File descriptors.
@@ -106,6 +108,22 @@ objects! {
         open_files: Option<u64>,
         /// File descriptors that may be open: RLIMIT_NOFILE.
         open_files_limit: Option<u64>,
+    }
+
+    /// What surrounds the process.
+    ConfinementStatus {
+        /// Number of the effective user.
+        user: Option<u64>,
+        /// Effective capabilities: `none`, their names, `all`, or `all but` and names.
+        capabilities: Option<String>,
+        /// Whether execve(2) grants no privileges.
+        no_new_privileges: Option<bool>,
+        /// Mode of seccomp(2): `off`, `strict` or `filter`.
+        seccomp: Option<String>,
+        /// Whether the file system at `/` is mounted read-only.
+        read_only_root: Option<bool>,
+        /// Whether a signal may write the memory to a core dump.
+        core_dumps: Option<bool>,
     }
 
     /// Memory, by litequic's own account.
@@ -398,11 +416,26 @@ pub(super) async fn status(state: &AdminState) -> Status {
             open_files: open_fds,
             open_files_limit: max_fds,
         },
+        confinement: ConfinementStatus::now(),
         metrics: Some(Samples(state.registry.samples().into_iter().collect())),
         ..inside
     };
     status.problems = verdict::problems(&status);
     status
+}
+
+impl ConfinementStatus {
+    fn now() -> Self {
+        let found = Confinement::read();
+        Self {
+            user: Some(found.user.into()),
+            capabilities: found.capabilities(),
+            no_new_privileges: found.no_new_privileges,
+            seccomp: found.seccomp.map(Into::into),
+            read_only_root: found.read_only_root,
+            core_dumps: found.core_dumps,
+        }
+    }
 }
 
 impl WorkerStatus {

@@ -2,7 +2,7 @@
 //! faults, all in one round, each with its place. What depends on more than files (whether an address can be bound, a
 //! name looked up, an origin reached) is found out by running.
 
-use super::{NO_REPLICA, acme_files, descriptors, origin_tls, replica};
+use super::{NO_REPLICA, acme_files, descriptors, origin_tls, replica, users};
 use crate::{
     admin::{Token, TokenError},
     config::{self, AccessTarget, Config, Draft, Faults, Findings, HeaderRules, Target, Template, Warning},
@@ -26,7 +26,7 @@ pub struct Loads {
     pub config: Config,
     /// With the authorities of clients' certificates.
     pub certificates: CertificateStore,
-    /// Error pages, and TLS to origins.
+    /// Error pages, TLS to origins, and users.
     pub routing: RoutingFiles,
     /// The key of `[listen.server_id]`, unless its file can be read once only.
     pub server_id_key: Option<ServerIdKey>,
@@ -47,6 +47,7 @@ pub fn load(draft: Draft) -> Result<Loads, Faults> {
         acme_files::check(&config, certificates.as_ref(), &mut findings);
         let pages = pages(&config, &mut findings);
         let tls = origin_tls::load(&config, &mut findings);
+        let users = users::load(&config, &mut findings);
         secret(&config, &mut findings);
         let server_id_key = server_id_key(&config, &mut findings);
         token(&config, &mut findings);
@@ -55,7 +56,7 @@ pub fn load(draft: Draft) -> Result<Loads, Faults> {
         ambiguities(&config, &mut findings);
         variables(&config, &mut findings);
         descriptors::warn(&config, &mut findings);
-        Some((config, certificates?, RoutingFiles { pages: pages?, tls: tls? }, server_id_key))
+        Some((config, certificates?, RoutingFiles { pages: pages?, tls: tls?, users: users? }, server_id_key))
     });
     let ((config, certificates, routing, server_id_key), warnings) = findings.verdict(read)?;
     Ok(Loads { config, certificates, routing, server_id_key, warnings })
@@ -67,7 +68,7 @@ pub(super) fn named(config: &Config) -> impl Iterator<Item = PathBuf> {
     let clients = [&config.client_certificates.ca, &config.client_certificates.crl];
     let key = config.listen.server_id.iter().filter_map(|server_id| server_id.key_file.as_ref());
     let files = served.chain(clients.into_iter().flatten()).chain(key).cloned().chain(Pages::files(config));
-    let files = files.chain(origin_tls::files(config));
+    let files = files.chain(origin_tls::files(config)).chain(users::files(config));
     // Empty where the configuration has a fault.
     files.filter(|file| !file.as_os_str().is_empty())
 }

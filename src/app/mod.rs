@@ -22,6 +22,7 @@ mod service;
 mod sockets;
 mod start;
 mod switch;
+mod users;
 mod watch;
 mod worker;
 
@@ -38,7 +39,7 @@ use crate::{
     lifecycle::{Lifecycle, Phase},
     memory::MemoryGauge,
     net::{BindError, ListenError},
-    proxy::{PageError, Proxy},
+    proxy::{PageError, Proxy, UsersError},
     quic::{Replica, SecretError, Secrets, ServerIdKey, ServerIdKeyError},
     telemetry::log,
     tls::CertificateStore,
@@ -92,6 +93,9 @@ pub enum StartError {
     /// The operator's files, valid a moment ago.
     #[error("{}", lines(.0))]
     Pages(Vec<PageError>),
+    /// Files of users.
+    #[error("{}", lines(.0))]
+    Users(Vec<UsersError>),
     /// Files of TLS to origins, by key.
     #[error("{}", .0.iter().map(|(key, problem)| format!("{key}: {problem}")).collect::<Vec<_>>().join("\n"))]
     OriginTls(Vec<(String, String)>),

@@ -13,6 +13,7 @@ use super::{
     renewal::Renewal,
     service,
     switch::Http3,
+    users,
     watch::Watcher,
 };
 use crate::{
@@ -294,6 +295,7 @@ impl InForce {
         let key = |path: &PathBuf| if Pages::is_body(next, path) { "respond.body_file" } else { "error_pages" };
         let page = |path: &PathBuf| Change { key: key(path).into(), what: format!("{} renewed", path.display()) };
         changes.extend(files.pages.renewed(routing.pages()).map(page));
+        changes.extend(users::renewed(routing.users(), &files.users));
         changes.extend(origin_tls::renewed(&now, routing.origin_tls(), next, &files.tls));
         changes
     }

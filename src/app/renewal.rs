@@ -1,9 +1,8 @@
-//! Renewal while the configuration is rejected: certificates, authorities, revocation lists, error pages and the files
-//! of TLS to origins are read
-//! anew by the configuration in force, so that a bad edit does not leave clients with a certificate until it expires.
+//! Renewal while the configuration is rejected: certificates, authorities, revocation lists, error pages, users
+//! and the files of TLS to origins are read anew by the configuration in force, so that a bad edit does not leave clients with a certificate until it expires.
 //! Each is renewed by itself: one that cannot be read stays as it is.
 
-use super::origin_tls;
+use super::{origin_tls, users};
 use crate::{
     config::Config,
     proxy::{Routing, RoutingFiles},
@@ -30,7 +29,9 @@ impl Renewal {
         });
         let certificates = certificates.with_authorities(authorities);
         let tls = origin_tls::renew(config, routing.origin_tls(), &mut kept);
-        Self { certificates, routing: RoutingFiles { pages: routing.pages().renew(config), tls }, kept }
+        let users = users::renew(config, routing.users(), &mut kept);
+        let routing = RoutingFiles { pages: routing.pages().renew(config), tls, users };
+        Self { certificates, routing, kept }
     }
 }
 

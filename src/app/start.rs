@@ -14,6 +14,7 @@ use super::{
     reload::InForce,
     service,
     sockets::Sockets,
+    users,
     worker::{self, Worker},
 };
 use crate::{
@@ -74,6 +75,7 @@ impl<'c> Prepared<'c> {
         let files = RoutingFiles {
             pages: Pages::load(config).map_err(StartError::Pages)?,
             tls: origin_tls::read(config).map_err(StartError::OriginTls)?,
+            users: users::read(config).map_err(StartError::Users)?,
         };
         let in_force = InForce::new(
             (config, shared),

@@ -54,6 +54,7 @@ impl From<&StartError> for Exit {
         match error {
             StartError::AdminSocket { source, .. } if source.kind() == io::ErrorKind::AddrInUse => Self::Unavailable,
             StartError::Pages(_)
+            | StartError::Users(_)
             | StartError::OriginTls(_)
             | StartError::AdminSocket { .. }
             | StartError::Secret(_)

@@ -4,6 +4,7 @@ mod advice;
 mod again;
 pub mod check;
 pub mod completions;
+mod confinement;
 pub mod ctl;
 pub mod demo;
 pub mod example;
@@ -11,6 +12,7 @@ pub mod exit;
 pub mod get;
 pub mod manual;
 mod panic;
+pub mod password;
 pub mod probe;
 pub mod reference;
 pub mod run;
@@ -63,8 +65,10 @@ enum Command {
     Ctl(ctl::Arguments),
     /// Make one HTTP/3 request: for health checks and scripts.
     Get(Box<get::Arguments>),
-    /// Print what this kernel supports, and what litequic would use of it.
+    /// Print what this kernel supports, what surrounds the process, and what litequic would use.
     Probe(probe::Arguments),
+    /// Print a line with a user's name and the hash of a password, for `users` of a route.
+    Password(password::Arguments),
     /// Print an example of a configuration.
     Example(example::Arguments),
     /// Print the configuration's JSON schema.
@@ -105,6 +109,7 @@ fn instead_of(words: &[String]) -> Option<&'static str> {
         "upgrade" => "kill -USR2 PROCESS",
         "version" | "-v" => "litequic --version",
         "examples" => "litequic example",
+        "htpasswd" | "hash-password" | "passwd" => "litequic password NAME",
         _ => return None,
     })
 }
@@ -143,6 +148,7 @@ pub fn main(release: fn()) -> ExitCode {
         Command::Demo(arguments) => demo::run(arguments),
         Command::Get(arguments) => get::run(*arguments),
         Command::Probe(arguments) => probe::run(arguments),
+        Command::Password(arguments) => password::run(&arguments),
         Command::Example(arguments) => example::run(&arguments),
         Command::Schema => schema::run(),
         Command::Completions { shell } => completions::run(shell, Arguments::command()),

@@ -1,9 +1,13 @@
-//! `litequic probe`: prints what this kernel supports, and what litequic would use of it.
+//! `litequic probe`: prints what this kernel supports, what surrounds the process, and what litequic would use.
 
-use super::exit::{fail_config, print};
+use super::{
+    confinement::described,
+    exit::{fail_config, print},
+};
 use crate::{
     config::{self, AckFrequency, Config, Congestion, Io, LiteQuic},
     net::{self, AddressFamily, Feature, ProbeResult},
+    telemetry::Confinement,
 };
 use clap::Args;
 use std::{fmt::Write as _, path::PathBuf, process::ExitCode};
@@ -24,10 +28,11 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Some(Ok(Config { litequic, .. })) => litequic,
         Some(Err(faults)) => return fail_config(&faults),
     };
-    print(report(&net::probe(), litequic).as_bytes())
+    let surroundings = described(&Confinement::read());
+    print(report(&net::probe(), &surroundings, litequic).as_bytes())
 }
 
-fn report(findings: &[ProbeResult], litequic: LiteQuic) -> String {
+fn report(findings: &[ProbeResult], surroundings: &str, litequic: LiteQuic) -> String {
     let mut text = String::new();
     for ProbeResult { feature, family, outcome } in findings {
         let family = match family {
@@ -42,7 +47,7 @@ fn report(findings: &[ProbeResult], litequic: LiteQuic) -> String {
             Err(why) => writeln!(text, "{name:32} no: {why}"),
         };
     }
-    text + "\nlitequic would use: " + &used(findings, litequic) + "\n"
+    text + "\n" + surroundings + "\nlitequic would use: " + &used(findings, litequic) + "\n"
 }
 
 /// What is used: configured, and available over some address family.
@@ -152,7 +157,7 @@ mod tests {
     #[test]
     fn each_finding_is_a_line_with_its_reason() {
         let text =
-            report(&[found(Feature::Gso, Err("ENOPROTOOPT")), found(Feature::Ecn, Ok("yes"))], LiteQuic::default());
+            report(&[found(Feature::Gso, Err("ENOPROTOOPT")), found(Feature::Ecn, Ok("yes"))], "", LiteQuic::default());
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "GSO (UDP_SEGMENT), IPv4          no: ENOPROTOOPT");
         assert_eq!(lines[1], "ECN, IPv4                        yes");

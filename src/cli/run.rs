@@ -3,6 +3,7 @@
 use super::{
     advice::{Command, with_advice},
     again::Reexec,
+    confinement::{forbid_core_dumps, log_confinement},
     exit::{Exit, fail, fail_config},
     user::user_name,
 };
@@ -155,6 +156,10 @@ impl LogArguments {
 /// Serves until it is stopped.
 pub fn run(arguments: Arguments) -> ExitCode {
     let arguments = Arguments { config: arguments.config.clone().or(arguments.file.clone()), ..arguments };
+    // The secrets of a key log are for others to read.
+    if !arguments.key_log {
+        forbid_core_dumps();
+    }
     // Before there are threads: it changes the environment.
     let passed = ListenFd::from_env();
     let reexec = Reexec::new();
@@ -167,6 +172,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Err(error) => return fail(Exit::from(&error), error),
     };
     log_beginning(arguments.config.as_deref());
+    log_confinement();
     raise_limit();
     reload::log_warnings(&warnings);
     let log_metrics = log.metrics();

@@ -205,6 +205,8 @@ fields! {
     FirstByte = "first_byte",
     /// The origin's part of that, in seconds.
     OriginTime = "origin_time",
+    /// The part of the server that `routes[].auth` names, in seconds.
+    AuthTime = "auth_time",
     /// How it ended.
     End = "end",
     /// The reason of a failure.

@@ -1,7 +1,7 @@
 //! The configuration file: read, checked, described. Its keys are in `keys`.
 
 use super::{
-    Config, Draft, Fault, Faults, Laboratory,
+    Config, Draft, Fault, Faults, Laboratory, auth,
     draft::Positions,
     keys,
     source::{SourceText, foreign_fault, syntax_faults},
@@ -68,10 +68,14 @@ impl Draft {
         let source = SourceText::new(file, text, &environment);
         let (config, _) = source.read(table.get_ref(), keys::config);
         let (positions, faults) = source.found();
+        let loops = auth::loops(&config.routes);
         let has_experiments = config.laboratory != Laboratory::default();
         let mut draft = Self::new(Some(config), positions, faults);
         if has_experiments {
             draft.findings.warn("laboratory", Laboratory::WARNING);
+        }
+        for (number, problem) in loops {
+            draft.findings.fault(&format!("routes[{number}].auth.origin"), problem);
         }
         draft
     }

@@ -6,6 +6,7 @@
 mod access;
 mod acme;
 mod admin;
+mod auth;
 mod certificates;
 mod changes;
 mod diff;
@@ -40,6 +41,7 @@ mod values;
 pub use access::{AccessField, AccessFormat, AccessLog, AccessTarget, Fraction};
 pub use acme::{Acme, AcmeChallenge, AcmeHost, AcmeKey, Eab};
 pub use admin::{Admin, AdminSocket};
+pub use auth::Auth;
 pub use certificates::{CertificateFiles, ClientCertificates, Verify};
 pub use diff::Change;
 pub use draft::{Draft, Findings};

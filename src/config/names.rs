@@ -71,6 +71,23 @@ pub(super) fn path(expected: &str) -> Kind<PathBuf> {
     text(expected, parse, |path: &PathBuf| path.display().to_string()).of_length(1..=MAX_PATH)
 }
 
+/// Bytes of a realm: clients show it in a line.
+const MAX_REALM: usize = 64;
+
+/// The realm of a password (RFC 9110 §11.5), without characters that would have to be escaped.
+pub(super) fn realm() -> Kind<String> {
+    let parse = |text: String| match text
+        .bytes()
+        .all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\'))
+    {
+        _ if text.is_empty() => Err("empty".into()),
+        _ if text.len() > MAX_REALM => Err(format!("has {} bytes, at most {MAX_REALM} are allowed", text.len()).into()),
+        false => Err("has other characters than printable ASCII, or a quotation mark or a backslash".into()),
+        true => Ok(text),
+    };
+    text("a text such as \"staff\"", parse, Clone::clone).matching(r"[ !#-\[\]-~]+").of_length(1..=MAX_REALM)
+}
+
 /// A network in CIDR notation, or a single address.
 pub(super) fn network() -> Kind<Network> {
     text("a network such as \"10.0.0.0/8\" or \"fd00::/8\"", |text| parse_network(&text), ToString::to_string)

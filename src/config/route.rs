@@ -1,17 +1,22 @@
 //! `[[routes]]`: which requests match, where they go, and what is changed on the way.
 
 use super::{
-    ErrorPages, HeaderRules, Match, RateLimit, RouteTimeouts, Target, Verify,
+    Auth, ErrorPages, HeaderRules, Match, Network, RateLimit, RouteTimeouts, Target, Verify,
     certificates::WITH_CA,
     changes::Changes,
     fault::{nearest, quote},
     keys::rules,
-    names::{authority, exact_path, host_pattern, path_prefix, route_name, upgrade},
+    names::{
+        MAX_NETWORKS, authority, exact_path, host_pattern, network, path, path_prefix, realm, route_name, upgrade,
+    },
     section::Section,
-    table::{KeyTable as _, Reader, by, keys, list, optional, table},
+    table::{KeyTable as _, Reader, by, file, keys, list, optional, optional_list, table},
     values::{BODY_BYTES, Kind, boolean, one_of, or_most, size, text},
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
 /// Names that a message lists at most.
 const MAX_NAMES: usize = 16;
@@ -53,6 +58,28 @@ keys! {
 
         /// Whether clients of this route present a certificate, in place of `client_certificates.verify`.
         client_certificate: Option<Verify> = None, optional(one_of(Verify::NAMES), "client_certificates.verify");
+
+        /// Networks whose clients get 403 on this route. The client is the one that `rate_limit` counts: behind one of
+        /// `trusted_proxies` the one that it names.
+        deny: Vec<Network> = Vec::new(), list(network(), 0..=MAX_NETWORKS);
+
+        /// The only networks whose clients this route serves, less those of `deny`: others get 403. By default every
+        /// network.
+        allow: Option<Vec<Network>> = None, optional_list(network(), 1..=MAX_NETWORKS, "any");
+
+        /// File with the users of this route and the hashes of their passwords, a line `name:hash` each, by
+        /// `htpasswd -B` or `litequic password`. Requests without a right password get 401. Read at the start and when
+        /// it changes, 1 MiB at most.
+        users: Option<PathBuf> = None, file(path("the path of a file, such as \"users.htpasswd\""));
+
+        /// The realm of the password, which some clients show.
+        users_realm: String = "restricted".into(), realm();
+
+        /// Whether the origin gets `Authorization`, with the password.
+        users_keep_authorization: bool = false, boolean();
+
+        /// Sign-in by another server, which decides about each request of this route before its body is read.
+        auth: Option<Auth> = None, by(rules::auth, rules::show_auth);
 
         /// Rules for the request's header: `remove`, then `set`, then `add`. A rule applies to every spelling of its
         /// field (`x_user` for `X-User`), and removes it from trailers. Fields that litequic sets are excluded: `Host`
@@ -168,6 +195,11 @@ pub(super) fn read(
         let expected = "pages in [error_pages] or in error_pages of the route";
         section.fault("intercept_errors", "has no effect without an error page", Some(expected), None);
     }
+    if !section.has("users") {
+        for key in ["users_realm", "users_keep_authorization"] {
+            section.fault(key, "has no effect without users", None, None);
+        }
+    }
     for (n, token) in route.upgrade.iter().enumerate() {
         if route.upgrade.iter().take(n).any(|other| other == token) {
             section.fault_in_list("upgrade", n, "is listed twice, ignoring case");
@@ -199,6 +231,11 @@ pub(super) fn read(
     if let Some(origin) = route.origin().filter(|origin| is_given && !origins.contains(origin)) {
         unknown(section, origin, origins);
     }
+    if let Some(auth) = route.auth.as_ref().filter(|auth| !auth.origin.is_empty() && !origins.contains(&*auth.origin)) {
+        let near = nearest(&auth.origin, origins.iter().copied()).map(|name| format!("{name:?}"));
+        let problem = format!("no origin has the name {}", quote(&auth.origin));
+        section.fault("auth", &problem, Some(&listed(origins)), near.as_deref());
+    }
     let prefix = if route.path.is_some() { "" } else { route.prefix() };
     let place = (route.host.clone(), route.path.clone(), prefix.into(), route.conditions.canonical());
     if section.is_right(&["host", "path", "path_prefix", "match"]) && !seen.places.insert(place) {
@@ -216,12 +253,18 @@ pub(super) fn read(
 
 /// Notes that no origin has that name.
 fn unknown(section: &Section<'_>, origin: &str, origins: &BTreeSet<&str>) {
+    let near = nearest(origin, origins.iter().copied()).map(|name| format!("{name:?}"));
+    section.fault("origin", "no origin has this name", Some(&listed(origins)), near.as_deref());
+}
+
+/// The names of `origins`, as what is expected.
+fn listed(origins: &BTreeSet<&str>) -> String {
+    if origins.is_empty() {
+        return "a name of [origins.NAME]".into();
+    }
     let some: Vec<_> = origins.iter().take(MAX_NAMES).map(|name| quote(name)).collect();
     let more = if origins.len() > MAX_NAMES { ", …" } else { "" };
-    let expected = format!("one of {}{more}", some.join(", "));
-    let expected = if origins.is_empty() { "a name of [origins.NAME]" } else { &expected };
-    let near = nearest(origin, origins.iter().copied()).map(|name| format!("{name:?}"));
-    section.fault("origin", "no origin has this name", Some(expected), near.as_deref());
+    format!("one of {}{more}", some.join(", "))
 }
 
 /// The keys `origin`, `redirect` and `respond`, exactly one of which is set.
@@ -258,6 +301,6 @@ impl Reader<Target> for OneTarget {
     }
 }
 
-fn origin_name() -> Kind<String> {
+pub(super) fn origin_name() -> Kind<String> {
     text("the name of an origin", Ok, Clone::clone)
 }

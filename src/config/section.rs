@@ -172,11 +172,22 @@ impl<'s> Section<'s> {
             self.missing(key, &kind.expected);
         }
         self.required.push(key.into());
+        self.optional_list(key, kind, count, about).unwrap_or_default()
+    }
+
+    /// The values of `key`, as [`Section::list`] reads them; `None` if the key is missing, and without a default.
+    pub(super) fn optional_list<T>(
+        &mut self,
+        key: &str,
+        kind: Kind<T>,
+        count: RangeInclusive<usize>,
+        about: &str,
+    ) -> Option<Vec<T>> {
         let values = self.list(key, kind, count, &[], about);
         if let Some(schema) = self.properties.get_mut(key).and_then(Json::as_object_mut) {
             schema.remove("default");
         }
-        values.unwrap_or_default()
+        values
     }
 
     /// The values of `key`, which is required: an array whose length is in `count`, or a single value without an array.

@@ -160,6 +160,27 @@ impl<T> Reader<Vec<T>> for List<T> {
     }
 }
 
+/// Reads an array whose length is in `count`, or one value without an array, which may be missing; `none` is how a list
+/// of changes shows that.
+pub(super) fn optional_list<T>(kind: Kind<T>, count: RangeInclusive<usize>, none: &'static str) -> OptionalList<T> {
+    OptionalList { list: list(kind, count), none }
+}
+
+pub(super) struct OptionalList<T> {
+    list: List<T>,
+    none: &'static str,
+}
+
+impl<T> Reader<Option<Vec<T>>> for OptionalList<T> {
+    fn read(self, section: &mut Section<'_>, key: &str, _: Option<Vec<T>>, about: &str) -> Option<Vec<T>> {
+        section.optional_list(key, self.list.kind, self.list.count, about)
+    }
+
+    fn show(&self, values: &Option<Vec<T>>) -> String {
+        values.as_ref().map_or_else(|| self.none.into(), |values| self.list.show(values))
+    }
+}
+
 /// A path that may be missing, relative to the folder of the configuration file.
 pub(super) fn file(kind: Kind<PathBuf>) -> File {
     File(optional(kind, "none"))

@@ -3,28 +3,11 @@
 //!
 //! [`http::HeaderName`] is not such a table: it accepts a quotation mark, which is not in a token.
 
+pub use crate::http1::is_token_byte;
 use http::HeaderName;
 
 /// The field that carries the request's ID.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-
-/// The bytes of a token (RFC 9110 §5.6.2).
-#[expect(clippy::indexing_slicing, reason = "while compiling, and within the table")]
-const TOKEN: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0_u8;
-    while byte < 128 {
-        table[byte as usize] = byte.is_ascii_alphanumeric()
-            || matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~');
-        byte += 1;
-    }
-    table
-};
-
-/// Whether `byte` is allowed in a token: in a field's name, a method, a protocol's name.
-pub fn is_token_byte(byte: u8) -> bool {
-    TOKEN.get(usize::from(byte)) == Some(&true)
-}
 
 /// Whether `text` is a token.
 pub fn is_token(text: &[u8]) -> bool {

@@ -1,12 +1,10 @@
 //! The channel of interim (1xx) responses, from the handler to the front end.
-//!
-//! hyper passes them to a callback that must be `Send + Sync`, hence the lock; it is taken once an interim
-//! response, and only ever by one thread.
 
 use http::{HeaderMap, StatusCode};
 use std::{
+    cell::RefCell,
     collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
+    rc::Rc,
     task::{Context, Poll, Waker},
 };
 
@@ -16,11 +14,11 @@ const MAX_WAITING: usize = 8;
 
 /// The handler's end: sends interim responses. By default it drops them.
 #[derive(Debug, Clone, Default)]
-pub struct Interim(Option<Arc<Mutex<State>>>);
+pub struct Interim(Option<Rc<RefCell<State>>>);
 
 /// The front end's end: receives them.
 #[derive(Debug)]
-pub struct InterimQueue(Arc<Mutex<State>>);
+pub struct InterimQueue(Rc<RefCell<State>>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -33,14 +31,14 @@ struct State {
 impl Interim {
     /// Creates both ends of a channel.
     pub fn channel() -> (Self, InterimQueue) {
-        let state = Arc::<Mutex<State>>::default();
-        (Self(Some(Arc::clone(&state))), InterimQueue(state))
+        let state = Rc::<RefCell<State>>::default();
+        (Self(Some(Rc::clone(&state))), InterimQueue(state))
     }
 
     /// Creates both ends of a channel for a client that gets 100 (Continue) alone: others are dropped.
     pub fn continue_channel() -> (Self, InterimQueue) {
-        let state = Arc::new(Mutex::new(State { only_continue: true, ..State::default() }));
-        (Self(Some(Arc::clone(&state))), InterimQueue(state))
+        let state = Rc::new(RefCell::new(State { only_continue: true, ..State::default() }));
+        (Self(Some(Rc::clone(&state))), InterimQueue(state))
     }
 
     /// Forwards an interim response; false if there was no room for it. 101 does not exist in HTTP/3 (RFC 9114 §4.5):
@@ -50,7 +48,7 @@ impl Interim {
         if !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS {
             return true;
         }
-        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = state.borrow_mut();
         if state.only_continue && (status != StatusCode::CONTINUE || !state.waiting.is_empty()) {
             return true;
         }
@@ -58,7 +56,9 @@ impl Interim {
         if fits {
             state.waiting.push_back((status, fields));
         }
-        if let Some(waker) = state.waker.take() {
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
             waker.wake();
         }
         fits
@@ -68,7 +68,7 @@ impl Interim {
 impl InterimQueue {
     /// The next interim response; pending until there is one. Loses nothing when dropped and polled again.
     pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<(StatusCode, HeaderMap)> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.borrow_mut();
         match state.waiting.pop_front() {
             Some(interim) => Poll::Ready(interim),
             None => {

@@ -77,6 +77,9 @@ pub struct Facts {
     /// From the moment at which a connection to the origin was requested until its response's header came, or the
     /// failure.
     pub origin_time: Option<Duration>,
+    /// From the moment at which a connection to the server of `auth` was requested until its answer was complete, or
+    /// the failure.
+    pub auth_time: Option<Duration>,
     /// Why litequic answered in the origin's place, or reset the response: an error type of RFC 9209 §2.3.
     pub error: Option<&'static str>,
     /// How it ended.
@@ -219,6 +222,7 @@ impl Facts {
             sent: 0,
             first_byte: None,
             origin_time: None,
+            auth_time: None,
             error: None,
             end: RequestEnd::Cancelled,
         }

@@ -21,7 +21,7 @@ const LEAST_WAITING: u32 = 256;
 const CONNECTIONS_SHARE: u64 = 8;
 /// The part of the memory that requests in queues may take: a quarter. They are requests that streams hold in any case.
 const WAITING_SHARE: u64 = 4;
-/// Bytes of a connection to an origin in use, in normal operation: its first read of 16 KiB, hyper's buffers and state,
+/// Bytes of a connection to an origin in use, in normal operation: its first read of 16 KiB, buffers and state,
 /// and what of a response waits for a slow client (docs/architecture.md).
 const CONNECTION_BYTES: u64 = 72 * 1024;
 /// Bytes of a request that waits: its head, its stream, its tasks, and what of a short upload was read ahead. With the

@@ -24,8 +24,14 @@ pub(super) enum Error {
     NoRoute,
     #[error("the request's path is ambiguous: an origin could read it as another route's")]
     AmbiguousPath,
+    #[error("access from this address is not allowed")]
+    AddressDenied,
+    #[error("a name and a password are required")]
+    NoPassword,
     #[error("a client certificate is required")]
     NoCertificate,
+    #[error("the answer of the server that decides about access is neither yes nor no")]
+    AuthAnswer,
     #[error("too many requests")]
     TooManyRequests {
         /// Seconds, at least one.
@@ -45,6 +51,8 @@ pub(super) enum Error {
     #[error("timed out waiting for the request's body")]
     ClientTooSlow,
     // The operator's, or the load's.
+    #[error("too many passwords are being verified")]
+    PasswordQueue,
     #[error("the limit of open tunnels is reached")]
     TunnelLimit,
     #[error("all connections to the origin are busy, and the queue is full")]
@@ -128,16 +136,20 @@ impl Error {
             }
             Self::Tunnel | Self::NoSuchTunnel => (StatusCode::NOT_IMPLEMENTED, "http_request_denied"),
             Self::NoRoute => (StatusCode::NOT_FOUND, "destination_not_found"),
-            Self::NoCertificate => (StatusCode::FORBIDDEN, "http_request_denied"),
+            Self::AddressDenied | Self::NoCertificate => (StatusCode::FORBIDDEN, "http_request_denied"),
+            Self::NoPassword => (StatusCode::UNAUTHORIZED, "http_request_denied"),
             Self::TooManyRequests { .. } => (StatusCode::TOO_MANY_REQUESTS, "http_request_denied"),
             // RFC 9209 §2.3.4: the intermediary considers the next hop to be unavailable.
             Self::Maintenance { .. } => (StatusCode::SERVICE_UNAVAILABLE, "destination_unavailable"),
             Self::PathTooLong => (StatusCode::URI_TOO_LONG, "http_request_error"),
             Self::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "http_request_denied"),
             Self::ClientTooSlow => (StatusCode::REQUEST_TIMEOUT, "http_request_error"),
-            Self::QueueFull | Self::QueueTimeout | Self::NoDescriptor | Self::TunnelLimit | Self::Evicted => {
-                (StatusCode::SERVICE_UNAVAILABLE, "connection_limit_reached")
-            }
+            Self::QueueFull
+            | Self::QueueTimeout
+            | Self::NoDescriptor
+            | Self::TunnelLimit
+            | Self::PasswordQueue
+            | Self::Evicted => (StatusCode::SERVICE_UNAVAILABLE, "connection_limit_reached"),
             Self::Resolve => (StatusCode::BAD_GATEWAY, "dns_error"),
             Self::Refused => (StatusCode::BAD_GATEWAY, "connection_refused"),
             Self::Unreachable => (StatusCode::BAD_GATEWAY, "destination_ip_unroutable"),
@@ -148,7 +160,7 @@ impl Error {
             Self::TlsProtocol => (StatusCode::BAD_GATEWAY, "tls_protocol_error"),
             Self::Terminated => (StatusCode::BAD_GATEWAY, "connection_terminated"),
             Self::Incomplete | Self::Truncated => (StatusCode::BAD_GATEWAY, "http_response_incomplete"),
-            Self::Protocol | Self::ContentLength => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
+            Self::Protocol | Self::ContentLength | Self::AuthAnswer => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
             Self::TransferCoding => (StatusCode::BAD_GATEWAY, "http_response_transfer_coding"),
             Self::HeaderTooLarge => (StatusCode::BAD_GATEWAY, "http_response_header_section_size"),
             Self::Upgrade | Self::SwitchFailed => (StatusCode::BAD_GATEWAY, "http_upgrade_failed"),

@@ -47,6 +47,22 @@ metrics! {
             ambiguous_fields_dropped [action: "dropped"] "See `origin.ambiguous_fields`; of trailers too.",
             ambiguous_fields_rejected [action: "rejected"] "Counted once a request, which was answered 400.",
         }
+        Counter("auth_requests", "Requests about which a server decided that `auth` of their route names.") {
+            auth_admitted [result: "admitted"],
+            auth_denied [result: "denied"] "Answered 401 or 403 by that server.",
+            auth_redirected [result: "redirected"] "Most of them to sign in.",
+            auth_unusable [result: "unusable"]
+                "The answer was another one, had a field of `copy` twice, or a body that is too long: 502.",
+            auth_failed [result: "failed"] "There was no answer: 502, 503 or 504, and a line in the log.",
+        }
+        Counter("password_checks", "Requests on routes with `users`, by what came of their passwords.") {
+            passwords_remembered [result: "remembered"] "The password was right in the last five minutes.",
+            passwords_right [result: "right"],
+            passwords_wrong [result: "wrong"] "There is no such user, or the password is another one: 401.",
+            passwords_missing [result: "missing"] "Answered 401: a browser then asks for a name and a password.",
+            passwords_limited [result: "limited"] "The client, or the name, had too many wrong ones: 429.",
+            passwords_busy [result: "busy"] "Too many waited for being verified: 503.",
+        }
         Counter(LIMIT_REACHED) {
             limit_body_bytes [limit: "max_body_bytes"],
             limit_rate [limit: "rate_limit"],
@@ -289,6 +305,8 @@ const ROUTE_RESPONSE_BYTES: Family = Family {
     help: "Bytes of response bodies, and of tunnels, read for clients, by route.",
 };
 const ROUTE_LIMITED: Family = Family { name: "route_limited", help: "Requests that a route's rate limit rejected." };
+const ROUTE_DENIED: Family =
+    Family { name: "route_denied", help: "Requests that a route denied, by the rule that they failed." };
 /// Status classes, as in the label.
 const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 /// HTTP versions, in the order of the counters.
@@ -305,6 +323,12 @@ pub struct RouteMetrics {
     sent: ByteCounter,
     /// Requests that its `rate_limit` rejected.
     pub limited: Counter,
+    /// Requests that its `deny` or `allow` denied.
+    pub denied_addresses: Counter,
+    /// Requests without a right password.
+    pub denied_passwords: Counter,
+    /// Requests that the server of its `auth` denied.
+    pub denied_auth: Counter,
 }
 
 impl RouteMetrics {
@@ -357,6 +381,14 @@ impl Group for RouteMetrics {
             see(Sample { family, labels: Vec::new(), note: "", value: Value::Counter(bytes.get()) });
         }
         see(Sample { family: ROUTE_LIMITED, labels: Vec::new(), note: "", value: self.limited.value() });
+        let denied = [
+            ("address", "`deny` and `allow`.", &self.denied_addresses),
+            ("password", "`users`: 401, 429.", &self.denied_passwords),
+            ("auth", "The server of `auth`: 401, 403 or a redirect.", &self.denied_auth),
+        ];
+        for (rule, note, counter) in denied {
+            see(Sample { family: ROUTE_DENIED, labels: vec![("by", rule.into())], note, value: counter.value() });
+        }
     }
 }
 

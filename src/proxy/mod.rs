@@ -10,6 +10,7 @@
 //! origins stop compressing for proxies); an origin that answers with HTTP/1.0 gets a connection a request; a 100
 //! (Continue) comes from the origin, or after a second from litequic.
 
+mod access;
 mod balance;
 mod capacity;
 mod error;
@@ -31,25 +32,29 @@ mod tunnels;
 mod upgrade;
 
 use crate::{
-    config::Network,
+    config::{Network, Timeouts},
     exchange::{
         self, Abort, Body, CertificateRequest, Client, Exchange, Handler, Interim, Protocol, Record, Response, Upgrade,
         date,
     },
     memory::Pressure,
     sources::Source,
+    suspension::timeout,
 };
+use access::{AuthDecision, AuthRule, Credentials, MAX_BODY, PasswordCheck, UsersRule};
 use arc_swap::ArcSwap;
 use error::Error;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use origin::{Origin, Outcome, Resources, Sending};
 use request::{BodyFraming, FieldPolicy};
-use rules::{RateLimiter, Rules, TakenPermit, Variables};
-use std::{cell::RefCell, collections::BTreeMap, convert::Infallible, rc::Rc, sync::Arc, time::Duration};
+use rules::{REMOTE_USER, RateLimiter, Rules, TakenPermit, Variables};
+use std::{cell::RefCell, collections::BTreeMap, convert::Infallible, net::IpAddr, rc::Rc, sync::Arc, time::Duration};
 use tokio::{sync::Notify, time::Instant};
 use tunnels::Tunnels;
 use upgrade::Switch;
 
+pub use access::{Users, UsersError, user_line};
 pub use balance::CookieKey;
 pub use capacity::{Capacity, Derived};
 pub use maintenance::{InMaintenance, Maintenance, MaintenanceError, MaintenanceTarget};
@@ -110,7 +115,31 @@ impl Proxy {
             facts.route = Some(Arc::clone(&route.name));
             facts.origin = route.origin.as_deref().map(Into::into);
         });
-        if let Some(answer) = self.answer(asked, &head)? {
+        self.admit(asked)?;
+        let mut granted = Vec::new();
+        if let Some((rules, variables)) = ruled
+            && let Some(users) = &rules.users
+        {
+            // Boxed, so that the future of a request on another route is not larger because of it.
+            let name = Box::pin(self.sign_in(asked, users, variables.client, &head.headers)).await?;
+            granted.push((REMOTE_USER, name));
+            if !users.keeps_authorization {
+                head.headers.remove(header::AUTHORIZATION);
+            }
+        }
+        self.limit_rate(asked)?;
+        let spent = match ruled.and_then(|(rules, _)| rules.auth.as_ref()) {
+            // Boxed as well.
+            Some(auth) => match Box::pin(self.authenticate(asked, auth, &head)).await? {
+                (Authenticated::Admitted(more), took) => {
+                    granted.extend(more);
+                    took
+                }
+                (Authenticated::Answered(answer), _) => return Ok(answer),
+            },
+            None => Duration::ZERO,
+        };
+        if let Some(answer) = own_answer(asked, &head)? {
             return Ok(answer);
         }
         // A checked configuration has the origin of every route.
@@ -133,11 +162,16 @@ impl Proxy {
             None => None,
         };
         self.translate(asked, &mut head, framing, origin.policy())?;
+        if let Some((rules, _)) = ruled {
+            rules.grant(&mut head.headers, granted);
+        }
         if let Some(switch) = &switch {
             switch.ask(&mut head.headers);
         }
         let own = ruled.and_then(|(rules, _)| rules.timeouts.as_ref());
         let timeouts = own.unwrap_or(&local.routing.timeouts);
+        let left = left_of(timeouts, spent);
+        let timeouts = left.as_deref().unwrap_or(timeouts);
         let max_body_bytes = route.max_body_bytes;
         let rules = route.rules.as_ref();
         let methods_matter = route.methods_matter;
@@ -172,36 +206,196 @@ impl Proxy {
         }
     }
 
-    /// The route's own answer, if it has one.
-    fn answer(&self, asked: &Asked<'_>, head: &http::request::Parts) -> Result<Option<Response>, Error> {
-        let &Asked { local, route, client, id, ruled, .. } = asked;
+    /// Whether the route serves its client at all.
+    fn admit(&self, asked: &Asked<'_>) -> Result<(), Error> {
+        let &Asked { local, route, ruled, .. } = asked;
         if let Some((rules, variables)) = ruled {
             if let Some(retry_after) = rules.maintenance {
                 self.metrics.maintenance_responses.increment();
                 return Err(Error::Maintenance { retry_after });
             }
-            if let Some(limiter) = &rules.limiter {
-                self.limit(limiter, variables, local.routes.get(route.number))?;
+            if let Some(addresses) = &rules.addresses
+                && !addresses.admit(variables.client)
+            {
+                if let Some(counters) = local.routes.get(route.number) {
+                    counters.denied_addresses.increment();
+                }
+                return Err(Error::AddressDenied);
             }
+        }
+        Ok(())
+    }
+
+    /// Has the password in `fields` checked, which `client` has sent; returns the user's name.
+    ///
+    /// # Errors
+    ///
+    /// There is none, it is wrong, or it cannot be checked now.
+    async fn sign_in(
+        &self,
+        asked: &Asked<'_>,
+        rule: &UsersRule,
+        client: IpAddr,
+        fields: &HeaderMap,
+    ) -> Result<HeaderValue, Error> {
+        let &Asked { local, route, client: peer, .. } = asked;
+        let denied = |error: Error| {
+            if let Some(counters) = local.routes.get(route.number) {
+                counters.denied_passwords.increment();
+            }
+            error
+        };
+        let Some(credentials) = Credentials::of(fields) else {
+            self.metrics.passwords_missing.increment();
+            return Err(denied(Error::NoPassword));
+        };
+        let name = credentials.name_field();
+        let network = local.routing.source(peer.address.ip(), fields);
+        let source = Source::new(network.map(|network| (network.address, network.prefix)), peer.connection);
+        let checked = local.routing.passwords.check(&rule.users, credentials, source, client).await;
+        let (counter, error) = match checked {
+            PasswordCheck::Remembered => (&self.metrics.passwords_remembered, None),
+            PasswordCheck::Right => (&self.metrics.passwords_right, None),
+            PasswordCheck::Wrong => (&self.metrics.passwords_wrong, Some(denied(Error::NoPassword))),
+            PasswordCheck::Limited(wait) => {
+                let error = Error::TooManyRequests { retry_after: whole_seconds(wait) };
+                (&self.metrics.passwords_limited, Some(denied(error)))
+            }
+            PasswordCheck::Busy => (&self.metrics.passwords_busy, Some(Error::PasswordQueue)),
+        };
+        counter.increment();
+        // A user who has signed in has a name that is a field's value.
+        error.map_or_else(|| name.ok_or(Error::NoPassword), Err)
+    }
+
+    /// Whether the route serves the request of its client now.
+    fn limit_rate(&self, asked: &Asked<'_>) -> Result<(), Error> {
+        let &Asked { local, route, client, ruled, .. } = asked;
+        if let Some((rules, variables)) = ruled
+            && let Some(limiter) = &rules.limiter
+        {
+            self.limit(limiter, variables, local.routes.get(route.number))?;
         }
         if route.certificate == CertificateRequest::Required && client.identity.certificate.is_none() {
             return Err(Error::NoCertificate);
         }
-        if let Some((rules, variables)) = ruled
-            && let Some(redirect) = &rules.redirect
-        {
-            return Ok(Some(redirect.response(rules.path(head)?.as_ref(), id, variables)));
-        }
-        if let Some((rules, variables)) = ruled
-            && let Some(respond) = &rules.respond
-        {
-            let is_extended = client.protocol != Protocol::Http1 && head.extensions.get::<Upgrade>().is_some();
-            if is_extended && respond.is_success() {
-                return Err(Error::NoSuchTunnel);
+        Ok(())
+    }
+
+    /// Has the server of `auth` decide about the request with `head`. Its body is not read meanwhile, and nothing is
+    /// remembered. Returns how long that took as well.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer, or none that can be followed: the request is not served.
+    async fn authenticate(
+        &self,
+        asked: &Asked<'_>,
+        auth: &AuthRule,
+        head: &http::request::Parts,
+    ) -> Result<(Authenticated, Duration), Outcome> {
+        let &Asked { local, route, record, id, .. } = asked;
+        let began = Instant::now();
+        let decided = self.ask(asked, auth, head).await;
+        let took = began.elapsed();
+        record.note(|facts| facts.auth_time = Some(took));
+        let counters = local.routes.get(route.number);
+        match decided {
+            Ok((decision, answer)) => {
+                let counter = match &decision {
+                    AuthDecision::Admitted(_) => &self.metrics.auth_admitted,
+                    AuthDecision::Denied => &self.metrics.auth_denied,
+                    AuthDecision::Redirected => &self.metrics.auth_redirected,
+                    AuthDecision::Unusable => &self.metrics.auth_unusable,
+                };
+                counter.increment();
+                let request = id.to_str().unwrap_or_default();
+                let (origin, status) = (&auth.origin, answer.status().as_u16());
+                match decision {
+                    AuthDecision::Admitted(granted) => Ok((Authenticated::Admitted(granted), took)),
+                    AuthDecision::Denied | AuthDecision::Redirected => {
+                        if let Some(counters) = counters {
+                            counters.denied_auth.increment();
+                        }
+                        let route = &*route.name;
+                        tracing::debug!(request, route, origin, status, "denied by the server that decides");
+                        Ok((Authenticated::Answered(answer), took))
+                    }
+                    AuthDecision::Unusable => {
+                        tracing::warn!(request, origin, status, "no usable decision about access");
+                        Err(Error::AuthAnswer.into())
+                    }
+                }
             }
-            return Ok(Some(respond.response(id, variables)));
+            Err(outcome) => {
+                self.metrics.auth_failed.increment();
+                if let Outcome::Answer(error) = outcome {
+                    let (request, origin) = (id.to_str().unwrap_or_default(), &auth.origin);
+                    tracing::info!(request, origin, %error, "no decision about access");
+                }
+                Err(outcome)
+            }
         }
-        Ok(None)
+    }
+
+    /// Sends the request about the request with `head` to the server of `auth`; returns its decision, and the answer
+    /// for the client, which is empty if it is not one.
+    async fn ask(
+        &self,
+        asked: &Asked<'_>,
+        auth: &AuthRule,
+        head: &http::request::Parts,
+    ) -> Result<(AuthDecision, Response), Outcome> {
+        let &Asked { local, route, client, id, trusted, ruled, .. } = asked;
+        // A checked configuration has it.
+        let origin = local.origins.get(&auth.origin).ok_or(Error::NoRoute)?;
+        let routing = &local.routing;
+        let granted = ruled.map(|(rules, _)| rules.granted()).unwrap_or_default();
+        let mut to_it = auth.request(head, granted);
+        // What is removed is counted when the request itself is sent.
+        request::translate(&mut to_it, BodyFraming::None, route, client, id, trusted, origin.policy())?;
+        AuthRule::describe(head, &mut to_it.headers);
+        let network = routing.source(client.address.ip(), &head.headers);
+        let sending = Sending {
+            head: to_it,
+            framing: BodyFraming::None,
+            body: Body::empty(),
+            max_body_bytes: None,
+            client,
+            source: Source::new(network.map(|network| (network.address, network.prefix)), client.connection),
+            interim: &Interim::default(),
+            record: &Record::default(),
+            timeouts: &routing.timeouts,
+            rules: None,
+            methods_matter: false,
+            switch: None,
+            wish: origin.wish(&head.headers, || routing.client(client.address.ip(), &head.headers)),
+        };
+        let began = Instant::now();
+        let answer = origin.send(sending).await;
+        self.metrics.origin_duration.observe(began.elapsed());
+        let (head, body) = answer?.into_parts();
+        let decision = auth.decide(&head);
+        if !matches!(decision, AuthDecision::Denied | AuthDecision::Redirected) {
+            pages::discard(body).await;
+            let mut empty = Response::default();
+            *empty.status_mut() = head.status;
+            return Ok((decision, empty));
+        }
+        let body = Limited::new(body, MAX_BODY).collect();
+        let Ok(read) = timeout(routing.timeouts.response_header, body).await else {
+            self.metrics.timeout_response_body.increment();
+            return Err(Error::ResponseTimeout.into());
+        };
+        match read {
+            Ok(body) => Ok((decision, access::pass_on(head, body.to_bytes(), id))),
+            Err(error) if error.is::<LengthLimitError>() => {
+                let mut empty = Response::default();
+                *empty.status_mut() = head.status;
+                Ok((AuthDecision::Unusable, empty))
+            }
+            Err(_) => Err(Error::Truncated.into()),
+        }
     }
 
     /// Converts a request's head for the origin.
@@ -265,11 +459,47 @@ impl Proxy {
                 if let Some(counters) = counters {
                     counters.limited.increment();
                 }
-                let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0));
-                Err(Error::TooManyRequests { retry_after: u32::try_from(seconds).unwrap_or(u32::MAX).max(1) })
+                Err(Error::TooManyRequests { retry_after: whole_seconds(wait) })
             }
         }
     }
+}
+
+/// A request after the server that decides about it has answered.
+enum Authenticated {
+    /// The request is served; its origin gets these fields.
+    Admitted(Vec<(HeaderName, HeaderValue)>),
+    /// The client gets this answer.
+    Answered(Response),
+}
+
+/// `timeouts` for a request of which `spent` has passed; `None` if that makes no difference.
+fn left_of(timeouts: &Timeouts, spent: Duration) -> Option<Box<Timeouts>> {
+    let request = timeouts.request.filter(|_| !spent.is_zero())?.saturating_sub(spent);
+    Some(Box::new(Timeouts { request: Some(request), ..*timeouts }))
+}
+
+/// `wait` for `Retry-After`: rounded up, and at least one.
+fn whole_seconds(wait: Duration) -> u32 {
+    let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0));
+    u32::try_from(seconds).unwrap_or(u32::MAX).max(1)
+}
+
+/// The route's own answer, if it has one.
+fn own_answer(asked: &Asked<'_>, head: &http::request::Parts) -> Result<Option<Response>, Error> {
+    let &Asked { client, id, ruled, .. } = asked;
+    let Some((rules, variables)) = ruled else { return Ok(None) };
+    if let Some(redirect) = &rules.redirect {
+        return Ok(Some(redirect.response(rules.path(head)?.as_ref(), id, variables)));
+    }
+    if let Some(respond) = &rules.respond {
+        let is_extended = client.protocol != Protocol::Http1 && head.extensions.get::<Upgrade>().is_some();
+        if is_extended && respond.is_success() {
+            return Err(Error::NoSuchTunnel);
+        }
+        return Ok(Some(respond.response(id, variables)));
+    }
+    Ok(None)
 }
 
 /// A request that matches a route, without the route.
@@ -394,6 +624,23 @@ impl Handler for Proxy {
                 match error {
                     // A client that exceeds its rate must not fill the log as well.
                     Error::TooManyRequests { .. } => tracing::debug!(request, "rate limit exceeded"),
+                    // Nor a browser that has no password yet, or one that guesses.
+                    Error::NoPassword => {
+                        let client = variables.as_ref().map(|variables| variables.client);
+                        let route = route.map(|route| &*route.name);
+                        tracing::debug!(
+                            request,
+                            client = client.map(tracing::field::display),
+                            route,
+                            "no right password"
+                        );
+                    }
+                    // So must none that comes from a network that was shut out.
+                    Error::AddressDenied => {
+                        let client = variables.as_ref().map(|variables| variables.client);
+                        let route = route.map(|route| &*route.name);
+                        tracing::debug!(request, client = client.map(tracing::field::display), route, "address denied");
+                    }
                     // The operator has switched it, which was logged.
                     Error::Maintenance { .. } => tracing::debug!(request, "its route is in maintenance"),
                     // Logged above, with the other route.
@@ -419,7 +666,13 @@ impl Handler for Proxy {
                 }
                 record.error(kind);
                 let pages = route.map_or(&local.routing.general_pages, |route| &route.pages);
-                error.response(&id, pages.find(status))
+                let mut response = error.response(&id, pages.find(status));
+                if error == Error::NoPassword
+                    && let Some(users) = rules.and_then(|rules| rules.users.as_ref())
+                {
+                    response.headers_mut().insert(header::WWW_AUTHENTICATE, users.challenge.clone());
+                }
+                response
             }
             Err(Outcome::Abort(abort)) => return Err(abort),
         };

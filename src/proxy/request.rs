@@ -1,7 +1,6 @@
 //! Converts a request, which the front end has checked, for the origin: an HTTP/1.1 head with explicit framing. Pure.
 //!
-//! hyper's own choices are not relied on: it sends an unknown-length GET body as none, it prefers an existing
-//! `Transfer-Encoding` to its own choice, and it keeps whatever `Content-Length` it finds.
+//! `origin::connection` writes this head as it is, and frames the body by the same [`BodyFraming`].
 
 use super::{error::Error, forwarded, routes::Route, rules::Rules, spelling};
 use crate::{
@@ -64,8 +63,8 @@ pub(super) struct Removed {
 ///
 /// # Errors
 ///
-/// [`Error::NoAuthority`] if the request has no host for `Host`; [`Error::Tunnel`] for CONNECT, which hyper would make
-/// a tunnel of; [`Error::AmbiguousField`] where those are to be rejected.
+/// [`Error::NoAuthority`] if the request has no host for `Host`; [`Error::Tunnel`] for CONNECT, which
+/// would ask for a tunnel; [`Error::AmbiguousField`] where those are to be rejected.
 pub(super) fn translate(
     parts: &mut request::Parts,
     framing: BodyFraming,
@@ -212,7 +211,8 @@ fn frame(fields: &mut HeaderMap, method: &Method, framing: BodyFraming) {
 /// Removes trailer fields that would have an effect in an origin that merges them into the header (RFC 9110 §6.5.1), in
 /// any spelling, those that a rule of the route names, and those that only a trusted proxy may send, which has no
 /// reason to send them here; and, unless they are to be forwarded, all with an ambiguous name. Returns how many of the
-/// last two there were. hyper forwards those that the request's `Trailer` declared.
+/// last two there were. Those that the request's `Trailer` declared are
+/// forwarded.
 pub(super) fn trailers(
     fields: &mut HeaderMap,
     rules: Option<&Rules>,

@@ -1,7 +1,7 @@
 //! Converts an origin's head for the client: without connection-specific fields. Pure.
 //!
-//! hyper's client accepts what this file does not: `Content-Length` beside `Transfer-Encoding`, several equal
-//! `Content-Length`s, an unrequested 101, and transfer codings that it does not decode.
+//! `http1` delimits bodies of responses that are rejected here: with `Content-Length` beside `Transfer-Encoding`, or
+//! with transfer codings that are not decoded; and reads an unrequested 101.
 
 use super::{
     error::Error,
@@ -13,8 +13,8 @@ use crate::exchange::{field::may_trail, members};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header, response};
 use hyper::ext::ReasonPhrase;
 
-/// Converts the head of an origin's response to a `method` request for the client. `length` is the body's as hyper will
-/// deliver it, if it is known.
+/// Converts the head of an origin's response to a `method` request for the client. `length` is the body's as it will
+/// be delivered, if it is known.
 ///
 /// # Errors
 ///
@@ -63,10 +63,10 @@ pub(super) fn translate(parts: &mut response::Parts, method: &Method, length: Op
     }
     // The origin's reason phrase: HTTP/2 and HTTP/3 have none.
     parts.extensions.clear();
-    // A gateway sends its own version (RFC 9112 §2.3), whatever its origin speaks; hyper has no other ones.
+    // A gateway sends its own version (RFC 9112 §2.3), whatever its origin speaks.
     parts.version = Version::HTTP_11;
     if parts.status.canonical_reason().is_none() {
-        // hyper would write `<none>`; an empty phrase is right (RFC 9112 §4).
+        // hyper, which writes it for HTTP/1.1 clients, would write `<none>`; an empty phrase is right (RFC 9112 §4).
         parts.extensions.insert(ReasonPhrase::from_static(b""));
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Retry decision for a request that failed before its response. Pure.
 //!
 //! A request is tried again only if it was handed back unsent, or the connection was a reused one that closed
-//! before a response byte, the method is idempotent and no body byte was handed to hyper (RFC 9110 §9.2.2,
+//! before a response byte, the method is idempotent and no body byte was taken to be sent (RFC 9110 §9.2.2,
 //! RFC 9112 §9.3.1).
 
 use http::Method;
@@ -13,7 +13,7 @@ pub(super) const MAX_RETRIES: u32 = 2;
 /// How sending failed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AttemptFailure {
-    /// hyper gave the request back: no byte of it was written.
+    /// No byte of the request was written.
     pub(super) handed_back: bool,
     /// The connection had served a request before.
     pub(super) reused: bool,
@@ -21,7 +21,7 @@ pub(super) struct AttemptFailure {
     pub(super) closed: bool,
     /// At least one byte came since the request was sent.
     pub(super) answered: bool,
-    /// At least one byte of the body was passed to hyper.
+    /// At least one byte of the body was taken to be sent.
     pub(super) body_read: bool,
 }
 

@@ -1,6 +1,7 @@
 //! The configuration of requests, compiled for all workers, and its queries for the operator and for handshakes.
 
 use super::{
+    access::{Passwords, Users},
     balance::CookieKey,
     capacity::Capacity,
     forwarded,
@@ -16,7 +17,7 @@ use crate::{
     proxy::ServerName,
 };
 use http::HeaderMap;
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc};
 
 /// An origin, with what all workers share of it.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub struct RoutingFiles {
     pub pages: Pages,
     /// TLS to the origins that have https, by their names.
     pub tls: BTreeMap<String, Arc<TlsToOrigin>>,
+    /// Users of routes, by their files.
+    pub users: BTreeMap<PathBuf, Arc<Users>>,
 }
 
 impl From<Pages> for RoutingFiles {
@@ -69,6 +72,8 @@ pub struct Routing {
     pub(super) cookie_key: CookieKey,
     /// What connections to origins may use.
     capacity: Arc<Capacity>,
+    /// Verifies passwords, for all workers.
+    pub(super) passwords: Arc<Passwords>,
 }
 
 impl Routing {
@@ -92,7 +97,7 @@ impl Routing {
     }
 
     fn compile(config: &Config, files: RoutingFiles, before: Option<&Self>, maintenance: Maintenance) -> Self {
-        let RoutingFiles { pages, tls } = &files;
+        let RoutingFiles { pages, tls, users } = &files;
         let origin = |(name, origin): (&String, &config::Origin)| {
             let before = before.and_then(|before| before.origins.get(name));
             let before = before.filter(|before| origin.health.is_some() && before.config.health.is_some());
@@ -123,6 +128,7 @@ impl Routing {
                 limiter: limiters.get(number).cloned().flatten(),
                 file: pages.body(route),
                 maintenance: in_maintenance.get(number).copied().flatten(),
+                users: route.users.as_ref().and_then(|file| users.get(file)).cloned(),
             };
             let pages = pages.of(&route.error_pages).before(&general_pages, route.intercept_errors);
             (Rules::new(route, config, own).map(Arc::new), pages)
@@ -142,6 +148,7 @@ impl Routing {
             sources: config.sources.clone(),
             cookie_key: before.map_or_else(CookieKey::random, |before| before.cookie_key.clone()),
             capacity: before.map(|before| Arc::clone(&before.capacity)).unwrap_or_default(),
+            passwords: before.map(|before| Arc::clone(&before.passwords)).unwrap_or_default(),
         }
     }
 
@@ -179,6 +186,11 @@ impl Routing {
     /// TLS to the origins that have https, by their names.
     pub fn origin_tls(&self) -> &BTreeMap<String, Arc<TlsToOrigin>> {
         &self.files.tls
+    }
+
+    /// Users of routes, by their files.
+    pub fn users(&self) -> &BTreeMap<PathBuf, Arc<Users>> {
+        &self.files.users
     }
 
     /// The routes in maintenance.

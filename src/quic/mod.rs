@@ -20,11 +20,11 @@ mod metrics;
 pub use client::{
     ConnectError, Counts, Observed, Observer, Packet, PacketDirection, RoundTrip, TransportParameters, connect,
 };
-pub use connection::{
-    AckFrequencySupport, Acknowledged, AlertHandle, ConnectionTable, DraftVersion, MAX_RANGES, RequestWindow,
-    client_address,
+pub use connection::{AckFrequencySupport, Acknowledged, AlertHandle, DraftVersion, MAX_RANGES};
+pub use endpoint::{
+    EndpointError, EndpointParts, EndpointState, QuicEndpoint, RequestWindow, SourceLimits, client_address, library_io,
+    start,
 };
-pub use endpoint::{EndpointError, EndpointParts, QuicEndpoint, SourceLimits, library_io, start};
 pub use identity::{
     ConnectionIdFormat, Generations, IdScheme, Layout, MAX_WORKERS, Replica, SecretError, Secrets, ServerIdKey,
     ServerIdKeyError, WorkerIndex,

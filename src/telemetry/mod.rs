@@ -1,5 +1,6 @@
 //! Observability: metrics of a module (group.rs), their exposition and their reference; a worker's heartbeat; the log.
 
+mod confinement;
 mod control;
 mod counter;
 mod export;
@@ -12,6 +13,7 @@ mod requests;
 mod table;
 mod wakes;
 
+pub use confinement::Confinement;
 pub use control::{CertificateValidity, Certificates, ControlMetrics, Version};
 pub use counter::{Counted, Counter, Gauge, Histogram, Sizes};
 pub use export::{CONTENT_TYPE, Registry};

@@ -15,19 +15,19 @@ use crate::support::{
 
 /// A protocol that clients speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Protocol {
+pub(crate) enum Protocol {
     Http1,
     Http2,
     Http3,
 }
 
-const PROTOCOLS: [Protocol; 3] = [Protocol::Http1, Protocol::Http2, Protocol::Http3];
+pub(crate) const PROTOCOLS: [Protocol; 3] = [Protocol::Http1, Protocol::Http2, Protocol::Http3];
 
 /// What a client got: a status and the body, which is empty where there was a status alone; `None` for a reset.
-type Answer = Option<(u16, String)>;
+pub(crate) type Answer = Option<(u16, String)>;
 
 /// A request with those fields behind its own, and perhaps a body of three bytes with trailers.
-struct Request<'a> {
+pub(crate) struct Request<'a> {
     method: &'a [u8],
     path: &'a str,
     fields: Vec<(&'a [u8], &'a [u8])>,
@@ -35,19 +35,19 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    fn get(path: &'a str, fields: &[(&'a str, &'a str)]) -> Self {
+    pub(crate) fn get(path: &'a str, fields: &[(&'a str, &'a str)]) -> Self {
         let fields = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())).collect();
         Self { method: b"GET", path, fields, trailers: None }
     }
 
     /// A POST.
-    fn with_trailers(path: &'a str, fields: &[(&'a str, &'a str)], trailers: &[(&'a str, &'a str)]) -> Self {
+    pub(crate) fn with_trailers(path: &'a str, fields: &[(&'a str, &'a str)], trailers: &[(&'a str, &'a str)]) -> Self {
         let trailers = trailers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())).collect();
         Self { method: b"POST", trailers: Some(trailers), ..Self::get(path, fields) }
     }
 
     /// Sends it on a connection of its own.
-    async fn ask(&self, litequic: &Litequic, protocol: Protocol) -> Answer {
+    pub(crate) async fn ask(&self, litequic: &Litequic, protocol: Protocol) -> Answer {
         match protocol {
             Protocol::Http1 => self.by_http1(litequic).await,
             Protocol::Http2 => self.by_http2(&mut Http2::connect(litequic, &[]).await, 1).await,

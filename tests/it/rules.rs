@@ -1,7 +1,9 @@
 //! What a route does beside choosing an origin: fields, paths, redirects, timeouts, pages, rates; and the PROXY
 //! protocol, by which rules identify a client.
 
+mod addresses;
 mod answers;
+mod auth;
 mod dates;
 mod fixed;
 mod general;
@@ -11,6 +13,7 @@ mod matching;
 mod proxy_protocol;
 mod rates;
 mod reloads;
+mod users;
 
 use crate::support::proxy::Litequic;
 use litequic::config::{self, Config, Listen, Workers};

@@ -2,7 +2,7 @@
 //! `packaging/verify`.
 
 use litequic::config;
-use std::{fs, path::Path};
+use std::{fs, path::Path, process::Command};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -41,4 +41,12 @@ fn the_image_and_a_release_have_their_bill_of_materials_from_one_version_of_its_
         value.unwrap().split(' ').next().unwrap().to_owned()
     };
     assert_eq!(of("Dockerfile", "ARG CARGO_CYCLONEDX="), of("packaging/tools.sh", "CARGO_CYCLONEDX="));
+}
+
+#[test]
+fn the_seccomp_profiles_are_what_their_script_writes() {
+    let script = Path::new(ROOT).join("packaging/seccomp/profile.py");
+    // Without Python there is nothing to compare with.
+    let Ok(output) = Command::new("python3").arg(script).arg("--check").output() else { return };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

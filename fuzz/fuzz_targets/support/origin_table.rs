@@ -1,6 +1,8 @@
 //! The table of docs/proxying.md, "Responses that an origin may send", read once more and in the simplest way: what a
 //! client gets of the bytes that an origin sends to one GET or HEAD. Not hyper's nor litequic's code, and slow.
 
+/// Interim responses are bounded, too: so many are few enough.
+const FEW_INTERIMS: usize = 90;
 /// Heads, trailers and extensions near the sizes at which they are too large: their rows are exact in tests, not here.
 const NEARLY_TOO_LARGE: usize = 14 * 1024;
 const NEARLY_TOO_MANY: usize = 90;
@@ -34,7 +36,7 @@ type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 /// The verdict on `bytes`; they end with the connection if it `closes`.
 pub fn verdict(bytes: &[u8], closes: bool, is_head: bool) -> Verdict {
     let mut rest = bytes;
-    loop {
+    for _ in 0..FEW_INTERIMS {
         let (version, status, fields) = match head(&mut rest) {
             Ok(head) => head,
             Err(Fault::Invalid) => return Refused,
@@ -87,6 +89,7 @@ pub fn verdict(bytes: &[u8], closes: bool, is_head: bool) -> Verdict {
             None => BrokenOff,
         };
     }
+    Open
 }
 
 /// Minor version, status and fields of the head that `rest` begins with.
@@ -185,18 +188,14 @@ fn chunks(mut rest: &[u8]) -> Parsed<Vec<u8>> {
         let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
         let (size, behind) = line.split_at(digits);
         let significant: Vec<u8> = size.iter().copied().skip_while(|byte| *byte == b'0').collect();
-        let is_extension = match behind.iter().find(|byte| !matches!(byte, b' ' | b'\t')) {
-            None => false,
-            Some(b';') => true,
-            Some(_) => return Err(Fault::Invalid),
-        };
-        if digits == 0 || significant.len() > 16 {
+        // Blanks stand before an extension alone.
+        let is_extension = behind.trim_ascii_start().first() == Some(&b';');
+        let is_text = |byte: &u8| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f);
+        if digits == 0 || digits > 16 || !(behind.is_empty() || is_extension) || !behind.iter().all(is_text) {
             return Err(Fault::Invalid);
         }
-        if is_extension {
-            extensions += behind.len();
-        }
-        if extensions > NEARLY_TOO_LARGE || digits > NEARLY_TOO_LARGE {
+        extensions += behind.len();
+        if extensions > NEARLY_TOO_LARGE {
             return Err(Fault::Open);
         }
         let size = str::from_utf8(&significant).ok().filter(|digits| !digits.is_empty());

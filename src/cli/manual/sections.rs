@@ -51,6 +51,7 @@ const ENVIRONMENT: &[(&str, &str)] = &[
         "Log levels by module, such as `info,litequic::proxy=debug`; goes before `log.level` and `--log-level`.",
     ),
     ("NO_COLOR", "No colours on a terminal, if not empty."),
+    ("LITEQUIC_CORE", "1 allows core dumps, which have private keys, and debuggers: for bug reports."),
     ("SSLKEYLOGFILE", "The file for TLS secrets, with `--key-log`."),
     ("NOTIFY_SOCKET, WATCHDOG_USEC, LISTEN_FDS", "Set by systemd: readiness, watchdog, sockets."),
 ];

@@ -33,7 +33,7 @@ const HAPROXY: &str = "docs/migrating.md#haproxy";
 const ACME: &str = "docs/how-to/obtain-certificates-by-acme.md";
 const CADDY: &str = "docs/migrating.md#caddy";
 const TRAEFIK: &str = "docs/migrating.md#traefik";
-const MISSING: &str = "docs/migrating.md#missing-gzip-cache-static-files-allow-and-deny-lua";
+const MISSING: &str = "docs/migrating.md#missing-gzip-cache-static-files-lua";
 const SCOPE: &str = "docs/limits.md#out-of-scope";
 
 /// The table that has the word, or [`ANYWHERE`]; words as [`plain`] makes them; what a message says.
@@ -204,16 +204,15 @@ const WORDS: &[(&str, &[&str], Hint)] = &[
         Line("litequic compresses nothing", SCOPE),
     ),
     (ANYWHERE, &["cache", "proxycache", "caching", "expires"], Line("litequic caches nothing", SCOPE)),
+    (ANYWHERE, &["ipallowlist", "ipwhitelist", "remoteip", "whitelist", "allowlist"], Key("routes[].allow")),
+    (ANYWHERE, &["blacklist", "denylist"], Key("routes[].deny")),
     (
         ANYWHERE,
-        &["allow", "deny", "ipallowlist", "ipwhitelist", "remoteip", "blacklist", "whitelist"],
-        Line("litequic filters no addresses; a firewall does", SCOPE),
+        &["jwt", "oidc"],
+        Line("routes[].auth has another server decide", "docs/how-to/sign-in-with-oauth2-proxy.md"),
     ),
-    (
-        ANYWHERE,
-        &["basicauth", "authbasic", "authrequest", "forwardauth", "auth", "jwt", "oidc"],
-        Line("litequic has no passwords and no sign-in", SCOPE),
-    ),
+    (ANYWHERE, &["basicauth", "authbasic", "authbasicuserfile", "userlist", "httpauth"], Key("routes[].users")),
+    (ANYWHERE, &["authrequest", "forwardauth", "extauthz"], Key("routes[].auth")),
     (
         ANYWHERE,
         &["cors"],

@@ -1,7 +1,7 @@
 //! The keys of a route that do not select an origin.
 
 use crate::config::{
-    ErrorPages, Errors, FixedBody, HeaderRules, RateLimit, RateLimitBy, Redirect, Respond, Template, Variable,
+    Auth, ErrorPages, Errors, FixedBody, HeaderRules, RateLimit, RateLimitBy, Redirect, Respond, Template, Variable,
     body_type,
     fault::nearest,
     media_type,
@@ -25,6 +25,15 @@ const MAX_PAGES: usize = 64;
 const IN_FIELDS: &[Variable] = &[Variable::Client, Variable::Host, Variable::RequestId];
 /// In `redirect.to`.
 const IN_REDIRECTS: &[Variable] = &[Variable::Host, Variable::Path];
+
+/// Fields of the names that litequic reserves for itself by which servers that decide name the user.
+const IDENTITIES: [&str; 5] = [
+    "x-forwarded-user",
+    "x-forwarded-email",
+    "x-forwarded-groups",
+    "x-forwarded-preferred-username",
+    "x-forwarded-access-token",
+];
 
 /// Whether a rule may set a field, and why not.
 type FieldFault = fn(&HeaderName) -> Option<&'static str>;
@@ -295,6 +304,39 @@ pub(in crate::config) fn show_rate_limit(limit: &Option<RateLimit>) -> String {
     let by = RateLimitBy::NAMES.iter().find(|(_, known)| known == by).map(|(name, _)| *name);
     let per = humantime::format_duration(*per);
     format!("{requests} in {per}; {burst} at once; by {}", by.unwrap_or_default())
+}
+
+/// `auth`, if set.
+pub(in crate::config) fn auth(section: &mut Section<'_>, key: &str, about: &str) -> Option<Auth> {
+    table(section, key, about, |section| {
+        let auth = Auth::read(section);
+        for (n, name) in auth.copy.iter().enumerate() {
+            if auth.copy.iter().take(n).any(|other| other == name) {
+                section.fault_in_list("copy", n, "is listed twice");
+            }
+        }
+        auth
+    })
+}
+
+pub(in crate::config) fn show_auth(auth: &Option<Auth>) -> String {
+    let Some(Auth { origin, path, copy }) = auth else { return "none".into() };
+    let copied = copy.iter().map(|name| format!(", copy {name}"));
+    format!("{origin} {path}{}", copied.collect::<String>())
+}
+
+/// The name of a field that an origin gets from a server that decides.
+pub(in crate::config) fn copied_field() -> Kind<HeaderName> {
+    let parse = |text: String| {
+        // Which user a request is of, litequic does not say.
+        let fault = |name: &HeaderName| request_field_fault(name).filter(|_| !IDENTITIES.contains(&name.as_str()));
+        let is_right = HeaderName::from_bytes(text.as_bytes()).is_ok_and(|name| fault(&name).is_none());
+        let name = field_name(&text, if is_right { |_| None } else { request_field_fault })?;
+        // Each spelling of a field is removed with it.
+        let is_plain = name.as_str().bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        if is_plain { Ok(name) } else { Err("has another character than letters, digits and -".into()) }
+    };
+    text("a field's name, such as \"Remote-User\"", parse, ToString::to_string).matching("[0-9A-Za-z-]+")
 }
 
 pub(in crate::config) fn error_pages(section: &mut Section<'_>, key: &str, about: &str) -> ErrorPages {

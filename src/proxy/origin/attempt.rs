@@ -2,12 +2,12 @@
 
 use super::{
     Origin, Outcome, Sending,
-    copy::Copy,
+    connection::SendFailure,
     deadline::{Deadline, Passed},
     pool::{Needs, PooledConnection},
     proxied::Proxied,
-    request_body::{OriginRequestBody, Progress, TrailerRules, Upload},
-    response_body::{self, ResponseBody},
+    request_body::{Progress, TrailerRules, Upload},
+    response_body::ResponseBody,
     server::Ticket,
     transfer::Open,
     tunnel::TunnelSide,
@@ -15,7 +15,8 @@ use super::{
 };
 use crate::{
     config::{CheckIdle, Timeouts},
-    exchange::{Body, BodyError, Record, Response, Tunnel, has_rarely_a_body},
+    exchange::{Body, BodyError, Record, Response, Tunnel, has_rarely_a_body, members},
+    http1::HeadError,
     proxy::{
         balance::{Set, Wish},
         error::Error,
@@ -25,12 +26,9 @@ use crate::{
         upgrade::Switch,
     },
     sources::Source,
-    suspension::timeout,
 };
-use http::{Method, Request, StatusCode, Version, header, request};
-use hyper::{body::Incoming, client::conn::TrySendError};
+use http::{Method, StatusCode, Version, header, request, response::Parts};
 use std::{
-    pin::pin,
     rc::Rc,
     sync::Arc,
     task::{Context, Poll},
@@ -40,8 +38,8 @@ use tokio::time::Instant;
 /// The outcome of an attempt.
 pub(super) enum SentRequest {
     Answered(Response),
-    /// A retry, with this head.
-    Again(request::Parts),
+    /// The request is to be sent once more.
+    Again,
 }
 
 /// A request's attempts so far.
@@ -177,26 +175,21 @@ impl<'a> Attempts<'a> {
     pub(super) async fn send(
         &mut self,
         number: u32,
-        head: request::Parts,
+        head: &request::Parts,
         ticket: Ticket,
         connection: PooledConnection,
     ) -> Result<SentRequest, Outcome> {
-        let mut connection = connection;
         let reused = connection.reused();
-        // hyper takes the head; only over a used connection may a retry need it.
-        let copy = (reused && retry::is_idempotent(&self.method)).then(|| Copy::of(&head));
-        let mut request = Request::from_parts(head, OriginRequestBody::new(self.upload.clone()));
-        self.interims.pass(&mut request);
         let (upload, metrics) = (self.upload.as_deref(), &self.origin.metrics);
         metrics.origin_requests.increment();
-        let mut sent = pin!(connection.send(request));
-        let poll_sent = |cx: &mut Context<'_>| connection.poll_sent(sent.as_mut(), cx);
+        connection.send(self.upload.as_ref());
+        let poll_sent = |cx: &mut Context<'_>| connection.poll_sent(head, cx);
         match wait::header(poll_sent, upload, &self.interims, self.timeouts, self.deadline, metrics).await {
             WaitOutcome::Response(response) if reused && number < retry::MAX_RETRIES && is_for_the_idle(&response) => {
-                self.timed_out(number, response, copy, connection, ticket)
+                self.timed_out(number, response, connection, ticket)
             }
             WaitOutcome::Response(response) => match self.switch.take() {
-                Some(switch) => Box::pin(self.switched(response, switch, connection, ticket)).await,
+                Some(switch) => self.switched(response, switch, connection, ticket),
                 None => self.respond(response, connection, ticket),
             }
             .map(SentRequest::Answered),
@@ -206,31 +199,30 @@ impl<'a> Attempts<'a> {
                 }
                 Err(error.into())
             }
-            WaitOutcome::Failed(failed) => {
-                self.failed(number, failed, copy, &connection, &ticket).map(SentRequest::Again)
+            WaitOutcome::Failed(failure) => {
+                self.failed(number, &failure, &connection, &ticket).map(|()| SentRequest::Again)
             }
         }
     }
 
-    /// The origin had given the connection up when the request came (RFC 9110 §15.5.9): the head of a request that may
-    /// be sent again, or the response.
+    /// The origin had given the connection up when the request came (RFC 9110 §15.5.9): the request may be sent again,
+    /// or this is the response.
     fn timed_out(
         &mut self,
         number: u32,
-        response: http::Response<Incoming>,
-        copy: Option<Copy>,
+        response: Parts,
         connection: PooledConnection,
         ticket: Ticket,
     ) -> Result<SentRequest, Outcome> {
         let body_read = self.upload.as_deref().is_some_and(Upload::taken);
         let failure = AttemptFailure { handed_back: false, reused: true, closed: true, answered: false, body_read };
-        match (retry::decide(number, &self.method, failure), copy) {
-            (Decision::Again { fresh }, Some(copy)) => {
+        match retry::decide(number, &self.method, failure) {
+            Decision::Again { fresh } => {
                 tracing::debug!("sending a request again: the origin closed an idle connection with 408");
                 self.again_after_a_stale_one(number, fresh, &ticket);
-                Ok(SentRequest::Again(copy.restore()))
+                Ok(SentRequest::Again)
             }
-            _ => self.respond(response, connection, ticket).map(SentRequest::Answered),
+            Decision::Fail => self.respond(response, connection, ticket).map(SentRequest::Answered),
         }
     }
 
@@ -247,23 +239,21 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// The connection failed before there was a response: the head of a request that may be sent again.
+    /// The connection failed before there was a response, by `cause`: the request may be sent again, or fails.
     fn failed(
         &mut self,
         number: u32,
-        mut failed: TrySendError<Request<OriginRequestBody>>,
-        copy: Option<Copy>,
+        cause: &SendFailure,
         connection: &PooledConnection,
         ticket: &Ticket,
-    ) -> Result<request::Parts, Outcome> {
+    ) -> Result<(), Outcome> {
         let (upload, metrics) = (self.upload.as_deref(), &self.origin.metrics);
         if let Some(Progress::Failed(cause)) = upload.map(Upload::progress) {
             return Err(self.origin.request_failed(cause));
         }
-        let message = failed.take_message();
-        let error = classify(failed.error(), connection);
+        let error = classify(cause, connection);
         let failure = AttemptFailure {
-            handed_back: message.is_some(),
+            handed_back: matches!(cause, SendFailure::Unsent),
             reused: connection.reused(),
             closed: error == Error::Terminated,
             answered: connection.answered(),
@@ -272,27 +262,23 @@ impl<'a> Attempts<'a> {
         if !failure.is_stale() {
             ticket.broke();
         }
-        let again = message.map(|message| message.into_parts().0).or_else(|| copy.map(Copy::restore));
-        match (retry::decide(number, &self.method, failure), again) {
-            (Decision::Again { fresh }, Some(again)) if failure.is_stale() => {
-                tracing::debug!(error = %failed.error(), "sending a request again: its connection was stale");
+        match retry::decide(number, &self.method, failure) {
+            Decision::Again { fresh } if failure.is_stale() => {
+                tracing::debug!(error = %cause, "sending a request again: its connection was stale");
                 self.again_after_a_stale_one(number, fresh, ticket);
-                Ok(again)
+                Ok(())
             }
-            (Decision::Again { fresh }, Some(again)) if self.origin.may_retry() => {
-                tracing::debug!(error = %failed.error(), "sending a request again");
+            Decision::Again { fresh } if self.origin.may_retry() => {
+                tracing::debug!(error = %cause, "sending a request again");
                 self.fresh = fresh;
-                Ok(again)
+                Ok(())
             }
             _ => {
-                match error {
-                    // hyper has one error for both.
-                    Error::ContentLength => tracing::warn!(origin = %ticket.server().name, %error, "no response"),
-                    _ if error.is_tls() => {
-                        let reason = connection.tls_failure().map(|failure| failure.to_string());
-                        tracing::warn!(origin = %ticket.server().name, %error, reason, "no response");
-                    }
-                    _ => tracing::warn!(origin = %ticket.server().name, error = %failed.error(), "no response"),
+                if error.is_tls() {
+                    let reason = connection.tls_failure().map(|failure| failure.to_string());
+                    tracing::warn!(origin = %ticket.server().name, %error, reason, "no response");
+                } else {
+                    tracing::warn!(origin = %ticket.server().name, error = %cause, "no response");
                 }
                 if error == Error::HeaderTooLarge {
                     metrics.limit_response_header.increment();
@@ -305,25 +291,16 @@ impl<'a> Attempts<'a> {
 
     /// The response for the client. Its body is polled once, without a wait: one that has failed already is a 502, as
     /// nothing of the response was sent.
-    fn respond(
-        &mut self,
-        response: http::Response<Incoming>,
-        connection: PooledConnection,
-        ticket: Ticket,
-    ) -> Result<Response, Outcome> {
-        let (mut parts, incoming) = response.into_parts();
+    fn respond(&mut self, response: Parts, connection: PooledConnection, ticket: Ticket) -> Result<Response, Outcome> {
+        let mut parts = response;
         let origin = self.origin;
-        if parts.version != Version::HTTP_11 {
-            // hyper would speak HTTP/1.0 from now on, and send no chunked body at all.
-            connection.do_not_reuse();
-        }
-        let length = http_body::Body::size_hint(&incoming).exact();
+        let length = connection.size_hint().exact();
         if let Err(error) = response::translate(&mut parts, &self.method, length) {
             return Err(self.bad(&ticket, error));
         }
-        let mut open = Open { incoming, connection, ticket };
+        let mut open = Open { connection, ticket };
         let ahead = match open.look() {
-            Poll::Ready(Some(Err(error))) => return Err(self.broken(&open.ticket, &error)),
+            Poll::Ready(Some(Err(error))) => return Err(self.broken(&open.ticket, error)),
             Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(frame)),
             Poll::Ready(None) => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
@@ -341,7 +318,7 @@ impl<'a> Attempts<'a> {
     }
 
     /// The body of the server's response has failed before anything of the response was passed on.
-    fn broken(&self, ticket: &Ticket, error: &hyper::Error) -> Outcome {
+    fn broken(&self, ticket: &Ticket, error: BodyError) -> Outcome {
         // A request's body that fails ends the response, too.
         if let Some(Progress::Failed(cause)) = self.upload.as_deref().map(Upload::progress) {
             return self.origin.request_failed(cause);
@@ -349,7 +326,7 @@ impl<'a> Attempts<'a> {
         ticket.broke();
         self.bad(
             ticket,
-            match response_body::cause(error) {
+            match error {
                 BodyError::Malformed => Error::Protocol,
                 _ => Error::Truncated,
             },
@@ -357,34 +334,32 @@ impl<'a> Attempts<'a> {
     }
 
     /// The response to a request to switch protocols. A rejection is forwarded as it is.
-    async fn switched(
+    fn switched(
         &mut self,
-        response: http::Response<Incoming>,
+        response: Parts,
         switch: Switch,
         connection: PooledConnection,
         ticket: Ticket,
     ) -> Result<Response, Outcome> {
-        if switch.is_misleading(response.status()) {
+        if switch.is_misleading(response.status) {
             // The client's fault, which requests an unsupported protocol: not a failure of the server.
             ticket.answered();
             ticket.went_well();
             return Err(Error::SwitchFailed.into());
         }
-        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        if response.status != StatusCode::SWITCHING_PROTOCOLS {
             // Such a request has no body.
             self.upload = None;
             return self.respond(response, connection, ticket);
         }
-        let (mut parts, _) = response.into_parts();
+        let mut parts = response;
         switch.accept(&mut parts).map_err(|error| self.bad(&ticket, error))?;
-        // hyper is done with it as soon as it has delivered the 101.
-        let left = timeout(self.timeouts.response_header, connection.switch()).await.ok().flatten();
-        let (stream, ahead) = left.ok_or_else(|| self.bad(&ticket, Error::Terminated))?;
+        let (connection, ahead) = connection.switch().ok_or_else(|| self.bad(&ticket, Error::Terminated))?;
         ticket.answered();
         ticket.went_well();
         self.origin.stick(self.wish, ticket.number, &mut parts.headers);
         let Switch { protocol, slot, .. } = switch;
-        let side = TunnelSide::new(stream, ahead, slot, &self.origin.metrics);
+        let side = TunnelSide::new(connection, ahead, slot, &self.origin.metrics);
         let tunnel = Tunnel::new(protocol, side, self.timeouts.tunnel);
         let tunnel = tunnel.half_closed_for(self.timeouts.tunnel_half_closed);
         Ok(Response::from_parts(parts, Body::tunnel(tunnel)))
@@ -401,29 +376,22 @@ impl<'a> Attempts<'a> {
 
 /// Whether `response` is the end of an idle connection rather than an answer: 408 with `Connection: close` (RFC 9110
 /// §15.5.9), which an origin sends when it gives the connection up.
-fn is_for_the_idle(response: &http::Response<Incoming>) -> bool {
-    let closes = || {
-        let options = response.headers().get_all(header::CONNECTION).into_iter().filter_map(|line| line.to_str().ok());
-        options.flat_map(|line| line.split(',')).any(|option| option.trim().eq_ignore_ascii_case("close"))
-    };
-    response.status() == StatusCode::REQUEST_TIMEOUT && (response.version() < Version::HTTP_11 || closes())
+fn is_for_the_idle(response: &Parts) -> bool {
+    let closes = || members(&response.headers, header::CONNECTION).any(|option| option.eq_ignore_ascii_case(b"close"));
+    response.status == StatusCode::REQUEST_TIMEOUT && (response.version < Version::HTTP_11 || closes())
 }
 
-/// The cause of hyper's error on the connection of `connection`.
-fn classify(error: &hyper::Error, connection: &PooledConnection) -> Error {
+/// The error for the client of a `failure` on `connection`.
+fn classify(failure: &SendFailure, connection: &PooledConnection) -> Error {
     if let Some(failure) = connection.tls_failure() {
         return failure.error;
     }
-    if error.is_parse_too_large() {
-        // hyper reports a Content-Length of 2^64 - 2 or 2^64 - 1 like a header beyond its bounds, but has read that
-        // header.
-        if connection.has_unread_header() { Error::HeaderTooLarge } else { Error::ContentLength }
-    } else if error.is_parse() {
-        Error::Protocol
-    } else if connection.answered() {
-        Error::Incomplete
-    } else {
-        // Closed, reset, or handed back because it closed.
-        Error::Terminated
+    match failure {
+        SendFailure::Head(HeadError::TooLarge) => Error::HeaderTooLarge,
+        SendFailure::Head(HeadError::LengthTooLarge) => Error::ContentLength,
+        SendFailure::Head(_) | SendFailure::Field | SendFailure::Interims => Error::Protocol,
+        SendFailure::Closed | SendFailure::Io(_) | SendFailure::Body if connection.answered() => Error::Incomplete,
+        // Closed, reset, or never idle.
+        SendFailure::Closed | SendFailure::Io(_) | SendFailure::Body | SendFailure::Unsent => Error::Terminated,
     }
 }

@@ -8,17 +8,13 @@ use super::{
 };
 use crate::{
     config::{Health, OriginAddress},
+    http1::{self, HeadError, HeadLines},
     proxy::{CheckMetrics, Checks, ServerName, balance::Streak},
     suspension::timeout,
 };
-use bytes::Bytes;
-use http::{Request, header};
-use http_body_util::Empty;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use std::{convert::Infallible, error::Error as _, sync::Arc, time::Duration};
+use std::{convert::Infallible, io, sync::Arc, time::Duration};
 use tokio::{
-    select,
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     sync::Notify,
     task::{AbortHandle, JoinSet},
     time::sleep,
@@ -26,8 +22,8 @@ use tokio::{
 
 /// The random part of an interval, in both directions: checks of many litequic do not coincide for long.
 const JITTER: f64 = 0.1;
-/// Only the status of an answer is used; hyper accepts no less.
-const BUFFER_BYTES: usize = 8192;
+/// Bytes of an answer at most until its status is known, interim responses among them.
+const MAX_RESPONSE: usize = 8192;
 
 /// A server to be checked, and how.
 #[derive(Debug, Clone)]
@@ -139,13 +135,10 @@ async fn ask(checked: &Checked) -> Result<(), String> {
     let Checked { address, health, tls, proxy_protocol, dns_interval, .. } = checked;
     let target = CheckedServer { address, tls: tls.as_deref(), proxy_protocol: *proxy_protocol };
     let stream = connect::reach(target, health.timeout, Some(*dns_interval)).await;
-    let stream = stream.map_err(|error| match TlsFailure::of(&error) {
+    let mut stream = stream.map_err(|error| match TlsFailure::of(&error) {
         Some(failure) => failure.to_string(),
         None => format!("cannot connect: {error}"),
     })?;
-    let broken = |error: hyper::Error| format!("connection failed: {}", because(&error));
-    let handshake = http1::Builder::new().max_buf_size(BUFFER_BYTES).handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = handshake.map_err(broken)?;
     let host = match (&health.host, address) {
         (Some(host), _) => host.clone(),
         (None, address) => match address.host() {
@@ -154,25 +147,57 @@ async fn ask(checked: &Checked) -> Result<(), String> {
             None => "localhost".into(),
         },
     };
-    let request = Request::get(&health.path)
-        .header(header::HOST, host)
-        .header(header::USER_AGENT, concat!("litequic/", env!("CARGO_PKG_VERSION"), " (health check)"))
-        .header(header::CONNECTION, "close")
-        .body(Empty::<Bytes>::new())
-        // A checked configuration has none that could not be sent.
-        .map_err(|error| error.to_string())?;
-    let mut answered = std::pin::pin!(sender.send_request(request));
-    let response = select! {
-        response = &mut answered => response,
-        // The answer may have come with the connection's end.
-        _ = connection => answered.await,
+    let agent = concat!("litequic/", env!("CARGO_PKG_VERSION"), " (health check)");
+    let fields = [("host", &*host), ("user-agent", agent), ("connection", "close")];
+    let mut request = Vec::new();
+    http1::write_head(&mut request, "GET", &health.path, fields.map(|(name, value)| (name, value.as_bytes())));
+    let written = async {
+        stream.write_all(&request).await?;
+        stream.flush().await
     };
-    let status = response.map_err(broken)?.status().as_u16();
+    // The answer may have come with the connection's end.
+    let written = written.await;
+    let status = match (status(&mut stream).await, written) {
+        (Ok(status), _) => status,
+        (Err(Unanswered::Io(error)), _) | (Err(Unanswered::Closed), Err(error)) => {
+            let reason = TlsFailure::of(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            return Err(format!("connection failed: {reason}"));
+        }
+        (Err(error), _) => return Err(format!("connection failed: {error}")),
+    };
     if health.accepts(status) { Ok(()) } else { Err(format!("answered with {status}")) }
 }
 
-/// hyper's error, or that of TLS that it hides.
-fn because(error: &hyper::Error) -> String {
-    let of_tls = error.source().and_then(|source| source.downcast_ref().and_then(TlsFailure::of));
-    of_tls.map_or_else(|| error.to_string(), ToString::to_string)
+/// Why a health check has no answer.
+#[derive(Debug, thiserror::Error)]
+enum Unanswered {
+    #[error("the server closed the connection before its response")]
+    Closed,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Head(#[from] HeadError),
+}
+
+/// The status of the final response that `stream` begins with.
+async fn status(stream: &mut (impl AsyncRead + Unpin)) -> Result<u16, Unanswered> {
+    let (mut received, mut seen) = (Vec::with_capacity(MAX_RESPONSE), 0);
+    loop {
+        while received.len() > seen {
+            let mut lines = HeadLines::default();
+            let rest = received.get(seen..).unwrap_or_default();
+            match http1::parse(rest, &mut lines)? {
+                Some(head) if head.is_interim() => seen += head.length,
+                Some(head) => return Ok(head.status),
+                None => break,
+            }
+        }
+        let left = MAX_RESPONSE.saturating_sub(received.len());
+        if left == 0 {
+            return Err(HeadError::TooLarge.into());
+        }
+        if stream.take(left as u64).read_buf(&mut received).await? == 0 {
+            return Err(Unanswered::Closed);
+        }
+    }
 }

@@ -1,10 +1,8 @@
-//! A connection to an origin, over TCP, TLS or a Unix socket, as a byte stream for hyper's HTTP/1.1.
-//!
-//! The stream provides two things that hyper does not: whether a response byte has come, and that a failed write does
-//! not destroy a response that is still being read.
+//! Opens connections to an origin, over TCP, TLS or a Unix socket.
 
 use super::{
     addresses::{Blame, Failures, order},
+    connection::OriginConnection,
     lookup::Lookups,
     proxied::{Proxied, local_header},
     race::{self, Won},
@@ -15,25 +13,19 @@ use crate::{
     budget::TRAIN_BYTES,
     config::OriginAddress,
     descriptors::Descriptor,
-    exchange::BodyCapacity,
     proxy::balance::{EjectionCause, Rule},
     proxy::error::Error,
     proxy::{Metrics, ServerMetrics},
     suspension::{timeout, timeout_at},
-    telemetry::Cause,
 };
-use bytes::BufMut;
 use socket2::SockRef;
 use std::{
-    cell::{Cell, RefCell},
     io,
-    mem::MaybeUninit,
     net::SocketAddr,
     path::PathBuf,
     pin::Pin,
-    rc::Rc,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
     time::Duration,
 };
 use tokio::{
@@ -157,7 +149,7 @@ impl Connector {
     pub(super) async fn connect(
         &self,
         opening: Opening<'_, impl Fn() -> Option<Descriptor>>,
-    ) -> Result<Stream, Unopened> {
+    ) -> Result<OriginConnection, Unopened> {
         let Opening { limit, proxied, descriptor, spare, counters, metrics } = opening;
         let deadline = Instant::now() + limit;
         let header = proxied.map(Proxied::header);
@@ -167,14 +159,13 @@ impl Connector {
             Self::Tcp(_) | Self::Unix(_) => (None, header.as_deref()),
         };
         let with = Attempt { secure, deadline, metrics: Some(metrics) };
-        let (socket, address, descriptor) = self.open(&with, descriptor, spare, counters).await?;
-        let mut stream = Stream::new(socket, address, descriptor, metrics);
+        let (mut socket, address, descriptor) = self.open(&with, descriptor, spare, counters).await?;
         if let Some(header) = header {
-            let said = timeout_at(deadline, stream.write_all(header)).await;
-            // A write to such a stream never fails: it waits, and its outcome shows when an answer is read.
-            said.map_err(|_| Error::ConnectTimeout)??;
+            metrics.syscalls_origin_write.increment();
+            let written = timeout_at(deadline, socket.write_all(header)).await;
+            written.map_err(|_| Error::ConnectTimeout)??;
         }
-        Ok(stream)
+        Ok(OriginConnection::new(socket, address, descriptor, metrics))
     }
 
     /// The connection itself, its address, and the descriptor that it has.
@@ -331,33 +322,6 @@ fn classify(error: &io::Error) -> Error {
     }
 }
 
-/// The byte stream to an origin.
-#[derive(Debug)]
-pub(super) struct Stream {
-    state: Rc<StreamState>,
-}
-
-/// What the stream has observed; shared with the code that sends requests over it.
-#[derive(Debug)]
-pub(super) struct StreamState {
-    /// Borrowed for one call at a time.
-    socket: RefCell<OriginSocket>,
-    /// The server's address, over TCP.
-    pub(super) address: Option<SocketAddr>,
-    /// Bytes that may be read at once, so that a response is buffered only as far as its client reads it.
-    pub(super) room: BodyCapacity,
-    /// Bytes received, in all. Wraps.
-    pub(super) received: Cell<u64>,
-    /// What TLS failed by after the handshake.
-    failure: RefCell<Option<TlsFailure>>,
-    write_failed: Cell<bool>,
-    /// hyper no longer writes.
-    fails_at_once: Cell<bool>,
-    metrics: Arc<Metrics>,
-    /// After the socket, which it counts.
-    _descriptor: Descriptor,
-}
-
 /// A connection, of any kind.
 #[derive(Debug)]
 pub(super) enum OriginSocket {
@@ -367,53 +331,34 @@ pub(super) enum OriginSocket {
 }
 
 impl OriginSocket {
-    /// Reads at most `room` bytes.
-    fn poll_read_within(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>, room: usize) -> Poll<io::Result<()>> {
-        if let Self::Tls(stream) = self {
-            return stream.poll_read(cx, buf, room);
-        }
-        if buf.remaining() <= room {
-            return match self {
-                Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
-                Self::Tls(stream) => stream.poll_read(cx, buf, room),
-                Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
-            };
-        }
-        loop {
-            let mut limited = (&mut *buf).limit(room);
-            let read = match self {
-                Self::Tcp(stream) => {
-                    ready!(stream.poll_read_ready(cx))?;
-                    stream.try_read_buf(&mut limited)
-                }
-                Self::Tls(stream) => return stream.poll_read(cx, buf, room),
-                Self::Unix(stream) => {
-                    ready!(stream.poll_read_ready(cx))?;
-                    stream.try_read_buf(&mut limited)
-                }
-            };
-            match read {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                read => return Poll::Ready(read.map(drop)),
-            }
-        }
-    }
-
     /// Counts the system calls of TLS; those of the others are one a call.
-    fn count(&mut self, metrics: &Metrics) {
+    pub(super) fn count(&mut self, metrics: &Metrics) {
         if let Self::Tls(stream) = self {
             stream.count(metrics);
         }
     }
 
-    const fn is_tls(&self) -> bool {
+    pub(super) const fn is_tls(&self) -> bool {
         matches!(self, Self::Tls(_))
+    }
+
+    /// Has the kernel's socket, beneath TLS, do `act`.
+    pub(super) fn with_raw<T>(&self, act: impl FnOnce(SockRef<'_>) -> T) -> T {
+        act(match self {
+            Self::Tcp(stream) => SockRef::from(stream),
+            Self::Tls(stream) => SockRef::from(stream.stream()),
+            Self::Unix(stream) => SockRef::from(stream),
+        })
     }
 }
 
 impl AsyncRead for OriginSocket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        self.poll_read_within(cx, buf, usize::MAX)
+        match &mut *self {
+            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Tls(stream) => stream.poll_read(cx, buf, usize::MAX),
+            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
     }
 }
 
@@ -459,217 +404,20 @@ impl AsyncWrite for OriginSocket {
     }
 }
 
-impl Stream {
-    /// A stream that has just been connected.
-    fn new(
-        mut socket: OriginSocket,
-        address: Option<SocketAddr>,
-        descriptor: Descriptor,
-        metrics: &Arc<Metrics>,
-    ) -> Self {
-        metrics.wake.note(Cause::Origin);
-        // Those of the handshake.
-        socket.count(metrics);
-        let state = StreamState {
-            socket: RefCell::new(socket),
-            address,
-            room: Rc::new(Cell::new(FIRST_READ)),
-            received: Cell::new(0),
-            failure: RefCell::default(),
-            write_failed: Cell::new(false),
-            fails_at_once: Cell::new(false),
-            metrics: Arc::clone(metrics),
-            _descriptor: descriptor,
-        };
-        Self { state: Rc::new(state) }
-    }
-
-    /// From now on a failed write returns its error.
-    pub(super) fn fail_at_once(&self) {
-        self.state.fails_at_once.set(true);
-    }
-
-    /// Has the connection reset when it is dropped (socket(7), SO_LINGER of no time); a Unix socket is only closed.
-    pub(super) fn reset(&self) {
-        let socket = self.state.socket.borrow();
-        let stream = match &*socket {
-            OriginSocket::Tcp(stream) => stream,
-            OriginSocket::Tls(stream) => stream.stream(),
-            OriginSocket::Unix(_) => return,
-        };
-        // An error means that it is gone already.
-        let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
-    }
-
-    /// What it will have observed.
-    pub(super) fn state(&self) -> Rc<StreamState> {
-        Rc::clone(&self.state)
-    }
-
-    /// Writes by `write`, and counts its system call.
-    fn write_by(
-        &self,
-        write: impl FnOnce(Pin<&mut OriginSocket>) -> Poll<io::Result<usize>>,
-    ) -> Poll<io::Result<usize>> {
-        if self.state.write_failed.get() {
-            return Poll::Pending;
-        }
-        let mut socket = self.state.socket.borrow_mut();
-        let result = write(Pin::new(&mut *socket));
-        if socket.is_tls() {
-            socket.count(&self.state.metrics);
-        } else if result.is_ready() {
-            self.state.metrics.syscalls_origin_write.increment();
-        }
-        drop(socket);
-        self.written(result)
-    }
-
-    /// An origin may answer and close without reading the whole request. hyper abandons the response when a write
-    /// fails; so a write never fails, it waits, and reading returns the connection's outcome.
-    fn written<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        self.state.note(&result);
-        match result {
-            Poll::Ready(Err(error))
-                if error.kind() != io::ErrorKind::Interrupted && !self.state.fails_at_once.get() =>
-            {
-                tracing::debug!(%error, "the origin stopped reading the request");
-                self.state.write_failed.set(true);
-                Poll::Pending
-            }
-            other => other,
-        }
-    }
-}
-
-impl StreamState {
-    /// A read or write that succeeds may be what the worker waited for.
-    fn note<T>(&self, result: &Poll<T>) {
-        if result.is_ready() {
-            self.metrics.wake.note(Cause::Origin);
-        }
-    }
-
-    /// Whether another request may use the connection, as far as is known without a system call: TLS may have decrypted
-    /// more than was read.
-    pub(super) fn is_reusable(&self) -> bool {
-        match &mut *self.socket.borrow_mut() {
-            OriginSocket::Tls(stream) => stream.is_settled() && !self.write_failed.get(),
-            OriginSocket::Tcp(_) | OriginSocket::Unix(_) => true,
-        }
-    }
-
-    /// What TLS failed by after the handshake.
-    pub(super) fn failure(&self) -> Option<TlsFailure> {
-        self.failure.borrow().clone()
-    }
-
-    /// Notes that TLS failed by `error`, and counts it.
-    fn fail(&self, error: &io::Error) {
-        if let Some(failure) = TlsFailure::of(error)
-            && self.failure.borrow().is_none()
-        {
-            failure.count(&self.metrics);
-            self.failure.replace(Some(failure.clone()));
-        }
-    }
-
-    /// Whether nothing is ready to be read, neither bytes nor the connection's end, at this moment: the runtime polls
-    /// for them only between two turns of a worker, and a request sent meanwhile would be lost, or get bytes that are
-    /// not its answer. One system call.
-    pub(super) fn is_quiet(&self) -> bool {
-        let mut socket = self.socket.borrow_mut();
-        let socket = match &mut *socket {
-            OriginSocket::Tcp(stream) => SockRef::from(&*stream),
-            OriginSocket::Tls(stream) => {
-                let is_quiet = stream.is_quiet();
-                stream.count(&self.metrics);
-                return is_quiet;
-            }
-            OriginSocket::Unix(stream) => SockRef::from(&*stream),
-        };
-        self.metrics.syscalls_origin_look.increment();
-        let peeked = socket.peek(&mut [MaybeUninit::uninit()]);
-        peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
-    }
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let room = buf.remaining();
-        let mut socket = self.state.socket.borrow_mut();
-        let result = socket.poll_read_within(cx, buf, self.state.room.get());
-        let is_tls = socket.is_tls();
-        socket.count(&self.state.metrics);
-        drop(socket);
-        self.state.note(&result);
-        if let Poll::Ready(Err(error)) = &result {
-            self.state.fail(error);
-        }
-        if let Poll::Ready(Ok(())) = result {
-            if !is_tls {
-                self.state.metrics.syscalls_origin_read.increment();
-            }
-            let read = buf.filled().len().saturating_sub(before);
-            if read == 0 && room > 0 && self.state.write_failed.get() {
-                // The failed write consumed the socket's error. Without this a reset would look like an orderly end,
-                // and a body that lasts until the end like a whole one.
-                return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
-            }
-            self.state.received.set(self.state.received.get().wrapping_add(read as u64));
-        }
-        result
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.write_by(|socket| socket.poll_write(cx, buf))
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.write_by(|socket| socket.poll_write_vectored(cx, bufs))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut socket = self.state.socket.borrow_mut();
-        if !socket.is_tls() || self.state.write_failed.get() {
-            return Poll::Ready(Ok(()));
-        }
-        let flushed = Pin::new(&mut *socket).poll_flush(cx);
-        socket.count(&self.state.metrics);
-        drop(socket);
-        self.written(flushed)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.state.socket.borrow_mut()).poll_shutdown(cx)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::{super::lookup, *};
     use crate::descriptors::{Descriptors, Side};
-    use tokio::{io::AsyncReadExt, net::TcpListener};
+    use tokio::net::TcpListener;
 
     const PATIENCE: Duration = Duration::from_secs(10);
 
-    fn descriptor() -> Descriptor {
-        Arc::<Descriptors>::default().take(Side::Origins).unwrap()
-    }
-
     /// Connects with the descriptors `of` the process.
-    async fn connect(connector: &Connector, of: &Arc<Descriptors>, counters: &ServerMetrics) -> Result<Stream, Error> {
+    async fn connect(
+        connector: &Connector,
+        of: &Arc<Descriptors>,
+        counters: &ServerMetrics,
+    ) -> Result<OriginConnection, Error> {
         let opening = Opening {
             limit: PATIENCE,
             proxied: None,
@@ -725,7 +473,7 @@ mod tests {
             addresses.push(open.0);
             let (connector, counters) = (Connector::Tcp(Box::new(Resolver::with(addresses))), ServerMetrics::default());
             let stream = connect(&connector, &Arc::default(), &counters).await.unwrap();
-            assert_eq!(stream.state.address, Some(open.0));
+            assert_eq!(stream.address, Some(open.0));
             assert_eq!(counters.address_failures.get(), 1, "{open_at}");
         }
     }
@@ -738,7 +486,7 @@ mod tests {
         let descriptors = Arc::<Descriptors>::default();
         for _ in 0..4 {
             let stream = connect(&connector, &descriptors, &counters).await.unwrap();
-            assert_eq!(stream.state.address, Some(open.local_addr().unwrap()));
+            assert_eq!(stream.address, Some(open.local_addr().unwrap()));
             assert_eq!(descriptors.taken().origins, 1);
             drop(stream);
         }
@@ -766,8 +514,8 @@ mod tests {
         let Connector::Tcp(resolver) = &connector else { panic!() };
         resolver.resolved(vec!["192.0.2.1:80".parse().unwrap()]);
         let stream = connecting.await.unwrap();
-        assert_eq!(stream.state.address, Some(address));
-        assert!(!connector.leads_to(stream.state.address));
+        assert_eq!(stream.address, Some(address));
+        assert!(!connector.leads_to(stream.address));
     }
 
     #[tokio::test]
@@ -798,26 +546,5 @@ mod tests {
     async fn a_name_without_an_address_is_a_failed_lookup() {
         let (connector, counters) = (Connector::Tcp(Box::new(Resolver::with(Vec::new()))), ServerMetrics::default());
         assert_eq!(connect(&connector, &Arc::default(), &counters).await.unwrap_err(), Error::Resolve);
-    }
-
-    #[tokio::test]
-    async fn after_a_failed_write_a_reset_does_not_look_like_an_orderly_end() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (mut peer, _) = listener.accept().await.unwrap();
-        peer.write_all(b"hello").await.unwrap();
-        SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
-        drop(peer);
-
-        let mut stream = Stream::new(OriginSocket::Tcp(socket), None, descriptor(), &Arc::default());
-        while !stream.state.write_failed.get() {
-            // Once the reset is here a write never ends, and says nothing of the failure either.
-            if let Ok(written) = timeout(Duration::from_millis(1), stream.write_all(b"more")).await {
-                written.unwrap();
-            }
-        }
-        let mut seen = Vec::new();
-        assert_eq!(stream.read_to_end(&mut seen).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
-        assert_eq!(stream.state.received.get(), seen.len() as u64);
     }
 }

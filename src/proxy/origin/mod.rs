@@ -4,9 +4,8 @@ mod addresses;
 mod attempt;
 mod check;
 mod connect;
-mod copy;
+mod connection;
 mod deadline;
-mod driver;
 mod giving_way;
 mod lookup;
 mod pool;
@@ -261,13 +260,12 @@ impl Origin {
     ///
     /// Dropping the future cancels the request: its connection is closed.
     pub(super) async fn send(self: &Rc<Self>, sending: Sending<'_>) -> Result<Response, Outcome> {
-        let (mut attempts, mut head) = Attempts::new(self, sending);
+        let (mut attempts, head) = Attempts::new(self, sending);
         attempts.prepare().await?;
         for number in 0..=retry::MAX_RETRIES {
             let Some((ticket, connection)) = attempts.connect(number).await? else { continue };
-            match attempts.send(number, head, ticket, connection).await? {
-                SentRequest::Answered(response) => return Ok(response),
-                SentRequest::Again(again) => head = again,
+            if let SentRequest::Answered(response) = attempts.send(number, &head, ticket, connection).await? {
+                return Ok(response);
             }
         }
         Err(Error::Terminated.into())
@@ -356,3 +354,6 @@ pub(super) async fn probe(server: &ServerState, timeout: Duration) -> Result<(),
     let target = connect::CheckedServer { address, tls: tls.as_deref(), proxy_protocol: *proxy_protocol };
     connect::probe(target, timeout).await
 }
+
+#[cfg(test)]
+mod oracle;

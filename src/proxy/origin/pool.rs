@@ -6,12 +6,12 @@
 
 use super::{
     addresses::Blame,
-    connect::{Connector, FIRST_READ, Opening, Stream, StreamState, Unopened},
+    connect::{Connector, Opening, Unopened},
+    connection::{OriginConnection, Received, SendFailure},
     deadline::{Deadline, Passed},
-    driver::{Driver, Pump},
     giving_way::{Direction, PATIENCE, Reason, Taker},
     proxied::Proxied,
-    request_body::{OriginRequestBody, Upload},
+    request_body::{Progress, Upload},
     resources::{IdleCount, Resources},
     tls::{TlsFailure, TlsToOrigin},
     transfer::{Open, Transfer},
@@ -19,7 +19,7 @@ use super::{
 use crate::{
     config::{self, OriginAddress, Timeouts},
     descriptors::Descriptor,
-    exchange::{BodyCapacity, Record},
+    exchange::{BodyCapacity, BodyError, Record},
     proxy::balance::{EjectionCause, Rule},
     proxy::error::Error,
     proxy::{Metrics, ServerMetrics},
@@ -28,24 +28,20 @@ use crate::{
     telemetry::Counted,
 };
 use bytes::Bytes;
-use http::{Request, Response};
-use http_body::{Body as _, Frame};
-use hyper::{
-    body::Incoming,
-    client::conn::{TrySendError, http1},
-};
+use http::request;
+use http_body::{Frame, SizeHint};
 use std::{
-    cell::{Cell, RefCell},
+    cell::RefCell,
     future::{Future, poll_fn},
     net::SocketAddr,
-    pin::{Pin, pin},
+    pin::pin,
     rc::{Rc, Weak},
     sync::Arc,
     task::{Context, Poll, Waker},
 };
 use tokio::{
     sync::oneshot,
-    task::{AbortHandle, spawn_local, unconstrained},
+    task::{AbortHandle, spawn_local},
     time::{Instant, sleep, sleep_until},
 };
 
@@ -167,14 +163,12 @@ struct Queued<'a> {
 /// A connection without a request.
 #[derive(Debug)]
 struct Connection {
-    sender: http1::SendRequest<OriginRequestBody>,
-    stream: Rc<StreamState>,
+    http: Rc<OriginConnection>,
     /// The client's address, if it was sent to the server.
     proxied: Option<Proxied>,
     born: Instant,
     /// How often it was leased.
     requests: u64,
-    driver: Rc<Driver>,
     _open: Counted<Metrics>,
     _counted: Counted<ServerMetrics>,
 }
@@ -182,14 +176,23 @@ struct Connection {
 /// A connection in use by one request. Dropped, it is closed.
 #[derive(Debug)]
 pub(super) struct PooledConnection {
-    /// Before the connection, which it may use.
-    pump: Option<Pump>,
+    /// Sends the rest of the request's body, if the response has come before.
+    sending: Option<SendingTask>,
     /// Before the slot: the connection closes first, then the next one may open.
     connection: Connection,
     in_use: InUse,
     reused: bool,
     received_before: u64,
-    reusable: Cell<bool>,
+}
+
+/// The task that sends the rest of a request's body. Dropped, it stops.
+#[derive(Debug)]
+struct SendingTask(AbortHandle);
+
+impl Drop for SendingTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 const _: () = assert!(size_of::<PooledConnection>() <= 224);
@@ -366,7 +369,7 @@ impl Pool {
             // A connection that has served a request only leaves its slot.
             drop(connection);
         } else {
-            let is_quiet = |connection: &Connection| !quiet || connection.stream.is_quiet();
+            let is_quiet = |connection: &Connection| !quiet || connection.http.is_quiet();
             let is_fit = |connection: &Connection| connection.proxied == proxied && is_quiet(connection);
             if let Some(connection) = connection.filter(is_fit) {
                 return Ok(PooledConnection::new(connection, in_use, true));
@@ -534,13 +537,11 @@ impl Pool {
             };
             passed.after(began)
         })?;
-        let stream = connected.state();
-        let (sender, driver) = Driver::of(connected).await?;
+        let http = Rc::new(connected);
         self.metrics.origin_connections.increment();
         let open = Counted::new(&self.metrics, |metrics| &metrics.origin_connections_open);
         let born = Instant::now();
-        let connection =
-            Connection { sender, stream, proxied, born, requests: 0, driver, _open: open, _counted: counted };
+        let connection = Connection { http, proxied, born, requests: 0, _open: open, _counted: counted };
         Ok(PooledConnection::new(connection, in_use, false))
     }
 
@@ -600,7 +601,7 @@ impl Pool {
             Blame::Address(Some(time)) => {
                 self.counters.address_ejections.increment();
                 tracing::warn!(origin = %self.address, %address, ?time, "an address failed too often: ejected");
-                let is_to = |idle: &mut Idle| idle.connection.stream.address == Some(address);
+                let is_to = |idle: &mut Idle| idle.connection.http.address == Some(address);
                 let ejected: Vec<_> = self.state.borrow_mut().idle.extract_if(.., is_to).collect();
                 drop(ejected);
                 false
@@ -612,7 +613,7 @@ impl Pool {
     fn close_strays(&self) {
         let strays: Vec<_> = {
             let mut state = self.state.borrow_mut();
-            state.idle.extract_if(.., |idle| !self.connector.leads_to(idle.connection.stream.address)).collect()
+            state.idle.extract_if(.., |idle| !self.connector.leads_to(idle.connection.http.address)).collect()
         };
         drop(strays);
     }
@@ -620,7 +621,8 @@ impl Pool {
     /// Gives a connection and its slot to the next request that waits, or keeps the connection for a later one.
     fn put(self: &Rc<Self>, connection: Connection, in_use: InUse) {
         let now = Instant::now();
-        let mut is_kept = self.is_usable(&connection, now) && !self.state.borrow().closed;
+        let mut is_kept =
+            self.is_usable(&connection, now) && !self.state.borrow().closed && self.is_quiet(&connection.http);
         if is_kept && self.origin.max_requests.is_some_and(|most| connection.requests >= most) {
             self.metrics.limit_origin_requests.increment();
             is_kept = false;
@@ -642,36 +644,34 @@ impl Pool {
         }
         let Some(counted) = self.resources.keep_idle() else { return };
         let mut state = self.state.borrow_mut();
-        match &state.reaper {
-            Some(IdleReaper { waker: Some(waker), .. }) => connection.driver.hand_over(waker),
-            Some(_) => {}
-            None => {
-                let task = spawn_local(reap(Rc::downgrade(self))).abort_handle();
-                state.reaper = Some(IdleReaper { task, waker: None });
-            }
+        if state.reaper.is_none() {
+            let task = spawn_local(reap(Rc::downgrade(self))).abort_handle();
+            state.reaper = Some(IdleReaper { task, waker: None });
         }
         state.idle.push(Idle { connection, since: now, _counted: counted });
     }
 
     /// Whether `connection` may serve another request.
     fn is_usable(&self, connection: &Connection, now: Instant) -> bool {
-        // Ready means for hyper: the last request is sent, its response read, and nothing else came.
-        connection.sender.is_ready()
-            && connection.stream.is_reusable()
+        connection.http.is_reusable()
             && self.origin.max_age.is_none_or(|age| now < connection.born + age)
-            && self.connector.leads_to(connection.stream.address)
+            && self.connector.leads_to(connection.http.address)
     }
 
     /// Closes what is to be kept no longer; returns when to run again. `cx` is the reaper's, and woken earlier if
     /// something happens on a connection.
     fn tend(&self, cx: &mut Context<'_>, now: Instant) -> Option<Instant> {
-        for driver in self.woken(cx.waker()) {
-            // Its handle reports whether it has ended.
-            let _ = driver.poll(cx);
-        }
         let mut state = self.state.borrow_mut();
-        let keep = |idle: &mut Idle| now < idle.since + self.origin.idle_timeout && idle.connection.sender.is_ready();
-        let ended: Vec<_> = state.idle.extract_if(.., |idle| !keep(idle)).collect();
+        if let Some(reaper) = &mut state.reaper {
+            reaper.waker = Some(cx.waker().clone());
+        }
+        let ended: Vec<_> = {
+            let ends = |idle: &mut Idle| {
+                // Each registers the reaper, which learns of what happens on any of them.
+                now >= idle.since + self.origin.idle_timeout || !idle.connection.http.poll_quiet(cx)
+            };
+            state.idle.extract_if(.., ends).collect()
+        };
         // Pushed at the end, so the longest idle stands first.
         let next = state.idle.first().map(|idle| idle.since + self.origin.idle_timeout);
         if next.is_none() {
@@ -682,16 +682,11 @@ impl Pool {
         next
     }
 
-    /// The idle connections that were woken. All wake `waker` from now on.
-    fn woken(&self, waker: &Waker) -> Vec<Rc<Driver>> {
-        let mut state = self.state.borrow_mut();
-        let State { idle, reaper: Some(known), .. } = &mut *state else { return Vec::new() };
-        let drivers = idle.iter().map(|idle| &idle.connection.driver);
-        if known.waker.is_none() {
-            known.waker = Some(waker.clone());
-            drivers.clone().for_each(|driver| driver.hand_over(waker));
-        }
-        drivers.filter(|driver| driver.is_woken()).map(Rc::clone).collect()
+    /// Whether nothing has come on a connection that becomes idle, as far as the runtime knows. If there is a reaper,
+    /// that is woken by what comes later.
+    fn is_quiet(&self, http: &OriginConnection) -> bool {
+        let waker = self.state.borrow().reaper.as_ref().and_then(|reaper| reaper.waker.clone());
+        http.poll_quiet(&mut Context::from_waker(waker.as_ref().unwrap_or(Waker::noop())))
     }
 }
 
@@ -765,67 +760,57 @@ impl Drop for Queued<'_> {
 impl PooledConnection {
     fn new(mut connection: Connection, in_use: InUse, reused: bool) -> Self {
         connection.requests = connection.requests.saturating_add(1);
-        let received_before = connection.stream.received.get();
-        connection.stream.room.set(FIRST_READ);
-        Self { pump: None, connection, in_use, reused, received_before, reusable: Cell::new(true) }
+        let received_before = connection.http.received.get();
+        Self { sending: None, connection, in_use, reused, received_before }
     }
 
-    /// Sends `request`; the future, which [`Self::poll_sent`] polls, is the response's header.
-    pub(super) fn send(
-        &mut self,
-        request: Request<OriginRequestBody>,
-    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<OriginRequestBody>>>> + use<> {
-        if let Some(upload) = request.body().upload() {
+    /// A request with the body `upload` is to be sent, by [`Self::poll_sent`].
+    pub(super) fn send(&self, upload: Option<&Rc<Upload>>) {
+        if let Some(upload) = upload.filter(|upload| upload.progress() != Progress::Done) {
             self.in_use.pool.note(self.in_use.slot, Exchange::Upload(Rc::downgrade(upload)));
         }
-        let Connection { sender, driver, .. } = &mut self.connection;
-        // Its waker wakes no task: it must not be deferred by tokio's budget of a turn.
-        unconstrained(driver.quietly(|_| sender.try_send_request(request)))
+        self.connection.http.begin(upload.cloned());
     }
 
-    /// Polls the connection, and the future of a request that was sent over it.
-    pub(super) fn poll_sent<F: Future>(&mut self, sent: Pin<&mut F>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let driver = &mut self.connection.driver;
-        // The response reports whether the connection has ended.
-        let _ = driver.poll(cx);
-        driver.quietly(|cx| sent.poll(cx))
+    /// Sends the request with this `head`, and waits for an interim response or the final one's head.
+    pub(super) fn poll_sent(&self, head: &request::Parts, cx: &mut Context<'_>) -> Poll<Result<Received, SendFailure>> {
+        self.connection.http.poll_response(head, cx)
     }
 
-    /// Sends the rest of the request's body even if the response's is not read.
+    /// Sends the rest of the request's body even if the response's is not read: a client may read nothing before the
+    /// origin has everything.
     pub(super) fn keep_sending(&mut self) {
-        self.pump = Some(Pump::start(&self.connection.driver));
+        if self.connection.http.is_sent() {
+            return;
+        }
+        let http = Rc::downgrade(&self.connection.http);
+        let rest = poll_fn(move |cx| http.upgrade().map_or(Poll::Ready(()), |http| http.poll_send_alone(cx)));
+        self.sending = Some(SendingTask(spawn_local(rest).abort_handle()));
     }
 
-    /// The next piece of `body`, the response's that came over this connection.
-    pub(super) fn poll_frame(
-        &mut self,
-        body: &mut Incoming,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-        if let Some(pump) = &mut self.pump {
-            if pump.poll(cx).is_pending() {
-                return Pin::new(body).poll_frame(cx);
-            }
-            self.pump = None;
-        }
-        let driver = &self.connection.driver;
-        let read = driver.quietly(|cx| Pin::new(&mut *body).poll_frame(cx));
-        if read.is_ready() {
-            return read;
-        }
-        // The body reports whether the connection has ended.
-        let _ = driver.poll(cx);
-        driver.quietly(|cx| Pin::new(body).poll_frame(cx))
+    /// The next piece of the response's body.
+    pub(super) fn poll_frame(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        self.connection.http.poll_frame(self.sending.is_none(), cx)
+    }
+
+    /// Whether the response's body has nothing more.
+    pub(super) fn is_end_stream(&self) -> bool {
+        self.connection.http.is_end_stream()
+    }
+
+    /// Bytes of the response's body that are still to come.
+    pub(super) fn size_hint(&self) -> SizeHint {
+        self.connection.http.size_hint()
     }
 
     /// Bytes that may be read at once of the response.
     pub(super) fn room(&self) -> BodyCapacity {
-        Rc::clone(&self.connection.stream.room)
+        Rc::clone(&self.connection.http.room)
     }
 
     /// The address to which the connection is, over TCP.
     pub(super) fn address(&self) -> Option<SocketAddr> {
-        self.connection.stream.address
+        self.connection.http.address
     }
 
     /// Whether the connection served a request before.
@@ -835,30 +820,19 @@ impl PooledConnection {
 
     /// Whether a byte came since the request was sent.
     pub(super) fn answered(&self) -> bool {
-        self.connection.stream.received.get() != self.received_before
+        self.connection.http.received.get() != self.received_before
     }
 
     /// What TLS failed by since the handshake.
     pub(super) fn tls_failure(&self) -> Option<TlsFailure> {
-        self.connection.stream.failure()
-    }
-
-    /// Whether the connection has ended before a response's header that hyper did not read, because it is too large.
-    pub(super) fn has_unread_header(&self) -> bool {
-        self.connection.driver.has_unread_header()
+        self.connection.http.failure()
     }
 
     /// The connection without HTTP, after a 101, and the bytes behind that. It no longer counts as the origin's:
-    /// another may open. `None` if it failed.
-    pub(super) async fn switch(self) -> Option<(Stream, Bytes)> {
-        let driver = &self.connection.driver;
-        poll_fn(|cx| driver.poll(cx)).await;
-        driver.leave()
-    }
-
-    /// The connection will not serve another request.
-    pub(super) fn do_not_reuse(&self) {
-        self.reusable.set(false);
+    /// another may open. `None` if the request was not sent whole.
+    pub(super) fn switch(self) -> Option<(Rc<OriginConnection>, Bytes)> {
+        let ahead = self.connection.http.leave()?;
+        Some((Rc::clone(&self.connection.http), ahead))
     }
 
     /// The transfer of the body of a response that came over `open`'s connection, the frame `ahead` first, of an
@@ -877,10 +851,9 @@ impl PooledConnection {
 
     /// Gives the connection back if it may serve another request; closes it otherwise.
     pub(super) fn give_back(self) {
-        if self.reusable.get() {
-            let Self { connection, in_use, .. } = self;
-            let pool = Rc::clone(&in_use.pool);
-            pool.put(connection, in_use);
-        }
+        let Self { sending, connection, in_use, .. } = self;
+        drop(sending);
+        let pool = Rc::clone(&in_use.pool);
+        pool.put(connection, in_use);
     }
 }

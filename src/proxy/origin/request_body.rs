@@ -12,16 +12,13 @@ use crate::{
 };
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
-use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body::{Body as HttpBody, Frame};
 use std::{
     cell::{Cell, OnceCell, RefCell},
     future::poll_fn,
     pin::Pin,
     rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::Arc,
     task::{Context, Poll, Waker, ready},
     time::Duration,
 };
@@ -33,11 +30,8 @@ const FIRST_BYTES: Duration = Duration::from_secs(1);
 /// trip.
 const CONTINUE: Duration = Duration::from_secs(2);
 
-/// A request's body as hyper reads it.
-#[derive(Debug)]
-pub(super) struct OriginRequestBody(Option<Rc<Upload>>);
-
-/// A request's body and how far it has got; shared by hyper, which sends it, and the exchange, which watches it.
+/// A request's body and how far it has got; shared by the connection, which sends it, and the exchange, which watches
+/// it.
 #[derive(Debug)]
 pub(super) struct Upload {
     body: RefCell<Option<Body>>,
@@ -49,16 +43,14 @@ pub(super) struct Upload {
     /// The last piece of a body of known length: it is sent when the client's stream has ended where it should.
     held: RefCell<Option<Bytes>>,
     progress: Cell<Progress>,
-    /// When hyper last took something.
+    /// When something was last taken from it to be sent.
     moved: Cell<Instant>,
-    /// At least one byte, or the trailers, were passed to hyper.
+    /// At least one byte, or the trailers, were taken from it to be sent.
     taken: Cell<bool>,
-    /// hyper has asked for a frame, and got one, or there is none.
-    asked: Cell<bool>,
     ahead: RefCell<Ahead>,
     client: Cell<ClientTime>,
     /// The client waits for 100 (Continue) before it sends anything: set once that was sent.
-    continued: OnceCell<Arc<AtomicBool>>,
+    continued: OnceCell<Rc<Cell<bool>>>,
     /// The waker of the task that waits for the client.
     waker: RefCell<Option<Waker>>,
     trailers: Option<TrailerRules>,
@@ -122,7 +114,7 @@ pub(super) enum Progress {
     Origin,
     /// The client.
     Client,
-    /// Neither: all was passed to hyper.
+    /// Neither: all was taken from it to be sent.
     Done,
     /// Neither: it failed.
     Failed(BodyError),
@@ -148,11 +140,10 @@ impl Upload {
             owed: Cell::new(owed),
             allowed: Cell::new(max_bytes.unwrap_or(u64::MAX)),
             held: RefCell::new(None),
-            // hyper never polls a body of no bytes.
+            // A body of no bytes is never polled.
             progress: Cell::new(if framing == BodyFraming::Length(0) { Progress::Done } else { Progress::Origin }),
             moved: Cell::new(Instant::now()),
             taken: Cell::new(false),
-            asked: Cell::new(framing == BodyFraming::Length(0)),
             ahead: RefCell::default(),
             client: Cell::default(),
             continued: OnceCell::new(),
@@ -173,7 +164,7 @@ impl Upload {
 
     /// Whether the client waits for 100 (Continue), and so for the origin: it has sent nothing.
     fn waits_for_continue(&self) -> bool {
-        !self.taken.get() && self.continued.get().is_some_and(|continued| !continued.load(Relaxed))
+        !self.taken.get() && self.continued.get().is_some_and(|continued| !continued.get())
     }
 
     /// Reads ahead, so that no connection is held while the client sends nothing yet: the whole of a body whose length
@@ -212,7 +203,7 @@ impl Upload {
     }
 
     /// The client waits for 100 (Continue) before it sends anything, until `continued` is set.
-    pub(super) fn expects_continue(&self, continued: Arc<AtomicBool>) {
+    pub(super) fn expects_continue(&self, continued: Rc<Cell<bool>>) {
         // Once a request.
         let _ = self.continued.set(continued);
     }
@@ -227,7 +218,7 @@ impl Upload {
         self.client.get().upload(rest, later, taker)
     }
 
-    /// When a byte of it was last passed to hyper.
+    /// When a byte of it was last taken to be sent.
     pub(super) fn moved(&self) -> Instant {
         self.moved.get()
     }
@@ -250,7 +241,7 @@ impl Upload {
         }
     }
 
-    /// Whether a byte or trailers were passed to hyper: these cannot be sent again.
+    /// Whether a byte or trailers were taken from it to be sent: these cannot be sent again.
     pub(super) fn taken(&self) -> bool {
         self.taken.get()
     }
@@ -276,14 +267,23 @@ impl Upload {
         Poll::Ready(self.held.take().map(|piece| Ok(Frame::data(piece))))
     }
 
-    /// The next frame for hyper.
-    fn poll_frame(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    /// Whether the request's head says that the body has no bytes: it is not polled.
+    pub(super) fn is_empty(&self) -> bool {
+        self.framing == BodyFraming::Length(0)
+    }
+
+    /// Whether the body is sent in chunks.
+    pub(super) fn is_chunked(&self) -> bool {
+        self.framing == BodyFraming::Chunked
+    }
+
+    /// The next frame to be sent.
+    pub(super) fn poll_frame(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let ahead = self.ahead.borrow_mut().pop();
         let next = match ahead {
             Some(frame) => Some(Ok(frame)),
             None => ready!(self.poll_client(cx)),
         };
-        self.asked.set(true);
         let took = |frame: &Frame<Bytes>| frame.data_ref().is_none_or(|data| !data.is_empty());
         self.taken.set(self.taken.get() || matches!(&next, Some(Ok(frame)) if took(frame)));
         Poll::Ready(next)
@@ -299,7 +299,7 @@ impl Upload {
         loop {
             let (polled, ended) = match &mut *self.body.borrow_mut() {
                 Some(body) => (Pin::new(&mut *body).poll_frame(cx), body.is_end_stream()),
-                // Cancelled: never a clean end, which hyper would make the last chunk of.
+                // Cancelled: never a clean end, of which the last chunk would be made.
                 None => return self.fail(BodyError::Cancelled),
             };
             let frame = match polled {
@@ -359,43 +359,6 @@ impl Upload {
     }
 }
 
-impl OriginRequestBody {
-    /// The upload, unless all of that was passed to hyper.
-    pub(super) fn upload(&self) -> Option<&Rc<Upload>> {
-        self.0.as_ref().filter(|upload| upload.progress() != Progress::Done)
-    }
-
-    /// What hyper sends of `upload`.
-    pub(super) fn new(upload: Option<Rc<Upload>>) -> Self {
-        Self(upload)
-    }
-}
-
-impl HttpBody for OriginRequestBody {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        match &self.0 {
-            Some(upload) => upload.poll_frame(cx),
-            None => Poll::Ready(None),
-        }
-    }
-
-    /// Never true before hyper has polled, so that hyper's framing is the one decided on, whatever came meanwhile.
-    fn is_end_stream(&self) -> bool {
-        self.0.as_ref().is_none_or(|upload| upload.asked.get() && upload.progress() == Progress::Done)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self.0.as_ref().map(|upload| upload.framing) {
-            None | Some(BodyFraming::None) => SizeHint::with_exact(0),
-            Some(BodyFraming::Length(length)) => SizeHint::with_exact(length),
-            Some(BodyFraming::Chunked) => SizeHint::default(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -428,14 +391,14 @@ mod tests {
     fn the_wait_for_100_is_the_origins_time_unless_the_client_does_not_wait() {
         let trailers = no_rules;
         let upload = Upload::new(Body::empty(), BodyFraming::Length(5), None, trailers).unwrap();
-        let continued = Arc::new(AtomicBool::new(false));
-        upload.expects_continue(Arc::clone(&continued));
+        let continued = Rc::new(Cell::new(false));
+        upload.expects_continue(Rc::clone(&continued));
         upload.progress.set(Progress::Client);
         for (taken, sent, progress) in
             [(false, false, Progress::Origin), (true, false, Progress::Client), (false, true, Progress::Client)]
         {
             upload.taken.set(taken);
-            continued.store(sent, Relaxed);
+            continued.set(sent);
             assert_eq!(upload.progress(), progress, "{taken} {sent}");
         }
     }

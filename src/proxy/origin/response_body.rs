@@ -15,8 +15,6 @@ use crate::{
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use std::{
-    error::Error as _,
-    io,
     pin::Pin,
     rc::Rc,
     sync::Arc,
@@ -62,7 +60,7 @@ impl ResponseBody {
                 finish(open, upload.as_ref());
                 return Body::empty();
             }
-            Poll::Ready(Some(frame)) if open.incoming.is_end_stream() => match frame.into_data() {
+            Poll::Ready(Some(frame)) if open.connection.is_end_stream() => match frame.into_data() {
                 Ok(data) => {
                     finish(open, upload.as_ref());
                     return Body::from(data);
@@ -71,7 +69,7 @@ impl ResponseBody {
             },
             Poll::Ready(Some(frame)) => Some(frame),
         };
-        if upload.as_ref().is_some_and(|upload| upload.progress() != Progress::Done) {
+        if upload.is_some() {
             open.connection.keep_sending();
         }
         let room = open.connection.room();
@@ -115,14 +113,14 @@ impl ResponseBody {
     }
 
     /// The connection ended before the response, or the response is invalid.
-    fn broke_off(&self, error: &hyper::Error) -> Polled {
+    fn broke_off(&self, error: BodyError) -> Polled {
         // A request's body that fails ends the response, too.
         if let Some(Progress::Failed(cause)) = self.transfer.upload().map(|upload| upload.progress()) {
             return self.fail(cause);
         }
         tracing::debug!(%error, "the origin's response was cut off");
         self.metrics.origin_errors.increment();
-        self.fail_by_server(cause(error), Ticket::broke)
+        self.fail_by_server(error, Ticket::broke)
     }
 
     /// A piece of the body, or its trailers.
@@ -184,7 +182,7 @@ impl HttpBody for ResponseBody {
                 Poll::Ready(None)
             }
             Read::Frame(frame) => self.came(frame),
-            Read::Broken(error) => self.broke_off(&error),
+            Read::Broken(error) => self.broke_off(error),
             Read::Failed(error) => self.fail(error),
         }
     }
@@ -205,15 +203,6 @@ impl Drop for ResponseBody {
         if let Some(upload) = self.transfer.upload() {
             upload.cancel();
         }
-    }
-}
-
-/// Why hyper could not read a body to its end: its coding is invalid, or the connection has ended.
-pub(super) fn cause(error: &hyper::Error) -> BodyError {
-    let kind = error.source().and_then(|source| source.downcast_ref::<io::Error>()).map(io::Error::kind);
-    match kind {
-        Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) => BodyError::Malformed,
-        _ => BodyError::Truncated,
     }
 }
 

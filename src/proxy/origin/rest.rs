@@ -151,13 +151,13 @@ impl Drop for Rest {
     }
 }
 
-/// The `length` bytes that are left of a body, copied: a piece as hyper gives it keeps a read buffer of up to 256 KiB.
+/// The `length` bytes that are left of a body, copied: a piece as it was read keeps a buffer of up to 256 KiB.
 /// Gives the connection back at its end.
-async fn whole(mut open: Open, length: usize, metrics: &Metrics) -> Result<Bytes, BodyError> {
+async fn whole(open: Open, length: usize, metrics: &Metrics) -> Result<Bytes, BodyError> {
     let mut whole = BytesMut::with_capacity(length);
     open.connection.room().set(length.max(1));
     loop {
-        let next = poll_fn(|cx| open.connection.poll_frame(&mut open.incoming, cx)).await;
+        let next = poll_fn(|cx| open.connection.poll_frame(cx)).await;
         match next {
             None => break,
             Some(Ok(frame)) => match frame.into_data() {

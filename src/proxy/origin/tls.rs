@@ -36,7 +36,7 @@ const MAX_FRAGMENT: usize = 16 * 1024;
 const MAX_RECORD: usize = 5 + MAX_FRAGMENT + 256;
 /// Plaintext that one write encrypts at most: eight records.
 const MAX_WRITE: usize = 8 * MAX_FRAGMENT;
-/// The most that hyper reads at once (`driver.rs`), the record that it ends within, and the beginning of a handshake
+/// The most that is read at once (`connection.rs`), the record that it ends within, and the beginning of a handshake
 /// message, of which rustls accepts 64 KiB.
 const SCRATCH: usize = 256 * 1024 + MAX_RECORD + 64 * 1024;
 /// Bytes that are received at once in a handshake, and on an idle connection.
@@ -260,7 +260,6 @@ impl std::error::Error for TlsFailure {}
 
 impl From<TlsFailure> for io::Error {
     fn from(failure: TlsFailure) -> Self {
-        // Not `InvalidData`, by which hyper reports an invalid body.
         Self::new(io::ErrorKind::ConnectionAborted, failure)
     }
 }
@@ -609,7 +608,7 @@ impl Secured {
             if session.peer_closed {
                 break;
             }
-            // With the whole record that it ends within, the reader's buffer gets full: hyper then takes a larger one.
+            // With the whole record that it ends within, the reader's buffer gets full: it then takes a larger one.
             let most = sink.room.saturating_add(MAX_RECORD);
             ready!(session.receive(most, &mut sink, |buf| Pin::new(&mut *stream).poll_read(cx, buf)))?;
             session.calls.reads += 1;

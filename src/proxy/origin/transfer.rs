@@ -13,8 +13,7 @@ use crate::{
     suspension,
 };
 use bytes::Bytes;
-use http_body::{Body as _, Frame, SizeHint};
-use hyper::body::Incoming;
+use http_body::{Frame, SizeHint};
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
@@ -41,10 +40,6 @@ pub(super) struct Transfer {
 
 /// Where the rest of the body comes from.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly every transfer ends as its largest variant, and a box is another allocation"
-)]
 enum Source {
     Connection(Open),
     /// Memory: the rest was taken from the origin.
@@ -58,7 +53,6 @@ enum Source {
 /// The origin's side of the exchange.
 #[derive(Debug)]
 pub(super) struct Open {
-    pub(super) incoming: Incoming,
     pub(super) connection: PooledConnection,
     pub(super) ticket: Ticket,
 }
@@ -66,11 +60,11 @@ pub(super) struct Open {
 impl Open {
     /// What has come of the body, without a wait: no task is woken by what comes later, so that the body is to be
     /// polled again.
-    pub(super) fn look(&mut self) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-        if self.incoming.is_end_stream() {
+    pub(super) fn look(&mut self) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if self.connection.is_end_stream() {
             return Poll::Ready(None);
         }
-        self.connection.poll_frame(&mut self.incoming, &mut Context::from_waker(Waker::noop()))
+        self.connection.poll_frame(&mut Context::from_waker(Waker::noop()))
     }
 }
 
@@ -92,7 +86,7 @@ pub(super) enum Read {
     /// The origin has sent nothing more yet.
     Wait,
     /// The connection has ended before the body, or the body is invalid.
-    Broken(hyper::Error),
+    Broken(BodyError),
     Failed(BodyError),
 }
 
@@ -113,7 +107,7 @@ impl Transfer {
             return Read::Frame(frame);
         }
         match &mut *self.source.borrow_mut() {
-            Source::Connection(open) => match open.connection.poll_frame(&mut open.incoming, cx) {
+            Source::Connection(open) => match open.connection.poll_frame(cx) {
                 Poll::Pending => {
                     self.reader.replace(Some(cx.waker().clone()));
                     Read::Wait
@@ -163,7 +157,7 @@ impl Transfer {
             return false;
         }
         match &*self.source.borrow() {
-            Source::Connection(open) => open.incoming.is_end_stream(),
+            Source::Connection(open) => open.connection.is_end_stream(),
             Source::Memory(rest) => rest.is_end_stream(),
             // The reader learns of it by its next call.
             Source::Evicted => false,
@@ -175,7 +169,7 @@ impl Transfer {
     pub(super) fn size_hint(&self) -> SizeHint {
         let ahead = self.ahead.borrow().as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len) as u64;
         match &*self.source.borrow() {
-            Source::Connection(open) => and(ahead, &open.incoming.size_hint()),
+            Source::Connection(open) => and(ahead, &open.connection.size_hint()),
             Source::Memory(rest) => SizeHint::with_exact(rest.length().saturating_add(ahead)),
             Source::Evicted | Source::Done => SizeHint::default(),
         }
@@ -184,7 +178,7 @@ impl Transfer {
     /// Whether the exchange gives its connection up for `taker`.
     pub(super) fn gives_way(&self, taker: Taker) -> Option<Reason> {
         let length = match self.source.try_borrow().ok().as_deref() {
-            Some(Source::Connection(open)) => open.incoming.size_hint().exact(),
+            Some(Source::Connection(open)) => open.connection.size_hint().exact(),
             _ => return None,
         };
         if !self.asked.get() {
@@ -209,7 +203,7 @@ impl Transfer {
         let mut source = self.source.try_borrow_mut().ok()?;
         let Source::Connection(open) = &mut *source else { return None };
         let is_sent = self.upload.as_deref().is_none_or(|upload| upload.progress() == Progress::Done);
-        let length = open.incoming.size_hint().exact().filter(|_| is_sent);
+        let length = open.connection.size_hint().exact().filter(|_| is_sent);
         let reserved = length.and_then(|length| budget?.reserve(length));
         let next = match reserved {
             Some(reserved) => Source::Memory(Rest::pending(reserved)),

@@ -1,13 +1,13 @@
-//! The origin's end of a tunnel: its connection, taken from hyper once the origin has switched protocols.
+//! The origin's end of a tunnel: its connection, once the origin has switched protocols.
 
-use super::connect::Stream;
+use super::connection::OriginConnection;
 use crate::{
     exchange::{Duplex, Quiet},
     proxy::{Metrics, tunnels::TunnelSlot},
 };
 use bytes::{Buf, Bytes};
 use std::{
-    io,
+    io::{self, IoSlice},
     pin::Pin,
     rc::Rc,
     sync::Arc,
@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The bytes to and from the origin. Dropped before both have ended, it resets the connection.
 pub(super) struct TunnelSide {
-    stream: Stream,
+    connection: Rc<OriginConnection>,
     /// The bytes behind the 101.
     ahead: Bytes,
     read_ended: bool,
@@ -27,12 +27,16 @@ pub(super) struct TunnelSide {
 }
 
 impl TunnelSide {
-    pub(super) fn new(stream: Stream, ahead: Bytes, slot: TunnelSlot, metrics: &Arc<Metrics>) -> Self {
-        stream.fail_at_once();
+    pub(super) fn new(
+        connection: Rc<OriginConnection>,
+        ahead: Bytes,
+        slot: TunnelSlot,
+        metrics: &Arc<Metrics>,
+    ) -> Self {
         metrics.tunnels.increment();
         metrics.tunnels_open.increment();
         let metrics = Arc::clone(metrics);
-        Self { stream, ahead, read_ended: false, write_ended: false, metrics, slot }
+        Self { connection, ahead, read_ended: false, write_ended: false, metrics, slot }
     }
 }
 
@@ -46,7 +50,7 @@ impl Drop for TunnelSide {
     fn drop(&mut self) {
         self.metrics.tunnels_open.decrement();
         if !(self.read_ended && self.write_ended) {
-            self.stream.reset();
+            self.connection.reset();
         }
     }
 }
@@ -60,24 +64,23 @@ impl AsyncRead for TunnelSide {
             this.ahead.advance(count);
             return Poll::Ready(Ok(()));
         }
-        let before = out.filled().len();
-        ready!(Pin::new(&mut this.stream).poll_read(cx, out))?;
-        this.read_ended |= out.filled().len() == before && out.remaining() > 0;
+        let read = ready!(this.connection.poll_read(cx, out))?;
+        this.read_ended |= read == 0 && out.remaining() > 0;
         Poll::Ready(Ok(()))
     }
 }
 
 impl AsyncWrite for TunnelSide {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.connection.poll_write(&[IoSlice::new(bytes)], cx)
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.connection.with_socket(|socket| socket.poll_flush(cx))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let shut = ready!(Pin::new(&mut self.stream).poll_shutdown(cx));
+        let shut = ready!(self.connection.with_socket(|socket| socket.poll_shutdown(cx)));
         // An origin that has ended as well may have closed altogether (shutdown(2), ENOTCONN).
         let gone = self.read_ended && shut.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotConnected);
         self.write_ended = shut.is_ok() || gone;

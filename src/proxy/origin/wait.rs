@@ -1,8 +1,9 @@
 //! The wait for a response's header: its timeouts, and the interim responses that are forwarded.
 
 use super::{
+    connection::{Received, SendFailure},
     deadline::Deadline,
-    request_body::{OriginRequestBody, Upload},
+    request_body::Upload,
 };
 use crate::{
     config::Timeouts,
@@ -11,15 +12,13 @@ use crate::{
     proxy::{error::Error, response},
     suspension,
 };
-use http::{HeaderMap, Request, Response, StatusCode, header, request};
-use hyper::{body::Incoming, client::conn::TrySendError};
+use http::{HeaderMap, StatusCode, header, request, response::Parts};
 use std::{
+    cell::Cell,
     future::poll_fn,
     pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    rc::Rc,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -31,8 +30,8 @@ const CONTINUE_AFTER: Duration = Duration::from_secs(1);
 
 /// The outcome of the wait.
 pub(super) enum WaitOutcome {
-    Response(Response<Incoming>),
-    Failed(TrySendError<Request<OriginRequestBody>>),
+    Response(Parts),
+    Failed(SendFailure),
     Timeout(Error),
 }
 
@@ -40,9 +39,8 @@ pub(super) enum WaitOutcome {
 /// for it.
 pub(super) struct Interims<'a> {
     interim: &'a Interim,
-    /// The client does not wait for 100, or no longer. hyper's callback has it too, hence the lock-free flag rather
-    /// than a Cell.
-    continued: Arc<AtomicBool>,
+    /// The client does not wait for 100, or no longer. The request's body looks at it, too.
+    continued: Rc<Cell<bool>>,
     metrics: &'a Arc<Metrics>,
 }
 
@@ -50,46 +48,38 @@ impl<'a> Interims<'a> {
     /// For the client that sent `head`, and a body if `has_body`: without one there is nothing to wait for.
     pub(super) fn new(head: &request::Parts, has_body: bool, interim: &'a Interim, metrics: &'a Arc<Metrics>) -> Self {
         let expects = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
-        let continued = AtomicBool::new(!(has_body && head.headers.get(header::EXPECT).is_some_and(expects)));
-        Self { interim, continued: Arc::new(continued), metrics }
+        let continued = Cell::new(!(has_body && head.headers.get(header::EXPECT).is_some_and(expects)));
+        Self { interim, continued: Rc::new(continued), metrics }
     }
 
-    /// Forwards those that answer `request`.
-    pub(super) fn pass(&self, request: &mut Request<OriginRequestBody>) {
-        let interim = self.interim.clone();
-        let (continued, metrics) = (Arc::clone(&self.continued), Arc::clone(self.metrics));
-        hyper::ext::on_informational(request, move |response| {
-            if response.status() == StatusCode::CONTINUE && continued.swap(true, Relaxed) {
-                return;
-            }
-            let mut fields = response.headers().clone();
-            response::translate_interim(&mut fields);
-            if !interim.send(response.status(), fields) {
-                metrics.limit_interim.increment();
-            }
-        });
+    /// Forwards an interim response of the origin.
+    fn forward(&self, status: StatusCode, mut fields: HeaderMap) {
+        if status == StatusCode::CONTINUE && self.continued.replace(true) {
+            return;
+        }
+        response::translate_interim(&mut fields);
+        if !self.interim.send(status, fields) {
+            self.metrics.limit_interim.increment();
+        }
     }
 
     /// Whether the client still waits for 100.
     pub(super) fn is_expected(&self) -> bool {
-        !self.continued.load(Relaxed)
+        !self.continued.get()
     }
 
     /// Whether it no longer does, if it did at first: set when 100 is sent.
-    pub(super) fn continued(&self) -> Option<Arc<AtomicBool>> {
-        self.is_expected().then(|| Arc::clone(&self.continued))
+    pub(super) fn continued(&self) -> Option<Rc<Cell<bool>>> {
+        self.is_expected().then(|| Rc::clone(&self.continued))
     }
 
     /// Sends 100 in the origin's place, if none was sent.
     fn say(&self) {
-        if !self.continued.swap(true, Relaxed) {
+        if !self.continued.replace(true) {
             self.interim.send(StatusCode::CONTINUE, HeaderMap::new());
         }
     }
 }
-
-/// What hyper says to a request that was sent.
-type SentResult = Result<Response<Incoming>, TrySendError<Request<OriginRequestBody>>>;
 
 /// Waits for the response's header, which `poll_sent` polls, with one timer for every timeout: when it fires, the one
 /// that has passed is found, or it is set for the next.
@@ -98,7 +88,7 @@ type SentResult = Result<Response<Incoming>, TrySendError<Request<OriginRequestB
 ///
 /// Dropping the future gives up the response.
 pub(super) async fn header(
-    mut poll_sent: impl FnMut(&mut Context<'_>) -> Poll<SentResult>,
+    mut poll_sent: impl FnMut(&mut Context<'_>) -> Poll<Result<Received, SendFailure>>,
     upload: Option<&Upload>,
     interims: &Interims<'_>,
     timeouts: &Timeouts,
@@ -117,8 +107,12 @@ pub(super) async fn header(
     };
     let mut timer = pin!(sleep_until(next(started)));
     poll_fn(|cx| {
-        if let Poll::Ready(result) = poll_sent(cx) {
-            return Poll::Ready(result.map_or_else(WaitOutcome::Failed, WaitOutcome::Response));
+        while let Poll::Ready(received) = poll_sent(cx) {
+            match received {
+                Ok(Received::Interim(status, fields)) => interims.forward(status, fields),
+                Ok(Received::Response(parts)) => return Poll::Ready(WaitOutcome::Response(parts)),
+                Err(failure) => return Poll::Ready(WaitOutcome::Failed(failure)),
+            }
         }
         while suspension::poll_elapsed(timer.as_mut(), cx).is_ready() {
             let now = Instant::now();

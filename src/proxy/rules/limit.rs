@@ -3,7 +3,7 @@
 
 use crate::config::{RateLimit, RateLimitBy};
 use std::{
-    hash::{BuildHasher, RandomState},
+    hash::{BuildHasher, Hash, RandomState},
     net::IpAddr,
     sync::atomic::{
         AtomicU64,
@@ -91,6 +91,55 @@ impl RateLimiter {
             Ok(()) => TakenPermit::Admitted { forgot },
             Err(wait) => TakenPermit::Denied(Duration::from_nanos(wait)),
         }
+    }
+}
+
+/// Failures by a key, over all workers: so many at once, and then one an interval. Its table is bounded as that of a
+/// [`RateLimiter`].
+#[derive(Debug)]
+pub(in crate::proxy) struct FailureLimiter {
+    emission: EmissionInterval,
+    began: Instant,
+    sets: Box<[[Entry; WAYS]]>,
+    hasher: RandomState,
+}
+
+impl FailureLimiter {
+    pub(in crate::proxy) fn new(burst: u32, interval: Duration, now: Instant) -> Self {
+        let limit = RateLimit { requests: 1, per: interval, burst, by: RateLimitBy::Address };
+        let sets = (0..ADDRESSES / WAYS).map(|_| <[Entry; WAYS]>::default()).collect();
+        Self { emission: EmissionInterval::new(&limit), began: now, sets, hasher: RandomState::new() }
+    }
+
+    /// The key of a client's address.
+    pub(in crate::proxy) fn of_address(client: IpAddr) -> u128 {
+        network_of(client)
+    }
+
+    /// How long until another failure of `key` would be within the limit; `None` if it is.
+    pub(in crate::proxy) fn wait(&self, key: &impl Hash, now: Instant) -> Option<Duration> {
+        let (set, tag) = self.set_of(key)?;
+        let entry = set.iter().find(|entry| entry.tag.load(Acquire) == tag)?;
+        self.emission.next(entry.due.load(Relaxed), self.since(now)).err().map(Duration::from_nanos)
+    }
+
+    /// Counts a failure of `key`.
+    pub(in crate::proxy) fn fail(&self, key: &impl Hash, now: Instant) {
+        let Some((set, tag)) = self.set_of(key) else { return };
+        let now = self.since(now);
+        let (due, _) = find(set, tag, now);
+        // Beyond the limit nothing is added: a wait has an end.
+        let _ = self.emission.take(due, now);
+    }
+
+    fn set_of(&self, key: &impl Hash) -> Option<(&[Entry; WAYS], u64)> {
+        let hash = self.hasher.hash_one(key);
+        let index = usize::try_from(hash >> 1).unwrap_or_default().checked_rem(self.sets.len())?;
+        Some((self.sets.get(index)?, hash | 1))
+    }
+
+    fn since(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.began).as_nanos()).unwrap_or(u64::MAX)
     }
 }
 
@@ -238,6 +287,22 @@ mod tests {
             let of = |text: &str| network_of(text.parse().unwrap());
             assert_eq!(of(one) == of(other), same, "{one} {other}");
         }
+    }
+
+    #[test]
+    fn failures_are_limited_by_their_keys_and_a_wait_has_an_end() {
+        let now = Instant::now();
+        let limiter = FailureLimiter::new(3, Duration::from_secs(6), now);
+        for _ in 0..3 {
+            assert_eq!(limiter.wait(&"alice", now), None);
+            limiter.fail(&"alice", now);
+        }
+        for _ in 0..5 {
+            assert_eq!(limiter.wait(&"alice", now), Some(Duration::from_secs(6)));
+            limiter.fail(&"alice", now);
+        }
+        assert_eq!(limiter.wait(&"bob", now), None);
+        assert_eq!(limiter.wait(&"alice", now + Duration::from_secs(6)), None);
     }
 
     /// The table holds no more than its entries, and a client that comes while it is full is counted all the same.

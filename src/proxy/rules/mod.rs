@@ -9,18 +9,26 @@ mod respond;
 mod rewrite;
 
 pub(super) use fields::Variables;
-pub(super) use limit::{RateLimiter, TakenPermit};
+pub(super) use limit::{FailureLimiter, RateLimiter, TakenPermit};
 
-use super::{error::Error, pages::Page};
+use super::{
+    access::{AddressRules, AuthRule, Users, UsersRule},
+    error::Error,
+    pages::Page,
+    spelling,
+};
 use crate::{
     config::{self, Config, Network, RateLimitBy, Target, Timeouts},
     exchange::Client,
 };
 use fields::{Fields, Uses};
-use http::{HeaderMap, HeaderValue, request, uri::PathAndQuery};
+use http::{HeaderMap, HeaderName, HeaderValue, request, uri::PathAndQuery};
 use redirect::RedirectRule;
 use respond::RespondRule;
 use std::sync::Arc;
+
+/// The field by which an origin gets the name of a user.
+pub(super) const REMOTE_USER: HeaderName = HeaderName::from_static("remote-user");
 
 /// The rules of one route.
 #[derive(Debug)]
@@ -32,6 +40,14 @@ pub(super) struct Rules {
     pub(super) respond: Option<RespondRule>,
     /// The route is in maintenance: `Retry-After`, in seconds.
     pub(super) maintenance: Option<u32>,
+    /// The addresses that it serves, if not all.
+    pub(super) addresses: Option<AddressRules>,
+    /// Its users and their passwords.
+    pub(super) users: Option<UsersRule>,
+    /// The server that decides about its requests.
+    pub(super) auth: Option<AuthRule>,
+    /// Names, in their plain spelling, of the origin's fields that only a step before the origin may set.
+    granted: Vec<String>,
     /// All of them, where one differs from `[timeouts]`.
     pub(super) timeouts: Option<Timeouts>,
     pub(super) limiter: Option<Arc<RateLimiter>>,
@@ -47,12 +63,14 @@ pub(super) struct Own {
     pub(super) file: Option<Page>,
     /// The route is in maintenance: `Retry-After`, in seconds.
     pub(super) maintenance: Option<u32>,
+    /// The content of its file of users.
+    pub(super) users: Option<Arc<Users>>,
 }
 
 impl Rules {
     /// The rules of `route` and the general ones of `config`; `None` if there are none.
     pub(super) fn new(route: &config::Route, config: &Config, own: Own) -> Option<Self> {
-        let Own { limiter, file, maintenance } = own;
+        let Own { limiter, file, maintenance, users } = own;
         let timeouts = &config.timeouts;
         let own = &route.timeouts;
         let timeouts = (*own != config::RouteTimeouts::default()).then(|| Timeouts {
@@ -68,6 +86,11 @@ impl Rules {
             Target::Redirect(redirect) => (Some(RedirectRule::new(redirect)), None),
             Target::Respond(respond) => (None, Some(RespondRule::new(respond, file))),
         };
+        let addresses = AddressRules::new(route);
+        let auth = route.auth.as_ref().map(AuthRule::new);
+        let users = UsersRule::new(route, users);
+        let copied = auth.iter().flat_map(AuthRule::copied).map(|name| spelling::plain(name.as_str()).into_owned());
+        let granted = users.iter().map(|_| REMOTE_USER.as_str().to_owned()).chain(copied).collect();
         let counted = route.rate_limit.is_some_and(|limit| limit.by == RateLimitBy::Address);
         let uses = [
             request.uses(),
@@ -83,9 +106,15 @@ impl Rules {
             redirect,
             respond,
             maintenance,
+            uses: uses
+                .into_iter()
+                .fold(Uses { client: counted || addresses.is_some() || users.is_some(), host: false }, Uses::and),
+            addresses,
+            users,
+            auth,
+            granted,
             timeouts,
             limiter,
-            uses: uses.into_iter().fold(Uses { client: counted, host: false }, Uses::and),
         };
         (!rules.is_empty()).then_some(rules)
     }
@@ -101,6 +130,10 @@ impl Rules {
             redirect: None,
             respond: None,
             maintenance: None,
+            addresses: None,
+            users: None,
+            auth: None,
+            granted: Vec::new(),
             timeouts: None,
             limiter: None,
         };
@@ -108,10 +141,12 @@ impl Rules {
     }
 
     fn is_empty(&self) -> bool {
-        let Self { request, response, rewrite, redirect, respond, maintenance, timeouts, limiter, uses: _ } = self;
+        let Self { request, response, rewrite, redirect, respond, maintenance, timeouts, .. } = self;
+        let Self { addresses, users, auth, granted: _, limiter, uses: _, .. } = self;
         let fields = request.is_empty() && response.is_empty();
         let ways = rewrite.is_none() && redirect.is_none() && respond.is_none() && maintenance.is_none();
-        fields && ways && timeouts.is_none() && limiter.is_none()
+        let access = addresses.is_none() && users.is_none() && auth.is_none() && limiter.is_none();
+        fields && ways && access && timeouts.is_none()
     }
 
     /// The values of the request with `head` and `id` for them, as far as they are needed.
@@ -144,9 +179,32 @@ impl Rules {
         Ok(())
     }
 
-    /// Whether a rule for the origin's header names a field that an origin may read as `plain`.
+    /// Whether a rule for the origin's header, or a step before the origin, sets a field that an origin may read as
+    /// `plain`.
     pub(super) fn is_about_request(&self, plain: &str) -> bool {
-        self.request.is_about(plain)
+        self.request.is_about(plain) || self.is_granted(plain)
+    }
+
+    /// Names, in their plain spelling, of the origin's fields that only a step before the origin may set.
+    pub(super) fn granted(&self) -> &[String] {
+        &self.granted
+    }
+
+    /// Sets the fields that a step before the origin has `granted`, each once, in place of the client's own in any
+    /// spelling; without a grant there is none.
+    pub(super) fn grant(&self, fields: &mut HeaderMap, granted: Vec<(HeaderName, HeaderValue)>) {
+        if self.granted.is_empty() {
+            return;
+        }
+        spelling::remove(fields, |name| self.is_granted(name));
+        for (name, value) in granted {
+            fields.insert(name, value);
+        }
+    }
+
+    fn is_granted(&self, name: &str) -> bool {
+        let plain = spelling::plain(name);
+        self.granted.iter().any(|granted| *granted == plain)
     }
 
     /// The path of a redirect.

@@ -301,7 +301,7 @@ fn an_early_answer_survives_an_origin_that_closes_while_the_upload_goes_on() {
         peer.say(&page).await;
         feed.send(data("unread")).unwrap();
         settle().await;
-        // With bytes unread, this resets the connection: hyper's next writes fail.
+        // With bytes unread, this resets the connection: the next writes fail.
         drop(peer);
         for _ in 0..10 {
             let _ = feed.send(data("more"));

@@ -397,7 +397,7 @@ fn a_second_answer_in_the_first_ones_record_is_no_requests() {
     on_a_worker(async {
         let script = TlsScript::new().await;
         let setup = script.proxy(|_| {});
-        // Within hyper's first buffer, and beyond it.
+        // Within the first read, and beyond it.
         for length in [2, 100_000] {
             let sent = setup.get();
             let mut peer = script.accept().await;

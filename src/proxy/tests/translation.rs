@@ -111,7 +111,7 @@ fn a_body_whose_end_comes_with_its_last_piece_is_framed_alike() {
             (&["abc"][..], None, 0, "3\r\nabc\r\n0\r\n\r\n"),
             (&["abc", "de"], None, 0, "3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"),
             (&["", "abc", ""], None, 0, "3\r\nabc\r\n0\r\n\r\n"),
-            // Empty after all, found out only when hyper has a look: what the header says must hold.
+            // Empty after all, found out only when it is polled: what the header says must hold.
             (&[], None, 1, "0\r\n\r\n"),
             (&["abc"], Some(3), 0, "abc"),
             (&["a", "bc"], Some(3), 0, "abc"),

@@ -3,11 +3,11 @@
 use super::{
     bbr::{self, Bbr},
     buffer::BottleneckBuffer,
+    feedback::PathFeedback,
     pacer::{Pacer, SentPacket},
     published::{PublishedState, PublisherTap, SLOW_START_GAIN},
     reno_friendly::RenoEstimate,
     rtt::round_trip,
-    spurious::SpuriousLosses,
     undo::UndoableReduction,
 };
 use crate::{
@@ -19,7 +19,7 @@ use s2n_quic::provider::congestion_controller::{
     CongestionController, Endpoint as _, PathInfo, Publisher, RandomGenerator, RttEstimator, Timestamp, cubic,
 };
 use s2n_quic_core::recovery::{CubicCongestionController, bandwidth::Bandwidth};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 /// Packets leave at 1.25 windows a round trip (RFC 9002 §7.7): the window is used in full in spite of jitter.
 const PACING_GAIN: Ratio<u64> = Ratio::new_raw(5, 4);
@@ -47,8 +47,6 @@ pub(in crate::quic) struct Controller {
     published: PublishedState,
     pacer: Pacer,
     buffer: BottleneckBuffer,
-    /// The pacing gain that was published last.
-    published_gain: Option<Ratio<u64>>,
     /// Nothing was sent on the path.
     nothing_sent: bool,
     /// Bytes of the initial window.
@@ -73,7 +71,7 @@ pub(in crate::quic) struct Controller {
     /// The last reduction of CUBIC's window, as long as it can be undone.
     undo: Option<Box<UndoableReduction<SavedState>>>,
     moderation: Moderation,
-    spurious: SpuriousLosses,
+    feedback: Arc<PathFeedback>,
 }
 
 /// State that a reduction of CUBIC's window changes.
@@ -117,7 +115,7 @@ impl Controller {
         congestion: Congestion,
         initial_window: u16,
         path: PathInfo<'_>,
-        (moderation, spurious): (Moderation, SpuriousLosses),
+        (moderation, feedback): (Moderation, Arc<PathFeedback>),
     ) -> Self {
         let max_datagram = path.max_datagram_size;
         let window = u32::from(initial_window) * u32::from(max_datagram);
@@ -128,7 +126,7 @@ impl Controller {
             }
             Congestion::Bbr => Algorithm::Bbr(Box::new(Bbr::new(window, path))),
         };
-        let (published, pacer, buffer, published_gain, reduced) = Default::default();
+        let (published, pacer, buffer, reduced) = Default::default();
         let (reno_estimate, restarted_at, undo, max_in_flight, app_limited, nothing_sent) =
             (None, None, None, 0, true, true);
         Self {
@@ -136,7 +134,6 @@ impl Controller {
             published,
             pacer,
             buffer,
-            published_gain,
             nothing_sent,
             initial: window,
             restarted_at,
@@ -149,7 +146,7 @@ impl Controller {
             slow_starts: MAX_SLOW_START_RESUMPTIONS,
             undo,
             moderation,
-            spurious,
+            feedback,
         }
     }
 
@@ -215,7 +212,7 @@ impl Controller {
         self.published.slow_start = slow_start;
         (self.buffer, self.reduced, self.reno_estimate) = (buffer, reduced, reno_estimate);
         self.max_in_flight = self.max_in_flight.max(max_in_flight);
-        self.spurious.count_undone();
+        self.feedback.count_undone();
     }
 
     /// The state to which an undone reduction returns; `None` while CUBIC recovers, when there is none to undo.
@@ -282,9 +279,7 @@ impl CongestionController for Controller {
         }
         // A guess, before it is measured.
         let round_trip = if self.round_trip.is_zero() { rtt_estimator.smoothed_rtt() } else { self.round_trip };
-        let Self {
-            algorithm, published, pacer, published_gain, restarted_at, max_datagram, moderation, buffer, ..
-        } = self;
+        let Self { algorithm, published, pacer, restarted_at, max_datagram, moderation, buffer, feedback, .. } = self;
         let tap = &mut PublisherTap { published, publisher };
         let info = match algorithm {
             Algorithm::Cubic(inner) => {
@@ -315,24 +310,21 @@ impl CongestionController for Controller {
             };
             let gain = || if published.slow_start { SLOW_START_GAIN } else { PACING_GAIN };
             // Read once a burst.
-            let rate = || match algorithm {
-                // Its rate includes its gain.
-                Algorithm::Bbr(_) if let Some(rate) = published.rate => rate,
-                _ => {
-                    // After a pause nothing doubles within the round trip, and the path's buffer need not hold half of
-                    // the window.
-                    let gain = if restarted_at.is_some() { PACING_GAIN } else { gain() };
-                    // Not a Bandwidth times a Ratio: that reduces fractions.
-                    Bandwidth::new(u64::from(window) * gain.numer() / gain.denom(), sent.round_trip)
+            let rate = || {
+                feedback.set_slow_start(published.slow_start);
+                match algorithm {
+                    // Its rate includes its gain.
+                    Algorithm::Bbr(_) if let Some(rate) = published.rate => rate,
+                    _ => {
+                        // After a pause nothing doubles within the round trip, and the path's buffer need not hold half
+                        // of the window.
+                        let gain = if restarted_at.is_some() { PACING_GAIN } else { gain() };
+                        // Not a Bandwidth times a Ratio: that reduces fractions.
+                        Bandwidth::new(u64::from(window) * gain.numer() / gain.denom(), sent.round_trip)
+                    }
                 }
             };
-            pacer.on_packet_sent(sent, rate, |rate, burst| {
-                // The subscriber reads only the gain, and a burst may be two packets.
-                let gain = gain();
-                if published_gain.replace(gain) != Some(gain) {
-                    publisher.on_pacing_rate_updated(rate, burst, gain);
-                }
-            });
+            pacer.on_packet_sent(sent, rate);
         }
         info
     }
@@ -369,7 +361,7 @@ impl CongestionController for Controller {
         ack_receive_time: Timestamp,
         publisher: &mut Pub,
     ) {
-        let arrived = self.spurious.take();
+        let arrived = self.feedback.take();
         if arrived > 0 {
             self.on_spurious_losses(arrived, ack_receive_time, rtt_estimator, publisher);
         }

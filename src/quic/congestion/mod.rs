@@ -10,54 +10,21 @@
 //! - [`buffer`] decides how much of the path's buffer that may fill.
 //! - `laboratory`, with the feature of that name alone, has what the laboratory changes.
 //! - [`published`] reads the state that s2n-quic's controllers publish.
+//! - [`feedback`] is between the controller of a path and the state of its connection.
 
 mod bbr;
 mod buffer;
 mod controller;
+mod feedback;
 #[cfg(feature = "laboratory")]
 mod laboratory;
 mod pacer;
 mod published;
 mod reno_friendly;
 mod rtt;
-mod spurious;
 mod undo;
 
 pub(super) use buffer::BottleneckBuffer;
 pub(super) use controller::Controller;
-pub(super) use published::is_slow_start;
+pub(super) use feedback::{PathFeedback, PathFeedbacks};
 pub(super) use rtt::round_trip;
-pub(super) use spurious::SpuriousLosses;
-
-use crate::{config::Live, quic::io::Moderation};
-use s2n_quic::provider::congestion_controller::{Endpoint, PathInfo};
-use std::fmt;
-
-/// Creates the controller of each path, by the configuration at that time.
-pub(super) struct ControllerFactory {
-    config: Live,
-    moderation: Moderation,
-    spurious: SpuriousLosses,
-}
-
-impl ControllerFactory {
-    pub(super) fn new(config: Live, moderation: Moderation, spurious: SpuriousLosses) -> Self {
-        Self { config, moderation, spurious }
-    }
-}
-
-impl Endpoint for ControllerFactory {
-    type CongestionController = Controller;
-
-    fn new_congestion_controller(&mut self, path: PathInfo<'_>) -> Controller {
-        let config = self.config.load();
-        let heard = (self.moderation.clone(), self.spurious.clone());
-        Controller::new(config.litequic.congestion, config.litequic.initial_window, path, heard)
-    }
-}
-
-impl fmt::Debug for ControllerFactory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ControllerFactory")
-    }
-}

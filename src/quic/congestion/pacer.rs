@@ -94,13 +94,8 @@ impl Burst {
 }
 
 impl Pacer {
-    /// A packet was sent. `rate` is evaluated once a burst, whose beginning is reported to `begun`.
-    pub(super) fn on_packet_sent(
-        &mut self,
-        sent: SentPacket,
-        rate: impl FnOnce() -> Bandwidth,
-        begun: impl FnOnce(Bandwidth, u32),
-    ) {
+    /// A packet was sent. `rate` is evaluated once a burst, when it begins.
+    pub(super) fn on_packet_sent(&mut self, sent: SentPacket, rate: impl FnOnce() -> Bandwidth) {
         self.unpaced = sent.round_trip < MIN_PACED_RTT;
         if self.unpaced {
             (self.next_send_time, self.burst) = (None, None);
@@ -120,7 +115,6 @@ impl Pacer {
             };
             let acked_burst = std::mem::take(acked_burst);
             let left = most.max(acked_burst).clamp(least * sent.max_datagram, MAX_BURST_PACKETS * sent.max_datagram);
-            begun(rate, left);
             let due = next_send_time.map_or(sent.now, |next_send_time| {
                 // A timer that fires in steps of a millisecond may be late by two. Behind a pause nothing is made up
                 // for.
@@ -223,7 +217,7 @@ mod tests {
         while packets < most && pacer.next_send_time().is_none_or(|next_send_time| next_send_time.has_elapsed(now)) {
             let in_flight = in_flight + packets * DATAGRAM;
             let sent = SentPacket { now, bytes: DATAGRAM, in_flight, round_trip: rtt, max_datagram: DATAGRAM, late };
-            pacer.on_packet_sent(sent, || rate(megabits), |_, _| ());
+            pacer.on_packet_sent(sent, || rate(megabits));
             packets += 1;
         }
         packets
@@ -382,7 +376,7 @@ mod tests {
                 late: Duration::ZERO,
             };
             for _ in 0..100 {
-                pacer.on_packet_sent(sent, || rate, |_, _| ());
+                pacer.on_packet_sent(sent, || rate);
                 let sent = SentPacket { now: now + Duration::from_millis(1), ..sent };
                 pacer.on_ack(sent.now, DATAGRAM, DATAGRAM, true);
                 assert!(pacer.next_send_time().unwrap() <= now + 100 * MAX_BURST_TIME, "{rate:?}");

@@ -14,11 +14,6 @@ use s2n_quic_core::{
 /// (draft-cardwell-iccrg-bbr-congestion-control-02 §4.6.2).
 pub(super) const SLOW_START_GAIN: Ratio<u64> = Ratio::new_raw(2, 1);
 
-/// Whether a controller that publishes this pacing gain is in slow start, for s2n-quic's events.
-pub(in crate::quic) fn is_slow_start(pacing_gain: f32) -> bool {
-    pacing_gain >= 2.0
-}
-
 /// The values that a controller of s2n-quic published last.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PublishedState {
@@ -50,7 +45,7 @@ impl<P: Publisher> Publisher for PublisherTap<'_, P> {
         self.publisher.on_delivery_rate_sampled(rate_sample);
     }
 
-    /// Not forwarded: packets are sent at [`super::pacer`]'s rate, which publishes it itself.
+    /// Not forwarded: packets are sent at [`super::pacer`]'s rate.
     fn on_pacing_rate_updated(&mut self, rate: Bandwidth, _: u32, gain: Ratio<u64>) {
         self.published.rate = Some(rate);
         self.published.slow_start = gain >= SLOW_START_GAIN;

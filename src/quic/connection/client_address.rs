@@ -4,21 +4,10 @@
 //! s2n-quic's own `remote_addr` is that of the path in use, which a client changes with a single datagram. An attacker
 //! that forges a source address could choose the address that the origin gets, and pass for a trusted proxy.
 
-use s2n_quic::{
-    connection::Handle,
-    provider::event::{
-        ConnectionInfo, ConnectionMeta, Subscriber,
-        events::{ActivePathUpdated, ConnectionStarted, PathChallengeStatus, PathChallengeUpdated},
-    },
-};
 use std::net::SocketAddr;
 
 /// Addresses remembered a connection: s2n-quic has no more paths.
 const MAX_VALIDATED: usize = 5;
-
-/// Subscribes to paths, which change a few times in a connection's life at most.
-#[derive(Debug)]
-pub(in crate::quic) struct ClientAddressSubscriber;
 
 /// Addresses that one connection's client has validated.
 #[derive(Debug, Default)]
@@ -28,14 +17,14 @@ pub(in crate::quic) struct ValidatedAddresses {
     all: Vec<SocketAddr>,
 }
 
-/// The last validated address of the client of `connection`; `None` if the connection is gone.
-pub fn client_address(connection: &Handle) -> Option<SocketAddr> {
-    connection.query_event_context(|validated: &ValidatedAddresses| validated.current).ok().flatten()
-}
-
 impl ValidatedAddresses {
+    /// The validated address of the path in use, or of the last one in use that was validated.
+    pub(in crate::quic) fn current(&self) -> Option<SocketAddr> {
+        self.current
+    }
+
     /// The client validated `address`, which its connection uses if `active`.
-    fn on_validated(&mut self, address: SocketAddr, active: bool) {
+    pub(in crate::quic) fn on_validated(&mut self, address: SocketAddr, active: bool) {
         if !self.all.contains(&address) && self.all.len() < MAX_VALIDATED {
             self.all.push(address);
         }
@@ -45,49 +34,10 @@ impl ValidatedAddresses {
     }
 
     /// The connection uses `address` from now on.
-    fn on_activated(&mut self, address: SocketAddr) {
+    pub(in crate::quic) fn on_activated(&mut self, address: SocketAddr) {
         if self.all.contains(&address) {
             self.current = Some(address);
         }
-    }
-}
-
-impl Subscriber for ClientAddressSubscriber {
-    type ConnectionContext = ValidatedAddresses;
-
-    fn create_connection_context(&mut self, _: &ConnectionMeta, _: &ConnectionInfo<'_>) -> ValidatedAddresses {
-        ValidatedAddresses::default()
-    }
-
-    /// A new connection's address counts as validated: no client completes a handshake, before which there is no
-    /// request, without having got litequic's packets.
-    fn on_connection_started(
-        &mut self,
-        validated: &mut ValidatedAddresses,
-        _: &ConnectionMeta,
-        event: &ConnectionStarted<'_>,
-    ) {
-        validated.on_validated((&event.path.remote_addr).into(), true);
-    }
-
-    fn on_path_challenge_updated(
-        &mut self,
-        validated: &mut ValidatedAddresses,
-        _: &ConnectionMeta,
-        event: &PathChallengeUpdated<'_>,
-    ) {
-        if matches!(event.path_challenge_status, PathChallengeStatus::Validated { .. }) {
-            validated.on_validated((&event.path.remote_addr).into(), event.path.is_active);
-        }
-    }
-
-    fn on_active_path_updated(
-        &mut self,
-        validated: &mut ValidatedAddresses,
-        _: &ConnectionMeta,
-        event: &ActivePathUpdated<'_>,
-    ) {
-        validated.on_activated((&event.active.remote_addr).into());
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
     time::Instant,
 };
 
@@ -22,7 +22,7 @@ const MAX_ADDRESSES: u64 = 5;
 
 /// The limit of one connection's control frames.
 #[derive(Debug)]
-pub(super) struct ControlFrameLimit {
+pub(in crate::quic) struct ControlFrameLimit {
     bucket: Bucket,
     alerts: Arc<AlertFlags>,
 }
@@ -43,34 +43,38 @@ impl ControlFrameLimit {
         Self { bucket: Bucket::new(per_second), alerts: Arc::default() }
     }
 
-    /// Counts `frames`; false once there were too many, and from then on for ever.
-    pub(super) fn admit(&mut self, frames: u32, now: Instant) -> bool {
+    /// Counts `frames`; false once there were too many, and from then on for ever. The task to be woken is added to
+    /// `woken`.
+    pub(super) fn admit(&mut self, frames: u32, now: Instant, woken: &mut Vec<Waker>) -> bool {
         if self.alerts.exceeded.load(Ordering::Relaxed) {
             return false;
         }
         let admitted = self.bucket.take(frames, now);
         if !admitted {
             self.alerts.exceeded.store(true, Ordering::Relaxed);
-            self.alerts.waker.wake();
+            woken.extend(self.alerts.waker.take());
         }
         admitted
     }
 
-    /// The client continues from its address number `number`, the first being 0.
-    pub(super) fn on_migration(&self, number: u64) {
-        if number + 1 == MAX_ADDRESSES {
-            self.alerts.last_address.store(true, Ordering::Relaxed);
-            self.alerts.waker.wake();
+    /// The client continues from its address number `number`, the first being 0. Returns the task to be woken.
+    #[must_use]
+    pub(in crate::quic) fn on_migration(&self, number: u64) -> Option<Waker> {
+        if number + 1 != MAX_ADDRESSES {
+            return None;
         }
+        self.alerts.last_address.store(true, Ordering::Relaxed);
+        self.alerts.waker.take()
     }
 
-    /// The client sent STOP_SENDING for a unidirectional stream of litequic's.
-    pub(super) fn on_critical_stream_stopped(&self) {
+    /// The client sent STOP_SENDING for a unidirectional stream of litequic's. Returns the task to be woken.
+    #[must_use]
+    pub(super) fn on_critical_stream_stopped(&self) -> Option<Waker> {
         self.alerts.critical_stream_stopped.store(true, Ordering::Relaxed);
-        self.alerts.waker.wake();
+        self.alerts.waker.take()
     }
 
-    pub(super) fn alert_handle(&self) -> AlertHandle {
+    pub(in crate::quic) fn alert_handle(&self) -> AlertHandle {
         AlertHandle(Arc::clone(&self.alerts))
     }
 }
@@ -104,11 +108,11 @@ mod tests {
         let mut limit = ControlFrameLimit::new(1);
         let alert_handle = limit.alert_handle();
         let cx = &mut Context::from_waker(futures_util::task::noop_waker_ref());
-        limit.on_critical_stream_stopped();
+        drop(limit.on_critical_stream_stopped());
         assert_eq!(alert_handle.poll(cx), Poll::Ready(Alert::CriticalStreamStopped));
         assert!(alert_handle.poll(cx).is_pending());
-        limit.on_critical_stream_stopped();
-        assert!(!limit.admit(1_000, Instant::now()));
+        drop(limit.on_critical_stream_stopped());
+        assert!(!limit.admit(1_000, Instant::now(), &mut Vec::new()));
         assert_eq!(alert_handle.poll(cx), Poll::Ready(Alert::Flood));
     }
 
@@ -118,10 +122,10 @@ mod tests {
         let alert_handle = limit.alert_handle();
         let cx = &mut Context::from_waker(futures_util::task::noop_waker_ref());
         for number in 1..MAX_ADDRESSES - 1 {
-            limit.on_migration(number);
+            drop(limit.on_migration(number));
             assert!(alert_handle.poll(cx).is_pending());
         }
-        limit.on_migration(MAX_ADDRESSES - 1);
+        drop(limit.on_migration(MAX_ADDRESSES - 1));
         assert_eq!(alert_handle.poll(cx), Poll::Ready(Alert::LastAddress));
         assert!(alert_handle.poll(cx).is_pending());
     }

@@ -15,7 +15,7 @@ const MAX_SKIPPED: usize = 16;
 
 /// Numbers of packets that one connection has declared lost, in ascending ranges that do not touch.
 #[derive(Debug, Default)]
-pub(super) struct LostPackets {
+pub(in crate::quic) struct LostPackets {
     ranges: Vec<Numbers>,
     /// The last numbers that s2n-quic skipped: no packet has them.
     skipped: VecDeque<u64>,
@@ -25,7 +25,7 @@ pub(super) struct LostPackets {
 
 impl LostPackets {
     /// Packet `number` was declared lost. s2n-quic does so in ascending order.
-    pub(super) fn add(&mut self, number: u64) {
+    pub(in crate::quic) fn add(&mut self, number: u64) {
         match self.ranges.last_mut() {
             Some(last) if number <= last.high => {}
             Some(last) if number == last.high + 1 => last.high = number,
@@ -39,7 +39,7 @@ impl LostPackets {
     }
 
     /// `number` was never sent.
-    pub(super) fn on_skipped(&mut self, number: u64) {
+    pub(in crate::quic) fn on_skipped(&mut self, number: u64) {
         if self.skipped.len() >= MAX_SKIPPED {
             self.skipped.pop_front();
         }
@@ -47,13 +47,13 @@ impl LostPackets {
     }
 
     /// Forgets the packets that were declared lost so far.
-    pub(super) fn clear(&mut self) {
+    pub(in crate::quic) fn clear(&mut self) {
         self.ranges.clear();
     }
 
     /// Takes the packets in `ranges` out, and counts those that had been declared lost. 0 of a client that acknowledged
     /// what was never sent.
-    pub(super) fn acknowledge(&mut self, ranges: &AckRanges<'_>) -> u64 {
+    pub(in crate::quic) fn acknowledge(&mut self, ranges: &AckRanges<'_>) -> u64 {
         let mut count = 0;
         if self.ranges.is_empty() || self.acknowledged_unsent {
             // Most connections lose nothing to their end.

@@ -2,14 +2,14 @@
 //!
 //! - [`table`]: the connections of an endpoint; each received packet is processed there.
 //! - [`state`]: one connection, of
-//! - [`stream`] and [`request_window`]: how far its client lets litequic send on each of its request streams,
+//! - [`stream`]: how far its client lets litequic send on each of its request streams,
 //! - [`send_queue`]: what of its responses is queued, sent and acknowledged,
 //! - [`control_frames`]: whether its client respects the limits below HTTP/3,
 //! - [`lost_packets`]: which of its packets were declared lost wrongly,
 //! - [`acknowledged`], [`ack_frequency`]: what its client has acknowledged, and how often it is asked to.
 //! - [`path_challenge`], [`mod@client_address`]: the validation of its paths.
 //!
-//! [`subscriber`] creates and removes connections in the table, `quic::endpoint` passes received packets. Nothing is
+//! `quic::endpoint` creates and removes connections in the table, and passes events and received packets. Nothing is
 //! missed as long as a connection is open: s2n-quic processes no frame that does not pass here first, and closes a
 //! connection at a frame that `quic::wire::frame` does not parse.
 
@@ -20,22 +20,19 @@ mod client_address;
 mod control_frames;
 mod lost_packets;
 mod path_challenge;
-mod request_window;
 mod send_queue;
 mod state;
 mod stream;
-mod subscriber;
 mod table;
 
 pub use ack_frequency::{AckFrequencySupport, DraftVersion};
 pub use acknowledged::{Acknowledged, MAX_RANGES};
-pub use client_address::client_address;
 pub use control_frames::AlertHandle;
-pub use request_window::RequestWindow;
-pub use table::ConnectionTable;
 
-pub(super) use ack_frequency::{AckFrequencyEndpoint, AckFrequencyState, AckFrequencySubscriber};
-pub(super) use client_address::ClientAddressSubscriber;
-pub(super) use path_challenge::PathChallenges;
-pub(super) use subscriber::EventSubscriber;
-pub(super) use table::{PacketAction, ReceivedPacket};
+pub(super) use ack_frequency::AckFrequencyState;
+pub(super) use client_address::ValidatedAddresses;
+pub(super) use path_challenge::Challenge;
+pub(super) use send_queue::{SendQueue, SentStreams};
+pub(super) use state::Connection;
+pub(super) use stream::StreamSendState;
+pub(super) use table::{Connections, PacketAction, ReceivedPacket};

@@ -6,8 +6,9 @@
 //!
 //! Only streams that send more than a first train are tracked; for others an event costs one comparison. s2n-quic's
 //! packet processing and the streams' tasks run on one thread, one after the other: a woken task runs after the packet
-//! was processed, and nothing happens between its look at the state and its registration. The numbers are atomic
-//! because s2n-quic wants its subscribers `Send`.
+//! was processed, and nothing happens between its look at the state and its registration. A [`SendQueue`] is nothing
+//! but numbers, which a stream's task and the events of each frame use without the endpoint's lock; the streams are
+//! behind it.
 
 use super::{
     by_id::ByConnectionId,
@@ -17,17 +18,13 @@ use crate::{
     budget::path::{OWN_LOW, Path, Queued, STEP, WriteAllowance},
     number::Number,
 };
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 /// What of one connection's streams is queued and in flight.
 #[derive(Debug, Default)]
-pub(super) struct SendQueue {
+pub(in crate::quic) struct SendQueue {
     /// Number of streams that are tracked.
     tracked: Number,
-    streams: Mutex<ByConnectionId<Arc<StreamSendState>>>,
     /// Bytes of tracked streams that were handed over and not sent.
     unsent: Number,
     /// Bytes of STREAM frames sent so far, retransmissions included. Minus those in flight it rises by what is
@@ -43,47 +40,98 @@ pub(super) struct SendQueue {
     timeouts: Number,
     smoothed_rtt: Number,
     min_rtt: Number,
+    /// 1 if an ACK_FREQUENCY frame is to be sent. Read for each packet that leaves.
+    ack_frequency: Number,
+}
+
+/// The streams of one connection that its [`SendQueue`] tracks.
+#[derive(Debug, Default)]
+pub(in crate::quic) struct TrackedStreams(ByConnectionId<Arc<StreamSendState>>);
+
+impl TrackedStreams {
+    /// A stream is tracked from now on. Returns what is to be dropped.
+    pub(in crate::quic) fn insert(&mut self, id: u64, state: &Arc<StreamSendState>) -> Option<Arc<StreamSendState>> {
+        self.0.insert(id, Arc::clone(state))
+    }
+
+    /// The stream is over. Returns what is to be dropped.
+    pub(in crate::quic) fn remove(&mut self, id: u64) -> Option<Arc<StreamSendState>> {
+        self.0.remove(&id)
+    }
+
+    /// A stream, if it is tracked.
+    pub(in crate::quic) fn get(&self, id: u64) -> Option<Arc<StreamSendState>> {
+        self.0.get(&id).cloned()
+    }
+
+    /// Streams that waited for acknowledgements which `queue` has seen; to be woken by [`SendQueue::wake`].
+    pub(in crate::quic) fn due(&self, queue: &SendQueue) -> Vec<Arc<StreamSendState>> {
+        if !queue.is_awaited() {
+            return Vec::new();
+        }
+        let (left_flight, is_idle) = (queue.left_flight(), queue.in_flight.get() == 0);
+        let is_due = |state: &&Arc<StreamSendState>| {
+            let StreamProgress { wake_on, wake_at, .. } = &state.progress;
+            wake_on.get() == ACKNOWLEDGED && (is_idle || left_flight.wrapping_sub(wake_at.get()) <= u64::MAX / 2)
+        };
+        self.0.values().filter(is_due).cloned().collect()
+    }
 }
 
 impl SendQueue {
-    /// Bytes of `ready` that may be written on a stream that has written `sent` bytes, of which `outstanding` are not
-    /// acknowledged. From now on the stream is tracked.
-    pub(super) fn room(
+    /// Whether an ACK_FREQUENCY frame is to be sent.
+    pub(in crate::quic) fn wants_ack_frequency(&self) -> bool {
+        self.ack_frequency.get() > 0
+    }
+
+    /// Sets whether an ACK_FREQUENCY frame is to be sent.
+    pub(in crate::quic) fn set_wants_ack_frequency(&self, wanted: bool) {
+        self.ack_frequency.set(wanted.into());
+    }
+
+    /// A stream has written `sent` bytes, and is about to write more. Returns whether it must be added to
+    /// [`TrackedStreams`].
+    #[must_use]
+    pub(in crate::quic) fn track(&self, stream: &StreamProgress, sent: u64) -> bool {
+        if stream.tracked.get() > 0 {
+            return false;
+        }
+        stream.tracked.set(1);
+        self.tracked.add(1);
+        // Counted as sent: a stream with unsent bytes by this count has some, so that a frame of it will come.
+        stream.queued.set(sent);
+        stream.sent.set(sent);
+        true
+    }
+
+    /// Bytes of `ready` that may be written on a tracked stream that has written `sent` bytes, of which `outstanding`
+    /// are not acknowledged.
+    pub(in crate::quic) fn room(
         &self,
-        id: u64,
-        state: &Arc<StreamSendState>,
+        stream: &StreamProgress,
         (sent, outstanding): (u64, u64),
         ready: u64,
     ) -> WriteAllowance {
-        let stream = &state.progress;
-        if stream.tracked.get() == 0 {
-            stream.tracked.set(1);
-            self.tracked.add(1);
-            // Counted as sent: a stream with unsent bytes by this count has some, so that a frame of it will come.
-            stream.queued.set(sent);
-            stream.sent.set(sent);
-            self.streams().insert(id, Arc::clone(state));
-        }
-        self.on_queued(state, sent);
+        self.on_queued(stream, sent);
         let queued = Queued { connection: self.unsent.get(), stream: stream.unsent(), outstanding };
         self.path().room(queued, ready)
     }
 
     /// Bytes that the client takes within a round trip, as observed: beyond the first window, which was never earned.
     /// None while the client acknowledges nothing.
-    pub(super) fn earned_window(&self) -> u64 {
+    pub(in crate::quic) fn earned_window(&self) -> u64 {
         if self.timeouts.get() > 0 { 0 } else { self.window.get().saturating_sub(self.first_window.get()) }
     }
 
     /// The stream has handed over `sent` bytes in all.
-    pub(super) fn on_queued(&self, state: &StreamSendState, sent: u64) {
-        if state.progress.tracked.get() > 0 {
-            self.change(&state.progress, |stream| stream.queued.set(sent));
+    pub(in crate::quic) fn on_queued(&self, stream: &StreamProgress, sent: u64) {
+        if stream.tracked.get() > 0 {
+            self.change(stream, |stream| stream.queued.set(sent));
         }
     }
 
     /// The stream is woken once, when few enough bytes are unsent.
-    pub(super) fn wait_until_sent(&self, stream: &StreamProgress) {
+    pub(in crate::quic) fn wait_until_sent(&self, stream: &StreamProgress) {
         debug_assert!(stream.tracked.get() > 0, "nothing would wake it");
         self.wait_no_more(stream);
         stream.wake_at.set(self.path().low_water());
@@ -92,7 +140,7 @@ impl SendQueue {
 
     /// The stream is woken once, when about `bytes` of it were acknowledged, or all that is in flight. Streams that
     /// wait share the acknowledgements: each waits for its bytes times the number of them.
-    pub(super) fn wait_until_acknowledged(&self, stream: &StreamProgress, bytes: u64) {
+    pub(in crate::quic) fn wait_until_acknowledged(&self, stream: &StreamProgress, bytes: u64) {
         debug_assert!(stream.tracked.get() > 0, "nothing would wake it");
         self.wait_no_more(stream);
         self.waiting.add(1);
@@ -101,15 +149,22 @@ impl SendQueue {
         stream.wake_on.set(ACKNOWLEDGED);
     }
 
-    /// s2n-quic has put `bytes` of a stream up to `end` into a packet. `last` is the stream of the frame before.
-    pub(super) fn on_sent(&self, last: &mut Option<(u64, Arc<StreamSendState>)>, id: u64, bytes: u64, end: u64) {
+    /// s2n-quic has put `bytes` of a stream up to `end` into a packet. `last` is the stream of the frame before; `find`
+    /// finds another that is tracked.
+    fn on_sent(
+        &self,
+        last: &mut Option<(u64, Arc<StreamSendState>)>,
+        id: u64,
+        (bytes, end): (u64, u64),
+        find: impl FnOnce() -> Option<Arc<StreamSendState>>,
+    ) {
         if self.tracked.get() == 0 {
             *last = None;
             return;
         }
         self.sent.set(self.sent.get().wrapping_add(bytes));
         if last.as_ref().is_none_or(|(known, _)| *known != id) {
-            let Some(state) = self.streams().get(&id).cloned() else { return };
+            let Some(state) = find() else { return };
             *last = Some((id, state));
         }
         let Some((_, state)) = last else { return };
@@ -124,7 +179,7 @@ impl SendQueue {
     }
 
     /// s2n-quic has processed an ACK frame, or sent a burst of packets.
-    pub(super) fn on_recovery_metrics(&self, path: (u32, Duration, Duration), in_flight: u32, timeouts: u32) {
+    pub(in crate::quic) fn on_recovery_metrics(&self, path: (u32, Duration, Duration), in_flight: u32, timeouts: u32) {
         let (window, smoothed_rtt, min_rtt) = path;
         if self.first_window.get() == 0 {
             self.first_window.set(window.into());
@@ -134,28 +189,21 @@ impl SendQueue {
         self.smoothed_rtt.set(microseconds(smoothed_rtt));
         self.min_rtt.set(microseconds(min_rtt));
         self.in_flight.set(in_flight.into());
-        if self.waiting.get() > 0 {
-            let left_flight = self.left_flight();
-            let is_due = |state: &&Arc<StreamSendState>| {
-                let StreamProgress { wake_on, wake_at, .. } = &state.progress;
-                wake_on.get() == ACKNOWLEDGED
-                    && (in_flight == 0 || left_flight.wrapping_sub(wake_at.get()) <= u64::MAX / 2)
-            };
-            // Not woken under the lock.
-            let due: Vec<_> = self.streams().values().filter(is_due).cloned().collect();
-            due.iter().for_each(|state| self.wake(state));
-        }
+    }
+
+    /// Whether a stream waits for acknowledgements.
+    pub(in crate::quic) fn is_awaited(&self) -> bool {
+        self.waiting.get() > 0
     }
 
     /// The stream is over.
-    pub(super) fn remove(&self, id: u64, stream: &StreamProgress) {
+    pub(in crate::quic) fn remove(&self, stream: &StreamProgress) {
         if stream.tracked.get() > 0 {
             self.wait_no_more(stream);
             // What s2n-quic still sends of it does not count.
             self.change(stream, |stream| stream.queued.set(0));
             stream.tracked.set(0);
             self.tracked.subtract(1);
-            self.streams().remove(&id);
         }
     }
 
@@ -174,7 +222,8 @@ impl SendQueue {
         self.unsent.set((self.unsent.get() + stream.unsent()).saturating_sub(before));
     }
 
-    fn wake(&self, state: &StreamSendState) {
+    /// Wakes the task of a stream, which waits no more. Not to be called under the endpoint's lock.
+    pub(in crate::quic) fn wake(&self, state: &StreamSendState) {
         self.wait_no_more(&state.progress);
         state.waker.wake();
     }
@@ -185,9 +234,35 @@ impl SendQueue {
         }
         stream.wake_on.set(NOTHING);
     }
+}
 
-    fn streams(&self) -> MutexGuard<'_, ByConnectionId<Arc<StreamSendState>>> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+/// A connection's send queue, and the stream that was sent on last, for the frames that leave.
+#[derive(Debug)]
+pub(in crate::quic) struct SentStreams {
+    send_queue: Arc<SendQueue>,
+    /// The stream that was sent on last, of those that `send_queue` tracks.
+    last: Option<(u64, Arc<StreamSendState>)>,
+}
+
+impl SentStreams {
+    pub(in crate::quic) fn new(send_queue: Arc<SendQueue>) -> Self {
+        Self { send_queue, last: None }
+    }
+
+    /// The connection's send queue.
+    pub(in crate::quic) fn queue(&self) -> &SendQueue {
+        &self.send_queue
+    }
+
+    /// s2n-quic has put `bytes` of the stream `id`, from `offset` on, into a packet. `find` finds a stream that is
+    /// tracked.
+    pub(in crate::quic) fn on_sent(
+        &mut self,
+        id: u64,
+        (offset, bytes): (u64, u64),
+        find: impl FnOnce() -> Option<Arc<StreamSendState>>,
+    ) {
+        self.send_queue.on_sent(&mut self.last, id, (bytes, offset.saturating_add(bytes)), find);
     }
 }
 
@@ -218,6 +293,7 @@ mod tests {
     #[derive(Default)]
     struct Connection {
         send_queue: SendQueue,
+        tracked: TrackedStreams,
         last: Option<(u64, Arc<StreamSendState>)>,
         in_flight: u32,
     }
@@ -242,12 +318,25 @@ mod tests {
         fn on_recovery_metrics(&self, window: u32) {
             let rtt = Duration::from_millis(20);
             self.send_queue.on_recovery_metrics((window, rtt, rtt), self.in_flight, 0);
+            self.tracked.due(&self.send_queue).iter().for_each(|state| self.send_queue.wake(state));
+        }
+
+        fn room(&mut self, stream: &Sending, outstanding: u64, ready: u64) -> WriteAllowance {
+            if self.send_queue.track(&stream.state.progress, stream.queued) {
+                assert!(self.tracked.insert(stream.id, &stream.state).is_none());
+            }
+            self.send_queue.room(&stream.state.progress, (stream.queued, outstanding), ready)
+        }
+
+        fn sent(&mut self, id: u64, bytes: u64, end: u64) {
+            let Self { send_queue, tracked, last, .. } = self;
+            send_queue.on_sent(last, id, (bytes, end), || tracked.get(id));
         }
 
         /// A packet of `stream` leaves.
         fn sends(&mut self, stream: &mut Sending) {
             stream.sent += u64::from(PACKET);
-            self.send_queue.on_sent(&mut self.last, stream.id, PACKET.into(), stream.sent);
+            self.sent(stream.id, PACKET.into(), stream.sent);
             self.in_flight += PACKET;
         }
 
@@ -257,12 +346,12 @@ mod tests {
         }
 
         /// Hands over as much as there is room for.
-        fn hands_over(&self, stream: &mut Sending, outstanding: u64) -> WriteAllowance {
+        fn hands_over(&mut self, stream: &mut Sending, outstanding: u64) -> WriteAllowance {
             stream.state.waker.register(&waker(Arc::clone(&stream.woken)));
-            let room = self.send_queue.room(stream.id, &stream.state, (stream.queued, outstanding), u64::MAX);
+            let room = self.room(stream, outstanding, u64::MAX);
             if let WriteAllowance::Bytes(bytes) = room {
                 stream.queued += bytes;
-                self.send_queue.on_queued(&stream.state, stream.queued);
+                self.send_queue.on_queued(&stream.state.progress, stream.queued);
             }
             room
         }
@@ -289,7 +378,7 @@ mod tests {
         assert_eq!(stream.woken(), 1);
         assert!(matches!(connection.hands_over(&mut stream, 0), WriteAllowance::Bytes(_)));
         // A retransmission does not count twice.
-        connection.send_queue.on_sent(&mut connection.last, 0, 1_000, 1_000);
+        connection.sent(0, 1_000, 1_000);
         assert_eq!(stream.woken(), 0);
     }
 
@@ -359,10 +448,10 @@ mod tests {
         let mut stream = connection.stream(4);
         connection.hands_over(&mut stream, 0);
         connection.send_queue.wait_until_acknowledged(&stream.state.progress, 1);
-        connection.send_queue.remove(4, &stream.state.progress);
-        let SendQueue { tracked, unsent, waiting, streams, .. } = &connection.send_queue;
+        connection.send_queue.remove(&stream.state.progress);
+        assert!(connection.tracked.remove(4).is_some());
+        let SendQueue { tracked, unsent, waiting, .. } = &connection.send_queue;
         assert_eq!((tracked.get(), unsent.get(), waiting.get()), (0, 0, 0));
-        assert!(streams.lock().unwrap().is_empty());
         connection.sends(&mut stream);
         connection.acknowledges(2);
         assert_eq!(stream.woken(), 0);
@@ -394,12 +483,11 @@ mod tests {
                         }
                         let before = stream.queued;
                         stream.state.waker.register(&waker(Arc::clone(&stream.woken)));
-                        let totals = (before, outstanding[index]);
-                        match connection.send_queue.room(stream.id, &stream.state, totals, TRAIN) {
+                        match connection.room(stream, outstanding[index], TRAIN) {
                             WriteAllowance::Bytes(bytes) => {
                                 // Whole packets.
                                 stream.queued = (before + bytes).next_multiple_of(PACKET.into()).min(TOTAL);
-                                connection.send_queue.on_queued(&stream.state, stream.queued);
+                                connection.send_queue.on_queued(&stream.state.progress, stream.queued);
                                 outstanding[index] += stream.queued - before;
                             }
                             WriteAllowance::Unsent => {

@@ -1,11 +1,16 @@
 //! One connection's entry.
 
 use super::{
-    ack_frequency::AckFrequencyState, acknowledged::Acknowledged, control_frames::ControlFrameLimit,
-    lost_packets::LostPackets, send_queue::SendQueue, stream::StreamCredit,
+    ack_frequency::AckFrequencyState,
+    acknowledged::Acknowledged,
+    control_frames::ControlFrameLimit,
+    lost_packets::LostPackets,
+    path_challenge::Challenge,
+    send_queue::{SendQueue, TrackedStreams},
+    stream::StreamCredit,
 };
 use crate::{
-    quic::{io::AckCounts, wire::frame::AckRanges},
+    quic::{congestion::PathFeedback, io::AckCounts, wire::frame::AckRanges},
     receive_budget::ReceiveAccount,
 };
 use s2n_quic_core::path::{Handle as _, Tuple};
@@ -13,43 +18,71 @@ use std::sync::Arc;
 
 /// The state of a connection.
 #[derive(Debug)]
-pub(super) struct Connection {
-    pub(super) credit: StreamCredit,
-    pub(super) send_queue: Arc<SendQueue>,
-    pub(super) control_frames: ControlFrameLimit,
+pub(in crate::quic) struct Connection {
+    pub(in crate::quic) credit: StreamCredit,
+    pub(in crate::quic) send_queue: Arc<SendQueue>,
+    pub(in crate::quic) control_frames: ControlFrameLimit,
     pub(super) acks: AckCounts,
     /// Packets that s2n-quic has seen acknowledged.
     pub(super) acknowledged: Acknowledged,
-    pub(super) lost: LostPackets,
-    /// Packets that were declared lost and have arrived, of which the path's congestion controller was not notified
-    /// yet.
-    pub(super) spurious_losses: u32,
+    pub(in crate::quic) lost: LostPackets,
+    /// Feedback to and from the congestion controller of the path on which s2n-quic sends.
+    pub(in crate::quic) feedback: Option<Arc<PathFeedback>>,
     /// Account of the bytes that were received and not read.
-    pub(super) receive_account: Option<ReceiveAccount>,
+    pub(in crate::quic) receive_account: Option<ReceiveAccount>,
+    /// Streams that `send_queue` tracks.
+    pub(in crate::quic) tracked: TrackedStreams,
     /// `None` if the client does not support ACK_FREQUENCY frames.
-    pub(super) ack_frequency: Option<Arc<AckFrequencyState>>,
+    ack_frequency: Option<Box<AckFrequencyState>>,
+    /// A PATH_CHALLENGE without an answer, sent on the path on which s2n-quic sends.
+    pub(in crate::quic) challenge: Option<Challenge>,
     /// The path on which s2n-quic sends.
-    pub(super) path: Option<Tuple>,
+    pub(in crate::quic) path: Option<Tuple>,
 }
 
-const _: () = assert!(size_of::<Connection>() <= 352);
+const _: () = assert!(size_of::<Connection>() <= 408);
 
 impl Connection {
     /// A connection whose client may send `max_control_frames` a second.
     pub(super) fn new(max_control_frames: u32) -> Self {
-        let (credit, send_queue, acks, acknowledged, lost) = Default::default();
+        let (credit, send_queue, tracked, acks, acknowledged, lost) = Default::default();
         Self {
             credit,
             send_queue,
+            tracked,
             control_frames: ControlFrameLimit::new(max_control_frames),
             acks,
             acknowledged,
             lost,
-            spurious_losses: 0,
+            feedback: None,
             receive_account: None,
             ack_frequency: None,
+            challenge: None,
             path: None,
         }
+    }
+
+    /// The client supports ACK_FREQUENCY frames.
+    pub(in crate::quic) fn begin_ack_frequency(&mut self, ack_frequency: AckFrequencyState) {
+        self.ack_frequency = Some(Box::new(ack_frequency));
+    }
+
+    /// Whether the client supports ACK_FREQUENCY frames.
+    pub(in crate::quic) fn supports_ack_frequency(&self) -> bool {
+        self.ack_frequency.is_some()
+    }
+
+    /// Has `change` change the ACK frequency, if the client supports that, and has `send_queue` know whether a frame is
+    /// to be sent.
+    pub(in crate::quic) fn change_ack_frequency<T>(
+        &mut self,
+        change: impl FnOnce(&mut AckFrequencyState) -> T,
+    ) -> Option<T> {
+        let ack_frequency = self.ack_frequency.as_mut()?;
+        ack_frequency.set_slow_start(self.feedback.as_ref().is_some_and(|feedback| feedback.is_slow_start()));
+        let outcome = change(ack_frequency);
+        self.send_queue.set_wants_ack_frequency(ack_frequency.is_wanted());
+        Some(outcome)
     }
 
     /// Whether s2n-quic would do nothing on an ACK frame that came on `path`. From now on its content is known.

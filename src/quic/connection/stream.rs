@@ -12,9 +12,12 @@
 use super::by_id::ByConnectionId;
 use crate::{number::Number, quic::wire::StreamFrame};
 use futures_util::task::AtomicWaker;
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::Waker,
 };
 
 /// Distance of the IDs of a client's request streams (RFC 9000 §2.1), beginning with 0.
@@ -22,9 +25,9 @@ const ID_STEP: u64 = 4;
 
 /// The limits of one connection's request streams.
 #[derive(Debug, Default)]
-pub(super) struct StreamCredit {
+pub(in crate::quic) struct StreamCredit {
     /// Bytes with which every request stream begins.
-    pub(super) initial: u64,
+    pub(in crate::quic) initial: u64,
     /// The first request stream that was not accepted yet.
     next_stream: u64,
     pub(super) open: ByConnectionId<Arc<StreamSendState>>,
@@ -35,17 +38,17 @@ pub(super) struct StreamCredit {
 const _: () = assert!(size_of::<StreamCredit>() <= 80);
 
 #[derive(Debug)]
-pub(super) struct StreamSendState {
-    pub(super) limit: AtomicU64,
+pub(in crate::quic) struct StreamSendState {
+    pub(in crate::quic) limit: AtomicU64,
     /// Waker of the task that sends on the stream, whatever it waits for.
-    pub(super) waker: AtomicWaker,
-    pub(super) progress: StreamProgress,
+    pub(in crate::quic) waker: AtomicWaker,
+    pub(in crate::quic) progress: StreamProgress,
 }
 
 const _: () = assert!(size_of::<StreamSendState>() <= 72);
 
 impl StreamCredit {
-    pub(super) fn open(&mut self, stream: u64) -> Arc<StreamSendState> {
+    pub(in crate::quic) fn open(&mut self, stream: u64) -> Arc<StreamSendState> {
         self.next_stream = self.next_stream.max(stream.saturating_add(ID_STEP));
         let early_limits = self.early_limits.remove(&stream).unwrap_or_default();
         let state = StreamSendState::new(self.initial.max(early_limits));
@@ -53,23 +56,26 @@ impl StreamCredit {
         state
     }
 
-    pub(super) fn on_stream_frame(&mut self, frame: StreamFrame, max_early_limits: usize) {
+    /// The stream is over.
+    pub(in crate::quic) fn close(&mut self, stream: u64) -> Option<Arc<StreamSendState>> {
+        self.open.remove(&stream)
+    }
+
+    /// Reads a frame about a stream, and returns the task to be woken.
+    #[must_use]
+    pub(in crate::quic) fn on_stream_frame(&mut self, frame: StreamFrame, max_early_limits: usize) -> Option<Waker> {
         match frame {
             StreamFrame::MaxStreamData { stream, limit } => self.raise_limit(stream, limit, max_early_limits),
-            StreamFrame::StopSending(stream) => {
-                if let Some(state) = self.open.get(&stream) {
-                    state.waker.wake();
-                }
-            }
+            StreamFrame::StopSending(stream) => self.open.get(&stream)?.waker.take(),
         }
     }
 
     /// Raises the limit of a stream to `limit` bytes in all.
-    fn raise_limit(&mut self, stream: u64, limit: u64, max_early_limits: usize) {
+    fn raise_limit(&mut self, stream: u64, limit: u64, max_early_limits: usize) -> Option<Waker> {
         if let Some(state) = self.open.get(&stream) {
             // What does not raise a limit means nothing (RFC 9000 §4.1): packets arrive in any order.
             state.limit.fetch_max(limit, Ordering::Relaxed);
-            state.waker.wake();
+            return state.waker.take();
         } else if stream >= self.next_stream && stream.is_multiple_of(ID_STEP) {
             if let Some(early_limits) = self.early_limits.get_mut(&stream) {
                 *early_limits = limit.max(*early_limits);
@@ -77,41 +83,42 @@ impl StreamCredit {
                 self.early_limits.insert(stream, limit);
             }
         }
+        None
     }
 }
 
 impl StreamSendState {
-    pub(super) fn new(limit: u64) -> Arc<Self> {
+    pub(in crate::quic) fn new(limit: u64) -> Arc<Self> {
         Arc::new(Self { limit: AtomicU64::new(limit), waker: AtomicWaker::new(), progress: StreamProgress::default() })
     }
 }
 
 /// Progress of a stream that [`SendQueue`](super::send_queue::SendQueue) tracks.
 #[derive(Debug, Default)]
-pub(super) struct StreamProgress {
-    pub(super) tracked: Number,
+pub(in crate::quic) struct StreamProgress {
+    pub(in crate::quic) tracked: Number,
     /// Bytes handed over to s2n-quic in all.
-    pub(super) queued: Number,
+    pub(in crate::quic) queued: Number,
     /// Bytes sent of those handed over.
-    pub(super) sent: Number,
+    pub(in crate::quic) sent: Number,
     /// Event that wakes the stream: [`NOTHING`], [`SENT`] or [`ACKNOWLEDGED`].
-    pub(super) wake_on: Number,
+    pub(in crate::quic) wake_on: Number,
     /// Bytes at which the stream is woken: with [`SENT`] the connection's unsent bytes, with [`ACKNOWLEDGED`] those
     /// that came out of flight in all.
-    pub(super) wake_at: Number,
+    pub(in crate::quic) wake_at: Number,
 }
 
 const _: () = assert!(size_of::<StreamProgress>() <= 40);
 
 /// The stream waits for nothing.
-pub(super) const NOTHING: u64 = 0;
+pub(in crate::quic) const NOTHING: u64 = 0;
 /// The stream waits until s2n-quic has sent most of what was handed over.
-pub(super) const SENT: u64 = 1;
+pub(in crate::quic) const SENT: u64 = 1;
 /// The stream waits for acknowledgements.
-pub(super) const ACKNOWLEDGED: u64 = 2;
+pub(in crate::quic) const ACKNOWLEDGED: u64 = 2;
 
 impl StreamProgress {
-    pub(super) fn unsent(&self) -> u64 {
+    pub(in crate::quic) fn unsent(&self) -> u64 {
         self.queued.get().saturating_sub(self.sent.get())
     }
 }

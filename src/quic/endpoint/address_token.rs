@@ -15,7 +15,10 @@
 //!
 //! There are no tokens for later connections (NEW_TOKEN): s2n-quic 1.91 never asks for one.
 
-use super::admission::{Admission, AttemptOutcome, ip};
+use super::{
+    admission::{AttemptOutcome, ip},
+    state::EndpointState,
+};
 use crate::quic::identity::{Secrets, retry_id::RetryIds};
 use aws_lc_rs::hmac;
 use s2n_quic::provider::address_token::{Context, Format as TokenFormat, Provider};
@@ -54,18 +57,18 @@ pub(super) struct AddressTokenFormat {
     signer: Signer,
     used: Used,
     clock: TokenClock,
-    admission: Admission,
+    state: Arc<EndpointState>,
     ids: RetryIds,
 }
 
 impl AddressTokenFormat {
     /// Tokens of the connection IDs in `ids`.
-    pub(super) fn new(secrets: Arc<Secrets>, admission: Admission, ids: RetryIds) -> Self {
+    pub(super) fn new(secrets: Arc<Secrets>, state: Arc<EndpointState>, ids: RetryIds) -> Self {
         Self {
             signer: Signer { secrets, keys: [None, None] },
             used: Used::default(),
             clock: TokenClock::new(),
-            admission,
+            state,
             ids,
         }
     }
@@ -99,14 +102,14 @@ impl TokenFormat for AddressTokenFormat {
         let valid = self.signer.check(&client, token, time.now);
         let valid = valid.or_else(|| self.signer.check(&client, token, time.before_jump?));
         let Some(valid) = valid else {
-            self.admission.refuse_token();
+            self.state.admission.refuse_token();
             return None;
         };
         // s2n-quic lets every client with a token pass its limiter: a flood with real addresses must stop here. It
         // cannot reject, only drop. That does not use the token up: the client will send the same one again.
-        (self.admission.decide(ip(&context.remote_address), true) == AttemptOutcome::Allow).then_some(())?;
+        (self.state.admission.decide(ip(&context.remote_address), true) == AttemptOutcome::Allow).then_some(())?;
         if !self.used.insert(valid.tag, time.running) {
-            self.admission.refuse_token();
+            self.state.admission.refuse_token();
             return None;
         }
         InitialId::try_from_bytes(valid.original_id)
@@ -281,7 +284,10 @@ mod tests {
     use super::*;
     use crate::{
         config::{Config, Limits},
-        quic::{endpoint::admission::SourceLimits, metrics::Metrics},
+        quic::{
+            endpoint::admission::{Admission, SourceLimits},
+            metrics::Metrics,
+        },
     };
     use proptest::prelude::*;
     use s2n_quic_core::{connection::PeerId, inet::SocketAddress, random};
@@ -428,11 +434,12 @@ mod tests {
     fn a_token_that_met_a_flooded_worker_is_still_good_when_the_client_tries_again() {
         let metrics = Arc::<Metrics>::default();
         let origin = "http://origin".parse().unwrap();
-        let config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into());
+        let config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into()).live();
         let pools = SourceLimits::default();
-        let admission = Admission::new(config.live(), Arc::clone(&metrics), pools.clone(), <_>::default());
+        let admission = Admission::new(Arc::clone(&config), Arc::clone(&metrics), pools.clone(), <_>::default());
         let ids = RetryIds::default();
-        let mut format = AddressTokenFormat::new(Arc::new(Secrets::derive(&[1; 32])), admission, ids.clone());
+        let state = EndpointState::with_admission(config, Arc::clone(&metrics), admission);
+        let mut format = AddressTokenFormat::new(Arc::new(Secrets::derive(&[1; 32])), state, ids.clone());
         let (address, peer) = (SocketAddress::default(), PeerId::try_from_bytes(b"peer").unwrap());
         let mut random = NoRandomness;
         let mut context = Context::new(&address, &peer, &mut random);

@@ -1,10 +1,7 @@
 //! Whether a connection attempt is accepted: the one rule behind s2n-quic's two hooks, that for an Initial without a
-//! token (`Limiter`) and that for one with (`address_token`), for which s2n-quic does not call the limiter.
+//! token (`limits`) and that for one with (`address_token`), for which s2n-quic does not call the limiter.
 
-use super::{
-    amplification::ToIssuedId,
-    response_limit::{MAX_RESPONSES_PER_SECOND, StatelessResponseLimit},
-};
+use super::response_limit::{MAX_RESPONSES_PER_SECOND, StatelessResponseLimit};
 use crate::{
     config::{Config, Limits, Live},
     lifecycle::{Phase, PhaseWatch},
@@ -12,9 +9,7 @@ use crate::{
     quic::metrics::Metrics,
     sources::{Fair, Slot, Source},
 };
-use s2n_quic::provider::endpoint_limits::{ConnectionAttempt, Limiter, Outcome};
 use s2n_quic_core::event::api::SocketAddress;
-use s2n_quic_core::path::remote_port_blocked;
 use std::{
     convert::Infallible,
     net::{IpAddr, SocketAddr},
@@ -166,11 +161,11 @@ pub(super) enum AttemptOutcome {
 }
 
 /// Decides on connection attempts by the limits in force, and counts.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Admission {
     config: Live,
     metrics: Arc<Metrics>,
-    answers: Arc<StatelessResponseLimit>,
+    answers: StatelessResponseLimit,
     sources: SourceLimits,
     pressure: Pressure,
     /// The phase of the process. Without it, the process does not drain.
@@ -182,7 +177,7 @@ impl Admission {
         Self {
             config,
             metrics,
-            answers: Arc::new(StatelessResponseLimit::new(MAX_RESPONSES_PER_SECOND)),
+            answers: StatelessResponseLimit::new(MAX_RESPONSES_PER_SECOND),
             sources,
             pressure,
             watch: None,
@@ -201,6 +196,11 @@ impl Admission {
     /// Decides on an attempt by the worker's pools, which all of its endpoints share, and counts what the limits cost.
     pub(super) fn decide(&self, client: IpAddr, validated: bool) -> AttemptOutcome {
         self.decide_at(client, validated, Instant::now())
+    }
+
+    /// The slots of a connection of `client` whose handshake begins.
+    pub(super) fn begin(&self, client: IpAddr) -> Slots {
+        self.sources.begin(network(&self.config.load(), client))
     }
 
     /// Counts an attempt that fails because its token is invalid.
@@ -250,38 +250,6 @@ pub(super) fn network(config: &Config, address: IpAddr) -> Option<(IpAddr, u8)> 
 /// A client's address without its port.
 pub(super) fn ip(address: &SocketAddress<'_>) -> IpAddr {
     SocketAddr::from(address).ip()
-}
-
-/// s2n-quic's hook for Initials without a token.
-#[derive(Debug)]
-pub(super) struct ConnectionAttemptLimiter {
-    admission: Admission,
-    to_issued_id: ToIssuedId,
-}
-
-impl ConnectionAttemptLimiter {
-    pub(super) fn new(admission: Admission, to_issued_id: ToIssuedId) -> Self {
-        Self { admission, to_issued_id }
-    }
-}
-
-impl Limiter for ConnectionAttemptLimiter {
-    fn on_connection_attempt(&mut self, attempt: &ConnectionAttempt<'_>) -> Outcome {
-        // Ports from which only reflected attacks come (DNS, NTP, …), as s2n-quic's own limiter has it.
-        if remote_port_blocked(attempt.remote_address.port()) {
-            return Outcome::drop();
-        }
-        // No client has one of litequic's IDs by chance; it has one with a token, or from a process that is gone.
-        if self.to_issued_id.get() {
-            return Outcome::drop();
-        }
-        match self.admission.decide(ip(&attempt.remote_address), false) {
-            AttemptOutcome::Allow => Outcome::allow(),
-            AttemptOutcome::Retry => Outcome::retry(),
-            AttemptOutcome::Drop => Outcome::drop(),
-            AttemptOutcome::Refuse => Outcome::close(),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -434,7 +402,7 @@ mod tests {
             assert_eq!(answered(&admission, now, MAX_RESPONSES_PER_SECOND + 5), MAX_RESPONSES_PER_SECOND, "{what}");
             now += Duration::from_millis(500);
             assert_eq!(answered(&admission, now, MAX_RESPONSES_PER_SECOND), MAX_RESPONSES_PER_SECOND / 2, "{what}");
-            assert_eq!(answered(&admission.clone(), now, 1), 0, "{what}: both hooks share the rate");
+            assert_eq!(answered(&admission, now, 1), 0, "{what}: both hooks share the rate");
             let silences = u64::from(5 + MAX_RESPONSES_PER_SECOND / 2 + 1);
             assert_eq!(metrics.limit_refusals.get(), silences, "{what}");
             let counted = [metrics.retries.get(), metrics.limit_connections.get()];

@@ -2,13 +2,9 @@
 //! per-connection context, which has the connection's slots in the worker's pools. What a connection is worth to HTTP/3
 //! is counted there: it has only those whose handshake is complete.
 
-use super::admission::{Slots, SourceLimits, ip, network};
-use crate::{config::Live, quic::metrics::Metrics, telemetry::Counter};
+use super::admission::Slots;
+use crate::{quic::metrics::Metrics, telemetry::Counter};
 use rustls::AlertDescription;
-use s2n_quic::provider::event::{
-    ConnectionInfo, ConnectionMeta, Subscriber,
-    events::{ConnectionClosed, ConnectionStarted, HandshakeStatus, HandshakeStatusUpdated, ServerNameInformation},
-};
 use s2n_quic_core::{connection::Error, endpoint::Location};
 use std::{net::SocketAddr, ops::RangeInclusive, sync::Arc};
 
@@ -18,20 +14,6 @@ const H3_NO_ERROR: u64 = 0x100;
 const H3_ERRORS: RangeInclusive<u64> = 0x101..=0x2ff;
 /// CRYPTO_ERROR: a TLS alert (RFC 9001 §4.8).
 const ALERTS: RangeInclusive<u64> = 0x100..=0x1ff;
-
-/// Subscribes to events that are rare in a connection's life, and to none that happen for each packet.
-#[derive(Debug)]
-pub(super) struct SlotSubscriber {
-    config: Live,
-    metrics: Arc<Metrics>,
-    sources: SourceLimits,
-}
-
-impl SlotSubscriber {
-    pub(super) fn new(config: Live, metrics: Arc<Metrics>, sources: SourceLimits) -> Self {
-        Self { config, metrics, sources }
-    }
-}
 
 /// One connection, counted until it is dropped, however it ends.
 #[derive(Debug)]
@@ -47,13 +29,25 @@ pub(super) struct ConnectionSlot {
 }
 
 impl ConnectionSlot {
-    fn begin(metrics: &Arc<Metrics>) -> Self {
+    /// A connection whose handshake begins.
+    pub(super) fn begin(metrics: &Arc<Metrics>) -> Self {
         metrics.connections_held.increment();
         metrics.handshakes_open.increment();
         Self { metrics: Arc::clone(metrics), handshaking: true, slots: None, client: None, name: None }
     }
 
-    fn handshake_done(&mut self) {
+    /// The connection of `client` has taken `slots`.
+    pub(super) fn start(&mut self, slots: Slots, client: SocketAddr) {
+        (self.slots, self.client) = (Some(slots), Some(client));
+    }
+
+    /// The client has requested the server `name`, which may be logged.
+    pub(super) fn set_name(&mut self, name: &str) {
+        self.name = Some(name.into());
+    }
+
+    /// The handshake is complete.
+    pub(super) fn handshake_done(&mut self) {
         if let Some(slots) = &mut self.slots {
             slots.handshake_done();
         }
@@ -72,59 +66,26 @@ impl Drop for ConnectionSlot {
     }
 }
 
-impl Subscriber for SlotSubscriber {
-    type ConnectionContext = ConnectionSlot;
-
-    fn create_connection_context(&mut self, _: &ConnectionMeta, _: &ConnectionInfo<'_>) -> ConnectionSlot {
-        ConnectionSlot::begin(&self.metrics)
-    }
-
-    fn on_connection_started(&mut self, slot: &mut ConnectionSlot, _: &ConnectionMeta, event: &ConnectionStarted<'_>) {
-        let network = network(&self.config.load(), ip(&event.path.remote_addr));
-        slot.client = Some(SocketAddr::from(&event.path.remote_addr));
-        slot.slots = Some(self.sources.begin(network));
-    }
-
-    fn on_server_name_information(
-        &mut self,
-        slot: &mut ConnectionSlot,
-        _: &ConnectionMeta,
-        event: &ServerNameInformation<'_>,
-    ) {
-        if tracing::enabled!(tracing::Level::DEBUG) {
-            slot.name = Some(event.chosen_server_name.into());
-        }
-    }
-
-    fn on_handshake_status_updated(
-        &mut self,
-        slot: &mut ConnectionSlot,
-        _: &ConnectionMeta,
-        event: &HandshakeStatusUpdated,
-    ) {
-        if matches!(event.status, HandshakeStatus::Complete { .. }) {
-            slot.handshake_done();
-        }
-    }
-
-    fn on_connection_closed(&mut self, slot: &mut ConnectionSlot, _: &ConnectionMeta, event: &ConnectionClosed) {
-        match event.error {
-            Error::MaxHandshakeDurationExceeded { .. } => slot.metrics.timeout_handshake.increment(),
+impl ConnectionSlot {
+    /// The connection ends by `error`.
+    pub(super) fn close(&self, error: &Error) {
+        match *error {
+            Error::MaxHandshakeDurationExceeded { .. } => self.metrics.timeout_handshake.increment(),
             // A client that vanishes within its handshake is waited for no longer than for the handshake.
-            Error::IdleTimerExpired { .. } if slot.handshaking => slot.metrics.timeout_handshake.increment(),
-            Error::IdleTimerExpired { .. } => slot.metrics.timeout_idle.increment(),
+            Error::IdleTimerExpired { .. } if self.handshaking => self.metrics.timeout_handshake.increment(),
+            Error::IdleTimerExpired { .. } => self.metrics.timeout_idle.increment(),
             _ => {}
         }
-        if slot.handshaking
-            && let Error::Transport { initiator: Location::Remote, code, .. } = event.error
+        if self.handshaking
+            && let Error::Transport { initiator: Location::Remote, code, .. } = *error
             && ALERTS.contains(&code.as_u64())
         {
             // The alert is the last byte of the code.
             let alert = AlertDescription::from(code.as_u64().to_le_bytes()[0]);
-            let (client, name) = (slot.client.map(tracing::field::display), slot.name.as_deref());
+            let (client, name) = (self.client.map(tracing::field::display), self.name.as_deref());
             tracing::debug!(client, name, ?alert, "the client ended the handshake");
         }
-        close_counter(&slot.metrics, &event.error, slot.handshaking).increment();
+        close_counter(&self.metrics, error, self.handshaking).increment();
     }
 }
 

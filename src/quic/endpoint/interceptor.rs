@@ -1,13 +1,19 @@
-//! Intercepts each 1-RTT packet between s2n-quic's decryption and its own parser: counts it, passes its contents to
-//! `connection::table`, and writes PADDING over what s2n-quic need not read: ACK frames that bring no news, and
-//! floods. Has s2n-quic close the connection for violations that s2n-quic does not detect. Intercepts each sent packet
-//! before it is encrypted, for `connection::ack_frequency` and `path_challenge` to put their frames in.
+//! Intercepts what s2n-quic receives and sends.
+//!
+//! - Each datagram: those that no honest client sends are dropped (`amplification`).
+//! - Each received 1-RTT packet between s2n-quic's decryption and its own parser: counts it, passes its contents to the
+//!   connection's entry, and writes PADDING over what s2n-quic need not read: ACK frames that bring no news, and
+//!   floods. Has s2n-quic close the connection for violations that s2n-quic does not detect.
+//! - Each sent packet before it is encrypted: `frame_slot` puts litequic's frames into it.
 
-use super::{close::PendingClose, handshake::HandshakePacket};
+use super::{
+    amplification::{self, long_header_id},
+    frame_slot,
+    state::EndpointState,
+};
 use crate::quic::{
-    connection::{AckFrequencyEndpoint, ConnectionTable, PacketAction, PathChallenges, ReceivedPacket},
-    io::{Moderation, ReceiveBatchNumber},
-    metrics::Metrics,
+    connection::{PacketAction, ReceivedPacket},
+    identity::{connection_id::OwnIds, retry_id::RetryIds},
     wire::{BlockedFrames, PacketSummary, frame::kind},
 };
 use s2n_codec::encoder::scatter;
@@ -15,13 +21,13 @@ use s2n_quic_core::{
     event::api::Subject,
     inet::SocketAddress,
     packet::{
-        interceptor::{DecoderBufferMut, Interceptor, Packet},
+        interceptor::{Datagram, DecoderBufferMut, Interceptor, Packet},
         number::PacketNumberSpace,
     },
     path::{LocalAddress, RemoteAddress, Tuple},
     time::Timestamp,
 };
-use std::{sync::Arc, time::Instant};
+use std::{sync::Arc, task::Waker, time::Instant};
 
 /// Type of a frame of one byte for which s2n-quic must close the connection: HANDSHAKE_DONE, which no client may send
 /// (RFC 9000 §19.20).
@@ -31,81 +37,73 @@ const CLOSING_FRAME: u8 = {
     byte
 };
 
-/// Intercepts the packets of one endpoint.
+/// Intercepts the datagrams and packets of one endpoint.
 #[derive(Debug)]
 pub(super) struct PacketInterceptor {
-    connections: ConnectionTable,
-    receive_batch: ReceiveBatchNumber,
+    state: Arc<EndpointState>,
+    ids: OwnIds,
+    retry: RetryIds,
     /// Whether ACK frames without news are merged into the one that brought it.
     merge_acks: bool,
-    ack_frequency: AckFrequencyEndpoint,
-    path_challenges: PathChallenges,
-    handshake_packet: HandshakePacket,
-    pending_close: PendingClose,
-    moderation: Moderation,
-    metrics: Arc<Metrics>,
     /// Addresses of the datagram at hand.
     path: Tuple,
     /// Summary of the packet at hand.
     summary: PacketSummary,
+    /// Tasks that the packet at hand wakes.
+    woken: Vec<Waker>,
 }
 
 impl PacketInterceptor {
-    /// An interceptor of packets of `connections`, received in batches that `receive_batch` numbers, at times that
-    /// `moderation` decides. `ack_frequency` and `path_challenges` put frames into packets that leave.
-    pub(super) fn new(
-        connections: ConnectionTable,
-        (receive_batch, moderation): (ReceiveBatchNumber, Moderation),
-        merge_acks: bool,
-        (ack_frequency, path_challenges): (AckFrequencyEndpoint, PathChallenges),
-        handshake_packet: HandshakePacket,
-        pending_close: PendingClose,
-        metrics: Arc<Metrics>,
-    ) -> Self {
+    /// An interceptor for an endpoint that issues `ids`; records in `retry` where datagrams go.
+    pub(super) fn new(state: Arc<EndpointState>, (ids, retry): (OwnIds, RetryIds), merge_acks: bool) -> Self {
         let path =
             Tuple { remote_address: SocketAddress::default().into(), local_address: SocketAddress::default().into() };
-        let summary = PacketSummary::default();
-        Self {
-            connections,
-            receive_batch,
-            merge_acks,
-            ack_frequency,
-            path_challenges,
-            handshake_packet,
-            pending_close,
-            moderation,
-            metrics,
-            path,
-            summary,
-        }
+        let (summary, woken) = Default::default();
+        Self { state, ids, retry, merge_acks, path, summary, woken }
+    }
+
+    /// Whether a datagram is to be processed, by `amplification`.
+    fn admit(&self, datagram: &[u8]) -> bool {
+        let Some(id) = long_header_id(datagram) else { return true };
+        let to_issued_id = self.ids.contain(id);
+        self.state.at_hand.set_to_issued_id(to_issued_id);
+        self.retry.address(id);
+        amplification::admits(datagram.len(), to_issued_id)
     }
 
     /// Reads a packet of `connection`, by s2n-quic's ID, that came at `at`, and blanks what s2n-quic need not read.
     fn receive(&mut self, connection: u64, at: Timestamp, payload: &mut [u8]) {
-        self.metrics.packets_received.increment();
+        self.state.metrics.packets_received.increment();
         self.summary.read(payload);
         if let (Some(error), Some(first)) = (self.summary.violation, payload.first_mut()) {
             tracing::debug!(connection, %error, "a client violates QUIC");
-            self.pending_close.raise(error);
+            self.state.with(|table| table.close_error = Some(error));
             // s2n-quic must close the connection of a client that sends it (RFC 9000 §19.20), and reads no further.
             *first = CLOSING_FRAME;
             return;
         }
         if self.summary.is_latency_critical {
-            self.moderation.urgent();
+            self.state.moderation.urgent();
         }
         self.count_blocked();
-        let batch = self.receive_batch.number();
+        let batch = self.state.moderation.batch();
         // I/O that has no batches has no newest in one.
         let merge_acks = self.merge_acks && batch > 0;
         let (place, ack) = self.summary.sole_ack(payload).unzip();
         let packet = ReceivedPacket { summary: &self.summary, ack, merge_acks, batch, path: &self.path, at };
-        match self.connections.process_packet(connection, packet, Instant::now) {
+        let action = if packet.concerns_connection() {
+            let woken = &mut self.woken;
+            self.state.with(|table| table.connections.process_packet(connection, packet, woken, Instant::now))
+        } else {
+            PacketAction::Forward
+        };
+        self.woken.drain(..).for_each(Waker::wake);
+        match action {
             PacketAction::Forward => {}
             PacketAction::BlankAck => {
                 if let Some(ack) = place.and_then(|place| payload.get_mut(place)) {
                     ack.fill(0);
-                    self.metrics.ack_frames_merged.increment();
+                    self.state.metrics.ack_frames_merged.increment();
                 }
             }
             // The connection is about to be closed: until then PADDING, which costs s2n-quic next to nothing.
@@ -121,13 +119,25 @@ impl PacketInterceptor {
         if blocked == BlockedFrames::default() {
             return;
         }
-        self.metrics.limit_streams.add(blocked.streams.into());
-        self.metrics.limit_connection_receive_buffer.add(blocked.data.into());
-        self.metrics.limit_stream_receive_buffer.add(blocked.stream_data.into());
+        self.state.metrics.limit_streams.add(blocked.streams.into());
+        self.state.metrics.limit_connection_receive_buffer.add(blocked.data.into());
+        self.state.metrics.limit_stream_receive_buffer.add(blocked.stream_data.into());
     }
 }
 
 impl Interceptor for PacketInterceptor {
+    fn intercept_rx_datagram<'a>(
+        &mut self,
+        _: &Subject,
+        _: &Datagram<'_>,
+        payload: DecoderBufferMut<'a>,
+    ) -> DecoderBufferMut<'a> {
+        let datagram = payload.into_less_safe_slice();
+        // An empty datagram is not a packet: s2n-quic drops it.
+        let datagram = if self.admit(datagram) { datagram } else { &mut [] };
+        DecoderBufferMut::new(datagram)
+    }
+
     fn intercept_rx_remote_address(&mut self, _: &Subject, address: &mut RemoteAddress) {
         self.path.remote_address = *address;
     }
@@ -144,8 +154,8 @@ impl Interceptor for PacketInterceptor {
     ) -> DecoderBufferMut<'a> {
         let Subject::Connection { id, .. } = subject else { return payload };
         if packet.number.space() != PacketNumberSpace::ApplicationData {
-            self.handshake_packet.set(*id);
-            self.moderation.urgent();
+            self.state.at_hand.set_handshake_connection(*id);
+            self.state.moderation.urgent();
             return payload;
         }
         let payload = payload.into_less_safe_slice();
@@ -155,14 +165,50 @@ impl Interceptor for PacketInterceptor {
 
     fn intercept_tx_payload(&mut self, subject: &Subject, packet: &Packet, payload: &mut scatter::Buffer<'_>) {
         if packet.number.space() == PacketNumberSpace::ApplicationData {
-            self.metrics.packets_sent.increment();
-            // Without the end of a stream's data, which may be elsewhere yet.
-            let (payload, _) = payload.inner_mut();
-            let (number, payload) = (packet.number.as_u64(), payload.as_mut_slice());
-            if let Subject::Connection { id, .. } = subject {
-                self.path_challenges.transmit(*id, number, payload, Instant::now);
+            self.state.metrics.packets_sent.increment();
+            if self.state.at_hand.take_has_frame()
+                && let Subject::Connection { id, .. } = subject
+            {
+                // Without the end of a stream's data, which may be elsewhere yet.
+                let (payload, _) = payload.inner_mut();
+                let packet = (*id, packet.number.as_u64());
+                frame_slot::complete(&self.state, packet, payload.as_mut_slice(), Instant::now);
             }
-            self.ack_frequency.transmit(number, payload);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quic::identity::{IdScheme, connection_id::WorkerIndex};
+
+    #[test]
+    fn small_datagrams_go_to_ids_that_litequic_issued() {
+        let scheme = IdScheme::new(None, None, None).unwrap();
+        let ids = OwnIds::new(&scheme, (9, Arc::default()), WorkerIndex(1), 4);
+        let state = EndpointState::for_tests();
+        let interceptor = PacketInterceptor::new(Arc::clone(&state), (ids, RetryIds::default()), false);
+        let datagram = |first: u8, id: &[u8], len: usize| {
+            let mut datagram = [&[first, 0, 0, 0, 1, u8::try_from(id.len()).unwrap()], id].concat();
+            datagram.resize(len, 0);
+            datagram
+        };
+        let issued = [&[0xef, 9, 1][..], &[7; 13]].concat();
+        let table = [
+            ("a full Initial", datagram(0xc0, &[1; 8], 1200), true, false),
+            ("a small Initial", datagram(0xc0, &[1; 8], 1199), false, false),
+            ("a small Handshake to its own ID", datagram(0xe0, &[1; 8], 60), false, false),
+            ("a small Handshake to ours", datagram(0xe0, &issued, 60), true, true),
+            ("a full Initial to ours", datagram(0xc0, &issued, 1200), true, true),
+            ("to another worker's", datagram(0xe0, &[&[0xef, 9, 2][..], &[7; 13]].concat(), 60), false, false),
+            ("to one of another length", datagram(0xe0, &issued[..15], 60), false, false),
+        ];
+        for (what, datagram, admitted, is_own) in table {
+            assert_eq!((interceptor.admit(&datagram), state.at_hand.is_to_issued_id()), (admitted, is_own), "{what}");
+        }
+        for (what, datagram) in [("short", vec![0x40; 30]), ("nothing", vec![]), ("half a header", vec![0xc0; 7])] {
+            assert!(interceptor.admit(&datagram), "{what} is not for here to judge");
         }
     }
 }

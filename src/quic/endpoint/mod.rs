@@ -1,87 +1,65 @@
-//! One worker's QUIC endpoint on one listen address.
-//!
-//! s2n-quic calls the providers below without saying for which connection. So the connection at hand is kept in three
-//! places, each for the two callbacks that it lies between:
-//! - `handshake::HandshakePacket`: its ID, from the packet interceptor (Initial and Handshake packets) to TLS;
-//! - `AckFrequencyEndpoint` and `PathChallenges` of `connection`: its state, from the event of a new connection to
-//!   `create_connection` of its datagram sender (`frame_slot`); and whose placeholder the packet that is being built
-//!   has, from that sender to the interceptor;
-//! - `close::PendingClose`: its error, from the interceptor to the CONNECTION_CLOSE that is formatted next.
+//! One worker's QUIC endpoint on one listen address: the providers through which s2n-quic calls litequic, a file each,
+//! and [`state`], which has what several of them use.
 
 mod address_token;
 mod admission;
 mod amplification;
+#[cfg(test)]
+mod call_order;
 mod close;
 mod connection_slot;
-pub(super) mod frame_slot;
-mod handshake;
+mod controllers;
+mod events;
+mod frame_slot;
 mod interceptor;
-mod receive_grants;
+mod limits;
 mod recovery;
+mod request_window;
 mod response_limit;
+mod state;
+mod tls;
 mod wakes;
 
 pub use admission::SourceLimits;
+pub use events::client_address;
+pub use request_window::RequestWindow;
+pub use state::EndpointState;
 
 use crate::{
-    config::{Config, Live},
+    config::Live,
     lifecycle::PhaseWatch,
     memory::Pressure,
     quic::{
-        congestion::{ControllerFactory, SpuriousLosses},
-        connection::{
-            AckFrequencyEndpoint, AckFrequencySubscriber, ClientAddressSubscriber, ConnectionTable, EventSubscriber,
-            PathChallenges,
-        },
+        connection::Connections,
         identity::{
             Generations, IdScheme, Secrets,
             connection_id::{ConnectionIdFormat, OwnIds, WorkerIndex},
             retry_id::RetryIds,
             stateless_reset,
         },
-        io::{EndpointHooks, EndpointIo, MAX_MTU, Moderation, ReceiveBatchNumber},
+        io::{EndpointHooks, EndpointIo, MAX_MTU, Moderation},
         metrics::Metrics,
     },
     receive_budget::ReceiveBudget,
 };
-use admission::{Admission, ConnectionAttemptLimiter, ip, network};
-use amplification::{AmplificationGuard, ToIssuedId};
-use close::{CloseFormatter, PendingClose};
-use connection_slot::SlotSubscriber;
+use address_token::AddressTokenFormat;
+use admission::Admission;
+use close::CloseFormatter;
+use controllers::ControllerFactory;
+use events::EventSubscriber;
 use frame_slot::FrameSlotEndpoint;
-use handshake::{HandshakePacket, TlsEndpoint};
 use interceptor::PacketInterceptor;
-use receive_grants::ReceiveGrants;
-use recovery::RecoverySubscriber;
-use response_limit::ResetLimitedTls;
+use limits::{ConnectionAttemptLimiter, TransportLimits};
 use s2n_quic::{
     Server,
-    provider::{io, limits as connection, tls},
+    provider::{io, tls as provider},
 };
-use s2n_quic_core::connection::limits::ValidationError;
 use std::{
     net::{SocketAddr, UdpSocket},
     sync::Arc,
-    time::Duration,
 };
-use wakes::WakeSubscriber;
+use tls::TlsEndpoint;
 
-/// Unidirectional streams that a client may open: control, QPACK encoder and decoder (RFC 9114 §6.2), and a few of
-/// unknown types, which clients send to exercise extensibility (§9).
-const MAX_UNI_STREAMS: u64 = 16;
-/// Bytes of a unidirectional stream: SETTINGS and PRIORITY_UPDATE are small.
-const UNI_STREAM_WINDOW: u64 = 64 * 1024;
-/// How long an acknowledgement is delayed at most; clients get it in the transport parameter `max_ack_delay`, and probe
-/// for lost packets that much later (RFC 9002 §6.2.1).
-///
-/// s2n-quic acknowledges every tenth packet (no setting changes that), a gap at once, and everything else after this
-/// delay. Its timers have a granularity of 1 ms: a packet that comes more than 1 ms after the first one that is not
-/// acknowledged yet has both acknowledged. So 2 ms is every second packet of an upload at 10 Mbit/s, as RFC 9000
-/// §13.2.2 wants, every fourth at 20 Mbit/s, and every tenth from 100 Mbit/s on. With s2n-quic's 25 ms, ten packets in
-/// a buffer that has room for eight are a sender's whole window. It costs an upload at more than 100 Mbit/s nothing:
-/// ACK frames are sent once a batch of datagrams was received whole, and such a batch holds ten packets. A request
-/// whose response takes longer than this is acknowledged by a packet of its own.
-const MAX_ACK_DELAY: Duration = Duration::from_millis(2);
 /// Bytes of the receive queue with s2n-quic's own I/O: 32 messages of 64 KiB, as the kernel's GRO fills them.
 /// s2n-quic's default of 8 MiB is a small container's memory once there are several workers.
 const RECEIVE_QUEUE: usize = 32 * 65_535;
@@ -117,6 +95,22 @@ pub struct EndpointParts<T> {
     pub watch: PhaseWatch,
 }
 
+impl<T> EndpointParts<T> {
+    /// The connection IDs that `worker` issues.
+    fn own_ids(&self, worker: WorkerIndex) -> OwnIds {
+        OwnIds::new(&self.ids, (self.generation, Arc::clone(&self.others)), worker, self.workers)
+    }
+
+    /// The state of an endpoint that has no connection yet.
+    fn state(&self, moderation: Moderation) -> Arc<EndpointState> {
+        let (config, metrics) = (|| Arc::clone(&self.config), || Arc::clone(&self.metrics));
+        let admission = Admission::new(config(), metrics(), self.sources.clone(), self.pressure.clone());
+        let admission = admission.until_draining(self.watch.clone());
+        let connections = Connections::new(&self.config.load().limits, metrics());
+        EndpointState::new(config(), metrics(), moderation, admission, connections)
+    }
+}
+
 /// Why an endpoint did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
@@ -137,7 +131,7 @@ pub struct QuicEndpoint {
     /// The endpoint's connections, to be accepted.
     pub server: Server,
     /// State of the connections by their packets.
-    pub connections: ConnectionTable,
+    pub connections: Arc<EndpointState>,
 }
 
 /// s2n-quic's own I/O on `socket`: four tasks with queues between them. The reference for measurements of litequic's
@@ -165,137 +159,43 @@ pub fn library_io(socket: UdpSocket, gso: bool, gro: bool) -> Result<io::tokio::
 /// # Errors
 ///
 /// [`EndpointError`]: the operator's fault, or litequic's.
-pub fn start<T: tls::Provider + Clone>(
+pub fn start<T: provider::Provider + Clone>(
     io: impl EndpointIo,
     address: SocketAddr,
     worker: WorkerIndex,
     parts: &EndpointParts<T>,
 ) -> Result<QuicEndpoint, EndpointError> {
-    let (sources, pressure) = (parts.sources.clone(), parts.pressure.clone());
-    let (config, metrics) = (Arc::clone(&parts.config), Arc::clone(&parts.metrics));
-    let admission = Admission::new(config, metrics, sources, pressure).until_draining(parts.watch.clone());
-    let retry = RetryIds::default();
-    let generations = (parts.generation, Arc::clone(&parts.others));
-    let scheme = Arc::clone(&parts.ids);
-    let own_ids = OwnIds::new(&scheme, generations, worker, parts.workers);
-    let ids = ConnectionIdFormat::new(own_ids.clone(), scheme, retry.clone(), Arc::clone(&parts.metrics));
     let config = parts.config.load();
-    let spurious = SpuriousLosses::new(Arc::clone(&parts.metrics));
-    let connections = ConnectionTable::new(&config.limits, spurious.clone(), Arc::clone(&parts.metrics));
-    let merge_acks = config.litequic.ack_merge;
-    let receive_batch = ReceiveBatchNumber::default();
-    let challenges = PathChallenges::new(Arc::clone(&parts.metrics));
-    let moderation = Moderation::new(config.litequic.receive_moderation, Arc::clone(&parts.metrics));
-    let ack_frequency =
-        AckFrequencyEndpoint::new(config.litequic.ack_frequency, Arc::clone(&parts.metrics), moderation.clone());
-    let recovery = RecoverySubscriber::new(connections.clone(), Arc::clone(&parts.metrics));
-    let metrics = Arc::clone(&parts.metrics);
-    let handshake_packet = HandshakePacket::default();
-    let tls_endpoint = TlsEndpoint::new(parts.tls.clone(), ack_frequency.clone(), handshake_packet.clone());
-    let pending_close = PendingClose::default();
-    let packets = PacketInterceptor::new(
-        connections.clone(),
-        (receive_batch.clone(), moderation.clone()),
-        merge_acks,
-        (ack_frequency.clone(), challenges.clone()),
-        handshake_packet,
-        pending_close.clone(),
-        metrics,
-    );
-    let io = io.bind(EndpointHooks {
-        receive_batch,
-        layout: parts.ids.layout(),
-        newest_first: merge_acks,
-        moderation: moderation.clone(),
-    });
-    let grants = ReceiveGrants::new(parts.receive.clone(), connections.clone(), Arc::clone(&parts.metrics));
-    let limits = TransportLimits::new(Arc::clone(&parts.config), connections.clone(), grants.clone());
-    let limits = limits.map_err(configuration)?;
-    let subscriber = (
-        (
-            SlotSubscriber::new(Arc::clone(&parts.config), Arc::clone(&parts.metrics), parts.sources.clone()),
-            ClientAddressSubscriber,
-        ),
-        (EventSubscriber(connections.clone()), grants),
-    );
-    let subscriber = (WakeSubscriber::new(moderation.clone(), Arc::clone(&parts.metrics)), subscriber);
-    let table = connections.clone();
-    let ack_frequency_subscriber = AckFrequencySubscriber::new(ack_frequency.clone(), move |connection, peer| {
-        table.set_ack_frequency(connection, peer);
-    });
-    let subscriber = (subscriber, (ack_frequency_subscriber, (recovery, challenges.subscriber())));
-    let to_issued_id = ToIssuedId::default();
-    let amplification = AmplificationGuard::new(own_ids, to_issued_id.clone(), retry.clone());
-    let at_hand = (Arc::clone(&parts.ids), retry.clone());
-    let resets = stateless_reset::Generator::new(&parts.secrets, address, at_hand, Arc::clone(&parts.metrics));
-
-    let controllers = ControllerFactory::new(Arc::clone(&parts.config), moderation, spurious);
+    let metrics = || Arc::clone(&parts.metrics);
+    let ids = parts.own_ids(worker);
+    let retry = RetryIds::default();
+    let moderation = Moderation::new(config.litequic.receive_moderation, metrics());
+    let state = parts.state(moderation.clone());
+    let state = || Arc::clone(&state);
+    let io = io.bind(EndpointHooks { layout: parts.ids.layout(), newest_first: config.litequic.ack_merge, moderation });
+    let limits = TransportLimits::new(state(), parts.receive.clone()).map_err(configuration)?;
+    let format = ConnectionIdFormat::new(ids.clone(), Arc::clone(&parts.ids), retry.clone(), metrics());
+    let tokens = AddressTokenFormat::new(Arc::clone(&parts.secrets), state(), retry.clone());
+    let of_ids = (Arc::clone(&parts.ids), retry.clone());
+    let resets = stateless_reset::Generator::new(&parts.secrets, address, of_ids, metrics());
+    let events = EventSubscriber::new(state(), config.litequic.ack_frequency);
+    let packets = PacketInterceptor::new(state(), (ids, retry), config.litequic.ack_merge);
 
     let server = Server::builder()
-        .with_tls(ResetLimitedTls::new(tls_endpoint, Arc::clone(&parts.metrics)))
+        .with_tls(TlsEndpoint::new(parts.tls.clone(), state()))
         .and_then(|builder| builder.with_io(io))
         .and_then(|builder| builder.with_limits(limits))
-        .and_then(|builder| builder.with_congestion_controller(controllers))
-        .and_then(|builder| builder.with_connection_id(ids))
-        .and_then(|builder| {
-            let secrets = Arc::clone(&parts.secrets);
-            builder.with_address_token(address_token::AddressTokenFormat::new(secrets, admission.clone(), retry))
-        })
+        .and_then(|builder| builder.with_congestion_controller(ControllerFactory(state())))
+        .and_then(|builder| builder.with_connection_id(format))
+        .and_then(|builder| builder.with_address_token(tokens))
         .and_then(|builder| builder.with_stateless_reset_token(resets))
-        .and_then(|builder| builder.with_endpoint_limits(ConnectionAttemptLimiter::new(admission, to_issued_id)))
-        .and_then(|builder| builder.with_event(subscriber))
-        .and_then(|builder| builder.with_datagram(FrameSlotEndpoint::new(ack_frequency, challenges)))
-        .and_then(|builder| builder.with_packet_interceptor((packets, amplification)))
-        .and_then(|builder| builder.with_connection_close_formatter(CloseFormatter::new(pending_close)))
+        .and_then(|builder| builder.with_endpoint_limits(ConnectionAttemptLimiter(state())))
+        .and_then(|builder| builder.with_event(events))
+        .and_then(|builder| builder.with_datagram(FrameSlotEndpoint(state())))
+        .and_then(|builder| builder.with_packet_interceptor(packets))
+        .and_then(|builder| builder.with_connection_close_formatter(CloseFormatter::new(state())))
         .map_err(configuration)?;
-    Ok(QuicEndpoint { server: server.start()?, connections })
-}
-
-/// Gives each connection the transport parameters of the current configuration.
-struct TransportLimits {
-    config: Live,
-    connections: ConnectionTable,
-    grants: ReceiveGrants,
-    /// Transport parameters of the last connection.
-    last: connection::Limits,
-}
-
-impl TransportLimits {
-    fn new(config: Live, connections: ConnectionTable, grants: ReceiveGrants) -> Result<Self, ValidationError> {
-        let now = config.load();
-        let last = transport_limits(&now, now.limits.connection_receive_buffer.into())?;
-        Ok(Self { config, connections, grants, last })
-    }
-}
-
-impl connection::Limiter for TransportLimits {
-    fn on_connection(&mut self, info: &connection::ConnectionInfo<'_>) -> connection::Limits {
-        let now = self.config.load();
-        // A checked configuration has only values that QUIC can express; otherwise the former ones stay.
-        let window = self.grants.begin(&now.limits, network(&now, ip(&info.remote_address)));
-        if let Ok(limits) = transport_limits(&now, window) {
-            self.last = limits;
-            self.connections.set_limits(&now.limits);
-        }
-        self.last
-    }
-}
-
-/// The transport parameters (RFC 9000 §18.2) and what s2n-quic bounds beside them, of a connection whose client may
-/// send `window` bytes ahead. No keep-alive: an idle connection may end.
-fn transport_limits(config: &Config, window: u64) -> Result<connection::Limits, ValidationError> {
-    let Config { limits, timeouts, listen, .. } = config;
-    connection::Limits::new()
-        .with_max_idle_timeout(timeouts.idle)?
-        .with_max_ack_delay(MAX_ACK_DELAY)?
-        .with_max_handshake_duration(timeouts.handshake)?
-        .with_max_open_remote_bidirectional_streams(limits.max_streams.into())?
-        .with_max_open_remote_unidirectional_streams(MAX_UNI_STREAMS)?
-        .with_data_window(window)?
-        .with_bidirectional_remote_data_window(window.min(limits.stream_receive_buffer.into()))?
-        .with_unidirectional_data_window(UNI_STREAM_WINDOW)?
-        .with_max_send_buffer_size(limits.stream_send_buffer)?
-        .with_active_connection_migration(listen.migration)
+    Ok(QuicEndpoint { server: server.start()?, connections: state() })
 }
 
 fn configuration(error: impl std::fmt::Display) -> EndpointError {
@@ -306,7 +206,7 @@ fn configuration(error: impl std::fmt::Display) -> EndpointError {
 mod tests {
     use super::*;
     use crate::{
-        config::Limits,
+        config::{Config, Limits},
         lifecycle::Lifecycle,
         quic::client::{ConnectError, Observer, connect},
     };
@@ -317,8 +217,10 @@ mod tests {
         pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime},
         version::TLS13,
     };
+    use s2n_quic::provider::tls;
+    use std::time::Duration;
 
-    const PATIENCE: Duration = Duration::from_secs(5);
+    pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
     /// Accepts every certificate.
     #[derive(Debug)]
@@ -363,7 +265,7 @@ mod tests {
         Arc::new(aws_lc_rs::default_provider())
     }
 
-    fn parts(limits: Limits) -> EndpointParts<tls::rustls::Server> {
+    pub(super) fn parts(limits: Limits) -> EndpointParts<tls::rustls::Server> {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
         let mut tls = ServerConfig::builder_with_provider(provider())
@@ -391,7 +293,7 @@ mod tests {
         }
     }
 
-    fn client_tls() -> ClientConfig {
+    pub(super) fn client_tls() -> ClientConfig {
         let mut tls = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
             .unwrap()

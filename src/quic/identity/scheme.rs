@@ -241,6 +241,20 @@ mod tests {
         assert!(without.former_until().is_none());
     }
 
+    /// Appendix B.1 of the draft, the first vector: rotation 0, server ID c4605e, nonce 4504cc4f. (The second one has
+    /// nine hexadecimal digits for a nonce.)
+    #[test]
+    fn the_plaintext_server_id_vector_of_the_draft_holds() {
+        let vector = [0x07, 0xc4, 0x60, 0x5e, 0x45, 0x04, 0xcc, 0x4f];
+        let scheme = |digits| IdScheme::new(Some(&ServerId::of(digits, 4, None)), None, None).unwrap();
+        let own = scheme("c4605e");
+        assert_eq!(own.owner(&vector), ServerIdOwner::Own);
+        assert_eq!(scheme("c4605f").owner(&vector), ServerIdOwner::Other);
+        assert_eq!(scheme("605e4504").owner(&vector), ServerIdOwner::None, "an ID of 9 bytes");
+        let issued = id(&own, 1);
+        assert_eq!((issued.len(), &issued[..4]), (vector.len(), &vector[..4]), "all but the nonce");
+    }
+
     #[test]
     fn former_configurations_are_as_many_as_rotations_at_most() {
         let scheme = IdScheme::new(Some(&ServerId::of("01", 14, None)), None, None).unwrap();

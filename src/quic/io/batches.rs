@@ -1,27 +1,4 @@
-//! The number of the current receive batch, published by the socket for the readers of packets: how many ACK frames of
-//! a connection come at once shows how busy its worker is.
-
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
-
-/// The number of the batch at hand, counted from 1; 0 as long as there was none, and for ever with I/O that has no
-/// batches. One thread alone writes and reads it: an atomic because s2n-quic wants its providers `Send`.
-#[derive(Debug, Clone, Default)]
-pub(in crate::quic) struct ReceiveBatchNumber(Arc<AtomicU64>);
-
-impl ReceiveBatchNumber {
-    /// The next batch is processed from now on.
-    pub(in crate::quic) fn begin(&self) {
-        self.0.store(self.number().wrapping_add(1), Ordering::Relaxed);
-    }
-
-    /// The number of the current batch.
-    pub(in crate::quic) fn number(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
+//! How many ACK frames of a connection come at once, which shows how busy its worker is. Pure.
 
 /// How many ACK frames a connection's client has sent, and in how many batches they came. Both only grow: their
 /// quotient over a time is what a batch brought.
@@ -52,12 +29,10 @@ mod tests {
 
     #[test]
     fn frames_of_one_batch_count_as_one_batch() {
-        let batch = ReceiveBatchNumber::default();
         let mut counts = AckCounts::default();
         let mut firsts = Vec::new();
-        for acks in [&[1, 1, 2][..], &[], &[1], &[3, 1]] {
-            batch.begin();
-            firsts.extend(acks.iter().map(|&acks| counts.count(acks, batch.number())));
+        for (batch, acks) in (1..).zip([&[1, 1, 2][..], &[], &[1], &[3, 1]]) {
+            firsts.extend(acks.iter().map(|&acks| counts.count(acks, batch)));
         }
         assert_eq!((counts.acks, counts.ack_batches), (9, 3));
         assert_eq!(firsts, [true, false, false, true, true, false]);
@@ -66,7 +41,7 @@ mod tests {
     #[test]
     fn io_without_batches_has_none() {
         let mut counts = AckCounts::default();
-        assert!(!counts.count(1, ReceiveBatchNumber::default().number()));
+        assert!(!counts.count(1, 0));
         assert_eq!((counts.acks, counts.ack_batches), (1, 0));
     }
 }

@@ -9,7 +9,7 @@ mod timer;
 mod transmit;
 
 pub use ack_order::{AckReordering, Arrival, MAX_AHEAD, MAX_CONNECTIONS, SMALL};
-pub(super) use batches::{AckCounts, ReceiveBatchNumber};
+pub(super) use batches::AckCounts;
 pub(super) use moderation::{LONGEST, Moderation, longest_turn};
 
 use crate::{
@@ -52,13 +52,11 @@ pub trait EndpointIo {
 /// The parts of an endpoint that the receiving half of its I/O uses.
 #[derive(Debug)]
 pub struct EndpointHooks {
-    /// The number of the batch at hand, set for each batch.
-    pub(super) receive_batch: ReceiveBatchNumber,
     /// The place of a datagram's connection ID.
     pub(super) layout: Layout,
     /// Whether a connection's newest acknowledgement is processed before its others.
     pub(super) newest_first: bool,
-    /// Decides when datagrams are received.
+    /// Decides when datagrams are received, and numbers their batches.
     pub(super) moderation: Moderation,
 }
 

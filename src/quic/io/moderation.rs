@@ -50,6 +50,8 @@ pub(in crate::quic) struct Moderation(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     switch: bool,
+    /// The number of the batch at hand, counted from 1; 0 before, and for ever with I/O that has no batches.
+    batch: Number,
     /// Turns are at multiples of the period from here.
     epoch: Instant,
     /// Milliseconds between two turns; 0 while events are waited for.
@@ -110,8 +112,18 @@ impl Paths {
 impl Moderation {
     /// A moderation that never begins unless `switch` is set.
     pub(in crate::quic) fn new(switch: bool, metrics: Arc<Metrics>) -> Self {
-        let (period, urgent, expired, paths, late) = Default::default();
-        Self(Arc::new(Shared { switch, epoch: Instant::now(), period, urgent, expired, paths, late, metrics }))
+        let (batch, period, urgent, expired, paths, late) = Default::default();
+        Self(Arc::new(Shared { switch, batch, epoch: Instant::now(), period, urgent, expired, paths, late, metrics }))
+    }
+
+    /// The next receive batch is processed from now on.
+    pub(in crate::quic) fn begin_batch(&self) {
+        self.0.batch.add(1);
+    }
+
+    /// The number of the receive batch at hand; 0 without batches.
+    pub(in crate::quic) fn batch(&self) -> u64 {
+        self.0.batch.get()
     }
 
     /// A packet is urgent: its sender waits for the answer.

@@ -3,7 +3,6 @@
 use super::{
     EndpointHooks,
     ack_order::{AckReordering, Arrival},
-    batches::ReceiveBatchNumber,
     moderation::{Moderation, ModerationRule},
     yield_to_runtime,
 };
@@ -57,7 +56,6 @@ pub(super) struct Batch<R> {
     /// Other tasks have a turn before the rest is handed over.
     is_interrupted: bool,
     moderation: Moderation,
-    batch_number: ReceiveBatchNumber,
     layout: Layout,
     /// Order of the batch; `None` is the order of arrival.
     order: Option<AckReordering<Tuple>>,
@@ -65,7 +63,7 @@ pub(super) struct Batch<R> {
 
 impl<R> Rx<R> {
     pub(super) fn new(receive: R, hooks: EndpointHooks) -> Self {
-        let EndpointHooks { receive_batch: batch_number, layout, newest_first, moderation } = hooks;
+        let EndpointHooks { layout, newest_first, moderation } = hooks;
         let order = newest_first.then(AckReordering::default);
         let batch = Batch {
             receive,
@@ -73,7 +71,6 @@ impl<R> Rx<R> {
             handed_over: 0,
             is_interrupted: false,
             moderation: moderation.clone(),
-            batch_number,
             layout,
             order,
         };
@@ -179,7 +176,7 @@ impl<R: Receive> Queue for Batch<R> {
 impl<R: Receive> Batch<R> {
     /// Numbers a batch of `len` datagrams that was received, and orders it.
     fn begin(&mut self, len: usize) {
-        self.batch_number.begin();
+        self.moderation.begin_batch();
         let Self { receive, layout, order, .. } = self;
         if let Some(order) = order
             && len > 1

@@ -2,7 +2,6 @@
 
 use super::{
     EndpointHooks,
-    batches::ReceiveBatchNumber,
     moderation::Moderation,
     receive::{MAX_BATCHES_AFTER_SUSPENSION, MAX_URGENT_AT_ONCE, Rx},
     transmit::Tx,
@@ -87,15 +86,7 @@ fn endless(drained: bool) -> (Rx<Endless>, Arc<AtomicUsize>) {
 }
 
 fn rx(endless: Endless, newest_first: bool) -> Rx<Endless> {
-    Rx::new(
-        endless,
-        EndpointHooks {
-            receive_batch: ReceiveBatchNumber::default(),
-            layout: Layout::default(),
-            newest_first,
-            moderation: off(),
-        },
-    )
+    Rx::new(endless, EndpointHooks { layout: Layout::default(), newest_first, moderation: off() })
 }
 
 /// What a socket with these datagrams hands over, by the last byte of each.
@@ -118,21 +109,16 @@ async fn a_connections_newest_small_datagrams_are_handed_over_first_unless_that_
 
 #[tokio::test]
 async fn each_batch_has_a_number_of_its_own() {
-    let batches = ReceiveBatchNumber::default();
-    let hooks = EndpointHooks {
-        receive_batch: batches.clone(),
-        layout: Layout::default(),
-        newest_first: true,
-        moderation: off(),
-    };
+    let batches = off();
+    let hooks = EndpointHooks { layout: Layout::default(), newest_first: true, moderation: batches.clone() };
     let endless = Endless { buffers: vec![vec![1; 4]], batches: Arc::default(), port: ports, drained: false };
     let mut rx = Rx::new(endless, hooks);
     for number in 1..4 {
         // Every other time it yields.
         while poll!(pin!(rx.ready())).is_pending() {}
-        rx.queue(|batch| batch.for_each(|_, _| assert_eq!(batches.number(), number)));
+        rx.queue(|batch| batch.for_each(|_, _| assert_eq!(batches.batch(), number)));
         rx.queue(|batch| batch.for_each(|_, _| panic!("twice")));
-        assert_eq!(batches.number(), number);
+        assert_eq!(batches.batch(), number);
     }
 }
 
@@ -162,13 +148,7 @@ async fn requests_of_one_batch_are_handed_over_in_pieces_with_a_turn_for_others_
         (true, true, true, vec![len]),
     ] {
         let (moderation, batches) = (off(), Arc::new(AtomicUsize::new(0)));
-        let hooks = EndpointHooks {
-            receive_batch: ReceiveBatchNumber::default(),
-            layout: Layout::default(),
-            newest_first: true,
-            moderation: moderation.clone(),
-        };
-        let number = hooks.receive_batch.clone();
+        let hooks = EndpointHooks { layout: Layout::default(), newest_first: true, moderation: moderation.clone() };
         let buffers = (0..len).zip(0..).map(|(_, byte)| vec![byte; 4]).collect();
         let mut rx = Rx::new(Endless { buffers, batches: Arc::clone(&batches), port: ports, drained }, hooks);
         if suspended {
@@ -190,7 +170,7 @@ async fn requests_of_one_batch_are_handed_over_in_pieces_with_a_turn_for_others_
                 });
             });
             handed_over.push(seen.len() - before);
-            assert_eq!((batches.load(Relaxed), number.number()), (1, 1));
+            assert_eq!((batches.load(Relaxed), moderation.batch()), (1, 1));
         }
         assert_eq!(handed_over, pieces, "drained: {drained}");
         assert!(seen.into_iter().eq((0..len).zip(0..).map(|(_, byte)| byte)));
@@ -292,12 +272,7 @@ async fn a_busy_socket_is_read_at_fixed_times_until_nothing_arrives() {
         let moderation = Moderation::new(switch, Arc::clone(&metrics));
         let began = Instant::now();
         let socket = Steady { began, lasts: LASTS, taken: 0, next: Box::pin(sleep_until(began)) };
-        let hooks = EndpointHooks {
-            receive_batch: ReceiveBatchNumber::default(),
-            layout: Layout::default(),
-            newest_first: true,
-            moderation: moderation.clone(),
-        };
+        let hooks = EndpointHooks { layout: Layout::default(), newest_first: true, moderation: moderation.clone() };
         let mut rx = Rx::new(socket, hooks);
         let (mut all, mut last) = (0, 0);
         while began.elapsed() < LASTS {

@@ -1,12 +1,10 @@
 //! A filter for a connection's bytes to hyper: only valid ones are passed on (`requests`). In place of a rejected
 //! request hyper reads one of litequic's own, so that its answer is sent after those of the requests before it.
 
-use super::{
-    chunks::SMALL,
-    requests::{CheckedRequest, Requests},
-};
+use super::requests::{CheckedRequest, Requests};
 use crate::{
     exchange::{ClientDeadline, IdleTimer, MinimumRate},
+    http1::SMALL,
     rate::Bucket,
     tcp::{
         io::ClientSocket,

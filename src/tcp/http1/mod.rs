@@ -1,7 +1,6 @@
 //! HTTP/1.1 (RFC 9112) over TLS: hyper's server behind a guard that accepts only what two parsers read in the same way.
 
 mod body;
-mod chunks;
 mod expectation;
 mod guard;
 mod head;

@@ -1,14 +1,15 @@
 //! The requests of one HTTP/1.1 connection, one behind the other: which bytes may be passed on. Pure.
 
-use super::{
-    chunks::Chunks,
-    head::{self, Framing},
-};
+use super::head::{self, Framing};
 use crate::{
     exchange::LastAuthority,
+    http1::{ChunkLimits, Chunks},
     tcp::refusal::{Refusal, RefusalLimit},
     terms::FieldLimits,
 };
+
+/// Bytes of the extensions of one chunk of a request.
+const MAX_EXTENSION: usize = 256;
 
 /// The fate of received bytes.
 #[derive(Debug, PartialEq, Eq)]
@@ -213,7 +214,12 @@ impl Requests {
         self.at = match head::check(whole, &self.bounds, &self.authority)? {
             Framing::Length(0) => At::Head { seen: 0 },
             Framing::Length(length) => At::Length(length),
-            Framing::Chunked => At::Chunks(Chunks::new(self.bounds.bytes)),
+            Framing::Chunked => At::Chunks(Chunks::new(ChunkLimits {
+                extension: MAX_EXTENSION,
+                extensions: usize::MAX,
+                trailers: self.bounds.bytes,
+                is_response: false,
+            })),
             Framing::Switch => At::Switch,
         };
         self.skipped = false;

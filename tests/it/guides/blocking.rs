@@ -78,3 +78,18 @@ fn fail2ban_bans_a_client_that_is_refused_too_often() {
     machine.run("fail2ban-client set litequic unbanip 203.0.113.7");
     assert_eq!(ends(&machine, "203.0.113.7"), (Some(0), Some(1)));
 }
+
+#[test]
+fn a_route_that_admits_some_networks_denies_a_client_that_claims_to_be_in_one() {
+    let [Some(_), Some(_)] = ["curl", "nginx"].map(needs::program) else { return };
+    let guide = Guide::read("block-a-client");
+    let Some(machine) = Machine::with_certificate(&["example.com"]) else { return };
+    let _origin = machine.nginx(8080, "from $http_x_forwarded_for");
+    let _litequic = machine.litequic(&guide.block("toml", "path_prefix = \"/admin\""));
+    let denied = machine.run(&guide.command("X-Forwarded-For: 10.1.2.3"));
+    assert!(denied.starts_with("HTTP/2 403"), "{denied}");
+    let open = machine.run("curl --silent https://example.com:8443/");
+    assert_eq!(open, "from 127.0.0.1\n");
+    let counted = machine.run(&guide.command("grep route_denied"));
+    assert!(counted.contains("litequic_route_denied_total{route=\"*/admin\",by=\"address\"} 1"), "{counted}");
+}

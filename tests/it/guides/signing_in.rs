@@ -36,7 +36,7 @@ fn clients_without_a_session_go_to_the_provider_and_public_paths_do_not() {
     machine.write("/etc/oauth2-proxy.cfg", &configuration);
     let _proxy = machine.spawn(&format!("exec {}", guide.command("oauth2-proxy --config")));
     machine.wait("curl --silent --output /dev/null http://127.0.0.1:4180/ping");
-    let _litequic = machine.litequic(&guide.block("toml", "oauth2-proxy"));
+    let _litequic = machine.litequic(&guide.block("toml", "[origin] # oauth2-proxy"));
 
     let sent = machine.run(&guide.command("https://example.com/ "));
     assert!(sent.starts_with("HTTP/2 302"), "{sent}");
@@ -48,4 +48,39 @@ fn clients_without_a_session_go_to_the_provider_and_public_paths_do_not() {
     assert!(public.starts_with("HTTP/2 200"), "{public}");
     let forged = machine.run("curl --silent --header 'X-Forwarded-User: root' https://example.com/public/");
     assert_eq!(forged, "user: ''\n");
+}
+
+#[test]
+fn beside_the_path_oauth2_proxy_decides_and_the_application_gets_the_requests_themselves() {
+    let [Some(_), Some(_), Some(_), Some(_)] = ["oauth2-proxy", "curl", "nginx", "python3"].map(needs::program) else {
+        return;
+    };
+    let guide = Guide::read("sign-in-with-oauth2-proxy");
+    let Some(machine) = Machine::with_certificate(&["example.com"]) else { return };
+    let _origin = machine.nginx(8080, "user: '$http_x_auth_request_user' $http_x_forwarded_for");
+    machine.write("/etc/provider.py", PROVIDER);
+    let _provider = machine.spawn("exec python3 /etc/provider.py");
+    machine.wait("curl --silent --output /dev/null http://127.0.0.1:5556/");
+    let (beside, whole) = (guide.block("ini", "static://202"), guide.block("ini", "cookie_secret"));
+    let configuration = adapted(
+        &whole,
+        &[
+            ("https://id.example.com/", "http://127.0.0.1:5556"),
+            ("upstreams = [\"http://127.0.0.1:8080/\"]\n", &beside),
+        ],
+    );
+    machine.write("/etc/oauth2-proxy.cfg", &configuration);
+    let _proxy = machine.spawn(&format!("exec {}", guide.command("oauth2-proxy --config")));
+    machine.wait("curl --silent --output /dev/null http://127.0.0.1:4180/ping");
+    let _litequic = machine.litequic(&guide.block("toml", "copy = "));
+
+    let sent = machine.run(&guide.command("https://example.com/ "));
+    assert!(sent.starts_with("HTTP/2 302"), "{sent}");
+    let location = sent.lines().find(|line| line.starts_with("location: ")).unwrap();
+    assert!(location.contains("127.0.0.1:5556/authorize?"), "{sent}");
+    assert!(sent.to_lowercase().contains("set-cookie: "), "{sent}");
+    let public = machine.run(&guide.command("https://example.com/public/"));
+    assert!(public.starts_with("HTTP/2 200"), "{public}");
+    let forged = machine.run("curl --silent --header 'X-Auth-Request-User: root' https://example.com/public/");
+    assert_eq!(forged, "user: '' 127.0.0.1\n");
 }

@@ -178,3 +178,22 @@ async fn rules_and_trust_go_by_the_headers_client() {
     assert!(!origin.seen().contains("6.6.6.6"));
     litequic.stop().await;
 }
+
+#[tokio::test]
+async fn who_may_come_in_goes_by_the_headers_client() {
+    let origin = Always::new(Always::EMPTY_200).await;
+    let text = format!("{FROM_HERE}\nroutes = [{{ origin = \"origin\", deny = [\"192.0.2.7\", \"2001:db8::/32\"] }}]");
+    let litequic = started(origin.address, &text).await;
+    for (header, status) in [
+        ("PROXY TCP4 192.0.2.7 198.51.100.1 4433 443\r\n", "403"),
+        ("PROXY TCP4 192.0.2.8 198.51.100.1 4433 443\r\n", "200"),
+        ("PROXY TCP6 2001:db8::7 2001:db8::1 4433 443\r\n", "403"),
+        ("PROXY TCP6 ::ffff:192.0.2.7 2001:db8::1 4433 443\r\n", "403"),
+        ("PROXY UNKNOWN\r\n", "200"),
+    ] {
+        let mut stream = begun(&litequic, &[header.as_bytes()]).await.unwrap();
+        let answer = asked(&mut stream).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{header}: {answer}");
+    }
+    litequic.stop().await;
+}

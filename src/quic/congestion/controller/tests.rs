@@ -40,8 +40,8 @@ impl Path {
         let moderation = Moderation::new(false, Arc::default());
         let address = SocketAddress::default();
         let path = PathInfo::new(&path::Config::default(), &address);
-        let spurious = SpuriousLosses::default();
-        Self { controller: Controller::new(congestion, 10, path, (moderation, spurious)), rtt, delay, now }
+        let shared = (moderation, Arc::default());
+        Self { controller: Controller::new(congestion, 10, path, shared), rtt, delay, now }
     }
 
     /// Sends a window's packets at once, and has them acknowledged `group` at a time.
@@ -183,8 +183,8 @@ fn either_algorithm_begins_with_the_window_that_is_configured() {
         for packets in [10, 24, 100] {
             let path = PathInfo::new(&path::Config::default(), &address);
             let datagram = u32::from(path.max_datagram_size);
-            let hears = (Moderation::new(false, Arc::default()), SpuriousLosses::default());
-            let controller = Controller::new(congestion, packets, path, hears);
+            let shared = (Moderation::new(false, Arc::default()), Arc::default());
+            let controller = Controller::new(congestion, packets, path, shared);
             assert_eq!(controller.congestion_window(), u32::from(packets) * datagram, "{congestion:?}");
             for (app_limited, expected) in [(None, packets), (Some(false), 10), (Some(true), 10)] {
                 let (mut controller, now) = (controller.clone(), NoopClock.get_time());
@@ -379,7 +379,7 @@ fn a_reduction_is_taken_back_once_all_packets_that_were_declared_lost_have_arriv
                 (0..6).for_each(|_| path.round(2));
             }
             let (before, slow_start) = (path.window(), path.controller.published.slow_start);
-            let spurious = path.controller.spurious.clone();
+            let feedback = path.controller.feedback.clone();
             let mut infos = Vec::new();
             while !path.controller.is_congestion_limited() {
                 infos.push(path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut NoPublisher));
@@ -392,14 +392,14 @@ fn a_reduction_is_taken_back_once_all_packets_that_were_declared_lost_have_arriv
             }
             assert!(path.window() < before);
             path.now += Duration::from_millis(after);
-            spurious.report(arrive);
+            feedback.report(arrive);
             let bytes = (infos.len() - lost) * 1_200;
             let newest = *infos.last().unwrap();
             path.controller.on_ack(sent, bytes, newest, &path.rtt, &mut Zeros, path.now, &mut NoPublisher);
             assert_eq!(path.controller.bytes_in_flight(), 0);
             assert_eq!(path.window() >= before, undone, "{lost}, {arrive}, {after}, {congested}");
             assert_eq!(path.controller.published.slow_start, undone && slow_start);
-            assert_eq!(spurious.take(), 0);
+            assert_eq!(feedback.take(), 0);
             path.round(2);
             assert_eq!(path.controller.bytes_in_flight(), 0);
         }
@@ -420,7 +420,7 @@ fn what_else_reduces_a_window_is_not_taken_back() {
             path.controller.on_explicit_congestion(1, path.now, &mut NoPublisher);
         }
         let window = path.window();
-        path.controller.spurious.report(1);
+        path.controller.feedback.report(1);
         path.round(2);
         assert!(path.window() <= window * 2, "{persistent}: {window}");
         assert!(path.controller.undo.is_none());
@@ -436,7 +436,7 @@ fn slow_start_goes_on_after_losses_that_were_none_as_often_as_is_allowed() {
         let info = path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut NoPublisher);
         path.now += path.delay;
         path.controller.on_packet_lost(DATAGRAM, info, false, true, &mut Zeros, path.now, &mut NoPublisher);
-        path.controller.spurious.report(1);
+        path.controller.feedback.report(1);
         path.round(2);
         rounds += 1;
         assert!(rounds <= MAX_SLOW_START_RESUMPTIONS + 1);
@@ -452,7 +452,7 @@ fn congestion_that_a_router_tells_of_within_recovery_stays() {
     path.lose(false);
     let window = path.window();
     path.controller.on_explicit_congestion(1, path.now, &mut NoPublisher);
-    path.controller.spurious.report(1);
+    path.controller.feedback.report(1);
     path.round(2);
     assert!(path.window() < window + window / 4);
 }
@@ -464,7 +464,7 @@ fn the_first_measurement_ends_the_pacing_by_a_guess() {
     let moderation = Moderation::new(false, Arc::default());
     let address = SocketAddress::default();
     let path = PathInfo::new(&path::Config::default(), &address);
-    let mut controller = Controller::new(Congestion::Cubic, 24, path, (moderation, SpuriousLosses::default()));
+    let mut controller = Controller::new(Congestion::Cubic, 24, path, (moderation, Arc::default()));
     let (mut rtt, began) = (RttEstimator::default(), NoopClock.get_time() + Duration::from_secs(1));
     let infos: Vec<PacketInfo> =
         (0..4).map(|_| controller.on_packet_sent(began, 1_200, None, &rtt, &mut NoPublisher)).collect();

@@ -1,14 +1,25 @@
-//! The chunked transfer coding (RFC 9112 §7.1), checked as it passes: strictly, so that hyper, which decodes it, has no
-//! choice. Pure.
+//! The chunked transfer coding (RFC 9112 §7.1), strictly: what two parsers could read differently is an error.
 
-use crate::exchange::field::is_token_byte;
+use super::is_token_byte;
 
-/// Bytes of the extensions of one chunk. They are not used; without a bound they are a body that no limit counts.
-const MAX_EXTENSION: usize = 256;
 /// A chunk of fewer bytes moves next to nothing.
-pub(super) const SMALL: u64 = 64;
+pub const SMALL: u64 = 64;
 /// Hex digits of a chunk's size: a `u64` has no more.
 const MAX_DIGITS: u8 = 16;
+
+/// How much of a body's framing is accepted.
+#[derive(Debug, Clone, Copy)]
+pub struct ChunkLimits {
+    /// Bytes of one chunk's extensions. They are not used; without a bound they are a body that no limit counts.
+    pub extension: usize,
+    /// Bytes of all chunks' extensions.
+    pub extensions: usize,
+    /// Bytes of trailers.
+    pub trailers: usize,
+    /// Whether the body is a response's: then blanks may stand before an extension, and bytes above 127 within (RFC
+    /// 9112 §7.1.1), and the trailers are kept. A request's trailers are read by another parser.
+    pub is_response: bool,
+}
 
 /// The state within the coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +27,10 @@ enum At {
     Size {
         size: u64,
         digits: u8,
+    },
+    /// Blanks behind the size, which only an extension may follow.
+    Blank {
+        size: u64,
     },
     Extension {
         size: u64,
@@ -40,79 +55,119 @@ enum At {
 
 /// A body in chunks.
 #[derive(Debug, Clone)]
-pub(super) struct Chunks {
+pub struct Chunks {
     at: At,
-    /// Bytes that trailers may still have.
-    trailers: usize,
+    limits: ChunkLimits,
     /// Chunks with next to nothing in them that were not counted yet.
     small: u32,
     /// The trailers are longer than is accepted.
     is_too_large: bool,
+    /// The lines of a response's trailers, with the empty one behind them.
+    trailers: Vec<u8>,
 }
 
 impl Chunks {
-    /// The beginning of a body whose trailers may have `trailers` bytes.
-    pub(super) fn new(trailers: usize) -> Self {
-        Self { at: At::Size { size: 0, digits: 0 }, trailers, small: 0, is_too_large: false }
+    /// The beginning of a body within `limits`.
+    pub const fn new(limits: ChunkLimits) -> Self {
+        Self { at: At::Size { size: 0, digits: 0 }, limits, small: 0, is_too_large: false, trailers: Vec::new() }
     }
 
     /// Whether the body has ended.
-    pub(super) fn is_done(&self) -> bool {
+    pub fn is_done(&self) -> bool {
         self.at == At::Done
     }
 
     /// How many chunks with next to nothing in them have begun since the last call.
-    pub(super) fn take_small(&mut self) -> u32 {
+    pub fn take_small(&mut self) -> u32 {
         std::mem::take(&mut self.small)
     }
 
     /// Whether it violates the coding because its trailers are too long.
-    pub(super) fn is_too_large(&self) -> bool {
+    pub const fn is_too_large(&self) -> bool {
         self.is_too_large
     }
 
+    /// Whether trailers were kept: more than the empty line.
+    pub(super) fn has_trailers(&self) -> bool {
+        self.trailers.len() > 2
+    }
+
+    /// The trailers that were kept.
+    pub(super) fn take_trailers(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.trailers)
+    }
+
     /// How many of `bytes`, which come next, belong to the body; `None` if they violate the coding.
-    pub(super) fn advance(&mut self, bytes: &[u8]) -> Option<usize> {
-        let mut rest = bytes;
-        while let [byte, tail @ ..] = rest
-            && !self.is_done()
-        {
-            if let At::Data { left } = self.at {
-                let taken = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
-                rest = rest.get(taken..).unwrap_or_default();
-                let left = left.saturating_sub(taken as u64);
-                self.at = if left == 0 { At::DataEnd } else { At::Data { left } };
-                continue;
-            }
-            if matches!(self.at, At::Line | At::Name | At::Value | At::LineLf | At::LastLf) {
-                let Some(left) = self.trailers.checked_sub(1) else {
-                    self.is_too_large = true;
-                    return None;
-                };
-                self.trailers = left;
-            }
-            self.at = next(self.at, *byte)?;
-            if let At::Data { left } = self.at
-                && left < SMALL
-            {
-                self.small = self.small.saturating_add(1);
-            }
-            rest = tail;
+    pub fn advance(&mut self, bytes: &[u8]) -> Option<usize> {
+        let mut taken = 0_usize;
+        while taken < bytes.len() && !self.is_done() {
+            taken = taken.saturating_add(self.data(bytes.get(taken..).unwrap_or_default()));
+            taken = taken.saturating_add(self.framing(bytes.get(taken..).unwrap_or_default())?);
         }
-        Some(bytes.len().saturating_sub(rest.len()))
+        Some(taken)
+    }
+
+    /// How many of `bytes`, which come next, are data of the present chunk.
+    pub(super) fn data(&mut self, bytes: &[u8]) -> usize {
+        let At::Data { left } = self.at else { return 0 };
+        let taken = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+        let left = left.saturating_sub(taken as u64);
+        self.at = if left == 0 { At::DataEnd } else { At::Data { left } };
+        taken
+    }
+
+    /// How many of `bytes`, which come next, are framing: up to data, or the body's end. `None` if they violate the
+    /// coding.
+    pub(super) fn framing(&mut self, bytes: &[u8]) -> Option<usize> {
+        let mut taken = 0_usize;
+        for byte in bytes {
+            if matches!(self.at, At::Data { .. } | At::Done) {
+                break;
+            }
+            self.step(*byte)?;
+            taken = taken.saturating_add(1);
+        }
+        Some(taken)
+    }
+
+    fn step(&mut self, byte: u8) -> Option<()> {
+        let limits = &mut self.limits;
+        if matches!(self.at, At::Line | At::Name | At::Value | At::LineLf | At::LastLf) {
+            let Some(left) = limits.trailers.checked_sub(1) else {
+                self.is_too_large = true;
+                return None;
+            };
+            limits.trailers = left;
+            if limits.is_response {
+                self.trailers.push(byte);
+            }
+        }
+        self.at = next(self.at, byte, limits)?;
+        match self.at {
+            At::Extension { .. } | At::Blank { .. } => limits.extensions = limits.extensions.checked_sub(1)?,
+            At::Data { left } if left < SMALL => self.small = self.small.saturating_add(1),
+            _ => {}
+        }
+        Some(())
     }
 }
 
-fn next(at: At, byte: u8) -> Option<At> {
+fn next(at: At, byte: u8, limits: &ChunkLimits) -> Option<At> {
     Some(match (at, byte) {
         (At::Size { size, digits }, b'\r') if digits > 0 => At::SizeEnd { size },
         (At::Size { size, digits }, b';') if digits > 0 => At::Extension { size, length: 0 },
+        (At::Size { size, digits }, b' ' | b'\t') if digits > 0 && limits.is_response => At::Blank { size },
         (At::Size { size, digits }, digit) if digits < MAX_DIGITS => {
             let value = char::from(digit).to_digit(16)?;
             At::Size { size: size << 4 | u64::from(value), digits: digits.saturating_add(1) }
         }
+        (At::Blank { size }, b' ' | b'\t') => At::Blank { size },
+        (At::Blank { size }, b';') => At::Extension { size, length: 0 },
         (At::Extension { size, .. }, b'\r') => At::SizeEnd { size },
-        (At::Extension { size, length }, b' '..=b'~' | b'\t') if length < MAX_EXTENSION => {
+        (At::Extension { size, length }, byte)
+            if length < limits.extension
+                && (matches!(byte, b' '..=b'~' | b'\t') || byte >= 0x80 && limits.is_response) =>
+        {
             At::Extension { size, length: length.saturating_add(1) }
         }
         (At::SizeEnd { size: 0 }, b'\n') => At::Line,
@@ -135,9 +190,13 @@ mod tests {
     use super::*;
     use proptest::prelude::{any, prop};
 
+    const MAX_EXTENSION: usize = 256;
+    const LIMITS: ChunkLimits =
+        ChunkLimits { extension: MAX_EXTENSION, extensions: usize::MAX, trailers: 64, is_response: false };
+
     /// A body in pieces of `step` bytes: how much of it was taken, or that it is invalid.
     fn taken(body: &[u8], step: usize) -> Option<(usize, bool)> {
-        let mut chunks = Chunks::new(64);
+        let mut chunks = Chunks::new(LIMITS);
         let mut taken = 0;
         for piece in body.chunks(step) {
             taken += chunks.advance(piece)?;
@@ -202,7 +261,7 @@ mod tests {
         let almost = format!("3f\r\n{}\r\n", "x".repeat(63));
         let body = format!("{full}{almost}1\r\na\r\n{full}0\r\n\r\n");
         for step in [1, 7, 1000] {
-            let mut chunks = Chunks::new(64);
+            let mut chunks = Chunks::new(LIMITS);
             let small = body.as_bytes().chunks(step).map(|piece| {
                 chunks.advance(piece).unwrap();
                 chunks.take_small()

@@ -1,6 +1,6 @@
-//! Wraps TLS for two features that s2n-quic lacks: the client's transport parameters, as they came, are read for
-//! `ack_frequency` when TLS provides the 1-RTT keys, and a handshake that fails within its client's first datagram is
-//! closed with a CONNECTION_CLOSE.
+//! Wraps TLS for three features that s2n-quic lacks: the client's transport parameters, as they came, are read for
+//! `ack_frequency` when TLS provides the 1-RTT keys; a handshake that fails within its client's first datagram is
+//! closed with a CONNECTION_CLOSE; and stateless resets are limited.
 //!
 //! s2n-quic 0.91 stores a connection after it has processed the first datagram (`handle_initial_packet`). An error
 //! before that drops the connection without an answer, and the client waits for its own timeout: that is so for every
@@ -12,7 +12,11 @@
 //!
 //! A first Initial with frames that do not belong there is still discarded, which RFC 9000 §17.2.2 allows.
 
-use crate::quic::connection::{AckFrequencyEndpoint, AckFrequencySupport};
+use super::{
+    response_limit::{MAX_RESETS_PER_SECOND, StatelessResponseLimit},
+    state::EndpointState,
+};
+use crate::quic::connection::AckFrequencySupport;
 use bytes::Bytes;
 use s2n_codec::EncoderValue;
 use s2n_quic::provider::tls::{ConnectionInfo, Provider};
@@ -26,47 +30,29 @@ use s2n_quic_core::{
 };
 use std::{
     any::Any,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::Arc,
     task::{Poll, Waker},
+    time::Instant,
 };
 
-/// The connection for whose packet s2n-quic polls TLS, by s2n-quic's ID, if it does so because of a packet rather than
-/// because of a wakeup. The ID plus one; 0 is none. An atomic, because s2n-quic wants its providers `Send`; one thread
-/// alone uses it.
-#[derive(Debug, Clone, Default)]
-pub(super) struct HandshakePacket(Arc<AtomicU64>);
+/// Bytes of a tag so large that no stateless reset is shorter than the packet that asked for it.
+const SUPPRESSING_TAG_LEN: usize = u16::MAX as usize;
 
-impl HandshakePacket {
-    /// To be called for each Initial and Handshake packet, before its frames are processed. s2n-quic polls TLS after
-    /// that, unless it rejects a frame.
-    pub(super) fn set(&self, connection: u64) {
-        self.0.store(connection.wrapping_add(1), Relaxed);
-    }
-
-    fn take(&self) -> Option<u64> {
-        self.0.swap(0, Relaxed).checked_sub(1)
-    }
-}
-
-/// `tls`, with transport parameters that are read and errors that are held back.
+/// `tls`, with transport parameters that are read, errors that are held back, and a limit of stateless resets.
 pub(super) struct TlsEndpoint<T> {
     tls: T,
-    ack_frequency: AckFrequencyEndpoint,
-    handshake_packet: HandshakePacket,
+    resets: StatelessResponseLimit,
+    state: Arc<EndpointState>,
 }
 
 impl<T> TlsEndpoint<T> {
-    /// Passes each client's offer to `ack_frequency`; `handshake_packet` must be set by the packet interceptor.
-    pub(super) fn new(tls: T, ack_frequency: AckFrequencyEndpoint, handshake_packet: HandshakePacket) -> Self {
-        Self { tls, ack_frequency, handshake_packet }
+    /// Passes each client's support of ACK_FREQUENCY to `state`.
+    pub(super) fn new(tls: T, state: Arc<EndpointState>) -> Self {
+        Self { tls, resets: StatelessResponseLimit::new(MAX_RESETS_PER_SECOND), state }
     }
 
     fn handshake<S>(&self, session: S) -> TlsSession<S> {
-        let (ack_frequency, handshake_packet) = (self.ack_frequency.clone(), self.handshake_packet.clone());
-        TlsSession { session, ack_frequency, handshake_packet, connection: None, held_error: None }
+        TlsSession { session, state: Arc::clone(&self.state), connection: None, held_error: None }
     }
 }
 
@@ -76,7 +62,8 @@ impl<T: Provider> Provider for TlsEndpoint<T> {
     type Error = T::Error;
 
     fn start_server(self) -> Result<Self::Server, T::Error> {
-        Ok(TlsEndpoint::new(self.tls.start_server()?, self.ack_frequency, self.handshake_packet))
+        let Self { tls, resets, state } = self;
+        Ok(TlsEndpoint { tls: tls.start_server()?, resets, state })
     }
 
     fn start_client(self) -> Result<T::Client, T::Error> {
@@ -97,8 +84,15 @@ impl<E: Endpoint> Endpoint for TlsEndpoint<E> {
         self.handshake(session)
     }
 
+    /// Limits stateless resets. s2n-quic requests the longest tag for each stateless reset and for nothing else, and
+    /// sends none that would not be shorter than the packet that it answers (RFC 9000 §10.3.3): so a huge tag
+    /// suppresses one.
     fn max_tag_length(&self) -> usize {
-        self.tls.max_tag_length()
+        if self.resets.admit(Instant::now()) {
+            return self.tls.max_tag_length();
+        }
+        self.state.metrics.limit_stateless_resets.increment();
+        SUPPRESSING_TAG_LEN
     }
 }
 
@@ -106,8 +100,7 @@ impl<E: Endpoint> Endpoint for TlsEndpoint<E> {
 #[derive(Debug)]
 pub(super) struct TlsSession<S> {
     session: S,
-    ack_frequency: AckFrequencyEndpoint,
-    handshake_packet: HandshakePacket,
+    state: Arc<EndpointState>,
     /// The connection of this handshake; known from the first poll on, which is a packet's.
     connection: Option<u64>,
     /// The error, until it may be returned to s2n-quic.
@@ -128,11 +121,11 @@ impl<S: CryptoSuite> CryptoSuite for TlsSession<S> {
 
 impl<S: Session> Session for TlsSession<S> {
     fn poll<C: Context<Self>>(&mut self, context: &mut C) -> Poll<Result<(), Error>> {
-        let packet = self.handshake_packet.take();
+        let packet = self.state.at_hand.take_handshake_connection();
         let of_packet = packet.is_some_and(|packet| *self.connection.get_or_insert(packet) == packet);
         let error = match self.held_error {
             Some(error) => error,
-            None => match self.session.poll(&mut ForwardingContext { context, ack_frequency: &self.ack_frequency }) {
+            None => match self.session.poll(&mut ForwardingContext { context, state: &self.state }) {
                 Poll::Ready(Err(error)) => *self.held_error.insert(error),
                 outcome => return outcome,
             },
@@ -145,8 +138,7 @@ impl<S: Session> Session for TlsSession<S> {
     }
 
     fn process_post_handshake_message<C: Context<Self>>(&mut self, context: &mut C) -> Result<(), Error> {
-        self.session
-            .process_post_handshake_message(&mut ForwardingContext { context, ack_frequency: &self.ack_frequency })
+        self.session.process_post_handshake_message(&mut ForwardingContext { context, state: &self.state })
     }
 
     fn should_discard_session(&self) -> bool {
@@ -163,7 +155,7 @@ impl<S: Session> Session for TlsSession<S> {
 /// The context that a session gets of its connection. Everything is forwarded; one call is intercepted.
 struct ForwardingContext<'a, C> {
     context: &'a mut C,
-    ack_frequency: &'a AckFrequencyEndpoint,
+    state: &'a EndpointState,
 }
 
 impl<S: Session, C: Context<TlsSession<S>>> Context<S> for ForwardingContext<'_, C> {
@@ -175,9 +167,10 @@ impl<S: Session, C: Context<TlsSession<S>>> Context<S> for ForwardingContext<'_,
         header_key: S::OneRttHeaderKey,
         parameters: ApplicationParameters<'_>,
     ) -> Result<(), Error> {
-        self.ack_frequency.set_support(AckFrequencySupport::read(parameters.transport_parameters));
+        let support = AckFrequencySupport::read(parameters.transport_parameters);
+        self.state.with(|table| table.new.support = support);
         let outcome = self.context.on_one_rtt_keys(key, header_key, parameters);
-        self.ack_frequency.set_support(None);
+        self.state.with(|table| (table.new.support, table.new.connection) = (None, None));
         outcome
     }
 

@@ -1,0 +1,71 @@
+//! Files of users, which routes name: read and judged with the configuration, and again when one changes.
+
+use crate::{
+    config::{Change, Config, Findings},
+    proxy::{Users, UsersError},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+};
+
+/// Users, by their files.
+pub(super) type UserFiles = BTreeMap<PathBuf, Arc<Users>>;
+
+/// Every file of users that `config` names, once.
+pub(super) fn files(config: &Config) -> impl Iterator<Item = PathBuf> {
+    config.routes.iter().filter_map(|route| route.users.clone()).collect::<BTreeSet<_>>().into_iter()
+}
+
+/// Reads every file. Blocks on the file system.
+///
+/// # Errors
+///
+/// Each that cannot be used.
+pub(super) fn read(config: &Config) -> Result<UserFiles, Vec<UsersError>> {
+    let (mut good, mut bad) = (UserFiles::new(), Vec::new());
+    for path in files(config) {
+        match Users::load(&path) {
+            Ok(users) => drop(good.insert(path, Arc::new(users))),
+            Err(error) => bad.push(error),
+        }
+    }
+    if bad.is_empty() { Ok(good) } else { Err(bad) }
+}
+
+/// Reads every file, with each fault in `findings`; `None` if there is one. Blocks on the file system.
+pub(super) fn load(config: &Config, findings: &mut Findings) -> Option<UserFiles> {
+    let errors = match read(config) {
+        Ok(users) => return Some(users),
+        Err(errors) => errors,
+    };
+    for error in errors {
+        for (number, _) in
+            config.routes.iter().enumerate().filter(|(_, route)| route.users.as_deref() == Some(error.path()))
+        {
+            findings.fault(&format!("routes[{number}].users"), &error);
+        }
+    }
+    None
+}
+
+/// Reads every file anew; one that cannot be used stays as it is in `before`, for the reason that is added to `kept`.
+/// Blocks on the file system.
+pub(super) fn renew(config: &Config, before: &UserFiles, kept: &mut Vec<String>) -> UserFiles {
+    let one = |path: PathBuf| match Users::load(&path) {
+        Ok(users) => Some((path, Arc::new(users))),
+        Err(error) => {
+            kept.push(error.to_string());
+            before.get(&path).cloned().map(|users| (path, users))
+        }
+    };
+    files(config).filter_map(one).collect()
+}
+
+/// The files that were read before as well, and have another content now.
+pub(super) fn renewed(before: &UserFiles, after: &UserFiles) -> Vec<Change> {
+    let changed = after.iter().filter(|(path, users)| before.get(*path).is_some_and(|old| old != *users));
+    let change = |path: &PathBuf| Change { key: "users".into(), what: format!("{} renewed", path.display()) };
+    changed.map(|(path, _)| change(path)).collect()
+}

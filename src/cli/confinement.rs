@@ -1,0 +1,50 @@
+//! What surrounds the process, for the log's beginning and `litequic probe`; and the one thing that `run` does about it
+//! itself: no core dumps, so that private keys stay in memory.
+
+use super::user::user_name;
+use crate::telemetry::Confinement;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use std::env;
+
+/// Keeps core dumps possible if it is 1: for bug reports.
+const KEEP_DUMPS: &str = "LITEQUIC_CORE";
+/// What to do instead of running as the machine's administrator.
+const ADVICE: &str = "what controls litequic controls the machine: see docs/how-to/listen-on-port-443.md";
+
+/// Keeps the keys that this process will have out of core dumps, and away from debuggers of the same user
+/// (PR_SET_DUMPABLE). An execve(2) undoes it.
+pub(super) fn forbid_core_dumps() {
+    if env::var_os(KEEP_DUMPS).is_none_or(|value| value != "1") {
+        // The kernel refuses no more than values that it does not know.
+        let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    }
+}
+
+/// Logs what surrounds the process, and a warning if it is the machine's administrator.
+pub(super) fn log_confinement() {
+    let found = Confinement::read();
+    let (user, capabilities) = (user_name(found.user), found.capabilities());
+    let Confinement { no_new_privileges, seccomp, read_only_root, core_dumps, .. } = found;
+    tracing::info!(user, capabilities, no_new_privileges, seccomp, read_only_root, core_dumps, "confinement");
+    if found.is_administrator() {
+        tracing::warn!("running as root with CAP_SYS_ADMIN: {ADVICE}");
+    }
+}
+
+/// Lines of `litequic probe`.
+pub(super) fn described(found: &Confinement) -> String {
+    let yes_or_no = |answer: Option<bool>| answer.map(|yes| if yes { "yes" } else { "no" }.to_owned());
+    let rows = [
+        ("user", Some(user_name(found.user))),
+        ("effective capabilities", found.capabilities()),
+        ("no new privileges", yes_or_no(found.no_new_privileges)),
+        ("seccomp", found.seccomp.map(Into::into)),
+        ("read-only root", yes_or_no(found.read_only_root)),
+    ];
+    let line = |(name, value): (&str, Option<String>)| format!("{name:32} {}\n", value.as_deref().unwrap_or("unknown"));
+    let mut text: String = rows.into_iter().map(line).collect();
+    if found.is_administrator() {
+        text += &format!("\nwarning: root with CAP_SYS_ADMIN: {ADVICE}\n");
+    }
+    text
+}

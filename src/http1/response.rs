@@ -1,0 +1,360 @@
+//! The head of a response (RFC 9112 §4 to §6): its lines by httparse, and what they say about the body and the
+//! connection.
+
+use httparse::{Header, ParserConfig, Status};
+use std::{mem::MaybeUninit, ops::Range};
+
+/// Bytes of a head at most: twice the default limit of a client's, for origins that set many cookies.
+pub const MAX_HEAD: usize = 64 * 1024;
+/// HeadLines of a head at most, and of trailers.
+pub const MAX_FIELDS: usize = 100;
+/// The largest `Content-Length` that is accepted.
+const MAX_LENGTH: u64 = u64::MAX - 2;
+
+/// The lines of a head, borrowed from its bytes; memory for [`parse`].
+#[derive(Debug)]
+pub struct HeadLines<'b>([MaybeUninit<Header<'b>>; MAX_FIELDS]);
+
+impl Default for HeadLines<'_> {
+    fn default() -> Self {
+        Self([const { MaybeUninit::uninit() }; MAX_FIELDS])
+    }
+}
+
+/// Why a head is rejected: always the server's fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum HeadError {
+    /// More than [`MAX_HEAD`] bytes or [`MAX_FIELDS`] lines.
+    #[error("the response's header is too large")]
+    TooLarge,
+    /// A `Content-Length` that no body can have.
+    #[error("the response's Content-Length is too large")]
+    LengthTooLarge,
+    /// The lines are not those of a response.
+    #[error("the response's header is invalid: {0}")]
+    Invalid(httparse::Error),
+    /// A status below 100.
+    #[error("the response's status is invalid")]
+    Status,
+    /// Several lengths that differ, or a length that is not a number.
+    #[error("the response's Content-Length is invalid")]
+    Length,
+    /// HTTP/1.0 has no transfer codings (RFC 9112 §6.1).
+    #[error("a response in HTTP/1.0 has a transfer coding")]
+    Coding,
+}
+
+/// How a response's body is delimited (RFC 9112 §6.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResponseFraming {
+    /// There is no body.
+    None,
+    /// The body has as many bytes.
+    Length(u64),
+    /// The body has the chunked transfer coding.
+    Chunked,
+    /// The body lasts until the connection ends.
+    UntilClose,
+}
+
+/// A response's head.
+#[derive(Debug)]
+pub struct ParsedHead<'l, 'b> {
+    /// The status code, from 100 to 999.
+    pub status: u16,
+    /// Whether the version is HTTP/1.0 rather than HTTP/1.1.
+    pub is_http_10: bool,
+    /// Bytes of the head: behind them stands the body.
+    pub length: usize,
+    bytes: &'b [u8],
+    lines: &'l [Header<'b>],
+    is_closing: bool,
+    framed: Framed,
+}
+
+/// What the lines say about the body.
+#[derive(Debug, Clone, Copy, Default)]
+struct Framed {
+    length: Option<Result<u64, HeadError>>,
+    /// Whether there is a transfer coding, and whether the last one is `chunked`.
+    is_chunked: Option<bool>,
+}
+
+impl<'b> ParsedHead<'_, 'b> {
+    /// Names and values, in the order of the lines. Names are as the server spelt them; values have no blanks around
+    /// them.
+    pub fn fields(&self) -> impl ExactSizeIterator<Item = (&'b str, &'b [u8])> {
+        self.lines.iter().map(|line| (line.name, line.value))
+    }
+
+    /// The place of `value`, which is one of [`Self::fields`], in the parsed bytes.
+    pub fn range(&self, value: &[u8]) -> Range<usize> {
+        let start = value.as_ptr().addr().saturating_sub(self.bytes.as_ptr().addr());
+        start..start.saturating_add(value.len())
+    }
+
+    /// Whether this is an interim response, which another one follows: 1xx but 101 (RFC 9110 §15.2).
+    pub const fn is_interim(&self) -> bool {
+        self.status < 200 && self.status != 101
+    }
+
+    /// Whether the connection may serve another request after this response: HTTP/1.1, and `close` in no line (RFC 9112
+    /// §9.3); and no two framings, of which the server may have meant the other (§6.1). HTTP/1.0 with `keep-alive`
+    /// counts as closing.
+    pub const fn is_persistent(&self) -> bool {
+        let has_two_framings = self.framed.length.is_some() && self.framed.is_chunked.is_some();
+        !self.is_http_10 && !self.is_closing && !has_two_framings
+    }
+
+    /// How the body of this response is delimited, to a request with the method HEAD if `is_head` (RFC 9112 §6.3).
+    ///
+    /// # Errors
+    ///
+    /// The length is not one number, or HTTP/1.0 has a transfer coding.
+    pub fn framing(&self, is_head: bool) -> Result<ResponseFraming, HeadError> {
+        if is_head || matches!(self.status, 100..=199 | 204 | 304) {
+            return Ok(ResponseFraming::None);
+        }
+        match self.framed {
+            Framed { is_chunked: Some(_), .. } if self.is_http_10 => Err(HeadError::Coding),
+            Framed { is_chunked: Some(true), .. } => Ok(ResponseFraming::Chunked),
+            Framed { is_chunked: Some(false), .. } | Framed { length: None, .. } => Ok(ResponseFraming::UntilClose),
+            Framed { length: Some(length), .. } => length.map(ResponseFraming::Length),
+        }
+    }
+}
+
+/// Reads the head that `bytes` begin with; `None` if it is not complete. Empty lines before it are skipped (RFC 9112
+/// §2.2), lines may end with LF alone, and nothing else is forgiven: no folded line, no blank before a colon.
+///
+/// # Errors
+///
+/// [`HeadError`], as soon as no further bytes can make a head of these.
+pub fn parse<'l, 'b>(bytes: &'b [u8], lines: &'l mut HeadLines<'b>) -> Result<Option<ParsedHead<'l, 'b>>, HeadError> {
+    let mut response = httparse::Response::new(&mut []);
+    let parsed = ParserConfig::default().parse_response_with_uninit_headers(&mut response, bytes, &mut lines.0);
+    let length = match parsed {
+        Ok(Status::Complete(length)) if length <= MAX_HEAD => length,
+        Ok(Status::Partial) if bytes.len() < MAX_HEAD => return Ok(None),
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(HeadError::TooLarge),
+        Err(error) => return Err(HeadError::Invalid(error)),
+    };
+    let status = response.code.filter(|status| *status >= 100).ok_or(HeadError::Status)?;
+    let is_http_10 = response.version == Some(0);
+    let lines: &'l [Header<'b>] = response.headers;
+    let (mut is_closing, mut framed) = (false, Framed::default());
+    for line in lines {
+        // Few names have one of these lengths.
+        match line.name.len() {
+            10 if line.name.eq_ignore_ascii_case("connection") => {
+                is_closing |= list(line.value).any(|option| option.eq_ignore_ascii_case(b"close"));
+            }
+            14 if line.name.eq_ignore_ascii_case("content-length") => {
+                framed.length = list(line.value).fold(framed.length, |before, item| {
+                    Some(match (before, number(item)) {
+                        (None, length) => length,
+                        (Some(Ok(before)), Ok(length)) if before == length => Ok(length),
+                        (Some(Err(error)), _) | (_, Err(error)) => Err(error),
+                        _ => Err(HeadError::Length),
+                    })
+                });
+            }
+            17 if line.name.eq_ignore_ascii_case("transfer-encoding") => {
+                let last = list(line.value).last();
+                framed.is_chunked = Some(last.is_some_and(|last| last.eq_ignore_ascii_case(b"chunked")));
+            }
+            _ => {}
+        }
+    }
+    Ok(Some(ParsedHead { status, is_http_10, length, bytes, lines, is_closing, framed }))
+}
+
+/// Whether `bytes`, of which the first `before` were no complete head, still have no end of one: only then is it worth
+/// to parse them again, so that a head that comes byte by byte is not parsed as often.
+pub fn is_unfinished(bytes: &[u8], before: usize) -> bool {
+    let fresh = bytes.get(before.saturating_sub(3)..).unwrap_or_default();
+    let ends = |(at, _): (usize, &u8)| {
+        let rest = fresh.get(at.saturating_add(1)..).unwrap_or_default();
+        rest.starts_with(b"\n") || rest.starts_with(b"\r\n")
+    };
+    bytes.len() < MAX_HEAD && !fresh.iter().enumerate().filter(|(_, byte)| **byte == b'\n').any(ends)
+}
+
+/// The members of a list (RFC 9110 §5.6.1), empty ones too.
+fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
+}
+
+/// The number that `digits` are (RFC 9110 §8.6).
+fn number(digits: &[u8]) -> Result<u64, HeadError> {
+    let digit = |number: u64, byte: &u8| {
+        let digit = char::from(*byte).to_digit(10)?;
+        number.checked_mul(10)?.checked_add(digit.into())
+    };
+    let number = digits.iter().try_fold(0, digit).filter(|_| !digits.is_empty()).ok_or(HeadError::Length)?;
+    if number > MAX_LENGTH { Err(HeadError::LengthTooLarge) } else { Ok(number) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::{any, prop};
+
+    /// What [`parse`] found, without borrowed parts.
+    #[derive(Debug, PartialEq, Eq)]
+    struct Found {
+        status: u16,
+        length: usize,
+        is_persistent: bool,
+        framing: Result<ResponseFraming, HeadError>,
+        fields: Vec<(String, Vec<u8>)>,
+    }
+
+    fn found(bytes: &[u8], is_head: bool) -> Result<Option<Found>, HeadError> {
+        let mut lines = HeadLines::default();
+        let head = parse(bytes, &mut lines)?;
+        Ok(head.map(|head| {
+            let fields = head.fields().map(|(name, value)| {
+                assert_eq!(&bytes[head.range(value)], value);
+                (name.to_owned(), value.to_vec())
+            });
+            let (is_persistent, framing) = (head.is_persistent(), head.framing(is_head));
+            Found { status: head.status, length: head.length, is_persistent, framing, fields: fields.collect() }
+        }))
+    }
+
+    /// A head with these lines behind its status line.
+    fn of(status_line: &str, lines: &str) -> Found {
+        let text = format!("{status_line}\r\n{lines}\r\n");
+        found(text.as_bytes(), false).unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_body_is_delimited_as_rfc_9112_says() {
+        const OK: &str = "HTTP/1.1 200 OK";
+        for (status_line, lines, framing) in [
+            // 1. No body, whatever the fields say.
+            ("HTTP/1.1 204 No Content", "Content-Length: 5\r\n", Ok(ResponseFraming::None)),
+            ("HTTP/1.1 304 Not Modified", "Transfer-Encoding: chunked\r\n", Ok(ResponseFraming::None)),
+            ("HTTP/1.1 103 Early Hints", "Content-Length: 5\r\n", Ok(ResponseFraming::None)),
+            ("HTTP/1.1 101 Switching Protocols", "", Ok(ResponseFraming::None)),
+            // 4. Transfer codings, the last of which must be chunked.
+            (OK, "Transfer-Encoding: chunked\r\n", Ok(ResponseFraming::Chunked)),
+            (OK, "transfer-encoding: CHUNKED\r\n", Ok(ResponseFraming::Chunked)),
+            (OK, "Transfer-Encoding: gzip, chunked\r\n", Ok(ResponseFraming::Chunked)),
+            (OK, "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n", Ok(ResponseFraming::Chunked)),
+            (OK, "Transfer-Encoding: chunked, gzip\r\n", Ok(ResponseFraming::UntilClose)),
+            (OK, "Transfer-Encoding: chunked;a=b\r\n", Ok(ResponseFraming::UntilClose)),
+            (OK, "Transfer-Encoding:\r\n", Ok(ResponseFraming::UntilClose)),
+            ("HTTP/1.0 200 OK", "Transfer-Encoding: chunked\r\n", Err(HeadError::Coding)),
+            // 3. A transfer coding counts more than a length.
+            (OK, "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", Ok(ResponseFraming::Chunked)),
+            // 5. One length or several equal ones.
+            (OK, "Content-Length: 5\r\n", Ok(ResponseFraming::Length(5))),
+            (OK, "Content-Length: 0\r\n", Ok(ResponseFraming::Length(0))),
+            (OK, "Content-Length: 5\r\nContent-Length: 5\r\n", Ok(ResponseFraming::Length(5))),
+            (OK, "Content-Length: 5, 05\r\n", Ok(ResponseFraming::Length(5))),
+            (OK, "Content-Length: 5\r\nContent-Length: 6\r\n", Err(HeadError::Length)),
+            (OK, "Content-Length: x\r\nContent-Length: 6\r\n", Err(HeadError::Length)),
+            (OK, "Content-Length: 5, 6\r\n", Err(HeadError::Length)),
+            (OK, "Content-Length: 5,\r\n", Err(HeadError::Length)),
+            (OK, "Content-Length:\r\n", Err(HeadError::Length)),
+            (OK, "Content-Length: +5\r\n", Err(HeadError::Length)),
+            (OK, "Content-Length: 5 5\r\n", Err(HeadError::Length)),
+            (OK, "Content-Length: 99999999999999999999\r\n", Err(HeadError::Length)),
+            (OK, "Content-Length: 18446744073709551613\r\n", Ok(ResponseFraming::Length(MAX_LENGTH))),
+            (OK, "Content-Length: 18446744073709551614\r\n", Err(HeadError::LengthTooLarge)),
+            // 8. Until the end.
+            (OK, "", Ok(ResponseFraming::UntilClose)),
+            ("HTTP/1.0 200 OK", "Content-Length: 5\r\n", Ok(ResponseFraming::Length(5))),
+        ] {
+            assert_eq!(of(status_line, lines).framing, framing, "{status_line:?} {lines:?}");
+        }
+        let bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
+        assert_eq!(found(bytes, true).unwrap().unwrap().framing, Ok(ResponseFraming::None), "HEAD");
+    }
+
+    #[test]
+    fn a_connection_persists_unless_any_line_says_close() {
+        const OK: &str = "HTTP/1.1 200 OK";
+        for (status_line, lines, is_persistent) in [
+            (OK, "", true),
+            (OK, "Connection: keep-alive\r\n", true),
+            (OK, "Connection: close\r\n", false),
+            (OK, "Connection: x, CLOSE\r\n", false),
+            (OK, "Connection: close\r\nConnection: keep-alive\r\n", false),
+            (OK, "Connection: keep-alive\r\nconnection: close\r\n", false),
+            (OK, "Connection: closed\r\n", true),
+            ("HTTP/1.0 200 OK", "Connection: keep-alive\r\n", false),
+            (OK, "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", false),
+        ] {
+            assert_eq!(of(status_line, lines).is_persistent, is_persistent, "{status_line:?} {lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_head_is_its_lines_and_their_values_without_blanks() {
+        let text = b"\r\nHTTP/1.1 200\nX-A:  \t b \t \r\nx-a:\r\nY: \xe9\t1\r\n\r\nbody";
+        let Found { status, length, fields, .. } = found(text, false).unwrap().unwrap();
+        assert_eq!((status, &text[length..]), (200, &b"body"[..]));
+        let expected: [(&str, &[u8]); 3] = [("X-A", b"b"), ("x-a", b""), ("Y", b"\xe9\t1")];
+        assert_eq!(fields, expected.map(|(name, value)| (name.to_owned(), value.to_vec())));
+    }
+
+    #[test]
+    fn nothing_that_two_parsers_could_read_differently_is_a_head() {
+        for text in [
+            "SSH-2.0-OpenSSH_9.6\r\n",
+            "HTTP/2.0 200 OK\r\n\r\n",
+            "HTTP/1.2 200 OK\r\n\r\n",
+            "http/1.1 200 OK\r\n\r\n",
+            " HTTP/1.1 200 OK\r\n\r\n",
+            "HTTP/1.1  200 OK\r\n\r\n",
+            "HTTP/1.1 20 OK\r\n\r\n",
+            "HTTP/1.1 2000 OK\r\n\r\n",
+            "HTTP/1.1 200 O\0K\r\n\r\n",
+            "HTTP/1.1 200 OK\r\n x: a\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nx: a\r\n b\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nx : a\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nx y: a\r\n\r\n",
+            "HTTP/1.1 200 OK\r\n: a\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nx: a\rb\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nx: a\0b\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nx: a\x7fb\r\n\r\n",
+        ] {
+            assert!(matches!(found(text.as_bytes(), false), Err(HeadError::Invalid(_))), "{text:?}");
+        }
+        assert_eq!(found(b"HTTP/1.1 099 OK\r\n\r\n", false), Err(HeadError::Status));
+    }
+
+    #[test]
+    fn a_head_has_a_bounded_size_and_number_of_lines() {
+        let with = |count: usize| format!("HTTP/1.1 200 OK\r\n{}\r\n", "x: y\r\n".repeat(count));
+        assert!(found(with(MAX_FIELDS).as_bytes(), false).unwrap().is_some());
+        assert_eq!(found(with(MAX_FIELDS + 1).as_bytes(), false), Err(HeadError::TooLarge));
+        let of = |size: usize| format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(size - 24));
+        assert_eq!(found(of(MAX_HEAD).as_bytes(), false).unwrap().unwrap().length, MAX_HEAD);
+        assert_eq!(found(of(MAX_HEAD + 1).as_bytes(), false), Err(HeadError::TooLarge));
+        assert_eq!(found(&of(MAX_HEAD + 1).as_bytes()[..MAX_HEAD], false), Err(HeadError::TooLarge), "without its end");
+        assert_eq!(found(&of(MAX_HEAD).as_bytes()[..MAX_HEAD - 1], false), Ok(None));
+        assert!(!is_unfinished(&[b'x'; MAX_HEAD], 0));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_head_is_complete_only_where_it_is_not_unfinished(
+            lines in prop::collection::vec("(x: [a-z ]{0,8}|\\r)?(\\r\\n|\\n)", 0..5),
+            noise in prop::collection::vec(any::<u8>(), 0..60),
+            cut in 0_usize..60,
+        ) {
+            let _ = found(&noise, false);
+            let text = ["HTTP/1.1 200 OK\r\n", &lines.concat()].concat();
+            let bytes = text.as_bytes();
+            let before = cut.min(bytes.len());
+            if found(&bytes[..before], false) == Ok(None) && is_unfinished(bytes, before) {
+                proptest::prop_assert!(!matches!(found(bytes, false), Ok(Some(_))), "{:?} {}", text, before);
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! A password's hash as a file of users has it: bcrypt by `htpasswd -B`, or Argon2id in the PHC form. Pure.
+
+use argon2::{Argon2, Params, PasswordHasher, PasswordVerifier, password_hash::phc::PasswordHash};
+use bcrypt::HashParts;
+
+/// The costliest bcrypt that is verified, in powers of two: about a second.
+const MAX_BCRYPT_COST: u32 = 14;
+/// KiB of memory that Argon2id may take for one password: two are verified at a time.
+const MAX_ARGON2_MEMORY: u32 = 64 * 1024;
+/// KiB of memory that Argon2id may pass over for one password: about half a second.
+const MAX_ARGON2_WORK: u64 = 256 * 1024;
+/// Lanes of Argon2id, which are computed one after the other here.
+const MAX_ARGON2_LANES: u32 = 16;
+
+/// Memory and passes of the hashes that are made: OWASP's memory with twice the passes, 50 to 100 ms.
+const OWN_MEMORY: u32 = 19 * 1024;
+const OWN_PASSES: u32 = 4;
+/// Bytes of salt (RFC 9106 §3.1).
+const SALT: usize = 16;
+
+/// A hash that can be verified within bounds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum StoredHash {
+    Bcrypt(String),
+    Argon2id(String),
+}
+
+impl StoredHash {
+    /// Reads a hash.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
+        if text.starts_with("$argon2") {
+            let hash = PasswordHash::new(text).map_err(|_| "has an Argon2 hash that is not in the PHC form")?;
+            if hash.algorithm.as_str() != "argon2id" || hash.salt.is_none() || hash.hash.is_none() {
+                return Err("has another Argon2 hash than a whole one of Argon2id");
+            }
+            let params = Params::try_from(&hash).map_err(|_| "has an Argon2id hash with invalid parameters")?;
+            let work = u64::from(params.m_cost()) * u64::from(params.t_cost());
+            let is_cheap = params.m_cost() <= MAX_ARGON2_MEMORY && params.p_cost() <= MAX_ARGON2_LANES;
+            return match is_cheap && work <= MAX_ARGON2_WORK {
+                true => Ok(Self::Argon2id(text.into())),
+                false => {
+                    Err("has an Argon2id hash that costs more than 64 MiB of memory, 256 MiB of passes, or 16 lanes")
+                }
+            };
+        }
+        if ["$2y$", "$2b$", "$2a$"].iter().any(|prefix| text.starts_with(prefix)) {
+            let parts: HashParts = text.parse().map_err(|_| "has a bcrypt hash that is malformed")?;
+            return match parts.get_cost() {
+                4..=MAX_BCRYPT_COST => Ok(Self::Bcrypt(text.into())),
+                _ => Err("has a bcrypt hash with a cost that is not from 4 to 14"),
+            };
+        }
+        Err("has a hash that is neither bcrypt (htpasswd -B) nor Argon2id (litequic password)")
+    }
+
+    pub(super) fn text(&self) -> &str {
+        match self {
+            Self::Bcrypt(text) | Self::Argon2id(text) => text,
+        }
+    }
+
+    /// Whether it is the hash of `password`. Takes as long as the hash wants it to: not for a worker's thread.
+    pub(super) fn is_of(&self, password: &[u8]) -> bool {
+        match self {
+            // As htpasswd does, bcrypt looks at the first 72 bytes.
+            Self::Bcrypt(text) => bcrypt::verify(password, text).unwrap_or(false),
+            Self::Argon2id(text) => {
+                PasswordHash::new(text).is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok())
+            }
+        }
+    }
+
+    /// The hash of a new `password`, as a file has it.
+    ///
+    /// # Errors
+    ///
+    /// There is too little memory for it.
+    pub(super) fn make(password: &[u8]) -> Result<String, String> {
+        let salt: [u8; SALT] = rand::random();
+        let params = Params::new(OWN_MEMORY, OWN_PASSES, 1, None).map_err(|error| error.to_string())?;
+        let hash = Argon2::from(params).hash_password_with_salt(password, &salt).map_err(|error| error.to_string())?;
+        Ok(hash.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_of_both_kinds_are_verified() {
+        let own = StoredHash::make(b"open sesame").unwrap();
+        assert!(own.starts_with("$argon2id$v=19$m=19456,t=4,p=1$"), "{own}");
+        let own = StoredHash::parse(&own).unwrap();
+        assert!(own.is_of(b"open sesame") && !own.is_of(b"open sesame!") && !own.is_of(b""));
+        assert_ne!(StoredHash::make(b"a").unwrap(), StoredHash::make(b"a").unwrap(), "each has a salt of its own");
+        let bcrypt = bcrypt::hash("secret", 4).unwrap();
+        for prefix in ["$2y$", "$2b$", "$2a$"] {
+            let hash = StoredHash::parse(&bcrypt.replacen("$2b$", prefix, 1)).unwrap();
+            assert!(hash.is_of(b"secret") && !hash.is_of(b"Secret"), "{prefix}");
+        }
+        // A password with a zero byte, and a long one, are passwords.
+        for odd in [&b"a\0b"[..], &[b'x'; 1000]] {
+            assert!(!StoredHash::parse(&bcrypt).unwrap().is_of(odd));
+            assert!(StoredHash::parse(&StoredHash::make(odd).unwrap()).unwrap().is_of(odd));
+        }
+    }
+
+    #[test]
+    fn a_hash_that_is_unknown_incomplete_or_costs_too_much_is_refused() {
+        let bcrypt = bcrypt::hash("secret", 4).unwrap();
+        for (text, problem) in [
+            ("{SHA}W8r/fyL/UzygmbNAjq2HbA67qac=", "neither bcrypt"),
+            ("$apr1$abc$def", "neither bcrypt"),
+            ("secret", "neither bcrypt"),
+            ("", "neither bcrypt"),
+            ("$2y$05$short", "malformed"),
+            (&*bcrypt.replacen("$2b$", "$2x$", 1), "neither bcrypt"),
+            (&*bcrypt.replacen("$04$", "$31$", 1), "from 4 to 14"),
+            (&*bcrypt.replacen("$04$", "$15$", 1), "from 4 to 14"),
+            ("$argon2i$v=19$m=8,t=1,p=1$c29tZXNhbHQ$ywWOxFYsKYVOIOkyCvXvLFnMYzNMTQKTvHPzlXs2+tM", "another Argon2"),
+            ("$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHQ", "another Argon2"),
+            ("$argon2id$v=19$m=1048576,t=1,p=1$c29tZXNhbHQ$ywWOxFYsKYVOIOkyCvXvLFnMYzNMTQKTvHPzlXs2+tM", "costs more"),
+            ("$argon2id$v=19$m=65536,t=5,p=1$c29tZXNhbHQ$ywWOxFYsKYVOIOkyCvXvLFnMYzNMTQKTvHPzlXs2+tM", "costs more"),
+        ] {
+            let found = StoredHash::parse(text).unwrap_err();
+            assert!(found.contains(problem), "{text}: {found}");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! `routes[].users`: names and passwords (Basic, RFC 7617). A password is verified on threads of their own (`verifier`);
+//! the rest is pure but for reading the file.
+
+mod credentials;
+mod file;
+mod hash;
+mod remembered;
+mod verifier;
+
+pub(in crate::proxy) use credentials::{Credentials, MAX_PASSWORD};
+pub use file::{Users, UsersError, user_line};
+pub(in crate::proxy) use verifier::{PasswordCheck, Passwords};
+
+use crate::config;
+use http::HeaderValue;
+use std::sync::Arc;
+
+/// The users of a route.
+#[derive(Debug)]
+pub(in crate::proxy) struct UsersRule {
+    pub(in crate::proxy) users: Arc<Users>,
+    /// What `WWW-Authenticate` asks for.
+    pub(in crate::proxy) challenge: HeaderValue,
+    /// Whether the origin gets `Authorization`.
+    pub(in crate::proxy) keeps_authorization: bool,
+}
+
+impl UsersRule {
+    /// The rule of `route` with the content of its file, without which there are no users; `None` if the route asks for
+    /// no password.
+    pub(in crate::proxy) fn new(route: &config::Route, users: Option<Arc<Users>>) -> Option<Self> {
+        route.users.as_ref()?;
+        let realm = &route.users_realm;
+        // A checked configuration has no realm here that would have to be escaped.
+        let challenge = HeaderValue::from_str(&format!("Basic realm=\"{realm}\", charset=\"UTF-8\""));
+        Some(Self {
+            users: users.unwrap_or_default(),
+            challenge: challenge.unwrap_or_else(|_| HeaderValue::from_static("Basic realm=\"restricted\"")),
+            keeps_authorization: route.users_keep_authorization,
+        })
+    }
+}

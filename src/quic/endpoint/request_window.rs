@@ -1,0 +1,115 @@
+//! One request stream's window, which HTTP/3 holds.
+
+use super::state::EndpointState;
+use crate::{
+    budget::path::WriteAllowance,
+    quic::connection::{Connection, SendQueue, StreamSendState},
+    receive_budget::ReceiveAccount,
+    transport::{self, Transport},
+};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    task::Waker,
+};
+
+impl Transport for Arc<EndpointState> {
+    fn open(&self, connection: u64, stream: u64) -> Box<dyn transport::SendWindow> {
+        let open = |connection: &mut Connection| (connection.credit.open(stream), Arc::clone(&connection.send_queue));
+        let opened = self.with(|table| table.connections.get_mut(connection).map(open));
+        // A connection that is gone by now sends nothing any more.
+        let (state, send_queue) = opened.unwrap_or_else(|| (StreamSendState::new(0), Arc::default()));
+        Box::new(RequestWindow { endpoint: Arc::clone(self), connection, stream, state, send_queue })
+    }
+
+    fn account(&self, connection: u64) -> Option<ReceiveAccount> {
+        self.with(|table| table.connections.get_mut(connection)?.receive_account.clone())
+    }
+
+    fn alerts(&self, connection: u64) -> Box<dyn transport::ConnectionAlerts> {
+        let alerts = |connection: &mut Connection| connection.control_frames.alert_handle();
+        // A connection that is gone by now sends nothing any more.
+        Box::new(self.with(|table| table.connections.get_mut(connection).map(alerts)).unwrap_or_default())
+    }
+}
+
+/// How much may be sent on one request stream. Dropped at the stream's end.
+#[derive(Debug)]
+pub struct RequestWindow {
+    endpoint: Arc<EndpointState>,
+    connection: u64,
+    stream: u64,
+    state: Arc<StreamSendState>,
+    send_queue: Arc<SendQueue>,
+}
+
+impl transport::SendWindow for RequestWindow {
+    fn limit(&self) -> u64 {
+        self.state.limit.load(Ordering::Relaxed)
+    }
+
+    fn register(&self, waker: &Waker) {
+        self.state.waker.register(waker);
+    }
+
+    fn room(&self, sent: u64, outstanding: u64, ready: u64) -> WriteAllowance {
+        let progress = &self.state.progress;
+        if self.send_queue.track(progress, sent) {
+            let track = |connection: &mut Connection| connection.tracked.insert(self.stream, &self.state);
+            self.endpoint.with(|table| table.connections.get_mut(self.connection).map(track));
+        }
+        self.send_queue.room(progress, (sent, outstanding), ready)
+    }
+
+    fn earned_window(&self) -> u64 {
+        self.send_queue.earned_window()
+    }
+
+    fn on_queued(&self, sent: u64) {
+        self.send_queue.on_queued(&self.state.progress, sent);
+    }
+
+    fn wait_until_sent(&self) {
+        self.send_queue.wait_until_sent(&self.state.progress);
+    }
+
+    fn wait_until_acknowledged(&self, bytes: u64) {
+        self.send_queue.wait_until_acknowledged(&self.state.progress, bytes);
+    }
+}
+
+impl Drop for RequestWindow {
+    fn drop(&mut self) {
+        self.send_queue.remove(&self.state.progress);
+        let removed = self.endpoint.with(|table| {
+            let connection = table.connections.get_mut(self.connection)?;
+            Some((connection.tracked.remove(self.stream), connection.credit.close(self.stream)))
+        });
+        drop(removed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Context;
+
+    #[test]
+    fn a_stream_of_a_connection_that_is_gone_may_send_nothing() {
+        let endpoint = EndpointState::for_tests();
+        assert_eq!(endpoint.open(7, 0).limit(), 0);
+        assert!(endpoint.account(7).is_none());
+        assert!(endpoint.alerts(7).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+
+    #[test]
+    fn a_stream_is_forgotten_at_its_end() {
+        let endpoint = EndpointState::for_tests();
+        endpoint.with(|table| drop(table.connections.begin(7, None)));
+        let close = || endpoint.with(|table| table.connections.get_mut(7).unwrap().credit.close(0));
+        let window = endpoint.open(7, 0);
+        assert!(close().is_some());
+        drop(window);
+        drop(endpoint.open(7, 0));
+        assert!(close().is_none());
+    }
+}

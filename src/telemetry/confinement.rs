@@ -1,0 +1,167 @@
+//! What surrounds this process: its user, capabilities, seccomp filter and root file system, from `/proc/self/status`
+//! (proc(5)) and the mount of `/`. litequic shows them and changes none but whether its memory may be dumped. Pure
+//! apart from the reading.
+
+use rustix::{
+    fs::{StatVfsMountFlags, statvfs},
+    process::{DumpableBehavior, dumpable_behavior, geteuid},
+};
+use std::fs;
+
+/// Capabilities by their numbers (capabilities(7)).
+const CAPABILITIES: [&str; 41] = [
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_DAC_READ_SEARCH",
+    "CAP_FOWNER",
+    "CAP_FSETID",
+    "CAP_KILL",
+    "CAP_SETGID",
+    "CAP_SETUID",
+    "CAP_SETPCAP",
+    "CAP_LINUX_IMMUTABLE",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_NET_BROADCAST",
+    "CAP_NET_ADMIN",
+    "CAP_NET_RAW",
+    "CAP_IPC_LOCK",
+    "CAP_IPC_OWNER",
+    "CAP_SYS_MODULE",
+    "CAP_SYS_RAWIO",
+    "CAP_SYS_CHROOT",
+    "CAP_SYS_PTRACE",
+    "CAP_SYS_PACCT",
+    "CAP_SYS_ADMIN",
+    "CAP_SYS_BOOT",
+    "CAP_SYS_NICE",
+    "CAP_SYS_RESOURCE",
+    "CAP_SYS_TIME",
+    "CAP_SYS_TTY_CONFIG",
+    "CAP_MKNOD",
+    "CAP_LEASE",
+    "CAP_AUDIT_WRITE",
+    "CAP_AUDIT_CONTROL",
+    "CAP_SETFCAP",
+    "CAP_MAC_OVERRIDE",
+    "CAP_MAC_ADMIN",
+    "CAP_SYSLOG",
+    "CAP_WAKE_ALARM",
+    "CAP_BLOCK_SUSPEND",
+    "CAP_AUDIT_READ",
+    "CAP_PERFMON",
+    "CAP_BPF",
+    "CAP_CHECKPOINT_RESTORE",
+];
+/// CAP_SYS_ADMIN, with which a process mounts file systems and enters namespaces: the machine's administrator has it,
+/// a container's root has not.
+const SYS_ADMIN: u64 = 1 << 21;
+
+/// The confinement of the process. What could not be read is absent: `/proc` may be hidden or missing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Confinement {
+    /// Effective user.
+    pub user: u32,
+    /// Effective capabilities, a bit each.
+    capabilities: Option<u64>,
+    /// Whether execve(2) grants no privileges (PR_SET_NO_NEW_PRIVS).
+    pub no_new_privileges: Option<bool>,
+    /// Mode of seccomp(2): `off`, `strict` or `filter`.
+    pub seccomp: Option<&'static str>,
+    /// Whether the file system at `/` is mounted read-only.
+    pub read_only_root: Option<bool>,
+    /// Whether a signal may write the memory to a core dump (PR_GET_DUMPABLE); RLIMIT_CORE may forbid it nevertheless.
+    pub core_dumps: Option<bool>,
+}
+
+impl Confinement {
+    /// Reads all of it.
+    pub fn read() -> Self {
+        let read_only = |root: rustix::fs::StatVfs| root.f_flag.contains(StatVfsMountFlags::RDONLY);
+        Self {
+            user: geteuid().as_raw(),
+            read_only_root: statvfs("/").ok().map(read_only),
+            core_dumps: dumpable_behavior().ok().map(|behavior| behavior != DumpableBehavior::NotDumpable),
+            ..Self::parse(&fs::read_to_string("/proc/self/status").unwrap_or_default())
+        }
+    }
+
+    fn parse(status: &str) -> Self {
+        let value = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
+        Self {
+            capabilities: value("CapEff:").and_then(|digits| u64::from_str_radix(digits, 16).ok()),
+            no_new_privileges: value("NoNewPrivs:").map(|set| set == "1"),
+            seccomp: value("Seccomp:").and_then(|mode| match mode {
+                "0" => Some("off"),
+                "1" => Some("strict"),
+                "2" => Some("filter"),
+                _ => None,
+            }),
+            ..Self::default()
+        }
+    }
+
+    /// Names of the effective capabilities: `none`, those that there are, or `all but` those that are missing.
+    pub fn capabilities(&self) -> Option<String> {
+        let set = self.capabilities?;
+        let names = |bits: u64| {
+            let all = CAPABILITIES.iter().enumerate();
+            all.filter(|(number, _)| bits >> number & 1 == 1).map(|(_, name)| *name).collect::<Vec<_>>()
+        };
+        let (held, missing) = (names(set), names(!set));
+        Some(match (held.as_slice(), missing.as_slice()) {
+            ([], _) => "none".into(),
+            (_, []) => "all".into(),
+            (held, missing) if missing.len() < held.len() => format!("all but {}", missing.join(", ")),
+            (held, _) => held.join(", "),
+        })
+    }
+
+    /// Whether the process is the machine's administrator: root with CAP_SYS_ADMIN. What controls the process then
+    /// controls the machine.
+    pub fn is_administrator(&self) -> bool {
+        self.user == 0 && self.capabilities.is_some_and(|set| set & SYS_ADMIN != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_are_named_by_the_shorter_list() {
+        for (set, expected) in [
+            ("0000000000000000", "none"),
+            ("0000000000000400", "CAP_NET_BIND_SERVICE"),
+            (
+                "00000000a80425fb",
+                "CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_FSETID, CAP_KILL, CAP_SETGID, CAP_SETUID, \
+                                  CAP_SETPCAP, CAP_NET_BIND_SERVICE, CAP_NET_RAW, CAP_SYS_CHROOT, CAP_MKNOD, \
+                                  CAP_AUDIT_WRITE, CAP_SETFCAP",
+            ),
+            ("000001ffffffffff", "all"),
+            ("000001fffeffffff", "all but CAP_SYS_RESOURCE"),
+        ] {
+            let found = Confinement::parse(&format!("Name:\tx\nCapEff:\t{set}\n"));
+            assert_eq!(found.capabilities().as_deref(), Some(expected));
+        }
+    }
+
+    #[test]
+    fn the_administrator_is_root_with_its_capability() {
+        for (user, set, expected) in
+            [(0, "000001ffffffffff", true), (0, "00000000a80425fb", false), (1000, "000001ffffffffff", false)]
+        {
+            let found = Confinement { user, ..Confinement::parse(&format!("CapEff:\t{set}\n")) };
+            assert_eq!(found.is_administrator(), expected, "{user} {set}");
+        }
+        assert!(!Confinement::default().is_administrator());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_absent() {
+        assert_eq!(Confinement::parse("CapEff:\tsome\nSeccomp:\t9\n"), Confinement::default());
+        let found = Confinement::parse("NoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t3\n");
+        assert_eq!((found.no_new_privileges, found.seccomp), (Some(true), Some("filter")));
+        assert_eq!(Confinement::read().user, geteuid().as_raw());
+    }
+}

@@ -1,0 +1,195 @@
+//! `users`: names and passwords of a route.
+
+use super::configured_in;
+use crate::{
+    fields::{PROTOCOLS, Protocol, Request},
+    reload::{Setup, saying},
+    support::{
+        client::{Answer, Client},
+        origin::{Always, Head},
+        process::{Process, command, litequic},
+        proxy::Litequic,
+        tunnel::{HttpVersion, switch},
+    },
+};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use http::Method;
+use litequic::config::AmbiguousFields;
+use std::{fs, net::SocketAddr, path::Path, process::Stdio};
+
+const ROUTES: &str = r#"
+routes = [
+    { path_prefix = "/staff", origin = "origin", users = "users", users_realm = "staff" },
+    { path_prefix = "/kept", origin = "origin", users = "users", users_keep_authorization = true },
+    { path_prefix = "/denied", origin = "origin", users = "users", deny = "127.0.0.1" },
+    { path_prefix = "/limited", origin = "origin", users = "users", rate_limit = { requests = 1, per = "1h" } },
+    { path_prefix = "/fixed", respond = { body = "fixed" }, users = "users" },
+    { path_prefix = "/page", origin = "origin", users = "users", error_pages = { 401 = "who.html" } },
+]
+"#;
+
+fn basic(name: &str, password: &str) -> String {
+    format!("Basic {}", BASE64_STANDARD.encode(format!("{name}:{password}")))
+}
+
+/// Users as `htpasswd -B` would have them, with the least cost.
+fn users(all: &[(&str, &str)]) -> String {
+    all.iter().map(|(name, password)| format!("{name}:{}\n", bcrypt::hash(password, 4).unwrap())).collect()
+}
+
+async fn started(folder: &Path, origin: SocketAddr) -> Litequic {
+    fs::write(folder.join("users"), users(&[("alice", "open sesame"), ("bob", "bob's")])).unwrap();
+    fs::write(folder.join("who.html"), "<p>who?").unwrap();
+    let mut config = configured_in(folder, origin, ROUTES);
+    config.origins.get_mut("origin").unwrap().ambiguous_fields = AmbiguousFields::Pass;
+    Litequic::with_config(&config).await
+}
+
+async fn asked(client: &Client, path: &str, authorization: &str) -> Answer {
+    client.fetch(client.request(Method::GET, path).header("authorization", authorization), "").await
+}
+
+#[tokio::test]
+async fn a_right_password_opens_the_route_by_every_protocol_and_the_origin_gets_the_name_alone() {
+    let (folder, origin) = (tempfile::tempdir().unwrap(), Always::new(Always::EMPTY_200).await);
+    let litequic = started(folder.path(), origin.address).await;
+    let right = basic("alice", "open sesame");
+    for protocol in PROTOCOLS {
+        let before = origin.seen().len();
+        let fields = [("authorization", &*right), ("remote_user", "root"), ("remote.user", "root")];
+        let mut fields = fields.to_vec();
+        if protocol != Protocol::Http1 {
+            fields.push(("remote-user", "root"));
+        }
+        assert_eq!(Request::get("/staff", &fields).ask(&litequic, protocol).await.unwrap().0, 200, "{protocol:?}");
+        let head = Head(origin.seen().split_off(before));
+        assert_eq!(head.field("remote-user"), Some("alice"), "{protocol:?}");
+        for absent in ["authorization", "remote_user", "remote.user"] {
+            assert_eq!(head.field(absent), None, "{protocol:?} {head:?}");
+        }
+        for (field, path) in
+            [(None, "/staff"), (Some(basic("alice", "wrong")), "/staff"), (Some(basic("eve", "x")), "/staff/a")]
+        {
+            let fields: Vec<_> = field.iter().map(|field| ("authorization", field.as_str())).collect();
+            let (status, body) = Request::get(path, &fields).ask(&litequic, protocol).await.unwrap();
+            assert_eq!(status, 401, "{protocol:?}");
+            assert!(body.starts_with("401 Unauthorized: a name and a password are required\nrequest "), "{body}");
+        }
+    }
+    for over in HttpVersion::ALL {
+        assert_eq!(switch(&litequic, over, "/staff", "websocket", &[]).await.status, 401, "{over:?}");
+    }
+    assert_eq!(origin.seen().matches("HTTP/1.1\r\n").count(), 3);
+    let client = Client::to(&litequic).await;
+    asked(&client, "/kept", &right).await;
+    let sent = format!("authorization: {right}\r\n").to_ascii_lowercase();
+    assert!(origin.seen().to_ascii_lowercase().contains(&sent));
+    let challenge = client.get("/staff").await;
+    assert_eq!(challenge.field("www-authenticate"), Some("Basic realm=\"staff\", charset=\"UTF-8\""));
+    assert!(challenge.field("proxy-status").unwrap().contains("error=http_request_denied"));
+    let page = client.get("/page").await;
+    assert_eq!((page.status.as_u16(), page.text()), (401, "<p>who?"));
+    assert_eq!(page.field("www-authenticate"), Some("Basic realm=\"restricted\", charset=\"UTF-8\""));
+    for (path, statuses) in [("/denied", [403, 403]), ("/limited", [200, 429]), ("/fixed", [200, 200])] {
+        for status in statuses {
+            assert_eq!(asked(&client, path, &right).await.status, status, "{path}");
+        }
+    }
+    assert_eq!(client.get("/limited").await.status, 401, "the password comes before the rate limit");
+    let text = litequic.metrics.registry().render();
+    for line in [
+        "litequic_password_checks_total{result=\"right\"} 1\n",
+        "litequic_password_checks_total{result=\"wrong\"} 6\n",
+        "litequic_route_denied_total{route=\"*/staff\",by=\"password\"} 13\n",
+    ] {
+        assert!(text.contains(line), "{line}{text}");
+    }
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn who_guesses_is_told_to_wait_and_another_route_is_not_affected() {
+    let (folder, origin) = (tempfile::tempdir().unwrap(), Always::new(Always::EMPTY_200).await);
+    let litequic = started(folder.path(), origin.address).await;
+    let client = Client::to(&litequic).await;
+    assert_eq!(asked(&client, "/staff", &basic("bob", "bob's")).await.status, 200);
+    let mut statuses = Vec::new();
+    for n in 0..40 {
+        let answer = asked(&client, "/staff", &basic("alice", &n.to_string())).await;
+        statuses.push(answer.status.as_u16());
+        if answer.status == 429 {
+            assert!(answer.field("retry-after").unwrap().parse::<u32>().unwrap() >= 1);
+            break;
+        }
+    }
+    assert_eq!(statuses.iter().filter(|status| **status == 401).count(), statuses.len() - 1, "{statuses:?}");
+    assert!(statuses.len() > 10 && statuses.last() == Some(&429), "{statuses:?}");
+    assert_eq!(asked(&client, "/staff", &basic("bob", "bob's")).await.status, 200, "remembered");
+    assert_eq!(client.get("/").await.status, 200);
+    litequic.stop().await;
+}
+
+#[test]
+fn litequic_password_asks_twice_and_prints_a_line_that_check_and_run_accept() {
+    let folder = tempfile::tempdir().unwrap();
+    let asked = |name: &str, input: &str| {
+        let mut command = command(["password", name]);
+        command.stdin(Stdio::piped());
+        let file = folder.path().join("input");
+        fs::write(&file, input).unwrap();
+        Process::spawn_with(command, fs::File::open(file).unwrap()).end()
+    };
+    let line = asked("alice", "open sesame\nopen sesame\n").success();
+    assert!(line.starts_with("alice:$argon2id$v=19$m=19456,t=4,p=1$") && line.ends_with('\n'), "{line}");
+    for (name, input, code) in
+        [("alice", "a\nb\n", 64), ("a:b", "a\na\n", 64), ("alice", "\n\n", 64), ("alice", "a\n", 66)]
+    {
+        assert_eq!(asked(name, input).code, Some(code), "{name} {input:?}");
+    }
+    let made = litequic::tls::self_signed(["localhost"]).unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    write("tls.crt", &made.cert_pem);
+    write("tls.key", &made.key_pem);
+    write(
+        "a.toml",
+        "[[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n[[routes]]\nrespond = {}\nusers = \"users\"\n",
+    );
+    let check = || litequic(["check", folder.path().join("a.toml").to_str().unwrap()]);
+    write("users", &line);
+    assert_eq!(check().code, Some(0), "{}", check().stderr);
+    write("users", "alice:{SHA}W8r/fyL/UzygmbNAjq2HbA67qac=\n");
+    let refused = check();
+    let said = refused.stdout + &refused.stderr;
+    assert!(said.contains("a.toml:6:9: routes[0].users = \"users\": the file of users"), "{said}");
+    assert!(said.contains("neither bcrypt (htpasswd -B) nor Argon2id (litequic password) in line 1"), "{said}");
+    assert_eq!(refused.code, Some(78));
+}
+
+#[tokio::test]
+async fn a_file_that_changes_is_read_and_a_bad_one_keeps_the_old() {
+    let (setup, origin) = (Setup::new(), saying("the origin").await);
+    fs::write(setup.path("users"), users(&[("alice", "first")])).unwrap();
+    let process = setup.start(origin.address).await;
+    let text = "routes = [{ path_prefix = \"/staff\", origin = \"origin\", users = \"users\" }]";
+    let (status, told) = setup.change(origin.address, text).await;
+    assert_eq!(status, 200, "{told}");
+    let client = setup.client().await;
+    let (first, second) = (basic("alice", "first"), basic("alice", "second"));
+    assert_eq!(asked(&client, "/staff", &first).await.status, 200);
+
+    // Without a request for a reload: the file is watched. What was remembered of the old password is worth nothing.
+    fs::write(setup.path("users"), users(&[("alice", "second")])).unwrap();
+    process.await_stderr("users renewed");
+    assert_eq!(asked(&client, "/staff", &first).await.status, 401);
+    assert_eq!(asked(&client, "/staff", &second).await.status, 200);
+
+    for bad in ["alice:second\n", ""] {
+        fs::write(setup.path("users"), bad).unwrap();
+        let (status, told) = setup.reload().await;
+        assert_eq!(status, 422, "{told}");
+        assert!(told.contains("the file of users"), "{told}");
+        assert_eq!(asked(&client, "/staff", &second).await.status, 200);
+        assert_eq!(asked(&client, "/staff", &first).await.status, 401);
+    }
+    drop(process);
+}

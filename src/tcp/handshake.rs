@@ -125,6 +125,8 @@ const fn is_of_another_version(fault: &Error) -> bool {
             PeerIncompatible::SupportedVersionsExtensionRequired
                 | PeerIncompatible::Tls12NotOffered
                 | PeerIncompatible::Tls12NotOfferedOrEnabled
+                // TLS 1.3 has it always (RFC 8446 §9.2), versions below 1.2 never.
+                | PeerIncompatible::SignatureAlgorithmsExtensionRequired
         )
     )
 }

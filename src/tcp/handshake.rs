@@ -136,7 +136,7 @@ const fn is_of_another_version(fault: &Error) -> bool {
 struct Hello {
     /// The client has no TLS 1.3, and is served all the same.
     is_old: bool,
-    /// It would be, were its host not one whose clients may present a certificate.
+    /// The client has no TLS 1.3, and is refused because its host is one whose clients may present a certificate.
     is_for_certificates: bool,
 }
 

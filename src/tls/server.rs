@@ -51,8 +51,8 @@ pub(super) fn tcp_config(
 }
 
 /// TLS over TCP for clients that have no TLS 1.3. Lists both versions, or rustls would not set the sentinel in the
-/// server's random by which a client notices that somebody removed TLS 1.3 from its ClientHello (RFC 8446 §4.1.3).
-/// Without tickets: whoever gets the key of one decrypts the recorded traffic of its session.
+/// server's random by which a client notices that TLS 1.3 was removed from its ClientHello (RFC 8446 §4.1.3).
+/// Without tickets: an attacker with the key of one decrypts the recorded traffic of its session.
 ///
 /// # Errors
 ///

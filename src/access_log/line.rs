@@ -120,6 +120,7 @@ pub(super) fn write(line: &mut Line<'_>, field: AccessField, facts: &Facts) {
         AccessField::ClientPort => line.text(key, address(facts.client.address).as_bytes()),
         AccessField::Local => line.text(key, address(facts.client.local).as_bytes()),
         AccessField::Protocol => line.plain(key, facts.client.protocol.name()),
+        AccessField::Tls => line.plain(key, facts.client.identity.tls.name()),
         AccessField::ServerName => line.text(key, facts.client.server_name.as_deref().unwrap_or_default().as_bytes()),
         AccessField::Method => line.text(key, &facts.method),
         AccessField::Host => line.text(key, &facts.host),

@@ -436,7 +436,7 @@ impl TcpServers<'_> {
                 tls::challenge_config(&found.certificate, &found.key).ok()
             }) as tcp::Later<_>
         });
-        let choose = Box::new(move |name: Option<&str>, local| tls.choose(name, local));
+        let choose = Box::new(move |name: Option<&str>, local, is_old| tls.choose(name, local, is_old));
         let tls = Rc::new(tcp::Tls { choose, validation });
         let (config, metrics) = (|| Arc::clone(self.config), || Arc::clone(self.metrics));
         let (covers, watch) = (Box::new(covers), || self.watch.clone());

@@ -169,6 +169,8 @@ fields! {
     Local = "local",
     /// The HTTP version.
     Protocol = "protocol",
+    /// The version of its TLS.
+    Tls = "tls",
     /// The name in its TLS handshake.
     ServerName = "server_name",
     /// The request's method.

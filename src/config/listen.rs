@@ -3,10 +3,11 @@
 use super::{
     Network,
     names::{MAX_NETWORKS, address, network, path, replica},
+    origin::TlsVersion,
     section::Section,
     server_id::{ServerId, ServerIdTable},
     table::{KeyTable as _, file, keys, list, optional},
-    values::{DAY, Kind, RawValue, boolean, duration, number, port},
+    values::{DAY, Kind, RawValue, boolean, duration, number, one_of, port},
 };
 use serde_json::json;
 use std::{
@@ -44,6 +45,13 @@ keys! {
         /// Port that clients connect to, if it is not the bound one, for example behind a Service or a load balancer:
         /// for `Alt-Svc` and redirects. By default the port of `listen.udp`.
         advertised_port: Option<NonZeroU16> = None, optional(port(), "that of listen.udp"), restart;
+
+        // What TLS 1.2 lacks: a leaked key of tickets, or RSA key exchange, decrypts recorded traffic.
+        /// Lowest version of TLS over TCP; over QUIC it is 1.3. `"1.2"` also serves clients that have no newer version:
+        /// with ECDHE, an AEAD cipher and the extended master secret (RFC 7627) alone, and without resumption. Hosts
+        /// whose clients may present a certificate refuse it, as that would be sent unencrypted.
+        tls_min: TlsVersion = TlsVersion::Tls13, one_of(TlsVersion::NAMES),
+            counted_by("litequic_tcp_handshakes_tls12_total");
 
         // As long as browsers and other servers have it.
         /// Time for which clients remember HTTP/3: `ma` of `Alt-Svc`, in whole seconds.

@@ -234,7 +234,7 @@ impl OriginTls {
     }
 }
 
-/// `origin.tls.min`
+/// `listen.tls_min`, `origin.tls.min`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsVersion {
     /// RFC 8446.

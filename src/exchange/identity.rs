@@ -23,6 +23,31 @@ pub struct Identity {
     pub asked: CertificateRequest,
     /// The certificate that it verified.
     pub certificate: Option<Certificate>,
+    /// The version of TLS.
+    pub tls: ClientTls,
+}
+
+/// The version of TLS of a client's connection.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ClientTls {
+    /// RFC 8446, which QUIC has alone.
+    #[default]
+    Tls13,
+    /// RFC 5246.
+    Tls12,
+    /// A connection to `listen.redirect`.
+    Plain,
+}
+
+impl ClientTls {
+    /// The version as the configuration writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tls13 => "1.3",
+            Self::Tls12 => "1.2",
+            Self::Plain => "none",
+        }
+    }
 }
 
 /// A verified certificate as two header fields carry it: encoded once a connection.

@@ -23,7 +23,7 @@ pub use body::{Body, BodyCapacity, BodyError};
 pub use counter::ByteCounter;
 pub use date::date;
 pub use forwarded::{Forwarded, LastForwarded};
-pub use identity::{Certificate, CertificateRequest, Identity};
+pub use identity::{Certificate, CertificateRequest, ClientTls, Identity};
 pub use idle::IdleTimer;
 pub use interim::{Interim, InterimQueue};
 pub use linger::{Linger, Lingered};

@@ -23,8 +23,9 @@ pub type Covers = dyn Fn(&Client, &str) -> bool;
 /// A value that another thread may have to find first.
 pub type Later<T> = Pin<Box<dyn Future<Output = T>>>;
 
-/// The certificate request of a handshake by name (SNI) and address, and its configuration.
-type Choose = dyn Fn(Option<&str>, IpAddr) -> (CertificateRequest, Arc<ServerConfig>);
+/// The certificate request of a handshake by name (SNI), address, and whether the client is served without TLS 1.3; and
+/// its configuration.
+type Choose = dyn Fn(Option<&str>, IpAddr, bool) -> (CertificateRequest, Arc<ServerConfig>);
 /// The configuration of a CA's validation handshake by name (RFC 8737); `None` if there is no such challenge.
 type Validation = dyn Fn(Option<&str>) -> Later<Option<Arc<ServerConfig>>>;
 

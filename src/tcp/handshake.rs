@@ -5,11 +5,15 @@ use super::{
     proxy_header::{Ends, ends},
 };
 use crate::{
-    exchange::{Certificate, Client, Identity, LastForwarded, Protocol, date},
+    config::TlsVersion,
+    exchange::{Certificate, CertificateRequest, Client, ClientTls, Identity, LastForwarded, Protocol, date},
     memory::MemoryAccount,
     suspension,
 };
-use rustls::{Error, HandshakeKind, PeerIncompatible, server::Acceptor};
+use rustls::{
+    Error, HandshakeKind, PeerIncompatible, ProtocolVersion,
+    server::{Acceptor, ClientHello},
+};
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{io::AsyncWriteExt, net::TcpStream, select, time::timeout};
 use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
@@ -62,9 +66,18 @@ async fn shake_to_the_end<H>(
     let metrics = &front.metrics;
     let terms = front.terms();
     let ends = ends(&mut stream, address, holder, front).await?;
-    match suspension::timeout(terms.timeouts.handshake, Box::pin(hands(stream, ends, tls))).await {
+    let serves_old = terms.config.listen.tls_min == TlsVersion::Tls12;
+    let mut hello = Hello::default();
+    let shaking = Box::pin(hands(stream, &ends, tls, serves_old, &mut hello));
+    let shaken = suspension::timeout(terms.timeouts.handshake, shaking).await;
+    match shaken {
         Ok(Ok(shaken)) => {
-            match shaken.0.get_ref().1.handshake_kind() {
+            let session = shaken.0.get_ref().1;
+            metrics.count_group(session.negotiated_key_exchange_group().map(|group| group.name()));
+            if shaken.1.identity.tls == ClientTls::Tls12 {
+                metrics.tcp_handshakes_tls12.increment();
+            }
+            match session.handshake_kind() {
                 Some(HandshakeKind::Resumed) => metrics.handshakes_tcp_resumed.increment(),
                 _ => metrics.handshakes_tcp_full.increment(),
             }
@@ -80,10 +93,18 @@ async fn shake_to_the_end<H>(
                     Error::InvalidCertificate(_) => metrics.client_certificates_invalid.increment(),
                     _ => {}
                 }
-                if is_of_another_version(fault) {
-                    metrics.tcp_handshakes_version.increment();
-                } else {
-                    metrics.tcp_handshakes_tls.increment();
+                match fault {
+                    fault if is_of_another_version(fault) && hello.is_for_certificates => {
+                        metrics.tcp_handshakes_tls12_host.increment();
+                    }
+                    fault if is_of_another_version(fault) => metrics.tcp_handshakes_version.increment(),
+                    Error::PeerIncompatible(PeerIncompatible::ExtendedMasterSecretExtensionRequired) => {
+                        metrics.tcp_handshakes_tls12_master_secret.increment();
+                    }
+                    Error::PeerIncompatible(
+                        PeerIncompatible::NoCipherSuitesInCommon | PeerIncompatible::NoKxGroupsInCommon,
+                    ) if hello.is_old => metrics.tcp_handshakes_tls12_suites.increment(),
+                    _ => metrics.tcp_handshakes_tls.increment(),
                 }
             }
             None => metrics.tcp_handshakes_closed.increment(),
@@ -104,8 +125,25 @@ const fn is_of_another_version(fault: &Error) -> bool {
             PeerIncompatible::SupportedVersionsExtensionRequired
                 | PeerIncompatible::Tls12NotOffered
                 | PeerIncompatible::Tls12NotOfferedOrEnabled
+                // TLS 1.3 has it always (RFC 8446 §9.2), versions below 1.2 never.
+                | PeerIncompatible::SignatureAlgorithmsExtensionRequired
         )
     )
+}
+
+/// What a ClientHello decided.
+#[derive(Default)]
+struct Hello {
+    /// The client has no TLS 1.3, and is served all the same.
+    is_old: bool,
+    /// The client has no TLS 1.3, and is refused because its host is one whose clients may present a certificate.
+    is_for_certificates: bool,
+}
+
+/// Whether a ClientHello has no cipher suite of TLS 1.3 (RFC 8446 §B.4).
+fn is_old(hello: &ClientHello<'_>) -> bool {
+    // TLS_AES_128_GCM_SHA256 to TLS_AES_128_CCM_8_SHA256.
+    !hello.cipher_suites().iter().any(|suite| (0x1301..=0x1305).contains(&u16::from(*suite)))
 }
 
 enum Failure {
@@ -122,7 +160,13 @@ impl From<io::Error> for Failure {
     }
 }
 
-async fn hands(mut stream: TcpStream, ends: Ends, tls: &Tls) -> Result<(TlsStream<TcpStream>, Client), Failure> {
+async fn hands(
+    mut stream: TcpStream,
+    ends: &Ends,
+    tls: &Tls,
+    serves_old: bool,
+    decided: &mut Hello,
+) -> Result<(TlsStream<TcpStream>, Client), Failure> {
     let mut first = [0; 1];
     if stream.peek(&mut first).await? > 0 && first != [HANDSHAKE] {
         if first.iter().all(u8::is_ascii_uppercase) {
@@ -144,10 +188,16 @@ async fn hands(mut stream: TcpStream, ends: Ends, tls: &Tls) -> Result<(TlsStrea
         return Err(Failure::Validation);
     }
     let server_name = start.client_hello().server_name().map(|name| Arc::from(name.to_ascii_lowercase()));
-    let (asked, config) = (tls.choose)(server_name.as_deref(), ends.local.ip());
+    decided.is_old = serves_old && is_old(&start.client_hello());
+    let (asked, config) = (tls.choose)(server_name.as_deref(), ends.local.ip(), decided.is_old);
+    decided.is_for_certificates = decided.is_old && asked != CertificateRequest::None;
     let stream = start.into_stream(config).await?;
     let (_, session) = stream.get_ref();
     let certificate = session.peer_certificates().and_then(Certificate::new);
+    let version = match session.protocol_version() {
+        Some(ProtocolVersion::TLSv1_2) => ClientTls::Tls12,
+        _ => ClientTls::Tls13,
+    };
     // A client without ALPN gets HTTP/1.1.
     let protocol = if session.alpn_protocol() == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
     let client = Client {
@@ -156,7 +206,7 @@ async fn hands(mut stream: TcpStream, ends: Ends, tls: &Tls) -> Result<(TlsStrea
         protocol,
         server_name,
         forwarded: LastForwarded::default(),
-        identity: Identity { asked, certificate },
+        identity: Identity { asked, certificate, tls: version },
         connection: 0,
     };
     Ok((stream, client))

@@ -10,7 +10,7 @@ use super::{
     proxy_header::ends,
 };
 use crate::{
-    exchange::{CertificateRequest, Client, Handler, Identity, LastForwarded, Protocol},
+    exchange::{Client, ClientTls, Handler, Identity, LastForwarded, Protocol},
     lifecycle::{Phase, pass_panic_on},
     tcp::Metrics,
     telemetry::Cause,
@@ -97,7 +97,7 @@ pub async fn serve_plain<H: Handler>(listener: std::net::TcpListener, front: Rc<
                 protocol: Protocol::Http1,
                 server_name: None,
                 forwarded: LastForwarded::default(),
-                identity: Identity { asked: CertificateRequest::None, certificate: None },
+                identity: Identity { tls: ClientTls::Plain, ..Identity::default() },
                 connection: 0,
             };
             front.metrics.tcp_connections_plain.increment();

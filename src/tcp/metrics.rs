@@ -1,9 +1,10 @@
 //! A worker's metrics of connections over TCP.
 
 use crate::telemetry::{
-    CLIENT_CERTIFICATES_REFUSED, Counter, Gauge, HANDSHAKES, LIMIT_REACHED, REQUESTS, RequestMetrics, TIMEOUTS, Wake,
-    metrics,
+    CLIENT_CERTIFICATES_REFUSED, Counter, Gauge, HANDSHAKE_GROUPS, HANDSHAKES, LIMIT_REACHED, REQUESTS, RequestMetrics,
+    TIMEOUTS, Wake, metrics,
 };
+use rustls::NamedGroup;
 use std::sync::Arc;
 
 metrics! {
@@ -14,6 +15,16 @@ metrics! {
             handshakes_tcp_full [transport: "tcp", kind: "full"],
             handshakes_tcp_resumed [transport: "tcp", kind: "resumed"]
                 "The same; none of clients that are asked for a certificate.",
+        }
+        Counter(HANDSHAKE_GROUPS) {
+            groups_tcp_x25519mlkem768 [transport: "tcp", group: "x25519mlkem768"]
+                "The hybrid of X25519 and ML-KEM-768: traffic that is recorded today stays secret from quantum computers.",
+            groups_tcp_x25519 [transport: "tcp", group: "x25519"],
+            groups_tcp_secp256r1 [transport: "tcp", group: "secp256r1"],
+            groups_tcp_secp384r1 [transport: "tcp", group: "secp384r1"],
+        }
+        Counter("tcp_handshakes_tls12", "TLS 1.2 handshakes that were completed.") {
+            tcp_handshakes_tls12 "With `listen.tls_min = \"1.2\"` alone ([0046](../adr/0046-tls-1-2-for-old-clients.md)).",
         }
         Counter(CLIENT_CERTIFICATES_REFUSED) {
             client_certificates_missing [reason: "missing"]
@@ -43,7 +54,13 @@ metrics! {
             tcp_handshakes_tls [reason: "tls"]
                 "TLS ended it: no common protocol, a rejected certificate, an alert of the client's.",
             tcp_handshakes_version [reason: "version"]
-                "The client does not support TLS 1.3, the only version ([0021](../adr/0021-tls-1-3-alone.md)).",
+                "The client does not support TLS 1.3, and `listen.tls_min` allows no older version.",
+            tcp_handshakes_tls12_suites [reason: "tls12_suites"]
+                "A client of TLS 1.2 supports neither ECDHE with an AEAD cipher nor a group that litequic has.",
+            tcp_handshakes_tls12_master_secret [reason: "tls12_master_secret"]
+                "A client of TLS 1.2 does not support the extended master secret (RFC 7627).",
+            tcp_handshakes_tls12_host [reason: "tls12_host"]
+                "A client of TLS 1.2 asked for a host whose clients may present a certificate.",
             tcp_handshakes_timeout [reason: "timeout"]
                 "The handshake, or the header, was not complete within `timeouts.handshake`.",
             tcp_handshakes_closed [reason: "closed"] "Those whose client closed the connection.",
@@ -110,6 +127,19 @@ metrics! {
             pub shared: Arc<RequestMetrics>,
             /// What the worker runs for.
             pub wake: Arc<Wake>,
+        }
+    }
+}
+
+impl Metrics {
+    /// Counts a completed handshake by its key exchange group: one of those that `tls` offers.
+    pub fn count_group(&self, group: Option<NamedGroup>) {
+        match group {
+            Some(NamedGroup::X25519MLKEM768) => self.groups_tcp_x25519mlkem768.increment(),
+            Some(NamedGroup::X25519) => self.groups_tcp_x25519.increment(),
+            Some(NamedGroup::secp256r1) => self.groups_tcp_secp256r1.increment(),
+            Some(NamedGroup::secp384r1) => self.groups_tcp_secp384r1.increment(),
+            _ => {}
         }
     }
 }

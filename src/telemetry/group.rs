@@ -28,6 +28,9 @@ impl From<(&'static str, &'static str)> for Family {
 
 /// TLS handshakes, which the transports count.
 pub const HANDSHAKES: Family = Family { name: "handshakes", help: "TLS handshakes that were completed." };
+/// Key exchange groups, which the transports count.
+pub const HANDSHAKE_GROUPS: Family =
+    Family { name: "handshake_groups", help: "TLS handshakes that were completed, by key exchange group." };
 /// Client certificates, of which each transport has its own verifier.
 pub const CLIENT_CERTIFICATES_REFUSED: Family =
     Family { name: "client_certificates_refused", help: "Handshakes that ended because of the client's certificate." };

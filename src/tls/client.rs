@@ -1,6 +1,8 @@
 //! The client's side of TLS, for `litequic get`.
 
-use super::{ALPN_H3, Certificate, CertificateErrors, encoding::check_encoding, presented::Presented, provider};
+use super::{
+    ALPN_H3, Certificate, CertificateErrors, client_provider, encoding::check_encoding, presented::Presented, provider,
+};
 use crate::config::CertificateFiles;
 use rustls::{
     ClientConfig, ConfigBuilder, DigitallySignedStruct, KeyLogFile, RootCertStore, SignatureScheme,
@@ -75,7 +77,7 @@ pub enum TrustError {
 ///
 /// [`TrustError`].
 pub fn client_config(trust: &Trust, key_log: bool) -> Result<ClientConfig, TrustError> {
-    client_config_noting(None, trust, key_log, &Presented::default())
+    config_by(provider(), None, trust, key_log, &Presented::default())
 }
 
 /// TLS of a client that presents the certificate in `files` to a server that requests one.
@@ -84,10 +86,11 @@ pub fn client_config(trust: &Trust, key_log: bool) -> Result<ClientConfig, Trust
 ///
 /// [`TrustError`].
 pub fn client_config_as(files: &CertificateFiles, trust: &Trust, key_log: bool) -> Result<ClientConfig, TrustError> {
-    client_config_noting(Some(files), trust, key_log, &Presented::default())
+    config_by(provider(), Some(files), trust, key_log, &Presented::default())
 }
 
-/// TLS of a client that presents the certificate in `files`, if there are any. The server's is kept in `presented`.
+/// TLS of a client that presents the certificate in `files`, if there are any. The server's is kept in `presented`. The
+/// hybrid key exchange is offered first.
 ///
 /// # Errors
 ///
@@ -98,7 +101,17 @@ pub fn client_config_noting(
     key_log: bool,
     presented: &Presented,
 ) -> Result<ClientConfig, TrustError> {
-    let builder = believing(trust, presented)?;
+    config_by(client_provider(), files, trust, key_log, presented)
+}
+
+fn config_by(
+    provider: CryptoProvider,
+    files: Option<&CertificateFiles>,
+    trust: &Trust,
+    key_log: bool,
+    presented: &Presented,
+) -> Result<ClientConfig, TrustError> {
+    let builder = believing(provider, trust, presented)?;
     let config = match files {
         Some(files) => {
             let certificate = SingleCertAndKey::from(Arc::clone(Certificate::load(files)?.key()));
@@ -109,8 +122,12 @@ pub fn client_config_noting(
     Ok(with_protocol(config, key_log))
 }
 
-fn believing(trust: &Trust, presented: &Presented) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, TrustError> {
-    let provider = Arc::new(provider());
+fn believing(
+    provider: CryptoProvider,
+    trust: &Trust,
+    presented: &Presented,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, TrustError> {
+    let provider = Arc::new(provider);
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_protocol_versions(&[&TLS13])?;
     let by = |roots: RootCertStore| {
         WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build()

@@ -7,18 +7,16 @@ use super::{
     Certificate, CertificateErrors, Distrust,
     authorities::read,
     client::system_roots,
+    client_provider,
     presented::{NotingVerifier, ServerCertificate},
-    provider,
+    tls12_suites,
 };
 use crate::config::{self, CertificateFiles, TlsVersion};
 use aws_lc_rs::digest::{Context, SHA256};
 use rustls::{
     ClientConfig, Error, RootCertStore,
     client::{Resumption, WebPkiServerVerifier},
-    crypto::{
-        CryptoProvider,
-        aws_lc_rs::{cipher_suite, kx_group},
-    },
+    crypto::CryptoProvider,
     pki_types::{CertificateDer, CertificateRevocationListDer},
     sign::SingleCertAndKey,
     version::{TLS12, TLS13},
@@ -193,20 +191,10 @@ fn digest(
     context.finish().as_ref().try_into().unwrap_or_default()
 }
 
-/// The cipher suites and groups of connections to origins. The hybrid group comes first, as browsers have it: traffic
-/// that is recorded today cannot be decrypted by a quantum computer later. Of TLS 1.2 the suites with ECDHE and an AEAD
-/// cipher, which are all that rustls has.
+/// The cipher suites and groups of connections to origins, those of TLS 1.2 among them.
 fn origin_provider() -> CryptoProvider {
-    let mut provider = provider();
-    provider.cipher_suites.extend([
-        cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
-        cipher_suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
-        cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
-        cipher_suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
-        cipher_suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
-        cipher_suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
-    ]);
-    provider.kx_groups = vec![kx_group::X25519MLKEM768, kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1];
+    let mut provider = client_provider();
+    provider.cipher_suites.extend(tls12_suites());
     provider
 }
 

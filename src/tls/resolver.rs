@@ -8,13 +8,15 @@ use super::{
 use crate::telemetry::{self, Family, Sample, Value};
 use arc_swap::ArcSwap;
 use rustls::{
-    SignatureScheme,
+    CipherSuite, SignatureScheme,
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
 use std::{
+    borrow::Cow,
     collections::{BTreeSet, HashMap},
     net::{IpAddr, Ipv4Addr},
+    ops::RangeInclusive,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -23,6 +25,9 @@ use std::{
 
 /// The address of a client's connection where it is not known, or does not matter.
 const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+/// The cipher suites of TLS 1.3 (RFC 8446 §B.4): `TLS_AES_128_GCM_SHA256` to `TLS_AES_128_CCM_8_SHA256`.
+const TLS13_SUITES: RangeInclusive<u16> = 0x1301..=0x1305;
 
 /// Certificates between which a client's signature algorithms decide: the cheapest first, and only those that some
 /// client gets, each for a scheme with which none before it signs.
@@ -194,6 +199,18 @@ impl CertificateStore {
     }
 }
 
+/// The signature schemes that a client offers. In TLS 1.2 RSA signs with PKCS #1 padding, too (RFC 8446 §4.2.3): such a
+/// client has an RSA certificate as if it offered PSS.
+fn schemes<'a>(offered: &'a [SignatureScheme], suites: &[CipherSuite]) -> Cow<'a, [SignatureScheme]> {
+    let is_old = !suites.iter().any(|suite| TLS13_SUITES.contains(&u16::from(*suite)));
+    let pkcs1 =
+        [SignatureScheme::RSA_PKCS1_SHA256, SignatureScheme::RSA_PKCS1_SHA384, SignatureScheme::RSA_PKCS1_SHA512];
+    if is_old && offered.iter().any(|scheme| pkcs1.contains(scheme)) {
+        return [offered, &[SignatureScheme::RSA_PSS_SHA256]].concat().into();
+    }
+    offered.into()
+}
+
 fn all_cover(group: &[Certificate], host: &str) -> bool {
     !group.is_empty() && group.iter().all(|certificate| certificate.names().cover(host))
 }
@@ -339,7 +356,8 @@ impl CertificateResolver {
 
     fn choose(&self, hello: &ClientHello<'_>, local: IpAddr) -> Option<Arc<CertifiedKey>> {
         let store = self.0.load();
-        let chosen = store.choose(hello.server_name(), local, hello.signature_schemes());
+        let schemes = schemes(hello.signature_schemes(), hello.cipher_suites());
+        let chosen = store.choose(hello.server_name(), local, &schemes);
         if chosen.is_none() {
             self.1.0.fetch_add(1, Relaxed);
         }

@@ -3,12 +3,14 @@
 use super::{
     ALPN_H3, ALPN_TCP, CertificateResolver, provider,
     tickets::{TicketProtocol, Tickets},
+    tls12_suites,
 };
 use aws_lc_rs::hkdf::Prk;
 use rustls::{
-    KeyLogFile, ServerConfig,
+    KeyLogFile, ServerConfig, SupportedProtocolVersion,
+    crypto::CryptoProvider,
     server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
-    version::TLS13,
+    version::{TLS12, TLS13},
 };
 use std::sync::Arc;
 
@@ -48,6 +50,26 @@ pub(super) fn tcp_config(
     plain_config(resolver, key_log, Tickets::new(secret.clone(), TicketProtocol::Tcp), ALPN_TCP)
 }
 
+/// TLS over TCP for clients that have no TLS 1.3. Lists both versions, or rustls would not set the sentinel in the
+/// server's random by which a client notices that TLS 1.3 was removed from its ClientHello (RFC 8446 §4.1.3).
+/// Without tickets: an attacker with the key of one decrypts the recorded traffic of its session.
+///
+/// # Errors
+///
+/// Those of [`server_config`].
+pub(super) fn tls12_config(
+    resolver: Arc<CertificateResolver>,
+    key_log: bool,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let mut provider = provider();
+    provider.cipher_suites.extend(tls12_suites());
+    let verifier = WebPkiClientVerifier::no_client_auth();
+    let mut config = config_of(provider, &[&TLS13, &TLS12], resolver, verifier, key_log, ALPN_TCP)?;
+    config.require_ems = true;
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}
+
 fn plain_config(
     resolver: Arc<CertificateResolver>,
     key_log: bool,
@@ -85,8 +107,19 @@ fn config(
     key_log: bool,
     protocols: &[&[u8]],
 ) -> Result<ServerConfig, rustls::Error> {
-    let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
-        .with_protocol_versions(&[&TLS13])?
+    config_of(provider(), &[&TLS13], resolver, verifier, key_log, protocols)
+}
+
+fn config_of(
+    provider: CryptoProvider,
+    versions: &[&'static SupportedProtocolVersion],
+    resolver: Arc<CertificateResolver>,
+    verifier: Arc<dyn ClientCertVerifier>,
+    key_log: bool,
+    protocols: &[&[u8]],
+) -> Result<ServerConfig, rustls::Error> {
+    let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(versions)?
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(resolver);
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();

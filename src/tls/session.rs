@@ -161,7 +161,7 @@ impl Session {
     /// The result of the handshake about its client, once complete.
     fn identity(&self) -> Identity {
         let chain = self.connection.as_ref().and_then(|connection| connection.peer_certificates());
-        Identity { asked: self.asked, certificate: chain.and_then(Certificate::new) }
+        Identity { asked: self.asked, certificate: chain.and_then(Certificate::new), ..Identity::default() }
     }
 }
 
@@ -321,6 +321,8 @@ impl tls::Session for Session {
                     Some(HandshakeKind::Resumed) => self.metrics.handshakes_quic_resumed.increment(),
                     _ => self.metrics.handshakes_quic_full.increment(),
                 }
+                let group = self.connection.as_ref().and_then(|connection| connection.negotiated_key_exchange_group());
+                self.metrics.count_group(group.map(|group| group.name()));
                 if self.asked != CertificateRequest::None {
                     context.on_tls_context(Box::new(self.identity()));
                 }

@@ -13,6 +13,8 @@ use std::{fmt, net::IpAddr, sync::Arc};
 pub struct TcpTls {
     /// For clients without a certificate request.
     plain: Arc<ServerConfig>,
+    /// For clients without TLS 1.3, where the configuration allows them.
+    old: Arc<ServerConfig>,
     asking: Arc<Asking>,
     resolver: Arc<CertificateResolver>,
 }
@@ -32,15 +34,24 @@ impl TcpTls {
     ) -> Result<Self, Error> {
         Ok(Self {
             plain: server::tcp_config(Arc::clone(&resolver), key_log, secret)?,
+            old: server::tls12_config(Arc::clone(&resolver), key_log)?,
             asking: Arc::new(Asking::over(ALPN_TCP, Arc::clone(&resolver), key_log, policy)?),
             resolver,
         })
     }
 
-    /// The certificate request for a client with `server_name` (SNI) at the address `local`, and its configuration.
-    pub fn choose(&self, server_name: Option<&str>, local: IpAddr) -> (CertificateRequest, Arc<ServerConfig>) {
+    /// The certificate request for a client with `server_name` (SNI) at the address `local`, and its configuration. One
+    /// that `is_old` has no TLS 1.3, and may have TLS 1.2; where a certificate may be requested it gets a configuration
+    /// that refuses it, as TLS 1.2 sends a client's certificate unencrypted.
+    pub fn choose(
+        &self,
+        server_name: Option<&str>,
+        local: IpAddr,
+        is_old: bool,
+    ) -> (CertificateRequest, Arc<ServerConfig>) {
         let request = if self.asking.is_on() { self.asking.request(server_name) } else { CertificateRequest::None };
-        let config = self.asking.config(request).unwrap_or(&self.plain);
+        let plain = if is_old { &self.old } else { &self.plain };
+        let config = self.asking.config(request).unwrap_or(plain);
         let resolver = server_name.is_none().then(|| self.resolver.at(local)).flatten();
         let config = match resolver {
             None => Arc::clone(config),

@@ -90,6 +90,7 @@ async fn a_line_says_who_asked_what_became_of_it_and_how_long_it_took() {
         ("client_port", &format!("127.0.0.1:{port}")),
         ("local", &local),
         ("protocol", "HTTP/3"),
+        ("tls", "1.3"),
         ("server_name", "localhost"),
         ("method", "POST"),
         ("host", &format!("localhost:{}", address.port())),

@@ -39,7 +39,7 @@ async fn ask_for(client: &Client, host: &str, path: &str) -> u16 {
     client.fetch(http::Request::get(format!("https://{host}:{port}{path}")), "").await.status.as_u16()
 }
 
-fn route(host: Option<&str>, path_prefix: &str, verify: Verify) -> Route {
+pub(crate) fn route(host: Option<&str>, path_prefix: &str, verify: Verify) -> Route {
     Route {
         host: host.map(str::to_owned),
         path_prefix: path_prefix.to_owned(),
@@ -49,7 +49,7 @@ fn route(host: Option<&str>, path_prefix: &str, verify: Verify) -> Route {
 }
 
 /// litequic in front of the origin at `origin`, which trusts `ca` for clients' certificates.
-async fn start(origin: SocketAddr, ca: &str, routes: &[Route], edit: impl FnOnce(&mut Config)) -> Litequic {
+pub(crate) async fn start(origin: SocketAddr, ca: &str, routes: &[Route], edit: impl FnOnce(&mut Config)) -> Litequic {
     let directory = tempfile::tempdir().unwrap();
     let made = self_signed(["localhost", "127.0.0.1", "a.test", "b.test", "*.wild.test"]).unwrap();
     let put = |name: &str, text: &str| {

@@ -266,8 +266,9 @@ async fn verbose_tells_handshake_packets_and_both_headers() {
     for line in [
         &*format!("* Trying 127.0.0.1:{port}"),
         &format!("* Connected to 127.0.0.1:{port} from 127.0.0.1:"),
-        "* TLS 1.3, TLS_AES_128_GCM_SHA256, ",
-        ", ALPN h3",
+        // Offered first; its ClientHello fills two datagrams.
+        "* TLS 1.3, TLS_AES_128_GCM_SHA256, X25519MLKEM768, ALPN h3",
+        "*   sent Initial 1: CRYPTO ",
         "* Server certificate (not verified: --insecure):",
         "*   names: localhost, a.test, b.test, *.wild.test, 127.0.0.1, ::1",
         "*   valid until: ",

@@ -90,7 +90,10 @@ impl<'a> Look<'a> {
         }
         screen.line(parts);
         for problem in &now.problems {
-            screen.line(vec![Part::of(cut(&format!("! {}", text(Some(problem))), WIDTH)).toned(Tone::Bad)]);
+            for (row, line) in wrapped(&text(Some(problem))).iter().take(MOST_ROWS).enumerate() {
+                let mark = if row == 0 { "! " } else { "  " };
+                screen.line(vec![Part::of(format!("{mark}{line}")).toned(Tone::Bad)]);
+            }
         }
 
         let workers = &now.workers;
@@ -560,6 +563,21 @@ impl Part {
 fn pieces(text: &str) -> Vec<String> {
     let chars: Vec<char> = text.chars().collect();
     chars.chunks(WIDTH - 2).map(|piece| piece.iter().collect()).collect()
+}
+
+/// The words of `text` in lines that fit with an indentation of two.
+fn wrapped(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= WIDTH - 2 => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.extend(pieces(word)),
+        }
+    }
+    lines
 }
 
 /// The first `width` characters; where there are more, `…` is the last.

@@ -2,8 +2,8 @@ use super::*;
 use crate::config::{
     AccessField, AccessFormat, AccessLog, AccessTarget, AckFrequency, Admin, AmbiguousFields, Congestion, Errors,
     Fraction, Health, Io, Level, Listen, LiteQuic, Log, LogFormat, Origin, OriginAddress, OriginServer, PathReading,
-    RateLimit, RateLimitBy, Redirect, ReservedFields, Route, Sticky, StickyBy, Target, Template, Verify, Workers,
-    changes::cut,
+    RateLimit, RateLimitBy, Redirect, ReservedFields, Route, Sticky, StickyBy, Target, Template, TlsVersion, Verify,
+    Workers, changes::cut,
 };
 use std::time::Duration;
 
@@ -105,6 +105,7 @@ fn every_change_is_said_with_its_key() {
             |config| config.listen.replica = Some("edge-1".into()),
             &["listen.replica: the host's name → edge-1 (needs a restart)"],
         ),
+        (|config| config.listen.tls_min = TlsVersion::Tls12, &["listen.tls_min: 1.3 → 1.2"]),
         (|config| config.listen.migration = false, &["listen.migration: true → false"]),
         (
             |config| config.trusted_proxies.push(Network { address: [10, 0, 0, 0].into(), prefix: 8 }),

@@ -190,7 +190,7 @@ const WORDS: &[(&str, &[&str], Hint)] = &[
     (
         ANYWHERE,
         &["sslprotocols", "sslciphers", "ciphers", "minversion", "tlsversion", "sslminver"],
-        Line("TLS 1.3 is the only version", "docs/limits.md#protocols"),
+        Line("listen.tls_min: 1.3 or 1.2, over TCP", "docs/limits.md#protocols"),
     ),
     (ANYWHERE, &["sslstapling", "ocsp", "stapling"], Line("litequic staples no OCSP responses", MISSING)),
     (

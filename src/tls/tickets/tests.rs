@@ -157,7 +157,7 @@ fn tls_over_tcp_and_over_quic_have_keys_of_their_own() {
     let tcp = |byte| {
         let resolver = CertificateResolver::new(store());
         let tls = TcpTls::new(resolver, false, &secret(byte), |_| CertificateRequest::None).unwrap();
-        tls.choose(Some("localhost"), [127, 0, 0, 1].into()).1
+        tls.choose(Some("localhost"), [127, 0, 0, 1].into(), false).1
     };
     let mut client = client();
     client.alpn_protocols = vec![ALPN_H3.to_vec(), b"h2".to_vec()];

@@ -299,3 +299,13 @@ fn numbers_are_written_for_people() {
         assert_eq!(time(value), expected);
     }
 }
+
+#[test]
+fn a_long_problem_has_as_many_lines_as_it_needs() {
+    let problem = format!("no healthy server of origin origin: {}: unknown issuer", "x".repeat(90));
+    let lines = wrapped(&problem);
+    assert!(lines.len() == 3 && lines.iter().all(|line| line.chars().count() <= WIDTH - 2), "{lines:?}");
+    assert_eq!(lines[0], "no healthy server of origin origin:");
+    assert!(lines[2].ends_with(": unknown issuer"));
+    assert_eq!(wrapped("one two"), ["one two"]);
+}

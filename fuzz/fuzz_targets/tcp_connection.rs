@@ -126,7 +126,7 @@ async fn connection(script: Script<'_>, bytes: &[u8]) {
     let server = if script.kind == Kind::Plain {
         spawn_local(tcp::serve_plain(listener, front))
     } else {
-        let choose = Box::new(|name: Option<&str>, local| server_tls().choose(name, local));
+        let choose = Box::new(|name: Option<&str>, local, is_old| server_tls().choose(name, local, is_old));
         let tls = Rc::new(tcp::Tls { choose, validation: Box::new(|_| Box::pin(async { None })) });
         spawn_local(tcp::serve_tls(listener, front, tls, 443))
     };

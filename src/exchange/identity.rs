@@ -48,6 +48,12 @@ impl ClientTls {
             Self::Plain => "none",
         }
     }
+
+    /// Whether one of the cipher suites that a ClientHello offers is of TLS 1.3 (RFC 8446 §B.4).
+    pub fn is_13_offered(suites: impl IntoIterator<Item = u16>) -> bool {
+        // TLS_AES_128_GCM_SHA256 to TLS_AES_128_CCM_8_SHA256.
+        suites.into_iter().any(|suite| (0x1301..=0x1305).contains(&suite))
+    }
 }
 
 /// A verified certificate as two header fields carry it: encoded once a connection.

@@ -140,10 +140,9 @@ struct Hello {
     is_for_certificates: bool,
 }
 
-/// Whether a ClientHello has no cipher suite of TLS 1.3 (RFC 8446 §B.4).
+/// Whether a ClientHello has no cipher suite of TLS 1.3.
 fn is_old(hello: &ClientHello<'_>) -> bool {
-    // TLS_AES_128_GCM_SHA256 to TLS_AES_128_CCM_8_SHA256.
-    !hello.cipher_suites().iter().any(|suite| (0x1301..=0x1305).contains(&u16::from(*suite)))
+    !ClientTls::is_13_offered(hello.cipher_suites().iter().map(|suite| u16::from(*suite)))
 }
 
 enum Failure {

@@ -5,7 +5,10 @@ use super::{
     Authorities,
     certificate::{Certificate, normalize, parse_ip},
 };
-use crate::telemetry::{self, Family, Sample, Value};
+use crate::{
+    exchange::ClientTls,
+    telemetry::{self, Family, Sample, Value},
+};
 use arc_swap::ArcSwap;
 use rustls::{
     CipherSuite, SignatureScheme,
@@ -16,7 +19,6 @@ use std::{
     borrow::Cow,
     collections::{BTreeSet, HashMap},
     net::{IpAddr, Ipv4Addr},
-    ops::RangeInclusive,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -25,9 +27,6 @@ use std::{
 
 /// The address of a client's connection where it is not known, or does not matter.
 const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-
-/// The cipher suites of TLS 1.3 (RFC 8446 §B.4): `TLS_AES_128_GCM_SHA256` to `TLS_AES_128_CCM_8_SHA256`.
-const TLS13_SUITES: RangeInclusive<u16> = 0x1301..=0x1305;
 
 /// Certificates between which a client's signature algorithms decide: the cheapest first, and only those that some
 /// client gets, each for a scheme with which none before it signs.
@@ -202,7 +201,7 @@ impl CertificateStore {
 /// The signature schemes that a client offers. In TLS 1.2 RSA signs with PKCS #1 padding, too (RFC 8446 §4.2.3): such a
 /// client has an RSA certificate as if it offered PSS.
 fn schemes<'a>(offered: &'a [SignatureScheme], suites: &[CipherSuite]) -> Cow<'a, [SignatureScheme]> {
-    let is_old = !suites.iter().any(|suite| TLS13_SUITES.contains(&u16::from(*suite)));
+    let is_old = !ClientTls::is_13_offered(suites.iter().map(|suite| u16::from(*suite)));
     let pkcs1 =
         [SignatureScheme::RSA_PKCS1_SHA256, SignatureScheme::RSA_PKCS1_SHA384, SignatureScheme::RSA_PKCS1_SHA512];
     if is_old && offered.iter().any(|scheme| pkcs1.contains(scheme)) {

@@ -41,7 +41,7 @@ pub fn server_config(
 ///
 /// # Errors
 ///
-/// Those of [`server_config`].
+/// When rustls rejects the cipher suites, which no input causes.
 pub(super) fn tcp_config(
     resolver: Arc<CertificateResolver>,
     key_log: bool,
@@ -56,7 +56,7 @@ pub(super) fn tcp_config(
 ///
 /// # Errors
 ///
-/// Those of [`server_config`].
+/// When rustls rejects the cipher suites, which no input causes.
 pub(super) fn tls12_config(
     resolver: Arc<CertificateResolver>,
     key_log: bool,
@@ -89,7 +89,7 @@ fn plain_config(
 ///
 /// # Errors
 ///
-/// Those of [`server_config`].
+/// When rustls rejects the cipher suites, which no input causes.
 pub(super) fn asking_config(
     resolver: Arc<CertificateResolver>,
     verifier: Arc<dyn ClientCertVerifier>,

@@ -7,7 +7,7 @@
 //! client has got a packet of litequic all of its datagrams are 1200 bytes or more (§14.1), and thereafter they go to
 //! IDs that litequic has issued.
 //!
-//! That leaves s2n-quic's rounding: a datagram of 1201 bytes allows four of 1200. Pure.
+//! s2n-quic's rounding is left as it is: a datagram of 1201 bytes allows four of 1200. Pure.
 
 /// Bytes of a datagram with an Initial at least: RFC 9000 §14.1 has a smaller one discarded.
 const MIN_INITIAL_DATAGRAM: usize = 1200;

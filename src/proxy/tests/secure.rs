@@ -1,10 +1,12 @@
 //! TLS to origins: a scripted server that encrypts each record itself, so that records, their pieces and what stands
 //! between them are the test's.
 
-use super::{DEADLINE, Feed, Setup, config, data, fed, on_a_worker, origin, proxy_status, request, settle, text};
+use super::{
+    DEADLINE, Feed, Response, Setup, config, data, fed, on_a_worker, origin, proxy_status, request, settle, text,
+};
 use crate::{
     config::{CheckIdle, Config, Health, Origin, OriginAddress, Route},
-    exchange::{Abort, Body, BodyError, Response},
+    exchange::{Abort, Body, BodyError},
     memory::Pressure,
     proxy::{Metrics, Proxy, Routing, RoutingFiles, TlsToOrigin, probe},
 };

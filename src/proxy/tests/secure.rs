@@ -840,6 +840,10 @@ fn probes_and_health_checks_shake_hands() {
             let expected = (!is_well).then(|| "the server's certificate is refused: a reason".to_owned());
             assert_eq!(problem.await.unwrap(), expected);
             checks.abort();
+            // Handshakes of requests alone are counted: each of these is on a connection of its own.
+            let metrics = &setup.metrics;
+            let counters = [&metrics.origin_tls_full, &metrics.origin_tls_resumed, &metrics.origin_tls_certificate];
+            assert_eq!(counters.map(|counter| counter.get()), [0; 3]);
         }
     });
 }

@@ -13,8 +13,6 @@
 //! - [`feedback`] is between the controller of a path and the state of its connection.
 
 mod bbr;
-#[cfg(test)]
-mod before;
 mod buffer;
 mod controller;
 mod cubic;

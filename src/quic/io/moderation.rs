@@ -43,7 +43,7 @@ const LATEST: Duration = Duration::from_millis(50);
 /// Milliseconds of a window of time. The lateness of timers is the maximum of the last two windows.
 const LATENESS_WINDOW: u64 = 100;
 
-/// The moderation of one endpoint. Atomics because s2n-quic wants its providers `Send`; one thread alone uses them.
+/// The moderation of one endpoint, as atomics for the reason that `quic::endpoint::state` names.
 #[derive(Debug, Clone)]
 pub(in crate::quic) struct Moderation(Arc<Shared>);
 

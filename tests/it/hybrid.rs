@@ -38,7 +38,8 @@ use tokio::{
     task::{JoinHandle, spawn_blocking},
 };
 
-/// The order of rustls' feature `prefer-post-quantum`, and of browsers: the key share alone has 1,216 bytes, so that a ClientHello fills two Initials.
+/// The order of rustls' feature `prefer-post-quantum`, and of browsers: the key share alone has 1,216 bytes, so that a
+/// ClientHello fills two Initials.
 fn hybrid_first() -> CryptoProvider {
     CryptoProvider {
         kx_groups: vec![kx_group::X25519MLKEM768, kx_group::X25519, kx_group::SECP256R1],
@@ -99,15 +100,15 @@ async fn a_hello_in_two_initials_is_read_whatever_happens_to_either() {
     }
 }
 
-/// Place in a long header of the lowest bit by which the kernel chooses one of two workers for a client's first packets:
-/// the last of four bytes of the connection ID (src/net/steering.rs), behind first byte, version, length and four bytes.
+/// Place in a long header of the byte whose lowest bit chooses one of two workers for a client's first packets: the last
+/// of four bytes of the connection ID (src/net/steering.rs), behind first byte, version, length and four bytes.
 const CHOICE: usize = 1 + 4 + 1 + 7;
 
 /// Relays a client's datagrams to `litequic`, which has two workers: the first two in `order`, and the one with the
 /// number `astray` to the worker that does not have the other.
 ///
 /// That happens to a client that uses one port for several connections: the kernel chooses a worker once for datagrams
-/// that it has joined. Here one joins them before they are sent, behind one that nobody can decrypt.
+/// that it has joined. Here one joins them before they are sent, behind one that no worker can decrypt.
 async fn relay_astray(litequic: SocketAddr, order: [usize; 2], astray: usize) -> (SocketAddr, JoinHandle<()>) {
     let bind = async || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let (front, back) = (bind().await, bind().await);
@@ -245,8 +246,8 @@ async fn over_quic_such_a_client_is_asked_for_the_hybrid_too() {
     litequic.stop().await;
 }
 
-/// Loads the demo's page from `port` with more `arguments`: the protocols of its responses with the key exchange groups
-/// that the browser reports of them, and its NetLog.
+/// Loads the demo's page from `port` with more `arguments`. Returns the protocol of each response with the key exchange
+/// group that the browser reports of it, and the NetLog.
 fn loaded(port: u16, spki: &str, arguments: &[String]) -> Option<(Vec<(String, String)>, String)> {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("netlog.json");

@@ -119,7 +119,7 @@ async fn each_suite_of_tls_1_2_is_served_or_refused_by_the_configuration() {
             // Without forward secrecy; with groups of numbers.
             (&["-tls1_2", "-cipher", "AES128-GCM-SHA256:AES256-SHA"], failure, SUITES),
             (&["-tls1_2", "-cipher", "DHE-RSA-AES128-GCM-SHA256"], failure, SUITES),
-            // For a certificate that litequic does not have; with a group, or a signature, that litequic does not have.
+            // For a certificate, with a group, and with a signature that litequic does not have.
             (&["-tls1_2", "-cipher", &others], failure, SUITES),
             (&["-tls1_2", "-groups", "P-521"], failure, SUITES),
             (&["-tls1_2", "-sigalgs", "RSA+SHA1:ECDSA+SHA1", "-cipher", "DEFAULT@SECLEVEL=0"], failure, OTHER),
@@ -225,7 +225,7 @@ async fn a_scan_finds_nothing_but_what_is_meant() {
         let old = suites("tls_1_2");
         assert_eq!(old.is_empty(), !serves_old);
         let is_meant = |suite: &String| TLS12_SUITES.iter().any(|(_, iana)| iana == suite);
-        // Not all: sslyze tries those with AES by an OpenSSL without the extended master secret, which litequic requires.
+        // Not all: sslyze tries those with AES by an OpenSSL that lacks the extended master secret.
         assert!(old.iter().all(is_meant), "{old:?}");
         let aes = ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384"];
         assert_eq!(suites("tls_1_3"), [aes[0], aes[1], "TLS_CHACHA20_POLY1305_SHA256"]);

@@ -84,8 +84,8 @@ pub fn pass_panic_on(ended: Result<(), JoinError>) {
 
 /// Panics in builds for development if the environment variable `LITEQUIC_PANIC_IN` names `place`, so that a test can
 /// see what a panic there does. `kill:` before the place ends the process by SIGKILL instead; with `abort:` the panic
-/// ends by SIGABRT, as in release builds ([`abort_if_asked`]). In release builds it does nothing, and the variable means
-/// nothing.
+/// ends by SIGABRT, as in release builds ([`abort_if_asked`]). In release builds it does nothing, and the variable
+/// means nothing.
 pub fn panic_if_asked(place: &str) {
     #[cfg(debug_assertions)]
     #[expect(clippy::panic, reason = "what it is for")]

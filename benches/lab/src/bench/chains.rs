@@ -67,7 +67,7 @@ fn issue(names: &[String], intermediate: KeyPair, leaf: KeyPair) -> Result<Issue
         extension(AUTHORITY_INFORMATION, authority_information("http://r12.i.lencr.org/")),
         extension(CRL_DISTRIBUTION_POINTS, distribution_point("http://r12.c.lencr.org/100.crl")),
         extension(POLICIES, DOMAIN_VALIDATED.to_vec()),
-        // Clients of the laboratory read no timestamps: an OCTET STRING of as many bytes, none of them alike.
+        // Clients of the laboratory read no timestamps: as many bytes, none of them alike.
         extension(TIMESTAMPS, tagged(4, &(0..TWO_TIMESTAMPS).map(noise).collect::<Vec<u8>>())),
     ];
     let certificate = parameters.signed_by(&leaf, &above)?;

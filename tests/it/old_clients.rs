@@ -44,7 +44,7 @@ async fn serving(min: TlsVersion) -> Litequic {
     Litequic::start(origin::demo().await, |config| config.listen.tls_min = min).await
 }
 
-/// The same with a certificate for each of `keys`, the first for clients that take any.
+/// A proxy with a certificate for each of `keys`, the first for clients that take any.
 async fn serving_with(min: TlsVersion, keys: &[&'static SignatureAlgorithm]) -> Litequic {
     let made = keys.iter().map(|key| self_signed_with(["localhost"], &KeyPair::generate_for(key).unwrap()).unwrap());
     let made: Vec<SelfSigned> = made.collect();

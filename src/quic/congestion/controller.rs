@@ -118,14 +118,11 @@ impl Controller {
     /// A client has migrated to the path: its address may be forged (RFC 9000 §9.3.1), and it gets ten packets at most
     /// before one is acknowledged.
     fn limit_unvalidated_path(&mut self) {
-        if self.congestion_window() > MIGRATED_INITIAL_PACKETS * u32::from(self.max_datagram) {
-            let datagram = self.max_datagram;
+        let (datagram, window) = (self.max_datagram, MIGRATED_INITIAL_PACKETS * u32::from(self.max_datagram));
+        if self.congestion_window() > window {
             self.algorithm = match self.algorithm {
-                Algorithm::Cubic(_) => Algorithm::Cubic(Cubic::for_unknown_path(datagram)),
-                Algorithm::Bbr(_) => Algorithm::Bbr(Box::new(Bbr::for_unknown_path(
-                    MIGRATED_INITIAL_PACKETS * u32::from(datagram),
-                    datagram,
-                ))),
+                Algorithm::Cubic(_) => Algorithm::Cubic(Cubic::new(window, datagram)),
+                Algorithm::Bbr(_) => Algorithm::Bbr(Box::new(Bbr::for_unknown_path(window, datagram))),
             };
         }
     }

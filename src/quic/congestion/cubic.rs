@@ -7,15 +7,13 @@
 
 use super::{
     hystart::DelayIncrease,
-    reno_friendly::{BETA, RenoEstimate},
+    reno_friendly::{BETA, MIN_WINDOW_PACKETS, RenoEstimate},
 };
 use s2n_quic::provider::congestion_controller::Timestamp;
 use std::time::Duration;
 
 /// C of RFC 9438 §4.1, in packets a second³.
 const C: f64 = 0.4;
-/// Packets of the window at least (RFC 9002 §7.2).
-const MIN_WINDOW_PACKETS: f64 = 2.0;
 /// Factor by which the target of a round trip may exceed the window (RFC 9438 §4.2).
 const MAX_TARGET: f64 = 1.5;
 /// Factor by which the window may exceed the most bytes in flight since the last reduction: a window that pacing or the
@@ -28,8 +26,6 @@ const APP_LIMITED_PACKETS: u32 = 3;
 /// Packets of the slow-start threshold at least, and of a window whose round-trip times end slow start: with fewer in
 /// flight they say little (`hystart_low_window` of `net/ipv4/tcp_cubic.c`).
 const MIN_THRESHOLD_PACKETS: f64 = 16.0;
-/// Packets of the initial window of a path of which nothing is known (RFC 9002 §7.2).
-const INITIAL_PACKETS: u32 = 10;
 
 /// The window of one path.
 #[derive(Debug, Clone)]
@@ -137,7 +133,7 @@ impl Cubic {
     pub(super) fn new(window: u32, max_datagram: u16) -> Self {
         Self {
             phase: Phase::SlowStart(DelayIncrease::default()),
-            window: f64::from(window).max(MIN_WINDOW_PACKETS * f64::from(max_datagram)),
+            window: f64::from(window).max(f64::from(MIN_WINDOW_PACKETS) * f64::from(max_datagram)),
             threshold: f64::INFINITY,
             in_flight: 0,
             max_datagram,
@@ -147,11 +143,6 @@ impl Cubic {
             app_limited: true,
             last_sent: None,
         }
-    }
-
-    /// A path of which nothing is known but the size of its datagrams.
-    pub(super) fn for_unknown_path(max_datagram: u16) -> Self {
-        Self::new(INITIAL_PACKETS * u32::from(max_datagram), max_datagram)
     }
 
     /// Bytes that may be in flight.
@@ -225,7 +216,7 @@ impl Cubic {
             return;
         }
         let factor = if self.is_slow_start() { MAX_UNUSED_IN_SLOW_START } else { MAX_UNUSED };
-        let most = (f64::from(self.max_in_flight) * factor).max(MIN_WINDOW_PACKETS * self.datagram());
+        let most = (f64::from(self.max_in_flight) * factor).max(self.min_window());
         if self.window >= most {
             return;
         }
@@ -272,7 +263,7 @@ impl Cubic {
             self.on_congestion(now);
         }
         // RFC 9002 §7.6.2, RFC 9438 §4.8.
-        self.window = MIN_WINDOW_PACKETS * self.datagram();
+        self.window = self.min_window();
         self.phase = Phase::SlowStart(DelayIncrease::default());
         self.last_reduction = Some(Reduction { at: now, persistent });
         (self.last_w_max, self.max_in_flight) = (0.0, 0);
@@ -286,7 +277,7 @@ impl Cubic {
             return false;
         }
         let (datagram, window) = (self.datagram(), self.window);
-        let reduced = (window * BETA).max(MIN_WINDOW_PACKETS * datagram);
+        let reduced = (window * BETA).max(self.min_window());
         let w_max = if window < self.last_w_max { window * f64::midpoint(1.0, BETA) } else { window };
         let next = Growth {
             curve: Curve::new(w_max, reduced, datagram),
@@ -308,7 +299,7 @@ impl Cubic {
             self.window *= f64::from(max_datagram) / self.datagram();
         }
         self.max_datagram = max_datagram;
-        self.window = self.window.max(MIN_WINDOW_PACKETS * self.datagram());
+        self.window = self.window.max(self.min_window());
     }
 
     /// Packets of `discarded_bytes` are neither lost nor acknowledged.
@@ -330,6 +321,10 @@ impl Cubic {
 
     fn datagram(&self) -> f64 {
         self.max_datagram.max(1).into()
+    }
+
+    fn min_window(&self) -> f64 {
+        f64::from(MIN_WINDOW_PACKETS) * self.datagram()
     }
 
     fn is_since_reduction(&self, sent: Timestamp) -> bool {

@@ -9,7 +9,7 @@ const BETA_TENTHS: u32 = 7;
 /// + β).
 const ALPHA: f64 = 9.0 / 17.0;
 /// Packets of the window at least (RFC 9002 §7.2).
-const MIN_WINDOW_PACKETS: u32 = 2;
+pub(super) const MIN_WINDOW_PACKETS: u32 = 2;
 
 /// W_est (RFC 9438 §4.3): the estimate of one path, in one period of congestion avoidance.
 #[derive(Debug, Clone, Copy)]

@@ -55,7 +55,7 @@ pub(crate) struct Contender {
     /// What `@EXTRA@` stands for.
     #[serde(default)]
     pub(crate) extra: String,
-    /// It connects to the origin over TLS.
+    /// The contender connects to the origin over TLS.
     #[serde(default)]
     pub(crate) https_origin: bool,
     /// The most packets an ACK that it bears on a path without delay, where that is known.
@@ -198,7 +198,7 @@ impl Contender {
         Self { name, extra, environment, ack_threshold, is_watched_by_dash_js, https_origin, ..self.clone() }
     }
 
-    /// The same by another name, perhaps with TLS to the origin.
+    /// The contender by another name, perhaps with TLS to the origin.
     pub(crate) fn twin(&self, variant: &Variant) -> Self {
         Self { name: variant.name.clone(), https_origin: variant.https_origin, ..self.clone() }
     }

@@ -17,14 +17,14 @@ const NAMES: [&str; 3] = ["localhost", "127.0.0.1", "192.0.2.1"];
 /// Written at a time.
 const PIECE: usize = 64 * 1024; // bytes
 
-/// Which certificates servers show.
+/// The kind of certificates that servers show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Chain {
     /// One of P-256, which is its own issuer.
     SelfSigned,
-    /// As Let's Encrypt's: P-256 below P-384.
+    /// A chain as Let's Encrypt's: P-256 below P-384.
     Ecdsa,
-    /// As Let's Encrypt's: RSA of 2,048 bits below RSA of 2,048 bits.
+    /// A chain as Let's Encrypt's: RSA of 2,048 bits below RSA of 2,048 bits.
     Rsa,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Identity {
     pub(crate) trusted: PathBuf,
     /// What a server shows.
     pub(crate) certificate: PathBuf,
-    /// Its key.
+    /// The key of the certificate.
     pub(crate) key: PathBuf,
     /// Both in one file.
     pub(crate) both: PathBuf,

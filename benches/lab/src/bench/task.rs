@@ -186,7 +186,7 @@ pub(crate) struct Variant {
     pub(crate) is_watched_by_dash_js: bool,
     /// What the program's version must say.
     pub(crate) needs: Option<String>,
-    /// It connects to the origin over TLS.
+    /// The variant connects to the origin over TLS.
     #[serde(default)]
     pub(crate) https_origin: bool,
     /// Another contender that it is, unchanged but for `https_origin`: what that differs from itself by.

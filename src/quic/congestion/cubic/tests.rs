@@ -16,11 +16,11 @@ const INITIAL: u32 = 10 * DATAGRAM as u32;
 enum Event {
     /// Windows are sent and acknowledged, so many packets an ACK.
     Rounds { rounds: u32, group: usize },
-    /// As one round, but one of the packets, by a part of 256, is lost.
+    /// A round, but one of the packets, by a part of 256, is lost.
     Loss { place: u8, group: usize },
-    /// As one round, and a router reports congestion with the first ACK.
+    /// A round, and a router reports congestion with the first ACK.
     Congestion { group: usize },
-    /// So many packets are sent, and then the application has no more.
+    /// A number of packets is sent, and then the application has no more.
     Limited { packets: u32 },
     /// The path is idle for so many milliseconds.
     Idle(u64),

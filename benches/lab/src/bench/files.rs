@@ -39,6 +39,9 @@ impl Chain {
     }
 }
 
+/// Issues a certificate for names.
+type Issue = fn(&[String]) -> Result<Issued>;
+
 /// The files of a certificate, PEM.
 pub(crate) struct Identity {
     /// What clients trust.
@@ -91,7 +94,7 @@ impl Files {
 
     /// The files of a chain, which are made when they are wanted first: RSA keys take their time.
     pub(crate) fn identity(&self, chain: Chain) -> Result<Identity> {
-        let (name, issue): (_, fn(&[String]) -> Result<Issued>) = match chain {
+        let (name, issue): (_, Issue) = match chain {
             Chain::SelfSigned => {
                 let Self { certificate, key, both, .. } = self;
                 let [trusted, certificate, key, both] = [certificate, certificate, key, both].map(Clone::clone);

@@ -100,6 +100,7 @@ packages() {
     command -v nft >/dev/null || missing+=(nftables)
     command -v caddy >/dev/null || missing+=(caddy)
     [[ -x /usr/sbin/apache2 ]] || missing+=(apache2-bin)
+    command -v htpasswd >/dev/null || missing+=(apache2-utils)
     [[ -x /usr/sbin/sshd ]] || missing+=(openssh-server)
     command -v jq >/dev/null || missing+=(jq)
     command -v mandoc >/dev/null || missing+=(mandoc)
@@ -120,15 +121,28 @@ packages() {
     echo "installed: ${missing[*]}"
 }
 
-# The HTTP/3 client of tests/it/aioquic.rs, and cargo-nextest, prebuilt.
-python_programs() {
-    if ! cat tests/it/requirements.txt .ci/requirements.txt | cmp -s - "$VENV/installed.txt"; then
-        python3 -m venv --clear "$VENV"
-        "$VENV/bin/pip" install --quiet --disable-pip-version-check \
-            --requirement tests/it/requirements.txt --requirement .ci/requirements.txt
-        cat tests/it/requirements.txt .ci/requirements.txt >"$VENV/installed.txt"
+# environment FOLDER FILE…: a virtual environment with what FILEs of requirements name, made anew when one has changed.
+environment() {
+    local folder=$1 files=() file
+    shift
+    if ! cat "$@" | cmp -s - "$folder/installed.txt"; then
+        for file in "$@"; do
+            files+=(--requirement "$file")
+        done
+        python3 -m venv --clear "$folder"
+        "$folder/bin/pip" install --quiet --disable-pip-version-check "${files[@]}"
+        cat "$@" >"$folder/installed.txt"
     fi
+}
+
+# The HTTP/3 client of tests/it/aioquic.rs, and cargo-nextest, prebuilt; the scanner of tests/it/old_clients.rs.
+python_programs() {
+    environment "$VENV" tests/it/requirements.txt .ci/requirements.txt
+    environment "$WORK/sslyze" tests/it/sslyze.txt
+    mkdir -p "$WORK/tools/bin"
+    ln -sf "$PWD/$WORK/sslyze/bin/sslyze" "$WORK/tools/bin/sslyze"
     "$VENV/bin/python" -c 'import aioquic; print("aioquic", aioquic.__version__)'
+    "$WORK/sslyze/bin/python" -c 'from sslyze.__version__ import __version__; print("sslyze", __version__)'
     cargo nextest --version
 }
 

@@ -33,7 +33,7 @@ echo "${base%@*} $digest" >"target/base-images/$architecture"
 work=$(mktemp -d)
 trap 'rm -rf "$work"; docker image rm "$built" >/dev/null 2>&1 || true' EXIT
 mkdir -p "$work/program" "$work/context/packaging/container"
-tar --extract --file "target/dist/$name-$target.tar.gz" --directory "$work/program" --strip-components 2 "$name-$target/bin/litequic"
+tar --extract --file "target/dist/$name-$target.tar.gz" --directory "$work/program" --strip-components 3 "$name-$target/libexec/litequic/litequic"
 # Copies, because layers have the permissions and times of files in a checkout, which each has its own.
 cp LICENSE "$work/context/"
 cp packaging/container/litequic.toml "$work/context/packaging/container/"

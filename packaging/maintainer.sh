@@ -25,7 +25,7 @@ main_process() {
 take_over() {
     before=$(main_process)
     [ "${before:-0}" != 0 ] || return 0
-    if ! /usr/bin/litequic check --config /etc/litequic/litequic.toml; then
+    if ! /usr/libexec/litequic/litequic check --config /etc/litequic/litequic.toml; then
         echo "litequic: the new version rejects the configuration; the running one goes on until it is restarted" >&2
         return 0
     fi

@@ -10,6 +10,9 @@ needs cargo-generate-rpm "an rpm"
 
 stage_package rpm "$program" "$target" "$speaker"
 install -D -m 644 packaging/rpm/sysusers.conf "$stage/root/usr/lib/sysusers.d/litequic.conf"
+# cargo-generate-rpm packs no links: a script in its place.
+rm "$stage/root/usr/bin/litequic"
+printf '#!/bin/sh\nexec /usr/libexec/litequic/litequic "$@"\n' >"$stage/root/usr/bin/litequic"
 mkdir -p "$share/licenses/litequic"
 mv "$share/doc/litequic/LICENSE" "$share/licenses/litequic/"
 for script in post preun postun; do

@@ -11,14 +11,15 @@ top=$(realpath "$4")
 cd "$(dirname "$0")/.."
 . packaging/reproducible.sh
 
-mkdir -p "$top/bin" "$top/share/man/man5" "$top/share/doc/litequic/docs" "$top/share/doc/litequic/examples" \
+mkdir -p "$top/bin" "$top/libexec/litequic" "$top/share/man/man5" "$top/share/doc/litequic/docs" "$top/share/doc/litequic/examples" \
     "$top/share/bash-completion/completions" "$top/share/zsh/site-functions" "$top/share/fish/vendor_completions.d"
 
 # Debian's binutils have one for each architecture.
 objcopy=${target%%-*}-linux-gnu-objcopy
 command -v "$objcopy" >/dev/null || objcopy=objcopy
-# Names of functions stay, for a panic's backtrace; what a debugger wants goes.
-"$objcopy" --strip-debug "$program" "$top/bin/litequic"
+# Names of functions stay, for a panic's backtrace; what a debugger wants goes. A folder of its own: the unit allows no other program.
+"$objcopy" --strip-debug "$program" "$top/libexec/litequic/litequic"
+ln -s ../libexec/litequic/litequic "$top/bin/litequic"
 
 "$speaker" manual --out "$top/share/man/man1"
 mv "$top/share/man/man1/litequic.toml.5" "$top/share/man/man5/"
@@ -35,7 +36,7 @@ install -D -m 644 -t "$top/share/doc/litequic/examples/systemd" packaging/system
 install -D -m 644 -t "$top/share/doc/litequic/examples/seccomp" packaging/seccomp/*.json
 for unit in packaging/systemd/*.service packaging/systemd/*.socket; do
     install -D -m 644 -t "$top/lib/systemd/system" "$unit"
-    sed -i "s|/usr/bin/litequic|$prefix/bin/litequic|" "$top/lib/systemd/system/${unit##*/}"
+    sed -i "s|/usr/libexec/litequic|$prefix/libexec/litequic|" "$top/lib/systemd/system/${unit##*/}"
 done
 
 # Whatever the umask: all may read, programs run.

@@ -83,8 +83,9 @@ pub fn pass_panic_on(ended: Result<(), JoinError>) {
 }
 
 /// Panics in builds for development if the environment variable `LITEQUIC_PANIC_IN` names `place`, so that a test can
-/// see what a panic there does. `kill:` before the place ends the process by SIGKILL instead. In release builds it does
-/// nothing, and the variable means nothing.
+/// see what a panic there does. `kill:` before the place ends the process by SIGKILL instead; with `abort:` the panic
+/// ends by SIGABRT, as in release builds ([`abort_if_asked`]). In release builds it does nothing, and the variable
+/// means nothing.
 pub fn panic_if_asked(place: &str) {
     #[cfg(debug_assertions)]
     #[expect(clippy::panic, reason = "what it is for")]
@@ -93,12 +94,25 @@ pub fn panic_if_asked(place: &str) {
             // An error leaves the process running, which the test that asked for its end notices.
             let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
         }
-        if asked == place {
+        if asked.to_str().map(|asked| asked.strip_prefix(ABORT).unwrap_or(asked)) == Some(place) {
             panic!("asked to panic in {place}");
         }
     }
     #[cfg(not(debug_assertions))]
     let _ = place;
+}
+
+/// Before a place in `LITEQUIC_PANIC_IN`: a panic there is to abort.
+#[cfg(debug_assertions)]
+const ABORT: &str = "abort:";
+
+/// Aborts in builds for development if the environment variable `LITEQUIC_PANIC_IN` begins with `abort:`. The hook of
+/// panics calls it, so that a test sees the end of a release build, whose panics abort.
+pub fn abort_if_asked() {
+    #[cfg(debug_assertions)]
+    if std::env::var("LITEQUIC_PANIC_IN").is_ok_and(|asked| asked.starts_with(ABORT)) {
+        std::process::abort();
+    }
 }
 
 #[cfg(test)]

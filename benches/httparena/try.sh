@@ -1,15 +1,22 @@
 #!/usr/bin/env bash
 # Tries the entry without containers: its two configurations at other ports and places, behind them app.py instead of the board's server.
 # Makes the board's checks of a gateway, over HTTP/2 as the board does and over HTTP/3; then a load of its 20 paths, if h2load has HTTP/3.
-# usage: benches/httparena/try.sh [PROGRAM]
+# usage: benches/httparena/try.sh [PROGRAM | --image IMAGE]
+# With --image: the entry's container as the board runs it, at the board's ports 8443 and 8080.
 # Needs nginx, curl and python3. Brotli's variants are served only where nginx has the module. 127.0.0.1 alone.
 set -euo pipefail
-program=$(realpath "${1:-target/release/litequic}")
+image=
+if [[ ${1:-} == --image ]]; then
+    image=$2
+else
+    program=$(realpath "${1:-target/release/litequic}")
+fi
 cd "$(dirname "$0")"
 work=$(mktemp -d)
 pids=()
 finish() {
     ((${#pids[@]} == 0)) || kill "${pids[@]}" 2>/dev/null || true
+    [[ -z ${container:-} ]] || docker stop "$container" >/dev/null
     rm -rf "$work"
 }
 trap finish EXIT
@@ -19,6 +26,7 @@ free_port() {
     python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 }
 port=$(free_port) app=$(free_port)
+[[ -z $image ]] || port=8443 app=8080
 
 mkdir -p "$work/data/static" "$work/certs"
 # As long as the board's files, and compressible.
@@ -37,19 +45,23 @@ rm "$work/data/static/hero.webp.gz"
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost \
     -addext subjectAltName=DNS:localhost -keyout "$work/certs/server.key" -out "$work/certs/server.crt" 2>/dev/null
 
-nginx=$(command -v nginx || echo /usr/sbin/nginx)
-brotli='#'
-! compgen -G '/usr/lib/nginx/modules/ngx_http_brotli_static_module.so' >/dev/null || brotli=
-sed -e "s|^load_module|${brotli}load_module|; s|^  brotli_static|  ${brotli}brotli_static|" -e "s|/run/|$work/|; s|root /data|root $work/data|" \
-    -e 's|worker_processes auto;|worker_processes 1; daemon off;|' proxy/nginx.conf >"$work/nginx.conf"
-sed -e "s|/certs/|$work/certs/|; s|/run/files.sock|$work/files.sock|; s|\[::\]:8443|127.0.0.1:$port|; s|:8080|:$app|" proxy/litequic.toml >"$work/litequic.toml"
-"$program" check --config "$work/litequic.toml"
-"$nginx" -e stderr -p "$work" -c "$work/nginx.conf" 2>"$work/nginx.log" &
-pids+=($!)
 ./app.py "$app" &
 pids+=($!)
-"$program" run --config "$work/litequic.toml" >"$work/litequic.log" 2>&1 &
-pids+=($!)
+if [[ -n $image ]]; then
+    container=$(docker run --detach --rm --network host --volume "$work/certs:/certs:ro" --volume "$work/data/static:/data/static:ro" "$image")
+else
+    nginx=$(command -v nginx || echo /usr/sbin/nginx)
+    brotli='#'
+    ! compgen -G '/usr/lib/nginx/modules/ngx_http_brotli_static_module.so' >/dev/null || brotli=
+    sed -e "s|^load_module|${brotli}load_module|; s|^  brotli_static|  ${brotli}brotli_static|" -e "s|/run/|$work/|; s|root /data|root $work/data|" \
+        -e 's|worker_processes auto;|worker_processes 1; daemon off;|' proxy/nginx.conf >"$work/nginx.conf"
+    sed -e "s|/certs/|$work/certs/|; s|/run/files.sock|$work/files.sock|; s|\[::\]:8443|127.0.0.1:$port|; s|:8080|:$app|" proxy/litequic.toml >"$work/litequic.toml"
+    "$program" check --config "$work/litequic.toml"
+    "$nginx" -e stderr -p "$work" -c "$work/nginx.conf" 2>"$work/nginx.log" &
+    pids+=($!)
+    "$program" run --config "$work/litequic.toml" >"$work/litequic.log" 2>&1 &
+    pids+=($!)
+fi
 
 get() {
     curl --silent --show-error --insecure --noproxy '*' --max-time 10 "$@"

@@ -57,11 +57,11 @@ wait_for() {
     done
 }
 
-# guide NAME PART: the one command of docs/how-to/NAME.md in which PART is, without sudo and without its comment. Fails if the guide has
-# no such command, or several.
+# guide NAME PART: the one command of docs/how-to/NAME.md in which PART is, without sudo and without its comment, in one line. Fails if the
+# guide has no such command, or several.
 guide() {
     local found
-    found=$(awk '/^```/ { fenced = !fenced && ($0 == "```sh" || $0 == "```bash"); next } fenced' "../../docs/how-to/$1.md" | grep -F -- "$2" |
+    found=$(awk '/^```/ { fenced = !fenced && ($0 == "```sh" || $0 == "```bash"); next } fenced' "../../docs/how-to/$1.md" | sed -e ':a' -e '/\\$/{' -e 'N' -e 's/ *\\\n */ /' -e 'ba' -e '}' | grep -F -- "$2" |
         sed -e 's/ \+# .*//' -e 's/^sudo //')
     [[ -n $found && $found != *$'\n'* ]] && printf '%s\n' "$found"
 }

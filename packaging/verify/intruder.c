@@ -48,12 +48,14 @@ static void report(const char *name, long result, int error) {
     } while (0)
 
 /* execve(2) of another program, by a child that ends with the reason. */
-static long executes(const char *program) {
+static long executes_with(const char *program, char *const arguments[]) {
     pid_t child = fork();
     if (child < 0)
         return -1;
     if (child == 0) {
-        char *const arguments[] = {(char *)program, "-c", "exit 0", NULL};
+        int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+        if (nowhere >= 0)
+            dup2(nowhere, STDERR_FILENO);
         execv(program, arguments);
         _exit(errno);
     }
@@ -65,17 +67,56 @@ static long executes(const char *program) {
     return -1;
 }
 
-/* execve(2) of a copy of this program in `folder`. */
-static long executes_copy(const char *folder) {
-    char path[256], bytes[65536];
-    snprintf(path, sizeof path, "%s/intruder", folder);
-    int from = open("/proc/self/exe", O_RDONLY | O_CLOEXEC), to = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0700);
+static long executes(const char *program) {
+    char *const arguments[] = {(char *)program, "-c", "exit 0", NULL};
+    return executes_with(program, arguments);
+}
+
+/* /bin/sh, mapped by the dynamic loader rather than by the kernel. The loader ends with 127 where it cannot. */
+static long executes_by_loader(void) {
+#if defined(__aarch64__)
+    const char *loader = "/lib/ld-linux-aarch64.so.1";
+#else
+    const char *loader = "/lib64/ld-linux-x86-64.so.2";
+#endif
+    char *const arguments[] = {(char *)loader, "/bin/sh", "-c", "exit 0", NULL};
+    long result = executes_with(loader, arguments);
+    if (errno == 127)
+        errno = EACCES;
+    return result;
+}
+
+/* Copies this program. */
+static long copies_to(int to) {
+    char bytes[65536];
+    int from = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     if (from < 0 || to < 0)
         return -1;
     for (ssize_t length; (length = read(from, bytes, sizeof bytes)) > 0;)
         if (write(to, bytes, length) != length)
             return -1;
-    close(from), close(to);
+    close(from);
+    return 0;
+}
+
+/* execve(2) of a copy of this program in memory. */
+static long executes_memory(void) {
+    int to = syscall(SYS_memfd_create, "intruder", 0);
+    if (copies_to(to) < 0)
+        return -1;
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", to);
+    return executes(path);
+}
+
+/* execve(2) of a copy of this program in `folder`. */
+static long executes_copy(const char *folder) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/intruder", folder);
+    int to = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0700);
+    if (copies_to(to) < 0)
+        return -1;
+    close(to);
     long result = executes(path);
     int error = errno;
     unlink(path);
@@ -112,6 +153,8 @@ int main(int number, char **arguments) {
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
     TRY("execve of /bin/sh", executes("/bin/sh"));
+    TRY("execve of /bin/sh by the dynamic loader", executes_by_loader());
+    TRY("execve of a file in memory", executes_memory());
     const char *folders[] = {"/tmp", "/var/tmp", "/dev/shm", "/run/litequic", "/var/lib/litequic", "/var/log/litequic", "/etc/litequic"};
     for (size_t each = 0; each < sizeof folders / sizeof *folders; each++) {
         char name[64];

@@ -22,7 +22,7 @@ machine_with() {
     boot "$work/prepare"
     unpack
     check "the package has the manual pages" inside test -e /opt/usr/share/man/man1/litequic.1.gz -a -e /opt/usr/share/man/man5/litequic.toml.5.gz
-    inside systemd-run --quiet --unit origin /opt/usr/bin/litequic demo --listen 127.0.0.1:9999
+    inside systemd-run --quiet --unit origin /opt/usr/libexec/litequic/litequic demo --listen 127.0.0.1:9999
     check "a server runs" wait_for 20 says 'in front of a small origin' inside journalctl --unit origin --output cat --no-pager
     origin=$(inside journalctl --unit origin --output cat --no-pager | sed -n 's|^in front of a small origin of its own at \(http://.*\)$|\1|p')
 }
@@ -74,4 +74,4 @@ left() {
 }
 
 # Nothing serves any more.
-ended() { not inside /opt/usr/bin/litequic get --insecure --timeout 2s https://127.0.0.1:8443/bytes/1000; }
+ended() { not inside /opt/usr/libexec/litequic/litequic get --insecure --timeout 2s https://127.0.0.1:8443/bytes/1000; }

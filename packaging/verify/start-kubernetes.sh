@@ -39,7 +39,7 @@ check "a registry runs" wait_for 20 curl --noproxy '*' --silent --fail "http://$
 program=$(echo "$dist"/litequic-*-x86_64-unknown-linux-gnu.tar.gz)
 version=${program##*/litequic-}
 version=${version%-x86_64-unknown-linux-gnu.tar.gz}
-tar --extract --file "$program" --directory "$work" --strip-components 2 "litequic-$version-x86_64-unknown-linux-gnu/bin/litequic"
+tar --extract --file "$program" --directory "$work" --strip-components 3 "litequic-$version-x86_64-unknown-linux-gnu/libexec/litequic/litequic"
 docker load --quiet --input "$dist/litequic-$version-image-amd64.tar" >/dev/null
 docker tag "litequic:$version" "$REGISTRY/litequic:$version"
 check "the image is pushed" docker push --quiet "$REGISTRY/litequic:$version"

@@ -33,12 +33,12 @@ upgrades
 
 check "rpm --erase" rpm --erase litequic
 check "... ends the service" ended
-# The configuration as it was edited, logs and the user stay, as is Fedora's custom.
+# The configuration as it was edited, state, logs and the user stay, as is Fedora's custom.
 kept_alone() {
     inside ls -A /etc/litequic
     left
     [[ $(inside ls -A /etc/litequic) == litequic.toml.rpmsave ]] &&
-        ! left | grep -Ev '^(/etc/litequic(/litequic.toml.rpmsave)?|/var/log/.*|/etc/(passwd|group):litequic:.*)$'
+        ! left | grep -Ev '^(/etc/litequic(/litequic.toml.rpmsave)?|/var/(lib|log)/.*|/etc/(passwd|group):litequic:.*)$'
 }
-check "... leaves the edited configuration, logs and the user" kept_alone
+check "... leaves the edited configuration, state, logs and the user" kept_alone
 finish

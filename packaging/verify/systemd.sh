@@ -3,8 +3,8 @@
 # upgrade and faults do what docs/operating.md says. PROGRAM is target/release/litequic unless said otherwise.
 program=$(realpath "${1:-$(dirname "$0")/../../target/release/litequic}")
 cd "$(dirname "$0")" || exit
-# shellcheck disable=SC2034 # machine.sh; the guides' commands need jq
-MORE_PACKAGES=jq
+# shellcheck disable=SC2034 # machine.sh; the guides' commands need them
+MORE_PACKAGES=jq,bubblewrap
 # shellcheck source=packaging/verify/checks.sh
 . ./checks.sh
 # shellcheck source=packaging/verify/machine.sh
@@ -12,11 +12,14 @@ MORE_PACKAGES=jq
 [[ -x $program ]] || skip "there is no $program"
 
 # What systemd-analyze calls the exposure, in tenths, of 100: of the unit, and with examples/sockets-of-systemd.conf.
-readonly EXPOSURE=16 EXPOSURE_WITH_SOCKETS=13
+readonly EXPOSURE=15 EXPOSURE_WITH_SOCKETS=11
 if command -v systemd-analyze >/dev/null && command -v gcc >/dev/null; then
     mkdir "$work/unit"
-    sed "s|/usr/bin/litequic|$program|" ../systemd/litequic.service >"$work/unit/litequic.service"
     exposed() { systemd-analyze security --offline=true --threshold="$1" "$work/unit/litequic.service" | tail -n 1; }
+    printf '[Service]\nType=notify\nUser=litequic\nExecStart=%s run\n' "$program" >"$work/unit/litequic.service"
+    check "systemd-analyze security, of a unit with a user and no more" exposed 100
+    tail -n 1 "$work/out" | sed 's/^/      /'
+    sed "s|/usr/libexec/litequic/litequic|$program|" ../systemd/litequic.service >"$work/unit/litequic.service"
     check "systemd-analyze security: at most $EXPOSURE" exposed $EXPOSURE
     tail -n 1 "$work/out" | sed 's/^/      /'
     sed '/^\[Service\]/d' ../systemd/examples/sockets-of-systemd.conf >"$work/unit/more"
@@ -46,11 +49,14 @@ url = "http://127.0.0.1:1"
 CONFIG
 
 cat >"$work/prepare" <<PREPARE
-install -m 755 "$program" "\$1/usr/bin/litequic"
+mkdir -p "\$1/usr/libexec/litequic" "\$1/usr/local/libexec"
+install -m 755 "$program" "\$1/usr/libexec/litequic/litequic"
+ln -s ../libexec/litequic/litequic "\$1/usr/bin/litequic"
+ln -s ../../libexec/litequic "\$1/usr/local/libexec/litequic"
 install -m 644 -t "\$1/etc/systemd/system" "$(realpath ../systemd)/litequic.service"
 mkdir -p "\$1/etc/litequic"
 install -m 644 -t "\$1/etc/litequic" "$work/tls.crt" "$work/tls.key" "$work/litequic.toml"
-install -m 755 "$work/intruder" "\$1/usr/bin/intruder"
+install -m 755 "$work/intruder" "\$1/usr/libexec/litequic/intruder"
 mkdir -p "\$1/home/user"
 echo secret >"\$1/home/user/secret"
 # Unit NAME COMMAND: litequic's, with another command.
@@ -59,12 +65,10 @@ unit() {
         "$(realpath ../systemd)/litequic.service" >"\$top/etc/systemd/system/\$1.service"
 }
 top=\$1
-unit intruder "/usr/bin/intruder io_uring_setup"
-unit probe "/usr/bin/litequic probe"
+unit intruder "/usr/libexec/litequic/intruder io_uring_setup"
+unit probe "/usr/libexec/litequic/litequic probe"
 # Its end would remove the folder of the one that serves.
 sed -i '/^RuntimeDirectory/d' "\$top/etc/systemd/system/probe.service"
-mkdir "\$top/etc/systemd/system/intruder.service.d"
-sed 's|/usr/bin/litequic|/usr/bin/intruder|' "$(realpath ../systemd)/examples/no-other-program.conf" >"\$top/etc/systemd/system/intruder.service.d/no-other-program.conf"
 PREPARE
 boot "$work/prepare"
 
@@ -170,8 +174,8 @@ while True:
     dns.sendto(header + query[12:end] + answer, client)
 PYTHON
 nsenter --target "$(first)" --net -- python3 "$work/origin.py" "/proc/$(first)/root/run/origin.sock" >"$work/origin.log" 2>&1 &
-origin_id=$!
-trap 'kill "$origin_id" || true; end' EXIT
+helpers=($!)
+trap 'kill "${helpers[@]}" 2>/dev/null || true; end' EXIT
 echo "127.0.0.1 localhost hosts.test" | file /etc/hosts
 echo "nameserver 127.0.0.1" | file /etc/resolv.conf
 
@@ -219,7 +223,7 @@ inside systemctl kill --kill-whom=main --signal=SIGUSR1 litequic
 check "... and reopened" wait_for 10 logged
 
 pid=$(property MainPID)
-inside sh -c 'cp /usr/bin/litequic /usr/bin/.litequic.new && mv /usr/bin/.litequic.new /usr/bin/litequic'
+inside sh -c 'cd /usr/libexec/litequic && cp litequic .litequic.new && mv .litequic.new litequic'
 inside systemctl kill --kill-whom=main --signal=SIGUSR2 litequic
 other_runs() { upgraded || { journal | tail -n 5 && false; }; }
 check "a hot upgrade to a program whose file was replaced" wait_for 30 other_runs
@@ -237,15 +241,84 @@ inside systemctl kill --kill-whom=main --signal=SIGABRT litequic
 check "an abort writes no core dump" wait_for 30 says 'code=killed, status=6/ABRT' journal
 
 refusals() { inside journalctl --unit intruder --output cat --no-pager | grep -E '^(refused|ALLOWED)'; }
-check "an intruder, with no-other-program.conf" inside systemctl start intruder
+check "an intruder" inside systemctl start intruder
 check "... ends" wait_for 20 says '^refused init_module' refusals
 check "... is refused everything" not says ALLOWED refusals
 refusals | sed 's/^/      /'
-inside sh -c 'rm -r /etc/systemd/system/intruder.service.d; systemctl daemon-reload'
-inside journalctl --rotate --vacuum-time=1s >/dev/null 2>&1 || true
-check "an intruder, without it" inside systemctl start intruder
-check "... ends" wait_for 20 says 'execve of /bin/sh' refusals
-left() { inside systemctl show --property ExecMainStatus --value intruder; }
-check "... can execute programs of /usr/bin, and no more" says '^1$' left
+
+echo "# a DNS command"
+command='#!/bin/sh
+echo "$*" >>/var/lib/litequic/dns.log'
+if command -v pebble >/dev/null; then
+    certificate ca localhost
+    file /etc/litequic/ca.crt <"$work/ca.crt"
+    cat >"$work/pebble.json" <<JSON
+{"pebble": {"listenAddress": "127.0.0.1:14000", "managementListenAddress": "127.0.0.1:15000", "certificate": "$work/ca.crt",
+    "privateKey": "$work/ca.key", "httpPort": 5002, "tlsPort": 5001, "retryAfter": {"authz": 1, "order": 1},
+    "profiles": {"default": {"description": "ninety days", "validityPeriod": 7776000}}}}
+JSON
+    # It asks no name server: whether a record is there is not what is tested.
+    nsenter --target "$(first)" --net -- env PEBBLE_VA_ALWAYS_VALID=1 PEBBLE_VA_NOSLEEP=1 PEBBLE_WFE_NONCEREJECT=0 \
+        pebble -config "$work/pebble.json" >"$work/pebble.log" 2>&1 &
+    helpers+=($!)
+    inside sh -c "cat >>$config" <<'CONFIG'
+[[acme]]
+hosts = ["dns.test"]
+folder = "/var/lib/litequic/acme"
+terms_agreed = true
+challenges = ["dns-01"]
+dns_command = ["/usr/local/bin/dns-challenge"]
+dns_wait = "0s"
+directory = "https://localhost:14000/dir"
+ca = "/etc/litequic/ca.crt"
+CONFIG
+    file /usr/local/bin/dns-challenge <<<"$command"
+    inside chmod 755 /usr/local/bin/dns-challenge
+    check "without dns-command.conf it does not start" not inside systemctl restart litequic
+    check "... and says why" says 'dns-challenge.*Permission denied' journal
+    # A script needs /bin/sh.
+    sed 's|^#ExecPaths=/usr/bin|ExecPaths=/usr/bin|' ../systemd/examples/dns-command.conf | file /etc/systemd/system/litequic.service.d/dns-command.conf
+    check "with dns-command.conf" inside sh -c 'systemctl daemon-reload; systemctl restart litequic'
+    check "... it sets the record" wait_for 30 inside grep -q '^present _acme-challenge.dns.test. ' /var/lib/litequic/dns.log
+    check "... and removes it" wait_for 30 inside grep -q '^cleanup _acme-challenge.dns.test. ' /var/lib/litequic/dns.log
+    issued() { inside sh -c 'litequic get --verbose --insecure --head --resolve dns.test:8443:127.0.0.1 https://dns.test:8443/ 2>&1 | grep -i pebble'; }
+    check "... and the certificate is served" wait_for 30 issued
+else
+    echo "SKIPPED: needs pebble"
+fi
+inside systemctl stop litequic
+
+echo "# the guide for machines without the unit"
+# As from the tarball: /usr/local/libexec/litequic.
+file "$config" <"$work/litequic.toml"
+inside chown proxy: /etc/litequic/tls.key
+answers() { says '502 Bad Gateway' inside litequic get --head --insecure https://127.0.0.1:8443/; }
+wrapped=$(guide confine-on-a-bare-machine 'bwrap ')
+inside install -d -o proxy -m 700 /run/litequic
+inside runuser -u proxy -- sh -c "$wrapped" >"$work/bwrap.log" 2>&1 &
+helpers+=($!)
+check "bwrap, as in the guide" wait_for 20 answers
+says_bwrap() { cat "$work/bwrap.log"; }
+check "... reports a read-only root" says '"read_only_root":true' says_bwrap
+inside pkill -u proxy -x litequic || true
+wait_for 20 not answers >/dev/null
+# Nothing forbids to execute files there, nor system calls. The other process is bwrap.
+printf -v left_out '%q ' "execve of "{/bin/sh,"/bin/sh by the dynamic loader","a file in memory","a file written to "{/tmp,/dev/shm,/run/litequic}} \
+    "read of another process' memory" process_vm_readv ptrace keyctl io_uring_setup perf_event_open bpf
+tried() { inside runuser -u proxy -- sh -c "${wrapped%litequic/litequic run*}litequic/intruder $left_out"; }
+check "... an intruder is refused the files and other processes" tried
+sed 's/^/      /' "$work/out"
+inside rm -r /run/litequic
+
+inside sh -c 'rm -f /etc/systemd/system/litequic.service /etc/systemd/system/litequic.service.d/dns-command.conf; systemctl daemon-reload'
+inside useradd --system --user-group --no-create-home litequic
+inside chown litequic: /etc/litequic/tls.key
+check "systemd-run, as in the guide" as_in_guide confine-on-a-bare-machine 'systemd-run '
+check "... serves" wait_for 20 answers
+check "... and has its properties" is NoNewPrivileges yes
+pid=$(property MainPID)
+inside systemctl kill --kill-whom=main --signal=SIGUSR2 litequic
+check "... a hot upgrade" wait_for 30 upgraded
+inside systemctl stop litequic
 
 finish

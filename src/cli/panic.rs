@@ -2,7 +2,7 @@
 //! message. A supervisor starts it anew; continuing half broken would be worse.
 
 use super::exit::Exit;
-use crate::telemetry::log;
+use crate::{lifecycle::abort_if_asked, telemetry::log};
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
     panic::{self, PanicHookInfo},
@@ -22,6 +22,7 @@ pub(super) fn end_the_process_on_panics() {
             thread::park();
         }
         report(panic);
+        abort_if_asked();
         if cfg!(panic = "unwind") {
             std::process::exit(Exit::Software as i32);
         }

@@ -19,6 +19,9 @@ pub struct Arguments {
 /// The character that a terminal sends for Ctrl-C.
 const INTERRUPT: u8 = 3;
 
+/// Bytes of a line that is no password any more, of which `routes[].users` takes 1,024 bytes.
+const MAX_LINE: usize = 64 * 1024;
+
 /// Asks for the password twice, and prints a line for `routes[].users`.
 pub fn run(Arguments { name }: &Arguments) -> ExitCode {
     let ask = |question: &str| ask(question).map_err(|error| format!("the password cannot be read: {error}"));
@@ -45,17 +48,37 @@ fn ask(question: &str) -> io::Result<String> {
         write!(io::stderr(), "{question}")?;
         io::stderr().flush()?;
     }
-    let mut line = String::new();
-    let read = stdin.read_line(&mut line);
+    let read = read_line(&mut stdin);
     if hidden.is_some() {
         // The end of the line was not shown either.
         let _ = writeln!(io::stderr());
     }
     drop(hidden);
-    match read? {
-        0 => Err(io::ErrorKind::UnexpectedEof.into()),
-        _ if line.bytes().any(|byte| byte == INTERRUPT) => Err(io::ErrorKind::Interrupted.into()),
-        _ => Ok(line.trim_end_matches(['\r', '\n']).to_owned()),
+    let line = String::from_utf8(read?).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+    match line.as_bytes().last() {
+        None => Err(io::ErrorKind::UnexpectedEof.into()),
+        Some(&INTERRUPT) => Err(io::ErrorKind::Interrupted.into()),
+        Some(_) => Ok(line.trim_end_matches(['\r', '\n']).to_owned()),
+    }
+}
+
+/// Reads up to the end of a line or to Ctrl-C, which is included, or to the end of `input`.
+fn read_line(input: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    loop {
+        let buffer = match input.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            other => other?,
+        };
+        let end = buffer.iter().position(|byte| [b'\n', INTERRUPT].contains(byte));
+        let length = end.map_or(buffer.len(), |end| end + 1);
+        line.extend(buffer.iter().take(length));
+        input.consume(length);
+        match (end, length) {
+            (Some(_), _) | (None, 0) => return Ok(line),
+            (None, _) if line.len() > MAX_LINE => return Err(io::ErrorKind::InvalidData.into()),
+            (None, _) => {}
+        }
     }
 }
 

@@ -94,6 +94,10 @@ pub(super) fn network() -> Kind<Network> {
         .matching(&format!("({IP})(/0*([0-9]|[1-9][0-9]|1[01][0-9]|12[0-8]))?"))
 }
 
+/// Bits of `::ffff:0:0/96`, the prefix of IPv4-mapped IPv6 addresses (RFC 4291 §2.5.5.2).
+const MAPPED_PREFIX: u32 = 96;
+
+/// Reads a network. An IPv4-mapped one is read as its IPv4 network, because clients at mapped addresses count as IPv4.
 fn parse_network(text: &str) -> Result<Network, Wrong> {
     let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
     let address: IpAddr = address.parse().map_err(|_| "not a network")?;
@@ -106,13 +110,29 @@ fn parse_network(text: &str) -> Result<Network, Wrong> {
             _ => return Err(format!("the prefix is longer than {bits} bits").into()),
         },
     };
-    let keep = |all: u128| all.checked_shl(u32::from(bits - prefix)).unwrap_or(0);
+    let (address, prefix) = match address {
+        IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
+            Some(_) if prefix < MAPPED_PREFIX => {
+                return Err(Wrong {
+                    problem: format!("has IPv4-mapped addresses, whose prefix is at least {MAPPED_PREFIX} bits"),
+                    expected: None,
+                    nearest: Some("\"0.0.0.0/0\"".into()),
+                });
+            }
+            Some(v4) => (IpAddr::V4(v4), prefix.saturating_sub(MAPPED_PREFIX)),
+            None => (address, prefix),
+        },
+        IpAddr::V4(_) => (address, prefix),
+    };
     let masked = match address {
-        // The shift leaves zeroes on the right; what it pushes beyond 32 bits, the mask with the address drops.
         IpAddr::V4(v4) => {
-            IpAddr::V4((v4.to_bits() & u32::try_from(keep(0xffff_ffff) & 0xffff_ffff).unwrap_or(0)).into())
+            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(prefix)).unwrap_or(0);
+            IpAddr::V4((v4.to_bits() & mask).into())
         }
-        IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() & keep(u128::MAX)).into()),
+        IpAddr::V6(v6) => {
+            let mask = u128::MAX.checked_shl(128_u32.saturating_sub(prefix)).unwrap_or(0);
+            IpAddr::V6((v6.to_bits() & mask).into())
+        }
     };
     if masked != address {
         return Err(Wrong {
@@ -121,7 +141,8 @@ fn parse_network(text: &str) -> Result<Network, Wrong> {
             nearest: Some(format!("\"{masked}/{prefix}\"")),
         });
     }
-    Ok(Network { address, prefix })
+    // At most 128.
+    Ok(Network { address, prefix: u8::try_from(prefix).unwrap_or(u8::MAX) })
 }
 
 /// A route's host: a name, `*.` and a name, or an IP address.
@@ -370,10 +391,36 @@ mod tests {
         for text in ["10.0.0.0/33", "::/129", "10.0.0.0/", "10.0.0.0/+8", "10.0.0/8", "", "/8", "::/999"] {
             parse_network(text).unwrap_err();
         }
+        let wrong = parse_network("::ffff:10.1.2.3/104").unwrap_err();
+        assert_eq!(wrong.nearest.as_deref(), Some("\"10.0.0.0/8\""));
         let wrong = parse_network("10.1.2.3/8").unwrap_err();
         assert_eq!(wrong.nearest.as_deref(), Some("\"10.0.0.0/8\""));
         let wrong = parse_network("fd12::1/8").unwrap_err();
         assert_eq!(wrong.nearest.as_deref(), Some("\"fd00::/8\""));
+    }
+
+    #[test]
+    fn an_ipv4_mapped_network_is_its_ipv4_network() {
+        for (text, plain) in [
+            ("::ffff:192.0.2.0/120", "192.0.2.0/24"),
+            ("::FFFF:c000:200/120", "192.0.2.0/24"),
+            ("0:0:0:0:0:ffff:192.0.2.1", "192.0.2.1"),
+            ("::ffff:192.0.2.1/128", "192.0.2.1/32"),
+            ("::ffff:0:0/96", "0.0.0.0/0"),
+            ("::ffff:0.0.0.0/096", "0.0.0.0/0"),
+        ] {
+            assert_eq!(parse_network(text), parse_network(plain), "{text}");
+        }
+        // Neither all of IPv4 nor IPv6 addresses that no client has.
+        for text in ["::ffff:0:0/95", "::ffff:0:0/90", "::ffff:192.0.2.0/24", "::ffff:0:0/0"] {
+            let wrong = parse_network(text).unwrap_err();
+            assert_eq!(wrong.problem, "has IPv4-mapped addresses, whose prefix is at least 96 bits", "{text}");
+            assert_eq!(wrong.nearest.as_deref(), Some("\"0.0.0.0/0\""), "{text}");
+        }
+        // These contain the prefix of mapped addresses, and are IPv6 all the same.
+        for text in ["::/0", "::/80", "::ffc0:0:0/90", "::/64", "64:ff9b::/96", "::192.0.2.0/120"] {
+            assert!(parse_network(text).unwrap().address.is_ipv6(), "{text}");
+        }
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::{
     net::IpAddr,
 };
 
-/// Addresses with a common prefix, in CIDR notation (RFC 4632).
+/// Addresses with a common prefix, in CIDR notation (RFC 4632). A configuration has no IPv4-mapped network: such a one
+/// is read as IPv4, and a shorter prefix that contains mapped addresses, such as `::/0`, has no IPv4 client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
     /// The network's address; bits past the prefix are zero.

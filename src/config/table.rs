@@ -13,7 +13,7 @@
 //! }
 //! ```
 //!
-//! A reader is a [`Kind`], or what this module makes of one: [`optional`], [`list`], [`file`], [`table`]. A row of
+//! A reader is a [`Kind`], or what this module makes of one: [`optional`], [`list`], [`file()`], [`table`]. A row of
 //! [`fixed`] and `no_key` is a field that is no key.
 //! `field("key")` is a key that has another name than its field. What else is known of a key are methods of
 //! [`ConfigKey`]. Rules over several keys are functions, which come after [`KeyTable::read`].

@@ -116,11 +116,11 @@ metrics! {
         Counter("origin_connect_errors", "Connections to origins that could not be opened.") {
             origin_connect_errors,
         }
-        Counter("origin_tls_handshakes", "TLS handshakes with origins.") {
+        Counter("origin_tls_handshakes", "TLS handshakes with origins, for requests: health checks have their own counters.") {
             origin_tls_full [kind: "full"],
             origin_tls_resumed [kind: "resumed"] "The server's certificate was verified when its session began.",
         }
-        Counter("origin_tls_failures", "TLS connections to origins that failed.") {
+        Counter("origin_tls_failures", "TLS connections to origins, for requests, that failed.") {
             origin_tls_certificate [reason: "certificate"] "The server's certificate was refused; the log has the reason.",
             origin_tls_alert [reason: "alert"] "The server sent a TLS alert: it refuses litequic's certificate, for example.",
             origin_tls_protocol [reason: "protocol"] "Anything else: no version in common, not TLS, or the connection ended.",
@@ -270,7 +270,7 @@ metrics! {
         }
         Counter("origin_health_checks", "Health checks of each server of an origin.") {
             passed [result: "ok"],
-            failed [result: "failed"],
+            failed [result: "failed"] "Also because of TLS: the log and `litequic ctl status` have the reason.",
         }
     }
 }

@@ -44,7 +44,7 @@ const ALPN_H3: &[u8] = b"h3";
 /// The protocols over TCP (RFC 9113 §3.2, RFC 7301 §6). A client that supports both gets HTTP/2.
 const ALPN_TCP: &[&[u8]] = &[b"h2", b"http/1.1"];
 
-/// [`provider`] for litequic as a client. The hybrid group comes first, as browsers have it: traffic that is recorded
+/// [`provider()`] for litequic as a client. The hybrid group comes first, as browsers have it: traffic that is recorded
 /// today cannot be decrypted by a quantum computer later.
 fn client_provider() -> rustls::crypto::CryptoProvider {
     use rustls::crypto::aws_lc_rs::kx_group;

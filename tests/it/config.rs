@@ -3,8 +3,8 @@
 use litequic::{
     cli::check,
     config::{
-        self, AckFrequency, Balance, ClientCertificates, Config, Congestion, Io, Limits, Listen, LiteQuic, PathReading,
-        Pattern, RateLimit, RateLimitBy, Route, Sticky, StickyBy, Target, Verify, Workers,
+        self, AckFrequency, Balance, ClientCertificates, Config, Congestion, Io, Limits, Listen, LiteQuic, Network,
+        PathReading, Pattern, RateLimit, RateLimitBy, Route, Sticky, StickyBy, Target, Verify, Workers,
     },
 };
 use proptest::prelude::*;
@@ -214,6 +214,34 @@ fn what_the_examples_do_not_show_is_read_as_well() {
     assert_eq!((retry_handshakes, stream_send_buffer, max_lingering_bytes), (0, 3 << 27, 0));
     assert_eq!(config.litequic, litequic);
     assert_eq!(config.trusted_proxies[0].prefix, 32);
+}
+
+#[test]
+fn an_ipv4_mapped_network_is_an_ipv4_network_in_every_key() {
+    let text = |network: &str| {
+        format!(
+            "trusted_proxies = \"{network}\"\nlisten.proxy_protocol_from = \"{network}\"\n\
+             limits.source_exempt = \"{network}\"\nroutes = [{{ respond = {{}}, deny = \"{network}\", \
+             allow = [\"{network}\"] }}]\ncertificates = [{{ cert = \"c\", key = \"k\" }}]\n"
+        )
+    };
+    let config = parse(&text("::ffff:10.0.0.0/104")).unwrap_or_else(|faults| panic!("{faults}"));
+    let network = Network { address: [10, 0, 0, 0].into(), prefix: 8 };
+    let route = &config.routes[0];
+    let allow = route.allow.as_ref().unwrap();
+    for networks in
+        [&config.trusted_proxies, &config.listen.proxy_protocol_from, &config.sources.exempt, &route.deny, allow]
+    {
+        assert_eq!(networks, &[network]);
+    }
+    // An address behind none of the two is a source; one of the network is none of its own.
+    assert_eq!(config.source([10, 1, 2, 3].into()), None);
+    assert!(config.source([11, 1, 2, 3].into()).is_some());
+    // Not all of IPv4, and not addresses that no client has: a fault in each.
+    let faults = parse(&text("::ffff:0:0/90")).unwrap_err().to_string();
+    let expected = "\"::ffff:0:0/90\": has IPv4-mapped addresses, whose prefix is at least 96 bits";
+    assert_eq!(faults.matches(expected).count(), 5, "{faults}");
+    assert!(faults.contains("0.0.0.0/0"), "{faults}");
 }
 
 #[test]

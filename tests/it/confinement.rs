@@ -68,19 +68,26 @@ async fn an_abort_writes_no_core_dump_unless_the_environment_or_a_key_log_asks_f
     }
 }
 
-/// In a build whose panics abort (CONTRIBUTING.md) the variable makes the difference; in the others none dumps.
+/// Panics of development builds abort where the test asks for it, as those of release builds do.
 #[tokio::test]
-async fn a_panic_writes_no_core_dump() {
+async fn a_panic_writes_no_core_dump_unless_the_environment_asks_for_it() {
     if !core_dumps_are_files() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let Some(mut command) = run(folder.path(), &[]).await else { return };
-    command.env("LITEQUIC_PANIC_IN", "worker");
-    let process = Process::spawn(command);
-    let ended = tokio::task::spawn_blocking(|| process.end()).await.unwrap();
-    assert!(ended.stderr.contains("asked to panic in worker"), "{ended:?}");
-    assert_eq!(dumps(folder.path()), [""; 0]);
+    for (variable, expected) in [(None, 0), (Some("1"), 1)] {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(mut command) = run(folder.path(), &[]).await else { return };
+        command.env("LITEQUIC_PANIC_IN", "abort:worker");
+        if let Some(value) = variable {
+            command.env("LITEQUIC_CORE", value);
+        }
+        let process = Process::spawn(command);
+        let ended = tokio::task::spawn_blocking(|| process.end()).await.unwrap();
+        assert!(ended.stderr.contains("asked to panic in worker"), "{ended:?}");
+        assert_eq!(ended.code, None, "SIGABRT: {ended:?}");
+        let dumps = dumps(folder.path());
+        assert_eq!(dumps.len(), expected, "{variable:?}: {dumps:?}");
+    }
 }
 
 #[tokio::test]

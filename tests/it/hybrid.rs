@@ -2,22 +2,44 @@
 //! happen to a ClientHello that fills two datagrams.
 
 use crate::support::{
+    chromium::Browser,
     client::{Client, Quic, tls_config},
     link::{Faults, Link, Way, Which},
-    origin,
+    needs, origin,
     proxy::Litequic,
     tls::{self, Tls},
 };
-use quinn::crypto::rustls::QuicClientConfig;
+use futures_util::future::join_all;
+use litequic::{
+    app::WorkerMetrics,
+    config::{Config, OriginAddress, Workers},
+    tls::{CertificateStore, SelfSigned, self_signed},
+};
+use quinn::{
+    crypto::rustls::QuicClientConfig,
+    udp::{Transmit, UdpSockRef, UdpSocketState},
+};
 use rustls::{
     ClientConfig, HandshakeKind, NamedGroup,
     client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue},
     crypto::{CryptoProvider, aws_lc_rs::kx_group},
     pki_types::ServerName,
 };
-use std::sync::Arc;
+use serde_json::Value as Json;
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    num::NonZeroU16,
+    sync::Arc,
+};
+use tokio::{
+    net::UdpSocket,
+    select,
+    task::{JoinHandle, spawn_blocking},
+};
 
-/// As browsers have it: the key share alone has 1,216 bytes, so that a ClientHello fills two Initials.
+/// The order of rustls' feature `prefer-post-quantum`, and of browsers: the key share alone has 1,216 bytes, so that a
+/// ClientHello fills two Initials.
 fn hybrid_first() -> CryptoProvider {
     CryptoProvider {
         kx_groups: vec![kx_group::X25519MLKEM768, kx_group::X25519, kx_group::SECP256R1],
@@ -45,7 +67,15 @@ fn with_hybrid(
 
 fn quic(litequic: &Litequic) -> quinn::ClientConfig {
     let tls = with_hybrid(&tls_config(&litequic.cert_pem), &litequic.cert_pem, &[&rustls::version::TLS13]);
+    over_quic(tls)
+}
+
+fn over_quic(tls: ClientConfig) -> quinn::ClientConfig {
     quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()))
+}
+
+fn hybrid_over_quic(worker: &WorkerMetrics) -> u64 {
+    worker.tls.groups_quic_x25519mlkem768.get()
 }
 
 #[tokio::test]
@@ -64,10 +94,86 @@ async fn a_hello_in_two_initials_is_read_whatever_happens_to_either() {
         let connected = Quic::with_config(link.address, "localhost", quic(&litequic)).await;
         let client = Client::over(connected.unwrap_or_else(|error| panic!("{what}: {error}")), "localhost").await;
         assert_eq!(client.get("/status/204").await.status, 204, "{what}");
-        assert_eq!(litequic.sum(|worker| worker.tls.groups_quic_x25519mlkem768.get()), 1, "{what}");
+        assert_eq!(litequic.sum(hybrid_over_quic), 1, "{what}");
         assert_eq!(litequic.sum(|worker| worker.tls.groups_quic_x25519.get()), 0, "{what}");
         litequic.stop().await;
     }
+}
+
+/// Place in a long header of the byte whose lowest bit chooses one of two workers for a client's first packets: the last
+/// of four bytes of the connection ID (src/net/steering.rs), behind first byte, version, length and four bytes.
+const CHOICE: usize = 1 + 4 + 1 + 7;
+
+/// Relays a client's datagrams to `litequic`, which has two workers: the first two in `order`, and the one with the
+/// number `astray` to the worker that does not have the other.
+///
+/// That happens to a client that uses one port for several connections: the kernel chooses a worker once for datagrams
+/// that it has joined. Here one joins them before they are sent, behind one that no worker can decrypt.
+async fn relay_astray(litequic: SocketAddr, order: [usize; 2], astray: usize) -> (SocketAddr, JoinHandle<()>) {
+    let bind = async || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let (front, back) = (bind().await, bind().await);
+    let address = front.local_addr().unwrap();
+    let relay = tokio::spawn(async move {
+        let (mut up, mut down) = (vec![0; 2000], vec![0; 2000]);
+        let mut first = Vec::new();
+        let mut client = None;
+        while first.len() < 2 {
+            let (length, from) = front.recv_from(&mut up).await.unwrap();
+            first.push(up[..length].to_vec());
+            client = Some(from);
+        }
+        for number in order {
+            let datagram = &first[number];
+            if number != astray {
+                back.send_to(datagram, litequic).await.unwrap();
+                continue;
+            }
+            let mut other = datagram.clone();
+            other[CHOICE] ^= 1;
+            let contents = [&other[..], datagram].concat();
+            let segment_size = Some(datagram.len());
+            let transmit =
+                Transmit { destination: litequic, ecn: None, contents: &contents, segment_size, src_ip: None };
+            // Of another socket: of this one it would have the kernel join what is received.
+            let state = UdpSocketState::new(UdpSockRef::from(&bind().await)).unwrap();
+            assert!(state.max_gso_segments() > 1, "the kernel has no UDP_SEGMENT");
+            back.writable().await.unwrap();
+            state.send(UdpSockRef::from(&back), &transmit).unwrap();
+        }
+        loop {
+            // Errors say that a peer is gone.
+            select! {
+                received = front.recv_from(&mut up) => if let Ok((length, _)) = received {
+                    let _ = back.send_to(&up[..length], litequic).await;
+                },
+                received = back.recv_from(&mut down) => if let (Ok((length, _)), Some(client)) = (received, client) {
+                    let _ = front.send_to(&down[..length], client).await;
+                },
+            }
+        }
+    });
+    (address, relay)
+}
+
+#[tokio::test]
+async fn a_hello_of_which_one_initial_reaches_another_worker_is_read() {
+    let cases = [([0, 1], 0), ([0, 1], 1), ([1, 0], 0), ([1, 0], 1)];
+    join_all(cases.map(async |(order, astray)| {
+        let two = Workers::Count(NonZeroU16::new(2).unwrap());
+        let litequic = Litequic::start(origin::demo().await, |config| config.listen.workers = two).await;
+        let (address, relay) = relay_astray(litequic.address, order, astray).await;
+        let connected = Quic::with_config(address, "localhost", quic(&litequic)).await;
+        let quic = connected.unwrap_or_else(|error| panic!("{order:?} {astray}: {error}"));
+        let client = Client::over(quic, "localhost").await;
+        assert_eq!(client.get("/status/204").await.status, 204);
+        assert_eq!(litequic.sum(hybrid_over_quic), 1);
+        // The other worker has got an Initial, and waits for the rest of the ClientHello.
+        let open: Vec<_> = litequic.metrics.workers().iter().map(|worker| worker.quic.handshakes_open.get()).collect();
+        assert_eq!(open.iter().sum::<u64>(), 1, "{order:?} {astray}: {open:?}");
+        relay.abort();
+        litequic.stop().await;
+    }))
+    .await;
 }
 
 #[tokio::test]
@@ -82,7 +188,7 @@ async fn each_group_is_counted_by_transport() {
     let session = tcp.stream.get_ref().1;
     assert_eq!(session.negotiated_key_exchange_group().unwrap().name(), NamedGroup::X25519MLKEM768);
     assert_eq!(session.handshake_kind(), Some(HandshakeKind::Full));
-    let counted = |worker: &litequic::app::WorkerMetrics| worker.tcp.groups_tcp_x25519mlkem768.get();
+    let counted = |worker: &WorkerMetrics| worker.tcp.groups_tcp_x25519mlkem768.get();
     litequic.wait_until("the hybrid group", counted, |count| count == 1).await;
     litequic.stop().await;
 }
@@ -125,4 +231,73 @@ async fn a_client_that_lists_the_hybrid_first_and_sends_another_share_is_asked_o
     assert_eq!(session.handshake_kind(), Some(HandshakeKind::FullWithHelloRetryRequest));
     assert_eq!(session.negotiated_key_exchange_group().unwrap().name(), NamedGroup::X25519MLKEM768);
     litequic.stop().await;
+}
+
+/// A second HelloRetryRequest would end the handshake (RFC 8446 §4.1.4).
+#[tokio::test]
+async fn over_quic_such_a_client_is_asked_for_the_hybrid_too() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let mut tls = with_hybrid(&tls_config(&litequic.cert_pem), &litequic.cert_pem, &[&rustls::version::TLS13]);
+    tls.resumption = rustls::client::Resumption::store(Arc::new(Hint));
+    let quic = Quic::with_config(litequic.address, "localhost", over_quic(tls)).await.unwrap();
+    let client = Client::over(quic, "localhost").await;
+    assert_eq!(client.get("/status/204").await.status, 204);
+    assert_eq!(litequic.sum(hybrid_over_quic), 1);
+    litequic.stop().await;
+}
+
+/// Loads the demo's page from `port` with more `arguments`. Returns the protocol of each response with the key exchange
+/// group that the browser reports of it, and the NetLog.
+fn loaded(port: u16, spki: &str, arguments: &[String]) -> Option<(Vec<(String, String)>, String)> {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("netlog.json");
+    let mut all = vec![
+        format!("--log-net-log={}", log.display()),
+        format!("--ignore-certificate-errors-spki-list={spki}"),
+        "--host-resolver-rules=MAP localhost 127.0.0.1, MAP * ~NOTFOUND".to_owned(),
+    ];
+    all.extend_from_slice(arguments);
+    let mut browser = Browser::start(&all)?;
+    browser.call("Network.enable", &serde_json::json!({}));
+    browser.open(&format!("https://localhost:{port}/"));
+    browser.wait_for("document.readyState === 'complete'");
+    let text = |value: &Json| value.as_str().unwrap().to_owned();
+    let security =
+        |response: &Json| (text(&response["protocol"]), text(&response["securityDetails"]["keyExchangeGroup"]));
+    let groups = browser.responses.iter().map(security).collect();
+    browser.close();
+    Some((groups, fs::read_to_string(log).unwrap()))
+}
+
+#[tokio::test]
+async fn chromium_uses_the_hybrid_over_tcp_and_over_quic() {
+    if needs::program("chromium").is_none() {
+        return;
+    }
+    let made: SelfSigned = self_signed(["localhost"]).unwrap();
+    let store = || CertificateStore::new(made.certificate().unwrap(), []);
+    let demo = origin::demo().await;
+    let url = OriginAddress::Tcp { host: demo.ip().to_string(), port: demo.port() };
+    let config = Config::simple(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
+    for protocol in ["h2", "h3"] {
+        let litequic = Litequic::with_certificates(&config, store(), made.cert_pem.clone()).await;
+        let (port, spki) = (litequic.address.port(), made.spki_sha256.clone());
+        let arguments = match protocol {
+            "h2" => vec!["--disable-quic".to_owned()],
+            _ => vec!["--enable-quic".to_owned(), format!("--origin-to-force-quic-on=localhost:{port}")],
+        };
+        let loading = spawn_blocking(move || loaded(port, &spki, &arguments));
+        let Some((groups, log)) = loading.await.unwrap() else { return };
+        let all = groups.iter().all(|(by, group)| by == protocol && group == "X25519MLKEM768");
+        assert!(!groups.is_empty() && all, "{protocol}: {groups:?}");
+        let tcp = litequic.sum(|worker| worker.tcp.groups_tcp_x25519mlkem768.get());
+        // 0x11ec (draft-ietf-tls-ecdhe-mlkem). Of QUIC the NetLog does not have the group.
+        let logged = log.contains("\"key_exchange_group\":4588");
+        let counted = (tcp > 0, litequic.sum(hybrid_over_quic) > 0, logged);
+        assert_eq!(counted, (protocol == "h2", protocol == "h3", protocol == "h2"));
+        let classical =
+            |worker: &WorkerMetrics| worker.tcp.groups_tcp_x25519.get() + worker.tls.groups_quic_x25519.get();
+        assert_eq!(litequic.sum(classical), 0);
+        litequic.stop().await;
+    }
 }

@@ -12,6 +12,7 @@ mod maintenance;
 mod matching;
 mod proxy_protocol;
 mod rates;
+mod refused;
 mod reloads;
 mod users;
 

@@ -8,10 +8,12 @@ use crate::{
     client_certificates::person::{Authority, Shown},
     support::{
         client::Client,
+        http2::{self, Http2},
         nginx::Nginx,
         process::free_tcp_port,
         proxy::Litequic,
         raw::{Outcome, Raw},
+        tls::Tls,
         tunnel::{self, HttpVersion},
         within,
     },
@@ -39,6 +41,8 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 /// RFC 9114 §8.1.
 const H3_REQUEST_CANCELLED: u32 = 0x10c;
+/// RFC 9113 §7.
+const CANCEL: u32 = 8;
 
 /// A folder with certificates.
 struct Folder(TempDir);
@@ -195,6 +199,39 @@ async fn a_connection_that_nginx_closed_is_not_used_and_its_session_is_resumed()
 }
 
 #[tokio::test]
+async fn a_connection_whose_keepalive_timeout_is_over_is_not_used() {
+    let (folder, authority) = (Folder::new(), Authority::new("root"));
+    let ca = folder.put("ca.pem", &authority.pem());
+    let more = "keepalive_timeout 20ms;\nlocation / { return 200 ok; }\nlocation /open { stub_status; }";
+    let Some((nginx, port)) = nginx(&folder, &authority, more) else { return };
+    let litequic = before(https(port, ca)).await;
+    let client = Client::to(&litequic).await;
+    for _ in 0..3 {
+        // No request that could be sent again.
+        assert_eq!(client.post("/", "body").await.text(), "ok");
+        within("nginx' close_notify", async {
+            loop {
+                let mut stream = TcpStream::connect(nginx.address).await.unwrap();
+                stream.write_all(b"GET /open HTTP/1.0\r\n\r\n").await.unwrap();
+                let mut answer = String::new();
+                stream.read_to_string(&mut answer).await.unwrap();
+                // The one that asks.
+                if answer.contains("Active connections: 1 ") {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+    let full = litequic.sum(|worker| worker.proxy.origin_tls_full.get());
+    let resumed = litequic.sum(|worker| worker.proxy.origin_tls_resumed.get());
+    let retries = litequic.sum(|worker| worker.proxy.origin_retries.get());
+    assert_eq!((full, resumed, retries), (1, 2, 0));
+    litequic.stop().await;
+}
+
+#[tokio::test]
 async fn websockets_pass_through_nginx() {
     let (folder, authority) = (Folder::new(), Authority::new("root"));
     let ca = folder.put("ca.pem", &authority.pem());
@@ -232,49 +269,189 @@ async fn accept(listener: &TcpListener, config: &Arc<rustls::ServerConfig>) -> T
     tls
 }
 
+/// litequic before an origin of this test's own.
+struct Own {
+    listener: TcpListener,
+    config: Arc<rustls::ServerConfig>,
+    litequic: Litequic,
+    _folder: Folder,
+}
+
+impl Own {
+    async fn start() -> Self {
+        let (folder, authority) = (Folder::new(), Authority::new("root"));
+        let ca = folder.put("ca.pem", &authority.pem());
+        let shown = server(&authority, |_| {});
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(shown.chain.clone(), PrivateKeyDer::from_pem_slice(shown.key.as_bytes()).unwrap())
+            .unwrap();
+        // Unread tickets would have the kernel reset a connection that was closed in order.
+        config.send_tls13_tickets = 0;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let litequic = before(https(listener.local_addr().unwrap().port(), ca)).await;
+        Self { listener, config: Arc::new(config), litequic, _folder: folder }
+    }
+
+    /// The origin's end of the tunnel that a client asks for.
+    async fn peer(&self) -> TlsStream<TcpStream> {
+        accept(&self.listener, &self.config).await
+    }
+
+    async fn stop(self) {
+        self.litequic.wait_until("tunnels_open = 0", |worker| worker.proxy.tunnels_open.get(), |open| open == 0).await;
+        self.litequic.stop().await;
+    }
+}
+
+/// The origin sees no close_notify, and no end of TCP.
+async fn is_reset(mut peer: TlsStream<TcpStream>, what: &str) {
+    let error = within("a reset", peer.read(&mut [0; 16])).await.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{what}");
+}
+
+/// How an origin ends a tunnel out of order: by a reset, or by the end of TCP without close_notify, which anyone on
+/// the path can bring about.
+#[derive(Debug, Clone, Copy)]
+enum Break {
+    Reset,
+    EndOfTcp,
+}
+
+impl Break {
+    const ALL: [Self; 2] = [Self::Reset, Self::EndOfTcp];
+
+    /// Returns what must be kept until the client has seen it.
+    async fn of(self, mut peer: TlsStream<TcpStream>) -> Option<TlsStream<TcpStream>> {
+        match self {
+            Self::Reset => {
+                socket2::SockRef::from(peer.get_ref().0).set_linger(Some(Duration::ZERO)).unwrap();
+                None
+            }
+            Self::EndOfTcp => {
+                within("the end of TCP", peer.get_mut().0.shutdown()).await.unwrap();
+                Some(peer)
+            }
+        }
+    }
+}
+
 #[tokio::test]
-async fn a_tunnel_that_one_end_resets_is_reset_at_the_other() {
-    let (folder, authority) = (Folder::new(), Authority::new("root"));
-    let ca = folder.put("ca.pem", &authority.pem());
-    let shown = server(&authority, |_| {});
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(shown.chain.clone(), PrivateKeyDer::from_pem_slice(shown.key.as_bytes()).unwrap())
-        .unwrap();
-    // Unread tickets would have the kernel reset a connection that was closed in order.
-    config.send_tls13_tickets = 0;
-    let config = Arc::new(config);
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let litequic = before(https(listener.local_addr().unwrap().port(), ca)).await;
-    let raw = Raw::to(&litequic).await;
+async fn a_tunnel_over_http3_that_one_end_resets_is_reset_at_the_other() {
+    let own = Own::start().await;
+    let raw = Raw::to(&own.litequic).await;
     let open = async || {
         let mut exchange = raw.open(&tunnel::connect("/", "other", &[])).await;
-        let peer = accept(&listener, &config).await;
+        let peer = own.peer().await;
         assert_eq!(exchange.header().await.status(), 200);
         (exchange, peer)
     };
-    // The client resets: no close_notify, and no end of TCP.
-    let (mut exchange, mut peer) = open().await;
-    exchange.send.reset(quinn::VarInt::from_u32(H3_REQUEST_CANCELLED)).unwrap();
-    let error = within("a reset", peer.read(&mut [0; 16])).await.unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
-    // The origin resets.
     let (mut exchange, peer) = open().await;
-    socket2::SockRef::from(peer.get_ref().0).set_linger(Some(Duration::ZERO)).unwrap();
-    drop(peer);
-    assert_eq!(exchange.outcome().await, Outcome::Reset(H3_REQUEST_CANCELLED.into()));
-    // And one that ends TCP without close_notify, which anyone on the path can do.
-    let (mut exchange, mut peer) = open().await;
-    within("the end of TCP", peer.get_mut().0.shutdown()).await.unwrap();
-    assert_eq!(exchange.outcome().await, Outcome::Reset(H3_REQUEST_CANCELLED.into()));
-    litequic.wait_until("tunnels_open = 0", |worker| worker.proxy.tunnels_open.get(), |open| open == 0).await;
-    litequic.stop().await;
+    exchange.send.reset(quinn::VarInt::from_u32(H3_REQUEST_CANCELLED)).unwrap();
+    is_reset(peer, "RESET_STREAM").await;
+    for how in Break::ALL {
+        let (mut exchange, peer) = open().await;
+        let _peer = how.of(peer).await;
+        assert_eq!(exchange.outcome().await, Outcome::Reset(H3_REQUEST_CANCELLED.into()), "{how:?}");
+    }
+    own.stop().await;
 }
 
-/// Clients that read nothing of a body must not make litequic hold it.
+#[tokio::test]
+async fn a_tunnel_over_http2_that_one_end_resets_is_reset_at_the_other() {
+    let own = Own::start().await;
+    let open = async || {
+        let mut client = Http2::connect(&own.litequic, &[]).await;
+        let fields = [
+            (":method", "CONNECT"),
+            (":protocol", "other"),
+            (":scheme", "https"),
+            (":authority", "localhost"),
+            (":path", "/"),
+        ];
+        client.say(http2::HEADERS, http2::END_HEADERS, 1, &http2::fields(&fields)).await;
+        let peer = own.peer().await;
+        let head = client.find(&[http2::HEADERS]).await.unwrap();
+        assert_eq!(http2::status(&head), 200);
+        (client, peer)
+    };
+    let (mut client, peer) = open().await;
+    client.say(http2::RST_STREAM, 0, 1, &CANCEL.to_be_bytes()).await;
+    is_reset(peer, "RST_STREAM").await;
+    for how in Break::ALL {
+        let (mut client, peer) = open().await;
+        let _peer = how.of(peer).await;
+        let frame = client.find(&[http2::RST_STREAM, http2::DATA]).await.unwrap();
+        assert_eq!((frame.kind, frame.code()), (http2::RST_STREAM, CANCEL), "{how:?}");
+    }
+    own.stop().await;
+}
+
+#[tokio::test]
+async fn a_tunnel_over_http1_that_one_end_resets_is_reset_at_the_other() {
+    let own = Own::start().await;
+    let open = async || {
+        let mut client = Tls::http1(&own.litequic).await;
+        client.say("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n").await;
+        let peer = own.peer().await;
+        assert!(client.head().await.starts_with("http/1.1 101 "));
+        (client, peer)
+    };
+    let (client, peer) = open().await;
+    let (stream, _) = client.into_parts();
+    socket2::SockRef::from(stream.get_ref().0).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(stream);
+    is_reset(peer, "a reset of TCP").await;
+    // The end of TCP without close_notify, in this direction.
+    let (client, peer) = open().await;
+    let (mut stream, _) = client.into_parts();
+    within("the end of TCP", stream.get_mut().0.shutdown()).await.unwrap();
+    is_reset(peer, "no close_notify").await;
+    for how in Break::ALL {
+        let (mut client, peer) = open().await;
+        let _peer = how.of(peer).await;
+        assert_eq!(client.rest().await, (String::new(), false), "{how:?}: no close_notify");
+    }
+    own.stop().await;
+}
+
+#[tokio::test]
+async fn each_end_of_a_tunnel_by_close_notify_reaches_the_other_alone() {
+    let own = Own::start().await;
+    for over in HttpVersion::ALL {
+        let open = async || {
+            let (switched, peer) = tokio::join!(tunnel::switch(&own.litequic, over, "/", "other", &[]), own.peer());
+            let (stream, kept) = switched.tunnel();
+            (stream, peer, kept)
+        };
+        let rest = async |stream: &mut (dyn tunnel::Duplex + '_)| {
+            let mut rest = String::new();
+            within("an end in order", stream.read_to_string(&mut rest)).await.unwrap();
+            rest
+        };
+        // The client's first.
+        let (mut stream, mut peer, _kept) = open().await;
+        stream.write_all(b"last words").await.unwrap();
+        stream.shutdown().await.unwrap();
+        assert_eq!(rest(&mut peer).await, "last words", "{over:?}");
+        peer.write_all(b"an answer").await.unwrap();
+        peer.shutdown().await.unwrap();
+        assert_eq!(rest(&mut *stream).await, "an answer", "{over:?}");
+        // The origin's first.
+        let (mut stream, mut peer, _kept) = open().await;
+        peer.write_all(b"last words").await.unwrap();
+        peer.shutdown().await.unwrap();
+        assert_eq!(rest(&mut *stream).await, "last words", "{over:?}");
+        stream.write_all(b"an answer").await.unwrap();
+        stream.shutdown().await.unwrap();
+        assert_eq!(rest(&mut peer).await, "an answer", "{over:?}");
+    }
+    own.stop().await;
+}
+
 #[tokio::test]
 async fn clients_that_stop_in_a_body_hold_little_memory() {
     const CLIENTS: usize = 512;

@@ -24,6 +24,25 @@ fn the_packages_configuration_names_what_their_scripts_and_the_unit_make() {
 }
 
 #[test]
+fn the_unit_executes_the_program_where_the_packages_put_it_and_nothing_else() {
+    const PROGRAM: &str = "/usr/libexec/litequic/litequic";
+    let unit = read("packaging/systemd/litequic.service");
+    let values = |key: &str| unit.lines().filter_map(|line| line.strip_prefix(key)).collect::<Vec<_>>();
+    for line in values("ExecStart=").into_iter().chain(values("ExecReload=").into_iter().take(1)) {
+        assert_eq!(line.split(' ').next(), Some(PROGRAM), "{line}");
+    }
+    let [paths] = values("ExecPaths=")[..] else { panic!("one ExecPaths=") };
+    let libraries = ["-/usr/lib/x86_64-linux-gnu", "-/usr/lib/aarch64-linux-gnu", "-/usr/lib64"];
+    let (folder, rest) = paths.split_once(' ').unwrap();
+    assert_eq!(Path::new(PROGRAM).parent(), Some(Path::new(folder)));
+    assert_eq!(rest.split(' ').collect::<Vec<_>>(), libraries);
+    let manifest = read("Cargo.toml");
+    assert!(manifest.contains(&format!(r#"["target/stage/root{PROGRAM}", "usr/libexec/litequic/", "755"]"#)));
+    assert!(manifest.contains(&format!(r#"dest = "{PROGRAM}", mode = "755""#)));
+    assert!(read("packaging/maintainer.sh").contains(&format!("{PROGRAM} check ")));
+}
+
+#[test]
 fn the_packages_require_the_glibc_that_the_program_is_held_to() {
     let script = read("packaging/program.sh");
     let glibc = script.lines().find_map(|line| line.strip_prefix("readonly GLIBC=")).unwrap();

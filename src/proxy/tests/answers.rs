@@ -1,6 +1,9 @@
 //! Responses: complete, invalid, cut off, interim, early.
 
-use super::{Script, Setup, answer, config, data, fed, get, on_a_worker, proxy_status, request, settle, text};
+use super::{
+    Script, Setup, answer, config, data, fed, get, on_a_worker, proxy_status, request, reset_with_bytes_unread, settle,
+    text,
+};
 use crate::{
     config::Errors,
     exchange::{Body, BodyError},
@@ -299,14 +302,7 @@ fn an_early_answer_survives_an_origin_that_closes_while_the_upload_goes_on() {
         peer.say(&format!("HTTP/1.1 413 Too Large\r\nContent-Length: {}\r\n\r\n", page.len())).await;
         let response = sent.await.unwrap().unwrap();
         peer.say(&page).await;
-        feed.send(data("unread")).unwrap();
-        settle().await;
-        // With bytes unread, this resets the connection: the next writes fail.
-        drop(peer);
-        for _ in 0..10 {
-            let _ = feed.send(data("more"));
-            settle().await;
-        }
+        reset_with_bytes_unread(peer, &feed).await;
         assert_eq!(text(response).await.unwrap().len(), page.len());
     });
 }

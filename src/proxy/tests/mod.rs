@@ -347,6 +347,17 @@ async fn settle() {
     }
 }
 
+/// Ends the connection of `peer` with bytes of the upload unread, which resets it, and sends on until writes fail.
+async fn reset_with_bytes_unread(peer: impl Sized, feed: &Feed) {
+    feed.send(data("unread")).unwrap();
+    settle().await;
+    drop(peer);
+    for _ in 0..10 {
+        let _ = feed.send(data("more"));
+        settle().await;
+    }
+}
+
 fn proxy_status(response: &Response) -> String {
     response.headers()["proxy-status"].to_str().unwrap().split("; ").nth(1).unwrap().to_owned()
 }

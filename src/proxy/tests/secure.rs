@@ -2,7 +2,8 @@
 //! between them are the test's.
 
 use super::{
-    DEADLINE, Feed, Response, Setup, config, data, fed, on_a_worker, origin, proxy_status, request, settle, text,
+    DEADLINE, Response, Setup, config, data, fed, on_a_worker, origin, proxy_status, request, reset_with_bytes_unread,
+    settle, text,
 };
 use crate::{
     config::{CheckIdle, Config, Health, Origin, OriginAddress, Route},
@@ -477,17 +478,6 @@ fn an_upload_that_the_socket_has_no_room_for_is_sent_to_its_end() {
     });
 }
 
-/// Ends the connection of `peer` with bytes of the upload unread, which resets it, and sends on until writes fail.
-async fn reset(peer: TlsPeer, feed: &Feed) {
-    feed.send(data("unread")).unwrap();
-    settle().await;
-    drop(peer);
-    for _ in 0..10 {
-        let _ = feed.send(data("more"));
-        settle().await;
-    }
-}
-
 #[test]
 fn an_early_answer_survives_an_origin_that_closes_while_the_upload_goes_on() {
     on_a_worker(async {
@@ -509,7 +499,7 @@ fn an_early_answer_survives_an_origin_that_closes_while_the_upload_goes_on() {
             if ends_with_close_notify {
                 peer.close_notify().await;
             }
-            reset(peer, &feed).await;
+            reset_with_bytes_unread(peer, &feed).await;
             assert_eq!(text(response).await.unwrap().len(), page.len(), "{ends_with_close_notify}");
             assert_eq!(setup.metrics.origin_tls_protocol.get(), 0);
         }
@@ -527,7 +517,7 @@ fn after_a_failed_write_a_body_that_ends_without_close_notify_is_truncated() {
         peer.head().await;
         peer.say("HTTP/1.1 200 OK\r\n\r\npart").await;
         let response = sent.await.unwrap().unwrap();
-        reset(peer, &feed).await;
+        reset_with_bytes_unread(peer, &feed).await;
         assert!(text(response).await.is_err());
     });
 }
@@ -842,6 +832,10 @@ fn probes_and_health_checks_shake_hands() {
             let expected = (!is_well).then(|| "the server's certificate is refused: a reason".to_owned());
             assert_eq!(problem.await.unwrap(), expected);
             checks.abort();
+            // Handshakes of requests alone are counted: each of these is on a connection of its own.
+            let metrics = &setup.metrics;
+            let counters = [&metrics.origin_tls_full, &metrics.origin_tls_resumed, &metrics.origin_tls_certificate];
+            assert_eq!(counters.map(|counter| counter.get()), [0; 3]);
         }
     });
 }

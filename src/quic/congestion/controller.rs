@@ -1,12 +1,12 @@
-//! One path's congestion controller: s2n-quic's, with litequic's counting and pacing.
+//! One path's congestion controller: CUBIC or s2n-quic's BBR, with litequic's pacing.
 
 use super::{
     bbr::{self, Bbr},
     buffer::BottleneckBuffer,
+    cubic::Cubic,
     feedback::PathFeedback,
     pacer::{Pacer, SentPacket},
     published::{PublishedState, PublisherTap, SLOW_START_GAIN},
-    reno_friendly::RenoEstimate,
     rtt::round_trip,
     undo::UndoableReduction,
 };
@@ -16,9 +16,9 @@ use crate::{
 };
 use num_rational::Ratio;
 use s2n_quic::provider::congestion_controller::{
-    CongestionController, Endpoint as _, PathInfo, Publisher, RandomGenerator, RttEstimator, Timestamp, cubic,
+    CongestionController, PathInfo, Publisher, RandomGenerator, RttEstimator, Timestamp,
 };
-use s2n_quic_core::recovery::{CubicCongestionController, bandwidth::Bandwidth};
+use s2n_quic_core::{event::builder::SlowStartExitCause, recovery::bandwidth::Bandwidth};
 use std::{sync::Arc, time::Duration};
 
 /// Packets leave at 1.25 windows a round trip (RFC 9002 §7.7): the window is used in full in spite of jitter.
@@ -30,9 +30,6 @@ const MIGRATED_INITIAL_PACKETS: u32 = 10;
 /// Resumptions of slow start on a path after spurious losses. Without a bound a client that acknowledges what it never
 /// received could double the window for ever.
 const MAX_SLOW_START_RESUMPTIONS: u8 = 8;
-
-/// Packets that may be missing in a window that counts as used, as pacing interrupts sending: s2n-quic's own measure.
-const APP_LIMITED_PACKETS: u32 = 3;
 
 /// Factor by which a round-trip time is shorter than the one before where it follows a pause of the path: packets paced
 /// by the longer one are due at once.
@@ -54,15 +51,6 @@ pub(in crate::quic) struct Controller {
     /// When the first packet left after the connection was idle, until a packet that was sent since then is
     /// acknowledged.
     restarted_at: Option<Timestamp>,
-    /// When CUBIC reduced its window last.
-    reduced: Option<Timestamp>,
-    /// W_est of CUBIC's congestion avoidance (RFC 9438 §4.3).
-    reno_estimate: Option<RenoEstimate>,
-    /// Most bytes in flight since the last reduction. CUBIC's window is half as much again at most, as in s2n-quic, so
-    /// that a window which pacing or the processor limits does not grow for ever.
-    max_in_flight: u32,
-    /// The application had too little for the window when it sent last.
-    app_limited: bool,
     max_datagram: u16,
     /// The current round-trip time; 0 before it is measured.
     round_trip: Duration,
@@ -77,17 +65,13 @@ pub(in crate::quic) struct Controller {
 /// State that a reduction of CUBIC's window changes.
 #[derive(Debug, Clone)]
 struct SavedState {
-    cubic: CubicCongestionController,
-    slow_start: bool,
+    cubic: Cubic,
     buffer: BottleneckBuffer,
-    reduced: Option<Timestamp>,
-    reno_estimate: Option<RenoEstimate>,
-    max_in_flight: u32,
 }
 
 #[derive(Debug, Clone)]
 enum Algorithm {
-    Cubic(CubicCongestionController),
+    Cubic(Cubic),
     /// s2n-quic's BBR, boxed: it is large, and rarely configured.
     Bbr(Box<Bbr>),
 }
@@ -97,16 +81,6 @@ enum Algorithm {
 pub(in crate::quic) enum PacketInfo {
     Cubic { sent: Timestamp },
     Bbr(bbr::BbrPacketInfo),
-}
-
-/// Evaluates an expression with the controller of either algorithm.
-macro_rules! either {
-    ($algorithm:expr, $inner:ident => $body:expr) => {
-        match $algorithm {
-            Algorithm::Cubic($inner) => $body,
-            Algorithm::Bbr($inner) => $body,
-        }
-    };
 }
 
 impl Controller {
@@ -120,27 +94,18 @@ impl Controller {
         let max_datagram = path.max_datagram_size;
         let window = u32::from(initial_window) * u32::from(max_datagram);
         let algorithm = match congestion {
-            Congestion::Cubic => {
-                let mut cubic = cubic::Builder::default().with_initial_congestion_window(window).build();
-                Algorithm::Cubic(cubic.new_congestion_controller(path))
-            }
+            Congestion::Cubic => Algorithm::Cubic(Cubic::new(window, max_datagram)),
             Congestion::Bbr => Algorithm::Bbr(Box::new(Bbr::new(window, path))),
         };
-        let (published, pacer, buffer, reduced) = Default::default();
-        let (reno_estimate, restarted_at, undo, max_in_flight, app_limited, nothing_sent) =
-            (None, None, None, 0, true, true);
+        let (published, pacer, buffer, restarted_at, undo) = Default::default();
         Self {
             algorithm,
             published,
             pacer,
             buffer,
-            nothing_sent,
+            nothing_sent: true,
             initial: window,
             restarted_at,
-            reduced,
-            reno_estimate,
-            max_in_flight,
-            app_limited,
             max_datagram,
             round_trip: Duration::ZERO,
             slow_starts: MAX_SLOW_START_RESUMPTIONS,
@@ -153,14 +118,11 @@ impl Controller {
     /// A client has migrated to the path: its address may be forged (RFC 9000 §9.3.1), and it gets ten packets at most
     /// before one is acknowledged.
     fn limit_unvalidated_path(&mut self) {
-        if self.congestion_window() > MIGRATED_INITIAL_PACKETS * u32::from(self.max_datagram) {
-            let datagram = self.max_datagram;
+        let (datagram, window) = (self.max_datagram, MIGRATED_INITIAL_PACKETS * u32::from(self.max_datagram));
+        if self.congestion_window() > window {
             self.algorithm = match self.algorithm {
-                Algorithm::Cubic(_) => Algorithm::Cubic(CubicCongestionController::new(datagram, <_>::default())),
-                Algorithm::Bbr(_) => Algorithm::Bbr(Box::new(Bbr::for_unknown_path(
-                    MIGRATED_INITIAL_PACKETS * u32::from(datagram),
-                    datagram,
-                ))),
+                Algorithm::Cubic(_) => Algorithm::Cubic(Cubic::new(window, datagram)),
+                Algorithm::Bbr(_) => Algorithm::Bbr(Box::new(Bbr::for_unknown_path(window, datagram))),
             };
         }
     }
@@ -170,64 +132,44 @@ impl Controller {
         self.congestion_window().saturating_sub(self.bytes_in_flight())
     }
 
-    /// CUBIC reduced its window from `window` bytes.
-    fn reduced(&mut self, window: u32, now: Timestamp) {
-        self.reduced = Some(now);
-        self.max_in_flight = 0;
-        self.reno_estimate = Some(RenoEstimate::reduced(window, self.max_datagram.into()));
+    /// CUBIC's window is reduced; `before` is the state to which that may be undone.
+    fn on_reduced(&mut self, before: Option<SavedState>, now: Timestamp) {
+        let (earlier, rtt) = (self.undo.take(), self.round_trip);
+        let undo = |before| Box::new(UndoableReduction::reduce(earlier.map(|earlier| *earlier), before, now, rtt));
+        self.undo = before.map(undo);
+        self.buffer.on_congestion();
     }
 
     /// Packets that were declared lost have arrived, `packets` in number.
     #[cold]
     #[inline(never)]
-    fn on_spurious_losses<Pub: Publisher>(
-        &mut self,
-        packets: u32,
-        now: Timestamp,
-        rtt: &RttEstimator,
-        publisher: &mut Pub,
-    ) {
+    fn on_spurious_losses(&mut self, packets: u32, now: Timestamp) {
         let round_trip = self.round_trip;
         if self.undo.as_mut().is_some_and(|undo| undo.on_arrived(packets, now, round_trip)) {
-            self.undo(now, rtt, publisher);
+            self.undo();
         }
     }
 
     /// Undoes CUBIC's reduction, which was spurious. The growth since then is lost.
-    fn undo<Pub: Publisher>(&mut self, now: Timestamp, rtt_estimator: &RttEstimator, publisher: &mut Pub) {
-        let in_flight = self.bytes_in_flight();
-        let (Some(undo), Algorithm::Cubic(inner)) = (self.undo.take(), &mut self.algorithm) else { return };
-        let SavedState { mut cubic, slow_start, buffer, reduced, reno_estimate, max_in_flight } = undo.into_saved();
-        if cubic.congestion_window() <= inner.congestion_window() || (slow_start && self.slow_starts == 0) {
+    fn undo(&mut self) {
+        let (Some(undo), Algorithm::Cubic(cubic)) = (self.undo.take(), &mut self.algorithm) else { return };
+        let SavedState { cubic: before, buffer } = undo.into_saved();
+        let slow_start = before.is_slow_start();
+        if before.window() <= cubic.window() || (slow_start && self.slow_starts == 0) {
             return;
         }
         self.slow_starts -= u8::from(slow_start);
-        let tap = &mut PublisherTap { published: &mut self.published, publisher };
-        match in_flight.checked_sub(cubic.bytes_in_flight()) {
-            Some(0) => {}
-            Some(more) => cubic.on_packet_sent(now, more as usize, Some(self.app_limited), rtt_estimator, tap),
-            None => cubic.on_packet_discarded((cubic.bytes_in_flight() - in_flight) as usize, tap),
-        }
-        *inner = cubic;
-        self.published.slow_start = slow_start;
-        (self.buffer, self.reduced, self.reno_estimate) = (buffer, reduced, reno_estimate);
-        self.max_in_flight = self.max_in_flight.max(max_in_flight);
+        cubic.undo(before);
+        (self.published.slow_start, self.buffer) = (slow_start, buffer);
         self.feedback.count_undone();
     }
 
-    /// The state to which an undone reduction returns; `None` while CUBIC recovers, when there is none to undo.
+    /// CUBIC's state, to which an undone reduction returns.
     #[cold]
     #[inline(never)]
-    fn before(&self) -> Option<SavedState> {
+    fn save(&self) -> Option<SavedState> {
         let Algorithm::Cubic(cubic) = &self.algorithm else { return None };
-        (!cubic.requires_fast_retransmission()).then(|| SavedState {
-            cubic: cubic.clone(),
-            slow_start: self.published.slow_start,
-            buffer: self.buffer,
-            reduced: self.reduced,
-            reno_estimate: self.reno_estimate,
-            max_in_flight: self.max_in_flight,
-        })
+        Some(SavedState { cubic: cubic.clone(), buffer: self.buffer })
     }
 }
 
@@ -239,12 +181,17 @@ impl CongestionController for Controller {
         if let Some(window) = super::laboratory::window() {
             return window;
         }
-        let window = either!(&self.algorithm, inner => inner.congestion_window());
-        self.reno_estimate.map_or(window, |reno_estimate| window.max(reno_estimate.window()))
+        match &self.algorithm {
+            Algorithm::Cubic(cubic) => cubic.window(),
+            Algorithm::Bbr(inner) => inner.congestion_window(),
+        }
     }
 
     fn bytes_in_flight(&self) -> u32 {
-        either!(&self.algorithm, inner => inner.bytes_in_flight())
+        match &self.algorithm {
+            Algorithm::Cubic(cubic) => cubic.in_flight(),
+            Algorithm::Bbr(inner) => inner.bytes_in_flight(),
+        }
     }
 
     fn is_congestion_limited(&self) -> bool {
@@ -256,7 +203,10 @@ impl CongestionController for Controller {
     }
 
     fn requires_fast_retransmission(&self) -> bool {
-        either!(&self.algorithm, inner => inner.requires_fast_retransmission())
+        match &self.algorithm {
+            Algorithm::Cubic(cubic) => cubic.may_send_one(),
+            Algorithm::Bbr(inner) => inner.requires_fast_retransmission(),
+        }
     }
 
     fn on_packet_sent<Pub: Publisher>(
@@ -280,22 +230,24 @@ impl CongestionController for Controller {
         // A guess, before it is measured.
         let round_trip = if self.round_trip.is_zero() { rtt_estimator.smoothed_rtt() } else { self.round_trip };
         let Self { algorithm, published, pacer, restarted_at, max_datagram, moderation, buffer, feedback, .. } = self;
-        let tap = &mut PublisherTap { published, publisher };
+        let bytes = u32::try_from(sent_bytes).unwrap_or(u32::MAX);
         let info = match algorithm {
-            Algorithm::Cubic(inner) => {
-                inner.on_packet_sent(time_sent, sent_bytes, app_limited, rtt_estimator, tap);
+            Algorithm::Cubic(cubic) => {
+                // A packet of nothing but ACK frames has no bytes that count.
+                if bytes > 0 {
+                    cubic.on_packet_sent(time_sent, bytes, app_limited);
+                }
                 PacketInfo::Cubic { sent: time_sent }
             }
             Algorithm::Bbr(inner) => {
+                let tap = &mut PublisherTap { published, publisher };
                 PacketInfo::Bbr(inner.on_packet_sent(time_sent, sent_bytes, app_limited, rtt_estimator, tap))
             }
         };
-        if sent_bytes > 0 {
-            let room = window.saturating_sub(either!(algorithm, inner => inner.bytes_in_flight()));
-            self.app_limited = app_limited != Some(false) && room > APP_LIMITED_PACKETS * u32::from(*max_datagram);
+        if bytes > 0 {
             let sent = SentPacket {
                 now: time_sent,
-                bytes: u32::try_from(sent_bytes).unwrap_or(u32::MAX),
+                bytes,
                 in_flight,
                 round_trip,
                 max_datagram: (*max_datagram).into(),
@@ -336,8 +288,16 @@ impl CongestionController for Controller {
         rtt_estimator: &RttEstimator,
         publisher: &mut Pub,
     ) {
-        let tap = &mut PublisherTap { published: &mut self.published, publisher };
-        either!(&mut self.algorithm, inner => inner.on_rtt_update(time_sent, now, rtt_estimator, tap));
+        match &mut self.algorithm {
+            Algorithm::Cubic(cubic) => {
+                cubic.on_rtt_update(time_sent, now, rtt_estimator.latest_rtt());
+                self.published.publish_cubic(cubic, SlowStartExitCause::Rtt, publisher);
+            }
+            Algorithm::Bbr(inner) => {
+                let tap = &mut PublisherTap { published: &mut self.published, publisher };
+                inner.on_rtt_update(time_sent, now, rtt_estimator, tap);
+            }
+        }
         let rtt = round_trip(rtt_estimator.smoothed_rtt(), rtt_estimator.latest_rtt());
         if self.round_trip.is_zero() || rtt * RTT_DROP_FACTOR < self.round_trip {
             self.pacer.on_rtt_changed(rtt);
@@ -349,8 +309,6 @@ impl CongestionController for Controller {
         self.moderation.path(longest_turn(rtt, burst_limit, self.congestion_window(), self.max_datagram));
     }
 
-    /// s2n-quic reports all that an ACK frame acknowledges at once. Its CUBIC takes that for one acknowledgement, and
-    /// in congestion avoidance grows by one step for it: it gets a datagram's bytes at a time.
     fn on_ack<Pub: Publisher>(
         &mut self,
         newest_acked_time_sent: Timestamp,
@@ -361,64 +319,31 @@ impl CongestionController for Controller {
         ack_receive_time: Timestamp,
         publisher: &mut Pub,
     ) {
+        let (sent, now) = (newest_acked_time_sent, ack_receive_time);
         let arrived = self.feedback.take();
         if arrived > 0 {
-            self.on_spurious_losses(arrived, ack_receive_time, rtt_estimator, publisher);
+            self.on_spurious_losses(arrived, now);
         }
-        let window = self.congestion_window();
-        self.max_in_flight = self.max_in_flight.max(self.bytes_in_flight());
-        let unused = self.app_limited || window >= self.max_in_flight.saturating_add(self.max_in_flight / 2);
-        if self.restarted_at.is_some_and(|restarted_at| newest_acked_time_sent >= restarted_at) {
+        if self.restarted_at.is_some_and(|restarted_at| sent >= restarted_at) {
             self.restarted_at = None;
         }
-        let Self { algorithm, published, pacer, reno_estimate, reduced, max_datagram, .. } = self;
-        let slow_start = published.slow_start;
-        let mut step = if slow_start { bytes_acknowledged } else { usize::from(*max_datagram) };
-        let tap = &mut PublisherTap { published, publisher };
-        let (sent, now) = (newest_acked_time_sent, ack_receive_time);
+        let Self { algorithm, published, pacer, max_datagram, .. } = self;
+        let bytes = u32::try_from(bytes_acknowledged).unwrap_or(u32::MAX);
         match (algorithm, newest_acked_packet_info) {
-            (Algorithm::Cubic(inner), _) => {
-                let datagram = u32::from(*max_datagram);
-                if !slow_start && !unused && reduced.is_none_or(|reduced| sent > reduced) {
-                    let reno_estimate =
-                        reno_estimate.get_or_insert_with(|| RenoEstimate::after_slow_start(window, datagram));
-                    reno_estimate.on_ack(bytes_acknowledged, datagram);
-                }
-                // s2n-quic's own W_est divides by the shortest round trip, and behind a full buffer grows faster than
-                // TCP's.
-                let smoothed = rtt_estimator.smoothed_rtt();
-                let estimator = RttEstimator::new(match (reno_estimate, reduced) {
-                    (Some(reno_estimate), Some(reduced)) => {
-                        let since = now.saturating_duration_since(*reduced);
-                        reno_estimate.round_trip(inner.congestion_window(), since, smoothed)
-                    }
-                    _ => smoothed,
-                });
-                let mut left = bytes_acknowledged;
-                while left > 0 {
-                    let (bytes, window) = (left.min(step), inner.congestion_window());
-                    left -= bytes;
-                    inner.on_ack(sent, bytes, (), &estimator, random_generator, now, tap);
-                    // The window is used too little to grow, or recovers, or has reached its target: the rest does not
-                    // change it.
-                    if inner.congestion_window() == window {
-                        step = usize::MAX;
-                    }
-                }
+            (Algorithm::Cubic(cubic), _) => {
+                cubic.on_ack(sent, bytes, rtt_estimator.smoothed_rtt(), now);
+                published.publish_cubic(cubic, SlowStartExitCause::Other, publisher);
             }
             (Algorithm::Bbr(inner), PacketInfo::Bbr(info)) => {
+                let tap = &mut PublisherTap { published, publisher };
                 inner.on_ack(sent, bytes_acknowledged, info, rtt_estimator, random_generator, now, tap);
             }
             // A path keeps its controller.
             (Algorithm::Bbr(_), PacketInfo::Cubic { .. }) => {}
         }
-        let bytes = u32::try_from(bytes_acknowledged).unwrap_or(u32::MAX);
         pacer.on_ack(now, bytes, (*max_datagram).into(), !published.slow_start);
     }
 
-    /// s2n-quic's CUBIC takes each loss outside a recovery period for congestion, and the period may be over before the
-    /// last packets from before it are taken for lost. A loss is congestion if the packet was sent after the last
-    /// reduction (RFC 9002 §7.3.2, appendix B.6).
     fn on_packet_lost<Pub: Publisher>(
         &mut self,
         lost_bytes: u32,
@@ -429,42 +354,24 @@ impl CongestionController for Controller {
         timestamp: Timestamp,
         publisher: &mut Pub,
     ) {
-        let window = self.congestion_window();
-        let before = self.before();
-        let tap = &mut PublisherTap { published: &mut self.published, publisher };
+        let before = self.save();
         let (persistent, burst) = (persistent_congestion, new_loss_burst);
         match (&mut self.algorithm, packet_info) {
-            (Algorithm::Cubic(inner), PacketInfo::Cubic { sent })
-                if !persistent
-                    && self.reduced.is_some_and(|reduced| sent <= reduced)
-                    // That ends with a loss of the period itself, which changes nothing else.
-                    && !inner.requires_fast_retransmission() =>
-            {
-                inner.on_packet_discarded(usize::try_from(lost_bytes).unwrap_or(usize::MAX), tap);
-            }
-            (Algorithm::Cubic(inner), _) => {
-                let recovers = inner.requires_fast_retransmission();
-                inner.on_packet_lost(lost_bytes, (), persistent, burst, random_generator, timestamp, tap);
-                if persistent || (!recovers && inner.requires_fast_retransmission()) {
-                    let (earlier, rtt) = (self.undo.take(), self.round_trip);
-                    let undo = |before| {
-                        Box::new(UndoableReduction::reduce(earlier.map(|earlier| *earlier), before, timestamp, rtt))
-                    };
-                    self.undo = before.filter(|_| !persistent).map(undo);
-                    self.reduced(window, timestamp);
-                    self.buffer.on_congestion();
+            (Algorithm::Cubic(cubic), PacketInfo::Cubic { sent }) => {
+                let reduced = cubic.on_packet_lost(lost_bytes, sent, persistent, timestamp);
+                self.published.publish_cubic(cubic, SlowStartExitCause::PacketLoss, publisher);
+                if reduced {
+                    // Persistent congestion is never undone.
+                    self.on_reduced(before.filter(|_| !persistent), timestamp);
                 }
-                if persistent {
-                    self.reno_estimate = None;
-                }
-                // RFC 9002 §7.6.2; s2n-quic reports it with the tenth packet from here.
-                self.published.slow_start |= persistent;
             }
             (Algorithm::Bbr(inner), PacketInfo::Bbr(info)) => {
+                let tap = &mut PublisherTap { published: &mut self.published, publisher };
                 inner.on_packet_lost(lost_bytes, info, persistent, burst, random_generator, timestamp, tap);
                 self.buffer.on_congestion();
             }
-            (Algorithm::Bbr(_), PacketInfo::Cubic { .. }) => {}
+            // A path keeps its controller.
+            (Algorithm::Cubic(_), PacketInfo::Bbr(_)) | (Algorithm::Bbr(_), PacketInfo::Cubic { .. }) => {}
         }
         if let Some(undo) = &mut self.undo {
             undo.on_lost();
@@ -473,26 +380,40 @@ impl CongestionController for Controller {
     }
 
     fn on_explicit_congestion<Pub: Publisher>(&mut self, ce_count: u64, event_time: Timestamp, publisher: &mut Pub) {
-        let (recovers, window) = (self.requires_fast_retransmission(), self.congestion_window());
-        let tap = &mut PublisherTap { published: &mut self.published, publisher };
-        either!(&mut self.algorithm, inner => inner.on_explicit_congestion(ce_count, event_time, tap));
+        match &mut self.algorithm {
+            Algorithm::Cubic(cubic) => {
+                cubic.on_congestion(event_time);
+                self.published.publish_cubic(cubic, SlowStartExitCause::Ecn, publisher);
+            }
+            Algorithm::Bbr(inner) => {
+                let tap = &mut PublisherTap { published: &mut self.published, publisher };
+                inner.on_explicit_congestion(ce_count, event_time, tap);
+            }
+        }
         // A router reports congestion (ECN), whatever has arrived.
         self.undo = None;
-        if matches!(self.algorithm, Algorithm::Cubic(_)) && !recovers && self.requires_fast_retransmission() {
-            self.reduced(window, event_time);
-        }
     }
 
     fn on_mtu_update<Pub: Publisher>(&mut self, max_data_size: u16, publisher: &mut Pub) {
         self.max_datagram = max_data_size;
         self.undo = None;
-        let tap = &mut PublisherTap { published: &mut self.published, publisher };
-        either!(&mut self.algorithm, inner => inner.on_mtu_update(max_data_size, tap));
+        match &mut self.algorithm {
+            Algorithm::Cubic(cubic) => cubic.on_mtu_update(max_data_size),
+            Algorithm::Bbr(inner) => {
+                let tap = &mut PublisherTap { published: &mut self.published, publisher };
+                inner.on_mtu_update(max_data_size, tap);
+            }
+        }
     }
 
     fn on_packet_discarded<Pub: Publisher>(&mut self, bytes_sent: usize, publisher: &mut Pub) {
-        let tap = &mut PublisherTap { published: &mut self.published, publisher };
-        either!(&mut self.algorithm, inner => inner.on_packet_discarded(bytes_sent, tap));
+        match &mut self.algorithm {
+            Algorithm::Cubic(cubic) => cubic.on_packet_discarded(u32::try_from(bytes_sent).unwrap_or(u32::MAX)),
+            Algorithm::Bbr(inner) => {
+                let tap = &mut PublisherTap { published: &mut self.published, publisher };
+                inner.on_packet_discarded(bytes_sent, tap);
+            }
+        }
     }
 
     fn earliest_departure_time(&self) -> Option<Timestamp> {

@@ -1,21 +1,23 @@
-//! Congestion control and pacing (docs/adr/0023-congestion-control.md). s2n-quic's CUBIC and BBR decide how much may be
-//! in flight; their assumptions that do not hold in litequic are handled here:
+//! Congestion control and pacing (docs/adr/0023-congestion-control.md):
 //!
-//! - [`controller`] counts what was acknowledged in bytes: clients that acknowledge rarely, and ACK frames that are
-//!   merged, do not slow the growth of CUBIC's window.
-//! - [`bbr`] restarts after a pause of the path.
-//! - [`undo`] reverts a reduction of the window for packets that arrive after all (spurious losses).
-//! - [`reno_friendly`] keeps that window as large as additive increase would make it.
+//! - [`controller`] is what s2n-quic calls: it has CUBIC or BBR, and paces.
+//! - [`cubic`] is litequic's own: how much may be in flight (RFC 9438), in bytes, however often a client acknowledges.
+//! - [`hystart`] ends its slow start before packets are lost.
+//! - [`reno_friendly`] keeps its window as large as additive increase would make it.
+//! - [`undo`] reverts a reduction of its window for packets that arrive after all (spurious losses).
+//! - [`bbr`] is s2n-quic's, restarted after a pause of the path.
+//! - [`published`] reads the state that it publishes.
 //! - [`pacer`] decides when packets are sent, and how many at once.
 //! - [`buffer`] decides how much of the path's buffer that may fill.
 //! - `laboratory`, with the feature of that name alone, has what the laboratory changes.
-//! - [`published`] reads the state that s2n-quic's controllers publish.
 //! - [`feedback`] is between the controller of a path and the state of its connection.
 
 mod bbr;
 mod buffer;
 mod controller;
+mod cubic;
 mod feedback;
+mod hystart;
 #[cfg(feature = "laboratory")]
 mod laboratory;
 mod pacer;

@@ -1,5 +1,6 @@
-//! The state that s2n-quic's controllers publish, which is all that is visible of it.
+//! The state that controllers publish, which is all that is visible of s2n-quic's BBR.
 
+use super::cubic::Cubic;
 use num_rational::Ratio;
 use s2n_quic_core::{
     event::builder::{BbrState, SlowStartExitCause},
@@ -14,7 +15,7 @@ use s2n_quic_core::{
 /// (draft-cardwell-iccrg-bbr-congestion-control-02 §4.6.2).
 pub(super) const SLOW_START_GAIN: Ratio<u64> = Ratio::new_raw(2, 1);
 
-/// The values that a controller of s2n-quic published last.
+/// The values that a controller published last.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PublishedState {
     /// Whether the controller is in slow start (RFC 9002 §7.3.1), or in BBR's Startup.
@@ -26,6 +27,17 @@ pub(super) struct PublishedState {
 impl Default for PublishedState {
     fn default() -> Self {
         Self { slow_start: true, rate: None }
+    }
+}
+
+impl PublishedState {
+    /// Notes whether `cubic` is in slow start, and publishes that it left it for `cause`.
+    pub(super) fn publish_cubic(&mut self, cubic: &Cubic, cause: SlowStartExitCause, publisher: &mut impl Publisher) {
+        let slow_start = cubic.is_slow_start();
+        if self.slow_start && !slow_start {
+            publisher.on_slow_start_exited(cause, cubic.window());
+        }
+        self.slow_start = slow_start;
     }
 }
 

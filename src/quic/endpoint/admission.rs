@@ -24,8 +24,8 @@ const RESERVED_PART: u32 = 8;
 const CLOSING_PART: u32 = 16;
 
 /// A worker's connections and handshakes by source. Slots cannot be taken back: s2n-quic has no handle of a connection
-/// whose handshake is in progress, and keeps one that was closed for about three probe timeouts. One thread alone takes
-/// the lock, which is there because s2n-quic's providers must be `Send`.
+/// whose handshake is in progress, and keeps one that was closed for about three probe timeouts. The lock is never
+/// contended (`super::state`).
 #[derive(Debug, Clone, Default)]
 pub struct SourceLimits(Arc<Mutex<Taken>>);
 

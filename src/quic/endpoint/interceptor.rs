@@ -85,6 +85,9 @@ impl PacketInterceptor {
         if self.summary.is_latency_critical {
             self.state.moderation.urgent();
         }
+        if self.summary.opens_request {
+            self.state.moderation.opening();
+        }
         self.count_blocked();
         let batch = self.state.moderation.batch();
         // I/O that has no batches has no newest in one.
@@ -156,6 +159,7 @@ impl Interceptor for PacketInterceptor {
         if packet.number.space() != PacketNumberSpace::ApplicationData {
             self.state.at_hand.set_handshake_connection(*id);
             self.state.moderation.urgent();
+            self.state.moderation.opening();
             return payload;
         }
         let payload = payload.into_less_safe_slice();

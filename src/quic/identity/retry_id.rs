@@ -6,8 +6,8 @@
 use s2n_quic_core::connection::LocalId;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The connection IDs of one endpoint that concern the token at hand. One thread alone takes the lock, which is there
-/// because s2n-quic's providers must be `Send`.
+/// The connection IDs of one endpoint that concern the token at hand. The lock is never contended
+/// (`quic::endpoint::state`).
 #[derive(Debug, Clone, Default)]
 pub(in crate::quic) struct RetryIds(Arc<Mutex<Ids>>);
 

@@ -43,7 +43,7 @@ const LATEST: Duration = Duration::from_millis(50);
 /// Milliseconds of a window of time. The lateness of timers is the maximum of the last two windows.
 const LATENESS_WINDOW: u64 = 100;
 
-/// The moderation of one endpoint. Atomics because s2n-quic wants its providers `Send`; one thread alone uses them.
+/// The moderation of one endpoint, as atomics for the reason that `quic::endpoint::state` names.
 #[derive(Debug, Clone)]
 pub(in crate::quic) struct Moderation(Arc<Shared>);
 
@@ -58,6 +58,8 @@ struct Shared {
     period: Number,
     /// Urgent packets since the last turn.
     urgent: Number,
+    /// Packets that opened a request or belonged to a handshake.
+    openings: Number,
     /// Timers that have expired since the last turn.
     expired: Number,
     paths: [Number; 3],
@@ -112,8 +114,9 @@ impl Paths {
 impl Moderation {
     /// A moderation that never begins unless `switch` is set.
     pub(in crate::quic) fn new(switch: bool, metrics: Arc<Metrics>) -> Self {
-        let (batch, period, urgent, expired, paths, late) = Default::default();
-        Self(Arc::new(Shared { switch, batch, epoch: Instant::now(), period, urgent, expired, paths, late, metrics }))
+        let (batch, period, urgent, openings, expired, paths, late) = Default::default();
+        let epoch = Instant::now();
+        Self(Arc::new(Shared { switch, batch, epoch, period, urgent, openings, expired, paths, late, metrics }))
     }
 
     /// The next receive batch is processed from now on.
@@ -131,9 +134,14 @@ impl Moderation {
         self.0.urgent.add(1);
     }
 
-    /// Urgent packets since the last turn was decided on.
-    pub(in crate::quic) fn urgent_packets(&self) -> u64 {
-        self.0.urgent.get()
+    /// A packet opens a request or belongs to a handshake.
+    pub(in crate::quic) fn opening(&self) {
+        self.0.openings.add(1);
+    }
+
+    /// Packets so far that opened a request or belonged to a handshake.
+    pub(in crate::quic) fn openings(&self) -> u64 {
+        self.0.openings.get()
     }
 
     /// A timer of the endpoint's has expired: usually packets were sent.

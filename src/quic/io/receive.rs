@@ -23,9 +23,10 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// Batches beyond the first that are received before timers count, after a suspension: more than a socket's buffer
 /// holds with the usual `net.core.rmem_max`.
 pub(super) const MAX_BATCHES_AFTER_SUSPENSION: usize = 64;
-/// Packets whose senders wait for an answer that are handed over before other tasks have a turn: the requests among
-/// them are forwarded while their data is in the core's caches, and the origin works while the rest is read.
-pub(super) const MAX_URGENT_AT_ONCE: u8 = 16;
+/// Packets that open a request or belong to a handshake and are handed over before other tasks have a turn: the
+/// requests are forwarded while their data is in the core's caches, and the origin works while the rest is read. The
+/// data of uploads does not count: the more of it is there at once, the fewer writes take it to the origin.
+pub(super) const MAX_OPENINGS_AT_ONCE: u8 = 16;
 
 /// The receiving half of a socket, as s2n-quic requires it.
 pub(super) struct Rx<R> {
@@ -191,7 +192,7 @@ impl<R: Receive> Batch<R> {
     }
 
     /// Passes what was received at once to `on_packet`, by [`AckReordering`] or as it arrived, up to
-    /// [`MAX_URGENT_AT_ONCE`].
+    /// [`MAX_OPENINGS_AT_ONCE`].
     fn hand_over(&mut self, on_packet: &mut impl FnMut(Header<Tuple>, &mut [u8])) {
         let Self { receive, len, handed_over, moderation, order, .. } = self;
         let mut hand_over = |index| {
@@ -199,7 +200,7 @@ impl<R: Receive> Batch<R> {
                 on_packet(header, payload);
             }
         };
-        let before = moderation.urgent_packets();
+        let before = moderation.openings();
         let is_late = suspension::grace().is_some();
         while handed_over < len {
             match order {
@@ -207,7 +208,7 @@ impl<R: Receive> Batch<R> {
                 _ => hand_over(*handed_over),
             }
             *handed_over += 1;
-            if !is_late && moderation.urgent_packets() - before >= MAX_URGENT_AT_ONCE.into() {
+            if !is_late && moderation.openings() - before >= MAX_OPENINGS_AT_ONCE.into() {
                 break;
             }
         }

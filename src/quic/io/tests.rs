@@ -3,7 +3,7 @@
 use super::{
     EndpointHooks,
     moderation::Moderation,
-    receive::{MAX_BATCHES_AFTER_SUSPENSION, MAX_URGENT_AT_ONCE, Rx},
+    receive::{MAX_BATCHES_AFTER_SUSPENSION, MAX_OPENINGS_AT_ONCE, Rx},
     transmit::Tx,
 };
 use crate::{
@@ -139,9 +139,9 @@ async fn a_batch_is_handed_over_once_and_what_belongs_to_no_connection_in_the_or
 
 #[tokio::test]
 async fn requests_of_one_batch_are_handed_over_in_pieces_with_a_turn_for_others_between() {
-    let len = usize::from(MAX_URGENT_AT_ONCE) * 5 / 2;
-    let half = usize::from(MAX_URGENT_AT_ONCE) / 2;
-    for (drained, urgent, suspended, pieces) in [
+    let len = usize::from(MAX_OPENINGS_AT_ONCE) * 5 / 2;
+    let half = usize::from(MAX_OPENINGS_AT_ONCE) / 2;
+    for (drained, opens, suspended, pieces) in [
         (true, true, false, vec![2 * half, 2 * half, half]),
         (false, true, false, vec![2 * half, 2 * half, half]),
         (true, false, false, vec![len]),
@@ -164,8 +164,9 @@ async fn requests_of_one_batch_are_handed_over_in_pieces_with_a_turn_for_others_
             rx.queue(|batch| {
                 batch.for_each(|_, payload| {
                     seen.extend(payload.last().copied());
-                    if urgent {
-                        moderation.urgent();
+                    moderation.urgent();
+                    if opens {
+                        moderation.opening();
                     }
                 });
             });

@@ -128,6 +128,13 @@ impl Frame<'_> {
         )
     }
 
+    /// Whether it is the first STREAM frame of a client's bidirectional stream: of a request.
+    pub fn opens_request(&self) -> bool {
+        matches!(self.kind, kind::STREAM..=kind::STREAM_LAST)
+            && self.stream_type() == Some(0)
+            && (self.kind & STREAM_OFFSET == 0 || matches!(self.integers(), Some([_, 0])))
+    }
+
     /// Bytes of data in a STREAM frame.
     fn stream_len(&self) -> Option<usize> {
         let mut body = Reader { bytes: self.body, at: 0 };

@@ -17,6 +17,8 @@ pub(in crate::quic) struct PacketSummary {
     pub(in crate::quic) acks: u32,
     /// The sender waits for the answer to the packet: to a request, a body, a path.
     pub(in crate::quic) is_latency_critical: bool,
+    /// The packet has the beginning of a request.
+    pub(in crate::quic) opens_request: bool,
     /// Limits that block the client.
     pub(in crate::quic) blocked: BlockedFrames,
     /// Frames about streams, in their order.
@@ -60,7 +62,8 @@ pub(in crate::quic) enum StreamFrame {
 impl PacketSummary {
     /// Resets the summary, and walks `payload`.
     pub(in crate::quic) fn read(&mut self, payload: &[u8]) {
-        (self.control, self.acks, self.is_latency_critical, self.blocked) = (0, 0, false, BlockedFrames::default());
+        (self.control, self.acks, self.blocked) = (0, 0, BlockedFrames::default());
+        (self.is_latency_critical, self.opens_request) = (false, false);
         self.stream_frames.clear();
         self.violation = None;
         let mut frames = FrameIter::new(payload);
@@ -78,6 +81,7 @@ impl PacketSummary {
             }
             self.control += u32::from(frame.is_control());
             self.is_latency_critical |= frame.is_latency_critical();
+            self.opens_request |= frame.opens_request();
             match frame.kind {
                 kind::STREAMS_BLOCKED => self.blocked.streams += 1,
                 kind::DATA_BLOCKED => self.blocked.data += 1,
@@ -124,6 +128,24 @@ mod tests {
         summary.read(&[&ACK[..], &ACK, &[0x05, 4, 1, 0xff]].concat());
         summary.read(payload);
         summary
+    }
+
+    #[test]
+    fn a_request_begins_with_the_first_byte_of_a_clients_bidirectional_stream() {
+        for (payload, opens) in [
+            (&[0x08, 0, 1, 2][..], true),
+            (&[0x0a, 0x40, 0x44, 2, 1, 2], true),
+            (&[0x0e, 4, 0, 1, 9], true),
+            // An upload's data, a server's stream, the control stream, no data at all.
+            (&[0x0e, 4, 1, 1, 9], false),
+            (&[0x0c, 4, 0x44, 0, 9], false),
+            (&[0x08, 1, 1], false),
+            (&[0x08, 2, 1], false),
+            (&[0x05, 4, 1], false),
+            (&[0x01], false),
+        ] {
+            assert_eq!(read(payload).opens_request, opens, "{payload:x?}");
+        }
     }
 
     #[test]

@@ -19,8 +19,10 @@ fn a_path_asks_for_a_password_and_the_origin_gets_the_name_alone() {
     let asked = machine.run(&guide.command("curl --silent --head https://example.com:8443/staging/  "));
     assert!(asked.starts_with("HTTP/2 401"), "{asked}");
     assert!(asked.contains("www-authenticate: Basic realm=\"staging\", charset=\"UTF-8\""), "{asked}");
-    let let_in = machine.run(&guide.command("--user guest"));
+    let let_in = machine.run(&guide.command("--head --user guest"));
     assert!(let_in.starts_with("HTTP/2 200"), "{let_in}");
+    let times = machine.run(&guide.block("bash", "time_starttransfer"));
+    assert!(times.lines().count() == 2 && times.lines().all(|line| line.contains(" 0.")), "{times}");
     let fields = machine
         .run("curl --silent --header 'Remote-User: root' --user guest:PASSWORD https://example.com:8443/staging/");
     assert_eq!(fields, "'guest' '' https\n");
@@ -30,6 +32,6 @@ fn a_path_asks_for_a_password_and_the_origin_gets_the_name_alone() {
     let open = machine.run("curl --silent --head https://example.com:8443/");
     assert!(open.starts_with("HTTP/2 200"), "{open}");
     machine.wait("curl --silent --head --user guest:wrong https://example.com:8443/staging/ | grep -q '^HTTP/2 429'");
-    let remembered = machine.run(&guide.command("--user guest"));
+    let remembered = machine.run(&guide.command("--head --user guest"));
     assert!(remembered.starts_with("HTTP/2 200"), "{remembered}");
 }

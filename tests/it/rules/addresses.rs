@@ -93,6 +93,9 @@ async fn only_a_trusted_proxy_says_which_client_it_is() {
         ("127.0.0.0/8", vec![], 403),
         ("127.0.0.0/8", vec![("forwarded", "for=198.51.100.1"), ("x-real-ip", "198.51.100.1")], 403),
         ("127.0.0.0/8", vec![("x-forwarded-for", "198.51.100.1")], 200),
+        // An IPv4-mapped network is its IPv4 network.
+        ("::ffff:127.0.0.0/104", vec![("x-forwarded-for", "198.51.100.1")], 200),
+        ("::ffff:128.0.0.0/104", vec![("x-forwarded-for", "198.51.100.1")], 403),
         ("127.0.0.0/8", vec![("x-forwarded-for", "[2001:db8::7]:4433")], 200),
         ("127.0.0.0/8", vec![("x-forwarded-for", "::ffff:198.51.100.1")], 200),
         // The client's own claim stands before what the proxy has seen.

@@ -54,14 +54,14 @@ const ANSWERS: &[(&str, &str)] = &[
 ];
 
 /// A server that answers by path, and records what it got. `/large` and `/large-yes` have 100 KB; `/close` closes.
-struct Decider {
-    address: SocketAddr,
+pub(super) struct Decider {
+    pub(super) address: SocketAddr,
     seen: Arc<Mutex<Vec<String>>>,
     serving: JoinHandle<()>,
 }
 
 impl Decider {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let (address, seen) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<String>>>::default());
         let heads = Arc::clone(&seen);

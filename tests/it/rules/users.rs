@@ -6,6 +6,7 @@ use crate::{
     reload::{Setup, saying},
     support::{
         client::{Answer, Client},
+        needs,
         origin::{Always, Head},
         process::{Process, command, litequic},
         proxy::Litequic,
@@ -15,7 +16,23 @@ use crate::{
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::Method;
 use litequic::config::AmbiguousFields;
-use std::{fs, net::SocketAddr, path::Path, process::Stdio};
+use rustix::{
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{LocalModes, tcgetattr},
+};
+use std::{
+    fs::{self, File},
+    io::{Read, Write},
+    net::SocketAddr,
+    path::Path,
+    process::{Command, Stdio},
+    sync::mpsc::channel,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// For anything that a program is to do on a machine that does much else.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 const ROUTES: &str = r#"
 routes = [
@@ -28,7 +45,10 @@ routes = [
 ]
 "#;
 
-fn basic(name: &str, password: &str) -> String {
+/// A whole site behind passwords.
+const ROUTE: &str = "routes = [{ origin = \"origin\", users = \"users\" }]";
+
+pub(super) fn basic(name: &str, password: &str) -> String {
     format!("Basic {}", BASE64_STANDARD.encode(format!("{name}:{password}")))
 }
 
@@ -137,7 +157,7 @@ fn litequic_password_asks_twice_and_prints_a_line_that_check_and_run_accept() {
         command.stdin(Stdio::piped());
         let file = folder.path().join("input");
         fs::write(&file, input).unwrap();
-        Process::spawn_with(command, fs::File::open(file).unwrap()).end()
+        Process::spawn_with(command, File::open(file).unwrap()).end()
     };
     let line = asked("alice", "open sesame\nopen sesame\n").success();
     assert!(line.starts_with("alice:$argon2id$v=19$m=19456,t=4,p=1$") && line.ends_with('\n'), "{line}");
@@ -163,6 +183,91 @@ fn litequic_password_asks_twice_and_prints_a_line_that_check_and_run_accept() {
     assert!(said.contains("a.toml:6:9: routes[0].users = \"users\": the file of users"), "{said}");
     assert!(said.contains("neither bcrypt (htpasswd -B) nor Argon2id (litequic password) in line 1"), "{said}");
     assert_eq!(refused.code, Some(78));
+}
+
+/// Runs `litequic password alice` in a terminal, where each of `typed` is typed after the question for it: what the
+/// terminal shows, the line that it prints, and its exit code.
+fn typed_in_a_terminal(typed: &[&str]) -> (String, String, Option<i32>) {
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
+    let open = || File::options().read(true).write(true).open(&name).unwrap();
+    let modes = || tcgetattr(&terminal).unwrap().local_modes & (LocalModes::ECHO | LocalModes::ISIG);
+    let before = modes();
+    assert_eq!(before, LocalModes::ECHO | LocalModes::ISIG);
+    let mut command = command(["password", "alice"]);
+    // A line of standard output is for a file.
+    let mut child = command.stdin(open()).stderr(open()).stdout(Stdio::piped()).spawn().unwrap();
+    // It has copies of the terminal's files, which it closes when it ends.
+    drop(command);
+    let mut reader = File::from(terminal.try_clone().unwrap());
+    let (sender, pieces) = channel();
+    let reading = thread::spawn(move || {
+        let mut piece = [0; 1024];
+        // The terminal has an error (EIO) once no process has it open.
+        while let Ok(length @ 1..) = reader.read(&mut piece) {
+            let _ = sender.send(String::from_utf8_lossy(&piece[..length]).into_owned());
+        }
+    });
+    let (mut shown, deadline) = (String::new(), Instant::now() + PATIENCE);
+    for (question, answer) in ["Password for alice: ", "The same again: "].iter().zip(typed) {
+        while !shown.ends_with(question) {
+            let piece = pieces.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+            shown += &piece.unwrap_or_else(|_| panic!("no {question:?} in {shown:?}"));
+        }
+        assert_eq!(modes(), LocalModes::empty(), "what is typed would be shown");
+        (&File::from(terminal.try_clone().unwrap())).write_all(answer.as_bytes()).unwrap();
+    }
+    let mut line = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut line).unwrap();
+    let code = child.wait().unwrap().code();
+    reading.join().unwrap();
+    shown.extend(pieces.try_iter());
+    assert_eq!(modes(), before, "the terminal is as it was");
+    (shown, line, code)
+}
+
+#[test]
+fn in_a_terminal_litequic_password_shows_its_questions_and_nothing_that_is_typed() {
+    let questions = "Password for alice: \r\nThe same again: \r\n";
+    let (shown, line, code) = typed_in_a_terminal(&["open sesame\n", "open sesame\n"]);
+    assert_eq!((shown.as_str(), code), (questions, Some(0)));
+    assert!(line.starts_with("alice:$argon2id$"), "{line}");
+    let (shown, line, code) = typed_in_a_terminal(&["open sesame\n", "open sesami\n"]);
+    assert_eq!(shown, format!("{questions}litequic: the two passwords differ\r\n"));
+    assert_eq!((line.as_str(), code), ("", Some(64)));
+    // Ctrl-C, after a part of the password.
+    for typed in [&["open\x03"][..], &["open sesame\n", "open\x03"]] {
+        let (shown, line, code) = typed_in_a_terminal(typed);
+        assert!(!shown.contains("open") && shown.contains("the password cannot be read"), "{shown:?}");
+        assert_eq!((line.as_str(), code), ("", Some(66)));
+    }
+}
+
+#[tokio::test]
+async fn a_file_of_apaches_htpasswd_is_accepted_as_it_is() {
+    let Some(htpasswd) = needs::program("htpasswd") else { return };
+    let (folder, origin) = (tempfile::tempdir().unwrap(), Always::new(Always::EMPTY_200).await);
+    let file = folder.path().join("users");
+    // With the least cost, with the default one, with another; bcrypt reads 72 bytes, as htpasswd does.
+    let long = "x".repeat(72);
+    let all = [("alice", "open sesame", "-bcBC4"), ("bob", "pässwörd", "-bB"), ("carol", &*long, "-bBC10")];
+    for (name, password, options) in all {
+        let mut command = Command::new(&htpasswd);
+        let status = command.arg(options).arg(&file).args([name, password]).stderr(Stdio::null()).status().unwrap();
+        assert!(status.success(), "{options} {name}");
+    }
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with("alice:$2y$04$") && text.contains("\ncarol:$2y$10$"), "{text}");
+    let litequic = Litequic::with_config(&configured_in(folder.path(), origin.address, ROUTE)).await;
+    let client = Client::to(&litequic).await;
+    for (name, password, _) in all {
+        assert_eq!(asked(&client, "/", &basic(name, password)).await.status, 200, "{name}");
+        assert_eq!(asked(&client, "/", &basic(name, "wrong")).await.status, 401, "{name}");
+    }
+    litequic.stop().await;
+    assert_eq!(origin.seen().matches("\r\nremote-user: ").count(), all.len());
 }
 
 #[tokio::test]

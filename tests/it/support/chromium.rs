@@ -9,7 +9,7 @@ use std::{
     io::{BufRead, BufReader, Write},
     path::Path,
     process::{Child, ChildStdin, Command, Stdio},
-    sync::mpsc::{Receiver, channel},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
     thread,
     time::{Duration, Instant},
 };
@@ -27,6 +27,8 @@ pub(crate) struct Browser {
     next: u64,
     /// Exceptions, and errors in the page's console.
     pub(crate) complaints: Vec<String>,
+    /// Responses as the domain `Network` reports them, once it is enabled.
+    pub(crate) responses: Vec<Json>,
     _profile: TempDir,
 }
 
@@ -59,8 +61,9 @@ impl Browser {
                 let _ = sender.send(serde_json::from_slice(&message).unwrap());
             }
         });
-        let complaints = Vec::new();
-        let mut browser = Self { child, commands, messages, session: None, next: 0, complaints, _profile: profile };
+        let (complaints, responses) = Default::default();
+        let mut browser =
+            Self { child, commands, messages, session: None, next: 0, complaints, responses, _profile: profile };
         let target = browser.call("Target.createTarget", &json!({ "url": "about:blank" }));
         let attach = json!({ "targetId": target["targetId"], "flatten": true });
         let session = browser.call("Target.attachToTarget", &attach);
@@ -121,6 +124,22 @@ impl Browser {
         fs::write(file, BASE64_STANDARD.decode(picture["data"].as_str().unwrap()).unwrap()).unwrap();
     }
 
+    /// Has it end by itself, so that its NetLog is whole.
+    pub(crate) fn close(mut self) {
+        self.session = None;
+        self.call("Browser.close", &json!({}));
+        let deadline = Instant::now() + PATIENCE;
+        // Its standard output ends with it.
+        let ended = loop {
+            match self.messages.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(_) => {}
+                Err(ended) => break ended,
+            }
+        };
+        assert_eq!(ended, RecvTimeoutError::Disconnected, "the browser does not end");
+        self.child.wait().unwrap();
+    }
+
     /// A command's result.
     pub(crate) fn call(&mut self, method: &str, parameters: &Json) -> Json {
         let answer = self.ask(method, parameters);
@@ -157,6 +176,9 @@ impl Browser {
         let parameters = &event["params"];
         if event["method"] == "Runtime.exceptionThrown" || parameters["entry"]["level"] == "error" {
             self.complaints.push(parameters.to_string());
+        }
+        if event["method"] == "Network.responseReceived" {
+            self.responses.push(parameters["response"].clone());
         }
     }
 }

@@ -813,6 +813,25 @@ fn the_sidecar_starts_before_its_application_and_ends_after_it() {
 }
 
 #[test]
+fn a_seccomp_profile_of_the_nodes_replaces_the_runtimes() {
+    let Some(helm) = Helm::find() else { return };
+    let profile = |context: &str| {
+        format!("{context}.type=Localhost,{context}.localhostProfile=profiles/litequic.json,check.enabled=true")
+    };
+    let of_container = profile("securityContext.seccompProfile").replace(',', ",litequic-sidecar.");
+    // Of the edge chart the pods of litequic, of the check and of the test; of the sidecar its container and the check's.
+    for (rendered, expected) in
+        [(edge(&helm, &profile("podSecurityContext.seccompProfile")), 3), (sidecar(&helm, &of_container), 2)]
+    {
+        let lines: Vec<_> = rendered.lines().map(str::trim).collect();
+        let wanted = ["seccompProfile:", "localhostProfile: profiles/litequic.json", "type: Localhost"];
+        assert_eq!(lines.windows(3).filter(|lines| *lines == wanted).count(), expected, "{rendered}");
+        // What `restricted` requires further stays.
+        assert!(lines.contains(&"readOnlyRootFilesystem: true"), "{rendered}");
+    }
+}
+
+#[test]
 fn the_sidecar_s_metrics_are_scraped_and_shown_as_the_edge_chart_s() {
     let Some(helm) = Helm::find() else { return };
     let set = "metrics.podMonitor.enabled=true,litequic-sidecar.metrics.podMonitor.selector.app=it,\

@@ -55,6 +55,9 @@ pub(crate) struct Contender {
     /// What `@EXTRA@` stands for.
     #[serde(default)]
     pub(crate) extra: String,
+    /// The contender connects to the origin over TLS.
+    #[serde(default)]
+    pub(crate) https_origin: bool,
     /// The most packets an ACK that it bears on a path without delay, where that is known.
     pub(crate) bears: Option<Bears>,
     /// Its tuning for paths, and the vendor's text that recommends it. `None`: it is measured with defaults.
@@ -189,14 +192,15 @@ impl Contender {
 
     /// A variant of it.
     pub(crate) fn vary(&self, variant: &Variant) -> Self {
-        let Variant { name, extra, environment: more, ack_threshold, is_watched_by_dash_js, .. } = variant.clone();
+        let Variant { name, extra, environment: more, ack_threshold, is_watched_by_dash_js, https_origin, .. } =
+            variant.clone();
         let environment = self.environment.clone().into_iter().chain(more).collect();
-        Self { name, extra, environment, ack_threshold, is_watched_by_dash_js, ..self.clone() }
+        Self { name, extra, environment, ack_threshold, is_watched_by_dash_js, https_origin, ..self.clone() }
     }
 
-    /// The same by another name.
+    /// The contender by another name, perhaps with TLS to the origin.
     pub(crate) fn twin(&self, variant: &Variant) -> Self {
-        Self { name: variant.name.clone(), ..self.clone() }
+        Self { name: variant.name.clone(), https_origin: variant.https_origin, ..self.clone() }
     }
 
     /// One from a file; its templates lie in the same folder.

@@ -1,6 +1,7 @@
 //! What the origin serves and the servers prove themselves with: bodies of pseudo-random bytes, made on demand and the
 //! same in every run, and a certificate for `localhost`.
 
+use super::chains::{self, Issued};
 use anyhow::{Context as _, Result};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use rcgen::PublicKeyData as _;
@@ -11,12 +12,52 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// Whom the servers' certificate is for.
+const NAMES: [&str; 3] = ["localhost", "127.0.0.1", "192.0.2.1"];
 /// Written at a time.
 const PIECE: usize = 64 * 1024; // bytes
+
+/// The kind of certificates that servers show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Chain {
+    /// One of P-256, which is its own issuer.
+    SelfSigned,
+    /// A chain as Let's Encrypt's: P-256 below P-384.
+    Ecdsa,
+    /// A chain as Let's Encrypt's: RSA of 2,048 bits below RSA of 2,048 bits.
+    Rsa,
+}
+
+impl Chain {
+    /// In words.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::SelfSigned => "P-256, self-signed",
+            Self::Ecdsa => "ECDSA chain",
+            Self::Rsa => "RSA chain",
+        }
+    }
+}
+
+/// Issues a certificate for names.
+type Issue = fn(&[String]) -> Result<Issued>;
+
+/// The files of a certificate, PEM.
+pub(crate) struct Identity {
+    /// What clients trust.
+    pub(crate) trusted: PathBuf,
+    /// What a server shows.
+    pub(crate) certificate: PathBuf,
+    /// The key of the certificate.
+    pub(crate) key: PathBuf,
+    /// Both in one file.
+    pub(crate) both: PathBuf,
+}
 
 /// A folder of bodies, and the certificate's files.
 #[derive(Debug)]
 pub(crate) struct Files {
+    folder: PathBuf,
     /// What the origin serves.
     pub(crate) www: PathBuf,
     /// The certificate, PEM.
@@ -36,16 +77,12 @@ impl Files {
     pub(crate) fn new(folder: &Path) -> Result<Self> {
         let www = folder.join("www");
         fs::create_dir(&www)?;
-        let names = ["localhost".to_owned(), "127.0.0.1".to_owned(), "192.0.2.1".to_owned()];
-        let made = rcgen::generate_simple_self_signed(names).context("cannot make a certificate")?;
+        let made = rcgen::generate_simple_self_signed(NAMES.map(str::to_owned)).context("cannot make a certificate")?;
         let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &made.signing_key.subject_public_key_info());
-        let write = |name: &str, text: &str| -> Result<PathBuf> {
-            let path = folder.join(name);
-            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-            Ok(path)
-        };
+        let write = |name: &str, text: &str| write_text(folder, name, text);
         Ok(Self {
+            folder: folder.to_owned(),
             www,
             certificate: write("cert.pem", &certificate)?,
             spki: BASE64_STANDARD.encode(digest),
@@ -53,6 +90,32 @@ impl Files {
             both: write("both.pem", &format!("{certificate}{key}"))?,
             bodies: BTreeMap::new(),
         })
+    }
+
+    /// The files of a chain, which are made when they are wanted first: RSA keys take their time.
+    pub(crate) fn identity(&self, chain: Chain) -> Result<Identity> {
+        let (name, issue): (_, Issue) = match chain {
+            Chain::SelfSigned => {
+                let Self { certificate, key, both, .. } = self;
+                let [trusted, certificate, key, both] = [certificate, certificate, key, both].map(Clone::clone);
+                return Ok(Identity { trusted, certificate, key, both });
+            }
+            Chain::Ecdsa => ("ecdsa", chains::ecdsa),
+            Chain::Rsa => ("rsa", chains::rsa),
+        };
+        let [trusted, certificate, key, both] =
+            ["root", "chain", "key", "both"].map(|part| format!("{name}-{part}.pem"));
+        if !self.folder.join(&both).exists() {
+            let issued = issue(&NAMES.map(str::to_owned))?;
+            let text = format!("{}{}", issued.chain, issued.key);
+            for (file, text) in
+                [(&trusted, &issued.root), (&certificate, &issued.chain), (&key, &issued.key), (&both, &text)]
+            {
+                write_text(&self.folder, file, text)?;
+            }
+        }
+        let [trusted, certificate, key, both] = [trusted, certificate, key, both].map(|file| self.folder.join(file));
+        Ok(Identity { trusted, certificate, key, both })
     }
 
     /// The path of a body of so many bytes, and its CRC-32.
@@ -83,6 +146,12 @@ impl Files {
     pub(crate) fn file(&self, bytes: u64) -> PathBuf {
         self.www.join(format!("b{bytes}"))
     }
+}
+
+fn write_text(folder: &Path, name: &str, text: &str) -> Result<PathBuf> {
+    let path = folder.join(name);
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
 }
 
 fn write_body(path: &Path, bytes: u64) -> Result<u32> {

@@ -32,6 +32,8 @@ pub(crate) enum Generator {
         gro: bool,
         /// What goes wrong with the server's packets on their way.
         faults: Faults,
+        /// Milliseconds that each datagram takes to the client.
+        delay: u32,
     },
     /// nghttp2's, with ACKs as it likes: every 60th to 105th packet.
     H2load,
@@ -93,7 +95,7 @@ impl Generator {
 
     /// The same, over a path with faults.
     pub(crate) fn over(ack_threshold: &str, faults: Faults) -> Self {
-        Self::Own { ack_threshold: ack_threshold.to_owned(), gro: true, faults }
+        Self::Own { ack_threshold: ack_threshold.to_owned(), gro: true, faults, delay: 0 }
     }
 }
 
@@ -210,12 +212,15 @@ impl Load {
             Kind::Idle => format!("{connections} idle, {amount}"),
         };
         match &self.generator {
-            Generator::Own { ack_threshold, gro, faults } => {
+            Generator::Own { ack_threshold, gro, faults, delay } => {
                 let mut text = format!("{what}; {ack_threshold} packets an ACK{}", if *gro { "" } else { ", no GRO" });
                 for (count, what) in [(faults.lose, "lost"), (faults.hold, "overtaken")] {
                     if count > 0 {
                         text += &format!("; {count} datagrams of a million {what}");
                     }
+                }
+                if *delay > 0 {
+                    text += &format!("; {delay} ms to the client");
                 }
                 text
             }
@@ -235,8 +240,8 @@ impl Load {
     pub(crate) fn command(&self, target: &Target, own: &Path, other: Option<&Path>) -> Result<Vec<String>> {
         match &self.generator {
             _ if target.kind == contender::Kind::Floor => self.floor_command(target, own),
-            Generator::Own { ack_threshold, gro, faults } => {
-                Ok(self.own_command(target, own, ack_threshold, *gro, *faults))
+            Generator::Own { ack_threshold, gro, faults, delay } => {
+                Ok(self.own_command(target, own, ack_threshold, *gro, (*faults, *delay)))
             }
             Generator::H2load | Generator::Counting | Generator::Mix(_) => {
                 self.h2load_command(target, other.context("h2load is not installed")?)
@@ -334,7 +339,14 @@ impl Load {
         Ok(command.map(str::to_owned).to_vec())
     }
 
-    fn own_command(&self, target: &Target, own: &Path, ack_threshold: &str, gro: bool, faults: Faults) -> Vec<String> {
+    fn own_command(
+        &self,
+        target: &Target,
+        own: &Path,
+        ack_threshold: &str,
+        gro: bool,
+        (faults, delay): (Faults, u32),
+    ) -> Vec<String> {
         let h1 = target.kind == contender::Kind::H1;
         let kind = match self.kind {
             Kind::Download => "download",
@@ -382,6 +394,9 @@ impl Load {
         if !h1 && !faults.is_none() {
             put("--lose", faults.lose.to_string());
             put("--hold", faults.hold.to_string());
+        }
+        if !h1 && delay > 0 {
+            put("--delay", delay.to_string());
         }
         match self.amount {
             Amount::Cut { .. } => command.push("--cut".to_owned()),
@@ -490,6 +505,13 @@ fn own_outcome(stdout: &str) -> Result<Outcome> {
     put("client_cpu", report.client_cpu_seconds);
     if report.kind == Kind::Handshakes {
         put("resumed", report.resumed as f64);
+        if let Some(quic) = &report.quic {
+            let each = |count: u64| count as f64 / report.handshakes.max(1) as f64;
+            put("handshake_bytes_up", each(quic.bytes_sent));
+            put("handshake_bytes_down", each(quic.bytes_received));
+            put("handshake_datagrams_up", each(quic.datagrams_sent));
+            put("handshake_datagrams_down", each(quic.datagrams_received));
+        }
     }
     if let Some(quic) = &report.quic {
         put("packets", quic.packets_received as f64);

@@ -3,6 +3,7 @@
 //! stands in files of its own.
 
 mod cgroup;
+mod chains;
 pub(crate) mod contender;
 mod files;
 pub(crate) mod floor;
@@ -27,26 +28,28 @@ mod task;
 mod template;
 
 pub(crate) use self::{
+    files::Chain,
     lab::{Act, Assault, Lab, Trial, say},
     observe::Observe,
     task::{Sampled, Share, Task, Variant},
 };
 
 /// What stands for something in descriptions and templates; `Lab` fills them in.
-pub(crate) const PLACEHOLDERS: [&str; 24] = [
-    "BIN",         // the program's path
-    "RUN",         // a folder of the run's own, where the expanded templates lie
-    "ADDRESS",     // where to listen
-    "PORT",        // UDP, and TCP for HTTP/1.1
-    "ADMIN_PORT",  // TCP on 127.0.0.1, for contenders with metrics
-    "STATUS_PORT", // TCP on 127.0.0.1, for status without secrets, where a configuration has it
-    "CERT",        // the certificate, PEM
-    "KEY",         // its key
-    "BOTH",        // certificate and key in one file
-    "ORIGIN_PORT", // on 127.0.0.1, plain HTTP/1.1
-    "WWW",         // what the origin serves
-    "WORKERS",     // threads or processes that serve
-    "H3",          // nothing for those with HTTP/3; for others `#`, which makes a line a comment
+pub(crate) const PLACEHOLDERS: [&str; 27] = [
+    "BIN",             // the program's path
+    "RUN",             // a folder of the run's own, where the expanded templates lie
+    "ADDRESS",         // where to listen
+    "PORT",            // UDP, and TCP for HTTP/1.1
+    "ADMIN_PORT",      // TCP on 127.0.0.1, for contenders with metrics
+    "STATUS_PORT",     // TCP on 127.0.0.1, for status without secrets, where a configuration has it
+    "CERT",            // the certificate, PEM
+    "KEY",             // its key
+    "BOTH",            // certificate and key in one file
+    "ORIGIN_PORT",     // on 127.0.0.1, HTTP/1.1: plain, or over TLS for contenders that connect so
+    "ORIGIN_TLS_PORT", // of the origin itself: where it speaks TLS
+    "WWW",             // what the origin serves
+    "WORKERS",         // threads or processes that serve
+    "H3",              // nothing for those with HTTP/3; for others `#`, which makes a line a comment
     // Likewise of lines that hold in one configuration and not in another (`contender::Configuration`).
     "NEAR",     // without a path
     "TUNED",    // over a path, tuned
@@ -55,6 +58,8 @@ pub(crate) const PLACEHOLDERS: [&str; 24] = [
     "RAISED",   // whatever is not measured with defaults: limits that a single client's load would meet
     "UNRAISED", // with defaults
     "TCP",      // measured over HTTP/2 or HTTP/1.1
+    "PLAIN",    // the connection to the origin is plain
+    "HTTPS",    // it is TLS, and the origin's certificate is verified
     // Of those that are attacked.
     "DEFAULT",  // as they come
     "FAMILY",   // 4 or 6, of the address's family

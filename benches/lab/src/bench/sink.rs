@@ -1,6 +1,7 @@
 //! The origin of uploads: reads each request's body to its end and answers with its length, so that the client can
 //! check that every byte came through. To a GET of `/bN` it answers N zeros, of `/wN` nothing after N milliseconds, of
-//! `/dM-N` N zeros after M milliseconds, of `/events` with an event stream that does not end. Plain HTTP/1.1.
+//! `/dM-N` N zeros after M milliseconds, of `/events` with an event stream that does not end. HTTP/1.1, plain
+//! and, at another port, over TLS.
 
 use crate::client::raise_limits;
 use anyhow::{Context as _, Result};
@@ -14,10 +15,17 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::TokioIo;
+use rustls::{
+    ServerConfig,
+    crypto::{CryptoProvider, aws_lc_rs},
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+};
 use std::{
     convert::Infallible,
     net::SocketAddr,
+    path::{Path, PathBuf},
     pin::Pin,
+    sync::Arc,
     task::{Context as TaskContext, Poll},
     time::Duration,
 };
@@ -25,6 +33,7 @@ use tokio::{
     net::{TcpListener, TcpSocket},
     time::sleep,
 };
+use tokio_rustls::TlsAcceptor;
 
 /// Zeros, written at a time.
 const ZEROS: &[u8] = &[0; 64 * 1024];
@@ -40,6 +49,15 @@ pub(crate) struct Arguments {
     /// Where it listens.
     #[arg(long, value_name = "IP:PORT")]
     listen: SocketAddr,
+    /// Where it listens with TLS.
+    #[arg(long, value_name = "IP:PORT", requires_all = ["cert", "key"])]
+    tls: Option<SocketAddr>,
+    /// The certificate, PEM.
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    cert: Option<PathBuf>,
+    /// The certificate's key, PEM.
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    key: Option<PathBuf>,
 }
 
 /// What answers an upload of so many bytes.
@@ -64,18 +82,49 @@ pub(crate) fn serve(arguments: &Arguments) -> Result<()> {
     raise_limits()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let socket = if arguments.listen.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        socket.set_reuseaddr(true)?;
-        let listener = socket.bind(arguments.listen).and_then(|()| socket.listen(BACKLOG));
-        accept(listener.with_context(|| format!("cannot listen on {}", arguments.listen))?).await
+        if let Arguments { tls: Some(address), cert: Some(cert), key: Some(key), .. } = arguments {
+            // Ends with the process.
+            tokio::spawn(accept(listen(*address)?, Some(acceptor(cert, key)?)));
+        }
+        accept(listen(arguments.listen)?, None).await
     })
 }
 
-async fn accept(listener: TcpListener) -> Result<()> {
+fn listen(address: SocketAddr) -> Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    let listener = socket.bind(address).and_then(|()| socket.listen(BACKLOG));
+    listener.with_context(|| format!("cannot listen on {address}"))
+}
+
+/// TLS 1.3 with the one cipher suite that all of the laboratory has.
+fn acceptor(cert: &Path, key: &Path) -> Result<TlsAcceptor> {
+    let suites = vec![aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256];
+    let provider = CryptoProvider { cipher_suites: suites, ..aws_lc_rs::default_provider() };
+    let chain = CertificateDer::pem_file_iter(cert).with_context(|| format!("reading {}", cert.display()))?;
+    let config = ServerConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_no_client_auth()
+        .with_single_cert(chain.collect::<Result<_, _>>()?, PrivateKeyDer::from_pem_file(key)?)?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>) -> Result<()> {
     loop {
         let (stream, _) = listener.accept().await.context("cannot accept")?;
         // Ends with its connection, or with the process: nothing is lost.
-        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(swallow)));
+        match tls.clone() {
+            None => {
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(swallow)));
+            }
+            Some(tls) => {
+                tokio::spawn(async move {
+                    // A connection without TLS, or that its client closes: the client reports it.
+                    let Ok(stream) = tls.accept(stream).await else { return };
+                    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(swallow)).await;
+                });
+            }
+        }
     }
 }
 
@@ -176,7 +225,7 @@ mod tests {
     async fn the_answer_is_the_length_of_what_came() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(accept(listener));
+        tokio::spawn(accept(listener, None));
         let mut stream = TcpStream::connect(address).await.unwrap();
         let request = "POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n3\r\nyou\r\n0\r\n\r\n";
         stream.write_all(request.as_bytes()).await.unwrap();
@@ -198,7 +247,7 @@ mod tests {
     async fn an_event_stream_has_an_event_and_no_end() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(accept(listener));
+        tokio::spawn(accept(listener, None));
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(b"GET /events HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
         let mut answer = Vec::new();
@@ -213,7 +262,7 @@ mod tests {
     async fn a_get_is_answered_with_as_many_zeros_as_it_names() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(accept(listener));
+        tokio::spawn(accept(listener, None));
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(b"GET /b100000 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
         let mut answer = Vec::new();

@@ -2,6 +2,7 @@
 
 use super::{
     contender::{Configuration, Contender, Kind},
+    files::Chain,
     h2load::Http,
     load::{Generator, Load, Player},
     observe::Observe,
@@ -49,6 +50,8 @@ pub(crate) struct Task {
     pub(crate) front: Http,
     /// The group of TLS that clients offer alone; `None`: what they like, which is X25519.
     pub(crate) group: Option<Group>,
+    /// The certificate that contenders show.
+    pub(crate) chain: Chain,
     /// What contenders get of their core.
     pub(crate) share: Share,
     /// More environment for contenders.
@@ -183,6 +186,9 @@ pub(crate) struct Variant {
     pub(crate) is_watched_by_dash_js: bool,
     /// What the program's version must say.
     pub(crate) needs: Option<String>,
-    /// Another contender that it is, unchanged: what that differs from itself by.
+    /// The variant connects to the origin over TLS.
+    #[serde(default)]
+    pub(crate) https_origin: bool,
+    /// Another contender that it is, unchanged but for `https_origin`: what that differs from itself by.
     pub(crate) twin_of: Option<String>,
 }

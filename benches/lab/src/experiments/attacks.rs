@@ -132,6 +132,7 @@ pub(super) fn case(attack: Option<Attack>) -> Case {
         beside: None,
         bounds: Vec::new(),
         conforms_to: None,
+        also_to: None,
     }
 }
 

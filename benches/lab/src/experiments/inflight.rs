@@ -98,6 +98,7 @@ fn trial(burst: Burst) -> Trial {
         beside: None,
         bounds: Vec::new(),
         conforms_to: None,
+        also_to: None,
     };
     Trial { case, act: Act::Burst(burst), descriptors: super::attacks::DESCRIPTORS }
 }

@@ -16,6 +16,7 @@ mod long;
 mod lossy;
 mod many;
 mod mechanisms;
+mod origins;
 mod peers;
 mod plan;
 mod players;
@@ -37,7 +38,7 @@ mod wire;
 
 use crate::{
     bench::{
-        Lab, Observe, Share, Task, Variant,
+        Chain, Lab, Observe, Share, Task, Variant,
         contender::{Contender, Kind},
         h2load::Http,
         interrupt,
@@ -77,6 +78,8 @@ pub(crate) enum Command {
     Ttlb(Options),
     /// CPU a handshake, and handshakes a second.
     Handshakes(Options),
+    /// What TLS to the origin costs.
+    Origins(Options),
     /// Memory an idle connection.
     Idle(Options),
     /// What sealing and sending cost with no protocol at all.
@@ -164,7 +167,7 @@ struct Experiment {
 }
 
 /// In the order of `all`.
-const EXPERIMENTS: [&Experiment; 30] = [
+const EXPERIMENTS: [&Experiment; 31] = [
     &peers::EXPERIMENT,
     &ladder::EXPERIMENT,
     &batch::EXPERIMENT,
@@ -174,6 +177,7 @@ const EXPERIMENTS: [&Experiment; 30] = [
     &syscalls::EXPERIMENT,
     &ttlb::EXPERIMENT,
     &handshakes::EXPERIMENT,
+    &origins::EXPERIMENT,
     &idle::EXPERIMENT,
     &floor::EXPERIMENT,
     &shallow::EXPERIMENT,
@@ -234,6 +238,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Syscalls(options) => (options, &[&syscalls::EXPERIMENT]),
         Command::Ttlb(options) => (options, &[&ttlb::EXPERIMENT]),
         Command::Handshakes(options) => (options, &[&handshakes::EXPERIMENT]),
+        Command::Origins(options) => (options, &[&origins::EXPERIMENT]),
         Command::Idle(options) => (options, &[&idle::EXPERIMENT]),
         Command::Floor(options) => (options, &[&floor::EXPERIMENT]),
         Command::Shallow(options) => (options, &[&shallow::EXPERIMENT]),
@@ -437,6 +442,7 @@ fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task 
         beside: None,
         bounds: Vec::new(),
         conforms_to: None,
+        also_to: None,
     };
     Task {
         case,
@@ -455,6 +461,7 @@ fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task 
         defaults: false,
         front: Http::Three,
         group: None,
+        chain: Chain::SelfSigned,
         share: Share::All,
         environment: Vec::new(),
         rounds: ROUNDS,

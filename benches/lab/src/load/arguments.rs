@@ -34,6 +34,8 @@ pub(crate) enum Protocol {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Group {
     X25519,
+    #[value(name = "secp256r1")]
+    Secp256r1,
     /// A hybrid with ML-KEM, against computers that there are not yet (draft-ietf-tls-ecdhe-mlkem).
     #[value(name = "x25519mlkem768")]
     X25519Mlkem768,

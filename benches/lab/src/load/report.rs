@@ -135,6 +135,12 @@ pub(crate) struct Quic {
     pub(crate) datagrams_received: u64,
     /// UDP datagrams sent.
     pub(crate) datagrams_sent: u64,
+    /// Bytes of UDP payload received.
+    #[serde(default)]
+    pub(crate) bytes_received: u64,
+    /// Bytes of UDP payload sent.
+    #[serde(default)]
+    pub(crate) bytes_sent: u64,
     /// Messages from the kernel: with GRO one holds several datagrams.
     pub(crate) gro_batches: u64,
     /// recvmmsg calls that brought something.

@@ -147,6 +147,8 @@ impl Quic {
             packets_lost: self.packets_lost - before.packets_lost,
             datagrams_received: self.datagrams_received - before.datagrams_received,
             datagrams_sent: self.datagrams_sent - before.datagrams_sent,
+            bytes_received: self.bytes_received - before.bytes_received,
+            bytes_sent: self.bytes_sent - before.bytes_sent,
             gro_batches: self.gro_batches - before.gro_batches,
             receive_calls: self.receive_calls - before.receive_calls,
             send_calls: self.send_calls - before.send_calls,

@@ -38,6 +38,7 @@ pub(super) fn client(arguments: &Arguments, alpn: &[u8]) -> anyhow::Result<Tls> 
     if let Some(group) = arguments.group {
         provider.kx_groups = vec![match group {
             Group::X25519 => aws_lc_rs::kx_group::X25519,
+            Group::Secp256r1 => aws_lc_rs::kx_group::SECP256R1,
             Group::X25519Mlkem768 => aws_lc_rs::kx_group::X25519MLKEM768,
         }];
     }

@@ -48,7 +48,7 @@ impl Per {
 
 /// Figures that pages show after the one that contenders are compared by, in this order. Those whose name has a slash
 /// come from a profile or from counted system calls, and have their own tables.
-pub(super) const SHOWN: [&str; 91] = [
+pub(super) const SHOWN: [&str; 95] = [
     "served",
     "served_h3",
     "served_h2",
@@ -130,6 +130,10 @@ pub(super) const SHOWN: [&str; 91] = [
     "rtt_p99_us",
     "client_rtt_us",
     "resumed",
+    "handshake_bytes_up",
+    "handshake_bytes_down",
+    "handshake_datagrams_up",
+    "handshake_datagrams_down",
     "drops",
     "late_us",
     "origin_cpu",
@@ -256,6 +260,10 @@ pub(super) fn title(figure: &str, per: Per) -> String {
         "rtt_mean_us" => "server's smoothed RTT, mean µs".to_owned(),
         "rtt_p50_us" => "median".to_owned(),
         "rtt_p99_us" => "p99".to_owned(),
+        "handshake_bytes_up" => "bytes to the server, each".to_owned(),
+        "handshake_bytes_down" => "bytes to the client, each".to_owned(),
+        "handshake_datagrams_up" => "datagrams to the server, each".to_owned(),
+        "handshake_datagrams_down" => "datagrams to the client, each".to_owned(),
         "client_rtt_us" => "client's RTT µs".to_owned(),
         "origin_cpu" => "origin's CPU".to_owned(),
         other => match other.strip_prefix("share/") {

@@ -141,6 +141,9 @@ pub(crate) struct Case {
     /// The contender whose envelope of delay and throughput those of all others are compared with.
     #[serde(default)]
     pub(crate) conforms_to: Option<String>,
+    /// A contender that others are compared with beside the reference.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) also_to: Option<String>,
 }
 
 impl Case {
@@ -207,10 +210,12 @@ impl Results {
         Summary::of(&figures)
     }
 
-    /// The reference of a case's contenders: the reference, then the ceiling and the floor where they took part.
-    pub(crate) fn references(&self, case: &Case) -> Vec<&str> {
+    /// The reference of a case's contenders: the reference, then its own further one, the ceiling and the floor where
+    /// they took part.
+    pub(crate) fn references<'a>(&'a self, case: &'a Case) -> Vec<&'a str> {
         let bounds = self.contenders.iter().filter(|one| matches!(one.kind, Kind::H1 | Kind::Floor));
         let bounds = bounds.map(|one| one.name.as_str()).filter(|name| *name != self.reference);
+        let bounds = case.also_to.as_deref().into_iter().chain(bounds);
         let took_part = |name: &&str| self.runs.iter().any(|run| run.case == case.name && run.contender == *name);
         [self.reference.as_str()].into_iter().chain(bounds.filter(took_part)).collect()
     }
@@ -297,6 +302,7 @@ pub(crate) mod tests {
             beside: None,
             bounds: vec![],
             conforms_to: None,
+            also_to: None,
         };
         let run = |contender: &str, round: usize, cpu: f64| Run {
             contender: contender.to_owned(),

@@ -12,7 +12,8 @@ const MAX_ARGON2_WORK: u64 = 256 * 1024;
 /// Lanes of Argon2id, which are computed one after the other here.
 const MAX_ARGON2_LANES: u32 = 16;
 
-/// Memory and passes of the hashes that are made: OWASP's memory with twice the passes, 50 to 100 ms.
+/// Memory and passes of the hashes that are made: OWASP's memory with twice the passes, 57 ms on an AMD EPYC
+/// (docs/how-to/protect-a-path-with-a-password.md).
 const OWN_MEMORY: u32 = 19 * 1024;
 const OWN_PASSES: u32 = 4;
 /// Bytes of salt (RFC 9106 §3.1).

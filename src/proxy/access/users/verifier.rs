@@ -1,4 +1,4 @@
-//! Verifies passwords on threads of its own, for all workers: a hash takes 50 to 100 ms on purpose. At most
+//! Verifies passwords on threads of its own, for all workers: a hash takes some 60 ms on purpose. At most
 //! [`THREADS`] at a time; the queue for them is fair by source and bounded.
 
 use super::{

@@ -413,6 +413,8 @@ impl Lab {
         values.set("KEY", self.files.key.display());
         values.set("BOTH", self.files.both.display());
         values.set("ORIGIN_PORT", SINK_PORT);
+        values.set("PLAIN", "");
+        values.set("HTTPS", "#");
         values.set("WORKERS", 1);
         values.set("DEFAULT", if *hardened { "#" } else { "" });
         values.set("HARDENED", if *hardened { "" } else { "#" });

@@ -39,7 +39,9 @@ pub(super) const ADMIN_PORT: u16 = 8444;
 pub(super) const OTHER_PORT: u16 = 8445;
 const OTHER_ADMIN_PORT: u16 = 8446;
 const ORIGIN_PORT: u16 = 8080;
+const ORIGIN_TLS_PORT: u16 = 8082;
 pub(super) const SINK_PORT: u16 = 8081;
+const SINK_TLS_PORT: u16 = 8083;
 /// For a server to answer its first request.
 pub(super) const READY: Duration = Duration::from_secs(10);
 /// Between two questions whether it does.
@@ -111,10 +113,11 @@ impl Lab {
         let beside = task.beside.as_ref().map(|load| anyhow::Ok((load, self.files.body(load.body)?)));
         let beside = beside.transpose()?;
         let upload_file = self.files.file(task.load.body);
+        let trusted = self.files.identity(task.chain)?.trusted;
         let present = self.present.get(contender).context("no such contender")?;
         let task = &task.by_clients_of(&present.contender);
         let folder = tempfile::Builder::new().prefix(&present.contender.name).tempdir_in(self.folder.path())?;
-        let values = self.values(present, task, folder.path(), if by_sink { SINK_PORT } else { ORIGIN_PORT });
+        let values = self.values(present, task, folder.path(), by_sink)?;
         let log = (self.options.trace || task.sampled.is_some()).then(|| folder.path().join("packets.csv"));
         let link = task.path.as_ref().map(|path| {
             // A round alone has the same seed as its link among several: each has one a direction.
@@ -138,7 +141,7 @@ impl Lab {
             kind: present.contender.kind,
             front: task.front,
             group: task.group,
-            certificate: &self.files.certificate,
+            certificate: &trusted,
             spki: &self.files.spki,
             path: &path,
             over_a_path: link.is_some(),
@@ -329,7 +332,7 @@ impl Lab {
         let present = present.with_context(|| format!("{name} is to be there as well"))?;
         let folder = folder.join("other");
         fs::create_dir_all(&folder)?;
-        let mut values = self.values(present, task, &folder, ORIGIN_PORT);
+        let mut values = self.values(present, task, &folder, false)?;
         values.set("PORT", OTHER_PORT);
         values.set("ADMIN_PORT", OTHER_ADMIN_PORT);
         if let Some(name) = &present.contender.congestion_control {
@@ -382,7 +385,7 @@ impl Lab {
     }
 
     /// What stands for placeholders in a contender's description and templates.
-    fn values(&self, present: &Present, task: &Task, folder: &Path, origin_port: u16) -> Values {
+    fn values(&self, present: &Present, task: &Task, folder: &Path, by_sink: bool) -> Result<Values> {
         let Present { contender, program, .. } = present;
         let mut values = Values::default();
         values.set("BIN", program.display());
@@ -390,10 +393,19 @@ impl Lab {
         values.set("ADDRESS", self.network.address);
         values.set("PORT", PORT);
         values.set("ADMIN_PORT", ADMIN_PORT);
-        values.set("CERT", self.files.certificate.display());
-        values.set("KEY", self.files.key.display());
-        values.set("BOTH", self.files.both.display());
+        let identity = self.files.identity(task.chain)?;
+        values.set("CERT", identity.certificate.display());
+        values.set("KEY", identity.key.display());
+        values.set("BOTH", identity.both.display());
+        let origin_port = match (by_sink, contender.https_origin) {
+            (false, false) => ORIGIN_PORT,
+            (false, true) => ORIGIN_TLS_PORT,
+            (true, false) => SINK_PORT,
+            (true, true) => SINK_TLS_PORT,
+        };
         values.set("ORIGIN_PORT", origin_port);
+        values.set("PLAIN", if contender.https_origin { "#" } else { "" });
+        values.set("HTTPS", if contender.https_origin { "" } else { "#" });
         values.set("WWW", self.files.www.display());
         values.set("WORKERS", task.workers);
         values.set("H3", if contender.kind == Kind::H3 { "" } else { "#" });
@@ -402,7 +414,7 @@ impl Lab {
             values.set(name, if holds { "" } else { "#" });
         }
         values.set("EXTRA", &contender.extra);
-        values
+        Ok(values)
     }
 
     fn start(
@@ -450,8 +462,11 @@ impl Lab {
         fs::create_dir_all(&folder)?;
         let core = self.options.client_core.to_string();
         let server = if upload {
-            let listen = format!("127.0.0.1:{SINK_PORT}");
-            let arguments = [self.own.display().to_string(), "sink".to_owned(), "--listen".to_owned(), listen];
+            let [listen, tls] = [SINK_PORT, SINK_TLS_PORT].map(|port| format!("127.0.0.1:{port}"));
+            let [own, cert, key] =
+                [&self.own, &self.files.certificate, &self.files.key].map(|path| path.display().to_string());
+            let arguments = [&own, "sink", "--listen", &listen, "--tls", &tls, "--cert", &cert, "--key", &key];
+            let arguments = arguments.map(str::to_owned);
             let command = process::command(&self.network.server, &core, &arguments, &BTreeMap::new());
             Server::start("sink", command, folder.join("log"))?
         } else {
@@ -460,6 +475,9 @@ impl Lab {
             values.set("BIN", program.display());
             values.set("RUN", folder.display());
             values.set("ORIGIN_PORT", ORIGIN_PORT);
+            values.set("ORIGIN_TLS_PORT", ORIGIN_TLS_PORT);
+            values.set("CERT", self.files.certificate.display());
+            values.set("KEY", self.files.key.display());
             values.set("WWW", self.files.www.display());
             for (name, template) in &contender.templates {
                 fs::write(folder.join(name), values.expand(template, name)?)?;

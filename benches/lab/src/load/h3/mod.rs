@@ -85,6 +85,7 @@ pub(super) struct Client {
     /// Timers and their slots, the earliest first. One that its connection is not armed for is outdated.
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
     datagrams_received: u64,
+    bytes_received: u64,
     /// Counters of connections that are no more.
     past: Quic,
 }
@@ -157,6 +158,7 @@ impl Client {
             dirty: Vec::new(),
             timers: BinaryHeap::new(),
             datagrams_received: 0,
+            bytes_received: 0,
             past: Quic { mtu: u16::MAX, ..Quic::default() },
         })
     }
@@ -215,6 +217,7 @@ impl Client {
             while !message.is_empty() {
                 let bytes = message.split_to(meta.stride.clamp(1, message.len()));
                 self.datagrams_received += 1;
+                self.bytes_received += bytes.len() as u64;
                 let ecn = meta.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
                 path.take(now, Datagram { from: meta.addr, ecn, bytes }, &mut arrived);
             }
@@ -282,6 +285,7 @@ fn add(total: &mut Quic, connection: &Connection) {
     total.packets_sent += stats.path.sent_packets;
     total.packets_lost += stats.path.lost_packets;
     total.datagrams_sent += stats.udp_tx.datagrams;
+    total.bytes_sent += stats.udp_tx.bytes;
     total.rtt_us = total.rtt_us.max(u64::try_from(stats.path.rtt.as_micros()).unwrap_or(u64::MAX));
     total.mtu = total.mtu.min(stats.path.current_mtu);
 }
@@ -353,6 +357,7 @@ impl Wire for Client {
             add(&mut quic, connection);
         }
         quic.datagrams_received = self.datagrams_received;
+        quic.bytes_received = self.bytes_received;
         quic.receive_calls = self.sockets.iter().map(|socket| socket.receive_calls).sum();
         quic.send_calls = self.sockets.iter().map(|socket| socket.sends).sum();
         quic.lost_on_purpose = self.paths.iter().map(|path| path.lost).sum();

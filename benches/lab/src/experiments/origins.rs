@@ -1,0 +1,54 @@
+//! What TLS to the origin costs, beside the same without, and beside nginx.
+
+use super::{Amount, Experiment, Generator, Kind, Load, Options, Per, Task, acks, large, load, task};
+use crate::bench::Variant;
+use anyhow::Result;
+
+/// litequic in plaintext, which all are compared with first; then who has TLS.
+const PLAIN: &str = "litequic";
+const HTTPS: &str = "litequic-https";
+const NGINX: &str = "nginx";
+const NGINX_HTTPS: &str = "nginx-https";
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "origins",
+    about: "What does TLS to the origin cost (`-https`), with its certificate verified and connections kept, beside plaintext? \
+            Large bodies at 2 and 10 packets an ACK, small objects, uploads. The origin is the same nginx, or the same sink of \
+            uploads, at another port; its certificate is P-256, its cipher that of clients, TLS_AES_128_GCM_SHA256. Others are \
+            compared with *litequic* in plaintext, then with *litequic-https*.",
+    reference: Some(PLAIN),
+    tasks,
+    variants,
+};
+
+fn variants() -> Result<Vec<Variant>> {
+    let https = |name: &str, twin_of: Option<&str>| Variant {
+        name: name.to_owned(),
+        https_origin: true,
+        twin_of: twin_of.map(str::to_owned),
+        ..Variant::default()
+    };
+    Ok(vec![https(HTTPS, None), https(NGINX_HTTPS, Some(NGINX))])
+}
+
+fn tasks(options: &Options) -> Vec<Task> {
+    let mut tasks = Vec::new();
+    for threshold in ["2", "10"] {
+        let generator = Generator::own(threshold);
+        let name = acks(&generator);
+        tasks.push(task("large bodies", &name, Per::Gigabyte, false, large(options, 8, generator)));
+    }
+    let (connections, streams) = if options.quick { (10, 5) } else { (100, 10) };
+    let amount = Amount::Requests(options.many(200_000, 2_000));
+    let (kind, generator) = (load::Kind::Small, Generator::own("2"));
+    let small = Load { kind, body: 1_000, connections, streams, amount, generator, resume: false };
+    tasks.push(task("small objects", "1 KB", Per::Request, false, small));
+    let upload = Load { kind: load::Kind::Upload, ..large(options, 4, Generator::own("auto")) };
+    tasks.push(task("uploads", "unsaturated", Per::Gigabyte, false, upload));
+    for task in &mut tasks {
+        task.kinds = vec![Kind::H3];
+        task.names = [PLAIN, HTTPS, NGINX, NGINX_HTTPS].map(str::to_owned).to_vec();
+        task.case.also_to = Some(HTTPS.to_owned());
+    }
+    tasks
+}

@@ -1,0 +1,365 @@
+//! CUBIC (RFC 9438): how much may be in flight on a path. Windows are bytes. Pure: time and the round-trip time are
+//! arguments, so that a test may compare windows with the RFC's equations.
+//!
+//! The window grows with the bytes that are acknowledged (§4.2), however many ACK frames they come in: a step of the
+//! curve is `(target − cwnd) / cwnd` packets for each acknowledged packet, which for many at once is an exponential
+//! approach to the target.
+
+use super::{
+    hystart::DelayIncrease,
+    reno_friendly::{BETA, MIN_WINDOW_PACKETS, RenoEstimate},
+};
+use s2n_quic::provider::congestion_controller::Timestamp;
+use std::time::Duration;
+
+/// C of RFC 9438 §4.1, in packets a second³.
+const C: f64 = 0.4;
+/// Factor by which the target of a round trip may exceed the window (RFC 9438 §4.2).
+const MAX_TARGET: f64 = 1.5;
+/// Factor by which the window may exceed the most bytes in flight since the last reduction: a window that pacing or the
+/// processor limits does not grow for ever.
+const MAX_UNUSED: f64 = 1.5;
+/// Factor of [`MAX_UNUSED`] in slow start, where the window doubles in a round trip.
+const MAX_UNUSED_IN_SLOW_START: f64 = 2.0;
+/// Packets that may be missing in a window that counts as used, as pacing interrupts sending.
+const APP_LIMITED_PACKETS: u32 = 3;
+/// Packets of the slow-start threshold at least, and of a window whose round-trip times end slow start: with fewer in
+/// flight they say little (`hystart_low_window` of `net/ipv4/tcp_cubic.c`).
+const MIN_THRESHOLD_PACKETS: f64 = 16.0;
+
+/// The window of one path.
+#[derive(Debug, Clone)]
+pub(super) struct Cubic {
+    phase: Phase,
+    /// Bytes that may be in flight, with the fraction of a byte that acknowledgements leave.
+    window: f64,
+    /// The slow-start threshold in bytes; infinite before the first congestion.
+    threshold: f64,
+    in_flight: u32,
+    max_datagram: u16,
+    /// Bytes of the window before the last reduction, for fast convergence (RFC 9438 §4.7); 0 after persistent
+    /// congestion.
+    last_w_max: f64,
+    last_reduction: Option<Reduction>,
+    /// Most bytes in flight since the last reduction.
+    max_in_flight: u32,
+    /// The application had too little for the window when it sent last.
+    app_limited: bool,
+    last_sent: Option<Timestamp>,
+}
+
+/// The phases of RFC 9002 §7.3.
+#[derive(Debug, Clone)]
+enum Phase {
+    SlowStart(DelayIncrease),
+    /// Until a packet is acknowledged that was sent after the reduction (RFC 9002 §7.3.2).
+    Recovery {
+        /// One packet may leave though the window is full.
+        may_send_one: bool,
+        /// Growth once the period is over.
+        next: Growth,
+    },
+    CongestionAvoidance(Epoch),
+}
+
+/// The last reduction of the window.
+#[derive(Debug, Clone, Copy)]
+struct Reduction {
+    at: Timestamp,
+    /// Made for persistent congestion (RFC 9002 §7.6.2).
+    persistent: bool,
+}
+
+/// A period of congestion avoidance.
+#[derive(Debug, Clone, Copy)]
+struct Epoch {
+    /// When the period began, moved by the time for which the application limited sending (RFC 9438 §5.8).
+    start: Timestamp,
+    /// When the window could grow last.
+    grown: Timestamp,
+    /// End of the time since then for which the application limited sending.
+    limited_until: Option<Timestamp>,
+    growth: Growth,
+}
+
+/// The two windows of congestion avoidance, of which the larger one counts.
+#[derive(Debug, Clone, Copy)]
+struct Growth {
+    curve: Curve,
+    /// W_est (RFC 9438 §4.3).
+    reno: RenoEstimate,
+}
+
+/// W_cubic (RFC 9438 §4.2).
+#[derive(Debug, Clone, Copy)]
+struct Curve {
+    /// W_max in bytes.
+    w_max: f64,
+    /// Seconds until the window is `w_max`.
+    k: f64,
+    /// C in bytes a second³, by the size of datagrams when the curve began: a change of it moves no window.
+    c: f64,
+}
+
+impl Curve {
+    /// The curve from `window` bytes to `w_max`.
+    fn new(w_max: f64, window: f64, datagram: f64) -> Self {
+        let c = C * datagram;
+        Self { w_max, k: ((w_max - window).max(0.0) / c).cbrt(), c }
+    }
+
+    fn window(self, since: Duration) -> f64 {
+        self.c * (since.as_secs_f64() - self.k).powi(3) + self.w_max
+    }
+}
+
+impl Epoch {
+    fn new(now: Timestamp, growth: Growth) -> Self {
+        Self { start: now, grown: now, limited_until: None, growth }
+    }
+
+    /// Time of the period `now`, when the window may grow.
+    fn grow(&mut self, now: Timestamp) -> Duration {
+        if let Some(limited_until) = self.limited_until.take() {
+            self.start += limited_until.saturating_duration_since(self.grown);
+        }
+        self.grown = now;
+        now.saturating_duration_since(self.start)
+    }
+}
+
+impl Cubic {
+    /// A path on which `window` bytes may be in flight to begin with.
+    pub(super) fn new(window: u32, max_datagram: u16) -> Self {
+        Self {
+            phase: Phase::SlowStart(DelayIncrease::default()),
+            window: f64::from(window).max(f64::from(MIN_WINDOW_PACKETS) * f64::from(max_datagram)),
+            threshold: f64::INFINITY,
+            in_flight: 0,
+            max_datagram,
+            last_w_max: 0.0,
+            last_reduction: None,
+            max_in_flight: 0,
+            app_limited: true,
+            last_sent: None,
+        }
+    }
+
+    /// Bytes that may be in flight.
+    pub(super) fn window(&self) -> u32 {
+        bytes(self.window)
+    }
+
+    /// Bytes that are in flight.
+    pub(super) fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// Whether the window doubles in a round trip.
+    pub(super) fn is_slow_start(&self) -> bool {
+        matches!(self.phase, Phase::SlowStart(_))
+    }
+
+    /// Whether a packet may leave though the window is full: the first after a reduction (RFC 9002 §7.3.2).
+    pub(super) fn may_send_one(&self) -> bool {
+        matches!(self.phase, Phase::Recovery { may_send_one: true, .. })
+    }
+
+    /// A packet of `sent_bytes` leaves. `app_limited` is whether the application has nothing more to send, if that is
+    /// known.
+    pub(super) fn on_packet_sent(&mut self, now: Timestamp, sent_bytes: u32, app_limited: Option<bool>) {
+        let (was_idle, was_limited) = (self.in_flight == 0, self.app_limited);
+        self.in_flight = self.in_flight.saturating_add(sent_bytes);
+        let window = self.window();
+        let room = window.saturating_sub(self.in_flight);
+        let is_half_used = self.is_slow_start() && self.in_flight >= window / 2;
+        self.app_limited =
+            app_limited != Some(false) && room > APP_LIMITED_PACKETS * u32::from(self.max_datagram) && !is_half_used;
+        self.last_sent = Some(now);
+        match &mut self.phase {
+            Phase::SlowStart(_) => {}
+            Phase::Recovery { may_send_one, .. } => *may_send_one = false,
+            Phase::CongestionAvoidance(epoch) => {
+                // The path was idle, or its window was not used (RFC 9438 §5.8): until now.
+                let was_limited = was_limited && !self.app_limited && epoch.limited_until.is_some();
+                if was_idle || was_limited {
+                    epoch.limited_until = Some(now);
+                }
+            }
+        }
+    }
+
+    /// A packet that was sent at `sent` has measured the round-trip time `rtt`.
+    pub(super) fn on_rtt_update(&mut self, sent: Timestamp, now: Timestamp, rtt: Duration) {
+        let is_large = self.window >= MIN_THRESHOLD_PACKETS * self.datagram();
+        let Phase::SlowStart(delay) = &mut self.phase else { return };
+        if delay.on_rtt(sent, self.last_sent.unwrap_or(sent), rtt) && is_large {
+            self.threshold = self.threshold.min(self.window);
+        }
+        self.leave_slow_start(now);
+    }
+
+    /// Packets of `acked_bytes` were acknowledged, the newest of which was sent at `sent`.
+    pub(super) fn on_ack(&mut self, sent: Timestamp, acked_bytes: u32, smoothed_rtt: Duration, now: Timestamp) {
+        self.max_in_flight = self.max_in_flight.max(self.in_flight);
+        self.in_flight = self.in_flight.saturating_sub(acked_bytes);
+        if let Phase::Recovery { next, .. } = self.phase
+            && self.is_since_reduction(sent)
+        {
+            self.phase = Phase::CongestionAvoidance(Epoch::new(now, next));
+        }
+        if self.app_limited {
+            // RFC 9438 §5.8, RFC 9002 §7.8.
+            if let Phase::CongestionAvoidance(epoch) = &mut self.phase {
+                epoch.limited_until = Some(now);
+            }
+            return;
+        }
+        let factor = if self.is_slow_start() { MAX_UNUSED_IN_SLOW_START } else { MAX_UNUSED };
+        let most = (f64::from(self.max_in_flight) * factor).max(self.min_window());
+        if self.window >= most {
+            return;
+        }
+        match &mut self.phase {
+            Phase::SlowStart(_) => {
+                self.window = (self.window + f64::from(acked_bytes)).min(most);
+                self.leave_slow_start(now);
+            }
+            Phase::Recovery { .. } => {}
+            Phase::CongestionAvoidance(epoch) => {
+                let since = epoch.grow(now);
+                let Growth { curve, reno } = &mut epoch.growth;
+                reno.on_ack(acked_bytes);
+                let reno = f64::from(reno.window());
+                // Below W_est it is the window (RFC 9438 §4.3).
+                if curve.window(since) >= reno {
+                    let target = curve.window(since + smoothed_rtt).clamp(self.window, self.window * MAX_TARGET);
+                    self.window = approach(self.window, target, acked_bytes.into()).min(most);
+                }
+                self.window = self.window.max(reno);
+            }
+        }
+    }
+
+    /// A packet that was sent at `sent` is lost. Returns whether the window is reduced for it.
+    pub(super) fn on_packet_lost(
+        &mut self,
+        lost_bytes: u32,
+        sent: Timestamp,
+        persistent: bool,
+        now: Timestamp,
+    ) -> bool {
+        self.in_flight = self.in_flight.saturating_sub(lost_bytes);
+        // A loss of what was sent before the last reduction is part of the same congestion (RFC 9002 §7.3.2).
+        let is_new = self.is_since_reduction(sent);
+        if !persistent {
+            return is_new && self.on_congestion(now);
+        }
+        // s2n-quic declares every packet of the period so.
+        if !is_new && self.last_reduction.is_some_and(|last| last.persistent) {
+            return false;
+        }
+        if is_new {
+            self.on_congestion(now);
+        }
+        // RFC 9002 §7.6.2, RFC 9438 §4.8.
+        self.window = self.min_window();
+        self.phase = Phase::SlowStart(DelayIncrease::default());
+        self.last_reduction = Some(Reduction { at: now, persistent });
+        (self.last_w_max, self.max_in_flight) = (0.0, 0);
+        true
+    }
+
+    /// A router reports congestion, or a packet is lost: multiplicative decrease (RFC 9438 §4.6) with fast convergence
+    /// (§4.7), unless the last one is not over. Returns whether the window is reduced.
+    pub(super) fn on_congestion(&mut self, now: Timestamp) -> bool {
+        if let Phase::Recovery { .. } = self.phase {
+            return false;
+        }
+        let (datagram, window) = (self.datagram(), self.window);
+        let reduced = (window * BETA).max(self.min_window());
+        let w_max = if window < self.last_w_max { window * f64::midpoint(1.0, BETA) } else { window };
+        let next = Growth {
+            curve: Curve::new(w_max, reduced, datagram),
+            reno: RenoEstimate::reduced(bytes(window), self.max_datagram.into()),
+        };
+        self.last_w_max = window;
+        self.window = reduced;
+        self.threshold = self.threshold.min(reduced).max(MIN_THRESHOLD_PACKETS * datagram);
+        self.phase = Phase::Recovery { may_send_one: true, next };
+        self.last_reduction = Some(Reduction { at: now, persistent: false });
+        self.max_in_flight = 0;
+        true
+    }
+
+    /// Datagrams on the path have another size. Before the first congestion the window has as many packets as before,
+    /// because the initial window is computed anew (RFC 9002 §7.2); later it has as many bytes (RFC 8899 §3).
+    pub(super) fn on_mtu_update(&mut self, max_datagram: u16) {
+        if self.threshold.is_infinite() {
+            self.window *= f64::from(max_datagram) / self.datagram();
+        }
+        self.max_datagram = max_datagram;
+        self.window = self.window.max(self.min_window());
+    }
+
+    /// Packets of `discarded_bytes` are neither lost nor acknowledged.
+    pub(super) fn on_packet_discarded(&mut self, discarded_bytes: u32) {
+        self.in_flight = self.in_flight.saturating_sub(discarded_bytes);
+        // What is not sent again cannot be the packet that may leave.
+        if let Phase::Recovery { may_send_one, .. } = &mut self.phase {
+            *may_send_one = false;
+        }
+    }
+
+    /// Restores the state `before` a reduction that was spurious (RFC 9438 §4.9.2); what is in flight, and was sent, is
+    /// as now.
+    pub(super) fn undo(&mut self, before: Self) {
+        let max_in_flight = self.max_in_flight.max(before.max_in_flight);
+        let Self { in_flight, app_limited, last_sent, .. } = *self;
+        *self = Self { in_flight, app_limited, last_sent, max_in_flight, ..before };
+    }
+
+    fn datagram(&self) -> f64 {
+        self.max_datagram.max(1).into()
+    }
+
+    fn min_window(&self) -> f64 {
+        f64::from(MIN_WINDOW_PACKETS) * self.datagram()
+    }
+
+    fn is_since_reduction(&self, sent: Timestamp) -> bool {
+        self.last_reduction.is_none_or(|last| sent > last.at)
+    }
+
+    /// Enters congestion avoidance once the window has reached the threshold (RFC 9438 §4.10).
+    fn leave_slow_start(&mut self, now: Timestamp) {
+        if self.is_slow_start() && self.window >= self.threshold {
+            let growth = Growth {
+                curve: Curve::new(self.window, self.window, self.datagram()),
+                reno: RenoEstimate::after_slow_start(self.window(), self.max_datagram.into()),
+            };
+            self.phase = Phase::CongestionAvoidance(Epoch::new(now, growth));
+        }
+    }
+}
+
+/// The window after `acked` bytes, each of which has brought it nearer to `target` by a part `1 / window` of the rest:
+/// that is exponential, with the window half way as the scale, because it grows meanwhile.
+fn approach(window: f64, target: f64, acked: f64) -> f64 {
+    let rest = target - window;
+    let part = |scale: f64| -(-acked / scale).exp_m1();
+    window + rest * part(window + rest * part(window) / 2.0)
+}
+
+/// Whole bytes of a window.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "no window is negative, a large one saturates"
+)]
+fn bytes(window: f64) -> u32 {
+    window as u32
+}
+
+#[cfg(test)]
+mod tests;

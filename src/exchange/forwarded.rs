@@ -19,8 +19,8 @@ pub struct Forwarded {
 pub struct LastForwarded(RefCell<Option<(IpAddr, Forwarded)>>);
 
 impl LastForwarded {
-    /// Has the values be for `address` and `authority`, in exactly this spelling: those that `write` returns, unless the
-    /// last ones are for these. `Forwarded::host` is the authority.
+    /// Has the values be for `address` and `authority`, in exactly this spelling: those that `write` returns, unless
+    /// the last ones are for these. `Forwarded::host` is the authority.
     pub fn renew(&self, address: IpAddr, authority: &str, write: impl FnOnce() -> Forwarded) {
         let mut last = self.0.borrow_mut();
         if !matches!(&*last, Some((known, values)) if *known == address && values.host == authority) {

@@ -92,7 +92,7 @@ pub fn host_of(authority: &str) -> &str {
     }
 }
 
-/// As hyper and h2 have it. The authority is that of the URI; where it has none, that of `Host`.
+/// Takes a head of hyper's or h2's. The authority is that of the URI; where it has none, that of `Host`.
 impl From<request::Parts> for Head {
     fn from(parts: request::Parts) -> Self {
         let fields = Fields::from(&parts.headers);
@@ -137,7 +137,7 @@ impl Response {
     }
 }
 
-/// As hyper and h2 have it.
+/// Makes a response for hyper or h2.
 impl From<Response> for http::Response<Body> {
     fn from(response: Response) -> Self {
         let mut converted = Self::new(response.body);

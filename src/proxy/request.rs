@@ -125,8 +125,8 @@ pub(super) fn translate(
     if special {
         remove_special(&mut head.fields, framing);
     }
-    // The target is the client's, byte for byte. `Early-Data` passes: no intermediary may remove it (RFC 8470 §5.1), and
-    // as litequic takes no 0-RTT it never has to add one.
+    // The target is the client's, byte for byte. `Early-Data` passes: no intermediary may remove it (RFC 8470 §5.1),
+    // and as litequic takes no 0-RTT it never has to add one.
     frame(&mut head.fields, &head.method, framing);
     Ok(removed)
 }

@@ -116,7 +116,8 @@ impl<H: Handler> Connection<H> {
         // In HTTP/1.1, the gateway's own version (RFC 9112 §2.3); hyper answers HTTP/1.0 in HTTP/1.0 by itself.
         let (mut parts, body) = http::Response::from(response).into_parts();
         if parts.status.canonical_reason().is_none() {
-            // hyper, which writes it for HTTP/1.1 clients, would write `<none>`; an empty phrase is right (RFC 9112 §4).
+            // hyper, which writes it for HTTP/1.1 clients, would write `<none>`; an empty phrase is right
+            // (RFC 9112 §4).
             parts.extensions.insert(ReasonPhrase::from_static(b""));
         }
         open.respond();

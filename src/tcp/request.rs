@@ -24,8 +24,8 @@ static CONNECTION_FIELDS: [HeaderName; 7] = [
     HeaderName::from_static("http2-settings"),
 ];
 
-/// Makes the head for the handler, without `Host` and connection-specific fields, and checks it. `last` is the authority
-/// of the connection's last request.
+/// Makes the head for the handler, without `Host` and connection-specific fields, and checks it. `last` is the
+/// authority of the connection's last request.
 ///
 /// # Errors
 ///

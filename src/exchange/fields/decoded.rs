@@ -46,7 +46,8 @@ impl DecodedFields {
 
     fn end(&mut self, name: NameId, at: usize, name_len: usize) {
         let value_len = self.text.len().saturating_sub(at).saturating_sub(name_len);
-        // A name that is too long reads as an empty one, which is no name. Sections are shorter than 4 GiB by their limits.
+        // A name that is too long reads as an empty one, which is no name. Sections are shorter than 4 GiB by their
+        // limits.
         let length = u16::try_from(name_len).unwrap_or(0);
         let (at, value_len) = (u32::try_from(at).unwrap_or(u32::MAX), u32::try_from(value_len).unwrap_or(u32::MAX));
         self.lines.push(Line { name, is_plain: true, name_len: length, at, value_len });

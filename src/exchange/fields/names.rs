@@ -287,7 +287,7 @@ impl NameSet {
         self.0 & other.0 != 0
     }
 
-    /// Both together.
+    /// The names of both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)

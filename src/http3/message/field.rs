@@ -7,8 +7,8 @@ const NOT_A_NAME: Rejection = Rejection::Malformed("field name is not a token in
 const BLANK_EDGE: Rejection = Rejection::Malformed("field value with a blank at its edge");
 pub(super) const CONNECTION: Rejection = Rejection::Malformed("connection-specific field");
 
-/// Checks a field that is not a pseudo-header: its name is a token in lower case, its value has no control characters and
-/// no blanks at the edges.
+/// Checks a field that is not a pseudo-header: its name is a token in lower case, its value has no control characters
+/// and no blanks at the edges.
 pub(super) fn check(line: &DecodedLine<'_>) -> Result<(), Rejection> {
     if !line.id.is_known() && !field::is_lower_case_token(line.name) {
         let is_pseudo = line.name.starts_with(b":");

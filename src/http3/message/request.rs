@@ -9,8 +9,8 @@ use http::{Method, StatusCode};
 /// A request that may be served.
 #[derive(Debug, Clone)]
 pub struct RequestHead {
-    /// The head, checked; for an extended CONNECT (RFC 9220) that of the equivalent GET ([`Upgrade`]). `Host` is not among
-    /// its fields, as it has the authority; cookie crumbs are one `Cookie`.
+    /// The head, checked; for an extended CONNECT (RFC 9220) that of the equivalent GET ([`Upgrade`]). `Host` is not
+    /// among its fields, as it has the authority; cookie crumbs are one `Cookie`.
     pub head: Head,
     /// The length that the body must have.
     pub content_length: Option<u64>,

@@ -57,6 +57,9 @@ enum Command {
     /// A part of the lab: its client.
     #[command(hide = true)]
     FloorClient(bench::floor::ClientArguments),
+    /// A part of the lab: removes what is left of it when it ends.
+    #[command(hide = true)]
+    Guard(bench::guard::Arguments),
     /// A part of the lab: requests a contender's metrics.
     #[command(hide = true)]
     Metrics(bench::metrics::Arguments),
@@ -68,7 +71,12 @@ enum Command {
     Sink(bench::sink::Arguments),
 }
 
+/// The first descriptor after standard input, output and error.
+const FIRST_OTHER: i32 = 3;
+
 fn main() -> anyhow::Result<ExitCode> {
+    // Descriptors that a caller left open, as the lock of flock(1), are not the servers'.
+    close_fds::set_fds_cloexec(FIRST_OTHER, &[]);
     let outcome = match Arguments::parse().command {
         Command::Load(arguments) => return load::main(&arguments),
         Command::Link(arguments) => link::run(&arguments),
@@ -81,6 +89,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Experiment(command) => experiments::run(command),
         Command::FloorServer(arguments) => bench::floor::serve(&arguments),
         Command::FloorClient(arguments) => bench::floor::print(&arguments),
+        Command::Guard(arguments) => bench::guard::wait(&arguments),
         Command::Metrics(arguments) => bench::metrics::print(&arguments),
         Command::Rival(arguments) => bench::rival::work(&arguments),
         Command::Sink(arguments) => bench::sink::serve(&arguments),

@@ -4,9 +4,11 @@
 use std::{
     fs,
     io::{BufRead as _, BufReader},
-    path::Path,
+    os::unix::process::ExitStatusExt as _,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
 /// Two labs would measure each other, so the second one refuses to begin.
@@ -50,7 +52,11 @@ impl Drop for Lab {
 impl Lab {
     /// Starts it, and waits until its links stand. `None`: another one is measuring.
     fn start(arguments: &[&str], links: usize) -> Option<Self> {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_litequic-lab"));
+        Self::start_by(Command::new(env!("CARGO_BIN_EXE_litequic-lab")), arguments, links)
+    }
+
+    /// The same by a command that becomes the lab.
+    fn start_by(mut command: Command, arguments: &[&str], links: usize) -> Option<Self> {
         command.arg("link").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut lab = Self(command.spawn().unwrap());
         let mut lines = BufReader::new(lab.0.stderr.take().unwrap()).lines().map(Result::unwrap);
@@ -170,4 +176,60 @@ fn super_packets_are_split_for_the_link_and_joined_for_the_receiver() {
     let packets = report["links"][0]["down"]["packets"].as_u64().unwrap();
     assert!(packets >= 1_000_000 / 1460, "the link saw packets of MTU size: {packets}");
     assert_eq!(report["links"][0]["down"]["device_drops"], 0, "{report}");
+}
+
+/// Files that a process has open.
+fn open_files(process: u32) -> Vec<PathBuf> {
+    let entries = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().filter_map(Result::ok);
+    entries.filter_map(|entry| fs::read_link(entry.path()).ok()).collect()
+}
+
+fn children(process: u32) -> Vec<u32> {
+    let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let parent = format!("PPid:\t{process}");
+    let is_child = |pid: &u32| {
+        fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|text| text.lines().any(|l| l == parent))
+    };
+    pids.filter(is_child).collect()
+}
+
+/// A lock that flock(1) holds for the lab would be held by its servers, and as long as they live.
+#[test]
+fn servers_of_a_killed_lab_end_and_have_no_descriptor_that_it_inherited() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(lacks) = lacks() {
+        println!("skipped: {lacks}");
+        return;
+    }
+    let inherited = tempfile::NamedTempFile::new().unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec 9<\"$0\" && exec \"$@\""]).arg(inherited.path());
+    command.arg(env!("CARGO_BIN_EXE_litequic-lab"));
+    let Some(mut lab) = Lab::start_by(command, &["--path", "rate=10M,rtt=10ms,buffer=1MB"], 1) else {
+        println!("skipped: another lab is measuring");
+        return;
+    };
+    let id = lab.0.id();
+    assert!(open_files(id).contains(&inherited.path().to_owned()));
+    let children = children(id);
+    assert!(!children.is_empty());
+    for child in children {
+        assert!(!open_files(child).contains(&inherited.path().to_owned()), "process {child}");
+    }
+    // As a worker whose master was killed: in another session, and no signal but SIGKILL ends it.
+    let script = "trap '' TERM INT HUP; echo up; while true; do sleep 1000; done";
+    let mut server = Command::new("ip");
+    server.args(["netns", "exec", &lab.namespace("server"), "setsid", "sh", "-c", script]).stdout(Stdio::piped());
+    let mut server = server.spawn().unwrap();
+    let mut up = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut up).unwrap();
+    assert_eq!(up, "up\n");
+    let namespaces = ["server", "client"].map(|side| Path::new("/run/netns").join(lab.namespace(side)));
+    lab.0.kill().unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    while namespaces.iter().any(|namespace| namespace.exists()) {
+        assert!(Instant::now() < end, "namespaces are left");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(server.wait().unwrap().signal(), Some(nix::libc::SIGKILL));
 }

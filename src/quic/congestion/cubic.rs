@@ -2,8 +2,7 @@
 //! arguments, so that a test may compare windows with the RFC's equations.
 //!
 //! The window grows with the bytes that are acknowledged (§4.2), however many ACK frames they come in: a step of the
-//! curve is `(target − cwnd) / cwnd` packets for each acknowledged packet, which for many at once is an exponential
-//! approach to the target.
+//! curve is `(target − cwnd) / cwnd` packets for each acknowledged packet.
 
 use super::{
     hystart::DelayIncrease,
@@ -215,6 +214,7 @@ impl Cubic {
             }
             return;
         }
+        let datagram = self.datagram();
         let factor = if self.is_slow_start() { MAX_UNUSED_IN_SLOW_START } else { MAX_UNUSED };
         let most = (f64::from(self.max_in_flight) * factor).max(self.min_window());
         if self.window >= most {
@@ -234,7 +234,7 @@ impl Cubic {
                 // Below W_est it is the window (RFC 9438 §4.3).
                 if curve.window(since) >= reno {
                     let target = curve.window(since + smoothed_rtt).clamp(self.window, self.window * MAX_TARGET);
-                    self.window = approach(self.window, target, acked_bytes.into()).min(most);
+                    self.window = approach(self.window, target, acked_bytes.into(), datagram).min(most);
                 }
                 self.window = self.window.max(reno);
             }
@@ -343,12 +343,15 @@ impl Cubic {
     }
 }
 
-/// The window after `acked` bytes, each of which has brought it nearer to `target` by a part `1 / window` of the rest:
-/// that is exponential, with the window half way as the scale, because it grows meanwhile.
-fn approach(window: f64, target: f64, acked: f64) -> f64 {
-    let rest = target - window;
-    let part = |scale: f64| -(-acked / scale).exp_m1();
-    window + rest * part(window + rest * part(window) / 2.0)
+/// The window after `acked` bytes, each packet of which has brought it nearer to `target` by a part `packet / window` of
+/// the rest (RFC 9438 §4.2). There are as many steps as packets were sent.
+fn approach(mut window: f64, target: f64, mut acked: f64, datagram: f64) -> f64 {
+    while acked > 0.0 {
+        let packet = acked.min(datagram);
+        window += (target - window) * packet / window;
+        acked -= packet;
+    }
+    window
 }
 
 /// Whole bytes of a window.

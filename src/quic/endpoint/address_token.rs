@@ -19,7 +19,7 @@ use super::{
     admission::{AttemptOutcome, ip},
     state::EndpointState,
 };
-use crate::quic::identity::{Secrets, retry_id::RetryIds};
+use crate::quic::identity::Secrets;
 use aws_lc_rs::hmac;
 use s2n_quic::provider::address_token::{Context, Format as TokenFormat, Provider};
 use s2n_quic_core::{
@@ -58,19 +58,12 @@ pub(super) struct AddressTokenFormat {
     used: Used,
     clock: TokenClock,
     state: Arc<EndpointState>,
-    ids: RetryIds,
 }
 
 impl AddressTokenFormat {
-    /// Tokens of the connection IDs in `ids`.
-    pub(super) fn new(secrets: Arc<Secrets>, state: Arc<EndpointState>, ids: RetryIds) -> Self {
-        Self {
-            signer: Signer { secrets, keys: [None, None] },
-            used: Used::default(),
-            clock: TokenClock::new(),
-            state,
-            ids,
-        }
+    /// Tokens of the endpoint with this `state`.
+    pub(super) fn new(secrets: Arc<Secrets>, state: Arc<EndpointState>) -> Self {
+        Self { signer: Signer { secrets, keys: [None, None] }, used: Used::default(), clock: TokenClock::new(), state }
     }
 }
 
@@ -91,14 +84,15 @@ impl TokenFormat for AddressTokenFormat {
     }
 
     fn generate_retry_token(&mut self, context: &mut Context<'_>, id: &InitialId, output: &mut [u8]) -> Option<()> {
-        let client = Client::of(context, self.ids.issued()?)?;
+        let client = Client::of(context, self.state.with(|table| table.retry_ids.issued())?)?;
         let token = self.signer.issue(&client, id.as_bytes(), self.clock.read().now)?;
         output.get_mut(..TOKEN_LEN)?.copy_from_slice(&token);
         Some(())
     }
 
     fn validate_token(&mut self, context: &mut Context<'_>, token: &[u8]) -> Option<InitialId> {
-        let (time, client) = (self.clock.read(), Client::of(context, self.ids.addressed()?)?);
+        let id = self.state.with(|table| table.retry_ids.addressed())?;
+        let (time, client) = (self.clock.read(), Client::of(context, id)?);
         let valid = self.signer.check(&client, token, time.now);
         let valid = valid.or_else(|| self.signer.check(&client, token, time.before_jump?));
         let Some(valid) = valid else {
@@ -437,16 +431,17 @@ mod tests {
         let config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into()).live();
         let pools = SourceLimits::default();
         let admission = Admission::new(Arc::clone(&config), Arc::clone(&metrics), pools.clone(), <_>::default());
-        let ids = RetryIds::default();
         let state = EndpointState::with_admission(config, Arc::clone(&metrics), admission);
-        let mut format = AddressTokenFormat::new(Arc::new(Secrets::derive(&[1; 32])), state, ids.clone());
+        let mut format = AddressTokenFormat::new(Arc::new(Secrets::derive(&[1; 32])), Arc::clone(&state));
         let (address, peer) = (SocketAddress::default(), PeerId::try_from_bytes(b"peer").unwrap());
         let mut random = NoRandomness;
         let mut context = Context::new(&address, &peer, &mut random);
         let id = InitialId::try_from_bytes(ORIGINAL_ID).unwrap();
         let mut token = [0; TOKEN_LEN];
-        ids.issue(LocalId::try_from_bytes(&[7; 16]).unwrap());
-        ids.address(&[7; 16]);
+        state.with(|table| {
+            table.retry_ids.issue(LocalId::try_from_bytes(&[7; 16]).unwrap());
+            table.retry_ids.address(&[7; 16]);
+        });
         format.generate_retry_token(&mut context, &id, &mut token).unwrap();
 
         let flood: Vec<_> = (0..Limits::default().max_handshakes).map(|_| pools.begin(None)).collect();

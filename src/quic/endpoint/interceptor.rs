@@ -13,7 +13,7 @@ use super::{
 };
 use crate::quic::{
     connection::{PacketAction, ReceivedPacket},
-    identity::{connection_id::OwnIds, retry_id::RetryIds},
+    identity::connection_id::OwnIds,
     wire::{BlockedFrames, PacketSummary, frame::kind},
 };
 use s2n_codec::encoder::scatter;
@@ -42,7 +42,6 @@ const CLOSING_FRAME: u8 = {
 pub(super) struct PacketInterceptor {
     state: Arc<EndpointState>,
     ids: OwnIds,
-    retry: RetryIds,
     /// Whether ACK frames without news are merged into the one that brought it.
     merge_acks: bool,
     /// Addresses of the datagram at hand.
@@ -54,12 +53,12 @@ pub(super) struct PacketInterceptor {
 }
 
 impl PacketInterceptor {
-    /// An interceptor for an endpoint that issues `ids`; records in `retry` where datagrams go.
-    pub(super) fn new(state: Arc<EndpointState>, (ids, retry): (OwnIds, RetryIds), merge_acks: bool) -> Self {
+    /// An interceptor for an endpoint that issues `ids`.
+    pub(super) fn new(state: Arc<EndpointState>, ids: OwnIds, merge_acks: bool) -> Self {
         let path =
             Tuple { remote_address: SocketAddress::default().into(), local_address: SocketAddress::default().into() };
         let (summary, woken) = Default::default();
-        Self { state, ids, retry, merge_acks, path, summary, woken }
+        Self { state, ids, merge_acks, path, summary, woken }
     }
 
     /// Whether a datagram is to be processed, by `amplification`.
@@ -67,7 +66,7 @@ impl PacketInterceptor {
         let Some(id) = long_header_id(datagram) else { return true };
         let to_issued_id = self.ids.contain(id);
         self.state.at_hand.set_to_issued_id(to_issued_id);
-        self.retry.address(id);
+        self.state.with(|table| table.retry_ids.address(id));
         amplification::admits(datagram.len(), to_issued_id)
     }
 
@@ -192,7 +191,7 @@ mod tests {
         let scheme = IdScheme::new(None, None, None).unwrap();
         let ids = OwnIds::new(&scheme, (9, Arc::default()), WorkerIndex(1), 4);
         let state = EndpointState::for_tests();
-        let interceptor = PacketInterceptor::new(Arc::clone(&state), (ids, RetryIds::default()), false);
+        let interceptor = PacketInterceptor::new(Arc::clone(&state), ids, false);
         let datagram = |first: u8, id: &[u8], len: usize| {
             let mut datagram = [&[first, 0, 0, 0, 1, u8::try_from(id.len()).unwrap()], id].concat();
             datagram.resize(len, 0);

@@ -11,6 +11,7 @@ mod connection_slot;
 mod controllers;
 mod events;
 mod frame_slot;
+mod ids;
 mod interceptor;
 mod limits;
 mod recovery;
@@ -34,8 +35,7 @@ use crate::{
         identity::{
             Generations, IdScheme, Secrets,
             connection_id::{ConnectionIdFormat, OwnIds, WorkerIndex},
-            retry_id::RetryIds,
-            stateless_reset,
+            stateless_reset::ResetTokens,
         },
         io::{EndpointHooks, EndpointIo, MAX_MTU, Moderation},
         metrics::Metrics,
@@ -48,6 +48,7 @@ use close::CloseFormatter;
 use controllers::ControllerFactory;
 use events::EventSubscriber;
 use frame_slot::FrameSlotEndpoint;
+use ids::{EndpointIds, EndpointResets};
 use interceptor::PacketInterceptor;
 use limits::{ConnectionAttemptLimiter, TransportLimits};
 use s2n_quic::{
@@ -168,27 +169,25 @@ pub fn start<T: provider::Provider + Clone>(
     let config = parts.config.load();
     let metrics = || Arc::clone(&parts.metrics);
     let ids = parts.own_ids(worker);
-    let retry = RetryIds::default();
     let moderation = Moderation::new(config.litequic.receive_moderation, metrics());
     let state = parts.state(moderation.clone());
     let state = || Arc::clone(&state);
     let io = io.bind(EndpointHooks { layout: parts.ids.layout(), newest_first: config.litequic.ack_merge, moderation });
     let limits = TransportLimits::new(state(), parts.receive.clone()).map_err(configuration)?;
-    let format = ConnectionIdFormat::new(ids.clone(), Arc::clone(&parts.ids), retry.clone(), metrics());
-    let tokens = AddressTokenFormat::new(Arc::clone(&parts.secrets), state(), retry.clone());
-    let of_ids = (Arc::clone(&parts.ids), retry.clone());
-    let resets = stateless_reset::Generator::new(&parts.secrets, address, of_ids, metrics());
+    let format = ConnectionIdFormat::new(ids.clone(), Arc::clone(&parts.ids), metrics());
+    let tokens = AddressTokenFormat::new(Arc::clone(&parts.secrets), state());
+    let resets = ResetTokens::new(&parts.secrets, address, Arc::clone(&parts.ids), metrics());
     let events = EventSubscriber::new(state(), config.litequic.ack_frequency);
-    let packets = PacketInterceptor::new(state(), (ids, retry), config.litequic.ack_merge);
+    let packets = PacketInterceptor::new(state(), ids, config.litequic.ack_merge);
 
     let server = Server::builder()
         .with_tls(TlsEndpoint::new(parts.tls.clone(), state()))
         .and_then(|builder| builder.with_io(io))
         .and_then(|builder| builder.with_limits(limits))
         .and_then(|builder| builder.with_congestion_controller(ControllerFactory(state())))
-        .and_then(|builder| builder.with_connection_id(format))
+        .and_then(|builder| builder.with_connection_id(EndpointIds { format, state: state() }))
         .and_then(|builder| builder.with_address_token(tokens))
-        .and_then(|builder| builder.with_stateless_reset_token(resets))
+        .and_then(|builder| builder.with_stateless_reset_token(EndpointResets { tokens: resets, state: state() }))
         .and_then(|builder| builder.with_endpoint_limits(ConnectionAttemptLimiter(state())))
         .and_then(|builder| builder.with_event(events))
         .and_then(|builder| builder.with_datagram(FrameSlotEndpoint(state())))

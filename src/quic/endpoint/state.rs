@@ -10,8 +10,12 @@
 //! | call | provider | writes | takes or reads |
 //! |---|---|---|---|
 //! | a datagram with a long header | | | |
-//! | `intercept_rx_datagram` | interceptor | `at_hand`: whether it goes to an issued ID | |
-//! | `on_connection_attempt` | limits | | the same |
+//! | `intercept_rx_datagram` | interceptor | `at_hand`: whether it goes to an issued ID; `retry_ids`: the ID | |
+//! | `validate_token`, if it has one | address token | | `retry_ids`: the datagram's |
+//! | `on_connection_attempt`, if it has none | limits | | `at_hand`: the same |
+//! | … and for a Retry `generate` of an ID | ids | `retry_ids`: the ID | |
+//! | … then `generate_retry_token` | address token | | the same |
+//! | `generate` of an ID, then of its stateless reset token | ids | `retry_ids`: the ID | takes it |
 //! | `on_connection` | limits | `new.grant` | |
 //! | `create_connection_context` | events | the connection's entry | `new.grant` |
 //! | `new_congestion_controller` | controllers | `new.feedback` | |
@@ -42,6 +46,7 @@ use crate::{
     quic::{
         congestion::PathFeedback,
         connection::{AckFrequencySupport, Challenge, Connections},
+        identity::retry_id::RetryIds,
         io::Moderation,
         metrics::Metrics,
     },
@@ -86,6 +91,8 @@ pub(super) struct EndpointTable {
     /// The connection and number of the packet into which s2n-quic has put a PATH_CHALLENGE: from its event to the
     /// interceptor.
     pub(super) challenge_packet: Option<(u64, u64)>,
+    /// The connection IDs of the datagram at hand and of the Retry or connection that is made.
+    pub(super) retry_ids: RetryIds,
 }
 
 /// A placeholder in a packet of `connection`, by s2n-quic's ID.
@@ -142,8 +149,9 @@ impl EndpointState {
         admission: Admission,
         connections: Connections,
     ) -> Arc<Self> {
-        let (at_hand, new) = Default::default();
-        let table = EndpointTable { connections, new, close_error: None, slot: None, challenge_packet: None };
+        let (at_hand, new, retry_ids) = Default::default();
+        let table =
+            EndpointTable { connections, new, close_error: None, slot: None, challenge_packet: None, retry_ids };
         Arc::new(Self { config, metrics, moderation, admission, at_hand, table: Mutex::new(table) })
     }
 

@@ -18,7 +18,7 @@
 //! IDs are unique by construction: a counter of the endpoint is in each, encrypted. s2n-quic ends the process for a
 //! repeated one.
 
-use super::{generations::Generations, retry_id::RetryIds, scheme::IdScheme};
+use super::{generations::Generations, scheme::IdScheme};
 use crate::{
     config::{ServerId, ServerIdShape},
     half_sip_hash::{Key, half_sip_hash},
@@ -192,7 +192,6 @@ pub struct ConnectionIdFormat {
     scheme: Arc<IdScheme>,
     /// The number of the last ID. Its lowest bytes are in the ID: as many as fit.
     counter: u128,
-    retry: RetryIds,
     metrics: Arc<Metrics>,
 }
 
@@ -200,13 +199,13 @@ impl ConnectionIdFormat {
     /// The IDs of the only worker of a process, beside which no other runs.
     pub fn alone(scheme: Arc<IdScheme>) -> Self {
         let own = OwnIds::new(&scheme, (0, Arc::default()), WorkerIndex(0), 1);
-        Self::new(own, scheme, RetryIds::default(), Arc::default())
+        Self::new(own, scheme, Arc::default())
     }
 
-    /// Issues IDs that `own` recognizes, after `scheme`; records each in `retry`, and counts.
-    pub(in crate::quic) fn new(own: OwnIds, scheme: Arc<IdScheme>, retry: RetryIds, metrics: Arc<Metrics>) -> Self {
+    /// Issues IDs that `own` recognizes, after `scheme`, and counts them.
+    pub(in crate::quic) fn new(own: OwnIds, scheme: Arc<IdScheme>, metrics: Arc<Metrics>) -> Self {
         // A process that is started anew has the generation of the one before, and does not repeat its IDs.
-        Self { own, scheme, counter: rand::random(), retry, metrics }
+        Self { own, scheme, counter: rand::random(), metrics }
     }
 
     fn issue(&mut self) -> IdBytes {
@@ -268,7 +267,6 @@ impl Generator for ConnectionIdFormat {
         let id = self.issue();
         let id = LocalId::try_from_bytes(id.as_bytes()).expect("16 to 20 bytes are a connection ID");
         self.metrics.connection_ids_issued.increment();
-        self.retry.issue(id);
         id
     }
 
@@ -319,7 +317,7 @@ mod tests {
     fn of_worker(scheme: &Arc<IdScheme>, worker: u8) -> ConnectionIdFormat {
         let generations = (GENERATION, Arc::new(Generations::of([GENERATION - 2, GENERATION + 1])));
         let own = OwnIds::new(scheme, generations, WorkerIndex(worker), 4);
-        ConnectionIdFormat::new(own, Arc::clone(scheme), RetryIds::default(), Arc::default())
+        ConnectionIdFormat::new(own, Arc::clone(scheme), Arc::default())
     }
 
     fn format(worker: u8) -> ConnectionIdFormat {

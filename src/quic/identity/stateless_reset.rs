@@ -15,32 +15,30 @@
 //! within a process it ends connections that were closed while their client slept. With a key of `listen.secret_file`
 //! clients of a process that crashed get a reset from the next one.
 
-use super::{IdScheme, ServerIdOwner, retry_id::RetryIds, secrets::Secrets};
+use super::{IdScheme, ServerIdOwner, secrets::Secrets};
 use crate::quic::metrics::Metrics;
 use aws_lc_rs::hmac;
-use s2n_quic::provider::stateless_reset_token::{Generator as TokenGenerator, Provider};
 use s2n_quic_core::stateless_reset::token::{LEN, Token};
-use std::{convert::Infallible, net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc};
 
 /// HMAC-SHA256 of the connection ID, cut to the token's length.
 #[derive(Debug)]
-pub(in crate::quic) struct Generator {
+pub(in crate::quic) struct ResetTokens {
     key: hmac::Key,
     scheme: Arc<IdScheme>,
-    ids: RetryIds,
     metrics: Arc<Metrics>,
 }
 
-impl Generator {
-    /// A generator for the endpoint that is bound to `address`, which issues `ids` after `scheme`; counts packets of no
+impl ResetTokens {
+    /// Tokens of the endpoint that is bound to `address`, whose IDs are made after `scheme`; counts packets of no
     /// connection.
     pub(in crate::quic) fn new(
         secrets: &Secrets,
         address: SocketAddr,
-        (scheme, ids): (Arc<IdScheme>, RetryIds),
+        scheme: Arc<IdScheme>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self { key: secrets.reset_key(address), scheme, ids, metrics }
+        Self { key: secrets.reset_key(address), scheme, metrics }
     }
 
     /// Counts a packet of no connection by whose ID it has.
@@ -53,26 +51,13 @@ impl Generator {
         };
         counter.increment();
     }
-}
 
-impl Provider for Generator {
-    type Generator = Self;
-    type Error = Infallible;
-
-    fn start(self) -> Result<Self, Infallible> {
-        Ok(self)
-    }
-}
-
-impl TokenGenerator for Generator {
-    const ENABLED: bool = true;
-
-    fn generate(&mut self, local_connection_id: &[u8]) -> Token {
-        // s2n-quic requests the tokens of IDs that it issues here too.
-        if !self.ids.begin(local_connection_id) {
-            self.count(local_connection_id);
+    /// The token of `id`, for one that `begins` to be used or for a packet of no connection.
+    pub(in crate::quic) fn token(&self, id: &[u8], begins: bool) -> Token {
+        if !begins {
+            self.count(id);
         }
-        let tag = hmac::sign(&self.key, local_connection_id);
+        let tag = hmac::sign(&self.key, id);
         let mut token = [0; LEN];
         token.iter_mut().zip(tag.as_ref()).for_each(|(byte, tag)| *byte = *tag);
         token.into()
@@ -84,12 +69,12 @@ mod tests {
     use super::*;
     use crate::{config::ServerId, quic::Replica};
 
-    fn of_secrets(secrets: &Secrets, address: SocketAddr) -> Generator {
+    fn of_secrets(secrets: &Secrets, address: SocketAddr) -> ResetTokens {
         let scheme = Arc::new(IdScheme::new(None, None, None).unwrap());
-        Generator::new(secrets, address, (scheme, RetryIds::default()), Arc::default())
+        ResetTokens::new(secrets, address, scheme, Arc::default())
     }
 
-    fn generator(secret: u8, address: &str) -> Generator {
+    fn tokens(secret: u8, address: &str) -> ResetTokens {
         of_secrets(&Secrets::derive(&[secret; 32]), address.parse().unwrap())
     }
 
@@ -97,12 +82,11 @@ mod tests {
     fn packets_of_no_connection_are_counted_by_whose_id_they_have() {
         let server_id = |digits: &str| ServerId::of(digits, 14, None);
         let scheme = Arc::new(IdScheme::new(Some(&server_id("01")), None, None).unwrap());
-        let (ids, metrics) = (RetryIds::default(), Arc::<Metrics>::default());
+        let metrics = Arc::<Metrics>::default();
         let secrets = Secrets::derive(&[1; 32]);
         let address = "0.0.0.0:443".parse().unwrap();
-        let mut generator = Generator::new(&secrets, address, (scheme, ids.clone()), Arc::clone(&metrics));
+        let tokens = ResetTokens::new(&secrets, address, scheme, Arc::clone(&metrics));
         let own = [&[0x0f, 1][..], &[7; 14]].concat();
-        let issued = s2n_quic_core::connection::LocalId::try_from_bytes(&own).unwrap();
         let count = || {
             let Metrics {
                 packets_without_connection_own: own,
@@ -113,23 +97,22 @@ mod tests {
             [own, other, none].map(|counter| counter.get())
         };
         // The token of an ID that is issued.
-        ids.issue(issued);
-        generator.generate(&own);
+        tokens.token(&own, true);
         assert_eq!(count(), [0, 0, 0]);
-        generator.generate(&own);
-        generator.generate(&[&[0x0f, 2][..], &[7; 14]].concat());
-        generator.generate(&[0xef; 16]);
-        generator.generate(&[0xef; 16]);
+        tokens.token(&own, false);
+        tokens.token(&[&[0x0f, 2][..], &[7; 14]].concat(), false);
+        tokens.token(&[0xef; 16], false);
+        tokens.token(&[0xef; 16], false);
         assert_eq!(count(), [1, 1, 2]);
     }
 
     #[test]
     fn every_worker_and_every_process_with_the_secret_makes_the_same_token_at_an_address() {
         let address = "0.0.0.0:443";
-        let (mut one, mut two, mut stranger) = (generator(1, address), generator(1, address), generator(2, address));
-        assert_eq!(one.generate(b"an id"), two.generate(b"an id"));
-        assert_ne!(one.generate(b"an id"), one.generate(b"another"));
-        assert_ne!(one.generate(b"an id"), stranger.generate(b"an id"));
+        let [one, two, stranger] = [1, 1, 2].map(|secret| tokens(secret, address));
+        assert_eq!(one.token(b"an id", true), two.token(b"an id", true));
+        assert_ne!(one.token(b"an id", true), one.token(b"another", true));
+        assert_ne!(one.token(b"an id", true), stranger.token(b"an id", true));
     }
 
     #[test]
@@ -137,7 +120,7 @@ mod tests {
         let address = "0.0.0.0:443".parse().unwrap();
         let token = |replica: &str| {
             let secrets = Secrets::derive(&[1; 32]).of_replica(Replica::named(replica));
-            of_secrets(&secrets, address).generate(b"an id")
+            of_secrets(&secrets, address).token(b"an id", true)
         };
         let replicas = ["", "web-0", "web-1", "web", "web-00.0.0.0:443"];
         let tokens = replicas.map(token);
@@ -151,7 +134,7 @@ mod tests {
     fn no_two_addresses_make_the_same_token() {
         let addresses =
             ["0.0.0.0:443", "0.0.0.0:4433", "127.0.0.1:443", "[::]:443", "[fe80::1%2]:443", "[fe80::1%3]:443"];
-        let tokens = addresses.map(|address| generator(1, address).generate(b"an id"));
+        let tokens = addresses.map(|address| tokens(1, address).token(b"an id", true));
         for (index, token) in tokens.iter().enumerate() {
             assert!(!tokens[..index].contains(token), "{}", addresses[index]);
         }

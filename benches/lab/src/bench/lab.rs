@@ -11,6 +11,7 @@ use self::attempt::Measured;
 use super::{
     contender::{Contender, Kind},
     files::Files,
+    guard::Guard,
     h2load::Http,
     interrupt,
     load::{Amount, Generator, Load},
@@ -73,10 +74,11 @@ pub(crate) struct Lab {
     /// Why rivals cannot do what tasks need of them, as far as they were asked.
     rehearsed: BTreeMap<Need, Option<String>>,
     files: Files,
-    // Dropped in this order: servers before their network, all before the folder.
+    // Dropped in this order: servers before their network, that before its guard, all before the folder.
     file_origin: Option<Server>,
     sink: Option<Server>,
     network: Network,
+    _guard: Guard,
     folder: tempfile::TempDir,
 }
 
@@ -95,6 +97,7 @@ impl Lab {
         let own = env::current_exe()?;
         let machine = Machine::this();
         pin(options.client_core)?;
+        let guard = Guard::start()?;
         let network = Network::new(options.topology, options.server_core, options.client_core, &options.veth)?;
         let folder = tempfile::Builder::new().prefix(&format!("{FOLDER}{}-", std::process::id())).tempdir()?;
         let files = Files::new(folder.path())?;
@@ -139,6 +142,7 @@ impl Lab {
             file_origin: None,
             sink: None,
             network,
+            _guard: guard,
             folder,
         })
     }

@@ -7,6 +7,7 @@ mod chains;
 pub(crate) mod contender;
 mod files;
 pub(crate) mod floor;
+pub(crate) mod guard;
 pub(crate) mod h2load;
 pub(crate) mod interrupt;
 mod lab;

@@ -15,7 +15,13 @@ use nix::{
     unistd::Pid,
 };
 use serde::{Deserialize, Serialize};
-use std::{fs, path::Path, process::Command, thread};
+use std::{
+    fs,
+    path::Path,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
 
 /// What namespaces of the lab are called: this, the process ID of the lab that made them, a side.
 const PREFIX: &str = "litequic-lab-";
@@ -23,8 +29,14 @@ const PREFIX: &str = "litequic-lab-";
 const PROGRAM: &str = "litequic-lab";
 /// Where iproute2 keeps namespaces.
 const NAMESPACES: &str = "/run/netns";
-/// What the lab changed of the machine, to be restored even after a crash.
+/// What the lab changed of the machine, to be restored even after a crash, and which lab.
 const SAVED: &str = "/run/litequic-lab.sysctl";
+/// The line of [`SAVED`] with the process ID of the lab begins so.
+const SAVED_BY: &str = "lab ";
+/// For killed processes of a namespace to be gone.
+const KILL_PATIENCE: Duration = Duration::from_secs(5);
+/// Between two looks whether they are.
+const LOOK: Duration = Duration::from_millis(10);
 /// The machine's, not a namespace's: receive buffers that a busy client does not overflow, as on a host tuned for QUIC.
 const SYSCTLS: [(&str, &str); 3] = [
     ("/proc/sys/net/core/rmem_max", "16777216"),
@@ -171,7 +183,7 @@ impl Network {
         let available = fs::read_to_string(AVAILABLE).unwrap_or_default();
         let allowed = (!available.is_empty()).then_some((ALLOWED, available.trim()));
         let sysctls: Vec<(&str, &str)> = SYSCTLS.into_iter().chain(allowed).collect();
-        let mut saved = String::new();
+        let mut saved = format!("{SAVED_BY}{}\n", std::process::id());
         for (path, _) in &sysctls {
             saved += &format!("{path} {}\n", fs::read_to_string(path)?.trim());
         }
@@ -270,14 +282,38 @@ fn is_lab(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with(PROGRAM))
 }
 
+/// Removes what a lab that has ended left. Beside another lab, which may have begun since then, that is nothing of the
+/// machine's.
+pub(crate) fn remove_all_of(lab: u32) {
+    for entry in fs::read_dir(NAMESPACES).into_iter().flatten().filter_map(Result::ok) {
+        if let Ok(name) = entry.file_name().into_string()
+            && owner(&name) == Some(lab)
+        {
+            remove(&name);
+        }
+    }
+    let by = format!("{SAVED_BY}{lab}");
+    if fs::read_to_string(SAVED).is_ok_and(|saved| saved.lines().any(|line| line == by)) {
+        restore();
+    }
+}
+
 /// Ends every process in a namespace, then removes it. What cannot be removed is left to the next lab's sweep.
 fn remove(namespace: &str) {
     if !Path::new(NAMESPACES).join(namespace).exists() {
         return;
     }
-    for pid in ip(&["netns", "pids", namespace]).unwrap_or_default().lines().filter_map(|line| line.trim().parse().ok())
-    {
-        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    let end = Instant::now() + KILL_PATIENCE;
+    loop {
+        let pids = ip(&["netns", "pids", namespace]).unwrap_or_default();
+        for pid in pids.lines().filter_map(|line| line.trim().parse().ok()) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        // Once the namespace is removed, no process in it can be found.
+        if pids.is_empty() || Instant::now() >= end {
+            break;
+        }
+        thread::sleep(LOOK);
     }
     let _ = ip(&["netns", "del", namespace]);
 }
@@ -322,7 +358,6 @@ pub(crate) fn ip(arguments: &[&str]) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn only_namespaces_of_labs_have_an_owner() {

@@ -9,6 +9,7 @@ use super::{
     tun::Tun,
 };
 use crate::bench::{
+    guard::Guard,
     interrupt,
     namespace::{Network, Topology, Veth, inside, ip},
     say,
@@ -70,6 +71,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         bail!("needs root: it makes network namespaces");
     }
     interrupt::listen()?;
+    let _guard = Guard::start()?;
     let network = Network::new(Topology::Path, arguments.server_core, arguments.client_core, &Veth::default())?;
     let folder = tempfile::tempdir()?;
     if !Link::is_real_time() {

@@ -399,10 +399,8 @@ proptest! {
         for ((own, naive), event) in
             own().windows(&script).iter().zip(Path::new(Naive::new()).windows(&script)).zip(&script)
         {
-            // An approach in one step, and one packet by packet: a window of few packets, or one that grows by half in
-            // a round trip, makes the difference larger.
-            let tolerance = (2 * u32::from(DATAGRAM)).max(naive / 100);
-            prop_assert!(own.abs_diff(naive) <= tolerance, "{own}, not {naive}, after {event:?}");
+            // A rounding error may decide whether W_cubic or W_est counts where they are equal.
+            prop_assert!(own.abs_diff(naive) <= u32::from(DATAGRAM), "{own}, not {naive}, after {event:?}");
         }
     }
 }

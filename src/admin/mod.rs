@@ -17,8 +17,8 @@
 //!
 //! `/metrics`, `/status`, `/clients` and `/config` are for requests by an IP address, `localhost` or a name in `names`,
 //! unless they have the token of `listen`. The admin socket answers what `listen` does, without token and whatever the
-//! name, because the kernel says which user a client is of. If a token is set, `listen` answers nothing but the page and
-//! `/healthz`, `/readyz` without it.
+//! name, because the kernel says which user a client is of. If a token is set, `listen` answers nothing but the page,
+//! `/healthz` and `/readyz` without it.
 
 mod answer;
 mod clients;

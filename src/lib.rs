@@ -15,6 +15,7 @@ pub mod app;
 pub mod budget;
 #[cfg(not(fuzzing))]
 pub mod cli;
+pub mod clients;
 pub mod config;
 pub mod datagram;
 pub mod descriptors;
@@ -26,6 +27,7 @@ pub mod lifecycle;
 mod log_writer;
 pub mod memory;
 pub mod net;
+pub mod network;
 mod number;
 pub mod proxy;
 pub mod quic;

@@ -11,6 +11,7 @@ mod support;
 use libfuzzer_sys::fuzz_target;
 use litequic::{
     budget::Budget,
+    clients::TransportReport,
     config::{Config, OriginAddress},
     descriptors::{Descriptors, Division},
     exchange::{CertificateRequest, Records},
@@ -106,6 +107,7 @@ async fn connection(script: Script<'_>, bytes: &[u8]) {
     let receive = ReceiveBudget::new(BUDGET, 0);
     let holders = Rc::default();
     let budgets = Budgets {
+        transport: |_| TransportReport::default(),
         send: Rc::clone(&budget),
         receive: receive.clone(),
         pressure: Pressure::default(),

@@ -1,6 +1,6 @@
 //! From an admin request to its answer. Reads no request body; every answer is small and complete.
 
-use super::{AdminState, MaintenanceOrder, Surface, WORKER_DEADLINE, page, status};
+use super::{AdminState, CloseOrder, MaintenanceOrder, Surface, WORKER_DEADLINE, clients::list_query, page, status};
 use crate::{
     lifecycle::Phase,
     suspension,
@@ -41,8 +41,10 @@ enum Resource {
     Metrics,
     Page,
     Status,
+    Clients,
     Config,
     Reload,
+    Close,
     Maintenance,
     Http3,
     Renew,
@@ -50,14 +52,16 @@ enum Resource {
 }
 
 impl Resource {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 13] = [
         Self::Health,
         Self::Ready,
         Self::Metrics,
         Self::Page,
         Self::Status,
+        Self::Clients,
         Self::Config,
         Self::Reload,
+        Self::Close,
         Self::Maintenance,
         Self::Http3,
         Self::Renew,
@@ -71,8 +75,10 @@ impl Resource {
             Self::Metrics => "/metrics",
             Self::Page => "/",
             Self::Status => "/status",
+            Self::Clients => "/clients",
             Self::Config => "/config",
             Self::Reload => "/reload",
+            Self::Close => "/close",
             Self::Maintenance => "/maintenance",
             Self::Http3 => "/http3",
             Self::Renew => "/renew",
@@ -91,7 +97,7 @@ impl Resource {
 
     /// Whether a request for it changes something.
     const fn changes(self) -> bool {
-        matches!(self, Self::Reload | Self::Maintenance | Self::Http3 | Self::Renew | Self::Drain)
+        matches!(self, Self::Reload | Self::Close | Self::Maintenance | Self::Http3 | Self::Renew | Self::Drain)
     }
 
     /// Whether it needs no token: the page shows nothing before it has one.
@@ -102,7 +108,7 @@ impl Resource {
     /// Whether its answer is for the operator only. The others are shown to every client that reaches the service;
     /// probes and load balancers request them by any name.
     const fn tells(self) -> bool {
-        matches!(self, Self::Metrics | Self::Status | Self::Config)
+        matches!(self, Self::Metrics | Self::Status | Self::Clients | Self::Config)
     }
 
     fn is_on(self, surface: Surface) -> bool {
@@ -144,6 +150,7 @@ pub(super) async fn answer(state: &AdminState, surface: Surface, request: &Parts
     match resource {
         Resource::Page => page(),
         Resource::Status => content(StatusCode::OK, JSON, pretty(&status::status(state).await)),
+        Resource::Clients => clients(state, request.uri.query().unwrap_or_default()).await,
         Resource::Config => content(StatusCode::OK, JSON, pretty(&status::configuration(state))),
         Resource::Health => health(&state.heartbeats),
         Resource::Ready => match state.readiness.check(&state.lifecycle).await {
@@ -155,12 +162,18 @@ pub(super) async fn answer(state: &AdminState, surface: Surface, request: &Parts
         }
         // A page in the operator's browser can send a POST to a loopback address, but not without this field (Fetch
         // §3.2). No tool that an operator uses sends it.
-        Resource::Reload | Resource::Maintenance | Resource::Http3 | Resource::Renew | Resource::Drain
+        Resource::Reload
+        | Resource::Close
+        | Resource::Maintenance
+        | Resource::Http3
+        | Resource::Renew
+        | Resource::Drain
             if request.headers.contains_key(ORIGIN) =>
         {
             text(StatusCode::FORBIDDEN, "requests of web pages are rejected\n".into())
         }
         Resource::Reload => reload(state).await,
+        Resource::Close => close(state, request.uri.query().unwrap_or_default()).await,
         Resource::Maintenance => maintenance(state, request.uri.query().unwrap_or_default()),
         Resource::Http3 => http3(state, request.uri.query().unwrap_or_default()),
         Resource::Renew => renew(state, request.uri.query().unwrap_or_default()),
@@ -214,6 +227,35 @@ async fn reload(state: &AdminState) -> Answer {
         Ok(Ok(changes)) => text(StatusCode::OK, changes),
         Ok(Err(faults)) => text(StatusCode::UNPROCESSABLE_ENTITY, faults),
         Err(_) => text(StatusCode::SERVICE_UNAVAILABLE, "litequic is stopping: no more reloads\n".into()),
+    }
+}
+
+/// Answer where there are no workers, as in tests.
+fn no_workers() -> Answer {
+    text(StatusCode::SERVICE_UNAVAILABLE, "there are no workers\n".into())
+}
+
+async fn clients(state: &AdminState, query: &str) -> Answer {
+    let query = match list_query(query) {
+        Ok(query) => query,
+        Err(problem) => return text(StatusCode::BAD_REQUEST, format!("{problem}\n")),
+    };
+    let Some(clients) = &state.clients else { return no_workers() };
+    match clients.list(query).await {
+        Ok(list) => content(StatusCode::OK, JSON, pretty(&list)),
+        Err(problem) => text(StatusCode::SERVICE_UNAVAILABLE, problem),
+    }
+}
+
+async fn close(state: &AdminState, query: &str) -> Answer {
+    let order = match CloseOrder::parse(query) {
+        Ok(order) => order,
+        Err(problem) => return text(StatusCode::BAD_REQUEST, format!("{problem}\n")),
+    };
+    let Some(clients) = &state.clients else { return no_workers() };
+    match clients.close(order).await {
+        Ok(closed) => text(StatusCode::OK, order.outcome(closed)),
+        Err(problem) => text(StatusCode::SERVICE_UNAVAILABLE, problem),
     }
 }
 
@@ -306,6 +348,7 @@ mod tests {
             token: None,
             names: Vec::new(),
             hooks: None,
+            clients: None,
         }
     }
 
@@ -381,6 +424,24 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn closing_is_for_the_operator_and_not_for_web_pages() {
+        for (method, query, origin, surface, expected) in [
+            (Method::GET, "?client=192.0.2.1", false, Surface::Operator, 405),
+            (Method::POST, "?client=192.0.2.1", true, Surface::Operator, 403),
+            (Method::POST, "?client=192.0.2.1", false, Surface::Probes, 404),
+            (Method::POST, "?client=10.0.0.0/8", false, Surface::Operator, 400),
+            (Method::POST, "?client=192.0.2.1", false, Surface::Operator, 503),
+        ] {
+            let mut request = http::Request::builder().method(method).uri(format!("/close{query}"));
+            if origin {
+                request = request.header(ORIGIN, "https://elsewhere.test");
+            }
+            let (request, ()) = request.body(()).unwrap().into_parts();
+            assert_eq!(answer(&state(), surface, &request).await.status().as_u16(), expected, "{query} {surface:?}");
+        }
+    }
+
+    #[tokio::test]
     async fn a_worker_that_hangs_fails_liveness_until_it_ticks() {
         let state =
             AdminState { heartbeats: vec![Arc::default(), Arc::new(Heartbeat::aged(WORKER_DEADLINE * 2))], ..state() };
@@ -428,6 +489,8 @@ mod tests {
             (false, Surface::Operator, false, "/metrics", "127.0.0.1:9443", 200),
             (false, Surface::Operator, false, "/metrics", "rebound.test:9443", 403),
             (false, Surface::Operator, false, "/config", "rebound.test:9443", 403),
+            (false, Surface::Operator, false, "/clients", "rebound.test:9443", 403),
+            (false, Surface::Probes, false, "/clients", "127.0.0.1:9444", 404),
             (true, Surface::Operator, false, "/metrics", "rebound.test:9443", 401),
             (true, Surface::Operator, true, "/metrics", "rebound.test:9443", 200),
         ] {

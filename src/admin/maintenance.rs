@@ -76,7 +76,7 @@ impl fmt::Display for MaintenanceOrder {
 }
 
 /// `text`, percent-decoded; `None` where that is no text.
-fn decoded(text: &str) -> Option<String> {
+pub(super) fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, tail)) = rest.split_first() {

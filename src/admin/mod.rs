@@ -8,17 +8,20 @@
 //! | `/metrics` | GET, HEAD | yes    | yes    | OpenMetrics text                                                    |
 //! | `/`        | GET, HEAD | no     | yes    | the status page                                                     |
 //! | `/status`  | GET, HEAD | no     | yes    | JSON: counters, workers, origins, certificates                      |
+//! | `/clients` | GET, HEAD | no     | yes    | JSON: connections of clients, the busiest first                     |
 //! | `/config`  | GET, HEAD | no     | yes    | JSON: every key in force, without secrets                           |
 //! | `/reload`  | POST      | no     | yes    | 200 with what changed, or 422 with every fault and nothing changed  |
 //! | `/maintenance` | POST  | no     | yes    | 200 with the routes that are in maintenance now, or 422            |
+//! | `/close`   | POST      | no     | yes    | 200 with how many connections were closed                           |
 //! | `/drain`   | POST      | no     | yes    | 202: readiness fails from now on, and the process ends in good order |
 //!
-//! `/metrics`, `/status` and `/config` are for requests by an IP address, `localhost` or a name in `names`, unless they
-//! have the token of `listen`. The admin socket answers what `listen` does, without token and whatever the name,
-//! because the kernel says which user a client is of. If a token is set, `listen` answers nothing but the page and
-//! `/healthz`, `/readyz` without it.
+//! `/metrics`, `/status`, `/clients` and `/config` are for requests by an IP address, `localhost` or a name in `names`,
+//! unless they have the token of `listen`. The admin socket answers what `listen` does, without token and whatever the
+//! name, because the kernel says which user a client is of. If a token is set, `listen` answers nothing but the page,
+//! `/healthz` and `/readyz` without it.
 
 mod answer;
+mod clients;
 mod maintenance;
 mod mechanisms;
 mod metrics;
@@ -32,6 +35,7 @@ mod status;
 mod token;
 mod verdict;
 
+pub use clients::{Answered, ClientControl, ClientList, ClientStatus, CloseOrder, query_of};
 pub use maintenance::{Maintain, MaintenanceOrder};
 pub use mechanisms::{MechanismWork, mechanisms};
 pub use metrics::Metrics;
@@ -108,6 +112,8 @@ pub struct AdminState {
     pub names: Vec<String>,
     /// What other modules provide to the admin listener.
     pub hooks: Option<AdminHooks>,
+    /// What is asked of the workers about clients; `None` if there are no workers.
+    pub clients: Option<Arc<dyn ClientControl>>,
 }
 
 /// What it shows of the rest of the process.

@@ -35,6 +35,8 @@ macro_rules! objects {
     )*};
 }
 
+pub(super) use objects;
+
 objects! {
     /// The whole answer.
     Status {
@@ -327,7 +329,7 @@ pub enum Nullable<T> {
 }
 
 /// A member of an object, read from what another version of litequic may have written.
-trait Lenient {
+pub(super) trait Lenient {
     /// The value, or the default if it is of another kind.
     fn read(value: Json) -> Self;
 }
@@ -358,7 +360,8 @@ impl<'de> Deserialize<'de> for Samples {
     }
 }
 
-fn lenient<'de, D: Deserializer<'de>, T: Lenient>(deserializer: D) -> Result<T, D::Error> {
+/// Reads a member of an object.
+pub(super) fn lenient<'de, D: Deserializer<'de>, T: Lenient>(deserializer: D) -> Result<T, D::Error> {
     Json::deserialize(deserializer).map(T::read)
 }
 

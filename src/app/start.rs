@@ -4,12 +4,14 @@ use super::{
     Metrics, Options, Running, StartError,
     admin_socket::BoundSocket,
     bounds,
+    clients::Clients,
     descriptors::{SOCKET_CONNECTIONS, SharedDescriptors},
     draining::OldestClient,
     files,
     handover::{Beginning, Predecessor, handover_server, take_over},
     inside,
     issued::{Issued, Shared as Acme},
+    mailbox::{Mailbox, WorkerRequests},
     memory, origin_tls,
     reload::InForce,
     service,
@@ -118,6 +120,7 @@ impl<'c> Prepared<'c> {
             lifecycle: Lifecycle::default(),
             heartbeats: (0..self.count).map(|_| Arc::default()).collect(),
             oldest: (0..self.count).map(|_| Arc::default()).collect(),
+            requests: Vec::new(),
             gauge: self.options.memory.clone().unwrap_or_default(),
             prepared: self,
         })
@@ -135,6 +138,8 @@ pub(super) struct Bound<'c> {
     lifecycle: Lifecycle,
     heartbeats: Vec<Arc<Heartbeat>>,
     oldest: Vec<Arc<OldestClient>>,
+    /// Questions to the workers that have started, by their index.
+    requests: Vec<WorkerRequests>,
     gauge: MemoryGauge,
 }
 
@@ -231,7 +236,9 @@ impl Bound<'_> {
 
     /// What worker `index` is made of.
     fn worker_parts(&mut self, index: usize) -> io::Result<Option<worker::WorkerParts>> {
-        let Self { prepared, sockets, addresses, lifecycle, heartbeats, oldest, gauge, .. } = self;
+        let Self { prepared, sockets, addresses, lifecycle, heartbeats, oldest, requests, gauge, .. } = self;
+        let (asking, mailbox) = Mailbox::new();
+        requests.push(asking);
         let Prepared { config, beginning, count, resolver, metrics, access, in_force, tls, tcp_tls, .. } = prepared;
         let (Some(counters), Some(heartbeat), Some(oldest)) =
             (metrics.workers().get(index), heartbeats.get(index), oldest.get(index))
@@ -271,6 +278,7 @@ impl Bound<'_> {
             routing: Arc::clone(&in_force.routing),
             heartbeat: Arc::clone(heartbeat),
             oldest: Arc::clone(oldest),
+            mailbox,
             descriptors: Arc::clone(&in_force.shared.capacity.descriptors),
             watch: lifecycle.watch(),
             http3: in_force.http3.subscribe(),
@@ -292,6 +300,7 @@ impl Bound<'_> {
             token: self.token.take(),
             names: config.admin.names.clone(),
             hooks: Some(inside::admin_hooks(in_force, &self.addresses.udp)),
+            clients: Some(Arc::new(Clients::new(mem::take(&mut self.requests), Arc::clone(metrics)))),
         }
     }
 }

@@ -4,6 +4,7 @@ use super::{
     StartError, TurnMetrics, WorkerMetrics,
     draining::OldestClient,
     idle::{self, Idle},
+    mailbox::Mailbox,
 };
 use crate::{
     access_log,
@@ -72,6 +73,7 @@ pub(super) struct WorkerParts {
     pub(super) routing: Arc<ArcSwap<Routing>>,
     pub(super) heartbeat: Arc<Heartbeat>,
     pub(super) oldest: Arc<OldestClient>,
+    pub(super) mailbox: Mailbox,
     pub(super) descriptors: Arc<Descriptors>,
     pub(super) watch: PhaseWatch,
     /// False while HTTP/3 is off.
@@ -239,6 +241,7 @@ async fn serve<H: Handler>(
         descriptors: Arc::clone(&parts.descriptors),
         workers,
         pool: memory::ConnectionPool::Tls,
+        transport: net::tcp_transport,
     };
     let tcp_servers = TcpServers {
         config: &config,
@@ -252,7 +255,7 @@ async fn serve<H: Handler>(
     let (live, shared, covers) = (Arc::clone(&config), (Rc::clone(&budget), holders), Box::new(covers));
     let front =
         Http3Worker::new(live, Arc::clone(&metrics.http3), covers, quic::client_address, shared, parts.watch.clone());
-    let front = Rc::new(front.recording(records).while_on(parts.http3.clone()));
+    let front = Rc::new(front.recording(records).while_on(parts.http3.clone()).reporting(quic::transport_report));
     let _ = started.send(Ok(()));
 
     for endpoint in listening {
@@ -272,6 +275,7 @@ async fn serve<H: Handler>(
         workers,
     };
     let index = usize::from(parts.index.0);
+    let questions = parts.mailbox.serve(index, Rc::clone(&budgets.holders));
     let drained = async {
         // None is ever sent.
         while all_served.recv().await.is_some() {}
@@ -291,6 +295,7 @@ async fn serve<H: Handler>(
     };
     select! {
         () = tick.run() => false,
+        () = questions => false,
         () = drained => false,
         in_order = endpoints_end => in_order,
     }

@@ -2,6 +2,7 @@
 //! `admin.probes` answers may go there as well.
 
 mod certificates;
+mod clients;
 mod place;
 mod status;
 mod times;
@@ -10,7 +11,10 @@ use super::{
     exit::{Exit, fail, print},
     run::control_runtime,
 };
-use crate::admin::{self, MaintenanceOrder, MaintenanceStatus, Status, Token};
+use crate::{
+    admin::{self, ClientList, CloseOrder, MaintenanceOrder, MaintenanceStatus, Status, Token},
+    clients::{ListQuery, MAX_LIMIT, Selection, Selector, Sort},
+};
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use http::{Method, Request, StatusCode, header};
@@ -51,18 +55,37 @@ pub struct Arguments {
     #[arg(value_enum)]
     what: What,
     /// `maintenance` and `http3`: on or off. `maintenance` without it prints what is in maintenance. `certificates`:
-    /// renew.
-    #[arg(value_enum, required_if_eq("what", "http3"))]
-    state: Option<OnOff>,
+    /// renew. `close`: the clients, as --client has them.
+    #[arg(value_name = "OPERAND", required_if_eq_any([("what", "http3"), ("what", "close")]))]
+    operand: Option<String>,
     /// `certificates renew`: the host whose certificate is ordered now.
-    #[arg(value_name = "HOST", required_if_eq("state", "renew"))]
+    #[arg(value_name = "HOST", required_if_eq("operand", "renew"))]
     host: Option<String>,
+    /// `clients`: only those of an address, ADDRESS:PORT, a network or an ID of the list as JSON.
+    #[arg(long, value_name = "CLIENT")]
+    client: Option<Selector>,
+    /// `clients` and `close`: only connections of h1, h2 or h3.
+    #[arg(long, value_name = "PROTOCOL", value_parser = protocol)]
+    protocol: Option<&'static str>,
+    /// `clients`: which connections come first: sent-rate (the default), sent, received, open, since, rtt, loss or
+    /// held.
+    #[arg(long, value_name = "VALUE")]
+    sort: Option<Sort>,
+    /// `clients`: lines at most, 50 without it.
+    #[arg(long, value_name = "LINES", value_parser = clap::value_parser!(u16).range(1..=MAX_LIMIT as i64))]
+    limit: Option<u16>,
+    /// `close`: end requests that are open too.
+    #[arg(long)]
+    now: bool,
+    /// `close`: confirms a network above an IPv4 /16 or an IPv6 /32.
+    #[arg(long)]
+    all: bool,
     /// `maintenance`: the name of a route, or a host for all its routes that have an origin. Without it, all routes
     /// that have an origin.
-    #[arg(long, value_name = "NAME_OR_HOST", requires = "state")]
+    #[arg(long, value_name = "NAME_OR_HOST", requires = "operand")]
     route: Option<String>,
     /// `maintenance`: Retry-After for clients.
-    #[arg(long, value_name = "SECONDS", requires = "state", value_parser = clap::value_parser!(u32).range(retry_after()))]
+    #[arg(long, value_name = "SECONDS", requires = "operand", value_parser = clap::value_parser!(u32).range(retry_after()))]
     retry_after: Option<u32>,
     /// The admin.socket or admin.listen of the running litequic: a path, ADDRESS:PORT, :PORT, localhost:PORT or
     /// http://ADDRESS:PORT. Without it, the default sockets, then 127.0.0.1:9443.
@@ -71,10 +94,10 @@ pub struct Arguments {
     /// The file of its admin.token_file; without one the environment variable LITEQUIC_ADMIN_TOKEN is used, if set.
     #[arg(long, value_name = "FILE", env = "LITEQUIC_ADMIN_TOKEN_FILE")]
     token_file: Option<PathBuf>,
-    /// `status` and `certificates`: print the answer as JSON.
+    /// `status`, `clients` and `certificates`: print the answer as JSON.
     #[arg(long, conflicts_with = "watch")]
     json: bool,
-    /// `status`: repeat at this interval; 2 seconds if there is no number.
+    /// `status` and `clients`: repeat at this interval; 2 seconds if there is no number.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
         value_parser = clap::value_parser!(u64).range(1..=3600))]
     watch: Option<u64>,
@@ -87,6 +110,10 @@ const TOKEN: &str = "LITEQUIC_ADMIN_TOKEN";
 enum What {
     /// Print the status: a screen of text, or JSON.
     Status,
+    /// Print the connections of clients, those that are sent most first.
+    Clients,
+    /// Close connections of clients: by GOAWAY, once their requests have ended.
+    Close,
     /// Print the configuration in force, without secrets, as JSON.
     Config,
     /// Drain and end the process.
@@ -118,6 +145,10 @@ enum OnOff {
     Renew,
 }
 
+fn protocol(text: &str) -> Result<&'static str, &'static str> {
+    Selection::protocol(text).ok_or("not one of h1, h2 and h3")
+}
+
 fn retry_after() -> RangeInclusive<i64> {
     let seconds = MaintenanceOrder::RETRY_AFTER_RANGE;
     i64::from(*seconds.start())..=i64::from(*seconds.end())
@@ -127,6 +158,8 @@ impl What {
     const fn request(self) -> (Method, &'static str) {
         match self {
             Self::Status => (Method::GET, "/status"),
+            Self::Clients => (Method::GET, "/clients"),
+            Self::Close => (Method::POST, "/close"),
             Self::Config => (Method::GET, "/config"),
             Self::Drain => (Method::POST, "/drain"),
             Self::Reload => (Method::POST, "/reload"),
@@ -147,39 +180,80 @@ struct AcmeJson {
     acme: Json,
 }
 
-/// Sends the request, and prints the answer: to stdout, or to stderr if it is an error.
-pub fn run(arguments: Arguments) -> ExitCode {
-    let (is_status, is_list) = (arguments.what == What::Status, arguments.what == What::Certificates);
-    if !is_status && (arguments.watch.is_some() || (arguments.json && !is_list)) {
-        return fail(Exit::Usage, "--json and --watch need `ctl status`");
+/// The query of the request; `None` for one that has none.
+///
+/// # Errors
+///
+/// Arguments that do not fit together.
+fn order(arguments: &Arguments) -> Result<Option<String>, String> {
+    let Arguments { what, operand, host, client, protocol, sort, limit, .. } = arguments;
+    let is_list = *what == What::Clients;
+    if !is_list && (client.is_some() || sort.is_some() || limit.is_some()) {
+        return Err("--client, --sort and --limit need `ctl clients`".into());
     }
-    let order = match (arguments.what, arguments.state) {
+    if *what != What::Close && (arguments.now || arguments.all) {
+        return Err("--now and --all need `ctl close`".into());
+    }
+    if !is_list && *what != What::Close && protocol.is_some() {
+        return Err("--protocol needs `ctl clients` or `ctl close`".into());
+    }
+    let selection = Selection { client: *client, protocol: *protocol };
+    match (what, operand) {
+        (What::Clients, None) => {
+            let limit = limit.map_or(ListQuery::default().limit, usize::from);
+            return Ok(Some(admin::query_of(&ListQuery { selection, sort: sort.unwrap_or_default(), limit })));
+        }
+        (What::Close, Some(client)) => {
+            let client: Selector = client.parse().map_err(|error| format!("{client:?} is {error}"))?;
+            let selection = Selection { client: Some(client), ..selection };
+            if client.is_wide() && !arguments.all {
+                return Err(format!("{client} has very many addresses: --all confirms that they are meant"));
+            }
+            return Ok(Some(CloseOrder { selection, now: arguments.now, all: arguments.all }.to_string()));
+        }
+        _ => {}
+    }
+    let word = |text: &String| OnOff::from_str(text, false).map_err(|_| format!("{text:?} is not on, off or renew"));
+    match (what, operand.as_ref().map(word).transpose()?) {
         (What::Certificates, Some(OnOff::Renew)) => {
-            let host = arguments.host.unwrap_or_default();
+            let host = host.clone().unwrap_or_default();
             let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:*[]".contains(&byte);
             if !host.bytes().all(is_host) {
-                return fail(Exit::Usage, format!("{host:?} is not a host"));
+                return Err(format!("{host:?} is not a host"));
             }
-            Some(format!("host={}", host.replace('*', "%2A")))
+            Ok(Some(format!("host={}", host.replace('*', "%2A"))))
         }
-        (_, Some(OnOff::Renew)) => return fail(Exit::Usage, "renew needs `ctl certificates`"),
-        _ if arguments.host.is_some() => return fail(Exit::Usage, "HOST needs `ctl certificates renew`"),
+        (_, Some(OnOff::Renew)) => Err("renew needs `ctl certificates`".into()),
+        _ if host.is_some() => Err("HOST needs `ctl certificates renew`".into()),
         (What::Maintenance, Some(state)) => {
             let order = MaintenanceOrder {
                 on: state == OnOff::On,
-                route: arguments.route,
+                route: arguments.route.clone(),
                 retry_after: arguments.retry_after.unwrap_or(MaintenanceOrder::RETRY_AFTER),
             };
-            Some(order.to_string())
+            Ok(Some(order.to_string()))
         }
         (What::Http3, Some(state)) => {
             if arguments.route.is_some() || arguments.retry_after.is_some() {
-                return fail(Exit::Usage, "--route and --retry-after need `ctl maintenance`");
+                return Err("--route and --retry-after need `ctl maintenance`".into());
             }
-            Some(format!("state={}", if state == OnOff::On { "on" } else { "off" }))
+            Ok(Some(format!("state={}", if state == OnOff::On { "on" } else { "off" })))
         }
-        (_, Some(_)) => return fail(Exit::Usage, "on and off need `ctl maintenance` or `ctl http3`"),
-        (_, None) => None,
+        (_, Some(_)) => Err("on and off need `ctl maintenance` or `ctl http3`".into()),
+        (_, None) => Ok(None),
+    }
+}
+
+/// Sends the request, and prints the answer: to stdout, or to stderr if it is an error.
+pub fn run(arguments: Arguments) -> ExitCode {
+    let Arguments { what, json, watch, .. } = arguments;
+    let is_watched = matches!(what, What::Status | What::Clients);
+    if (watch.is_some() && !is_watched) || (json && !is_watched && what != What::Certificates) {
+        return fail(Exit::Usage, "--json and --watch need `ctl status` or `ctl clients`");
+    }
+    let order = match order(&arguments) {
+        Ok(order) => order,
+        Err(problem) => return fail(Exit::Usage, problem),
     };
     let token = match (&arguments.token_file, env::var_os(TOKEN)) {
         (Some(path), _) => Token::read(path).map(Some),
@@ -194,9 +268,8 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return fail(Exit::Software, error),
     };
-    let Arguments { what, admin, json, watch, .. } = arguments;
     runtime.block_on(async {
-        let found = match admin {
+        let found = match arguments.admin {
             Some(place) => FoundAdmin { place, missed: Vec::new() },
             None => match place::find(admin::default_sockets(|name| env::var_os(name))).await {
                 Ok(found) => found,
@@ -224,6 +297,9 @@ pub fn run(arguments: Arguments) -> ExitCode {
         }
         if what == What::Status && !json {
             return show(&found, token.as_ref(), watch.map(Duration::from_secs)).await;
+        }
+        if what == What::Clients && !json {
+            return show_clients(&found, order.as_deref(), token.as_ref(), watch.map(Duration::from_secs)).await;
         }
         match answer(&found, what, order.as_deref(), token.as_ref()).await {
             Ok(body) if what == What::Reload && io::stdout().is_terminal() => print(times::local(&body).as_bytes()),
@@ -291,6 +367,30 @@ async fn show(found: &FoundAdmin, token: Option<&Token>, every: Option<Duration>
     }
 }
 
+/// Prints the list of clients for people: once, or again after each `every` until the process is ended.
+async fn show_clients(
+    found: &FoundAdmin,
+    order: Option<&str>,
+    token: Option<&Token>,
+    every: Option<Duration>,
+) -> ExitCode {
+    let is_terminal = io::stdout().is_terminal();
+    loop {
+        let screen = match (read::<ClientList>(found, What::Clients, order, token).await, every) {
+            (Ok(list), _) => clients::render(&list),
+            // It may answer again.
+            (Err(failure), Some(_)) => format!("litequic: {}\n", failure.why),
+            (Err(failure), None) => return failure.exit(),
+        };
+        let Some(every) = every else { return print(screen.as_bytes()) };
+        let (beginning, end) = if is_terminal { (CLEAR, "") } else { ("", "\n") };
+        if print(format!("{beginning}{screen}{end}").as_bytes()) != ExitCode::SUCCESS {
+            return Exit::Output.into();
+        }
+        sleep(every).await;
+    }
+}
+
 /// Whether a terminal is to get colours, by the environment (<https://no-color.org>).
 fn has_colour(variable: impl Fn(&str) -> Option<String>) -> bool {
     let is_unset = variable("NO_COLOR").is_none_or(|value| value.is_empty());
@@ -298,9 +398,21 @@ fn has_colour(variable: impl Fn(&str) -> Option<String>) -> bool {
 }
 
 async fn status<T: DeserializeOwned>(found: &FoundAdmin, token: Option<&Token>) -> Result<T, Failure> {
-    let body = answer(found, What::Status, None, token).await?;
-    serde_json::from_slice(&body)
-        .map_err(|error| Failure::unavailable(&found.place, format_args!("the answer is not a status: {error}")))
+    read(found, What::Status, None, token).await
+}
+
+/// The answer, read as JSON.
+async fn read<T: DeserializeOwned>(
+    found: &FoundAdmin,
+    what: What,
+    order: Option<&str>,
+    token: Option<&Token>,
+) -> Result<T, Failure> {
+    let body = answer(found, what, order, token).await?;
+    serde_json::from_slice(&body).map_err(|error| {
+        let (_, path) = what.request();
+        Failure::unavailable(&found.place, format_args!("the answer is not one of {path}: {error}"))
+    })
 }
 
 /// The body of a successful answer.

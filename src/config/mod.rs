@@ -22,7 +22,6 @@ mod listen;
 mod log;
 mod matching;
 mod names;
-mod network;
 mod origin;
 mod reference;
 mod reload;
@@ -55,7 +54,6 @@ pub use listen::{Listen, Workers};
 pub use log::{Level, Log, LogFormat};
 pub use matching::{Match, Pattern, Weight, ambiguities};
 pub use names::listen_address;
-pub use network::Network;
 pub use origin::{
     AmbiguousFields, Balance, CheckIdle, Health, Origin, OriginAddress, OriginAddressError, OriginServer, OriginTls,
     PathReading, Statuses, StatusesError, Sticky, StickyBy, TlsVersion,
@@ -71,6 +69,8 @@ pub use rules::{
 pub use server_id::{ServerId, ServerIdShape};
 pub use timeouts::Timeouts;
 pub use transport::{AckFrequency, Congestion, Io, LiteQuic};
+
+pub use crate::network::Network;
 
 use arc_swap::ArcSwap;
 use std::{

@@ -1,10 +1,8 @@
 //! Values that name something on the network or on disk: addresses, networks, hosts, paths. Each reader is followed by
 //! the pattern that the schema has for it.
 
-use super::{
-    Network,
-    values::{Kind, Wrong, text},
-};
+use super::values::{Kind, Wrong, text};
+use crate::network::{Network, NetworkError};
 use http::{HeaderName, Method};
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -94,55 +92,13 @@ pub(super) fn network() -> Kind<Network> {
         .matching(&format!("({IP})(/0*([0-9]|[1-9][0-9]|1[01][0-9]|12[0-8]))?"))
 }
 
-/// Bits of `::ffff:0:0/96`, the prefix of IPv4-mapped IPv6 addresses (RFC 4291 §2.5.5.2).
-const MAPPED_PREFIX: u32 = 96;
-
-/// Reads a network. An IPv4-mapped one is read as its IPv4 network, because clients at mapped addresses count as IPv4.
+/// Reads a network.
 fn parse_network(text: &str) -> Result<Network, Wrong> {
-    let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
-    let address: IpAddr = address.parse().map_err(|_| "not a network")?;
-    let bits = if address.is_ipv4() { 32 } else { 128 };
-    let prefix = match prefix {
-        None => bits,
-        Some(digits) if !digits.bytes().all(|b| b.is_ascii_digit()) => return Err("not a network".into()),
-        Some(digits) => match digits.parse() {
-            Ok(prefix) if prefix <= bits => prefix,
-            _ => return Err(format!("the prefix is longer than {bits} bits").into()),
-        },
-    };
-    let (address, prefix) = match address {
-        IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
-            Some(_) if prefix < MAPPED_PREFIX => {
-                return Err(Wrong {
-                    problem: format!("has IPv4-mapped addresses, whose prefix is at least {MAPPED_PREFIX} bits"),
-                    expected: None,
-                    nearest: Some("\"0.0.0.0/0\"".into()),
-                });
-            }
-            Some(v4) => (IpAddr::V4(v4), prefix.saturating_sub(MAPPED_PREFIX)),
-            None => (address, prefix),
-        },
-        IpAddr::V4(_) => (address, prefix),
-    };
-    let masked = match address {
-        IpAddr::V4(v4) => {
-            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(prefix)).unwrap_or(0);
-            IpAddr::V4((v4.to_bits() & mask).into())
-        }
-        IpAddr::V6(v6) => {
-            let mask = u128::MAX.checked_shl(128_u32.saturating_sub(prefix)).unwrap_or(0);
-            IpAddr::V6((v6.to_bits() & mask).into())
-        }
-    };
-    if masked != address {
-        return Err(Wrong {
-            problem: "has bits beyond its prefix".into(),
-            expected: None,
-            nearest: Some(format!("\"{masked}/{prefix}\"")),
-        });
-    }
-    // At most 128.
-    Ok(Network { address, prefix: u8::try_from(prefix).unwrap_or(u8::MAX) })
+    text.parse().map_err(|NetworkError { problem, nearest }| Wrong {
+        problem,
+        expected: None,
+        nearest: nearest.map(|nearest| format!("\"{nearest}\"")),
+    })
 }
 
 /// A route's host: a name, `*.` and a name, or an IP address.

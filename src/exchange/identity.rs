@@ -23,6 +23,23 @@ pub struct Identity {
     pub certificate: Option<Certificate>,
     /// The version of TLS.
     pub tls: ClientTls,
+    /// The number of the key exchange group (RFC 8446 §4.2.7), if one was negotiated.
+    pub group: Option<u16>,
+    /// Whether the handshake resumed a session.
+    pub resumed: bool,
+}
+
+impl Identity {
+    /// The name of the key exchange group.
+    pub const fn group_name(&self) -> Option<&'static str> {
+        match self.group {
+            Some(0x11ec) => Some("X25519MLKEM768"),
+            Some(0x001d) => Some("x25519"),
+            Some(0x0017) => Some("secp256r1"),
+            Some(0x0018) => Some("secp384r1"),
+            Some(_) | None => None,
+        }
+    }
 }
 
 /// The version of TLS of a client's connection.

@@ -99,6 +99,8 @@ pub enum RequestEnd {
     Stalled,
     /// Another client got its place, or its connection's.
     Evicted,
+    /// The operator closed its connection.
+    Closed,
     /// The request violated the protocol.
     Malformed,
     /// There was no response, or it was cut off.
@@ -115,6 +117,7 @@ impl RequestEnd {
             Self::Malformed => "malformed",
             Self::Failed => "failed",
             Self::Evicted => "evicted",
+            Self::Closed => "closed",
         }
     }
 }

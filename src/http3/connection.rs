@@ -60,6 +60,8 @@ pub async fn serve<H: Handler>(
         return;
     };
     let connection = Rc::new(Connection::new(handle, client, handler, front, account, holder));
+    let weak = Rc::downgrade(&connection);
+    connection.memory.holder.represents(weak);
     let front = &connection.front;
 
     let (life, memory) = (&connection.life, &connection.memory);
@@ -72,7 +74,7 @@ pub async fn serve<H: Handler>(
     let mut goaway = pin!(goaway(&connection));
     // Kept until the connection's end: closing a control stream is an error (RFC 9114 §6.2.1).
     let mut control_after_goaway = None;
-    let mut is_leaving = false;
+    let (mut is_leaving, mut is_closed_by_operator) = (false, false);
     // All that is ready in one turn: on a busy connection several requests begin and end in each.
     let reason = poll_fn(|task| {
         let is_woken = streams.requests.begin_turn(task);
@@ -108,6 +110,18 @@ pub async fn serve<H: Handler>(
                         front.metrics.evicted_in_use.increment();
                     }
                     return Poll::Ready(Some(Http3End::Evicted));
+                }
+                EvictionReason::Operator => {
+                    if !std::mem::replace(&mut is_closed_by_operator, true) {
+                        front.metrics.closed_by_operator.increment();
+                    }
+                    life.on(Http3Event::Leave);
+                }
+                EvictionReason::OperatorNow => {
+                    if !is_closed_by_operator {
+                        front.metrics.closed_by_operator.increment();
+                    }
+                    return Poll::Ready(Some(Http3End::Operator));
                 }
                 EvictionReason::Heaviest => {
                     connection.fail(Code::ExcessiveLoad);

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     budget::{Budget, BufferLease},
+    clients::{Description, OpenConnection, TransportReport},
     config::Live,
     exchange::{Client, Fields, Identity, LastAuthority, LastForwarded, MinimumRate, Protocol, Records, plain},
     http3::Metrics,
@@ -37,12 +38,16 @@ pub type Covers = dyn Fn(&Client, &str) -> bool;
 /// The validated address of a connection's client; `None` if the connection is gone.
 pub type ClientAddress = fn(&s2n_quic::connection::Handle) -> Option<SocketAddr>;
 
+/// What QUIC knows of a connection's path; `None` if the connection is gone.
+pub(super) type TransportOf = fn(&s2n_quic::connection::Handle) -> Option<TransportReport>;
+
 /// The state that the connections of one worker share.
 pub struct Http3Worker {
     terms: CurrentTerms,
     pub(super) metrics: Arc<Metrics>,
     pub(super) covers: Box<Covers>,
     client_address: ClientAddress,
+    transport: TransportOf,
     budget: Rc<Budget>,
     holders: Rc<MemoryAccounts>,
     pub(super) watch: PhaseWatch,
@@ -67,6 +72,7 @@ impl Http3Worker {
             metrics,
             covers,
             client_address,
+            transport: |_| None,
             budget,
             holders,
             watch,
@@ -79,6 +85,11 @@ impl Http3Worker {
     /// Has each request recorded in `records`.
     pub fn recording(self, records: Records) -> Self {
         Self { records, ..self }
+    }
+
+    /// Has `transport` report of each connection's path.
+    pub fn reporting(self, transport: fn(&s2n_quic::connection::Handle) -> Option<TransportReport>) -> Self {
+        Self { transport, ..self }
     }
 
     /// Has each connection drain once `on` is false.
@@ -246,6 +257,34 @@ impl<H> Connection<H> {
 /// What a field counts in a field section's size (RFC 9114 §4.2.2).
 fn field_size(name: usize, value: usize) -> u64 {
     name as u64 + value as u64 + 32
+}
+
+impl<H> OpenConnection for Connection<H> {
+    fn address(&self) -> SocketAddr {
+        self.client().address
+    }
+
+    fn protocol(&self) -> &'static str {
+        Protocol::Http3.name()
+    }
+
+    fn transport(&self) -> TransportReport {
+        (self.front.transport)(&self.handle).unwrap_or_default()
+    }
+
+    fn describe(&self) -> Description {
+        let client = self.client();
+        let Client { local, server_name, identity, .. } = &*client;
+        Description {
+            local: *local,
+            server_name: server_name.clone(),
+            tls: identity.tls.name(),
+            group: identity.group_name(),
+            resumed: Some(identity.resumed),
+            certificate: identity.certificate.as_ref().map(|certificate| certificate.leaf.clone()),
+            requests: self.life.accepted(),
+        }
+    }
 }
 
 impl<H> Drop for Connection<H> {

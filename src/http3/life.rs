@@ -4,7 +4,7 @@ use super::{
     error::Code,
     phase::{Http3End, Http3Event, Http3Phase},
 };
-use crate::{config::Limits, http3::Metrics, rate::Bucket};
+use crate::{config::Limits, exchange::RequestEnd, http3::Metrics, rate::Bucket};
 use std::{cell::RefCell, sync::Arc, time::Instant};
 
 /// The course of one connection. Shared by its task and those of its streams.
@@ -44,9 +44,13 @@ impl Http3Life {
         self.state.borrow().phase
     }
 
-    /// Whether it ends because another client got its place.
-    pub(super) fn is_evicted(&self) -> bool {
-        self.phase() == Http3Phase::Closed { reason: Http3End::Evicted }
+    /// How the requests end that are open, if litequic has ended the connection for a reason of its own.
+    pub(super) fn request_end(&self) -> Option<RequestEnd> {
+        match self.phase() {
+            Http3Phase::Closed { reason: Http3End::Evicted } => Some(RequestEnd::Evicted),
+            Http3Phase::Closed { reason: Http3End::Operator } => Some(RequestEnd::Closed),
+            _ => None,
+        }
     }
 
     /// Moves on after `event`. False if it had no effect.

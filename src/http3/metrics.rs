@@ -33,6 +33,9 @@ metrics! {
                 "No request was open on them: closed by GOAWAY. Over TCP: `litequic_tcp_connections_closed_total`.",
             evicted_in_use [state: "in_use"] "No connection of their source was idle, or they did not end after GOAWAY.",
         }
+        Counter("connections_closed_by_operator", "Connections over QUIC that the operator closed: `ctl close`.") {
+            closed_by_operator "Over TCP: `litequic_tcp_connections_closed_total`.",
+        }
         Counter(LIMIT_REACHED) {
             limit_connections [limit: "max_connections"],
             limit_addresses [limit: "addresses"],

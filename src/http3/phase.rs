@@ -22,6 +22,8 @@ pub(super) enum Http3End {
     Fault(Code),
     /// Another client got its place, and its requests ended with it.
     Evicted,
+    /// The operator closed it, and its requests ended with it.
+    Operator,
     /// No request is left after GOAWAY, or the process stops.
     Done,
 }
@@ -29,8 +31,8 @@ pub(super) enum Http3End {
 /// What happens to a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Http3Event {
-    /// The process drains, HTTP/3 was switched off, the connection is to make room, or it has had all requests or
-    /// addresses that it may have.
+    /// The process drains, HTTP/3 was switched off, the connection is to make room, the operator closes it, or it has
+    /// had all requests or addresses that it may have.
     Leave,
     /// The client has the first GOAWAY, or had the time for it: requests from the stream `next` on have not come.
     Told { next: u64 },
@@ -62,7 +64,7 @@ impl Http3End {
     pub(super) const fn code(self) -> Code {
         match self {
             Self::Fault(code) => code,
-            Self::Evicted | Self::Done => Code::NoError,
+            Self::Evicted | Self::Operator | Self::Done => Code::NoError,
         }
     }
 }

@@ -106,7 +106,7 @@ impl Receiver {
                 ready!(stream.poll_receive_vectored(chunks, cx)).map_err(|_| RequestFault::Cancelled)?;
             let bytes = chunks.iter().take(count).map(|chunk| chunk.len() as u64).sum();
             self.taken.add(bytes);
-            self.motion.note();
+            self.motion.received(bytes);
             self.received = self.received.saturating_add(bytes);
             self.at = 0;
             self.finished = !open;

@@ -133,14 +133,14 @@ impl<H: Handler> Drop for RequestGuard<'_, H> {
     }
 }
 
-/// Records that a request ended with its connection, if that was evicted.
+/// Records that a request ended with its connection, if litequic ended that for another client or for the operator.
 struct Cut<'a, H: Handler>(&'a Connection<H>, &'a Recording);
 
 impl<H: Handler> Drop for Cut<'_, H> {
     fn drop(&mut self) {
         let Self(connection, recording) = self;
-        if connection.life.is_evicted() {
-            recording.ended(RequestEnd::Evicted);
+        if let Some(end) = connection.life.request_end() {
+            recording.ended(end);
             connection.front.metrics.shared.streams_reset_by_proxy.increment();
         }
     }

@@ -135,13 +135,14 @@ impl Sender {
         while !chunk.is_empty() {
             let permitted = self.permitted(chunk.len()).await?;
             let mut piece = chunk.split_to(permitted.min(chunk.len()));
-            self.sent += piece.len() as u64;
+            let length = piece.len() as u64;
+            self.sent += length;
             let accepted = poll_fn(|cx| self.stream.poll_send(&mut piece, cx));
             suspension::timeout(self.pace.idle(), accepted)
                 .await
                 .map_err(|_| SendError::TimedOut)?
                 .map_err(|_| SendError::Stopped)?;
-            self.motion.note();
+            self.motion.sent(length);
             self.window.on_queued(self.sent);
         }
         Ok(())
@@ -160,7 +161,7 @@ impl Sender {
         // Pending: there is no room, which cannot be; what comes next would wait for it.
         if let Poll::Ready(accepted) = self.stream.poll_send(chunk, cx) {
             accepted.map_err(|_| SendError::Stopped)?;
-            self.motion.note();
+            self.motion.sent(length);
             self.sent = end;
         }
         Ok(())

@@ -374,7 +374,7 @@ mod tests {
         }
         for _ in 0..3 {
             worker.0.tick();
-            held.iter().enumerate().filter(|(nth, _)| *nth != 5).for_each(|(_, holder)| holder.motion().note());
+            held.iter().enumerate().filter(|(nth, _)| *nth != 5).for_each(|(_, holder)| holder.motion().sent(1));
         }
         let _other = worker.admit(address(2, 1)).unwrap();
         assert_eq!((ends(&held), end(&held[5])), (vec![5], Some(EvictionReason::Evicted)));
@@ -387,7 +387,7 @@ mod tests {
         held[0].ready();
         held[0].serving(1);
         worker.0.tick();
-        held[0].motion().note();
+        held[0].motion().sent(1);
         let _other = worker.admit(address(2, 1)).unwrap();
         assert_eq!(ends(&held), [1]);
     }

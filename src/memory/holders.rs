@@ -1,16 +1,22 @@
 //! A worker's connections over all protocols: the one place in which those are found that are to end, for want of
 //! memory or because another client gets the place (admission.rs). Pure.
 
-use super::admission::{ConnectionPool, Places};
-use crate::sources::{Place, Slot, Source, Victims};
+use super::{
+    admission::{ConnectionPool, Places},
+    listing::{Looks, SentRate},
+};
+use crate::{
+    clients::OpenConnection,
+    sources::{Place, Slot, Source, Victims},
+};
 use std::{
-    cell::{Cell, RefCell},
+    cell::{Cell, OnceCell, RefCell},
     cmp::Reverse,
     collections::BTreeMap,
     fmt,
     future::poll_fn,
     net::{IpAddr, SocketAddr},
-    rc::Rc,
+    rc::{Rc, Weak},
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
@@ -38,12 +44,21 @@ pub enum EvictionReason {
     Drained,
     /// Another client gets its place: it ends at once.
     Evicted,
+    /// The operator closes it: it ends as after its last request.
+    Operator,
+    /// The operator closes it at once.
+    OperatorNow,
 }
 
 impl EvictionReason {
+    /// Whether the operator closes the connection.
+    pub const fn is_operator(self) -> bool {
+        matches!(self, Self::Operator | Self::OperatorNow)
+    }
+
     /// Whether the connection ends at once, with its requests.
     const fn is_at_once(self) -> bool {
-        matches!(self, Self::Heaviest | Self::Evicted)
+        matches!(self, Self::Heaviest | Self::Evicted | Self::OperatorNow)
     }
 }
 
@@ -55,6 +70,8 @@ pub struct MemoryAccounts {
     /// Counts the worker's periods, by which [`Motion`] is dated.
     pub(super) clock: Rc<Cell<u32>>,
     pub(super) places: Places,
+    /// When its connections were looked through for a list.
+    pub(super) looks: Cell<Option<Looks>>,
 }
 
 /// One connection. It is removed when this is dropped.
@@ -77,37 +94,65 @@ pub(super) struct AccountState {
     /// The connection's place among the handshakes that wait for a slot.
     pub(super) waits: Cell<Option<Place>>,
     /// Whether it is ready for requests: its handshake is over.
-    ready: Cell<bool>,
-    /// The client's address, once the connection is one of a client, and since when it is open.
-    client: Cell<Option<SocketAddr>>,
-    since: Instant,
+    pub(super) ready: Cell<bool>,
+    /// The client's address, as it was when the connection began or the client was known.
+    pub(super) client: Cell<Option<SocketAddr>>,
+    /// The connection, once it is ready for requests.
+    pub(super) connection: OnceCell<Weak<dyn OpenConnection>>,
+    pub(super) since: Instant,
+    pub(super) rate: Cell<SentRate>,
     /// Each returns some of the bytes that it holds.
     holds: RefCell<Vec<Box<dyn Fn() -> u64>>>,
     /// Requests that are open on it.
-    requests: Cell<u32>,
+    pub(super) requests: Cell<u32>,
     /// When it became ready, or its last request ended.
-    used: Cell<Instant>,
-    motion: Motion,
+    pub(super) used: Cell<Instant>,
+    pub(super) motion: Motion,
     end: Cell<Option<EvictionReason>>,
     waker: RefCell<Option<Waker>>,
 }
 
-/// When bytes of a client last moved on a connection, by the worker's periods: to note it reads no clock.
+/// How many bytes have moved on a connection, and when they last did, by the worker's periods: to note it reads no
+/// clock.
 #[derive(Debug, Clone, Default)]
 pub struct Motion {
     clock: Rc<Cell<u32>>,
-    last: Rc<Cell<u32>>,
+    moved: Rc<Moved>,
+}
+
+#[derive(Debug, Default)]
+struct Moved {
+    last: Cell<u32>,
+    sent: Cell<u64>,
+    received: Cell<u64>,
 }
 
 impl Motion {
-    /// Bytes have moved.
-    pub fn note(&self) {
-        self.last.set(self.clock.get());
+    /// Something of a client has moved.
+    fn note(&self) {
+        self.moved.last.set(self.clock.get());
+    }
+
+    /// `bytes` were sent to the client.
+    pub fn sent(&self, bytes: u64) {
+        self.note();
+        self.moved.sent.set(self.moved.sent.get().wrapping_add(bytes));
+    }
+
+    /// `bytes` of the client were received.
+    pub fn received(&self, bytes: u64) {
+        self.note();
+        self.moved.received.set(self.moved.received.get().wrapping_add(bytes));
+    }
+
+    /// The bytes that were sent and received so far.
+    pub(super) fn bytes(&self) -> (u64, u64) {
+        (self.moved.sent.get(), self.moved.received.get())
     }
 
     /// Periods since bytes have moved.
     fn age(&self) -> u32 {
-        self.clock.get().wrapping_sub(self.last.get())
+        self.clock.get().wrapping_sub(self.moved.last.get())
     }
 }
 
@@ -119,8 +164,9 @@ impl MemoryAccounts {
 
     /// Registers a connection of `network` in `pool`, which has room for it.
     pub(super) fn begin(self: &Rc<Self>, pool: ConnectionPool, id: u64, source: Source, slot: Slot) -> MemoryAccount {
-        let motion = Motion { clock: Rc::clone(&self.clock), last: Rc::new(Cell::new(self.clock.get())) };
-        let (handshake, waits, ready, holds, requests, end, waker) = Default::default();
+        let motion = Motion { clock: Rc::clone(&self.clock), moved: Rc::default() };
+        motion.note();
+        let (handshake, waits, ready, connection, rate, holds, requests, end, waker) = Default::default();
         let since = Instant::now();
         let (source, slot, used, client) =
             (Cell::new(source), Cell::new(Some(slot)), Cell::new(since), Cell::default());
@@ -132,7 +178,9 @@ impl MemoryAccounts {
             waits,
             ready,
             client,
+            connection,
             since,
+            rate,
             holds,
             requests,
             used,
@@ -146,7 +194,9 @@ impl MemoryAccounts {
 
     /// The client whose connection is the oldest of those that are open, and since when it is open.
     pub fn oldest(&self) -> Option<(SocketAddr, Instant)> {
-        self.open.borrow().values().find_map(|state| Some((state.client.get()?, state.since)))
+        let open = self.open.borrow();
+        let mut clients = open.values().filter(|state| state.ready.get());
+        clients.find_map(|state| Some((state.client.get()?, state.since)))
     }
 
     /// The number of the next connection.
@@ -261,6 +311,12 @@ impl MemoryAccount {
         self.state.client.set(Some(address));
     }
 
+    /// Sets the connection that is reported of. To be called once.
+    pub fn represents(&self, connection: Weak<dyn OpenConnection>) {
+        // One that is set already stays.
+        let _ = self.state.connection.set(connection);
+    }
+
     /// Sets the number of open requests.
     pub fn serving(&self, requests: usize) {
         let requests = u32::try_from(requests).unwrap_or(u32::MAX);
@@ -329,9 +385,14 @@ impl AccountState {
         self.used.set(self.used.get().checked_sub(time).expect("a machine that has run for as long"));
     }
 
-    fn held(&self) -> u64 {
+    pub(super) fn held(&self) -> u64 {
         let taken = CONNECTION.saturating_add(REQUEST.saturating_mul(self.requests.get().into()));
         self.holds.borrow().iter().fold(taken, |sum, held| sum.saturating_add(held()))
+    }
+
+    /// Whether the connection ends for `reason`, rather than for an earlier one.
+    pub(super) fn is_closed_by(&self, reason: EvictionReason) -> bool {
+        self.end.get().is_none_or(|end| !end.is_at_once() && end != reason)
     }
 
     fn end(&self, end: EvictionReason) {
@@ -381,6 +442,8 @@ mod tests {
         let clients: Vec<SocketAddr> = ["192.0.2.1:1", "192.0.2.2:2"].map(|client| client.parse().unwrap()).into();
         let holders = [begin(&all), begin(&all)];
         holders.iter().zip(&clients).for_each(|(holder, client)| holder.serves(*client));
+        let begun = all.admit(ConnectionPool::Tls, None, u32::MAX).unwrap();
+        begun.serves(clients[0]);
         let [first, second] = holders;
         assert_eq!(all.oldest().unwrap().0, clients[0]);
         drop(first);

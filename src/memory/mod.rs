@@ -5,11 +5,13 @@
 mod admission;
 mod holders;
 mod ladder;
+mod listing;
 mod usage;
 
 pub use admission::ConnectionPool;
 pub use holders::{EvictionReason, MemoryAccount, MemoryAccounts, Motion};
 pub use ladder::{Ladder, Step};
+pub use listing::{CloseWalk, ListWalk, WorkerList};
 pub use usage::{Limit, Reading, Usage, installed};
 
 use std::{

@@ -13,6 +13,7 @@ mod probe;
 mod socket;
 mod steering;
 mod sys;
+mod tcp_transport;
 mod transmit;
 mod uring;
 
@@ -24,6 +25,7 @@ pub use probe::{AddressFamily, Feature, ProbeResult, probe};
 pub use socket::{BindError, SocketGroup};
 pub use steering::{Generation, Steering, SteeringMask};
 pub use sys::thread_cpu_time;
+pub use tcp_transport::tcp_transport;
 pub use transmit::SocketSender;
 
 /// Consecutive errors before a socket counts as broken. One may come of a shortage of memory, and passes.

@@ -12,7 +12,8 @@ use super::{
 };
 use crate::{
     budget::Budget,
-    exchange::{Client, LastAuthority, Protocol, Record, Recording, RequestEnd},
+    clients::{Description, OpenConnection, TransportReport},
+    exchange::{Client, ClientTls, LastAuthority, Protocol, Record, Recording, RequestEnd},
     lifecycle::{Phase, PhaseWatch},
     receive_budget::ReceiveAccount,
     suspension,
@@ -23,6 +24,7 @@ use http::StatusCode;
 use std::{
     cell::OnceCell,
     future::{Future, poll_fn},
+    net::SocketAddr,
     pin::pin,
     rc::Rc,
     sync::Arc,
@@ -69,7 +71,34 @@ pub(super) enum NextStep<T> {
     Close,
 }
 
-impl<H> Connection<H> {
+impl<H: 'static> OpenConnection for Connection<H> {
+    fn address(&self) -> SocketAddr {
+        self.client.address
+    }
+
+    fn protocol(&self) -> &'static str {
+        self.client.protocol.name()
+    }
+
+    fn transport(&self) -> TransportReport {
+        self.writes.socket.get().map_or_else(TransportReport::default, self.front.budgets.transport)
+    }
+
+    fn describe(&self) -> Description {
+        let Client { local, server_name, identity, .. } = &*self.client;
+        Description {
+            local: *local,
+            server_name: server_name.clone(),
+            tls: identity.tls.name(),
+            group: identity.group_name(),
+            resumed: (identity.tls != ClientTls::Plain).then_some(identity.resumed),
+            certificate: identity.certificate.as_ref().map(|certificate| certificate.leaf.clone()),
+            requests: self.life.accepted(),
+        }
+    }
+}
+
+impl<H: 'static> Connection<H> {
     pub(super) fn new(
         front: Rc<TcpWorker<H>>,
         client: Client,
@@ -82,7 +111,7 @@ impl<H> Connection<H> {
         holder.holds(move || sends.used());
         holder.serves(client.address);
         holder.ready();
-        Rc::new(Self {
+        let connection = Rc::new(Self {
             client: Rc::new(Client { connection: holder.number(), ..client }),
             admitted,
             budget,
@@ -93,9 +122,14 @@ impl<H> Connection<H> {
             life: Rc::new(TcpLife::new(terms.limits.max_resets)),
             front,
             terms,
-        })
+        });
+        let weak = Rc::downgrade(&connection);
+        connection.admitted.holder.represents(weak);
+        connection
     }
+}
 
+impl<H> Connection<H> {
     pub(super) fn metrics(&self) -> &Arc<Metrics> {
         &self.front.metrics
     }
@@ -122,6 +156,11 @@ impl<H> Connection<H> {
         )
     }
 
+    /// Whether the operator has closed it.
+    fn is_closed_by_operator(&self) -> bool {
+        self.life.phase() == TcpPhase::Closed { reason: TcpEnd::Operator }
+    }
+
     /// Whether it ends for what its client did, or holds.
     pub(super) fn is_excessive(&self) -> bool {
         self.life.phase() == TcpPhase::Closed { reason: TcpEnd::Excessive }
@@ -143,6 +182,7 @@ impl<H> Connection<H> {
             TcpEnd::Excessive => &metrics.tcp_closed_flood,
             TcpEnd::Stalled => &metrics.tcp_closed_stalled,
             TcpEnd::MakesRoom | TcpEnd::Evicted => &metrics.tcp_closed_evicted,
+            TcpEnd::Operator => &metrics.tcp_closed_operator,
             TcpEnd::Done => &metrics.tcp_closed_litequic,
         }
         .increment();
@@ -383,6 +423,8 @@ impl<H> Drop for ActiveRequest<H> {
             self.stall();
         } else if self.connection.life.phase() == (TcpPhase::Closed { reason: TcpEnd::Evicted }) {
             self.evict();
+        } else if !self.ended && self.connection.is_closed_by_operator() {
+            self.break_off(RequestEnd::Closed);
         }
         self.served();
         let connection = &self.connection;

@@ -3,11 +3,12 @@
 use super::alt_svc::AltSvc;
 use crate::{
     budget::Budget,
+    clients::TransportReport,
     config::Live,
     descriptors::{Descriptor, Descriptors, Side},
-    exchange::{CertificateRequest, Client, Records},
+    exchange::{CertificateRequest, Client, Records, plain},
     lifecycle::PhaseWatch,
-    memory::{ConnectionPool, MemoryAccount, MemoryAccounts, Pressure},
+    memory::{ConnectionPool, EvictionReason, MemoryAccount, MemoryAccounts, Pressure},
     receive_budget::ReceiveBudget,
     sources::Source,
     tcp::Metrics,
@@ -15,7 +16,13 @@ use crate::{
 };
 use http::HeaderValue;
 use rustls::ServerConfig;
-use std::{net::IpAddr, pin::Pin, rc::Rc, sync::Arc};
+use std::{
+    net::{IpAddr, SocketAddr},
+    os::fd::RawFd,
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+};
 
 /// Whether a client's connection may carry requests for a host: 421 otherwise (RFC 9110 §15.5.20).
 pub type Covers = dyn Fn(&Client, &str) -> bool;
@@ -28,6 +35,9 @@ pub type Later<T> = Pin<Box<dyn Future<Output = T>>>;
 type Choose = dyn Fn(Option<&str>, IpAddr, bool) -> (CertificateRequest, Arc<ServerConfig>);
 /// The configuration of a CA's validation handshake by name (RFC 8737); `None` if there is no such challenge.
 type Validation = dyn Fn(Option<&str>) -> Later<Option<Arc<ServerConfig>>>;
+
+/// What the kernel knows of the path of a connected TCP socket.
+pub type TransportOf = fn(RawFd) -> TransportReport;
 
 /// How handshakes are configured.
 #[expect(missing_docs, reason = "the types say it")]
@@ -53,6 +63,8 @@ pub struct Budgets {
     pub descriptors: Arc<Descriptors>,
     /// Workers that share the descriptors.
     pub workers: usize,
+    /// Reports of the path of a connection.
+    pub transport: TransportOf,
 }
 
 /// The state that the TCP connections of one worker share.
@@ -120,9 +132,15 @@ impl<H> TcpWorker<H> {
         self.terms().config.source(address).map(|network| (network.address, network.prefix))
     }
 
+    /// Counts a connection that litequic ended for `reason` before it was ready for requests.
+    pub(super) fn count_ended_handshake(&self, reason: EvictionReason) {
+        let Metrics { tcp_handshakes_operator, tcp_handshakes_evicted, .. } = &*self.metrics;
+        if reason.is_operator() { tcp_handshakes_operator } else { tcp_handshakes_evicted }.increment();
+    }
+
     /// Registers one more connection, from `peer`. `None`, counted, if there is no room for it.
-    pub(super) fn admit(&self, peer: IpAddr) -> Option<Admitted> {
-        let network = self.network(peer);
+    pub(super) fn admit(&self, peer: SocketAddr) -> Option<Admitted> {
+        let network = self.network(peer.ip());
         let Budgets { pressure, holders, pool, .. } = &self.budgets;
         if pressure.step().refuses(|| holders.has_two(*pool, network)) {
             self.metrics.limit_memory_connections.increment();
@@ -144,6 +162,7 @@ impl<H> TcpWorker<H> {
             return None;
         };
         self.metrics.tcp_connections_open.increment();
+        holder.serves(plain(peer));
         Some(Admitted { holder, metrics: Arc::clone(&self.metrics), _descriptor: descriptor })
     }
 }

@@ -49,8 +49,8 @@ pub(super) async fn shake<H>(
     };
     select! {
         shaken = shaken => shaken,
-        _ = holder.ended() => {
-            front.metrics.tcp_handshakes_evicted.increment();
+        reason = holder.ended() => {
+            front.count_ended_handshake(reason);
             None
         }
     }
@@ -205,7 +205,13 @@ async fn hands(
         protocol,
         server_name,
         forwarded: LastForwarded::default(),
-        identity: Identity { asked, certificate, tls: version },
+        identity: Identity {
+            asked,
+            certificate,
+            tls: version,
+            group: session.negotiated_key_exchange_group().map(|group| group.name().into()),
+            resumed: session.handshake_kind() == Some(HandshakeKind::Resumed),
+        },
         connection: 0,
     };
     Ok((stream, client))

@@ -11,6 +11,7 @@ use socket2::SockRef;
 use std::{
     io::{self, IoSlice},
     net::Shutdown,
+    os::fd::{AsRawFd, RawFd},
     pin::Pin,
     rc::Rc,
     sync::Arc,
@@ -27,11 +28,20 @@ pub(super) trait ClientSocket {
     /// Bytes that were accepted, and that the kernel does not have: TLS queues up to 64 KiB, its overhead included.
     fn unsent(&mut self) -> u64;
 
+    /// The descriptor of the socket, if there is one.
+    fn descriptor(&self) -> Option<RawFd> {
+        None
+    }
+
     /// Ends the writing side without close_notify: what was sent does not look complete (RFC 8446 §6.1).
     fn end(&self);
 }
 
 impl ClientSocket for TcpStream {
+    fn descriptor(&self) -> Option<RawFd> {
+        Some(self.as_raw_fd())
+    }
+
     fn unsent(&mut self) -> u64 {
         0
     }
@@ -43,6 +53,10 @@ impl ClientSocket for TcpStream {
 }
 
 impl ClientSocket for TlsStream<TcpStream> {
+    fn descriptor(&self) -> Option<RawFd> {
+        self.get_ref().0.descriptor()
+    }
+
     fn unsent(&mut self) -> u64 {
         let (_, session) = self.get_mut();
         if !session.wants_write() {
@@ -75,6 +89,7 @@ impl<S: ClientSocket, R: OpenResponse> WriteTimeout<S, R> {
         motion: Motion,
         metrics: Arc<Metrics>,
     ) -> Self {
+        writes.socket.set(stream.descriptor());
         Self { stream, patience: ClientDeadline::new(pace), writes, motion, metrics }
     }
 
@@ -92,7 +107,7 @@ impl<S: ClientSocket, R: OpenResponse> WriteTimeout<S, R> {
         if let Poll::Ready(result) = written {
             let bytes = result.as_ref().map_or(0, |result| bytes(result) as u64);
             if bytes > 0 {
-                self.motion.note();
+                self.motion.sent(bytes);
             }
             self.patience.rest(bytes);
             return Poll::Ready(result);
@@ -121,6 +136,8 @@ impl<S: ClientSocket, R: OpenResponse> ClientSocket for WriteTimeout<S, R> {
 
 impl<S, R: OpenResponse> Drop for WriteTimeout<S, R> {
     fn drop(&mut self) {
+        // The number may be another file's once the socket is closed.
+        self.writes.socket.set(None);
         self.writes.over();
     }
 }
@@ -129,8 +146,9 @@ impl<S: AsyncRead + Unpin, R: OpenResponse> AsyncRead for WriteTimeout<S, R> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = out.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, out);
-        if out.filled().len() > before {
-            self.motion.note();
+        let bytes = out.filled().len().saturating_sub(before);
+        if bytes > 0 {
+            self.motion.received(bytes as u64);
         }
         read
     }

@@ -132,6 +132,11 @@ impl TcpLife {
         state.accepted
     }
 
+    /// Requests that were accepted.
+    pub(super) fn accepted(&self) -> u64 {
+        self.0.borrow().accepted
+    }
+
     /// Counts a request that its client cancelled. False once there were too many in too short a time.
     pub(super) fn request_cancelled(&self) -> bool {
         self.0.borrow_mut().cancelled.take(1, std::time::Instant::now())

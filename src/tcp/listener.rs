@@ -85,8 +85,8 @@ pub async fn serve_plain<H: Handler>(listener: std::net::TcpListener, front: Rc<
         async move {
             let ends = select! {
                 ends = ends(&mut stream, address, &admitted.holder, &front) => ends,
-                _ = admitted.holder.ended() => {
-                    front.metrics.tcp_handshakes_evicted.increment();
+                reason = admitted.holder.ended() => {
+                    front.count_ended_handshake(reason);
                     None
                 }
             };
@@ -124,7 +124,7 @@ async fn accept<H: Handler, F: Future<Output = ()> + 'static>(
             Some(ended) = connections.join_next() => pass_panic_on(ended),
             accepted = noted(acceptor.accept(), &front.metrics) => match accepted {
                 // One for which there is no room is closed at once: otherwise its client would wait.
-                Ok((stream, address)) => if let Some(admitted) = front.admit(address.ip()) {
+                Ok((stream, address)) => if let Some(admitted) = front.admit(address) {
                     let connection = begin(stream, address, admitted);
                     let metrics = Arc::clone(&front.metrics);
                     connections.spawn_local(async move { noted(connection, &metrics).await });

@@ -70,6 +70,7 @@ metrics! {
             tcp_handshakes_evicted [reason: "evicted"]
                 "Another client got the place of one that was not complete: `limits.max_handshakes` or \
                     `max_connections` was reached, or memory is short.",
+            tcp_handshakes_operator [reason: "operator"] "The operator closed connections of its client: `ctl close`.",
         }
         Counter("tcp_proxy_headers", "Connections over TCP that began with a PROXY protocol header.") {
             tcp_proxy_headers,
@@ -90,6 +91,7 @@ metrics! {
                     receive, or the most when memory was short.",
             tcp_closed_evicted [reason: "evicted"]
                 "Another client got its place, as `limits.max_connections` was reached and its source held most.",
+            tcp_closed_operator [reason: "operator"] "The operator closed it: `ctl close`.",
             tcp_closed_litequic [reason: "litequic"] "litequic closed it without an error: a drain, or `limits.max_requests`.",
         }
         Counter("tcp_refused_requests", "Requests over TCP that were rejected before they reached the proxy.") {

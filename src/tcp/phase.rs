@@ -35,6 +35,8 @@ pub(super) enum TcpEnd {
     MakesRoom,
     /// Another client got its place, and its requests ended with it.
     Evicted,
+    /// The operator closes it.
+    Operator,
     /// The process drains or stops, or the connection has reached its number of requests.
     Done,
 }
@@ -52,7 +54,7 @@ pub(super) enum TcpEvent {
     Drain,
     /// There was no request for as long as the phase allows.
     TimedOut,
-    /// Memory is short, or another client waits for its place.
+    /// Memory is short, another client waits for its place, or the operator closes it.
     Evict(EvictionReason),
     /// The client does more than it may, or holds too much.
     Excessive,
@@ -88,6 +90,7 @@ impl TcpPhase {
                 Self::Closed { reason: TcpEnd::Excessive }
             }
             (_, TcpEvent::Evict(EvictionReason::Evicted)) => Self::Closed { reason: TcpEnd::Evicted },
+            (_, TcpEvent::Evict(EvictionReason::OperatorNow)) => Self::Closed { reason: TcpEnd::Operator },
             (_, TcpEvent::Stop) => Self::Closed { reason: TcpEnd::Done },
             (Self::GoingAway { reason, .. }, TcpEvent::RequestBegan) => going_away(reason, None),
             (Self::GoingAway { reason, .. }, TcpEvent::LastEnded) => going_away(reason, Some(now)),
@@ -103,6 +106,7 @@ impl TcpPhase {
                 going_away(TcpEnd::Idle, before.rest(now))
             }
             (_, TcpEvent::Evict(EvictionReason::Drained)) => going_away(TcpEnd::MakesRoom, before.rest(now)),
+            (_, TcpEvent::Evict(EvictionReason::Operator)) => going_away(TcpEnd::Operator, before.rest(now)),
             (_, TcpEvent::Exhausted | TcpEvent::Drain) => going_away(TcpEnd::Done, before.rest(now)),
         };
         match (before, *self) {
@@ -170,7 +174,9 @@ mod tests {
             told(Evict(Evict::Idle), Reason::Idle),
             told(Evict(Evict::Drained), Reason::MakesRoom),
             ends(Evict(Evict::Heaviest), Reason::Excessive),
+            told(Evict(Evict::Operator), Reason::Operator),
             ends(Evict(Evict::Evicted), Reason::Evicted),
+            ends(Evict(Evict::OperatorNow), Reason::Operator),
             ends(Excessive, Reason::Excessive),
             ends(Stop, Reason::Done),
             ends(Stalled, Reason::Stalled),

@@ -48,6 +48,7 @@ pub(super) async fn ends<H>(
                 let Some((client, local)) = said else { return Some(own) };
                 let ends = Ends { client: plain(client), local: plain(local) };
                 holder.rename(front.client_network(ends.client.ip()));
+                holder.serves(ends.client);
                 return Some(ends);
             }
             None => metrics.tcp_handshakes_proxy_header.increment(),

@@ -8,6 +8,7 @@ use std::{
     cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},
     io::IoSlice,
+    os::fd::RawFd,
     sync::Arc,
     task::{Context, Poll, Waker},
 };
@@ -66,6 +67,8 @@ pub(super) struct Writes<R> {
     pub(super) write: Cell<WriteState>,
     /// Whether hyper or h2 has begun to close the connection: it ends by itself.
     pub(super) closing: Cell<bool>,
+    /// The connection's socket, while it is open.
+    pub(super) socket: Cell<Option<RawFd>>,
     state: RefCell<State<R>>,
     metrics: Arc<Metrics>,
 }
@@ -128,6 +131,7 @@ impl<R: OpenResponse> Writes<R> {
         Self {
             write: Cell::default(),
             closing: Cell::default(),
+            socket: Cell::default(),
             state: RefCell::new(State {
                 accepted: 0,
                 written: 0,

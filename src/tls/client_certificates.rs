@@ -14,6 +14,7 @@ use rustls::{
     server::danger::{ClientCertVerified, ClientCertVerifier},
 };
 use std::{fmt, sync::Arc};
+use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
 /// Bytes of a client's certificate with its chain, DER. A chain of three with RSA-4096 keys has half of
 /// it; rustls would take 64 KiB, and an origin gets a third more, as base64.
@@ -141,4 +142,10 @@ impl ClientCertVerifier for Verifier {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.algorithms.supported_schemes()
     }
+}
+
+/// The subject of a certificate (DER), as RFC 4514 writes it or nearly so; `None` if it cannot be parsed.
+pub fn subject(certificate: &[u8]) -> Option<String> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    Some(parsed.subject().to_string())
 }

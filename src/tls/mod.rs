@@ -28,7 +28,7 @@ pub use authorities::Authorities;
 pub use certificate::{Certificate, CertificateError, CertificateErrors, Names};
 pub use challenge::challenge_config;
 pub use client::{Trust, TrustError, client_config, client_config_as, client_config_noting};
-pub use client_certificates::{Asking, Policy};
+pub use client_certificates::{Asking, Policy, subject};
 pub use metrics::Metrics;
 pub use origin::{OriginTlsFault, OriginTlsFiles, SystemRoots, refusal};
 pub use presented::{Distrust, Presented, ServerCertificate, date};

@@ -160,8 +160,14 @@ impl Session {
 
     /// The result of the handshake about its client, once complete.
     fn identity(&self) -> Identity {
-        let chain = self.connection.as_ref().and_then(|connection| connection.peer_certificates());
-        Identity { asked: self.asked, certificate: chain.and_then(Certificate::new), ..Identity::default() }
+        let Some(connection) = &self.connection else { return Identity { asked: self.asked, ..Identity::default() } };
+        Identity {
+            asked: self.asked,
+            certificate: connection.peer_certificates().and_then(Certificate::new),
+            group: connection.negotiated_key_exchange_group().map(|group| group.name().into()),
+            resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
+            ..Identity::default()
+        }
     }
 }
 
@@ -323,9 +329,7 @@ impl tls::Session for Session {
                 }
                 let group = self.connection.as_ref().and_then(|connection| connection.negotiated_key_exchange_group());
                 self.metrics.count_group(group.map(|group| group.name()));
-                if self.asked != CertificateRequest::None {
-                    context.on_tls_context(Box::new(self.identity()));
-                }
+                context.on_tls_context(Box::new(self.identity()));
                 context.on_handshake_complete()?;
                 context.on_tls_exporter_ready(self)?;
             }

@@ -17,6 +17,7 @@ mod browser;
 mod check;
 mod cli;
 mod client_certificates;
+mod clients;
 mod config;
 mod confinement;
 mod conformance;

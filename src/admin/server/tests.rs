@@ -35,6 +35,7 @@ async fn start(surface: Surface, limits: AdminLimits) -> Admin {
         token: None,
         names: Vec::new(),
         hooks: None,
+        clients: None,
     });
     let server = AdminServer::new(std::net::TcpListener::bind("127.0.0.1:0").unwrap(), surface, limits).unwrap();
     let address = server.local_address().unwrap();

@@ -450,18 +450,25 @@ fn text(value: Option<&str>) -> String {
 }
 
 /// Without characters that a terminal would interpret.
-fn clean(text: &str) -> String {
+pub(super) fn clean(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
 }
 
 /// A whole number, in groups of three digits.
 fn count(value: Option<f64>) -> String {
-    let Some(value) = value else { return UNKNOWN.into() };
-    let digits = format!("{value:.0}");
+    value.map_or(UNKNOWN.into(), |value| in_groups(&format!("{value:.0}")))
+}
+
+/// A whole number, in groups of three digits.
+pub(super) fn grouped(value: u64) -> String {
+    in_groups(&value.to_string())
+}
+
+fn in_groups(digits: &str) -> String {
     let mut grouped = String::with_capacity(digits.len() * 2);
     for (place, digit) in digits.chars().enumerate() {
         let left = digits.len() - place;
-        if place > 0 && left % 3 == 0 && grouped != "-" {
+        if place > 0 && left.is_multiple_of(3) && grouped != "-" {
             grouped.push(',');
         }
         grouped.push(digit);
@@ -473,7 +480,7 @@ fn rate(value: Option<f64>) -> String {
     value.map_or(UNKNOWN.into(), |value| format!("{value:.1}"))
 }
 
-fn bytes(mut value: f64) -> String {
+pub(super) fn bytes(mut value: f64) -> String {
     let mut units = ["B", "kB", "MB", "GB", "TB"].into_iter();
     let mut unit = units.next().unwrap_or_default();
     // What would be shown as 1000 is 1 of the next.

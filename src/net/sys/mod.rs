@@ -6,11 +6,13 @@ mod control;
 mod mmsg;
 mod option;
 mod readiness;
+mod tcp;
 mod uring;
 
 pub(super) use mmsg::{Arrived, GRO_MESSAGE, PLAIN_MESSAGE, ReceiveBatch, SendBatch};
 pub(super) use option::IntOption;
 pub(super) use readiness::register;
+pub(super) use tcp::tcp_info;
 pub(super) use uring::{MultishotReceive, Ring, UringError, UringErrorKind, completions};
 
 use libc::{c_int, c_void, rusage, sock_filter, sock_fprog, socklen_t, timeval};

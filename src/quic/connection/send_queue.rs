@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     budget::path::{OWN_LOW, Path, Queued, STEP, WriteAllowance},
+    clients::TransportReport,
     number::Number,
 };
 use std::{sync::Arc, time::Duration};
@@ -189,6 +190,17 @@ impl SendQueue {
         self.smoothed_rtt.set(microseconds(smoothed_rtt));
         self.min_rtt.set(microseconds(min_rtt));
         self.in_flight.set(in_flight.into());
+    }
+
+    /// What s2n-quic has reported of the path last.
+    pub(in crate::quic) fn report(&self) -> TransportReport {
+        let known = |number: &Number| Some(number.get()).filter(|number| *number > 0);
+        TransportReport {
+            rtt: known(&self.smoothed_rtt).map(Duration::from_micros),
+            congestion_window: known(&self.window),
+            bytes_in_flight: Some(self.in_flight.get()),
+            ..TransportReport::default()
+        }
     }
 
     /// Whether a stream waits for acknowledgements.

@@ -62,6 +62,11 @@ impl Connection {
         }
     }
 
+    /// ACK frames in 1-RTT packets so far.
+    pub(in crate::quic) fn acks_received(&self) -> u64 {
+        self.acks.acks
+    }
+
     /// The client supports ACK_FREQUENCY frames.
     pub(in crate::quic) fn begin_ack_frequency(&mut self, ack_frequency: AckFrequencyState) {
         self.ack_frequency = Some(Box::new(ack_frequency));

@@ -11,6 +11,7 @@ use super::{
     wakes,
 };
 use crate::{
+    clients::TransportReport,
     config::AckFrequency,
     quic::{
         congestion::{PathFeedbacks, round_trip},
@@ -59,6 +60,8 @@ pub(super) struct ConnectionContext {
     sent: SentStreams,
     /// The number of the next 1-RTT packet.
     next_packet_number: u64,
+    /// Packets that were declared lost.
+    packets_lost: u64,
     supports_ack_frequency: bool,
     rtt_sampling: RttSampling,
     grant: Option<WindowGrant>,
@@ -72,7 +75,23 @@ pub fn client_address(connection: &Handle) -> Option<SocketAddr> {
     connection.query_event_context(|context: &ConnectionContext| context.addresses.current()).ok().flatten()
 }
 
+/// What QUIC knows of the path of `connection`; `None` if the connection is gone.
+pub fn transport_report(connection: &Handle) -> Option<TransportReport> {
+    connection.query_event_context(ConnectionContext::report).ok()
+}
+
 impl ConnectionContext {
+    /// What is known of the path. Packets are those with a number of the application data space.
+    fn report(&self) -> TransportReport {
+        let acks = self.state.with(|table| Some(table.connections.get_mut(self.id)?.acks_received()));
+        TransportReport {
+            packets_sent: Some(self.next_packet_number),
+            packets_lost: Some(self.packets_lost),
+            acks,
+            ..self.sent.queue().report()
+        }
+    }
+
     /// Has `change` change the connection's entry.
     fn change(&self, change: impl FnOnce(&mut Connection)) {
         self.state.with(|table| table.connections.get_mut(self.id).map(change));
@@ -134,6 +153,7 @@ impl Subscriber for EventSubscriber {
             paths: PathFeedbacks::default(),
             sent,
             next_packet_number: 0,
+            packets_lost: 0,
             supports_ack_frequency: false,
             rtt_sampling: RttSampling::default(),
             grant,
@@ -276,6 +296,7 @@ impl Subscriber for EventSubscriber {
             self.state.metrics.mtu_probes_lost.increment();
         } else {
             self.state.metrics.packets_lost.increment();
+            context.packets_lost += 1;
         }
         context.change(|connection| {
             connection.change_ack_frequency(|ack_frequency| ack_frequency.lost(number, !event.is_mtu_probe));

@@ -4,6 +4,7 @@
 use super::{Tasks, body::Http2Received, tunnel::Connected, window::poll_capacity};
 use crate::{
     exchange::{ClientDeadline, Handler, Interim, MinimumRate, TimeoutCause},
+    memory::Motion,
     receive_budget::ReceiveAccount,
     tcp::{
         answer::Answer, body::TcpResponseBody, connection::Connection, io::WriteTimeout, share::SharedPiece,
@@ -90,9 +91,9 @@ async fn join<H: Handler>(
         let (pace, metrics) = (MinimumRate::any(connection.terms.timeouts.send), Arc::clone(connection.metrics()));
         // A tunnel that stalls ends alone: its connection continues.
         let writes = Rc::new(Writes::<()>::new(Arc::clone(&metrics)));
-        let motion = connection.admitted.holder.motion();
         let stream = Connected::new(send, stream, account);
-        handoff.join(WriteTimeout::new(stream, pace, writes, motion, metrics)).await;
+        // The connection's own stream counts its bytes.
+        handoff.join(WriteTimeout::new(stream, pace, writes, Motion::default(), metrics)).await;
     }
 }
 

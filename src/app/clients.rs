@@ -1,0 +1,141 @@
+//! What an operator sees and does of clients: the control thread asks every worker, and joins the answers.
+
+use super::{
+    Metrics,
+    mailbox::{WorkerRequest, WorkerRequests},
+};
+use crate::{
+    admin::{Answered, ClientControl, ClientList, ClientStatus, CloseOrder},
+    clients::{Best, ClientReport, Description, ListQuery, TransportReport},
+    memory::WorkerList,
+    tls,
+};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use futures_util::future;
+use http::HeaderValue;
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    sync::oneshot,
+    time::{sleep, timeout},
+};
+
+/// How long a worker may take to answer; one that hangs is found in the same time.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Time between two looks at the connections, from which their rates are computed.
+const BETWEEN: Duration = Duration::from_secs(1);
+
+/// All workers, as the admin listener asks them.
+#[derive(Debug)]
+pub(super) struct Clients {
+    /// By worker.
+    workers: Vec<WorkerRequests>,
+    metrics: Arc<Metrics>,
+}
+
+impl Clients {
+    /// Asks `workers`.
+    pub(super) fn new(workers: Vec<WorkerRequests>, metrics: Arc<Metrics>) -> Self {
+        Self { workers, metrics }
+    }
+
+    /// The answers of all workers to the question that `request` makes.
+    ///
+    /// # Errors
+    ///
+    /// One does not answer.
+    async fn ask<T>(&self, request: impl Fn(oneshot::Sender<T>) -> WorkerRequest) -> Result<Vec<T>, String> {
+        let request = &request;
+        let answers = self.workers.iter().enumerate().map(async |(worker, requests)| {
+            let asked = async {
+                let (answer, answered) = oneshot::channel();
+                requests.send(request(answer)).await.ok()?;
+                answered.await.ok()
+            };
+            timeout(PATIENCE, asked).await.ok().flatten().ok_or_else(|| format!("worker {worker} does not answer\n"))
+        });
+        future::try_join_all(answers).await
+    }
+
+    async fn lists(&self, query: ListQuery) -> Result<Vec<WorkerList>, String> {
+        self.ask(|answer| WorkerRequest::List { query, answer }).await
+    }
+}
+
+impl ClientControl for Clients {
+    fn list(&self, query: ListQuery) -> Answered<'_, ClientList> {
+        Box::pin(async move {
+            let mut lists = self.lists(query).await?;
+            if lists.iter().any(|list| !list.has_rates) {
+                sleep(BETWEEN).await;
+                lists = self.lists(query).await?;
+            }
+            let sum = |count: fn(&WorkerList) -> u64| lists.iter().map(count).sum::<u64>();
+            let quic = self.metrics.sum(|worker| worker.quic.handshakes_open.get());
+            let (connections, selected) = (sum(|list| list.connections), sum(|list| list.selected));
+            let handshakes = sum(|list| list.handshakes).saturating_add(quic);
+            let mut best = Best::new(query.limit);
+            for report in lists.into_iter().flat_map(|list| list.reports) {
+                let order = (report.name.worker, report.name.number);
+                best.add(query.sort.key(&report), order, || report);
+            }
+            Ok(ClientList {
+                clients: best.into_sorted().into_iter().map(shown).collect(),
+                selected: Some(selected),
+                connections: Some(connections),
+                handshakes: Some(handshakes),
+                older_processes: Some(self.metrics.control.older_processes.get()),
+            })
+        })
+    }
+
+    fn close(&self, order: CloseOrder) -> Answered<'_, u64> {
+        Box::pin(async move {
+            let CloseOrder { selection, now, .. } = order;
+            let closed = self.ask(|answer| WorkerRequest::Close { selection, at_once: now, answer }).await?;
+            let connections: u64 = closed.iter().sum();
+            if let Some(client) = selection.client {
+                tracing::info!(%client, connections, at_once = now, "the operator closes connections");
+            }
+            Ok(connections)
+        })
+    }
+}
+
+/// A report, as `/clients` has it.
+fn shown(report: ClientReport) -> ClientStatus {
+    let ClientReport { name, address, protocol, age, idle, open, sent, sent_rate, received, held, .. } = report;
+    let TransportReport { rtt, packets_sent, acks, congestion_window, bytes_in_flight, .. } = report.transport;
+    let Description { local, server_name, tls, group, resumed, certificate, requests } = report.description;
+    let per_ack = packets_sent.zip(acks).filter(|(_, acks)| *acks > 0);
+    ClientStatus {
+        id: Some(name.to_string()),
+        client: Some(address.to_string()),
+        protocol: Some(protocol.into()),
+        local: Some(local.to_string()),
+        worker: Some(name.worker as u64),
+        server_name: server_name.map(|name| name.to_string()).into(),
+        tls: Some(tls.into()),
+        group: group.map(str::to_owned).into(),
+        resumed: resumed.into(),
+        certificate: certificate.as_ref().and_then(subject).into(),
+        age: Some(age.as_secs_f64()),
+        idle: idle.map(|idle| idle.as_secs_f64()).into(),
+        open: Some(open.into()),
+        requests: Some(requests),
+        sent: Some(sent),
+        sent_rate: Some(sent_rate),
+        received: Some(received),
+        held: Some(held),
+        rtt: rtt.map(|rtt| rtt.as_secs_f64()).into(),
+        loss: report.transport.lost_per_million().map(|lost| lost as f64 / 1e6).into(),
+        packets_per_ack: per_ack.map(|(packets, acks)| packets as f64 / acks as f64).into(),
+        congestion_window: congestion_window.into(),
+        bytes_in_flight: bytes_in_flight.into(),
+    }
+}
+
+/// The subject of a certificate that `Client-Cert` has.
+fn subject(certificate: &HeaderValue) -> Option<String> {
+    let encoded = certificate.to_str().ok()?.trim_matches(':');
+    tls::subject(&BASE64_STANDARD.decode(encoded).ok()?)
+}

@@ -1,0 +1,173 @@
+//! What an operator asks for: some of the connections, in an order.
+
+use super::{
+    report::ClientReport,
+    selector::{ConnectionName, Selector},
+};
+use std::{fmt, net::SocketAddr, str::FromStr};
+
+/// Rows of a list without a limit of its own: a screen.
+pub const DEFAULT_LIMIT: usize = 50;
+/// Rows of a list at most: 1 MB of JSON.
+pub const MAX_LIMIT: usize = 1_000;
+
+/// Names of HTTP versions, as lists show them, each with the short name of its protocol identifier.
+const PROTOCOLS: [(&str, &str); 3] = [("HTTP/3", "h3"), ("HTTP/2", "h2"), ("HTTP/1.1", "h1")];
+
+/// The connections that are meant; without any member, all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Whose.
+    pub client: Option<Selector>,
+    /// Name of the HTTP version.
+    pub protocol: Option<&'static str>,
+}
+
+/// A list of connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListQuery {
+    /// Connections that the list is made of.
+    pub selection: Selection,
+    /// What the first rows have most of.
+    pub sort: Sort,
+    /// Rows at most.
+    pub limit: usize,
+}
+
+/// The value by which a list is sorted, the largest first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Sort {
+    /// Bytes sent in the last second or so.
+    #[default]
+    SentRate,
+    /// Bytes sent.
+    Sent,
+    /// Bytes received.
+    Received,
+    /// Open requests.
+    Open,
+    /// Age: the oldest first.
+    Since,
+    /// Round-trip time.
+    Rtt,
+    /// Part of the packets that was lost.
+    Loss,
+    /// Bytes of memory.
+    Held,
+}
+
+impl Default for ListQuery {
+    fn default() -> Self {
+        Self { selection: Selection::default(), sort: Sort::default(), limit: DEFAULT_LIMIT }
+    }
+}
+
+impl Selection {
+    /// Whether the connection `name` of a client at `address` is meant.
+    pub fn selects(&self, name: ConnectionName, address: SocketAddr, protocol: &str) -> bool {
+        self.client.is_none_or(|client| client.selects(name, address))
+            && self.protocol.is_none_or(|wanted| wanted == protocol)
+    }
+
+    /// Whether a connection that is in its handshake, with a client at `address`, is meant: nothing else is known of
+    /// it.
+    pub fn selects_handshake(&self, name: ConnectionName, address: SocketAddr) -> bool {
+        self.protocol.is_none() && self.client.is_some_and(|client| client.selects(name, address))
+    }
+
+    /// The name of an HTTP version by that name, or by `h3`, `h2` or `h1`.
+    pub fn protocol(text: &str) -> Option<&'static str> {
+        let is_named = |(name, short): &&(&str, &str)| text.eq_ignore_ascii_case(name) || text == *short;
+        PROTOCOLS.iter().find(is_named).map(|(name, _)| *name)
+    }
+}
+
+impl Sort {
+    /// Every order.
+    pub const ALL: [Self; 8] =
+        [Self::SentRate, Self::Sent, Self::Received, Self::Open, Self::Since, Self::Rtt, Self::Loss, Self::Held];
+
+    /// The name, as an operator writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SentRate => "sent-rate",
+            Self::Sent => "sent",
+            Self::Received => "received",
+            Self::Open => "open",
+            Self::Since => "since",
+            Self::Rtt => "rtt",
+            Self::Loss => "loss",
+            Self::Held => "held",
+        }
+    }
+
+    /// Whether the transport has to be asked for the value.
+    pub const fn needs_transport(self) -> bool {
+        matches!(self, Self::Rtt | Self::Loss)
+    }
+
+    /// The value of a connection.
+    pub fn key(self, report: &ClientReport) -> u64 {
+        match self {
+            Self::SentRate => report.sent_rate,
+            Self::Sent => report.sent,
+            Self::Received => report.received,
+            Self::Open => report.open.into(),
+            Self::Since => u64::try_from(report.age.as_millis()).unwrap_or(u64::MAX),
+            Self::Rtt | Self::Loss => report.transport.key(self),
+            Self::Held => report.held,
+        }
+    }
+}
+
+impl fmt::Display for Sort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Sort {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|sort| sort.name() == text).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("not one of {names}")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_order_has_a_name_and_no_other_text_is_one() {
+        for sort in Sort::ALL {
+            assert_eq!(sort.name().parse(), Ok(sort));
+        }
+        let error = "loud".parse::<Sort>().unwrap_err();
+        assert_eq!(error, "not one of sent-rate, sent, received, open, since, rtt, loss, held");
+    }
+
+    #[test]
+    fn protocols_have_two_names() {
+        for (text, name) in
+            [("h3", Some("HTTP/3")), ("HTTP/2", Some("HTTP/2")), ("http/1.1", Some("HTTP/1.1")), ("spdy", None)]
+        {
+            assert_eq!(Selection::protocol(text), name, "{text}");
+        }
+    }
+
+    #[test]
+    fn all_connections_are_selected_unless_a_client_or_a_protocol_is_named() {
+        let (name, client) = (ConnectionName { worker: 0, number: 1 }, "192.0.2.1:5".parse().unwrap());
+        let all = Selection::default();
+        assert!(all.selects(name, client, "HTTP/3"));
+        assert!(!all.selects_handshake(name, client), "it is of no client yet");
+        let of_client = Selection { client: Some("192.0.2.0/24".parse().unwrap()), ..all };
+        assert!(of_client.selects(name, client, "HTTP/2") && of_client.selects_handshake(name, client));
+        let both = Selection { protocol: Some("HTTP/3"), ..of_client };
+        assert!(!both.selects(name, client, "HTTP/2") && !both.selects_handshake(name, client));
+    }
+}

@@ -60,3 +60,36 @@ impl TokenGenerator for EndpointResets {
         self.tokens.token(local_connection_id, begins)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quic::{
+        identity::{IdScheme, Secrets},
+        metrics::Metrics,
+    };
+    use s2n_quic_core::inet::SocketAddress;
+
+    #[test]
+    fn the_token_of_an_issued_id_belongs_to_a_packet_of_no_connection_only_the_second_time() {
+        let (state, metrics) = (EndpointState::for_tests(), Arc::<Metrics>::default());
+        let scheme = Arc::new(IdScheme::new(None, None, None).unwrap());
+        let secrets = Secrets::derive(&[1; 32]);
+        let tokens =
+            ResetTokens::new(&secrets, ([127, 0, 0, 1], 443).into(), Arc::clone(&scheme), Arc::clone(&metrics));
+        let mut ids = EndpointIds { format: ConnectionIdFormat::alone(scheme), state: Arc::clone(&state) };
+        let mut resets = EndpointResets { tokens, state: Arc::clone(&state) };
+        let id = ids.generate(&ConnectionInfo::new(&SocketAddress::default()));
+        assert_eq!(state.with(|table| table.retry_ids.issued()), Some(id));
+        for unknown in [0, 1] {
+            resets.generate(id.as_bytes());
+            assert_eq!(metrics.packets_without_connection_none.get(), unknown);
+        }
+        // A client's own ID, which s2n-quic adopts after a Retry.
+        state.with(|table| table.retry_ids.address(&[2; 16]));
+        for unknown in [1, 2] {
+            resets.generate(&[2; 16]);
+            assert_eq!(metrics.packets_without_connection_none.get(), unknown);
+        }
+    }
+}

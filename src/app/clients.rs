@@ -12,7 +12,6 @@ use crate::{
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use futures_util::future;
-use http::HeaderValue;
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::oneshot,
@@ -117,7 +116,7 @@ fn shown(report: ClientReport) -> ClientStatus {
         tls: Some(tls.into()),
         group: group.map(str::to_owned).into(),
         resumed: resumed.into(),
-        certificate: certificate.as_ref().and_then(subject).into(),
+        certificate: certificate.as_deref().and_then(subject).into(),
         age: Some(age.as_secs_f64()),
         idle: idle.map(|idle| idle.as_secs_f64()).into(),
         open: Some(open.into()),
@@ -135,7 +134,6 @@ fn shown(report: ClientReport) -> ClientStatus {
 }
 
 /// The subject of a certificate that `Client-Cert` has.
-fn subject(certificate: &HeaderValue) -> Option<String> {
-    let encoded = certificate.to_str().ok()?.trim_matches(':');
-    tls::subject(&BASE64_STANDARD.decode(encoded).ok()?)
+fn subject(certificate: &str) -> Option<String> {
+    tls::subject(&BASE64_STANDARD.decode(certificate.trim_matches(':')).ok()?)
 }

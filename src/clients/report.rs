@@ -1,7 +1,6 @@
 //! What is reported of an open connection.
 
 use super::{query::Sort, selector::ConnectionName};
-use http::HeaderValue;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 /// An open connection of a client, as its front end knows it.
@@ -51,7 +50,7 @@ pub struct Description {
     /// Whether the handshake resumed a session.
     pub resumed: Option<bool>,
     /// The certificate that the client has shown, as `Client-Cert` has it (RFC 9440).
-    pub certificate: Option<HeaderValue>,
+    pub certificate: Option<String>,
     /// Requests so far.
     pub requests: u64,
 }

@@ -135,6 +135,5 @@ fn shown(report: ClientReport) -> ClientStatus {
 
 /// The subject of a certificate that `Client-Cert` has.
 fn subject(certificate: &str) -> Option<String> {
-    let encoded = certificate.trim_matches(':');
-    tls::subject(&BASE64_STANDARD.decode(encoded).ok()?)
+    tls::subject(&BASE64_STANDARD.decode(certificate.trim_matches(':')).ok()?)
 }

@@ -43,8 +43,8 @@ fn a_session_asks_for_what_the_name_says_and_tells_what_it_found() {
     let leaf = Certificate::new(&made().certificate().unwrap().key().cert).unwrap();
     for piece in [1, 100, usize::MAX] {
         for (request, shown, expected) in [
-            (Nothing, false, Ok(None)),
-            (Nothing, true, Ok(None)),
+            (Nothing, false, Ok(Some(None))),
+            (Nothing, true, Ok(Some(None))),
             (Optional, false, Ok(Some(None))),
             (Optional, true, Ok(Some(Some(&leaf)))),
             (Required, false, Err(0x174)),

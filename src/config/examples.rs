@@ -41,6 +41,9 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("routes[].response_headers.set", r#"{ x-frame-options = "DENY" }"#),
     ("routes[].timeouts", r#"{ response_header = "5m" }"#),
     ("timeouts", r#"{ idle = "1m" }"#),
+    ("traces", r#"{ endpoint = "http://127.0.0.1:4318" }"#),
+    ("traces.attributes", r#"{ "deployment.environment.name" = "production" }"#),
+    ("traces.headers", r#"{ authorization = "Bearer ${OTLP_TOKEN}" }"#),
 ];
 
 /// What is expected in place of the table `path`, after "expected", where the file has `written` values there.

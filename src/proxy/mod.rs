@@ -113,6 +113,7 @@ impl Proxy {
         let &Asked { local, route, client, interim, id, record, ruled, .. } = asked;
         record.note(|facts| {
             facts.route = Some(Arc::clone(&route.name));
+            facts.http_route = Some(Arc::clone(&route.http_route));
             facts.origin = route.origin.as_deref().map(Into::into);
         });
         self.admit(asked)?;
@@ -168,6 +169,7 @@ impl Proxy {
         if let Some(switch) = &switch {
             switch.ask(&mut head.headers);
         }
+        request::propagate(&mut head.headers, record.trace());
         let own = ruled.and_then(|(rules, _)| rules.timeouts.as_ref());
         let timeouts = own.unwrap_or(&local.routing.timeouts);
         let left = left_of(timeouts, spent);
@@ -184,6 +186,7 @@ impl Proxy {
             source,
             interim,
             record,
+            traced: record,
             timeouts,
             rules,
             methods_matter,
@@ -346,7 +349,7 @@ impl Proxy {
         auth: &AuthRule,
         head: &http::request::Parts,
     ) -> Result<(AuthDecision, Response), Outcome> {
-        let &Asked { local, route, client, id, trusted, ruled, .. } = asked;
+        let &Asked { local, route, client, id, trusted, ruled, record, .. } = asked;
         // A checked configuration has it.
         let origin = local.origins.get(&auth.origin).ok_or(Error::NoRoute)?;
         let routing = &local.routing;
@@ -355,6 +358,7 @@ impl Proxy {
         // What is removed is counted when the request itself is sent.
         request::translate(&mut to_it, BodyFraming::None, route, client, id, trusted, origin.policy())?;
         AuthRule::describe(head, &mut to_it.headers);
+        request::propagate(&mut to_it.headers, record.trace());
         let network = routing.source(client.address.ip(), &head.headers);
         let sending = Sending {
             head: to_it,
@@ -365,6 +369,7 @@ impl Proxy {
             source: Source::new(network.map(|network| (network.address, network.prefix)), client.connection),
             interim: &Interim::default(),
             record: &Record::default(),
+            traced: record,
             timeouts: &routing.timeouts,
             rules: None,
             methods_matter: false,
@@ -579,6 +584,8 @@ impl Handler for Proxy {
             }
         });
         let (head, body) = request.into_parts();
+        // The request's ID is known, which a new trace has as its own.
+        record.trace();
         let chosen = local.routing.route(&head);
         let route = chosen.ok().flatten();
         let counters = route.and_then(|route| local.routes.get(route.number));

@@ -5,7 +5,7 @@
 use super::{error::Error, forwarded, routes::Route, rules::Rules, spelling};
 use crate::{
     config::{self, AmbiguousFields, ReservedFields},
-    exchange::{CertificateRequest, Client, field::may_trail},
+    exchange::{CertificateRequest, Client, Propagation, field::may_trail},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header, request};
 use http_body::Body as HttpBody;
@@ -230,6 +230,17 @@ pub(super) fn trailers(
         !may_trail(&name) || rules.is_some_and(|rules| rules.is_about_request(&name))
     });
     Removed { ambiguous, reserved }
+}
+
+/// Removes the trace context that litequic replaces: each attempt has its own.
+pub(super) fn propagate(fields: &mut HeaderMap, propagation: Propagation) {
+    if propagation == Propagation::Unchanged {
+        return;
+    }
+    fields.remove("traceparent");
+    if propagation == Propagation::Begun {
+        fields.remove("tracestate");
+    }
 }
 
 #[cfg(test)]

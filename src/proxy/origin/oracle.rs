@@ -92,7 +92,7 @@ async fn by_hyper(stream: UnixStream, method: &Method) -> Outcome {
 async fn by_litequic(stream: UnixStream, method: &Method) -> Outcome {
     let descriptor = Arc::<Descriptors>::default().take(Side::Origins).unwrap();
     let connection = OriginConnection::new(OriginSocket::Unix(stream), None, descriptor, &Arc::default());
-    connection.begin(None);
+    connection.begin(None, None);
     let head = head(method);
     let parts = loop {
         match poll_fn(|cx| connection.poll_response(&head, cx)).await {

@@ -4,6 +4,7 @@
 mod bounds;
 mod collectors;
 mod ends;
+mod peers;
 
 use crate::support::{
     client::{self, Client},
@@ -22,9 +23,9 @@ use std::net::SocketAddr;
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
-/// Sends all traces to `collector`, and follows clients on this machine.
-pub(super) fn traced(config: &mut Config, collector: &Collector) {
-    config.traces.endpoint = Some(collector.url().parse().unwrap());
+/// Sends all traces to the collector at `url`, and follows clients on this machine.
+pub(super) fn traced(config: &mut Config, url: &str) {
+    config.traces.endpoint = Some(url.parse().unwrap());
     config.traces.ratio = Fraction::ALL;
     config.trusted_proxies = vec![Network { address: [127, 0, 0, 0].into(), prefix: 8 }];
 }
@@ -36,7 +37,7 @@ pub(super) async fn tracing(
     edit: impl FnOnce(&mut Config),
 ) -> Litequic {
     Litequic::start(origin, |config| {
-        traced(config, collector);
+        traced(config, &collector.url());
         edit(config);
     })
     .await

@@ -113,8 +113,7 @@ async fn a_collector_that_comes_later_gets_what_waited_over_one_connection() {
     let origin = Always::new(Always::EMPTY_200).await;
     let collector = Collector::http().await;
     let litequic = Litequic::start(origin.address, |config| {
-        traced(config, &collector);
-        config.traces.endpoint = Some(format!("http://{}", closed_port()).parse().unwrap());
+        traced(config, &format!("http://{}", closed_port()));
     })
     .await;
     assert_eq!(fetch(&litequic, HttpVersion::Http3, "/", &[]).await, 200);

@@ -27,7 +27,8 @@ pub(super) fn read(config: &Config) -> Result<Option<CollectorTls>, Vec<Fault>> 
     }
     let table = OriginTls { ca: traces.ca.clone(), ..OriginTls::default() };
     let files = OriginTlsFiles::load(&table, &SystemRoots::default());
-    let files = files.map_err(|faults| faults.iter().map(|fault| (KEY.into(), fault.to_string())).collect::<Vec<_>>())?;
+    let files =
+        files.map_err(|faults| faults.iter().map(|fault| (KEY.into(), fault.to_string())).collect::<Vec<_>>())?;
     let mut config = (**files.config()).clone();
     config.alpn_protocols = match traces.protocol {
         TraceProtocol::Http => vec![b"http/1.1".to_vec()],

@@ -5,8 +5,8 @@ use crate::{
     proxy::{self, Checks, ServerMetrics, ServerName},
     quic, tcp,
     telemetry::{
-        CertificateValidity, ControlMetrics, Counter, Exemplars, Gauge, Group, LIMIT_REACHED, Registry, RequestMetrics, Wake, log,
-        metrics,
+        CertificateValidity, ControlMetrics, Counter, Exemplars, Gauge, Group, LIMIT_REACHED, Registry, RequestMetrics,
+        Wake, log, metrics,
     },
     tls, traces,
 };

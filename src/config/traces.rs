@@ -15,8 +15,8 @@ keys! {
     /// Traces: a span for each request, and one for each attempt at its origin, sent to a collector by OTLP.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Traces {
-        /// URL of the collector. Without the key there are no traces. With `protocol = "http"` a URL without a path gets
-        /// `/v1/traces`. A collector that cannot be reached is reported in the log, and is no fault.
+        /// URL of the collector. Without the key there are no traces. With `protocol = "http"` a URL without a path
+        /// gets `/v1/traces`. A collector that cannot be reached is reported in the log, and is no fault.
         endpoint: Option<TraceEndpoint> = None, optional(endpoint(), "none");
 
         /// How spans are sent: `http` is protobuf over HTTP/1.1, by convention at port 4318, and `grpc` is gRPC over
@@ -28,8 +28,8 @@ keys! {
         /// replicas sample the same traces.
         ratio: Fraction = Self::RATIO, ratio();
 
-        /// Clients whose `traceparent` decides: peers in `trusted_proxies`, `any`, or `none`. A request of another client
-        /// begins a trace of its own, which has a link to the client's.
+        /// Clients whose `traceparent` decides: peers in `trusted_proxies`, `any`, or `none`. A request of another
+        /// client begins a trace of its own, which has a link to the client's.
         parent: TraceParent = TraceParent::Trusted, one_of(TraceParent::NAMES);
 
         // A span has about 700 bytes: what a worker sends is bounded by 700 KB a second.
@@ -39,19 +39,20 @@ keys! {
         /// The resource's `service.name`.
         service_name: String = "litequic".into(), service_name();
 
-        /// Attributes of the resource besides `service.name` and `service.version`, such as `deployment.environment.name`.
+        /// Attributes of the resource besides `service.name` and `service.version`, such as
+        /// `deployment.environment.name`.
         attributes: Vec<(String, String)> = Vec::new(), by(attributes, |all| show(all.iter().map(|(name, _)| name)));
 
         // Queries have tokens, and names of people.
-        /// Whether spans have the query of URLs. Values of `sig`, `Signature`, `AWSAccessKeyId` and `X-Goog-Signature` are
-        /// `REDACTED` even then.
+        /// Whether spans have the query of URLs. Values of `sig`, `Signature`, `AWSAccessKeyId` and `X-Goog-Signature`
+        /// are `REDACTED` even then.
         query: bool = false, boolean();
 
         /// Fields of requests to the collector, such as `authorization`. `/config` and the log show their names alone.
         headers: Vec<(HeaderName, HeaderValue)> = Vec::new(), by(headers, |all| show(all.iter().map(|(name, _)| name)));
 
-        /// File with the certificate authorities that sign the collector's certificate, in PEM, in place of the system's
-        /// roots.
+        /// File with the certificate authorities that sign the collector's certificate, in PEM, in place of the
+        /// system's roots.
         ca: Option<PathBuf> = None, file(path("the path of a PEM file"));
 
         /// How long the collector may take to accept spans, the connection to it included. Then they are sent again.
@@ -315,7 +316,8 @@ mod tests {
             assert_eq!(endpoint.http_path(), path);
             assert_eq!(endpoint.to_string(), written.trim_end_matches('/'));
         }
-        for written in ["", "127.0.0.1:4318", "ftp://a", "http://", "http://u@a", "http://a:0", "http://a:99999", "/a"] {
+        for written in ["", "127.0.0.1:4318", "ftp://a", "http://", "http://u@a", "http://a:0", "http://a:99999", "/a"]
+        {
             assert!(written.parse::<TraceEndpoint>().is_err(), "{written}");
         }
     }

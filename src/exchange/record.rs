@@ -190,8 +190,8 @@ impl Record {
         }
     }
 
-    /// Decides about the request's trace, if requests are traced: its header is known, and its ID. Returns how the trace
-    /// context goes on.
+    /// Decides about the request's trace, if requests are traced: its header is known, and its ID. Returns how the
+    /// trace context goes on.
     pub fn trace(&self) -> Propagation {
         let Some(Recorded { facts, tracer: Some(tracer), .. }) = self.0.as_deref() else {
             return Propagation::Unchanged;
@@ -353,7 +353,7 @@ impl Facts {
     }
 
     /// Records the field of a request if it is wanted; pseudo-header fields have their colon.
-    pub fn field(&mut self, name: &[u8], value: &Bytes) {
+    pub fn field(&mut self, name: &[u8], value: &[u8]) {
         let place = match name {
             b":method" => &mut self.method,
             b":authority" => &mut self.host,
@@ -363,13 +363,13 @@ impl Facts {
             b"referer" => &mut self.referer,
             b"traceparent" => {
                 // Two are as good as none (Trace Context §3.2): an empty one is not valid.
-                let value = if self.traceparent.is_some() { Bytes::new() } else { value.clone() };
-                self.traceparent = Some(value);
+                let value = if self.traceparent.is_some() { b"" } else { value };
+                self.traceparent = Some(Bytes::copy_from_slice(value));
                 return;
             }
             _ => return,
         };
-        place.clone_from(value);
+        *place = Bytes::copy_from_slice(value);
     }
 
     /// The trace that the request belongs to: as litequic has decided, or that of a valid `traceparent` (Trace Context

@@ -1,4 +1,5 @@
-//! Trace context (W3C Trace Context, level 2), and what a request's record notes for its spans. Pure, but for random IDs.
+//! Trace context (W3C Trace Context, level 2), and what a request's record notes for its spans. Pure, but for random
+//! IDs.
 
 use http::StatusCode;
 use std::{fmt, sync::Arc, time::Duration};

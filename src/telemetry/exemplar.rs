@@ -56,8 +56,7 @@ impl Exemplars {
                 Some((_, Exemplar { seconds, at, trace_id, span_id })) => {
                     let at = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
                     // Writing to a String cannot fail.
-                    let _ =
-                        write!(out, " # {{trace_id=\"{trace_id}\",span_id=\"{span_id}\"}} {seconds} {at:.3}");
+                    let _ = write!(out, " # {{trace_id=\"{trace_id}\",span_id=\"{span_id}\"}} {seconds} {at:.3}");
                 }
                 None => {}
             }

@@ -102,8 +102,8 @@ fn causes(error: &hyper::Error) -> String {
     text
 }
 
-/// Sends `message` to `destination`, over the connection that is open, or a new one. Returns the connection if it may be
-/// used again.
+/// Sends `message` to `destination`, over the connection that is open, or a new one. Returns the connection if it may
+/// be used again.
 ///
 /// # Cancel safety
 ///
@@ -172,8 +172,8 @@ struct Answer {
 }
 
 impl Answer {
-    /// Reads at most [`MAX_ANSWER`] bytes, for at most `limit`. The status of an answer over HTTP/1.1 has come: whatever
-    /// happens to the rest decides about the connection alone.
+    /// Reads at most [`MAX_ANSWER`] bytes, for at most `limit`. The status of an answer over HTTP/1.1 has come:
+    /// whatever happens to the rest decides about the connection alone.
     async fn read(body: Incoming, limit: Duration) -> Self {
         match timeout(limit, Limited::new(body, MAX_ANSWER).collect()).await {
             Ok(Ok(body)) => {
@@ -198,7 +198,8 @@ fn request(destination: &Destination, message: Bytes) -> Result<Request<Full<Byt
         TraceProtocol::Grpc => {
             let scheme = if endpoint.is_https { "https" } else { "http" };
             let authority = &*endpoint.authority;
-            *request.uri_mut() = Uri::builder().scheme(scheme).authority(authority).path_and_query(GRPC_PATH).build()?;
+            *request.uri_mut() =
+                Uri::builder().scheme(scheme).authority(authority).path_and_query(GRPC_PATH).build()?;
             *request.version_mut() = http::Version::HTTP_2;
             request.headers_mut().insert(header::TE, HeaderValue::from_static("trailers"));
             "application/grpc"
@@ -376,17 +377,13 @@ mod tests {
     #[test]
     fn a_calls_status_decides() {
         let outcome = |status: u16, fields: &[(&'static str, &'static str)]| {
-            let fields = fields.iter().map(|(name, value)| {
-                (HeaderName::from_static(name), HeaderValue::from_static(value))
-            });
+            let fields =
+                fields.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
             grpc_outcome(StatusCode::from_u16(status).unwrap(), &fields.collect(), b"\0\0\0\0\0")
         };
         assert_eq!(outcome(200, &[("grpc-status", "0")]), Exported::Accepted(PartialSuccess::default()));
         let unavailable = outcome(200, &[("grpc-status", "14"), ("grpc-message", "try%20later")]);
-        assert_eq!(
-            unavailable,
-            Exported::Again { after: None, problem: "answered gRPC status 14: try later".into() }
-        );
+        assert_eq!(unavailable, Exported::Again { after: None, problem: "answered gRPC status 14: try later".into() });
         assert!(matches!(outcome(200, &[("grpc-status", "8")]), Exported::Refused(_)));
         assert!(matches!(outcome(200, &[("grpc-status", "16")]), Exported::Refused(_)));
         assert!(matches!(outcome(200, &[]), Exported::Again { .. }), "it broke off");

@@ -193,11 +193,14 @@ impl Exporter {
         let at = SystemTime::now();
         for Noted { timed, bucket, took, trace_id, span_id } in noted {
             let (trace_id, span_id) = (trace_id.to_string(), span_id.to_string());
-            self.exemplars.note(timed.family(), bucket, Exemplar { seconds: took.as_secs_f64(), at, trace_id, span_id });
+            self.exemplars.note(
+                timed.family(),
+                bucket,
+                Exemplar { seconds: took.as_secs_f64(), at, trace_id, span_id },
+            );
         }
         let fits = |batch: &&mut Batch| {
-            Arc::ptr_eq(&batch.destination, &destination)
-                && batch.spans.len().saturating_add(spans.len()) <= MAX_BATCH
+            Arc::ptr_eq(&batch.destination, &destination) && batch.spans.len().saturating_add(spans.len()) <= MAX_BATCH
         };
         match self.backlog.back_mut().filter(fits) {
             Some(batch) => {

@@ -186,9 +186,8 @@ impl Tracing {
     /// to.
     pub fn follow(&self, config: &Config, tls: Option<CollectorTls>) {
         let setting = Setting::new(config, tls);
-        let is_other = |now: &Setting| {
-            setting.as_ref().is_none_or(|next| next.destination.endpoint != now.destination.endpoint)
-        };
+        let is_other =
+            |now: &Setting| setting.as_ref().is_none_or(|next| next.destination.endpoint != now.destination.endpoint);
         if self.now.load().as_deref().is_none_or(is_other) {
             *self.board() = CollectorState::default();
         }

@@ -5,7 +5,10 @@ use super::{
     span::resource_attribute,
 };
 use crate::config::Traces;
-use base64::{Engine, alphabet, engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig}};
+use base64::{
+    Engine, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
 use std::time::Duration;
 
 /// Fields of `ExportTraceServiceRequest`, `ResourceSpans`, `Resource`, `ScopeSpans` and `InstrumentationScope`.
@@ -121,9 +124,10 @@ pub(super) fn grpc_message(value: &[u8]) -> String {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value;
     while let [first, more @ ..] = rest {
-        let escaped = more.split_at_checked(2).filter(|_| *first == b'%').and_then(|(digits, more)| {
-            Some((u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()?, more))
-        });
+        let escaped = more
+            .split_at_checked(2)
+            .filter(|_| *first == b'%')
+            .and_then(|(digits, more)| Some((u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()?, more)));
         let (byte, more) = escaped.unwrap_or((*first, more));
         bytes.push(byte);
         rest = more;
@@ -148,9 +152,8 @@ pub(super) fn retry_info(details: &[u8]) -> Option<Duration> {
         });
         wanted.collect()
     };
-    let is_retry_info = |any: &Vec<u8>| {
-        inner(any, 1).first().is_some_and(|name| name.ends_with(b"/google.rpc.RetryInfo"))
-    };
+    let is_retry_info =
+        |any: &Vec<u8>| inner(any, 1).first().is_some_and(|name| name.ends_with(b"/google.rpc.RetryInfo"));
     // Status.details, Any.value, RetryInfo.retry_delay, Duration.
     let any = inner(&status, 3).into_iter().find(is_retry_info)?;
     let info = inner(&any, 2).into_iter().next()?;

@@ -8,7 +8,7 @@ use super::{
     span,
 };
 use crate::{
-    exchange::{Facts, RequestTrace, SpanId, TraceFlags, Tracer, Traceparent},
+    exchange::{Facts, RequestTrace, SpanId, TraceFlags, Traceparent, Tracer},
     rate::Bucket,
     telemetry::Histogram,
 };

@@ -43,8 +43,7 @@ const HAS_IS_REMOTE: u32 = 0x100;
 const IS_REMOTE: u32 = 0x200;
 
 /// Methods that the conventions know: of RFC 9110, and PATCH.
-const METHODS: [&[u8]; 9] =
-    [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONNECT", b"OPTIONS", b"TRACE", b"PATCH"];
+const METHODS: [&[u8]; 9] = [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONNECT", b"OPTIONS", b"TRACE", b"PATCH"];
 
 /// Parameters of a query whose values are signatures and keys.
 const SECRETS: [&str; 4] = ["sig", "Signature", "AWSAccessKeyId", "X-Goog-Signature"];

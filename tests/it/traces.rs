@@ -1,9 +1,10 @@
-//! Traces: a span for each request and each attempt, in the client's trace or one of its own, at a collector that a test
-//! plays.
+//! Traces: a span for each request and each attempt, in the client's trace or one of its own, at a collector that a
+//! test plays.
 
 mod bounds;
 mod collectors;
 mod ends;
+mod life;
 mod peers;
 
 use crate::support::{
@@ -31,11 +32,7 @@ pub(super) fn traced(config: &mut Config, url: &str) {
 }
 
 /// litequic before `origin`, with all traces at `collector`.
-pub(super) async fn tracing(
-    origin: SocketAddr,
-    collector: &Collector,
-    edit: impl FnOnce(&mut Config),
-) -> Litequic {
+pub(super) async fn tracing(origin: SocketAddr, collector: &Collector, edit: impl FnOnce(&mut Config)) -> Litequic {
     Litequic::start(origin, |config| {
         traced(config, &collector.url());
         edit(config);
@@ -140,7 +137,8 @@ async fn a_request_over_each_protocol_is_a_span_in_the_clients_trace_and_its_att
                 assert_eq!(server.get(key), value, "{key} over HTTP/{number}");
             }
             let url = format!("http://{}/a", script.address);
-            for (key, value) in [("url.full", &*url), ("litequic.origin", "origin"), ("http.request.resend_count", "")] {
+            for (key, value) in [("url.full", &*url), ("litequic.origin", "origin"), ("http.request.resend_count", "")]
+            {
                 assert_eq!(clients[0].get(key), value, "{key}");
             }
             assert_eq!(collector.resource()["deployment.environment.name"], "test");
@@ -199,10 +197,8 @@ async fn a_strangers_trace_is_linked_and_the_requests_id_is_the_new_ones() {
         .await;
         let traceparent = format!("00-{TRACE}-{PARENT}-01");
         let fields = [("traceparent", &*traceparent), ("tracestate", "a=1")];
-        let (status, head) = tokio::join!(
-            fetch(&litequic, HttpVersion::Http3, "/", &fields),
-            answered(&script, Always::EMPTY_200)
-        );
+        let (status, head) =
+            tokio::join!(fetch(&litequic, HttpVersion::Http3, "/", &fields), answered(&script, Always::EMPTY_200));
         assert_eq!(status, 200);
         let spans = collector.spans(2).await;
         let (server, clients) = parted(&spans);

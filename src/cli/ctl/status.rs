@@ -130,7 +130,9 @@ impl<'a> Look<'a> {
         if let Some(traces) = now.traces.value() {
             let to = Part::of(format!("traces to {}: ", text(traces.endpoint.as_deref())));
             let state = match (traces.problem.value(), traces.accepted_at.value()) {
-                (Some(_), Some(at)) => Part::of(format!("failing, accepted last {}", time(Some(*at as f64)))).toned(Tone::Bad),
+                (Some(_), Some(at)) => {
+                    Part::of(format!("failing, accepted last {}", time(Some(*at as f64)))).toned(Tone::Bad)
+                }
                 (Some(_), None) => Part::of("failing, none accepted yet").toned(Tone::Bad),
                 (None, Some(at)) => Part::of(format!("accepted {}", time(Some(*at as f64)))).toned(Tone::Good),
                 (None, None) => Part::of("none accepted yet"),

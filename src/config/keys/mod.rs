@@ -7,15 +7,14 @@ pub(super) mod rules;
 
 use super::{
     AccessLog, Acme, Admin, CertificateFiles, ClientCertificates, Config, Eab, Laboratory, Limits, Listen, LiteQuic,
-    Log, Origin, OriginServer, Reload, Route, ServerId, Sources, Timeouts, Traces, access, acme, admin, certificates, limits,
-    listen,
+    Log, Origin, OriginServer, Reload, Route, ServerId, Sources, Timeouts, Traces, access, acme, admin, certificates,
+    limits, listen,
     names::{MAX_NETWORKS, network},
     origin,
     route::{self, Around, Seen},
     section::Section,
     table::{ConfigKey, KeyTable},
-    traces,
-    transport,
+    traces, transport,
 };
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     config::{Fraction, Traces},
-    exchange::{Client, Identity, LastForwarded, Record, Records, Tracer, TraceId, Traceparent},
+    exchange::{Client, Identity, LastForwarded, Record, Records, TraceId, Traceparent, Tracer},
     traces::{context, otlp::Envelope},
 };
 use bytes::Bytes;
@@ -237,10 +237,7 @@ fn other_methods_and_queries_are_as_the_conventions_want() {
     for (key, value) in [
         ("http.request.method", "_OTHER"),
         ("http.request.method_original", "BREW"),
-        (
-            "url.query",
-            "b=1&sig=REDACTED&Signature=REDACTED&signature=y&AWSAccessKeyId&X-Goog-Signature=REDACTED",
-        ),
+        ("url.query", "b=1&sig=REDACTED&Signature=REDACTED&signature=y&AWSAccessKeyId&X-Goog-Signature=REDACTED"),
         ("server.address", "2001:db8::1"),
         ("server.port", "443"),
     ] {

@@ -171,7 +171,11 @@ fn note(seen: &Mutex<Seen>, change: &watch::Sender<usize>, head: String, body: &
     manner
 }
 
-async fn http(mut stream: impl AsyncRead + AsyncWrite + Unpin, seen: &Mutex<Seen>, change: &watch::Sender<usize>) -> Option<()> {
+async fn http(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    seen: &Mutex<Seen>,
+    change: &watch::Sender<usize>,
+) -> Option<()> {
     let mut read = Vec::new();
     loop {
         let end = loop {

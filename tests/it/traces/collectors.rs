@@ -17,7 +17,12 @@ use tokio::time::sleep;
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Waits until `read` finds `expected` in the exporter's counters.
-async fn counted(litequic: &Litequic, what: &str, read: impl Fn(&litequic::traces::ExportMetrics) -> u64, expected: u64) {
+async fn counted(
+    litequic: &Litequic,
+    what: &str,
+    read: impl Fn(&litequic::traces::ExportMetrics) -> u64,
+    expected: u64,
+) {
     let found = async {
         while read(&litequic.metrics.traces) != expected {
             sleep(LOOK_AGAIN).await;

@@ -39,7 +39,7 @@ async fn a_retry_is_a_span_of_its_own() {
     });
     assert_eq!(second.status.as_u16(), 200);
     let spans = collector.spans(5).await;
-    let second: Vec<_> = spans.iter().filter(|span| span.trace_id == heads[0].field("x-request-id").unwrap());
+    let second = spans.iter().filter(|span| span.trace_id == heads[0].field("x-request-id").unwrap());
     let second: Vec<_> = second.cloned().collect();
     let (server, clients) = parted(&second);
     assert_eq!((server.get("url.path"), server.is_error, clients.len()), ("/second", false, 2));
@@ -60,7 +60,8 @@ async fn an_answer_of_litequics_own_has_no_client_span() {
     let collector = Collector::http().await;
     let litequic = tracing(origin::demo().await, &collector, |config| {
         let path = |path: &str, target| Route { path: Some(path.into()), target, ..Route::catch_all("origin") };
-        let redirect = Redirect { to: Template::parse("https://a.test{path}", &[Variable::Path]).unwrap(), ..Redirect::default() };
+        let redirect =
+            Redirect { to: Template::parse("https://a.test{path}", &[Variable::Path]).unwrap(), ..Redirect::default() };
         config.routes = vec![
             path("/moved", Target::Redirect(redirect)),
             Route { max_body_bytes: Some(3), ..path("/small", Target::Origin("origin".into())) },

@@ -1,5 +1,5 @@
-//! Programs that others have written: an OpenTelemetry Collector, built of `collector/` by `.ci/run`, and an application
-//! with the Python SDK.
+//! Programs that others have written: an OpenTelemetry Collector, built of `collector/` by `.ci/run`, and an
+//! application with the Python SDK.
 
 use super::{PARENT, TRACE, fetch, traced, tracing};
 use crate::support::{

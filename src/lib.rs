@@ -39,4 +39,5 @@ pub mod tcp;
 pub mod telemetry;
 pub mod terms;
 pub mod tls;
+pub mod traces;
 pub mod transport;

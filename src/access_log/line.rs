@@ -128,7 +128,16 @@ pub(super) fn write(line: &mut Line<'_>, field: AccessField, facts: &Facts) {
         AccessField::Query => line.text(key, target(1)),
         AccessField::UserAgent => line.text(key, &facts.user_agent),
         AccessField::Referer => line.text(key, &facts.referer),
-        AccessField::TraceId => line.text(key, facts.trace_id().unwrap_or_default().as_bytes()),
+        AccessField::TraceId => {
+            if let Some(trace_id) = facts.trace_id() {
+                line.text(key, &trace_id.digits());
+            }
+        }
+        AccessField::SpanId => {
+            if let Some(trace) = &facts.trace {
+                line.text(key, &trace.span_id.digits());
+            }
+        }
         AccessField::Route => line.text(key, facts.route.as_deref().unwrap_or_default().as_bytes()),
         AccessField::Origin => line.text(key, facts.origin.as_deref().unwrap_or_default().as_bytes()),
         AccessField::Server => line.text(key, facts.server.as_deref().unwrap_or_default().as_bytes()),

@@ -46,7 +46,7 @@ pub use socket::{DefaultSocket, default_sockets};
 pub use status::{
     AcmeStatus, CertificateStatus, DerivedStatus, DescriptorSideStatus, DescriptorStatus, Http3Status,
     MaintenanceStatus, MechanismStatus, Nullable, OriginStatus, ReloadStatus, Samples, ServerIdStatus, Status,
-    WorkerStatus,
+    TracesStatus, WorkerStatus,
 };
 pub use token::{Token, TokenError};
 

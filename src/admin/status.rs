@@ -70,6 +70,8 @@ objects! {
         http3: Http3Status,
         /// Server ID of new connection IDs; null without `[listen.server_id]`.
         server_id: Nullable<ServerIdStatus>,
+        /// The collector of traces; null without `[traces]`.
+        traces: Nullable<TracesStatus>,
         /// Routes that are in maintenance.
         maintenance: Vec<MaintenanceStatus>,
         /// Servers of the origins.
@@ -188,6 +190,16 @@ objects! {
         layout: Option<String>,
         /// Until when connection IDs from before a reload are valid, in seconds since the Unix epoch; null without any.
         former_until: Option<u64>,
+    }
+
+    /// The collector of traces.
+    TracesStatus {
+        /// URL of the collector.
+        endpoint: Option<String>,
+        /// When it accepted spans last, in seconds since the Unix epoch; null if it has not yet.
+        accepted_at: Nullable<u64>,
+        /// Why it did not accept the last spans, or not all; null if it did.
+        problem: Nullable<String>,
     }
 
     /// Routes that an operator switched to maintenance in one order.

@@ -23,6 +23,11 @@ pub(super) fn problems(status: &Status) -> Vec<String> {
     if let (Some(false), Some(true)) = (status.http3.on, status.http3.configured) {
         problems.push("HTTP/3 was switched off: litequic ctl http3 on serves it again".into());
     }
+    if let Some(traces) = status.traces.value()
+        && let Some(problem) = traces.problem.value()
+    {
+        problems.push(format!("the collector of traces does not accept spans: {problem}"));
+    }
     if let Some(step) = status.memory.step.as_deref().filter(|step| *step != "normal") {
         problems.push(format!("memory is short: {step}"));
     }

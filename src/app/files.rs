@@ -2,13 +2,14 @@
 //! faults, all in one round, each with its place. What depends on more than files (whether an address can be bound, a
 //! name looked up, an origin reached) is found out by running.
 
-use super::{NO_REPLICA, acme_files, descriptors, origin_tls, replica, users};
+use super::{NO_REPLICA, acme_files, collector_tls, descriptors, origin_tls, replica, users};
 use crate::{
     admin::{Token, TokenError},
     config::{self, AccessTarget, Config, Draft, Faults, Findings, HeaderRules, Target, Template, Warning},
     proxy::{Pages, RoutingFiles},
     quic::{Secrets, ServerIdKey},
     tls::{Authorities, Certificate, CertificateError, CertificateStore, Unserved},
+    traces::CollectorTls,
 };
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use std::{
@@ -28,6 +29,8 @@ pub struct Loads {
     pub certificates: CertificateStore,
     /// Error pages, TLS to origins, and users.
     pub routing: RoutingFiles,
+    /// TLS to the collector of spans.
+    pub collector: Option<CollectorTls>,
     /// The key of `[listen.server_id]`, unless its file can be read once only.
     pub server_id_key: Option<ServerIdKey>,
     /// Warnings: what can be used and probably should not.
@@ -48,6 +51,7 @@ pub fn load(draft: Draft) -> Result<Loads, Faults> {
         let pages = pages(&config, &mut findings);
         let tls = origin_tls::load(&config, &mut findings);
         let users = users::load(&config, &mut findings);
+        let collector = collector_tls::load(&config, &mut findings);
         secret(&config, &mut findings);
         let server_id_key = server_id_key(&config, &mut findings);
         token(&config, &mut findings);
@@ -56,10 +60,11 @@ pub fn load(draft: Draft) -> Result<Loads, Faults> {
         ambiguities(&config, &mut findings);
         variables(&config, &mut findings);
         descriptors::warn(&config, &mut findings);
-        Some((config, certificates?, RoutingFiles { pages: pages?, tls: tls?, users: users? }, server_id_key))
+        let routing = RoutingFiles { pages: pages?, tls: tls?, users: users? };
+        Some((config, certificates?, routing, collector?, server_id_key))
     });
-    let ((config, certificates, routing, server_id_key), warnings) = findings.verdict(read)?;
-    Ok(Loads { config, certificates, routing, server_id_key, warnings })
+    let ((config, certificates, routing, collector, server_id_key), warnings) = findings.verdict(read)?;
+    Ok(Loads { config, certificates, routing, collector, server_id_key, warnings })
 }
 
 /// Every file that `config` names and a reload reads.
@@ -68,7 +73,7 @@ pub(super) fn named(config: &Config) -> impl Iterator<Item = PathBuf> {
     let clients = [&config.client_certificates.ca, &config.client_certificates.crl];
     let key = config.listen.server_id.iter().filter_map(|server_id| server_id.key_file.as_ref());
     let files = served.chain(clients.into_iter().flatten()).chain(key).cloned().chain(Pages::files(config));
-    let files = files.chain(origin_tls::files(config)).chain(users::files(config));
+    let files = files.chain(origin_tls::files(config)).chain(users::files(config)).chain(config.traces.ca.clone());
     // Empty where the configuration has a fault.
     files.filter(|file| !file.as_os_str().is_empty())
 }

@@ -9,12 +9,13 @@ use crate::{
     acme::{Board, Entry},
     admin::{
         self, AcmeStatus, AdminHooks, CertificateStatus, Http3Status, MaintenanceStatus, MechanismStatus,
-        MechanismWork, OriginProbe, OriginStatus, ServerIdStatus, Status,
+        MechanismWork, OriginProbe, OriginStatus, ServerIdStatus, Status, TracesStatus,
     },
     proxy::{self, Check, InMaintenance, MaintenanceTarget, Routing, ServerState},
     proxy::{ServerMetrics, ServerName},
     suspension,
     tls::CertificateStore,
+    traces::Tracing,
 };
 use futures_util::future;
 use std::{
@@ -48,6 +49,7 @@ pub(super) fn admin_hooks(in_force: &InForce, addresses: &[SocketAddr]) -> Admin
                 acme: acme(&of_status.acme.board),
                 maintenance: switched.in_maintenance().iter().map(in_maintenance).collect(),
                 server_id: server_id(&of_status).into(),
+                traces: traces(&of_status.traces).into(),
                 http3: Http3Status { on: Some(http3.is_on()), configured: Some(http3.configured()) },
                 mechanisms: mechanisms(&of_status),
                 descriptors: of_status.shared.status(),
@@ -63,6 +65,16 @@ pub(super) fn admin_hooks(in_force: &InForce, addresses: &[SocketAddr]) -> Admin
         renew: Box::new(move |host| renewing.order(host)),
         order_http3: Box::new(move |on| ordering.order_http3(on)),
     }
+}
+
+/// The collector of traces, and what is known of it.
+fn traces(traces: &Tracing) -> Option<TracesStatus> {
+    let (endpoint, state) = traces.collector()?;
+    Some(TracesStatus {
+        endpoint: Some(endpoint),
+        accepted_at: state.accepted_at.map(seconds).into(),
+        problem: state.problem.into(),
+    })
 }
 
 /// The server ID of new connection IDs, and when the last one before a reload ends.

@@ -5,10 +5,10 @@ use crate::{
     proxy::{self, Checks, ServerMetrics, ServerName},
     quic, tcp,
     telemetry::{
-        CertificateValidity, ControlMetrics, Counter, Gauge, Group, LIMIT_REACHED, Registry, RequestMetrics, Wake, log,
-        metrics,
+        CertificateValidity, ControlMetrics, Counter, Exemplars, Gauge, Group, LIMIT_REACHED, Registry, RequestMetrics,
+        Wake, log, metrics,
     },
-    tls,
+    tls, traces,
 };
 use std::sync::Arc;
 
@@ -27,6 +27,10 @@ pub struct Metrics {
     pub checks: Arc<Checks>,
     /// Metrics of certificates that litequic obtains.
     pub acme: Arc<acme::Metrics>,
+    /// Counters of the exporter of spans.
+    pub traces: Arc<traces::ExportMetrics>,
+    /// Sampled requests by the buckets of histograms.
+    pub exemplars: Arc<Exemplars>,
     /// Handshakes of clients for whom there is no certificate yet.
     pub unanswered: Arc<tls::Unanswered>,
     workers: Vec<WorkerMetrics>,
@@ -44,6 +48,7 @@ pub struct WorkerMetrics {
     pub shared: Arc<RequestMetrics>,
     pub proxy: Arc<proxy::Metrics>,
     pub access_log: Arc<access_log::Metrics>,
+    pub traces: Arc<traces::WorkerMetrics>,
     pub worker: Arc<TurnMetrics>,
     pub wake: Arc<Wake>,
 }
@@ -97,7 +102,7 @@ impl WorkerMetrics {
     }
 
     /// In the order of a scrape.
-    fn groups(&self) -> [Arc<dyn Group>; 10] {
+    fn groups(&self) -> [Arc<dyn Group>; 11] {
         [
             self.quic.clone(),
             self.tls.clone(),
@@ -106,6 +111,7 @@ impl WorkerMetrics {
             self.shared.clone(),
             self.proxy.clone(),
             self.access_log.clone(),
+            self.traces.clone(),
             self.net.clone(),
             self.wake.clone(),
             self.worker.clone(),
@@ -125,6 +131,8 @@ impl Metrics {
             log: Arc::default(),
             checks: Arc::default(),
             acme: Arc::default(),
+            traces: Arc::default(),
+            exemplars: Arc::default(),
             unanswered: Arc::default(),
             workers: (0..workers).map(|_| WorkerMetrics::new()).collect(),
         }
@@ -146,7 +154,8 @@ impl Metrics {
         registry.register(self.checks.clone());
         registry.register(self.acme.clone());
         registry.register(self.unanswered.clone());
-        registry
+        registry.register(self.traces.clone());
+        registry.with_exemplars(Arc::clone(&self.exemplars))
     }
 
     /// The sum over all workers of what `read` finds of `server`.

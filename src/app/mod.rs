@@ -7,6 +7,7 @@ mod acme_files;
 mod admin_socket;
 mod bounds;
 mod clients;
+mod collector_tls;
 mod descriptors;
 mod draining;
 mod files;
@@ -98,7 +99,7 @@ pub enum StartError {
     /// Files of users.
     #[error("{}", lines(.0))]
     Users(Vec<UsersError>),
-    /// Files of TLS to origins, by key.
+    /// Files of TLS to origins, and to the collector of spans, by key.
     #[error("{}", .0.iter().map(|(key, problem)| format!("{key}: {problem}")).collect::<Vec<_>>().join("\n"))]
     OriginTls(Vec<(String, String)>),
     /// The operator's file as well.
@@ -340,7 +341,7 @@ impl Running {
         };
         self.lifecycle.advance(Phase::Stopping);
         while self.tasks.join_next().await.is_some() {}
-        self.access_log.finish().await;
+        tokio::join!(self.access_log.finish(), self.in_force.traces.finish());
         outcome
     }
 

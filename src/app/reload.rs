@@ -5,7 +5,7 @@
 //! certificates and error pages are renewed by the one in force.
 
 use super::{
-    Loads, Metrics, Running,
+    Loads, Metrics, Running, collector_tls,
     descriptors::SharedDescriptors,
     files::{self, named},
     issued::{Issued, Shared as Acme},
@@ -24,6 +24,7 @@ use crate::{
     quic::{IdScheme, ServerIdKey},
     telemetry::CertificateValidity,
     tls::{Certificate, CertificateResolver, CertificateStore},
+    traces::{CollectorTls, Tracing},
 };
 use arc_swap::ArcSwap;
 use jiff::{Timestamp, Unit};
@@ -68,6 +69,7 @@ pub struct InForce {
     pub(super) rerouted: Arc<Notify>,
     pub(super) resolver: Arc<CertificateResolver>,
     pub(super) access: Arc<AccessLogger>,
+    pub(super) traces: Arc<Tracing>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) last_reload: Arc<LastReload>,
     /// Descriptors, and what follows from them.
@@ -91,7 +93,7 @@ impl InForce {
         (maintenance, http3): (Maintenance, Option<bool>),
         (cookie_key, ids): (CookieKey, Arc<IdScheme>),
         (resolver, issued, acme): (Arc<CertificateResolver>, Issued, Acme),
-        access: Arc<AccessLogger>,
+        (access, traces): (Arc<AccessLogger>, Arc<Tracing>),
         metrics: Arc<Metrics>,
     ) -> Self {
         let routing = Routing::after(config, files, None).with_cookie_key(cookie_key);
@@ -109,6 +111,7 @@ impl InForce {
             rerouted,
             resolver,
             access,
+            traces,
             metrics,
             last_reload,
             shared,
@@ -202,11 +205,11 @@ impl InForce {
 
     /// Applies `next` as far as possible; returns the changes.
     fn replace(&self, next: Loads, lines: Opened) -> Vec<Change> {
-        let Loads { config: mut next, certificates, routing: files, server_id_key, .. } = next;
+        let Loads { config: mut next, certificates, routing: files, collector, server_id_key, .. } = next;
         let replacing = self.replacing();
         let (now, routing) = (self.config.load_full(), self.routing.load_full());
         self.http3.reload(&mut next, !now.listen.tcp.is_empty());
-        let mut renewed = self.renewed(&next, &certificates, &files);
+        let mut renewed = self.renewed(&next, &certificates, &files, collector.as_ref());
         renewed.extend(self.renewed_key(&now, &next, server_id_key));
         self.count_renewed(&renewed);
         let mut changes = now.changes(&next);
@@ -220,6 +223,10 @@ impl InForce {
         self.follow_server_id((&now, &next), server_id_key, &mut changes);
         if next.access_log != now.access_log {
             self.access.follow(&next.access_log, lines);
+        }
+        let has_others = next.traces != now.traces || next.trusted_proxies != now.trusted_proxies;
+        if has_others || self.traces.has_other_tls(collector.as_ref()) {
+            self.traces.follow(&next, collector);
         }
         self.resolver.replace(replacing.compose(&certificates, &next));
         self.acme.answers.expect(&next.acme);
@@ -274,13 +281,16 @@ impl InForce {
 
     /// Applies what was read anew, with the configuration as it is; returns what changed.
     fn renew(&self, renewal: Renewal) -> Vec<Change> {
-        let Renewal { certificates, routing: files, .. } = renewal;
+        let Renewal { certificates, routing: files, collector, .. } = renewal;
         let replacing = self.replacing();
         let (config, routing) = (self.config.load_full(), self.routing.load_full());
-        let changes = self.renewed(&config, &certificates, &files);
+        let changes = self.renewed(&config, &certificates, &files, collector.as_ref());
         self.count_renewed(&changes);
         if !changes.is_empty() {
             self.resolver.replace(replacing.compose(&certificates, &config));
+            if self.traces.has_other_tls(collector.as_ref()) {
+                self.traces.follow(&config, collector);
+            }
             self.routing.store(Arc::new(Routing::after(&config, files, Some(&routing))));
             self.rerouted.notify_one();
             self.observe_certificates();
@@ -289,7 +299,13 @@ impl InForce {
     }
 
     /// The changes of content within the same files.
-    fn renewed(&self, next: &Config, certificates: &CertificateStore, files: &RoutingFiles) -> Vec<Change> {
+    fn renewed(
+        &self,
+        next: &Config,
+        certificates: &CertificateStore,
+        files: &RoutingFiles,
+        collector: Option<&CollectorTls>,
+    ) -> Vec<Change> {
         let (now, routing) = (self.config.load_full(), self.routing.load_full());
         let mut changes = renewed(&now, &self.resolver.store(), next, certificates);
         let key = |path: &PathBuf| if Pages::is_body(next, path) { "respond.body_file" } else { "error_pages" };
@@ -297,6 +313,9 @@ impl InForce {
         changes.extend(files.pages.renewed(routing.pages()).map(page));
         changes.extend(users::renewed(routing.users(), &files.users));
         changes.extend(origin_tls::renewed(&now, routing.origin_tls(), next, &files.tls));
+        if now.traces == next.traces && self.traces.has_other_tls(collector) {
+            changes.push(Change { key: collector_tls::KEY.into(), what: "certificates renewed".into() });
+        }
         changes
     }
 
@@ -591,7 +610,8 @@ impl Reloader {
     /// Renews what the configuration in force names, the new one being rejected; returns what, a line for each change.
     async fn renew(&self, trigger: Trigger) -> String {
         let InForce { config, resolver, routing, .. } = self.in_force.clone();
-        let read = move || Renewal::read(&config.load(), &resolver.store(), &routing.load());
+        let traces = Arc::clone(&self.in_force.traces);
+        let read = move || Renewal::read(&config.load(), &resolver.store(), &routing.load(), traces.tls());
         let renewal = match spawn_blocking(read).await {
             Ok(renewal) => renewal,
             Err(died) => return format!("reading the certificates failed: {died}\n"),

@@ -5,6 +5,7 @@ use super::{
     admin_socket::BoundSocket,
     bounds,
     clients::Clients,
+    collector_tls,
     descriptors::{SOCKET_CONNECTIONS, SharedDescriptors},
     draining::OldestClient,
     files,
@@ -31,6 +32,7 @@ use crate::{
     receive_budget::ReceiveBudget,
     telemetry::Heartbeat,
     tls::{self, Asking, CertificateResolver, CertificateStore, ServerTls, TcpTls},
+    traces::Tracing,
 };
 use std::{
     io, mem,
@@ -79,13 +81,16 @@ impl<'c> Prepared<'c> {
             tls: origin_tls::read(config).map_err(StartError::OriginTls)?,
             users: users::read(config).map_err(StartError::Users)?,
         };
+        let collector = collector_tls::read(config).map_err(StartError::OriginTls)?;
+        let traces = (Arc::clone(&metrics.traces), Arc::clone(&metrics.exemplars));
+        let traces = Tracing::start(config, collector, traces.0, traces.1);
         let in_force = InForce::new(
             (config, shared),
             files,
             (beginning.maintenance.clone(), beginning.http3),
             (CookieKey::new(beginning.secrets.cookie_key()), Arc::clone(&beginning.ids)),
             (Arc::clone(&resolver), issued, acme),
-            Arc::clone(&access),
+            (Arc::clone(&access), traces),
             Arc::clone(&metrics),
         );
         let routing = Arc::clone(&in_force.routing);
@@ -255,6 +260,7 @@ impl Bound<'_> {
         };
         Ok(Some(worker::WorkerParts {
             access: access.of_worker(Arc::clone(&counters.access_log)),
+            traces: in_force.traces.of_worker(Arc::clone(&counters.traces)),
             index: WorkerIndex(u8::try_from(index).unwrap_or(u8::MAX)),
             sockets: sockets.next_udp(),
             endpoint: EndpointParts {

@@ -22,6 +22,7 @@ use crate::{
     suspension, tcp,
     telemetry::{Heartbeat, log},
     tls::{self, CertificateResolver, ServerTls, TcpTls},
+    traces,
     transport::Transport,
 };
 use arc_swap::ArcSwap;
@@ -62,6 +63,7 @@ const HANDSHAKE_GRACE: Duration = Duration::from_secs(1);
 /// What a worker is made of.
 pub(super) struct WorkerParts {
     pub(super) access: access_log::OfWorker,
+    pub(super) traces: traces::OfWorker,
     pub(super) index: WorkerIndex,
     /// One a listen address.
     pub(super) sockets: Vec<UdpSocket>,
@@ -228,6 +230,8 @@ async fn serve<H: Handler>(
     };
     let handler = Rc::new(wrap(Proxy::new(parts.routing, Arc::clone(&metrics.proxy), pressure.clone())));
     let (records, lines) = parts.access.records();
+    let (tracer, spans) = parts.traces.tracer();
+    let records = records.traced_by(tracer);
     let mut endpoints = JoinSet::new();
     // Each listener holds one until it serves no connection any more.
     let (serving, mut all_served) = mpsc::channel::<Infallible>(1);
@@ -268,7 +272,7 @@ async fn serve<H: Handler>(
         heartbeat: &parts.heartbeat,
         budgets: &budgets,
         metrics: &metrics.worker,
-        lines: Rc::new(lines),
+        lines: Rc::new((lines, spans)),
         oldest: &parts.oldest,
         watch: parts.watch.clone(),
         pressure,
@@ -308,8 +312,8 @@ struct WorkerTick<'a> {
     heartbeat: &'a Heartbeat,
     budgets: &'a tcp::Budgets,
     metrics: &'a Arc<TurnMetrics>,
-    /// Lines of the access log that wait for others.
-    lines: Rc<access_log::Flusher>,
+    /// Lines of the access log, and spans, that wait for others.
+    lines: Rc<(access_log::Flusher, traces::SpanFlusher)>,
     oldest: &'a OldestClient,
     watch: PhaseWatch,
     pressure: memory::Pressure,
@@ -328,7 +332,8 @@ impl WorkerTick<'_> {
                 metrics.send_buffered.set(budgets.send.used());
                 metrics.receive_held.set(budgets.receive.held());
                 metrics.receive_granted.set(budgets.receive.granted());
-                lines.flush();
+                lines.0.flush();
+                lines.1.flush();
             }
         };
         SETTLE.set(Some(Box::new(settle.clone())));

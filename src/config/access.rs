@@ -185,8 +185,10 @@ fields! {
     UserAgent = "user_agent",
     /// `Referer`
     Referer = "referer",
-    /// Trace ID of a valid `traceparent`.
+    /// ID of the request's trace: as `[traces]` has decided, or of a valid `traceparent`.
     TraceId = "trace_id",
+    /// ID of the request's own span, with `[traces]`.
+    SpanId = "span_id",
     /// The route taken.
     Route = "route",
     /// The origin's name.

@@ -5,6 +5,7 @@ use super::{
     draft::Positions,
     keys,
     source::{SourceText, foreign_fault, syntax_faults},
+    traces,
     values::show_size,
 };
 use serde_json::{Value as Json, json};
@@ -69,10 +70,14 @@ impl Draft {
         let (config, _) = source.read(table.get_ref(), keys::config);
         let (positions, faults) = source.found();
         let loops = auth::loops(&config.routes);
+        let overruled = traces::overruled(&config);
         let has_experiments = config.laboratory != Laboratory::default();
         let mut draft = Self::new(Some(config), positions, faults);
         if has_experiments {
             draft.findings.warn("laboratory", Laboratory::WARNING);
+        }
+        for (key, problem) in overruled {
+            draft.findings.fault(&key, problem);
         }
         for (number, problem) in loops {
             draft.findings.fault(&format!("routes[{number}].auth.origin"), problem);

@@ -34,6 +34,7 @@ mod server_id;
 mod source;
 mod table;
 mod timeouts;
+mod traces;
 mod transport;
 mod values;
 
@@ -68,6 +69,7 @@ pub use rules::{
 };
 pub use server_id::{ServerId, ServerIdShape};
 pub use timeouts::Timeouts;
+pub use traces::{TraceEndpoint, TraceParent, TraceProtocol, Traces};
 pub use transport::{AckFrequency, Congestion, Io, LiteQuic};
 
 pub use crate::network::Network;
@@ -120,6 +122,8 @@ pub struct Config {
     pub log: Log,
     /// The access log.
     pub access_log: AccessLog,
+    /// Spans of requests, and the collector that gets them.
+    pub traces: Traces,
     /// Peers whose `Forwarded` and `X-Forwarded-*` fields are appended to instead of removed: networks as
     /// (address, prefix length).
     pub trusted_proxies: Vec<Network>,
@@ -176,6 +180,7 @@ impl Config {
             reload: Reload::default(),
             log: Log::default(),
             access_log: AccessLog::default(),
+            traces: Traces::default(),
             trusted_proxies: Vec::new(),
             laboratory: Laboratory::default(),
         }

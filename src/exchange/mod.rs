@@ -17,6 +17,7 @@ mod path;
 mod patience;
 mod reading;
 mod record;
+mod trace;
 mod tunnel;
 
 pub use authority::{LastAuthority, check_authority};
@@ -33,7 +34,8 @@ pub use linger::{Linger, Lingered};
 pub use path::path;
 pub use patience::{ClientDeadline, MinimumRate, TimeoutCause};
 pub use reading::{MAX_READINGS, has_readings, readings};
-pub use record::{Facts, Listener, Record, Recording, Records, RequestEnd};
+pub use record::{Facts, Listener, Propagation, Record, Recording, Records, RequestEnd, Tracer};
+pub use trace::{Attempt, RequestTrace, SpanId, TRACEPARENT, TraceFlags, TraceId, Traceparent};
 pub use tunnel::{Duplex, Quiet, Silenced, TUNNEL_BUFFER, Tunnel, Upgrade};
 
 use http::Method;

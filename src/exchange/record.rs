@@ -1,7 +1,7 @@
 //! The record of one request: filled in by the front end that accepted it and by the proxy, reported once when the
 //! front end drops it, however it ended. A record that is off costs a comparison, and holds nothing.
 
-use super::{BodyError, Client};
+use super::{Attempt, BodyError, Client, RequestTrace, SpanId, TraceId, Traceparent};
 use bytes::Bytes;
 use http::StatusCode;
 use std::{
@@ -15,7 +15,10 @@ use std::{
 
 /// One worker's: decides which requests are recorded, and receives their records.
 #[derive(Clone, Default)]
-pub struct Records(Option<Rc<dyn Listener>>);
+pub struct Records {
+    listener: Option<Rc<dyn Listener>>,
+    tracer: Option<Rc<dyn Tracer>>,
+}
 
 /// A receiver of records.
 pub trait Listener {
@@ -25,14 +28,39 @@ pub trait Listener {
     fn ended(&self, facts: &Facts);
 }
 
+/// A receiver of requests' traces.
+pub trait Tracer {
+    /// Whether requests that begin now are traced.
+    fn is_on(&self) -> bool;
+    /// Decides about the trace of a request whose header is known; `None` if requests are no longer traced.
+    fn decide(&self, facts: &Facts) -> Option<RequestTrace>;
+    /// The record and the trace of one that was. Called when the request ends, and so must not block.
+    fn ended(&self, facts: &Facts, trace: &RequestTrace);
+}
+
 /// One request's record, shared by all modules that serve it. Off by default.
 #[derive(Debug, Clone, Default)]
-pub struct Record(Option<Rc<RefCell<Facts>>>);
+pub struct Record(Option<Rc<Recorded>>);
 
-/// The front end's handle of a record: when it is dropped, the listener gets the record.
-pub struct Recording {
-    record: Record,
+/// A record that is on, and the receivers of it.
+struct Recorded {
+    facts: RefCell<Facts>,
     listener: Option<Rc<dyn Listener>>,
+    tracer: Option<Rc<dyn Tracer>>,
+}
+
+/// The front end's handle of a record: when it is dropped, the listeners get the record.
+pub struct Recording(Record);
+
+/// How a request's trace context goes on to its origin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Propagation {
+    /// As it came: litequic does not take part.
+    Unchanged,
+    /// With `traceparent` of each attempt, and `tracestate` as it came.
+    Continued,
+    /// With `traceparent` of each attempt, and without `tracestate`, which is another trace's.
+    Begun,
 }
 
 /// The outcome of a request. Empty fields were never known. Values from a client are as the client sent them.
@@ -62,6 +90,12 @@ pub struct Facts {
     pub traceparent: Option<Bytes>,
     /// The name of the route that it matched.
     pub route: Option<Arc<str>>,
+    /// The path of that route: `/exact`, or `/prefix/*`.
+    pub http_route: Option<Arc<str>>,
+    /// Whether the request's version is HTTP/1.0.
+    pub is_http_10: bool,
+    /// The request's place in its trace, if requests are traced.
+    pub trace: Option<RequestTrace>,
     /// The name of its origin.
     pub origin: Option<Arc<str>>,
     /// The server of it that was tried last.
@@ -86,7 +120,7 @@ pub struct Facts {
     pub end: RequestEnd,
 }
 
-const _: () = assert!(size_of::<Facts>() <= 416);
+const _: () = assert!(size_of::<Facts>() <= 544);
 
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,14 +159,24 @@ impl RequestEnd {
 impl Records {
     /// Sends `listener` every record that it requests.
     pub fn for_listener(listener: impl Listener + 'static) -> Self {
-        Self(Some(Rc::new(listener)))
+        Self { listener: Some(Rc::new(listener)), tracer: None }
+    }
+
+    /// Has `tracer` decide about each request's trace, and sends it every record of one.
+    #[must_use]
+    pub fn traced_by(self, tracer: impl Tracer + 'static) -> Self {
+        Self { tracer: Some(Rc::new(tracer)), ..self }
     }
 
     /// A request of `client` begins.
     pub fn begin(&self, client: impl FnOnce() -> Rc<Client>) -> Recording {
-        let listener = self.0.as_ref().filter(|listener| listener.wants()).cloned();
-        let record = Record(listener.as_ref().map(|_| Rc::new(RefCell::new(Facts::new(client())))));
-        Recording { record, listener }
+        let listener = self.listener.as_ref().filter(|listener| listener.wants());
+        let tracer = self.tracer.as_ref().filter(|tracer| tracer.is_on());
+        if listener.is_none() && tracer.is_none() {
+            return Recording(Record(None));
+        }
+        let facts = RefCell::new(Facts::new(client()));
+        Recording(Record(Some(Rc::new(Recorded { facts, listener: listener.cloned(), tracer: tracer.cloned() }))))
     }
 }
 
@@ -144,9 +188,78 @@ impl Record {
 
     /// Sets values, if the record is on. `note` must not call this function.
     pub fn note(&self, note: impl FnOnce(&mut Facts)) {
-        if let Some(facts) = &self.0 {
+        if let Some(Recorded { facts, .. }) = self.0.as_deref() {
             note(&mut facts.borrow_mut());
         }
+    }
+
+    /// Decides about the request's trace, if requests are traced: its header is known, and its ID. Returns how the
+    /// trace context goes on.
+    pub fn trace(&self) -> Propagation {
+        let Some(Recorded { facts, tracer: Some(tracer), .. }) = self.0.as_deref() else {
+            return Propagation::Unchanged;
+        };
+        let mut facts = facts.borrow_mut();
+        if facts.trace.is_none() {
+            facts.trace = tracer.decide(&facts);
+        }
+        match &facts.trace {
+            Some(trace) if trace.continues() => Propagation::Continued,
+            Some(_) => Propagation::Begun,
+            None => Propagation::Unchanged,
+        }
+    }
+
+    /// An attempt at `server` of `origin` begins. Returns the `traceparent` that the server gets, if the request has a
+    /// trace.
+    pub fn begin_attempt(&self, origin: &Arc<str>, server: &Arc<str>) -> Option<Traceparent> {
+        let mut facts = self.0.as_deref()?.facts.borrow_mut();
+        let began = facts.started;
+        let trace = facts.trace.as_mut()?;
+        let span_id = SpanId::random();
+        if trace.flags.is_sampled() {
+            trace.attempts.push(Attempt {
+                span_id,
+                origin: Arc::clone(origin),
+                server: Arc::clone(server),
+                target: Box::default(),
+                began: began.elapsed(),
+                ended: None,
+                is_reused: false,
+                status: None,
+                error: None,
+            });
+        }
+        Some(trace.traceparent(span_id))
+    }
+
+    /// The attempt that began last sends the request for `target`.
+    pub fn attempt_sends(&self, target: &str, is_reused: bool) {
+        self.attempt(|attempt, _| {
+            attempt.target = target.into();
+            attempt.is_reused = is_reused;
+        });
+    }
+
+    /// The attempt that began last has its response's status, or has failed by an error type of RFC 9209 §2.3.
+    pub fn attempt_ended(&self, outcome: Result<StatusCode, &'static str>) {
+        self.attempt(|attempt, now| {
+            attempt.ended = attempt.ended.or(Some(now));
+            match outcome {
+                Ok(status) => attempt.status = Some(status),
+                Err(error) => attempt.error = Some(error),
+            }
+        });
+    }
+
+    /// Notes something of the attempt that began last, of a request that is sampled.
+    fn attempt(&self, note: impl FnOnce(&mut Attempt, Duration)) {
+        self.note(|facts| {
+            let started = facts.started;
+            if let Some(attempt) = facts.trace.as_mut().and_then(|trace| trace.attempts.last_mut()) {
+                note(attempt, started.elapsed());
+            }
+        });
     }
 
     /// Records the first reason of a failure.
@@ -182,12 +295,12 @@ impl Record {
 impl Recording {
     /// For all modules that serve the request.
     pub const fn record(&self) -> &Record {
-        &self.record
+        &self.0
     }
 
     /// How it ended; until this is called it counts as cancelled: its connection closed.
     pub fn ended(&self, end: RequestEnd) {
-        self.record.note(|facts| {
+        self.0.note(|facts| {
             if facts.end != RequestEnd::Evicted {
                 facts.end = end;
             }
@@ -197,8 +310,16 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        if let (Some(listener), Some(facts)) = (&self.listener, &self.record.0) {
-            listener.ended(&facts.borrow());
+        let Some(recorded) = self.0.0.as_deref() else { return };
+        if recorded.facts.borrow().is_request() {
+            self.0.trace();
+        }
+        let facts = recorded.facts.borrow();
+        if let Some(listener) = &recorded.listener {
+            listener.ended(&facts);
+        }
+        if let (Some(tracer), Some(trace)) = (&recorded.tracer, &facts.trace) {
+            tracer.ended(&facts, trace);
         }
     }
 }
@@ -218,6 +339,9 @@ impl Facts {
             referer: Bytes::new(),
             traceparent: None,
             route: None,
+            http_route: None,
+            is_http_10: false,
+            trace: None,
             origin: None,
             server: None,
             status: None,
@@ -251,37 +375,37 @@ impl Facts {
         *place = Bytes::copy_from_slice(value);
     }
 
-    /// The trace that the request belongs to, if its `traceparent` is valid (Trace Context §3.2).
-    pub fn trace_id(&self) -> Option<&str> {
-        trace_id(std::str::from_utf8(self.traceparent.as_deref()?).ok()?)
+    /// The trace that the request belongs to: as litequic has decided, or that of a valid `traceparent` (Trace Context
+    /// §3.2).
+    pub fn trace_id(&self) -> Option<TraceId> {
+        match &self.trace {
+            Some(trace) => Some(trace.trace_id),
+            None => Some(Traceparent::parse(self.traceparent.as_deref()?)?.trace_id),
+        }
     }
-}
 
-/// `version "-" trace-id "-" parent-id "-" trace-flags`, lower-case hexadecimal digits, the IDs not all zeros. A
-/// version that is not known yet may go on after another `-`; `ff` is none.
-fn trace_id(traceparent: &str) -> Option<&str> {
-    let mut parts = traceparent.splitn(5, '-');
-    let mut hex = |digits: usize| {
-        let part = parts.next().filter(|part| part.len() == digits)?;
-        part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')).then_some(part)
-    };
-    let (version, trace, parent, _flags) = (hex(2)?, hex(32)?, hex(16)?, hex(2)?);
-    let is_known = version == "00";
-    let ends_well = parts.next().is_none() || !is_known;
-    let is_zero = |id: &str| id.bytes().all(|byte| byte == b'0');
-    (version != "ff" && ends_well && !is_zero(trace) && !is_zero(parent)).then_some(trace)
+    /// Whether there was a request: a stream that was reset before its header, or never had one, is none.
+    fn is_request(&self) -> bool {
+        !self.method.is_empty() || self.status.is_some() || self.end == RequestEnd::Malformed
+    }
 }
 
 impl fmt::Debug for Records {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Records").field(&self.0.is_some()).finish()
+        f.debug_tuple("Records").field(&self.listener.is_some()).field(&self.tracer.is_some()).finish()
+    }
+}
+
+impl fmt::Debug for Recorded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Recorded").field(&self.facts).finish()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exchange::{Identity, LastForwarded, Protocol};
+    use crate::exchange::{Identity, LastForwarded, Protocol, TraceFlags};
     use std::cell::Cell;
 
     const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -341,28 +465,89 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_id_is_that_of_a_valid_traceparent() {
-        let parent = "00f067aa0ba902b7";
-        for (traceparent, expected) in [
-            (format!("00-{TRACE}-{parent}-01"), Some(TRACE)),
-            (format!("cc-{TRACE}-{parent}-01-what-the-future-brings"), Some(TRACE)),
-            (format!("00-{TRACE}-{parent}-01-more"), None),
-            (format!("ff-{TRACE}-{parent}-01"), None),
-            (format!("00-{}-{parent}-01", TRACE.to_uppercase()), None),
-            (format!("00-{}-{parent}-01", "0".repeat(32)), None),
-            (format!("00-{TRACE}-{}-01", "0".repeat(16)), None),
-            (format!("00-{TRACE}-{parent}"), None),
-            (format!("00-{TRACE}-{parent}-1"), None),
-            (format!(" 00-{TRACE}-{parent}-01"), None),
-            ("\n".into(), None),
-            (String::new(), None),
-        ] {
-            let mut facts = Facts::new(client());
-            facts.field(b"traceparent", &Bytes::from(traceparent.clone()));
-            assert_eq!(facts.trace_id(), expected, "{traceparent}");
-            facts.field(b"traceparent", &Bytes::from(traceparent));
-            assert_eq!(facts.trace_id(), None, "two of them");
+    fn a_trace_id_is_that_of_the_one_valid_traceparent_unless_litequic_has_decided() {
+        let mut facts = Facts::new(client());
+        let value = Bytes::from(format!("00-{TRACE}-00f067aa0ba902b7-01"));
+        facts.field(b"traceparent", &value);
+        assert_eq!(facts.trace_id().map(|id| id.to_string()).as_deref(), Some(TRACE));
+        facts.field(b"traceparent", &value);
+        assert_eq!(facts.trace_id(), None, "two of them");
+        let trace = trace(true);
+        facts.trace = Some(trace.clone());
+        assert_eq!(facts.trace_id(), Some(trace.trace_id));
+    }
+
+    fn trace(is_sampled: bool) -> RequestTrace {
+        RequestTrace {
+            trace_id: TraceId::random(),
+            span_id: SpanId::random(),
+            parent_id: None,
+            flags: TraceFlags::new(is_sampled, true),
+            link: None,
+            attempts: Vec::new(),
         }
+    }
+
+    /// Decides as it is told, and keeps what ended.
+    struct Traced {
+        on: bool,
+        sampled: bool,
+        ended: Rc<RefCell<Vec<RequestTrace>>>,
+    }
+
+    impl Tracer for Traced {
+        fn is_on(&self) -> bool {
+            self.on
+        }
+        fn decide(&self, _: &Facts) -> Option<RequestTrace> {
+            Some(trace(self.sampled))
+        }
+        fn ended(&self, _: &Facts, trace: &RequestTrace) {
+            self.ended.borrow_mut().push(trace.clone());
+        }
+    }
+
+    #[test]
+    fn each_attempt_of_a_sampled_request_is_recorded_and_all_have_a_traceparent() {
+        for sampled in [true, false] {
+            let ended: Rc<RefCell<Vec<RequestTrace>>> = Rc::default();
+            let records = Records::default().traced_by(Traced { on: true, sampled, ended: Rc::clone(&ended) });
+            let recording = records.begin(client);
+            let record = recording.record();
+            record.note(|facts| facts.method = Bytes::from_static(b"GET"));
+            assert_eq!((record.trace(), record.trace()), (Propagation::Begun, Propagation::Begun), "decided once");
+            let mut sent = Vec::new();
+            for outcome in [Err("connection_terminated"), Ok(StatusCode::OK)] {
+                sent.push(record.begin_attempt(&"origin".into(), &"http://a:1".into()).unwrap());
+                record.attempt_sends("/a", outcome.is_err());
+                record.attempt_ended(outcome);
+            }
+            drop(recording);
+            let ended = ended.borrow();
+            let [trace] = &ended[..] else { panic!("{ended:?}") };
+            assert!(sent.iter().all(|sent| sent.trace_id == trace.trace_id && sent.flags.is_sampled() == sampled));
+            assert_ne!(sent[0].parent_id, sent[1].parent_id);
+            let of = |attempt: &Attempt| (attempt.span_id, attempt.is_reused, attempt.status, attempt.error);
+            let attempts: Vec<_> = trace.attempts.iter().map(of).collect();
+            let expected = [
+                (sent[0].parent_id, true, None, Some("connection_terminated")),
+                (sent[1].parent_id, false, Some(StatusCode::OK), None),
+            ];
+            assert_eq!(attempts, if sampled { &expected[..] } else { &[] });
+        }
+    }
+
+    #[test]
+    fn what_was_no_request_has_no_trace() {
+        let ended: Rc<RefCell<Vec<RequestTrace>>> = Rc::default();
+        for (on, method) in [(false, "GET"), (true, ""), (true, "GET")] {
+            let records = Records::default().traced_by(Traced { on, sampled: true, ended: Rc::clone(&ended) });
+            let recording = records.begin(client);
+            assert_eq!(recording.record().is_on(), on);
+            recording.record().note(|facts| facts.method = method.into());
+        }
+        assert_eq!(ended.borrow().len(), 1);
+        assert_eq!(Record::default().trace(), Propagation::Unchanged);
     }
 
     #[test]

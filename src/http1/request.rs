@@ -27,6 +27,13 @@ pub fn write_head<'f>(
     write_fields(out, fields);
 }
 
+/// Adds a field to a head that [`write_head`] has written.
+pub fn add_field(head: &mut Vec<u8>, name: &str, value: &[u8]) {
+    // The empty line.
+    head.truncate(head.len().saturating_sub(2));
+    write_fields(head, [(name, value)]);
+}
+
 /// Appends `fields` and the empty line behind them: a head's, or trailers.
 pub fn write_fields<'f>(out: &mut Vec<u8>, fields: impl IntoIterator<Item = (&'f str, &'f [u8])>) {
     for (name, value) in fields {
@@ -64,6 +71,9 @@ mod tests {
             let mut out = Vec::new();
             write_head(&mut out, method, target, fields.iter().copied());
             assert_eq!(str::from_utf8(&out).unwrap(), expected);
+            add_field(&mut out, "y", b"3");
+            let expected = expected.strip_suffix("\r\n").unwrap();
+            assert_eq!(str::from_utf8(&out).unwrap(), format!("{expected}y: 3\r\n\r\n"));
         }
     }
 

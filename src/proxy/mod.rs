@@ -113,6 +113,7 @@ impl Proxy {
         let &Asked { local, route, client, interim, id, record, ruled, .. } = asked;
         record.note(|facts| {
             facts.route = Some(Arc::clone(&route.name));
+            facts.http_route = Some(Arc::clone(&route.http_route));
             facts.origin = route.origin.as_deref().map(Into::into);
         });
         self.admit(asked)?;
@@ -168,6 +169,7 @@ impl Proxy {
         if let Some(switch) = &switch {
             switch.ask(&mut head.fields);
         }
+        request::propagate(&mut head.fields, record.trace());
         let own = ruled.and_then(|(rules, _)| rules.timeouts.as_ref());
         let timeouts = own.unwrap_or(&local.routing.timeouts);
         let left = left_of(timeouts, spent);
@@ -184,6 +186,7 @@ impl Proxy {
             source,
             interim,
             record,
+            traced: record,
             timeouts,
             rules,
             methods_matter,
@@ -340,7 +343,7 @@ impl Proxy {
     /// Sends the request about the request with `head` to the server of `auth`; returns its decision, and the answer
     /// for the client, which is empty if it is not one.
     async fn ask(&self, asked: &Asked<'_>, auth: &AuthRule, head: &Head) -> Result<(AuthDecision, Response), Outcome> {
-        let &Asked { local, route, client, id, trusted, ruled, .. } = asked;
+        let &Asked { local, route, client, id, trusted, ruled, record, .. } = asked;
         // A checked configuration has it.
         let origin = local.origins.get(&auth.origin).ok_or(Error::NoRoute)?;
         let routing = &local.routing;
@@ -349,6 +352,7 @@ impl Proxy {
         // What is removed is counted when the request itself is sent.
         request::translate(&mut to_it, BodyFraming::None, route, client, id, trusted, origin.policy())?;
         AuthRule::describe(head, &mut to_it);
+        request::propagate(&mut to_it.fields, record.trace());
         let network = routing.source(client.address.ip(), &head.fields);
         let sending = Sending {
             head: &to_it,
@@ -359,6 +363,7 @@ impl Proxy {
             source: Source::new(network.map(|network| (network.address, network.prefix)), client.connection),
             interim: &Interim::default(),
             record: &Record::default(),
+            traced: record,
             timeouts: &routing.timeouts,
             rules: None,
             methods_matter: false,
@@ -567,6 +572,8 @@ impl Handler for Proxy {
                 facts.behind = Some(local.routing.client(client.address.ip(), &head.fields));
             }
         });
+        // The request's ID is known, which a new trace has as its own.
+        record.trace();
         let chosen = local.routing.route(&head);
         let route = chosen.ok().flatten();
         let counters = route.and_then(|route| local.routes.get(route.number));

@@ -5,7 +5,7 @@
 use super::{error::Error, forwarded, routes::Route, rules::Rules, spelling};
 use crate::{
     config::{self, AmbiguousFields, ReservedFields},
-    exchange::{CertificateRequest, Client, Fields, Head, NameSet, field::may_trail, name},
+    exchange::{CertificateRequest, Client, Fields, Head, NameSet, Propagation, field::may_trail, name},
 };
 use http::Method;
 use http_body::Body as HttpBody;
@@ -225,6 +225,17 @@ pub(super) fn trailers(
         !may_trail(&name) || rules.is_some_and(|rules| rules.is_about_request(&name))
     });
     Removed { ambiguous, reserved }
+}
+
+/// Removes the trace context that litequic replaces: each attempt has its own.
+pub(super) fn propagate(fields: &mut Fields, propagation: Propagation) {
+    if propagation == Propagation::Unchanged {
+        return;
+    }
+    fields.remove(name::TRACEPARENT);
+    if propagation == Propagation::Begun {
+        fields.remove(name::TRACESTATE);
+    }
 }
 
 #[cfg(test)]

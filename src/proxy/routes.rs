@@ -46,6 +46,8 @@ struct Host {
 pub(super) struct Route {
     /// The name for logs and metrics: as in [`config::Route::names`].
     pub(super) name: Arc<str>,
+    /// The path for spans: as configured, with `/*` behind a prefix.
+    pub(super) http_route: Arc<str>,
     /// The route's place in the configuration.
     pub(super) number: usize,
     /// Without the trailing slash: `/live/` and `/live` are one prefix, and `/` is empty. Of an exact path all of it.
@@ -127,6 +129,7 @@ impl Routes {
             let origin = route.origin().and_then(|name| origins.get(name));
             let compiled = Route {
                 name: name.into(),
+                http_route: if route.path.is_some() { prefix.into() } else { format!("{prefix}/*").into() },
                 number,
                 prefix: prefix.to_owned(),
                 is_exact: route.path.is_some(),

@@ -177,6 +177,7 @@ pub fn check_fields(fields: &HeaderMap) -> Result<(), &'static str> {
 /// Records a request as it came.
 pub(super) fn note(parts: &request::Parts, record: &Record) {
     record.note(|facts| {
+        facts.is_http_10 = parts.version == Version::HTTP_10;
         let mut field = |name: &[u8], value: &[u8]| facts.field(name, value);
         field(b":method", parts.method.as_str().as_bytes());
         field(b":path", parts.uri.path_and_query().map_or("", PathAndQuery::as_str).as_bytes());

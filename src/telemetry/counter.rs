@@ -106,6 +106,12 @@ pub(super) const SIZES: [u64; 12] =
 pub struct Histogram(Buckets<{ BOUNDS.len() }>);
 
 impl Histogram {
+    /// Number of the bucket that counts `time`.
+    pub fn bucket(time: Duration) -> usize {
+        let value = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        BOUNDS.partition_point(|&bound| bound < value)
+    }
+
     /// Counts `time`, in whole microseconds.
     pub fn observe(&self, time: Duration) {
         self.0.observe(&BOUNDS, u64::try_from(time.as_micros()).unwrap_or(u64::MAX));

@@ -2,6 +2,7 @@
 //! on the control thread; no worker waits for it: it holds no lock of theirs while it writes.
 
 use super::{
+    exemplar::Exemplars,
     group::{Family, Group, Labels, Sample, Value},
     process::Process,
 };
@@ -23,12 +24,19 @@ const USUAL: usize = 64 * 1024;
 #[derive(Debug, Clone, Default)]
 pub struct Registry {
     groups: Vec<Arc<dyn Group>>,
+    exemplars: Arc<Exemplars>,
 }
 
 impl Registry {
     /// Adds `group`. A scrape has families in the order in which groups were added.
     pub fn register(&mut self, group: Arc<dyn Group>) {
         self.groups.push(group);
+    }
+
+    /// Has buckets of histograms name the requests in `exemplars`.
+    #[must_use]
+    pub fn with_exemplars(self, exemplars: Arc<Exemplars>) -> Self {
+        Self { exemplars, ..self }
     }
 
     /// Every counter and gauge with its labels, as `name{label="value"}`, summed over all workers.
@@ -50,7 +58,7 @@ impl Registry {
         let mut text = String::with_capacity(USUAL);
         // Writing to a String cannot fail, and neither do the collectors.
         let _ = self.write(&mut text, process);
-        text
+        self.exemplars.add_to(text)
     }
 
     fn write(&self, out: &mut impl fmt::Write, process: Process) -> fmt::Result {

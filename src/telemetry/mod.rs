@@ -3,6 +3,7 @@
 mod confinement;
 mod control;
 mod counter;
+mod exemplar;
 mod export;
 mod group;
 mod heartbeat;
@@ -16,6 +17,7 @@ mod wakes;
 pub use confinement::Confinement;
 pub use control::{CertificateValidity, Certificates, ControlMetrics, Version};
 pub use counter::{Counted, Counter, Gauge, Histogram, Sizes};
+pub use exemplar::{Exemplar, Exemplars};
 pub use export::{CONTENT_TYPE, Registry};
 pub(crate) use group::metrics;
 pub use group::{

@@ -76,6 +76,7 @@ mod system_faults;
 mod tcp;
 mod timeouts;
 mod tls;
+mod traces;
 mod tunnels;
 mod upgrade;
 mod validity;

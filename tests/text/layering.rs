@@ -24,7 +24,7 @@ const GROUND: &[&str] = &[
 ];
 
 /// Modules that use the ground alone and meet in `app`.
-const PARTS: &[&str] = &["access_log", "acme", "net", "tls", "quic", "http3", "tcp", "proxy", "admin"];
+const PARTS: &[&str] = &["access_log", "acme", "net", "tls", "quic", "http3", "tcp", "proxy", "admin", "traces"];
 
 /// What two parts agree on beside the vocabulary: uses the ground, and every part may use it.
 const SEAMS: &[&str] = &["terms", "transport"];

@@ -127,6 +127,19 @@ impl<'a> Look<'a> {
         parts.push(self.http3());
         screen.line(parts);
 
+        if let Some(traces) = now.traces.value() {
+            let to = Part::of(format!("traces to {}: ", text(traces.endpoint.as_deref())));
+            let state = match (traces.problem.value(), traces.accepted_at.value()) {
+                (Some(_), Some(at)) => {
+                    Part::of(format!("failing, accepted last {}", time(Some(*at as f64)))).toned(Tone::Bad)
+                }
+                (Some(_), None) => Part::of("failing, none accepted yet").toned(Tone::Bad),
+                (None, Some(at)) => Part::of(format!("accepted {}", time(Some(*at as f64)))).toned(Tone::Good),
+                (None, None) => Part::of("none accepted yet"),
+            };
+            screen.line(vec![to, state]);
+        }
+
         let target = |one: &MaintenanceStatus| match &one.target {
             Nullable::Null => "all routes".to_owned(),
             target => text(target.value().map(String::as_str)),

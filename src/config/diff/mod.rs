@@ -100,6 +100,7 @@ impl Config {
             reload,
             log,
             access_log,
+            traces,
             trusted_proxies,
             laboratory,
         } = self;
@@ -135,6 +136,7 @@ impl Config {
         reload.compare(&next.reload, "reload", &mut changes);
         log.compare(&next.log, "log", &mut changes);
         access_log.compare(&next.access_log, "access_log", &mut changes);
+        traces.compare(&next.traces, "traces", &mut changes);
         // Not among all keys: those are what operators set.
         if !changes.all || *laboratory != Laboratory::default() {
             laboratory.compare(&next.laboratory, "laboratory", &mut changes);

@@ -7,14 +7,14 @@ pub(super) mod rules;
 
 use super::{
     AccessLog, Acme, Admin, CertificateFiles, ClientCertificates, Config, Eab, Laboratory, Limits, Listen, LiteQuic,
-    Log, Origin, OriginServer, Reload, Route, ServerId, Sources, Timeouts, access, acme, admin, certificates, limits,
-    listen,
+    Log, Origin, OriginServer, Reload, Route, ServerId, Sources, Timeouts, Traces, access, acme, admin, certificates,
+    limits, listen,
     names::{MAX_NETWORKS, network},
     origin,
     route::{self, Around, Seen},
     section::Section,
     table::{ConfigKey, KeyTable},
-    transport,
+    traces, transport,
 };
 use std::collections::BTreeSet;
 
@@ -37,6 +37,7 @@ const TABLES: &[(&str, &[ConfigKey])] = &[
     ("reload", Reload::KEYS),
     ("log", Log::KEYS),
     ("access_log", AccessLog::KEYS),
+    ("traces", Traces::KEYS),
 ];
 
 fn all() -> impl Iterator<Item = (String, &'static ConfigKey)> {
@@ -142,6 +143,8 @@ pub(super) fn config(root: &mut Section<'_>) -> Config {
     let reload = root.table("reload", "What a changed file does by itself.", Reload::read);
     let log = root.table("log", "The log.", Log::read);
     let access_log = root.table("access_log", "The access log: a line for each request.", access::read);
+    let about = "Traces: a span for each request, and one for each attempt at its origin, sent to a collector by OTLP.";
+    let traces = root.table("traces", about, traces::read);
     let laboratory = root.table_beside_schema("laboratory", Laboratory::read);
     laboratory.apply(&mut limits, &mut sources, origins.iter_mut().map(|(_, origin)| origin));
     let about = "Networks whose Forwarded and X-Forwarded-* fields are appended to instead of removed.";
@@ -165,6 +168,7 @@ pub(super) fn config(root: &mut Section<'_>) -> Config {
         reload,
         log,
         access_log,
+        traces,
         trusted_proxies,
         laboratory,
     }

@@ -362,6 +362,8 @@ pub mod name {
         SEC_WEBSOCKET_KEY = "sec-websocket-key",
         SET_COOKIE = "set-cookie",
         TE = "te",
+        TRACEPARENT = "traceparent",
+        TRACESTATE = "tracestate",
         TRAILER = "trailer",
         TRANSFER_ENCODING = "transfer-encoding",
         UPGRADE = "upgrade",

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     config::{CheckIdle, Timeouts},
-    exchange::{Body, BodyError, Head, Record, Response, Tunnel, has_rarely_a_body, name},
+    exchange::{Body, BodyError, Head, Record, Response, Traceparent, Tunnel, has_rarely_a_body, name},
     http1::HeadError,
     proxy::{
         balance::{Set, Wish},
@@ -51,6 +51,9 @@ pub(super) struct Attempts<'a> {
     proxied: Option<Proxied>,
     source: Source,
     record: &'a Record,
+    traced: &'a Record,
+    /// The trace context of this attempt.
+    traceparent: Option<Traceparent>,
     timeouts: &'a Timeouts,
     deadline: Option<Deadline>,
     rules: Option<&'a Arc<Rules>>,
@@ -65,7 +68,7 @@ pub(super) struct Attempts<'a> {
     checks_idle: bool,
 }
 
-const _: () = assert!(size_of::<Attempts<'static>>() <= 384);
+const _: () = assert!(size_of::<Attempts<'static>>() <= 416);
 
 impl<'a> Attempts<'a> {
     /// None yet.
@@ -79,6 +82,7 @@ impl<'a> Attempts<'a> {
             source,
             interim,
             record,
+            traced,
             timeouts,
             rules,
             methods_matter,
@@ -102,6 +106,8 @@ impl<'a> Attempts<'a> {
             proxied: origin.config.proxy_protocol.then(|| Proxied::of(client)),
             source,
             record,
+            traced,
+            traceparent: None,
             timeouts,
             deadline: timeouts.request.map(|limit| Deadline::new(Instant::now(), limit)),
             rules,
@@ -143,6 +149,7 @@ impl<'a> Attempts<'a> {
         self.tried = self.tried.with(ticket.number);
         let server = ticket.server();
         self.record.note(|facts| facts.server = Some(Arc::clone(&server.name)));
+        self.traceparent = self.traced.begin_attempt(&self.origin.name, &server.name);
         let needs = Needs { fresh: self.fresh, quiet: self.checks_idle, proxied: self.proxied };
         let connection = server.pool.acquire(needs, self.source, self.timeouts, self.deadline).await;
         let error = match connection {
@@ -152,6 +159,7 @@ impl<'a> Attempts<'a> {
             }
             Err(error) => error,
         };
+        self.traced.attempt_ended(Err(error.table().1));
         if error.is_servers() {
             ticket.unreachable();
         }
@@ -181,9 +189,14 @@ impl<'a> Attempts<'a> {
         let reused = connection.reused();
         let (upload, metrics) = (self.upload.as_deref(), &self.origin.metrics);
         metrics.origin_requests.increment();
-        connection.send(self.upload.as_ref());
+        if self.traceparent.is_some() {
+            self.traced.attempt_sends(head.target(), reused);
+        }
+        connection.send(self.upload.as_ref(), self.traceparent);
         let poll_sent = |cx: &mut Context<'_>| connection.poll_sent(head, cx);
-        match wait::header(poll_sent, upload, &self.interims, self.timeouts, self.deadline, metrics).await {
+        let outcome = wait::header(poll_sent, upload, &self.interims, self.timeouts, self.deadline, metrics).await;
+        self.note_end(&outcome, &connection);
+        match outcome {
             WaitOutcome::Response(response) if reused && number < retry::MAX_RETRIES && is_for_the_idle(&response) => {
                 self.timed_out(number, response, connection, ticket)
             }
@@ -202,6 +215,22 @@ impl<'a> Attempts<'a> {
                 self.failed(number, &failure, &connection, &ticket).map(|()| SentRequest::Again)
             }
         }
+    }
+
+    /// Notes in the attempt's span how it ended.
+    fn note_end(&self, outcome: &WaitOutcome, connection: &PooledConnection) {
+        if self.traceparent.is_none() {
+            return;
+        }
+        self.traced.attempt_ended(match outcome {
+            WaitOutcome::Response(response) => Ok(response.status),
+            WaitOutcome::Timeout(error) => Err(error.table().1),
+            WaitOutcome::Failed(failure) => match self.upload.as_deref().map(Upload::progress) {
+                // The client's fault, or litequic's: the request was never complete.
+                Some(Progress::Failed(_)) => Err("http_request_error"),
+                _ => Err(classify(failure, connection).table().1),
+            },
+        });
     }
 
     /// The origin had given the connection up when the request came (RFC 9110 §15.5.9): the request may be sent again,

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     descriptors::Descriptor,
-    exchange::{BodyCapacity, BodyError, FieldName, Fields, Head, Name, field::is_value, name},
+    exchange::{BodyCapacity, BodyError, FieldName, Fields, Head, Name, Traceparent, field::is_value, name},
     http1::{self, BodyDecoder, BodyPiece, HeadError, HeadLines, ResponseFraming},
     proxy::Metrics,
     telemetry::Cause,
@@ -91,6 +91,8 @@ struct Outgoing {
     queue: VecDeque<Bytes>,
     /// The body, as long as there may be more of it.
     upload: Option<Rc<Upload>>,
+    /// The attempt's trace context.
+    traceparent: Option<Traceparent>,
     is_chunked: bool,
     /// Names of trailers that the head has declared.
     trailers: Vec<FieldName>,
@@ -210,10 +212,10 @@ impl OriginConnection {
         }
     }
 
-    /// A request with the body `upload` is to be sent by [`Self::poll_response`].
-    pub(super) fn begin(&self, upload: Option<Rc<Upload>>) {
+    /// A request with the body `upload` is to be sent by [`Self::poll_response`], with `traceparent` in its header.
+    pub(super) fn begin(&self, upload: Option<Rc<Upload>>, traceparent: Option<Traceparent>) {
         self.room.set(FIRST_READ);
-        self.outgoing.replace(Outgoing { upload, ..Outgoing::default() });
+        self.outgoing.replace(Outgoing { upload, traceparent, ..Outgoing::default() });
         self.incoming.replace(Incoming::default());
     }
 
@@ -374,6 +376,9 @@ impl OriginConnection {
         http1::write_head(&mut text, head.method.as_str(), head.target(), fields);
         {
             let mut outgoing = self.outgoing.borrow_mut();
+            if let Some(traceparent) = &outgoing.traceparent {
+                http1::add_field(&mut text, "traceparent", &traceparent.to_bytes());
+            }
             outgoing.begin(head);
             outgoing.gather(cx)?;
             let written = match self.poll_write_parts(&text, &outgoing.queue, cx) {

@@ -112,6 +112,8 @@ pub(super) struct Sending<'a> {
     pub(super) source: Source,
     pub(super) interim: &'a Interim,
     pub(super) record: &'a Record,
+    /// The record that gets a span for each attempt.
+    pub(super) traced: &'a Record,
     pub(super) timeouts: &'a Timeouts,
     /// The route's rules.
     pub(super) rules: Option<&'a Arc<Rules>>,

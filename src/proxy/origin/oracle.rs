@@ -99,7 +99,7 @@ async fn by_hyper(stream: UnixStream, method: &Method) -> Outcome {
 async fn by_litequic(stream: UnixStream, method: &Method) -> Outcome {
     let descriptor = Arc::<Descriptors>::default().take(Side::Origins).unwrap();
     let connection = OriginConnection::new(OriginSocket::Unix(stream), None, descriptor, &Arc::default());
-    connection.begin(None);
+    connection.begin(None, None);
     let fields = FieldLines::from_iter([(name::HOST, &b"a.test"[..])]);
     let head = Head::new(method.clone(), "a.test", "/", fields);
     let parts = loop {

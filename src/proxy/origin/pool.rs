@@ -19,7 +19,7 @@ use super::{
 use crate::{
     config::{self, OriginAddress, Timeouts},
     descriptors::Descriptor,
-    exchange::{BodyCapacity, BodyError, Head, Record},
+    exchange::{BodyCapacity, BodyError, Head, Record, Traceparent},
     proxy::balance::{EjectionCause, Rule},
     proxy::error::Error,
     proxy::{Metrics, ServerMetrics},
@@ -763,12 +763,12 @@ impl PooledConnection {
         Self { sending: None, connection, in_use, reused, received_before }
     }
 
-    /// A request with the body `upload` is to be sent, by [`Self::poll_sent`].
-    pub(super) fn send(&self, upload: Option<&Rc<Upload>>) {
+    /// A request with the body `upload` is to be sent, by [`Self::poll_sent`], with `traceparent` in its header.
+    pub(super) fn send(&self, upload: Option<&Rc<Upload>>, traceparent: Option<Traceparent>) {
         if let Some(upload) = upload.filter(|upload| upload.progress() != Progress::Done) {
             self.in_use.pool.note(self.in_use.slot, Exchange::Upload(Rc::downgrade(upload)));
         }
-        self.connection.http.begin(upload.cloned());
+        self.connection.http.begin(upload.cloned(), traceparent);
     }
 
     /// Sends the request with this `head`, and waits for an interim response or the final one's head.

@@ -105,6 +105,7 @@ fn config(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Config {
         reload: config::Reload::default(),
         log: config::Log { level: config::Level::Info, format: config::LogFormat::Auto },
         access_log: config::AccessLog::default(),
+        traces: config::Traces::default(),
         trusted_proxies: Vec::new(),
         laboratory: config::Laboratory::default(),
     };

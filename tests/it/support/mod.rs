@@ -1,13 +1,14 @@
 //! What the suites share: litequic in this process (`proxy`) or as another (`process`), clients (`client`, `raw`,
 //! `initial`, `stuffed`, `unasked`, `wire`; `tls` and `http2` over TCP), one that must be served all the while
 //! (`bystander`), a `link` with faults between them, origins (`origin`, `nginx`), what switches protocols (`tunnel`), a
-//! browser (`chromium`), a load `balancer`, and the programs that some tests need (`needs`).
+//! `collector` of spans, a browser (`chromium`), a load `balancer`, and the programs that some tests need (`needs`).
 
 pub(crate) mod balancer;
 pub(crate) mod bystander;
 pub(crate) mod cable;
 pub(crate) mod chromium;
 pub(crate) mod client;
+pub(crate) mod collector;
 pub(crate) mod http2;
 pub(crate) mod initial;
 pub(crate) mod link;

@@ -1,0 +1,43 @@
+//! TLS to the collector of spans, from the file that `traces.ca` names: read and judged with the configuration, renewed
+//! by a reload.
+
+use super::origin_tls::Fault;
+use crate::{
+    config::{Config, Findings, OriginTls, TraceProtocol},
+    tls::{OriginTlsFiles, SystemRoots},
+    traces::CollectorTls,
+};
+use rustls::pki_types::ServerName;
+use std::sync::Arc;
+
+/// The key of the file, which stands for the system's roots too.
+pub(super) const KEY: &str = "traces.ca";
+
+/// Reads the file; `None` if the collector needs no TLS. Blocks on the file system.
+///
+/// # Errors
+///
+/// Every fault.
+pub(super) fn read(config: &Config) -> Result<Option<CollectorTls>, Vec<Fault>> {
+    let traces = &config.traces;
+    let Some(endpoint) = traces.endpoint.as_ref().filter(|endpoint| endpoint.is_https) else { return Ok(None) };
+    if ServerName::try_from(endpoint.host.as_str()).is_err() {
+        let problem = format!("no certificate can have the name {}", endpoint.host);
+        return Err(vec![("traces.endpoint".into(), problem)]);
+    }
+    let table = OriginTls { ca: traces.ca.clone(), ..OriginTls::default() };
+    let files = OriginTlsFiles::load(&table, &SystemRoots::default());
+    let files =
+        files.map_err(|faults| faults.iter().map(|fault| (KEY.into(), fault.to_string())).collect::<Vec<_>>())?;
+    let mut config = (**files.config()).clone();
+    config.alpn_protocols = match traces.protocol {
+        TraceProtocol::Http => vec![b"http/1.1".to_vec()],
+        TraceProtocol::Grpc => vec![b"h2".to_vec()],
+    };
+    Ok(Some(CollectorTls { config: Arc::new(config), digest: files.digest() }))
+}
+
+/// Reads the file, with each fault in `findings`; `None` if there is one. Blocks on the file system.
+pub(super) fn load(config: &Config, findings: &mut Findings) -> Option<Option<CollectorTls>> {
+    read(config).map_err(|faults| faults.iter().for_each(|(key, problem)| findings.fault(key, problem))).ok()
+}

@@ -1,0 +1,278 @@
+//! Trace context (W3C Trace Context, level 2), and what a request's record notes for its spans. Pure, but for random
+//! IDs.
+
+use http::StatusCode;
+use std::{fmt, sync::Arc, time::Duration};
+
+/// A digit's value; `None` for all but lower-case hexadecimal digits.
+const fn digit(byte: u8) -> Option<u8> {
+    match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    }
+}
+
+/// The bytes that lower-case hexadecimal digits stand for.
+fn bytes<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
+    let (pairs, rest) = digits.as_chunks::<2>();
+    if pairs.len() != N || !rest.is_empty() {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
+        *byte = digit(*high)? << 4 | digit(*low)?;
+    }
+    Some(bytes)
+}
+
+/// Writes lower-case hexadecimal digits of `bytes` to `out`, two for each.
+fn digits(bytes: &[u8], out: &mut [u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let at = |nibble: u8| DIGITS.get(usize::from(nibble)).copied().unwrap_or_default();
+    for (byte, pair) in bytes.iter().zip(out.as_chunks_mut::<2>().0) {
+        *pair = [at(byte >> 4), at(byte & 15)];
+    }
+}
+
+macro_rules! id {
+    ($(#[$meta:meta])* $name:ident, $length:literal) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+        pub struct $name([u8; $length]);
+
+        impl $name {
+            /// An ID of these bytes, unless all are zero.
+            pub fn new(bytes: [u8; $length]) -> Option<Self> {
+                (bytes != [0; $length]).then_some(Self(bytes))
+            }
+
+            /// A random one.
+            pub fn random() -> Self {
+                // All zeros is not an ID; it does not occur.
+                Self::new(rand::random()).unwrap_or(Self([1; $length]))
+            }
+
+            /// The ID that lower-case hexadecimal digits stand for.
+            pub fn parse(digits: &[u8]) -> Option<Self> {
+                Self::new(bytes(digits)?)
+            }
+
+            /// The bytes.
+            pub const fn bytes(&self) -> &[u8; $length] {
+                &self.0
+            }
+
+            /// Lower-case hexadecimal digits.
+            pub fn digits(&self) -> [u8; 2 * $length] {
+                let mut out = [0; 2 * $length];
+                digits(&self.0, &mut out);
+                out
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                // Digits are ASCII.
+                f.write_str(str::from_utf8(&self.digits()).unwrap_or_default())
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+    };
+}
+
+id! {
+    /// `trace-id`: a trace.
+    TraceId, 16
+}
+
+id! {
+    /// `parent-id`: a span.
+    SpanId, 8
+}
+
+/// `trace-flags`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TraceFlags(u8);
+
+impl TraceFlags {
+    const SAMPLED: u8 = 1;
+    const RANDOM: u8 = 2;
+
+    /// The flags that this version knows. Others are not passed on (§3.2.2.5).
+    pub const fn new(is_sampled: bool, is_random: bool) -> Self {
+        Self((if is_sampled { Self::SAMPLED } else { 0 }) | (if is_random { Self::RANDOM } else { 0 }))
+    }
+
+    /// Whether spans of the trace are recorded.
+    pub const fn is_sampled(self) -> bool {
+        self.0 & Self::SAMPLED != 0
+    }
+
+    /// Whether the last 56 bits of the trace ID are random.
+    pub const fn is_random(self) -> bool {
+        self.0 & Self::RANDOM != 0
+    }
+
+    /// The byte.
+    pub const fn byte(self) -> u8 {
+        self.0
+    }
+}
+
+/// The value of `traceparent`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Traceparent {
+    /// The trace.
+    pub trace_id: TraceId,
+    /// The span that caused the request.
+    pub parent_id: SpanId,
+    /// The flags.
+    pub flags: TraceFlags,
+}
+
+/// Bytes of a `traceparent` of version 00.
+pub const TRACEPARENT: usize = 55;
+
+impl Traceparent {
+    /// `version "-" trace-id "-" parent-id "-" trace-flags` (§3.2): lower-case hexadecimal digits, the IDs not all
+    /// zeros. A version that is not known yet may go on after another `-`; `ff` is none.
+    pub fn parse(value: &[u8]) -> Option<Self> {
+        let (known, more) = value.split_at_checked(TRACEPARENT)?;
+        let part = |from: usize, length: usize| known.get(from..from.saturating_add(length)).unwrap_or_default();
+        let are_parted = [2, 35, 52].iter().all(|at| known.get(*at) == Some(&b'-'));
+        let [version] = bytes::<1>(part(0, 2))?;
+        let ends_well = more.is_empty() || (version != 0 && more.starts_with(b"-"));
+        if !are_parted || version == 0xff || !ends_well {
+            return None;
+        }
+        let [flags] = bytes::<1>(part(53, 2))?;
+        let flags = TraceFlags(flags & (TraceFlags::SAMPLED | TraceFlags::RANDOM));
+        Some(Self { trace_id: TraceId::parse(part(3, 32))?, parent_id: SpanId::parse(part(36, 16))?, flags })
+    }
+
+    /// The value, in version 00.
+    pub fn to_bytes(&self) -> [u8; TRACEPARENT] {
+        let mut out = *b"00-00000000000000000000000000000000-0000000000000000-00";
+        let mut write = |bytes: &[u8], from: usize| digits(bytes, out.get_mut(from..).unwrap_or_default());
+        // The flags last: `digits` writes as many as there are bytes.
+        write(self.trace_id.bytes(), 3);
+        write(self.parent_id.bytes(), 36);
+        write(&[self.flags.byte()], 53);
+        out
+    }
+}
+
+/// A request's place in its trace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestTrace {
+    /// The trace.
+    pub trace_id: TraceId,
+    /// The span of the request itself.
+    pub span_id: SpanId,
+    /// The client's span; `None` where the trace begins here.
+    pub parent_id: Option<SpanId>,
+    /// The flags, as decided.
+    pub flags: TraceFlags,
+    /// What a client sent whose decision does not count.
+    pub link: Option<Traceparent>,
+    /// Attempts at origins, of a request that is sampled.
+    pub attempts: Vec<Attempt>,
+}
+
+impl RequestTrace {
+    /// Whether the trace began elsewhere, so that `tracestate` belongs to it.
+    pub const fn continues(&self) -> bool {
+        self.parent_id.is_some()
+    }
+
+    /// The `traceparent` of a request by the span `span_id`.
+    pub const fn traceparent(&self, span_id: SpanId) -> Traceparent {
+        Traceparent { trace_id: self.trace_id, parent_id: span_id, flags: self.flags }
+    }
+}
+
+/// One attempt to have an origin answer. Times are since the request's beginning.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    /// The span.
+    pub span_id: SpanId,
+    /// Name of the origin.
+    pub origin: Arc<str>,
+    /// Address of the server.
+    pub server: Arc<str>,
+    /// The path with its query that the server gets.
+    pub target: Box<str>,
+    /// When a connection was asked for.
+    pub began: Duration,
+    /// When the response's header had come, or the failure.
+    pub ended: Option<Duration>,
+    /// Whether the connection had served a request before.
+    pub is_reused: bool,
+    /// The status of the response.
+    pub status: Option<StatusCode>,
+    /// Why there is none: an error type of RFC 9209 §2.3.
+    pub error: Option<&'static str>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+
+    #[test]
+    fn a_traceparent_is_valid_or_none() {
+        let parent = "00f067aa0ba902b7";
+        for (traceparent, expected) in [
+            (format!("00-{TRACE}-{parent}-01"), Some((true, false))),
+            (format!("00-{TRACE}-{parent}-00"), Some((false, false))),
+            (format!("00-{TRACE}-{parent}-03"), Some((true, true))),
+            (format!("00-{TRACE}-{parent}-fe"), Some((false, true))),
+            (format!("cc-{TRACE}-{parent}-01-what-the-future-brings"), Some((true, false))),
+            (format!("cc-{TRACE}-{parent}-01.more"), None),
+            (format!("00-{TRACE}-{parent}-01-more"), None),
+            (format!("ff-{TRACE}-{parent}-01"), None),
+            (format!("00-{}-{parent}-01", TRACE.to_uppercase()), None),
+            (format!("00-{}-{parent}-01", "0".repeat(32)), None),
+            (format!("00-{TRACE}-{}-01", "0".repeat(16)), None),
+            (format!("00-{TRACE}-{parent}"), None),
+            (format!("00-{TRACE}-{parent}-1"), None),
+            (format!("00-{TRACE}-{parent}-0g"), None),
+            (format!("00_{TRACE}-{parent}-01"), None),
+            (format!(" 00-{TRACE}-{parent}-01"), None),
+            ("\n".into(), None),
+            (String::new(), None),
+        ] {
+            let parsed = Traceparent::parse(traceparent.as_bytes());
+            let flags = parsed.map(|parsed| (parsed.flags.is_sampled(), parsed.flags.is_random()));
+            assert_eq!(flags, expected, "{traceparent}");
+            if let Some(parsed) = parsed {
+                assert_eq!((parsed.trace_id.to_string(), parsed.parent_id.to_string()), (TRACE.into(), parent.into()));
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_again(trace: [u8; 16], parent: [u8; 8], sampled: bool, random: bool) {
+            let flags = TraceFlags::new(sampled, random);
+            if let (Some(trace_id), Some(parent_id)) = (TraceId::new(trace), SpanId::new(parent)) {
+                let traceparent = Traceparent { trace_id, parent_id, flags };
+                prop_assert_eq!(Traceparent::parse(&traceparent.to_bytes()), Some(traceparent));
+                prop_assert_eq!(TraceId::parse(&trace_id.digits()), Some(trace_id));
+            }
+        }
+
+        #[test]
+        fn no_bytes_panic(value in prop::collection::vec(any::<u8>(), 0..80)) {
+            let _ = Traceparent::parse(&value);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Exemplars of histograms (OpenMetrics 1.0, §4.6.1): a sampled trace for each bucket, the newest one.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// A request that was counted in a bucket.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exemplar {
+    /// Observed value, in seconds.
+    pub seconds: f64,
+    /// When it was observed, about.
+    pub at: SystemTime,
+    /// Hexadecimal digits.
+    pub trace_id: String,
+    /// Hexadecimal digits.
+    pub span_id: String,
+}
+
+/// The newest exemplar of each bucket, by the family's name and the bucket's number. The control thread alone writes
+/// them.
+#[derive(Debug, Default)]
+pub struct Exemplars(Mutex<BTreeMap<(&'static str, usize), Exemplar>>);
+
+impl Exemplars {
+    /// Has `exemplar` stand in a bucket of the histogram `family`.
+    pub fn note(&self, family: &'static str, bucket: usize, exemplar: Exemplar) {
+        self.all().insert((family, bucket), exemplar);
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<(&'static str, usize), Exemplar>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `text` with the exemplars behind their buckets. The encoder has no way to make one that was not observed by its
+    /// own histogram.
+    pub(super) fn add_to(&self, text: String) -> String {
+        let all = self.all().clone();
+        if all.is_empty() {
+            return text;
+        }
+        let mut families: Vec<&str> = all.keys().map(|(family, _)| *family).collect();
+        families.dedup();
+        let mut out = String::with_capacity(text.len().saturating_add(all.len().saturating_mul(128)));
+        let mut bucket = 0;
+        for line in text.lines() {
+            out.push_str(line);
+            let family = families.iter().find(|family| {
+                let rest = line.strip_prefix("litequic_").and_then(|line| line.strip_prefix(**family));
+                rest.is_some_and(|rest| rest.starts_with("_bucket{"))
+            });
+            match family.and_then(|family| all.get_key_value(&(*family, bucket))) {
+                Some((_, Exemplar { seconds, at, trace_id, span_id })) => {
+                    let at = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+                    // Writing to a String cannot fail.
+                    let _ = write!(out, " # {{trace_id=\"{trace_id}\",span_id=\"{span_id}\"}} {seconds} {at:.3}");
+                }
+                None => {}
+            }
+            bucket = if family.is_some() { bucket.saturating_add(1) } else { 0 };
+            out.push('\n');
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn an_exemplar_stands_behind_its_bucket() {
+        let exemplars = Exemplars::default();
+        let text = "# TYPE litequic_a_seconds histogram\nlitequic_a_seconds_sum 1\n\
+                    litequic_a_seconds_bucket{le=\"1\"} 1\nlitequic_a_seconds_bucket{le=\"+Inf\"} 2\n# EOF\n";
+        assert_eq!(exemplars.add_to(text.into()), text);
+        let at = UNIX_EPOCH + Duration::from_millis(1500);
+        let exemplar = |seconds| Exemplar { seconds, at, trace_id: "ab".into(), span_id: "cd".into() };
+        exemplars.note("a_seconds", 1, exemplar(1.5));
+        exemplars.note("a_seconds", 1, exemplar(2.5));
+        exemplars.note("b_seconds", 0, exemplar(1.5));
+        let expected = text.replace("} 2\n", "} 2 # {trace_id=\"ab\",span_id=\"cd\"} 2.5 1.500\n");
+        assert_eq!(exemplars.add_to(text.into()), expected);
+    }
+}

@@ -1,0 +1,155 @@
+//! Protocol Buffers as far as OTLP needs them: fields are appended to a buffer, and answers are walked field by field.
+//! Pure.
+
+/// Bytes of a varint at most.
+const MAX_VARINT: usize = 10;
+
+/// Wire types (Protocol Buffers, Encoding).
+const VARINT: u8 = 0;
+const FIXED64: u8 = 1;
+const BYTES: u8 = 2;
+const FIXED32: u8 = 5;
+
+/// Appends `value` in groups of seven bits.
+pub(super) fn varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "it is below 128")]
+    out.push(value as u8);
+}
+
+/// Bytes that [`varint`] appends.
+pub(super) const fn varint_length(value: u64) -> usize {
+    // One for each seven bits, and one for zero.
+    (value | 1).ilog2() as usize / 7 + 1
+}
+
+fn tag(out: &mut Vec<u8>, field: u32, wire: u8) {
+    varint(out, u64::from(field) << 3 | u64::from(wire));
+}
+
+/// Appends a number.
+pub(super) fn number(out: &mut Vec<u8>, field: u32, value: u64) {
+    tag(out, field, VARINT);
+    varint(out, value);
+}
+
+/// Appends eight bytes.
+pub(super) fn fixed64(out: &mut Vec<u8>, field: u32, value: u64) {
+    tag(out, field, FIXED64);
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+/// Appends four bytes.
+pub(super) fn fixed32(out: &mut Vec<u8>, field: u32, value: u32) {
+    tag(out, field, FIXED32);
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+/// Appends a string, bytes, or a message that is written already.
+pub(super) fn bytes(out: &mut Vec<u8>, field: u32, value: &[u8]) {
+    head(out, field, value.len());
+    out.extend_from_slice(value);
+}
+
+/// Appends what stands before `length` bytes of a string, of bytes or of a message.
+pub(super) fn head(out: &mut Vec<u8>, field: u32, length: usize) {
+    tag(out, field, BYTES);
+    varint(out, length as u64);
+}
+
+/// Bytes of a field with a number below 16 and `length` bytes of content.
+pub(super) const fn field_length(length: usize) -> usize {
+    1 + varint_length(length as u64) + length
+}
+
+/// The value of a field that was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FieldValue<'a> {
+    /// A varint.
+    Number(u64),
+    /// A string, bytes or a message.
+    Bytes(&'a [u8]),
+    /// Four or eight bytes.
+    Fixed,
+}
+
+/// The fields of a message, up to its end or the first byte that is none of a field.
+pub(super) struct FieldReader<'a>(pub(super) &'a [u8]);
+
+impl<'a> FieldReader<'a> {
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0_u64;
+        for (n, byte) in self.0.iter().enumerate().take(MAX_VARINT) {
+            value |= u64::from(byte & 0x7f).checked_shl(7 * u32::try_from(n).ok()?)?;
+            if byte & 0x80 == 0 {
+                self.0 = self.0.get(n.saturating_add(1)..)?;
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn take(&mut self, length: u64) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(usize::try_from(length).ok()?)?;
+        self.0 = rest;
+        Some(taken)
+    }
+}
+
+impl<'a> Iterator for FieldReader<'a> {
+    type Item = (u64, FieldValue<'a>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let tag = self.varint()?;
+        let value = match (tag & 7) as u8 {
+            VARINT => FieldValue::Number(self.varint()?),
+            BYTES => {
+                let length = self.varint()?;
+                FieldValue::Bytes(self.take(length)?)
+            }
+            FIXED64 => self.take(8).map(|_| FieldValue::Fixed)?,
+            FIXED32 => self.take(4).map(|_| FieldValue::Fixed)?,
+            _ => return None,
+        };
+        Some((tag >> 3, value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_again(value: u64, text: Vec<u8>, small in 0u32..16) {
+            let mut out = Vec::new();
+            varint(&mut out, value);
+            prop_assert_eq!(out.len(), varint_length(value));
+            out.clear();
+            number(&mut out, 100, value);
+            bytes(&mut out, small + 1, &text);
+            fixed64(&mut out, 3, value);
+            fixed32(&mut out, 4, 7);
+            let read: Vec<_> = FieldReader(&out).collect();
+            let expected = [
+                (100, FieldValue::Number(value)),
+                (u64::from(small) + 1, FieldValue::Bytes(&text)),
+                (3, FieldValue::Fixed),
+                (4, FieldValue::Fixed),
+            ];
+            prop_assert_eq!(read, expected);
+            let mut field = Vec::new();
+            bytes(&mut field, 15, &text);
+            prop_assert_eq!(field.len(), field_length(text.len()));
+        }
+
+        #[test]
+        fn no_bytes_panic_or_read_without_end(bytes: Vec<u8>) {
+            prop_assert!(FieldReader(&bytes).count() <= bytes.len());
+        }
+    }
+}

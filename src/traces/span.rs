@@ -1,0 +1,345 @@
+//! A request's spans as OTLP has them: one for the request, and one for each attempt at its origin, by the semantic
+//! conventions for HTTP. Pure.
+
+use super::protobuf as pb;
+use crate::exchange::{Attempt, ClientTls, Facts, Protocol, RequestEnd, RequestTrace, SpanId, TraceFlags};
+use std::{
+    borrow::Cow,
+    fmt::Write as _,
+    time::{Duration, UNIX_EPOCH},
+};
+
+/// Bytes of a value at most: longer ones are cut.
+pub(super) const MAX_VALUE: usize = 2048;
+
+/// Fields of `ScopeSpans`, `Span`, `Span.Link`, `Status`, `KeyValue` and `AnyValue` (opentelemetry/proto, trace.proto
+/// and common.proto).
+const SPANS: u32 = 2;
+const TRACE_ID: u32 = 1;
+const SPAN_ID: u32 = 2;
+const PARENT_ID: u32 = 4;
+const NAME: u32 = 5;
+const KIND: u32 = 6;
+const START: u32 = 7;
+const END: u32 = 8;
+const ATTRIBUTES: u32 = 9;
+const LINKS: u32 = 13;
+const STATUS: u32 = 15;
+const FLAGS: u32 = 16;
+const LINK_FLAGS: u32 = 6;
+const KEY: u32 = 1;
+const VALUE: u32 = 2;
+const STRING: u32 = 1;
+const BOOLEAN: u32 = 2;
+const INTEGER: u32 = 3;
+
+/// `SPAN_KIND_SERVER`, `SPAN_KIND_CLIENT`
+const SERVER: u64 = 2;
+const CLIENT: u64 = 3;
+/// `Status` with `STATUS_CODE_ERROR`.
+const ERROR: &[u8] = &[3 << 3, 2];
+/// `SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK`, `SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK`
+const HAS_IS_REMOTE: u32 = 0x100;
+const IS_REMOTE: u32 = 0x200;
+
+/// Methods that the conventions know: of RFC 9110, and PATCH.
+const METHODS: [&[u8]; 9] = [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONNECT", b"OPTIONS", b"TRACE", b"PATCH"];
+
+/// Parameters of a query whose values are signatures and keys.
+const SECRETS: [&str; 4] = ["sig", "Signature", "AWSAccessKeyId", "X-Goog-Signature"];
+
+/// Appends the spans of a request that took `took` to `out`, as fields of `ScopeSpans`, and returns how many. `scratch`
+/// is memory for one of them.
+pub(super) fn write(
+    out: &mut Vec<u8>,
+    scratch: &mut Vec<u8>,
+    (facts, trace): (&Facts, &RequestTrace),
+    took: Duration,
+    query: bool,
+) -> u32 {
+    scratch.clear();
+    server(scratch, facts, trace, took, query);
+    pb::bytes(out, SPANS, scratch);
+    let mut count = 1;
+    for (number, attempt) in trace.attempts.iter().enumerate() {
+        let earlier = trace.attempts.iter().take(number).filter(|one| one.origin == attempt.origin).count();
+        scratch.clear();
+        client(scratch, (facts, trace), (attempt, earlier), took, query);
+        pb::bytes(out, SPANS, scratch);
+        count += 1;
+    }
+    count
+}
+
+/// Nanoseconds since the Unix epoch, `after` the request's beginning.
+fn nanoseconds(facts: &Facts, after: Duration) -> u64 {
+    let since = facts.began.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.saturating_add(after).as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn flags(flags: TraceFlags, is_remote: bool) -> u32 {
+    u32::from(flags.byte()) | HAS_IS_REMOTE | if is_remote { IS_REMOTE } else { 0 }
+}
+
+/// The beginning of a span.
+fn begin(
+    out: &mut Vec<u8>,
+    trace: &RequestTrace,
+    (span_id, parent_id): (SpanId, Option<SpanId>),
+    (name, kind): (&str, u64),
+    (start, end): (u64, u64),
+) {
+    pb::bytes(out, TRACE_ID, trace.trace_id.bytes());
+    pb::bytes(out, SPAN_ID, span_id.bytes());
+    if let Some(parent_id) = parent_id {
+        pb::bytes(out, PARENT_ID, parent_id.bytes());
+    }
+    pb::bytes(out, NAME, name.as_bytes());
+    pb::number(out, KIND, kind);
+    pb::fixed64(out, START, start);
+    pb::fixed64(out, END, end.max(start));
+    pb::fixed32(out, FLAGS, flags(trace.flags, kind == SERVER && trace.continues()));
+}
+
+/// The method as a span's name has it, and its attributes.
+fn method(out: &mut Vec<u8>, method: &[u8]) -> &'static str {
+    let known = METHODS.iter().find(|known| **known == method);
+    match known.and_then(|known| str::from_utf8(known).ok()) {
+        Some(known) => {
+            text(out, "http.request.method", known);
+            known
+        }
+        None => {
+            text(out, "http.request.method", "_OTHER");
+            if !method.is_empty() {
+                text(out, "http.request.method_original", &printable(method));
+            }
+            "HTTP"
+        }
+    }
+}
+
+/// Whether the request was cut off by litequic, or for want of a response.
+const fn is_cut_off(facts: &Facts) -> bool {
+    match facts.end {
+        RequestEnd::Complete | RequestEnd::Cancelled => false,
+        RequestEnd::Malformed => facts.status.is_none(),
+        RequestEnd::Stalled | RequestEnd::Evicted | RequestEnd::Failed => true,
+    }
+}
+
+fn server(out: &mut Vec<u8>, facts: &Facts, trace: &RequestTrace, took: Duration, query: bool) {
+    let mut attributes = Vec::with_capacity(1024);
+    let mut name = method(&mut attributes, &facts.method).to_owned();
+    if let Some(route) = &facts.http_route {
+        // Writing to a String cannot fail.
+        let _ = write!(name, " {}", printable(route.as_bytes()));
+        text(&mut attributes, "http.route", &printable(route.as_bytes()));
+    }
+    let times = (nanoseconds(facts, Duration::ZERO), nanoseconds(facts, took));
+    begin(out, trace, (trace.span_id, trace.parent_id), (&name, SERVER), times);
+    out.append(&mut attributes);
+
+    let client = &facts.client;
+    let is_plain = client.identity.tls == ClientTls::Plain;
+    text(out, "url.scheme", if is_plain { "http" } else { "https" });
+    let (path, rest) = split(&facts.path);
+    if !path.is_empty() {
+        text(out, "url.path", &printable(path));
+    }
+    if let Some(rest) = rest.filter(|_| query) {
+        text(out, "url.query", &redacted(&printable(rest)));
+    }
+    let (host, port) = authority(&facts.host);
+    if !host.is_empty() {
+        text(out, "server.address", &printable(host));
+        number(out, "server.port", port.unwrap_or(if is_plain { 80 } else { 443 }).into());
+    }
+    let peer = client.address;
+    let mut address = facts.behind.unwrap_or(peer.ip()).to_string();
+    text(out, "client.address", &address);
+    address.clear();
+    let _ = write!(address, "{}", peer.ip());
+    text(out, "network.peer.address", &address);
+    number(out, "network.peer.port", peer.port().into());
+    let (version, transport) = match client.protocol {
+        Protocol::Http1 if facts.is_http_10 => ("1.0", "tcp"),
+        Protocol::Http1 => ("1.1", "tcp"),
+        Protocol::Http2 => ("2", "tcp"),
+        Protocol::Http3 => ("3", "quic"),
+    };
+    text(out, "network.protocol.version", version);
+    text(out, "network.transport", transport);
+    if !facts.user_agent.is_empty() {
+        text(out, "user_agent.original", &printable(&facts.user_agent));
+    }
+    if let Some(route) = &facts.route {
+        text(out, "litequic.route", &printable(route.as_bytes()));
+    }
+    if !facts.request_id.is_empty() {
+        text(out, "litequic.request_id", &printable(&facts.request_id));
+    }
+    if let Some(status) = facts.status {
+        number(out, "http.response.status_code", status.as_u16().into());
+        number(out, "http.response.body.size", facts.sent);
+    }
+    let server_error = facts.status.filter(|status| status.is_server_error());
+    if let Some(error) = facts.error {
+        text(out, "error.type", error);
+    } else if let Some(status) = server_error {
+        text(out, "error.type", status.as_str());
+    } else if is_cut_off(facts) {
+        text(out, "error.type", facts.end.word());
+    }
+    text(out, "litequic.end", facts.end.word());
+    if let Some(link) = trace.link {
+        let mut written = Vec::with_capacity(40);
+        pb::bytes(&mut written, TRACE_ID, link.trace_id.bytes());
+        pb::bytes(&mut written, SPAN_ID, link.parent_id.bytes());
+        pb::fixed32(&mut written, LINK_FLAGS, flags(link.flags, true));
+        pb::bytes(out, LINKS, &written);
+    }
+    if server_error.is_some() || is_cut_off(facts) {
+        pb::bytes(out, STATUS, ERROR);
+    }
+}
+
+fn client(
+    out: &mut Vec<u8>,
+    (facts, trace): (&Facts, &RequestTrace),
+    (attempt, earlier): (&Attempt, usize),
+    took: Duration,
+    query: bool,
+) {
+    let mut attributes = Vec::with_capacity(512);
+    let name = method(&mut attributes, &facts.method);
+    let times = (nanoseconds(facts, attempt.began), nanoseconds(facts, attempt.ended.unwrap_or(took)));
+    begin(out, trace, (attempt.span_id, Some(trace.span_id)), (name, CLIENT), times);
+    out.append(&mut attributes);
+
+    match attempt.server.strip_prefix("unix:") {
+        Some(path) => text(out, "server.address", &printable(path.as_bytes())),
+        None => {
+            let (scheme, host) = attempt.server.split_once("://").unwrap_or(("http", &attempt.server));
+            let (host, port) = authority(host.as_bytes());
+            text(out, "server.address", &printable(host));
+            number(out, "server.port", port.unwrap_or(if scheme == "https" { 443 } else { 80 }).into());
+        }
+    }
+    // Nothing was sent where there was no connection.
+    if !attempt.target.is_empty() {
+        let server = if attempt.server.starts_with("unix:") { "http://localhost" } else { &*attempt.server };
+        let (path, rest) = split(attempt.target.as_bytes());
+        let mut url = format!("{server}{}", printable(path));
+        if let Some(rest) = rest.filter(|_| query) {
+            let _ = write!(url, "?{}", redacted(&printable(rest)));
+        }
+        text(out, "url.full", &printable(url.as_bytes()));
+        text(out, "network.protocol.version", "1.1");
+        boolean(out, "litequic.connection.reused", attempt.is_reused);
+    }
+    text(out, "litequic.origin", &printable(attempt.origin.as_bytes()));
+    if earlier > 0 {
+        number(out, "http.request.resend_count", earlier as u64);
+    }
+    if let Some(status) = attempt.status {
+        number(out, "http.response.status_code", status.as_u16().into());
+    }
+    let failed = attempt.status.filter(|status| status.is_client_error() || status.is_server_error());
+    if let Some(error) = attempt.error {
+        text(out, "error.type", error);
+    } else if let Some(status) = failed {
+        text(out, "error.type", status.as_str());
+    }
+    if attempt.error.is_some() || failed.is_some() {
+        pb::bytes(out, STATUS, ERROR);
+    }
+}
+
+/// A path, and the query behind it.
+fn split(target: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match target.iter().position(|byte| *byte == b'?') {
+        Some(at) => (target.get(..at).unwrap_or_default(), target.get(at.saturating_add(1)..)),
+        None => (target, None),
+    }
+}
+
+/// The host of an authority, without brackets, and its port.
+fn authority(authority: &[u8]) -> (&[u8], Option<u16>) {
+    let end = authority.iter().rposition(|byte| *byte == b']').map_or(0, |at| at.saturating_add(1));
+    let colon = authority.iter().skip(end).position(|byte| *byte == b':').map(|at| at.saturating_add(end));
+    let host = authority.get(..colon.unwrap_or(authority.len())).unwrap_or_default();
+    let port = colon.and_then(|at| str::from_utf8(authority.get(at.saturating_add(1)..)?).ok()?.parse().ok());
+    let bare = host.strip_prefix(b"[").and_then(|host| host.strip_suffix(b"]"));
+    (bare.unwrap_or(host), port)
+}
+
+/// A value as text: bytes that are not UTF-8 are `\xHH`, and what is beyond [`MAX_VALUE`] is cut.
+fn printable(value: &[u8]) -> Cow<'_, str> {
+    let is_whole = value.len() <= MAX_VALUE;
+    let value = value.get(..MAX_VALUE).unwrap_or(value);
+    let error = match str::from_utf8(value) {
+        Ok(text) => return text.into(),
+        Err(error) => error,
+    };
+    if !is_whole && error.error_len().is_none() {
+        // A character that was cut.
+        return str::from_utf8(value.get(..error.valid_up_to()).unwrap_or_default()).unwrap_or_default().into();
+    }
+    let mut text = String::with_capacity(value.len());
+    for chunk in value.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            let _ = write!(text, "\\x{byte:02X}");
+        }
+    }
+    text.truncate(text.floor_char_boundary(MAX_VALUE));
+    text.into()
+}
+
+/// A query without the values that are secrets by the conventions.
+fn redacted(query: &str) -> Cow<'_, str> {
+    let is_secret = |parameter: &str| parameter.split_once('=').is_some_and(|(name, _)| SECRETS.contains(&name));
+    if !query.split('&').any(is_secret) {
+        return query.into();
+    }
+    let parameters = query.split('&').map(|parameter| match parameter.split_once('=') {
+        Some((name, _)) if SECRETS.contains(&name) => format!("{name}=REDACTED").into(),
+        _ => Cow::from(parameter),
+    });
+    parameters.collect::<Vec<_>>().join("&").into()
+}
+
+/// What stands before the value of an attribute, whose content has `length` bytes.
+fn attribute(out: &mut Vec<u8>, key: &str, length: usize) {
+    pb::head(out, ATTRIBUTES, pb::field_length(key.len()) + pb::field_length(length));
+    pb::bytes(out, KEY, key.as_bytes());
+    pb::head(out, VALUE, length);
+}
+
+fn text(out: &mut Vec<u8>, key: &str, value: &str) {
+    attribute(out, key, pb::field_length(value.len()));
+    pb::bytes(out, STRING, value.as_bytes());
+}
+
+fn number(out: &mut Vec<u8>, key: &str, value: u64) {
+    attribute(out, key, 1 + pb::varint_length(value));
+    pb::number(out, INTEGER, value);
+}
+
+fn boolean(out: &mut Vec<u8>, key: &str, value: bool) {
+    attribute(out, key, 2);
+    pb::number(out, BOOLEAN, value.into());
+}
+
+/// A `KeyValue` of the resource, as a field with the number `field`.
+pub(super) fn resource_attribute(out: &mut Vec<u8>, field: u32, key: &str, value: &str) {
+    let any = pb::field_length(value.len());
+    pb::head(out, field, pb::field_length(key.len()) + pb::field_length(any));
+    pb::bytes(out, KEY, key.as_bytes());
+    pb::head(out, VALUE, any);
+    pb::bytes(out, STRING, value.as_bytes());
+}
+
+#[cfg(test)]
+mod tests;

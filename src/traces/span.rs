@@ -124,7 +124,7 @@ const fn is_cut_off(facts: &Facts) -> bool {
     match facts.end {
         RequestEnd::Complete | RequestEnd::Cancelled => false,
         RequestEnd::Malformed => facts.status.is_none(),
-        RequestEnd::Stalled | RequestEnd::Evicted | RequestEnd::Failed => true,
+        RequestEnd::Stalled | RequestEnd::Evicted | RequestEnd::Closed | RequestEnd::Failed => true,
     }
 }
 

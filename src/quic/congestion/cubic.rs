@@ -343,8 +343,8 @@ impl Cubic {
     }
 }
 
-/// The window after `acked` bytes, each packet of which has brought it nearer to `target` by a part `packet / window` of
-/// the rest (RFC 9438 §4.2). There are as many steps as packets were sent.
+/// The window after `acked` bytes, each packet of which has brought it nearer to `target` by a part `packet / window`
+/// of the rest (RFC 9438 §4.2). There are as many steps as packets were sent.
 fn approach(mut window: f64, target: f64, mut acked: f64, datagram: f64) -> f64 {
     while acked > 0.0 {
         let packet = acked.min(datagram);

@@ -1,5 +1,5 @@
-//! Connection IDs and stateless reset tokens, as s2n-quic requests them. `quic::identity` makes both; the endpoint's state
-//! has the IDs that concern the token at hand.
+//! Connection IDs and stateless reset tokens, as s2n-quic requests them. `quic::identity` makes both; the endpoint's
+//! state has the IDs that concern the token at hand.
 
 use super::state::EndpointState;
 use crate::quic::identity::{ConnectionIdFormat, stateless_reset::ResetTokens};

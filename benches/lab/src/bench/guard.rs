@@ -2,8 +2,8 @@
 //! by a second signal, or by a panic. Otherwise its servers would serve on, and their namespaces and the machine's
 //! sysctls stay, until the next lab.
 //!
-//! The kernel's signal on a parent's death (`PR_SET_PDEATHSIG`) does not suffice: a contender's own children, as nginx's
-//! workers, do not get it.
+//! The kernel's signal on a parent's death (`PR_SET_PDEATHSIG`) does not suffice: a contender's own children, as
+//! nginx's workers, do not get it.
 
 use super::{namespace, process};
 use anyhow::{Context as _, Result};

@@ -27,6 +27,7 @@ mod log_writer;
 pub mod memory;
 pub mod net;
 mod number;
+pub mod priority;
 pub mod proxy;
 pub mod quic;
 pub mod rate;

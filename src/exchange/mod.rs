@@ -37,6 +37,9 @@ pub use tunnel::{Duplex, Quiet, Silenced, TUNNEL_BUFFER, Tunnel, Upgrade};
 use http::Method;
 use std::{fmt, future::Future, net::SocketAddr, rc::Rc, sync::Arc};
 
+/// `Priority` (RFC 9218 §5).
+pub const PRIORITY: http::HeaderName = http::HeaderName::from_static("priority");
+
 /// Whether a request with `method` has a body so rarely that its end, if still to come, is not waited for.
 pub fn has_rarely_a_body(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::DELETE)

@@ -58,7 +58,8 @@ pub async fn serve<H: Handler>(
         handle.close(application_error(Code::NoError));
         return;
     };
-    let connection = Rc::new(Connection::new(handle, client, handler, front, account, holder));
+    let (transport, memory) = (Rc::clone(&windows), (account, holder));
+    let connection = Rc::new(Connection::new(handle, client, handler, front, transport, memory));
     let front = &connection.front;
 
     let (life, memory) = (&connection.life, &connection.memory);
@@ -186,6 +187,7 @@ impl<'c, H: Handler> Streams<'c, H> {
     fn request(&mut self, mut stream: BidirectionalStream) {
         let (id, connection) = (stream.id(), self.connection);
         let window = self.windows.open(connection.handle.id(), id);
+        connection.priorities.opened(id);
         let Some(accepted) = connection.life.accept(id) else {
             refuse(&mut stream);
             return;

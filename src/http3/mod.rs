@@ -24,6 +24,7 @@ mod metrics;
 mod outcome;
 mod pauses;
 mod phase;
+mod priorities;
 mod receive;
 mod request;
 mod response;

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     exchange::{
-        Abort, Body, Client, Exchange, Handler, Interim, InterimQueue, Record, Recording, Request, RequestEnd,
-        Response, has_rarely_a_body,
+        Abort, Body, Client, Exchange, Handler, Interim, InterimQueue, PRIORITY, Record, Recording, Request,
+        RequestEnd, Response, has_rarely_a_body,
     },
     http3::Metrics,
     lifecycle::panic_if_asked,
@@ -24,7 +24,7 @@ use crate::{
     terms::Terms,
     transport::SendWindow,
 };
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use s2n_quic::stream::BidirectionalStream;
 use std::{
     future::{Future, poll_fn},
@@ -326,6 +326,9 @@ async fn exchange<H: Handler>(
     record: &Record,
 ) -> Result<(), Failure> {
     let method = request.method().clone();
+    let values = request.headers().get_all(PRIORITY);
+    let priority = connection.priorities.request(sender, values.iter().map(HeaderValue::as_bytes), stream.is_some());
+    record.note(|facts| facts.priority = priority);
     let (interim, queue) = Interim::channel();
     let exchange = Exchange { request, client, interim, record: record.clone() };
     let response = answer(exchange, queue, sender, connection, outcome).await?;

@@ -7,7 +7,7 @@ use super::{
     outcome::{Failure, RequestOutcome, code},
     send::{SendError, Sender},
 };
-use crate::exchange::{Body, BodyError, Handler, IdleTimer, Record, Response, date};
+use crate::exchange::{Body, BodyError, Handler, IdleTimer, PRIORITY, Record, Response, date};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header as name, response};
 use http_body::{Body as _, Frame};
@@ -61,6 +61,10 @@ async fn send_response<H: Handler>(
         record.responded(status);
     };
     sender.respond();
+    let values = parts.headers.get_all(PRIORITY);
+    if let Some(priority) = connection.priorities.response(sender, values.iter().map(HeaderValue::as_bytes)) {
+        record.note(|facts| facts.priority = Some(priority));
+    }
     let framing = DataFraming::new(method, parts.status, body.size_hint().exact());
     match framing {
         DataFraming::Nothing => {

@@ -45,6 +45,7 @@ pub(super) async fn serve<H: Handler>(
     let response = Response::from_parts(parts, Body::stream(StreamBody::new(pieces.map_err(|error| cause(&error)))));
     let download = async {
         respond(response, &Method::GET, sender, connection, outcome, record).await.map_err(of_tunnel)?;
+        sender.flush().await.map_err(Failure::Send)?;
         sender.end();
         Ok(())
     };

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     budget::{Budget, BufferLease},
     config::Live,
-    exchange::{Client, Identity, LastAuthority, LastForwarded, MinimumRate, Protocol, Records, plain},
+    exchange::{Client, Fields, Identity, LastAuthority, LastForwarded, MinimumRate, Protocol, Records, plain},
     http3::Metrics,
     lifecycle::PhaseWatch,
     memory::{ConnectionPool, MemoryAccount, MemoryAccounts},
@@ -22,7 +22,7 @@ use crate::{
     terms::{CurrentTerms, Terms},
     transport::{SendWindow, Transport},
 };
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use s2n_quic::stream::SendStream;
 use std::{
     cell::{Cell, RefCell},
@@ -176,12 +176,7 @@ impl<H> Connection<H> {
             uni: RefCell::new(UniStreams::new(Endpoint::Client)),
             max_field_section_size: Cell::new(None),
             memory: ConnectionMemory::new(holder, account, &terms),
-            priorities: Priorities::new(
-                transport,
-                handle.id(),
-                terms.limits.max_streams,
-                Arc::clone(&front.metrics),
-            ),
+            priorities: Priorities::new(transport, handle.id(), terms.limits.max_streams, Arc::clone(&front.metrics)),
             lingering: LingeringStreams::new(&terms.limits, &terms.timeouts, Arc::clone(&front.metrics)),
             pauses: Pauses::new(handle.clone(), terms.timeouts.idle),
             life: Rc::new(Http3Life::new(&terms.limits, Arc::clone(&front.metrics))),
@@ -220,10 +215,10 @@ impl<H> Connection<H> {
     }
 
     /// Whether the client accepts a field section as large as that of `status` and `fields` (RFC 9114 §4.2.2).
-    pub(super) fn takes(&self, status: Option<StatusCode>, fields: &HeaderMap) -> bool {
+    pub(super) fn takes(&self, status: Option<StatusCode>, fields: &Fields) -> bool {
         let Some(limit) = self.max_field_section_size.get() else { return true };
         let status = status.map_or(0, |_| field_size(":status".len(), 3));
-        let size = fields.iter().map(|(name, value)| field_size(name.as_str().len(), value.len()));
+        let size = fields.iter().map(|line| field_size(line.name().len(), line.value.len()));
         let takes = size.fold(status, u64::saturating_add) <= limit;
         if !takes {
             self.front.metrics.limit_client_header.increment();

@@ -24,14 +24,14 @@ pub(super) struct Priorities {
 /// How a PRIORITY_UPDATE frame was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Received {
-    /// It has changed something.
+    /// The frame has changed something.
     Changed,
-    /// It has changed nothing.
+    /// The frame has changed nothing.
     Ignored,
 }
 
 impl Priorities {
-    /// Those of a connection, by s2n-quic's ID, whose client may have `max_streams` request streams open.
+    /// The priorities of a connection, by s2n-quic's ID, whose client may have `max_streams` request streams open.
     pub(super) fn new(transport: Rc<dyn Transport>, connection: u64, max_streams: u32, metrics: Arc<Metrics>) -> Self {
         let is_ordered = transport.is_ordered(connection);
         let signals = RefCell::new(Signals::new(max_streams as usize));
@@ -69,11 +69,7 @@ impl Priorities {
 
     /// The response of `sender`'s stream has these values of its `Priority` field (RFC 9218 §8). Returns its priority,
     /// if they change it.
-    pub(super) fn response<'a>(
-        &self,
-        sender: &Sender,
-        values: impl Iterator<Item = &'a [u8]>,
-    ) -> Option<Priority> {
+    pub(super) fn response<'a>(&self, sender: &Sender, values: impl Iterator<Item = &'a [u8]>) -> Option<Priority> {
         let field = if self.is_ordered { priority::parse(values) } else { None }?;
         if field == Parameters::default() {
             return None;

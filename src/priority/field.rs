@@ -109,11 +109,13 @@ impl<'a> Input<'a> {
 
     /// Takes `byte` if it is next.
     fn take(&mut self, byte: u8) -> bool {
-        let is_next = self.peek() == Some(byte);
-        if is_next {
-            self.0 = &self.0[1..];
+        match self.0.split_first() {
+            Some((first, rest)) if *first == byte => {
+                self.0 = rest;
+                true
+            }
+            _ => false,
         }
-        is_next
     }
 
     /// Takes all up to the first byte that `belongs` rejects.
@@ -264,7 +266,7 @@ impl Utf8 {
     fn push(&mut self, byte: u8) -> Option<()> {
         *self.bytes.get_mut(self.length)? = byte;
         self.length += 1;
-        match std::str::from_utf8(&self.bytes[..self.length]) {
+        match std::str::from_utf8(self.bytes.get(..self.length)?) {
             Ok(_) => self.length = 0,
             Err(error) if error.error_len().is_some() => return None,
             Err(_) => {}

@@ -45,7 +45,7 @@ impl Priority {
 
     /// Returns the priority that [`pack`](Self::pack) has made a number.
     pub(crate) fn unpack(number: u64) -> Self {
-        Self { urgency: (number & 7) as u8, incremental: number & 8 > 0 }
+        Self { urgency: u8::try_from(number & 7).unwrap_or(MAX_URGENCY), incremental: number & 8 > 0 }
     }
 }
 

@@ -48,14 +48,14 @@ struct Stream<T> {
     since: Option<Instant>,
     /// When it got its last turn, by the order's clock.
     served: u64,
-    /// Its place in the list of what was handed over; 0 if it is not there.
+    /// The place in the list of what was handed over; 0 if it is not there.
     place: u64,
 }
 
 /// The next stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next<T> {
-    /// It hands over `bytes`, and waits no more.
+    /// A stream hands over `bytes`, and waits no more.
     Grant {
         /// The stream's handle.
         stream: T,
@@ -142,7 +142,7 @@ impl<T: Clone> Order<T> {
     /// Whether more bytes of a stream may be handed over: they overtake none of those of another that must not be
     /// overtaken.
     pub fn may_hand_over(&self, id: u64) -> bool {
-        self.index(id).is_none_or(|index| self.is_last(&self.streams[index]))
+        self.index(id).and_then(|index| self.streams.get(index)).is_none_or(|stream| self.is_last(stream))
     }
 
     /// Returns the next stream to hand over bytes, of which `free` are free of the `horizon` that may be handed over and
@@ -151,37 +151,39 @@ impl<T: Clone> Order<T> {
         if self.waiting == 0 {
             return Next::Nobody;
         }
-        let (index, most, is_rest) = match self.starved(free, now) {
-            Some(index) => (index, TURN, true),
+        let (id, most, is_rest) = match self.starved(free, now) {
+            Some(id) => (id, TURN, true),
             None => match self.first(horizon) {
-                Some((index, most)) => (index, most, false),
+                Some((id, most)) => (id, most, false),
                 None => return Next::Nobody,
             },
         };
-        let most = self.streams[index].ready.min(most);
+        let clock = self.clock + 1;
+        let Some(stream) = self.get(id) else { return Next::Nobody };
+        let most = stream.ready.min(most);
         // Small pieces cost as much as large ones.
         let least = most.min(horizon / 2).max(1);
         if free < least {
             return Next::Free(least);
         }
         let bytes = most.min(free);
-        self.clock += 1;
-        let stream = &mut self.streams[index];
-        (stream.ready, stream.since, stream.served) = (0, None, self.clock);
+        (stream.ready, stream.since, stream.served) = (0, None, clock);
+        let (handle, priority) = (stream.handle.clone(), stream.priority);
+        self.clock = clock;
         self.waiting -= 1;
         if is_rest {
             self.rest = self.rest.saturating_sub(bytes);
         } else {
-            let bit = 1 << stream.priority.urgency;
+            let bit = 1 << priority.urgency;
             let others = self.last_incremental & !bit;
-            self.last_incremental = if stream.priority.incremental { others | bit } else { others };
+            self.last_incremental = if priority.incremental { others | bit } else { others };
             self.rest = self.rest.saturating_add(bytes / REST_SHARE).min(MOST_REST);
         }
-        Next::Grant { stream: stream.handle.clone(), bytes, is_rest }
+        Next::Grant { stream: handle, bytes, is_rest }
     }
 
     /// Returns the stream that has waited for too long and longest, if the rest's share has a turn for it.
-    fn starved(&self, free: u64, now: impl FnOnce() -> Instant) -> Option<usize> {
+    fn starved(&self, free: u64, now: impl FnOnce() -> Instant) -> Option<u64> {
         // Alone a stream is the first.
         if self.waiting < 2 || self.rest < TURN {
             return None;
@@ -192,31 +194,31 @@ impl<T: Clone> Order<T> {
         if !self.is_last(oldest) || free < oldest.ready.min(TURN) {
             return None;
         }
-        self.index(oldest.id)
+        Some(oldest.id)
     }
 
     /// Returns the first stream of those that wait, and how many bytes of it may go at once.
-    fn first(&self, horizon: u64) -> Option<(usize, u64)> {
-        let waiting = || self.streams.iter().enumerate().filter(|(_, stream)| stream.ready > 0);
-        let urgency = waiting().map(|(_, stream)| stream.priority.urgency).min()?;
-        let of = |incremental| {
-            waiting().filter(move |(_, stream)| {
-                stream.priority.urgency == urgency && stream.priority.incremental == incremental
-            })
-        };
+    fn first(&self, horizon: u64) -> Option<(u64, u64)> {
+        let waiting = || self.streams.iter().filter(|stream| stream.ready > 0);
+        let urgency = waiting().map(|stream| stream.priority.urgency).min()?;
+        let of = |incremental| waiting().filter(move |stream| stream.priority == Priority { urgency, incremental });
         // By their IDs: the first one is the only one that may go.
         let whole = of(false).next();
         // Whom an incremental stream must not overtake are the same streams for each of them.
-        let incremental = of(true).filter(|(_, stream)| self.is_last(stream)).min_by_key(|(_, stream)| stream.served);
+        let incremental = of(true).filter(|stream| self.is_last(stream)).min_by_key(|stream| stream.served);
         let competes = of(true).nth(1).is_some() || whole.is_some() && of(true).next().is_some();
-        let whole = whole.filter(|(_, stream)| self.is_last(stream));
-        let (index, stream) = match (whole, incremental) {
+        let whole = whole.filter(|stream| self.is_last(stream));
+        let stream = match (whole, incremental) {
             (Some(whole), Some(incremental)) => {
-                if self.last_incremental & 1 << urgency > 0 { whole } else { incremental }
+                if self.last_incremental & 1 << urgency > 0 {
+                    whole
+                } else {
+                    incremental
+                }
             }
             (whole, incremental) => whole.or(incremental)?,
         };
-        Some((index, if competes { TURN.max(horizon / 4) } else { stream.ready }))
+        Some((stream.id, if competes { TURN.max(horizon / 4) } else { stream.ready }))
     }
 
     /// Whether no stream behind `stream` in the list is one that it must not overtake.
@@ -508,8 +510,8 @@ mod tests {
     }
 
     proptest! {
-        /// That the right one is granted, and that none overtakes by more than what is handed over, is checked with
-        /// each grant and each byte.
+        /// Whether the right one is granted, and none overtakes by more than what is handed over, is checked with each
+        /// grant and each byte.
         #[test]
         fn none_overtakes_and_none_waits_beside_free_room(steps in prop::collection::vec(step(), 0..200)) {
             let mut connection = Connection::new();

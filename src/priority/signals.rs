@@ -16,13 +16,13 @@ pub struct Signals {
 /// What becomes of a PRIORITY_UPDATE frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Update {
-    /// Its stream has come: the stream gets this priority, if it is still open.
+    /// The stream has come: it gets this priority, if it is still open.
     Known(Priority),
-    /// Its stream is still to come: kept. False if that is what was kept before.
+    /// The stream is still to come, and the update is kept. False if that is what was kept before.
     Early(bool),
-    /// Its stream is still to come, and too many are kept.
+    /// The stream is still to come, and too many are kept.
     Dropped,
-    /// Its value does not parse.
+    /// The value does not parse.
     Invalid,
 }
 

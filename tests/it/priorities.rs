@@ -9,7 +9,7 @@ use crate::support::{
     raw::{self, PRIORITY_UPDATE, Raw},
     within,
 };
-use litequic::app::WorkerMetrics;
+use litequic::{app::WorkerMetrics, config::Network};
 use s2n_quic::{
     Client, Connection,
     client::Connect,
@@ -245,8 +245,7 @@ async fn eight_responses_come_in_the_order_of_their_priorities() {
         (Some("u=0"), ""),
     ];
     let frames = at_hand(&requests, nothing, |_| {}).await;
-    let order =
-        [(7, false), (5, true), (5, true), (3, false), (3, false), (2, true), (1, false), (0, false)];
+    let order = [(7, false), (5, true), (5, true), (3, false), (3, false), (2, true), (1, false), (0, false)];
     came_in_order(&frames, &order);
 }
 
@@ -277,7 +276,14 @@ async fn an_update_counts_before_its_request_and_while_that_is_served_and_the_or
     }
     read_to_the_end(streams).await;
     // What came of it before the other was at hand does not count.
-    let late = client.frames.bytes().iter().take_while(|(id, _)| *id != 8).filter(|(id, _)| *id == 4).map(|(_, bytes)| bytes).sum::<u64>();
+    let late = client
+        .frames
+        .bytes()
+        .iter()
+        .take_while(|(id, _)| *id != 8)
+        .filter(|(id, _)| *id == 4)
+        .map(|(_, bytes)| bytes)
+        .sum::<u64>();
     let overtook = client.frames.before_the_last_of(8, 4);
     assert!(overtook - late <= HORIZON && overtook < 2 * SIZE as u64, "{overtook} {late}");
     drop(client);
@@ -312,7 +318,7 @@ async fn without_a_signal_responses_share_the_connection() {
     share(|_| {}, &[(None, ""), (None, "")]).await;
     let both = [(Some("u=7"), ""), (Some("u=0"), "")];
     share(|config| config.litequic.priorities = false, &both).await;
-    share(|config| config.trusted_proxies = vec!["127.0.0.1".parse().unwrap()], &both).await;
+    share(|config| config.trusted_proxies = vec![Network { address: [127, 0, 0, 0].into(), prefix: 8 }], &both).await;
 }
 
 #[tokio::test]
@@ -340,7 +346,7 @@ async fn a_client_that_does_not_read_its_urgent_response_gets_the_others() {
 
 #[tokio::test]
 async fn a_response_that_is_held_back_for_longer_than_its_client_may_take_is_not_cut_off() {
-    /// Of the link, in a time that is more than twice the timeout.
+    /// Bytes for which the link takes more than twice the timeout.
     const LONG: usize = 6_000_000;
     let script = Script::new().await;
     let litequic = Litequic::start(script.address, |config| config.timeouts.send = Duration::from_secs(1)).await;
@@ -411,7 +417,10 @@ async fn an_update_for_a_stream_that_cannot_come_yet_closes_the_connection() {
             assert_eq!(exchange.outcome().await.status(), 200);
         } else {
             let closed = within("the connection's end", raw.quic.connection.closed()).await;
-            assert!(closed.to_string().contains("264") || closed.to_string().contains("0x108"), "H3_ID_ERROR: {closed}");
+            assert!(
+                closed.to_string().contains("264") || closed.to_string().contains("0x108"),
+                "H3_ID_ERROR: {closed}"
+            );
         }
     }
     litequic.stop().await;

@@ -213,7 +213,7 @@ impl SendQueue {
         }
     }
 
-    /// As [`on_sent`](Self::on_sent), while no stream is tracked.
+    /// Notes what [`on_sent`](Self::on_sent) gets while no stream is tracked.
     fn on_sent_alone(&self, id: u64, end: u64) {
         let id = id.wrapping_add(1);
         if self.alone.get() != id || self.alone_sent.get() < end {

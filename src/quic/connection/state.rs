@@ -1,13 +1,8 @@
 //! One connection's entry.
 
 use super::{
-    ack_frequency::AckFrequencyState,
-    acknowledged::Acknowledged,
-    control_frames::ControlFrameLimit,
-    lost_packets::LostPackets,
-    path_challenge::Challenge,
-    send_queue::SendQueue,
-    stream::StreamCredit,
+    ack_frequency::AckFrequencyState, acknowledged::Acknowledged, control_frames::ControlFrameLimit,
+    lost_packets::LostPackets, path_challenge::Challenge, send_queue::SendQueue, stream::StreamCredit,
 };
 use crate::{
     quic::{congestion::PathFeedback, io::AckCounts, wire::frame::AckRanges},

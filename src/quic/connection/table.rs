@@ -1,6 +1,10 @@
 //! The connections of an endpoint: an entry each, looked up once a packet. Pure.
 
-use super::{by_id::ByConnectionId, send_queue::{SendQueue, SentStreams}, state::Connection};
+use super::{
+    by_id::ByConnectionId,
+    send_queue::{SendQueue, SentStreams},
+    state::Connection,
+};
 use crate::{
     config::Limits,
     quic::{

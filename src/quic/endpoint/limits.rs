@@ -24,7 +24,7 @@ const UNI_STREAM_WINDOW: u64 = 64 * 1024;
 /// Packets that s2n-quic sends of a stream at most before it turns to the next that has bytes to send: as many as it can
 /// be told. The order of what was handed over stays the order of the list (docs/adr/0053-priorities.md).
 const IN_ORDER: u8 = u8::MAX;
-/// As [`IN_ORDER`], where streams are not served by their priorities: each packet is another's.
+/// What [`IN_ORDER`] is where streams are not served by their priorities: each packet is another's.
 const IN_TURN: u8 = 1;
 /// How long an acknowledgement is delayed at most; clients get it in the transport parameter `max_ack_delay`, and probe
 /// for lost packets that much later (RFC 9002 §6.2.1).

@@ -7,7 +7,6 @@ use super::{
     proxy::Litequic,
     within,
 };
-use bytes::Bytes;
 use litequic::http3::qpack;
 use quinn::{ReadError, RecvStream, SendStream, VarInt};
 
@@ -21,6 +20,8 @@ pub(crate) const GOAWAY: u64 = 0x07;
 pub(crate) const MAX_PUSH_ID: u64 = 0x0d;
 /// PRIORITY_UPDATE of a request (RFC 9218 §7.2).
 pub(crate) const PRIORITY_UPDATE: u64 = 0xf_0700;
+/// PRIORITY_UPDATE of a push (RFC 9218 §7.2).
+pub(crate) const PUSH_PRIORITY_UPDATE: u64 = 0xf_0701;
 /// A reserved type (RFC 9114 §7.2.8).
 pub(crate) const RESERVED: u64 = 0x21;
 
@@ -311,9 +312,9 @@ pub(crate) fn next_data(bytes: &[u8]) -> Option<(&[u8], usize)> {
 
 fn decode(section: &[u8]) -> Fields {
     let limits = qpack::FieldLimits { bytes: usize::MAX, fields: usize::MAX };
-    let fields = qpack::decode(Bytes::copy_from_slice(section), &limits).unwrap();
+    let fields = qpack::decode(section, &limits).unwrap();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    Fields(fields.iter().map(|field| (text(field.name.as_bytes()), text(&field.value))).collect())
+    Fields(fields.iter().map(|line| (text(line.name), text(line.value))).collect())
 }
 
 fn parse(mut bytes: &[u8]) -> Response {

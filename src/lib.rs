@@ -29,6 +29,7 @@ pub mod memory;
 pub mod net;
 pub mod network;
 mod number;
+pub mod priority;
 pub mod proxy;
 pub mod quic;
 pub mod rate;

@@ -2,7 +2,7 @@
 //! client behaves below HTTP/3. QUIC implements the traits; docs/adr/0009-queue-within-the-peers-window.md says why
 //! HTTP/3 needs them.
 
-use crate::{budget::path::WriteAllowance, receive_budget::ReceiveAccount};
+use crate::{budget::path::WriteAllowance, priority::Priority, receive_budget::ReceiveAccount};
 use std::task::{Context, Poll, Waker};
 
 /// What HTTP/3 requests of an endpoint's connections below it.
@@ -13,6 +13,13 @@ pub trait Transport {
 
     /// The account of what comes on a connection, by s2n-quic's ID; `None` if the connection is gone.
     fn account(&self, connection: u64) -> Option<ReceiveAccount>;
+
+    /// Whether the streams of a connection, by s2n-quic's ID, are served by their priorities.
+    fn is_ordered(&self, connection: u64) -> bool;
+
+    /// Sets the priority of a request stream because its client has changed it, by s2n-quic's IDs. Returns whether it
+    /// was another; `None` if the stream is not open.
+    fn update_priority(&self, connection: u64, stream: u64, priority: Priority) -> Option<bool>;
 
     /// Reports how the client of a connection, by s2n-quic's ID, behaves below HTTP/3.
     fn alerts(&self, connection: u64) -> Box<dyn ConnectionAlerts>;
@@ -44,7 +51,25 @@ pub trait SendWindow {
     /// Wakes `waker` when the limit has risen or the client has asked to send no more. The last one registered counts.
     fn register(&self, waker: &Waker);
 
-    /// Bytes of `ready` that the path can use, on top of `sent` bytes of which `outstanding` are not acknowledged.
+    /// Whether the connection's streams are served by their priorities.
+    fn is_ordered(&self) -> bool;
+
+    /// The stream's priority.
+    fn priority(&self) -> Priority;
+
+    /// Sets the priority of a request, unless its client has changed it already.
+    fn begin_priority(&self, priority: Priority);
+
+    /// Sets the stream's priority.
+    fn set_priority(&self, priority: Priority);
+
+    /// Whether `length` bytes may be handed over at once on top of `sent` bytes, as nothing competes with them. They
+    /// are to be handed over then.
+    fn at_once(&self, sent: u64, length: u64) -> bool;
+
+    /// Bytes of `ready` that the path can use, on top of `sent` bytes of which `outstanding` are not acknowledged. A
+    /// stream that is served by its priority waits for its turn from then on if there are none, and no more if none are
+    /// ready.
     fn room(&self, sent: u64, outstanding: u64, ready: u64) -> WriteAllowance;
 
     /// Bytes that the client takes within a round trip, as its acknowledgements have shown; 0 before, and while none

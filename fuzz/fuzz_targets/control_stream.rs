@@ -1,11 +1,15 @@
-//! A control stream's bytes in any chunks: the same results, SETTINGS first and once, GOAWAY never rising.
+//! A control stream's bytes in any chunks: the same results, SETTINGS first and once, GOAWAY never rising; values of
+//! PRIORITY_UPDATE.
 #![no_main]
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use litequic::http3::{
-    Code,
-    frame::{Control, ControlStream, Endpoint},
+use litequic::{
+    http3::{
+        Code,
+        frame::{Control, ControlStream, Endpoint},
+    },
+    priority,
 };
 
 fuzz_target!(|input: (bool, u8, &[u8])| {
@@ -21,6 +25,10 @@ fuzz_target!(|input: (bool, u8, &[u8])| {
             Control::Goaway(id) => {
                 assert!(index > 0 && *id <= last);
                 last = *id;
+            }
+            Control::PriorityUpdate { id, value } => {
+                assert!(client && index > 0 && id % 4 == 0);
+                let _ = priority::parse(std::iter::once(&value[..]));
             }
         }
     }

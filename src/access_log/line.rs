@@ -164,6 +164,16 @@ pub(super) fn write(line: &mut Line<'_>, field: AccessField, facts: &Facts) {
                 line.seconds(key, duration);
             }
         }
+        AccessField::Urgency => {
+            if let Some(priority) = facts.priority {
+                line.number(key, priority.urgency.into());
+            }
+        }
+        AccessField::Incremental => {
+            if let Some(priority) = facts.priority {
+                line.number(key, priority.incremental.into());
+            }
+        }
         AccessField::End => line.plain(key, facts.end.word()),
         AccessField::Error => line.text(key, facts.error.unwrap_or_default().as_bytes()),
     }

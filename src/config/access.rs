@@ -209,6 +209,10 @@ fields! {
     OriginTime = "origin_time",
     /// The part of the server that `routes[].auth` names, in seconds.
     AuthTime = "auth_time",
+    /// The urgency with which the response was sent, from 0 to 7, if responses are sent by their priorities.
+    Urgency = "urgency",
+    /// 1 if the response was sent in turn with others of its urgency, 0 if one after the other.
+    Incremental = "incremental",
     /// How it ended.
     End = "end",
     /// The reason of a failure.

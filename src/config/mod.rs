@@ -146,6 +146,12 @@ impl Config {
         self.sources.source(address, &self.trusted_proxies)
     }
 
+    /// Whether the responses on a connection from `address` are sent in the order of their priorities. A trusted proxy
+    /// forwards those of many users, and one must not hold back another's.
+    pub fn is_ordered(&self, address: IpAddr) -> bool {
+        self.litequic.priorities && !self.trusted_proxies.iter().any(|network| network.contains(address))
+    }
+
     /// To be followed by workers.
     pub fn live(self) -> Live {
         Arc::new(ArcSwap::from_pointee(self))

@@ -53,6 +53,10 @@ keys! {
         /// Packets that a new connection may have in flight before the first acknowledgement (RFC 9002 §7.2). The first
         /// 10 are sent at once, more within the first round trip.
         initial_window: u16 = 24, number(INITIAL_WINDOW);
+
+        /// Whether the responses of a connection that begins are sent in the order of their priorities (RFC 9218): the
+        /// `Priority` field of requests and of the origin's responses, and PRIORITY_UPDATE frames.
+        priorities: bool = true, boolean();
     }
 }
 

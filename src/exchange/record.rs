@@ -2,6 +2,7 @@
 //! front end drops it, however it ended. A record that is off costs a comparison, and holds nothing.
 
 use super::{Attempt, BodyError, Client, RequestTrace, SpanId, TraceId, Traceparent};
+use crate::priority::Priority;
 use bytes::Bytes;
 use http::StatusCode;
 use std::{
@@ -114,6 +115,8 @@ pub struct Facts {
     /// From the moment at which a connection to the server of `auth` was requested until its answer was complete, or
     /// the failure.
     pub auth_time: Option<Duration>,
+    /// The priority with which the response was sent, if responses are sent by their priorities.
+    pub priority: Option<Priority>,
     /// Why litequic answered in the origin's place, or reset the response: an error type of RFC 9209 §2.3.
     pub error: Option<&'static str>,
     /// How it ended.
@@ -350,6 +353,7 @@ impl Facts {
             first_byte: None,
             origin_time: None,
             auth_time: None,
+            priority: None,
             error: None,
             end: RequestEnd::Cancelled,
         }

@@ -191,6 +191,8 @@ async fn read_stream(mut stream: ReceiveStream, open: &RefCell<UniStreams>, peer
                     match said {
                         Control::Settings(settings) => peer.settings.set(Some(settings)),
                         Control::Goaway(first) => peer.goaway.set(Some(first)),
+                        // Clients alone send it, and the stream's rules say so.
+                        Control::PriorityUpdate { .. } => return Err(Code::FrameUnexpected),
                     }
                 }
             }

@@ -59,7 +59,8 @@ pub async fn serve<H: Handler>(
         handle.close(application_error(Code::NoError));
         return;
     };
-    let connection = Rc::new(Connection::new(handle, client, handler, front, account, holder));
+    let (transport, memory) = (Rc::clone(&windows), (account, holder));
+    let connection = Rc::new(Connection::new(handle, client, handler, front, transport, memory));
     let weak = Rc::downgrade(&connection);
     connection.memory.holder.represents(weak);
     let front = &connection.front;
@@ -224,6 +225,7 @@ impl<'c, H: Handler, F: Future<Output = ()>> Streams<'c, H, F> {
     fn request(&mut self, mut stream: BidirectionalStream) {
         let (id, connection) = (stream.id(), self.connection);
         let window = self.windows.open(connection.handle.id(), id);
+        connection.priorities.opened(id);
         let Some(accepted) = connection.life.accept(id) else {
             refuse(&mut stream);
             return;

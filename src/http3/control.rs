@@ -4,6 +4,7 @@ use super::{
     error::Code,
     frame::{Control, ControlStream, Endpoint},
     front::Connection,
+    priorities::Received,
     qpack::{DecoderStream, EncoderStream},
     send::application_error,
     uni::StreamType,
@@ -34,9 +35,20 @@ async fn read<H>(mut stream: ReceiveStream, connection: &Connection<H>) -> Resul
                     control.progress();
                 }
                 while let Some(said) = control.read(&mut chunk)? {
-                    // One of its settings changes what litequic sends; its GOAWAY concerns pushes.
-                    if let Control::Settings(settings) = said {
-                        connection.max_field_section_size.set(settings.max_field_section_size);
+                    match said {
+                        // One of them changes what litequic sends.
+                        Control::Settings(settings) => {
+                            connection.max_field_section_size.set(settings.max_field_section_size);
+                        }
+                        // It concerns pushes.
+                        Control::Goaway(_) => {}
+                        Control::PriorityUpdate { id, value } => {
+                            let life = &connection.life;
+                            let received = connection.priorities.update(id, &value, life.accepted(), life.next())?;
+                            if received == Received::Ignored {
+                                control.changed_nothing()?;
+                            }
+                        }
                     }
                 }
                 Ok(())

@@ -7,6 +7,7 @@ use super::{
     linger::LingeringStreams,
     pauses::Pauses,
     phase::{Http3End, Http3Event},
+    priorities::Priorities,
     send::{Sender, application_error},
     uni::UniStreams,
 };
@@ -20,7 +21,7 @@ use crate::{
     memory::{ConnectionPool, MemoryAccount, MemoryAccounts},
     receive_budget::ReceiveAccount,
     terms::{CurrentTerms, Terms},
-    transport::SendWindow,
+    transport::{SendWindow, Transport},
 };
 use http::StatusCode;
 use s2n_quic::stream::SendStream;
@@ -140,6 +141,7 @@ pub(super) struct Connection<H> {
     /// SETTINGS_MAX_FIELD_SECTION_SIZE, once the client has sent it.
     pub(super) max_field_section_size: Cell<Option<u64>>,
     pub(super) memory: ConnectionMemory,
+    pub(super) priorities: Priorities,
     pub(super) pauses: Rc<Pauses>,
     pub(super) handle: s2n_quic::connection::Handle,
     /// Bodies of requests that were answered.
@@ -173,8 +175,8 @@ impl<H> Connection<H> {
         client: Client,
         handler: Rc<H>,
         front: Rc<Http3Worker>,
-        account: ReceiveAccount,
-        holder: MemoryAccount,
+        transport: Rc<dyn Transport>,
+        (account, holder): (ReceiveAccount, MemoryAccount),
     ) -> Self {
         front.metrics.connections.increment();
         front.metrics.connections_open.increment();
@@ -185,6 +187,7 @@ impl<H> Connection<H> {
             uni: RefCell::new(UniStreams::new(Endpoint::Client)),
             max_field_section_size: Cell::new(None),
             memory: ConnectionMemory::new(holder, account, &terms),
+            priorities: Priorities::new(transport, handle.id(), terms.limits.max_streams, Arc::clone(&front.metrics)),
             lingering: LingeringStreams::new(&terms.limits, &terms.timeouts, Arc::clone(&front.metrics)),
             pauses: Pauses::new(handle.clone(), terms.timeouts.idle),
             life: Rc::new(Http3Life::new(&terms.limits, Arc::clone(&front.metrics))),

@@ -81,6 +81,11 @@ impl Http3Life {
         self.state.borrow().accepted
     }
 
+    /// The stream ID behind that of the last request that was accepted.
+    pub(super) fn next(&self) -> u64 {
+        self.state.borrow().next
+    }
+
     /// Counts a request that its client cancelled. False once there were too many in too short a time.
     pub(super) fn request_cancelled(&self) -> bool {
         self.state.borrow_mut().cancelled.take(1, Instant::now())

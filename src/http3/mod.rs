@@ -25,6 +25,7 @@ mod metrics;
 mod outcome;
 mod pauses;
 mod phase;
+mod priorities;
 mod receive;
 mod request;
 mod response;

@@ -322,6 +322,9 @@ async fn exchange<H: Handler>(
     record: &Record,
 ) -> Result<(), Failure> {
     let method = request.head.method.clone();
+    let values = request.head.fields.all(name::PRIORITY);
+    let priority = connection.priorities.request(sender, values, stream.is_some());
+    record.note(|facts| facts.priority = priority);
     let (interim, queue) = Interim::channel();
     let exchange = Exchange { request, client, interim, record: record.clone() };
     let response = answer(exchange, queue, sender, connection, outcome).await?;

@@ -64,6 +64,9 @@ async fn send_response<H: Handler>(
         record.responded(status);
     };
     sender.respond();
+    if let Some(priority) = connection.priorities.response(sender, fields.all(name::PRIORITY)) {
+        record.note(|facts| facts.priority = Some(priority));
+    }
     let framing = DataFraming::new(method, status, body.size_hint().exact());
     match framing {
         DataFraming::Nothing => {

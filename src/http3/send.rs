@@ -10,6 +10,7 @@ use crate::{
     exchange::{MinimumRate, Recording, RequestEnd},
     http3::Metrics,
     memory::Motion,
+    priority::Priority,
     suspension,
     telemetry::Cause,
     transport::SendWindow,
@@ -17,6 +18,7 @@ use crate::{
 use bytes::Bytes;
 use s2n_quic::{application, connection, stream};
 use std::{
+    collections::VecDeque,
     future::poll_fn,
     rc::Rc,
     sync::Arc,
@@ -61,6 +63,10 @@ pub(super) struct Sender {
     window: Box<dyn SendWindow>,
     pauses: Rc<Pauses>,
     lease: BufferLease,
+    /// What QUIC does not have yet, of which a first share was read ahead.
+    ahead: VecDeque<Bytes>,
+    /// Bytes of `ahead`.
+    ahead_bytes: u64,
     /// s2n-quic's bound on this stream's unacknowledged bytes, as reported before there are any. It has read the
     /// configuration when the handshake began, HTTP/3 when it was done, and a reload may lie between.
     buffer: u64,
@@ -81,7 +87,7 @@ pub(super) struct Sender {
     metrics: Arc<Metrics>,
 }
 
-const _: () = assert!(size_of::<Sender>() <= 384);
+const _: () = assert!(size_of::<Sender>() <= 424);
 
 impl Sender {
     pub(super) fn new(
@@ -99,6 +105,8 @@ impl Sender {
             window,
             pauses,
             lease,
+            ahead: VecDeque::new(),
+            ahead_bytes: 0,
             buffer,
             pace,
             motion,
@@ -128,33 +136,113 @@ impl Sender {
         self.size = self.size.map(|size| size.saturating_add(bytes));
     }
 
-    /// Passes `chunk` to QUIC; waits while the client's window is shut or the stream's share is used up. Not cancel
-    /// safe: part of it may be sent.
+    /// The priority of the response.
+    pub(super) fn priority(&self) -> Priority {
+        self.window.priority()
+    }
+
+    /// Sets the priority of the request, unless its client has changed it already.
+    pub(super) fn begin_priority(&self, priority: Priority) {
+        self.window.begin_priority(priority);
+    }
+
+    /// Sets the priority of the response.
+    pub(super) fn set_priority(&self, priority: Priority) {
+        self.window.set_priority(priority);
+    }
+
+    /// Passes `chunk` to QUIC; waits while the client's window is shut or the stream's share is used up. Where streams
+    /// are served by their priorities a response's first share is kept here until it is its turn, so that most responses
+    /// are read to their end and free their origin's connection. Not cancel safe: part of it may be sent.
     pub(super) async fn send(&mut self, mut chunk: Bytes) -> Result<(), SendError> {
-        poll_fn(|cx| Poll::Ready(self.send_at_once(&mut chunk, cx))).await?;
-        while !chunk.is_empty() {
-            let permitted = self.permitted(chunk.len()).await?;
-            let mut piece = chunk.split_to(permitted.min(chunk.len()));
-            let length = piece.len() as u64;
-            self.sent += length;
-            let accepted = poll_fn(|cx| self.stream.poll_send(&mut piece, cx));
-            suspension::timeout(self.pace.idle(), accepted)
-                .await
-                .map_err(|_| SendError::TimedOut)?
-                .map_err(|_| SendError::Stopped)?;
-            self.motion.sent(length);
+        if self.ahead.is_empty() {
+            poll_fn(|cx| Poll::Ready(self.send_at_once(&mut chunk, cx))).await?;
+        }
+        if chunk.is_empty() {
+            return Ok(());
+        }
+        self.ahead_bytes = self.ahead_bytes.saturating_add(chunk.len() as u64);
+        self.ahead.push_back(chunk);
+        if self.window.is_ordered() {
+            poll_fn(|cx| Poll::Ready(self.send_ahead(cx))).await?;
+            if self.is_first_share() {
+                return Ok(());
+            }
+        }
+        self.flush().await
+    }
+
+    /// Passes to QUIC all that it does not have yet. Not cancel safe.
+    pub(super) async fn flush(&mut self) -> Result<(), SendError> {
+        while self.ahead_bytes > 0 {
+            let ready = usize::try_from(self.ahead_bytes).unwrap_or(usize::MAX);
+            let mut permitted = self.permitted(ready).await?;
+            let before = self.sent;
+            while let Some(mut piece) = self.next_piece(&mut permitted) {
+                let accepted = poll_fn(|cx| self.stream.poll_send(&mut piece, cx));
+                suspension::timeout(self.pace.idle(), accepted)
+                    .await
+                    .map_err(|_| SendError::TimedOut)?
+                    .map_err(|_| SendError::Stopped)?;
+            }
+            self.motion.sent(self.sent.saturating_sub(before));
             self.window.on_queued(self.sent);
         }
         Ok(())
     }
 
-    /// Sends a chunk that fits into the stream's first train with all that was sent before: then it does not matter
-    /// what of that was acknowledged, and no budget is consulted.
+    /// Passes to QUIC what it does not have yet, as far as it may go now. The task is woken when more may.
+    fn send_ahead(&mut self, cx: &mut Context<'_>) -> Result<(), SendError> {
+        while self.ahead_bytes > 0 {
+            let room = self.window.limit().saturating_sub(self.sent);
+            if room == 0 {
+                self.window.register(cx.waker());
+                return if self.is_stopped(cx) { Err(SendError::Stopped) } else { Ok(()) };
+            }
+            let ready = usize::try_from(self.ahead_bytes.min(room)).unwrap_or(usize::MAX);
+            let Poll::Ready(permitted) = self.poll_permitted(ready, cx) else { return Ok(()) };
+            let mut permitted = permitted?;
+            let before = self.sent;
+            while let Some(mut piece) = self.next_piece(&mut permitted) {
+                match self.stream.poll_send(&mut piece, cx) {
+                    Poll::Ready(accepted) => accepted.map_err(|_| SendError::Stopped)?,
+                    // There is no room, which cannot be; a stream that lacks a piece must not go on.
+                    Poll::Pending => return Err(SendError::Stopped),
+                }
+            }
+            self.motion.sent(self.sent.saturating_sub(before));
+            self.window.on_queued(self.sent);
+        }
+        Ok(())
+    }
+
+    /// The next piece of what QUIC does not have yet, which counts as sent, of `permitted` bytes at most.
+    fn next_piece(&mut self, permitted: &mut usize) -> Option<Bytes> {
+        if *permitted == 0 {
+            return None;
+        }
+        let first = self.ahead.front_mut()?;
+        let piece = if first.len() <= *permitted { self.ahead.pop_front()? } else { first.split_to(*permitted) };
+        *permitted -= piece.len();
+        self.ahead_bytes = self.ahead_bytes.saturating_sub(piece.len() as u64);
+        self.sent = self.sent.saturating_add(piece.len() as u64);
+        Some(piece)
+    }
+
+    /// Whether all that QUIC does not have is of the response's first share, and leased.
+    fn is_first_share(&self) -> bool {
+        self.sent.saturating_add(self.ahead_bytes) <= INITIAL
+            && self.lease.held() >= self.outstanding.saturating_add(self.ahead_bytes)
+    }
+
+    /// Sends a chunk that fits into the stream's first train with all that was sent before, unless other streams
+    /// compete with it: then it does not matter what of that was acknowledged, and no budget is consulted.
     fn send_at_once(&mut self, chunk: &mut Bytes, cx: &mut Context<'_>) -> Result<(), SendError> {
         let length = chunk.len() as u64;
         let end = self.sent.saturating_add(length);
         if end > TRAIN.min(self.buffer).min(self.window.limit())
             || self.lease.permit(self.sent, self.sent, length) < length
+            || !self.window.at_once(self.sent, length)
         {
             return Ok(());
         }
@@ -186,7 +274,9 @@ impl Sender {
             }
             self.metrics.wake.note(Cause::Other);
             self.outstanding = self.outstanding().await?;
-            waited = if self.outstanding < before { Duration::ZERO } else { waited + tick };
+            // With nothing to acknowledge it does not wait for its client, but for its turn.
+            let moves = self.outstanding < before || self.outstanding == 0;
+            waited = if moves { Duration::ZERO } else { waited + tick };
             before = self.outstanding;
             if waited >= self.pace.idle() {
                 return Err(SendError::TimedOut);
@@ -194,8 +284,9 @@ impl Sender {
         }
     }
 
-    /// How many of `ready` bytes the path can use. A response's first share is sent at once all the same: most end
-    /// within it, and free their origin's connection however slowly the client reads.
+    /// How many of `ready` bytes the path can use, where streams are not served by their priorities. A response's first
+    /// share is sent at once all the same: most end within it, and free their origin's connection however slowly the
+    /// client reads.
     fn path_room(&mut self, outstanding: u64, ready: u64) -> WriteAllowance {
         // Asked in any case: only then do acknowledgements wake the stream, should its lease be used up.
         let room = self.window.room(self.sent, outstanding, ready);
@@ -217,6 +308,9 @@ impl Sender {
         // All that is at hand is in memory, and leased: then a response up to about a first share is read to its end at
         // once, and its origin's connection is free.
         self.lease.trust(self.window.earned_window());
+        if self.window.is_ordered() {
+            return self.poll_turn(outstanding, ready as u64).map(Ok);
+        }
         let permitted = self.lease.permit(self.sent, outstanding, ready as u64);
         let enough = match self.path_room(outstanding, ready as u64) {
             WriteAllowance::Bytes(room) => {
@@ -232,6 +326,27 @@ impl Sender {
                 self.window.wait_until_sent();
                 return Poll::Pending;
             }
+        };
+        self.window.wait_until_acknowledged(enough);
+        Poll::Pending
+    }
+
+    /// How many of `ready` bytes may be sent now: at least one. Pending until it is the stream's turn, for which it
+    /// waits only with bytes that its lease allows.
+    fn poll_turn(&mut self, outstanding: u64, ready: u64) -> Poll<usize> {
+        // All that is here is in memory.
+        let permitted = self.lease.permit(self.sent, outstanding, self.ahead_bytes).min(ready);
+        // Small pieces cost as much as large ones.
+        let enough = (self.lease.held() / 4).clamp(1, STEP);
+        let may_go = permitted >= enough.min(ready);
+        let enough = match self.window.room(self.sent, outstanding, if may_go { permitted } else { 0 }) {
+            WriteAllowance::Bytes(room) if room > 0 => {
+                return Poll::Ready(usize::try_from(room.min(permitted)).unwrap_or(usize::MAX));
+            }
+            WriteAllowance::Bytes(_) => enough,
+            WriteAllowance::Unacknowledged => STEP,
+            // The order wakes it.
+            WriteAllowance::Unsent => return Poll::Pending,
         };
         self.window.wait_until_acknowledged(enough);
         Poll::Pending
@@ -267,7 +382,7 @@ impl Sender {
             self.outstanding = self.outstanding().await?;
             if clock.elapsed() >= tick {
                 pause.get_or_insert_with(|| self.pauses.begin());
-                self.lease.shrink(self.sent, self.outstanding);
+                self.lease.shrink(self.sent, self.outstanding.saturating_add(self.ahead_bytes));
             }
             waited = if self.outstanding < before { Duration::ZERO } else { waited + nap };
             before = self.outstanding;
@@ -304,9 +419,12 @@ impl Sender {
         available
     }
 
-    /// Ready once the client sent STOP_SENDING. s2n-quic reports that only on request as long as nothing is being sent;
+    /// Ready once the client sent STOP_SENDING. Until then what QUIC does not have yet is passed to it. s2n-quic reports that only on request as long as nothing is being sent;
     /// the window's waker says when to request it.
     pub(super) fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.ahead_bytes > 0 && self.send_ahead(cx).is_err() {
+            return Poll::Ready(());
+        }
         self.window.register(cx.waker());
         if self.is_stopped(cx) { Poll::Ready(()) } else { Poll::Pending }
     }
@@ -335,7 +453,8 @@ impl Sender {
     pub(super) fn rest(&mut self, cx: &mut Context<'_>) {
         // Pending: the buffer is full.
         if let Poll::Ready(Ok(available)) = self.stream.poll_send_ready(cx) {
-            self.lease.rest(self.sent, self.buffer.saturating_sub(available as u64));
+            let outstanding = self.buffer.saturating_sub(available as u64);
+            self.lease.rest(self.sent, outstanding.saturating_add(self.ahead_bytes));
         }
     }
 
@@ -349,6 +468,7 @@ impl Sender {
     /// in memory, or has closed without an error. A client that has not by `timeouts.send` and what [`SLOWEST`] allows
     /// is cut off. Dropped, it records the response as complete if the client has done either by then.
     pub(super) async fn finish(mut self, recording: &Recording) -> Result<(), SendError> {
+        self.flush().await?;
         if self.lease.held() > TRAIN {
             self.rest(&mut Context::from_waker(Waker::noop()));
         }
@@ -369,11 +489,14 @@ impl Sender {
     /// Waits until the client has acknowledged what was sent, or has stopped the stream, for [`BEFORE_RESET`] at most:
     /// QUIC discards at a reset what it has queued, the response's header too.
     pub(super) async fn settle(&mut self) {
-        if self.sent == 0 {
+        if self.sent == 0 && self.ahead_bytes == 0 {
             return;
         }
         let patience = BEFORE_RESET.min(self.pace.idle());
         let acknowledged = poll_fn(|cx| {
+            if self.send_ahead(cx).is_err() {
+                return Poll::Ready(());
+            }
             // Before it looks.
             self.window.register(cx.waker());
             let outstanding = match self.poll_available(cx) {
@@ -381,6 +504,9 @@ impl Sender {
                 Poll::Ready(Err(_)) => return Poll::Ready(()),
                 Poll::Pending => self.buffer,
             };
+            if self.ahead_bytes > 0 {
+                return Poll::Pending;
+            }
             if outstanding == 0 {
                 return Poll::Ready(());
             }

@@ -45,6 +45,7 @@ pub(super) async fn serve<H: Handler>(
     let response = Response { status: StatusCode::OK, fields, body: pieces };
     let download = async {
         respond(response, &Method::GET, sender, connection, outcome, record).await.map_err(of_tunnel)?;
+        sender.flush().await.map_err(Failure::Send)?;
         sender.end();
         Ok(())
     };

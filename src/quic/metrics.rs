@@ -98,6 +98,13 @@ metrics! {
             mtu_probes_lost,
         }
         Counter(
+            "priority_rest_bytes",
+            "Bytes that streams were given over HTTP/3 although more urgent ones had some, because they had waited for a \
+             second."
+        ) {
+            priority_rest_bytes "A sixteenth of their connection's bytes at most.",
+        }
+        Counter(
             "path_challenges_repeated",
             "PATH_CHALLENGE frames repeated because a client that migrated did not answer."
         ) {

@@ -40,6 +40,16 @@ metrics! {
                 "Those whose response the origin cut off or which took too long, or whose client read nothing for \
                     `timeouts.send`.",
         }
+        Counter("priority_requests", "Requests with a `Priority` field (RFC 9218) that was obeyed.") {
+            priority_requests "Unless `litequic.priorities` is off, or the client is a trusted proxy.",
+        }
+        Counter("priority_updates", "PRIORITY_UPDATE frames, by what became of them.") {
+            priority_updates_applied [outcome: "applied"] "The request was being served.",
+            priority_updates_early [outcome: "early"] "Kept for a request that was still to come.",
+            priority_updates_late [outcome: "late"] "The request was over.",
+            priority_updates_dropped [outcome: "dropped"] "Too many were kept.",
+            priority_updates_invalid [outcome: "invalid"] "The value does not parse.",
+        }
         Counter(LIMIT_REACHED) {
             limit_header_bytes [limit: "max_header_bytes"]
                 "See [Limits](../operating.md#limits-and-timeouts) for this and all that have a key's name.",

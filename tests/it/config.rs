@@ -208,6 +208,7 @@ fn what_the_examples_do_not_show_is_read_as_well() {
         ack_frequency,
         congestion,
         initial_window: 40,
+        priorities: false,
     };
     assert_eq!(servers.path_reading, PathReading::Raw);
     let Limits { retry_handshakes, stream_send_buffer, max_lingering_bytes, .. } = config.limits;

@@ -50,6 +50,7 @@ mod nginx;
 mod old_clients;
 mod origins;
 mod panics;
+mod priorities;
 mod receive_windows;
 mod recovery;
 mod refusals;

@@ -7,7 +7,7 @@ use std::{fmt, fs, path::Path};
 
 /// Modules that all others may use, the ground as well.
 const BASE: &[&str] =
-    &["number", "suspension", "log_writer", "sources", "half_sip_hash", "http1", "network", "clients"];
+    &["number", "suspension", "log_writer", "sources", "half_sip_hash", "http1", "network", "clients", "priority"];
 
 /// Modules that all others may use and that use none: the vocabulary.
 const GROUND: &[&str] = &[

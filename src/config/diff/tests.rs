@@ -231,6 +231,7 @@ fn every_change_is_said_with_its_key() {
                     ack_frequency,
                     congestion: Congestion::Bbr,
                     initial_window: 40,
+                    priorities: false,
                 };
             },
             &[
@@ -243,6 +244,7 @@ fn every_change_is_said_with_its_key() {
                 "litequic.ack_frequency: adaptive → 10 (needs a restart)",
                 "litequic.congestion: cubic → bbr",
                 "litequic.initial_window: 24 → 40",
+                "litequic.priorities: true → false",
             ],
         ),
         (

@@ -351,6 +351,7 @@ pub mod name {
         KEEP_ALIVE = "keep-alive",
         LOCATION = "location",
         MAX_FORWARDS = "max-forwards",
+        PRIORITY = "priority",
         PROXY = "proxy",
         PROXY_AUTHORIZATION = "proxy-authorization",
         PROXY_CONNECTION = "proxy-connection",

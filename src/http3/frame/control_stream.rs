@@ -1,16 +1,18 @@
-//! The receiving side of the control stream: SETTINGS first and once, then GOAWAY and frames about pushes (RFC 9114
-//! §6.2.1, §7.2).
+//! The receiving side of the control stream: SETTINGS first and once, then GOAWAY, frames about pushes (RFC 9114 §6.2.1,
+//! §7.2), and a client's PRIORITY_UPDATE (RFC 9218 §7.2).
 
 use super::{Endpoint, Event, FrameHeader, FrameReader, FrameType, Payload};
 use crate::http3::{error::Code, settings::Settings, varint};
 use bytes::{Bytes, BytesMut};
 
 /// Ignored frames before [`ControlStream::progress`] is called. Browsers send a PRIORITY_UPDATE (RFC 9218) or two
-/// a request, and may do so ahead of many requests.
+/// a request, and may do so ahead of many requests; some change nothing.
 pub const MAX_IGNORED_CONTROL_FRAMES: u32 = 1_024;
 
 /// Bytes of a SETTINGS frame; clients send under a hundred.
 const MAX_SETTINGS_LEN: usize = 512;
+/// Bytes of a PRIORITY_UPDATE frame; browsers send ten. A longer one is skipped.
+const MAX_PRIORITY_UPDATE_LEN: usize = 512;
 /// Bytes of the one integer that the other frames hold.
 const MAX_ID_LEN: usize = 8;
 
@@ -21,6 +23,14 @@ pub enum Control {
     Settings(Settings),
     /// GOAWAY. From a client: the first push ID, from a server: the first stream ID, that the sender will not process.
     Goaway(u64),
+    /// PRIORITY_UPDATE: the priority of the request on the stream `id`, which is a client's and bidirectional, is
+    /// `value`, as of a `Priority` field.
+    PriorityUpdate {
+        /// The stream.
+        id: u64,
+        /// Not checked yet.
+        value: Bytes,
+    },
 }
 
 /// Reads a peer's control stream.
@@ -72,6 +82,12 @@ impl ControlStream {
                 FrameType::Settings => return Settings::decode(&payload).map(Control::Settings).map(Some),
                 FrameType::Goaway => return self.goaway(&payload).map(Control::Goaway).map(Some),
                 FrameType::MaxPushId => self.max_push_id(&payload)?,
+                FrameType::PriorityUpdate => return priority_update(payload).map(Some),
+                // No push was ever promised.
+                FrameType::PushPriorityUpdate => {
+                    varint::decode(&payload).ok_or(Code::FrameError)?;
+                    return Err(Code::IdError);
+                }
                 _ => {
                     // CANCEL_PUSH: no push was ever promised to, or allowed for, us (RFC 9114 §7.2.3).
                     only_integer(&payload)?;
@@ -84,6 +100,15 @@ impl ControlStream {
     /// A request came or ended: the peer does not only send frames without an effect.
     pub fn progress(&mut self) {
         self.rules.ignored_frames = 0;
+    }
+
+    /// The last PRIORITY_UPDATE frame has changed nothing: it counts as ignored.
+    ///
+    /// # Errors
+    ///
+    /// H3_EXCESSIVE_LOAD after too many.
+    pub fn changed_nothing(&mut self) -> Result<(), Code> {
+        self.rules.count()
     }
 
     fn goaway(&mut self, payload: &[u8]) -> Result<u64, Code> {
@@ -120,6 +145,13 @@ impl Rules {
             FrameType::Goaway => self.count()?,
             FrameType::CancelPush => {}
             FrameType::MaxPushId if self.peer == Endpoint::Client => self.count()?,
+            FrameType::PriorityUpdate | FrameType::PushPriorityUpdate if self.peer == Endpoint::Client => {
+                if header.length > MAX_PRIORITY_UPDATE_LEN as u64 {
+                    self.count()?;
+                    return Ok(Payload::Skip);
+                }
+                return Ok(Payload::Whole { max: MAX_PRIORITY_UPDATE_LEN });
+            }
             FrameType::Unknown(_) => {
                 self.count()?;
                 return Ok(Payload::Skip);
@@ -133,6 +165,16 @@ impl Rules {
         self.ignored_frames = self.ignored_frames.saturating_add(1);
         if self.ignored_frames > MAX_IGNORED_CONTROL_FRAMES { Err(Code::ExcessiveLoad) } else { Ok(()) }
     }
+}
+
+/// Reads a PRIORITY_UPDATE frame of a request.
+fn priority_update(payload: Bytes) -> Result<Control, Code> {
+    let (id, length) = varint::decode(&payload).ok_or(Code::FrameError)?;
+    // A client's and bidirectional (RFC 9000 §2.1).
+    if id % 4 != 0 {
+        return Err(Code::IdError);
+    }
+    Ok(Control::PriorityUpdate { id, value: payload.slice(length..) })
 }
 
 /// The integer that alone makes up `payload`.
@@ -157,7 +199,7 @@ mod tests {
     const UNKNOWN: &[u8] = &[0x21, 0x01, 0x00];
     use Endpoint::{Client, Server};
 
-    /// Reads `frames` byte by byte to their end; results as letters: S, G.
+    /// Reads `frames` byte by byte to their end; results as letters: S, G, P.
     fn read(peer: Endpoint, frames: &[&[u8]]) -> (String, Result<(), Code>) {
         let mut stream = ControlStream::new(peer);
         let mut letters = String::new();
@@ -167,6 +209,7 @@ mod tests {
                 match stream.read(&mut input) {
                     Ok(Some(Control::Settings(_))) => letters.push('S'),
                     Ok(Some(Control::Goaway(_))) => letters.push('G'),
+                    Ok(Some(Control::PriorityUpdate { .. })) => letters.push('P'),
                     Ok(None) => break,
                     Err(code) => return (letters, Err(code)),
                 }
@@ -180,11 +223,19 @@ mod tests {
 
     #[test]
     fn a_control_stream_says_settings_once_and_first_and_then_what_its_side_may() {
-        let table: [Case<'_>; 28] = [
+        let table: [Case<'_>; 36] = [
             (Client, &[SETTINGS], "S", Ok(())),
             (Client, &[SETTINGS, UNKNOWN], "S", Ok(())),
-            // PRIORITY_UPDATE (RFC 9218)
-            (Client, &[SETTINGS, &[0x80, 0x0f, 0x07, 0x00, 0x01, 0x00]], "S", Ok(())),
+            // PRIORITY_UPDATE (RFC 9218): a request's has the ID of its stream, and no push has one
+            (Client, &[SETTINGS, &[0x80, 0x0f, 0x07, 0x00, 0x01, 0x00]], "SP", Ok(())),
+            (Client, &[SETTINGS, &[0x80, 0x0f, 0x07, 0x00, 0x04, 0x08, b'u', b'=', b'1']], "SP", Ok(())),
+            (Client, &[SETTINGS, &[0x80, 0x0f, 0x07, 0x00, 0x01, 0x01]], "S", Err(Code::IdError)),
+            (Client, &[SETTINGS, &[0x80, 0x0f, 0x07, 0x00, 0x01, 0x02]], "S", Err(Code::IdError)),
+            (Client, &[SETTINGS, &[0x80, 0x0f, 0x07, 0x00, 0x00]], "S", Err(Code::FrameError)),
+            (Client, &[SETTINGS, &[0x80, 0x0f, 0x07, 0x00, 0x01, 0x40]], "S", Err(Code::FrameError)),
+            (Client, &[SETTINGS, &[0x80, 0x0f, 0x07, 0x01, 0x01, 0x00]], "S", Err(Code::IdError)),
+            (Client, &[SETTINGS, &[0x80, 0x0f, 0x07, 0x01, 0x00]], "S", Err(Code::FrameError)),
+            (Server, &[SETTINGS, &[0x80, 0x0f, 0x07, 0x00, 0x01, 0x00]], "S", Err(Code::FrameUnexpected)),
             // first and once
             (Client, &[&[0x07, 0x01, 0x00]], "", Err(Code::MissingSettings)),
             (Client, &[UNKNOWN], "", Err(Code::MissingSettings)),
@@ -236,6 +287,21 @@ mod tests {
         stream.progress();
         assert_eq!(stream.read(&mut at_most.clone()), Ok(None));
         assert_eq!(stream.read(&mut Bytes::from_static(UNKNOWN)), Err(Code::ExcessiveLoad));
+    }
+
+    #[test]
+    fn a_priority_update_that_is_too_long_is_skipped_and_one_that_changes_nothing_is_ignored() {
+        let mut stream = ControlStream::new(Client);
+        let long = [&[0x80, 0x0f, 0x07, 0x00, 0x42, 0x01][..], &[0; MAX_PRIORITY_UPDATE_LEN + 1]].concat();
+        let short = [&[0x80, 0x0f, 0x07, 0x00, 0x42, 0x00][..], &[0; MAX_PRIORITY_UPDATE_LEN]].concat();
+        let mut input = Bytes::from([SETTINGS, &long, &short].concat());
+        assert!(matches!(stream.read(&mut input), Ok(Some(Control::Settings(_)))));
+        let Ok(Some(Control::PriorityUpdate { id: 0, value })) = stream.read(&mut input) else { panic!() };
+        assert_eq!((value.len(), input.len()), (MAX_PRIORITY_UPDATE_LEN - 1, 0));
+        for _ in 1..MAX_IGNORED_CONTROL_FRAMES {
+            assert_eq!(stream.changed_nothing(), Ok(()));
+        }
+        assert_eq!(stream.changed_nothing(), Err(Code::ExcessiveLoad), "the long one counts too");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::http3::varint;
 use bytes::BytesMut;
 
-/// A frame's type (RFC 9114 §7.2, §11.2.1).
+/// A frame's type (RFC 9114 §7.2, §11.2.1; RFC 9218 §7.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameType {
     /// Bytes of a body.
@@ -20,6 +20,10 @@ pub enum FrameType {
     Goaway,
     /// How many pushes are allowed.
     MaxPushId,
+    /// The priority of a request (RFC 9218 §7.2).
+    PriorityUpdate,
+    /// The priority of a push (RFC 9218 §7.2).
+    PushPriorityUpdate,
     /// A type that HTTP/2 used and HTTP/3 forbids: 0x02, 0x06, 0x08, 0x09.
     Reserved(u64),
     /// A type that an extension may define, or a reserved one that must be ignored (RFC 9114 §7.2.8, §9).
@@ -37,6 +41,8 @@ impl FrameType {
             0x05 => Self::PushPromise,
             0x07 => Self::Goaway,
             0x0d => Self::MaxPushId,
+            0xf_0700 => Self::PriorityUpdate,
+            0xf_0701 => Self::PushPriorityUpdate,
             0x02 | 0x06 | 0x08 | 0x09 => Self::Reserved(value),
             _ => Self::Unknown(value),
         }
@@ -52,6 +58,8 @@ impl FrameType {
             Self::PushPromise => 0x05,
             Self::Goaway => 0x07,
             Self::MaxPushId => 0x0d,
+            Self::PriorityUpdate => 0xf_0700,
+            Self::PushPriorityUpdate => 0xf_0701,
             Self::Reserved(value) | Self::Unknown(value) => value,
         }
     }
@@ -105,6 +113,9 @@ mod tests {
             (0x0a, FrameType::Unknown(10)),
             (0x0d, FrameType::MaxPushId),
             (0x21, FrameType::Unknown(0x21)),
+            (0xf_0700, FrameType::PriorityUpdate),
+            (0xf_0701, FrameType::PushPriorityUpdate),
+            (0xf_0702, FrameType::Unknown(0xf_0702)),
         ];
         for (value, kind) in table {
             assert_eq!(FrameType::from_value(value), kind);

@@ -10,6 +10,8 @@
 //! but numbers, which a stream's task and the events of each frame use without the endpoint's lock; the streams are
 //! behind it.
 
+mod in_order;
+
 use super::{
     by_id::ByConnectionId,
     stream::{ACKNOWLEDGED, NOTHING, SENT, StreamProgress, StreamSendState},
@@ -19,6 +21,7 @@ use crate::{
     clients::TransportReport,
     number::Number,
 };
+use in_order::StreamOrder;
 use std::{sync::Arc, time::Duration};
 
 /// What of one connection's streams is queued and in flight.
@@ -43,14 +46,30 @@ pub(in crate::quic) struct SendQueue {
     min_rtt: Number,
     /// 1 if an ACK_FREQUENCY frame is to be sent. Read for each packet that leaves.
     ack_frequency: Number,
+    /// Number of request streams that are open.
+    open: Number,
+    /// The order of the streams, if they are served by their priorities. The following numbers are for it.
+    order: Option<StreamOrder>,
+    /// Number of streams that wait in the order.
+    held: Number,
+    /// Bytes that streams were granted and have not handed over yet.
+    reserved: Number,
+    /// Unsent and reserved bytes at which a stream of the order is granted more.
+    grant_at: Number,
+    /// Bytes out of the rest's share, to be counted.
+    rest: Number,
+    /// One more than the ID of the stream that was sent on last while none was tracked.
+    alone: Number,
+    /// Bytes of that stream that were sent.
+    alone_sent: Number,
 }
 
-/// The streams of one connection that its [`SendQueue`] tracks.
+/// The open request streams of one connection.
 #[derive(Debug, Default)]
-pub(in crate::quic) struct TrackedStreams(ByConnectionId<Arc<StreamSendState>>);
+pub(in crate::quic) struct OpenStreams(pub(super) ByConnectionId<Arc<StreamSendState>>);
 
-impl TrackedStreams {
-    /// A stream is tracked from now on. Returns what is to be dropped.
+impl OpenStreams {
+    /// A stream is open from now on. Returns what is to be dropped.
     pub(in crate::quic) fn insert(&mut self, id: u64, state: &Arc<StreamSendState>) -> Option<Arc<StreamSendState>> {
         self.0.insert(id, Arc::clone(state))
     }
@@ -60,7 +79,7 @@ impl TrackedStreams {
         self.0.remove(&id)
     }
 
-    /// A stream, if it is tracked.
+    /// A stream, if it is open.
     pub(in crate::quic) fn get(&self, id: u64) -> Option<Arc<StreamSendState>> {
         self.0.get(&id).cloned()
     }
@@ -90,29 +109,38 @@ impl SendQueue {
         self.ack_frequency.set(wanted.into());
     }
 
-    /// A stream has written `sent` bytes, and is about to write more. Returns whether it must be added to
-    /// [`TrackedStreams`].
-    #[must_use]
-    pub(in crate::quic) fn track(&self, stream: &StreamProgress, sent: u64) -> bool {
+    /// A stream has written `sent` bytes, and is about to write more: it is tracked from now on.
+    fn track(&self, id: u64, stream: &StreamProgress, sent: u64) {
         if stream.tracked.get() > 0 {
-            return false;
+            return;
         }
         stream.tracked.set(1);
         self.tracked.add(1);
-        // Counted as sent: a stream with unsent bytes by this count has some, so that a frame of it will come.
-        stream.queued.set(sent);
-        stream.sent.set(sent);
-        true
+        let known = if !self.is_ordered() {
+            // Counted as sent: a stream with unsent bytes by this count has some, so that a frame of it will come.
+            sent
+        } else if self.alone.get() == id.wrapping_add(1) {
+            self.alone_sent.get().max(stream.sent.get())
+        } else {
+            stream.sent.get()
+        };
+        stream.sent.set(known.min(sent));
+        self.change(stream, |stream| stream.queued.set(sent));
     }
 
-    /// Bytes of `ready` that may be written on a tracked stream that has written `sent` bytes, of which `outstanding`
-    /// are not acknowledged.
+    /// Bytes of `ready` that may be written on a stream that has written `sent` bytes, of which `outstanding` are not
+    /// acknowledged. The stream is tracked from now on.
     pub(in crate::quic) fn room(
         &self,
-        stream: &StreamProgress,
+        (id, state): (u64, &Arc<StreamSendState>),
         (sent, outstanding): (u64, u64),
         ready: u64,
     ) -> WriteAllowance {
+        let stream = &state.progress;
+        self.track(id, stream, sent);
+        if let Some(order) = &self.order {
+            return self.room_in_order(order, (id, state), (sent, outstanding), ready);
+        }
         self.on_queued(stream, sent);
         let queued = Queued { connection: self.unsent.get(), stream: stream.unsent(), outstanding };
         self.path().room(queued, ready)
@@ -125,7 +153,7 @@ impl SendQueue {
     }
 
     /// The stream has handed over `sent` bytes in all.
-    pub(in crate::quic) fn on_queued(&self, stream: &StreamProgress, sent: u64) {
+    fn on_queued(&self, stream: &StreamProgress, sent: u64) {
         if stream.tracked.get() > 0 {
             self.change(stream, |stream| stream.queued.set(sent));
         }
@@ -134,6 +162,9 @@ impl SendQueue {
     /// The stream is woken once, when few enough bytes are unsent.
     pub(in crate::quic) fn wait_until_sent(&self, stream: &StreamProgress) {
         debug_assert!(stream.tracked.get() > 0, "nothing would wake it");
+        if self.is_ordered() {
+            return; // the order wakes it
+        }
         self.wait_no_more(stream);
         stream.wake_at.set(self.path().low_water());
         stream.wake_on.set(SENT);
@@ -151,7 +182,7 @@ impl SendQueue {
     }
 
     /// s2n-quic has put `bytes` of a stream up to `end` into a packet. `last` is the stream of the frame before; `find`
-    /// finds another that is tracked.
+    /// finds another that is open.
     fn on_sent(
         &self,
         last: &mut Option<(u64, Arc<StreamSendState>)>,
@@ -161,6 +192,7 @@ impl SendQueue {
     ) {
         if self.tracked.get() == 0 {
             *last = None;
+            self.on_sent_alone(id, end);
             return;
         }
         self.sent.set(self.sent.get().wrapping_add(bytes));
@@ -172,10 +204,22 @@ impl SendQueue {
         let stream = &state.progress;
         if end > stream.sent.get() {
             self.change(stream, |stream| stream.sent.set(end));
-            if stream.wake_on.get() == SENT && (self.unsent.get() <= stream.wake_at.get() || stream.unsent() <= OWN_LOW)
+            if self.is_ordered() {
+                self.on_room(id, stream);
+            } else if stream.wake_on.get() == SENT
+                && (self.unsent.get() <= stream.wake_at.get() || stream.unsent() <= OWN_LOW)
             {
                 self.wake(state);
             }
+        }
+    }
+
+    /// Notes what [`on_sent`](Self::on_sent) gets while no stream is tracked.
+    fn on_sent_alone(&self, id: u64, end: u64) {
+        let id = id.wrapping_add(1);
+        if self.alone.get() != id || self.alone_sent.get() < end {
+            self.alone.set(id);
+            self.alone_sent.set(end);
         }
     }
 
@@ -209,7 +253,8 @@ impl SendQueue {
     }
 
     /// The stream is over.
-    pub(in crate::quic) fn remove(&self, stream: &StreamProgress) {
+    pub(in crate::quic) fn remove(&self, id: u64, state: &StreamSendState) {
+        let stream = &state.progress;
         if stream.tracked.get() > 0 {
             self.wait_no_more(stream);
             // What s2n-quic still sends of it does not count.
@@ -217,6 +262,7 @@ impl SendQueue {
             stream.tracked.set(0);
             self.tracked.subtract(1);
         }
+        self.leave_order(id, state);
     }
 
     /// Bytes that came out of flight so far.
@@ -252,7 +298,7 @@ impl SendQueue {
 #[derive(Debug)]
 pub(in crate::quic) struct SentStreams {
     send_queue: Arc<SendQueue>,
-    /// The stream that was sent on last, of those that `send_queue` tracks.
+    /// The stream that was sent on last.
     last: Option<(u64, Arc<StreamSendState>)>,
 }
 
@@ -266,8 +312,7 @@ impl SentStreams {
         &self.send_queue
     }
 
-    /// s2n-quic has put `bytes` of the stream `id`, from `offset` on, into a packet. `find` finds a stream that is
-    /// tracked.
+    /// s2n-quic has put `bytes` of the stream `id`, from `offset` on, into a packet. `find` finds a stream that is open.
     pub(in crate::quic) fn on_sent(
         &mut self,
         id: u64,
@@ -285,7 +330,7 @@ fn microseconds(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::TRAIN;
+    use crate::{budget::TRAIN, priority::Priority};
     use futures_util::task::{ArcWake, waker};
     use std::{
         collections::VecDeque,
@@ -305,7 +350,7 @@ mod tests {
     #[derive(Default)]
     struct Connection {
         send_queue: SendQueue,
-        tracked: TrackedStreams,
+        tracked: OpenStreams,
         last: Option<(u64, Arc<StreamSendState>)>,
         in_flight: u32,
     }
@@ -334,10 +379,8 @@ mod tests {
         }
 
         fn room(&mut self, stream: &Sending, outstanding: u64, ready: u64) -> WriteAllowance {
-            if self.send_queue.track(&stream.state.progress, stream.queued) {
-                assert!(self.tracked.insert(stream.id, &stream.state).is_none());
-            }
-            self.send_queue.room(&stream.state.progress, (stream.queued, outstanding), ready)
+            drop(self.tracked.insert(stream.id, &stream.state));
+            self.send_queue.room((stream.id, &stream.state), (stream.queued, outstanding), ready)
         }
 
         fn sent(&mut self, id: u64, bytes: u64, end: u64) {
@@ -363,7 +406,7 @@ mod tests {
             let room = self.room(stream, outstanding, u64::MAX);
             if let WriteAllowance::Bytes(bytes) = room {
                 stream.queued += bytes;
-                self.send_queue.on_queued(&stream.state.progress, stream.queued);
+                self.send_queue.hand_over(stream.id, &stream.state, stream.queued);
             }
             room
         }
@@ -460,7 +503,7 @@ mod tests {
         let mut stream = connection.stream(4);
         connection.hands_over(&mut stream, 0);
         connection.send_queue.wait_until_acknowledged(&stream.state.progress, 1);
-        connection.send_queue.remove(&stream.state.progress);
+        connection.send_queue.remove(4, &stream.state);
         assert!(connection.tracked.remove(4).is_some());
         let SendQueue { tracked, unsent, waiting, .. } = &connection.send_queue;
         assert_eq!((tracked.get(), unsent.get(), waiting.get()), (0, 0, 0));
@@ -474,10 +517,17 @@ mod tests {
     #[test]
     fn no_wake_up_is_lost_whatever_comes_together() {
         const TOTAL: u64 = 1_000_000;
-        for (streams, bunch, window) in [(1, 1, 12), (1, 7, 100), (3, 1, 50), (10, 32, 40), (40, 3, 200), (1, 500, 900)]
-        {
-            let mut connection = Connection::default();
+        let cases = [(1, 1, 12), (1, 7, 100), (3, 1, 50), (10, 32, 40), (40, 3, 200), (1, 500, 900)];
+        for ((streams, bunch, window), is_ordered) in cases.into_iter().flat_map(|case| [(case, false), (case, true)]) {
+            let send_queue = if is_ordered { SendQueue::ordered() } else { SendQueue::default() };
+            let mut connection = Connection { send_queue, ..Connection::default() };
             let mut sending: Vec<_> = (0..streams).map(|id| connection.stream(4 * id)).collect();
+            for stream in &sending {
+                connection.send_queue.on_opened();
+                // Some are as urgent as others.
+                let priority = Priority { urgency: (stream.id / 16 % 8) as u8, incremental: stream.id % 8 == 0 };
+                connection.send_queue.set_priority(stream.id, &stream.state, priority);
+            }
             // What each of them has unacknowledged, and the order of what is in flight.
             let mut outstanding = vec![0; sending.len()];
             let mut order = VecDeque::new();
@@ -490,6 +540,7 @@ mod tests {
                     while stream.queued < TOTAL {
                         // A lease of two trains a stream.
                         if outstanding[index] + TRAIN > 2 * TRAIN {
+                            connection.room(stream, outstanding[index], 0);
                             connection.send_queue.wait_until_acknowledged(&stream.state.progress, TRAIN / 2);
                             break;
                         }
@@ -499,7 +550,7 @@ mod tests {
                             WriteAllowance::Bytes(bytes) => {
                                 // Whole packets.
                                 stream.queued = (before + bytes).next_multiple_of(PACKET.into()).min(TOTAL);
-                                connection.send_queue.on_queued(&stream.state.progress, stream.queued);
+                                connection.send_queue.hand_over(stream.id, &stream.state, stream.queued);
                                 outstanding[index] += stream.queued - before;
                             }
                             WriteAllowance::Unsent => {
@@ -513,7 +564,10 @@ mod tests {
                 }
                 let mut idle = 0;
                 while connection.in_flight < window * PACKET && idle < sending.len() {
-                    turn = (turn + 1) % sending.len();
+                    // In turn, or, as far as it matters here, one after the other.
+                    if !is_ordered || sending[turn].sent >= sending[turn].queued {
+                        turn = (turn + 1) % sending.len();
+                    }
                     if sending[turn].sent < sending[turn].queued {
                         connection.sends(&mut sending[turn]);
                         order.push_back(turn);

@@ -1,13 +1,8 @@
 //! One connection's entry.
 
 use super::{
-    ack_frequency::AckFrequencyState,
-    acknowledged::Acknowledged,
-    control_frames::ControlFrameLimit,
-    lost_packets::LostPackets,
-    path_challenge::Challenge,
-    send_queue::{SendQueue, TrackedStreams},
-    stream::StreamCredit,
+    ack_frequency::AckFrequencyState, acknowledged::Acknowledged, control_frames::ControlFrameLimit,
+    lost_packets::LostPackets, path_challenge::Challenge, send_queue::SendQueue, stream::StreamCredit,
 };
 use crate::{
     quic::{congestion::PathFeedback, io::AckCounts, wire::frame::AckRanges},
@@ -30,8 +25,6 @@ pub(in crate::quic) struct Connection {
     pub(in crate::quic) feedback: Option<Arc<PathFeedback>>,
     /// Account of the bytes that were received and not read.
     pub(in crate::quic) receive_account: Option<ReceiveAccount>,
-    /// Streams that `send_queue` tracks.
-    pub(in crate::quic) tracked: TrackedStreams,
     /// `None` if the client does not support ACK_FREQUENCY frames.
     ack_frequency: Option<Box<AckFrequencyState>>,
     /// A PATH_CHALLENGE without an answer, sent on the path on which s2n-quic sends.
@@ -43,13 +36,12 @@ pub(in crate::quic) struct Connection {
 const _: () = assert!(size_of::<Connection>() <= 408);
 
 impl Connection {
-    /// A connection whose client may send `max_control_frames` a second.
-    pub(super) fn new(max_control_frames: u32) -> Self {
-        let (credit, send_queue, tracked, acks, acknowledged, lost) = Default::default();
+    /// A connection whose client may send `max_control_frames` a second, and whose streams `send_queue` serves.
+    pub(super) fn new(max_control_frames: u32, send_queue: SendQueue) -> Self {
+        let (credit, acks, acknowledged, lost) = Default::default();
         Self {
             credit,
-            send_queue,
-            tracked,
+            send_queue: Arc::new(send_queue),
             control_frames: ControlFrameLimit::new(max_control_frames),
             acks,
             acknowledged,

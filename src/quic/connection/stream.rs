@@ -9,8 +9,8 @@
 //! stream is open or over, and what comes for one that is over means nothing. s2n-quic lets a client open `max_streams`
 //! at once and closes the connection beyond, so no honest limit finds the room used up.
 
-use super::by_id::ByConnectionId;
-use crate::{number::Number, quic::wire::StreamFrame};
+use super::{by_id::ByConnectionId, send_queue::OpenStreams};
+use crate::{number::Number, priority::Priority, quic::wire::StreamFrame};
 use futures_util::task::AtomicWaker;
 use std::{
     sync::{
@@ -30,7 +30,7 @@ pub(in crate::quic) struct StreamCredit {
     pub(in crate::quic) initial: u64,
     /// The first request stream that was not accepted yet.
     next_stream: u64,
-    pub(super) open: ByConnectionId<Arc<StreamSendState>>,
+    pub(in crate::quic) open: OpenStreams,
     /// Limits of streams from `next_stream` on.
     pub(super) early_limits: ByConnectionId<u64>,
 }
@@ -45,20 +45,21 @@ pub(in crate::quic) struct StreamSendState {
     pub(in crate::quic) progress: StreamProgress,
 }
 
-const _: () = assert!(size_of::<StreamSendState>() <= 72);
+const _: () = assert!(size_of::<StreamSendState>() <= 96);
 
 impl StreamCredit {
     pub(in crate::quic) fn open(&mut self, stream: u64) -> Arc<StreamSendState> {
         self.next_stream = self.next_stream.max(stream.saturating_add(ID_STEP));
         let early_limits = self.early_limits.remove(&stream).unwrap_or_default();
         let state = StreamSendState::new(self.initial.max(early_limits));
-        self.open.insert(stream, Arc::clone(&state));
+        // An ID comes once: nothing is dropped.
+        self.open.insert(stream, &state);
         state
     }
 
     /// The stream is over.
     pub(in crate::quic) fn close(&mut self, stream: u64) -> Option<Arc<StreamSendState>> {
-        self.open.remove(&stream)
+        self.open.remove(stream)
     }
 
     /// Reads a frame about a stream, and returns the task to be woken.
@@ -66,13 +67,13 @@ impl StreamCredit {
     pub(in crate::quic) fn on_stream_frame(&mut self, frame: StreamFrame, max_early_limits: usize) -> Option<Waker> {
         match frame {
             StreamFrame::MaxStreamData { stream, limit } => self.raise_limit(stream, limit, max_early_limits),
-            StreamFrame::StopSending(stream) => self.open.get(&stream)?.waker.take(),
+            StreamFrame::StopSending(stream) => self.open.0.get(&stream)?.waker.take(),
         }
     }
 
     /// Raises the limit of a stream to `limit` bytes in all.
     fn raise_limit(&mut self, stream: u64, limit: u64, max_early_limits: usize) -> Option<Waker> {
-        if let Some(state) = self.open.get(&stream) {
+        if let Some(state) = self.open.0.get(&stream) {
             // What does not raise a limit means nothing (RFC 9000 §4.1): packets arrive in any order.
             state.limit.fetch_max(limit, Ordering::Relaxed);
             return state.waker.take();
@@ -94,7 +95,7 @@ impl StreamSendState {
 }
 
 /// Progress of a stream that [`SendQueue`](super::send_queue::SendQueue) tracks.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::quic) struct StreamProgress {
     pub(in crate::quic) tracked: Number,
     /// Bytes handed over to s2n-quic in all.
@@ -106,9 +107,15 @@ pub(in crate::quic) struct StreamProgress {
     /// Bytes at which the stream is woken: with [`SENT`] the connection's unsent bytes, with [`ACKNOWLEDGED`] those
     /// that came out of flight in all.
     pub(in crate::quic) wake_at: Number,
+    /// The stream's priority, as a number.
+    pub(in crate::quic) priority: Number,
+    /// Bytes that the order has granted the stream, and that it has not handed over yet.
+    pub(in crate::quic) granted: Number,
+    /// 1 if the order knows the stream.
+    pub(in crate::quic) in_order: Number,
 }
 
-const _: () = assert!(size_of::<StreamProgress>() <= 40);
+const _: () = assert!(size_of::<StreamProgress>() <= 64);
 
 /// The stream waits for nothing.
 pub(in crate::quic) const NOTHING: u64 = 0;
@@ -116,6 +123,14 @@ pub(in crate::quic) const NOTHING: u64 = 0;
 pub(in crate::quic) const SENT: u64 = 1;
 /// The stream waits for acknowledgements.
 pub(in crate::quic) const ACKNOWLEDGED: u64 = 2;
+
+impl Default for StreamProgress {
+    fn default() -> Self {
+        let (tracked, queued, sent, wake_on, wake_at, granted, in_order) = Default::default();
+        let priority = Number::new(Priority::UNSIGNALLED.pack());
+        Self { tracked, queued, sent, wake_on, wake_at, priority, granted, in_order }
+    }
+}
 
 impl StreamProgress {
     pub(in crate::quic) fn unsent(&self) -> u64 {

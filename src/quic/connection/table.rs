@@ -1,6 +1,10 @@
 //! The connections of an endpoint: an entry each, looked up once a packet. Pure.
 
-use super::{by_id::ByConnectionId, send_queue::SentStreams, state::Connection};
+use super::{
+    by_id::ByConnectionId,
+    send_queue::{SendQueue, SentStreams},
+    state::Connection,
+};
 use crate::{
     config::Limits,
     quic::{
@@ -79,9 +83,16 @@ impl Connections {
         self.max_control_frames = limits.max_control_frames;
     }
 
-    /// Adds the connection that begins, whose received bytes `receive_account` counts.
-    pub(in crate::quic) fn begin(&mut self, id: u64, receive_account: Option<ReceiveAccount>) -> SentStreams {
-        let mut connection = Connection::new(self.max_control_frames);
+    /// Adds the connection that begins, whose received bytes `receive_account` counts. Its streams are served by their
+    /// priorities if it `is_ordered`.
+    pub(in crate::quic) fn begin(
+        &mut self,
+        id: u64,
+        receive_account: Option<ReceiveAccount>,
+        is_ordered: bool,
+    ) -> SentStreams {
+        let send_queue = if is_ordered { SendQueue::ordered() } else { SendQueue::default() };
+        let mut connection = Connection::new(self.max_control_frames, send_queue);
         connection.receive_account = receive_account;
         let sent = SentStreams::new(Arc::clone(&connection.send_queue));
         self.by_id.insert(id, connection);
@@ -221,7 +232,7 @@ mod tests {
     fn a_paths_controller_gets_its_own_spurious_losses_however_connections_take_turns() {
         let mut connections = connections();
         let other = CONNECTION + 1;
-        connections.by_id.insert(other, Connection::new(1_000));
+        connections.by_id.insert(other, Connection::new(1_000, SendQueue::default()));
         let [own, others] = [CONNECTION, other].map(|id| {
             let feedback = Arc::<PathFeedback>::default();
             let connection = connections.get_mut(id).unwrap();
@@ -260,7 +271,7 @@ mod tests {
     }
 
     fn connection(initial: u64) -> Connection {
-        let mut connection = Connection::new(100);
+        let mut connection = Connection::new(100, SendQueue::default());
         connection.credit.initial = initial;
         connection
     }
@@ -329,11 +340,11 @@ mod tests {
     fn what_is_remembered_is_bounded_whatever_a_client_sends() {
         let mut connections = connections();
         open(&mut connections, 4);
-        connections.get_mut(CONNECTION).unwrap().credit.open.clear(); // 0 and 4 are over
+        connections.get_mut(CONNECTION).unwrap().credit.open.0.clear(); // 0 and 4 are over
         for stream in 0..60 {
             read(&mut connections, CONNECTION, &max_stream_data(stream, 50));
         }
-        assert!(connections.by_id[&CONNECTION].credit.open.is_empty());
+        assert!(connections.by_id[&CONNECTION].credit.open.0.is_empty());
         let mut early_limits: Vec<u64> = connections.by_id[&CONNECTION].credit.early_limits.keys().copied().collect();
         early_limits.sort_unstable();
         assert_eq!(early_limits, [8, 12, 16]);
@@ -417,7 +428,7 @@ mod tests {
     #[test]
     fn acknowledgements_are_counted_by_connection_and_batch() {
         let mut connections = connections();
-        connections.by_id.insert(CONNECTION + 1, Connection::new(100));
+        connections.by_id.insert(CONNECTION + 1, Connection::new(100, SendQueue::default()));
         let now = Instant::now();
         let ack = [0x02, 9, 0, 0, 9];
         for (id, batch, payload) in [

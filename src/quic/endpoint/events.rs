@@ -143,8 +143,8 @@ impl Subscriber for EventSubscriber {
     fn create_connection_context(&mut self, meta: &ConnectionMeta, _: &ConnectionInfo<'_>) -> ConnectionContext {
         let slot = ConnectionSlot::begin(&self.state.metrics);
         let (sent, grant) = self.state.with(|table| {
-            let grant = table.new.grant.take();
-            (table.connections.begin(meta.id, grant.as_ref().map(WindowGrant::account)), grant)
+            let (grant, is_ordered) = (table.new.grant.take(), table.new.is_ordered);
+            (table.connections.begin(meta.id, grant.as_ref().map(WindowGrant::account), is_ordered), grant)
         });
         ConnectionContext {
             state: Arc::clone(&self.state),
@@ -270,7 +270,7 @@ impl Subscriber for EventSubscriber {
     fn on_frame_sent(&mut self, context: &mut ConnectionContext, meta: &ConnectionMeta, event: &FrameSent) {
         if let Frame::Stream { id, offset, len, .. } = event.frame {
             let ConnectionContext { sent, state, id: connection, .. } = context;
-            let find = |table: &mut EndpointTable| table.connections.get_mut(*connection)?.tracked.get(id);
+            let find = |table: &mut EndpointTable| table.connections.get_mut(*connection)?.credit.open.get(id);
             sent.on_sent(id, (offset, len.into()), || state.with(find));
         }
         let PacketHeader::OneRtt { number, .. } = event.packet_header else { return };
@@ -329,7 +329,7 @@ impl Subscriber for EventSubscriber {
                 connection.change_ack_frequency(|ack_frequency| {
                     ack_frequency.on_recovery_metrics(event.path.id, rtt, event.min_rtt, event.congestion_window);
                 });
-                Some(connection.tracked.due(queue))
+                Some(connection.credit.open.due(queue))
             });
             due.iter().flatten().for_each(|stream| queue.wake(stream));
         }

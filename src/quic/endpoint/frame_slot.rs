@@ -212,7 +212,7 @@ mod tests {
     /// An endpoint with connections 7 and 8.
     fn endpoint() -> Arc<EndpointState> {
         let state = EndpointState::for_tests();
-        state.with(|table| [7, 8].into_iter().for_each(|id| drop(table.connections.begin(id, None))));
+        state.with(|table| [7, 8].into_iter().for_each(|id| drop(table.connections.begin(id, None, false))));
         state
     }
 

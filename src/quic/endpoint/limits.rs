@@ -21,6 +21,11 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 const MAX_UNI_STREAMS: u64 = 16;
 /// Bytes of a unidirectional stream: SETTINGS and PRIORITY_UPDATE are small.
 const UNI_STREAM_WINDOW: u64 = 64 * 1024;
+/// Packets that s2n-quic sends of a stream at most before it turns to the next that has bytes to send: as many as it can
+/// be told. The order of what was handed over stays the order of the list (docs/adr/0053-priorities.md).
+const IN_ORDER: u8 = u8::MAX;
+/// What [`IN_ORDER`] is where streams are not served by their priorities: each packet is another's.
+const IN_TURN: u8 = 1;
 /// How long an acknowledgement is delayed at most; clients get it in the transport parameter `max_ack_delay`, and probe
 /// for lost packets that much later (RFC 9002 §6.2.1).
 ///
@@ -68,7 +73,7 @@ impl TransportLimits {
     /// The limits of connections whose windows `receive` grants.
     pub(super) fn new(state: Arc<EndpointState>, receive: ReceiveBudget) -> Result<Self, ValidationError> {
         let now = state.config.load();
-        let last = transport_limits(&now, now.limits.connection_receive_buffer.into())?;
+        let last = transport_limits(&now, now.limits.connection_receive_buffer.into(), false)?;
         drop(now);
         Ok(Self { state, receive, last })
     }
@@ -91,18 +96,24 @@ impl connection::Limiter for TransportLimits {
     fn on_connection(&mut self, info: &connection::ConnectionInfo<'_>) -> connection::Limits {
         let now = self.state.config.load();
         // A checked configuration has only values that QUIC can express; otherwise the former ones stay.
-        let window = self.grant(&now.limits, network(&now, ip(&info.remote_address)));
-        if let Ok(limits) = transport_limits(&now, window) {
+        let address = ip(&info.remote_address);
+        let window = self.grant(&now.limits, network(&now, address));
+        let is_ordered = now.is_ordered(address);
+        if let Ok(limits) = transport_limits(&now, window, is_ordered) {
             self.last = limits;
-            self.state.with(|table| table.connections.set_limits(&now.limits));
+            self.state.with(|table| {
+                table.new.is_ordered = is_ordered;
+                table.connections.set_limits(&now.limits);
+            });
         }
         self.last
     }
 }
 
 /// The transport parameters (RFC 9000 §18.2) and what s2n-quic bounds beside them, of a connection whose client may
-/// send `window` bytes ahead. No keep-alive: an idle connection may end.
-fn transport_limits(config: &Config, window: u64) -> Result<connection::Limits, ValidationError> {
+/// send `window` bytes ahead, and whose streams are served by their priorities if it `is_ordered`. No keep-alive: an
+/// idle connection may end.
+fn transport_limits(config: &Config, window: u64, is_ordered: bool) -> Result<connection::Limits, ValidationError> {
     let Config { limits, timeouts, listen, .. } = config;
     connection::Limits::new()
         .with_max_idle_timeout(timeouts.idle)?
@@ -114,5 +125,6 @@ fn transport_limits(config: &Config, window: u64) -> Result<connection::Limits, 
         .with_bidirectional_remote_data_window(window.min(limits.stream_receive_buffer.into()))?
         .with_unidirectional_data_window(UNI_STREAM_WINDOW)?
         .with_max_send_buffer_size(limits.stream_send_buffer)?
+        .with_stream_batch_size(if is_ordered { IN_ORDER } else { IN_TURN })?
         .with_active_connection_migration(listen.migration)
 }

@@ -3,6 +3,7 @@
 use super::state::EndpointState;
 use crate::{
     budget::path::WriteAllowance,
+    priority::Priority,
     quic::connection::{Connection, SendQueue, StreamSendState},
     receive_budget::ReceiveAccount,
     transport::{self, Transport},
@@ -14,7 +15,10 @@ use std::{
 
 impl Transport for Arc<EndpointState> {
     fn open(&self, connection: u64, stream: u64) -> Box<dyn transport::SendWindow> {
-        let open = |connection: &mut Connection| (connection.credit.open(stream), Arc::clone(&connection.send_queue));
+        let open = |connection: &mut Connection| {
+            connection.send_queue.on_opened();
+            (connection.credit.open(stream), Arc::clone(&connection.send_queue))
+        };
         let opened = self.with(|table| table.connections.get_mut(connection).map(open));
         // A connection that is gone by now sends nothing any more.
         let (state, send_queue) = opened.unwrap_or_else(|| (StreamSendState::new(0), Arc::default()));
@@ -23,6 +27,18 @@ impl Transport for Arc<EndpointState> {
 
     fn account(&self, connection: u64) -> Option<ReceiveAccount> {
         self.with(|table| table.connections.get_mut(connection)?.receive_account.clone())
+    }
+
+    fn is_ordered(&self, connection: u64) -> bool {
+        self.with(|table| table.connections.get_mut(connection).is_some_and(|found| found.send_queue.is_ordered()))
+    }
+
+    fn update_priority(&self, connection: u64, stream: u64, priority: Priority) -> Option<bool> {
+        let (state, send_queue) = self.with(|table| {
+            let connection = table.connections.get_mut(connection)?;
+            Some((connection.credit.open.get(stream)?, Arc::clone(&connection.send_queue)))
+        })?;
+        Some(send_queue.update_priority(stream, &state, priority))
     }
 
     fn alerts(&self, connection: u64) -> Box<dyn transport::ConnectionAlerts> {
@@ -51,13 +67,28 @@ impl transport::SendWindow for RequestWindow {
         self.state.waker.register(waker);
     }
 
+    fn is_ordered(&self) -> bool {
+        self.send_queue.is_ordered()
+    }
+
+    fn priority(&self) -> Priority {
+        SendQueue::priority(&self.state)
+    }
+
+    fn begin_priority(&self, priority: Priority) {
+        self.send_queue.begin_priority(self.stream, &self.state, priority);
+    }
+
+    fn set_priority(&self, priority: Priority) {
+        self.send_queue.set_priority(self.stream, &self.state, priority);
+    }
+
+    fn at_once(&self, sent: u64, length: u64) -> bool {
+        self.send_queue.at_once(self.stream, &self.state, sent, length)
+    }
+
     fn room(&self, sent: u64, outstanding: u64, ready: u64) -> WriteAllowance {
-        let progress = &self.state.progress;
-        if self.send_queue.track(progress, sent) {
-            let track = |connection: &mut Connection| connection.tracked.insert(self.stream, &self.state);
-            self.endpoint.with(|table| table.connections.get_mut(self.connection).map(track));
-        }
-        self.send_queue.room(progress, (sent, outstanding), ready)
+        self.send_queue.room((self.stream, &self.state), (sent, outstanding), ready)
     }
 
     fn earned_window(&self) -> u64 {
@@ -65,7 +96,7 @@ impl transport::SendWindow for RequestWindow {
     }
 
     fn on_queued(&self, sent: u64) {
-        self.send_queue.on_queued(&self.state.progress, sent);
+        self.send_queue.hand_over(self.stream, &self.state, sent);
     }
 
     fn wait_until_sent(&self) {
@@ -79,12 +110,13 @@ impl transport::SendWindow for RequestWindow {
 
 impl Drop for RequestWindow {
     fn drop(&mut self) {
-        self.send_queue.remove(&self.state.progress);
-        let removed = self.endpoint.with(|table| {
-            let connection = table.connections.get_mut(self.connection)?;
-            Some((connection.tracked.remove(self.stream), connection.credit.close(self.stream)))
-        });
-        drop(removed);
+        self.send_queue.remove(self.stream, &self.state);
+        let rest = self.send_queue.take_rest();
+        if rest > 0 {
+            self.endpoint.metrics.priority_rest_bytes.add(rest);
+        }
+        let closed = self.endpoint.with(|table| table.connections.get_mut(self.connection)?.credit.close(self.stream));
+        drop(closed);
     }
 }
 
@@ -104,7 +136,7 @@ mod tests {
     #[test]
     fn a_stream_is_forgotten_at_its_end() {
         let endpoint = EndpointState::for_tests();
-        endpoint.with(|table| drop(table.connections.begin(7, None)));
+        endpoint.with(|table| drop(table.connections.begin(7, None, false)));
         let close = || endpoint.with(|table| table.connections.get_mut(7).unwrap().credit.close(0));
         let window = endpoint.open(7, 0);
         assert!(close().is_some());

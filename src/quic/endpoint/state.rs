@@ -130,6 +130,8 @@ impl EndpointTable {
 pub(super) struct NewConnection {
     /// The grant of its receive window: from the request for its limits to the creation of its context.
     pub(super) grant: Option<WindowGrant>,
+    /// Whether its streams are served by their priorities: as `grant`.
+    pub(super) is_ordered: bool,
     /// Feedback of the path whose controller was created last: from then to the event of the connection that has
     /// started, or of the path that was created.
     pub(super) feedback: Option<Arc<PathFeedback>>,

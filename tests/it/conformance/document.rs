@@ -10,7 +10,7 @@ use std::{fs, path::Path};
 const HEAD: &str = "\
 # Protocol errors
 
-Made from `tests/it/conformance/`, which tries each row: a rule to which RFC 9000, 9001, 9114 or 9204 attach an error code (and
+Made from `tests/it/conformance/`, which tries each row: a rule to which RFC 9000, 9001, 9114, 9204 or 9218 attach an error code (and
 of other RFCs what concerns them), how a client breaks it, what litequic answers, and, where the RFC wants another answer,
 which and why. `LITEQUIC_RENEW=1 cargo test --test it conformance::document` renews it.
 ";

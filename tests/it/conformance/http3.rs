@@ -9,8 +9,8 @@ use super::{
 };
 use crate::support::{
     raw::{
-        CANCEL_PUSH, GOAWAY, MAX_PUSH_ID, PUSH_PROMISE, RESERVED, SETTINGS, data, frame, get, headers, pseudo,
-        replaced, varint, with,
+        CANCEL_PUSH, GOAWAY, MAX_PUSH_ID, PRIORITY_UPDATE, PUSH_PRIORITY_UPDATE, PUSH_PROMISE, RESERVED, SETTINGS,
+        data, frame, get, headers, pseudo, replaced, varint, with,
     },
     wire::{Level, Sent, stream},
 };
@@ -95,9 +95,29 @@ pub(super) fn control_stream() -> Vec<Row> {
             Served,
         ),
         row("9114 §9", "a reserved frame, to be ignored", &frame(RESERVED, b"grease"), Served),
+        row("9218 §7.2", "PRIORITY_UPDATE of a request that is to come", &update(PRIORITY_UPDATE, 4, "u=1"), Served),
+        row(
+            "9218 §7.2",
+            "PRIORITY_UPDATE with a value that does not parse, to be ignored",
+            &update(PRIORITY_UPDATE, 4, "u="),
+            Served,
+        ),
+        row("9218 §7.2", "PRIORITY_UPDATE of a server's stream", &update(PRIORITY_UPDATE, 1, "u=1"), ID_ERROR),
+        row("9218 §7.2", "PRIORITY_UPDATE of a unidirectional stream", &update(PRIORITY_UPDATE, 2, "u=1"), ID_ERROR),
+        row(
+            "9218 §7.2",
+            "PRIORITY_UPDATE of a stream beyond what the client may open",
+            &update(PRIORITY_UPDATE, 1 << 40, "u=1"),
+            ID_ERROR,
+        ),
+        row("9218 §7.2", "PRIORITY_UPDATE of a push", &update(PUSH_PRIORITY_UPDATE, 0, "u=1"), ID_ERROR),
     ];
     for kind in [0x02, 0x06, 0x08, 0x09] {
         rows.push(row("9114 §7.2.8", &format!("HTTP/2's frame type {kind:#x}"), &frame(kind, []), FRAME_UNEXPECTED));
+    }
+    for (what, kind) in [("PRIORITY_UPDATE", PRIORITY_UPDATE), ("PRIORITY_UPDATE of a push", PUSH_PRIORITY_UPDATE)] {
+        rows.push(row("9114 §7.1", &format!("{what} without its ID"), &frame(kind, []), FRAME_ERROR));
+        rows.push(row("9114 §7.1", &format!("{what} with half its ID"), &frame(kind, [0x40]), FRAME_ERROR));
     }
     for (what, kind) in [("GOAWAY", GOAWAY), ("MAX_PUSH_ID", MAX_PUSH_ID), ("CANCEL_PUSH", CANCEL_PUSH)] {
         rows.push(row("9114 §7.1", &format!("{what} without its ID"), &frame(kind, []), FRAME_ERROR));
@@ -234,6 +254,7 @@ pub(super) fn request_streams() -> Vec<Row> {
             FRAME_UNEXPECTED,
         ),
         open("9114 §7.2.6", "GOAWAY on a request stream", &number(GOAWAY, 0), FRAME_UNEXPECTED),
+        open("9218 §7.2", "PRIORITY_UPDATE on a request stream", &update(PRIORITY_UPDATE, 0, "u=1"), FRAME_UNEXPECTED),
         open(
             "9114 §7.2.7",
             "MAX_PUSH_ID on a request stream",
@@ -321,4 +342,9 @@ async fn request_streams_that_break_the_rules_are_answered_as_the_table_says() {
 #[tokio::test]
 async fn malformed_requests_are_answered_as_the_table_says() {
     attempt::all(messages()).await;
+}
+
+/// A PRIORITY_UPDATE frame.
+fn update(kind: u64, id: u64, value: &str) -> Vec<u8> {
+    frame(kind, [varint(id), value.as_bytes().to_vec()].concat())
 }

@@ -18,6 +18,10 @@ pub(crate) const SETTINGS: u64 = 0x04;
 pub(crate) const PUSH_PROMISE: u64 = 0x05;
 pub(crate) const GOAWAY: u64 = 0x07;
 pub(crate) const MAX_PUSH_ID: u64 = 0x0d;
+/// PRIORITY_UPDATE of a request (RFC 9218 §7.2).
+pub(crate) const PRIORITY_UPDATE: u64 = 0xf_0700;
+/// PRIORITY_UPDATE of a push (RFC 9218 §7.2).
+pub(crate) const PUSH_PRIORITY_UPDATE: u64 = 0xf_0701;
 /// A reserved type (RFC 9114 §7.2.8).
 pub(crate) const RESERVED: u64 = 0x21;
 

@@ -1,0 +1,397 @@
+//! The value of a `Priority` field, and of a PRIORITY_UPDATE frame: a dictionary of structured fields (RFC 9651 §3.2)
+//! with the members `u` and `i` (RFC 9218 §4). Nothing of it is copied. Pure.
+
+use super::{MAX_URGENCY, Priority};
+
+/// Digits of an integer, and of a decimal's integral part, at most (RFC 9651 §4.2.4).
+const MAX_DIGITS: usize = 15;
+/// Digits of a decimal's integral part at most (RFC 9651 §4.2.4).
+const MAX_INTEGRAL_DIGITS: usize = 12;
+/// Digits of a decimal's fraction at most (RFC 9651 §4.2.4).
+const MAX_FRACTION_DIGITS: usize = 3;
+
+/// The parameters that a value has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Parameters {
+    /// `u`, if it is there and within 0 to 7.
+    pub urgency: Option<u8>,
+    /// `i`, if it is there and a boolean.
+    pub incremental: Option<bool>,
+}
+
+impl Parameters {
+    /// Returns the priority with these parameters, and those of `otherwise` that are not among them.
+    pub fn or(self, otherwise: Priority) -> Priority {
+        Priority {
+            urgency: self.urgency.unwrap_or(otherwise.urgency),
+            incremental: self.incremental.unwrap_or(otherwise.incremental),
+        }
+    }
+}
+
+/// Reads the values of a message's `Priority` fields, in their order. `None` if there is none, or if they do not parse:
+/// then all are to be ignored (RFC 9651 §4.2). Unknown members and those of a wrong type or out of range are ignored
+/// (RFC 9218 §4).
+pub fn parse<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<Parameters> {
+    let first = values.next()?;
+    let Some(second) = values.next() else { return dictionary(first) };
+    // A sender splits a dictionary at its commas (RFC 9651 §3.2).
+    let mut joined = first.to_vec();
+    for value in std::iter::once(second).chain(values) {
+        joined.extend_from_slice(b", ");
+        joined.extend_from_slice(value);
+    }
+    dictionary(&joined)
+}
+
+/// An item's value, as far as a parameter of RFC 9218 may have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Item {
+    Integer(i64),
+    Boolean(bool),
+    Other,
+}
+
+/// Reads a dictionary (RFC 9651 §4.2.2).
+fn dictionary(value: &[u8]) -> Option<Parameters> {
+    let mut input = Input(value);
+    let mut parameters = Parameters::default();
+    input.skip(b" ");
+    if input.0.is_empty() {
+        return Some(parameters);
+    }
+    loop {
+        let key = input.key()?;
+        let item = if input.take(b'=') { input.member()? } else { Item::Boolean(true) };
+        input.parameters()?;
+        // The last member with a key counts.
+        match (key, item) {
+            (b"u", Item::Integer(urgency)) => {
+                parameters.urgency = u8::try_from(urgency).ok().filter(|urgency| *urgency <= MAX_URGENCY);
+            }
+            (b"u", _) => parameters.urgency = None,
+            (b"i", Item::Boolean(incremental)) => parameters.incremental = Some(incremental),
+            (b"i", _) => parameters.incremental = None,
+            _ => {}
+        }
+        input.skip(b" \t");
+        if input.0.is_empty() {
+            return Some(parameters);
+        }
+        if !input.take(b',') {
+            return None;
+        }
+        input.skip(b" \t");
+    }
+}
+
+/// The rest of a value.
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    fn skip(&mut self, any: &[u8]) {
+        while let [first, rest @ ..] = self.0
+            && any.contains(first)
+        {
+            self.0 = rest;
+        }
+    }
+
+    fn next(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.0.first().copied()
+    }
+
+    /// Takes `byte` if it is next.
+    fn take(&mut self, byte: u8) -> bool {
+        match self.0.split_first() {
+            Some((first, rest)) if *first == byte => {
+                self.0 = rest;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes all up to the first byte that `belongs` rejects.
+    fn take_while(&mut self, belongs: impl Fn(u8) -> bool) -> &'a [u8] {
+        let length = self.0.iter().position(|byte| !belongs(*byte)).unwrap_or(self.0.len());
+        let (taken, rest) = self.0.split_at(length);
+        self.0 = rest;
+        taken
+    }
+
+    /// Reads a key (RFC 9651 §4.2.3.3).
+    fn key(&mut self) -> Option<&'a [u8]> {
+        if !matches!(self.peek()?, b'a'..=b'z' | b'*') {
+            return None;
+        }
+        Some(self.take_while(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.' | b'*')))
+    }
+
+    /// Reads an item or an inner list without the parameters behind it (RFC 9651 §4.2.1.1).
+    fn member(&mut self) -> Option<Item> {
+        if !self.take(b'(') {
+            return self.bare_item();
+        }
+        loop {
+            self.skip(b" ");
+            if self.take(b')') {
+                return Some(Item::Other);
+            }
+            self.bare_item()?;
+            self.parameters()?;
+            if !matches!(self.peek()?, b' ' | b')') {
+                return None;
+            }
+        }
+    }
+
+    /// Skips parameters (RFC 9651 §4.2.3.2).
+    fn parameters(&mut self) -> Option<()> {
+        while self.take(b';') {
+            self.skip(b" ");
+            self.key()?;
+            if self.take(b'=') {
+                self.bare_item()?;
+            }
+        }
+        Some(())
+    }
+
+    /// Reads a bare item (RFC 9651 §4.2.3.1).
+    fn bare_item(&mut self) -> Option<Item> {
+        match self.peek()? {
+            b'-' | b'0'..=b'9' => self.number(),
+            b'"' => {
+                self.next();
+                loop {
+                    match self.next()? {
+                        b'"' => return Some(Item::Other),
+                        b'\\' if !matches!(self.next()?, b'"' | b'\\') => return None,
+                        b'\\' | b' '..=b'~' => {}
+                        _ => return None,
+                    }
+                }
+            }
+            b'*' | b'a'..=b'z' | b'A'..=b'Z' => {
+                self.take_while(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(&byte));
+                Some(Item::Other)
+            }
+            b':' => self.byte_sequence(),
+            b'?' => {
+                self.next();
+                match self.next()? {
+                    b'0' => Some(Item::Boolean(false)),
+                    b'1' => Some(Item::Boolean(true)),
+                    _ => None,
+                }
+            }
+            b'@' => {
+                self.next();
+                if matches!(self.number()?, Item::Integer(_)) { Some(Item::Other) } else { None }
+            }
+            b'%' => self.display_string(),
+            _ => None,
+        }
+    }
+
+    /// Reads an integer or a decimal (RFC 9651 §4.2.4).
+    fn number(&mut self) -> Option<Item> {
+        let negative = self.take(b'-');
+        let integral = self.take_while(|byte| byte.is_ascii_digit());
+        if integral.is_empty() || integral.len() > MAX_DIGITS {
+            return None;
+        }
+        if self.take(b'.') {
+            let fraction = self.take_while(|byte| byte.is_ascii_digit());
+            let fits = integral.len() <= MAX_INTEGRAL_DIGITS && (1..=MAX_FRACTION_DIGITS).contains(&fraction.len());
+            return fits.then_some(Item::Other);
+        }
+        let number = integral.iter().fold(0, |number, digit| number * 10 + i64::from(digit - b'0'));
+        Some(Item::Integer(if negative { -number } else { number }))
+    }
+
+    /// Reads a byte sequence (RFC 9651 §4.2.7), of which the padding may be missing.
+    fn byte_sequence(&mut self) -> Option<Item> {
+        self.next();
+        let digits = self.take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/')).len();
+        let padding = self.take_while(|byte| byte == b'=').len();
+        let whole = padding == 0 || (digits + padding).is_multiple_of(4) && padding <= 2;
+        (digits % 4 != 1 && whole && self.take(b':')).then_some(Item::Other)
+    }
+
+    /// Reads a display string (RFC 9651 §4.2.10): UTF-8 with percent-encoded bytes.
+    fn display_string(&mut self) -> Option<Item> {
+        self.next();
+        if !self.take(b'"') {
+            return None;
+        }
+        let mut utf8 = Utf8::default();
+        loop {
+            let byte = match self.next()? {
+                b'"' => return utf8.is_whole().then_some(Item::Other),
+                b'%' => hexadecimal(self.next()?)? << 4 | hexadecimal(self.next()?)?,
+                byte @ b' '..=b'~' => byte,
+                _ => return None,
+            };
+            utf8.push(byte)?;
+        }
+    }
+}
+
+/// The value of a lower-case hexadecimal digit.
+fn hexadecimal(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    }
+}
+
+/// Checks UTF-8 byte by byte: the character that has begun.
+#[derive(Debug, Default)]
+struct Utf8 {
+    bytes: [u8; 4],
+    length: usize,
+}
+
+impl Utf8 {
+    /// Adds a byte; `None` if no character has it there.
+    fn push(&mut self, byte: u8) -> Option<()> {
+        *self.bytes.get_mut(self.length)? = byte;
+        self.length += 1;
+        match std::str::from_utf8(self.bytes.get(..self.length)?) {
+            Ok(_) => self.length = 0,
+            Err(error) if error.error_len().is_some() => return None,
+            Err(_) => {}
+        }
+        Some(())
+    }
+
+    fn is_whole(&self) -> bool {
+        self.length == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use sfv::{BareItem, Dictionary, ListEntry, Parser};
+
+    fn one(value: &str) -> Option<Parameters> {
+        parse(std::iter::once(value.as_bytes()))
+    }
+
+    #[test]
+    fn members_of_a_dictionary_are_parameters_as_far_as_they_are_known_and_within_their_range() {
+        let table: [(&str, Option<(Option<u8>, Option<bool>)>); 34] = [
+            ("", Some((None, None))),
+            ("   ", Some((None, None))),
+            ("u=5, i", Some((Some(5), Some(true)))),
+            ("u=0", Some((Some(0), None))),
+            ("u=7,i=?0", Some((Some(7), Some(false)))),
+            ("i=?1, u=1", Some((Some(1), Some(true)))),
+            ("  u=2 ,\t i  ", Some((Some(2), Some(true)))),
+            // ignored members
+            ("u=8", Some((None, None))),
+            ("u=-1, i", Some((None, Some(true)))),
+            ("u=1.0", Some((None, None))),
+            ("u=\"1\", i=1", Some((None, None))),
+            ("u, i=?0", Some((None, Some(false)))),
+            ("u=(1 2), i=()", Some((None, None))),
+            ("U=1", None),
+            ("urgency=1, x=?1, u=4", Some((Some(4), None))),
+            ("u=1;p=2;q, i;x=\"y\"", Some((Some(1), Some(true)))),
+            ("a=:aGk=:, b=:aGk:, c=@1659578233, d=%\"f%c3%bc\", e=*t/o:k", Some((None, None))),
+            // the last counts
+            ("u=1, u=2", Some((Some(2), None))),
+            ("u=1, u=9", Some((None, None))),
+            ("i, i=?0", Some((None, Some(false)))),
+            // values that do not parse
+            ("u=1,", None),
+            ("u=1, ", None),
+            ("u=", None),
+            ("u=1 i", None),
+            (",u=1", None),
+            ("u=1;;p", None),
+            ("u=1\t", Some((Some(1), None))),
+            ("i=?2", None),
+            ("x=\"open", None),
+            ("x=(1", None),
+            ("u=1234567890123456", None),
+            ("x=1.2345", None),
+            ("x=%\"%c3\"", None),
+            ("x=%\"%C3%BC\"", None),
+        ];
+        for (value, expected) in table {
+            let expected = expected.map(|(urgency, incremental)| Parameters { urgency, incremental });
+            assert_eq!(one(value), expected, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn several_fields_are_one_value() {
+        let parse = |values: &[&str]| parse(values.iter().map(|value| value.as_bytes()));
+        assert_eq!(parse(&[]), None);
+        assert_eq!(parse(&["u=1", "i"]), Some(Parameters { urgency: Some(1), incremental: Some(true) }));
+        assert_eq!(parse(&["u=1", "u=2", "u=6"]), Some(Parameters { urgency: Some(6), incremental: None }));
+        assert_eq!(parse(&["u=1", "i="]), None);
+        assert_eq!(parse(&["u=1", ""]), None);
+    }
+
+    #[test]
+    fn parameters_change_what_they_name() {
+        let otherwise = Priority { urgency: 5, incremental: true };
+        assert_eq!(Parameters::default().or(otherwise), otherwise);
+        let urgency = Parameters { urgency: Some(1), incremental: None };
+        assert_eq!(urgency.or(otherwise), Priority { urgency: 1, incremental: true });
+        let incremental = Parameters { urgency: None, incremental: Some(false) };
+        assert_eq!(incremental.or(otherwise), Priority { urgency: 5, incremental: false });
+    }
+
+    /// What the `sfv` crate finds.
+    fn oracle(value: &[u8]) -> Option<Parameters> {
+        let dictionary: Dictionary = Parser::new(value).parse().ok()?;
+        let item = |key: &str| match dictionary.get(key)? {
+            ListEntry::Item(item) => Some(&item.bare_item),
+            ListEntry::InnerList(_) => None,
+        };
+        let urgency = match item("u") {
+            Some(BareItem::Integer(urgency)) => u8::try_from(i64::from(*urgency)).ok().filter(|urgency| *urgency <= 7),
+            _ => None,
+        };
+        let incremental = match item("i") {
+            Some(BareItem::Boolean(incremental)) => Some(*incremental),
+            _ => None,
+        };
+        Some(Parameters { urgency, incremental })
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_mean_what_they_mean_to_another_parser(
+            value in "[ui=?0-9, ;a\"()\\.\\-:%@*\\\\=A-Ctf\t!é]{0,24}",
+        ) {
+            prop_assert_eq!(one(&value), oracle(value.as_bytes()), "{:?}", value);
+        }
+
+        #[test]
+        fn members_mean_what_they_mean_to_another_parser(
+            members in prop::collection::vec(
+                "(u|i|u2|\\*x)(=(-?[0-9]{1,16}(\\.[0-9]{0,4})?|\\?[0-2]|\"[ -~]{0,4}\"|[a-z*][a-z/:]{0,3}|:[a-zA-Z]{0,5}={0,3}:|@-?[0-9]{0,3}|%\"(%[0-9a-f]{2}|[a-z]){0,4}\"|\\( ?(1|a b|\"\" )? ?\\)))?(; ?[a-c](=[0-9?]{1,2})?){0,2}",
+                0..4,
+            ),
+            comma in "( ?, ?|,\t)",
+        ) {
+            let value = members.join(&comma);
+            prop_assert_eq!(one(&value), oracle(value.as_bytes()), "{:?}", value);
+        }
+    }
+}

@@ -1,0 +1,560 @@
+//! Which of a connection's streams hands over its bytes next (RFC 9218 §10), and how many. Pure.
+//!
+//! What was handed over is sent in the order of a list: a stream enters at its end with the first byte, and leaves with
+//! the last (s2n-quic's list of streams that have bytes to send; hence `with_stream_batch_size`). More bytes of a stream
+//! that is in the list are sent at its place, before those of the streams behind it. So a stream that has another
+//! behind it which it must not overtake gets no more before its own bytes have left.
+//!
+//! - A more urgent stream comes first. Within an urgency those that are not incremental come one after the other, by
+//!   their IDs; incremental ones in turn; where there are both, one of either, alternately.
+//! - A stream that has waited for [`PATIENCE`] gets [`TURN`] bytes all the same, the one that waits longest first. All
+//!   that together is [`REST_SHARE`] of what others get at most.
+
+use super::Priority;
+use std::time::{Duration, Instant};
+
+/// How long a stream waits, with bytes at hand, before it gets some of them out of the rest's share.
+pub const PATIENCE: Duration = Duration::from_secs(1);
+/// Bytes of an incremental stream's turn while others wait, at least.
+pub const TURN: u64 = 16 * 1024;
+/// What streams get that have waited for too long: this part of what the order gives to others.
+const REST_SHARE: u64 = 16;
+/// Bytes of the rest's share that are saved up at most.
+const MOST_REST: u64 = 4 * TURN;
+
+/// The order of one connection's streams, with a handle of each.
+#[derive(Debug)]
+pub struct Order<T> {
+    /// Streams, by their IDs.
+    streams: Vec<Stream<T>>,
+    /// Number of them that wait.
+    waiting: usize,
+    /// Counts turns, and places in the list.
+    clock: u64,
+    /// A bit for each urgency in which the last turn was an incremental stream's.
+    last_incremental: u8,
+    /// Bytes of the rest's share.
+    rest: u64,
+}
+
+#[derive(Debug)]
+struct Stream<T> {
+    id: u64,
+    handle: T,
+    priority: Priority,
+    /// Bytes at hand; 0 if it does not wait.
+    ready: u64,
+    /// When it began to wait.
+    since: Option<Instant>,
+    /// When it got its last turn, by the order's clock.
+    served: u64,
+    /// The place in the list of what was handed over; 0 if it is not there.
+    place: u64,
+}
+
+/// The next stream.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next<T> {
+    /// A stream hands over `bytes`, and waits no more.
+    Grant {
+        /// The stream's handle.
+        stream: T,
+        /// How many bytes of those at hand.
+        bytes: u64,
+        /// Whether it gets them out of the rest's share.
+        is_rest: bool,
+    },
+    /// None before so many bytes are free.
+    Free(u64),
+    /// None waits, or none before a stream has sent all that it has handed over.
+    Nobody,
+}
+
+impl<T> Default for Order<T> {
+    fn default() -> Self {
+        Self { streams: Vec::new(), waiting: 0, clock: 1, last_incremental: 0, rest: 0 }
+    }
+}
+
+impl<T: Clone> Order<T> {
+    /// Adds a stream. One that `is_sending` has handed over bytes while it was alone: it is in front of all others.
+    pub fn insert(&mut self, id: u64, handle: T, priority: Priority, is_sending: bool) {
+        let stream = Stream { id, handle, priority, ready: 0, since: None, served: 0, place: u64::from(is_sending) };
+        // Mostly the last.
+        let index = self.streams.partition_point(|other| other.id < id);
+        self.streams.insert(index, stream);
+    }
+
+    /// Removes a stream. Returns its handle, which must not be dropped under a lock.
+    pub fn remove(&mut self, id: u64) -> Option<T> {
+        self.leave(id);
+        let index = self.index(id)?;
+        Some(self.streams.remove(index).handle)
+    }
+
+    /// Number of streams that wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// A stream has another priority from now on.
+    pub fn set_priority(&mut self, id: u64, priority: Priority) {
+        if let Some(stream) = self.get(id) {
+            stream.priority = priority;
+        }
+    }
+
+    /// A stream waits, with `ready` bytes at hand.
+    pub fn wait(&mut self, id: u64, ready: u64, now: impl FnOnce() -> Instant) {
+        let Some(stream) = self.get(id) else { return };
+        let waited = std::mem::replace(&mut stream.ready, ready) > 0;
+        if !waited && ready > 0 {
+            stream.since = Some(now());
+            self.waiting += 1;
+        }
+    }
+
+    /// A stream waits no more.
+    pub fn leave(&mut self, id: u64) {
+        let Some(stream) = self.get(id) else { return };
+        stream.since = None;
+        if std::mem::take(&mut stream.ready) > 0 {
+            self.waiting -= 1;
+        }
+    }
+
+    /// A stream has handed over bytes, and had none that were not sent.
+    pub fn enter_list(&mut self, id: u64) {
+        self.clock += 1;
+        let place = self.clock;
+        if let Some(stream) = self.get(id) {
+            stream.place = place;
+        }
+    }
+
+    /// All that a stream has handed over was sent.
+    pub fn leave_list(&mut self, id: u64) {
+        if let Some(stream) = self.get(id) {
+            stream.place = 0;
+        }
+    }
+
+    /// Whether more bytes of a stream may be handed over: they overtake none of those of another that must not be
+    /// overtaken.
+    pub fn may_hand_over(&self, id: u64) -> bool {
+        self.index(id).and_then(|index| self.streams.get(index)).is_none_or(|stream| self.is_last(stream))
+    }
+
+    /// Returns the next stream to hand over bytes, of which `free` are free of the `horizon` that may be handed over and
+    /// not sent. To be called again until it grants nothing.
+    pub fn next(&mut self, free: u64, horizon: u64, now: impl FnOnce() -> Instant) -> Next<T> {
+        if self.waiting == 0 {
+            return Next::Nobody;
+        }
+        let (id, most, is_rest) = match self.starved(free, now) {
+            Some(id) => (id, TURN, true),
+            None => match self.first(horizon) {
+                Some((id, most)) => (id, most, false),
+                None => return Next::Nobody,
+            },
+        };
+        let clock = self.clock + 1;
+        let Some(stream) = self.get(id) else { return Next::Nobody };
+        let most = stream.ready.min(most);
+        // Small pieces cost as much as large ones.
+        let least = most.min(horizon / 2).max(1);
+        if free < least {
+            return Next::Free(least);
+        }
+        let bytes = most.min(free);
+        (stream.ready, stream.since, stream.served) = (0, None, clock);
+        let (handle, priority) = (stream.handle.clone(), stream.priority);
+        self.clock = clock;
+        self.waiting -= 1;
+        if is_rest {
+            self.rest = self.rest.saturating_sub(bytes);
+        } else {
+            let bit = 1 << priority.urgency;
+            let others = self.last_incremental & !bit;
+            self.last_incremental = if priority.incremental { others | bit } else { others };
+            self.rest = self.rest.saturating_add(bytes / REST_SHARE).min(MOST_REST);
+        }
+        Next::Grant { stream: handle, bytes, is_rest }
+    }
+
+    /// Returns the stream that has waited for too long and longest, if the rest's share has a turn for it.
+    fn starved(&self, free: u64, now: impl FnOnce() -> Instant) -> Option<u64> {
+        // Alone a stream is the first.
+        if self.waiting < 2 || self.rest < TURN {
+            return None;
+        }
+        let now = now();
+        let has_waited = |stream: &&Stream<T>| stream.since.is_some_and(|since| now - since >= PATIENCE);
+        let oldest = self.streams.iter().filter(has_waited).min_by_key(|stream| stream.since)?;
+        if !self.is_last(oldest) || free < oldest.ready.min(TURN) {
+            return None;
+        }
+        Some(oldest.id)
+    }
+
+    /// Returns the first stream of those that wait, and how many bytes of it may go at once.
+    fn first(&self, horizon: u64) -> Option<(u64, u64)> {
+        let waiting = || self.streams.iter().filter(|stream| stream.ready > 0);
+        let urgency = waiting().map(|stream| stream.priority.urgency).min()?;
+        let of = |incremental| waiting().filter(move |stream| stream.priority == Priority { urgency, incremental });
+        // By their IDs: the first one is the only one that may go.
+        let whole = of(false).next();
+        // Whom an incremental stream must not overtake are the same streams for each of them.
+        let incremental = of(true).filter(|stream| self.is_last(stream)).min_by_key(|stream| stream.served);
+        let competes = of(true).nth(1).is_some() || whole.is_some() && of(true).next().is_some();
+        let whole = whole.filter(|stream| self.is_last(stream));
+        let stream = match (whole, incremental) {
+            (Some(whole), Some(incremental)) => {
+                if self.last_incremental & 1 << urgency > 0 {
+                    whole
+                } else {
+                    incremental
+                }
+            }
+            (whole, incremental) => whole.or(incremental)?,
+        };
+        Some((stream.id, if competes { TURN.max(horizon / 4) } else { stream.ready }))
+    }
+
+    /// Whether no stream behind `stream` in the list is one that it must not overtake.
+    fn is_last(&self, stream: &Stream<T>) -> bool {
+        stream.place == 0
+            || !self.streams.iter().any(|other| {
+                other.place > stream.place && !stream.priority.precedes(stream.id, other.priority, other.id)
+            })
+    }
+
+    fn index(&self, id: u64) -> Option<usize> {
+        self.streams.binary_search_by_key(&id, |stream| stream.id).ok()
+    }
+
+    fn get(&mut self, id: u64) -> Option<&mut Stream<T>> {
+        let index = self.index(id)?;
+        self.streams.get_mut(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, HashMap};
+
+    const HORIZON: u64 = 32 * 1024;
+
+    /// A connection whose transport sends what was handed over in the order of a list, as s2n-quic does.
+    struct Connection {
+        order: Order<u64>,
+        now: Instant,
+        streams: BTreeMap<u64, Sending>,
+        /// Streams with bytes to send, in the order in which they are sent.
+        list: Vec<u64>,
+        /// Whom each turn went to, with its bytes, and whether it was of the rest's share.
+        turns: Vec<(u64, u64, bool)>,
+        /// What `Order::next` said last.
+        last: Next<u64>,
+        /// By the IDs of a stream and of one that precedes it: bytes of the first that were sent while the second had
+        /// bytes to send, since it last had none at hand.
+        overtaken: HashMap<(u64, u64), u64>,
+        /// Whether streams get bytes out of the rest's share, which overtake.
+        has_rest: bool,
+    }
+
+    #[derive(Debug, Clone, Copy)]
+    struct Sending {
+        priority: Priority,
+        ready: u64,
+        unsent: u64,
+    }
+
+    impl Connection {
+        fn new() -> Self {
+            Self {
+                order: Order::default(),
+                now: Instant::now(),
+                streams: BTreeMap::new(),
+                list: Vec::new(),
+                turns: Vec::new(),
+                last: Next::Nobody,
+                overtaken: HashMap::new(),
+                has_rest: false,
+            }
+        }
+
+        /// A stream has `bytes` more at hand.
+        fn has(&mut self, id: u64, (urgency, incremental): (u8, bool), bytes: u64) {
+            let priority = Priority { urgency, incremental };
+            let order = &mut self.order;
+            let stream = self.streams.entry(id).or_insert_with(|| {
+                order.insert(id, id, priority, false);
+                Sending { priority, ready: 0, unsent: 0 }
+            });
+            if stream.ready == 0 {
+                self.overtaken.retain(|(_, other), _| *other != id);
+            }
+            stream.ready += bytes;
+            self.order.wait(id, stream.ready, || self.now);
+        }
+
+        fn changes(&mut self, id: u64, priority: Priority) {
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream.priority = priority;
+                self.order.set_priority(id, priority);
+                self.overtaken.retain(|(one, other), _| ![one, other].contains(&&id));
+            }
+        }
+
+        fn ends(&mut self, id: u64) {
+            if self.streams.remove(&id).is_some() {
+                self.list.retain(|listed| *listed != id);
+                assert_eq!(self.order.remove(id), Some(id));
+                self.overtaken.retain(|(one, other), _| ![one, other].contains(&&id));
+            }
+        }
+
+        fn unsent(&self) -> u64 {
+            self.streams.values().map(|stream| stream.unsent).sum()
+        }
+
+        /// Hands over all that the order grants.
+        fn hands_over(&mut self) {
+            loop {
+                let free = HORIZON - self.unsent();
+                let waiting: Vec<u64> = self.waiting().collect();
+                let last = self.order.next(free, HORIZON, || self.now);
+                let Next::Grant { stream: id, bytes, is_rest } = last else {
+                    self.last = last;
+                    return;
+                };
+                assert!(waiting.contains(&id) && bytes > 0 && bytes <= free);
+                if !is_rest {
+                    for other in waiting {
+                        let (of, than) = (self.streams[&other].priority, self.streams[&id].priority);
+                        assert!(!of.precedes(other, than, id), "{id} was granted before {other}");
+                    }
+                }
+                self.turns.push((id, bytes, is_rest));
+                let stream = self.streams.get_mut(&id).unwrap();
+                stream.ready -= bytes;
+                if stream.unsent == 0 {
+                    self.list.push(id);
+                    self.order.enter_list(id);
+                }
+                stream.unsent += bytes;
+                if stream.ready > 0 {
+                    self.order.wait(id, stream.ready, || self.now);
+                }
+            }
+        }
+
+        fn waiting(&self) -> impl Iterator<Item = u64> {
+            self.streams.iter().filter(|(_, stream)| stream.ready > 0).map(|(id, _)| *id)
+        }
+
+        /// The transport sends `bytes`.
+        fn sends(&mut self, mut bytes: u64) {
+            while bytes > 0 && !self.list.is_empty() {
+                let id = self.list[0];
+                let sent = bytes.min(self.streams[&id].unsent);
+                bytes -= sent;
+                let priority = self.streams[&id].priority;
+                for (other, state) in &self.streams {
+                    let overtaken = self.overtaken.entry((id, *other)).or_default();
+                    if state.ready + state.unsent == 0 || !state.priority.precedes(*other, priority, id) {
+                        *overtaken = 0;
+                    } else {
+                        *overtaken += sent;
+                        assert!(self.has_rest || *overtaken <= HORIZON, "{id} overtook {other} by {overtaken} bytes");
+                    }
+                }
+                let stream = self.streams.get_mut(&id).unwrap();
+                stream.unsent -= sent;
+                if stream.unsent == 0 {
+                    self.list.remove(0);
+                    self.order.leave_list(id);
+                    for ((_, other), overtaken) in &mut self.overtaken {
+                        if *other == id && stream.ready == 0 {
+                            *overtaken = 0;
+                        }
+                    }
+                }
+            }
+        }
+
+        /// Sends all that is at hand, and returns the streams in whose order.
+        fn sends_all(&mut self) -> Vec<u64> {
+            self.hands_over();
+            while !self.list.is_empty() {
+                self.sends(1_000);
+                self.hands_over();
+            }
+            assert_eq!(self.waiting().count(), 0, "{:?}", self.last);
+            let mut order: Vec<u64> = self.turns.iter().map(|(id, ..)| *id).collect();
+            order.dedup();
+            order
+        }
+    }
+
+    #[test]
+    fn the_more_urgent_comes_first_and_within_an_urgency_the_one_that_was_asked_for_first() {
+        let mut connection = Connection::new();
+        // So that all the others wait.
+        connection.has(0, (0, false), HORIZON);
+        connection.hands_over();
+        for (id, priority) in [(4, (5, false)), (8, (1, true)), (12, (1, false)), (16, (5, false)), (20, (0, false))] {
+            connection.has(id, priority, 2 * TURN);
+        }
+        let order = connection.sends_all();
+        assert_eq!(order, [0, 20, 8, 12, 8, 12, 4, 16], "8 and 12 alternate");
+    }
+
+    #[test]
+    fn incremental_streams_take_turns_of_sixteen_kibibytes() {
+        let mut connection = Connection::new();
+        for id in [0, 4, 8] {
+            connection.has(id, (3, true), 3 * TURN);
+        }
+        assert_eq!(connection.sends_all(), [0, 4, 8, 0, 4, 8, 0, 4, 8]);
+        assert!(connection.turns.iter().all(|(_, bytes, _)| *bytes == TURN), "{:?}", connection.turns);
+    }
+
+    #[test]
+    fn a_late_urgent_stream_waits_for_what_was_handed_over_and_for_nothing_else() {
+        let mut connection = Connection::new();
+        connection.has(0, (5, false), 10 * HORIZON);
+        connection.hands_over();
+        assert_eq!(connection.unsent(), HORIZON);
+        connection.sends(8_000);
+        connection.has(4, (1, false), 3_000);
+        connection.hands_over();
+        // The first one has room, but its bytes would overtake the urgent ones.
+        assert_eq!((connection.streams[&4].unsent, connection.list.as_slice()), (3_000, &[0, 4][..]));
+        connection.sends(HORIZON - 8_000);
+        assert_eq!(connection.list, [4]);
+        connection.hands_over();
+        assert_eq!(connection.list, [4, 0], "behind it there is room");
+    }
+
+    #[test]
+    fn a_stream_that_leaves_blocks_nobody() {
+        let mut connection = Connection::new();
+        connection.has(0, (3, false), HORIZON);
+        connection.hands_over();
+        connection.has(4, (0, false), TURN);
+        connection.has(8, (7, false), TURN);
+        connection.order.leave(4);
+        connection.streams.get_mut(&4).unwrap().ready = 0;
+        connection.sends(HORIZON);
+        connection.hands_over();
+        assert_eq!(connection.list, [8]);
+        connection.has(4, (0, false), TURN);
+        assert_eq!(connection.sends_all(), [0, 8, 4]);
+    }
+
+    #[test]
+    fn a_stream_that_waits_for_a_second_gets_a_sixteenth_at_most_and_the_oldest_is_first() {
+        let mut connection = Connection { has_rest: true, ..Connection::new() };
+        let begun = connection.now;
+        connection.has(0, (0, false), 1 << 30);
+        connection.has(4, (7, true), 1 << 30);
+        connection.now += Duration::from_millis(500);
+        connection.has(8, (6, false), 1 << 30);
+        let rest = |connection: &Connection| {
+            let of = |id| connection.turns.iter().filter(|turn| turn.2 && turn.0 == id).map(|turn| turn.1).sum::<u64>();
+            (of(4), of(8))
+        };
+        let run = |connection: &mut Connection, bytes: u64| {
+            for _ in 0..bytes / 1_000 {
+                connection.hands_over();
+                connection.sends(1_000);
+            }
+        };
+        connection.now = begun + Duration::from_millis(900);
+        run(&mut connection, 2_000_000);
+        assert_eq!(rest(&connection), (0, 0), "none has waited for long enough");
+        connection.now = begun + Duration::from_millis(1_100);
+        run(&mut connection, 2_000_000);
+        assert_eq!(rest(&connection), (TURN, 0), "it waits anew");
+        for _ in 0..100 {
+            connection.now += PATIENCE;
+            run(&mut connection, 100_000);
+        }
+        let total: u64 = connection.turns.iter().map(|turn| turn.1).sum();
+        let (first, second) = rest(&connection);
+        assert!(first.abs_diff(second) <= 2 * TURN, "{first} {second}");
+        assert!(first + second > total / 50 && first + second <= total / REST_SHARE, "{first} {second} {total}");
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Has(u64, u8, bool, u64),
+        Sends(u64),
+        Changes(u64, u8, bool),
+        Ends(u64),
+        Waits(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let id = || (0_u64..8).prop_map(|id| 4 * id);
+        prop_oneof![
+            4 => (id(), 0_u8..8, any::<bool>(), 1_u64..100_000).prop_map(|(a, b, c, d)| Step::Has(a, b, c, d)),
+            8 => (1_u64..20_000).prop_map(Step::Sends),
+            1 => (id(), 0_u8..8, any::<bool>()).prop_map(|(a, b, c)| Step::Changes(a, b, c)),
+            1 => id().prop_map(Step::Ends),
+        ]
+    }
+
+    proptest! {
+        /// Whether the right one is granted, and none overtakes by more than what is handed over, is checked with each
+        /// grant and each byte.
+        #[test]
+        fn none_overtakes_and_none_waits_beside_free_room(steps in prop::collection::vec(step(), 0..200)) {
+            let mut connection = Connection::new();
+            for step in steps {
+                match step {
+                    Step::Has(id, urgency, incremental, bytes) => connection.has(id, (urgency, incremental), bytes),
+                    Step::Sends(bytes) => connection.sends(bytes),
+                    Step::Changes(id, urgency, incremental) => {
+                        connection.changes(id, Priority { urgency, incremental });
+                    }
+                    Step::Ends(id) => connection.ends(id),
+                    Step::Waits(_) => {}
+                }
+                connection.hands_over();
+                let waiting = connection.waiting().count();
+                prop_assert_eq!(waiting, connection.order.waiting());
+                let free = HORIZON - connection.unsent();
+                match connection.last {
+                    Next::Free(bytes) => prop_assert!(waiting > 0 && free < bytes && bytes <= HORIZON / 2),
+                    // Else nothing would come that has the next one granted.
+                    _ => prop_assert!(waiting == 0 || connection.unsent() > 0),
+                }
+            }
+            connection.sends_all();
+        }
+
+        #[test]
+        fn the_rest_gets_a_sixteenth_at_most_and_all_get_something(
+            steps in prop::collection::vec(prop_oneof![3 => step(), 1 => (0_u64..3_000).prop_map(Step::Waits)], 0..200),
+        ) {
+            let mut connection = Connection { has_rest: true, ..Connection::new() };
+            for step in steps {
+                match step {
+                    Step::Has(id, urgency, incremental, bytes) => connection.has(id, (urgency, incremental), bytes),
+                    Step::Waits(milliseconds) => connection.now += Duration::from_millis(milliseconds),
+                    Step::Sends(bytes) => connection.sends(bytes),
+                    Step::Changes(..) | Step::Ends(_) => {}
+                }
+                connection.hands_over();
+                let rest: u64 = connection.turns.iter().filter(|turn| turn.2).map(|turn| turn.1).sum();
+                let total: u64 = connection.turns.iter().map(|turn| turn.1).sum();
+                prop_assert!(rest <= total / REST_SHARE);
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What the client of one connection has signalled of its requests' priorities (RFC 9218 §5, §7). Pure.
+
+use super::{Parameters, Priority};
+use std::collections::BTreeMap;
+
+/// The signals of one connection's client.
+#[derive(Debug)]
+pub struct Signals {
+    /// The connection has brought a signal.
+    seen: bool,
+    /// PRIORITY_UPDATE frames for streams that are still to come, the last of each.
+    early: BTreeMap<u64, Priority>,
+    max_early: usize,
+}
+
+/// What becomes of a PRIORITY_UPDATE frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Update {
+    /// The stream has come: it gets this priority, if it is still open.
+    Known(Priority),
+    /// The stream is still to come, and the update is kept. False if that is what was kept before.
+    Early(bool),
+    /// The stream is still to come, and too many are kept.
+    Dropped,
+    /// The value does not parse.
+    Invalid,
+}
+
+impl Signals {
+    /// No signal yet. At most `max_early` streams that are still to come have theirs kept.
+    pub const fn new(max_early: usize) -> Self {
+        Self { seen: false, early: BTreeMap::new(), max_early }
+    }
+
+    /// Returns the priority of a request that came with the parameters `field`, if it had any that parse. A tunnel is
+    /// incremental unless it says otherwise: neither of its sides ever has the whole.
+    pub fn request(&mut self, field: Option<Parameters>, is_tunnel: bool) -> Priority {
+        self.seen |= field.is_some();
+        let otherwise = if self.seen { Priority::DEFAULT } else { Priority::UNSIGNALLED };
+        let incremental = otherwise.incremental || is_tunnel;
+        field.unwrap_or_default().or(Priority { incremental, ..otherwise })
+    }
+
+    /// A PRIORITY_UPDATE frame came for `stream`, with the parameters `field` if its value parses. It replaces all that
+    /// was signalled of the stream (RFC 9218 §7). Streams from `next_stream` on are still to come.
+    pub fn update(&mut self, stream: u64, field: Option<Parameters>, next_stream: u64) -> Update {
+        let Some(field) = field else { return Update::Invalid };
+        self.seen = true;
+        let priority = field.or(Priority::DEFAULT);
+        if stream < next_stream {
+            return Update::Known(priority);
+        }
+        if self.early.len() >= self.max_early && !self.early.contains_key(&stream) {
+            return Update::Dropped;
+        }
+        Update::Early(self.early.insert(stream, priority) != Some(priority))
+    }
+
+    /// Returns the priority that was signalled of `stream` before the stream came, which it does now.
+    pub fn take_early(&mut self, stream: u64) -> Option<Priority> {
+        if self.early.is_empty() { None } else { self.early.remove(&stream) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: Parameters = Parameters { urgency: None, incremental: None };
+
+    fn of(urgency: u8, incremental: bool) -> Priority {
+        Priority { urgency, incremental }
+    }
+
+    #[test]
+    fn requests_share_a_connection_until_it_has_brought_a_signal() {
+        let mut signals = Signals::new(1);
+        assert_eq!(signals.request(None, false), of(3, true));
+        assert_eq!(signals.request(Some(NONE), false), of(3, false), "an empty value is a signal");
+        assert_eq!(signals.request(None, false), of(3, false));
+        let urgent = Parameters { urgency: Some(1), incremental: None };
+        assert_eq!(signals.request(Some(urgent), false), of(1, false));
+
+        let mut signals = Signals::new(1);
+        assert_eq!(signals.update(0, None, 0), Update::Invalid);
+        assert_eq!(signals.request(None, false), of(3, true), "a value that does not parse is no signal");
+        assert_eq!(signals.update(0, Some(NONE), 0), Update::Early(true));
+        assert_eq!(signals.request(None, false), of(3, false));
+    }
+
+    #[test]
+    fn a_tunnel_is_incremental_unless_it_says_otherwise() {
+        let mut signals = Signals::new(1);
+        assert_eq!(signals.request(None, true), of(3, true));
+        let urgent = Parameters { urgency: Some(0), incremental: None };
+        assert_eq!(signals.request(Some(urgent), true), of(0, true));
+        assert_eq!(signals.request(None, true), of(3, true));
+        let whole = Parameters { urgency: None, incremental: Some(false) };
+        assert_eq!(signals.request(Some(whole), true), of(3, false));
+    }
+
+    #[test]
+    fn an_update_is_kept_for_so_many_streams_that_are_to_come_and_the_last_counts() {
+        let mut signals = Signals::new(2);
+        let urgency = |urgency| Some(Parameters { urgency: Some(urgency), incremental: None });
+        assert_eq!(signals.update(8, urgency(1), 4), Update::Early(true));
+        assert_eq!(signals.update(8, urgency(1), 4), Update::Early(false));
+        assert_eq!(signals.update(4, urgency(6), 4), Update::Early(true));
+        assert_eq!(signals.update(12, urgency(6), 4), Update::Dropped);
+        assert_eq!(signals.update(8, urgency(2), 4), Update::Early(true));
+        assert_eq!(signals.update(0, urgency(5), 4), Update::Known(of(5, false)));
+        assert_eq!(signals.take_early(0), None);
+        assert_eq!(signals.take_early(8), Some(of(2, false)));
+        assert_eq!(signals.take_early(8), None);
+        assert_eq!(signals.update(12, urgency(6), 12), Update::Early(true));
+    }
+}

@@ -1,0 +1,427 @@
+//! Priorities (RFC 9218), as the wire shows them: what was signalled is sent first, and no more than the horizon of what
+//! was handed over overtakes it.
+
+use crate::support::{
+    client::tls_config,
+    link::{Faults, Link, Way},
+    origin::{Peer, Script},
+    proxy::Litequic,
+    raw::{self, PRIORITY_UPDATE, Raw},
+    within,
+};
+use litequic::{app::WorkerMetrics, config::Network};
+use s2n_quic::{
+    Client, Connection,
+    client::Connect,
+    provider::{
+        event::{ConnectionInfo, ConnectionMeta, Subscriber, events},
+        tls,
+    },
+    stream::{BidirectionalStream, SendStream},
+};
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+/// Bytes a second of a link on which a horizon takes some time.
+const RATE: u32 = 1_250_000;
+/// Bytes that may be handed over and unsent at that rate, and packets' headers.
+const HORIZON: u64 = 32 * 1024;
+/// A turn of an incremental response.
+const TURN: u64 = 16 * 1024;
+/// Bytes of a response that is read ahead whole.
+const SIZE: usize = 60_000;
+/// A machine that others keep busy may have sent what blocks before the rest is at hand.
+const ATTEMPTS: usize = 5;
+
+/// Notes each STREAM frame that comes, in the order of packets.
+#[derive(Debug, Clone, Default)]
+struct Frames(Arc<Mutex<Vec<Received>>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Received {
+    packet: u64,
+    stream: u64,
+    offset: u64,
+    end: u64,
+}
+
+impl Subscriber for Frames {
+    type ConnectionContext = ();
+
+    fn create_connection_context(&mut self, _: &ConnectionMeta, _: &ConnectionInfo<'_>) {}
+
+    fn on_frame_received(&mut self, (): &mut (), _: &ConnectionMeta, event: &events::FrameReceived<'_>) {
+        let events::PacketHeader::OneRtt { number: packet, .. } = event.packet_header else { return };
+        if let events::Frame::Stream { id, offset, len, .. } = event.frame {
+            let received = Received { packet, stream: id, offset, end: offset + u64::from(len) };
+            self.0.lock().unwrap().push(received);
+        }
+    }
+}
+
+impl Frames {
+    /// Bytes of request streams in the order of their packets, each once.
+    fn bytes(&self) -> Vec<(u64, u64)> {
+        let mut frames = self.0.lock().unwrap().clone();
+        frames.sort_by_key(|frame| frame.packet);
+        let mut ends = BTreeMap::<u64, u64>::new();
+        let mut bytes = Vec::new();
+        for Received { stream, offset, end, .. } in frames {
+            let known = ends.entry(stream).or_default();
+            if stream % 4 == 0 && end > *known {
+                assert!(offset <= *known, "the link loses nothing");
+                bytes.push((stream, end - *known));
+                *known = end;
+            }
+        }
+        bytes
+    }
+
+    /// Bytes of `other` that came before the last byte of `stream`.
+    fn before_the_last_of(&self, stream: u64, other: u64) -> u64 {
+        let bytes = self.bytes();
+        let last = bytes.iter().rposition(|(id, _)| *id == stream).expect("it came");
+        bytes[..last].iter().filter(|(id, _)| *id == other).map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Bytes of `stream` that came.
+    fn of(&self, stream: u64) -> u64 {
+        self.bytes().iter().filter(|(id, _)| *id == stream).map(|(_, bytes)| bytes).sum()
+    }
+}
+
+/// A connection whose frames are noted.
+struct Noted {
+    connection: Connection,
+    frames: Frames,
+    control: SendStream,
+    _client: Client,
+}
+
+impl Noted {
+    async fn connect(litequic: &Litequic, address: SocketAddr) -> Self {
+        let frames = Frames::default();
+        let client = Client::builder()
+            .with_tls(tls::rustls::Client::from(tls_config(&litequic.cert_pem)))
+            .unwrap()
+            .with_io("127.0.0.1:0")
+            .unwrap()
+            .with_event(frames.clone())
+            .unwrap()
+            .start()
+            .unwrap();
+        let connect = client.connect(Connect::new(address).with_server_name("localhost"));
+        let mut connection = within("a handshake", connect).await.unwrap();
+        let mut control = connection.open_send_stream().await.unwrap();
+        control.send([vec![0x00], raw::frame(raw::SETTINGS, [])].concat().into()).await.unwrap();
+        Self { connection, frames, control, _client: client }
+    }
+
+    async fn request(&mut self, priority: Option<&str>) -> BidirectionalStream {
+        let mut stream = self.connection.open_bidirectional_stream().await.unwrap();
+        let fields: Vec<_> = priority.iter().map(|value| ("priority", *value)).collect();
+        stream.send(raw::with("GET", &fields).into()).await.unwrap();
+        stream.finish().unwrap();
+        stream
+    }
+
+    async fn update(&mut self, stream: u64, value: &str) {
+        self.control.send(update(stream, value).into()).await.unwrap();
+    }
+}
+
+/// A PRIORITY_UPDATE frame.
+fn update(stream: u64, value: &str) -> Vec<u8> {
+    raw::frame(PRIORITY_UPDATE, [raw::varint(stream), value.as_bytes().to_vec()].concat())
+}
+
+fn link(litequic: &Litequic) -> Link {
+    let delay = Duration::from_millis(10);
+    let down = Way { delay, rate: Some(RATE), queue: 8192, ..Way::default() };
+    Link::between(litequic.address, Faults { up: Way { delay, ..Way::default() }, down, seed: 1 })
+}
+
+/// What the origin says to a request.
+fn response(fields: &str, size: usize) -> String {
+    format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n{fields}\r\n{}", "x".repeat(size))
+}
+
+async fn read_to_the_end(streams: Vec<BidirectionalStream>) {
+    for mut stream in streams {
+        while within("a response", stream.receive()).await.unwrap().is_some() {}
+    }
+}
+
+fn body_bytes(worker: &WorkerMetrics) -> u64 {
+    worker.shared.response_body_bytes.get()
+}
+
+/// Has one response of two trains and more block the connection, and after it responses to requests with the fields of
+/// `requests`, which the origin gives in the order of the requests, with those fields. `meanwhile` runs once all are at
+/// hand. Returns the frames; the blocking response is on the stream 0, the others on 4, 8 and so on.
+async fn at_hand(
+    requests: &[(Option<&str>, &str)],
+    meanwhile: impl AsyncFn(&mut Noted),
+    edit: impl Fn(&mut litequic::config::Config),
+) -> Frames {
+    for attempt in 1.. {
+        let script = Script::new().await;
+        let litequic = Litequic::start(script.address, &edit).await;
+        let link = link(&litequic);
+        let mut client = Noted::connect(&litequic, link.address).await;
+        let block = async |client: &mut Noted| {
+            let stream = client.request(Some("u=0")).await;
+            let mut peer = script.accept().await;
+            peer.head().await;
+            (stream, peer)
+        };
+        let (stream, mut blocks) = block(&mut client).await;
+        let mut streams = vec![stream];
+        let mut peers: Vec<(Peer, &str)> = Vec::new();
+        for (request, fields) in requests {
+            streams.push(client.request(*request).await);
+            let mut peer = script.accept().await;
+            peer.head().await;
+            peers.push((peer, fields));
+        }
+        let block_size = 2 * SIZE;
+        blocks.say(response("", block_size)).await;
+        for (peer, fields) in &mut peers {
+            peer.say(response(fields, SIZE)).await;
+        }
+        let all = (block_size + peers.len() * SIZE) as u64;
+        litequic.wait_until("all at hand", body_bytes, |bytes| bytes >= all).await;
+        let in_time = client.frames.of(0) < (block_size as u64).saturating_sub(HORIZON);
+        meanwhile(&mut client).await;
+        read_to_the_end(streams).await;
+        let frames = client.frames.clone();
+        drop(client);
+        litequic.wait_until_idle().await;
+        litequic.stop().await;
+        if in_time {
+            return frames;
+        }
+        assert!(attempt < ATTEMPTS, "what blocks was sent before the rest was at hand");
+    }
+    unreachable!()
+}
+
+async fn nothing(_: &mut Noted) {}
+
+/// Checks that each pair of streams came in their order, up to a horizon. `streams` are urgency and whether it is
+/// incremental, of the streams 4, 8 and so on.
+fn came_in_order(frames: &Frames, streams: &[(u8, bool)]) {
+    let with_id = || streams.iter().enumerate().map(|(index, priority)| (4 * (index as u64 + 1), *priority));
+    for (first, (urgency, incremental)) in with_id() {
+        for (second, (other_urgency, other_incremental)) in with_id() {
+            let precedes = urgency < other_urgency
+                || urgency == other_urgency && !incremental && !other_incremental && first < second;
+            if precedes {
+                let overtook = frames.before_the_last_of(first, second);
+                assert!(overtook <= HORIZON, "{overtook} bytes of {second} came before the last of {first}");
+            }
+            if urgency == other_urgency && incremental && other_incremental && first != second {
+                let beside = frames.before_the_last_of(first, second);
+                assert!(beside + HORIZON + TURN >= SIZE as u64, "{second} had {beside} bytes when {first} ended");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn eight_responses_come_in_the_order_of_their_priorities() {
+    let requests = [
+        (Some("u=7"), ""),
+        (Some("u=5, i"), ""),
+        (Some("u=5, i"), ""),
+        (None, ""),
+        (Some("u=3"), ""),
+        (Some("u=2, i"), ""),
+        (Some("u=1"), ""),
+        (Some("u=0"), ""),
+    ];
+    let frames = at_hand(&requests, nothing, |_| {}).await;
+    let order = [(7, false), (5, true), (5, true), (3, false), (3, false), (2, true), (1, false), (0, false)];
+    came_in_order(&frames, &order);
+}
+
+#[tokio::test]
+async fn an_update_counts_before_its_request_and_while_that_is_served_and_the_origin_has_the_last_word() {
+    let requests = [(Some("u=1"), ""), (Some("u=2"), ""), (Some("u=7"), ""), (Some("u=7"), "Priority: u=2, i=?0\r\n")];
+    let change = async |client: &mut Noted| {
+        client.update(4, "u=6").await;
+        client.update(12, "u=0").await;
+    };
+    let frames = at_hand(&requests, change, |_| {}).await;
+    came_in_order(&frames, &[(6, false), (2, false), (0, false), (2, false)]);
+
+    let script = Script::new().await;
+    let litequic = Litequic::start(script.address, |_| {}).await;
+    let link = link(&litequic);
+    let mut client = Noted::connect(&litequic, link.address).await;
+    client.update(4, "u=6").await;
+    client.update(8, "u=1").await;
+    let early = |worker: &WorkerMetrics| worker.shared.priority_updates_early.get();
+    litequic.wait_until("both updates", early, |updates| updates == 2).await;
+    let mut streams = Vec::new();
+    for priority in ["u=0", "u=0", "u=7"] {
+        streams.push(client.request(Some(priority)).await);
+        let mut peer = script.accept().await;
+        peer.head().await;
+        peer.say(response("", 2 * SIZE)).await;
+    }
+    read_to_the_end(streams).await;
+    // What came of it before the other was at hand does not count.
+    let late = client
+        .frames
+        .bytes()
+        .iter()
+        .take_while(|(id, _)| *id != 8)
+        .filter(|(id, _)| *id == 4)
+        .map(|(_, bytes)| bytes)
+        .sum::<u64>();
+    let overtook = client.frames.before_the_last_of(8, 4);
+    assert!(overtook - late <= HORIZON && overtook < 2 * SIZE as u64, "{overtook} {late}");
+    drop(client);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn without_a_signal_responses_share_the_connection() {
+    let share = async |edit: fn(&mut litequic::config::Config), requests: &[(Option<&str>, &str)]| {
+        let script = Script::new().await;
+        let litequic = Litequic::start(script.address, edit).await;
+        let link = link(&litequic);
+        let mut client = Noted::connect(&litequic, link.address).await;
+        let (mut streams, mut peers) = (Vec::new(), Vec::new());
+        for (request, _) in requests {
+            streams.push(client.request(*request).await);
+            let mut peer = script.accept().await;
+            peer.head().await;
+            peers.push(peer);
+        }
+        for peer in &mut peers {
+            peer.say(response("", 2 * SIZE)).await;
+        }
+        read_to_the_end(streams).await;
+        for (first, second) in [(0, 4), (4, 0)] {
+            let beside = client.frames.before_the_last_of(first, second);
+            assert!(beside + HORIZON + TURN >= 2 * SIZE as u64, "{second} had {beside} bytes when {first} ended");
+        }
+        drop(client);
+        litequic.stop().await;
+    };
+    share(|_| {}, &[(None, ""), (None, "")]).await;
+    let both = [(Some("u=7"), ""), (Some("u=0"), "")];
+    share(|config| config.litequic.priorities = false, &both).await;
+    share(|config| config.trusted_proxies = vec![Network { address: [127, 0, 0, 0].into(), prefix: 8 }], &both).await;
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_its_urgent_response_gets_the_others() {
+    let script = Script::new().await;
+    let litequic = Litequic::start(script.address, |_| {}).await;
+    let raw = Raw::with_window(&litequic, 20_000).await;
+    let mut urgent = raw.open(&raw::with("GET", &[("priority", "u=0")])).await;
+    urgent.finish();
+    let mut peer = script.accept().await;
+    peer.head().await;
+    peer.say(response("", 2 * SIZE)).await;
+    for _ in 0..3 {
+        let mut other = raw.open(&raw::with("GET", &[("priority", "u=7")])).await;
+        other.finish();
+        let mut peer = script.accept().await;
+        peer.head().await;
+        peer.say(response("", 2 * SIZE)).await;
+        assert_eq!(other.outcome().await.response().body.len(), 2 * SIZE);
+    }
+    assert_eq!(urgent.outcome().await.response().body.len(), 2 * SIZE);
+    litequic.wait_until_idle().await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_response_that_is_held_back_for_longer_than_its_client_may_take_is_not_cut_off() {
+    /// Bytes for which the link takes more than twice the timeout.
+    const LONG: usize = 6_000_000;
+    let script = Script::new().await;
+    let litequic = Litequic::start(script.address, |config| config.timeouts.send = Duration::from_secs(1)).await;
+    let link = link(&litequic);
+    let mut client = Noted::connect(&litequic, link.address).await;
+    let mut streams = vec![client.request(Some("u=0")).await];
+    let mut first = script.accept().await;
+    first.head().await;
+    streams.push(client.request(Some("u=7")).await);
+    let mut second = script.accept().await;
+    second.head().await;
+    let (one, other) = (response("", LONG), response("", 4 * SIZE));
+    let said = async { tokio::join!(first.say(one), second.say(other)) };
+    tokio::join!(said, async {
+        for mut stream in streams {
+            let mut length = 0;
+            while let Some(chunk) = within("a response", stream.receive()).await.unwrap() {
+                length += chunk.len();
+            }
+            assert!(length > 4 * SIZE);
+        }
+    });
+    assert_eq!(litequic.sum(|worker| worker.shared.timeout_send.get()), 0);
+    // A sixteenth went to the one that waited.
+    let rest = litequic.sum(|worker| worker.quic.priority_rest_bytes.get());
+    let overtook = client.frames.before_the_last_of(0, 4);
+    assert!(overtook <= HORIZON + LONG as u64 / 16, "{overtook}");
+    assert!(rest > 0, "it got something");
+    drop(client);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn updates_that_change_nothing_are_a_flood_and_those_that_do_are_not_kept() {
+    let script = Script::new().await;
+    let litequic = Litequic::start(script.address, |_| {}).await;
+    let mut raw = Raw::to(&litequic).await;
+    // Each changes what the last one has said.
+    let max_streams = 100;
+    for round in 0..100 {
+        let value = if round % 2 == 0 { "u=1" } else { "u=2, i" };
+        let updates: Vec<u8> = (0..max_streams).flat_map(|index| update(4 * index, value)).collect();
+        within("the updates", raw.control().write_all(&updates)).await.unwrap();
+    }
+    let early = |worker: &WorkerMetrics| worker.shared.priority_updates_early.get();
+    litequic.wait_until("the updates", early, |updates| updates == 100 * max_streams).await;
+    let (mut exchange, mut peer) = raw.asked_at(&script).await;
+    peer.say(response("", 10)).await;
+    assert_eq!(exchange.outcome().await.status(), 200);
+    // All the same.
+    let updates = update(4, "u=2, i").repeat(2_000);
+    let _ = raw.control().write_all(&updates).await;
+    let closed = within("the connection's end", raw.quic.connection.closed()).await;
+    assert!(closed.to_string().contains("263") || closed.to_string().contains("0x107"), "H3_EXCESSIVE_LOAD: {closed}");
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn an_update_for_a_stream_that_cannot_come_yet_closes_the_connection() {
+    let script = Script::new().await;
+    let litequic = Litequic::start(script.address, |config| config.limits.max_streams = 10).await;
+    for (stream, is_allowed) in [(36, true), (40, false), (1 << 40, false)] {
+        let mut raw = Raw::to(&litequic).await;
+        raw.control().write_all(&update(stream, "u=1")).await.unwrap();
+        if is_allowed {
+            let (mut exchange, mut peer) = raw.asked_at(&script).await;
+            peer.say(response("", 10)).await;
+            assert_eq!(exchange.outcome().await.status(), 200);
+        } else {
+            let closed = within("the connection's end", raw.quic.connection.closed()).await;
+            assert!(
+                closed.to_string().contains("264") || closed.to_string().contains("0x108"),
+                "H3_ID_ERROR: {closed}"
+            );
+        }
+    }
+    litequic.stop().await;
+}

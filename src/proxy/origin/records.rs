@@ -385,3 +385,247 @@ fn alert(plain: &[u8]) -> Result<Taken, Error> {
 fn inappropriate(got_type: ContentType) -> Error {
     Error::InappropriateMessage { expect_types: vec![ContentType::ApplicationData], got_type }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustls::{
+        ClientConfig, RootCertStore, ServerConfig, ServerConnection,
+        client::{Resumption, UnbufferedClientConnection},
+        pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
+        unbuffered::ConnectionState,
+    };
+    use std::{io::Read as _, sync::Arc};
+
+    /// A server after its handshake, and its client's records. The server's tickets are in what it sends next.
+    fn pair() -> (Records, ServerConnection) {
+        let made = rcgen::generate_simple_self_signed(vec!["origin.test".to_owned()]).unwrap();
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .unwrap();
+        server.enable_secret_extraction = true;
+        let mut roots = RootCertStore::empty();
+        roots.add(made.cert.der().clone()).unwrap();
+        let mut client = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        client.enable_secret_extraction = true;
+        client.resumption = Resumption::in_memory_sessions(8);
+        let mut server = ServerConnection::new(Arc::new(server)).unwrap();
+        let mut client =
+            UnbufferedClientConnection::new(Arc::new(client), "origin.test".try_into().unwrap()).unwrap();
+        let (mut incoming, mut outgoing) = (Vec::new(), Vec::new());
+        loop {
+            let status = client.process_tls_records(&mut incoming);
+            let discard = status.discard;
+            match status.state.unwrap() {
+                ConnectionState::EncodeTlsData(mut data) => {
+                    let mut out = [0; 4096];
+                    let length = data.encode(&mut out).unwrap();
+                    outgoing.extend_from_slice(&out[..length]);
+                }
+                ConnectionState::TransmitTlsData(data) => data.done(),
+                ConnectionState::WriteTraffic(_) => break,
+                _ => {}
+            }
+            incoming.drain(..discard);
+            feed(&mut server, &std::mem::take(&mut outgoing));
+            if client.is_handshaking() {
+                incoming.extend(sent(&mut server));
+            }
+        }
+        feed(&mut server, &outgoing);
+        let (secrets, kernel) = client.dangerous_into_kernel_connection().unwrap();
+        (Records::new(secrets, kernel).unwrap(), server)
+    }
+
+    /// What the server reads in `bytes`.
+    fn feed(server: &mut ServerConnection, mut bytes: &[u8]) -> Vec<u8> {
+        let mut plain = Vec::new();
+        while !bytes.is_empty() {
+            server.read_tls(&mut bytes).unwrap();
+            server.process_new_packets().unwrap();
+            // Up to what has come.
+            let _ = server.reader().read_to_end(&mut plain);
+        }
+        plain
+    }
+
+    fn sent(server: &mut ServerConnection) -> Vec<u8> {
+        let mut out = Vec::new();
+        while server.wants_write() {
+            server.write_tls(&mut out).unwrap();
+        }
+        out
+    }
+
+    /// Every record of `bytes`: the plaintext, and the last thing that is not data.
+    fn taken(records: &mut Records, mut bytes: Vec<u8>) -> Result<(Vec<u8>, Taken), Error> {
+        let (mut plain, mut last, mut done) = (Vec::new(), Taken::Nothing, 0);
+        loop {
+            let rest = &mut bytes[done..];
+            let (length, taken) = records.take(rest)?;
+            match taken {
+                Taken::Nothing => return Ok((plain, last)),
+                Taken::Data(place) => plain.extend_from_slice(&rest[place]),
+                other => last = other,
+            }
+            done += length;
+        }
+    }
+
+    fn sealed(records: &mut Records, bufs: &[&[u8]], most: usize) -> (usize, Vec<u8>) {
+        let mut out = vec![0; 8 * MAX_RECORD];
+        let bufs: Vec<_> = bufs.iter().map(|buf| IoSlice::new(buf)).collect();
+        let (taken, length) = records.seal(&bufs, most, &mut out).unwrap();
+        out.truncate(length);
+        (taken, out)
+    }
+
+    /// The server's own key, for records that no server of rustls' sends.
+    fn forger(server: ServerConnection) -> impl FnMut(ContentType, &[u8]) -> Vec<u8> {
+        let mut key = Key::new(server.dangerous_extract_secrets().unwrap().tx).unwrap();
+        move |kind, plain| {
+            let mut out = vec![0; plain.len() + OVERHEAD];
+            key.seal(kind, plain, &mut out).unwrap();
+            out
+        }
+    }
+
+    #[test]
+    fn records_pass_both_ways_in_pieces_of_every_size() {
+        let (mut records, mut server) = pair();
+        let plain: Vec<u8> = (0..3 * MAX_FRAGMENT + 77).map(|at| at as u8).collect();
+        for cut in [1, 5, 1000, MAX_FRAGMENT - 1, MAX_FRAGMENT, MAX_FRAGMENT + 1, 2 * MAX_FRAGMENT] {
+            let (head, body) = plain.split_at(cut);
+            let (taken, out) = sealed(&mut records, &[head, &[], body], usize::MAX);
+            assert_eq!(taken, plain.len());
+            assert_eq!(feed(&mut server, &out), plain, "{cut}");
+        }
+        let (taken, out) = sealed(&mut records, &[&plain], MAX_FRAGMENT + 3);
+        assert_eq!((taken, out.len()), (MAX_FRAGMENT + 3, on_the_wire(taken)));
+        std::io::Write::write_all(&mut server.writer(), &plain).unwrap();
+        let bytes = sent(&mut server);
+        let (got, last) = taken_in_halves(&mut records, &bytes);
+        assert_eq!((got, last), (plain, Taken::Other), "after its tickets");
+    }
+
+    /// What comes of `bytes` if they come in two parts, however they are cut.
+    fn taken_in_halves(records: &mut Records, bytes: &[u8]) -> (Vec<u8>, Taken) {
+        // A half record is not touched.
+        let mut first = bytes[..HEADER + 1].to_vec();
+        assert_eq!(records.take(&mut first).unwrap(), (0, Taken::Nothing));
+        assert_eq!(records.take(&mut first[..3]).unwrap(), (0, Taken::Nothing));
+        taken(records, bytes.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn keys_are_updated_by_the_servers_wish_and_at_their_limit() {
+        let (mut records, mut server) = pair();
+        for round in 0..3_u8 {
+            server.refresh_traffic_keys().unwrap();
+            std::io::Write::write_all(&mut server.writer(), &[round]).unwrap();
+            let bytes = sent(&mut server);
+            assert_eq!(taken(&mut records, bytes).unwrap().0, [round]);
+            let (_, out) = sealed(&mut records, &[b"answer"], usize::MAX);
+            assert_eq!(feed(&mut server, &out), b"answer");
+        }
+        records.limit = 4;
+        let (before, plain) = (records.sealing.sequence, vec![7; 7 * MAX_FRAGMENT]);
+        for _ in 0..5 {
+            let (_, out) = sealed(&mut records, &[&plain], usize::MAX);
+            assert_eq!(feed(&mut server, &out), plain);
+            assert!(records.sealing.sequence < 4, "{before}");
+        }
+    }
+
+    #[test]
+    fn close_notify_is_the_end_and_other_alerts_are_errors() {
+        let (mut records, mut server) = pair();
+        server.send_close_notify();
+        let bytes = sent(&mut server);
+        assert_eq!(taken(&mut records, bytes).unwrap().1, Taken::Closed);
+        feed(&mut server, &records.alert(AlertDescription::CloseNotify));
+        assert_eq!(server.reader().read(&mut [0]).unwrap(), 0);
+
+        let (mut records, mut server) = pair();
+        sent(&mut server);
+        // Tickets were not read: the next record has another nonce.
+        let error = records.take(&mut forger(server)(ContentType::Alert, &[2, 40])).unwrap_err();
+        assert_eq!((&error, alert_for(&error)), (&Error::DecryptError, Some(AlertDescription::BadRecordMac)));
+    }
+
+    #[test]
+    fn what_is_no_valid_record_ends_the_connection() {
+        type Forge = fn(&mut dyn FnMut(ContentType, &[u8]) -> Vec<u8>) -> Vec<u8>;
+        const PIECE: &[u8] = &[4, 0, 0, 9, 1];
+        let table: [(Forge, Error); 12] = [
+            (|forge| forge(ContentType::Alert, &[2, 40]), Error::AlertReceived(AlertDescription::HandshakeFailure)),
+            (|forge| forge(ContentType::Alert, &[2]), InvalidMessage::MessageTooShort.into()),
+            (|forge| forge(ContentType::Handshake, &[]), InvalidMessage::InvalidEmptyPayload.into()),
+            (
+                |forge| [forge(ContentType::Handshake, PIECE), forge(ContentType::ApplicationData, b"x")].concat(),
+                PeerMisbehaved::MessageInterleavedWithHandshakeMessage.into(),
+            ),
+            (
+                |forge| forge(ContentType::Handshake, &[24, 0, 0, 1, 0, 24]),
+                PeerMisbehaved::KeyEpochWithPendingFragment.into(),
+            ),
+            (|forge| forge(ContentType::Handshake, &[24, 0, 0, 1, 2]), InvalidMessage::InvalidKeyUpdate.into()),
+            (|forge| forge(ContentType::Handshake, &[4, 1, 0, 0]), InvalidMessage::HandshakePayloadTooLarge.into()),
+            (
+                |forge| forge(ContentType::Handshake, &[0, 0, 0, 0]),
+                Error::InappropriateHandshakeMessage {
+                    expect_types: vec![HandshakeType::NewSessionTicket, HandshakeType::KeyUpdate],
+                    got_type: HandshakeType::HelloRequest,
+                },
+            ),
+            (|forge| forge(ContentType::Unknown(0), b""), PeerMisbehaved::IllegalTlsInnerPlaintext.into()),
+            (|forge| forge(ContentType::ApplicationData, &[1; MAX_FRAGMENT + 1]), Error::PeerSentOversizedRecord),
+            (|_| vec![DATA, 3, 3, 0x41, 1], Error::PeerSentOversizedRecord),
+            (|_| vec![20, 3, 3, 0, 1, 1], inappropriate(ContentType::ChangeCipherSpec)),
+        ];
+        for (forge, expected) in table {
+            let (mut records, mut server) = pair();
+            let tickets = sent(&mut server);
+            taken(&mut records, tickets).unwrap();
+            let error = taken(&mut records, forge(&mut forger(server))).unwrap_err();
+            assert_eq!(error, expected);
+        }
+    }
+
+    const DATA: u8 = 23;
+
+    #[test]
+    fn records_that_say_nothing_are_few() {
+        for fruitless in [(ContentType::ApplicationData, &[][..]), (ContentType::Alert, &[1, 90])] {
+            let (mut records, mut server) = pair();
+            let tickets = sent(&mut server);
+            taken(&mut records, tickets).unwrap();
+            let mut forge = forger(server);
+            for _ in 0..2 {
+                for _ in 0..MAX_FRUITLESS {
+                    assert!(taken(&mut records, forge(fruitless.0, fruitless.1)).is_ok());
+                }
+                assert_eq!(taken(&mut records, forge(ContentType::ApplicationData, b"x")).unwrap().0, b"x");
+            }
+            let flood = (0..=MAX_FRUITLESS).flat_map(|_| forge(fruitless.0, fruitless.1)).collect();
+            assert_eq!(taken(&mut records, flood).unwrap_err(), PeerMisbehaved::TooManyEmptyFragments.into());
+        }
+        let (mut records, mut server) = pair();
+        let tickets = sent(&mut server);
+        taken(&mut records, tickets).unwrap();
+        let updates = (0..=MAX_FRUITLESS).try_for_each(|_| {
+            server.refresh_traffic_keys().unwrap();
+            taken(&mut records, sent(&mut server)).map(drop)
+        });
+        assert_eq!(updates.unwrap_err(), PeerMisbehaved::TooManyKeyUpdateRequests.into());
+    }
+}

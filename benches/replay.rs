@@ -15,12 +15,12 @@
 )]
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
+use http::{Method, StatusCode};
 use litequic::{
     app::WorkerMetrics,
     config::{Config, ServerId},
     datagram::Outgoing,
-    exchange::{Client, Identity, LastAuthority, LastForwarded, Protocol},
+    exchange::{Client, Fields, Identity, LastAuthority, LastForwarded, Name, Protocol},
     http3::{
         frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
         message,
@@ -199,25 +199,21 @@ fn request(section: Vec<u8>) -> Replay {
         connection: 0,
     };
     let metrics = WorkerMetrics::default();
-    let field = |(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value));
-    let headers: HeaderMap = RESPONSE.map(field).into_iter().collect();
+    let response: Fields = RESPONSE.iter().map(|(name, value)| (Name::of(name), value.as_bytes())).collect();
     let mut out = BytesMut::with_capacity(2048);
     let last = LastAuthority::default();
     Box::new(move || {
         let mut reader = MessageStream::new(Endpoint::Client, LIMITS.bytes);
         let mut input = stream.clone();
         let Some(Part::Header(section)) = reader.read(&mut input).expect("valid") else { unreachable!("a header") };
-        let head = message::request(qpack::decode(section, &LIMITS).expect("valid"), false, &last).expect("valid");
-        let (mut parts, ()) = http::Request::new(()).into_parts();
-        (parts.method, parts.uri, parts.headers, parts.version) =
-            (head.method, head.uri, head.headers, Version::HTTP_3);
-        request_head(&routing, &mut parts, &client).expect("has a route");
-        black_box(&parts);
-        let (mut parts, ()) = http::Response::new(()).into_parts();
-        (parts.status, parts.headers) = (StatusCode::OK, headers.clone());
-        response_head(&mut parts, &Method::GET, Some(1000)).expect("a plain response");
+        let decoded = qpack::decode(&section, &LIMITS).expect("valid");
+        let mut head = message::request(decoded, false, &last).expect("valid").head;
+        request_head(&routing, &mut head, &client).expect("has a route");
+        black_box(&head);
+        let mut fields = response.clone();
+        response_head(StatusCode::OK, &mut fields, &Method::GET, Some(1000)).expect("a plain response");
         out.clear();
-        message::encode_response(parts.status, &parts.headers, &mut out).expect("valid");
+        message::encode_response(StatusCode::OK, &fields, &mut out).expect("valid");
         FrameHeader { kind: FrameType::Data, length: 1000 }.encode(&mut out);
         metrics.http3.requests.increment();
         metrics.shared.request_duration.observe(Duration::from_micros(1234));

@@ -10,13 +10,14 @@ mod support;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, header};
+use http::Method;
 use http_body::{Body as _, Frame};
 use libfuzzer_sys::fuzz_target;
 use litequic::{
     config::{Config, OriginAddress},
     exchange::{
-        Body, BodyError, Client, Exchange, Handler, Identity, Interim, LastForwarded, Protocol, Record, Upgrade,
+        Body, BodyError, Client, Exchange, Fields, Handler, Head, Identity, Interim, LastForwarded, Name, Protocol,
+        Record, Request, Response, Upgrade, name,
     },
     memory::Pressure,
     proxy::{Proxy, Routing},
@@ -135,7 +136,7 @@ struct Outcome {
     /// litequic's own answer.
     is_own: bool,
     body: Vec<u8>,
-    trailers: Option<HeaderMap>,
+    trailers: Option<Fields>,
     /// The body ended as it should.
     ended: bool,
 }
@@ -213,14 +214,14 @@ async fn request(proxy: &Proxy, settings: Settings) -> Outcome {
         identity: Identity::default(),
         connection: 0,
     };
-    let mut request = http::Request::builder().method(settings.method()).uri("https://a.test/x?y=1");
+    let mut head = Head::new(settings.method(), "a.test", "/x?y=1", Fields::new());
     if settings.upload == 5 {
-        request = request.header(header::EXPECT, "100-continue");
+        head.fields.append(name::EXPECT, b"100-continue");
     }
-    let mut request = request.body(Upload::of(settings.upload)).expect("a request");
     if settings.upgrades {
-        request.extensions_mut().insert(Upgrade(HeaderValue::from_static("websocket")));
+        head.upgrade = Some(Upgrade(b"websocket".as_slice().into()));
     }
+    let request = Request { head, body: Upload::of(settings.upload) };
     let (interim, queue) = Interim::channel();
     let exchange = Exchange { request, client: Rc::new(client), interim, record: Record::default() };
     let answer = proxy.handle(exchange).await;
@@ -237,22 +238,22 @@ async fn request(proxy: &Proxy, settings: Settings) -> Outcome {
     let Ok(response) = answer else {
         return Outcome { status: None, is_own: true, body: Vec::new(), trailers: None, ended: false };
     };
-    let (head, mut body) = response.into_parts();
-    let status = head.status.as_u16();
+    let Response { status, fields, mut body } = response;
+    let status = status.as_u16();
     assert!(status >= 200 || (status == 101 && settings.upgrades), "{status}");
     if status == 101 {
         return tunnel(body).await;
     }
-    check_fields(&head.headers);
-    let lengths: Vec<_> = head.headers.get_all(header::CONTENT_LENGTH).iter().collect();
+    check_fields(&fields);
+    let lengths: Vec<_> = fields.all(name::CONTENT_LENGTH).collect();
     assert!(lengths.len() <= 1, "{lengths:?}");
-    let is_own = head.headers.contains_key("proxy-status");
+    let is_own = fields.contains(name::PROXY_STATUS);
     let (mut bytes, mut trailers, mut ended) = (Vec::new(), None, true);
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
         match frame.map(Frame::into_data) {
             Ok(Ok(data)) => bytes.extend_from_slice(&data),
             Ok(Err(frame)) => {
-                trailers = frame.into_trailers().ok();
+                trailers = frame.into_trailers().ok().map(Fields::from);
                 trailers.iter().for_each(check_fields);
             }
             Err(_) => {
@@ -263,7 +264,7 @@ async fn request(proxy: &Proxy, settings: Settings) -> Outcome {
     }
     let has_body = settings.method() != Method::HEAD && status != 204 && status != 304;
     if let Some(length) = lengths.first().filter(|_| has_body) {
-        let length: u64 = length.to_str().ok().and_then(|length| length.parse().ok()).expect("a length");
+        let length: u64 = std::str::from_utf8(length).ok().and_then(|length| length.parse().ok()).expect("a length");
         let came = bytes.len() as u64;
         assert!(came <= length && (!ended || came == length), "{came} of {length}");
     }
@@ -288,9 +289,9 @@ async fn tunnel(body: Body) -> Outcome {
 }
 
 /// Nothing in them is about the connection to the origin.
-fn check_fields(fields: &HeaderMap) {
+fn check_fields(fields: &Fields) {
     for name in ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"] {
-        assert!(!fields.contains_key(name), "{name}: {fields:?}");
+        assert!(!fields.contains(Name::of(name)), "{name}: {fields:?}");
     }
 }
 

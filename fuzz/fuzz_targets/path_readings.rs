@@ -2,12 +2,11 @@
 //! either sent by its route, or refused; what is sent goes on byte for byte.
 #![no_main]
 
-use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Uri, header};
+use http::Method;
 use libfuzzer_sys::fuzz_target;
 use litequic::{
     config::{Config, PathReading, Route},
-    exchange::{self, Client, Identity, LastForwarded, MAX_READINGS, Protocol},
+    exchange::{self, Client, Fields, Head, Identity, LastForwarded, MAX_READINGS, Protocol, name},
     proxy::{Routing, request_head},
 };
 use std::sync::LazyLock;
@@ -33,16 +32,20 @@ fn routing(path_reading: PathReading) -> Routing {
 
 fuzz_target!(|input: (bool, [u8; 6], &[u8])| {
     let (ignore_case, steps, bytes) = input;
-    let Ok(path) = exchange::path(&Method::GET, Bytes::copy_from_slice(bytes)) else { return };
-    let readings: Vec<_> = exchange::readings(path.path()).collect();
+    let Ok(path) = std::str::from_utf8(bytes) else { return };
+    if exchange::path(&Method::GET, bytes).is_err() {
+        return;
+    }
+    let head = Head::new(Method::GET, "a.test", path, Fields::new());
+    let readings: Vec<_> = exchange::readings(head.path()).collect();
     assert!((1..=MAX_READINGS.into()).contains(&readings.len()));
     for reading in &readings {
-        assert!(reading.len() <= path.path().len() && !reading.windows(2).any(|two| two == b"//"));
+        assert!(reading.len() <= head.path().len() && !reading.windows(2).any(|two| two == b"//"));
     }
-    assert!(exchange::has_readings(path.path(), false) || readings == [path.path().as_bytes()]);
+    assert!(exchange::has_readings(head.path(), false) || readings == [head.path().as_bytes()]);
 
     let mut decodings = 0;
-    let mut served = path.path().as_bytes().to_vec();
+    let mut served = head.path().as_bytes().to_vec();
     for step in steps {
         match step % 7 {
             0 if decodings < DECODINGS => {
@@ -59,7 +62,7 @@ fuzz_target!(|input: (bool, [u8; 6], &[u8])| {
             _ => {}
         }
     }
-    let Some(route) = taken(&ROUTING[usize::from(!ignore_case)], path) else { return };
+    let Some(route) = taken(&ROUTING[usize::from(!ignore_case)], head.clone()) else { return };
     let below = |prefix: &&str| {
         let prefix = if ignore_case { prefix.to_ascii_lowercase() } else { (*prefix).to_owned() };
         let read = if ignore_case { served.to_ascii_lowercase() } else { served.clone() };
@@ -72,9 +75,7 @@ fuzz_target!(|input: (bool, [u8; 6], &[u8])| {
 });
 
 /// The number of the route that a request goes by.
-fn taken(routing: &Routing, path: http::uri::PathAndQuery) -> Option<usize> {
-    let uri = Uri::builder().scheme("https").authority("a.test").path_and_query(path.clone()).build().expect("a URI");
-    let (mut head, ()) = Request::get(uri).body(()).expect("a request").into_parts();
+fn taken(routing: &Routing, mut head: Head) -> Option<usize> {
     let client = Client {
         address: ([192, 0, 2, 7], 1).into(),
         local: ([192, 0, 2, 1], 443).into(),
@@ -85,8 +86,8 @@ fn taken(routing: &Routing, path: http::uri::PathAndQuery) -> Option<usize> {
         connection: 0,
     };
     request_head(routing, &mut head, &client).ok()?;
-    assert_eq!(head.uri.path_and_query(), Some(&path));
-    let host = head.headers.get(header::HOST).map(HeaderValue::as_bytes).expect("a host");
+    assert_eq!(head.target(), head.path_and_query());
+    let host = head.fields.get(name::HOST).expect("a host");
     std::str::from_utf8(&host[1..]).expect("digits").parse().ok()
 }
 

@@ -1,14 +1,12 @@
 //! Which `:authority` or `Host` is accepted: a host and perhaps a port, nothing that two parsers could read
 //! differently.
 
-use bytes::Bytes;
-use http::uri::Authority;
 use std::{
     cell::RefCell,
     net::{Ipv4Addr, Ipv6Addr},
 };
 
-/// Parses an authority: `host`, `host:port`, `[v6]` or `[v6]:port`.
+/// Checks an authority: `host`, `host:port`, `[v6]` or `[v6]:port`.
 ///
 /// A host is letters, digits, `-`, `_` and single dots; RFC 3986 §3.2.2 would allow percent-encoding and punctuation,
 /// which no name in DNS has. One whose last label is a number is an IPv4 address in four decimal numbers: `127.1`,
@@ -18,11 +16,11 @@ use std::{
 /// # Errors
 ///
 /// Why it is rejected.
-pub fn authority(raw: Bytes) -> Result<Authority, &'static str> {
+pub fn check_authority(raw: &[u8]) -> Result<(), &'static str> {
     if raw.contains(&b'@') {
         return Err("authority with userinfo");
     }
-    let text = std::str::from_utf8(&raw).map_err(|_| "authority is not ASCII")?;
+    let text = std::str::from_utf8(raw).map_err(|_| "authority is not ASCII")?;
     let (host_is_valid, rest) = match text.strip_prefix('[').map(|text| text.split_once(']')) {
         Some(Some((address, rest))) => (address.parse::<Ipv6Addr>().is_ok(), rest),
         Some(None) => (false, ""),
@@ -37,31 +35,33 @@ pub fn authority(raw: Bytes) -> Result<Authority, &'static str> {
     if !rest.is_empty() && !rest.strip_prefix(':').is_some_and(is_port) {
         return Err("authority with a bad port");
     }
-    Authority::from_maybe_shared(raw).map_err(|_| "authority with a forbidden character")
+    Ok(())
 }
 
-/// The authority of a connection's last request: nearly all of its requests have the same, which is parsed once.
+/// The authority of a connection's last request: nearly all of its requests have the same, which is checked once.
 #[derive(Debug, Clone, Default)]
-pub struct LastAuthority(RefCell<Option<Authority>>);
+pub struct LastAuthority(RefCell<Vec<u8>>);
 
 impl LastAuthority {
-    /// Bytes of an authority that is kept: a name of DNS and a port. A longer one is parsed each time.
+    /// Bytes of an authority that is kept: a name of DNS and a port. A longer one is checked each time.
     const MAX_KEPT: usize = 255 + ":65535".len();
 
-    /// [`authority`] of `raw`, without parsing it if the last one had the same bytes.
+    /// [`check_authority`] of `raw`, without a check if the last one had the same bytes.
     ///
     /// # Errors
     ///
     /// Why it is rejected.
-    pub fn parse(&self, raw: &[u8]) -> Result<Authority, &'static str> {
-        if let Some(last) = self.0.borrow().as_ref().filter(|last| last.as_str().as_bytes() == raw) {
-            return Ok(last.clone());
+    pub fn check(&self, raw: &[u8]) -> Result<(), &'static str> {
+        if !raw.is_empty() && *self.0.borrow() == raw {
+            return Ok(());
         }
-        let parsed = authority(Bytes::copy_from_slice(raw))?;
+        check_authority(raw)?;
         if raw.len() <= Self::MAX_KEPT {
-            self.0.replace(Some(parsed.clone()));
+            let mut last = self.0.borrow_mut();
+            last.clear();
+            last.extend_from_slice(raw);
         }
-        Ok(parsed)
+        Ok(())
     }
 }
 
@@ -103,13 +103,14 @@ mod tests {
             ("a.test@", false),
             ("a.test", true),
         ] {
-            let parsed = last.parse(raw.as_bytes());
-            assert_eq!(parsed, authority(Bytes::from_static(raw.as_bytes())), "{raw}");
-            assert_eq!(parsed.is_ok_and(|parsed| parsed.as_str() == raw), passes, "{raw}");
+            let checked = last.check(raw.as_bytes());
+            assert_eq!(checked, check_authority(raw.as_bytes()), "{raw}");
+            assert_eq!(checked.is_ok(), passes, "{raw}");
         }
         let long = "a".repeat(LastAuthority::MAX_KEPT + 1);
-        assert_eq!(last.parse(long.as_bytes()).unwrap().as_str(), long);
-        assert_eq!(last.0.borrow().as_ref().unwrap().as_str(), "a.test");
+        last.check(long.as_bytes()).unwrap();
+        assert_eq!(*last.0.borrow(), b"a.test");
+        assert!(LastAuthority::default().check(b"").is_err());
     }
 
     #[test]
@@ -145,7 +146,9 @@ mod tests {
             ("[1.2.3.4]", false),
             ("[::1", false),
         ] {
-            assert_eq!(authority(Bytes::from_static(host.as_bytes())).is_ok(), passes, "{host}");
+            let checked = check_authority(host.as_bytes());
+            assert_eq!(checked.is_ok(), passes, "{host}");
+            assert!(checked.is_err() || http::uri::Authority::try_from(host).is_ok(), "{host}");
         }
     }
 }

@@ -23,7 +23,6 @@ impl ByteCounter {
 mod tests {
     use super::*;
     use crate::exchange::{Body, Duplex, Quiet, Tunnel};
-    use http::HeaderValue;
     use http_body_util::BodyExt;
     use std::rc::Rc;
     use std::time::Duration;
@@ -49,7 +48,7 @@ mod tests {
     async fn the_bytes_of_a_tunnel_are_counted_both_ways() {
         let (received, sent) = (ByteCounter::default(), ByteCounter::default());
         let (end, mut origin) = duplex(64);
-        let tunnel = Tunnel::new(HeaderValue::from_static("other"), end, Duration::from_secs(60));
+        let tunnel = Tunnel::new("other".into(), end, Duration::from_secs(60));
         let mut tunnel = tunnel.counted(&received, &sent);
         tunnel.write_all(b"question").await.unwrap();
         origin.write_all(b"yes").await.unwrap();

@@ -1,7 +1,6 @@
 //! The time in a response's `Date` (RFC 9110 §5.6.7), formatted once a second and thread.
 
-use bytes::Bytes;
-use http::HeaderValue;
+use super::{Fields, name};
 use std::{
     cell::RefCell,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -11,27 +10,26 @@ use std::{
 const LAST: u64 = 253_402_300_799;
 
 thread_local! {
-    static WRITTEN: RefCell<Option<(u64, HeaderValue)>> = const { RefCell::new(None) };
+    static WRITTEN: RefCell<Option<(u64, String)>> = const { RefCell::new(None) };
 }
 
-/// `Date` of a response that is generated, or forwarded without one, now.
-pub fn date() -> HeaderValue {
-    WRITTEN.with_borrow_mut(|written| at(SystemTime::now(), written))
+/// Sets `Date` of a response that is generated, or forwarded without one, to now.
+pub fn set_date(fields: &mut Fields) {
+    with_date(|date| fields.set(name::DATE, date.as_bytes()));
+}
+
+/// Calls `read` with the time.
+pub fn with_date<T>(read: impl FnOnce(&str) -> T) -> T {
+    WRITTEN.with_borrow_mut(|written| read(at(SystemTime::now(), written)))
 }
 
 /// The value for `now`; the one `written` is reused within its second.
-fn at(now: SystemTime, written: &mut Option<(u64, HeaderValue)>) -> HeaderValue {
+fn at(now: SystemTime, written: &mut Option<(u64, String)>) -> &str {
     let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().min(LAST);
-    match written {
-        Some((of, value)) if *of == second => value.clone(),
-        _ => {
-            let text = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(second));
-            // Letters, digits, blanks, a comma and colons are a value.
-            let value = HeaderValue::from_maybe_shared(Bytes::from(text))
-                .unwrap_or_else(|_| HeaderValue::from_static("Thu, 01 Jan 1970 00:00:00 GMT"));
-            written.insert((second, value)).1.clone()
-        }
+    if written.as_ref().is_none_or(|(of, _)| *of != second) {
+        *written = Some((second, httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(second))));
     }
+    written.as_ref().map_or("", |(_, value)| value)
 }
 
 #[cfg(test)]
@@ -42,10 +40,11 @@ mod tests {
     fn it_is_written_once_a_second() {
         let start = UNIX_EPOCH + Duration::from_secs(784_111_777);
         let mut written = None;
-        let first = at(start, &mut written);
+        let first = at(start, &mut written).to_owned();
         assert_eq!(first, "Sun, 06 Nov 1994 08:49:37 GMT");
+        let bytes = at(start, &mut written).as_ptr();
         let again = at(start + Duration::from_millis(999), &mut written);
-        assert_eq!(again.as_bytes().as_ptr(), first.as_bytes().as_ptr(), "the same bytes");
+        assert_eq!((again, again.as_ptr()), (first.as_str(), bytes), "the same bytes");
         assert_eq!(at(start + Duration::from_secs(1), &mut written), "Sun, 06 Nov 1994 08:49:38 GMT");
         // A clock that is set back, or far in the future.
         assert_eq!(at(start, &mut written), first);

@@ -4,10 +4,6 @@
 //! [`http::HeaderName`] is not such a table: it accepts a quotation mark, which is not in a token.
 
 pub use crate::http1::is_token_byte;
-use http::HeaderName;
-
-/// The field that carries the request's ID.
-pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Whether `text` is a token.
 pub fn is_token(text: &[u8]) -> bool {
@@ -20,13 +16,36 @@ pub fn is_lower_case_token(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(|byte| is_token_byte(*byte) && !byte.is_ascii_uppercase())
 }
 
+/// Whether a name, which is a token, has letters, digits and `-` alone.
+pub fn is_plain(name: &[u8]) -> bool {
+    name.iter().all(|byte| PLAIN.get(usize::from(*byte)) == Some(&true))
+}
+
+/// Looked up for every byte of every name that is not in the table of names.
+#[expect(clippy::indexing_slicing, reason = "while compiling, and within the table")]
+const PLAIN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        table[byte as usize] = byte == b'-' || byte.is_ascii_alphanumeric();
+        byte += 1;
+    }
+    table
+};
+
+/// Whether `value` has no control character but tabs.
+pub fn is_value(value: &[u8]) -> bool {
+    // Without a branch for each byte.
+    !value.iter().fold(false, |found, byte| found | ((*byte < b' ') & (*byte != b'\t')) | (*byte == 0x7f))
+}
+
 /// The fault of a field's value, from its first byte to its last; HTTP/1.1 has cut the blanks around it before (RFC
 /// 9112 §5). `None` if it is accepted.
 ///
 /// Control characters other than the tab are invalid (RFC 9110 §5.5); a recipient may keep them, and parsers do not
 /// agree on them. Bytes beyond ASCII (obs-text) pass as they are.
 pub fn value_fault(value: &[u8]) -> Option<&'static str> {
-    if value.iter().any(|byte| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f) {
+    if !is_value(value) {
         return Some("field value with a control character");
     }
     has_blank_edge(value).then_some("field value with a blank at its edge")

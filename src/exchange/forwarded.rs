@@ -1,18 +1,17 @@
 //! What the origin is told about a client, as text that is written once for a connection and an authority rather than
 //! for each request. Pure.
 
-use http::HeaderValue;
 use std::{cell::RefCell, net::IpAddr};
 
 /// The values of the fields that tell an origin about a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forwarded {
     /// The `forwarded-element` (RFC 7239 §4).
-    pub element: HeaderValue,
+    pub element: String,
     /// The client's address alone: `X-Forwarded-For`.
-    pub address: HeaderValue,
+    pub address: String,
     /// The authority: `X-Forwarded-Host`.
-    pub host: HeaderValue,
+    pub host: String,
 }
 
 /// The values that were written last for a client, and for which address and authority.
@@ -20,15 +19,19 @@ pub struct Forwarded {
 pub struct LastForwarded(RefCell<Option<(IpAddr, Forwarded)>>);
 
 impl LastForwarded {
-    /// The values for `address` and `authority`, in exactly this spelling: the last ones if they are for these, or else
-    /// those that `write` returns. `Forwarded::host` is the authority.
-    pub fn of(&self, address: IpAddr, authority: &str, write: impl FnOnce() -> Forwarded) -> Forwarded {
+    /// Has the values be for `address` and `authority`, in exactly this spelling: those that `write` returns, unless
+    /// the last ones are for these. `Forwarded::host` is the authority.
+    pub fn renew(&self, address: IpAddr, authority: &str, write: impl FnOnce() -> Forwarded) {
         let mut last = self.0.borrow_mut();
-        match &*last {
-            Some((known, values)) if *known == address && values.host.as_bytes() == authority.as_bytes() => {
-                values.clone()
-            }
-            _ => last.insert((address, write())).1.clone(),
+        if !matches!(&*last, Some((known, values)) if *known == address && values.host == authority) {
+            *last = Some((address, write()));
+        }
+    }
+
+    /// Calls `read` with the values that were written last, if any were.
+    pub fn read(&self, read: impl FnOnce(&Forwarded)) {
+        if let Some((_, values)) = &*self.0.borrow() {
+            read(values);
         }
     }
 }
@@ -40,7 +43,6 @@ mod tests {
     #[test]
     fn values_hold_for_one_address_and_one_spelling_of_an_authority() {
         let last = LastForwarded::default();
-        let value = |text: &str| HeaderValue::from_str(text).unwrap();
         for (address, authority, is_written) in [
             ([192, 0, 2, 1], "a.test", true),
             ([192, 0, 2, 1], "a.test", false),
@@ -52,12 +54,16 @@ mod tests {
         ] {
             let mut written = false;
             let address = IpAddr::from(address);
-            let values = last.of(address, authority, || {
+            let write = || {
                 written = true;
-                let (element, host) = (value(&format!("for={address};host={authority}")), value(authority));
-                Forwarded { element, address: value(&address.to_string()), host }
-            });
-            assert_eq!((written, values.host.to_str().unwrap()), (is_written, authority));
+                let (element, host) = (format!("for={address};host={authority}"), authority.to_owned());
+                Forwarded { element, address: address.to_string(), host }
+            };
+            last.renew(address, authority, write);
+            let mut values = None;
+            last.read(|read| values = Some(read.clone()));
+            let values = values.unwrap();
+            assert_eq!((written, values.host.as_str()), (is_written, authority));
             assert_eq!(values.address, address.to_string());
             assert_eq!(values.element, format!("for={address};host={authority}"));
         }

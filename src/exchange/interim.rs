@@ -1,6 +1,7 @@
 //! The channel of interim (1xx) responses, from the handler to the front end.
 
-use http::{HeaderMap, StatusCode};
+use super::Fields;
+use http::StatusCode;
 use std::{
     cell::RefCell,
     collections::VecDeque,
@@ -22,7 +23,7 @@ pub struct InterimQueue(Rc<RefCell<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: VecDeque<(StatusCode, HeaderMap)>,
+    waiting: VecDeque<(StatusCode, Fields)>,
     /// The client gets 100 (Continue) alone, and once.
     only_continue: bool,
     waker: Option<Waker>,
@@ -43,7 +44,7 @@ impl Interim {
 
     /// Forwards an interim response; false if there was no room for it. 101 does not exist in HTTP/3 (RFC 9114 §4.5):
     /// it is dropped here.
-    pub fn send(&self, status: StatusCode, fields: HeaderMap) -> bool {
+    pub fn send(&self, status: StatusCode, fields: Fields) -> bool {
         let Some(state) = &self.0 else { return true };
         if !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS {
             return true;
@@ -67,7 +68,7 @@ impl Interim {
 
 impl InterimQueue {
     /// The next interim response; pending until there is one. Loses nothing when dropped and polled again.
-    pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<(StatusCode, HeaderMap)> {
+    pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<(StatusCode, Fields)> {
         let mut state = self.0.borrow_mut();
         match state.waiting.pop_front() {
             Some(interim) => Poll::Ready(interim),

@@ -6,28 +6,30 @@ mod body;
 mod counter;
 mod date;
 pub mod field;
+mod fields;
 mod forwarded;
+mod head;
 mod identity;
 mod idle;
 mod interim;
 mod linger;
-mod list;
 mod path;
 mod patience;
 mod reading;
 mod record;
 mod tunnel;
 
-pub use authority::{LastAuthority, authority};
+pub use authority::{LastAuthority, check_authority};
 pub use body::{Body, BodyCapacity, BodyError};
 pub use counter::ByteCounter;
-pub use date::date;
+pub use date::{set_date, with_date};
+pub use fields::{DecodedFields, DecodedLine, FieldLine, FieldName, Fields, Name, NameId, NameSet, Span, name};
 pub use forwarded::{Forwarded, LastForwarded};
+pub use head::{Head, Request, Response, host_of};
 pub use identity::{Certificate, CertificateRequest, ClientTls, Identity};
 pub use idle::IdleTimer;
 pub use interim::{Interim, InterimQueue};
 pub use linger::{Linger, Lingered};
-pub use list::members;
 pub use path::path;
 pub use patience::{ClientDeadline, MinimumRate, TimeoutCause};
 pub use reading::{MAX_READINGS, has_readings, readings};
@@ -42,17 +44,10 @@ pub fn has_rarely_a_body(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::DELETE)
 }
 
-/// A request whose body streams in.
-pub type Request = http::Request<Body>;
-/// A response whose body streams out.
-pub type Response = http::Response<Body>;
-
 /// One request.
 #[derive(Debug)]
 pub struct Exchange {
-    /// The request as checked by the front end: its URI is in absolute form (scheme, authority, path),
-    /// connection-specific fields were removed or rejected. An [`Upgrade`] among its extensions is a requested switch
-    /// of protocols.
+    /// The request as checked by the front end.
     pub request: Request,
     /// The client.
     pub client: Rc<Client>,
@@ -62,7 +57,7 @@ pub struct Exchange {
     pub record: Record,
 }
 
-const _: () = assert!(size_of::<Exchange>() <= 320);
+const _: () = assert!(size_of::<Exchange>() <= 256);
 
 /// The peer of a front end's connection.
 #[derive(Debug, Clone)]

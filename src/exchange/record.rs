@@ -229,7 +229,7 @@ impl Facts {
     }
 
     /// Records the field of a request if it is wanted; pseudo-header fields have their colon.
-    pub fn field(&mut self, name: &[u8], value: &Bytes) {
+    pub fn field(&mut self, name: &[u8], value: &[u8]) {
         let place = match name {
             b":method" => &mut self.method,
             b":authority" => &mut self.host,
@@ -239,13 +239,13 @@ impl Facts {
             b"referer" => &mut self.referer,
             b"traceparent" => {
                 // Two are as good as none (Trace Context §3.2): an empty one is not valid.
-                let value = if self.traceparent.is_some() { Bytes::new() } else { value.clone() };
-                self.traceparent = Some(value);
+                let value = if self.traceparent.is_some() { b"" } else { value };
+                self.traceparent = Some(Bytes::copy_from_slice(value));
                 return;
             }
             _ => return,
         };
-        place.clone_from(value);
+        *place = Bytes::copy_from_slice(value);
     }
 
     /// The trace that the request belongs to, if its `traceparent` is valid (Trace Context §3.2).

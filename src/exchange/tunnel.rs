@@ -1,11 +1,10 @@
 //! Bytes both ways instead of a body, once a client and its origin have agreed on another protocol (RFC 9110 §7.8).
 //!
-//! A front end that gets such a request adds an [`Upgrade`] to the request's extensions, and keeps the client's bytes.
+//! A front end that gets such a request adds an [`Upgrade`] to the request's head, and keeps the client's bytes.
 //! The handler that opens it answers 101 with a body that is a [`Tunnel`]; the front end joins both.
 
 use super::ByteCounter;
 use crate::suspension;
-use http::HeaderValue;
 use std::{
     cell::Cell,
     io,
@@ -27,13 +26,13 @@ pub const TUNNEL_BUFFER: usize = 8 * 1024;
 /// The protocols that a request offers to switch to: `Upgrade` as it came (RFC 9110 §7.8), or `:protocol` (RFC 8441
 /// §4). Such a request has no body, and its method is GET.
 #[derive(Debug, Clone)]
-pub struct Upgrade(pub HeaderValue);
+pub struct Upgrade(pub Box<[u8]>);
 
 /// The origin's end. Its bytes end when the origin has ended its own; shutting it down forwards the client's end.
 /// Dropped before both, it resets the origin's connection, so that nothing that was cut off looks whole.
 pub struct Tunnel {
     /// The protocol agreed on.
-    protocol: HeaderValue,
+    protocol: String,
     end: Pin<Box<dyn Duplex>>,
     quiet: Rc<Quiet>,
     /// Counts what the client sends.
@@ -75,7 +74,7 @@ pub enum Silenced {
 
 impl Tunnel {
     /// A tunnel to `end`, for `protocol`, with an idle timeout of `patience`.
-    pub fn new(protocol: HeaderValue, end: impl Duplex + 'static, patience: Duration) -> Self {
+    pub fn new(protocol: String, end: impl Duplex + 'static, patience: Duration) -> Self {
         let quiet = Rc::new(Quiet {
             patience,
             half_closed: Cell::new(patience),
@@ -102,7 +101,7 @@ impl Tunnel {
     }
 
     /// The bytes in it.
-    pub const fn protocol(&self) -> &HeaderValue {
+    pub fn protocol(&self) -> &str {
         &self.protocol
     }
 

@@ -10,8 +10,9 @@ use super::{
     uni::{StreamType, UniStreams},
     varint,
 };
+use crate::exchange::{DecodedFields, Fields};
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use s2n_quic::{
     connection::{Handle, ReceiveStreamAcceptor},
     stream::{ReceiveStream, SendStream},
@@ -147,7 +148,8 @@ impl Client {
     /// [`ClientError`].
     pub async fn send(&self, request: &Request<()>) -> Result<(ClientRequestBody, ResponseStream), ClientError> {
         let mut start = BytesMut::new();
-        message::encode_request(request.method(), request.uri(), request.headers(), &mut start)?;
+        let fields = Fields::from(request.headers());
+        message::encode_request(request.method(), request.uri(), &fields, &mut start)?;
         let stream = self.handle.clone().open_bidirectional_stream().await?;
         if self.peer.goaway.get().is_some_and(|first| stream.id() >= first) {
             return Err(ClientError::Goaway);
@@ -276,7 +278,7 @@ pub enum Piece {
     /// Bytes; never empty.
     Data(Bytes),
     /// The trailers; nothing comes after them.
-    Trailers(HeaderMap),
+    Trailers(Fields),
 }
 
 impl ResponseStream {
@@ -291,7 +293,7 @@ impl ResponseStream {
             Some(Part::HeaderTooLarge) => return Err(ClientError::TooLarge),
             _ => return Err(ClientError::Protocol(Code::MessageError)),
         };
-        let head = message::response(fields(section)?).map_err(|_| ClientError::Protocol(Code::MessageError))?;
+        let head = message::response(fields(&section)?).map_err(|_| ClientError::Protocol(Code::MessageError))?;
         if head.status.is_informational() {
             self.message.expect_another_header();
         } else {
@@ -314,7 +316,7 @@ impl ResponseStream {
             }
             Some(Part::Trailers(section)) => {
                 let trailers =
-                    message::trailers(fields(section)?).map_err(|_| ClientError::Protocol(Code::MessageError))?;
+                    message::trailers(fields(&section)?).map_err(|_| ClientError::Protocol(Code::MessageError))?;
                 Ok(Some(Piece::Trailers(trailers)))
             }
             Some(Part::TrailersTooLarge | Part::HeaderTooLarge) => Err(ClientError::TooLarge),
@@ -344,7 +346,7 @@ impl ResponseStream {
     }
 }
 
-fn fields(section: Bytes) -> Result<Vec<qpack::Field>, ClientError> {
+fn fields(section: &[u8]) -> Result<DecodedFields, ClientError> {
     qpack::decode(section, &LIMITS).map_err(|error| match error {
         qpack::DecodeError::Failed(_) => ClientError::Protocol(Code::QpackDecompressionFailed),
         qpack::DecodeError::TooManyBytes | qpack::DecodeError::TooManyFields => ClientError::TooLarge,

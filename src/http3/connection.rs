@@ -3,6 +3,7 @@
 use super::{
     control,
     error::Code,
+    exchanges::Exchanges,
     frame::encode_goaway,
     front::{Connection, Http3Worker, client_of},
     phase::{Http3End, Http3Event, Http3Phase},
@@ -15,7 +16,7 @@ use crate::{
     exchange::Handler,
     lifecycle::{Phase, pass_panic_on},
     memory::EvictionReason,
-    transport::{Alert, ConnectionAlerts, Transport},
+    transport::{Alert, ConnectionAlerts, SendWindow, Transport},
 };
 use bytes::{Bytes, BytesMut};
 use s2n_quic::{
@@ -62,7 +63,8 @@ pub async fn serve<H: Handler>(
     let front = &connection.front;
 
     let (life, memory) = (&connection.life, &connection.memory);
-    let mut streams = Streams::new(acceptor, &connection, &*windows);
+    let mut streams = Streams::new(acceptor, &connection, &*windows, request::serve);
+    let waker = streams.requests.connection_waker();
     let mut watch = front.watch.clone();
     let mut told = None;
     let alerts = windows.alerts(connection.handle.id());
@@ -72,9 +74,22 @@ pub async fn serve<H: Handler>(
     let mut control_after_goaway = None;
     let mut is_leaving = false;
     // All that is ready in one turn: on a busy connection several requests begin and end in each.
-    let reason = poll_fn(|cx| {
-        if streams.poll_accept(cx).is_ready() {
+    let reason = poll_fn(|task| {
+        let is_woken = streams.requests.begin_turn(task);
+        let cx = &mut Context::from_waker(&waker);
+        if is_woken && streams.poll_accept(cx).is_ready() {
             return Poll::Ready(None); // the connection is gone
+        }
+        let has_ended = streams.requests.poll();
+        // One that has begun now is polled in the next turn.
+        if has_ended && !is_woken && streams.requests.is_empty() && streams.poll_accept(cx).is_ready() {
+            return Poll::Ready(None);
+        }
+        if streams.requests.has_more() {
+            task.waker().wake_by_ref();
+        }
+        if !is_woken && !has_ended {
+            return Poll::Pending;
         }
         streams.join(cx);
         connection.lingering.poll(cx);
@@ -155,19 +170,28 @@ fn is_excessive<H: Handler>(cx: &mut Context<'_>, alerts: &dyn ConnectionAlerts,
     false
 }
 
-/// The client's streams, each served by a task.
-struct Streams<'c, H> {
+/// The client's streams. Requests are served by the connection's task, the others by a task each.
+struct Streams<'c, H, F> {
     acceptor: StreamAcceptor,
     connection: &'c Rc<Connection<H>>,
     windows: &'c dyn Transport,
-    requests: JoinSet<()>,
+    serve: Serve<H, F>,
+    requests: Exchanges<F>,
     unidirectional: JoinSet<()>,
 }
 
-impl<'c, H: Handler> Streams<'c, H> {
-    fn new(acceptor: StreamAcceptor, connection: &'c Rc<Connection<H>>, windows: &'c dyn Transport) -> Self {
-        let (requests, unidirectional) = (JoinSet::new(), JoinSet::new());
-        Self { acceptor, connection, windows, requests, unidirectional }
+/// What serves a request: [`request::serve`], whose future has no name.
+type Serve<H, F> = fn(BidirectionalStream, Box<dyn SendWindow>, Rc<Connection<H>>) -> F;
+
+impl<'c, H: Handler, F: Future<Output = ()>> Streams<'c, H, F> {
+    fn new(
+        acceptor: StreamAcceptor,
+        connection: &'c Rc<Connection<H>>,
+        windows: &'c dyn Transport,
+        serve: Serve<H, F>,
+    ) -> Self {
+        let (requests, unidirectional) = (Exchanges::new(), JoinSet::new());
+        Self { acceptor, connection, windows, serve, requests, unidirectional }
     }
 
     /// Serves every stream that has come. Ready once the connection is gone.
@@ -194,17 +218,14 @@ impl<'c, H: Handler> Streams<'c, H> {
             connection.front.metrics.shared.limit_requests.increment();
             connection.life.on(Http3Event::Leave);
         }
-        let connection = Rc::clone(connection);
-        // Boxed on its first poll: what is spawned is moved several times, and this would be kilobytes.
-        self.requests.spawn_local(async move { Box::pin(request::serve(stream, window, connection)).await });
+        let (serve, connection) = (self.serve, Rc::clone(connection));
+        self.requests.begin(|| serve(stream, window, connection));
     }
 
-    /// Removes those that were served.
+    /// Removes the unidirectional streams that have ended.
     fn join(&mut self, cx: &mut Context<'_>) {
-        for tasks in [&mut self.requests, &mut self.unidirectional] {
-            while let Poll::Ready(Some(ended)) = tasks.poll_join_next(cx) {
-                pass_panic_on(ended);
-            }
+        while let Poll::Ready(Some(ended)) = self.unidirectional.poll_join_next(cx) {
+            pass_panic_on(ended);
         }
     }
 }

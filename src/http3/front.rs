@@ -13,7 +13,7 @@ use super::{
 use crate::{
     budget::{Budget, BufferLease},
     config::Live,
-    exchange::{Client, Identity, LastAuthority, LastForwarded, MinimumRate, Protocol, Records, plain},
+    exchange::{Client, Fields, Identity, LastAuthority, LastForwarded, MinimumRate, Protocol, Records, plain},
     http3::Metrics,
     lifecycle::PhaseWatch,
     memory::{ConnectionPool, MemoryAccount, MemoryAccounts},
@@ -21,7 +21,7 @@ use crate::{
     terms::{CurrentTerms, Terms},
     transport::SendWindow,
 };
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use s2n_quic::stream::SendStream;
 use std::{
     cell::{Cell, RefCell},
@@ -212,10 +212,10 @@ impl<H> Connection<H> {
     }
 
     /// Whether the client accepts a field section as large as that of `status` and `fields` (RFC 9114 §4.2.2).
-    pub(super) fn takes(&self, status: Option<StatusCode>, fields: &HeaderMap) -> bool {
+    pub(super) fn takes(&self, status: Option<StatusCode>, fields: &Fields) -> bool {
         let Some(limit) = self.max_field_section_size.get() else { return true };
         let status = status.map_or(0, |_| field_size(":status".len(), 3));
-        let size = fields.iter().map(|(name, value)| field_size(name.as_str().len(), value.len()));
+        let size = fields.iter().map(|line| field_size(line.name().len(), line.value.len()));
         let takes = size.fold(status, u64::saturating_add) <= limit;
         if !takes {
             self.front.metrics.limit_client_header.increment();

@@ -18,6 +18,7 @@ pub mod varint;
 
 mod connection;
 mod control;
+mod exchanges;
 mod front;
 mod life;
 mod metrics;

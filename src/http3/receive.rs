@@ -11,13 +11,12 @@ use super::{
     send::application_error,
 };
 use crate::{
-    exchange::{BodyError, ClientDeadline, MinimumRate, Record, TimeoutCause},
+    exchange::{BodyError, ClientDeadline, Fields, MinimumRate, Record, TimeoutCause},
     http3::Metrics,
     memory::Motion,
     receive_budget::Taken,
 };
 use bytes::{Bytes, BytesMut};
-use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use s2n_quic::stream::ReceiveStream;
 use std::{
@@ -125,7 +124,7 @@ impl Receiver {
         while let Some(part) = poll_fn(|cx| self.poll_part(cx)).await? {
             match part {
                 Part::Data(_) => return Err(RequestFault::Stream(Code::MessageError)),
-                Part::Trailers(section) => drop(trailers(section, limits, metrics)?),
+                Part::Trailers(section) => drop(trailers(&section, limits, metrics)?),
                 Part::TrailersTooLarge => return Err(trailers_too_large(metrics)),
                 Part::Header(_) | Part::HeaderTooLarge => return Err(RequestFault::Connection(Code::FrameUnexpected)),
             }
@@ -165,7 +164,7 @@ pub(super) struct RequestBody {
     received: u64,
     /// Kept until the stream's end: what comes after them makes the request malformed, and must do so before it is
     /// complete.
-    trailers: Option<HeaderMap>,
+    trailers: Option<Fields>,
     done: bool,
     metrics: Arc<Metrics>,
     record: Record,
@@ -253,13 +252,13 @@ impl RequestBody {
             }
             Some(Part::Trailers(section)) => {
                 self.check_length()?;
-                self.trailers = Some(trailers(section, &self.limits, &self.metrics)?);
+                self.trailers = Some(trailers(&section, &self.limits, &self.metrics)?);
                 Ok(None)
             }
             Some(Part::TrailersTooLarge) => Err(trailers_too_large(&self.metrics)),
             // A request has one header, which was read before its body.
             Some(Part::Header(_) | Part::HeaderTooLarge) => Err(RequestFault::Connection(Code::FrameUnexpected)),
-            None => self.check_length().map(|()| self.trailers.take().map(Frame::trailers)),
+            None => self.check_length().map(|()| self.trailers.take().map(|fields| Frame::trailers(fields.into()))),
         }
     }
 
@@ -273,7 +272,7 @@ impl RequestBody {
 }
 
 /// Reads and checks trailers.
-fn trailers(section: Bytes, limits: &FieldLimits, metrics: &Metrics) -> Result<HeaderMap, RequestFault> {
+fn trailers(section: &[u8], limits: &FieldLimits, metrics: &Metrics) -> Result<Fields, RequestFault> {
     let fields = qpack::decode(section, limits).map_err(|error| match error {
         DecodeError::Failed(_) => RequestFault::Connection(Code::QpackDecompressionFailed),
         DecodeError::TooManyBytes => trailers_too_large(metrics),

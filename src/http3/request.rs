@@ -6,7 +6,7 @@ use super::{
     front::Connection,
     message::{self, Rejection},
     outcome::{Failure, RequestFault, RequestOutcome, code},
-    qpack::{self, DecodeError, Field},
+    qpack::{self, DecodeError},
     receive::{Receiver, RequestBody},
     response::{header, own, respond},
     send::{SendError, Sender},
@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     exchange::{
-        Abort, Body, Client, Exchange, Handler, Interim, InterimQueue, Record, Recording, Request, RequestEnd,
-        Response, has_rarely_a_body,
+        Abort, Body, Client, DecodedFields, Exchange, Fields, Handler, Interim, InterimQueue, Record, Recording,
+        Request, RequestEnd, Response, has_rarely_a_body, name,
     },
     http3::Metrics,
     lifecycle::panic_if_asked,
@@ -24,7 +24,7 @@ use crate::{
     terms::Terms,
     transport::SendWindow,
 };
-use http::{HeaderMap, Method, StatusCode};
+use http::{Method, StatusCode};
 use s2n_quic::stream::BidirectionalStream;
 use std::{
     future::{Future, poll_fn},
@@ -177,7 +177,7 @@ async fn accept<H>(
         // By the stream's rules nothing comes before the header, and the stream does not end without one.
         Some(_) | None => return Err(Refusal::RequestFault(RequestFault::Stream(Code::RequestIncomplete))),
     };
-    let fields = qpack::decode(section, &terms.field_limits).map_err(|error| match error {
+    let fields = qpack::decode(&section, &terms.field_limits).map_err(|error| match error {
         DecodeError::Failed(_) => Refusal::RequestFault(RequestFault::Connection(Code::QpackDecompressionFailed)),
         DecodeError::TooManyBytes => {
             front.metrics.shared.limit_header_bytes.increment();
@@ -189,36 +189,32 @@ async fn accept<H>(
         }
     })?;
     let method = method(&fields);
-    record.note(|facts| fields.iter().for_each(|field| facts.field(field.name.as_bytes(), &field.value)));
-    let head = message::request(fields, connection.terms.has_tunnels, &connection.authority).map_err(|rejection| {
-        match rejection {
-            Rejection::Malformed(_) => Refusal::RequestFault(RequestFault::Stream(Code::MessageError)),
-            Rejection::Status(status, why) => Refusal::Status(status, why, method),
-        }
+    record.note(|facts| fields.iter().for_each(|line| facts.field(line.name, line.value)));
+    let request = message::request(fields, connection.terms.has_tunnels, &connection.authority);
+    let message::RequestHead { head, content_length } = request.map_err(|rejection| match rejection {
+        Rejection::Malformed(_) => Refusal::RequestFault(RequestFault::Stream(Code::MessageError)),
+        Rejection::Status(status, why) => Refusal::Status(status, why, method),
     })?;
-    if let Some(host) = head.uri.host()
-        && !(front.covers)(client, host)
-    {
+    if !(front.covers)(client, head.host()) {
         return Err(Refusal::Status(
             StatusCode::MISDIRECTED_REQUEST,
             "this connection is not for that host",
             head.method,
         ));
     }
-    if head.protocol.is_some() {
+    if head.upgrade.is_some() {
         receiver.expect_data_alone();
         let metrics = Arc::clone(&front.metrics);
         let stream = RequestBody::new(receiver, None, None, None, terms.field_limits, metrics, record.clone());
-        return Ok((head.into_request(Body::empty()), Some(Box::new(stream))));
+        return Ok((Request { head, body: Body::empty() }, Some(Box::new(stream))));
     }
-    let expected = head.content_length;
-    let start = start_body(&mut receiver, expected, &head.method, terms, &front.metrics).await;
+    let start = start_body(&mut receiver, content_length, &head.method, terms, &front.metrics).await;
     let body = match start {
         Ok(BodyStart::Empty) => Body::empty(),
         Ok(BodyStart::Stream(ahead)) => Body::stream(RequestBody::new(
             receiver,
             ahead,
-            expected,
+            content_length,
             Some(terms.upload_pace()),
             terms.field_limits,
             Arc::clone(&front.metrics),
@@ -230,7 +226,7 @@ async fn accept<H>(
         }
         Err(fault) => return Err(Refusal::RequestFault(fault)),
     };
-    Ok((head.into_request(body), None))
+    Ok((Request { head, body }, None))
 }
 
 fn too_large() -> Refusal {
@@ -241,9 +237,9 @@ fn too_large() -> Refusal {
 const UNKNOWN: Method = Method::GET;
 
 /// The method of a request that may be rejected.
-fn method(fields: &[Field]) -> Method {
-    let field = fields.iter().find(|field| field.name.as_bytes() == b":method");
-    field.and_then(|field| Method::from_bytes(&field.value).ok()).unwrap_or(UNKNOWN)
+fn method(fields: &DecodedFields) -> Method {
+    let line = fields.iter().find(|line| line.id == name::METHOD.id());
+    line.and_then(|line| Method::from_bytes(line.value).ok()).unwrap_or(UNKNOWN)
 }
 
 /// How a request's body begins.
@@ -325,7 +321,7 @@ async fn exchange<H: Handler>(
     outcome: &RequestOutcome,
     record: &Record,
 ) -> Result<(), Failure> {
-    let method = request.method().clone();
+    let method = request.head.method.clone();
     let (interim, queue) = Interim::channel();
     let exchange = Exchange { request, client, interim, record: record.clone() };
     let response = answer(exchange, queue, sender, connection, outcome).await?;
@@ -333,16 +329,16 @@ async fn exchange<H: Handler>(
     if let Some(fault @ (RequestFault::Stream(_) | RequestFault::Connection(_))) = outcome.fault() {
         return Err(Failure::Request(fault));
     }
-    if let (StatusCode::SWITCHING_PROTOCOLS, Some(stream)) = (response.status(), stream) {
-        let (parts, body) = response.into_parts();
+    if let (StatusCode::SWITCHING_PROTOCOLS, Some(stream)) = (response.status, stream) {
+        let Response { status, fields, body } = response;
         // A tunnel is a 101 with one.
         let tunnel = body.into_tunnel().map_err(|_| Failure::Aborted)?;
-        if !connection.takes(Some(StatusCode::OK), &parts.headers) {
+        if !connection.takes(Some(StatusCode::OK), &fields) {
             // The client gets a 502 instead, and no tunnel.
-            let response = Response::from_parts(parts, Body::empty());
+            let response = Response { status, fields, body: Body::empty() };
             return respond(response, &method, sender, connection, outcome, record).await;
         }
-        return Box::pin(tunnel::serve(parts, tunnel, *stream, sender, connection, outcome, record)).await;
+        return Box::pin(tunnel::serve(fields, tunnel, *stream, sender, connection, outcome, record)).await;
     }
     respond(response, &method, sender, connection, outcome, record).await
 }
@@ -392,7 +388,7 @@ async fn answer<H: Handler>(
 
 /// The next event of a request while its handler runs.
 enum NextResponse {
-    Interim(StatusCode, HeaderMap),
+    Interim(StatusCode, Fields),
     Final(Result<Response, Abort>),
     Stopped,
 }

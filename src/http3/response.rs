@@ -7,9 +7,9 @@ use super::{
     outcome::{Failure, RequestOutcome, code},
     send::{SendError, Sender},
 };
-use crate::exchange::{Body, BodyError, Handler, IdleTimer, Record, Response, date};
+use crate::exchange::{Body, BodyError, Fields, Handler, IdleTimer, Record, Response, name, set_date};
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header as name, response};
+use http::{Method, StatusCode};
 use http_body::{Body as _, Frame};
 use std::{
     future::poll_fn,
@@ -35,9 +35,9 @@ pub(super) async fn respond<H: Handler>(
     outcome: &RequestOutcome,
     record: &Record,
 ) -> Result<(), Failure> {
-    let (parts, body) = response.into_parts();
+    let Response { status, fields, body } = response;
     let mut body = pin!(body);
-    let sent = send_response(parts, body.as_mut(), method, sender, connection, record).await;
+    let sent = send_response((status, fields), body.as_mut(), method, sender, connection, record).await;
     if let Err(failure) = sent {
         // Before the body is dropped, and with it what is left of the request.
         outcome.stop_with(code(outcome.fault().map_or(failure, Failure::Request)));
@@ -45,15 +45,18 @@ pub(super) async fn respond<H: Handler>(
     sent
 }
 
+/// A response without its body.
+type ResponseHead = (StatusCode, Fields);
+
 async fn send_response<H: Handler>(
-    parts: response::Parts,
+    head: ResponseHead,
     mut body: Pin<&mut Body>,
     method: &Method,
     sender: &mut Sender,
     connection: &Connection<H>,
     record: &Record,
 ) -> Result<(), Failure> {
-    let mut parts = within_bounds(parts, body.as_mut(), connection, record)?;
+    let (status, mut fields) = within_bounds(head, body.as_mut(), connection, record)?;
     let shared = &connection.front.metrics.shared;
     // Once QUIC has its header.
     let responded = |status| {
@@ -61,15 +64,17 @@ async fn send_response<H: Handler>(
         record.responded(status);
     };
     sender.respond();
-    let framing = DataFraming::new(method, parts.status, body.size_hint().exact());
+    let framing = DataFraming::new(method, status, body.size_hint().exact());
     match framing {
         DataFraming::Nothing => {
-            sender.send(header(parts.status, &parts.headers, 0)?.freeze()).await.map_err(Failure::Send)?;
-            responded(parts.status);
+            sender.send(header(status, &fields, 0)?.freeze()).await.map_err(Failure::Send)?;
+            responded(status);
             return Ok(());
         }
         DataFraming::Whole(length) => {
-            parts.headers.entry(name::CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
+            if !fields.contains(name::CONTENT_LENGTH) {
+                fields.set_number(name::CONTENT_LENGTH, length);
+            }
         }
         DataFraming::Pieces => {}
     }
@@ -85,8 +90,8 @@ async fn send_response<H: Handler>(
         ahead = Poll::Pending;
     }
     let mut writer = Writer { framing, sent: 0, sender, record };
-    writer.begin(&parts, short).await?;
-    responded(parts.status);
+    writer.begin(status, &fields, short).await?;
+    responded(status);
     if writer.is_whole() && body.is_end_stream() {
         return Ok(());
     }
@@ -101,7 +106,7 @@ async fn send_response<H: Handler>(
             Ok(data) => writer.data(data).await?,
             Err(frame) => {
                 // Trailers may be left out (RFC 9110 §6.5.1), and are if they are larger than the client accepts.
-                if let Ok(trailers) = frame.into_trailers()
+                if let Ok(trailers) = frame.into_trailers().map(Fields::from)
                     && connection.takes(None, &trailers)
                 {
                     writer.trailers(&trailers).await?;
@@ -114,23 +119,22 @@ async fn send_response<H: Handler>(
 
 /// The response, or a 502 in its place if the header is larger than the client accepts.
 fn within_bounds<H: Handler>(
-    parts: response::Parts,
+    (status, fields): ResponseHead,
     mut body: Pin<&mut Body>,
     connection: &Connection<H>,
     record: &Record,
-) -> Result<response::Parts, Failure> {
-    if connection.takes(Some(parts.status), &parts.headers) {
-        return Ok(parts);
+) -> Result<ResponseHead, Failure> {
+    if connection.takes(Some(status), &fields) {
+        return Ok((status, fields));
     }
     let why = "the response's header is larger than the client accepts";
     let answer = own(StatusCode::BAD_GATEWAY, why, "litequic; error=http_response_header_section_size");
-    let (own_parts, own_body) = answer.into_parts();
-    if !connection.takes(Some(own_parts.status), &own_parts.headers) {
+    if !connection.takes(Some(answer.status), &answer.fields) {
         return Err(Failure::Response);
     }
     record.error("http_response_header_section_size");
-    body.set(own_body);
-    Ok(own_parts)
+    body.set(answer.body);
+    Ok((answer.status, answer.fields))
 }
 
 /// The body's next frame, what was polled `ahead` first; `None` at its end.
@@ -207,8 +211,8 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     /// The header, and behind it the body if it is `short`.
-    async fn begin(&mut self, parts: &response::Parts, short: Option<Bytes>) -> Result<(), Failure> {
-        let mut start = header(parts.status, &parts.headers, short.as_ref().map_or(0, Bytes::len))?;
+    async fn begin(&mut self, status: StatusCode, fields: &Fields, short: Option<Bytes>) -> Result<(), Failure> {
+        let mut start = header(status, fields, short.as_ref().map_or(0, Bytes::len))?;
         if let DataFraming::Whole(length) = self.framing {
             FrameHeader { kind: FrameType::Data, length }.encode(&mut start);
         }
@@ -235,7 +239,7 @@ impl Writer<'_> {
         self.send(data).await
     }
 
-    async fn trailers(&mut self, trailers: &HeaderMap) -> Result<(), Failure> {
+    async fn trailers(&mut self, trailers: &Fields) -> Result<(), Failure> {
         let mut out = BytesMut::new();
         message::encode_trailers(trailers, &mut out);
         self.send(out.freeze()).await
@@ -268,7 +272,7 @@ impl Writer<'_> {
 }
 
 /// A response's HEADERS frame, and room for `room` bytes of a body behind it.
-pub(super) fn header(status: StatusCode, fields: &HeaderMap, room: usize) -> Result<BytesMut, Failure> {
+pub(super) fn header(status: StatusCode, fields: &Fields, room: usize) -> Result<BytesMut, Failure> {
     let mut out = BytesMut::with_capacity(USUAL_HEADER + room);
     // Only 101 cannot be encoded, and the handler must not return it.
     message::encode_response(status, fields, &mut out).map_err(|_| Failure::Response)?;
@@ -277,11 +281,9 @@ pub(super) fn header(status: StatusCode, fields: &HeaderMap, room: usize) -> Res
 
 /// An answer of the front end's own.
 pub(super) fn own(status: StatusCode, why: &str, proxy_status: &'static str) -> Response {
-    let mut response = Response::new(format!("{status}\n{why}\n").into());
-    *response.status_mut() = status;
-    let fields = response.headers_mut();
-    fields.insert(name::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    fields.insert("proxy-status", HeaderValue::from_static(proxy_status));
-    fields.insert(name::DATE, date());
+    let mut response = Response::new(status, format!("{status}\n{why}\n"));
+    response.fields.append(name::CONTENT_TYPE, b"text/plain; charset=utf-8");
+    response.fields.append(name::PROXY_STATUS, proxy_status.as_bytes());
+    set_date(&mut response.fields);
     response
 }

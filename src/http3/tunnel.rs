@@ -8,9 +8,9 @@ use super::{
     response::respond,
     send::Sender,
 };
-use crate::exchange::{Body, BodyError, Handler, Record, Response, Silenced, TUNNEL_BUFFER, Tunnel};
+use crate::exchange::{Body, BodyError, Fields, Handler, Record, Response, Silenced, TUNNEL_BUFFER, Tunnel};
 use futures_util::{TryStreamExt, future::try_join};
-use http::{Method, StatusCode, response};
+use http::{Method, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use std::{io, pin::pin};
@@ -24,7 +24,7 @@ use tokio_util::io::ReaderStream;
 /// the other (half close); once anything fails, nothing has moved for `timeouts.tunnel`, or for
 /// `timeouts.tunnel_half_closed` after the end of one, or another client's tunnel gets its place, both are reset.
 pub(super) async fn serve<H: Handler>(
-    mut parts: response::Parts,
+    fields: Fields,
     tunnel: Tunnel,
     body: RequestBody,
     sender: &mut Sender,
@@ -38,11 +38,11 @@ pub(super) async fn serve<H: Handler>(
     // Whatever drops the client's half before its end.
     outcome.stop_with(Code::RequestCancelled);
     sender.open_tunnel();
-    parts.status = StatusCode::OK;
     let quiet = tunnel.quiet();
     let (from, to) = split(tunnel);
     let pieces = ReaderStream::with_capacity(from, TUNNEL_BUFFER).map_ok(Frame::data);
-    let response = Response::from_parts(parts, Body::stream(StreamBody::new(pieces.map_err(|error| cause(&error)))));
+    let pieces = Body::stream(StreamBody::new(pieces.map_err(|error| cause(&error))));
+    let response = Response { status: StatusCode::OK, fields, body: pieces };
     let download = async {
         respond(response, &Method::GET, sender, connection, outcome, record).await.map_err(of_tunnel)?;
         sender.end();

@@ -2,13 +2,11 @@
 //! §2.3) and message. None of it names an inner address.
 
 use super::pages::Page;
-use crate::exchange::{Response, field::REQUEST_ID};
-use bytes::Bytes;
-use http::{HeaderName, HeaderValue, StatusCode, header};
+use crate::exchange::{Body, Response, name};
+use http::StatusCode;
 
-const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 /// A full pool empties within a response's time: soon, but not at once.
-const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+const RETRY_AFTER: u32 = 1;
 
 /// Why a request gets litequic's answer instead of the origin's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -172,28 +170,23 @@ impl Error {
 
     /// The answer: short, plain text, with the request's `id` in the body, in `Proxy-Status` and in `X-Request-ID`; or
     /// `page` in place of the text.
-    pub(super) fn response(self, id: &HeaderValue, page: Option<&Page>) -> Response {
+    pub(super) fn response(self, id: &str, page: Option<&Page>) -> Response {
         let (status, kind) = self.table();
-        let id_text = id.to_str().unwrap_or_default();
-        let proxy_status = format!("litequic; error={kind}; details=\"request {id_text}\"");
-
-        let mut response = Response::default();
-        *response.status_mut() = status;
+        let mut response = Response::new(status, Body::empty());
         match page {
             Some(page) => page.fill(&mut response),
-            None => self.tell(id_text, &mut response),
+            None => self.tell(id, &mut response),
         }
-        let fields = response.headers_mut();
-        fields.insert(REQUEST_ID, id.clone());
-        if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(proxy_status)) {
-            fields.insert(PROXY_STATUS, value);
-        }
+        let fields = &mut response.fields;
+        fields.set(name::X_REQUEST_ID, id.as_bytes());
+        let proxy_status = format!("litequic; error={kind}; details=\"request {id}\"");
+        fields.set(name::PROXY_STATUS, proxy_status.as_bytes());
         match self {
             Self::TooManyRequests { retry_after } | Self::Maintenance { retry_after } => {
-                fields.insert(header::RETRY_AFTER, HeaderValue::from(retry_after));
+                fields.set_number(name::RETRY_AFTER, retry_after.into());
             }
             _ if status == StatusCode::SERVICE_UNAVAILABLE => {
-                fields.insert(header::RETRY_AFTER, RETRY_AFTER);
+                fields.set_number(name::RETRY_AFTER, RETRY_AFTER.into());
             }
             _ => {}
         }
@@ -202,44 +195,45 @@ impl Error {
 
     /// The answer in words.
     fn tell(self, id: &str, response: &mut Response) {
-        let status = response.status();
+        let status = response.status;
         let reason = status.canonical_reason().unwrap_or_default();
         let body = format!("{} {reason}: {self}\nrequest {id}\n", status.as_u16());
-        let fields = response.headers_mut();
-        fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-        fields.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+        let fields = &mut response.fields;
+        fields.set(name::CONTENT_TYPE, b"text/plain; charset=utf-8");
+        fields.set_number(name::CONTENT_LENGTH, body.len() as u64);
         // The error may be temporary.
-        fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        *response.body_mut() = body.into();
+        fields.set(name::CACHE_CONTROL, b"no-store");
+        response.body = body.into();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exchange::Name;
 
     #[test]
     fn an_answer_carries_the_requests_id_three_times() {
-        let response = Error::QueueFull.response(&HeaderValue::from_static("7f3a"), None);
-        let field = |name: &str| response.headers().get(name).unwrap().to_str().unwrap();
-        assert_eq!(response.status(), 503);
+        let response = Error::QueueFull.response("7f3a", None);
+        let field = |name| str::from_utf8(response.fields.get(Name::of(name)).unwrap()).unwrap();
+        assert_eq!(response.status, 503);
         assert_eq!(field("retry-after"), "1");
         assert_eq!(field("x-request-id"), "7f3a");
         assert_eq!(field("proxy-status"), "litequic; error=connection_limit_reached; details=\"request 7f3a\"");
-        let size = http_body::Body::size_hint(response.body()).exact().unwrap();
+        let size = http_body::Body::size_hint(&response.body).exact().unwrap();
         assert_eq!(field("content-length"), size.to_string());
     }
 
     #[test]
     fn only_what_passes_says_when_to_come_back() {
+        let retry_after = |response: &Response| response.fields.get(name::RETRY_AFTER).map(<[u8]>::to_vec);
         let limited = Error::TooManyRequests { retry_after: 7 };
-        let response = limited.response(&HeaderValue::from_static("7f3a"), None);
-        assert_eq!((response.status().as_u16(), &response.headers()["retry-after"]), (429, &HeaderValue::from(7)));
+        let response = limited.response("7f3a", None);
+        assert_eq!((response.status.as_u16(), retry_after(&response)), (429, Some(b"7".to_vec())));
         let maintenance = Error::Maintenance { retry_after: 600 };
-        let response = maintenance.response(&HeaderValue::from_static("7f3a"), None);
-        assert_eq!((response.status().as_u16(), &response.headers()["retry-after"]), (503, &HeaderValue::from(600)));
-        let response = Error::Refused.response(&HeaderValue::from_static("7f3a"), None);
-        assert_eq!(response.status(), 502);
-        assert!(!response.headers().contains_key("retry-after"));
+        let response = maintenance.response("7f3a", None);
+        assert_eq!((response.status.as_u16(), retry_after(&response)), (503, Some(b"600".to_vec())));
+        let response = Error::Refused.response("7f3a", None);
+        assert_eq!((response.status.as_u16(), retry_after(&response)), (502, None));
     }
 }

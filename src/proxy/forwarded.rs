@@ -7,20 +7,12 @@
 use super::spelling;
 use crate::{
     config::Network,
-    exchange::{Certificate, Client, Forwarded, field::REQUEST_ID},
+    exchange::{Certificate, Client, Fields, Forwarded, Head, Name, NameSet, name},
 };
-use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, header};
 use std::{
     fmt::Write,
     net::{IpAddr, SocketAddr},
 };
-
-const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
-const CLIENT_CERT_CHAIN: HeaderName = HeaderName::from_static("client-cert-chain");
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
 /// Every `X-Forwarded-` field is reserved, whether litequic sets it or not: an origin that trusts one trusts
 /// litequic's.
@@ -38,13 +30,13 @@ pub(super) fn is_trusted(address: IpAddr, trusted: &[Network]) -> bool {
 
 /// The client behind `peer`: the last address of `X-Forwarded-For` that is not a trusted proxy's own, as far as trusted
 /// proxies name it. `peer` itself if it is not one.
-pub(super) fn client_behind(peer: IpAddr, fields: &HeaderMap, trusted: &[Network]) -> IpAddr {
+pub(super) fn client_behind(peer: IpAddr, fields: &Fields, trusted: &[Network]) -> IpAddr {
     if !is_trusted(peer, trusted) {
         return peer;
     }
     let mut client = peer;
-    let lines = fields.get_all(X_FORWARDED_FOR).iter().rev();
-    for item in lines.flat_map(|line| line.as_bytes().rsplit(|&byte| byte == b',')) {
+    let lines = fields.all(name::X_FORWARDED_FOR).rev();
+    for item in lines.flat_map(|line| line.rsplit(|&byte| byte == b',')) {
         // Some write a port behind it.
         let item = std::str::from_utf8(item).unwrap_or_default().trim();
         let bare = item.strip_prefix('[').and_then(|item| item.strip_suffix(']')).unwrap_or(item);
@@ -67,62 +59,87 @@ pub(super) fn is_ours(name: &str) -> bool {
     plain.starts_with(X_FORWARDED) || OURS.contains(&&*plain)
 }
 
+/// The names of the table for which [`is_ours`] is true.
+const OURS_KNOWN: NameSet = NameSet::of(&[
+    name::FORWARDED,
+    name::X_REAL_IP,
+    name::CLIENT_CERT,
+    name::CLIENT_CERT_CHAIN,
+    name::X_REQUEST_ID,
+    name::X_FORWARDED_FOR,
+    name::X_FORWARDED_HOST,
+    name::X_FORWARDED_METHOD,
+    name::X_FORWARDED_PORT,
+    name::X_FORWARDED_PROTO,
+    name::X_FORWARDED_URI,
+]);
+
 /// The ID of this request: a trusted peer's, if it is one, else a fresh one of 128 random bits.
-pub(super) fn request_id(fields: &HeaderMap, trusted: bool) -> HeaderValue {
-    let sane = |id: &&HeaderValue| {
+pub(super) fn request_id(fields: &Fields, trusted: bool) -> String {
+    let sane = |id: &&[u8]| {
         (1..=MAX_REQUEST_ID_BYTES).contains(&id.len())
-            && id.as_bytes().iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+/=:".contains(byte))
+            && id.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+/=:".contains(byte))
     };
-    let given = fields.get(&REQUEST_ID).filter(|_| trusted).filter(sane);
-    given.cloned().unwrap_or_else(|| value(hexadecimal(rand::random()).into()))
+    let given = fields.get(name::X_REQUEST_ID).filter(|_| trusted).filter(sane);
+    let given = given.and_then(|id| str::from_utf8(id).ok());
+    given.map_or_else(|| hexadecimal(rand::random()), str::to_owned)
 }
 
 /// Removes what the peer may not set, and adds the client's address.
-pub(super) fn set(fields: &mut HeaderMap, client: &Client, authority: &str, id: &HeaderValue, trusted: bool) {
-    spelling::remove(fields, |name| is_ours(name) && (!trusted || !spelling::is_plain(name)));
-
+pub(super) fn set(head: &mut Head, client: &Client, id: &str, trusted: bool) {
+    remove_theirs(&mut head.fields, trusted);
     let proto = client.protocol.scheme();
-    let write = || forwarded(client.address, authority, proto);
-    let Forwarded { element, address, host } = client.forwarded.of(client.address.ip(), authority, write);
+    client
+        .forwarded
+        .renew(client.address.ip(), head.authority(), || forwarded(client.address, head.authority(), proto));
+    let fields = &mut head.fields;
     // Of an untrusted peer nothing is left to append to.
-    let say = if trusted { append } else { insert };
-    say(fields, X_FORWARDED_FOR, address);
-    say(fields, header::FORWARDED, element);
+    let say = if trusted { append } else { Fields::append };
+    client.forwarded.read(|Forwarded { element, address, .. }| {
+        say(fields, name::X_FORWARDED_FOR, address.as_bytes());
+        say(fields, name::FORWARDED, element.as_bytes());
+    });
     // A trusted peer is the one that knows the client's protocol and host.
-    if !trusted || !fields.contains_key(&X_FORWARDED_PROTO) {
-        fields.insert(X_FORWARDED_PROTO, HeaderValue::from_static(proto));
+    if !trusted || !fields.contains(name::X_FORWARDED_PROTO) {
+        fields.set(name::X_FORWARDED_PROTO, proto.as_bytes());
     }
-    if !trusted || !fields.contains_key(&X_FORWARDED_HOST) {
-        fields.insert(X_FORWARDED_HOST, host);
+    if !trusted || !fields.contains(name::X_FORWARDED_HOST) {
+        head.set_to_authority(name::X_FORWARDED_HOST);
     }
-    fields.insert(REQUEST_ID, id.clone());
+    head.fields.set(name::X_REQUEST_ID, id.as_bytes());
+}
+
+/// Removes what a peer may not set: if it is `trusted`, in another spelling alone.
+fn remove_theirs(fields: &mut Fields, trusted: bool) {
+    let suspects = if trusted { NameSet::AMBIGUOUS } else { OURS_KNOWN.and(NameSet::OTHER) };
+    if fields.names().has_any(suspects) {
+        fields.retain(|line| !(is_ours(line.name()) && (!trusted || !line.is_plain())));
+    }
 }
 
 /// Adds the certificate that this connection's handshake verified (RFC 9440), with its `chain` if configured; in place
 /// of a trusted peer's.
-pub(super) fn set_certificate(fields: &mut HeaderMap, certificate: &Certificate, chain: bool) {
-    fields.insert(CLIENT_CERT, certificate.leaf.clone());
+pub(super) fn set_certificate(fields: &mut Fields, certificate: &Certificate, chain: bool) {
+    fields.set(name::CLIENT_CERT, certificate.leaf.as_bytes());
     match certificate.chain.as_ref().filter(|_| chain) {
-        Some(chain) => drop(fields.insert(CLIENT_CERT_CHAIN, chain.clone())),
-        None => drop(fields.remove(CLIENT_CERT_CHAIN)),
+        Some(chain) => fields.set(name::CLIENT_CERT_CHAIN, chain.as_bytes()),
+        None => drop(fields.remove(name::CLIENT_CERT_CHAIN)),
     }
 }
 
-/// One `forwarded-element` (RFC 7239 §4), of which the other values are slices. An IPv6 address is bracketed and
+/// One `forwarded-element` (RFC 7239 §4), and the values in it. An IPv6 address is bracketed and
 /// therefore quoted; a host with a port too.
 fn forwarded(client: SocketAddr, authority: &str, proto: &str) -> Forwarded {
     let mut text = String::with_capacity(96 + authority.len());
     let (before, behind) = if client.is_ipv4() { ("for=", "") } else { ("for=\"[", "]\"") };
     text.push_str(before);
     write_address(&mut text, client.ip());
-    let address = before.len()..text.len();
+    let address = text.get(before.len()..).unwrap_or_default().to_owned();
     text.push_str(behind);
     let is_token = authority.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte));
-    let host = if is_token && !authority.is_empty() {
+    if is_token && !authority.is_empty() {
         text.push_str(";host=");
-        let begin = text.len();
         text.push_str(authority);
-        Some(begin..text.len())
     } else {
         text.push_str(";host=\"");
         if authority.bytes().any(|byte| matches!(byte, b'\\' | b'"')) {
@@ -131,13 +148,10 @@ fn forwarded(client: SocketAddr, authority: &str, proto: &str) -> Forwarded {
             text.push_str(authority);
         }
         text.push('"');
-        None
-    };
+    }
     text.push_str(";proto=");
     text.push_str(proto);
-    let text = Bytes::from(text);
-    let host = host.map_or_else(|| Bytes::copy_from_slice(authority.as_bytes()), |host| text.slice(host));
-    Forwarded { address: value(text.slice(address)), host: value(host), element: value(text) }
+    Forwarded { address, host: authority.to_owned(), element: text }
 }
 
 /// Appends `address`. IPv4 by hand: the standard library's formatting costs as much as all the rest of the element.
@@ -160,42 +174,32 @@ fn write_address(text: &mut String, address: IpAddr) {
 }
 
 /// 128 bits in 32 digits.
-fn hexadecimal(bits: [u8; 16]) -> Vec<u8> {
-    let digit = |nibble: u8| if nibble < 10 { b'0' + nibble } else { b'a' + (nibble - 10) };
-    bits.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0x0f)]).collect()
-}
-
-fn insert(fields: &mut HeaderMap, name: HeaderName, item: HeaderValue) {
-    fields.insert(name, item);
+fn hexadecimal(bits: [u8; 16]) -> String {
+    let digit = |nibble: u8| char::from(if nibble < 10 { b'0' + nibble } else { b'a' + (nibble - 10) });
+    let mut text = String::with_capacity(2 * bits.len());
+    for byte in bits {
+        text.push(digit(byte >> 4));
+        text.push(digit(byte & 0x0f));
+    }
+    text
 }
 
 /// Adds `item` to the end of the list that `name` holds, as one field line.
-fn append(fields: &mut HeaderMap, name: HeaderName, item: HeaderValue) {
-    let mut lines = fields.get_all(&name).iter().peekable();
-    if lines.peek().is_none() {
-        fields.insert(name, item);
-        return;
-    }
+fn append(fields: &mut Fields, name: Name<'_>, item: &[u8]) {
     let mut list = Vec::new();
-    for line in lines.filter(|line| !line.is_empty()) {
-        list.extend_from_slice(line.as_bytes());
+    for line in fields.all(name).filter(|line| !line.is_empty()) {
+        list.extend_from_slice(line);
         list.extend_from_slice(b", ");
     }
-    list.extend_from_slice(item.as_bytes());
-    if let Ok(list) = HeaderValue::from_maybe_shared(Bytes::from(list)) {
-        fields.insert(name, list);
-    }
-}
-
-/// Addresses, hex digits and authorities are all visible ASCII: the fallback is never used.
-fn value(text: Bytes) -> HeaderValue {
-    HeaderValue::from_maybe_shared(text).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
+    list.extend_from_slice(item);
+    fields.set(name, &list);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exchange::{Certificate, Identity, LastForwarded, Protocol};
+    use crate::exchange::{Certificate, Identity, LastForwarded, NameId, Protocol, field::is_value};
+    use http::Method;
     use proptest::prelude::*;
 
     fn client(address: &str) -> Client {
@@ -210,12 +214,25 @@ mod tests {
         }
     }
 
-    fn fields(lines: &[(&'static str, &'static str)]) -> HeaderMap {
-        lines.iter().map(|&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
+    fn fields(lines: &[(&str, &str)]) -> Fields {
+        lines.iter().map(|(name, value)| (Name::of(name), value.as_bytes())).collect()
     }
 
-    fn all(fields: &HeaderMap, name: &str) -> Vec<String> {
-        fields.get_all(name).iter().map(|value| value.to_str().unwrap().to_owned()).collect()
+    fn all(fields: &Fields, name: &str) -> Vec<String> {
+        fields.all(Name::of(name)).map(|value| String::from_utf8(value.to_vec()).unwrap()).collect()
+    }
+
+    /// The fields that the origin of `client` gets.
+    fn set(fields: &mut Fields, client: &Client, authority: &str, id: &str, trusted: bool) {
+        let mut head = Head::new(Method::GET, authority, "/", fields.clone());
+        super::set(&mut head, client, id, trusted);
+        *fields = head.fields;
+    }
+
+    #[test]
+    fn the_names_of_the_table_that_are_ours_are_in_the_set() {
+        assert_eq!(NameSet::filter(is_ours), OURS_KNOWN);
+        assert!(!is_ours(NameId::OTHER.text()));
     }
 
     proptest! {
@@ -225,20 +242,20 @@ mod tests {
             authority in "[!-~]{0,40}",
             trusted: bool,
         ) {
-            let mut fields = HeaderMap::new();
+            let mut fields = Fields::new();
             for (name, value) in lines {
-                if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(&value)) {
-                    fields.append(name, value);
+                if is_value(&value) {
+                    fields.append(Name::of(&name), &value);
                 }
             }
             let id = request_id(&fields, trusted);
             set(&mut fields, &client("192.0.2.7:1"), &authority, &id, trusted);
             for (name, end) in [("x-forwarded-for", "192.0.2.7"), ("forwarded", ";proto=https")] {
-                let lines: Vec<_> = fields.get_all(name).iter().collect();
-                prop_assert!(lines.len() == 1 && lines[0].as_bytes().ends_with(end.as_bytes()));
+                let lines: Vec<_> = fields.all(Name::of(name)).collect();
+                prop_assert!(lines.len() == 1 && lines[0].ends_with(end.as_bytes()));
             }
-            prop_assert!(!fields.contains_key("x_forwarded_for"));
-            prop_assert_eq!(fields.get("x-request-id"), Some(&id));
+            prop_assert!(!fields.contains(Name::of("x_forwarded_for")));
+            prop_assert_eq!(fields.get(name::X_REQUEST_ID), Some(id.as_bytes()));
         }
     }
 
@@ -274,12 +291,12 @@ mod tests {
             ),
         ] {
             client.address = address.parse().unwrap();
-            let mut fields = HeaderMap::new();
+            let mut map = Fields::new();
             if !given.is_empty() {
-                fields.insert(X_FORWARDED_FOR, HeaderValue::from_static(given));
+                map.append(name::X_FORWARDED_FOR, given.as_bytes());
             }
-            set(&mut fields, &client, authority, &HeaderValue::from_static("id"), trusted);
-            let set = ["x-forwarded-for", "forwarded", "x-forwarded-host"].map(|name| fields[name].to_str().unwrap());
+            set(&mut map, &client, authority, "id", trusted);
+            let set = ["x-forwarded-for", "forwarded", "x-forwarded-host"].map(|name| all(&map, name).join("|"));
             assert_eq!(set, expected, "{address} {authority} {trusted}");
         }
     }
@@ -363,14 +380,14 @@ mod tests {
         assert_eq!(all(&map, "forwarded"), ["for=10.0.0.1, for=192.0.2.7;host=example.com;proto=https"]);
         assert_eq!(all(&map, "x-forwarded-proto"), ["http"]);
         assert_eq!(all(&map, "x-request-id"), ["edge-7f.3"]);
-        assert!(!map.contains_key("x_forwarded_for"));
+        assert!(!map.contains(Name::of("x_forwarded_for")));
     }
 
     #[test]
     fn a_verified_certificate_replaces_what_a_trusted_peer_said() {
         let said = || fields(&[("client-cert", ":b2xk:"), ("client-cert-chain", ":b2xk:"), ("x-forwarded-for", "::1")]);
         let mut kept = said();
-        set(&mut kept, &client("192.0.2.7:1"), "a.test", &HeaderValue::from_static("id"), true);
+        set(&mut kept, &client("192.0.2.7:1"), "a.test", "id", true);
         assert_eq!(all(&kept, "client-cert"), [":b2xk:"]);
         assert_eq!(all(&kept, "client-cert-chain"), [":b2xk:"]);
         let table: [(&[&str], bool, &[&str]); 4] = [
@@ -396,7 +413,7 @@ mod tests {
             write_address(&mut text, address);
             assert_eq!(text, address.to_string());
         }
-        assert_eq!(hexadecimal(0x00ff_0102_9fa0_u128.to_be_bytes()), b"0000000000000000000000ff01029fa0");
+        assert_eq!(hexadecimal(0x00ff_0102_9fa0_u128.to_be_bytes()), "0000000000000000000000ff01029fa0");
     }
 
     #[test]
@@ -419,10 +436,7 @@ mod tests {
             ("10.0.0.1", &["6.6.6.6, unknown, 10.0.0.2"], "10.0.0.2"),
             ("10.0.0.1", &[""], "10.0.0.1"),
         ] {
-            let map: HeaderMap = lines.iter().fold(HeaderMap::new(), |mut map, line| {
-                map.append(X_FORWARDED_FOR, HeaderValue::from_static(line));
-                map
-            });
+            let map = lines.iter().map(|line| (name::X_FORWARDED_FOR, line.as_bytes())).collect();
             let client = client_behind(peer.parse().unwrap(), &map, &trusted);
             assert_eq!(client, expected.parse::<IpAddr>().unwrap(), "{peer} {lines:?}");
         }
@@ -431,8 +445,7 @@ mod tests {
     #[test]
     fn a_request_id_that_could_forge_a_log_line_is_replaced() {
         for bad in ["", "a b", "a\tb", "\"", "<script>"] {
-            let mut map = HeaderMap::new();
-            map.insert(REQUEST_ID, HeaderValue::from_str(bad).unwrap());
+            let map = fields(&[("x-request-id", bad)]);
             assert_eq!(request_id(&map, true).len(), 32, "{bad}");
         }
     }

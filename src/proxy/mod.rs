@@ -34,8 +34,8 @@ mod upgrade;
 use crate::{
     config::{Network, Timeouts},
     exchange::{
-        self, Abort, Body, CertificateRequest, Client, Exchange, Handler, Interim, Protocol, Record, Response, Upgrade,
-        date,
+        Abort, Body, CertificateRequest, Client, Exchange, FieldName, Fields, Handler, Head, Interim, Protocol, Record,
+        Request, Response, Upgrade, name, set_date,
     },
     memory::Pressure,
     sources::Source,
@@ -44,11 +44,11 @@ use crate::{
 use access::{AuthDecision, AuthRule, Credentials, MAX_BODY, PasswordCheck, UsersRule};
 use arc_swap::ArcSwap;
 use error::Error;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http::StatusCode;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use origin::{Origin, Outcome, Resources, Sending};
 use request::{BodyFraming, FieldPolicy};
-use rules::{REMOTE_USER, RateLimiter, Rules, TakenPermit, Variables};
+use rules::{RateLimiter, Rules, TakenPermit, Variables};
 use std::{cell::RefCell, collections::BTreeMap, convert::Infallible, net::IpAddr, rc::Rc, sync::Arc, time::Duration};
 use tokio::{sync::Notify, time::Instant};
 use tunnels::Tunnels;
@@ -109,28 +109,28 @@ impl Proxy {
         next
     }
 
-    async fn serve(&self, asked: &Asked<'_>, mut head: http::request::Parts, body: Body) -> Result<Response, Outcome> {
+    async fn serve(&self, asked: &Asked<'_>, head: &mut Head, body: Body) -> Result<Response, Outcome> {
         let &Asked { local, route, client, interim, id, record, ruled, .. } = asked;
         record.note(|facts| {
             facts.route = Some(Arc::clone(&route.name));
             facts.origin = route.origin.as_deref().map(Into::into);
         });
         self.admit(asked)?;
-        let mut granted = Vec::new();
+        let mut granted: Vec<(FieldName, Vec<u8>)> = Vec::new();
         if let Some((rules, variables)) = ruled
             && let Some(users) = &rules.users
         {
             // Boxed, so that the future of a request on another route is not larger because of it.
-            let name = Box::pin(self.sign_in(asked, users, variables.client, &head.headers)).await?;
-            granted.push((REMOTE_USER, name));
+            let name = Box::pin(self.sign_in(asked, users, variables.client, &head.fields)).await?;
+            granted.push((name::REMOTE_USER.into(), name));
             if !users.keeps_authorization {
-                head.headers.remove(header::AUTHORIZATION);
+                head.fields.remove(name::AUTHORIZATION);
             }
         }
         self.limit_rate(asked)?;
         let spent = match ruled.and_then(|(rules, _)| rules.auth.as_ref()) {
             // Boxed as well.
-            Some(auth) => match Box::pin(self.authenticate(asked, auth, &head)).await? {
+            Some(auth) => match Box::pin(self.authenticate(asked, auth, head)).await? {
                 (Authenticated::Admitted(more), took) => {
                     granted.extend(more);
                     took
@@ -139,12 +139,12 @@ impl Proxy {
             },
             None => Duration::ZERO,
         };
-        if let Some(answer) = own_answer(asked, &head)? {
+        if let Some(answer) = own_answer(asked, head)? {
             return Ok(answer);
         }
         // A checked configuration has the origin of every route.
         let origin = route.origin.as_deref().and_then(|name| local.origins.get(name)).ok_or(Error::NoRoute)?;
-        if !request::may_go_on(&head.method, &mut head.headers) {
+        if !request::may_go_on(&head.method, &mut head.fields) {
             return Ok(last_recipient(id));
         }
         let framing = BodyFraming::of(&body);
@@ -154,19 +154,19 @@ impl Proxy {
             self.metrics.limit_body_bytes.increment();
             return Err(Error::BodyTooLarge.into());
         }
-        let network = local.routing.source(client.address.ip(), &head.headers);
+        let network = local.routing.source(client.address.ip(), &head.fields);
         let source = Source::new(network.map(|network| (network.address, network.prefix)), client.connection);
-        let wish = origin.wish(&head.headers, || local.routing.client(client.address.ip(), &head.headers));
-        let switch = match head.extensions.remove::<Upgrade>() {
+        let wish = origin.wish(&head.fields, || local.routing.client(client.address.ip(), &head.fields));
+        let switch = match head.upgrade.take() {
             Some(upgrade) => self.switch(asked, &upgrade, network)?,
             None => None,
         };
-        self.translate(asked, &mut head, framing, origin.policy())?;
+        self.translate(asked, head, framing, origin.policy())?;
         if let Some((rules, _)) = ruled {
-            rules.grant(&mut head.headers, granted);
+            rules.grant(&mut head.fields, &granted);
         }
         if let Some(switch) = &switch {
-            switch.ask(&mut head.headers);
+            switch.ask(&mut head.fields);
         }
         let own = ruled.and_then(|(rules, _)| rules.timeouts.as_ref());
         let timeouts = own.unwrap_or(&local.routing.timeouts);
@@ -195,11 +195,11 @@ impl Proxy {
         let took = began.elapsed();
         self.metrics.origin_duration.observe(took);
         record.note(|facts| facts.origin_time = Some(took));
-        let page = answer.as_ref().ok().and_then(|response| route.pages.intercepts(response.status()));
+        let page = answer.as_ref().ok().and_then(|response| route.pages.intercepts(response.status));
         match (answer, page) {
             (Ok(response), Some(page)) => {
                 let instead = page.instead_of(&response);
-                pages::discard(response.into_body()).await;
+                pages::discard(response.body).await;
                 Ok(instead)
             }
             (answer, _) => answer,
@@ -236,8 +236,8 @@ impl Proxy {
         asked: &Asked<'_>,
         rule: &UsersRule,
         client: IpAddr,
-        fields: &HeaderMap,
-    ) -> Result<HeaderValue, Error> {
+        fields: &Fields,
+    ) -> Result<Vec<u8>, Error> {
         let &Asked { local, route, client: peer, .. } = asked;
         let denied = |error: Error| {
             if let Some(counters) = local.routes.get(route.number) {
@@ -292,7 +292,7 @@ impl Proxy {
         &self,
         asked: &Asked<'_>,
         auth: &AuthRule,
-        head: &http::request::Parts,
+        head: &Head,
     ) -> Result<(Authenticated, Duration), Outcome> {
         let &Asked { local, route, record, id, .. } = asked;
         let began = Instant::now();
@@ -309,8 +309,7 @@ impl Proxy {
                     AuthDecision::Unusable => &self.metrics.auth_unusable,
                 };
                 counter.increment();
-                let request = id.to_str().unwrap_or_default();
-                let (origin, status) = (&auth.origin, answer.status().as_u16());
+                let (request, origin, status) = (id, &auth.origin, answer.status.as_u16());
                 match decision {
                     AuthDecision::Admitted(granted) => Ok((Authenticated::Admitted(granted), took)),
                     AuthDecision::Denied | AuthDecision::Redirected => {
@@ -330,7 +329,7 @@ impl Proxy {
             Err(outcome) => {
                 self.metrics.auth_failed.increment();
                 if let Outcome::Answer(error) = outcome {
-                    let (request, origin) = (id.to_str().unwrap_or_default(), &auth.origin);
+                    let (request, origin) = (id, &auth.origin);
                     tracing::info!(request, origin, %error, "no decision about access");
                 }
                 Err(outcome)
@@ -340,12 +339,7 @@ impl Proxy {
 
     /// Sends the request about the request with `head` to the server of `auth`; returns its decision, and the answer
     /// for the client, which is empty if it is not one.
-    async fn ask(
-        &self,
-        asked: &Asked<'_>,
-        auth: &AuthRule,
-        head: &http::request::Parts,
-    ) -> Result<(AuthDecision, Response), Outcome> {
+    async fn ask(&self, asked: &Asked<'_>, auth: &AuthRule, head: &Head) -> Result<(AuthDecision, Response), Outcome> {
         let &Asked { local, route, client, id, trusted, ruled, .. } = asked;
         // A checked configuration has it.
         let origin = local.origins.get(&auth.origin).ok_or(Error::NoRoute)?;
@@ -354,10 +348,10 @@ impl Proxy {
         let mut to_it = auth.request(head, granted);
         // What is removed is counted when the request itself is sent.
         request::translate(&mut to_it, BodyFraming::None, route, client, id, trusted, origin.policy())?;
-        AuthRule::describe(head, &mut to_it.headers);
-        let network = routing.source(client.address.ip(), &head.headers);
+        AuthRule::describe(head, &mut to_it);
+        let network = routing.source(client.address.ip(), &head.fields);
         let sending = Sending {
-            head: to_it,
+            head: &to_it,
             framing: BodyFraming::None,
             body: Body::empty(),
             max_body_bytes: None,
@@ -369,18 +363,16 @@ impl Proxy {
             rules: None,
             methods_matter: false,
             switch: None,
-            wish: origin.wish(&head.headers, || routing.client(client.address.ip(), &head.headers)),
+            wish: origin.wish(&head.fields, || routing.client(client.address.ip(), &head.fields)),
         };
         let began = Instant::now();
         let answer = origin.send(sending).await;
         self.metrics.origin_duration.observe(began.elapsed());
-        let (head, body) = answer?.into_parts();
-        let decision = auth.decide(&head);
+        let Response { status, fields, body } = answer?;
+        let decision = auth.decide(status, &fields);
         if !matches!(decision, AuthDecision::Denied | AuthDecision::Redirected) {
             pages::discard(body).await;
-            let mut empty = Response::default();
-            *empty.status_mut() = head.status;
-            return Ok((decision, empty));
+            return Ok((decision, Response::new(status, Body::empty())));
         }
         let body = Limited::new(body, MAX_BODY).collect();
         let Ok(read) = timeout(routing.timeouts.response_header, body).await else {
@@ -388,11 +380,9 @@ impl Proxy {
             return Err(Error::ResponseTimeout.into());
         };
         match read {
-            Ok(body) => Ok((decision, access::pass_on(head, body.to_bytes(), id))),
+            Ok(body) => Ok((decision, access::pass_on(status, &fields, body.to_bytes(), id))),
             Err(error) if error.is::<LengthLimitError>() => {
-                let mut empty = Response::default();
-                *empty.status_mut() = head.status;
-                Ok((AuthDecision::Unusable, empty))
+                Ok((AuthDecision::Unusable, Response::new(status, Body::empty())))
             }
             Err(_) => Err(Error::Truncated.into()),
         }
@@ -402,7 +392,7 @@ impl Proxy {
     fn translate(
         &self,
         asked: &Asked<'_>,
-        head: &mut http::request::Parts,
+        head: &mut Head,
         framing: BodyFraming,
         policy: &FieldPolicy,
     ) -> Result<(), Error> {
@@ -437,7 +427,7 @@ impl Proxy {
         if evicts {
             self.metrics.tunnels_evicted.increment();
         }
-        Ok(Some(Switch::new(protocol.clone(), client.protocol, slot)))
+        Ok(Some(Switch::new(protocol, client.protocol, slot)))
     }
 
     /// Takes a request from `limiter`; a rejection is counted in `counters` too.
@@ -468,7 +458,7 @@ impl Proxy {
 /// A request after the server that decides about it has answered.
 enum Authenticated {
     /// The request is served; its origin gets these fields.
-    Admitted(Vec<(HeaderName, HeaderValue)>),
+    Admitted(Vec<(FieldName, Vec<u8>)>),
     /// The client gets this answer.
     Answered(Response),
 }
@@ -486,14 +476,14 @@ fn whole_seconds(wait: Duration) -> u32 {
 }
 
 /// The route's own answer, if it has one.
-fn own_answer(asked: &Asked<'_>, head: &http::request::Parts) -> Result<Option<Response>, Error> {
+fn own_answer(asked: &Asked<'_>, head: &Head) -> Result<Option<Response>, Error> {
     let &Asked { client, id, ruled, .. } = asked;
     let Some((rules, variables)) = ruled else { return Ok(None) };
     if let Some(redirect) = &rules.redirect {
-        return Ok(Some(redirect.response(rules.path(head)?.as_ref(), id, variables)));
+        return Ok(Some(redirect.response(&rules.path(head)?, id, variables)));
     }
     if let Some(respond) = &rules.respond {
-        let is_extended = client.protocol != Protocol::Http1 && head.extensions.get::<Upgrade>().is_some();
+        let is_extended = client.protocol != Protocol::Http1 && head.upgrade.is_some();
         if is_extended && respond.is_success() {
             return Err(Error::NoSuchTunnel);
         }
@@ -508,7 +498,7 @@ struct Asked<'a> {
     route: &'a routes::Route,
     client: &'a Client,
     interim: &'a Interim,
-    id: &'a HeaderValue,
+    id: &'a str,
     /// Whether its client is a trusted proxy.
     trusted: bool,
     record: &'a Record,
@@ -525,18 +515,17 @@ const MAX_LOGGED_PATH: usize = 512;
 
 /// Host and path of a request for the log: without the query, which may have secrets, and without characters that a
 /// terminal obeys. Each is cut at a length that no usual one has.
-fn for_log(uri: &http::Uri) -> (&str, std::str::EscapeDebug<'_>) {
-    let (host, path) = (uri.authority().map_or("", http::uri::Authority::as_str), uri.path());
+fn for_log(head: &Head) -> (&str, std::str::EscapeDebug<'_>) {
+    let (host, path) = (head.authority(), head.path());
     let host = host.get(..host.floor_char_boundary(MAX_LOGGED_HOST)).unwrap_or_default();
     let path = path.get(..path.floor_char_boundary(MAX_LOGGED_PATH)).unwrap_or_default();
     (host, path.escape_debug())
 }
 
 /// The answer to an OPTIONS that must not be forwarded (RFC 9110 §7.6.2).
-fn last_recipient(id: &HeaderValue) -> Response {
-    let mut response = Response::default();
-    *response.status_mut() = StatusCode::NO_CONTENT;
-    response.headers_mut().insert(exchange::field::REQUEST_ID, id.clone());
+fn last_recipient(id: &str) -> Response {
+    let mut response = Response::new(StatusCode::NO_CONTENT, Body::empty());
+    response.fields.append(name::X_REQUEST_ID, id.as_bytes());
     response
 }
 
@@ -568,17 +557,16 @@ impl Local {
 
 impl Handler for Proxy {
     async fn handle(&self, exchange: Exchange) -> Result<Response, Abort> {
-        let Exchange { request, client, interim, record } = exchange;
+        let Exchange { request: Request { mut head, body }, client, interim, record } = exchange;
         let local = self.local();
         let trusted = forwarded::is_trusted(client.address.ip(), &local.routing.trusted);
-        let id = forwarded::request_id(request.headers(), trusted);
+        let id = forwarded::request_id(&head.fields, trusted);
         record.note(|facts| {
-            facts.request_id = id.as_bytes().to_vec().into();
+            facts.request_id = id.clone().into();
             if trusted {
-                facts.behind = Some(local.routing.client(client.address.ip(), request.headers()));
+                facts.behind = Some(local.routing.client(client.address.ip(), &head.fields));
             }
         });
-        let (head, body) = request.into_parts();
         let chosen = local.routing.route(&head);
         let route = chosen.ok().flatten();
         let counters = route.and_then(|route| local.routes.get(route.number));
@@ -586,8 +574,6 @@ impl Handler for Proxy {
             Some(counters) => counters.count_request(body),
             None => body,
         };
-        // For the log: the head goes to the origin.
-        let (method, uri) = (head.method.clone(), head.uri.clone());
         let rules = match route {
             Some(route) => route.rules.as_deref(),
             None => local.routing.general_rules.as_ref(),
@@ -596,16 +582,15 @@ impl Handler for Proxy {
         let ruled = rules.zip(variables.as_ref());
         let served = match chosen {
             Ok(Some(route)) => {
-                let (client, interim, id, record) = (&client, &interim, &id, &record);
+                let (client, interim, id, record) = (&client, &interim, id.as_str(), &record);
                 let asked = Asked { local: &local, route, client, interim, id, trusted, record, ruled };
-                self.serve(&asked, head, body).await
+                self.serve(&asked, &mut head, body).await
             }
             Ok(None) => Err(Error::NoRoute.into()),
             Err(other) => {
                 self.metrics.ambiguous_paths.increment();
-                let request = id.to_str().unwrap_or_default();
-                let (host, path) = for_log(&uri);
-                let route = &*other.name;
+                let (host, path) = for_log(&head);
+                let (request, method, route) = (&*id, &head.method, &*other.name);
                 tracing::info!(
                     request,
                     %method,
@@ -620,7 +605,7 @@ impl Handler for Proxy {
         let mut response = match served {
             Ok(response) => response,
             Err(Outcome::Answer(error)) => {
-                let request = id.to_str().unwrap_or_default();
+                let request = &*id;
                 match error {
                     // A client that exceeds its rate must not fill the log as well.
                     Error::TooManyRequests { .. } => tracing::debug!(request, "rate limit exceeded"),
@@ -646,7 +631,7 @@ impl Handler for Proxy {
                     // Logged above, with the other route.
                     Error::AmbiguousPath => {}
                     _ => {
-                        let (host, path) = for_log(&uri);
+                        let ((host, path), method) = (for_log(&head), &head.method);
                         let (status, route) = (error.table().0.as_u16(), route.map(|route| &*route.name));
                         tracing::info!(
                             request,
@@ -670,23 +655,23 @@ impl Handler for Proxy {
                 if error == Error::NoPassword
                     && let Some(users) = rules.and_then(|rules| rules.users.as_ref())
                 {
-                    response.headers_mut().insert(header::WWW_AUTHENTICATE, users.challenge.clone());
+                    response.fields.set(name::WWW_AUTHENTICATE, users.challenge.as_bytes());
                 }
                 response
             }
             Err(Outcome::Abort(abort)) => return Err(abort),
         };
         // RFC 9110 §6.6.1. A 101 may do without, which over HTTP/2 and HTTP/3 becomes a 200.
-        let is_final = !response.status().is_informational() || client.protocol != Protocol::Http1;
-        if is_final && !response.headers().contains_key(header::DATE) {
-            response.headers_mut().insert(header::DATE, date());
+        let is_final = !response.status.is_informational() || client.protocol != Protocol::Http1;
+        if is_final && !response.fields.contains(name::DATE) {
+            set_date(&mut response.fields);
         }
         if let Some((rules, variables)) = ruled {
-            rules.response.apply(response.headers_mut(), variables);
+            rules.response.apply(&mut response.fields, variables);
         }
         Ok(match counters {
             Some(counters) => {
-                counters.count(client.protocol, response.status());
+                counters.count(client.protocol, response.status);
                 counters.count_response(response)
             }
             None => response,
@@ -695,12 +680,12 @@ impl Handler for Proxy {
 
     fn complete_rejection(&self, client: &Client, response: &mut Response) {
         // It sends the client to another connection, which has the fields (RFC 9110 §15.5.20).
-        if response.status() == StatusCode::MISDIRECTED_REQUEST {
+        if response.status == StatusCode::MISDIRECTED_REQUEST {
             return;
         }
         if let Some(rules) = &self.local().routing.general_rules {
-            let id = forwarded::request_id(&HeaderMap::new(), false);
-            rules.rejection(response.headers_mut(), client, &id);
+            let id = forwarded::request_id(&Fields::new(), false);
+            rules.rejection(&mut response.fields, client, &id);
         }
     }
 }
@@ -734,14 +719,10 @@ pub async fn probe(server: &ServerState, timeout: Duration) -> Result<(), impl s
 /// # Errors
 ///
 /// There is no route for it, or it is a request that is never forwarded.
-pub fn request_head(
-    routing: &Routing,
-    head: &mut http::request::Parts,
-    client: &Client,
-) -> Result<(), impl std::error::Error + use<>> {
+pub fn request_head(routing: &Routing, head: &mut Head, client: &Client) -> Result<(), impl std::error::Error + use<>> {
     let route = routing.route(head).map_err(|_| Error::AmbiguousPath)?.ok_or(Error::NoRoute)?;
     let trusted = forwarded::is_trusted(client.address.ip(), &routing.trusted);
-    let id = forwarded::request_id(&head.headers, trusted);
+    let id = forwarded::request_id(&head.fields, trusted);
     let rules = route.rules.as_deref();
     let variables = rules.map(|rules| (rules, rules.variables(head, client, &routing.trusted, &id)));
     let origin = route.origin.as_deref().and_then(|name| routing.origins.get(name));
@@ -753,16 +734,17 @@ pub fn request_head(
     }
 }
 
-/// Converts the head of an origin's response to a `method` request for the client, as [`request_head`] does with its
-/// request. `length` is the body's, if it is known.
+/// Converts the fields of an origin's response to a `method` request for the client, as [`request_head`] does with its
+/// request's head. `length` is the body's, if it is known.
 ///
 /// # Errors
 ///
 /// The response cannot be forwarded.
 pub fn response_head(
-    head: &mut http::response::Parts,
+    status: StatusCode,
+    fields: &mut Fields,
     method: &http::Method,
     length: Option<u64>,
 ) -> Result<(), impl std::error::Error + use<>> {
-    response::translate(head, method, length)
+    response::translate(status, fields, method, length)
 }

@@ -2,10 +2,10 @@
 
 use crate::{
     config::{Config, ErrorPages, Errors, Route, Target, body_type},
-    exchange::{Body, Response},
+    exchange::{Body, Response, name},
 };
 use bytes::Bytes;
-use http::{HeaderValue, StatusCode, header};
+use http::StatusCode;
 use http_body_util::BodyExt;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -60,7 +60,7 @@ impl PageError {
 /// A body, and its type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Page {
-    content_type: HeaderValue,
+    content_type: &'static str,
     body: Bytes,
 }
 
@@ -146,7 +146,7 @@ fn read(path: &Path, what: &'static str) -> Result<Page, PageError> {
         Ok(_) if body.len() as u64 > MAX_PAGE => Err(PageError::TooLarge { what, path: path.to_owned() }),
         Ok(_) => {
             // A checked configuration says the type of every other file.
-            let content_type = HeaderValue::from_static(body_type(path).unwrap_or("application/octet-stream"));
+            let content_type = body_type(path).unwrap_or("application/octet-stream");
             Ok(Page { content_type, body: body.into() })
         }
     }
@@ -155,34 +155,29 @@ fn read(path: &Path, what: &'static str) -> Result<Page, PageError> {
 impl Page {
     /// One of plain `text`.
     pub(super) fn text(text: &str) -> Self {
-        let content_type = HeaderValue::from_static("text/plain; charset=utf-8");
-        Self { content_type, body: Bytes::copy_from_slice(text.as_bytes()) }
+        Self { content_type: "text/plain; charset=utf-8", body: Bytes::copy_from_slice(text.as_bytes()) }
     }
 
     /// Replaces `response`'s body by this one.
     pub(super) fn put(&self, response: &mut Response) {
-        *response.body_mut() = self.body.clone().into();
-        let fields = response.headers_mut();
-        fields.insert(header::CONTENT_TYPE, self.content_type.clone());
-        fields.insert(header::CONTENT_LENGTH, HeaderValue::from(self.body.len()));
+        response.body = self.body.clone().into();
+        response.fields.set(name::CONTENT_TYPE, self.content_type.as_bytes());
+        response.fields.set_number(name::CONTENT_LENGTH, self.body.len() as u64);
     }
 
     /// Turns `response` into an error with this body.
     pub(super) fn fill(&self, response: &mut Response) {
         self.put(response);
         // The error may be temporary.
-        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response.fields.set(name::CACHE_CONTROL, b"no-store");
     }
 
     /// This page in place of an origin's answer, whose fields are kept that a client needs to continue: what it has to
     /// present, what it may do, and when (RFC 9110 §15.5.2, §15.5.6, §10.2.3).
     pub(super) fn instead_of(&self, response: &Response) -> Response {
-        let mut page = Response::default();
-        *page.status_mut() = response.status();
-        for name in [header::WWW_AUTHENTICATE, header::ALLOW, header::RETRY_AFTER] {
-            for value in response.headers().get_all(&name) {
-                page.headers_mut().append(name.clone(), value.clone());
-            }
+        let mut page = Response::new(response.status, Body::empty());
+        for name in [name::WWW_AUTHENTICATE, name::ALLOW, name::RETRY_AFTER] {
+            response.fields.all(name).for_each(|value| page.fields.append(name, value));
         }
         self.fill(&mut page);
         page
@@ -238,10 +233,11 @@ impl PageSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exchange::Name;
     use std::fs;
 
     fn page(text: &'static str) -> Page {
-        Page { content_type: HeaderValue::from_static("text/plain"), body: Bytes::from_static(text.as_bytes()) }
+        Page { content_type: "text/plain", body: Bytes::from_static(text.as_bytes()) }
     }
 
     #[test]
@@ -298,8 +294,7 @@ mod tests {
 
     #[test]
     fn of_the_origins_answer_stays_what_the_client_needs() {
-        let mut response = Response::default();
-        *response.status_mut() = StatusCode::UNAUTHORIZED;
+        let mut response = Response::new(StatusCode::UNAUTHORIZED, Body::empty());
         for (name, value) in [
             ("www-authenticate", "Basic"),
             ("www-authenticate", "Bearer"),
@@ -308,13 +303,13 @@ mod tests {
             ("etag", "\"a\""),
             ("server", "origin"),
         ] {
-            response.headers_mut().append(name, HeaderValue::from_static(value));
+            response.fields.append(Name::of(name), value.as_bytes());
         }
         let page = page("who?").instead_of(&response);
-        assert_eq!(page.status(), 401);
-        let mut names: Vec<_> = page.headers().iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(page.status, 401);
+        let mut names: Vec<_> = page.fields.iter().map(|line| line.name()).collect();
         names.sort_unstable();
         assert_eq!(names, ["cache-control", "content-length", "content-type", "www-authenticate", "www-authenticate"]);
-        assert_eq!(page.headers()["content-length"], "4");
+        assert_eq!(page.fields.get(name::CONTENT_LENGTH), Some(&b"4"[..]));
     }
 }

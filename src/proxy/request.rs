@@ -5,14 +5,10 @@
 use super::{error::Error, forwarded, routes::Route, rules::Rules, spelling};
 use crate::{
     config::{self, AmbiguousFields, ReservedFields},
-    exchange::{CertificateRequest, Client, field::may_trail},
+    exchange::{CertificateRequest, Client, Fields, Head, NameSet, field::may_trail, name},
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header, request};
+use http::Method;
 use http_body::Body as HttpBody;
-
-pub(super) const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-pub(super) const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-const PROXY: HeaderName = HeaderName::from_static("proxy");
 
 /// How a body is delimited on the connection to the origin (RFC 9112 §6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,16 +33,35 @@ impl BodyFraming {
 }
 
 /// The fields of a request that an origin does not get.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct FieldPolicy {
-    pub(super) ambiguous: AmbiguousFields,
-    pub(super) reserved: ReservedFields,
+    ambiguous: AmbiguousFields,
+    reserved: ReservedFields,
+    /// Names of the table that may be reserved.
+    suspicious: NameSet,
+}
+
+impl Default for FieldPolicy {
+    fn default() -> Self {
+        Self::new(AmbiguousFields::default(), ReservedFields::default())
+    }
 }
 
 impl FieldPolicy {
+    fn new(ambiguous: AmbiguousFields, reserved: ReservedFields) -> Self {
+        Self { suspicious: NameSet::filter(|name| reserved.may_contain(name)), ambiguous, reserved }
+    }
+
     /// The policy of the origin `config`.
     pub(super) fn of(config: &config::Origin) -> Self {
-        Self { ambiguous: config.ambiguous_fields, reserved: config.reserved_fields.clone() }
+        Self::new(config.ambiguous_fields, config.reserved_fields.clone())
+    }
+
+    /// Whether any of `fields` may be reserved.
+    fn may_have_reserved(&self, fields: &Fields) -> bool {
+        let others = || fields.iter().filter(|line| !line.id().is_known());
+        fields.names().has_any(self.suspicious)
+            || fields.names().has_any(NameSet::OTHER) && others().any(|line| self.reserved.may_contain(line.name()))
     }
 }
 
@@ -66,39 +81,30 @@ pub(super) struct Removed {
 /// [`Error::NoAuthority`] if the request has no host for `Host`; [`Error::Tunnel`] for CONNECT, which
 /// would ask for a tunnel; [`Error::AmbiguousField`] where those are to be rejected.
 pub(super) fn translate(
-    parts: &mut request::Parts,
+    head: &mut Head,
     framing: BodyFraming,
     route: &Route,
     client: &Client,
-    id: &HeaderValue,
+    id: &str,
     trusted: bool,
     policy: &FieldPolicy,
 ) -> Result<Removed, Error> {
-    if parts.method == Method::CONNECT {
+    if head.method == Method::CONNECT {
         return Err(Error::Tunnel);
     }
-    let uri = std::mem::take(&mut parts.uri).into_parts();
-    let fields = &mut parts.headers;
-
-    let host = match &uri.authority {
-        Some(authority) => HeaderValue::from_str(authority.as_str()).map_err(|_| Error::NoAuthority)?,
-        None => fields.get(header::HOST).cloned().ok_or(Error::NoAuthority)?,
-    };
-    let authority = host.to_str().map_err(|_| Error::NoAuthority)?;
-    // Most requests have none of these: a walk over the names costs less than a look-up for each that there might be.
-    let suspicious = |name: &HeaderName| {
-        let name = name.as_str();
-        policy.reserved.may_contain(name) || !spelling::is_plain(name)
-    };
-    let suspicious = fields.keys().any(suspicious);
-    let special = suspicious && fields.keys().any(is_special);
+    if head.authority().is_empty() {
+        return Err(Error::NoAuthority);
+    }
+    let fields = &mut head.fields;
+    // Most requests have none of these.
+    let special = fields.names().has_any(SPECIAL);
     let mut removed = Removed::default();
     if special {
         removed.ambiguous = spelling::settle(fields, policy.ambiguous)?;
     }
     // Unless ambiguous names pass, all names are plain now.
     let is_folded = special && policy.ambiguous == AmbiguousFields::Pass;
-    if suspicious && (is_folded || !trusted) {
+    if is_folded || !trusted && policy.may_have_reserved(fields) {
         removed.reserved = spelling::remove(fields, |name| {
             let plain = !is_folded || spelling::is_plain(name);
             // Of a trusted proxy those in another spelling are its client's.
@@ -106,105 +112,94 @@ pub(super) fn translate(
                 && policy.reserved.contain(&spelling::plain(name), route.methods_matter)
         });
     }
-    forwarded::set(fields, client, authority, id, trusted);
+    forwarded::set(head, client, id, trusted);
     if route.certificate != CertificateRequest::None
         && let Some(certificate) = &client.identity.certificate
     {
-        forwarded::set_certificate(fields, certificate, route.certificate_chain);
+        forwarded::set_certificate(&mut head.fields, certificate, route.certificate_chain);
     }
-    fields.insert(header::HOST, route.rewrite_host.clone().unwrap_or(host));
-
+    match &route.rewrite_host {
+        Some(host) => head.fields.set(name::HOST, host.as_bytes()),
+        None => head.set_to_authority(name::HOST),
+    }
     if special {
-        remove_special(fields, framing);
+        remove_special(&mut head.fields, framing);
     }
-    frame(fields, &parts.method, framing);
-
-    // Origin form, byte for byte as the client wrote it. `Early-Data` passes: no intermediary may remove it
-    // (RFC 8470 §5.1), and as litequic takes no 0-RTT it never has to add one.
-    parts.uri = uri.path_and_query.map_or_else(|| Uri::from_static("/"), Uri::from);
-    parts.version = Version::HTTP_11;
-    parts.extensions.clear();
+    // The target is the client's, byte for byte. `Early-Data` passes: no intermediary may remove it (RFC 8470 §5.1),
+    // and as litequic takes no 0-RTT it never has to add one.
+    frame(&mut head.fields, &head.method, framing);
     Ok(removed)
 }
 
-/// Whether [`spelling::settle`] or [`remove_special`] does anything about a field of that name.
-fn is_special(name: &HeaderName) -> bool {
-    let name = name.as_str();
-    let named = matches!(
-        name,
-        "proxy"
-            | "connection"
-            | "keep-alive"
-            | "proxy-connection"
-            | "upgrade"
-            | "te"
-            | "content-length"
-            | "transfer-encoding"
-            | "trailer"
-    );
-    named || !spelling::is_plain(name)
-}
+/// The names that [`remove_special`] does anything about, or [`spelling::settle`].
+const SPECIAL: NameSet = NameSet::of(&[
+    name::PROXY,
+    name::CONNECTION,
+    name::KEEP_ALIVE,
+    name::PROXY_CONNECTION,
+    name::UPGRADE,
+    name::TE,
+    name::CONTENT_LENGTH,
+    name::TRANSFER_ENCODING,
+    name::TRAILER,
+])
+.and(NameSet::AMBIGUOUS);
 
 /// Removes the fields that a client may not send to the origin, and those that frame the body.
-fn remove_special(fields: &mut HeaderMap, framing: BodyFraming) {
+fn remove_special(fields: &mut Fields, framing: BodyFraming) {
     // Fields that a CGI origin takes for its own `http_proxy` (CVE-2016-5385), and for a second framing.
-    fields.remove(PROXY);
+    fields.remove(name::PROXY);
     remove_twins(fields);
 
     // RFC 9114 §4.2: the front end has rejected these. Should it ever not, they are removed here.
-    for name in [header::CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, header::UPGRADE] {
+    for name in [name::CONNECTION, name::KEEP_ALIVE, name::PROXY_CONNECTION, name::UPGRADE] {
         fields.remove(name);
     }
     // `TE: trailers` is hop-by-hop: litequic accepts trailers, too (RFC 9110 §10.1.4).
-    if fields.remove(header::TE).is_some() {
-        fields.insert(header::TE, HeaderValue::from_static("trailers"));
-        fields.insert(header::CONNECTION, HeaderValue::from_static("TE"));
+    if fields.remove(name::TE) {
+        fields.append(name::TE, b"trailers");
+        fields.append(name::CONNECTION, b"TE");
     }
-    fields.remove(header::CONTENT_LENGTH);
-    fields.remove(header::TRANSFER_ENCODING);
+    fields.remove(name::CONTENT_LENGTH);
+    fields.remove(name::TRANSFER_ENCODING);
     if framing != BodyFraming::Chunked {
         // HTTP/1.1 has trailers only after chunks.
-        fields.remove(header::TRAILER);
+        fields.remove(name::TRAILER);
     }
 }
 
 /// Removes the fields that, in their plain spelling, would frame the request or belong to its connection.
-fn remove_twins(fields: &mut HeaderMap) {
+fn remove_twins(fields: &mut Fields) {
     const FRAMING: [&str; 4] = ["content-length", "transfer-encoding", "keep-alive", "proxy-connection"];
     spelling::remove(fields, |name| !spelling::is_plain(name) && FRAMING.contains(&&*spelling::plain(name)));
 }
 
 /// The effect of `Max-Forwards` on an OPTIONS request (RFC 9110 §7.6.2): false if it must not be forwarded. Other
 /// methods ignore it, and a value that is not a number is ignored.
-pub(super) fn may_go_on(method: &Method, fields: &mut HeaderMap) -> bool {
+pub(super) fn may_go_on(method: &Method, fields: &mut Fields) -> bool {
     if *method != Method::OPTIONS {
         return true;
     }
-    let Some(value) = fields.get(header::MAX_FORWARDS) else { return true };
-    let digits = value.as_bytes();
+    let Some(digits) = fields.get(name::MAX_FORWARDS) else { return true };
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return true;
     }
-    let number = value.to_str().ok().and_then(|digits| digits.parse().ok()).unwrap_or(u64::MAX);
+    let number = str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).unwrap_or(u64::MAX);
     let Some(left) = number.checked_sub(1) else { return false };
-    fields.insert(header::MAX_FORWARDS, HeaderValue::from(left));
+    fields.set_number(name::MAX_FORWARDS, left);
     true
 }
 
 /// Adds the framing, if no other field has it any more.
-fn frame(fields: &mut HeaderMap, method: &Method, framing: BodyFraming) {
+fn frame(fields: &mut Fields, method: &Method, framing: BodyFraming) {
     match framing {
         // RFC 9110 §8.6: a method whose body has a meaning states that there is none.
         BodyFraming::None if matches!(*method, Method::POST | Method::PUT | Method::PATCH) => {
-            fields.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+            fields.set(name::CONTENT_LENGTH, b"0");
         }
         BodyFraming::None => {}
-        BodyFraming::Length(length) => {
-            fields.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
-        }
-        BodyFraming::Chunked => {
-            fields.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-        }
+        BodyFraming::Length(length) => fields.set_number(name::CONTENT_LENGTH, length),
+        BodyFraming::Chunked => fields.set(name::TRANSFER_ENCODING, b"chunked"),
     }
 }
 
@@ -214,7 +209,7 @@ fn frame(fields: &mut HeaderMap, method: &Method, framing: BodyFraming) {
 /// last two there were. Those that the request's `Trailer` declared are
 /// forwarded.
 pub(super) fn trailers(
-    fields: &mut HeaderMap,
+    fields: &mut Fields,
     rules: Option<&Rules>,
     methods_matter: bool,
     policy: &FieldPolicy,
@@ -237,30 +232,54 @@ mod tests {
     use super::*;
     use crate::{
         config,
-        exchange::{Body, BodyError, Identity, LastForwarded, Protocol},
+        exchange::{Body, BodyError, Identity, LastForwarded, Name, Protocol},
         proxy::{routes::Routes, rules::Own},
     };
     use bytes::Bytes;
+    use http::{HeaderName, request};
     use http_body_util::{BodyExt, StreamBody};
 
     #[test]
-    fn whatever_is_removed_is_seen_in_the_walk_that_says_whether_anything_is() {
+    fn whatever_is_removed_is_among_the_names_that_say_whether_anything_is() {
         let names = ["proxy", "connection", "keep-alive", "proxy-connection", "upgrade", "te", "content-length"];
         let twins = ["transfer-encoding", "trailer", "content_length", "transfer_encoding", "keep_alive"];
         for name in names.into_iter().chain(twins).chain(["proxy_connection", "accept", "x-a"]) {
             for framing in [BodyFraming::None, BodyFraming::Chunked] {
-                let before = HeaderMap::from_iter([(HeaderName::from_static(name), HeaderValue::from_static("1"))]);
+                let before = Fields::from_iter([(Name::of(name), &b"1"[..])]);
                 let mut after = before.clone();
                 remove_special(&mut after, framing);
-                assert!(after == before || before.keys().any(is_special), "{name}");
-                let looked_at = ReservedFields::new(Vec::new()).may_contain(name) || !spelling::is_plain(name);
-                assert!(looked_at || !before.keys().any(is_special), "{name}");
+                assert!(after == before || before.names().has_any(SPECIAL), "{name}");
             }
         }
-        assert!(!is_special(&header::ACCEPT));
+        assert!(!Fields::from_iter([(Name::of("accept"), &b"1"[..])]).names().has_any(SPECIAL));
     }
 
-    fn translated(request: request::Builder, framing: BodyFraming, rewrite: Option<&str>) -> request::Parts {
+    /// A name of the table, and one that is not.
+    #[test]
+    fn a_reserved_field_is_removed_whether_its_name_has_a_number_or_not() {
+        let reserved = ["x-requested-with", "x-other"].map(|name| config::ReservedField::Name(name.into()));
+        let policy = FieldPolicy::new(AmbiguousFields::Drop, ReservedFields::new(reserved.to_vec()));
+        for name in ["x-requested-with", "x-other"] {
+            let fields = Fields::from_iter([(Name::of(name), &b"1"[..]), (Name::of(name), b"2"), (name::EXPECT, b"3")]);
+            assert!(policy.may_have_reserved(&fields), "{name}");
+            let (head, removed) =
+                translated_by(Head::new(Method::GET, "a.test", "/", fields), BodyFraming::None, None, &policy);
+            assert_eq!((removed.reserved, head.fields.contains(Name::of(name))), (1, false), "{name}");
+            assert!(head.fields.contains(name::EXPECT));
+        }
+    }
+
+    fn translated(request: request::Builder, framing: BodyFraming, rewrite: Option<&str>) -> Head {
+        let policy = FieldPolicy::new(AmbiguousFields::Pass, ReservedFields::default());
+        translated_by(request.body(()).unwrap().into_parts().0.into(), framing, rewrite, &policy).0
+    }
+
+    fn translated_by(
+        mut head: Head,
+        framing: BodyFraming,
+        rewrite: Option<&str>,
+        policy: &FieldPolicy,
+    ) -> (Head, Removed) {
         let rewrite_host = rewrite.map(str::to_owned);
         let route = config::Route { rewrite_host, ..config::Route::catch_all("o") };
         let routes =
@@ -274,17 +293,14 @@ mod tests {
             identity: Identity::default(),
             connection: 0,
         };
-        let (mut parts, ()) = request.body(()).unwrap().into_parts();
-        let route = routes.choose("", "/", &parts).unwrap().unwrap().clone();
-        let id = HeaderValue::from_static("id");
-        let policy = FieldPolicy { ambiguous: AmbiguousFields::Pass, reserved: ReservedFields::default() };
-        translate(&mut parts, framing, &route, &client, &id, false, &policy).unwrap();
-        parts
+        let route = routes.choose("", "/", &head).unwrap().unwrap().clone();
+        let removed = translate(&mut head, framing, &route, &client, "id", false, policy).unwrap();
+        (head, removed)
     }
 
-    fn field<'a>(parts: &'a request::Parts, name: &str) -> Option<&'a str> {
-        assert!(parts.headers.get_all(name).iter().count() <= 1, "{name} twice");
-        parts.headers.get(name).map(|value| value.to_str().unwrap())
+    fn field<'a>(head: &'a Head, name: &'a str) -> Option<&'a str> {
+        assert!(head.fields.all(Name::of(name)).count() <= 1, "{name} twice");
+        head.fields.get(Name::of(name)).map(|value| str::from_utf8(value).unwrap())
     }
 
     #[test]
@@ -331,11 +347,11 @@ mod tests {
             ("https://a.test/?", "/?"),
             ("https://a.test/a?b?c", "/a?b?c"),
         ] {
-            assert_eq!(translated(http::Request::get(uri), BodyFraming::None, None).uri.to_string(), expected);
+            assert_eq!(translated(http::Request::get(uri), BodyFraming::None, None).target(), expected);
         }
-        let star = Uri::builder().scheme("https").authority("a.test").path_and_query("*").build().unwrap();
+        let star = http::Uri::builder().scheme("https").authority("a.test").path_and_query("*").build().unwrap();
         let request = http::Request::options(star);
-        assert_eq!(translated(request, BodyFraming::None, None).uri.to_string(), "*");
+        assert_eq!(translated(request, BodyFraming::None, None).target(), "*");
     }
 
     #[test]
@@ -395,12 +411,11 @@ mod tests {
             (Method::OPTIONS, "", true, ""),
             (Method::GET, "0", true, "0"),
         ] {
-            let mut fields = HeaderMap::new();
-            fields.insert(header::MAX_FORWARDS, HeaderValue::from_static(value));
+            let mut fields = Fields::from_iter([(name::MAX_FORWARDS, value.as_bytes())]);
             assert_eq!(may_go_on(&method, &mut fields), goes_on, "{method} {value}");
-            assert_eq!(fields[header::MAX_FORWARDS], after, "{method} {value}");
+            assert_eq!(fields.get(name::MAX_FORWARDS), Some(after.as_bytes()), "{method} {value}");
         }
-        assert!(may_go_on(&Method::OPTIONS, &mut HeaderMap::new()));
+        assert!(may_go_on(&Method::OPTIONS, &mut Fields::new()));
     }
 
     #[test]
@@ -415,7 +430,7 @@ mod tests {
         let general = config::Config::simple(listen, origin, "c".into(), "k".into());
         let rules = Rules::new(&route, &general, Own::default());
         let kept = |rules: Option<&Rules>, ambiguous| {
-            let mut fields = HeaderMap::new();
+            let mut fields = Fields::new();
             for name in [
                 "x-checksum",
                 "content-length",
@@ -437,11 +452,11 @@ mod tests {
                 "x-tag",
                 "x_sum",
             ] {
-                fields.insert(HeaderName::from_static(name), HeaderValue::from_static("1"));
+                fields.append(Name::of(name), b"1");
             }
-            let policy = FieldPolicy { ambiguous, reserved: ReservedFields::default() };
+            let policy = FieldPolicy::new(ambiguous, ReservedFields::default());
             let dropped = trailers(&mut fields, rules, false, &policy).ambiguous;
-            let mut kept: Vec<_> = fields.keys().map(HeaderName::as_str).collect();
+            let mut kept: Vec<_> = fields.iter().map(|line| line.name()).collect();
             kept.sort_unstable();
             (kept.join(" "), dropped)
         };

@@ -9,10 +9,10 @@
 
 use super::{pages::PageSet, rules::Rules};
 use crate::{
-    config::{self, ClientCertificates, Match, PathReading, Verify},
-    exchange::{self, CertificateRequest},
+    config::{self, ClientCertificates, Match, PathReading, Pattern, Verify},
+    exchange::{self, CertificateRequest, FieldName, Head, host_of},
 };
-use http::{HeaderValue, request::Parts};
+use http::Method;
 use std::{
     borrow::Cow,
     cmp::Reverse,
@@ -53,7 +53,7 @@ pub(super) struct Route {
     /// Nothing may follow the prefix.
     is_exact: bool,
     /// The conditions.
-    conditions: Option<Box<Match>>,
+    conditions: Option<Box<Conditions>>,
     /// The prefix after the furthest decoding, without the trailing slash either.
     read_prefix: Vec<u8>,
     /// Whether a path without readings of its own may be read as below the prefix: one with capitals, or with escapes.
@@ -67,7 +67,7 @@ pub(super) struct Route {
     /// The bodies of its errors.
     pub(super) pages: PageSet,
     /// What the origin gets as `Host`, instead of `:authority`.
-    pub(super) rewrite_host: Option<HeaderValue>,
+    pub(super) rewrite_host: Option<String>,
     /// Bytes of a request's body: 413 beyond.
     pub(super) max_body_bytes: Option<u64>,
     /// The certificate that its clients have to present; 403 without.
@@ -75,7 +75,7 @@ pub(super) struct Route {
     /// Whether the origin gets the certificates that came with the client's.
     pub(super) certificate_chain: bool,
     /// Protocols to which a client may switch, in lower case.
-    pub(super) upgrade: Vec<HeaderValue>,
+    pub(super) upgrade: Vec<String>,
     /// Whether the method of a request decides between this route and another: a field that overrides the method would
     /// undo that.
     pub(super) methods_matter: bool,
@@ -130,20 +130,18 @@ impl Routes {
                 number,
                 prefix: prefix.to_owned(),
                 is_exact: route.path.is_some(),
-                conditions: (!conditions.is_empty()).then(|| Box::new(conditions.clone())),
+                conditions: (!conditions.is_empty()).then(|| Box::new(Conditions::new(conditions))),
                 read_prefix,
                 has_readings: exchange::has_readings(prefix, true),
                 reading: origin.map_or(PathReading::default(), |origin| origin.path_reading),
                 origin: route.origin().map(str::to_owned),
                 rules: None,
                 pages: PageSet::default(),
-                // A checked configuration has no value here that a field could not hold.
-                rewrite_host: route.rewrite_host.as_deref().and_then(|host| HeaderValue::from_str(host).ok()),
+                rewrite_host: route.rewrite_host.clone(),
                 max_body_bytes: route.max_body_bytes.or(max_body_bytes),
                 certificate: request(route.client_certificate.unwrap_or(certificates.verify)),
                 certificate_chain: certificates.chain,
-                // The same.
-                upgrade: route.upgrade.iter().filter_map(|protocol| HeaderValue::from_str(protocol).ok()).collect(),
+                upgrade: route.upgrade.clone(),
                 methods_matter: !by_method.is_empty() && {
                     let place = Place::of(route);
                     by_method.iter().any(|other| place.meets(other))
@@ -162,7 +160,7 @@ impl Routes {
         // as the longer, or as equal.
         this.hosts().for_each(|host| {
             host.routes.sort_by_key(|route| {
-                let weight = route.conditions.as_ref().map(|conditions| conditions.weight());
+                let weight = route.conditions.as_ref().map(|conditions| conditions.weight);
                 Reverse((route.is_exact, route.read_prefix.len(), route.prefix.len(), weight))
             });
         });
@@ -211,7 +209,7 @@ impl Routes {
     /// # Errors
     ///
     /// The path could be read as one for the route in the error, which is before the one that matches, if any does.
-    pub(super) fn choose(&self, authority: &str, path: &str, head: &Parts) -> Result<Option<&Route>, &Route> {
+    pub(super) fn choose(&self, authority: &str, path: &str, head: &Head) -> Result<Option<&Route>, &Route> {
         let host = normalized(host_of(authority));
         let routes = || self.matching(&host).flat_map(|host| host.routes.iter().map(move |route| (host, route)));
         let (mut passed_over, mut read_otherwise) = (false, false);
@@ -299,8 +297,8 @@ impl Route {
     }
 
     /// Whether a request with the right path meets its conditions.
-    fn accepts(&self, head: &Parts) -> bool {
-        self.conditions.as_ref().is_none_or(|conditions| meets(head, conditions))
+    fn accepts(&self, head: &Head) -> bool {
+        self.conditions.as_ref().is_none_or(|conditions| conditions.are_met_by(head))
     }
 
     /// Whether it matches, being before it, all that `other` could.
@@ -316,28 +314,37 @@ impl Route {
     }
 }
 
-/// Whether a request meets `conditions`.
-fn meets(head: &Parts, conditions: &Match) -> bool {
-    let Match { methods, headers, query } = conditions;
-    let parameters = || {
-        let pairs = head.uri.query().unwrap_or_default().split('&');
-        pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-    };
-    (methods.is_empty() || methods.contains(&head.method))
-        && headers
-            .iter()
-            .all(|(name, pattern)| head.headers.get_all(name).iter().any(|value| pattern.fits(value.as_bytes())))
-        && query
-            .iter()
-            .all(|(name, pattern)| parameters().any(|(known, value)| known == name && pattern.fits(value.as_bytes())))
+/// The conditions of a route, with the names looked up.
+#[derive(Debug, Clone)]
+struct Conditions {
+    methods: Vec<Method>,
+    fields: Vec<(FieldName, Pattern)>,
+    query: Vec<(String, Pattern)>,
+    weight: config::Weight,
 }
 
-/// The authority's host: without userinfo, which the front end rejects, and without the port. An IPv6 address keeps its
-/// brackets.
-fn host_of(authority: &str) -> &str {
-    match authority.rfind(']') {
-        Some(end) => authority.get(..=end).unwrap_or(authority),
-        None => authority.split_once(':').map_or(authority, |(host, _port)| host),
+impl Conditions {
+    fn new(conditions: &Match) -> Self {
+        let fields = conditions.headers.iter().map(|(name, pattern)| (name.into(), pattern.clone()));
+        Self {
+            methods: conditions.methods.clone(),
+            fields: fields.collect(),
+            query: conditions.query.clone(),
+            weight: conditions.weight(),
+        }
+    }
+
+    fn are_met_by(&self, head: &Head) -> bool {
+        let Self { methods, fields, query, weight: _ } = self;
+        let parameters = || {
+            let pairs = head.query().unwrap_or_default().split('&');
+            pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        };
+        (methods.is_empty() || methods.contains(&head.method))
+            && fields.iter().all(|(name, pattern)| head.fields.all(name.name()).any(|value| pattern.fits(value)))
+            && query.iter().all(|(name, pattern)| {
+                parameters().any(|(known, value)| known == name && pattern.fits(value.as_bytes()))
+            })
     }
 }
 

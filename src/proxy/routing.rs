@@ -13,10 +13,9 @@ use super::{
 };
 use crate::{
     config::{self, Config, Network, OriginAddress, OriginServer, Sources, Timeouts},
-    exchange::{CertificateRequest, Client},
+    exchange::{CertificateRequest, Client, Fields, Head},
     proxy::ServerName,
 };
-use http::HeaderMap;
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc};
 
 /// An origin, with what all workers share of it.
@@ -169,12 +168,12 @@ impl Routing {
     }
 
     /// The client behind `peer`, as far as trusted proxies name it.
-    pub(super) fn client(&self, peer: IpAddr, fields: &HeaderMap) -> IpAddr {
+    pub(super) fn client(&self, peer: IpAddr, fields: &Fields) -> IpAddr {
         forwarded::client_behind(peer, fields, &self.trusted)
     }
 
     /// The source of `peer`, or that of the client that it forwards for, if it is trusted and `fields` name it.
-    pub(super) fn source(&self, peer: IpAddr, fields: &HeaderMap) -> Option<Network> {
+    pub(super) fn source(&self, peer: IpAddr, fields: &Fields) -> Option<Network> {
         self.sources.source(self.client(peer, fields), &self.trusted)
     }
 
@@ -218,12 +217,8 @@ impl Routing {
     /// # Errors
     ///
     /// [`Routes::choose`]'s.
-    pub(super) fn route(&self, head: &http::request::Parts) -> Result<Option<&routes::Route>, &routes::Route> {
-        let authority = match head.uri.authority() {
-            Some(authority) => authority.as_str(),
-            None => head.headers.get(http::header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default(),
-        };
-        self.routes.choose(authority, head.uri.path(), head)
+    pub(super) fn route(&self, head: &Head) -> Result<Option<&routes::Route>, &routes::Route> {
+        self.routes.choose(head.authority(), head.path(), head)
     }
 
     /// The servers that are to be checked.

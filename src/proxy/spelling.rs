@@ -6,26 +6,17 @@
 //! `-` is *plain*, every other name is ambiguous, and all names that differ in other characters than letters and digits
 //! are one.
 
-use crate::{config::AmbiguousFields, proxy::error::Error};
-use http::{HeaderMap, HeaderName};
+use crate::{
+    config::AmbiguousFields,
+    exchange::{Fields, field},
+    proxy::error::Error,
+};
 use std::borrow::Cow;
 
 /// Whether no origin confuses a field of that name, in lower case, with another plain name.
 pub(super) fn is_plain(name: &str) -> bool {
-    name.bytes().all(|byte| PLAIN.get(usize::from(byte)) == Some(&true))
+    field::is_plain(name.as_bytes())
 }
-
-/// Looked up for every byte of every name.
-#[expect(clippy::indexing_slicing, reason = "while compiling, and within the table")]
-const PLAIN: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0_u8;
-    while byte < 128 {
-        table[byte as usize] = byte == b'-' || byte.is_ascii_alphanumeric();
-        byte += 1;
-    }
-    table
-};
 
 /// The plain name as which an origin may read `name`, in lower case.
 pub(super) fn plain(name: &str) -> Cow<'_, str> {
@@ -37,28 +28,32 @@ pub(super) fn plain(name: &str) -> Cow<'_, str> {
 /// # Errors
 ///
 /// [`Error::AmbiguousField`] where they are to be rejected.
-pub(super) fn settle(fields: &mut HeaderMap, policy: AmbiguousFields) -> Result<u64, Error> {
+pub(super) fn settle(fields: &mut Fields, policy: AmbiguousFields) -> Result<u64, Error> {
     match policy {
         AmbiguousFields::Pass => Ok(0),
         AmbiguousFields::Drop => Ok(remove(fields, |name| !is_plain(name))),
-        AmbiguousFields::Reject if fields.keys().all(|name| is_plain(name.as_str())) => Ok(0),
+        AmbiguousFields::Reject if fields.iter().all(|line| line.is_plain()) => Ok(0),
         AmbiguousFields::Reject => Err(Error::AmbiguousField),
     }
 }
 
-/// Removes the fields whose names are `doomed`, and returns how many there were.
-pub(super) fn remove(fields: &mut HeaderMap, doomed: impl Fn(&str) -> bool) -> u64 {
+/// Removes the fields whose names are `doomed`, and returns how many names there were.
+pub(super) fn remove(fields: &mut Fields, doomed: impl Fn(&str) -> bool) -> u64 {
     // Collecting nothing allocates nothing.
-    let doomed: Vec<HeaderName> = fields.keys().filter(|name| doomed(name.as_str())).cloned().collect();
-    for name in &doomed {
-        fields.remove(name);
+    let mut names: Vec<&str> = fields.iter().map(|line| line.name()).filter(|name| doomed(name)).collect();
+    names.sort_unstable();
+    names.dedup();
+    let count = names.len() as u64;
+    if count > 0 {
+        fields.retain(|line| !doomed(line.name()));
     }
-    doomed.len() as u64
+    count
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exchange::{Name, name};
     use proptest::prelude::*;
 
     /// The variable that origins make of a field's name, by their sources. `None`: they drop the field.
@@ -98,17 +93,17 @@ mod tests {
 
     #[test]
     fn an_ambiguous_field_is_dropped_rejected_or_passed() {
-        let names = ["x-user", "x_user", "x.user", "x-user_id", "accept"];
-        let fields = || names.map(|name| (HeaderName::from_static(name), "1".parse().unwrap())).into_iter().collect();
+        let names = ["x-user", "x_user", "x.user", "x-user_id", "accept", "x_user"];
+        let fields = || names.map(|name| (Name::of(name), &b"1"[..])).into_iter().collect();
         for (policy, expected, left) in [
             (AmbiguousFields::Drop, Ok(3), 2),
-            (AmbiguousFields::Pass, Ok(0), 5),
-            (AmbiguousFields::Reject, Err(Error::AmbiguousField), 5),
+            (AmbiguousFields::Pass, Ok(0), 6),
+            (AmbiguousFields::Reject, Err(Error::AmbiguousField), 6),
         ] {
-            let mut fields: HeaderMap = fields();
+            let mut fields: Fields = fields();
             assert_eq!((settle(&mut fields, policy), fields.len()), (expected, left), "{policy:?}");
         }
-        let mut plain = HeaderMap::from_iter([(http::header::ACCEPT, "1".parse().unwrap())]);
+        let mut plain = Fields::from_iter([(name::TE, &b"1"[..])]);
         assert_eq!((settle(&mut plain, AmbiguousFields::Reject), plain.len()), (Ok(0), 1));
     }
 }

@@ -113,7 +113,6 @@ impl Drop for TunnelSlot {
 mod tests {
     use super::*;
     use crate::exchange::{Duplex, Silenced, Tunnel};
-    use http::HeaderValue;
     use std::{
         io,
         pin::Pin,
@@ -158,7 +157,7 @@ mod tests {
     fn open(tunnels: &Tunnels, source: Source) -> Option<(Tunnel, bool)> {
         let (slot, evicts) = tunnels.take(4, source)?;
         let end = Silence(Rc::new(slot));
-        Some((Tunnel::new(HeaderValue::from_static("websocket"), end, Duration::from_secs(3600)), evicts))
+        Some((Tunnel::new("websocket".into(), end, Duration::from_secs(3600)), evicts))
     }
 
     async fn is_evicted(tunnel: &Tunnel) -> bool {

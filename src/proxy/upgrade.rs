@@ -6,10 +6,10 @@
 //! answer.
 
 use super::{error::Error, response, tunnels::TunnelSlot};
-use crate::exchange::{Protocol, Upgrade, members};
+use crate::exchange::{Fields, Protocol, Upgrade, name};
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64::{Engine, prelude::BASE64_STANDARD};
-use http::{HeaderMap, HeaderValue, StatusCode, Version, header};
+use http::StatusCode;
 
 const WEBSOCKET: &str = "websocket";
 /// What a server hashes with the key (RFC 6455 §1.3).
@@ -19,7 +19,7 @@ const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 #[derive(Debug)]
 pub(super) struct Switch {
     /// The protocol.
-    pub(super) protocol: HeaderValue,
+    pub(super) protocol: String,
     /// By extended CONNECT, where any 2xx would be success.
     extended: bool,
     key: Option<Key>,
@@ -30,34 +30,35 @@ pub(super) struct Switch {
 /// A WebSocket's key of litequic's.
 #[derive(Debug)]
 struct Key {
-    key: HeaderValue,
+    key: String,
     /// The answer to it.
     accept: String,
 }
 
 /// The first of the protocols that a client offers that is among `allowed`, which are in lower case. Names have no
 /// case.
-pub(super) fn choose<'a>(asked: &Upgrade, allowed: &'a [HeaderValue]) -> Option<&'a HeaderValue> {
-    let asked = asked.0.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
-    asked.filter_map(|name| allowed.iter().find(|other| other.as_bytes().eq_ignore_ascii_case(name))).next()
+pub(super) fn choose<'a>(asked: &Upgrade, allowed: &'a [String]) -> Option<&'a str> {
+    let asked = asked.0.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    let allowed = |name: &[u8]| allowed.iter().find(|other| other.as_bytes().eq_ignore_ascii_case(name));
+    asked.filter_map(allowed).map(String::as_str).next()
 }
 
 impl Switch {
     /// To `protocol`, for a client of the HTTP version `client`.
-    pub(super) fn new(protocol: HeaderValue, client: Protocol, slot: TunnelSlot) -> Self {
+    pub(super) fn new(protocol: &str, client: Protocol, slot: TunnelSlot) -> Self {
         let extended = client != Protocol::Http1;
-        let key = if extended && protocol == WEBSOCKET { Key::of(rand::random()) } else { None };
-        Self { protocol, extended, key, slot }
+        let key = (extended && protocol == WEBSOCKET).then(|| Key::of(rand::random()));
+        Self { protocol: protocol.to_owned(), extended, key, slot }
     }
 
     /// Requests it, in a head that is the origin's already.
-    pub(super) fn ask(&self, fields: &mut HeaderMap) {
+    pub(super) fn ask(&self, fields: &mut Fields) {
         // Two options in `Connection` are more than some origins expect, and there are no trailers here.
-        fields.remove(header::TE);
-        fields.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-        fields.insert(header::UPGRADE, self.protocol.clone());
+        fields.remove(name::TE);
+        fields.set(name::CONNECTION, b"Upgrade");
+        fields.set(name::UPGRADE, self.protocol.as_bytes());
         if let Some(Key { key, .. }) = &self.key {
-            fields.insert(header::SEC_WEBSOCKET_KEY, key.clone());
+            fields.set(name::SEC_WEBSOCKET_KEY, key.as_bytes());
         }
     }
 
@@ -66,76 +67,68 @@ impl Switch {
         self.extended && status.is_success()
     }
 
-    /// Converts the head of a 101 for the client, without what belongs to the origin's connection.
+    /// Converts the fields of a 101 for the client, without what belongs to the origin's connection.
     ///
     /// # Errors
     ///
     /// It does not answer the request.
-    pub(super) fn accept(&self, parts: &mut http::response::Parts) -> Result<(), Error> {
-        let fields = &mut parts.headers;
-        let mut to = fields.get_all(header::UPGRADE).iter();
-        let named = |name: &HeaderValue| name.as_bytes().trim_ascii().eq_ignore_ascii_case(self.protocol.as_bytes());
+    pub(super) fn accept(&self, fields: &mut Fields) -> Result<(), Error> {
+        let mut to = fields.all(name::UPGRADE);
+        let named = |name: &[u8]| name.trim_ascii().eq_ignore_ascii_case(self.protocol.as_bytes());
         let switches = to.next().is_some_and(named) && to.next().is_none();
-        let names_it = members(fields, header::CONNECTION).any(|option| option.eq_ignore_ascii_case(b"upgrade"));
+        drop(to);
+        let names_it = fields.members(name::CONNECTION).any(|option| option.eq_ignore_ascii_case(b"upgrade"));
         if !switches || !names_it {
             return Err(Error::SwitchFailed);
         }
         if let Some(Key { accept, .. }) = &self.key {
-            let mut answers = fields.get_all(header::SEC_WEBSOCKET_ACCEPT).iter();
-            if answers.next().is_none_or(|answer| answer != accept) || answers.next().is_some() {
+            let is_second = fields.all(name::SEC_WEBSOCKET_ACCEPT).nth(1).is_some();
+            if is_second || fields.get(name::SEC_WEBSOCKET_ACCEPT) != Some(accept.as_bytes()) {
                 return Err(Error::SwitchFailed);
             }
-            fields.remove(header::SEC_WEBSOCKET_ACCEPT);
+            fields.remove(name::SEC_WEBSOCKET_ACCEPT);
         }
         response::translate_interim(fields);
-        // A gateway's own version and reason phrase, as of any response.
-        parts.version = Version::HTTP_11;
-        parts.extensions.clear();
         Ok(())
     }
 }
 
 impl Key {
     /// RFC 6455 §4.2.2. Base64 fits into every field.
-    fn of(nonce: [u8; 16]) -> Option<Self> {
+    fn of(nonce: [u8; 16]) -> Self {
         let key = BASE64_STANDARD.encode(nonce);
         let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, &[key.as_bytes(), GUID].concat());
-        Some(Self { key: HeaderValue::try_from(key).ok()?, accept: BASE64_STANDARD.encode(hash) })
+        Self { key, accept: BASE64_STANDARD.encode(hash) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{proxy::tunnels::Tunnels, sources::Source};
+    use crate::{exchange::Name, proxy::tunnels::Tunnels, sources::Source};
 
     fn slot() -> TunnelSlot {
         Tunnels::default().take(1, Source::new(None, 1)).unwrap().0
     }
 
     fn switch(client: Protocol) -> Switch {
-        let mut switch = Switch::new(HeaderValue::from_static(WEBSOCKET), client, slot());
+        let mut switch = Switch::new(WEBSOCKET, client, slot());
         if switch.extended {
             // RFC 6455 §1.3's example.
-            switch.key = Key::of(*b"the sample nonce");
+            switch.key = Some(Key::of(*b"the sample nonce"));
         }
         switch
     }
 
     fn accepted(client: Protocol, lines: &[(&'static str, &'static str)]) -> Result<Vec<String>, Error> {
-        let mut response = http::Response::builder().status(101).version(Version::HTTP_10);
-        for &(name, value) in lines {
-            response = response.header(name, value);
-        }
-        let (mut parts, ()) = response.body(()).unwrap().into_parts();
-        switch(client).accept(&mut parts)?;
-        assert_eq!(parts.version, Version::HTTP_11, "litequic's own");
-        Ok(parts.headers.keys().map(ToString::to_string).collect())
+        let mut fields = lines.iter().map(|(name, value)| (Name::of(name), value.as_bytes())).collect();
+        switch(client).accept(&mut fields)?;
+        Ok(fields.iter().map(|line| line.name().to_owned()).collect())
     }
 
     #[test]
     fn the_first_protocol_that_the_route_lets_pass_is_chosen() {
-        let allowed = ["websocket", "ietf/1"].map(HeaderValue::from_static);
+        let allowed = ["websocket", "ietf/1"].map(str::to_owned);
         for (asked, expected) in [
             ("websocket", Some("websocket")),
             ("WebSocket", Some("websocket")),
@@ -146,27 +139,25 @@ mod tests {
             (",", None),
             ("web socket", None),
         ] {
-            let chosen = choose(&Upgrade(HeaderValue::from_static(asked)), &allowed);
-            assert_eq!(chosen.map(|value| value.to_str().unwrap()), expected, "{asked}");
+            let chosen = choose(&Upgrade(asked.as_bytes().into()), &allowed);
+            assert_eq!(chosen, expected, "{asked}");
         }
-        assert!(choose(&Upgrade(HeaderValue::from_static("")), &[]).is_none());
+        assert!(choose(&Upgrade(Box::default()), &[]).is_none());
     }
 
     #[test]
     fn a_websocket_over_http_2_and_3_has_a_key_of_ours_and_over_http_1_the_clients() {
         for (client, expected) in [(Protocol::Http1, Some("theirs")), (Protocol::Http2, None), (Protocol::Http3, None)]
         {
-            let mut fields = HeaderMap::new();
-            fields.insert(header::SEC_WEBSOCKET_KEY, HeaderValue::from_static("theirs"));
-            fields.insert(header::TE, HeaderValue::from_static("trailers"));
+            let mut fields = Fields::from_iter([(name::SEC_WEBSOCKET_KEY, &b"theirs"[..]), (name::TE, b"trailers")]);
             switch(client).ask(&mut fields);
-            let key = fields[header::SEC_WEBSOCKET_KEY].to_str().unwrap();
-            assert_eq!(key, expected.unwrap_or("dGhlIHNhbXBsZSBub25jZQ=="));
-            assert_eq!(fields[header::CONNECTION], "Upgrade");
-            assert_eq!(fields[header::UPGRADE], "websocket");
-            assert!(!fields.contains_key(header::TE));
+            let key = fields.get(name::SEC_WEBSOCKET_KEY);
+            assert_eq!(key, Some(expected.unwrap_or("dGhlIHNhbXBsZSBub25jZQ==").as_bytes()));
+            assert_eq!(fields.get(name::CONNECTION), Some(&b"Upgrade"[..]));
+            assert_eq!(fields.get(name::UPGRADE), Some(&b"websocket"[..]));
+            assert!(!fields.contains(name::TE));
         }
-        let one = Switch::new(HeaderValue::from_static("other"), Protocol::Http3, slot());
+        let one = Switch::new("other", Protocol::Http3, slot());
         assert!(one.key.is_none());
     }
 

@@ -8,10 +8,11 @@ use super::{
     tunnel::TunnelHandoff,
 };
 use crate::{
-    exchange::{Abort, Body, BodyError, Exchange, Handler, Interim, Protocol, Record, Response},
+    exchange::{Abort, Body, BodyError, Exchange, Handler, Interim, Protocol, Record, Request, Response, name},
     lifecycle::{Phase, panic_if_asked},
 };
-use http::{HeaderValue, Method, StatusCode, Version, header, request::Parts, response};
+use http::{Method, StatusCode, header, request::Parts, response};
+use hyper::ext::ReasonPhrase;
 use std::{cell::Cell, future::Future, rc::Rc, sync::Arc};
 
 /// The answer to a request.
@@ -51,8 +52,8 @@ impl<H: Handler> Connection<H> {
             connection.count_request();
             let (client, record) = (Rc::clone(&connection.client), open.record().clone());
             match connection.front.handler.handle(Exchange { request, client, interim, record }).await {
-                Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                    let (parts, body) = response.into_parts();
+                Ok(response) if response.status == StatusCode::SWITCHING_PROTOCOLS => {
+                    let (parts, body) = http::Response::from(response).into_parts();
                     // A tunnel is a 101 with one.
                     let tunnel = body.into_tunnel().map_err(|_| Abort::Internal)?;
                     Ok(Answer::Tunnel(parts, TunnelHandoff { tunnel, open }))
@@ -72,28 +73,26 @@ impl<H: Handler> Connection<H> {
     /// Checks a request, and converts it for the handler.
     async fn accept<I: Incoming>(
         &self,
-        mut parts: Parts,
+        parts: Parts,
         incoming: Option<I>,
         fault: &Rc<Cell<Option<BodyError>>>,
         record: &Record,
-    ) -> Result<crate::exchange::Request, Refusal> {
+    ) -> Result<Request, Refusal> {
         // Before any rejection: what it does not read is discarded.
         let body = incoming.map(|incoming| {
             let (metrics, fault) = (Arc::clone(self.metrics()), Rc::clone(fault));
             TcpRequestBody::new(incoming, self.terms.upload_pace(), fault, metrics, record.clone(), self.lingering())
                 .within(self.terms.field_limits)
         });
-        request::translate(&mut parts, self.client.protocol, &self.terms.field_limits, &self.authority)?;
-        if let Some(host) = parts.uri.host()
-            && !(self.front.covers)(&self.client, host)
-        {
+        let head = request::translate(parts, self.client.protocol, &self.terms.field_limits, &self.authority)?;
+        if !(self.front.covers)(&self.client, head.host()) {
             return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, "this connection is not for that host"));
         }
         let body = match body {
-            Some(body) => body.unless_empty(&parts.method).await.map_or_else(Body::empty, Body::stream),
+            Some(body) => body.unless_empty(&head.method).await.map_or_else(Body::empty, Body::stream),
             None => Body::empty(),
         };
-        Ok(http::Request::from_parts(parts, body))
+        Ok(Request { head, body })
     }
 
     /// An answer of the front end's own, after which an HTTP/1.1 connection closes: what follows may be anything.
@@ -108,16 +107,19 @@ impl<H: Handler> Connection<H> {
         let mut response = refusal.response();
         self.front.handler.complete_rejection(&self.client, &mut response);
         if self.client.protocol == Protocol::Http1 {
-            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            response.fields.set(name::CONNECTION, b"close");
         }
         self.finish(response, &Method::GET, open)
     }
 
     fn finish(&self, response: Response, method: &Method, mut open: ActiveRequest<H>) -> Answer<H> {
-        let (mut parts, body) = response.into_parts();
-        // Whatever the handler has: hyper panics at a version that it does not speak, and answers HTTP/1.0 in HTTP/1.0
-        // by itself.
-        parts.version = Version::HTTP_11;
+        // In HTTP/1.1, the gateway's own version (RFC 9112 §2.3); hyper answers HTTP/1.0 in HTTP/1.0 by itself.
+        let (mut parts, body) = http::Response::from(response).into_parts();
+        if parts.status.canonical_reason().is_none() {
+            // hyper, which writes it for HTTP/1.1 clients, would write `<none>`; an empty phrase is right
+            // (RFC 9112 §4).
+            parts.extensions.insert(ReasonPhrase::from_static(b""));
+        }
         open.respond();
         open.begin(parts.status);
         if let Some(alt_svc) = &self.alt_svc

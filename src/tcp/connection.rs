@@ -8,7 +8,7 @@ use super::{
     linger::Lingering,
     phase::{PhaseStep, TcpEnd, TcpEvent, TcpPhase},
     share::{CONNECTION_QUEUE, ResponseBuffer},
-    writes::{self, Head, NO_STREAM, Writes},
+    writes::{self, NO_STREAM, QueuedHead, Writes},
 };
 use crate::{
     budget::Budget,
@@ -299,7 +299,7 @@ impl<H> ActiveRequest<H> {
 
     /// hyper or h2 gets the header of a response with `status`, which counts once the kernel has its first byte.
     pub(super) fn begin(&self, status: StatusCode) {
-        self.connection.writes.begin(self.stream, Head::last(status, self.record().clone()));
+        self.connection.writes.begin(self.stream, QueuedHead::last(status, self.record().clone()));
     }
 
     /// Ready once h2 has written the response's header.
@@ -367,7 +367,7 @@ impl<H> ActiveRequest<H> {
     }
 }
 
-impl<H> writes::Response for ActiveRequest<H> {
+impl<H> writes::OpenResponse for ActiveRequest<H> {
     fn complete(mut self) {
         self.ended = true;
         if let Some(share) = &self.share {

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     config::TlsVersion,
-    exchange::{Certificate, CertificateRequest, Client, ClientTls, Identity, LastForwarded, Protocol, date},
+    exchange::{Certificate, CertificateRequest, Client, ClientTls, Identity, LastForwarded, Protocol, with_date},
     memory::MemoryAccount,
     suspension,
 };
@@ -213,11 +213,12 @@ async fn hands(
 
 /// Until what was sent is read, or the kernel would discard the answer with its reset.
 async fn answer_plain(stream: &mut TcpStream) -> io::Result<()> {
-    let (length, date) = (PLAIN.len(), date());
-    let date = date.to_str().unwrap_or_default();
-    let head = format!(
-        "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nDate: {date}\r\nContent-Length: {length}\r\n\r\n"
-    );
+    let length = PLAIN.len();
+    let head = with_date(|date| {
+        format!(
+            "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nDate: {date}\r\nContent-Length: {length}\r\n\r\n"
+        )
+    });
     stream.write_all([head.as_bytes(), PLAIN.as_bytes()].concat().as_slice()).await?;
     stream.shutdown().await?;
     tokio::io::copy(stream, &mut tokio::io::sink()).await?;

@@ -1,7 +1,7 @@
 //! A connection's writes: a client that reads nothing for `timeouts.send`, or fewer bytes a second than
 //! `limits.min_download_rate`, counts as gone.
 
-use super::writes::{Response, WriteState, Writes};
+use super::writes::{OpenResponse, WriteState, Writes};
 use crate::{
     exchange::{ClientDeadline, MinimumRate, TimeoutCause},
     memory::Motion,
@@ -58,7 +58,7 @@ impl ClientSocket for TlsStream<TcpStream> {
 }
 
 /// A stream whose writes have a deadline, and are accounted.
-pub(super) struct WriteTimeout<S, R: Response> {
+pub(super) struct WriteTimeout<S, R: OpenResponse> {
     stream: S,
     patience: ClientDeadline,
     writes: Rc<Writes<R>>,
@@ -67,7 +67,7 @@ pub(super) struct WriteTimeout<S, R: Response> {
     metrics: Arc<Metrics>,
 }
 
-impl<S: ClientSocket, R: Response> WriteTimeout<S, R> {
+impl<S: ClientSocket, R: OpenResponse> WriteTimeout<S, R> {
     pub(super) fn new(
         stream: S,
         pace: MinimumRate,
@@ -108,7 +108,7 @@ impl<S: ClientSocket, R: Response> WriteTimeout<S, R> {
     }
 }
 
-impl<S: ClientSocket, R: Response> ClientSocket for WriteTimeout<S, R> {
+impl<S: ClientSocket, R: OpenResponse> ClientSocket for WriteTimeout<S, R> {
     fn unsent(&mut self) -> u64 {
         self.stream.unsent()
     }
@@ -119,13 +119,13 @@ impl<S: ClientSocket, R: Response> ClientSocket for WriteTimeout<S, R> {
     }
 }
 
-impl<S, R: Response> Drop for WriteTimeout<S, R> {
+impl<S, R: OpenResponse> Drop for WriteTimeout<S, R> {
     fn drop(&mut self) {
         self.writes.over();
     }
 }
 
-impl<S: AsyncRead + Unpin, R: Response> AsyncRead for WriteTimeout<S, R> {
+impl<S: AsyncRead + Unpin, R: OpenResponse> AsyncRead for WriteTimeout<S, R> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = out.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, out);
@@ -136,7 +136,7 @@ impl<S: AsyncRead + Unpin, R: Response> AsyncRead for WriteTimeout<S, R> {
     }
 }
 
-impl<S: AsyncWrite + ClientSocket + Unpin, R: Response> AsyncWrite for WriteTimeout<S, R> {
+impl<S: AsyncWrite + ClientSocket + Unpin, R: OpenResponse> AsyncWrite for WriteTimeout<S, R> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         if let Poll::Ready(Ok(written)) = written {

@@ -1,10 +1,10 @@
 //! Plain HTTP: every request is redirected to https. Nothing else is served without TLS.
 
 use crate::{
-    exchange::{Abort, Exchange, Handler, Response, date},
+    exchange::{Abort, Body, Exchange, Handler, Response, field::is_value, name, set_date},
     tcp::{Later, Metrics},
 };
-use http::{HeaderValue, Method, StatusCode, header};
+use http::{Method, StatusCode};
 use std::sync::Arc;
 
 /// The port that https has unless a URL says another (RFC 9110 §4.2.2).
@@ -35,34 +35,34 @@ impl RedirectListener {
 
     /// The answer to a CA's validation request, if this is one.
     async fn validation(&self, host: &str, exchange: &Exchange) -> Option<Response> {
-        let request = &exchange.request;
-        let is_read = matches!(*request.method(), Method::GET | Method::HEAD) && request.uri().query().is_none();
-        let answer = self.validation.as_ref().filter(|_| is_read)?(host, request.uri().path())?.await?;
-        let mut response = Response::new(answer.into());
-        let kind = HeaderValue::from_static("application/octet-stream");
-        response.headers_mut().insert(header::CONTENT_TYPE, kind);
-        response.headers_mut().insert(header::DATE, date());
+        let head = &exchange.request.head;
+        let is_read = matches!(head.method, Method::GET | Method::HEAD) && head.query().is_none();
+        let answer = self.validation.as_ref().filter(|_| is_read)?(host, head.path())?.await?;
+        let mut response = Response::new(StatusCode::OK, answer);
+        response.fields.append(name::CONTENT_TYPE, b"application/octet-stream");
+        set_date(&mut response.fields);
         Some(response)
     }
 }
 
 impl Handler for RedirectListener {
     async fn handle(&self, exchange: Exchange) -> Result<Response, Abort> {
-        let uri = exchange.request.uri();
-        // The front end accepts nothing else.
-        let host = uri.host().ok_or(Abort::Internal)?;
+        let host = exchange.request.head.host();
         if let Some(answer) = self.validation(host, &exchange).await {
             return Ok(answer);
         }
-        let path = uri.path_and_query().map_or("", |path| path.as_str());
+        let path = exchange.request.head.path_and_query();
         let path = if path == "*" { "" } else { path };
         let port = if self.port == HTTPS { String::new() } else { format!(":{}", self.port) };
-        let location = HeaderValue::try_from(format!("https://{host}{port}{path}")).map_err(|_| Abort::Internal)?;
+        let location = format!("https://{host}{port}{path}");
+        // The front end accepts nothing else.
+        if !is_value(location.as_bytes()) {
+            return Err(Abort::Internal);
+        }
         self.metrics.tcp_redirects.increment();
-        let mut response = Response::default();
-        *response.status_mut() = StatusCode::PERMANENT_REDIRECT;
-        response.headers_mut().insert(header::LOCATION, location);
-        response.headers_mut().insert(header::DATE, date());
+        let mut response = Response::new(StatusCode::PERMANENT_REDIRECT, Body::empty());
+        response.fields.append(name::LOCATION, location.as_bytes());
+        set_date(&mut response.fields);
         Ok(response)
     }
 }

@@ -1,10 +1,10 @@
 //! Why a request does not reach the handler, and the answer to its client.
 
 use crate::{
-    exchange::{Response, date},
+    exchange::{Response, name, set_date},
     tcp::Metrics,
 };
-use http::{HeaderValue, StatusCode, header};
+use http::StatusCode;
 
 /// An answer in the handler's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -78,12 +78,10 @@ impl Refusal {
 
     /// Short plain text, as in HTTP/3's front end.
     pub(super) fn response(&self) -> Response {
-        let mut response = Response::new(format!("{}\n{}\n", self.status, self.why).into());
-        *response.status_mut() = self.status;
-        let fields = response.headers_mut();
-        fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-        fields.insert(header::DATE, date());
-        fields.insert("proxy-status", HeaderValue::from_static("litequic; error=http_request_error"));
+        let mut response = Response::new(self.status, format!("{}\n{}\n", self.status, self.why));
+        response.fields.append(name::CONTENT_TYPE, b"text/plain; charset=utf-8");
+        set_date(&mut response.fields);
+        response.fields.append(name::PROXY_STATUS, b"litequic; error=http_request_error");
         response
     }
 }

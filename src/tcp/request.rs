@@ -3,14 +3,15 @@
 
 use super::refusal::{Refusal, RefusalLimit};
 use crate::{
-    exchange::{LastAuthority, Protocol, Record, Upgrade, field, members, path},
+    exchange::{Fields, Head, LastAuthority, Protocol, Record, Upgrade, field, path},
     terms::FieldLimits,
 };
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version, header, request,
+    HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header, request,
     uri::{PathAndQuery, Scheme},
 };
+use std::borrow::Cow;
 
 /// Fields of a connection alone (RFC 9110 §7.6.1). As names that need not be parsed for each request.
 static CONNECTION_FIELDS: [HeaderName; 7] = [
@@ -23,23 +24,23 @@ static CONNECTION_FIELDS: [HeaderName; 7] = [
     HeaderName::from_static("http2-settings"),
 ];
 
-/// Makes the URI absolute, removes `Host` and connection-specific fields, and checks the rest. `last` is the authority
-/// of the connection's last request.
+/// Makes the head for the handler, without `Host` and connection-specific fields, and checks it. `last` is the
+/// authority of the connection's last request.
 ///
 /// # Errors
 ///
 /// The answer.
 pub(super) fn translate(
-    parts: &mut request::Parts,
+    mut parts: request::Parts,
     protocol: Protocol,
     bounds: &FieldLimits,
     last: &LastAuthority,
-) -> Result<(), Refusal> {
+) -> Result<Head, Refusal> {
     if protocol == Protocol::Http2 {
-        check_size(parts, bounds)?;
+        check_size(&parts, bounds)?;
         check_fields(&parts.headers).map_err(Refusal::bad)?;
     }
-    let upgrade = upgrade(parts, protocol);
+    let upgrade = upgrade(&parts, protocol);
     match parts.method {
         Method::CONNECT if upgrade.is_some() => {
             if parts.headers.contains_key(header::CONTENT_LENGTH) {
@@ -56,22 +57,19 @@ pub(super) fn translate(
     if uri.scheme.as_ref().is_some_and(|scheme| *scheme != Scheme::HTTPS && *scheme != Scheme::HTTP) {
         return Err(Refusal::bad("the scheme is neither https nor http"));
     }
-    let named = uri.authority.map(|authority| Bytes::copy_from_slice(authority.as_str().as_bytes()));
     let host = host(&mut parts.headers)?;
-    let authority = match (named, host) {
-        (Some(named), Some(host)) if !named.eq_ignore_ascii_case(&host) => {
+    let named = uri.authority.as_ref().map(|authority| authority.as_str().as_bytes());
+    let authority = match (named, host.as_ref().map(HeaderValue::as_bytes)) {
+        (Some(named), Some(host)) if !named.eq_ignore_ascii_case(host) => {
             return Err(Refusal::bad("Host is not the target's"));
         }
         (Some(named), _) => named,
         (None, host) => host.ok_or(Refusal::bad("no Host"))?,
     };
-    let authority = last.parse(&authority).map_err(Refusal::bad)?;
-    let path = checked_path(&parts.method, uri.path_and_query)?;
-    let mut absolute = http::uri::Parts::default();
-    absolute.scheme = Some(Scheme::HTTPS);
-    absolute.authority = Some(authority);
-    absolute.path_and_query = Some(path);
-    parts.uri = Uri::from_parts(absolute).map_err(|_| Refusal::bad("no valid URI"))?;
+    last.check(authority).map_err(Refusal::bad)?;
+    // Checked, and so ASCII.
+    let authority = std::str::from_utf8(authority).map_err(|_| Refusal::bad("authority is not ASCII"))?;
+    let path = checked_path(&parts.method, uri.path_and_query.as_ref())?;
 
     if parts.version == Version::HTTP_10 {
         // Such a client expects nothing (RFC 9110 §10.1.1).
@@ -80,11 +78,16 @@ pub(super) fn translate(
     check_content_length(&mut parts.headers)?;
     remove_what_is_the_connections(&mut parts.headers)?;
     join_cookies(&mut parts.headers);
-    parts.extensions.clear();
-    if let Some(upgrade) = upgrade {
-        parts.extensions.insert(upgrade);
-    }
-    Ok(())
+    let mut head = Head::new(parts.method, authority, &path, Fields::from(&parts.headers));
+    head.upgrade = upgrade;
+    Ok(head)
+}
+
+/// The members of the combined list of all lines named `name`, without blanks around them; empty ones too (RFC 9110
+/// §5.6.1).
+fn members(fields: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> {
+    let lines = fields.get_all(name).into_iter();
+    lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
 }
 
 /// The protocol switch that the client requests: by extended CONNECT (RFC 8441 §4), or by a GET without a body whose
@@ -92,7 +95,7 @@ pub(super) fn translate(
 fn upgrade(parts: &request::Parts, protocol: Protocol) -> Option<Upgrade> {
     if protocol == Protocol::Http2 {
         let protocol = parts.extensions.get::<h2::ext::Protocol>().filter(|_| parts.method == Method::CONNECT)?;
-        return HeaderValue::from_str(protocol.as_str()).ok().map(Upgrade);
+        return Some(Upgrade(protocol.as_str().as_bytes().into()));
     }
     let fields = &parts.headers;
     let asks = fields.contains_key(header::UPGRADE)
@@ -105,7 +108,7 @@ fn upgrade(parts: &request::Parts, protocol: Protocol) -> Option<Upgrade> {
         return None;
     }
     let lines: Vec<&[u8]> = fields.get_all(header::UPGRADE).iter().map(HeaderValue::as_bytes).collect();
-    HeaderValue::from_bytes(&lines.join(&b',')).ok().map(Upgrade)
+    Some(Upgrade(lines.join(&b',').into()))
 }
 
 /// Checks the size of an HTTP/2 request's header: bytes as RFC 9113 §6.5.2 counts them, pseudo-header fields too.
@@ -174,7 +177,7 @@ pub fn check_fields(fields: &HeaderMap) -> Result<(), &'static str> {
 /// Records a request as it came.
 pub(super) fn note(parts: &request::Parts, record: &Record) {
     record.note(|facts| {
-        let mut field = |name: &[u8], value: &[u8]| facts.field(name, &Bytes::copy_from_slice(value));
+        let mut field = |name: &[u8], value: &[u8]| facts.field(name, value);
         field(b":method", parts.method.as_str().as_bytes());
         field(b":path", parts.uri.path_and_query().map_or("", PathAndQuery::as_str).as_bytes());
         if let Some(authority) = parts.uri.authority() {
@@ -187,21 +190,22 @@ pub(super) fn note(parts: &request::Parts, record: &Record) {
 }
 
 /// Removes `Host` from `headers`.
-fn host(headers: &mut HeaderMap) -> Result<Option<Bytes>, Refusal> {
+fn host(headers: &mut HeaderMap) -> Result<Option<HeaderValue>, Refusal> {
     if headers.get_all(header::HOST).iter().nth(1).is_some() {
         return Err(Refusal::bad("several Host"));
     }
-    Ok(headers.remove(header::HOST).map(|host| Bytes::copy_from_slice(host.as_bytes())))
+    Ok(headers.remove(header::HOST))
 }
 
-fn checked_path(method: &Method, path_and_query: Option<PathAndQuery>) -> Result<PathAndQuery, Refusal> {
-    let given = path_and_query.as_ref().map_or("/", PathAndQuery::as_str);
+fn checked_path<'a>(method: &Method, path_and_query: Option<&'a PathAndQuery>) -> Result<Cow<'a, str>, Refusal> {
+    let given = path_and_query.map_or("/", PathAndQuery::as_str);
     // An absolute form may have a query and no path (RFC 3986 §3).
-    let slash = if given.starts_with('?') { "/" } else { "" };
-    path(method, Bytes::from([slash, given].concat())).map_err(|(status, why)| match status {
-        StatusCode::URI_TOO_LONG => Refusal::uri_too_long(),
-        status => Refusal::new(status, why),
-    })
+    let checked: Cow<'_, str> = if given.starts_with('?') { format!("/{given}").into() } else { given.into() };
+    match path(method, checked.as_bytes()) {
+        Ok(()) => Ok(checked),
+        Err((StatusCode::URI_TOO_LONG, _)) => Err(Refusal::uri_too_long()),
+        Err((status, why)) => Err(Refusal::new(status, why)),
+    }
 }
 
 /// One, of digits only.

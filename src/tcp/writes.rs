@@ -19,26 +19,26 @@ pub(super) const NO_STREAM: u32 = 0;
 const MAX_SLICES: usize = 64;
 
 /// A response that waits for the kernel.
-pub(super) trait Response {
+pub(super) trait OpenResponse {
     /// The kernel has all of it. A response that is dropped without this call was cut off.
     fn complete(self);
 }
 
 /// Nothing waits: for streams that are not a connection's own.
-impl Response for () {
+impl OpenResponse for () {
     fn complete(self) {}
 }
 
-/// The header of a response. Dropped before [`Head::sent`] is called, it did not reach the kernel, and nothing is
-/// recorded.
+/// The header of a response. Dropped before [`QueuedHead::sent`] is called, it did not reach the kernel, and nothing
+/// is recorded.
 #[derive(Debug)]
-pub(super) struct Head {
+pub(super) struct QueuedHead {
     status: StatusCode,
     /// Off for an interim response.
     record: Record,
 }
 
-impl Head {
+impl QueuedHead {
     /// The header of a final response, whose status goes to `record`.
     pub(super) const fn last(status: StatusCode, record: Record) -> Self {
         Self { status, record }
@@ -76,7 +76,7 @@ struct State<R> {
     /// Bytes of these that the kernel has.
     written: u64,
     /// Headers, each with the offset behind its first byte.
-    heads: VecDeque<(u64, Head)>,
+    heads: VecDeque<(u64, QueuedHead)>,
     /// Responses, each with the offset of its end.
     ends: VecDeque<(u64, R)>,
     /// Over HTTP/1.1: responses that hyper has as a whole, and whose end may be in its buffer.
@@ -99,7 +99,7 @@ struct State<R> {
 struct Stream<R> {
     /// Statuses of interim responses before it.
     interim: Vec<StatusCode>,
-    head: Option<Head>,
+    head: Option<QueuedHead>,
     /// The task that waits until the header is written.
     waiting: Option<Waker>,
     response: Option<R>,
@@ -109,11 +109,11 @@ struct Stream<R> {
 
 /// A step of a response that the kernel has.
 enum Done<R> {
-    Head(Head),
+    Head(QueuedHead),
     End(R),
 }
 
-impl<R: Response> Writes<R> {
+impl<R: OpenResponse> Writes<R> {
     /// Whether the kernel accepts nothing more.
     pub(super) fn is_blocked(&self) -> bool {
         self.write.get() != WriteState::Done
@@ -164,7 +164,7 @@ impl<R: Response> Writes<R> {
 
     /// hyper or h2 gets the header of a response on `stream`. Over HTTP/1.1 only headers may be in front of it in
     /// hyper's buffer, those of pipelined requests: they count as begun together.
-    pub(super) fn begin(&self, stream: u32, head: Head) {
+    pub(super) fn begin(&self, stream: u32, head: QueuedHead) {
         let state = &mut *self.state.borrow_mut();
         if stream == NO_STREAM {
             state.heads.push_back((state.accepted.saturating_add(1), head));
@@ -270,7 +270,7 @@ impl<R: Response> Writes<R> {
                         stream.waiting.take().into_iter().for_each(Waker::wake);
                         stream.head.take()
                     } else {
-                        Some(Head::last(stream.interim.remove(0), Record::default()))
+                        Some(QueuedHead::last(stream.interim.remove(0), Record::default()))
                     };
                     heads.extend(head.map(|head| (offset.saturating_add(1), head)));
                 }
@@ -367,7 +367,7 @@ mod tests {
         complete: bool,
     }
 
-    impl Response for Noted {
+    impl OpenResponse for Noted {
         fn complete(mut self) {
             self.complete = true;
         }
@@ -400,8 +400,8 @@ mod tests {
         }
     }
 
-    fn head() -> Head {
-        Head::last(StatusCode::OK, Record::default())
+    fn head() -> QueuedHead {
+        QueuedHead::last(StatusCode::OK, Record::default())
     }
 
     #[test]

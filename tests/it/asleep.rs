@@ -135,7 +135,7 @@ struct Controlled(Proxy, Control);
 impl Handler for Controlled {
     async fn handle(&self, exchange: Exchange) -> Result<Response, Abort> {
         let Self(proxy, control) = self;
-        match exchange.request.uri().path() {
+        match exchange.request.head.path() {
             "/hang" => _ = control.released.lock().unwrap().recv_timeout(DEADLINE),
             "/busy" => {
                 while !control.is_over.load(Relaxed) {

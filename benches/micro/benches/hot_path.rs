@@ -6,15 +6,15 @@
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use criterion::{BatchSize, Criterion, Throughput};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
+use http::{Method, StatusCode, Uri};
 use litequic::{
     app::{Metrics, WorkerMetrics},
     config::{Config, Route},
-    exchange::{Client, Identity, LastAuthority, LastForwarded, Protocol},
+    exchange::{Client, DecodedFields, Fields, Head, Identity, LastAuthority, LastForwarded, Name, Protocol},
     http3::{
         frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
         message,
-        qpack::{self, Field, FieldLimits},
+        qpack::{self, FieldLimits},
         varint,
     },
     net::{SocketGroup, Steering, SteeringMask},
@@ -158,7 +158,7 @@ fn streams(criterion: &mut Criterion) {
 
 fn field_sections(criterion: &mut Criterion) {
     let (request, response) = (section(&REQUEST), response_section());
-    let decode = |section: &Bytes| qpack::decode(section.clone(), &LIMITS).expect("ours");
+    let decode = |section: &Bytes| qpack::decode(section, &LIMITS).expect("ours");
     let mut group = criterion.benchmark_group("field section");
     group.bench_function("decode a request's", |bencher| bencher.iter(|| decode(black_box(&request))));
     group.bench_function("decode a response's", |bencher| bencher.iter(|| decode(black_box(&response))));
@@ -166,24 +166,25 @@ fn field_sections(criterion: &mut Criterion) {
         let fields = || decode(&request);
         bencher.iter_batched(
             fields,
-            |fields: Vec<Field>| message::request(fields, false, &LastAuthority::default()).expect("valid"),
+            |fields: DecodedFields| message::request(fields, false, &LastAuthority::default()).expect("valid"),
             BatchSize::SmallInput,
         );
     });
     let head = request_parts();
+    let uri = Uri::from_static("https://www.example.org/assets/images/hero-1920.avif?v=20260101");
     group.bench_function("encode a request's", |bencher| {
         let mut out = BytesMut::with_capacity(1024);
         bencher.iter(|| {
             out.clear();
-            message::encode_request(&head.method, &head.uri, black_box(&head.headers), &mut out).expect("valid");
+            message::encode_request(&head.method, &uri, black_box(&head.fields), &mut out).expect("valid");
         });
     });
-    let head = response_parts();
+    let fields = response_fields();
     group.bench_function("encode a response's", |bencher| {
         let mut out = BytesMut::with_capacity(1024);
         bencher.iter(|| {
             out.clear();
-            message::encode_response(head.status, black_box(&head.headers), &mut out).expect("valid");
+            message::encode_response(StatusCode::OK, black_box(&fields), &mut out).expect("valid");
         });
     });
     group.finish();
@@ -210,7 +211,7 @@ fn heads(criterion: &mut Criterion) {
     };
     let mut group = criterion.benchmark_group("head");
     group.bench_function("a request's to HTTP/1.1", |bencher| {
-        let translate = |head: &mut http::request::Parts| {
+        let translate = |head: &mut Head| {
             request_head(&routing, head, &client).expect("has a route");
         };
         bencher.iter_batched_ref(request_parts, translate, BatchSize::SmallInput);
@@ -219,24 +220,24 @@ fn heads(criterion: &mut Criterion) {
     let parameters = format!("/;{}", "%25%32%66;".repeat(3_200));
     for (name, path) in [("plain", None), ("escaped", Some("/assets/caf%C3%A9/1")), ("hostile", Some(&*parameters))] {
         let parts = || {
-            let mut parts = request_parts();
-            if let Some(path) = path {
-                parts.uri = format!("https://www.example.org{path}").parse().expect("a URI");
+            let head = request_parts();
+            match path {
+                Some(path) => Head::new(Method::GET, "www.example.org", path, head.fields),
+                None => head,
             }
-            parts
         };
         group.bench_function(format!("a request's past ten routes, {name}"), |bencher| {
-            let translate = |head: &mut http::request::Parts| {
+            let translate = |head: &mut Head| {
                 let _ = black_box(request_head(&ten_more, head, &client).is_ok());
             };
             bencher.iter_batched_ref(parts, translate, BatchSize::SmallInput);
         });
     }
     group.bench_function("a response's from HTTP/1.1", |bencher| {
-        let translate = |head: &mut http::response::Parts| {
-            response_head(head, &Method::GET, Some(183_204)).expect("a plain response");
+        let translate = |fields: &mut Fields| {
+            response_head(StatusCode::OK, fields, &Method::GET, Some(183_204)).expect("a plain response");
         };
-        bencher.iter_batched_ref(response_parts, translate, BatchSize::SmallInput);
+        bencher.iter_batched_ref(response_fields, translate, BatchSize::SmallInput);
     });
     group.finish();
 }
@@ -302,7 +303,7 @@ fn section(fields: &[(&str, &str)]) -> Bytes {
     let mut section = BytesMut::new();
     qpack::encode_prefix(&mut section);
     for (name, value) in fields {
-        qpack::encode_field(name, value.as_bytes(), false, &mut section);
+        qpack::encode_field(Name::of(name), value.as_bytes(), false, &mut section);
     }
     section.freeze()
 }
@@ -314,18 +315,12 @@ fn response_section() -> Bytes {
 }
 
 /// As the front end passes it.
-fn request_parts() -> http::request::Parts {
-    let fields = qpack::decode(section(&REQUEST), &LIMITS).expect("ours");
-    let head = message::request(fields, false, &LastAuthority::default()).expect("valid");
-    let (mut parts, ()) = http::Request::new(()).into_parts();
-    (parts.method, parts.uri, parts.headers, parts.version) = (head.method, head.uri, head.headers, Version::HTTP_3);
-    parts
+fn request_parts() -> Head {
+    let fields = qpack::decode(&section(&REQUEST), &LIMITS).expect("ours");
+    message::request(fields, false, &LastAuthority::default()).expect("valid").head
 }
 
-/// As hyper hands it over.
-fn response_parts() -> http::response::Parts {
-    let (mut parts, ()) = http::Response::new(()).into_parts();
-    let field = |(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value));
-    (parts.status, parts.headers) = (StatusCode::OK, RESPONSE.map(field).into_iter().collect::<HeaderMap>());
-    parts
+/// As it comes from an origin.
+fn response_fields() -> Fields {
+    RESPONSE.iter().map(|(name, value)| (Name::of(name), value.as_bytes())).collect()
 }

@@ -1,9 +1,9 @@
 //! What stands for the proxy where a client is fuzzed.
 
 use bytes::Bytes;
-use http::{HeaderMap, Response, StatusCode};
+use http::StatusCode;
 use http_body::{Body as _, Frame};
-use litequic::exchange::{self, Abort, Body, BodyError, Exchange, Handler, Upgrade};
+use litequic::exchange::{Abort, Body, BodyError, Exchange, Fields, Handler, Response};
 use std::{
     collections::VecDeque,
     future::poll_fn,
@@ -22,15 +22,11 @@ const RESPONSE_HEADER: Duration = Duration::from_secs(60);
 pub struct Answers;
 
 impl Handler for Answers {
-    async fn handle(&self, exchange: Exchange) -> Result<exchange::Response, Abort> {
+    async fn handle(&self, exchange: Exchange) -> Result<Response, Abort> {
         let Exchange { mut request, interim, .. } = exchange;
-        let answer = |status, body| {
-            let mut response = Response::new(body);
-            *response.status_mut() = status;
-            Ok(response)
-        };
-        let kind = request.uri().path().bytes().last().unwrap_or_default();
-        if request.extensions().get::<Upgrade>().is_some() {
+        let answer = |status, body: Body| Ok(Response::new(status, body));
+        let kind = request.head.path().bytes().last().unwrap_or_default();
+        if request.head.upgrade.is_some() {
             return answer(StatusCode::NOT_IMPLEMENTED, Body::empty());
         }
         match kind {
@@ -43,16 +39,16 @@ impl Handler for Answers {
             b'd' => Err(Abort::Internal),
             b'e' => answer(StatusCode::OK, Pieces::body(&[Ok("some"), Err(BodyError::Truncated)], Some(100))),
             b'f' => answer(StatusCode::OK, Pieces::body(&[Ok("some"), Ok("more")], None)),
-            b'g' => answer(StatusCode::OK, request.into_body()),
+            b'g' => answer(StatusCode::OK, request.body),
             b'h' => {
-                interim.send(StatusCode::EARLY_HINTS, HeaderMap::new());
+                interim.send(StatusCode::EARLY_HINTS, Fields::new());
                 answer(StatusCode::OK, "hinted".into())
             }
             b'i' => answer(StatusCode::NOT_MODIFIED, Body::empty()),
             _ => {
                 // As the proxy does after a second: a client may wait for it.
-                interim.send(StatusCode::CONTINUE, HeaderMap::new());
-                let body = request.body_mut();
+                interim.send(StatusCode::CONTINUE, Fields::new());
+                let body = &mut request.body;
                 let mut length = 0;
                 while let Some(frame) = poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await {
                     match frame {

@@ -42,14 +42,14 @@ impl Handler for Meter {
     async fn handle(&self, exchange: Exchange) -> Result<Response, Abort> {
         let mut reading = Reading::new(&exchange, &self.burst, self.printer.clone());
         let response = self.proxy.handle(exchange).await?;
-        reading.status = Some(response.status());
-        let (head, body) = response.into_parts();
+        let Response { status, fields, body } = response;
+        reading.status = Some(status);
         // A tunnel's bytes do not pass here: the figure ends with its beginning.
         let body = match body.into_tunnel() {
             Ok(tunnel) => Body::tunnel(tunnel),
             Err(body) => Body::stream(Metered { body, reading }),
         };
-        Ok(Response::from_parts(head, body))
+        Ok(Response { status, fields, body })
     }
 
     fn complete_rejection(&self, client: &Client, response: &mut Response) {
@@ -135,10 +135,9 @@ struct Reading {
 impl Reading {
     fn new(exchange: &Exchange, burst: &Rc<RefCell<Burst>>, printer: Printer) -> Self {
         burst.borrow_mut().begin(Instant::now(), thread_cpu_time().unwrap_or_default());
-        let uri = exchange.request.uri();
-        let path = uri.path_and_query().map_or("", |path| path.as_str());
+        let head = &exchange.request.head;
         Self {
-            request: format!("{} {path}", exchange.request.method()),
+            request: format!("{} {}", head.method, head.path_and_query()),
             status: None,
             bytes: 0,
             burst: Rc::clone(burst),

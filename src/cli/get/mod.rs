@@ -18,7 +18,7 @@ use crate::{
 };
 use clap::Args;
 use futures_util::future::poll_immediate;
-use http::{HeaderValue, Method, Request, Uri, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
 use output::ResponseOutput;
 use request::{Data, HeaderField, Resolve};
 use std::{
@@ -420,6 +420,7 @@ async fn respond(
                 output.write(&data).await?;
             }
             Some(Piece::Trailers(trailers)) => {
+                let trailers = HeaderMap::from(trailers);
                 verbose.trailers(&trailers);
                 output.trailers(&trailers).await?;
             }

@@ -1,15 +1,15 @@
 //! Encodes messages into HEADERS frames. Fields that HTTP/3 forbids are left out, whatever the caller passes.
 
-use super::field::{is_connection_specific, is_token};
+use super::field::CONNECTION_SPECIFIC;
 use crate::{
-    exchange::field::may_trail,
+    exchange::{FieldLine, Fields, field::may_trail, name},
     http3::{
         frame::{FrameHeader, FrameType},
         qpack,
     },
 };
 use bytes::BytesMut;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use http::{Method, StatusCode, Uri};
 
 /// Why a message cannot be encoded in HTTP/3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -33,29 +33,29 @@ pub enum EncodeError {
 /// # Errors
 ///
 /// [`EncodeError::SwitchingProtocols`]; then nothing is appended.
-pub fn encode_response(status: StatusCode, headers: &HeaderMap, out: &mut BytesMut) -> Result<(), EncodeError> {
+pub fn encode_response(status: StatusCode, fields: &Fields, out: &mut BytesMut) -> Result<(), EncodeError> {
     if status == StatusCode::SWITCHING_PROTOCOLS {
         return Err(EncodeError::SwitchingProtocols);
     }
     let bodiless = status.is_informational() || status == StatusCode::NO_CONTENT;
     headers_frame(out, |out| {
         qpack::encode_status(status, out);
-        for (name, value) in passing(headers) {
-            if name != header::TE && !(bodiless && name == header::CONTENT_LENGTH) {
-                field(name, value, out);
+        for line in passing(fields) {
+            if !line.is(name::TE) && !(bodiless && line.is(name::CONTENT_LENGTH)) {
+                field(&line, out);
             }
         }
     });
     Ok(())
 }
 
-/// Appends a request's HEADERS frame. `:authority` is `uri`'s; a `Host` among `headers` is left out, as are
+/// Appends a request's HEADERS frame. `:authority` is `uri`'s; a `Host` among `fields` is left out, as are
 /// connection-specific fields, those that `Connection` names, and any `TE` other than `trailers`.
 ///
 /// # Errors
 ///
 /// [`EncodeError::IncompleteUri`], [`EncodeError::UserInformation`]; then nothing is appended.
-pub fn encode_request(method: &Method, uri: &Uri, headers: &HeaderMap, out: &mut BytesMut) -> Result<(), EncodeError> {
+pub fn encode_request(method: &Method, uri: &Uri, fields: &Fields, out: &mut BytesMut) -> Result<(), EncodeError> {
     let authority = uri.authority().ok_or(EncodeError::IncompleteUri)?.as_str();
     if authority.contains('@') {
         return Err(EncodeError::UserInformation);
@@ -65,18 +65,18 @@ pub fn encode_request(method: &Method, uri: &Uri, headers: &HeaderMap, out: &mut
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     headers_frame(out, |out| {
         let mut pseudo = |name, value: &str| qpack::encode_field(name, value.as_bytes(), false, out);
-        pseudo(":method", method.as_str());
+        pseudo(name::METHOD, method.as_str());
         if !connect {
-            pseudo(":scheme", scheme);
+            pseudo(name::SCHEME, scheme);
         }
-        pseudo(":authority", authority);
+        pseudo(name::AUTHORITY, authority);
         if !connect {
-            pseudo(":path", path);
+            pseudo(name::PATH, path);
         }
-        for (name, value) in passing(headers) {
-            let te = name == header::TE && !value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"trailers");
-            if name != header::HOST && !te {
-                field(name, value, out);
+        for line in passing(fields) {
+            let te = line.is(name::TE) && !line.value.trim_ascii().eq_ignore_ascii_case(b"trailers");
+            if !line.is(name::HOST) && !te {
+                field(&line, out);
             }
         }
     });
@@ -84,32 +84,26 @@ pub fn encode_request(method: &Method, uri: &Uri, headers: &HeaderMap, out: &mut
 }
 
 /// Appends the HEADERS frame of trailers, without the fields that do not belong there (RFC 9110 §6.5.1).
-pub fn encode_trailers(trailers: &HeaderMap, out: &mut BytesMut) {
+pub fn encode_trailers(trailers: &Fields, out: &mut BytesMut) {
     headers_frame(out, |out| {
-        for (name, value) in trailers.iter().filter(|(name, _)| may_trail(name.as_str()) && is_token(name)) {
-            field(name, value, out);
+        for line in trailers.iter().filter(|line| may_trail(line.name())) {
+            field(&line, out);
         }
     });
 }
 
 /// The fields that do not concern an HTTP/1.1 connection.
-fn passing(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
-    let named = headers.contains_key(header::CONNECTION).then(|| headers.get_all(header::CONNECTION));
-    let is_named = move |name: &HeaderName| {
-        named.iter().flatten().any(|options| {
-            let mut options = options.as_bytes().split(|byte| *byte == b',');
-            options.any(|option| option.trim_ascii().eq_ignore_ascii_case(name.as_str().as_bytes()))
-        })
+fn passing(fields: &Fields) -> impl Iterator<Item = FieldLine<'_>> {
+    let has_named = fields.contains(name::CONNECTION);
+    let is_named = move |line: &FieldLine<'_>| {
+        has_named && fields.members(name::CONNECTION).any(|option| option.eq_ignore_ascii_case(line.name().as_bytes()))
     };
-    headers.iter().filter(move |(name, _)| !is_connection_specific(name) && !is_named(name) && is_token(name))
+    fields.iter().filter(move |line| !CONNECTION_SPECIFIC.has(line.id()) && !is_named(line))
 }
 
-fn field(name: &HeaderName, value: &HeaderValue, out: &mut BytesMut) {
-    let name = name.as_str();
-    let secret = matches!(name, "cookie" | "set-cookie" | "authorization" | "proxy-authorization");
-    let sensitive = value.is_sensitive() || secret;
-    // A HeaderValue may begin or end with a blank, a field value may not.
-    qpack::encode_field(name, value.as_bytes().trim_ascii(), sensitive, out);
+fn field(line: &FieldLine<'_>, out: &mut BytesMut) {
+    // A rule's value may begin or end with a blank, which HTTP/3 forbids.
+    qpack::encode_field(line.as_name(), line.value.trim_ascii(), line.id().is_sensitive(), out);
 }
 
 /// Appends a HEADERS frame with the field section that `fields` appends.
@@ -144,31 +138,32 @@ mod tests {
     use super::super::{Rejection, RequestHead, ResponseHead, request, response, trailers};
     use super::*;
     use crate::{
-        exchange::LastAuthority,
-        http3::qpack::{Field, FieldLimits, decode},
+        exchange::{DecodedFields, LastAuthority, Name},
+        http3::qpack::{FieldLimits, decode},
     };
+    use http::{HeaderMap, HeaderName, HeaderValue, header};
     use proptest::prelude::*;
 
     /// The fields of the one HEADERS frame in `out`.
-    fn fields(out: BytesMut) -> Vec<Field> {
+    fn fields(out: BytesMut) -> DecodedFields {
         let mut frame = out.freeze();
         let (header, used) = FrameHeader::decode(&frame).unwrap();
         let section = frame.split_off(used);
         assert_eq!(header, FrameHeader { kind: FrameType::Headers, length: section.len() as u64 });
-        decode(section, &FieldLimits { bytes: usize::MAX, fields: usize::MAX }).unwrap()
+        decode(&section, &FieldLimits { bytes: usize::MAX, fields: usize::MAX }).unwrap()
     }
 
-    fn map(all: &[(&'static str, &'static str)]) -> HeaderMap {
-        all.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
+    fn map(all: &[(&'static str, &'static str)]) -> Fields {
+        all.iter().map(|(name, value)| (Name::of(name), value.as_bytes())).collect()
     }
 
-    fn response_back(status: u16, headers: &HeaderMap) -> Result<ResponseHead, Rejection> {
+    fn response_back(status: u16, headers: &Fields) -> Result<ResponseHead, Rejection> {
         let mut out = BytesMut::new();
         encode_response(StatusCode::from_u16(status).unwrap(), headers, &mut out).unwrap();
         response(fields(out))
     }
 
-    fn request_back(method: &Method, uri: &'static str, headers: &HeaderMap) -> Result<RequestHead, Rejection> {
+    fn request_back(method: &Method, uri: &'static str, headers: &Fields) -> Result<RequestHead, Rejection> {
         let mut out = BytesMut::new();
         encode_request(method, &Uri::from_static(uri), headers, &mut out).unwrap();
         request(fields(out), false, &LastAuthority::default())
@@ -191,7 +186,7 @@ mod tests {
             ("set-cookie", "b"),
         ]);
         let head = response_back(200, &headers).unwrap();
-        assert_eq!(head.headers, map(&[("server", "a b"), ("set-cookie", "a"), ("set-cookie", "b")]));
+        assert_eq!(head.fields, map(&[("server", "a b"), ("set-cookie", "a"), ("set-cookie", "b")]));
     }
 
     #[test]
@@ -206,20 +201,20 @@ mod tests {
     fn a_field_section_of_any_length_stands_in_one_frame_behind_what_was_there() {
         for length in [0, 50, 60, 70, 16_370, 16_380, 16_390, 70_000] {
             // A letter whose Huffman word is longer than a byte, so that it is sent as it is.
-            let value = HeaderValue::from_bytes(&vec![b'!'; length]).unwrap();
-            let headers = HeaderMap::from_iter([(HeaderName::from_static("x-a"), value.clone())]);
+            let value = vec![b'!'; length];
+            let headers = Fields::from_iter([(Name::of("x-a"), &value[..])]);
             let mut out = BytesMut::from(&b"before"[..]);
             encode_response(StatusCode::OK, &headers, &mut out).unwrap();
             assert_eq!(out.split_to(6), "before");
             let fields = fields(out);
-            assert_eq!((fields.len(), &fields[1].value[..]), (2, value.as_bytes()), "{length}");
+            assert_eq!((fields.len(), fields.iter().nth(1).unwrap().value), (2, &value[..]), "{length}");
         }
     }
 
     #[test]
     fn a_switch_of_protocols_does_not_leave() {
         let mut out = BytesMut::new();
-        let outcome = encode_response(StatusCode::SWITCHING_PROTOCOLS, &HeaderMap::new(), &mut out);
+        let outcome = encode_response(StatusCode::SWITCHING_PROTOCOLS, &Fields::new(), &mut out);
         assert_eq!((outcome, out.len()), (Err(EncodeError::SwitchingProtocols), 0));
     }
 
@@ -227,13 +222,11 @@ mod tests {
     fn a_request_that_we_send_is_one_that_we_accept() {
         let headers = map(&[("host", "other"), ("te", "gzip"), ("connection", "close"), ("cookie", "a=b")]);
         let head = request_back(&Method::GET, "https://example.com:8443/a?b", &headers).unwrap();
-        assert_eq!(
-            (head.uri, head.headers),
-            (Uri::from_static("https://example.com:8443/a?b"), map(&[("cookie", "a=b")]))
-        );
+        assert_eq!((head.head.authority(), head.head.path_and_query()), ("example.com:8443", "/a?b"));
+        assert_eq!(head.head.fields, map(&[("cookie", "a=b")]));
         let head = request_back(&Method::POST, "https://a", &map(&[("te", "trailers")])).unwrap();
-        assert_eq!((head.uri.path(), head.headers.len()), ("/", 1));
-        let connect = request_back(&Method::CONNECT, "a:443", &HeaderMap::new());
+        assert_eq!((head.head.path(), head.head.fields.len()), ("/", 1));
+        let connect = request_back(&Method::CONNECT, "a:443", &Fields::new());
         assert!(matches!(connect, Err(Rejection::Status(StatusCode::NOT_IMPLEMENTED, _))));
     }
 
@@ -245,7 +238,7 @@ mod tests {
             ("https://user@example.com/", EncodeError::UserInformation),
         ] {
             let mut out = BytesMut::new();
-            let outcome = encode_request(&Method::GET, &Uri::from_static(uri), &HeaderMap::new(), &mut out);
+            let outcome = encode_request(&Method::GET, &Uri::from_static(uri), &Fields::new(), &mut out);
             assert_eq!((outcome, out.len()), (Err(error), 0), "{uri}");
         }
     }
@@ -271,7 +264,7 @@ mod tests {
                     headers.append(name, value);
                 }
             }
-            let head = response_back(status, &headers);
+            let head = response_back(status, &Fields::from(headers));
             prop_assert!(head.is_ok_and(|head| head.status == status));
         }
     }

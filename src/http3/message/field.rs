@@ -1,35 +1,29 @@
 //! The rules for any single field, and for Content-Length (RFC 9114 §4.2, RFC 9110 §5.5, §8.6).
 
 use super::Rejection;
-use crate::{
-    exchange::field,
-    http3::qpack::{FieldName, Pseudo},
-};
-use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, header};
-
-/// The name of a field that is not a pseudo-header: a token in lower case.
-pub(super) enum Name {
-    Pseudo(Pseudo),
-    Regular(HeaderName),
-}
-
-/// Checks a field's name.
-pub(super) fn name(name: FieldName) -> Result<Name, Rejection> {
-    match name {
-        FieldName::Pseudo(pseudo) => Ok(Name::Pseudo(pseudo)),
-        FieldName::Known(name) => Ok(Name::Regular(name)),
-        FieldName::Raw(raw) if raw.first() == Some(&b':') => {
-            Pseudo::from_name(&raw).map(Name::Pseudo).ok_or(Rejection::Malformed("unknown pseudo-header"))
-        }
-        FieldName::Raw(raw) if !field::is_lower_case_token(&raw) => Err(NOT_A_NAME),
-        FieldName::Raw(raw) => HeaderName::from_lowercase(&raw).map(Name::Regular).map_err(|_| NOT_A_NAME),
-    }
-}
+use crate::exchange::{DecodedLine, Fields, NameSet, field, name};
 
 const NOT_A_NAME: Rejection = Rejection::Malformed("field name is not a token in lower case");
+const BLANK_EDGE: Rejection = Rejection::Malformed("field value with a blank at its edge");
+pub(super) const CONNECTION: Rejection = Rejection::Malformed("connection-specific field");
 
-/// Checks the value of any field, pseudo-headers included.
+/// Checks a field that is not a pseudo-header: its name is a token in lower case, its value has no control characters
+/// and no blanks at the edges.
+pub(super) fn check(line: &DecodedLine<'_>) -> Result<(), Rejection> {
+    if !line.id.is_known() && !field::is_lower_case_token(line.name) {
+        let is_pseudo = line.name.starts_with(b":");
+        return Err(if is_pseudo { Rejection::Malformed("unknown pseudo-header") } else { NOT_A_NAME });
+    }
+    if field::has_blank_edge(line.value) {
+        return Err(BLANK_EDGE);
+    }
+    if !field::is_value(line.value) {
+        return Err(Rejection::Malformed("field value with a control character"));
+    }
+    Ok(())
+}
+
+/// Checks the value of a pseudo-header.
 ///
 /// The RFC forbids NUL, CR, LF and blanks at the edges.
 pub(super) fn check_value(value: &[u8]) -> Result<(), Rejection> {
@@ -37,61 +31,36 @@ pub(super) fn check_value(value: &[u8]) -> Result<(), Rejection> {
         return Err(Rejection::Malformed("field value with NUL, CR or LF"));
     }
     if field::has_blank_edge(value) {
-        return Err(Rejection::Malformed("field value with a blank at its edge"));
+        return Err(BLANK_EDGE);
     }
     Ok(())
 }
 
-/// The value of a field that is not a pseudo-header. A [`HeaderValue`] holds no control character.
-pub(super) fn value(value: Bytes) -> Result<HeaderValue, Rejection> {
-    if field::has_blank_edge(&value) {
-        return Err(Rejection::Malformed("field value with a blank at its edge"));
+/// Connection-specific fields (RFC 9114 §4.2).
+pub(super) const CONNECTION_SPECIFIC: NameSet =
+    NameSet::of(&[name::CONNECTION, name::KEEP_ALIVE, name::PROXY_CONNECTION, name::TRANSFER_ENCODING, name::UPGRADE]);
+
+/// Checks that no field is connection-specific, and that `TE` has no value but `trailers`.
+pub(super) fn check_connection(fields: &Fields) -> Result<(), Rejection> {
+    if fields.names().has_any(CONNECTION_SPECIFIC) {
+        return Err(CONNECTION);
     }
-    HeaderValue::from_maybe_shared(value).map_err(|_| Rejection::Malformed("field value with a control character"))
-}
-
-/// True if a [`HeaderName`] is a token: it may hold a quotation mark besides.
-pub(super) fn is_token(name: &HeaderName) -> bool {
-    field::is_token(name.as_str().as_bytes())
-}
-
-/// True for connection-specific fields (RFC 9114 §4.2).
-pub(super) fn is_connection_specific(name: &HeaderName) -> bool {
-    matches!(name.as_str(), "connection" | "keep-alive" | "proxy-connection" | "transfer-encoding" | "upgrade")
-}
-
-/// Fields that room is made for at once at most: all crumbs of `cookie` become one field, and there may be more of them
-/// than a [`HeaderMap`] holds.
-const MOST_AT_ONCE: usize = 1024;
-
-/// An empty map with room for `fields` fields. There is a number of them beyond which a [`HeaderMap`] panics.
-pub(super) fn map(fields: usize) -> Result<HeaderMap, Rejection> {
-    HeaderMap::try_with_capacity(fields.min(MOST_AT_ONCE)).map_err(|_| TOO_MANY)
-}
-
-const TOO_MANY: Rejection = Rejection::Malformed("too many fields");
-
-/// Adds a checked field.
-pub(super) fn append(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) -> Result<(), Rejection> {
-    if is_connection_specific(&name) {
-        return Err(Rejection::Malformed("connection-specific field"));
-    }
-    if name == header::TE && !value.as_bytes().eq_ignore_ascii_case(b"trailers") {
+    if fields.all(name::TE).any(|value| !value.eq_ignore_ascii_case(b"trailers")) {
         return Err(Rejection::Malformed("TE other than trailers"));
     }
-    headers.try_append(name, value).map_err(|_| TOO_MANY)?;
     Ok(())
 }
 
-/// The Content-Length in `headers`, which is then rewritten in its plainest form: without leading zeros.
-pub(super) fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, Rejection> {
-    let mut values = headers.get_all(header::CONTENT_LENGTH).iter();
-    let Some(value) = values.next() else { return Ok(None) };
-    if values.next().is_some() {
+/// The Content-Length in `fields`, which is then rewritten in its plainest form: without leading zeros.
+pub(super) fn content_length(fields: &mut Fields) -> Result<Option<u64>, Rejection> {
+    let Some(value) = fields.get(name::CONTENT_LENGTH) else { return Ok(None) };
+    if fields.all(name::CONTENT_LENGTH).nth(1).is_some() {
         return Err(Rejection::Malformed("several Content-Length"));
     }
-    let length = decimal(value.as_bytes()).ok_or(Rejection::Malformed("Content-Length is not a decimal number"))?;
-    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    let length = decimal(value).ok_or(Rejection::Malformed("Content-Length is not a decimal number"))?;
+    if value.len() > 1 && value.starts_with(b"0") {
+        fields.set_number(name::CONTENT_LENGTH, length);
+    }
     Ok(Some(length))
 }
 

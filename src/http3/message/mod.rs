@@ -32,13 +32,31 @@ pub enum Rejection {
 #[cfg(test)]
 pub(super) mod test_support {
     use super::Rejection;
-    use crate::http3::qpack::{Field, FieldLimits, FieldName, decode};
-    use bytes::Bytes;
+    use crate::{
+        exchange::{DecodedFields, NameId},
+        http3::qpack::{FieldLimits, decode},
+    };
 
     /// Fields as literals.
-    pub(in crate::http3) fn fields(all: &[(&str, &str)]) -> Vec<Field> {
-        let copy = |text: &str| Bytes::copy_from_slice(text.as_bytes());
-        all.iter().map(|(name, value)| Field { name: FieldName::Raw(copy(name)), value: copy(value) }).collect()
+    pub(in crate::http3) fn fields(all: &[(&str, &str)]) -> DecodedFields {
+        let mut fields = DecodedFields::default();
+        all.iter().for_each(|(name, value)| add(&mut fields, name.as_bytes(), value.as_bytes()));
+        fields
+    }
+
+    /// Adds a field as a literal.
+    pub(in crate::http3) fn add(fields: &mut DecodedFields, name: &[u8], value: &[u8]) {
+        let at = fields.text().len();
+        match NameId::of(name) {
+            NameId::OTHER => {
+                fields.text().extend_from_slice(&[name, value].concat());
+                fields.end_other_line(at, name.len());
+            }
+            id => {
+                fields.text().extend_from_slice(value);
+                fields.end_line(id, at);
+            }
+        }
     }
 
     /// The pseudo-headers of a valid request.
@@ -47,9 +65,9 @@ pub(super) mod test_support {
     }
 
     /// The fields of the field section `lines`, which has no prefix.
-    pub(in crate::http3) fn header(lines: &[u8]) -> Vec<Field> {
+    pub(in crate::http3) fn header(lines: &[u8]) -> DecodedFields {
         let limits = FieldLimits { bytes: usize::MAX, fields: usize::MAX };
-        decode(Bytes::from([&[0, 0], lines].concat()), &limits).unwrap()
+        decode(&[&[0, 0], lines].concat(), &limits).unwrap()
     }
 
     pub(in crate::http3) fn malformed<T>(result: &Result<T, Rejection>) -> bool {

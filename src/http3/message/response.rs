@@ -1,11 +1,8 @@
 //! Decodes a field section into a response: a client's checks (RFC 9114 §4.3.2).
 
-use super::{
-    Rejection,
-    field::{self, Name},
-};
-use crate::http3::qpack::{Field, Pseudo};
-use http::{HeaderMap, Response, StatusCode, Version};
+use super::{Rejection, field};
+use crate::exchange::{DecodedFields, Fields, name};
+use http::{Response, StatusCode, Version};
 
 /// A response, interim (1xx) or final.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,7 +10,7 @@ pub struct ResponseHead {
     /// The status.
     pub status: StatusCode,
     /// The fields, checked.
-    pub headers: HeaderMap,
+    pub fields: Fields,
     /// The length that the body must have, unless the request was HEAD or the status is 304.
     pub content_length: Option<u64>,
 }
@@ -23,7 +20,7 @@ impl ResponseHead {
     pub fn into_response<B>(self, body: B) -> Response<B> {
         let mut response = Response::new(body);
         *response.status_mut() = self.status;
-        *response.headers_mut() = self.headers;
+        *response.headers_mut() = self.fields.into();
         *response.version_mut() = Version::HTTP_3;
         response
     }
@@ -34,33 +31,34 @@ impl ResponseHead {
 /// # Errors
 ///
 /// [`Rejection::Malformed`] alone.
-pub fn response(fields: Vec<Field>) -> Result<ResponseHead, Rejection> {
-    let mut status = None;
-    let mut headers = field::map(fields.len())?;
-    let mut regular_seen = false;
-    for Field { name, value } in fields {
-        match field::name(name)? {
-            Name::Pseudo(_) if regular_seen => return Err(Rejection::Malformed("pseudo-header after another field")),
-            Name::Pseudo(Pseudo::Status) if status.is_some() => return Err(Rejection::Malformed(":status twice")),
-            // Three digits, 100 to 999
-            Name::Pseudo(Pseudo::Status) => {
-                let code = StatusCode::from_bytes(&value);
-                status = Some(code.map_err(|_| Rejection::Malformed(":status is not three digits"))?);
-            }
-            Name::Pseudo(_) => return Err(Rejection::Malformed("a request's pseudo-header in a response")),
-            Name::Regular(name) => {
-                regular_seen = true;
-                field::append(&mut headers, name, field::value(value)?)?;
-            }
+pub fn response(decoded: DecodedFields) -> Result<ResponseHead, Rejection> {
+    let (mut status, mut regular_seen) = (None, false);
+    let mut fields = decoded.into_fields(|line| {
+        if !line.id.is_pseudo() {
+            regular_seen = true;
+            return field::check(&line).map(|()| true);
         }
-    }
+        if regular_seen {
+            return Err(Rejection::Malformed("pseudo-header after another field"));
+        }
+        if line.id != name::STATUS.id() {
+            return Err(Rejection::Malformed("a request's pseudo-header in a response"));
+        }
+        // Three digits, 100 to 999
+        let code = StatusCode::from_bytes(line.value);
+        match status.replace(code.map_err(|_| Rejection::Malformed(":status is not three digits"))?) {
+            None => Ok(false),
+            Some(_) => Err(Rejection::Malformed(":status twice")),
+        }
+    })?;
     let status = status.ok_or(Rejection::Malformed("no :status"))?;
     // HTTP/3 has no upgrade (RFC 9114 §4.5).
     if status == StatusCode::SWITCHING_PROTOCOLS {
         return Err(Rejection::Malformed("status 101"));
     }
-    let content_length = field::content_length(&mut headers)?;
-    Ok(ResponseHead { status, headers, content_length })
+    field::check_connection(&fields)?;
+    let content_length = field::content_length(&mut fields)?;
+    Ok(ResponseHead { status, fields, content_length })
 }
 
 #[cfg(test)]

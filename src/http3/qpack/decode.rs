@@ -1,18 +1,23 @@
 //! Decodes an encoded field section (RFC 9204 §4.5) into fields.
 
 use super::{
-    Field, FieldName, huffman,
+    huffman,
     integer::{self, IntegerError},
     static_table,
 };
-use crate::terms::FieldLimits;
-use bytes::{Buf, Bytes, BytesMut};
+use crate::{
+    exchange::{DecodedFields, DecodedLine, NameId, name},
+    terms::FieldLimits,
+};
 
 /// What RFC 9114 §4.2.2 adds to each field's name and value.
 const FIELD_OVERHEAD: usize = 32;
 
-/// Fields that room is made for at once: more than a browser sends.
+/// Fields that room is made for at once: more than a browser sends, with what the proxy adds.
 const USUAL_FIELDS: usize = 24;
+
+/// Bytes beyond a section's own that room is made for at once: values of the static table, and what the proxy adds.
+const ADDED_TEXT: usize = 256;
 
 /// Why a field section was not decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -39,66 +44,64 @@ impl From<IntegerError> for DecodeError {
 
 /// The fields of the field section `block`, in order.
 ///
-/// Literals without Huffman are slices of `block`, entries of the static table are shared; all Huffman strings of a
-/// section share one allocation.
-///
 /// # Errors
 ///
 /// [`DecodeError::Failed`] for anything that refers to a dynamic table, too. A section that is both broken and too
 /// large gives the error that comes first.
-pub fn decode(block: Bytes, limits: &FieldLimits) -> Result<Vec<Field>, DecodeError> {
-    let mut section = Section { rest: block, strings: BytesMut::new() };
+pub fn decode(block: &[u8], limits: &FieldLimits) -> Result<DecodedFields, DecodeError> {
+    // The shortest Huffman word has five bits, and the decoder wants a byte more.
+    let text = (block.len().saturating_mul(8) / 5).saturating_add(ADDED_TEXT);
+    let mut section = Section { rest: block, fields: DecodedFields::with_capacity(USUAL_FIELDS, text) };
     section.prefix()?;
-    let mut fields = Vec::with_capacity(USUAL_FIELDS.min(limits.fields));
     let (mut bytes, mut counted) = (0_usize, None);
     while let Some(&first) = section.rest.first() {
-        let field = section.line(first)?;
+        section.line(first)?;
+        let fields = &section.fields;
         // Names matter only once there are more lines than fields are allowed.
-        if fields.len() >= limits.fields {
-            let counted = counted.get_or_insert_with(|| {
-                let mut counted = Counted::default();
-                fields.iter().for_each(|field| counted.add(field));
-                counted
-            });
-            counted.add(&field);
+        if fields.len() > limits.fields {
+            let counted = match &mut counted {
+                None => counted.insert(fields.iter().fold(Counted::default(), Counted::with)),
+                Some(counted) => {
+                    *counted = fields.iter().next_back().into_iter().fold(*counted, Counted::with);
+                    counted
+                }
+            };
             if counted.fields > limits.fields {
                 return Err(DecodeError::TooManyFields);
             }
         }
-        bytes = bytes.saturating_add(field.name.as_bytes().len() + field.value.len() + FIELD_OVERHEAD);
+        let size = |line: DecodedLine<'_>| line.name.len().saturating_add(line.value.len());
+        bytes = bytes.saturating_add(fields.iter().next_back().map_or(0, size)).saturating_add(FIELD_OVERHEAD);
         if bytes > limits.bytes {
             return Err(DecodeError::TooManyBytes);
         }
-        fields.push(field);
     }
-    Ok(fields)
+    Ok(section.fields)
 }
 
 /// The number of fields, as [`FieldLimits::fields`] counts them.
-#[derive(Default)]
+#[derive(Default, Clone, Copy)]
 struct Counted {
     fields: usize,
     has_cookie: bool,
 }
 
 impl Counted {
-    fn add(&mut self, field: &Field) {
-        let counts = match field.name.as_bytes() {
-            [b':', ..] | b"host" => false,
-            b"cookie" => !std::mem::replace(&mut self.has_cookie, true),
-            _ => true,
-        };
-        self.fields = self.fields.saturating_add(counts.into());
+    /// With another line.
+    fn with(self, line: DecodedLine<'_>) -> Self {
+        let Self { fields, has_cookie } = self;
+        let is_cookie = line.id == name::COOKIE.id();
+        let counts = !line.name.starts_with(b":") && line.id != name::HOST.id() && !(is_cookie && has_cookie);
+        Self { fields: fields.saturating_add(counts.into()), has_cookie: has_cookie || is_cookie }
     }
 }
 
-struct Section {
-    rest: Bytes,
-    /// Where Huffman strings are decoded to.
-    strings: BytesMut,
+struct Section<'a> {
+    rest: &'a [u8],
+    fields: DecodedFields,
 }
 
-impl Section {
+impl Section<'_> {
     fn prefix(&mut self) -> Result<(), DecodeError> {
         if self.integer(8)? != 0 {
             return Err(DecodeError::Failed("refers to the dynamic table"));
@@ -109,67 +112,84 @@ impl Section {
         if sign { Err(DecodeError::Failed("negative base")) } else { Ok(()) }
     }
 
-    fn line(&mut self, first: u8) -> Result<Field, DecodeError> {
+    fn line(&mut self, first: u8) -> Result<(), DecodeError> {
         const DYNAMIC: DecodeError = DecodeError::Failed("refers to the dynamic table");
+        let at = self.fields.text().len();
         match first {
             // Indexed, T = 1: static
-            0xc0.. => self.static_field(6).cloned(),
+            0xc0.. => {
+                let (name, value) = self.static_field(6)?;
+                self.fields.text().extend_from_slice(value.as_bytes());
+                self.fields.end_line(name, at);
+            }
             // Literal with name reference, T = 1: static; N concerns re-encoders only
             0x40..0x80 if first & 0x10 != 0 => {
-                let name = self.static_field(4)?.name.clone();
-                Ok(Field { name, value: self.string(7)? })
+                let (name, _) = self.static_field(4)?;
+                self.string(7)?;
+                self.fields.end_line(name, at);
             }
             // Literal with literal name
-            0x20..0x40 => Ok(Field { name: FieldName::Raw(self.string(3)?), value: self.string(7)? }),
+            0x20..0x40 => {
+                self.string(3)?;
+                let text = self.fields.text();
+                let length = text.len().saturating_sub(at);
+                match NameId::of(text.get(at..).unwrap_or_default()) {
+                    NameId::OTHER => {
+                        self.string(7)?;
+                        self.fields.end_other_line(at, length);
+                    }
+                    name => {
+                        text.truncate(at);
+                        self.string(7)?;
+                        self.fields.end_line(name, at);
+                    }
+                }
+            }
             // Indexed, literal with name reference, both also post-base
-            _ => Err(DYNAMIC),
+            _ => return Err(DYNAMIC),
         }
+        Ok(())
     }
 
-    fn static_field(&mut self, prefix: u32) -> Result<&'static Field, DecodeError> {
+    fn static_field(&mut self, prefix: u32) -> Result<(NameId, &'static str), DecodeError> {
         let index = self.integer(prefix)?;
         static_table::field(index).ok_or(DecodeError::Failed("no such index in the static table"))
     }
 
-    /// A string whose length has a prefix of `prefix` bits, with the Huffman flag above.
-    fn string(&mut self, prefix: u32) -> Result<Bytes, DecodeError> {
+    /// Appends a string to the text: its length has a prefix of `prefix` bits, with the Huffman flag above.
+    fn string(&mut self, prefix: u32) -> Result<(), DecodeError> {
         let huffman = self.rest.first().is_some_and(|byte| byte >> prefix & 1 != 0);
         let length = self.integer(prefix)?;
-        let length = usize::try_from(length).ok().filter(|length| *length <= self.rest.len());
-        let raw = self.rest.split_to(length.ok_or(DecodeError::Failed("cut string"))?);
-        if !huffman {
-            return Ok(raw);
+        let split = usize::try_from(length).ok().and_then(|length| self.rest.split_at_checked(length));
+        let (raw, rest) = split.ok_or(DecodeError::Failed("cut string"))?;
+        self.rest = rest;
+        if huffman {
+            huffman::decode(raw, self.fields.text()).map_err(|_| DecodeError::Failed("bad Huffman string"))
+        } else {
+            self.fields.text().extend_from_slice(raw);
+            Ok(())
         }
-        if self.strings.capacity() == 0 {
-            // Room for all strings that may follow: the shortest Huffman word has five bits, and the decoder wants a
-            // byte more.
-            self.strings.reserve((raw.len() + self.rest.len()) * 8 / 5 + 1);
-        }
-        huffman::decode(&raw, &mut self.strings).map_err(|_| DecodeError::Failed("bad Huffman string"))?;
-        Ok(self.strings.split().freeze())
     }
 
     fn integer(&mut self, prefix: u32) -> Result<u64, IntegerError> {
-        let mut input = &*self.rest;
-        let value = integer::decode(prefix, &mut input)?;
-        let used = self.rest.len() - input.len();
-        self.rest.advance(used);
-        Ok(value)
+        integer::decode(prefix, &mut self.rest)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Pseudo, encode_field, encode_prefix};
+    use super::super::{encode_field, encode_prefix};
     use super::*;
+    use crate::exchange::Name;
+    use bytes::BytesMut;
     use proptest::prelude::*;
 
     const LIMITS: FieldLimits = FieldLimits { bytes: 1024, fields: 16 };
 
     fn decoded(block: &[u8]) -> Result<Vec<(String, String)>, DecodeError> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let fields = decode(Bytes::copy_from_slice(block), &LIMITS)?;
-        Ok(fields.iter().map(|field| (text(field.name.as_bytes()), text(&field.value))).collect())
+        let fields = decode(block, &LIMITS)?;
+        Ok(fields.iter().map(|line| (text(line.name), text(line.value))).collect())
     }
 
     /// What it is, its field section, its fields.
@@ -236,24 +256,16 @@ mod tests {
             (cookies, 81, 1, Err(DecodeError::TooManyBytes)),
             (cookies, 82, 0, Err(DecodeError::TooManyFields)),
         ] {
-            let count =
-                decode(Bytes::copy_from_slice(block), &FieldLimits { bytes, fields }).map(|fields| fields.len());
+            let count = decode(block, &FieldLimits { bytes, fields }).map(|fields| fields.len());
             assert_eq!(count, expected, "{block:?}: {bytes} bytes, {fields} fields");
         }
     }
 
     #[test]
-    fn a_pseudo_header_is_known_from_the_static_table_and_checked_later_from_a_literal() {
-        let fields = decode(Bytes::from_static(b"\x00\x00\xd1\x27\x00:method\x03GET"), &LIMITS).unwrap();
-        assert_eq!(fields[0].name, FieldName::Pseudo(Pseudo::Method));
-        assert_eq!(fields[1].name, FieldName::Raw(Bytes::from_static(b":method")));
-    }
-
-    #[test]
-    fn a_plain_literal_is_a_slice_of_the_section() {
-        let block = Bytes::from_static(b"\x00\x00\x51\x0b/index.html");
-        let inside = block.as_ptr_range();
-        assert!(inside.contains(&decode(block, &LIMITS).unwrap()[0].value.as_ptr()));
+    fn a_name_has_its_number_whether_it_comes_from_the_static_table_or_as_a_literal() {
+        let fields = decode(b"\x00\x00\xd1\x27\x00:method\x03GET\x24host\x01a\x22:x\x00\x22TE\x00", &LIMITS).unwrap();
+        let ids: Vec<_> = fields.iter().map(|line| line.id).collect();
+        assert_eq!(ids, [name::METHOD.id(), name::METHOD.id(), name::HOST.id(), NameId::OTHER, NameId::OTHER]);
     }
 
     proptest! {
@@ -265,17 +277,17 @@ mod tests {
             let mut out = BytesMut::new();
             encode_prefix(&mut out);
             for (name, value) in &fields {
-                encode_field(name, value.as_bytes(), sensitive, &mut out);
+                encode_field(Name::of(name), value.as_bytes(), sensitive, &mut out);
             }
             prop_assert_eq!(decoded(&out), Ok(fields));
         }
 
         #[test]
         fn no_bytes_make_it_panic_or_exceed_the_limits(tail: Vec<u8>, bytes in 0_usize..300, fields in 0_usize..6) {
-            let block = Bytes::from([vec![0, 0], tail].concat());
-            if let Ok(decoded) = decode(block, &FieldLimits { bytes, fields }) {
-                let size: usize = decoded.iter().map(|field| field.name.as_bytes().len() + field.value.len() + 32).sum();
-                let name = |field: &Field| field.name.as_bytes().to_vec();
+            let block = [vec![0, 0], tail].concat();
+            if let Ok(decoded) = decode(&block, &FieldLimits { bytes, fields }) {
+                let size: usize = decoded.iter().map(|line| line.name.len() + line.value.len() + 32).sum();
+                let name = |line: DecodedLine<'_>| line.name.to_vec();
                 let counted = decoded.iter().map(name).filter(|name| !name.starts_with(b":") && name != b"host");
                 let (cookies, others): (Vec<_>, Vec<_>) = counted.partition(|name| name == b"cookie");
                 prop_assert!(size <= bytes && others.len() + cookies.len().min(1) <= fields);

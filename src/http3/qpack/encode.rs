@@ -4,6 +4,7 @@ use super::{
     huffman, integer,
     static_table::{self, Found},
 };
+use crate::exchange::{Name, name};
 use bytes::{BufMut, BytesMut};
 
 /// Appends a field section's prefix: Required Insert Count 0, Base 0.
@@ -11,17 +12,17 @@ pub fn encode_prefix(out: &mut BytesMut) {
     out.put_slice(&[0, 0]);
 }
 
-/// Appends a field. `name` is lower case. A `sensitive` value is never put into a table, here or further on (RFC 9204
+/// Appends a field. A `sensitive` value is never put into a table, here or further on (RFC 9204
 /// §7.1.3): the N bit is set.
-pub fn encode_field(name: &str, value: &[u8], sensitive: bool, out: &mut BytesMut) {
-    match static_table::find(name, value) {
+pub fn encode_field(name: Name<'_>, value: &[u8], sensitive: bool, out: &mut BytesMut) {
+    match static_table::find(name.id(), value) {
         Some(Found::Field(index)) if !sensitive => integer::encode(6, 0xc0, index, out),
         Some(Found::Field(index) | Found::Name(index)) => {
             integer::encode(4, if sensitive { 0x70 } else { 0x50 }, index, out);
             string(7, 0, value, out);
         }
         None => {
-            string(3, if sensitive { 0x30 } else { 0x20 }, name.as_bytes(), out);
+            string(3, if sensitive { 0x30 } else { 0x20 }, name.text().as_bytes(), out);
             string(7, 0, value, out);
         }
     }
@@ -29,7 +30,7 @@ pub fn encode_field(name: &str, value: &[u8], sensitive: bool, out: &mut BytesMu
 
 /// Appends `:status`.
 pub fn encode_status(status: http::StatusCode, out: &mut BytesMut) {
-    encode_field(":status", status.as_str().as_bytes(), false, out);
+    encode_field(name::STATUS, status.as_str().as_bytes(), false, out);
 }
 
 /// Appends a string in the shorter of its two forms, its length with a prefix of `prefix` bits, the Huffman flag and
@@ -83,7 +84,7 @@ mod tests {
         ];
         for (name, value, sensitive, expected) in table {
             let mut out = BytesMut::new();
-            encode_field(name, value.as_bytes(), sensitive, &mut out);
+            encode_field(Name::of(name), value.as_bytes(), sensitive, &mut out);
             assert_eq!(out, expected, "{name}: {value} gives {out:02x?}");
         }
     }

@@ -2,8 +2,6 @@
 //!
 //! The code is canonical: its words, ordered by length and then by symbol, count upwards. The lengths alone hold it.
 
-use bytes::BytesMut;
-
 /// The symbol that never stands in a string; padding is made of its first bits.
 const EOS: usize = 256;
 
@@ -62,7 +60,7 @@ pub(super) struct HuffmanError;
 /// # Errors
 ///
 /// [`HuffmanError`]; nothing is appended.
-pub(super) fn decode(input: &[u8], out: &mut BytesMut) -> Result<(), HuffmanError> {
+pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), HuffmanError> {
     let start = out.len();
     // The shortest word has five bits. One byte more, as symbols are written in pairs.
     out.resize(start + input.len() * 8 / 5 + 1, 0);
@@ -282,8 +280,8 @@ mod tests {
     }
 
     fn decoded(input: &[u8]) -> Result<Vec<u8>, HuffmanError> {
-        let mut out = BytesMut::new();
-        decode(input, &mut out).map(|()| out.to_vec())
+        let mut out = Vec::new();
+        decode(input, &mut out).map(|()| out)
     }
 
     fn encode(input: &[u8]) -> Option<Vec<u8>> {

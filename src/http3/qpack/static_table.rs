@@ -1,9 +1,6 @@
 //! The static table (RFC 9204 Appendix A), for decoding by index and for encoding by name.
 
-use super::{Field, FieldName, Pseudo};
-use bytes::Bytes;
-use http::HeaderName;
-use std::sync::LazyLock;
+use crate::exchange::NameId;
 
 const LEN: usize = 99;
 
@@ -110,23 +107,16 @@ const TABLE: [(&str, &str); LEN] = [
     ("x-frame-options", "sameorigin"),
 ];
 
-/// The table in the form that a request uses: checked once, cloned without allocation.
-static FIELDS: LazyLock<[Field; LEN]> = LazyLock::new(|| {
-    TABLE.map(|(name, value)| Field {
-        name: match Pseudo::from_name(name.as_bytes()) {
-            Some(pseudo) => FieldName::Pseudo(pseudo),
-            None => FieldName::Known(HeaderName::from_static(name)),
-        },
-        value: Bytes::from_static(value.as_bytes()),
-    })
-});
+/// The names' numbers by index.
+static IDS: [NameId; LEN] = ids();
 
-/// The entry at `index`.
-pub(super) fn field(index: u64) -> Option<&'static Field> {
-    FIELDS.get(usize::try_from(index).ok()?)
+/// The name and the value at `index`.
+pub(super) fn field(index: u64) -> Option<(NameId, &'static str)> {
+    let index = usize::try_from(index).ok()?;
+    Some((*IDS.get(index)?, TABLE.get(index)?.1))
 }
 
-/// The place of `name` in the table.
+/// The place of a name in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     /// With the same value.
@@ -136,16 +126,8 @@ pub(super) enum Found {
 }
 
 /// Looks a field up.
-pub(super) fn find(name: &str, value: &[u8]) -> Option<Found> {
-    let mut slot = hash(name.as_bytes());
-    let first = loop {
-        let index = *SLOTS.get(slot)?;
-        let (known, _) = TABLE.get(usize::from(index))?;
-        if *known == name {
-            break index;
-        }
-        slot = (slot + 1) % SLOTS.len();
-    };
+pub(super) fn find(name: NameId, value: &[u8]) -> Option<Found> {
+    let first = *FIRST.get(name.index()).filter(|first| **first != NONE)?;
     let mut index = first;
     while let Some((_, known)) = TABLE.get(usize::from(index)) {
         if known.as_bytes() == value {
@@ -159,47 +141,42 @@ pub(super) fn find(name: &str, value: &[u8]) -> Option<Found> {
 /// No entry: beyond the table's end.
 const NONE: u8 = u8::MAX;
 
-/// Each name's first index, open addressing by [`hash`]; mostly empty, so that a name that is not in the table is found
-/// missing at once.
-static SLOTS: [u8; 256] = slots();
+/// Each name's first index, by its number.
+static FIRST: [u8; NameId::COUNT] = first();
 
 /// From an index to the next one with the same name.
 static NEXT: [u8; LEN] = next();
 
-/// Length and three letters distinguish the table's names well enough.
-const fn hash(name: &[u8]) -> usize {
-    let length = name.len();
-    let (Some(first), Some(last)) = (name.first(), name.last()) else { return 0 };
-    let Some((_, tail)) = name.split_at_checked(length / 2) else { return 0 };
-    let Some(middle) = tail.first() else { return 0 };
-    (length * 7 + *first as usize * 31 + *middle as usize * 5 + *last as usize * 17) % 256
+#[expect(clippy::indexing_slicing, reason = "runs in the compiler alone")]
+const fn ids() -> [NameId; LEN] {
+    let mut ids = [NameId::OTHER; LEN];
+    let mut index = 0;
+    while index < LEN {
+        ids[index] = NameId::known(TABLE[index].0);
+        assert!(ids[index].is_known(), "a name without a number");
+        index += 1;
+    }
+    ids
 }
 
 #[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "runs in the compiler alone")]
-const fn slots() -> [u8; 256] {
-    let mut slots = [NONE; 256];
-    let mut index = 0;
-    while index < LEN {
-        let name = TABLE[index].0.as_bytes();
-        let mut slot = hash(name);
-        while slots[slot] != NONE && !same(TABLE[slots[slot] as usize].0.as_bytes(), name) {
-            slot = (slot + 1) % slots.len();
-        }
-        if slots[slot] == NONE {
-            slots[slot] = index as u8;
-        }
-        index += 1;
+const fn first() -> [u8; NameId::COUNT] {
+    let (mut first, ids) = ([NONE; NameId::COUNT], ids());
+    let mut index = LEN;
+    while index > 0 {
+        index -= 1;
+        first[ids[index].index()] = index as u8;
     }
-    slots
+    first
 }
 
 #[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "runs in the compiler alone")]
 const fn next() -> [u8; LEN] {
-    let mut next = [NONE; LEN];
+    let (mut next, ids) = ([NONE; LEN], ids());
     let mut index = 0;
     while index < LEN {
         let mut other = index + 1;
-        while other < LEN && !same(TABLE[index].0.as_bytes(), TABLE[other].0.as_bytes()) {
+        while other < LEN && ids[index].index() != ids[other].index() {
             other += 1;
         }
         if other < LEN {
@@ -208,15 +185,6 @@ const fn next() -> [u8; LEN] {
         index += 1;
     }
     next
-}
-
-#[expect(clippy::indexing_slicing, reason = "runs in the compiler alone")]
-const fn same(left: &[u8], right: &[u8]) -> bool {
-    let mut index = 0;
-    while index < left.len() && index < right.len() && left[index] == right[index] {
-        index += 1;
-    }
-    index == left.len() && index == right.len()
 }
 
 #[cfg(test)]
@@ -245,8 +213,7 @@ mod tests {
             (98, "x-frame-options", "sameorigin"),
         ];
         for (index, name, value) in table {
-            let field = field(index).unwrap();
-            assert_eq!((field.name.as_bytes(), &field.value[..]), (name.as_bytes(), value.as_bytes()), "{index}");
+            assert_eq!(field(index).map(|(id, value)| (id.text(), value)), Some((name, value)), "{index}");
         }
         assert_eq!(field(99), None);
         assert_eq!(field(u64::MAX), None);
@@ -262,7 +229,7 @@ mod tests {
                 let field = TABLE.iter().position(|entry| *entry == (name, value));
                 let first = TABLE.iter().position(|entry| entry.0 == name);
                 let expected = field.map(|at| Found::Field(at as u64)).or(first.map(|at| Found::Name(at as u64)));
-                assert_eq!(find(name, value.as_bytes()), expected, "{name}: {value}");
+                assert_eq!(find(NameId::known(name), value.as_bytes()), expected, "{name}: {value}");
             }
         }
     }

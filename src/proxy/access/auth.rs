@@ -3,34 +3,29 @@
 
 use crate::{
     config,
-    exchange::{Response, field::REQUEST_ID},
-    proxy::{request::PROXY_CONNECTION, spelling},
+    exchange::{FieldName, Fields, Head, Name, NameSet, Response, name},
+    proxy::spelling,
 };
 use bytes::Bytes;
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header, request, response, uri::PathAndQuery,
-};
+use http::{Method, StatusCode};
 
 /// Bytes of the body of an answer that a client gets, and so in memory at once for a request.
 pub(in crate::proxy) const MAX_BODY: usize = 64 * 1024;
 
-const X_FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
-const X_FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
-
 /// Fields of the client's request that the server does not get. Its answer is about the request as a whole, so that
 /// neither a condition nor a range of the client's is for it, and the body is not sent.
-const WITHHELD: [HeaderName; 10] = [
-    header::EXPECT,
-    header::TE,
-    header::TRAILER,
-    header::RANGE,
-    header::IF_RANGE,
-    header::IF_MATCH,
-    header::IF_NONE_MATCH,
-    header::IF_MODIFIED_SINCE,
-    header::IF_UNMODIFIED_SINCE,
-    PROXY_CONNECTION,
-];
+const WITHHELD: NameSet = NameSet::of(&[
+    name::EXPECT,
+    name::TE,
+    name::TRAILER,
+    name::RANGE,
+    name::IF_RANGE,
+    name::IF_MATCH,
+    name::IF_NONE_MATCH,
+    name::IF_MODIFIED_SINCE,
+    name::IF_UNMODIFIED_SINCE,
+    name::PROXY_CONNECTION,
+]);
 
 /// Names by which servers that decide also read the requested URL and method, in every spelling: a client, or a proxy
 /// that passes them on, would choose what is decided about.
@@ -46,14 +41,14 @@ const OVERRIDES: [&str; 8] = [
 ];
 
 /// Fields of an answer that the client gets, beside its body and its status.
-const PASSED_ON: [HeaderName; 7] = [
-    header::SET_COOKIE,
-    header::LOCATION,
-    header::WWW_AUTHENTICATE,
-    header::CONTENT_TYPE,
-    header::CONTENT_ENCODING,
-    header::CONTENT_LANGUAGE,
-    header::CACHE_CONTROL,
+const PASSED_ON: [Name<'static>; 7] = [
+    name::SET_COOKIE,
+    name::LOCATION,
+    name::WWW_AUTHENTICATE,
+    name::CONTENT_TYPE,
+    name::CONTENT_ENCODING,
+    name::CONTENT_LANGUAGE,
+    name::CACHE_CONTROL,
 ];
 
 /// A server that decides about the requests of a route.
@@ -61,15 +56,15 @@ const PASSED_ON: [HeaderName; 7] = [
 pub(in crate::proxy) struct AuthRule {
     /// The server's name among the origins.
     pub(in crate::proxy) origin: String,
-    path: PathAndQuery,
-    copy: Vec<HeaderName>,
+    path: String,
+    copy: Vec<FieldName>,
 }
 
 /// The meaning of an answer's head.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::proxy) enum AuthDecision {
     /// The request is served; its origin gets these fields.
-    Admitted(Vec<(HeaderName, HeaderValue)>),
+    Admitted(Vec<(FieldName, Vec<u8>)>),
     /// The client gets the answer.
     Denied,
     /// The client gets the answer, which leads it elsewhere.
@@ -80,58 +75,40 @@ pub(in crate::proxy) enum AuthDecision {
 
 impl AuthRule {
     pub(in crate::proxy) fn new(config: &config::Auth) -> Self {
-        // A checked configuration has no path here that a URL could not have.
-        let path = config.path.parse().unwrap_or_else(|_| PathAndQuery::from_static("/"));
-        Self { origin: config.origin.clone(), path, copy: config.copy.clone() }
+        let copy = config.copy.iter().map(FieldName::from).collect();
+        Self { origin: config.origin.clone(), path: config.path.clone(), copy }
     }
 
     /// The fields that the answer alone may set.
-    pub(in crate::proxy) fn copied(&self) -> impl Iterator<Item = &HeaderName> {
-        self.copy.iter()
+    pub(in crate::proxy) fn copied(&self) -> impl Iterator<Item = Name<'_>> {
+        self.copy.iter().map(FieldName::name)
     }
 
     /// The request to the server about the request with `head`, less what every request to an origin gets. Fields that
     /// are `granted` by an answer alone are removed.
-    pub(in crate::proxy) fn request(&self, head: &request::Parts, granted: &[String]) -> request::Parts {
-        let mut uri = http::uri::Parts::default();
-        (uri.scheme, uri.authority) = (head.uri.scheme().cloned(), head.uri.authority().cloned());
-        uri.path_and_query = Some(self.path.clone());
-        let (mut parts, ()) = Request::new(()).into_parts();
-        parts.method = Method::GET;
-        // Without an authority there is a `Host`.
-        parts.uri = Uri::from_parts(uri).unwrap_or_else(|_| Uri::from(self.path.clone()));
-        parts.headers = head.headers.clone();
-        for name in &WITHHELD {
-            parts.headers.remove(name);
-        }
-        spelling::remove(&mut parts.headers, |name| {
-            let plain = spelling::plain(name);
-            OVERRIDES.contains(&&*plain) || granted.iter().any(|granted| *granted == plain)
+    pub(in crate::proxy) fn request(&self, head: &Head, granted: &[String]) -> Head {
+        let mut asked = head.derive(Method::GET, &self.path, &head.fields);
+        asked.fields.retain(|line| {
+            let plain = spelling::plain(line.name());
+            let is_granted = OVERRIDES.contains(&&*plain) || granted.iter().any(|granted| *granted == plain);
+            !is_granted && !WITHHELD.has(line.id())
         });
-        parts
+        asked
     }
 
-    /// Names the request with `head` to the server, in the `fields` for an origin.
-    pub(in crate::proxy) fn describe(head: &request::Parts, fields: &mut HeaderMap) {
-        if let Ok(method) = HeaderValue::from_str(head.method.as_str()) {
-            fields.insert(X_FORWARDED_METHOD, method);
-        }
-        let path = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
-        if let Ok(path) = HeaderValue::from_str(path) {
-            fields.insert(X_FORWARDED_URI, path);
-        }
+    /// Names the request with `head` to the server, in the head for an origin.
+    pub(in crate::proxy) fn describe(head: &Head, asked: &mut Head) {
+        asked.fields.set(name::X_FORWARDED_METHOD, head.method.as_str().as_bytes());
+        asked.fields.set(name::X_FORWARDED_URI, head.path_and_query().as_bytes());
         // A route may have another `Host` for its own origin.
-        let host = head.uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
-        if let Some(host) = host.or_else(|| head.headers.get(header::HOST).cloned()) {
-            fields.insert(header::HOST, host);
-        }
+        asked.set_to_authority(name::HOST);
     }
 
     /// The meaning of an answer with `head`.
-    pub(in crate::proxy) fn decide(&self, head: &response::Parts) -> AuthDecision {
-        match head.status {
+    pub(in crate::proxy) fn decide(&self, status: StatusCode, fields: &Fields) -> AuthDecision {
+        match status {
             status if status.is_success() => {
-                self.admitted(&head.headers).map_or(AuthDecision::Unusable, AuthDecision::Admitted)
+                self.admitted(fields).map_or(AuthDecision::Unusable, AuthDecision::Admitted)
             }
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => AuthDecision::Denied,
             StatusCode::MOVED_PERMANENTLY
@@ -139,7 +116,7 @@ impl AuthRule {
             | StatusCode::SEE_OTHER
             | StatusCode::TEMPORARY_REDIRECT
             | StatusCode::PERMANENT_REDIRECT
-                if head.headers.get_all(header::LOCATION).iter().count() == 1 =>
+                if fields.all(name::LOCATION).count() == 1 =>
             {
                 AuthDecision::Redirected
             }
@@ -149,37 +126,34 @@ impl AuthRule {
 
     /// The fields of `copy` that `fields` have; `None` if one of them stands there twice, of which only one could be
     /// meant.
-    fn admitted(&self, fields: &HeaderMap) -> Option<Vec<(HeaderName, HeaderValue)>> {
+    fn admitted(&self, fields: &Fields) -> Option<Vec<(FieldName, Vec<u8>)>> {
         let mut granted = Vec::new();
         for name in &self.copy {
-            let mut values = fields.get_all(name).iter();
+            let mut values = fields.all(name.name());
             let Some(value) = values.next() else { continue };
             if values.next().is_some() {
                 return None;
             }
-            granted.push((name.clone(), value.clone()));
+            granted.push((name.clone(), value.to_vec()));
         }
         Some(granted)
     }
 }
 
-/// The server's answer with `head` and `body` for the client of the request with `id`.
-pub(in crate::proxy) fn pass_on(head: response::Parts, body: Bytes, id: &HeaderValue) -> Response {
-    let mut response = Response::default();
-    *response.status_mut() = head.status;
-    let fields = response.headers_mut();
-    for name in &PASSED_ON {
-        for value in head.headers.get_all(name) {
-            fields.append(name.clone(), value.clone());
-        }
+/// The server's answer with `body` for the client of the request with `id`.
+pub(in crate::proxy) fn pass_on(status: StatusCode, answered: &Fields, body: Bytes, id: &str) -> Response {
+    let length = body.len() as u64;
+    let mut response = Response::new(status, body);
+    let fields = &mut response.fields;
+    for name in PASSED_ON {
+        answered.all(name).for_each(|value| fields.append(name, value));
     }
-    if !fields.contains_key(header::CACHE_CONTROL) {
+    if !fields.contains(name::CACHE_CONTROL) {
         // It is about this client, and about now.
-        fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        fields.append(name::CACHE_CONTROL, b"no-store");
     }
-    fields.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
-    fields.insert(REQUEST_ID, id.clone());
-    *response.body_mut() = body.into();
+    fields.set_number(name::CONTENT_LENGTH, length);
+    fields.set(name::X_REQUEST_ID, id.as_bytes());
     response
 }
 
@@ -192,12 +166,16 @@ mod tests {
         AuthRule::new(&config::Auth { origin: "auth".into(), path: "/verify?a=b".into(), copy })
     }
 
-    fn answer(status: u16, fields: &[(&'static str, &'static str)]) -> response::Parts {
-        let mut response = http::Response::builder().status(status);
-        for (name, value) in fields {
-            response = response.header(*name, *value);
-        }
-        response.body(()).unwrap().into_parts().0
+    fn lines(lines: &[(&str, &str)]) -> Fields {
+        lines.iter().map(|(name, value)| (Name::of(name), value.as_bytes())).collect()
+    }
+
+    /// Names and values, sorted.
+    fn sorted(fields: &Fields) -> Vec<String> {
+        let text = |value| str::from_utf8(value).unwrap();
+        let mut lines: Vec<_> = fields.iter().map(|line| format!("{}: {}", line.name(), text(line.value))).collect();
+        lines.sort();
+        lines
     }
 
     #[test]
@@ -206,7 +184,7 @@ mod tests {
         let user = ("remote-user", "alice");
         for (status, fields, expected) in [
             (200, vec![], AuthDecision::Admitted(vec![])),
-            (204, vec![user], AuthDecision::Admitted(vec![("remote-user".parse().unwrap(), "alice".parse().unwrap())])),
+            (204, vec![user], AuthDecision::Admitted(vec![(name::REMOTE_USER.into(), b"alice".to_vec())])),
             (202, vec![("remote_user", "mallory"), ("remote-email", "a@b")], AuthDecision::Admitted(vec![])),
             (200, vec![user, ("remote-user", "root")], AuthDecision::Unusable),
             (200, vec![user, user], AuthDecision::Unusable),
@@ -225,15 +203,15 @@ mod tests {
             (503, vec![], AuthDecision::Unusable),
             (999, vec![], AuthDecision::Unusable),
         ] {
-            assert_eq!(rule.decide(&answer(status, &fields)), expected, "{status} {fields:?}");
+            let answer = lines(&fields);
+            assert_eq!(rule.decide(StatusCode::from_u16(status).unwrap(), &answer), expected, "{status} {fields:?}");
         }
     }
 
     #[test]
     fn the_server_is_asked_about_the_request_and_not_for_what_the_client_wants() {
         let rule = rule(&["Remote-User"]);
-        let mut asked = Request::builder().method("POST").uri("https://a.test/path?query");
-        for (name, value) in [
+        let fields = lines(&[
             ("cookie", "session=1"),
             ("authorization", "Bearer 1"),
             ("accept", "text/html"),
@@ -249,16 +227,12 @@ mod tests {
             ("remote_user", "root"),
             ("x-forwarded-uri", "/public"),
             ("x-forwarded-method", "GET"),
-        ] {
-            asked = asked.header(name, value);
-        }
-        let head = asked.body(()).unwrap().into_parts().0;
+        ]);
+        let head = Head::new(Method::POST, "a.test", "/path?query", fields);
         let mut request = rule.request(&head, &["remote-user".to_owned()]);
-        assert_eq!((&request.method, request.uri.to_string()), (&Method::GET, "https://a.test/verify?a=b".into()));
-        AuthRule::describe(&head, &mut request.headers);
-        let mut fields: Vec<_> =
-            request.headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
-        fields.sort();
+        let target = (request.method.clone(), request.authority(), request.target());
+        assert_eq!(target, (Method::GET, "a.test", "/verify?a=b"));
+        AuthRule::describe(&head, &mut request);
         let expected = [
             "accept: text/html",
             "authorization: Bearer 1",
@@ -268,7 +242,7 @@ mod tests {
             "x-forwarded-method: POST",
             "x-forwarded-uri: /path?query",
         ];
-        assert_eq!(fields, expected);
+        assert_eq!(sorted(&request.fields), expected);
     }
 
     #[test]
@@ -284,11 +258,7 @@ mod tests {
             ("server", "auth"),
             ("alt-svc", "h3=\":1\""),
         ];
-        let id = HeaderValue::from_static("7f3a");
-        let response = pass_on(answer(302, &fields), Bytes::from_static(b"sign in"), &id);
-        let mut names: Vec<_> =
-            response.headers().iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
-        names.sort();
+        let response = pass_on(StatusCode::FOUND, &lines(&fields), Bytes::from_static(b"sign in"), "7f3a");
         let expected = [
             "cache-control: no-store",
             "content-length: 7",
@@ -299,6 +269,6 @@ mod tests {
             "www-authenticate: Bearer",
             "x-request-id: 7f3a",
         ];
-        assert_eq!((response.status().as_u16(), names), (302, expected.map(str::to_owned).to_vec()));
+        assert_eq!((response.status.as_u16(), sorted(&response.fields)), (302, expected.map(str::to_owned).to_vec()));
     }
 }

@@ -4,11 +4,11 @@
 //! reveal the address, and it names the same server whatever its place in the list. It is the same for all clients of a
 //! server: it is worthless to a thief. It is computed once for each server, and compared for a request.
 
+use crate::exchange::{Fields, name};
 use aws_lc_rs::{
     constant_time::verify_slices_are_equal,
     hmac::{self, HMAC_SHA256},
 };
-use http::{HeaderMap, HeaderValue, header};
 use std::fmt;
 
 /// Bytes of the MAC: half of HMAC-SHA256's, the minimum of RFC 2104 §5.
@@ -73,7 +73,7 @@ pub(in crate::proxy) struct Cookies {
     /// By the servers' numbers.
     values: Vec<[u8; VALUE]>,
     /// `Set-Cookie`, by the same.
-    fields: Vec<HeaderValue>,
+    fields: Vec<String>,
 }
 
 impl Cookies {
@@ -92,16 +92,15 @@ impl Cookies {
             }
             // A session's end is its cookie's: no `Max-Age`. `Path` has it sent for all of the host's routes.
             text.push_str("; Path=/; Secure; HttpOnly; SameSite=Lax");
-            // A checked configuration has no name that a field could not hold.
-            HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+            text
         };
         Self { name: name.to_owned(), fields: values.iter().map(field).collect(), values }
     }
 
     /// The cookie of a request with `fields`.
-    pub(in crate::proxy) fn shown(&self, fields: &HeaderMap) -> Shown {
-        let lines = fields.get_all(header::COOKIE).iter();
-        let pairs = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b';'));
+    pub(in crate::proxy) fn shown(&self, fields: &Fields) -> Shown {
+        let lines = fields.all(name::COOKIE);
+        let pairs = lines.flat_map(|line| line.split(|byte| *byte == b';'));
         let values = pairs.filter_map(|pair| pair.trim_ascii().strip_prefix(self.name.as_bytes())?.strip_prefix(b"="));
         let mut shown = Shown::Nothing;
         for value in values.take(MAX_SHOWN) {
@@ -114,8 +113,8 @@ impl Cookies {
     }
 
     /// The `Set-Cookie` of a client of `server`.
-    pub(in crate::proxy) fn field(&self, server: usize) -> Option<&HeaderValue> {
-        self.fields.get(server)
+    pub(in crate::proxy) fn field(&self, server: usize) -> Option<&str> {
+        self.fields.get(server).map(String::as_str)
     }
 }
 
@@ -137,11 +136,11 @@ mod tests {
 
     /// Of a cookie as a client sends it back.
     fn pair(cookies: &Cookies, server: usize) -> String {
-        cookies.field(server).unwrap().to_str().unwrap().split(';').next().unwrap().to_owned()
+        cookies.field(server).unwrap().split(';').next().unwrap().to_owned()
     }
 
     fn shown(cookies: &Cookies, lines: &[&str]) -> Shown {
-        let fields = lines.iter().map(|line| (header::COOKIE, HeaderValue::from_str(line).unwrap()));
+        let fields = lines.iter().map(|line| (name::COOKIE, line.as_bytes()));
         cookies.shown(&fields.collect())
     }
 
@@ -149,7 +148,7 @@ mod tests {
     fn a_cookie_names_its_server_and_tells_nothing_of_it() {
         let cookies = cookies();
         for (number, server) in SERVERS.iter().enumerate() {
-            let field = cookies.field(number).unwrap().to_str().unwrap();
+            let field = cookies.field(number).unwrap();
             let (pair, attributes) = field.split_once("; ").unwrap();
             assert_eq!(attributes, "Path=/; Secure; HttpOnly; SameSite=Lax");
             assert_eq!(shown(&cookies, &[pair]), Shown::Server(number));
@@ -212,7 +211,8 @@ mod tests {
 
         #[test]
         fn whatever_a_client_sends_is_read(lines in prop::collection::vec(prop::collection::vec(0x20..=0xff_u8, 0..60), 0..5)) {
-            let fields = lines.iter().filter_map(|line| Some((header::COOKIE, HeaderValue::from_bytes(line).ok()?)));
+            let lines = lines.iter().filter(|line| crate::exchange::field::is_value(line));
+            let fields = lines.map(|line| (name::COOKIE, line.as_slice()));
             cookies().shown(&fields.collect());
         }
     }

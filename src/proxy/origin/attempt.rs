@@ -2,7 +2,7 @@
 
 use super::{
     Origin, Outcome, Sending,
-    connection::SendFailure,
+    connection::{ReceivedHead, SendFailure},
     deadline::{Deadline, Passed},
     pool::{Needs, PooledConnection},
     proxied::Proxied,
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     config::{CheckIdle, Timeouts},
-    exchange::{Body, BodyError, Record, Response, Tunnel, has_rarely_a_body, members},
+    exchange::{Body, BodyError, Head, Record, Response, Tunnel, has_rarely_a_body, name},
     http1::HeadError,
     proxy::{
         balance::{Set, Wish},
@@ -27,7 +27,7 @@ use crate::{
     },
     sources::Source,
 };
-use http::{Method, StatusCode, Version, header, request, response::Parts};
+use http::{Method, StatusCode};
 use std::{
     rc::Rc,
     sync::Arc,
@@ -68,8 +68,8 @@ pub(super) struct Attempts<'a> {
 const _: () = assert!(size_of::<Attempts<'static>>() <= 384);
 
 impl<'a> Attempts<'a> {
-    /// None yet; and the request's head.
-    pub(super) fn new(origin: &'a Rc<Origin>, sending: Sending<'a>) -> (Self, request::Parts) {
+    /// None yet.
+    pub(super) fn new(origin: &'a Rc<Origin>, sending: Sending<'a>) -> Self {
         let Sending {
             head,
             framing,
@@ -94,10 +94,10 @@ impl<'a> Attempts<'a> {
         origin.budget.borrow_mut().earn();
         let is_repeatable = upload.is_none() && retry::is_idempotent(&head.method);
         let checks_idle = !is_repeatable || origin.config.check_idle == CheckIdle::Always;
-        let attempts = Self {
+        Self {
             origin,
             method: head.method.clone(),
-            interims: Interims::new(&head, upload.is_some(), interim, &origin.metrics),
+            interims: Interims::new(head, upload.is_some(), interim, &origin.metrics),
             upload,
             proxied: origin.config.proxy_protocol.then(|| Proxied::of(client)),
             source,
@@ -110,8 +110,7 @@ impl<'a> Attempts<'a> {
             tried: Set::default(),
             fresh: false,
             checks_idle,
-        };
-        (attempts, head)
+        }
     }
 
     /// Preparation for the first one.
@@ -175,7 +174,7 @@ impl<'a> Attempts<'a> {
     pub(super) async fn send(
         &mut self,
         number: u32,
-        head: &request::Parts,
+        head: &Head,
         ticket: Ticket,
         connection: PooledConnection,
     ) -> Result<SentRequest, Outcome> {
@@ -210,7 +209,7 @@ impl<'a> Attempts<'a> {
     fn timed_out(
         &mut self,
         number: u32,
-        response: Parts,
+        response: ReceivedHead,
         connection: PooledConnection,
         ticket: Ticket,
     ) -> Result<SentRequest, Outcome> {
@@ -291,11 +290,16 @@ impl<'a> Attempts<'a> {
 
     /// The response for the client. Its body is polled once, without a wait: one that has failed already is a 502, as
     /// nothing of the response was sent.
-    fn respond(&mut self, response: Parts, connection: PooledConnection, ticket: Ticket) -> Result<Response, Outcome> {
-        let mut parts = response;
+    fn respond(
+        &mut self,
+        response: ReceivedHead,
+        connection: PooledConnection,
+        ticket: Ticket,
+    ) -> Result<Response, Outcome> {
+        let ReceivedHead { status, mut fields, .. } = response;
         let origin = self.origin;
         let length = connection.size_hint().exact();
-        if let Err(error) = response::translate(&mut parts, &self.method, length) {
+        if let Err(error) = response::translate(status, &mut fields, &self.method, length) {
             return Err(self.bad(&ticket, error));
         }
         let mut open = Open { connection, ticket };
@@ -305,16 +309,16 @@ impl<'a> Attempts<'a> {
             Poll::Ready(None) => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         };
-        if origin.config.eject_statuses.iter().any(|statuses| statuses.contain(parts.status.as_u16())) {
+        if origin.config.eject_statuses.iter().any(|statuses| statuses.contain(status.as_u16())) {
             open.ticket.failed();
         } else {
             open.ticket.answered();
         }
-        origin.stick(self.wish, open.ticket.number, &mut parts.headers);
+        origin.stick(self.wish, open.ticket.number, &mut fields);
         let (upload, idle, record) = (self.upload.take(), self.timeouts.response_body, self.record);
         let (rules, deadline) = (self.rules, self.deadline);
         let body = ResponseBody::wrap(open, ahead, upload, record, rules, idle, deadline, &origin.metrics);
-        Ok(Response::from_parts(parts, body))
+        Ok(Response { status, fields, body })
     }
 
     /// The body of the server's response has failed before anything of the response was passed on.
@@ -336,7 +340,7 @@ impl<'a> Attempts<'a> {
     /// The response to a request to switch protocols. A rejection is forwarded as it is.
     fn switched(
         &mut self,
-        response: Parts,
+        response: ReceivedHead,
         switch: Switch,
         connection: PooledConnection,
         ticket: Ticket,
@@ -352,17 +356,17 @@ impl<'a> Attempts<'a> {
             self.upload = None;
             return self.respond(response, connection, ticket);
         }
-        let mut parts = response;
-        switch.accept(&mut parts).map_err(|error| self.bad(&ticket, error))?;
+        let ReceivedHead { status, mut fields, .. } = response;
+        switch.accept(&mut fields).map_err(|error| self.bad(&ticket, error))?;
         let (connection, ahead) = connection.switch().ok_or_else(|| self.bad(&ticket, Error::Terminated))?;
         ticket.answered();
         ticket.went_well();
-        self.origin.stick(self.wish, ticket.number, &mut parts.headers);
+        self.origin.stick(self.wish, ticket.number, &mut fields);
         let Switch { protocol, slot, .. } = switch;
         let side = TunnelSide::new(connection, ahead, slot, &self.origin.metrics);
         let tunnel = Tunnel::new(protocol, side, self.timeouts.tunnel);
         let tunnel = tunnel.half_closed_for(self.timeouts.tunnel_half_closed);
-        Ok(Response::from_parts(parts, Body::tunnel(tunnel)))
+        Ok(Response { status, fields, body: Body::tunnel(tunnel) })
     }
 
     /// The server's response is invalid.
@@ -376,9 +380,9 @@ impl<'a> Attempts<'a> {
 
 /// Whether `response` is the end of an idle connection rather than an answer: 408 with `Connection: close` (RFC 9110
 /// §15.5.9), which an origin sends when it gives the connection up.
-fn is_for_the_idle(response: &Parts) -> bool {
-    let closes = || members(&response.headers, header::CONNECTION).any(|option| option.eq_ignore_ascii_case(b"close"));
-    response.status == StatusCode::REQUEST_TIMEOUT && (response.version < Version::HTTP_11 || closes())
+fn is_for_the_idle(response: &ReceivedHead) -> bool {
+    let closes = || response.fields.members(name::CONNECTION).any(|option| option.eq_ignore_ascii_case(b"close"));
+    response.status == StatusCode::REQUEST_TIMEOUT && (response.is_http_10 || closes())
 }
 
 /// The error for the client of a `failure` on `connection`.

@@ -9,13 +9,13 @@ use super::{
 };
 use crate::{
     descriptors::Descriptor,
-    exchange::{BodyCapacity, BodyError, members},
+    exchange::{BodyCapacity, BodyError, FieldName, Fields, Head, Name, field::is_value, name},
     http1::{self, BodyDecoder, BodyPiece, HeadError, HeadLines, ResponseFraming},
     proxy::Metrics,
     telemetry::Cause,
 };
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header, request, response};
+use http::{Method, StatusCode};
 use http_body::{Frame, SizeHint};
 use std::{
     cell::{Cell, RefCell},
@@ -45,6 +45,11 @@ const MAX_UNSENT: usize = 256 * 1024;
 const WRITES: usize = 16;
 /// Parts that one write has at most, a head among them.
 const PARTS: usize = 3 * PIECES + 2;
+
+/// Lines that a response's head gets on its way to the client: a date, a cookie, what a route adds.
+const ADDED_FIELDS: usize = 4;
+/// Bytes of these.
+const ADDED_TEXT: usize = 128;
 
 thread_local! {
     /// What was read at last, which is copied out in its exact size: memory that stays in the processor's cache.
@@ -88,7 +93,7 @@ struct Outgoing {
     upload: Option<Rc<Upload>>,
     is_chunked: bool,
     /// Names of trailers that the head has declared.
-    trailers: Vec<HeaderName>,
+    trailers: Vec<FieldName>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -145,9 +150,18 @@ impl Default for Incoming {
 #[derive(Debug)]
 pub(super) enum Received {
     /// An interim response: another one follows.
-    Interim(StatusCode, HeaderMap),
+    Interim(StatusCode, Fields),
     /// The head of the final response, or of a 101.
-    Response(response::Parts),
+    Response(ReceivedHead),
+}
+
+/// The head of a response.
+#[derive(Debug)]
+pub(super) struct ReceivedHead {
+    pub(super) status: StatusCode,
+    /// Whether the version is HTTP/1.0 rather than HTTP/1.1.
+    pub(super) is_http_10: bool,
+    pub(super) fields: Fields,
 }
 
 /// Why there is no response.
@@ -204,11 +218,7 @@ impl OriginConnection {
     }
 
     /// Sends the request with this `head`, and reads until an interim response or the final one's head has come.
-    pub(super) fn poll_response(
-        &self,
-        head: &request::Parts,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Received, SendFailure>> {
+    pub(super) fn poll_response(&self, head: &Head, cx: &mut Context<'_>) -> Poll<Result<Received, SendFailure>> {
         let state = self.outgoing.borrow().state;
         if state == Sending::Unsent {
             // This registers the task for what comes, too.
@@ -357,12 +367,11 @@ impl OriginConnection {
     }
 
     /// Writes the head, with what has come of the body.
-    fn poll_head(&self, head: &request::Parts, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+    fn poll_head(&self, head: &Head, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
         let mut text = HEAD.take();
         text.clear();
-        let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
-        let fields = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-        http1::write_head(&mut text, head.method.as_str(), target, fields);
+        let fields = head.fields.iter().map(|line| (line.name(), line.value));
+        http1::write_head(&mut text, head.method.as_str(), head.target(), fields);
         {
             let mut outgoing = self.outgoing.borrow_mut();
             outgoing.begin(head);
@@ -601,15 +610,15 @@ fn with_scratch<T>(act: impl FnOnce(&mut [u8]) -> T) -> T {
 
 impl Outgoing {
     /// The request begins with `head`.
-    fn begin(&mut self, head: &request::Parts) {
+    fn begin(&mut self, head: &Head) {
         self.state = Sending::Begun;
         let Some(upload) = &self.upload else { return };
         self.is_chunked = upload.is_chunked();
         if upload.is_empty() {
             self.upload = None;
         } else if self.is_chunked {
-            let names = members(&head.headers, header::TRAILER);
-            self.trailers = names.filter_map(|name| HeaderName::from_bytes(name).ok()).collect();
+            let names = head.fields.members(name::TRAILER).filter_map(|name| str::from_utf8(name).ok());
+            self.trailers = names.map(|text| Name::of(&text.to_ascii_lowercase()).into()).collect();
         }
     }
 
@@ -650,10 +659,11 @@ impl Outgoing {
                     }
                 }
                 Err(frame) => {
-                    let fields = frame.into_trailers().unwrap_or_default();
-                    let declared = fields.iter().filter(|(name, _)| self.trailers.contains(name));
+                    let fields = frame.into_trailers().map(Fields::from).unwrap_or_default();
+                    let is_declared = |name| self.trailers.iter().any(|declared| declared.name() == name);
+                    let declared = fields.iter().filter(|line| is_declared(line.as_name()));
                     let mut text = http1::LAST_CHUNK.to_vec();
-                    http1::write_fields(&mut text, declared.map(|(name, value)| (name.as_str(), value.as_bytes())));
+                    http1::write_fields(&mut text, declared.map(|line| (line.name(), line.value)));
                     self.queue.push_back(text.into());
                     self.upload = None;
                 }
@@ -733,11 +743,12 @@ impl Incoming {
             return Ok(None);
         };
         let status = StatusCode::from_u16(head.status).map_err(|_| HeadError::Status)?;
-        let mut fields = HeaderMap::with_capacity(head.fields().len());
+        let mut fields = Fields::with_capacity(head.fields().len() + ADDED_FIELDS, head.length + ADDED_TEXT);
         for (name, value) in head.fields() {
-            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| SendFailure::Field)?;
-            let value = HeaderValue::from_maybe_shared(self.unread.slice(head.range(value)));
-            fields.append(name, value.map_err(|_| SendFailure::Field)?);
+            if !is_value(value) {
+                return Err(SendFailure::Field);
+            }
+            fields.append_any_case(name.as_bytes(), value);
         }
         let received = if head.is_interim() {
             self.interims = self.interims.saturating_add(1);
@@ -749,11 +760,7 @@ impl Incoming {
             self.decoder = BodyDecoder::new(head.framing(is_head)?);
             self.has_head = true;
             self.is_persistent = head.is_persistent() && status != StatusCode::SWITCHING_PROTOCOLS;
-            let mut parts = http::Response::new(()).into_parts().0;
-            parts.status = status;
-            parts.version = if head.is_http_10 { Version::HTTP_10 } else { Version::HTTP_11 };
-            parts.headers = fields;
-            Received::Response(parts)
+            Received::Response(ReceivedHead { status, is_http_10: head.is_http_10, fields })
         };
         let length = head.length;
         self.skip(length);
@@ -767,7 +774,8 @@ impl Incoming {
         self.skip(skipped);
         if data == 0 {
             let Some(trailers) = self.decoder.take_trailers() else { return Ok(None) };
-            return fields(&trailers).map(Frame::trailers).map(Some).ok_or(BodyError::Malformed);
+            let fields = fields(&trailers).ok_or(BodyError::Malformed)?;
+            return Ok(Some(Frame::trailers(fields.into())));
         }
         let data = self.unread.split_to(data);
         let ahead = self.decoder.look_ahead(&self.unread);
@@ -781,13 +789,12 @@ impl Incoming {
 }
 
 /// The fields that `trailers` are; `None` if they are too many.
-fn fields(trailers: &http1::Trailers) -> Option<HeaderMap> {
-    let (mut fields, mut is_valid) = (HeaderMap::new(), true);
-    let is_whole =
-        trailers.read(|name, value| match (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(value)) {
-            (Ok(name), Ok(value)) => drop(fields.append(name, value)),
-            _ => is_valid = false,
-        });
+fn fields(trailers: &http1::Trailers) -> Option<Fields> {
+    let (mut fields, mut is_valid) = (Fields::new(), true);
+    let is_whole = trailers.read(|name, value| {
+        is_valid &= is_value(value);
+        fields.append_any_case(name.as_bytes(), value);
+    });
     (is_whole && is_valid).then_some(fields)
 }
 

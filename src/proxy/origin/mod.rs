@@ -45,12 +45,11 @@ use super::{
 };
 use crate::{
     config::{self, Fraction, OriginServer, Sticky, StickyBy, Timeouts},
-    exchange::{Abort, Body, BodyError, Client, Interim, Record, Response},
+    exchange::{Abort, Body, BodyError, Client, FieldName, Fields, Head, Interim, Record, Response, name},
     proxy::Metrics,
     sources::Source,
 };
 use attempt::{Attempts, SentRequest};
-use http::{HeaderMap, HeaderName, request};
 use server::{Server, Ticket};
 use std::{
     cell::{Cell, RefCell},
@@ -86,7 +85,7 @@ enum Stickiness {
     None,
     Cookies(Cookies),
     Address,
-    Header(HeaderName),
+    Field(FieldName),
 }
 
 impl Stickiness {
@@ -97,7 +96,7 @@ impl Stickiness {
                 Self::Cookies(Cookies::new(cookie, key, name, servers))
             }
             Some(Sticky { by: StickyBy::Address, .. }) => Self::Address,
-            Some(Sticky { by: StickyBy::Header, header: Some(header), .. }) => Self::Header(header.clone()),
+            Some(Sticky { by: StickyBy::Header, header: Some(header), .. }) => Self::Field(header.into()),
             _ => Self::None,
         }
     }
@@ -105,7 +104,7 @@ impl Stickiness {
 
 /// The parts of sending one request.
 pub(super) struct Sending<'a> {
-    pub(super) head: request::Parts,
+    pub(super) head: &'a Head,
     pub(super) framing: BodyFraming,
     pub(super) body: Body,
     pub(super) max_body_bytes: Option<u64>,
@@ -215,7 +214,7 @@ impl Origin {
     }
 
     /// The server on which the client of a request with `fields` is to stay; `client` is its address.
-    pub(super) fn wish(&self, fields: &HeaderMap, client: impl FnOnce() -> IpAddr) -> Wish {
+    pub(super) fn wish(&self, fields: &Fields, client: impl FnOnce() -> IpAddr) -> Wish {
         match &self.stickiness {
             Stickiness::None => Wish::Any,
             Stickiness::Cookies(cookies) => match cookies.shown(fields) {
@@ -231,15 +230,15 @@ impl Origin {
                 // A client may have any address of its network, and others from day to day.
                 IpAddr::V6(address) => HashKey::of(address.octets().first_chunk::<8>().unwrap_or(&[0; 8])),
             }),
-            Stickiness::Header(name) => {
-                fields.get(name).map_or(Wish::Any, |value| Wish::Hash(HashKey::of(value.as_bytes())))
+            Stickiness::Field(name) => {
+                fields.get(name.name()).map_or(Wish::Any, |value| Wish::Hash(HashKey::of(value)))
             }
         }
     }
 
     /// Sets the cookie of the `number`th server, which answered, for a client that came with `wish`, unless it has
     /// that.
-    fn stick(&self, wish: Wish, number: usize, fields: &mut HeaderMap) {
+    fn stick(&self, wish: Wish, number: usize, fields: &mut Fields) {
         if let Stickiness::Cookies(cookies) = &self.stickiness
             && wish != Wish::Server(number)
             && let Some(field) = cookies.field(number)
@@ -247,7 +246,7 @@ impl Origin {
             if wish != Wish::Any {
                 self.metrics.sticky_moves.increment();
             }
-            fields.append(http::header::SET_COOKIE, field.clone());
+            fields.append(name::SET_COOKIE, field.as_bytes());
         }
     }
 
@@ -261,11 +260,12 @@ impl Origin {
     ///
     /// Dropping the future cancels the request: its connection is closed.
     pub(super) async fn send(self: &Rc<Self>, sending: Sending<'_>) -> Result<Response, Outcome> {
-        let (mut attempts, head) = Attempts::new(self, sending);
+        let head = sending.head;
+        let mut attempts = Attempts::new(self, sending);
         attempts.prepare().await?;
         for number in 0..=retry::MAX_RETRIES {
             let Some((ticket, connection)) = attempts.connect(number).await? else { continue };
-            if let SentRequest::Answered(response) = attempts.send(number, &head, ticket, connection).await? {
+            if let SentRequest::Answered(response) = attempts.send(number, head, ticket, connection).await? {
                 return Ok(response);
             }
         }

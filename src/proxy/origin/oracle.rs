@@ -5,7 +5,10 @@ use super::{
     connect::OriginSocket,
     connection::{OriginConnection, Received},
 };
-use crate::descriptors::{Descriptors, Side};
+use crate::{
+    descriptors::{Descriptors, Side},
+    exchange::{Fields as FieldLines, Head, name},
+};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, request};
 use http_body_util::{BodyExt, Empty};
@@ -36,7 +39,11 @@ enum Outcome {
 }
 
 fn sorted(fields: &HeaderMap) -> Fields {
-    let mut fields: Vec<_> = fields.iter().map(|(name, value)| (name.to_string(), value.as_bytes().to_vec())).collect();
+    sorted_lines(&FieldLines::from(fields))
+}
+
+fn sorted_lines(fields: &FieldLines) -> Fields {
+    let mut fields: Vec<_> = fields.iter().map(|line| (line.name().to_owned(), line.value.to_vec())).collect();
     // Of equal names in their order.
     fields.sort_by(|one, other| one.0.cmp(&other.0));
     fields
@@ -93,7 +100,8 @@ async fn by_litequic(stream: UnixStream, method: &Method) -> Outcome {
     let descriptor = Arc::<Descriptors>::default().take(Side::Origins).unwrap();
     let connection = OriginConnection::new(OriginSocket::Unix(stream), None, descriptor, &Arc::default());
     connection.begin(None);
-    let head = head(method);
+    let fields = FieldLines::from_iter([(name::HOST, &b"a.test"[..])]);
+    let head = Head::new(method.clone(), "a.test", "/", fields);
     let parts = loop {
         match poll_fn(|cx| connection.poll_response(&head, cx)).await {
             Ok(Received::Interim(..)) => {}
@@ -113,7 +121,7 @@ async fn by_litequic(stream: UnixStream, method: &Method) -> Outcome {
         }
     }
     let body = is_whole.then_some((data, trailers));
-    Outcome::Response { status: parts.status.as_u16(), fields: sorted(&parts.headers), body }
+    Outcome::Response { status: parts.status.as_u16(), fields: sorted_lines(&parts.fields), body }
 }
 
 /// A response, mostly valid.

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     config::{self, OriginAddress, Timeouts},
     descriptors::Descriptor,
-    exchange::{BodyCapacity, BodyError, Record},
+    exchange::{BodyCapacity, BodyError, Head, Record},
     proxy::balance::{EjectionCause, Rule},
     proxy::error::Error,
     proxy::{Metrics, ServerMetrics},
@@ -28,7 +28,6 @@ use crate::{
     telemetry::Counted,
 };
 use bytes::Bytes;
-use http::request;
 use http_body::{Frame, SizeHint};
 use std::{
     cell::RefCell,
@@ -773,7 +772,7 @@ impl PooledConnection {
     }
 
     /// Sends the request with this `head`, and waits for an interim response or the final one's head.
-    pub(super) fn poll_sent(&self, head: &request::Parts, cx: &mut Context<'_>) -> Poll<Result<Received, SendFailure>> {
+    pub(super) fn poll_sent(&self, head: &Head, cx: &mut Context<'_>) -> Poll<Result<Received, SendFailure>> {
         self.connection.http.poll_response(head, cx)
     }
 

@@ -2,7 +2,7 @@
 
 use super::giving_way::{ClientTime, Reason, Taker, update};
 use crate::{
-    exchange::{Body, BodyError},
+    exchange::{Body, BodyError, Fields},
     proxy::{
         Metrics,
         request::{self, BodyFraming, FieldPolicy},
@@ -11,7 +11,6 @@ use crate::{
     suspension,
 };
 use bytes::{Bytes, BytesMut};
-use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame};
 use std::{
     cell::{Cell, OnceCell, RefCell},
@@ -62,7 +61,7 @@ struct Ahead {
     first: Option<Bytes>,
     /// What came after that, copied: pieces may be a byte each.
     rest: BytesMut,
-    trailers: Option<HeaderMap>,
+    trailers: Option<Fields>,
 }
 
 impl Ahead {
@@ -78,14 +77,14 @@ impl Ahead {
         match frame.into_data() {
             Ok(data) if self.first.is_none() => self.first = Some(data),
             Ok(data) => self.rest.extend_from_slice(&data),
-            Err(frame) => self.trailers = frame.into_trailers().ok(),
+            Err(frame) => self.trailers = frame.into_trailers().ok().map(Fields::from),
         }
     }
 
     fn pop(&mut self) -> Option<Frame<Bytes>> {
         let rest = |rest: &mut BytesMut| (!rest.is_empty()).then(|| rest.split().freeze());
         let data = self.first.take().or_else(|| rest(&mut self.rest));
-        data.map(Frame::data).or_else(|| self.trailers.take().map(Frame::trailers))
+        data.map(Frame::data).or_else(|| self.trailers.take().map(|fields| Frame::trailers(fields.into())))
     }
 }
 
@@ -101,7 +100,7 @@ pub(super) struct TrailerRules {
 }
 
 impl TrailerRules {
-    fn apply(&self, fields: &mut HeaderMap) {
+    fn apply(&self, fields: &mut Fields) {
         let removed = request::trailers(fields, self.rules.as_deref(), self.methods_matter, &self.policy);
         self.metrics.count_removed(removed);
     }
@@ -320,10 +319,11 @@ impl Upload {
             let data = match frame.into_data() {
                 Ok(data) => data,
                 Err(frame) => match (frame.into_trailers(), &self.trailers) {
-                    (Ok(mut fields), Some(rules)) => {
+                    (Ok(trailers), Some(rules)) => {
+                        let mut fields = Fields::from(trailers);
                         rules.apply(&mut fields);
                         self.progress.set(Progress::Done);
-                        return Poll::Ready(Some(Ok(Frame::trailers(fields))));
+                        return Poll::Ready(Some(Ok(Frame::trailers(fields.into()))));
                     }
                     (Ok(_), None) => return self.end(),
                     (Err(_), _) => continue,

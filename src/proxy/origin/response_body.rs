@@ -8,7 +8,7 @@ use super::{
     transfer::{Open, Read, Transfer},
 };
 use crate::{
-    exchange::{Body, BodyError, Record},
+    exchange::{Body, BodyError, Fields, Record},
     proxy::{Metrics, response, rules::Rules},
     suspension,
 };
@@ -130,9 +130,10 @@ impl ResponseBody {
             return self.fail(BodyError::TimedOut);
         }
         let frame = match frame.into_trailers() {
-            Ok(mut fields) => {
+            Ok(trailers) => {
+                let mut fields = Fields::from(trailers);
                 response::trailers(&mut fields, self.rules.as_deref());
-                Frame::trailers(fields)
+                Frame::trailers(fields.into())
             }
             Err(frame) => frame,
         };

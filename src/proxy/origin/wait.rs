@@ -1,18 +1,18 @@
 //! The wait for a response's header: its timeouts, and the interim responses that are forwarded.
 
 use super::{
-    connection::{Received, SendFailure},
+    connection::{Received, ReceivedHead, SendFailure},
     deadline::Deadline,
     request_body::Upload,
 };
 use crate::{
     config::Timeouts,
-    exchange::Interim,
+    exchange::{Fields, Head, Interim, name},
     proxy::Metrics,
     proxy::{error::Error, response},
     suspension,
 };
-use http::{HeaderMap, StatusCode, header, request, response::Parts};
+use http::StatusCode;
 use std::{
     cell::Cell,
     future::poll_fn,
@@ -30,7 +30,7 @@ const CONTINUE_AFTER: Duration = Duration::from_secs(1);
 
 /// The outcome of the wait.
 pub(super) enum WaitOutcome {
-    Response(Parts),
+    Response(ReceivedHead),
     Failed(SendFailure),
     Timeout(Error),
 }
@@ -46,14 +46,14 @@ pub(super) struct Interims<'a> {
 
 impl<'a> Interims<'a> {
     /// For the client that sent `head`, and a body if `has_body`: without one there is nothing to wait for.
-    pub(super) fn new(head: &request::Parts, has_body: bool, interim: &'a Interim, metrics: &'a Arc<Metrics>) -> Self {
-        let expects = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
-        let continued = Cell::new(!(has_body && head.headers.get(header::EXPECT).is_some_and(expects)));
+    pub(super) fn new(head: &Head, has_body: bool, interim: &'a Interim, metrics: &'a Arc<Metrics>) -> Self {
+        let expects = |value: &[u8]| value.eq_ignore_ascii_case(b"100-continue");
+        let continued = Cell::new(!(has_body && head.fields.get(name::EXPECT).is_some_and(expects)));
         Self { interim, continued: Rc::new(continued), metrics }
     }
 
     /// Forwards an interim response of the origin.
-    fn forward(&self, status: StatusCode, mut fields: HeaderMap) {
+    fn forward(&self, status: StatusCode, mut fields: Fields) {
         if status == StatusCode::CONTINUE && self.continued.replace(true) {
             return;
         }
@@ -76,7 +76,7 @@ impl<'a> Interims<'a> {
     /// Sends 100 in the origin's place, if none was sent.
     fn say(&self) {
         if !self.continued.replace(true) {
-            self.interim.send(StatusCode::CONTINUE, HeaderMap::new());
+            self.interim.send(StatusCode::CONTINUE, Fields::new());
         }
     }
 }

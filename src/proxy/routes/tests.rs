@@ -1,20 +1,21 @@
 use super::*;
-use crate::config::Pattern;
+use crate::{
+    config::Pattern,
+    exchange::{Fields, Name},
+};
 use http::{HeaderName, Method};
 use proptest::prelude::*;
 
 /// A request's head: of a GET without fields.
-fn plain() -> Parts {
+fn plain() -> Head {
     head("GET", "/", &[])
 }
 
 /// `path` has the query.
-fn head(method: &str, path: &str, fields: &[(&str, &str)]) -> Parts {
-    let mut request = http::Request::builder().method(method).uri(path);
-    for (name, value) in fields {
-        request = request.header(*name, *value);
-    }
-    request.body(()).unwrap().into_parts().0
+fn head(method: &str, path: &str, fields: &[(&str, &str)]) -> Head {
+    let mut lines = Fields::new();
+    fields.iter().for_each(|(name, value)| lines.append_any_case(name.as_bytes(), value.as_bytes()));
+    Head::new(method.parse().unwrap(), "", path, lines)
 }
 
 fn routes() -> Routes {
@@ -323,9 +324,9 @@ fn route(origin: &str, host: Option<&str>, path: &str, conditions: Match) -> con
     }
 }
 
-fn taken<'a>(routes: &'a Routes, host: &str, head: &Parts) -> Result<&'a str, &'a str> {
+fn taken<'a>(routes: &'a Routes, host: &str, head: &Head) -> Result<&'a str, &'a str> {
     let origin = |route: &'a Route| route.origin.as_deref().unwrap();
-    let chosen = routes.choose(host, head.uri.path(), head);
+    let chosen = routes.choose(host, head.path(), head);
     chosen.map(|route| route.map_or("nowhere", origin)).map_err(origin)
 }
 
@@ -486,14 +487,14 @@ fn rank(route: &config::Route, host: &str) -> (usize, bool, usize, bool, usize, 
     (host_rank, route.path.is_some(), path.len(), !methods.is_empty(), headers.len(), query.len(), length.sum())
 }
 
-fn takes(route: &config::Route, host: &str, head: &Parts) -> bool {
+fn takes(route: &config::Route, host: &str, head: &Head) -> bool {
     let host = match route.host.as_deref() {
         None => true,
         Some(own) => own == host || own.strip_prefix('*').is_some_and(|end| host.ends_with(end)),
     };
     let path = match route.path.as_deref() {
-        Some(path) => path == head.uri.path(),
-        None => format!("{}/", head.uri.path()).starts_with(&format!("{}/", route.prefix())),
+        Some(path) => path == head.path(),
+        None => format!("{}/", head.path()).starts_with(&format!("{}/", route.prefix())),
     };
     let Match { methods, headers, query } = &route.conditions;
     let fits = |pattern: &Pattern, value: &str| match pattern {
@@ -501,7 +502,7 @@ fn takes(route: &config::Route, host: &str, head: &Parts) -> bool {
         Pattern::Prefix(text) => value.starts_with(text),
         Pattern::Equal(text) => value == text,
     };
-    let pairs: Vec<(String, String)> = head.uri.query().map_or_else(Vec::new, |query| {
+    let pairs: Vec<(String, String)> = head.query().map_or_else(Vec::new, |query| {
         let pair = |pair: &str| match pair.find('=') {
             Some(at) => (pair[..at].to_owned(), pair[at + 1..].to_owned()),
             None => (pair.to_owned(), String::new()),
@@ -511,7 +512,7 @@ fn takes(route: &config::Route, host: &str, head: &Parts) -> bool {
     host && path
         && (methods.is_empty() || methods.contains(&head.method))
         && headers.iter().all(|(name, pattern)| {
-            head.headers.get_all(name).iter().any(|value| fits(pattern, value.to_str().unwrap()))
+            head.fields.all(Name::of(name.as_str())).any(|value| fits(pattern, str::from_utf8(value).unwrap()))
         })
         && query.iter().all(|(name, pattern)| pairs.iter().any(|(known, value)| known == name && fits(pattern, value)))
 }

@@ -2,11 +2,10 @@
 
 use crate::{
     config::{HeaderRules, Network, Template, TemplatePart, Variable},
-    exchange::Client,
+    exchange::{Client, FieldName, Fields, Head, Name, NameSet, field::is_value},
     proxy::{forwarded, spelling},
 };
-use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, header, request, uri::Authority};
+use http::HeaderName;
 use std::{fmt::Write, net::IpAddr};
 
 /// The values of a request that are needed.
@@ -37,28 +36,21 @@ pub(in crate::proxy) struct Variables<'a> {
     /// The client; behind a trusted proxy, the one that it names. The peer, unless it is needed.
     pub(in crate::proxy) client: IpAddr,
     /// `None` unless it is needed.
-    pub(super) host: Option<Authority>,
-    id: &'a HeaderValue,
+    pub(super) host: Option<String>,
+    id: &'a str,
 }
 
 impl<'a> Variables<'a> {
     /// The values of the request with `head` and `id`, as far as it `uses` them.
-    pub(super) fn of(
-        head: &request::Parts,
-        client: &Client,
-        trusted: &[Network],
-        id: &'a HeaderValue,
-        uses: Uses,
-    ) -> Self {
+    pub(super) fn of(head: &Head, client: &Client, trusted: &[Network], id: &'a str, uses: Uses) -> Self {
         let peer = client.address.ip();
-        let client = if uses.client { forwarded::client_behind(peer, &head.headers, trusted) } else { peer };
-        let field = || Authority::try_from(head.headers.get(header::HOST)?.as_bytes()).ok();
-        let host = if uses.host { head.uri.authority().cloned().or_else(field) } else { None };
+        let client = if uses.client { forwarded::client_behind(peer, &head.fields, trusted) } else { peer };
+        let host = uses.host.then(|| head.authority().to_owned());
         Self { client, host, id }
     }
 
     /// The values of a request of `client` that was rejected before its fields were read.
-    pub(super) fn of_rejected(client: &Client, id: &'a HeaderValue) -> Self {
+    pub(super) fn of_rejected(client: &Client, id: &'a str) -> Self {
         Self { client: client.address.ip(), host: None, id }
     }
 
@@ -70,10 +62,8 @@ impl<'a> Variables<'a> {
             let _ = match part {
                 TemplatePart::Text(part) => text.write_str(part),
                 TemplatePart::Variable(Variable::Client) => write!(text, "{}", self.client),
-                TemplatePart::Variable(Variable::Host) => {
-                    text.write_str(self.host.as_ref().map_or("", Authority::as_str))
-                }
-                TemplatePart::Variable(Variable::RequestId) => text.write_str(self.id.to_str().unwrap_or_default()),
+                TemplatePart::Variable(Variable::Host) => text.write_str(self.host.as_deref().unwrap_or_default()),
+                TemplatePart::Variable(Variable::RequestId) => text.write_str(self.id),
                 TemplatePart::Variable(Variable::Path) => text.write_str(path),
             };
         }
@@ -83,10 +73,10 @@ impl<'a> Variables<'a> {
 
 /// Changes to a header.
 #[derive(Debug)]
-pub(in crate::proxy) struct Fields {
-    remove: Vec<HeaderName>,
-    set: Vec<(HeaderName, Value)>,
-    add: Vec<(HeaderName, Value)>,
+pub(in crate::proxy) struct FieldRules {
+    remove: Vec<FieldName>,
+    set: Vec<(FieldName, Value)>,
+    add: Vec<(FieldName, Value)>,
     /// Names of all three, in their plain spelling.
     plain: Vec<String>,
     /// All three name them so.
@@ -95,21 +85,21 @@ pub(in crate::proxy) struct Fields {
 
 #[derive(Debug)]
 enum Value {
-    Fixed(HeaderValue),
+    Fixed(String),
     Filled(Template),
 }
 
-impl Fields {
+impl FieldRules {
     pub(super) fn new(rules: &HeaderRules) -> Self {
         let values = |list: &[(HeaderName, Template)]| {
-            list.iter().map(|(name, template)| (name.clone(), Value::new(template))).collect()
+            list.iter().map(|(name, template)| (name.into(), Value::new(template))).collect()
         };
         let valued = rules.set.iter().chain(&rules.add).map(|(name, _)| name);
         let names = || rules.remove.iter().chain(valued.clone()).map(HeaderName::as_str);
         Self {
             plain: names().map(|name| spelling::plain(name).into_owned()).collect(),
             are_plain: names().all(spelling::is_plain),
-            remove: rules.remove.clone(),
+            remove: rules.remove.iter().map(FieldName::from).collect(),
             set: values(&rules.set),
             add: values(&rules.add),
         }
@@ -134,32 +124,33 @@ impl Fields {
     }
 
     /// Whether nothing is left of a field of that very `name` as it came.
-    pub(in crate::proxy) fn replaces(&self, name: &str) -> bool {
-        self.remove.iter().chain(self.set.iter().map(|(name, _)| name)).any(|replaced| replaced == name)
+    pub(in crate::proxy) fn replaces(&self, name: Name<'_>) -> bool {
+        self.remove.iter().chain(self.set.iter().map(|(name, _)| name)).any(|replaced| replaced.name() == name)
     }
 
     /// Removes the other spellings of the fields that are named here: an origin that confuses them would not see
     /// the difference.
-    pub(super) fn remove_twins(&self, fields: &mut HeaderMap) {
+    pub(super) fn remove_twins(&self, fields: &mut Fields) {
         // Plain names have no other plain spelling.
-        if self.plain.is_empty() || self.are_plain && fields.keys().all(|name| spelling::is_plain(name.as_str())) {
+        if self.plain.is_empty() || self.are_plain && !fields.names().has_any(NameSet::AMBIGUOUS) {
             return;
         }
         // What is added stands beside what there is of its own name.
-        let added = |name: &str| self.add.iter().any(|(added, _)| added == name);
+        let added = |name: &str| self.add.iter().any(|(added, _)| added.name().text() == name);
         spelling::remove(fields, |name| !added(name) && self.is_about(&spelling::plain(name)));
     }
 
     /// Removes, then sets, then adds.
-    pub(in crate::proxy) fn apply(&self, fields: &mut HeaderMap, variables: &Variables<'_>) {
+    pub(in crate::proxy) fn apply(&self, fields: &mut Fields, variables: &Variables<'_>) {
         for name in &self.remove {
-            fields.remove(name);
+            fields.remove(name.name());
         }
         for (name, value) in &self.set {
-            fields.insert(name, value.filled(variables));
+            fields.remove(name.name());
+            value.append(name.name(), fields, variables);
         }
         for (name, value) in &self.add {
-            fields.append(name, value.filled(variables));
+            value.append(name.name(), fields, variables);
         }
     }
 }
@@ -167,20 +158,22 @@ impl Fields {
 impl Value {
     fn new(template: &Template) -> Self {
         let fixed = match template.0.as_slice() {
-            [] => Some(HeaderValue::from_static("")),
-            [TemplatePart::Text(text)] => HeaderValue::from_str(text).ok(),
+            [] => Some(String::new()),
+            [TemplatePart::Text(text)] => Some(text.clone()),
             _ => None,
         };
+        let fixed = fixed.filter(|text| is_value(text.as_bytes()));
         fixed.map_or_else(|| Self::Filled(template.clone()), Self::Fixed)
     }
 
-    fn filled(&self, variables: &Variables<'_>) -> HeaderValue {
+    /// Adds a field with this value.
+    fn append(&self, name: Name<'_>, fields: &mut Fields, variables: &Variables<'_>) {
         match self {
-            Self::Fixed(value) => value.clone(),
+            Self::Fixed(value) => fields.append(name, value.as_bytes()),
             // A checked configuration and a checked request leave nothing that a value could not hold.
             Self::Filled(template) => {
-                let text = Bytes::from(variables.fill(template, ""));
-                HeaderValue::from_maybe_shared(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+                let text = variables.fill(template, "");
+                fields.append(name, if is_value(text.as_bytes()) { text.as_bytes() } else { b"" });
             }
         }
     }
@@ -203,8 +196,8 @@ pub(super) mod tests {
         }
     }
 
-    pub(in crate::proxy::rules) fn variables<'a>(authority: &str, id: &'a HeaderValue) -> Variables<'a> {
-        let (head, ()) = http::Request::get(format!("https://{authority}/")).body(()).unwrap().into_parts();
+    pub(in crate::proxy::rules) fn variables<'a>(authority: &str, id: &'a str) -> Variables<'a> {
+        let head = Head::new(http::Method::GET, authority, "/", Fields::new());
         Variables::of(&head, &client(), &[], id, Uses { client: true, host: true })
     }
 
@@ -226,7 +219,7 @@ pub(super) mod tests {
                 (name("x-id"), template("{request_id}.{request_id}")),
             ],
         };
-        let mut fields: HeaderMap = [
+        let lines = [
             ("server", "origin"),
             ("server", "twice"),
             ("link", "</b>"),
@@ -234,16 +227,11 @@ pub(super) mod tests {
             ("cache-control", "immutable"),
             ("vary", "Cookie"),
             ("x-kept", "1"),
-        ]
-        .into_iter()
-        .fold(HeaderMap::new(), |mut map, (field, value)| {
-            map.append(name(field), HeaderValue::from_static(value));
-            map
-        });
-        let id = HeaderValue::from_static("7f3a");
-        Fields::new(&rules).apply(&mut fields, &variables("a.test:8443", &id));
-        let mut lines: Vec<_> =
-            fields.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        ];
+        let mut fields: Fields = lines.iter().map(|(name, value)| (Name::of(name), value.as_bytes())).collect();
+        FieldRules::new(&rules).apply(&mut fields, &variables("a.test:8443", "7f3a"));
+        let text = |value| str::from_utf8(value).unwrap();
+        let mut lines: Vec<_> = fields.iter().map(|line| format!("{}: {}", line.name(), text(line.value))).collect();
         lines.sort();
         assert_eq!(
             lines,
@@ -264,7 +252,6 @@ pub(super) mod tests {
     fn a_rule_is_about_every_spelling_of_its_field() {
         let rule = |name| HeaderName::from_static(name);
         let value = || Template(vec![TemplatePart::Text("ours".into())]);
-        let id = HeaderValue::from_static("7f3a");
         let removes = |name| HeaderRules { remove: vec![rule(name)], ..HeaderRules::default() };
         let sets = |name| HeaderRules { set: vec![(rule(name), value())], ..HeaderRules::default() };
         let adds = |name| HeaderRules { add: vec![(rule(name), value())], ..HeaderRules::default() };
@@ -277,13 +264,12 @@ pub(super) mod tests {
             (adds("x.a.b"), "x-ab=1 x.a.b=1 x.a.b=ours x_ab=1"),
         ] {
             let names = ["x-a-b", "x_a_b", "x-a_b", "x_a-b", "x.a.b", "x~a'b", "x-ab", "x_ab"];
-            let mut fields: HeaderMap =
-                names.map(|name| (rule(name), HeaderValue::from_static("1"))).into_iter().collect();
-            let fields_of = Fields::new(&rules);
-            fields_of.remove_twins(&mut fields);
-            fields_of.apply(&mut fields, &variables("a.test", &id));
-            let mut lines: Vec<_> =
-                fields.iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap())).collect();
+            let mut fields: Fields = names.iter().map(|name| (Name::of(name), &b"1"[..])).collect();
+            let rules_of = FieldRules::new(&rules);
+            rules_of.remove_twins(&mut fields);
+            rules_of.apply(&mut fields, &variables("a.test", "7f3a"));
+            let text = |value| str::from_utf8(value).unwrap();
+            let mut lines: Vec<_> = fields.iter().map(|line| format!("{}={}", line.name(), text(line.value))).collect();
             lines.sort();
             assert_eq!(lines.join(" "), left, "{rules:?}");
         }
@@ -291,9 +277,8 @@ pub(super) mod tests {
 
     #[test]
     fn only_the_values_that_rules_use_are_read_of_a_request() {
-        let id = HeaderValue::from_static("7f3a");
-        let request = || http::Request::get("https://a.test/").header("x-forwarded-for", "192.0.2.9").body(()).unwrap();
-        let (head, ()) = request().into_parts();
+        let fields = Fields::from_iter([(Name::of("x-forwarded-for"), &b"192.0.2.9"[..])]);
+        let head = Head::new(http::Method::GET, "a.test", "/", fields);
         let client = client();
         let trusted = [Network { address: client.address.ip(), prefix: 128 }];
         for (text, uses, ip, host) in [
@@ -304,10 +289,10 @@ pub(super) mod tests {
         ] {
             let template = Template::parse(text, &[Variable::Client, Variable::Host, Variable::RequestId]).unwrap();
             let set = vec![(HeaderName::from_static("x-a"), template)];
-            let fields = Fields::new(&HeaderRules { set, ..HeaderRules::default() });
+            let fields = FieldRules::new(&HeaderRules { set, ..HeaderRules::default() });
             assert_eq!(fields.uses(), uses, "{text}");
-            let variables = Variables::of(&head, &client, &trusted, &id, uses);
-            assert_eq!((variables.client, variables.host.as_ref().map(Authority::as_str)), (ip, host), "{text}");
+            let variables = Variables::of(&head, &client, &trusted, "7f3a", uses);
+            assert_eq!((variables.client, variables.host.as_deref()), (ip, host), "{text}");
         }
     }
 

@@ -19,22 +19,18 @@ use super::{
 };
 use crate::{
     config::{self, Config, Network, RateLimitBy, Target, Timeouts},
-    exchange::Client,
+    exchange::{Client, FieldName, Fields, Head, name},
 };
-use fields::{Fields, Uses};
-use http::{HeaderMap, HeaderName, HeaderValue, request, uri::PathAndQuery};
+use fields::{FieldRules, Uses};
 use redirect::RedirectRule;
 use respond::RespondRule;
-use std::sync::Arc;
-
-/// The field by which an origin gets the name of a user.
-pub(super) const REMOTE_USER: HeaderName = HeaderName::from_static("remote-user");
+use std::{borrow::Cow, sync::Arc};
 
 /// The rules of one route.
 #[derive(Debug)]
 pub(super) struct Rules {
-    request: Fields,
-    pub(super) response: Fields,
+    request: FieldRules,
+    pub(super) response: FieldRules,
     rewrite: Option<rewrite::Prefix>,
     pub(super) redirect: Option<RedirectRule>,
     pub(super) respond: Option<RespondRule>,
@@ -79,8 +75,8 @@ impl Rules {
             response_body: own.response_body.unwrap_or(timeouts.response_body),
             ..*timeouts
         });
-        let request = Fields::new(&route.request_headers.over(&config.request_headers));
-        let response = Fields::new(&route.response_headers.over(&config.response_headers));
+        let request = FieldRules::new(&route.request_headers.over(&config.request_headers));
+        let response = FieldRules::new(&route.response_headers.over(&config.response_headers));
         let (redirect, respond) = match &route.target {
             Target::Origin(_) => (None, None),
             Target::Redirect(redirect) => (Some(RedirectRule::new(redirect)), None),
@@ -89,8 +85,8 @@ impl Rules {
         let addresses = AddressRules::new(route);
         let auth = route.auth.as_ref().map(AuthRule::new);
         let users = UsersRule::new(route, users);
-        let copied = auth.iter().flat_map(AuthRule::copied).map(|name| spelling::plain(name.as_str()).into_owned());
-        let granted = users.iter().map(|_| REMOTE_USER.as_str().to_owned()).chain(copied).collect();
+        let copied = auth.iter().flat_map(AuthRule::copied).map(|name| spelling::plain(name.text()).into_owned());
+        let granted = users.iter().map(|_| name::REMOTE_USER.text().to_owned()).chain(copied).collect();
         let counted = route.rate_limit.is_some_and(|limit| limit.by == RateLimitBy::Address);
         let uses = [
             request.uses(),
@@ -121,9 +117,9 @@ impl Rules {
 
     /// The general rules of `config` for answers to requests that match no route; `None` if there are none.
     pub(super) fn without_route(config: &Config) -> Option<Self> {
-        let response = Fields::new(&config.response_headers);
+        let response = FieldRules::new(&config.response_headers);
         let rules = Self {
-            request: Fields::new(&config::HeaderRules::default()),
+            request: FieldRules::new(&config::HeaderRules::default()),
             uses: response.uses(),
             response,
             rewrite: None,
@@ -152,16 +148,16 @@ impl Rules {
     /// The values of the request with `head` and `id` for them, as far as they are needed.
     pub(super) fn variables<'a>(
         &self,
-        head: &request::Parts,
+        head: &Head,
         client: &Client,
         trusted: &[Network],
-        id: &'a HeaderValue,
+        id: &'a str,
     ) -> Variables<'a> {
         Variables::of(head, client, trusted, id, self.uses)
     }
 
     /// Changes the response to a request of `client` that was rejected before its fields were read: `{host}` is empty.
-    pub(super) fn rejection(&self, fields: &mut HeaderMap, client: &Client, id: &HeaderValue) {
+    pub(super) fn rejection(&self, fields: &mut Fields, client: &Client, id: &str) {
         self.response.apply(fields, &Variables::of_rejected(client, id));
     }
 
@@ -170,12 +166,12 @@ impl Rules {
     /// # Errors
     ///
     /// [`Error::PathTooLong`]
-    pub(super) fn request(&self, head: &mut request::Parts, variables: &Variables<'_>) -> Result<(), Error> {
-        if let (Some(rewrite), Some(path)) = (&self.rewrite, head.uri.path_and_query()) {
-            head.uri = rewrite.apply(&head.method, path)?.into();
+    pub(super) fn request(&self, head: &mut Head, variables: &Variables<'_>) -> Result<(), Error> {
+        if let Cow::Owned(path) = self.path(head)? {
+            head.set_target(&path);
         }
-        self.request.remove_twins(&mut head.headers);
-        self.request.apply(&mut head.headers, variables);
+        self.request.remove_twins(&mut head.fields);
+        self.request.apply(&mut head.fields, variables);
         Ok(())
     }
 
@@ -192,13 +188,13 @@ impl Rules {
 
     /// Sets the fields that a step before the origin has `granted`, each once, in place of the client's own in any
     /// spelling; without a grant there is none.
-    pub(super) fn grant(&self, fields: &mut HeaderMap, granted: Vec<(HeaderName, HeaderValue)>) {
+    pub(super) fn grant(&self, fields: &mut Fields, granted: &[(FieldName, Vec<u8>)]) {
         if self.granted.is_empty() {
             return;
         }
         spelling::remove(fields, |name| self.is_granted(name));
         for (name, value) in granted {
-            fields.insert(name, value);
+            fields.set(name.name(), value);
         }
     }
 
@@ -207,16 +203,13 @@ impl Rules {
         self.granted.iter().any(|granted| *granted == plain)
     }
 
-    /// The path of a redirect.
+    /// The path with its query that the origin gets, or of a redirect.
     ///
     /// # Errors
     ///
     /// [`Error::PathTooLong`]
-    pub(super) fn path(&self, head: &request::Parts) -> Result<Option<PathAndQuery>, Error> {
-        let path = head.uri.path_and_query();
-        match (&self.rewrite, path) {
-            (Some(rewrite), Some(path)) => rewrite.apply(&head.method, path).map(Some),
-            (_, path) => Ok(path.cloned()),
-        }
+    pub(super) fn path<'a>(&self, head: &'a Head) -> Result<Cow<'a, str>, Error> {
+        let path = head.path_and_query();
+        self.rewrite.as_ref().map_or(Ok(path.into()), |rewrite| rewrite.apply(&head.method, path))
     }
 }

@@ -3,10 +3,9 @@
 use super::fields::{Uses, Variables};
 use crate::{
     config::{self, Template},
-    exchange::{Response, field::REQUEST_ID},
+    exchange::{Body, Response, field::is_value, name},
 };
-use bytes::Bytes;
-use http::{HeaderValue, StatusCode, header, uri::PathAndQuery};
+use http::StatusCode;
 
 /// Where to, and how.
 #[derive(Debug)]
@@ -27,22 +26,16 @@ impl RedirectRule {
 
     /// The answer to a request for `path`. Its target is the configuration's: that has a slash, or a whole authority,
     /// before anything that the client chose.
-    pub(in crate::proxy) fn response(
-        &self,
-        path: Option<&PathAndQuery>,
-        id: &HeaderValue,
-        variables: &Variables<'_>,
-    ) -> Response {
+    pub(in crate::proxy) fn response(&self, path: &str, id: &str, variables: &Variables<'_>) -> Response {
         // `*` is the server as a whole.
-        let path = path.map(PathAndQuery::as_str).filter(|path| *path != "*").unwrap_or_default();
-        let mut response = Response::default();
-        *response.status_mut() = self.status;
-        let fields = response.headers_mut();
+        let path = if path == "*" { "" } else { path };
+        let mut response = Response::new(self.status, Body::empty());
+        let location = variables.fill(&self.to, path);
         // Authority and path are visible ASCII: it is always a valid value.
-        if let Ok(location) = HeaderValue::from_maybe_shared(Bytes::from(variables.fill(&self.to, path))) {
-            fields.insert(header::LOCATION, location);
+        if is_value(location.as_bytes()) {
+            response.fields.append(name::LOCATION, location.as_bytes());
         }
-        fields.insert(REQUEST_ID, id.clone());
+        response.fields.append(name::X_REQUEST_ID, id.as_bytes());
         response
     }
 }
@@ -54,7 +47,6 @@ mod tests {
 
     #[test]
     fn what_the_client_chose_comes_after_what_the_operator_did() {
-        let id = HeaderValue::from_static("7f3a");
         for (to, path, location) in [
             ("https://b.test{path}", "/", "https://b.test/"),
             ("https://b.test{path}", "/a?b=c", "https://b.test/a?b=c"),
@@ -69,10 +61,9 @@ mod tests {
         ] {
             let to = Template::parse(to, &[Variable::Host, Variable::Path]).unwrap();
             let redirect = RedirectRule { to, status: StatusCode::SEE_OTHER };
-            let path = PathAndQuery::from_static(path);
-            let response = redirect.response(Some(&path), &id, &variables("a.test:444", &id));
-            assert_eq!(response.status(), 303);
-            assert_eq!(response.headers()[header::LOCATION], location);
+            let response = redirect.response(path, "7f3a", &variables("a.test:444", "7f3a"));
+            assert_eq!(response.status, 303);
+            assert_eq!(response.fields.get(name::LOCATION), Some(location.as_bytes()));
         }
     }
 }

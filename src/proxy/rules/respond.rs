@@ -1,19 +1,19 @@
 //! Routes whose answer is fixed.
 
-use super::fields::{Fields, Uses, Variables};
+use super::fields::{FieldRules, Uses, Variables};
 use crate::{
     config::{self, FixedBody, HeaderRules},
-    exchange::{Response, field::REQUEST_ID},
+    exchange::{Body, Response, name},
     proxy::pages::Page,
 };
-use http::{HeaderValue, StatusCode, header};
+use http::StatusCode;
 
 /// A fixed answer.
 #[derive(Debug)]
 pub(in crate::proxy) struct RespondRule {
     status: StatusCode,
     page: Option<Page>,
-    fields: Fields,
+    fields: FieldRules,
 }
 
 impl RespondRule {
@@ -25,7 +25,7 @@ impl RespondRule {
             FixedBody::File(_) => file,
         };
         let set = respond.headers.clone();
-        Self { status: respond.status, page, fields: Fields::new(&HeaderRules { set, ..HeaderRules::default() }) }
+        Self { status: respond.status, page, fields: FieldRules::new(&HeaderRules { set, ..HeaderRules::default() }) }
     }
 
     /// The values that its fields need.
@@ -40,18 +40,15 @@ impl RespondRule {
 
     /// The answer. Its length is that of the whole body, also if the front end leaves that out, as with HEAD (RFC 9110
     /// §8.6).
-    pub(in crate::proxy) fn response(&self, id: &HeaderValue, variables: &Variables<'_>) -> Response {
-        let mut response = Response::default();
-        *response.status_mut() = self.status;
+    pub(in crate::proxy) fn response(&self, id: &str, variables: &Variables<'_>) -> Response {
+        let mut response = Response::new(self.status, Body::empty());
         match &self.page {
             Some(page) => page.put(&mut response),
-            None if config::Respond::may_have_body(self.status) => {
-                response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(0));
-            }
+            None if config::Respond::may_have_body(self.status) => response.fields.set_number(name::CONTENT_LENGTH, 0),
             None => {}
         }
-        response.headers_mut().insert(REQUEST_ID, id.clone());
-        self.fields.apply(response.headers_mut(), variables);
+        response.fields.set(name::X_REQUEST_ID, id.as_bytes());
+        self.fields.apply(&mut response.fields, variables);
         response
     }
 }
@@ -59,7 +56,10 @@ impl RespondRule {
 #[cfg(test)]
 mod tests {
     use super::{super::fields::tests::variables, *};
-    use crate::config::{Template, Variable};
+    use crate::{
+        config::{Template, Variable},
+        exchange::Name,
+    };
     use http::HeaderName;
     use http_body::Body as _;
 
@@ -67,8 +67,8 @@ mod tests {
         let template = |text: &str| Template::parse(text, &[Variable::Host]).unwrap();
         let headers = headers.iter().map(|(name, value)| (HeaderName::from_static(name), template(value))).collect();
         let respond = config::Respond { status: StatusCode::from_u16(status).unwrap(), body, headers };
-        let id = HeaderValue::from_static("7f3a");
-        RespondRule::new(&respond, Some(Page::text("a file"))).response(&id, &variables("a.test", &id))
+        let id = "7f3a";
+        RespondRule::new(&respond, Some(Page::text("a file"))).response(id, &variables("a.test", id))
     }
 
     #[test]
@@ -82,11 +82,11 @@ mod tests {
             (304, FixedBody::None, None, None),
         ] {
             let response = response(status, body, &[("x-host", "{host}")]);
-            let field = |name: &str| response.headers().get(name).map(|value| value.to_str().unwrap());
-            assert_eq!((response.status().as_u16(), field("content-length")), (status, length), "{status}");
+            let field = |name| response.fields.get(Name::of(name)).map(|value| str::from_utf8(value).unwrap());
+            assert_eq!((response.status.as_u16(), field("content-length")), (status, length), "{status}");
             assert_eq!((field("content-type"), field("x-host")), (kind, Some("a.test")), "{status}");
             assert_eq!(field("x-request-id"), Some("7f3a"));
-            let size = response.body().size_hint().exact().unwrap();
+            let size = response.body.size_hint().exact().unwrap();
             assert_eq!(size.to_string(), length.unwrap_or("0"), "{status}");
         }
     }
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn the_operators_type_comes_before_that_of_the_body() {
         let response = response(200, FixedBody::Text("{}".into()), &[("content-type", "application/json")]);
-        let types: Vec<_> = response.headers().get_all(header::CONTENT_TYPE).iter().collect();
-        assert_eq!(types, ["application/json"]);
+        let types: Vec<_> = response.fields.all(name::CONTENT_TYPE).collect();
+        assert_eq!(types, [b"application/json"]);
     }
 }

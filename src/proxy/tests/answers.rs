@@ -1,11 +1,12 @@
 //! Responses: complete, invalid, cut off, interim, early.
 
 use super::{
-    Script, Setup, config, data, fed, get, on_a_worker, proxy_status, request, reset_with_bytes_unread, settle, text,
+    Script, Setup, answer, config, data, fed, get, on_a_worker, proxy_status, request, reset_with_bytes_unread, settle,
+    text,
 };
 use crate::{
     config::Errors,
-    exchange::{Body, BodyError, Handler},
+    exchange::{Body, BodyError},
     proxy::{Pages, Routing},
 };
 use futures_util::FutureExt;
@@ -199,7 +200,7 @@ fn interim_responses_pass_and_100_only_to_who_waits_for_it() {
                 asked.headers_mut().insert("expect", HeaderValue::from_static("100-continue"));
             }
             let (exchange, interim) = Setup::exchange(asked);
-            let handled = setup.proxy.handle(exchange);
+            let handled = answer(&setup.proxy, exchange);
             let script = async {
                 let mut peer = origin.accept().await;
                 let head = peer.until("abc").await;
@@ -216,7 +217,7 @@ fn interim_responses_pass_and_100_only_to_who_waits_for_it() {
             }
             let (status, fields) = next().unwrap();
             assert_eq!(status, StatusCode::EARLY_HINTS);
-            assert_eq!(fields.keys().map(|name| name.as_str()).collect::<Vec<_>>(), ["link"]);
+            assert_eq!(fields.iter().map(|line| line.name()).collect::<Vec<_>>(), ["link"]);
             assert!(next().is_none());
         }
     });
@@ -235,7 +236,7 @@ fn interim_responses_beyond_those_that_wait_are_dropped_and_counted() {
             peer.say("HTTP/1.1 204 No Content\r\n\r\n").await;
             peer
         };
-        let (response, _peer) = tokio::join!(setup.proxy.handle(exchange), script);
+        let (response, _peer) = tokio::join!(answer(&setup.proxy, exchange), script);
         assert_eq!(response.unwrap().status(), 204);
         let next = || std::future::poll_fn(|cx| interim.poll_next(cx)).now_or_never();
         assert_eq!(std::iter::from_fn(next).count(), 8);
@@ -264,7 +265,7 @@ fn a_client_that_waits_for_100_is_not_held_for_ever() {
             peer.say("HTTP/1.1 204 No Content\r\n\r\n").await;
             peer
         };
-        let (response, (), _peer) = tokio::join!(setup.proxy.handle(exchange), client, script);
+        let (response, (), _peer) = tokio::join!(answer(&setup.proxy, exchange), client, script);
         assert_eq!(response.unwrap().status(), 204);
     });
 }
@@ -316,7 +317,7 @@ fn pages_for_all_routes_are_no_rules_of_any() {
         config.error_pages.insert(Errors::Class(5), page);
     });
     let routing = Routing::after(&config, Pages::load(&config).unwrap(), None);
-    let (head, _) = get().into_parts();
+    let head = crate::exchange::Head::from(get().into_parts().0);
     let route = routing.route(&head).unwrap().unwrap();
     assert!(route.pages.find(StatusCode::BAD_GATEWAY).is_some());
     assert!(route.rules.is_none());

@@ -1,9 +1,9 @@
 //! Origins of several servers: which one gets a request, which is ejected, and which requests are retried.
 
-use super::{Script, Setup, get, on_a_worker, origin, proxy_status, request, settle, setup_at, text};
+use super::{Response, Script, Setup, get, on_a_worker, origin, proxy_status, request, settle, setup_at, text};
 use crate::{
     config::{Balance, Fraction, Origin, OriginAddress, Statuses},
-    exchange::{Body, Response},
+    exchange::Body,
     proxy::{Pages, Routing, ServerName},
 };
 use http::Method;
@@ -396,7 +396,7 @@ fn with_the_proxy_protocol_a_connection_begins_with_its_client_and_serves_no_oth
             let (mut exchange, _) = Setup::exchange(get());
             Rc::get_mut(&mut exchange.client).unwrap().address = client.parse().unwrap();
             let proxy = Rc::clone(&setup.proxy);
-            spawn_local(async move { crate::exchange::Handler::handle(&*proxy, exchange).await })
+            spawn_local(async move { super::answer(&proxy, exchange).await })
         };
         let mut peers = Vec::new();
         for (client, bytes, fresh) in [

@@ -1,12 +1,12 @@
 //! The connections to an origin, shared by several clients: who waits, who is served, and which exchanges give way.
 
 use super::{
-    Feed, Peer, Script, Setup, data, fed, get, on_a_worker, origin, proxy_status, request, settle, setup_at, text,
-    with_a_jumping_clock,
+    Feed, Peer, Response, Script, Setup, data, fed, get, on_a_worker, origin, proxy_status, request, settle, setup_at,
+    text, with_a_jumping_clock,
 };
 use crate::{
     config::Sources,
-    exchange::{Abort, BodyError, Response},
+    exchange::{Abort, BodyError},
 };
 use http::Method;
 use http_body_util::BodyExt;

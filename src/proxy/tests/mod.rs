@@ -18,7 +18,7 @@ use crate::{
     config::{self, Config, Origin, OriginAddress, Timeouts},
     exchange::{
         Abort, Body, BodyError, Client, Exchange, Handler, Identity, Interim, InterimQueue, LastForwarded, Protocol,
-        Record, Request, Response,
+        Record,
     },
     memory::Pressure,
     proxy::Metrics,
@@ -46,6 +46,11 @@ use tokio::{
     task::{LocalSet, spawn_local},
     time::{sleep, timeout},
 };
+
+/// As the tests write them.
+type Request = http::Request<Body>;
+/// As the tests read them.
+type Response = http::Response<Body>;
 
 /// Longer than anything here takes.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -228,7 +233,7 @@ impl Setup {
             identity: Identity::default(),
             connection,
         };
-        (Exchange { request, client: Rc::new(client), interim, record: Record::default() }, queue)
+        (Exchange { request: request.into(), client: Rc::new(client), interim, record: Record::default() }, queue)
     }
 
     /// Sends a request as a task of its own.
@@ -245,12 +250,17 @@ impl Setup {
     ) -> tokio::task::JoinHandle<Result<Response, Abort>> {
         let proxy = Rc::clone(&self.proxy);
         let (exchange, _) = Self::exchange_of(client, connection, request);
-        spawn_local(async move { proxy.handle(exchange).await })
+        spawn_local(async move { answer(&proxy, exchange).await })
     }
 
     fn get(&self) -> tokio::task::JoinHandle<Result<Response, Abort>> {
         self.send(get())
     }
+}
+
+/// The answer of `proxy` to a request.
+async fn answer(proxy: &Proxy, exchange: Exchange) -> Result<Response, Abort> {
+    proxy.handle(exchange).await.map(Response::from)
 }
 
 fn get() -> Request {

@@ -1,11 +1,12 @@
 //! Connections to the origin: which is used again, which never, how many there are, and what is retried.
 
 use super::{
-    Peer, Script, Setup, config, data, fed, get, on_a_worker, origin, proxy_status, request, settle, setup_at, text,
+    Peer, Response, Script, Setup, config, data, fed, get, on_a_worker, origin, proxy_status, request, settle,
+    setup_at, text,
 };
 use crate::{
     config::{CheckIdle, OriginAddress},
-    exchange::{Abort, Body, Response},
+    exchange::{Abort, Body},
     proxy::{Routing, probe},
 };
 use http::Method;

@@ -2,12 +2,12 @@
 //! between them are the test's.
 
 use super::{
-    DEADLINE, Setup, config, data, fed, on_a_worker, origin, proxy_status, request, reset_with_bytes_unread, settle,
-    text,
+    DEADLINE, Response, Setup, config, data, fed, on_a_worker, origin, proxy_status, request, reset_with_bytes_unread,
+    settle, text,
 };
 use crate::{
     config::{CheckIdle, Config, Health, Origin, OriginAddress, Route},
-    exchange::{Abort, Body, BodyError, Response},
+    exchange::{Abort, Body, BodyError},
     memory::Pressure,
     proxy::{Metrics, Proxy, Routing, RoutingFiles, TlsToOrigin, probe},
 };

@@ -1,13 +1,12 @@
 //! Clients that stay on one server, weights, backup servers and servers that come back slowly.
 
 use super::{
-    Script, Setup,
+    Request, Response, Script, Setup, answer,
     balancing::{Answering, DONE, ask, closed_port, got, setup},
     get, on_a_worker, origin, settle,
 };
 use crate::{
     config::{Origin, OriginAddress, OriginServer, Sticky, StickyBy},
-    exchange::{Handler, Request, Response},
     proxy::{Pages, Routing, ServerName},
 };
 use http::{HeaderName, HeaderValue, header};
@@ -273,7 +272,7 @@ fn by_address_an_ipv6_client_is_its_network() {
             let (mut exchange, _) = Setup::exchange(get());
             Rc::get_mut(&mut exchange.client).unwrap().address = client.parse().unwrap();
             let proxy = Rc::clone(&setup.proxy);
-            got(spawn_local(async move { proxy.handle(exchange).await })).await;
+            got(spawn_local(async move { answer(&proxy, exchange).await })).await;
             settle().await;
             (0..2).find(|server| servers[*server].requests.get() > before[*server]).unwrap()
         };

@@ -1,7 +1,9 @@
 //! Requests' bodies that come slowly: what is read before there is a connection, and which are ended for others.
 
-use super::{Script, Setup, config, data, fed, fed_known, origin, request, settle, setup_at, with_a_jumping_clock};
-use crate::exchange::{Abort, BodyError, Response};
+use super::{
+    Response, Script, Setup, config, data, fed, fed_known, origin, request, settle, setup_at, with_a_jumping_clock,
+};
+use crate::exchange::{Abort, BodyError};
 use http::{HeaderValue, Method};
 use std::time::Duration;
 use tokio::{

@@ -1,8 +1,8 @@
 //! `Expect: 100-continue` over HTTP/1.1 (RFC 9110 §10.1.1): the request's body is not read before the handler has 100
 //! sent. hyper sends it when the body is polled for the first time, unless it has the final response by then.
 
-use crate::exchange::{Interim, InterimQueue};
-use http::{HeaderMap, StatusCode, Version, header, request};
+use crate::exchange::{Fields, Interim, InterimQueue};
+use http::{StatusCode, Version, header, request};
 use std::{
     cell::Cell,
     rc::Rc,
@@ -48,7 +48,7 @@ impl Expectation {
     pub(super) fn end(self) -> bool {
         let Some((interim, continued)) = self.0 else { return false };
         if !continued.get() {
-            interim.send(StatusCode::CONTINUE, HeaderMap::new());
+            interim.send(StatusCode::CONTINUE, Fields::new());
         }
         !continued.get()
     }
@@ -79,10 +79,10 @@ mod tests {
         let (interim, gate) = (expectation.interim(), gate.unwrap());
         // More than a channel holds.
         for _ in 0..20 {
-            assert!(interim.send(StatusCode::EARLY_HINTS, HeaderMap::new()));
+            assert!(interim.send(StatusCode::EARLY_HINTS, Fields::new()));
         }
         assert!(gate.poll_open(&mut cx).is_pending());
-        interim.send(StatusCode::CONTINUE, HeaderMap::new());
+        interim.send(StatusCode::CONTINUE, Fields::new());
         assert!(gate.poll_open(&mut cx).is_ready());
         assert!(!expectation.end(), "the client has its 100");
     }

@@ -14,8 +14,8 @@ use crate::{
     tcp::refusal::{Refusal, RefusalLimit},
     terms::FieldLimits,
 };
-use bytes::Bytes;
 use http::{Method, StatusCode};
+use std::borrow::Cow;
 
 /// How a request's body is delimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,19 +210,19 @@ fn check_target(method: &Method, target: &[u8], host: Option<&[u8]>, last: &Last
         _ => {}
     }
     let host = host.ok_or(Refusal::bad("no Host"))?;
-    last.parse(host).map_err(Refusal::bad)?;
+    last.check(host).map_err(Refusal::bad)?;
     let raw_path = match absolute_form(target) {
-        None => Bytes::copy_from_slice(target),
+        None => Cow::Borrowed(target),
         Some((named, rest)) => {
             if !named.eq_ignore_ascii_case(host) {
                 return Err(Refusal::bad("Host is not the target's"));
             }
             let slash: &[u8] = if rest.first() == Some(&b'/') { b"" } else { b"/" };
-            Bytes::from([slash, rest].concat())
+            Cow::Owned([slash, rest].concat())
         }
     };
-    match path(method, raw_path) {
-        Ok(_) => Ok(()),
+    match path(method, &raw_path) {
+        Ok(()) => Ok(()),
         Err((StatusCode::URI_TOO_LONG, _)) => Err(Refusal::uri_too_long()),
         Err((status, why)) => Err(Refusal::new(status, why)),
     }

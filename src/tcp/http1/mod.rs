@@ -146,7 +146,10 @@ impl<H: Handler> Server<H> {
     /// hyper is done with them.
     fn switch(&self, mut parts: response::Parts, handoff: TunnelHandoff<H>) -> http::Response<TcpResponseBody<H>> {
         parts.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-        parts.headers.insert(header::UPGRADE, handoff.tunnel.protocol().clone());
+        // The protocol's name in the configuration is a token.
+        if let Ok(protocol) = HeaderValue::from_str(handoff.tunnel.protocol()) {
+            parts.headers.insert(header::UPGRADE, protocol);
+        }
         // The guard is not notified: what follows is not a request, and kept for the tunnel.
         handoff.open.begin(parts.status);
         self.tunnel.set(Some(handoff));

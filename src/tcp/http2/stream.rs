@@ -55,7 +55,7 @@ pub(super) async fn serve<H: Handler>(
                     continue;
                 }
                 let mut interim = Response::new(());
-                (*interim.status_mut(), *interim.headers_mut()) = (status, fields);
+                (*interim.status_mut(), *interim.headers_mut()) = (status, fields.into());
                 if respond.send_informational(interim).is_ok() {
                     connection.writes.begin_interim(id, status);
                 }

@@ -7,7 +7,6 @@ use super::{
     proxy::Litequic,
     within,
 };
-use bytes::Bytes;
 use litequic::http3::qpack;
 use quinn::{ReadError, RecvStream, SendStream, VarInt};
 
@@ -309,9 +308,9 @@ pub(crate) fn next_data(bytes: &[u8]) -> Option<(&[u8], usize)> {
 
 fn decode(section: &[u8]) -> Fields {
     let limits = qpack::FieldLimits { bytes: usize::MAX, fields: usize::MAX };
-    let fields = qpack::decode(Bytes::copy_from_slice(section), &limits).unwrap();
+    let fields = qpack::decode(section, &limits).unwrap();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    Fields(fields.iter().map(|field| (text(field.name.as_bytes()), text(&field.value))).collect())
+    Fields(fields.iter().map(|line| (text(line.name), text(line.value))).collect())
 }
 
 fn parse(mut bytes: &[u8]) -> Response {

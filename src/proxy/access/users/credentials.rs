@@ -1,11 +1,11 @@
 //! A name and a password as a request has them: Basic (RFC 7617). Pure.
 
+use crate::exchange::{Fields, field::is_value, name};
 use base64::{
     Engine,
     alphabet::STANDARD,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
-use http::{HeaderMap, HeaderValue, header};
 use std::fmt;
 
 /// Bytes of a password at most: a hash of it takes time by its length.
@@ -35,14 +35,14 @@ impl fmt::Debug for Credentials {
 
 impl Credentials {
     /// The name as a field's value; `None` if it cannot be one, as no user's name is then.
-    pub(in crate::proxy) fn name_field(&self) -> Option<HeaderValue> {
-        HeaderValue::from_bytes(self.name.as_bytes()).ok()
+    pub(in crate::proxy) fn name_field(&self) -> Option<Vec<u8>> {
+        is_value(self.name.as_bytes()).then(|| self.name.clone().into_bytes())
     }
 
     /// The name and the password of a request with `fields`; `None` if there are none, or not one of each.
-    pub(in crate::proxy) fn of(fields: &HeaderMap) -> Option<Self> {
-        let mut lines = fields.get_all(header::AUTHORIZATION).iter();
-        let line = lines.next().filter(|_| lines.next().is_none())?.as_bytes();
+    pub(in crate::proxy) fn of(fields: &Fields) -> Option<Self> {
+        let mut lines = fields.all(name::AUTHORIZATION);
+        let line = lines.next().filter(|_| lines.next().is_none())?;
         let (scheme, encoded) = line.split_at_checked(line.iter().position(|byte| *byte == b' ')?)?;
         let encoded = encoded.trim_ascii();
         if !scheme.eq_ignore_ascii_case(b"basic") || encoded.len() > MAX_ENCODED {
@@ -64,8 +64,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn read(lines: &[&str]) -> Option<(String, Vec<u8>)> {
-        let line = |line: &&str| (header::AUTHORIZATION, HeaderValue::from_str(line).unwrap());
-        Credentials::of(&lines.iter().map(line).collect()).map(|read| (read.name, read.password))
+        let lines = lines.iter().map(|line| (name::AUTHORIZATION, line.as_bytes()));
+        Credentials::of(&lines.collect()).map(|read| (read.name, read.password))
     }
 
     #[test]
@@ -99,8 +99,8 @@ mod tests {
         #[test]
         fn no_field_makes_it_panic(value: Vec<u8>, basic: bool) {
             let value = if basic { [b"Basic ", &value[..]].concat() } else { value };
-            if let Ok(value) = HeaderValue::from_bytes(&value) {
-                let _ = Credentials::of(&HeaderMap::from_iter([(header::AUTHORIZATION, value)]));
+            if is_value(&value) {
+                let _ = Credentials::of(&Fields::from_iter([(name::AUTHORIZATION, &value[..])]));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! A file of users: lines of `name:hash`, as `htpasswd -B` and `litequic password` write them.
 
 use super::hash::StoredHash;
-use http::HeaderValue;
+use crate::exchange::field::is_value;
 use std::{
     collections::BTreeMap,
     fmt,
@@ -125,7 +125,7 @@ fn name_fault(name: &str) -> Option<&'static str> {
         "" => Some("has an empty name"),
         _ if name.len() > MAX_NAME => Some("has a name of more than 255 bytes"),
         _ if name.contains(':') => Some("has a name with a colon"),
-        _ if name.trim() != name || HeaderValue::from_bytes(name.as_bytes()).is_err() => {
+        _ if name.trim() != name || !is_value(name.as_bytes()) => {
             Some("has a name with a control character, or a blank at its edge")
         }
         _ => None,

@@ -12,7 +12,6 @@ pub use file::{Users, UsersError, user_line};
 pub(in crate::proxy) use verifier::{PasswordCheck, Passwords};
 
 use crate::config;
-use http::HeaderValue;
 use std::sync::Arc;
 
 /// The users of a route.
@@ -20,7 +19,7 @@ use std::sync::Arc;
 pub(in crate::proxy) struct UsersRule {
     pub(in crate::proxy) users: Arc<Users>,
     /// What `WWW-Authenticate` asks for.
-    pub(in crate::proxy) challenge: HeaderValue,
+    pub(in crate::proxy) challenge: String,
     /// Whether the origin gets `Authorization`.
     pub(in crate::proxy) keeps_authorization: bool,
 }
@@ -32,11 +31,7 @@ impl UsersRule {
         route.users.as_ref()?;
         let realm = &route.users_realm;
         // A checked configuration has no realm here that would have to be escaped.
-        let challenge = HeaderValue::from_str(&format!("Basic realm=\"{realm}\", charset=\"UTF-8\""));
-        Some(Self {
-            users: users.unwrap_or_default(),
-            challenge: challenge.unwrap_or_else(|_| HeaderValue::from_static("Basic realm=\"restricted\"")),
-            keeps_authorization: route.users_keep_authorization,
-        })
+        let challenge = format!("Basic realm=\"{realm}\", charset=\"UTF-8\"");
+        Some(Self { users: users.unwrap_or_default(), challenge, keeps_authorization: route.users_keep_authorization })
     }
 }

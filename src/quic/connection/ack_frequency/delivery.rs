@@ -1,22 +1,22 @@
 //! Reliable delivery of a request to a client: an ACK_FREQUENCY frame from its request to its acknowledgement. A frame
 //! that was lost is sent again, under a new sequence number, unless a newer request has replaced it. Pure.
 
-use super::request::Request;
+use super::request::AckFrequencyRequest;
 
 /// The delivery of one connection's requests.
 #[derive(Debug, Default)]
 pub(super) struct Delivery {
     /// The request to be sent with the next packet.
-    pending: Option<Request>,
+    pending: Option<AckFrequencyRequest>,
     /// The newest frame that is neither acknowledged nor lost, and its packet's number.
-    in_flight: Option<(u64, Request)>,
+    in_flight: Option<(u64, AckFrequencyRequest)>,
     /// The next frame's sequence number: every frame has a larger one than those before it.
     sequence: u64,
 }
 
 impl Delivery {
     /// Replaces the request that the client is to get by `request`.
-    pub(super) fn request(&mut self, request: Request) {
+    pub(super) fn request(&mut self, request: AckFrequencyRequest) {
         self.pending = Some(request);
     }
 
@@ -36,7 +36,7 @@ impl Delivery {
     }
 
     /// The request to send in packet number `packet`, with its sequence number.
-    pub(super) fn send(&mut self, packet: u64) -> Option<(u64, Request)> {
+    pub(super) fn send(&mut self, packet: u64) -> Option<(u64, AckFrequencyRequest)> {
         let request = self.pending.take()?;
         self.in_flight = Some((packet, request));
         let sequence = self.sequence;
@@ -63,8 +63,8 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn request(threshold: u32) -> Request {
-        Request { threshold, max_ack_delay: Duration::from_millis(25) }
+    fn request(threshold: u32) -> AckFrequencyRequest {
+        AckFrequencyRequest { threshold, max_ack_delay: Duration::from_millis(25) }
     }
 
     #[test]

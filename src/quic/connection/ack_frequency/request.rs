@@ -16,16 +16,16 @@ const REORDERING_THRESHOLD: u64 = 3;
 /// order at once, because a gap that it keeps to itself is a loss that is found late.
 const IGNORE_ORDER: u64 = 0;
 
-/// A request to a client.
+/// What a client is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Request {
+pub(super) struct AckFrequencyRequest {
     /// Packets that one acknowledgement is for.
     pub(super) threshold: u32,
     /// Longest delay of an acknowledgement.
     pub(super) max_ack_delay: Duration,
 }
 
-impl Request {
+impl AckFrequencyRequest {
     /// Encodes the frame, filled up with PADDING; `None` if it takes more room than a placeholder: 2 bytes for the
     /// type, 1 for the last field, and 13 for three numbers of which none needs more than 4 here.
     pub(super) fn encode(&self, draft: DraftVersion, sequence: u64) -> Option<[u8; LEN]> {
@@ -57,8 +57,8 @@ mod tests {
     use crate::quic::wire::frame::FrameIter;
     use DraftVersion::{AckFrequency00, AckFrequency12};
 
-    fn request(threshold: u32) -> Request {
-        Request { threshold, max_ack_delay: Duration::from_millis(25) }
+    fn request(threshold: u32) -> AckFrequencyRequest {
+        AckFrequencyRequest { threshold, max_ack_delay: Duration::from_millis(25) }
     }
 
     #[test]
@@ -74,7 +74,7 @@ mod tests {
     /// neqo's own test vector, 40af0a0547d001, but for the last byte: sequence number 10, 5 packets, 2000 µs.
     #[test]
     fn the_frame_of_the_older_draft_says_how_many_packets_come_with_the_acknowledgement() {
-        let request = Request { threshold: 5, max_ack_delay: Duration::from_millis(2) };
+        let request = AckFrequencyRequest { threshold: 5, max_ack_delay: Duration::from_millis(2) };
         let frame = request.encode(AckFrequency00, 10).unwrap();
         assert_eq!(frame, [0x40, 0xaf, 10, 5, 0x47, 0xd0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
@@ -90,10 +90,10 @@ mod tests {
     fn a_frame_that_does_not_fit_is_none() {
         for draft in [AckFrequency12, AckFrequency00] {
             assert!(request(2).encode(draft, (1 << 30) - 1).is_some());
-            let longest = Request { threshold: u32::MAX, max_ack_delay: Duration::from_secs(5000) };
+            let longest = AckFrequencyRequest { threshold: u32::MAX, max_ack_delay: Duration::from_secs(5000) };
             assert_eq!(longest.encode(draft, 1 << 30), None);
             assert_eq!(request(2).encode(draft, u64::MAX), None);
-            assert_eq!(Request { threshold: 2, max_ack_delay: Duration::MAX }.encode(draft, 0), None);
+            assert_eq!(AckFrequencyRequest { threshold: 2, max_ack_delay: Duration::MAX }.encode(draft, 0), None);
         }
     }
 }

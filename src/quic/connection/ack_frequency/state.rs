@@ -5,7 +5,7 @@ use super::{
     delivery::Delivery,
     epoch::{Epochs, Totals},
     parameters::AckFrequencySupport,
-    request::Request,
+    request::AckFrequencyRequest,
     rule::{self, PathState, ThresholdRule},
 };
 use crate::{
@@ -206,7 +206,7 @@ impl AckFrequencyState {
         let AckFrequencySupport { min_ack_delay, max_ack_delay, .. } = self.support;
         // The minimum is not above the maximum.
         let max_ack_delay = MAX_ACK_DELAY.min(max_ack_delay).max(min_ack_delay);
-        self.delivery.request(Request { threshold, max_ack_delay });
+        self.delivery.request(AckFrequencyRequest { threshold, max_ack_delay });
         self.wanted = true;
         gauge(&self.metrics, std::mem::replace(&mut self.requested_threshold, threshold)).decrement();
         gauge(&self.metrics, threshold).increment();

@@ -1,0 +1,176 @@
+//! The head of a request: what a front end has checked, and the proxy edits for the origin. Pure.
+
+use super::{Body, Fields, Name, Span, Upgrade, name};
+use http::{Method, StatusCode, request};
+
+/// A request's head. The texts are parts of one buffer, that of the fields.
+#[derive(Debug, Clone)]
+pub struct Head {
+    /// The method.
+    pub method: Method,
+    /// The fields. `Host` is among them in the head for an origin alone.
+    pub fields: Fields,
+    /// The requested switch of protocols.
+    pub upgrade: Option<Upgrade>,
+    authority: Span,
+    path: Span,
+    target: Span,
+}
+
+const _: () = assert!(size_of::<Head>() <= 144);
+
+impl Head {
+    /// A head with the `authority` and the `path` with its query, both checked.
+    pub fn new(method: Method, authority: &str, path: &str, mut fields: Fields) -> Self {
+        let (authority, path) = (fields.stash(authority.as_bytes()), fields.stash(path.as_bytes()));
+        Self::of_spans(method, authority, path, fields)
+    }
+
+    /// A head whose authority and path, both checked, are parts of the text of `fields`.
+    pub const fn of_spans(method: Method, authority: Span, path: Span, fields: Fields) -> Self {
+        Self { method, fields, upgrade: None, authority, path, target: path }
+    }
+
+    fn text(&self, span: Span) -> &str {
+        // Checked, and so ASCII.
+        str::from_utf8(self.fields.span(span)).unwrap_or_default()
+    }
+
+    /// The authority: host and perhaps a port, as the client sent it.
+    pub fn authority(&self) -> &str {
+        self.text(self.authority)
+    }
+
+    /// Sets a field to the authority.
+    pub fn set_to_authority(&mut self, name: Name<'_>) {
+        self.fields.set_span(name, self.authority);
+    }
+
+    /// The authority's host. An IPv6 address keeps its brackets.
+    pub fn host(&self) -> &str {
+        host_of(self.authority())
+    }
+
+    /// The path with its query, byte for byte as the client sent it; `*` is a path of its own.
+    pub fn path_and_query(&self) -> &str {
+        self.text(self.path)
+    }
+
+    /// The path without its query.
+    pub fn path(&self) -> &str {
+        let path = self.path_and_query();
+        path.split_once('?').map_or(path, |(path, _)| path)
+    }
+
+    /// The query, without its question mark.
+    pub fn query(&self) -> Option<&str> {
+        self.path_and_query().split_once('?').map(|(_, query)| query)
+    }
+
+    /// The path with its query that the origin gets: the client's, unless a rule has rewritten it.
+    pub fn target(&self) -> &str {
+        self.text(self.target)
+    }
+
+    /// Sends the request for another path with a query than the client's.
+    pub fn set_target(&mut self, path: &str) {
+        self.target = self.fields.stash(path.as_bytes());
+    }
+
+    /// A head for the same authority, with another method and path, and no fields but `fields`.
+    #[must_use]
+    pub fn derive(&self, method: Method, path: &str, fields: &Fields) -> Self {
+        Self::new(method, self.authority(), path, fields.clone())
+    }
+}
+
+/// The authority's host: without the port. An IPv6 address keeps its brackets.
+pub fn host_of(authority: &str) -> &str {
+    match authority.rfind(']') {
+        Some(end) => authority.get(..=end).unwrap_or(authority),
+        None => authority.split_once(':').map_or(authority, |(host, _port)| host),
+    }
+}
+
+/// Takes a head of hyper's or h2's. The authority is that of the URI; where it has none, that of `Host`.
+impl From<request::Parts> for Head {
+    fn from(parts: request::Parts) -> Self {
+        let fields = Fields::from(&parts.headers);
+        let host = || fields.get(name::HOST).and_then(|host| str::from_utf8(host).ok()).unwrap_or_default();
+        let authority = parts.uri.authority().map_or_else(host, |authority| authority.as_str()).to_owned();
+        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+        Self::new(parts.method, &authority, path, fields)
+    }
+}
+
+/// A request whose body streams in.
+#[derive(Debug)]
+pub struct Request {
+    /// The head as checked by the front end: connection-specific fields were removed or rejected.
+    pub head: Head,
+    /// The body.
+    pub body: Body,
+}
+
+impl From<http::Request<Body>> for Request {
+    fn from(request: http::Request<Body>) -> Self {
+        let (parts, body) = request.into_parts();
+        Self { head: parts.into(), body }
+    }
+}
+
+/// A response whose body streams out.
+#[derive(Debug)]
+pub struct Response {
+    /// The status.
+    pub status: StatusCode,
+    /// The fields.
+    pub fields: Fields,
+    /// The body.
+    pub body: Body,
+}
+
+impl Response {
+    /// A response without fields.
+    pub fn new(status: StatusCode, body: impl Into<Body>) -> Self {
+        Self { status, fields: Fields::new(), body: body.into() }
+    }
+}
+
+/// Makes a response for hyper or h2.
+impl From<Response> for http::Response<Body> {
+    fn from(response: Response) -> Self {
+        let mut converted = Self::new(response.body);
+        *converted.status_mut() = response.status;
+        *converted.headers_mut() = response.fields.into();
+        converted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heads_parts_are_those_of_its_text() {
+        for (authority, host, path, parts) in [
+            ("a.test", "a.test", "/", ("/", None)),
+            ("a.test:8443", "a.test", "/a/b?c=d?e", ("/a/b", Some("c=d?e"))),
+            ("[::1]:443", "[::1]", "/?", ("/", Some(""))),
+            ("[::1]", "[::1]", "*", ("*", None)),
+        ] {
+            let fields = Fields::from_iter([(name::ALLOW, &b"GET"[..])]);
+            let mut head = Head::new(Method::GET, authority, path, fields);
+            assert_eq!((head.authority(), head.host()), (authority, host));
+            assert_eq!((head.path_and_query(), (head.path(), head.query())), (path, parts));
+            assert_eq!(head.target(), path);
+            head.set_target("/other");
+            assert_eq!((head.target(), head.path_and_query(), head.fields.len()), ("/other", path, 1));
+            let uri = http::Uri::builder().scheme("https").authority(authority).path_and_query(path).build().unwrap();
+            let (parts, ()) = http::Request::get(uri).header("allow", "GET").body(()).unwrap().into_parts();
+            let converted = Head::from(parts);
+            assert_eq!((converted.authority(), converted.path_and_query()), (authority, path));
+            assert_eq!(converted.fields, head.fields);
+        }
+    }
+}

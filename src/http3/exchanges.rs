@@ -1,0 +1,391 @@
+//! The requests that a connection serves. The connection's task polls them itself: each has a slot with a waker, and
+//! only those that were woken are polled. A slot's waker is made once, and used again by the next request.
+
+use std::{
+    collections::VecDeque,
+    future::Future,
+    mem,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Wake, Waker},
+};
+use tokio::task::coop::has_budget_remaining;
+
+/// Requests that are polled in one turn at most; then other tasks of the worker have theirs.
+const MAX_POLLS: usize = 64;
+/// Free slots that are kept while no request is served. A slot without a request takes less than 100 bytes.
+const KEPT: usize = 8;
+
+/// The requests of one connection, each served by an `F`. Dropped, it drops them.
+#[derive(Debug)]
+pub(super) struct Exchanges<F> {
+    slots: Vec<Slot<F>>,
+    /// Numbers of the slots without a request. The last one is used first.
+    free: Vec<usize>,
+    open: usize,
+    /// Slots to poll, in this order.
+    turn: VecDeque<usize>,
+    woken: Arc<Woken>,
+}
+
+#[derive(Debug)]
+struct Slot<F> {
+    /// Boxed: it takes kilobytes, and slots are moved.
+    exchange: Option<Pin<Box<F>>>,
+    waker: Arc<SlotWaker>,
+}
+
+impl<F: Future<Output = ()>> Exchanges<F> {
+    pub(super) fn new() -> Self {
+        let state = WokenState { slots: Vec::new(), connection: true, task: None };
+        let woken = Arc::new(Woken(Mutex::new(state)));
+        Self { slots: Vec::new(), free: Vec::new(), open: 0, turn: VecDeque::new(), woken }
+    }
+
+    /// Serves a request by what `exchange` returns, which [`Self::poll`] polls.
+    pub(super) fn begin(&mut self, exchange: impl FnOnce() -> F) {
+        self.open += 1;
+        let number = self.free.pop().unwrap_or_else(|| {
+            let (number, woken) = (self.slots.len(), Arc::clone(&self.woken));
+            let waker = Arc::new(SlotWaker { number, is_queued: AtomicBool::new(false), woken });
+            self.slots.push(Slot { exchange: None, waker });
+            number
+        });
+        if let Some(slot) = self.slots.get_mut(number) {
+            // Made where it is to be: a move would copy all of it.
+            slot.exchange = Some(Box::into_pin(Box::write(Box::new_uninit(), exchange())));
+            // Polled anyway.
+            slot.waker.is_queued.store(true, Ordering::Release);
+            self.turn.push_back(number);
+        }
+    }
+
+    /// The requests that are served at the moment.
+    pub(super) fn len(&self) -> usize {
+        self.open
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.open == 0
+    }
+
+    /// The waker for all that the connection waits for beside its requests.
+    pub(super) fn connection_waker(&self) -> Waker {
+        Arc::new(ConnectionWaker(Arc::clone(&self.woken))).into()
+    }
+
+    /// Begins a turn of the connection's task, whose waker `cx` has. True: [`Self::connection_waker`] was woken, or it
+    /// is the first turn.
+    pub(super) fn begin_turn(&mut self, cx: &Context<'_>) -> bool {
+        let mut state = self.woken.lock();
+        self.turn.extend(state.slots.drain(..));
+        if state.task.is_none() {
+            state.task = Some(cx.waker().clone());
+        }
+        mem::take(&mut state.connection)
+    }
+
+    /// Polls the requests that have begun or were woken, as far as a turn goes. True: one has ended.
+    pub(super) fn poll(&mut self) -> bool {
+        let mut has_ended = false;
+        for _ in 0..MAX_POLLS {
+            if !has_budget_remaining() {
+                break;
+            }
+            let Some(number) = self.turn.pop_front() else { break };
+            has_ended |= self.poll_slot(number);
+        }
+        has_ended
+    }
+
+    /// Whether a request waits for another turn.
+    pub(super) fn has_more(&self) -> bool {
+        !self.turn.is_empty()
+    }
+
+    /// Polls the request in a slot. True: it has ended.
+    fn poll_slot(&mut self, number: usize) -> bool {
+        let Some(Slot { exchange, waker }) = self.slots.get_mut(number) else { return false };
+        // Before the poll: whatever wakes the request meanwhile has it polled again.
+        waker.is_queued.store(false, Ordering::Release);
+        // One that has ended may still be woken.
+        let Some(running) = exchange else { return false };
+        let waker = Waker::from(Arc::clone(waker));
+        if running.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+            return false;
+        }
+        *exchange = None;
+        self.open -= 1;
+        if self.open == 0 && self.slots.len() > KEPT {
+            self.slots.truncate(KEPT);
+            self.free.clear();
+            self.free.extend(0..KEPT);
+        } else {
+            self.free.push(number);
+        }
+        true
+    }
+}
+
+/// The wakers of a connection that were woken since its last turn.
+#[derive(Debug)]
+struct Woken(Mutex<WokenState>);
+
+#[derive(Debug)]
+struct WokenState {
+    /// Numbers of slots.
+    slots: Vec<usize>,
+    /// Whether the connection's was.
+    connection: bool,
+    /// The waker of the connection's task. `None` once it was woken.
+    task: Option<Waker>,
+}
+
+impl Woken {
+    /// Notes what was woken, and wakes the connection's task.
+    fn wake(&self, note: impl FnOnce(&mut WokenState)) {
+        let mut state = self.lock();
+        note(&mut state);
+        let task = state.task.take();
+        drop(state);
+        // Not under the lock: a waker is foreign code.
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, WokenState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The waker of all that is no request.
+#[derive(Debug)]
+struct ConnectionWaker(Arc<Woken>);
+
+impl Wake for ConnectionWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.wake(|state| state.connection = true);
+    }
+}
+
+/// The waker of a slot.
+#[derive(Debug)]
+struct SlotWaker {
+    number: usize,
+    /// Whether the slot is to be polled already.
+    is_queued: AtomicBool,
+    woken: Arc<Woken>,
+}
+
+impl Wake for SlotWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.is_queued.swap(true, Ordering::AcqRel) {
+            self.woken.wake(|state| state.slots.push(self.number));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        cell::{Cell, RefCell},
+        future::poll_fn,
+        rc::Rc,
+        sync::atomic::AtomicUsize,
+        task::Poll,
+    };
+
+    type Boxed = Pin<Box<dyn Future<Output = ()>>>;
+
+    /// Counts how often it is woken.
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Requests that wait for what a test lets them have.
+    struct Setup {
+        exchanges: Exchanges<Boxed>,
+        task: Arc<Count>,
+    }
+
+    /// A request's state, as a test sees it.
+    #[derive(Default)]
+    struct Seen {
+        polls: Cell<usize>,
+        waker: RefCell<Option<Waker>>,
+        may_end: Cell<bool>,
+    }
+
+    impl Seen {
+        fn wake(&self) {
+            self.waker.borrow().as_ref().unwrap().wake_by_ref();
+        }
+
+        fn end(&self) {
+            self.may_end.set(true);
+            self.wake();
+        }
+    }
+
+    impl Setup {
+        /// Behind its first turn.
+        fn new() -> Self {
+            let mut setup = Self { exchanges: Exchanges::new(), task: Arc::default() };
+            assert_eq!(setup.turn(), (true, false));
+            setup
+        }
+
+        fn begin(&mut self) -> Rc<Seen> {
+            let seen = Rc::new(Seen::default());
+            let state = Rc::clone(&seen);
+            self.exchanges.begin(|| {
+                Box::pin(poll_fn(move |cx| {
+                    state.polls.set(state.polls.get() + 1);
+                    state.waker.replace(Some(cx.waker().clone()));
+                    if state.may_end.get() { Poll::Ready(()) } else { Poll::Pending }
+                }))
+            });
+            seen
+        }
+
+        /// Whether the connection was woken, and whether a request has ended.
+        fn turn(&mut self) -> (bool, bool) {
+            let waker = Arc::clone(&self.task).into();
+            let is_woken = self.exchanges.begin_turn(&Context::from_waker(&waker));
+            (is_woken, self.exchanges.poll())
+        }
+
+        fn wakes(&self) -> usize {
+            self.task.0.load(Ordering::SeqCst)
+        }
+    }
+
+    const NOTHING: (bool, bool) = (false, false);
+    const ENDED: (bool, bool) = (false, true);
+
+    #[test]
+    fn a_request_is_polled_once_it_began_and_whenever_it_is_woken() {
+        let mut setup = Setup::new();
+        let (first, second) = (setup.begin(), setup.begin());
+        assert_eq!((setup.wakes(), setup.turn()), (0, NOTHING));
+        assert_eq!((first.polls.get(), second.polls.get()), (1, 1));
+        second.wake();
+        second.wake();
+        assert_eq!((setup.wakes(), setup.turn()), (1, NOTHING));
+        assert_eq!((first.polls.get(), second.polls.get()), (1, 2));
+        assert_eq!(setup.turn(), NOTHING);
+        assert_eq!((first.polls.get(), second.polls.get()), (1, 2));
+    }
+
+    #[test]
+    fn a_request_that_wakes_itself_is_polled_in_the_next_turn() {
+        let mut setup = Setup::new();
+        let polls = Rc::new(Cell::new(0));
+        let count = Rc::clone(&polls);
+        setup.exchanges.begin(|| {
+            Box::pin(poll_fn(move |cx| {
+                count.set(count.get() + 1);
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }))
+        });
+        for turn in 1..5 {
+            assert_eq!(setup.turn(), NOTHING);
+            assert_eq!((polls.get(), setup.wakes()), (turn, turn));
+        }
+    }
+
+    #[test]
+    fn a_request_that_has_ended_frees_its_slot_for_the_next() {
+        let mut setup = Setup::new();
+        let (first, second) = (setup.begin(), setup.begin());
+        setup.turn();
+        first.end();
+        assert_eq!((setup.turn(), setup.exchanges.len()), (ENDED, 1));
+        // Late, and then for whatever has its slot.
+        first.wake();
+        assert_eq!(setup.turn(), NOTHING);
+        let third = setup.begin();
+        first.wake();
+        assert_eq!(setup.turn(), NOTHING);
+        assert_eq!((third.polls.get(), setup.exchanges.slots.len()), (1, 2));
+        second.end();
+        third.end();
+        assert_eq!((setup.turn(), setup.exchanges.is_empty()), (ENDED, true));
+    }
+
+    #[test]
+    fn the_connections_waker_polls_no_request() {
+        let mut setup = Setup::new();
+        let request = setup.begin();
+        setup.turn();
+        setup.exchanges.connection_waker().wake();
+        assert_eq!(setup.turn(), (true, false));
+        assert_eq!((request.polls.get(), setup.turn()), (1, NOTHING));
+    }
+
+    #[test]
+    fn many_requests_take_several_turns_in_the_order_of_their_wakes() {
+        let mut setup = Setup::new();
+        let requests: Vec<_> = (0..MAX_POLLS * 2 + 1).map(|_| setup.begin()).collect();
+        let polled = || requests.iter().take_while(|request| request.polls.get() == 1).count();
+        for (expected, more) in [(MAX_POLLS, true), (MAX_POLLS * 2, true), (MAX_POLLS * 2 + 1, false)] {
+            setup.turn();
+            assert_eq!((polled(), setup.exchanges.has_more()), (expected, more));
+        }
+        // A wake between two turns comes behind those that were put off.
+        requests.iter().for_each(|request| request.wake());
+        setup.turn();
+        requests.first().unwrap().wake();
+        setup.turn();
+        assert_eq!(requests.first().unwrap().polls.get(), 2);
+        setup.turn();
+        assert_eq!(requests.first().unwrap().polls.get(), 3);
+        assert!(requests.iter().skip(1).all(|request| request.polls.get() == 2));
+    }
+
+    #[test]
+    fn an_idle_connection_keeps_few_slots() {
+        let mut setup = Setup::new();
+        let requests: Vec<_> = (0..KEPT * 4).map(|_| setup.begin()).collect();
+        setup.turn();
+        requests.iter().for_each(|request| request.end());
+        setup.turn();
+        assert_eq!((setup.exchanges.len(), setup.exchanges.slots.len()), (0, KEPT));
+        // Of a slot that is gone.
+        requests.last().unwrap().wake();
+        assert_eq!(setup.turn(), NOTHING);
+        let _more: Vec<_> = (0..KEPT * 2).map(|_| setup.begin()).collect();
+        assert_eq!((setup.exchanges.len(), setup.exchanges.slots.len()), (KEPT * 2, KEPT * 2));
+    }
+
+    #[test]
+    fn a_wake_from_another_thread_or_after_the_end_does_no_harm() {
+        let mut setup = Setup::new();
+        let request = setup.begin();
+        setup.turn();
+        let waker = request.waker.borrow().clone().unwrap();
+        std::thread::spawn(move || waker.wake()).join().unwrap();
+        assert_eq!((setup.turn(), request.polls.get()), (NOTHING, 2));
+        drop(setup);
+        request.wake();
+    }
+}

@@ -9,8 +9,7 @@ use super::{
     client::system_roots,
     client_provider,
     presented::{NotingVerifier, ServerCertificate},
-    revocation,
-    tls12_suites,
+    revocation, tls12_suites,
 };
 use crate::config::{self, CertificateFiles, TlsVersion};
 use aws_lc_rs::digest::{Context, SHA256};

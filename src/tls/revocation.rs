@@ -16,8 +16,8 @@ pub(super) fn unusable(crls: &[CertificateRevocationListDer<'_>]) -> Option<Stri
     ))
 }
 
-/// The subjects of those of `authorities` that have no list among `crls`, if there are any: certificates that these have
-/// signed are rejected.
+/// The subjects of those of `authorities` that have no list among `crls`, if there are any lists: certificates that
+/// these authorities have signed are rejected.
 pub(super) fn without_list(
     authorities: &[CertificateDer<'_>],
     crls: &[CertificateRevocationListDer<'_>],
@@ -49,7 +49,7 @@ pub(super) mod tests {
     use rustls::pki_types::pem::PemObject;
 
     /// Made by `openssl ca -gencrl` of OpenSSL 3 without extensions.
-    pub(crate) const VERSION_1: &str = include_str!("revocation/version-1.crl");
+    pub(crate) const VERSION_1: &str = include_str!("version-1.crl");
 
     /// An authority and a list of its own, in PEM.
     pub(crate) fn authority(name: &str) -> [String; 2] {

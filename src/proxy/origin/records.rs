@@ -1,8 +1,8 @@
-//! Records of TLS 1.3 after the handshake (RFC 8446 §5): decrypted where they lie, and encrypted from where the plaintext
-//! lies. rustls copies each record twice, both ways, and allocates memory for it.
+//! Records of TLS 1.3 after the handshake (RFC 8446 §5): decrypted where they lie, and encrypted from where the
+//! plaintext lies. rustls copies each record twice, both ways, and allocates memory for it.
 //!
-//! rustls shakes hands, and hands over the keys (`rustls::kernel`, which is made for TLS in kernels); it goes on to make
-//! the keys of a key update, and to keep session tickets. The cipher is aws-lc's, and errors are rustls'.
+//! rustls shakes hands, and hands over the keys (`rustls::kernel`, which is made for TLS in kernels). It still makes
+//! the keys of a key update, and keeps session tickets. The cipher is aws-lc's, and errors are rustls'.
 
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use rustls::{
@@ -33,7 +33,7 @@ const MAX_FRUITLESS: u8 = 32;
 const VERSION: [u8; 2] = [3, 3];
 /// `KeyUpdateRequest`: no update of the other direction is asked for (RFC 8446 §4.6.3).
 const UPDATE_NOT_REQUESTED: u8 = 0;
-/// The same: one is.
+/// `KeyUpdateRequest`: an update of the other direction is asked for, too.
 const UPDATE_REQUESTED: u8 = 1;
 
 /// Bytes of records with `plain` bytes in them, of a server whose records are as large as they may be.
@@ -42,13 +42,13 @@ pub(super) const fn on_the_wire(plain: usize) -> usize {
 }
 
 /// One direction's key.
-struct Key {
+struct TrafficKey {
     aead: LessSafeKey,
     iv: [u8; NONCE_LEN],
     sequence: u64,
 }
 
-impl Key {
+impl TrafficKey {
     fn new((sequence, secrets): (u64, ConnectionTrafficSecrets)) -> Result<Self, Error> {
         let (algorithm, key, iv) = match secrets {
             ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
@@ -92,8 +92,7 @@ impl Key {
         let (header, sealed) = Self::begin(plain.len(), out)?;
         let (sealed, end) = sealed.split_at_mut_checked(plain.len()).ok_or(Error::EncryptError)?;
         let nonce = self.nonce()?;
-        let done =
-            self.aead.seal_out_of_place_scatter(nonce, Aad::from(header), plain, sealed, &[kind.into()], end);
+        let done = self.aead.seal_out_of_place_scatter(nonce, Aad::from(header), plain, sealed, &[kind.into()], end);
         done.map(|()| plain.len() + OVERHEAD).map_err(|_| Error::EncryptError)
     }
 
@@ -123,10 +122,10 @@ impl Key {
 }
 
 /// Both directions of a connection.
-pub(super) struct Records {
+pub(super) struct RecordLayer {
     kernel: KernelConnection<ClientConnectionData>,
-    opening: Key,
-    sealing: Key,
+    opening: TrafficKey,
+    sealing: TrafficKey,
     /// Records that are encrypted with one key at most (RFC 8446 §5.5).
     limit: u64,
     /// The beginning of a handshake message, whose rest comes with the next record.
@@ -141,7 +140,7 @@ pub(super) struct Records {
 
 /// What the first record is.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum RecordContent {
     /// The record is not whole.
     Nothing,
     /// Plaintext, which stands in this part of the bytes.
@@ -152,7 +151,7 @@ pub(super) enum Taken {
     Closed,
 }
 
-impl Records {
+impl RecordLayer {
     /// Goes on where the handshake has ended.
     pub(super) fn new(
         secrets: ExtractedSecrets,
@@ -164,8 +163,8 @@ impl Records {
         };
         Ok(Self {
             kernel,
-            opening: Key::new(secrets.rx)?,
-            sealing: Key::new(secrets.tx)?,
+            opening: TrafficKey::new(secrets.rx)?,
+            sealing: TrafficKey::new(secrets.tx)?,
             limit,
             handshake: Vec::new(),
             owes_update: false,
@@ -184,8 +183,8 @@ impl Records {
     /// # Errors
     ///
     /// What is wrong with it: nothing more can be read.
-    pub(super) fn take(&mut self, bytes: &mut [u8]) -> Result<(usize, Taken), Error> {
-        let Some(&[kind, _, _, high, low]) = bytes.first_chunk::<HEADER>() else { return Ok((0, Taken::Nothing)) };
+    pub(super) fn take(&mut self, bytes: &mut [u8]) -> Result<(usize, RecordContent), Error> {
+        let Some(&[kind, _, _, high, low]) = bytes.first_chunk::<HEADER>() else { return Ok((0, RecordContent::Nothing)) };
         if ContentType::from(kind) != ContentType::ApplicationData {
             // Nothing is in plaintext any more; a change_cipher_spec is not valid here either (RFC 8446 §5).
             return Err(inappropriate(kind.into()));
@@ -195,7 +194,7 @@ impl Records {
             return Err(Error::PeerSentOversizedRecord);
         }
         let whole = HEADER + sealed;
-        let Some(record) = bytes.get_mut(..whole) else { return Ok((0, Taken::Nothing)) };
+        let Some(record) = bytes.get_mut(..whole) else { return Ok((0, RecordContent::Nothing)) };
         let (kind, length) = self.opening.open(record)?;
         if kind != ContentType::Handshake && !self.is_aligned() {
             return Err(PeerMisbehaved::MessageInterleavedWithHandshakeMessage.into());
@@ -204,11 +203,11 @@ impl Records {
         let taken = match kind {
             ContentType::ApplicationData if length == 0 => {
                 self.fruitless()?;
-                Taken::Other
+                RecordContent::Other
             }
             ContentType::ApplicationData => {
                 (self.empty, self.updates) = (0, 0);
-                Taken::Data(HEADER..HEADER + length)
+                RecordContent::Data(HEADER..HEADER + length)
             }
             ContentType::Alert => {
                 let taken = alert(plain)?;
@@ -217,7 +216,7 @@ impl Records {
             }
             ContentType::Handshake => {
                 self.messages(plain)?;
-                Taken::Other
+                RecordContent::Other
             }
             other => return Err(inappropriate(other)),
         };
@@ -281,22 +280,17 @@ impl Records {
         if self.updates > MAX_FRUITLESS {
             return Err(PeerMisbehaved::TooManyKeyUpdateRequests.into());
         }
-        self.opening = Key::new(self.kernel.update_rx_secret()?)?;
+        self.opening = TrafficKey::new(self.kernel.update_rx_secret()?)?;
         Ok(())
     }
 
-    /// Encrypts the beginning of `bufs`, `most` bytes at most, into `out`; returns how many bytes of them, and the length
-    /// of the records. `out` has room for records of [`MAX_FRAGMENT`] bytes and [`OVERHEAD`], and one for a key update.
+    /// Encrypts the beginning of `bufs`, `most` bytes at most, into `out`; returns how many bytes of them, and the
+    /// length of the records. `out` has room for records of [`MAX_FRAGMENT`] bytes and [`OVERHEAD`], and one for a key update.
     ///
     /// # Errors
     ///
     /// rustls', of a key that cannot be made.
-    pub(super) fn seal(
-        &mut self,
-        bufs: &[IoSlice<'_>],
-        most: usize,
-        out: &mut [u8],
-    ) -> Result<(usize, usize), Error> {
+    pub(super) fn seal(&mut self, bufs: &[IoSlice<'_>], most: usize, out: &mut [u8]) -> Result<(usize, usize), Error> {
         let (mut taken, mut sealed) = (0, 0);
         let mut bufs = bufs.iter().map(|buf| &**buf).filter(|buf| !buf.is_empty());
         let mut rest = bufs.next().unwrap_or_default();
@@ -333,7 +327,7 @@ impl Records {
         }
         let message = [HandshakeType::KeyUpdate.into(), 0, 0, 1, UPDATE_NOT_REQUESTED];
         let sealed = self.sealing.seal(ContentType::Handshake, &message, out)?;
-        self.sealing = Key::new(self.kernel.update_tx_secret()?)?;
+        self.sealing = TrafficKey::new(self.kernel.update_tx_secret()?)?;
         self.owes_update = false;
         Ok(sealed)
     }
@@ -372,12 +366,12 @@ pub(super) fn alert_for(error: &Error) -> Option<AlertDescription> {
 }
 
 /// The alert in a record (RFC 8446 §6).
-fn alert(plain: &[u8]) -> Result<Taken, Error> {
+fn alert(plain: &[u8]) -> Result<RecordContent, Error> {
     let &[_, description] = plain else { return Err(InvalidMessage::MessageTooShort.into()) };
     match AlertDescription::from(description) {
-        AlertDescription::CloseNotify => Ok(Taken::Closed),
+        AlertDescription::CloseNotify => Ok(RecordContent::Closed),
         // The one that is not an error (RFC 8446 §6.1); close_notify follows.
-        AlertDescription::UserCanceled => Ok(Taken::Other),
+        AlertDescription::UserCanceled => Ok(RecordContent::Other),
         description => Err(Error::AlertReceived(description)),
     }
 }
@@ -398,7 +392,7 @@ mod tests {
     use std::{io::Read as _, sync::Arc};
 
     /// A server after its handshake, and its client's records. The server's tickets are in what it sends next.
-    fn pair() -> (Records, ServerConnection) {
+    fn pair() -> (RecordLayer, ServerConnection) {
         let made = rcgen::generate_simple_self_signed(vec!["origin.test".to_owned()]).unwrap();
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -419,8 +413,7 @@ mod tests {
         client.enable_secret_extraction = true;
         client.resumption = Resumption::in_memory_sessions(8);
         let mut server = ServerConnection::new(Arc::new(server)).unwrap();
-        let mut client =
-            UnbufferedClientConnection::new(Arc::new(client), "origin.test".try_into().unwrap()).unwrap();
+        let mut client = UnbufferedClientConnection::new(Arc::new(client), "origin.test".try_into().unwrap()).unwrap();
         let (mut incoming, mut outgoing) = (Vec::new(), Vec::new());
         loop {
             let status = client.process_tls_records(&mut incoming);
@@ -443,7 +436,7 @@ mod tests {
         }
         feed(&mut server, &outgoing);
         let (secrets, kernel) = client.dangerous_into_kernel_connection().unwrap();
-        (Records::new(secrets, kernel).unwrap(), server)
+        (RecordLayer::new(secrets, kernel).unwrap(), server)
     }
 
     /// What the server reads in `bytes`.
@@ -467,21 +460,21 @@ mod tests {
     }
 
     /// Every record of `bytes`: the plaintext, and the last thing that is not data.
-    fn taken(records: &mut Records, mut bytes: Vec<u8>) -> Result<(Vec<u8>, Taken), Error> {
-        let (mut plain, mut last, mut done) = (Vec::new(), Taken::Nothing, 0);
+    fn taken(records: &mut RecordLayer, mut bytes: Vec<u8>) -> Result<(Vec<u8>, RecordContent), Error> {
+        let (mut plain, mut last, mut done) = (Vec::new(), RecordContent::Nothing, 0);
         loop {
             let rest = &mut bytes[done..];
             let (length, taken) = records.take(rest)?;
             match taken {
-                Taken::Nothing => return Ok((plain, last)),
-                Taken::Data(place) => plain.extend_from_slice(&rest[place]),
+                RecordContent::Nothing => return Ok((plain, last)),
+                RecordContent::Data(place) => plain.extend_from_slice(&rest[place]),
                 other => last = other,
             }
             done += length;
         }
     }
 
-    fn sealed(records: &mut Records, bufs: &[&[u8]], most: usize) -> (usize, Vec<u8>) {
+    fn sealed(records: &mut RecordLayer, bufs: &[&[u8]], most: usize) -> (usize, Vec<u8>) {
         let mut out = vec![0; 8 * MAX_RECORD];
         let bufs: Vec<_> = bufs.iter().map(|buf| IoSlice::new(buf)).collect();
         let (taken, length) = records.seal(&bufs, most, &mut out).unwrap();
@@ -491,7 +484,7 @@ mod tests {
 
     /// The server's own key, for records that no server of rustls' sends.
     fn forger(server: ServerConnection) -> impl FnMut(ContentType, &[u8]) -> Vec<u8> {
-        let mut key = Key::new(server.dangerous_extract_secrets().unwrap().tx).unwrap();
+        let mut key = TrafficKey::new(server.dangerous_extract_secrets().unwrap().tx).unwrap();
         move |kind, plain| {
             let mut out = vec![0; plain.len() + OVERHEAD];
             key.seal(kind, plain, &mut out).unwrap();
@@ -502,7 +495,7 @@ mod tests {
     #[test]
     fn records_pass_both_ways_in_pieces_of_every_size() {
         let (mut records, mut server) = pair();
-        let plain: Vec<u8> = (0..3 * MAX_FRAGMENT + 77).map(|at| at as u8).collect();
+        let plain: Vec<u8> = (0..=255).cycle().take(3 * MAX_FRAGMENT + 77).collect();
         for cut in [1, 5, 1000, MAX_FRAGMENT - 1, MAX_FRAGMENT, MAX_FRAGMENT + 1, 2 * MAX_FRAGMENT] {
             let (head, body) = plain.split_at(cut);
             let (taken, out) = sealed(&mut records, &[head, &[], body], usize::MAX);
@@ -514,15 +507,15 @@ mod tests {
         std::io::Write::write_all(&mut server.writer(), &plain).unwrap();
         let bytes = sent(&mut server);
         let (got, last) = taken_in_halves(&mut records, &bytes);
-        assert_eq!((got, last), (plain, Taken::Other), "after its tickets");
+        assert_eq!((got, last), (plain, RecordContent::Other), "after its tickets");
     }
 
     /// What comes of `bytes` if they come in two parts, however they are cut.
-    fn taken_in_halves(records: &mut Records, bytes: &[u8]) -> (Vec<u8>, Taken) {
+    fn taken_in_halves(records: &mut RecordLayer, bytes: &[u8]) -> (Vec<u8>, RecordContent) {
         // A half record is not touched.
         let mut first = bytes[..HEADER + 1].to_vec();
-        assert_eq!(records.take(&mut first).unwrap(), (0, Taken::Nothing));
-        assert_eq!(records.take(&mut first[..3]).unwrap(), (0, Taken::Nothing));
+        assert_eq!(records.take(&mut first).unwrap(), (0, RecordContent::Nothing));
+        assert_eq!(records.take(&mut first[..3]).unwrap(), (0, RecordContent::Nothing));
         taken(records, bytes.to_vec()).unwrap()
     }
 
@@ -551,7 +544,7 @@ mod tests {
         let (mut records, mut server) = pair();
         server.send_close_notify();
         let bytes = sent(&mut server);
-        assert_eq!(taken(&mut records, bytes).unwrap().1, Taken::Closed);
+        assert_eq!(taken(&mut records, bytes).unwrap().1, RecordContent::Closed);
         feed(&mut server, &records.alert(AlertDescription::CloseNotify));
         assert_eq!(server.reader().read(&mut [0]).unwrap(), 0);
 

@@ -1,12 +1,12 @@
 //! TLS on a connection to an origin: rustls' unbuffered connection over a TCP stream, and for the records of TLS 1.3
-//! after the handshake [`Records`].
+//! after the handshake [`RecordLayer`].
 //!
 //! rustls would read 16 KiB at a time at most by itself, where large reads are what makes long GSO trains for clients.
 //! So ciphertext is received into the reader's buffer and decrypted there, if that is large; otherwise into one large
 //! buffer a thread, and copied from there. The connection keeps the beginning of a record until its rest comes
 //! ([0045](../../../docs/adr/0045-tls-to-origins.md), [0056](../../../docs/adr/0056-records-to-origins.md)).
 
-use super::records::{MAX_FRAGMENT, MAX_RECORD, Records, Taken, alert_for};
+use super::records::{MAX_FRAGMENT, MAX_RECORD, RecordContent, RecordLayer, alert_for};
 use crate::proxy::{Metrics, error::Error};
 use bytes::{Buf, BytesMut};
 use rustls::{
@@ -78,7 +78,7 @@ impl TlsToOrigin {
         refusal: fn() -> Option<String>,
     ) -> Self {
         let mut config = Arc::unwrap_or_clone(config);
-        // To `Records`.
+        // To `RecordLayer`.
         config.enable_secret_extraction = true;
         Self { config: Arc::new(config), digest, name, refusal }
     }
@@ -287,7 +287,7 @@ enum Layer {
     /// The handshake, and all of TLS 1.2.
     Rustls(Box<UnbufferedClientConnection>),
     /// TLS 1.3 after the handshake.
-    Own(Box<Records>),
+    Own(Box<RecordLayer>),
     /// None: handing over failed.
     None,
 }
@@ -367,7 +367,7 @@ impl Session {
         done.saturating_add(own).min(records.len())
     }
 
-    /// Does so as long as rustls reads the records.
+    /// Decrypts as [`Self::take`] does, as long as rustls reads the records.
     fn take_by_rustls(&mut self, records: &mut [u8], sink: &mut Sink<'_, '_>) -> usize {
         let mut done = 0;
         while self.failure.is_none()
@@ -431,12 +431,12 @@ impl Session {
         if let Layer::Rustls(connection) = std::mem::replace(&mut self.layer, Layer::None) {
             self.is_resumed = connection.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
             let (secrets, kernel) = connection.dangerous_into_kernel_connection()?;
-            self.layer = Layer::Own(Box::new(Records::new(secrets, kernel)?));
+            self.layer = Layer::Own(Box::new(RecordLayer::new(secrets, kernel)?));
         }
         Ok(())
     }
 
-    /// Does what [`Self::take`] does once rustls has handed over.
+    /// Decrypts as [`Self::take`] does, once rustls has handed over.
     fn take_own(&mut self, bytes: &mut [u8], sink: &mut Sink<'_, '_>) -> usize {
         let mut done = 0_usize;
         while !self.peer_closed
@@ -445,11 +445,11 @@ impl Session {
         {
             let rest = bytes.get_mut(done..).unwrap_or_default();
             match records.take(rest) {
-                Ok((_, Taken::Nothing)) => break,
+                Ok((_, RecordContent::Nothing)) => break,
                 Ok((length, taken)) => {
                     done = done.saturating_add(length);
                     match taken {
-                        Taken::Data(place) => {
+                        RecordContent::Data(place) => {
                             let kept = sink.put(rest.get(place).unwrap_or_default());
                             self.plaintext.extend_from_slice(kept);
                             if sink.room == 0 {
@@ -457,8 +457,8 @@ impl Session {
                                 break;
                             }
                         }
-                        Taken::Closed => self.peer_closed = true,
-                        Taken::Other | Taken::Nothing => {}
+                        RecordContent::Closed => self.peer_closed = true,
+                        RecordContent::Other | RecordContent::Nothing => {}
                     }
                 }
                 Err(error) => self.fail(&error, &mut []),
@@ -476,17 +476,17 @@ impl Session {
             && let Layer::Own(records) = &mut self.layer
         {
             match records.take(bytes.get_mut(done..).unwrap_or_default()) {
-                Ok((_, Taken::Nothing)) => break,
+                Ok((_, RecordContent::Nothing)) => break,
                 Ok((length, taken)) => {
                     match taken {
-                        Taken::Data(place) => {
+                        RecordContent::Data(place) => {
                             let place = done.saturating_add(place.start)..done.saturating_add(place.end);
                             let length = place.len();
                             bytes.copy_within(place, plain);
                             plain = plain.saturating_add(length);
                         }
-                        Taken::Closed => self.peer_closed = true,
-                        Taken::Other | Taken::Nothing => {}
+                        RecordContent::Closed => self.peer_closed = true,
+                        RecordContent::Other | RecordContent::Nothing => {}
                     }
                     done = done.saturating_add(length);
                 }
@@ -759,7 +759,7 @@ impl Secured {
         Poll::Ready(Ok(()))
     }
 
-    /// Does so in the reader's memory.
+    /// Reads into the reader's memory, and decrypts there.
     fn poll_read_in_place(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let Self { stream, session } = self;
         let before = buf.filled().len();

@@ -114,8 +114,8 @@ impl OriginTlsFiles {
         self.digest
     }
 
-    /// Why handshakes will fail at `now`, each with its key: servers reject litequic's own certificate, or litequic those
-    /// of an authority.
+    /// Why handshakes will fail at `now`, each with its key: servers reject litequic's own certificate, or litequic
+    /// those of an authority.
     pub fn warnings(&self, now: SystemTime) -> Vec<(&'static str, String)> {
         let own = self.own_warnings(now).into_iter().map(|warning| ("cert", warning));
         own.chain(self.without_list.iter().map(|authority| ("crl", revocation::warning(authority)))).collect()

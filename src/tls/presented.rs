@@ -96,8 +96,8 @@ pub enum Distrust {
     Revoked,
     /// There are revocation lists, and none of its issuer's.
     #[error(
-        "revocation unknown: there is no certificate revocation list of its issuer, {issuer:?}, or of another authority of \
-         its chain; each needs one"
+        "revocation unknown: there is no certificate revocation list of its issuer, {issuer:?}, or of another \
+         authority of its chain; each needs one"
     )]
     RevocationUnknown {
         /// Who issued it.

@@ -184,7 +184,9 @@ impl RecordLayer {
     ///
     /// What is wrong with it: nothing more can be read.
     pub(super) fn take(&mut self, bytes: &mut [u8]) -> Result<(usize, RecordContent), Error> {
-        let Some(&[kind, _, _, high, low]) = bytes.first_chunk::<HEADER>() else { return Ok((0, RecordContent::Nothing)) };
+        let Some(&[kind, _, _, high, low]) = bytes.first_chunk::<HEADER>() else {
+            return Ok((0, RecordContent::Nothing));
+        };
         if ContentType::from(kind) != ContentType::ApplicationData {
             // Nothing is in plaintext any more; a change_cipher_spec is not valid here either (RFC 8446 §5).
             return Err(inappropriate(kind.into()));
@@ -285,7 +287,8 @@ impl RecordLayer {
     }
 
     /// Encrypts the beginning of `bufs`, `most` bytes at most, into `out`; returns how many bytes of them, and the
-    /// length of the records. `out` has room for records of [`MAX_FRAGMENT`] bytes and [`OVERHEAD`], and one for a key update.
+    /// length of the records. `out` has room for records of [`MAX_FRAGMENT`] bytes and [`OVERHEAD`], and one for a key
+    /// update.
     ///
     /// # Errors
     ///

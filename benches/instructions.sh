@@ -22,7 +22,7 @@ readonly TOLERANCE=5 MISSES=15
 readonly FEW=20
 readonly CACHES=(--cache-sim=yes --I1=65536,16,64 --D1=49152,12,64 --LL=2097152,16,64)
 cases=("${@:3}")
-((${#cases[@]})) || cases=(small serial small1000 ten browser h1 h2 ack2 ack10 ack100 upload handshake)
+((${#cases[@]})) || cases=(small serial small1000 ten browser h1 h2 ack2 ack10 ack100 upload handshake small-tls small1000-tls ack10-tls upload-tls)
 work=$(mktemp -d)
 pids=()
 finish() {
@@ -40,11 +40,11 @@ mkdir "$work/root"
 head -c 1000 /dev/zero >"$work/root/small"
 head -c 10000 /dev/zero >"$work/root/ten"
 head -c 16000000 /dev/zero >"$work/root/large"
-origin=$(free_port)
-"$(dirname "$0")/origin.sh" "$work" "$origin" >"$work/nginx.log" 2>&1 &
-pids+=($!)
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost \
-    -addext subjectAltName=DNS:localhost -keyout "$work/key.pem" -out "$work/cert.pem" 2>/dev/null
+    -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout "$work/key.pem" -out "$work/cert.pem" 2>/dev/null
+origin=$(free_port) secure_origin=$(free_port)
+"$(dirname "$0")/origin.sh" "$work" "$origin" "$secure_origin" "$work/cert.pem" "$work/key.pem" >"$work/nginx.log" 2>&1 &
+pids+=($!)
 
 # $1 requests of the load $2 to the port $3.
 load() {
@@ -57,8 +57,9 @@ load() {
 
 # Sets `first` and `second` to the instructions, misses of instructions and misses of data in the largest cache of one process that
 # serves $1 and then $2 requests of the load $3, after $1 that do not count: what it does once, as gathering entropy does, is over then.
+# $4 are the lines of its configuration about the origin.
 instructions() {
-    local less=$1 more=$2 load=$3 port pid requests counts=()
+    local less=$1 more=$2 load=$3 origin=$4 port pid requests counts=()
     port=$(free_port)
     cat >"$work/litequic.toml" <<TOML
 [listen]
@@ -71,7 +72,7 @@ cert = "$work/cert.pem"
 key = "$work/key.pem"
 
 [origin]
-url = "http://127.0.0.1:$origin"
+$origin
 TOML
     rm -f "$work"/out*
     valgrind --tool=callgrind "${CACHES[@]}" --callgrind-out-file="$work/out" "$program" run --config "$work/litequic.toml" \
@@ -113,7 +114,11 @@ compare() {
 failed=0
 for case in "${cases[@]}"; do
     load="download --path /large --bytes 16000000 --connections 1" less=1 more=5 per=16 unit="a MB over HTTP/3"
-    case $case in
+    url="url = \"http://127.0.0.1:$origin\"" suffix=''
+    if [[ $case == *-tls ]]; then
+        url="url = \"https://127.0.0.1:$secure_origin\""$'\n'"tls.ca = \"$work/cert.pem\"" suffix=", TLS to the origin"
+    fi
+    case ${case%-tls} in
     small) load="small --path /small --bytes 1000 --connections 10 --streams 10" less=2000 more=6000 per=1 unit="a request of 1 KB over HTTP/3" ;;
     serial) load="small --path /small --bytes 1000 --connections 2 --streams 1" less=1000 more=3000 per=1 unit="the same, one at a time on two connections" ;;
     small1000) load="small --path /small --bytes 1000 --connections 100 --streams 10" less=3000 more=9000 per=1 unit="the same, 1,000 in flight" ;;
@@ -121,18 +126,21 @@ for case in "${cases[@]}"; do
     h2) load="h2load --clients 10 --max-concurrent-streams 10" less=2000 more=6000 per=1 unit="a request of 1 KB over HTTP/2" ;;
     browser) load="small --path /small --bytes 1000 --connections 10 --streams 10 --browser" less=2000 more=6000 per=1 unit="a request of 1 KB over HTTP/3, with a browser's fields" ;;
     h1) load="small --path /small --bytes 1000 --protocol h1 --connections 10" less=2000 more=6000 per=1 unit="a request of 1 KB over HTTP/1.1" ;;
-    ack2 | ack10 | ack100) load+=" --ack-threshold ${case#ack}" unit+=", ${case#ack} packets an ACK" ;;
+    ack2 | ack10 | ack100)
+        acks=${case#ack}
+        load+=" --ack-threshold ${acks%-tls}" unit+=", ${acks%-tls} packets an ACK"
+        ;;
     upload) load="upload --path /sink --bytes 16000000 --connections 1" unit="a MB uploaded over HTTP/3" ;;
     handshake) load="handshakes --connections 4" less=100 more=300 per=1 unit="a handshake over QUIC" ;;
     *) echo "no case $case" >&2 && exit 2 ;;
     esac
-    instructions "$less" "$more" "$load"
+    instructions "$less" "$more" "$load" "$url"
     counts=()
     for which in 0 1 2; do
         counts+=($(((second[which] - first[which]) / ((more - less) * per))))
     done
     read -r _ expected code data < <(grep "^$case " "$committed" || echo "$case")
-    printf '%s: %d instructions' "$unit" "${counts[0]}"
+    printf '%s: %d instructions' "$unit$suffix" "${counts[0]}"
     compare "${counts[0]}" "$expected" "$TOLERANCE"
     printf ', %d misses of instructions' "${counts[1]}"
     compare "${counts[1]}" "$code" "$MISSES"

@@ -1,10 +1,12 @@
 #!/bin/sh
 # Runs nginx as the origin of a measurement, in one process, until it is killed: the files of WORK/root, and /sink, which
 # reads uploads and answers 204.
-# usage: benches/origin.sh WORK PORT; nginx, which gives up being root, must be able to read WORK
+# usage: benches/origin.sh WORK PORT [TLS CERT KEY]; with TLS at the port TLS, too. nginx, which gives up being root, must be able to
+# read WORK
 # Needs nginx. 127.0.0.1 alone.
 set -eu
 work=$1 port=$2
+secure=${3:+"listen 127.0.0.1:$3 ssl; ssl_protocols TLSv1.3; ssl_certificate $4; ssl_certificate_key $5;"}
 
 cat >"$work/nginx.conf" <<CONF
 daemon off;
@@ -20,6 +22,7 @@ http {
     uwsgi_temp_path $work/uwsgi; scgi_temp_path $work/scgi;
     server {
         listen 127.0.0.1:$port;
+        $secure
         root $work/root;
         client_max_body_size 0;
         location /sink { proxy_pass http://127.0.0.1:$port/discard; }

@@ -75,8 +75,8 @@ pub(super) fn read(config: &Config) -> Result<OriginsTls, Vec<Fault>> {
 /// Reads every file, with each fault and warning in `findings`; `None` if there is a fault. Blocks on the file system.
 pub(super) fn load(config: &Config, findings: &mut Findings) -> Option<OriginsTls> {
     let read = read_each(config, |name, tls| {
-        for warning in tls.warnings(SystemTime::now()) {
-            findings.warn(&format!("{}.tls.cert", path(name)), warning);
+        for (key, warning) in tls.warnings(SystemTime::now()) {
+            findings.warn(&format!("{}.tls.{key}", path(name)), warning);
         }
     });
     read.map_err(|faults| faults.iter().for_each(|(key, problem)| findings.fault(key, problem))).ok()

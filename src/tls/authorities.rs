@@ -2,7 +2,8 @@
 //! checked once, and held by the certificate store until a reload.
 
 use super::{
-    CertificateError, CertificateErrors, CertificateWarning, encoding::check_encoding, provider, warning::system_time,
+    CertificateError, CertificateErrors, CertificateWarning, encoding::check_encoding, provider, revocation,
+    warning::system_time,
 };
 use crate::config::ClientCertificates;
 use rustls::{
@@ -52,6 +53,9 @@ impl Authorities {
             (Ok(roots), Ok(crls)) => (roots, crls),
             (roots, crls) => return Err(CertificateErrors(roots.err().into_iter().chain(crls.err()).collect())),
         };
+        if let (Some(file), Some(reason)) = (&files.crl, revocation::unusable(&crls)) {
+            return Err(CertificateErrors(vec![unusable(file, reason)]));
+        }
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), Arc::new(provider()))
             .with_crls(crls.iter().cloned())
             .enforce_revocation_expiration()
@@ -60,13 +64,15 @@ impl Authorities {
         Ok(Some(Self { verifier, roots, crls }))
     }
 
-    /// Revocation lists past their next update at `now`: certificates of their authorities are rejected.
+    /// Authorities without a revocation list, if there are any lists, and lists past their next update at `now`:
+    /// certificates of these authorities are rejected.
     pub fn warnings(&self, now: SystemTime) -> impl Iterator<Item = CertificateWarning> {
-        (1..).zip(&self.crls).filter_map(move |(place, crl)| {
+        let missing = revocation::without_list(&self.roots, &self.crls).into_iter().map(CertificateWarning::no_crl);
+        missing.chain((1..).zip(&self.crls).filter_map(move |(place, crl)| {
             let (_, crl) = CertificateRevocationList::from_der(crl).ok()?;
             let next_update = system_time(crl.next_update()?);
             (next_update < now).then(|| CertificateWarning::crl_expired(place, next_update))
-        })
+        }))
     }
 
     /// Whether `other` has the same authorities and lists.
@@ -118,6 +124,7 @@ mod tests {
         let not_x509 = file("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
         let bom = file(&format!("\u{feff}{}", made.cert_pem));
         let not_crl = file("-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n");
+        let old = file(revocation::tests::VERSION_1);
         let table = [
             (files(&empty, None), &empty, "holds no certificate"),
             (files(&key, None), &key, "holds no certificate"),
@@ -125,6 +132,11 @@ mod tests {
             (files(&bom, None), &bom, "begins with a byte order mark"),
             (files(&good, Some(&good)), &good, "holds no certificate revocation list"),
             (files(&good, Some(&not_crl)), &not_crl, "cannot be used to verify clients: "),
+            (
+                files(&good, Some(&old)),
+                &old,
+                "cannot be used to verify clients: certificate revocation list 1 has version 1",
+            ),
         ];
         for (files, at_fault, expected) in table {
             let error = Authorities::load(&files).unwrap_err().to_string();

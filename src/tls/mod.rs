@@ -15,6 +15,7 @@ mod origin;
 mod presented;
 mod provider;
 mod resolver;
+mod revocation;
 mod rules;
 mod self_signed;
 mod server;

@@ -9,7 +9,7 @@ use super::{
     client::system_roots,
     client_provider,
     presented::{NotingVerifier, ServerCertificate},
-    tls12_suites,
+    revocation, tls12_suites,
 };
 use crate::config::{self, CertificateFiles, TlsVersion};
 use aws_lc_rs::digest::{Context, SHA256};
@@ -39,6 +39,8 @@ pub struct OriginTlsFiles {
     config: Arc<ClientConfig>,
     digest: [u8; 32],
     certificate: Option<Certificate>,
+    /// Authorities in `ca` that have no list in `crl`.
+    without_list: Vec<String>,
 }
 
 /// Why TLS to an origin cannot be used.
@@ -96,9 +98,10 @@ impl OriginTlsFiles {
             }
         };
         let digest = digest(table, &trusted, &crls, certificate.as_ref());
+        let without_list = revocation::without_list(&trusted.listed, &crls);
         let at = if crls.is_empty() { table.ca.as_ref().map(|_| "ca") } else { Some("crl") };
         let config = client_config(table.min, trusted, crls, certificate.as_ref()).map_err(fault(at))?;
-        Ok(Self { config: Arc::new(config), digest, certificate })
+        Ok(Self { config: Arc::new(config), digest, certificate, without_list })
     }
 
     /// The configuration, without a store of sessions: each handshake by it verifies the certificate.
@@ -111,8 +114,14 @@ impl OriginTlsFiles {
         self.digest
     }
 
-    /// Why servers will reject litequic's own certificate at `now`.
-    pub fn warnings(&self, now: SystemTime) -> Vec<String> {
+    /// Why handshakes will fail at `now`, each with its key: servers reject litequic's own certificate, or litequic
+    /// those of an authority.
+    pub fn warnings(&self, now: SystemTime) -> Vec<(&'static str, String)> {
+        let own = self.own_warnings(now).into_iter().map(|warning| ("cert", warning));
+        own.chain(self.without_list.iter().map(|authority| ("crl", revocation::warning(authority)))).collect()
+    }
+
+    fn own_warnings(&self, now: SystemTime) -> Vec<String> {
         let Some(certificate) = &self.certificate else { return Vec::new() };
         let mut warnings = Vec::new();
         if certificate.not_after() < now {
@@ -152,7 +161,11 @@ fn trusted(table: &config::OriginTls, system: &SystemRoots) -> Result<Trusted, V
 fn lists(file: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
     match read::<CertificateRevocationListDer<'static>>(file) {
         Ok(lists) if lists.is_empty() => Err(format!("{} holds no certificate revocation list", file.display())),
-        lists => lists.map_err(|error| error.to_string()),
+        Ok(lists) => match revocation::unusable(&lists) {
+            Some(reason) => Err(format!("{} cannot be used to verify servers: {reason}", file.display())),
+            None => Ok(lists),
+        },
+        Err(error) => Err(error.to_string()),
     }
 }
 
@@ -278,6 +291,7 @@ mod tests {
         let key = written(folder.path(), "key.pem", &key);
         let empty = written(folder.path(), "empty.pem", "");
         let broken = written(folder.path(), "broken.pem", "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n");
+        let old = written(folder.path(), "old.crl", revocation::tests::VERSION_1);
         let missing = folder.path().join("missing.pem");
         let table = |ca: &PathBuf, crl: Option<&PathBuf>, own: Option<(&PathBuf, &PathBuf)>| config::OriginTls {
             ca: Some(ca.clone()),
@@ -293,6 +307,7 @@ mod tests {
             (table(&key, None, None), ("ca", "holds no usable certificate")),
             (table(&good, Some(&good), None), ("crl", "holds no certificate revocation list")),
             (table(&good, Some(&broken), None), ("crl", "cannot be used to verify servers")),
+            (table(&good, Some(&old), None), ("crl", "certificate revocation list 1 has version 1")),
             (table(&good, None, Some((&good, &good))), ("key", "holds no unencrypted private key")),
             (table(&good, None, Some((&empty, &key))), ("cert", "holds no certificate")),
         ] {
@@ -343,7 +358,24 @@ mod tests {
         assert!(warned(None).is_empty());
         assert!(warned(Some(ExtendedKeyUsagePurpose::ClientAuth)).is_empty());
         let warnings = warned(Some(ExtendedKeyUsagePurpose::ServerAuth));
-        assert!(warnings[0].contains("no clientAuth"), "{warnings:?}");
+        assert!(warnings[0].1.contains("no clientAuth"), "{warnings:?}");
+        assert_eq!(warnings[0].0, "cert");
+    }
+
+    #[test]
+    fn an_authority_without_a_revocation_list_is_warned_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let ([one, list], [other, _]) = (revocation::tests::authority("one"), revocation::tests::authority("other"));
+        let both = one + &other;
+        let table = config::OriginTls {
+            ca: Some(written(folder.path(), "ca.pem", &both)),
+            crl: Some(written(folder.path(), "ca.crl", &list)),
+            ..config::OriginTls::default()
+        };
+        let warnings = OriginTlsFiles::load(&table, &SystemRoots::default()).unwrap().warnings(SystemTime::now());
+        let expected =
+            "there is no certificate revocation list of \"CN=other\": certificates that it has signed are rejected";
+        assert_eq!(warnings, [("crl", expected.to_owned())]);
     }
 
     #[test]

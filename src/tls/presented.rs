@@ -95,7 +95,10 @@ pub enum Distrust {
     #[error("revoked: a certificate revocation list has it")]
     Revoked,
     /// There are revocation lists, and none of its issuer's.
-    #[error("revocation unknown: there is no certificate revocation list of its issuer, {issuer:?}")]
+    #[error(
+        "revocation unknown: there is no certificate revocation list of its issuer, {issuer:?}, or of another \
+         authority of its chain; each needs one"
+    )]
     RevocationUnknown {
         /// Who issued it.
         issuer: String,

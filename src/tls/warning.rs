@@ -26,6 +26,7 @@ enum Problem {
     WeakKey(usize),
     Authority,
     CrlExpired(SystemTime),
+    NoCrl(String),
 }
 
 impl CertificateWarning {
@@ -33,12 +34,18 @@ impl CertificateWarning {
     pub(super) fn crl_expired(place: usize, next_update: SystemTime) -> Self {
         Self { place, problem: Problem::CrlExpired(next_update) }
     }
+
+    /// There are lists, and none of `authority`'s.
+    pub(super) fn no_crl(authority: String) -> Self {
+        Self { place: 1, problem: Problem::NoCrl(authority) }
+    }
 }
 
 impl fmt::Display for CertificateWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let date = |time: &SystemTime| httpdate::fmt_http_date(*time);
         match (&self.problem, self.place) {
+            (Problem::NoCrl(authority), _) => return f.write_str(&super::revocation::warning(authority)),
             (Problem::CrlExpired(_), place) if place > 1 => write!(f, "revocation list {place} ")?,
             (Problem::CrlExpired(_), _) => f.write_str("the revocation list ")?,
             (_, place) if place > 1 => write!(f, "certificate {place} of the chain ")?,
@@ -54,6 +61,8 @@ impl fmt::Display for CertificateWarning {
             Problem::Authority => {
                 f.write_str("is a CA certificate (basicConstraints CA:TRUE): some clients reject it as a server's")
             }
+            // Said above.
+            Problem::NoCrl(_) => Ok(()),
             Problem::CrlExpired(end) => {
                 write!(f, "was to be replaced by {}: certificates of its authority are rejected", date(end))
             }

@@ -6,6 +6,7 @@ use super::{
     lookup::Lookups,
     proxied::{Proxied, local_header},
     race::{self, Won},
+    records,
     resolve::Resolver,
     tls::{Secure, Secured, TlsFailure, TlsToOrigin},
 };
@@ -342,6 +343,19 @@ impl OriginSocket {
         matches!(self, Self::Tls(_))
     }
 
+    /// Bytes to receive for `plain` ones.
+    pub(super) const fn on_the_wire(&self, plain: usize) -> usize {
+        match self {
+            Self::Tls(_) => records::on_the_wire(plain),
+            Self::Tcp(_) | Self::Unix(_) => plain,
+        }
+    }
+
+    /// Whether the last read over TLS filled its buffer, though with records.
+    pub(super) fn was_filled(&self) -> bool {
+        matches!(self, Self::Tls(stream) if stream.was_filled())
+    }
+
     /// Has the kernel's socket, beneath TLS, do `act`.
     pub(super) fn with_raw<T>(&self, act: impl FnOnce(SockRef<'_>) -> T) -> T {
         act(match self {
@@ -356,7 +370,7 @@ impl AsyncRead for OriginSocket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match &mut *self {
             Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Tls(stream) => stream.poll_read(cx, buf, usize::MAX),
+            Self::Tls(stream) => stream.poll_read(cx, buf),
             Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }

@@ -465,12 +465,13 @@ impl OriginConnection {
         // A byte more, so that what stands behind the response is seen with its end.
         let left = incoming.decoder.left().filter(|_| incoming.has_head);
         let needed = left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX).saturating_add(1));
+        let needed = self.socket.borrow().on_the_wire(needed);
         let read = if room.min(needed) <= FIRST_READ || !incoming.has_head {
             with_scratch(|scratch| {
                 let mut buf = ReadBuf::new(scratch.get_mut(..room.min(FIRST_READ)).unwrap_or_default());
                 let read = ready!(self.poll_read(cx, &mut buf))?;
                 incoming.came(buf.filled());
-                Poll::Ready(io::Result::Ok(read))
+                Poll::Ready(io::Result::Ok((read, read)))
             })
         } else {
             let most = room.min(needed);
@@ -482,10 +483,12 @@ impl OriginConnection {
             if read.is_ready() {
                 incoming.unread = buffer.split().freeze();
             }
-            read
+            // Records that filled it are fewer bytes without their headers.
+            let filled = if self.socket.borrow().was_filled() { most } else { 0 };
+            read.map_ok(|read| (read, read.max(filled)))
         };
-        let read = ready!(read)?;
-        incoming.adapt(read);
+        let (read, on_the_wire) = ready!(read)?;
+        incoming.adapt(on_the_wire);
         Poll::Ready(Ok(read))
     }
 

@@ -11,6 +11,7 @@ mod lookup;
 mod pool;
 mod proxied;
 mod race;
+mod records;
 mod request_body;
 mod resolve;
 mod resources;

@@ -1,14 +1,16 @@
-//! TLS on a connection to an origin: rustls' unbuffered connection over a TCP stream.
+//! TLS on a connection to an origin: rustls' unbuffered connection over a TCP stream, and for the records of TLS 1.3
+//! after the handshake [`RecordLayer`].
 //!
 //! rustls would read 16 KiB at a time at most by itself, where large reads are what makes long GSO trains for clients.
-//! So ciphertext is received into one large buffer a thread, decrypted there, and copied to the reader's buffer; the
-//! connection keeps the beginning of a record until its rest comes
-//! ([0045](../../../docs/adr/0045-tls-to-origins.md)).
+//! So ciphertext is received into the reader's buffer and decrypted there, if that is large; otherwise into one large
+//! buffer a thread, and copied from there. The connection keeps the beginning of a record until its rest comes
+//! ([0045](../../../docs/adr/0045-tls-to-origins.md), [0056](../../../docs/adr/0056-records-to-origins.md)).
 
+use super::records::{MAX_FRAGMENT, MAX_RECORD, RecordContent, RecordLayer, alert_for};
 use crate::proxy::{Metrics, error::Error};
 use bytes::{Buf, BytesMut};
 use rustls::{
-    ClientConfig,
+    AlertDescription, ClientConfig, ProtocolVersion,
     client::{Resumption, UnbufferedClientConnection},
     pki_types::ServerName,
     unbuffered::{ConnectionState, EncodeError, UnbufferedStatus, WriteTraffic},
@@ -29,13 +31,10 @@ use tokio::{
     time::Instant,
 };
 
-/// Plaintext of a record at most (RFC 8446 §5.1).
-const MAX_FRAGMENT: usize = 16 * 1024;
-/// A record with its header and what encryption may add: 256 bytes (RFC 8446 §5.2), or 2,048 in TLS 1.2, which ciphers
-/// that rustls has do not use.
-const MAX_RECORD: usize = 5 + MAX_FRAGMENT + 256;
 /// Plaintext that one write encrypts at most: eight records.
 const MAX_WRITE: usize = 8 * MAX_FRAGMENT;
+/// Room in the reader's buffer from which on records are decrypted there: two, so that one is whole.
+const IN_PLACE: usize = 2 * MAX_RECORD;
 /// The most that is read at once (`connection.rs`), the record that it ends within, and the beginning of a handshake
 /// message, of which rustls accepts 64 KiB.
 const SCRATCH: usize = 256 * 1024 + MAX_RECORD + 64 * 1024;
@@ -78,7 +77,10 @@ impl TlsToOrigin {
         name: Option<ServerName<'static>>,
         refusal: fn() -> Option<String>,
     ) -> Self {
-        Self { config, digest, name, refusal }
+        let mut config = Arc::unwrap_or_clone(config);
+        // To `RecordLayer`.
+        config.enable_secret_extraction = true;
+        Self { config: Arc::new(config), digest, name, refusal }
     }
 
     /// For one worker, which resumes sessions with the origin's `servers`.
@@ -155,7 +157,7 @@ impl Secure {
         match &shaken {
             Ok(secured) => {
                 metrics.origin_tls_duration.observe(began.elapsed());
-                if secured.session.is_resumed() {
+                if secured.session.is_resumed {
                     metrics.origin_tls_resumed.increment();
                 } else {
                     metrics.origin_tls_full.increment();
@@ -180,7 +182,9 @@ impl Secure {
         let connection =
             UnbufferedClientConnection::new(config, name).map_err(|error| TlsFailure::protocol(error.to_string()))?;
         let session = Box::new(Session {
-            connection,
+            layer: Layer::Rustls(Box::new(connection)),
+            is_resumed: false,
+            was_filled: false,
             refusal: self.refusal,
             incoming: Vec::new(),
             is_full: false,
@@ -219,9 +223,9 @@ impl TlsFailure {
             }
             rustls::Error::AlertReceived(alert) => {
                 let hint = match alert {
-                    rustls::AlertDescription::NoApplicationProtocol => ": it does not offer HTTP/1.1",
-                    rustls::AlertDescription::ProtocolVersion => ": it has no TLS 1.3 (see origin.tls.min)",
-                    rustls::AlertDescription::CertificateRequired => ": it wants a certificate (origin.tls.cert)",
+                    AlertDescription::NoApplicationProtocol => ": it does not offer HTTP/1.1",
+                    AlertDescription::ProtocolVersion => ": it has no TLS 1.3 (see origin.tls.min)",
+                    AlertDescription::CertificateRequired => ": it wants a certificate (origin.tls.cert)",
                     _ => "",
                 };
                 Self { error: Error::TlsAlert, reason: format!("the server sent the TLS alert {alert:?}{hint}") }
@@ -278,9 +282,23 @@ pub(super) struct Secured {
     session: Box<Session>,
 }
 
+/// What reads and writes records.
+enum Layer {
+    /// The handshake, and all of TLS 1.2.
+    Rustls(Box<UnbufferedClientConnection>),
+    /// TLS 1.3 after the handshake.
+    Own(Box<RecordLayer>),
+    /// None: handing over failed.
+    None,
+}
+
 /// The session, and what is held for it.
 struct Session {
-    connection: UnbufferedClientConnection,
+    layer: Layer,
+    /// Whether the handshake resumed a session.
+    is_resumed: bool,
+    /// Whether the last read filled the reader's buffer with records.
+    was_filled: bool,
     refusal: fn() -> Option<String>,
     /// Ciphertext that was received: the beginning of a record, or, if the reader's buffer was full, whole records.
     incoming: Vec<u8>,
@@ -312,9 +330,9 @@ struct Sink<'a, 'b> {
 }
 
 impl<'a, 'b> Sink<'a, 'b> {
-    /// At most `room` bytes to `buf`.
-    fn new(buf: &'a mut ReadBuf<'b>, room: usize) -> Self {
-        Self { room: room.min(buf.remaining()), buf: Some(buf), taken: 0 }
+    /// To `buf`.
+    fn new(buf: &'a mut ReadBuf<'b>) -> Self {
+        Self { room: buf.remaining(), buf: Some(buf), taken: 0 }
     }
 
     /// Without room.
@@ -335,14 +353,31 @@ impl<'a, 'b> Sink<'a, 'b> {
 }
 
 impl Session {
+    /// Whether the handshake goes on.
+    fn is_handshaking(&self) -> bool {
+        matches!(&self.layer, Layer::Rustls(connection) if connection.is_handshaking())
+    }
+
     /// Decrypts the records in `records`, from the first, until there is none whole or `sink` is full; returns how many
     /// bytes are done with. What does not fit into `sink` is kept.
     fn take(&mut self, records: &mut [u8], sink: &mut Sink<'_, '_>) -> usize {
         self.is_full = false;
+        let done = self.take_by_rustls(records, sink);
+        let own = self.take_own(records.get_mut(done..).unwrap_or_default(), sink);
+        done.saturating_add(own).min(records.len())
+    }
+
+    /// Decrypts as [`Self::take`] does, as long as rustls reads the records.
+    fn take_by_rustls(&mut self, records: &mut [u8], sink: &mut Sink<'_, '_>) -> usize {
         let mut done = 0;
-        while self.failure.is_none() {
-            let Some(rest) = records.get_mut(done..) else { break };
-            let Self { connection, plaintext, outgoing, peer_closed, .. } = self;
+        while self.failure.is_none()
+            && let Layer::Rustls(connection) = &mut self.layer
+        {
+            let is_over =
+                !connection.is_handshaking() && connection.protocol_version() == Some(ProtocolVersion::TLSv1_3);
+            // Records behind the handshake are not rustls' any more.
+            let rest = if is_over { &mut [] } else { records.get_mut(done..).unwrap_or_default() };
+            let Self { plaintext, outgoing, peer_closed, .. } = self;
             let UnbufferedStatus { mut discard, state } = connection.process_tls_records(rest);
             let mut is_last = false;
             let result = match state {
@@ -380,6 +415,7 @@ impl Session {
                 Err(error) => Err(error),
             };
             done = done.saturating_add(discard);
+            let result = if is_over && is_last { self.hand_over() } else { result };
             if let Err(error) = result {
                 self.fail(&error, records.get_mut(done..).unwrap_or_default());
             }
@@ -390,12 +426,93 @@ impl Session {
         done.min(records.len())
     }
 
-    /// Ends the session by `error`. rustls has an alert for the server, but for an alert of the server's.
+    /// Goes on without rustls: its handshake is over, and has nothing to be sent.
+    fn hand_over(&mut self) -> Result<(), rustls::Error> {
+        if let Layer::Rustls(connection) = std::mem::replace(&mut self.layer, Layer::None) {
+            self.is_resumed = connection.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
+            let (secrets, kernel) = connection.dangerous_into_kernel_connection()?;
+            self.layer = Layer::Own(Box::new(RecordLayer::new(secrets, kernel)?));
+        }
+        Ok(())
+    }
+
+    /// Decrypts as [`Self::take`] does, once rustls has handed over.
+    fn take_own(&mut self, bytes: &mut [u8], sink: &mut Sink<'_, '_>) -> usize {
+        let mut done = 0_usize;
+        while !self.peer_closed
+            && self.failure.is_none()
+            && let Layer::Own(records) = &mut self.layer
+        {
+            let rest = bytes.get_mut(done..).unwrap_or_default();
+            match records.take(rest) {
+                Ok((_, RecordContent::Nothing)) => break,
+                Ok((length, taken)) => {
+                    done = done.saturating_add(length);
+                    match taken {
+                        RecordContent::Data(place) => {
+                            let kept = sink.put(rest.get(place).unwrap_or_default());
+                            self.plaintext.extend_from_slice(kept);
+                            if sink.room == 0 {
+                                self.is_full = true;
+                                break;
+                            }
+                        }
+                        RecordContent::Closed => self.peer_closed = true,
+                        RecordContent::Other | RecordContent::Nothing => {}
+                    }
+                }
+                Err(error) => self.fail(&error, &mut []),
+            }
+        }
+        done
+    }
+
+    /// Decrypts the whole records in `bytes`, which is the reader's memory, and moves their plaintext to its beginning.
+    /// Returns how long that is; the rest of a record is kept.
+    fn take_in_place(&mut self, bytes: &mut [u8]) -> usize {
+        let (mut done, mut plain) = (0_usize, 0_usize);
+        while !self.peer_closed
+            && self.failure.is_none()
+            && let Layer::Own(records) = &mut self.layer
+        {
+            match records.take(bytes.get_mut(done..).unwrap_or_default()) {
+                Ok((_, RecordContent::Nothing)) => break,
+                Ok((length, taken)) => {
+                    match taken {
+                        RecordContent::Data(place) => {
+                            let place = done.saturating_add(place.start)..done.saturating_add(place.end);
+                            let length = place.len();
+                            bytes.copy_within(place, plain);
+                            plain = plain.saturating_add(length);
+                        }
+                        RecordContent::Closed => self.peer_closed = true,
+                        RecordContent::Other | RecordContent::Nothing => {}
+                    }
+                    done = done.saturating_add(length);
+                }
+                Err(error) => self.fail(&error, &mut []),
+            }
+        }
+        self.keep(bytes.get(done..).unwrap_or_default());
+        plain
+    }
+
+    /// Ends the session by `error`. There is an alert for the server, but for an alert of the server's.
     fn fail(&mut self, error: &rustls::Error, records: &mut [u8]) {
         self.failure = Some(TlsFailure::new(error, self.refusal));
-        let Self { connection, outgoing, .. } = self;
-        if let Ok(ConnectionState::EncodeTlsData(mut data)) = connection.process_tls_records(records).state {
-            encode(outgoing, |out| data.encode(out));
+        let Self { layer, outgoing, .. } = self;
+        match layer {
+            Layer::Rustls(connection) => {
+                if let Ok(ConnectionState::EncodeTlsData(mut data)) = connection.process_tls_records(records).state {
+                    encode(outgoing, |out| data.encode(out));
+                }
+            }
+            Layer::Own(records) => {
+                if let Some(alert) = alert_for(error) {
+                    outgoing.extend_from_slice(&records.alert(alert));
+                }
+            }
+            Layer::None => {}
         }
     }
 
@@ -406,8 +523,14 @@ impl Session {
         self.keep(incoming.get(done..).unwrap_or_default());
     }
 
+    /// Keeps `rest`, without memory if there is none.
     fn keep(&mut self, rest: &[u8]) {
-        self.incoming = rest.to_vec();
+        if rest.is_empty() {
+            self.incoming = Vec::new();
+        } else {
+            self.incoming.clear();
+            self.incoming.extend_from_slice(rest);
+        }
     }
 
     /// Moves plaintext that was decrypted before to `sink`.
@@ -454,10 +577,18 @@ impl Session {
         if self.is_full {
             self.take_kept(&mut Sink::none());
         }
-        self.plaintext.is_empty() && self.incoming.is_empty() && !self.peer_closed && self.failure.is_none()
+        let is_aligned = match &self.layer {
+            Layer::Own(records) => records.is_aligned(),
+            Layer::Rustls(_) | Layer::None => true,
+        };
+        is_aligned
+            && self.plaintext.is_empty()
+            && self.incoming.is_empty()
+            && !self.peer_closed
+            && self.failure.is_none()
     }
 
-    /// Has `write` encrypt.
+    /// Has `write` encrypt by rustls.
     fn writing<T>(
         &mut self,
         write: impl FnOnce(&mut WriteTraffic<'_, rustls::client::ClientConnectionData>) -> T,
@@ -475,9 +606,12 @@ impl Session {
         if let Some(failure) = self.failure.clone() {
             return Err(failure.into());
         }
-        let written = match self.connection.process_tls_records(&mut incoming).state {
-            Ok(ConnectionState::WriteTraffic(mut traffic)) => Ok(write(&mut traffic)),
-            _ => Err(io::ErrorKind::BrokenPipe.into()),
+        let written = match &mut self.layer {
+            Layer::Rustls(connection) => match connection.process_tls_records(&mut incoming).state {
+                Ok(ConnectionState::WriteTraffic(mut traffic)) => Ok(write(&mut traffic)),
+                _ => Err(io::ErrorKind::BrokenPipe.into()),
+            },
+            Layer::Own(_) | Layer::None => Err(io::ErrorKind::BrokenPipe.into()),
         };
         self.incoming = incoming;
         written
@@ -485,6 +619,15 @@ impl Session {
 
     /// Encrypts the beginning of `bufs` into `scratch`; returns how many bytes of them, and the length of the records.
     fn seal(&mut self, bufs: &[IoSlice<'_>], scratch: &mut [u8]) -> io::Result<(usize, usize)> {
+        if let Layer::Own(records) = &mut self.layer {
+            if let Some(failure) = self.failure.clone() {
+                return Err(failure.into());
+            }
+            if self.closing {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            return records.seal(bufs, MAX_WRITE, scratch).map_err(io::Error::other);
+        }
         let at = scratch.len().saturating_sub(MAX_FRAGMENT);
         let (out, staging) = scratch.split_at_mut(at);
         self.writing(|traffic| {
@@ -525,11 +668,6 @@ impl Session {
             Ok((taken, sealed))
         })?
     }
-
-    /// Whether the handshake resumed a session.
-    fn is_resumed(&self) -> bool {
-        self.connection.handshake_kind() == Some(rustls::HandshakeKind::Resumed)
-    }
 }
 
 /// Appends what `data` encodes, which rustls has the length of.
@@ -552,14 +690,18 @@ impl Secured {
                 return Poll::Ready(Err(failure.into()));
             }
             ready!(sent).map_err(ended)?;
-            if !self.session.connection.is_handshaking() {
+            if !self.session.is_handshaking() {
+                if let Layer::Rustls(connection) = &self.session.layer {
+                    let kind = connection.handshake_kind();
+                    self.session.is_resumed = kind == Some(rustls::HandshakeKind::Resumed);
+                }
                 return Poll::Ready(Ok(()));
             }
             let Self { stream, session } = self;
             let received = session.receive(SMALL_READ, &mut Sink::none(), |buf| Pin::new(stream).poll_read(cx, buf));
             ready!(received).map_err(ended)?;
             session.calls.reads += 1;
-            if session.peer_closed && session.connection.is_handshaking() {
+            if session.peer_closed && session.is_handshaking() {
                 return Poll::Ready(Err(ended(io::ErrorKind::UnexpectedEof.into())));
             }
         }
@@ -583,19 +725,20 @@ impl Secured {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads at most `room` bytes: as many as one system call brings.
+    /// Reads as many bytes as one system call brings.
     ///
     /// # Errors
     ///
     /// [`io::ErrorKind::UnexpectedEof`] if the connection ends without close_notify, which may be an attacker's doing.
-    pub(super) fn poll_read(
-        &mut self,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-        room: usize,
-    ) -> Poll<io::Result<()>> {
+    pub(super) fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let session = &mut self.session;
+        session.was_filled = false;
+        let is_settled = !session.is_full && session.plaintext.is_empty();
+        if is_settled && buf.remaining() >= IN_PLACE && matches!(session.layer, Layer::Own(_)) {
+            return self.poll_read_in_place(cx, buf);
+        }
         let Self { stream, session } = self;
-        let mut sink = Sink::new(buf, room);
+        let mut sink = Sink::new(buf);
         session.unread(&mut sink);
         if session.is_full && sink.room > 0 {
             session.take_kept(&mut sink);
@@ -614,6 +757,44 @@ impl Secured {
             session.calls.reads += 1;
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Reads into the reader's memory, and decrypts there.
+    fn poll_read_in_place(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let Self { stream, session } = self;
+        let before = buf.filled().len();
+        loop {
+            if let Some(failure) = session.failure.clone() {
+                let _ = self.poll_send(cx);
+                return Poll::Ready(Err(failure.into()));
+            }
+            if session.peer_closed {
+                return Poll::Ready(Ok(()));
+            }
+            // What is kept is copied only if there may be more.
+            ready!(stream.poll_read_ready(cx))?;
+            buf.put_slice(&session.incoming);
+            let kept = buf.filled().len();
+            let read = Pin::new(&mut *stream).poll_read(cx, buf);
+            let received = buf.filled().len().saturating_sub(kept);
+            if !matches!(read, Poll::Ready(Ok(()))) || received == 0 {
+                buf.set_filled(before);
+                ready!(read)?;
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            session.calls.reads += 1;
+            session.was_filled = buf.remaining() == 0;
+            let plain = session.take_in_place(buf.filled_mut().get_mut(before..).unwrap_or_default());
+            buf.set_filled(before.saturating_add(plain));
+            if plain > 0 {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    /// Whether the last read filled the reader's buffer with records: there may be more.
+    pub(super) fn was_filled(&self) -> bool {
+        self.session.was_filled
     }
 
     /// Whether nothing that matters has come, at this moment: session tickets and key updates are taken. One system
@@ -682,10 +863,15 @@ impl Secured {
         if !self.session.closing && self.session.failure.is_none() {
             self.session.closing = true;
             // With a key update before it, if one waits.
-            let mut alert = [0; 256];
-            let queued = self.session.writing(|traffic| traffic.queue_close_notify(&mut alert))?;
-            let length = queued.map_err(io::Error::other)?;
-            self.session.outgoing.extend_from_slice(alert.get(..length).unwrap_or_default());
+            if let Layer::Own(records) = &mut self.session.layer {
+                let alert = records.alert(AlertDescription::CloseNotify);
+                self.session.outgoing.extend_from_slice(&alert);
+            } else {
+                let mut alert = [0; 256];
+                let queued = self.session.writing(|traffic| traffic.queue_close_notify(&mut alert))?;
+                let length = queued.map_err(io::Error::other)?;
+                self.session.outgoing.extend_from_slice(alert.get(..length).unwrap_or_default());
+            }
         }
         ready!(self.poll_send(cx))?;
         Pin::new(&mut self.stream).poll_shutdown(cx)

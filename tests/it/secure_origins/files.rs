@@ -130,6 +130,7 @@ async fn each_wrong_certificate_has_its_answer_its_log_line_its_count_and_its_pl
     add("plain", plain, "");
     let Some(_nginx) = Nginx::start(&blocks) else { return };
     let running = Running::start(&folder, &origins).await;
+    running.process.await_stderr("there is no certificate revocation list of \\\"CN=unlisted\\\"");
     let client = running.client().await;
     let others = [
         ("old", "tls_alert_received", "alert", "it has no TLS 1.3"),

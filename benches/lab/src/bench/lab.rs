@@ -396,6 +396,7 @@ impl Lab {
         let mut little = Task {
             load,
             crowd: 0,
+            warm_up: None,
             observe: Observe::Cpu,
             links: 1,
             sampled: None,

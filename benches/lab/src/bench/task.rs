@@ -26,6 +26,8 @@ pub(crate) struct Task {
     pub(crate) workers: u16,
     /// Connections that others hold open, and that are idle, while the load is measured.
     pub(crate) crowd: u32,
+    /// Requests of the load that are sent before it is measured, and not counted: connections to the origin are open then.
+    pub(crate) warm_up: Option<u64>,
     /// Who takes part: kinds, and, unless empty, names.
     pub(crate) kinds: Vec<Kind>,
     pub(crate) names: Vec<String>,

@@ -449,6 +449,7 @@ fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task 
         load,
         workers: 1,
         crowd: 0,
+        warm_up: None,
         kinds: vec![Kind::H3, Kind::H1],
         names: Vec::new(),
         observe: Observe::Cpu,

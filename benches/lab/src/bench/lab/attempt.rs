@@ -195,6 +195,7 @@ impl Lab {
             // Those beside have theirs by now.
             self.network.control_congestion(name)?;
         }
+        self.warm_up(task, &target, server)?;
         let mut before = self.told(metrics.as_ref())?;
         let throttled = quota.as_ref().and_then(Cgroup::throttled);
         link.as_ref().map_or(Ok(()), Link::begin_anew)?;
@@ -272,6 +273,18 @@ impl Lab {
     fn start_client(&self, name: &str, arguments: &[String], log: &Path) -> Result<Server> {
         let core = self.options.client_core.to_string();
         Server::start(name, process::command(&self.network.client, &core, arguments, &BTreeMap::new()), log.to_owned())
+    }
+
+    /// Sends the task's requests that do not count.
+    fn warm_up(&self, task: &Task, target: &Target<'_>, server: &mut Server) -> Result<()> {
+        let Some(requests) = task.warm_up else { return Ok(()) };
+        let load = Load { amount: Amount::Requests(requests), ..task.load.clone() };
+        let client = self.client(&load.generator).and_then(|found| found.as_deref().ok());
+        let arguments = load.command(target, &self.own, client)?;
+        let core = self.options.client_core.to_string();
+        let command = process::command(&self.network.client, &core, &arguments, &BTreeMap::new());
+        process::finish(command, LOAD, || server.check())?;
+        Ok(())
     }
 
     /// Opens connections, each of which waits until it is closed; `proof` is a path that it can request.

@@ -37,7 +37,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 /// Whether a step [`Step::Retain`] keeps a line.
 fn keeps(kind: u8, name: &str) -> bool {
     match kind {
-        0 => name.len() % 2 == 0,
+        0 => name.len().is_multiple_of(2),
         1 => is_plain(name.as_bytes()),
         2 => NameId::of(name.as_bytes()).is_known(),
         _ => true,

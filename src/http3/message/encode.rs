@@ -41,7 +41,7 @@ pub fn encode_response(status: StatusCode, fields: &Fields, out: &mut BytesMut) 
     headers_frame(out, |out| {
         qpack::encode_status(status, out);
         for line in passing(fields) {
-            if !line.is(name::TE) && !(bodiless && line.is(name::CONTENT_LENGTH)) {
+            if !(line.is(name::TE) || bodiless && line.is(name::CONTENT_LENGTH)) {
                 field(&line, out);
             }
         }

@@ -73,15 +73,15 @@ impl Path {
         }
     }
 
-    /// How many of the `ready` bytes of a stream with `outstanding` bytes may be handed over, whatever is unsent. `None`
-    /// before the client has acknowledged more.
+    /// The number of the `ready` bytes of a stream with `outstanding` bytes that may be handed over, whatever is
+    /// unsent. `None` before the client has acknowledged more.
     pub fn outstanding_room(&self, outstanding: u64, ready: u64) -> Option<u64> {
         let free = self.outstanding().saturating_sub(outstanding);
         (free >= ready.min(STEP)).then_some(free.min(ready))
     }
 
     /// Bytes that the streams of a connection may have handed over and unsent together, where they are served by their
-    /// priorities: so much of others is sent before a response that becomes the most urgent.
+    /// priorities. These are sent before a response that becomes the most urgent.
     pub fn horizon(&self) -> u64 {
         self.unsent()
     }

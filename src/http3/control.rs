@@ -4,7 +4,7 @@ use super::{
     error::Code,
     frame::{Control, ControlStream, Endpoint},
     front::Connection,
-    priorities::Received,
+    priorities::UpdateEffect,
     qpack::{DecoderStream, EncoderStream},
     send::application_error,
     uni::StreamType,
@@ -45,7 +45,7 @@ async fn read<H>(mut stream: ReceiveStream, connection: &Connection<H>) -> Resul
                         Control::PriorityUpdate { id, value } => {
                             let life = &connection.life;
                             let received = connection.priorities.update(id, &value, life.accepted(), life.next())?;
-                            if received == Received::Ignored {
+                            if received == UpdateEffect::Ignored {
                                 control.changed_nothing()?;
                             }
                         }

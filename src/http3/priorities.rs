@@ -2,7 +2,7 @@
 
 use super::{error::Code, metrics::Metrics, send::Sender};
 use crate::{
-    priority::{self, Parameters, Priority, Signals, Update},
+    priority::{self, Parameters, Priority, PrioritySignals, Update},
     transport::Transport,
 };
 use std::{cell::RefCell, rc::Rc, sync::Arc};
@@ -16,14 +16,14 @@ pub(super) struct Priorities {
     /// The connection, by s2n-quic's ID.
     connection: u64,
     is_ordered: bool,
-    signals: RefCell<Signals>,
+    signals: RefCell<PrioritySignals>,
     max_streams: u64,
     metrics: Arc<Metrics>,
 }
 
 /// How a PRIORITY_UPDATE frame was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Received {
+pub(super) enum UpdateEffect {
     /// The frame has changed something.
     Changed,
     /// The frame has changed nothing.
@@ -34,7 +34,7 @@ impl Priorities {
     /// The priorities of a connection, by s2n-quic's ID, whose client may have `max_streams` request streams open.
     pub(super) fn new(transport: Rc<dyn Transport>, connection: u64, max_streams: u32, metrics: Arc<Metrics>) -> Self {
         let is_ordered = transport.is_ordered(connection);
-        let signals = RefCell::new(Signals::new(max_streams as usize));
+        let signals = RefCell::new(PrioritySignals::new(max_streams as usize));
         Self { transport, connection, is_ordered, signals, max_streams: max_streams.into(), metrics }
     }
 
@@ -85,13 +85,13 @@ impl Priorities {
     /// # Errors
     ///
     /// H3_ID_ERROR if the client may not open the stream yet (RFC 9218 §7.2).
-    pub(super) fn update(&self, id: u64, value: &[u8], accepted: u64, next_stream: u64) -> Result<Received, Code> {
+    pub(super) fn update(&self, id: u64, value: &[u8], accepted: u64, next_stream: u64) -> Result<UpdateEffect, Code> {
         // MAX_STREAMS has allowed no more than those that are over and may be open.
         if id / ID_STEP >= accepted.saturating_add(self.max_streams) {
             return Err(Code::IdError);
         }
         if !self.is_ordered {
-            return Ok(Received::Ignored);
+            return Ok(UpdateEffect::Ignored);
         }
         let field = priority::parse(std::iter::once(value));
         let (counter, changed) = match self.signals.borrow_mut().update(id, field, next_stream) {
@@ -104,6 +104,6 @@ impl Priorities {
             Update::Invalid => (&self.metrics.shared.priority_updates_invalid, false),
         };
         counter.increment();
-        Ok(if changed { Received::Changed } else { Received::Ignored })
+        Ok(if changed { UpdateEffect::Changed } else { UpdateEffect::Ignored })
     }
 }

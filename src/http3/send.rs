@@ -152,8 +152,8 @@ impl Sender {
     }
 
     /// Passes `chunk` to QUIC; waits while the client's window is shut or the stream's share is used up. Where streams
-    /// are served by their priorities a response's first share is kept here until it is its turn, so that most responses
-    /// are read to their end and free their origin's connection. Not cancel safe: part of it may be sent.
+    /// are served by their priorities a response's first share is kept here until it is its turn. So most responses are
+    /// read to their end, and free their origin's connection. Not cancel safe: part of it may be sent.
     pub(super) async fn send(&mut self, mut chunk: Bytes) -> Result<(), SendError> {
         if self.ahead.is_empty() {
             poll_fn(|cx| Poll::Ready(self.send_at_once(&mut chunk, cx))).await?;
@@ -419,8 +419,9 @@ impl Sender {
         available
     }
 
-    /// Ready once the client sent STOP_SENDING. Until then what QUIC does not have yet is passed to it. s2n-quic reports that only on request as long as nothing is being sent;
-    /// the window's waker says when to request it.
+    /// Ready once the client sent STOP_SENDING. Until then what QUIC does not have yet is passed to it. s2n-quic
+    /// reports STOP_SENDING only on request as long as nothing is being sent; the window's waker says when to request
+    /// it.
     pub(super) fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.ahead_bytes > 0 && self.send_ahead(cx).is_err() {
             return Poll::Ready(());

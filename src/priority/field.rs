@@ -291,8 +291,8 @@ mod tests {
 
     #[test]
     fn members_of_a_dictionary_are_parameters_as_far_as_they_are_known_and_within_their_range() {
-        type Expected = Option<(Option<u8>, Option<bool>)>;
-        let table: [(&str, Expected); 34] = [
+        type Members = (Option<u8>, Option<bool>);
+        let table: [(&str, Option<Members>); 34] = [
             ("", Some((None, None))),
             ("   ", Some((None, None))),
             ("u=5, i", Some((Some(5), Some(true)))),

@@ -1,4 +1,5 @@
-//! Priorities of responses (RFC 9218): what clients and origins signal, and the order in which a connection sends. Pure.
+//! Priorities of responses (RFC 9218): what clients and origins signal, and the order in which a connection sends.
+//! Pure.
 //!
 //! - [`field`]: the value of a `Priority` field, and of PRIORITY_UPDATE frames,
 //! - [`signals`]: what a connection's client has signalled, and when,
@@ -9,8 +10,8 @@ pub mod order;
 pub mod signals;
 
 pub use field::{Parameters, parse};
-pub use order::{Next, Order};
-pub use signals::{Signals, Update};
+pub use order::{NextTurn, PriorityOrder};
+pub use signals::{PrioritySignals, Update};
 
 /// The priority of one response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! Which of a connection's streams hands over its bytes next (RFC 9218 §10), and how many. Pure.
 //!
 //! What was handed over is sent in the order of a list: a stream enters at its end with the first byte, and leaves with
-//! the last (s2n-quic's list of streams that have bytes to send; hence `with_stream_batch_size`). More bytes of a stream
-//! that is in the list are sent at its place, before those of the streams behind it. So a stream that has another
-//! behind it which it must not overtake gets no more before its own bytes have left.
+//! the last (s2n-quic's list of streams that have bytes to send; hence `with_stream_batch_size`). More bytes of a
+//! stream that is in the list are sent at its place, before those of the streams behind it. So a stream that has
+//! another behind it which it must not overtake gets no more before its own bytes have left.
 //!
 //! - A more urgent stream comes first. Within an urgency those that are not incremental come one after the other, by
 //!   their IDs; incremental ones in turn; where there are both, one of either, alternately.
@@ -24,7 +24,7 @@ const MOST_REST: u64 = 4 * TURN;
 
 /// The order of one connection's streams, with a handle of each.
 #[derive(Debug)]
-pub struct Order<T> {
+pub struct PriorityOrder<T> {
     /// Streams, by their IDs.
     streams: Vec<Stream<T>>,
     /// Number of them that wait.
@@ -54,7 +54,7 @@ struct Stream<T> {
 
 /// The next stream.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Next<T> {
+pub enum NextTurn<T> {
     /// A stream hands over `bytes`, and waits no more.
     Grant {
         /// The stream's handle.
@@ -64,19 +64,19 @@ pub enum Next<T> {
         /// Whether it gets them out of the rest's share.
         is_rest: bool,
     },
-    /// None before so many bytes are free.
+    /// No stream goes before this number of bytes is free.
     Free(u64),
     /// None waits, or none before a stream has sent all that it has handed over.
-    Nobody,
+    Blocked,
 }
 
-impl<T> Default for Order<T> {
+impl<T> Default for PriorityOrder<T> {
     fn default() -> Self {
         Self { streams: Vec::new(), waiting: 0, clock: 1, last_incremental: 0, rest: 0 }
     }
 }
 
-impl<T: Clone> Order<T> {
+impl<T: Clone> PriorityOrder<T> {
     /// Adds a stream. One that `is_sending` has handed over bytes while it was alone: it is in front of all others.
     pub fn insert(&mut self, id: u64, handle: T, priority: Priority, is_sending: bool) {
         let stream = Stream { id, handle, priority, ready: 0, since: None, served: 0, place: u64::from(is_sending) };
@@ -145,26 +145,26 @@ impl<T: Clone> Order<T> {
         self.index(id).and_then(|index| self.streams.get(index)).is_none_or(|stream| self.is_last(stream))
     }
 
-    /// Returns the next stream to hand over bytes, of which `free` are free of the `horizon` that may be handed over and
-    /// not sent. To be called again until it grants nothing.
-    pub fn next(&mut self, free: u64, horizon: u64, now: impl FnOnce() -> Instant) -> Next<T> {
+    /// Returns the next stream to hand over bytes, of which `free` are free of the `horizon` that may be handed over
+    /// and not sent. To be called again until it grants nothing.
+    pub fn next(&mut self, free: u64, horizon: u64, now: impl FnOnce() -> Instant) -> NextTurn<T> {
         if self.waiting == 0 {
-            return Next::Nobody;
+            return NextTurn::Blocked;
         }
         let (id, most, is_rest) = match self.starved(free, now) {
             Some(id) => (id, TURN, true),
             None => match self.first(horizon) {
                 Some((id, most)) => (id, most, false),
-                None => return Next::Nobody,
+                None => return NextTurn::Blocked,
             },
         };
         let clock = self.clock + 1;
-        let Some(stream) = self.get(id) else { return Next::Nobody };
+        let Some(stream) = self.get(id) else { return NextTurn::Blocked };
         let most = stream.ready.min(most);
         // Small pieces cost as much as large ones.
         let least = most.min(horizon / 2).max(1);
         if free < least {
-            return Next::Free(least);
+            return NextTurn::Free(least);
         }
         let bytes = most.min(free);
         (stream.ready, stream.since, stream.served) = (0, None, clock);
@@ -179,7 +179,7 @@ impl<T: Clone> Order<T> {
             self.last_incremental = if priority.incremental { others | bit } else { others };
             self.rest = self.rest.saturating_add(bytes / REST_SHARE).min(MOST_REST);
         }
-        Next::Grant { stream: handle, bytes, is_rest }
+        NextTurn::Grant { stream: handle, bytes, is_rest }
     }
 
     /// Returns the stream that has waited for too long and longest, if the rest's share has a turn for it.
@@ -249,15 +249,15 @@ mod tests {
 
     /// A connection whose transport sends what was handed over in the order of a list, as s2n-quic does.
     struct Connection {
-        order: Order<u64>,
+        order: PriorityOrder<u64>,
         now: Instant,
         streams: BTreeMap<u64, Sending>,
         /// Streams with bytes to send, in the order in which they are sent.
         list: Vec<u64>,
         /// Whom each turn went to, with its bytes, and whether it was of the rest's share.
         turns: Vec<(u64, u64, bool)>,
-        /// What `Order::next` said last.
-        last: Next<u64>,
+        /// What `PriorityOrder::next` said last.
+        last: NextTurn<u64>,
         /// By the IDs of a stream and of one that precedes it: bytes of the first that were sent while the second had
         /// bytes to send, since it last had none at hand.
         overtaken: HashMap<(u64, u64), u64>,
@@ -275,12 +275,12 @@ mod tests {
     impl Connection {
         fn new() -> Self {
             Self {
-                order: Order::default(),
+                order: PriorityOrder::default(),
                 now: Instant::now(),
                 streams: BTreeMap::new(),
                 list: Vec::new(),
                 turns: Vec::new(),
-                last: Next::Nobody,
+                last: NextTurn::Blocked,
                 overtaken: HashMap::new(),
                 has_rest: false,
             }
@@ -327,7 +327,7 @@ mod tests {
                 let free = HORIZON - self.unsent();
                 let waiting: Vec<u64> = self.waiting().collect();
                 let last = self.order.next(free, HORIZON, || self.now);
-                let Next::Grant { stream: id, bytes, is_rest } = last else {
+                let NextTurn::Grant { stream: id, bytes, is_rest } = last else {
                     self.last = last;
                     return;
                 };
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_leaves_blocks_nobody() {
+    fn a_stream_that_leaves_blocks_no_other() {
         let mut connection = Connection::new();
         connection.has(0, (3, false), HORIZON);
         connection.hands_over();
@@ -530,7 +530,7 @@ mod tests {
                 prop_assert_eq!(waiting, connection.order.waiting());
                 let free = HORIZON - connection.unsent();
                 match connection.last {
-                    Next::Free(bytes) => prop_assert!(waiting > 0 && free < bytes && bytes <= HORIZON / 2),
+                    NextTurn::Free(bytes) => prop_assert!(waiting > 0 && free < bytes && bytes <= HORIZON / 2),
                     // Else nothing would come that has the next one granted.
                     _ => prop_assert!(waiting == 0 || connection.unsent() > 0),
                 }

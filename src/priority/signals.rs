@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 /// The signals of one connection's client.
 #[derive(Debug)]
-pub struct Signals {
+pub struct PrioritySignals {
     /// The connection has brought a signal.
     seen: bool,
     /// PRIORITY_UPDATE frames for streams that are still to come, the last of each.
@@ -26,7 +26,7 @@ pub enum Update {
     Invalid,
 }
 
-impl Signals {
+impl PrioritySignals {
     /// No signal yet. At most `max_early` streams that are still to come have theirs kept.
     pub const fn new(max_early: usize) -> Self {
         Self { seen: false, early: BTreeMap::new(), max_early }
@@ -74,14 +74,14 @@ mod tests {
 
     #[test]
     fn requests_share_a_connection_until_it_has_brought_a_signal() {
-        let mut signals = Signals::new(1);
+        let mut signals = PrioritySignals::new(1);
         assert_eq!(signals.request(None, false), of(3, true));
         assert_eq!(signals.request(Some(NONE), false), of(3, false), "an empty value is a signal");
         assert_eq!(signals.request(None, false), of(3, false));
         let urgent = Parameters { urgency: Some(1), incremental: None };
         assert_eq!(signals.request(Some(urgent), false), of(1, false));
 
-        let mut signals = Signals::new(1);
+        let mut signals = PrioritySignals::new(1);
         assert_eq!(signals.update(0, None, 0), Update::Invalid);
         assert_eq!(signals.request(None, false), of(3, true), "a value that does not parse is no signal");
         assert_eq!(signals.update(0, Some(NONE), 0), Update::Early(true));
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_tunnel_is_incremental_unless_it_says_otherwise() {
-        let mut signals = Signals::new(1);
+        let mut signals = PrioritySignals::new(1);
         assert_eq!(signals.request(None, true), of(3, true));
         let urgent = Parameters { urgency: Some(0), incremental: None };
         assert_eq!(signals.request(Some(urgent), true), of(0, true));
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn an_update_is_kept_for_so_many_streams_that_are_to_come_and_the_last_counts() {
-        let mut signals = Signals::new(2);
+        let mut signals = PrioritySignals::new(2);
         let urgency = |urgency| Some(Parameters { urgency: Some(urgency), incremental: None });
         assert_eq!(signals.update(8, urgency(1), 4), Update::Early(true));
         assert_eq!(signals.update(8, urgency(1), 4), Update::Early(false));

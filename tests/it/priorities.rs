@@ -1,5 +1,5 @@
-//! Priorities (RFC 9218), as the wire shows them: what was signalled is sent first, and no more than the horizon of what
-//! was handed over overtakes it.
+//! Priorities (RFC 9218), as the wire shows them: what was signalled is sent first, and no more than the horizon
+//! overtakes it.
 
 use crate::support::{
     client::tls_config,

@@ -1,5 +1,5 @@
-//! The receiving side of the control stream: SETTINGS first and once, then GOAWAY, frames about pushes (RFC 9114 §6.2.1,
-//! §7.2), and a client's PRIORITY_UPDATE (RFC 9218 §7.2).
+//! The receiving side of the control stream: SETTINGS first and once, then GOAWAY, frames about pushes (RFC 9114
+//! §6.2.1, §7.2), and a client's PRIORITY_UPDATE (RFC 9218 §7.2).
 
 use super::{Endpoint, Event, FrameHeader, FrameReader, FrameType, Payload};
 use crate::http3::{error::Code, settings::Settings, varint};

@@ -312,7 +312,8 @@ impl SentStreams {
         &self.send_queue
     }
 
-    /// s2n-quic has put `bytes` of the stream `id`, from `offset` on, into a packet. `find` finds a stream that is open.
+    /// s2n-quic has put `bytes` of the stream `id`, from `offset` on, into a packet. `find` finds a stream that is
+    /// open.
     pub(in crate::quic) fn on_sent(
         &mut self,
         id: u64,

@@ -21,8 +21,8 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 const MAX_UNI_STREAMS: u64 = 16;
 /// Bytes of a unidirectional stream: SETTINGS and PRIORITY_UPDATE are small.
 const UNI_STREAM_WINDOW: u64 = 64 * 1024;
-/// Packets that s2n-quic sends of a stream at most before it turns to the next that has bytes to send: as many as it can
-/// be told. The order of what was handed over stays the order of the list (docs/adr/0053-priorities.md).
+/// Packets that s2n-quic sends of a stream at most before it turns to the next that has bytes to send: as many as it
+/// can be told. The order of what was handed over stays the order of the list (docs/adr/0053-priorities.md).
 const IN_ORDER: u8 = u8::MAX;
 /// What [`IN_ORDER`] is where streams are not served by their priorities: each packet is another's.
 const IN_TURN: u8 = 1;

@@ -8,7 +8,7 @@
 use super::SendQueue;
 use crate::{
     budget::path::WriteAllowance,
-    priority::{Next, Order, Priority},
+    priority::{NextTurn, Priority, PriorityOrder},
     quic::connection::stream::StreamSendState,
 };
 use std::{
@@ -21,10 +21,10 @@ const UPDATED: u64 = 1 << 4;
 
 /// The order of one connection's streams. One thread uses it.
 #[derive(Debug, Default)]
-pub(super) struct StreamOrder(Mutex<Order<Arc<StreamSendState>>>);
+pub(super) struct StreamOrder(Mutex<PriorityOrder<Arc<StreamSendState>>>);
 
 impl StreamOrder {
-    fn lock(&self) -> MutexGuard<'_, Order<Arc<StreamSendState>>> {
+    fn lock(&self) -> MutexGuard<'_, PriorityOrder<Arc<StreamSendState>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -261,7 +261,7 @@ impl SendQueue {
                 next
             };
             match next {
-                Next::Grant { stream, bytes, is_rest } => {
+                NextTurn::Grant { stream, bytes, is_rest } => {
                     self.reserved.add(bytes);
                     if is_rest {
                         self.rest.add(bytes);
@@ -271,9 +271,9 @@ impl SendQueue {
                         self.wake(&stream);
                     }
                 }
-                Next::Free(bytes) => return self.grant_at.set(horizon.saturating_sub(bytes)),
+                NextTurn::Free(bytes) => return self.grant_at.set(horizon.saturating_sub(bytes)),
                 // A stream's last byte makes it due.
-                Next::Nobody => return self.grant_at.set(0),
+                NextTurn::Blocked => return self.grant_at.set(0),
             }
         }
     }

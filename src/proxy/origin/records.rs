@@ -121,7 +121,7 @@ impl TrafficKey {
     }
 }
 
-/// Both directions of a connection.
+/// The keys of a connection's two directions, and what is kept between its records.
 pub(super) struct RecordLayer {
     kernel: KernelConnection<ClientConnectionData>,
     opening: TrafficKey,

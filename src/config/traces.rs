@@ -229,7 +229,7 @@ fn ratio() -> Kind<Fraction> {
             RawValue::Integer(1) => Ok(Fraction::ALL),
             RawValue::Integer(number) if number > 1 => Err("too large".into()),
             RawValue::Integer(_) => Err("too small".into()),
-            RawValue::Float(share) if share == 0.0 => Ok(Fraction(0)),
+            RawValue::Float(0.0) => Ok(Fraction(0)),
             RawValue::Float(share) => Fraction::of(share).ok_or_else(|| match share > 1.0 {
                 true => "too large".into(),
                 false => "too small".into(),

@@ -52,8 +52,9 @@ impl Exemplars {
                 let rest = line.strip_prefix("litequic_").and_then(|line| line.strip_prefix(**family));
                 rest.is_some_and(|rest| rest.starts_with("_bucket{"))
             });
-            if let Some(exemplar) = family.and_then(|family| all.get(&(*family, bucket))) {
-                let Exemplar { seconds, at, trace_id, span_id } = exemplar;
+            if let Some(Exemplar { seconds, at, trace_id, span_id }) =
+                family.and_then(|family| all.get(&(*family, bucket)))
+            {
                 let at = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
                 // Writing to a String cannot fail.
                 let _ = write!(out, " # {{trace_id=\"{trace_id}\",span_id=\"{span_id}\"}} {seconds} {at:.3}");

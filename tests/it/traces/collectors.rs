@@ -47,7 +47,8 @@ async fn after_one(is_grpc: bool, script: Vec<Manner>) -> (Litequic, Collector, 
 #[tokio::test]
 async fn what_may_be_sent_again_is_and_nothing_is_lost() {
     let answer = |status: &str| Manner::Say(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").into_bytes());
-    let details = "CAgaOwopdHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIOCgwIABCAlOvcAxiAAQ==";
+    // A google.rpc.Status with a RetryInfo of half a second.
+    let details = "CAgaNAoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIICgYQgMq17gE";
     for (is_grpc, manner) in [
         (false, answer("503 Service Unavailable\r\nRetry-After: 1")),
         (false, answer("429 Too Many Requests")),

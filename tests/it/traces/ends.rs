@@ -69,7 +69,7 @@ async fn an_answer_of_litequics_own_has_no_client_span() {
     })
     .await;
     let client = Client::to(&litequic).await;
-    assert_eq!(client.get("/moved").await.status.as_u16(), 308);
+    assert_eq!(client.get("/moved").await.status.as_u16(), 307);
     assert_eq!(client.get("/none").await.status.as_u16(), 404);
     assert_eq!(client.post("/small", "too long").await.status.as_u16(), 413);
     let raw = Raw::to(&litequic).await;
@@ -80,7 +80,7 @@ async fn an_answer_of_litequics_own_has_no_client_span() {
     assert!(spans.iter().all(|span| span.is_server), "{spans:#?}");
     let of = |path: &str| spans.iter().find(|span| span.get("url.path") == path).unwrap();
     for (path, name, status, error, is_error) in [
-        ("/moved", "GET /moved", "308", "", false),
+        ("/moved", "GET /moved", "307", "", false),
         ("/none", "GET", "404", "destination_not_found", false),
         ("/small", "POST /small", "413", "http_request_denied", false),
         ("/a/../b", "GET", "400", "http_request_error", false),

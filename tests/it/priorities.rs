@@ -168,7 +168,9 @@ async fn at_hand(
     meanwhile: impl AsyncFn(&mut Noted),
     edit: impl Fn(&mut litequic::config::Config),
 ) -> Frames {
-    for attempt in 1.. {
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
         let script = Script::new().await;
         let litequic = Litequic::start(script.address, &edit).await;
         let link = link(&litequic);
@@ -207,7 +209,6 @@ async fn at_hand(
         }
         assert!(attempt < ATTEMPTS, "what blocks was sent before the rest was at hand");
     }
-    unreachable!()
 }
 
 async fn nothing(_: &mut Noted) {}

@@ -48,7 +48,7 @@ pub struct WorkerMetrics {
     pub shared: Arc<RequestMetrics>,
     pub proxy: Arc<proxy::Metrics>,
     pub access_log: Arc<access_log::Metrics>,
-    pub traces: Arc<traces::WorkerMetrics>,
+    pub traces: Arc<traces::SpanMetrics>,
     pub worker: Arc<TurnMetrics>,
     pub wake: Arc<Wake>,
 }

@@ -63,7 +63,7 @@ const HANDSHAKE_GRACE: Duration = Duration::from_secs(1);
 /// What a worker is made of.
 pub(super) struct WorkerParts {
     pub(super) access: access_log::OfWorker,
-    pub(super) traces: traces::OfWorker,
+    pub(super) traces: traces::SpansOfWorker,
     pub(super) index: WorkerIndex,
     /// One a listen address.
     pub(super) sockets: Vec<UdpSocket>,

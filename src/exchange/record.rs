@@ -56,11 +56,11 @@ pub struct Recording(Record);
 /// How a request's trace context goes on to its origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Propagation {
-    /// As it came: litequic does not take part.
+    /// Unchanged: litequic does not take part.
     Unchanged,
-    /// With `traceparent` of each attempt, and `tracestate` as it came.
+    /// A `traceparent` for each attempt, and `tracestate` unchanged.
     Continued,
-    /// With `traceparent` of each attempt, and without `tracestate`, which is another trace's.
+    /// A `traceparent` for each attempt, and no `tracestate`: that is another trace's.
     Begun,
 }
 

@@ -38,7 +38,7 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 /// Spans of a worker.
 #[derive(Debug)]
-pub(super) struct Piece {
+pub(super) struct SpanPiece {
     pub(super) destination: Arc<Destination>,
     /// Fields of `ScopeSpans`.
     pub(super) spans: Box<[u8]>,
@@ -107,7 +107,7 @@ type InFlight = Pin<Box<dyn Future<Output = (Option<Connection>, Exported)> + Se
 
 /// The exporter.
 pub(super) struct Exporter {
-    pieces: mpsc::Receiver<Piece>,
+    pieces: mpsc::Receiver<SpanPiece>,
     metrics: Arc<ExportMetrics>,
     exemplars: Arc<Exemplars>,
     board: Board,
@@ -124,7 +124,7 @@ pub(super) struct Exporter {
 
 impl Exporter {
     pub(super) fn new(
-        pieces: mpsc::Receiver<Piece>,
+        pieces: mpsc::Receiver<SpanPiece>,
         metrics: Arc<ExportMetrics>,
         exemplars: Arc<Exemplars>,
         board: Board,
@@ -188,8 +188,8 @@ impl Exporter {
         }
     }
 
-    fn add(&mut self, piece: Piece) {
-        let Piece { destination, spans, count, noted } = piece;
+    fn add(&mut self, piece: SpanPiece) {
+        let SpanPiece { destination, spans, count, noted } = piece;
         let at = SystemTime::now();
         for Noted { timed, bucket, took, trace_id, span_id } in noted {
             let (trace_id, span_id) = (trace_id.to_string(), span_id.to_string());

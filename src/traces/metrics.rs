@@ -8,7 +8,7 @@ const SPANS: Family = Family { name: "spans", help: "Spans of traces by their fa
 
 metrics! {
     /// On one worker.
-    pub struct WorkerMetrics {
+    pub struct SpanMetrics {
         Counter(SPANS) {
             full [result: "full"]
                 "Spans that were dropped because 4 MiB, or 1,024 pieces, wait for the collector.",

@@ -13,8 +13,8 @@ mod protobuf;
 mod recorder;
 mod span;
 
-pub use metrics::{ExportMetrics, Waiting, WorkerMetrics};
-pub use recorder::{OfWorker, SpanFlusher};
+pub use metrics::{ExportMetrics, SpanMetrics, Waiting};
+pub use recorder::{SpanFlusher, SpansOfWorker};
 
 use crate::{
     config::{Config, Fraction, Network, TraceEndpoint, TraceParent, TraceProtocol, Traces},
@@ -22,7 +22,7 @@ use crate::{
 };
 use arc_swap::ArcSwapOption;
 use context::Sampler;
-use exporter::{Exporter, Piece};
+use exporter::{Exporter, SpanPiece};
 use otlp::Envelope;
 use rustls::ClientConfig;
 use std::{
@@ -159,7 +159,7 @@ struct Exporting {
 /// The way from workers to the exporter.
 #[derive(Debug, Clone)]
 struct Queue {
-    pieces: mpsc::Sender<Piece>,
+    pieces: mpsc::Sender<SpanPiece>,
     metrics: Arc<ExportMetrics>,
 }
 
@@ -222,8 +222,8 @@ impl Tracing {
     }
 
     /// One worker's part of it, which counts in `metrics`.
-    pub fn of_worker(&self, metrics: Arc<WorkerMetrics>) -> OfWorker {
-        OfWorker::new(Arc::clone(&self.now), self.queue.clone(), metrics)
+    pub fn of_worker(&self, metrics: Arc<SpanMetrics>) -> SpansOfWorker {
+        SpansOfWorker::new(Arc::clone(&self.now), self.queue.clone(), metrics)
     }
 
     fn board(&self) -> MutexGuard<'_, CollectorState> {

@@ -3,8 +3,8 @@
 
 use super::{
     InForce, MAX_WAITING, Queue, Setting, context,
-    exporter::{Noted, Piece, Timed},
-    metrics::WorkerMetrics,
+    exporter::{Noted, SpanPiece, Timed},
+    metrics::SpanMetrics,
     span,
 };
 use crate::{
@@ -27,14 +27,14 @@ const PIECE: usize = 16 * 1024;
 const BURST: Duration = Duration::from_secs(1);
 
 /// A worker's part before its thread began.
-pub struct OfWorker {
+pub struct SpansOfWorker {
     now: InForce,
     queue: Queue,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<SpanMetrics>,
 }
 
-impl OfWorker {
-    pub(super) const fn new(now: InForce, queue: Queue, metrics: Arc<WorkerMetrics>) -> Self {
+impl SpansOfWorker {
+    pub(super) const fn new(now: InForce, queue: Queue, metrics: Arc<SpanMetrics>) -> Self {
         Self { now, queue, metrics }
     }
 
@@ -51,7 +51,7 @@ impl OfWorker {
 struct Recorder {
     now: Cache<InForce, Option<Arc<Setting>>>,
     queue: Queue,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<SpanMetrics>,
     unsent: Option<Unsent>,
     /// Memory for a span that is being written.
     scratch: Vec<u8>,
@@ -135,7 +135,7 @@ impl Unsent {
         (facts, trace): (&Facts, &RequestTrace),
         took: Duration,
         scratch: &mut Vec<u8>,
-        (queue, metrics): (&Queue, &WorkerMetrics),
+        (queue, metrics): (&Queue, &SpanMetrics),
     ) {
         let before = self.spans.len();
         let count = span::write(&mut self.spans, scratch, (facts, trace), took, self.setting.query);
@@ -169,7 +169,7 @@ impl Unsent {
     }
 
     /// Sends what there is. Never waits.
-    fn send(&mut self, queue: &Queue, metrics: &WorkerMetrics) {
+    fn send(&mut self, queue: &Queue, metrics: &SpanMetrics) {
         let count = mem::take(&mut self.count);
         if count == 0 {
             return;
@@ -179,7 +179,7 @@ impl Unsent {
         let waiting = &queue.metrics.waiting;
         let destination = Arc::clone(&self.setting.destination);
         let sent = waiting.add(bytes, MAX_WAITING) && {
-            let piece = Piece { destination, spans: self.spans.as_slice().into(), count: count.into(), noted };
+            let piece = SpanPiece { destination, spans: self.spans.as_slice().into(), count: count.into(), noted };
             let sent = queue.pieces.try_send(piece).is_ok();
             if !sent {
                 waiting.subtract(bytes);

@@ -26,7 +26,14 @@ use tokio::{
 
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Parts of bodies that hyper accepts and RFC 9112 does not.
-const STRICTER: [&str; 4] = ["3 \r\nabc\r\n", "3\t\r\nabc\r\n", "3;\u{1}\r\nabc\r\n", "00000000000000003\r\nabc\r\n"];
+const STRICTER: [&str; 5] = [
+    "3 \r\nabc\r\n",
+    "3\t\r\nabc\r\n",
+    "3;\u{1}\r\nabc\r\n",
+    "00000000000000003\r\nabc\r\n",
+    // Where an empty line follows; without one neither accepts it.
+    "0\r\n\n",
+];
 
 /// Names and values.
 type Fields = Vec<(String, Vec<u8>)>;
@@ -172,7 +179,7 @@ fn response() -> impl Strategy<Value = String> {
         ),
         3 => prop::sample::select(
             &[
-                "", "\r\n", "abc", "3\nabc\r\n", "3\r\nabcd\r\n", "g\r\n", "-3\r\n", "0\r\nx y: z\r\n\r\n", "0\r\n\n",
+                "", "\r\n", "abc", "3\nabc\r\n", "3\r\nabcd\r\n", "g\r\n", "-3\r\n", "0\r\nx y: z\r\n\r\n",
                 "0\r\nx: \0\r\n\r\n", "3;\nabc\r\n", "10000000000000000\r\n",
             ][..]
         ),

@@ -1,4 +1,4 @@
-//! Which connections an operator means: those of an address, of a network, or one by its name.
+//! The connections that an operator means: those of an address, of a network, or one by its name.
 
 use crate::network::Network;
 use std::{

@@ -25,7 +25,6 @@ pub(super) struct Exchanges<F> {
     slots: Vec<Slot<F>>,
     /// Numbers of the slots without a request. The last one is used first.
     free: Vec<usize>,
-    open: usize,
     /// Slots to poll, in this order.
     turn: VecDeque<usize>,
     woken: Arc<Woken>,
@@ -42,12 +41,11 @@ impl<F: Future<Output = ()>> Exchanges<F> {
     pub(super) fn new() -> Self {
         let state = WokenState { slots: Vec::new(), connection: true, task: None };
         let woken = Arc::new(Woken(Mutex::new(state)));
-        Self { slots: Vec::new(), free: Vec::new(), open: 0, turn: VecDeque::new(), woken }
+        Self { slots: Vec::new(), free: Vec::new(), turn: VecDeque::new(), woken }
     }
 
     /// Serves a request by what `exchange` returns, which [`Self::poll`] polls.
     pub(super) fn begin(&mut self, exchange: impl FnOnce() -> F) {
-        self.open += 1;
         let number = self.free.pop().unwrap_or_else(|| {
             let (number, woken) = (self.slots.len(), Arc::clone(&self.woken));
             let waker = Arc::new(SlotWaker { number, is_queued: AtomicBool::new(false), woken });
@@ -65,11 +63,11 @@ impl<F: Future<Output = ()>> Exchanges<F> {
 
     /// The requests that are served at the moment.
     pub(super) fn len(&self) -> usize {
-        self.open
+        self.slots.len() - self.free.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.open == 0
+        self.len() == 0
     }
 
     /// The waker for all that the connection waits for beside its requests.
@@ -82,8 +80,9 @@ impl<F: Future<Output = ()>> Exchanges<F> {
     pub(super) fn begin_turn(&mut self, cx: &Context<'_>) -> bool {
         let mut state = self.woken.lock();
         self.turn.extend(state.slots.drain(..));
-        if state.task.is_none() {
-            state.task = Some(cx.waker().clone());
+        match &mut state.task {
+            Some(task) => task.clone_from(cx.waker()),
+            None => state.task = Some(cx.waker().clone()),
         }
         mem::take(&mut state.connection)
     }
@@ -118,13 +117,10 @@ impl<F: Future<Output = ()>> Exchanges<F> {
             return false;
         }
         *exchange = None;
-        self.open -= 1;
-        if self.open == 0 && self.slots.len() > KEPT {
+        self.free.push(number);
+        if self.is_empty() && self.slots.len() > KEPT {
             self.slots.truncate(KEPT);
-            self.free.clear();
-            self.free.extend(0..KEPT);
-        } else {
-            self.free.push(number);
+            self.free.retain(|number| *number < KEPT);
         }
         true
     }

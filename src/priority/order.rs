@@ -1,4 +1,4 @@
-//! Which of a connection's streams hands over its bytes next (RFC 9218 §10), and how many. Pure.
+//! The order in which a connection's streams hand over their bytes, and how many (RFC 9218 §10). Pure.
 //!
 //! What was handed over is sent in the order of a list: a stream enters at its end with the first byte, and leaves with
 //! the last (s2n-quic's list of streams that have bytes to send; hence `with_stream_batch_size`). More bytes of a
@@ -8,7 +8,7 @@
 //! - A more urgent stream comes first. Within an urgency those that are not incremental come one after the other, by
 //!   their IDs; incremental ones in turn; where there are both, one of either, alternately.
 //! - A stream that has waited for [`PATIENCE`] gets [`TURN`] bytes all the same, the one that waits longest first. All
-//!   that together is [`REST_SHARE`] of what others get at most.
+//!   that together is `REST_SHARE` of what others get at most.
 
 use super::Priority;
 use std::time::{Duration, Instant};

@@ -55,7 +55,7 @@ impl Lab {
         Self::start_by(Command::new(env!("CARGO_BIN_EXE_litequic-lab")), arguments, links)
     }
 
-    /// The same by a command that becomes the lab.
+    /// Starts the lab by a command that becomes it.
     fn start_by(mut command: Command, arguments: &[&str], links: usize) -> Option<Self> {
         command.arg("link").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut lab = Self(command.spawn().unwrap());

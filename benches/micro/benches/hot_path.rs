@@ -320,7 +320,7 @@ fn request_parts() -> Head {
     message::request(fields, false, &LastAuthority::default()).expect("valid").head
 }
 
-/// As it comes from an origin.
+/// The fields of an origin's response.
 fn response_fields() -> Fields {
     RESPONSE.iter().map(|(name, value)| (Name::of(name), value.as_bytes())).collect()
 }

@@ -1,5 +1,5 @@
-//! Between [`Fields`] and the types of the crate `http`, which hyper, h2 and `http_body` have: for front ends over TCP,
-//! and for trailers in a body's frames.
+//! Conversions of [`Fields`] from and to the types of the crate `http`, which hyper, h2 and `http_body` have: for front
+//! ends over TCP, and for trailers in a body's frames.
 
 use super::{Fields, Name};
 use crate::exchange::field::is_token;

@@ -386,33 +386,18 @@ fn inappropriate(got_type: ContentType) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proxy::tests::tls_configs;
     use rustls::{
-        ClientConfig, RootCertStore, ServerConfig, ServerConnection,
+        ServerConnection,
         client::{Resumption, UnbufferedClientConnection},
-        pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
         unbuffered::ConnectionState,
     };
     use std::{io::Read as _, sync::Arc};
 
     /// A server after its handshake, and its client's records. The server's tickets are in what it sends next.
     fn pair() -> (RecordLayer, ServerConnection) {
-        let made = rcgen::generate_simple_self_signed(vec!["origin.test".to_owned()]).unwrap();
-        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![made.cert.der().clone()], key)
-            .unwrap();
-        server.enable_secret_extraction = true;
-        let mut roots = RootCertStore::empty();
-        roots.add(made.cert.der().clone()).unwrap();
-        let mut client = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let (server, mut client) = tls_configs(&["origin.test"], provider);
         client.enable_secret_extraction = true;
         client.resumption = Resumption::in_memory_sessions(8);
         let mut server = ServerConnection::new(Arc::new(server)).unwrap();

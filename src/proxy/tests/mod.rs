@@ -29,6 +29,12 @@ use futures_util::{StreamExt, stream};
 use http::Method;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
+use rustls::{
+    ClientConfig, RootCertStore, ServerConfig,
+    crypto::CryptoProvider,
+    pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
+    version::TLS13,
+};
 use std::{
     cell::Cell,
     collections::{BTreeMap, VecDeque},
@@ -47,13 +53,36 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// As the tests write them.
+/// A request as the tests write it.
 type Request = http::Request<Body>;
-/// As the tests read them.
+/// A response as the tests read it.
 type Response = http::Response<Body>;
 
 /// Longer than anything here takes.
 const DEADLINE: Duration = Duration::from_secs(10);
+
+/// A server's and a client's side of TLS 1.3: the server has a new certificate of its own for `names`, which the client
+/// trusts.
+pub(super) fn tls_configs(names: &[&str], provider: CryptoProvider) -> (ServerConfig, ClientConfig) {
+    let made = rcgen::generate_simple_self_signed(names.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap();
+    let provider = Arc::new(provider);
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
+    let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&[&TLS13])
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    server.enable_secret_extraction = true;
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let client = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    (server, client)
+}
 
 /// Runs a test as a worker runs: on one thread, with local tasks.
 fn on_a_worker(test: impl Future<Output = ()>) {

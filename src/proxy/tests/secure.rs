@@ -3,7 +3,7 @@
 
 use super::{
     DEADLINE, Response, Setup, config, data, fed, on_a_worker, origin, proxy_status, request, reset_with_bytes_unread,
-    settle, text,
+    settle, text, tls_configs,
 };
 use crate::{
     config::{CheckIdle, Config, Health, Origin, OriginAddress, Route},
@@ -21,10 +21,8 @@ use proptest::{
     test_runner::TestRunner,
 };
 use rustls::{
-    ClientConfig, ConnectionTrafficSecrets, RootCertStore, ServerConfig, ServerConnection,
-    client::Resumption,
-    pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName},
-    version::TLS13,
+    ClientConfig, ConnectionTrafficSecrets, ServerConfig, ServerConnection, client::Resumption, crypto::CryptoProvider,
+    pki_types::ServerName,
 };
 use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 use tokio::{
@@ -94,26 +92,10 @@ struct Identity {
 }
 
 fn identity(names: &[&str]) -> Identity {
-    let made = rcgen::generate_simple_self_signed(names.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
     let suites = provider.cipher_suites.iter().copied();
     let aes = suites.filter(|suite| suite.suite() == rustls::CipherSuite::TLS13_AES_128_GCM_SHA256).collect();
-    let provider = Arc::new(rustls::crypto::CryptoProvider { cipher_suites: aes, ..(*provider).clone() });
-    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
-    let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_protocol_versions(&[&TLS13])
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key)
-        .unwrap();
-    server.enable_secret_extraction = true;
-    let mut roots = RootCertStore::empty();
-    roots.add(made.cert.der().clone()).unwrap();
-    let mut client = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&TLS13])
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let (server, mut client) = tls_configs(names, CryptoProvider { cipher_suites: aes, ..provider });
     client.resumption = Resumption::disabled();
     Identity { server: Arc::new(server), client: Arc::new(client) }
 }

@@ -35,7 +35,7 @@ const SAVED: &str = "/run/litequic-lab.sysctl";
 const SAVED_BY: &str = "lab ";
 /// For killed processes of a namespace to be gone.
 const KILL_PATIENCE: Duration = Duration::from_secs(5);
-/// Between two looks whether they are.
+/// The time between two looks whether a namespace's processes are gone.
 const LOOK: Duration = Duration::from_millis(10);
 /// The machine's, not a namespace's: receive buffers that a busy client does not overflow, as on a host tuned for QUIC.
 const SYSCTLS: [(&str, &str); 3] = [

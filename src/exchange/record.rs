@@ -213,9 +213,9 @@ impl Record {
         }
     }
 
-    /// An attempt at `server` of `origin` begins. Returns the `traceparent` that the server gets, if the request has a
-    /// trace.
-    pub fn begin_attempt(&self, origin: &Arc<str>, server: &Arc<str>) -> Option<Traceparent> {
+    /// An attempt at `server` of `origin` begins, behind `earlier` ones with the same message. Returns the `traceparent`
+    /// that the server gets, if the request has a trace.
+    pub fn begin_attempt(&self, origin: &Arc<str>, server: &Arc<str>, earlier: u32) -> Option<Traceparent> {
         let mut facts = self.0.as_deref()?.facts.borrow_mut();
         let began = facts.started;
         let trace = facts.trace.as_mut()?;
@@ -225,6 +225,7 @@ impl Record {
                 span_id,
                 origin: Arc::clone(origin),
                 server: Arc::clone(server),
+                earlier,
                 target: Box::default(),
                 began: began.elapsed(),
                 ended: None,
@@ -521,8 +522,8 @@ mod tests {
             record.note(|facts| facts.method = Bytes::from_static(b"GET"));
             assert_eq!((record.trace(), record.trace()), (Propagation::Begun, Propagation::Begun), "decided once");
             let mut sent = Vec::new();
-            for outcome in [Err("connection_terminated"), Ok(StatusCode::OK)] {
-                sent.push(record.begin_attempt(&"origin".into(), &"http://a:1".into()).unwrap());
+            for (earlier, outcome) in [(0, Err("connection_terminated")), (1, Ok(StatusCode::OK))] {
+                sent.push(record.begin_attempt(&"origin".into(), &"http://a:1".into(), earlier).unwrap());
                 record.attempt_sends("/a", outcome.is_err());
                 record.attempt_ended(outcome);
             }
@@ -531,6 +532,7 @@ mod tests {
             let [trace] = &ended[..] else { panic!("{ended:?}") };
             assert!(sent.iter().all(|sent| sent.trace_id == trace.trace_id && sent.flags.is_sampled() == sampled));
             assert_ne!(sent[0].parent_id, sent[1].parent_id);
+            assert!((0..).zip(&trace.attempts).all(|(earlier, attempt)| attempt.earlier == earlier));
             let of = |attempt: &Attempt| (attempt.span_id, attempt.is_reused, attempt.status, attempt.error);
             let attempts: Vec<_> = trace.attempts.iter().map(of).collect();
             let expected = [

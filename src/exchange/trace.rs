@@ -206,6 +206,8 @@ pub struct Attempt {
     pub origin: Arc<str>,
     /// Address of the server.
     pub server: Arc<str>,
+    /// Attempts before it with the same message.
+    pub earlier: u32,
     /// The path with its query that the server gets.
     pub target: Box<str>,
     /// When a connection was asked for.

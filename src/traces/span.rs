@@ -61,10 +61,9 @@ pub(super) fn write(
     server(scratch, facts, trace, took, query);
     pb::bytes(out, SPANS, scratch);
     let mut count = 1;
-    for (number, attempt) in trace.attempts.iter().enumerate() {
-        let earlier = trace.attempts.iter().take(number).filter(|one| one.origin == attempt.origin).count();
+    for attempt in &trace.attempts {
         scratch.clear();
-        client(scratch, (facts, trace), (attempt, earlier), took, query);
+        client(scratch, (facts, trace), attempt, took, query);
         pb::bytes(out, SPANS, scratch);
         count += 1;
     }
@@ -204,13 +203,7 @@ fn server(out: &mut Vec<u8>, facts: &Facts, trace: &RequestTrace, took: Duration
     }
 }
 
-fn client(
-    out: &mut Vec<u8>,
-    (facts, trace): (&Facts, &RequestTrace),
-    (attempt, earlier): (&Attempt, usize),
-    took: Duration,
-    query: bool,
-) {
+fn client(out: &mut Vec<u8>, (facts, trace): (&Facts, &RequestTrace), attempt: &Attempt, took: Duration, query: bool) {
     let mut attributes = Vec::with_capacity(512);
     let name = method(&mut attributes, &facts.method);
     let times = (nanoseconds(facts, attempt.began), nanoseconds(facts, attempt.ended.unwrap_or(took)));
@@ -239,8 +232,8 @@ fn client(
         boolean(out, "litequic.connection.reused", attempt.is_reused);
     }
     text(out, "litequic.origin", &printable(attempt.origin.as_bytes()));
-    if earlier > 0 {
-        number(out, "http.request.resend_count", earlier as u64);
+    if attempt.earlier > 0 {
+        number(out, "http.request.resend_count", attempt.earlier.into());
     }
     if let Some(status) = attempt.status {
         number(out, "http.response.status_code", status.as_u16().into());

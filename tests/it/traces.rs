@@ -6,6 +6,7 @@ mod collectors;
 mod ends;
 mod life;
 mod peers;
+mod secure;
 
 use crate::support::{
     client::{self, Client},

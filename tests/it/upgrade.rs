@@ -7,6 +7,7 @@ mod replicas;
 mod resets;
 mod server_id;
 mod service_manager;
+mod traces;
 
 use crate::{
     drain::ask,

@@ -143,6 +143,12 @@ function maintenance(switched) {
 const http3 = ({ on, configured }) => 'HTTP/3 ' + (on ? 'on' : 'off')
   + (on !== configured ? ' by litequic ctl http3' : on ? '' : ' by listen.http3');
 
+// Where spans go, and whether they are accepted.
+function traces({ endpoint, accepted_at: at, problem }) {
+  const last = at === null ? 'none accepted yet' : 'accepted ' + (problem ? 'last ' : '') + time(at);
+  return 'Traces to ' + endpoint + ': ' + (problem ? 'failing, ' : '') + last + '.' + (problem ? ' The last problem: ' + problem + '.' : '');
+}
+
 function show(now) {
   const metric = (status, name) => status.metrics[name] || 0;
   const total = name => metric(now, name);
@@ -165,6 +171,10 @@ function show(now) {
     Number.isFinite(files) ? whole(files) + ' open files' : '',
     now.http3 ? http3(now.http3) : '',
   ].filter(Boolean).join(', ') + '.';
+  const exported = now.traces ? traces(now.traces) : '';
+  if (at('traces').textContent !== exported) at('traces').textContent = exported;
+  at('traces').className = now.traces && now.traces.problem ? 'bad' : '';
+  at('traces').hidden = !exported;
   const requests = labelled('requests');
   const failing = rate('responses{class="5xx"}');
   const asked = requests.reduce((sum, [, key]) => sum + rate(key), 0);

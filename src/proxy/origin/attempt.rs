@@ -149,7 +149,7 @@ impl<'a> Attempts<'a> {
         self.tried = self.tried.with(ticket.number);
         let server = ticket.server();
         self.record.note(|facts| facts.server = Some(Arc::clone(&server.name)));
-        self.traceparent = self.traced.begin_attempt(&self.origin.name, &server.name);
+        self.traceparent = self.traced.begin_attempt(&self.origin.name, &server.name, number);
         let needs = Needs { fresh: self.fresh, quiet: self.checks_idle, proxied: self.proxied };
         let connection = server.pool.acquire(needs, self.source, self.timeouts, self.deadline).await;
         let error = match connection {

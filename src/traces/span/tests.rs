@@ -100,10 +100,10 @@ fn a_retried_request_is_three_spans_with_the_attributes_of_the_conventions() {
         });
         record.trace();
         let (origin, server) = ("app".into(), "http://10.0.0.1:8080".into());
-        record.begin_attempt(&origin, &server);
+        record.begin_attempt(&origin, &server, 0);
         record.attempt_sends("/a?token=1", true);
         record.attempt_ended(Err("connection_terminated"));
-        record.begin_attempt(&origin, &"unix:/run/a.sock".into());
+        record.begin_attempt(&origin, &"unix:/run/a.sock".into(), 1);
         record.attempt_sends("/a?token=1", false);
         record.attempt_ended(Ok(StatusCode::OK));
         record.responded(StatusCode::OK);
@@ -295,8 +295,8 @@ proptest! {
                 facts.status = status.map(|status| StatusCode::from_u16(status).unwrap());
             });
             record.trace();
-            for (reused, target, status) in attempts {
-                record.begin_attempt(&"o".into(), &target.as_str().into());
+            for (earlier, (reused, target, status)) in (0..).zip(attempts) {
+                record.begin_attempt(&"o".into(), &target.as_str().into(), earlier);
                 record.attempt_sends(&target, reused);
                 if let Some(status) = status {
                     record.attempt_ended(Ok(StatusCode::from_u16(status).unwrap()));

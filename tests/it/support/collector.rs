@@ -18,11 +18,12 @@ use std::{
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
     sync::watch,
     task::JoinSet,
     time::timeout,
 };
+use tokio_rustls::TlsAcceptor;
 
 /// What a collector does with a request.
 #[derive(Debug, Clone)]
@@ -40,6 +41,11 @@ pub(crate) enum Manner {
     /// Of gRPC: this status, message and details.
     Status(u32, &'static str, Option<String>),
 }
+
+/// A connection, over TLS or not.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 #[derive(Debug, Default)]
 struct Seen {
@@ -71,6 +77,15 @@ impl Collector {
 
     /// Treats the first requests as `script` says, and accepts those after them.
     pub(crate) async fn start(is_grpc: bool, script: impl IntoIterator<Item = Manner>) -> Self {
+        Self::start_with(is_grpc, script, None).await
+    }
+
+    /// Accepts everything, over TLS.
+    pub(crate) async fn secure(is_grpc: bool, tls: TlsAcceptor) -> Self {
+        Self::start_with(is_grpc, [], Some(tls)).await
+    }
+
+    async fn start_with(is_grpc: bool, script: impl IntoIterator<Item = Manner>, tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let seen = Arc::new(Mutex::new(Seen { script: script.into_iter().collect(), ..Seen::default() }));
@@ -80,8 +95,16 @@ impl Collector {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 shared.lock().unwrap().connections += 1;
-                let (seen, change) = (Arc::clone(&shared), Arc::clone(&change));
+                let (seen, change, tls) = (Arc::clone(&shared), Arc::clone(&change), tls.clone());
                 connections.spawn(async move {
+                    let stream: Box<dyn Stream> = match tls {
+                        None => Box::new(stream),
+                        // A client that does not trust it goes.
+                        Some(tls) => match tls.accept(stream).await {
+                            Ok(stream) => Box::new(stream),
+                            Err(_) => return,
+                        },
+                    };
                     // A connection's end is the client's.
                     let _ = match is_grpc {
                         true => grpc(stream, &seen, &change).await.is_some(),
@@ -171,11 +194,7 @@ fn note(seen: &Mutex<Seen>, change: &watch::Sender<usize>, head: String, body: &
     manner
 }
 
-async fn http(
-    mut stream: impl AsyncRead + AsyncWrite + Unpin,
-    seen: &Mutex<Seen>,
-    change: &watch::Sender<usize>,
-) -> Option<()> {
+async fn http(mut stream: impl Stream, seen: &Mutex<Seen>, change: &watch::Sender<usize>) -> Option<()> {
     let mut read = Vec::new();
     loop {
         let end = loop {
@@ -215,7 +234,7 @@ async fn http(
     }
 }
 
-async fn grpc(stream: TcpStream, seen: &Mutex<Seen>, change: &watch::Sender<usize>) -> Option<()> {
+async fn grpc(stream: impl Stream, seen: &Mutex<Seen>, change: &watch::Sender<usize>) -> Option<()> {
     let mut connection = h2::server::handshake(stream).await.ok()?;
     // Streams are served one after another: the exporter has one at a time.
     while let Some(Ok((request, mut respond))) = connection.accept().await {

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Waits until `read` finds `expected` in the exporter's counters.
-async fn counted(
+pub(super) async fn counted(
     litequic: &Litequic,
     what: &str,
     read: impl Fn(&litequic::traces::ExportMetrics) -> u64,
@@ -144,4 +144,19 @@ async fn the_last_spans_are_sent_at_the_end_of_the_process() {
     // Within two seconds of the request: nothing is due yet, or it is being sent.
     litequic.stop().await;
     assert_eq!(collector.all().len(), 2);
+}
+
+#[tokio::test]
+async fn a_collector_that_is_the_origin_too_gets_each_span_once() {
+    let collector = Collector::http().await;
+    let litequic = tracing(collector.address, &collector, |_| {}).await;
+    let client = Client::to(&litequic).await;
+    // Another program's spans pass through litequic: requests as any other.
+    let passed = client.post("/v1/traces", "").await;
+    assert_eq!(passed.status.as_u16(), 200);
+    assert_eq!(collector.spans(2).await.len(), 2);
+    counted(&litequic, "exported", |metrics| metrics.exported.load(Relaxed), 2).await;
+    litequic.stop().await;
+    // The other program's, and litequic's one export: that had no span, so none followed it.
+    assert_eq!((collector.requests(), collector.all().len()), (2, 2));
 }

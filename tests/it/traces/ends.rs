@@ -1,7 +1,7 @@
 //! Which requests have spans, and what becomes of them: retries, answers of litequic's own, failures, cancellations,
 //! tunnels.
 
-use super::{fetch, parted, tracing};
+use super::{answered, fetch, parted, tracing};
 use crate::support::{
     client::Client,
     collector::Collector,
@@ -11,7 +11,7 @@ use crate::support::{
     within,
 };
 use futures_util::{SinkExt, StreamExt};
-use litequic::config::{Redirect, Route, Target, Template, Variable};
+use litequic::config::{Auth, Origin, OriginAddress, Redirect, Route, Target, Template, Variable};
 use std::time::Duration;
 use tokio_tungstenite::tungstenite::Message;
 
@@ -187,5 +187,36 @@ async fn a_tunnels_span_ends_with_it_and_an_upload_has_one() {
     let spans = collector.spans(2).await;
     let (server, clients) = parted(&spans);
     assert_eq!((&*server.name, &*clients[0].name), ("POST /*", "POST"));
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_question_to_the_server_that_decides_is_an_attempt_of_the_same_request() {
+    let collector = Collector::http().await;
+    let (script, decider) = (Script::new().await, Script::new().await);
+    let litequic = tracing(script.address, &collector, |config| {
+        let decides = Auth { origin: "decider".into(), path: "/auth".into(), ..Auth::default() };
+        config.routes[0].auth = Some(decides);
+        let (host, port) = (decider.address.ip().to_string(), decider.address.port());
+        config.origins.insert("decider".into(), Origin::new(OriginAddress::Tcp { host, port }));
+    })
+    .await;
+    let client = Client::to(&litequic).await;
+    let (answer, question, request) = tokio::join!(
+        client.get("/a"),
+        answered(&decider, "HTTP/1.1 204 No Content\r\n\r\n"),
+        answered(&script, Always::EMPTY_200)
+    );
+    assert_eq!(answer.status.as_u16(), 200);
+    let spans = collector.spans(3).await;
+    let (server, clients) = parted(&spans);
+    assert_eq!(server.get("http.response.status_code"), "200");
+    for (client, origin, status, head) in
+        [(clients[0], "decider", "204", question), (clients[1], "origin", "200", request)]
+    {
+        assert_eq!((client.get("litequic.origin"), client.get("http.response.status_code")), (origin, status));
+        assert!(head.field("traceparent").unwrap().contains(&client.span_id), "{client:#?}");
+        assert_eq!(client.get("http.request.resend_count"), "", "{client:#?}");
+    }
     litequic.stop().await;
 }

@@ -2,6 +2,7 @@
 
 use super::{PARENT, TRACE};
 use crate::support::{
+    chromium::Browser,
     collector::{Collector, Manner},
     io_key,
     origin::Always,
@@ -187,5 +188,27 @@ async fn log_metric_and_trace_of_a_request_have_one_number() {
     assert!(value.split(' ').next().unwrap().parse::<f64>().unwrap() <= bound, "{named}");
     let of_origin = metrics.lines().filter(|line| line.starts_with("litequic_origin_duration_seconds_bucket"));
     assert_eq!(of_origin.filter(|line| line.contains(&span.trace_id)).count(), 1);
+    spawn_blocking(|| running.process.end_by("TERM").success()).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_status_page_shows_where_spans_go_and_whether_they_are_accepted() {
+    let busy = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n";
+    let collector = Collector::start(false, vec![Manner::Say(busy.to_vec()); 3]).await;
+    let Some(mut browser) = spawn_blocking(|| Browser::start(&[])).await.unwrap() else { return };
+    let origin = Always::new(Always::EMPTY_200).await;
+    let running = Running::start(origin.address, &format!("[traces]\nendpoint = \"{}\"\n", collector.url()));
+    running.get().await;
+    let (page, url) = (format!("http://{}/", running.admin), collector.url());
+    let see = move || {
+        browser.open(&page);
+        for text in [
+            format!("Traces to {url}: failing, none accepted yet. The last problem: answered 503 Service Unavailable."),
+            format!("Traces to {url}: accepted 20"),
+        ] {
+            browser.wait_for(&format!("document.getElementById('traces').innerText.startsWith({text:?})"));
+        }
+    };
+    spawn_blocking(see).await.unwrap();
     spawn_blocking(|| running.process.end_by("TERM").success()).await.unwrap();
 }

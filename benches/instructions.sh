@@ -22,7 +22,8 @@ readonly TOLERANCE=5 MISSES=15
 readonly FEW=20
 readonly CACHES=(--cache-sim=yes --I1=65536,16,64 --D1=49152,12,64 --LL=2097152,16,64)
 cases=("${@:3}")
-((${#cases[@]})) || cases=(small serial small1000 ten browser h1 h2 ack2 ack10 ack100 upload handshake small-tls small1000-tls ack10-tls upload-tls)
+((${#cases[@]})) || cases=(small serial small1000 ten browser h1 h2 ack2 ack10 ack100 upload handshake small-tls small1000-tls ack10-tls upload-tls
+    small-unsampled small-sampled)
 work=$(mktemp -d)
 pids=()
 finish() {
@@ -57,7 +58,7 @@ load() {
 
 # Sets `first` and `second` to the instructions, misses of instructions and misses of data in the largest cache of one process that
 # serves $1 and then $2 requests of the load $3, after $1 that do not count: what it does once, as gathering entropy does, is over then.
-# $4 are the lines of its configuration about the origin.
+# $4 are the lines of its configuration about the origin, and what follows them.
 instructions() {
     local less=$1 more=$2 load=$3 origin=$4 port pid requests counts=()
     port=$(free_port)
@@ -118,7 +119,13 @@ for case in "${cases[@]}"; do
     if [[ $case == *-tls ]]; then
         url="url = \"https://127.0.0.1:$secure_origin\""$'\n'"tls.ca = \"$work/cert.pem\"" suffix=", TLS to the origin"
     fi
-    case ${case%-tls} in
+    if [[ $case == *sampled ]]; then
+        ratio=0
+        [[ $case == *-unsampled ]] || ratio=1
+        url+=$'\n\n[traces]\n'"endpoint = \"http://127.0.0.1:$origin\""$'\n'"ratio = $ratio"$'\nmax_per_second = 1000000'
+        suffix=", with traces, ratio $ratio"
+    fi
+    case ${case%-*} in
     small) load="small --path /small --bytes 1000 --connections 10 --streams 10" less=2000 more=6000 per=1 unit="a request of 1 KB over HTTP/3" ;;
     serial) load="small --path /small --bytes 1000 --connections 2 --streams 1" less=1000 more=3000 per=1 unit="the same, one at a time on two connections" ;;
     small1000) load="small --path /small --bytes 1000 --connections 100 --streams 10" less=3000 more=9000 per=1 unit="the same, 1,000 in flight" ;;

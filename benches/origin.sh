@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs nginx as the origin of a measurement, in one process, until it is killed: the files of WORK/root, and /sink, which
-# reads uploads and answers 204.
+# reads uploads and answers 204. At /v1/traces it takes spans, and answers 200.
 # usage: benches/origin.sh WORK PORT [TLS CERT KEY]; with TLS at the port TLS, too. nginx, which gives up being root, must be able to
 # read WORK
 # Needs nginx. 127.0.0.1 alone.
@@ -25,6 +25,8 @@ http {
         $secure
         root $work/root;
         client_max_body_size 0;
+        location = /v1/traces { proxy_pass http://127.0.0.1:$port/accepted; }
+        location /accepted { return 200; }
         location /sink { proxy_pass http://127.0.0.1:$port/discard; }
         location /discard { return 204; }
     }

@@ -159,11 +159,11 @@ helm_for_charts() {
 }
 
 # For the guides' tests (tests/it/guides): a CA that speaks ACME, and a proxy for sign-in; and servers of gRPC-Web and Connect
-# (tests/it/secure_origins/rpc). For those of traces an OpenTelemetry Collector (tests/it/traces/collector). Without Go those tests
+# (tests/it/secure_origins/rpc). For those of traces an OpenTelemetry Collector and Jaeger (tests/it/traces). Without Go those tests
 # fail, as of any program that is missing.
 programs_of_guides() {
     if [[ -z $(go env GOTOOLCHAIN 2>/dev/null) ]]; then
-        echo "SKIPPED: needs go 1.21 to build pebble, oauth2-proxy, litequic-test-rpc and litequic-test-collector"
+        echo "SKIPPED: needs go 1.21 to build pebble, oauth2-proxy, jaeger, litequic-test-rpc and litequic-test-collector"
         return
     fi
     command -v pebble >/dev/null ||
@@ -174,7 +174,8 @@ programs_of_guides() {
         GOBIN="$PWD/$WORK/tools/bin" go install "github.com/oauth2-proxy/oauth2-proxy/v7@$OAUTH2_PROXY"
     go build -C tests/it/secure_origins/rpc -o "$PWD/$WORK/tools/bin/litequic-test-rpc" .
     go build -C tests/it/traces/collector -ldflags "-s -w" -o "$PWD/$WORK/tools/bin/litequic-test-collector" .
-    echo "pebble $PEBBLE, oauth2-proxy $OAUTH2_PROXY, litequic-test-rpc, litequic-test-collector"
+    go build -C tests/it/traces/jaeger -ldflags "-s -w" -o "$PWD/$WORK/tools/bin/jaeger" github.com/jaegertracing/jaeger/cmd/jaeger
+    echo "pebble $PEBBLE, oauth2-proxy $OAUTH2_PROXY, jaeger, litequic-test-rpc, litequic-test-collector"
 }
 
 # That .github/workflows/ is what GitHub takes, pins what it uses, and has no rights that it does not need.

@@ -8,7 +8,8 @@ use super::{
 use crate::config::TraceProtocol;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::{BodyExt, Limited};
 use hyper::{
     body::Incoming,
     client::conn::{http1, http2},
@@ -16,8 +17,12 @@ use hyper::{
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::pki_types::ServerName;
 use std::{
-    fmt, io,
+    collections::VecDeque,
+    convert::Infallible,
+    fmt, io, iter,
     net::{SocketAddr, ToSocketAddrs},
+    pin::Pin,
+    task::{Context, Poll},
     thread,
     time::{Duration, SystemTime},
 };
@@ -60,8 +65,8 @@ pub(super) struct Connection {
 }
 
 enum RequestSender {
-    Http1(http1::SendRequest<Full<Bytes>>),
-    Http2(http2::SendRequest<Full<Bytes>>),
+    Http1(http1::SendRequest<Message>),
+    Http2(http2::SendRequest<Message>),
 }
 
 impl fmt::Debug for Connection {
@@ -102,6 +107,41 @@ fn causes(error: &hyper::Error) -> String {
     text
 }
 
+/// A request's body: the pieces that workers have sent, between what the message begins and ends with.
+#[derive(Debug, Clone)]
+pub(super) struct Message {
+    pieces: VecDeque<Bytes>,
+    /// Bytes of all of them.
+    left: u64,
+}
+
+impl Message {
+    pub(super) fn new(begin: Vec<u8>, pieces: Vec<Bytes>, end: Vec<u8>) -> Self {
+        let pieces: VecDeque<Bytes> = iter::once(begin.into()).chain(pieces).chain(iter::once(end.into())).collect();
+        let left = pieces.iter().map(|piece| piece.len() as u64).sum();
+        Self { pieces, left }
+    }
+}
+
+impl Body for Message {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let piece = self.pieces.pop_front();
+        self.left = self.left.saturating_sub(piece.as_ref().map_or(0, |piece| piece.len() as u64));
+        Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}
+
 /// Sends `message` to `destination`, over the connection that is open, or a new one. Returns the connection if it may
 /// be used again.
 ///
@@ -111,7 +151,7 @@ fn causes(error: &hyper::Error) -> String {
 pub(super) async fn export(
     open: Option<Connection>,
     destination: &Destination,
-    message: Bytes,
+    message: Message,
 ) -> (Option<Connection>, Exported) {
     let limit = destination.timeout;
     let answered = async {
@@ -147,7 +187,7 @@ pub(super) async fn export(
 async fn attempt(
     mut connection: Connection,
     destination: &Destination,
-    message: Bytes,
+    message: Message,
 ) -> Result<(Connection, Response<Incoming>), Unanswered> {
     let request = request(destination, message)?;
     let response = match &mut connection.sender {
@@ -185,9 +225,9 @@ impl Answer {
     }
 }
 
-fn request(destination: &Destination, message: Bytes) -> Result<Request<Full<Bytes>>, http::Error> {
+fn request(destination: &Destination, message: Message) -> Result<Request<Message>, http::Error> {
     let endpoint = &destination.endpoint;
-    let mut request = Request::new(Full::new(message));
+    let mut request = Request::new(message);
     *request.method_mut() = Method::POST;
     let content_type = match destination.protocol {
         TraceProtocol::Http => {

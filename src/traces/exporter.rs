@@ -3,7 +3,7 @@
 
 use super::{
     Board, CollectorState, Destination,
-    collector::{Connection, Exported, export},
+    collector::{Connection, Exported, Message, export},
     metrics::ExportMetrics,
 };
 use crate::{
@@ -41,7 +41,7 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 pub(super) struct SpanPiece {
     pub(super) destination: Arc<Destination>,
     /// Fields of `ScopeSpans`.
-    pub(super) spans: Box<[u8]>,
+    pub(super) spans: Bytes,
     /// Number of spans.
     pub(super) count: u64,
     pub(super) noted: Vec<Noted>,
@@ -77,7 +77,10 @@ pub(super) struct Noted {
 #[derive(Debug)]
 struct Batch {
     destination: Arc<Destination>,
-    spans: Vec<u8>,
+    /// As workers have sent them.
+    pieces: Vec<Bytes>,
+    /// Bytes of all pieces.
+    bytes: usize,
     count: u64,
     /// When it is sent at the latest.
     due: Instant,
@@ -85,14 +88,14 @@ struct Batch {
 
 impl Batch {
     const fn is_full(&self) -> bool {
-        self.spans.len() >= MAX_BATCH
+        self.bytes >= MAX_BATCH
     }
 }
 
 /// A request that is being sent, or will be again.
 struct Outgoing {
     destination: Arc<Destination>,
-    message: Bytes,
+    message: Message,
     count: u64,
     /// Bytes of the spans in it.
     bytes: u64,
@@ -200,11 +203,12 @@ impl Exporter {
             );
         }
         let fits = |batch: &&mut Batch| {
-            Arc::ptr_eq(&batch.destination, &destination) && batch.spans.len().saturating_add(spans.len()) <= MAX_BATCH
+            Arc::ptr_eq(&batch.destination, &destination) && batch.bytes.saturating_add(spans.len()) <= MAX_BATCH
         };
         match self.backlog.back_mut().filter(fits) {
             Some(batch) => {
-                batch.spans.extend_from_slice(&spans);
+                batch.bytes = batch.bytes.saturating_add(spans.len());
+                batch.pieces.push(spans);
                 batch.count = batch.count.saturating_add(count);
             }
             None => {
@@ -213,7 +217,7 @@ impl Exporter {
                     complete.due = Instant::now();
                 }
                 let due = Instant::now() + BATCH_TIME;
-                self.backlog.push_back(Batch { destination, spans: spans.into_vec(), count, due });
+                self.backlog.push_back(Batch { destination, bytes: spans.len(), pieces: vec![spans], count, due });
             }
         }
     }
@@ -226,15 +230,15 @@ impl Exporter {
             return;
         }
         if let Some(batch) = self.backlog.pop_front_if(is_due) {
-            let Batch { destination, spans, count, .. } = batch;
-            let is_grpc = destination.protocol == TraceProtocol::Grpc;
-            let message = destination.envelope.around(&spans, is_grpc).into();
-            let bytes = spans.len() as u64;
+            let Batch { destination, pieces, bytes, count, .. } = batch;
+            let (begin, end) = destination.envelope.around(bytes, destination.protocol == TraceProtocol::Grpc);
+            let message = Message::new(begin, pieces, end);
+            let bytes = bytes as u64;
             self.outgoing = Some(Outgoing { destination, message, count, bytes, delay: FIRST_RETRY, at: now });
         }
     }
 
-    fn begin(&mut self, destination: Arc<Destination>, message: Bytes) -> InFlight {
+    fn begin(&mut self, destination: Arc<Destination>, message: Message) -> InFlight {
         let open = self.connection.take().filter(|(to, _)| Arc::ptr_eq(to, &destination));
         Box::pin(async move { export(open.map(|(_, open)| open), &destination, message).await })
     }

@@ -59,15 +59,15 @@ impl Envelope {
         Self { resource, scope }
     }
 
-    /// An `ExportTraceServiceRequest` with `spans`, which are fields of `ScopeSpans`; with the prefix of gRPC if
-    /// `is_grpc`.
-    pub(super) fn around(&self, spans: &[u8], is_grpc: bool) -> Vec<u8> {
+    /// The beginning and the end of an `ExportTraceServiceRequest` around `spans` bytes, which are fields of
+    /// `ScopeSpans`; with the prefix of gRPC if `is_grpc`.
+    pub(super) fn around(&self, spans: usize, is_grpc: bool) -> (Vec<u8>, Vec<u8>) {
         let field = |length: usize| pb::field_length(length);
-        let scope_spans = self.scope.len() + spans.len();
+        let scope_spans = self.scope.len() + spans;
         let schema = field(SCHEMA.len());
         let resource_spans = self.resource.len() + field(scope_spans) + schema;
         let message = field(resource_spans);
-        let mut out = Vec::with_capacity(PREFIX + message);
+        let mut out = Vec::with_capacity(PREFIX + message - spans);
         if is_grpc {
             out.push(0);
             out.extend_from_slice(&u32::try_from(message).unwrap_or(u32::MAX).to_be_bytes());
@@ -76,9 +76,9 @@ impl Envelope {
         out.extend_from_slice(&self.resource);
         pb::head(&mut out, SCOPE_SPANS, scope_spans);
         out.extend_from_slice(&self.scope);
-        out.extend_from_slice(spans);
-        pb::bytes(&mut out, SCHEMA_URL, SCHEMA.as_bytes());
-        out
+        let mut end = Vec::with_capacity(schema);
+        pb::bytes(&mut end, SCHEMA_URL, SCHEMA.as_bytes());
+        (out, end)
     }
 }
 

@@ -54,6 +54,12 @@ pub(super) fn bytes(out: &mut Vec<u8>, field: u32, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
+/// Appends a string that is `parts` one after the other.
+pub(super) fn joined(out: &mut Vec<u8>, field: u32, parts: &[&[u8]]) {
+    head(out, field, parts.iter().map(|part| part.len()).sum());
+    parts.iter().for_each(|part| out.extend_from_slice(part));
+}
+
 /// Appends what stands before `length` bytes of a string, of bytes or of a message.
 pub(super) fn head(out: &mut Vec<u8>, field: u32, length: usize) {
     tag(out, field, BYTES);

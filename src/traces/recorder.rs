@@ -13,6 +13,7 @@ use crate::{
     telemetry::Histogram,
 };
 use arc_swap::Cache;
+use bytes::Bytes;
 use std::{
     cell::RefCell,
     mem,
@@ -23,6 +24,8 @@ use std::{
 
 /// Bytes of spans that are sent at once; fewer are sent at every [`SpanFlusher::flush`].
 const PIECE: usize = 16 * 1024;
+/// Bytes that the spans of a request take rarely more than.
+const LARGE: usize = 2 * 1024;
 /// What `traces.max_per_second` permits at once: the worth of a second.
 const BURST: Duration = Duration::from_secs(1);
 
@@ -179,7 +182,13 @@ impl Unsent {
         let waiting = &queue.metrics.waiting;
         let destination = Arc::clone(&self.setting.destination);
         let sent = waiting.add(bytes, MAX_WAITING) && {
-            let piece = SpanPiece { destination, spans: self.spans.as_slice().into(), count: count.into(), noted };
+            // Memory that is full goes with what is in it.
+            let spans = if self.spans.len() > PIECE / 2 {
+                mem::replace(&mut self.spans, Vec::with_capacity(PIECE + LARGE)).into()
+            } else {
+                Bytes::copy_from_slice(&self.spans)
+            };
+            let piece = SpanPiece { destination, spans, count: count.into(), noted };
             let sent = queue.pieces.try_send(piece).is_ok();
             if !sent {
                 waiting.subtract(bytes);

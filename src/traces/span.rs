@@ -46,7 +46,7 @@ const IS_REMOTE: u32 = 0x200;
 const METHODS: [&[u8]; 9] = [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONNECT", b"OPTIONS", b"TRACE", b"PATCH"];
 
 /// Parameters of a query whose values are signatures and keys.
-const SECRETS: [&str; 4] = ["sig", "Signature", "AWSAccessKeyId", "X-Goog-Signature"];
+const SECRETS: [&[u8]; 4] = [b"sig", b"Signature", b"AWSAccessKeyId", b"X-Goog-Signature"];
 
 /// Appends the spans of a request that took `took` to `out`, as fields of `ScopeSpans`, and returns how many. `scratch`
 /// is memory for one of them.
@@ -70,22 +70,25 @@ pub(super) fn write(
     count
 }
 
-/// Nanoseconds since the Unix epoch, `after` the request's beginning.
-fn nanoseconds(facts: &Facts, after: Duration) -> u64 {
-    let since = facts.began.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.saturating_add(after).as_nanos()).unwrap_or(u64::MAX)
+/// When the request began, in nanoseconds since the Unix epoch.
+fn beginning(facts: &Facts) -> u64 {
+    nanoseconds(facts.began.duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn flags(flags: TraceFlags, is_remote: bool) -> u32 {
     u32::from(flags.byte()) | HAS_IS_REMOTE | if is_remote { IS_REMOTE } else { 0 }
 }
 
-/// The beginning of a span.
-fn begin(
+/// A span's fields, without its attributes. Its name is of two parts.
+fn head(
     out: &mut Vec<u8>,
     trace: &RequestTrace,
     (span_id, parent_id): (SpanId, Option<SpanId>),
-    (name, kind): (&str, u64),
+    (name, kind): (&[&[u8]], u64),
     (start, end): (u64, u64),
 ) {
     pb::bytes(out, TRACE_ID, trace.trace_id.bytes());
@@ -93,7 +96,7 @@ fn begin(
     if let Some(parent_id) = parent_id {
         pb::bytes(out, PARENT_ID, parent_id.bytes());
     }
-    pb::bytes(out, NAME, name.as_bytes());
+    pb::joined(out, NAME, name);
     pb::number(out, KIND, kind);
     pb::fixed64(out, START, start);
     pb::fixed64(out, END, end.max(start));
@@ -101,21 +104,16 @@ fn begin(
 }
 
 /// The method as a span's name has it, and its attributes.
-fn method(out: &mut Vec<u8>, method: &[u8]) -> &'static str {
-    let known = METHODS.iter().find(|known| **known == method);
-    match known.and_then(|known| str::from_utf8(known).ok()) {
-        Some(known) => {
-            text(out, "http.request.method", known);
-            known
-        }
-        None => {
-            text(out, "http.request.method", "_OTHER");
-            if !method.is_empty() {
-                text(out, "http.request.method_original", &printable(method));
-            }
-            "HTTP"
-        }
+fn method(out: &mut Vec<u8>, method: &[u8]) -> &'static [u8] {
+    if let Some(known) = METHODS.into_iter().find(|known| *known == method) {
+        text(out, "http.request.method", known);
+        return known;
     }
+    text(out, "http.request.method", "_OTHER");
+    if !method.is_empty() {
+        text(out, "http.request.method_original", &*printable(method));
+    }
+    b"HTTP"
 }
 
 /// Whether the request was cut off by litequic, or for want of a response.
@@ -128,37 +126,40 @@ const fn is_cut_off(facts: &Facts) -> bool {
 }
 
 fn server(out: &mut Vec<u8>, facts: &Facts, trace: &RequestTrace, took: Duration, query: bool) {
-    let mut attributes = Vec::with_capacity(1024);
-    let mut name = method(&mut attributes, &facts.method).to_owned();
-    if let Some(route) = &facts.http_route {
-        // Writing to a String cannot fail.
-        let _ = write!(name, " {}", printable(route.as_bytes()));
-        text(&mut attributes, "http.route", &printable(route.as_bytes()));
-    }
-    let times = (nanoseconds(facts, Duration::ZERO), nanoseconds(facts, took));
-    begin(out, trace, (trace.span_id, trace.parent_id), (&name, SERVER), times);
-    out.append(&mut attributes);
+    let method = method(out, &facts.method);
+    let route = facts.http_route.as_ref().map(|route| printable(route.as_bytes()));
+    let name: &[&[u8]] = match &route {
+        Some(route) => {
+            text(out, "http.route", &**route);
+            &[method, b" ", route]
+        }
+        None => &[method],
+    };
+    let start = beginning(facts);
+    let times = (start, start.saturating_add(nanoseconds(took)));
+    head(out, trace, (trace.span_id, trace.parent_id), (name, SERVER), times);
 
     let client = &facts.client;
     let is_plain = client.identity.tls == ClientTls::Plain;
     text(out, "url.scheme", if is_plain { "http" } else { "https" });
     let (path, rest) = split(&facts.path);
     if !path.is_empty() {
-        text(out, "url.path", &printable(path));
+        text(out, "url.path", &*printable(path));
     }
     if let Some(rest) = rest.filter(|_| query) {
-        text(out, "url.query", &redacted(&printable(rest)));
+        text(out, "url.query", &*printable(&redacted(rest)));
     }
     let (host, port) = authority(&facts.host);
     if !host.is_empty() {
-        text(out, "server.address", &printable(host));
+        text(out, "server.address", &*printable(host));
         number(out, "server.port", port.unwrap_or(if is_plain { 80 } else { 443 }).into());
     }
     let peer = client.address;
-    let mut address = facts.behind.unwrap_or(peer.ip()).to_string();
-    text(out, "client.address", &address);
-    address.clear();
-    let _ = write!(address, "{}", peer.ip());
+    let address = peer.ip().to_string();
+    match facts.behind {
+        Some(behind) => text(out, "client.address", behind.to_string()),
+        None => text(out, "client.address", &address),
+    }
     text(out, "network.peer.address", &address);
     number(out, "network.peer.port", peer.port().into());
     let (version, transport) = match client.protocol {
@@ -170,13 +171,13 @@ fn server(out: &mut Vec<u8>, facts: &Facts, trace: &RequestTrace, took: Duration
     text(out, "network.protocol.version", version);
     text(out, "network.transport", transport);
     if !facts.user_agent.is_empty() {
-        text(out, "user_agent.original", &printable(&facts.user_agent));
+        text(out, "user_agent.original", &*printable(&facts.user_agent));
     }
     if let Some(route) = &facts.route {
-        text(out, "litequic.route", &printable(route.as_bytes()));
+        text(out, "litequic.route", &*printable(route.as_bytes()));
     }
     if !facts.request_id.is_empty() {
-        text(out, "litequic.request_id", &printable(&facts.request_id));
+        text(out, "litequic.request_id", &*printable(&facts.request_id));
     }
     if let Some(status) = facts.status {
         number(out, "http.response.status_code", status.as_u16().into());
@@ -204,34 +205,38 @@ fn server(out: &mut Vec<u8>, facts: &Facts, trace: &RequestTrace, took: Duration
 }
 
 fn client(out: &mut Vec<u8>, (facts, trace): (&Facts, &RequestTrace), attempt: &Attempt, took: Duration, query: bool) {
-    let mut attributes = Vec::with_capacity(512);
-    let name = method(&mut attributes, &facts.method);
-    let times = (nanoseconds(facts, attempt.began), nanoseconds(facts, attempt.ended.unwrap_or(took)));
-    begin(out, trace, (attempt.span_id, Some(trace.span_id)), (name, CLIENT), times);
-    out.append(&mut attributes);
+    let name = method(out, &facts.method);
+    let start = beginning(facts);
+    let at = |after: Duration| start.saturating_add(nanoseconds(after));
+    let times = (at(attempt.began), at(attempt.ended.unwrap_or(took)));
+    head(out, trace, (attempt.span_id, Some(trace.span_id)), (&[name], CLIENT), times);
 
     match attempt.server.strip_prefix("unix:") {
-        Some(path) => text(out, "server.address", &printable(path.as_bytes())),
+        Some(path) => text(out, "server.address", &*printable(path.as_bytes())),
         None => {
-            let (scheme, host) = attempt.server.split_once("://").unwrap_or(("http", &attempt.server));
+            let (is_https, host) = match attempt.server.strip_prefix("https://") {
+                Some(host) => (true, host),
+                None => (false, attempt.server.strip_prefix("http://").unwrap_or(&attempt.server)),
+            };
             let (host, port) = authority(host.as_bytes());
-            text(out, "server.address", &printable(host));
-            number(out, "server.port", port.unwrap_or(if scheme == "https" { 443 } else { 80 }).into());
+            text(out, "server.address", &*printable(host));
+            number(out, "server.port", port.unwrap_or(if is_https { 443 } else { 80 }).into());
         }
     }
     // Nothing was sent where there was no connection.
     if !attempt.target.is_empty() {
         let server = if attempt.server.starts_with("unix:") { "http://localhost" } else { &*attempt.server };
         let (path, rest) = split(attempt.target.as_bytes());
-        let mut url = format!("{server}{}", printable(path));
+        let mut url = [server.as_bytes(), path].concat();
         if let Some(rest) = rest.filter(|_| query) {
-            let _ = write!(url, "?{}", redacted(&printable(rest)));
+            url.push(b'?');
+            url.extend_from_slice(&redacted(rest));
         }
-        text(out, "url.full", &printable(url.as_bytes()));
+        text(out, "url.full", &*printable(&url));
         text(out, "network.protocol.version", "1.1");
         boolean(out, "litequic.connection.reused", attempt.is_reused);
     }
-    text(out, "litequic.origin", &printable(attempt.origin.as_bytes()));
+    text(out, "litequic.origin", &*printable(attempt.origin.as_bytes()));
     if attempt.earlier > 0 {
         number(out, "http.request.resend_count", attempt.earlier.into());
     }
@@ -259,48 +264,56 @@ fn split(target: &[u8]) -> (&[u8], Option<&[u8]>) {
 
 /// The host of an authority, without brackets, and its port.
 fn authority(authority: &[u8]) -> (&[u8], Option<u16>) {
-    let end = authority.iter().rposition(|byte| *byte == b']').map_or(0, |at| at.saturating_add(1));
+    let is_bracketed = authority.starts_with(b"[");
+    let end = if is_bracketed { authority.iter().rposition(|byte| *byte == b']').unwrap_or(0) } else { 0 };
     let colon = authority.iter().skip(end).position(|byte| *byte == b':').map(|at| at.saturating_add(end));
     let host = authority.get(..colon.unwrap_or(authority.len())).unwrap_or_default();
     let port = colon.and_then(|at| str::from_utf8(authority.get(at.saturating_add(1)..)?).ok()?.parse().ok());
-    let bare = host.strip_prefix(b"[").and_then(|host| host.strip_suffix(b"]"));
+    let bare = if is_bracketed { host.strip_prefix(b"[").and_then(|host| host.strip_suffix(b"]")) } else { None };
     (bare.unwrap_or(host), port)
 }
 
-/// A value as text: bytes that are not UTF-8 are `\xHH`, and what is beyond [`MAX_VALUE`] is cut.
-fn printable(value: &[u8]) -> Cow<'_, str> {
+/// A value in UTF-8: other bytes are `\xHH`, and what is beyond [`MAX_VALUE`] is cut.
+fn printable(value: &[u8]) -> Cow<'_, [u8]> {
     let is_whole = value.len() <= MAX_VALUE;
     let value = value.get(..MAX_VALUE).unwrap_or(value);
+    if value.is_ascii() {
+        return value.into();
+    }
     let error = match str::from_utf8(value) {
-        Ok(text) => return text.into(),
+        Ok(_) => return value.into(),
         Err(error) => error,
     };
     if !is_whole && error.error_len().is_none() {
         // A character that was cut.
-        return str::from_utf8(value.get(..error.valid_up_to()).unwrap_or_default()).unwrap_or_default().into();
+        return value.get(..error.valid_up_to()).unwrap_or_default().into();
     }
     let mut text = String::with_capacity(value.len());
     for chunk in value.utf8_chunks() {
         text.push_str(chunk.valid());
         for byte in chunk.invalid() {
+            // Writing to a String cannot fail.
             let _ = write!(text, "\\x{byte:02X}");
         }
     }
     text.truncate(text.floor_char_boundary(MAX_VALUE));
-    text.into()
+    text.into_bytes().into()
 }
 
 /// A query without the values that are secrets by the conventions.
-fn redacted(query: &str) -> Cow<'_, str> {
-    let is_secret = |parameter: &str| parameter.split_once('=').is_some_and(|(name, _)| SECRETS.contains(&name));
-    if !query.split('&').any(is_secret) {
+fn redacted(query: &[u8]) -> Cow<'_, [u8]> {
+    let secret = |parameter: &[u8]| {
+        SECRETS.into_iter().find(|name| parameter.strip_prefix(*name).is_some_and(|rest| rest.starts_with(b"=")))
+    };
+    let parameters = || query.split(|byte| *byte == b'&');
+    if parameters().all(|parameter| secret(parameter).is_none()) {
         return query.into();
     }
-    let parameters = query.split('&').map(|parameter| match parameter.split_once('=') {
-        Some((name, _)) if SECRETS.contains(&name) => format!("{name}=REDACTED").into(),
-        _ => Cow::from(parameter),
+    let parameters = parameters().map(|parameter| match secret(parameter) {
+        Some(name) => [name, b"=REDACTED"].concat(),
+        None => parameter.to_vec(),
     });
-    parameters.collect::<Vec<_>>().join("&").into()
+    parameters.collect::<Vec<_>>().join(&b'&').into()
 }
 
 /// What stands before the value of an attribute, whose content has `length` bytes.
@@ -310,9 +323,11 @@ fn attribute(out: &mut Vec<u8>, key: &str, length: usize) {
     pb::head(out, VALUE, length);
 }
 
-fn text(out: &mut Vec<u8>, key: &str, value: &str) {
+/// `value` is UTF-8.
+fn text(out: &mut Vec<u8>, key: &str, value: impl AsRef<[u8]>) {
+    let value = value.as_ref();
     attribute(out, key, pb::field_length(value.len()));
-    pb::bytes(out, STRING, value.as_bytes());
+    pb::bytes(out, STRING, value);
 }
 
 fn number(out: &mut Vec<u8>, key: &str, value: u64) {

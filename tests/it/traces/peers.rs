@@ -1,11 +1,12 @@
-//! Programs that others have written: an OpenTelemetry Collector, built of `collector/` by `.ci/run`, and an
-//! application with the Python SDK.
+//! Programs that others have written: an OpenTelemetry Collector and Jaeger, built of `collector/` and `jaeger/` by
+//! `.ci/run`, and an application with the Python SDK.
 
 use super::{PARENT, TRACE, fetch, traced, tracing};
 use crate::support::{
+    client::Client,
     collector::{Collector, SeenSpan},
     needs,
-    origin::Always,
+    origin::{Always, Script},
     ports::free_tcp_port,
     process::Process,
     proxy::Litequic,
@@ -15,9 +16,14 @@ use crate::support::{
 use litequic::config::TraceProtocol;
 use serde_json::Value as Json;
 use std::{fs, net::Ipv4Addr, path::Path, process::Command, time::Duration};
-use tokio::time::sleep;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::sleep,
+};
 
 const PROGRAM: &str = "litequic-test-collector";
+const JAEGER: &str = "jaeger";
 /// Between two looks at a file.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -107,4 +113,84 @@ async fn an_application_with_the_sdk_continues_the_trace() {
     assert_eq!(application.get("http.status_code"), "200");
     litequic.stop().await;
     app.end_by("KILL");
+}
+
+/// What Jaeger answers to a request for `path`, as JSON.
+async fn query(port: u16, path: &str) -> Json {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    within("Jaeger's answer", stream.read_to_string(&mut answer)).await.unwrap();
+    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+}
+
+#[tokio::test]
+async fn jaeger_shows_a_request_that_was_sent_twice() {
+    let Some(program) = needs::program(JAEGER) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (otlp, http, grpc) = (free_tcp_port(), free_tcp_port(), free_tcp_port());
+    let config = format!(
+        "extensions:\n  jaeger_storage:\n    backends:\n      here:\n        memory:\n          max_traces: 100\n  \
+         jaeger_query:\n    storage:\n      traces: here\n    http:\n      endpoint: 127.0.0.1:{http}\n    grpc:\n      \
+         endpoint: 127.0.0.1:{grpc}\nreceivers:\n  otlp:\n    protocols:\n      http:\n        endpoint: \
+         127.0.0.1:{otlp}\nexporters:\n  jaeger_storage_exporter:\n    trace_storage: here\nservice:\n  extensions: \
+         [jaeger_storage, jaeger_query]\n  telemetry:\n    metrics:\n      level: none\n  pipelines:\n    traces:\n      \
+         receivers: [otlp]\n      exporters: [jaeger_storage_exporter]\n"
+    );
+    fs::write(folder.path().join("jaeger.yaml"), config).unwrap();
+    let mut command = Command::new(program);
+    command.arg("--config").arg(folder.path().join("jaeger.yaml"));
+    let jaeger = Process::spawn(command);
+    jaeger.await_stderr("Everything is ready");
+    let script = Script::new().await;
+    let litequic = Litequic::start(script.address, |config| {
+        traced(config, &format!("http://127.0.0.1:{otlp}"));
+        config.traces.service_name = "edge".into();
+    })
+    .await;
+    let client = Client::to(&litequic).await;
+    // The first response leaves a connection, which closes with the second request.
+    let (_, mut peer) = tokio::join!(client.get("/first"), async {
+        let mut peer = script.accept().await;
+        peer.head().await;
+        peer.say(Always::EMPTY_200).await;
+        peer
+    });
+    let (answer, id) = tokio::join!(client.get("/second"), async {
+        let id = peer.head().await.field("x-request-id").unwrap().to_owned();
+        drop(peer);
+        let mut fresh = script.accept().await;
+        fresh.head().await;
+        fresh.say(Always::EMPTY_200).await;
+        id
+    });
+    assert_eq!(answer.status.as_u16(), 200);
+    let trace = async {
+        loop {
+            let answer = query(http, &format!("/api/traces/{id}")).await;
+            match answer["data"][0]["spans"].as_array() {
+                Some(spans) if spans.len() == 3 => return answer["data"][0].clone(),
+                _ => sleep(LOOK_AGAIN).await,
+            }
+        }
+    };
+    let trace = within("a trace of three spans in Jaeger", trace).await;
+    let spans = trace["spans"].as_array().unwrap();
+    let tag = |span: &Json, key: &str| {
+        let tags = span["tags"].as_array().unwrap();
+        tags.iter().find(|tag| tag["key"] == key).map(|tag| tag["value"].clone())
+    };
+    let (servers, mut attempts): (Vec<_>, Vec<_>) =
+        spans.iter().partition(|span| tag(span, "span.kind") == Some("server".into()));
+    let [server] = servers[..] else { panic!("{trace:#}") };
+    assert_eq!((&server["operationName"], tag(server, "url.path")), (&"GET /*".into(), Some("/second".into())));
+    attempts.sort_by_key(|span| span["startTime"].as_u64());
+    for (attempt, resend, status) in [(attempts[0], None, None), (attempts[1], Some(1), Some(200))] {
+        assert_eq!(attempt["references"][0]["spanID"], server["spanID"], "{trace:#}");
+        assert_eq!(tag(attempt, "http.request.resend_count"), resend.map(Json::from), "{trace:#}");
+        assert_eq!(tag(attempt, "http.response.status_code"), status.map(Json::from), "{trace:#}");
+    }
+    assert_eq!(trace["processes"]["p1"]["serviceName"], "edge");
+    litequic.stop().await;
+    jaeger.end_by("TERM");
 }

@@ -7,7 +7,7 @@ const MAX_VARINT: usize = 10;
 /// Wire types (Protocol Buffers, Encoding).
 const VARINT: u8 = 0;
 const FIXED64: u8 = 1;
-const BYTES: u8 = 2;
+pub(super) const BYTES: u8 = 2;
 const FIXED32: u8 = 5;
 
 /// Appends `value` in groups of seven bits.

@@ -33,6 +33,28 @@ const STRING: u32 = 1;
 const BOOLEAN: u32 = 2;
 const INTEGER: u32 = 3;
 
+/// The key of an attribute as it is written: the field `KEY`, and the tag of `VALUE`.
+macro_rules! key {
+    ($key:literal) => {{
+        const WRITTEN: [u8; $key.len() + 3] = written($key.as_bytes());
+        &WRITTEN
+    }};
+}
+
+const fn written<const N: usize>(key: &[u8]) -> [u8; N] {
+    let mut out = [0; N];
+    #[expect(clippy::cast_possible_truncation, reason = "tags are below 128, and so are the lengths of keys")]
+    let head = [(KEY << 3 | pb::BYTES as u32) as u8, key.len() as u8];
+    let value = [(VALUE << 3 | pb::BYTES as u32) as u8];
+    assert!(key.len() < 128);
+    let (front, rest) = out.split_at_mut(head.len());
+    front.copy_from_slice(&head);
+    let (middle, end) = rest.split_at_mut(key.len());
+    middle.copy_from_slice(key);
+    end.copy_from_slice(&value);
+    out
+}
+
 /// `SPAN_KIND_SERVER`, `SPAN_KIND_CLIENT`
 const SERVER: u64 = 2;
 const CLIENT: u64 = 3;
@@ -106,12 +128,12 @@ fn head(
 /// The method as a span's name has it, and its attributes.
 fn method(out: &mut Vec<u8>, method: &[u8]) -> &'static [u8] {
     if let Some(known) = METHODS.into_iter().find(|known| *known == method) {
-        text(out, "http.request.method", known);
+        text(out, key!("http.request.method"), known);
         return known;
     }
-    text(out, "http.request.method", "_OTHER");
+    text(out, key!("http.request.method"), "_OTHER");
     if !method.is_empty() {
-        text(out, "http.request.method_original", &*printable(method));
+        text(out, key!("http.request.method_original"), &*printable(method));
     }
     b"HTTP"
 }
@@ -130,7 +152,7 @@ fn server(out: &mut Vec<u8>, facts: &Facts, trace: &RequestTrace, took: Duration
     let route = facts.http_route.as_ref().map(|route| printable(route.as_bytes()));
     let name: &[&[u8]] = match &route {
         Some(route) => {
-            text(out, "http.route", &**route);
+            text(out, key!("http.route"), &**route);
             &[method, b" ", route]
         }
         None => &[method],
@@ -141,57 +163,57 @@ fn server(out: &mut Vec<u8>, facts: &Facts, trace: &RequestTrace, took: Duration
 
     let client = &facts.client;
     let is_plain = client.identity.tls == ClientTls::Plain;
-    text(out, "url.scheme", if is_plain { "http" } else { "https" });
+    text(out, key!("url.scheme"), if is_plain { "http" } else { "https" });
     let (path, rest) = split(&facts.path);
     if !path.is_empty() {
-        text(out, "url.path", &*printable(path));
+        text(out, key!("url.path"), &*printable(path));
     }
     if let Some(rest) = rest.filter(|_| query) {
-        text(out, "url.query", &*printable(&redacted(rest)));
+        text(out, key!("url.query"), &*printable(&redacted(rest)));
     }
     let (host, port) = authority(&facts.host);
     if !host.is_empty() {
-        text(out, "server.address", &*printable(host));
-        number(out, "server.port", port.unwrap_or(if is_plain { 80 } else { 443 }).into());
+        text(out, key!("server.address"), &*printable(host));
+        number(out, key!("server.port"), port.unwrap_or(if is_plain { 80 } else { 443 }).into());
     }
     let peer = client.address;
     let address = peer.ip().to_string();
     match facts.behind {
-        Some(behind) => text(out, "client.address", behind.to_string()),
-        None => text(out, "client.address", &address),
+        Some(behind) => text(out, key!("client.address"), behind.to_string()),
+        None => text(out, key!("client.address"), &address),
     }
-    text(out, "network.peer.address", &address);
-    number(out, "network.peer.port", peer.port().into());
+    text(out, key!("network.peer.address"), &address);
+    number(out, key!("network.peer.port"), peer.port().into());
     let (version, transport) = match client.protocol {
         Protocol::Http1 if facts.is_http_10 => ("1.0", "tcp"),
         Protocol::Http1 => ("1.1", "tcp"),
         Protocol::Http2 => ("2", "tcp"),
         Protocol::Http3 => ("3", "quic"),
     };
-    text(out, "network.protocol.version", version);
-    text(out, "network.transport", transport);
+    text(out, key!("network.protocol.version"), version);
+    text(out, key!("network.transport"), transport);
     if !facts.user_agent.is_empty() {
-        text(out, "user_agent.original", &*printable(&facts.user_agent));
+        text(out, key!("user_agent.original"), &*printable(&facts.user_agent));
     }
     if let Some(route) = &facts.route {
-        text(out, "litequic.route", &*printable(route.as_bytes()));
+        text(out, key!("litequic.route"), &*printable(route.as_bytes()));
     }
     if !facts.request_id.is_empty() {
-        text(out, "litequic.request_id", &*printable(&facts.request_id));
+        text(out, key!("litequic.request_id"), &*printable(&facts.request_id));
     }
     if let Some(status) = facts.status {
-        number(out, "http.response.status_code", status.as_u16().into());
-        number(out, "http.response.body.size", facts.sent);
+        number(out, key!("http.response.status_code"), status.as_u16().into());
+        number(out, key!("http.response.body.size"), facts.sent);
     }
     let server_error = facts.status.filter(|status| status.is_server_error());
     if let Some(error) = facts.error {
-        text(out, "error.type", error);
+        text(out, key!("error.type"), error);
     } else if let Some(status) = server_error {
-        text(out, "error.type", status.as_str());
+        text(out, key!("error.type"), status.as_str());
     } else if is_cut_off(facts) {
-        text(out, "error.type", facts.end.word());
+        text(out, key!("error.type"), facts.end.word());
     }
-    text(out, "litequic.end", facts.end.word());
+    text(out, key!("litequic.end"), facts.end.word());
     if let Some(link) = trace.link {
         let mut written = Vec::with_capacity(40);
         pb::bytes(&mut written, TRACE_ID, link.trace_id.bytes());
@@ -212,15 +234,15 @@ fn client(out: &mut Vec<u8>, (facts, trace): (&Facts, &RequestTrace), attempt: &
     head(out, trace, (attempt.span_id, Some(trace.span_id)), (&[name], CLIENT), times);
 
     match attempt.server.strip_prefix("unix:") {
-        Some(path) => text(out, "server.address", &*printable(path.as_bytes())),
+        Some(path) => text(out, key!("server.address"), &*printable(path.as_bytes())),
         None => {
             let (is_https, host) = match attempt.server.strip_prefix("https://") {
                 Some(host) => (true, host),
                 None => (false, attempt.server.strip_prefix("http://").unwrap_or(&attempt.server)),
             };
             let (host, port) = authority(host.as_bytes());
-            text(out, "server.address", &*printable(host));
-            number(out, "server.port", port.unwrap_or(if is_https { 443 } else { 80 }).into());
+            text(out, key!("server.address"), &*printable(host));
+            number(out, key!("server.port"), port.unwrap_or(if is_https { 443 } else { 80 }).into());
         }
     }
     // Nothing was sent where there was no connection.
@@ -232,22 +254,22 @@ fn client(out: &mut Vec<u8>, (facts, trace): (&Facts, &RequestTrace), attempt: &
             url.push(b'?');
             url.extend_from_slice(&redacted(rest));
         }
-        text(out, "url.full", &*printable(&url));
-        text(out, "network.protocol.version", "1.1");
-        boolean(out, "litequic.connection.reused", attempt.is_reused);
+        text(out, key!("url.full"), &*printable(&url));
+        text(out, key!("network.protocol.version"), "1.1");
+        boolean(out, key!("litequic.connection.reused"), attempt.is_reused);
     }
-    text(out, "litequic.origin", &*printable(attempt.origin.as_bytes()));
+    text(out, key!("litequic.origin"), &*printable(attempt.origin.as_bytes()));
     if attempt.earlier > 0 {
-        number(out, "http.request.resend_count", attempt.earlier.into());
+        number(out, key!("http.request.resend_count"), attempt.earlier.into());
     }
     if let Some(status) = attempt.status {
-        number(out, "http.response.status_code", status.as_u16().into());
+        number(out, key!("http.response.status_code"), status.as_u16().into());
     }
     let failed = attempt.status.filter(|status| status.is_client_error() || status.is_server_error());
     if let Some(error) = attempt.error {
-        text(out, "error.type", error);
+        text(out, key!("error.type"), error);
     } else if let Some(status) = failed {
-        text(out, "error.type", status.as_str());
+        text(out, key!("error.type"), status.as_str());
     }
     if attempt.error.is_some() || failed.is_some() {
         pb::bytes(out, STATUS, ERROR);
@@ -264,13 +286,19 @@ fn split(target: &[u8]) -> (&[u8], Option<&[u8]>) {
 
 /// The host of an authority, without brackets, and its port.
 fn authority(authority: &[u8]) -> (&[u8], Option<u16>) {
-    let is_bracketed = authority.starts_with(b"[");
-    let end = if is_bracketed { authority.iter().rposition(|byte| *byte == b']').unwrap_or(0) } else { 0 };
-    let colon = authority.iter().skip(end).position(|byte| *byte == b':').map(|at| at.saturating_add(end));
-    let host = authority.get(..colon.unwrap_or(authority.len())).unwrap_or_default();
-    let port = colon.and_then(|at| str::from_utf8(authority.get(at.saturating_add(1)..)?).ok()?.parse().ok());
-    let bare = if is_bracketed { host.strip_prefix(b"[").and_then(|host| host.strip_suffix(b"]")) } else { None };
-    (bare.unwrap_or(host), port)
+    if let Some(rest) = authority.strip_prefix(b"[") {
+        let end = rest.iter().rposition(|byte| *byte == b']').unwrap_or(rest.len());
+        let (host, rest) = rest.split_at_checked(end).unwrap_or_default();
+        return (host, rest.strip_prefix(b"]:").and_then(port));
+    }
+    match authority.iter().rposition(|byte| *byte == b':').and_then(|colon| authority.split_at_checked(colon)) {
+        Some((host, rest)) => (host, rest.get(1..).and_then(port)),
+        None => (authority, None),
+    }
+}
+
+fn port(digits: &[u8]) -> Option<u16> {
+    str::from_utf8(digits).ok()?.parse().ok()
 }
 
 /// A value in UTF-8: other bytes are `\xHH`, and what is beyond [`MAX_VALUE`] is cut.
@@ -317,25 +345,25 @@ fn redacted(query: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// What stands before the value of an attribute, whose content has `length` bytes.
-fn attribute(out: &mut Vec<u8>, key: &str, length: usize) {
-    pb::head(out, ATTRIBUTES, pb::field_length(key.len()) + pb::field_length(length));
-    pb::bytes(out, KEY, key.as_bytes());
-    pb::head(out, VALUE, length);
+fn attribute(out: &mut Vec<u8>, key: &[u8], length: usize) {
+    pb::head(out, ATTRIBUTES, key.len() + pb::varint_length(length as u64) + length);
+    out.extend_from_slice(key);
+    pb::varint(out, length as u64);
 }
 
 /// `value` is UTF-8.
-fn text(out: &mut Vec<u8>, key: &str, value: impl AsRef<[u8]>) {
+fn text(out: &mut Vec<u8>, key: &[u8], value: impl AsRef<[u8]>) {
     let value = value.as_ref();
     attribute(out, key, pb::field_length(value.len()));
     pb::bytes(out, STRING, value);
 }
 
-fn number(out: &mut Vec<u8>, key: &str, value: u64) {
+fn number(out: &mut Vec<u8>, key: &[u8], value: u64) {
     attribute(out, key, 1 + pb::varint_length(value));
     pb::number(out, INTEGER, value);
 }
 
-fn boolean(out: &mut Vec<u8>, key: &str, value: bool) {
+fn boolean(out: &mut Vec<u8>, key: &[u8], value: bool) {
     attribute(out, key, 2);
     pb::number(out, BOOLEAN, value.into());
 }

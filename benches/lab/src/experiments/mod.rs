@@ -27,6 +27,7 @@ mod recovery;
 mod scale;
 mod shallow;
 mod short;
+mod slow;
 mod sources;
 mod syscalls;
 mod thesis;
@@ -100,6 +101,8 @@ pub(crate) enum Command {
     Lossy(Options),
     /// Many downloads that share a link: fairness, CPU, wakes.
     Many(Options),
+    /// A few downloads over slow links: CPU, wakes.
+    Slow(Options),
     /// One download beside one of kernel TCP with CUBIC: who gets how much of a bottleneck.
     Fairness(Options),
     /// Whether congestion control behaves as the kernel's: envelopes of delay and throughput.
@@ -167,7 +170,7 @@ struct Experiment {
 }
 
 /// In the order of `all`.
-const EXPERIMENTS: [&Experiment; 31] = [
+const EXPERIMENTS: [&Experiment; 32] = [
     &peers::EXPERIMENT,
     &ladder::EXPERIMENT,
     &batch::EXPERIMENT,
@@ -186,6 +189,7 @@ const EXPERIMENTS: [&Experiment; 31] = [
     &bloat::EXPERIMENT,
     &lossy::EXPERIMENT,
     &many::EXPERIMENT,
+    &slow::EXPERIMENT,
     &fairness::EXPERIMENT,
     &conformance::EXPERIMENT,
     &conformance::VALIDATION,
@@ -202,13 +206,14 @@ const EXPERIMENTS: [&Experiment; 31] = [
 ];
 
 /// Those over emulated paths that a night is for.
-const OVER_PATHS: [&Experiment; 6] = [
+const OVER_PATHS: [&Experiment; 7] = [
     &shallow::EXPERIMENT,
     &long::EXPERIMENT,
     &short::EXPERIMENT,
     &bloat::EXPERIMENT,
     &lossy::EXPERIMENT,
     &many::EXPERIMENT,
+    &slow::EXPERIMENT,
 ];
 
 /// Those that repeat the measurements of the papers (docs/papers.md).
@@ -247,6 +252,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Bloat(options) => (options, &[&bloat::EXPERIMENT]),
         Command::Lossy(options) => (options, &[&lossy::EXPERIMENT]),
         Command::Many(options) => (options, &[&many::EXPERIMENT]),
+        Command::Slow(options) => (options, &[&slow::EXPERIMENT]),
         Command::Fairness(options) => (options, &[&fairness::EXPERIMENT]),
         Command::Conformance(options) => (options, &[&conformance::EXPERIMENT]),
         Command::Validation(options) => (options, &[&conformance::VALIDATION]),

@@ -416,8 +416,10 @@ impl CongestionController for Controller {
         }
     }
 
+    /// `None` where the window is full: an acknowledgement decides what leaves next, and a timer would wake the worker in
+    /// vain.
     fn earliest_departure_time(&self) -> Option<Timestamp> {
-        self.pacer.next_send_time()
+        if self.is_congestion_limited() { None } else { self.pacer.next_send_time() }
     }
 }
 

@@ -71,6 +71,10 @@ pub(super) struct Pacer {
     acknowledged: Option<Timestamp>,
     /// Bytes that the last acknowledgement covered, and that the next shortened burst may have.
     acked_burst: u32,
+    /// A burst of [`BURST_INTERVAL`] has fewer than [`MIN_COALESCED_PACKETS`].
+    is_slow: bool,
+    /// An acknowledgement came since the last burst ended.
+    is_released: bool,
 }
 
 /// Packets that leave at once, and may still become more.
@@ -102,9 +106,10 @@ impl Pacer {
             self.unpaced_burst = self.unpaced_burst.saturating_sub(sent.bytes);
             return;
         }
-        let Self { burst, next_send_time, limited_interval, acked_burst, .. } = self;
+        let Self { burst, next_send_time, limited_interval, acked_burst, is_slow, is_released, .. } = self;
         let current = burst.get_or_insert_with(|| {
             let rate = rate();
+            *is_slow = rate * BURST_INTERVAL < u64::from(MIN_COALESCED_PACKETS * sent.max_datagram);
             let most = u32::try_from(rate * limited_interval.unwrap_or(BURST_INTERVAL)).unwrap_or(u32::MAX);
             let least = if sent.in_flight == 0 {
                 INITIAL_WINDOW_PACKETS
@@ -129,6 +134,7 @@ impl Pacer {
         if current.left == 0 {
             *next_send_time = Some(current.end());
             *burst = None;
+            *is_released = false;
         }
     }
 
@@ -149,6 +155,7 @@ impl Pacer {
             self.acknowledged = Some(now);
             return;
         }
+        self.is_released = true;
         self.acked_burst =
             if self.limited_interval.is_some() { bytes.min(MAX_ACKED_BURST_PACKETS * max_datagram) } else { 0 };
         let Some(burst) = self.burst.take_if(|burst| burst.began < now) else { return };
@@ -170,9 +177,10 @@ impl Pacer {
     }
 
     /// Returns when the next burst may leave. Shortened bursts do not leave [`GRANULARITY`] too early, which would join
-    /// them.
+    /// them, unless they are a few packets that an acknowledgement releases: these come at the rate of the path.
     pub(super) fn next_send_time(&self) -> Option<Timestamp> {
-        let early = if self.limited_interval.is_some() { GRANULARITY } else { Duration::ZERO };
+        let joins = self.limited_interval.is_some() && !(self.is_slow && self.is_released);
+        let early = if joins { GRANULARITY } else { Duration::ZERO };
         self.next_send_time.map(|next_send_time| next_send_time + early)
     }
 
@@ -319,6 +327,20 @@ mod tests {
             let due = u32::try_from(megabits * 25_000 / u64::from(DATAGRAM)).unwrap();
             assert!(packets.abs_diff(due) <= 30, "{share:?}, {megabits}, {wake}: {packets} of {due}");
             assert!(most <= most_at_once, "{share:?}, {megabits}, {wake}: {most}");
+        }
+    }
+
+    /// With timers alone a burst would wait for a millisecond more, and with it the acknowledgements that come meanwhile.
+    #[test]
+    fn an_acknowledgement_releases_a_few_packets_at_once_behind_a_shallow_buffer() {
+        for (megabits, leaves) in [(20, true), (100, false)] {
+            let (mut pacer, now) = (Pacer::default(), start());
+            pacer.limit_burst(Some(Duration::ZERO));
+            assert!(send(&mut pacer, now, RTT, megabits, 1, 1_000) > 0);
+            let now = now + Duration::from_micros(100);
+            assert_eq!(send(&mut pacer, now, RTT, megabits, 1, 1), 0, "{megabits}");
+            pacer.on_ack(now, 2 * DATAGRAM, DATAGRAM, true);
+            assert_eq!(send(&mut pacer, now, RTT, megabits, 1, 2) > 0, leaves, "{megabits}");
         }
     }
 

@@ -60,6 +60,16 @@ impl Path {
         }
     }
 
+    /// Whether pacing lets a packet leave.
+    fn is_due(&self) -> bool {
+        self.controller.pacer.next_send_time().is_none_or(|at| at.has_elapsed(self.now))
+    }
+
+    fn may_send(&self) -> bool {
+        !self.controller.is_congestion_limited()
+            && self.controller.earliest_departure_time().is_none_or(|at| at.has_elapsed(self.now))
+    }
+
     /// A packet is lost, as the first of a round.
     fn lose(&mut self, persistent: bool) {
         let info = self.controller.on_packet_sent(self.now, 1_200, Some(false), &self.rtt, &mut NoPublisher);
@@ -217,13 +227,12 @@ fn bursts_are_shorter_behind_a_shallow_buffer() {
         let now = path.now;
         path.controller.on_packet_lost(DATAGRAM, early, false, true, &mut Zeros, now, &mut NoPublisher);
         assert_eq!(path.controller.buffer.burst_limit(), depth, "a loss from before");
-        let departs = |path: &Path| path.controller.earliest_departure_time().is_none_or(|at| at.has_elapsed(path.now));
         // What was missed meanwhile leaves first.
         let mut bursts = Vec::new();
         for _ in 0..60 {
             path.now += Duration::from_micros(100);
             let mut packets = 0;
-            while departs(&path) && packets < 1_000 {
+            while path.is_due() && packets < 1_000 {
                 path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut NoPublisher);
                 packets += 1;
             }
@@ -293,10 +302,8 @@ fn packets_of_a_window_leave_in_bursts() {
         let (began, window) = (path.now, path.window());
         let mut bursts = Vec::new();
         while !path.controller.is_congestion_limited() {
-            let departs =
-                |path: &Path| path.controller.earliest_departure_time().is_none_or(|at| at.has_elapsed(path.now));
             let mut packets = 0;
-            while departs(&path) && !path.controller.is_congestion_limited() {
+            while path.may_send() {
                 path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut NoPublisher);
                 packets += 1;
             }
@@ -318,9 +325,7 @@ fn a_window_that_is_left_over_is_paced_without_slow_starts_gain() {
     let sent = |path: &mut Path| {
         let mut sent = 0;
         for _ in 0..200 {
-            let departs =
-                |path: &Path| path.controller.earliest_departure_time().is_none_or(|at| at.has_elapsed(path.now));
-            while departs(path) && !path.controller.is_congestion_limited() {
+            while path.may_send() {
                 path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut NoPublisher);
                 sent += DATAGRAM;
             }
@@ -354,8 +359,7 @@ fn behind_a_pause_packets_are_paced_by_the_round_trip_time_that_is() {
     let (began, window) = (path.now, path.window());
     let mut sent = 0;
     while path.now < began + path.delay {
-        let departs = |path: &Path| path.controller.earliest_departure_time().is_none_or(|at| at.has_elapsed(path.now));
-        while departs(&path) && !path.controller.is_congestion_limited() {
+        while path.may_send() {
             path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut NoPublisher);
             sent += DATAGRAM;
         }
@@ -473,4 +477,19 @@ fn the_first_measurement_ends_the_pacing_by_a_guess() {
     controller.on_rtt_update(began, now, &rtt, &mut NoPublisher);
     controller.on_ack(began, 1_200, infos[0], &rtt, &mut Zeros, now, &mut NoPublisher);
     assert_eq!(controller.earliest_departure_time(), None);
+}
+
+/// What leaves next is decided by an acknowledgement: a timer would wake the worker, and nothing could be sent.
+#[test]
+fn a_full_window_needs_no_timer() {
+    let mut path = Path::new(Congestion::Cubic, Duration::from_millis(50));
+    (0..3).for_each(|_| path.round(2));
+    let sent = path.now;
+    let mut last = None;
+    while !path.controller.is_congestion_limited() {
+        last = Some(path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut NoPublisher));
+    }
+    assert_eq!(path.controller.earliest_departure_time(), None);
+    path.controller.on_ack(sent, 1_200, last.unwrap(), &path.rtt, &mut Zeros, path.now, &mut NoPublisher);
+    assert!(path.controller.earliest_departure_time().is_some());
 }

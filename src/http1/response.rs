@@ -1,6 +1,7 @@
 //! The head of a response (RFC 9112 §4 to §6): its lines by httparse, and what they say about the body and the
 //! connection.
 
+use super::is_in_any_case;
 use httparse::{Header, ParserConfig, Status};
 use std::mem::MaybeUninit;
 
@@ -139,10 +140,11 @@ pub fn parse<'l, 'b>(bytes: &'b [u8], lines: &'l mut HeadLines<'b>) -> Result<Op
     for line in lines {
         // Few names have one of these lengths.
         match line.name.len() {
-            10 if line.name.eq_ignore_ascii_case("connection") => {
-                is_closing |= list(line.value).any(|option| option.eq_ignore_ascii_case(b"close"));
+            10 if is_in_any_case(line.name.as_bytes(), b"connection") => {
+                is_closing |=
+                    line.value != b"keep-alive" && list(line.value).any(|option| option.eq_ignore_ascii_case(b"close"));
             }
-            14 if line.name.eq_ignore_ascii_case("content-length") => {
+            14 if is_in_any_case(line.name.as_bytes(), b"content-length") => {
                 framed.length = list(line.value).fold(framed.length, |before, item| {
                     Some(match (before, number(item)) {
                         (None, length) => length,
@@ -152,7 +154,7 @@ pub fn parse<'l, 'b>(bytes: &'b [u8], lines: &'l mut HeadLines<'b>) -> Result<Op
                     })
                 });
             }
-            17 if line.name.eq_ignore_ascii_case("transfer-encoding") => {
+            17 if is_in_any_case(line.name.as_bytes(), b"transfer-encoding") => {
                 let last = list(line.value).last();
                 framed.is_chunked = Some(last.is_some_and(|last| last.eq_ignore_ascii_case(b"chunked")));
             }

@@ -10,7 +10,9 @@ use http::{Method, StatusCode, Uri};
 use litequic::{
     app::{Metrics, WorkerMetrics},
     config::{Config, Route},
-    exchange::{Client, DecodedFields, Fields, Head, Identity, LastAuthority, LastForwarded, Name, Protocol},
+    exchange::{
+        Authority, Client, DecodedFields, Fields, Head, Identity, LastAuthority, LastForwarded, Name, Protocol,
+    },
     http3::{
         frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
         message,
@@ -222,7 +224,7 @@ fn heads(criterion: &mut Criterion) {
         let parts = || {
             let head = request_parts();
             match path {
-                Some(path) => Head::new(Method::GET, "www.example.org", path, head.fields),
+                Some(path) => Head::new(Method::GET, Authority::new("www.example.org"), path, head.fields),
                 None => head,
             }
         };

@@ -133,6 +133,11 @@ impl Fields {
         self.names.has(name.id) && (name.id.is_known() || self.get(name).is_some())
     }
 
+    /// No less than the bytes of all names and values.
+    pub fn max_bytes(&self) -> usize {
+        self.text.len().saturating_add(self.lines.len().saturating_mul(NameId::MAX_LEN))
+    }
+
     /// The lines, in their order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = FieldLine<'_>> {
         self.lines.iter().map(|line| line.text(&self.text))
@@ -171,6 +176,7 @@ impl Fields {
         match NameId::of_any_case(name) {
             NameId::OTHER => {
                 let at = self.text.len();
+                debug_assert!(super::field::is_value(value), "a value without control characters");
                 self.push(NameId::OTHER, is_plain(name), name, value);
                 if let Some(name) = self.text.get_mut(at..at.saturating_add(name.len())) {
                     name.make_ascii_lowercase();
@@ -180,6 +186,7 @@ impl Fields {
         }
     }
 
+    #[inline]
     fn push(&mut self, id: NameId, is_plain: bool, name: &[u8], value: &[u8]) {
         // Limits of headers are far below: a line that could not be addressed is left out.
         let (Ok(at), Ok(name_len), Ok(value_len)) =

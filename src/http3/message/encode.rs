@@ -2,7 +2,7 @@
 
 use super::field::CONNECTION_SPECIFIC;
 use crate::{
-    exchange::{FieldLine, Fields, field::may_trail, name},
+    exchange::{FieldLine, Fields, NameSet, field::may_trail, name},
     http3::{
         frame::{FrameHeader, FrameType},
         qpack,
@@ -38,16 +38,23 @@ pub fn encode_response(status: StatusCode, fields: &Fields, out: &mut BytesMut) 
         return Err(EncodeError::SwitchingProtocols);
     }
     let bodiless = status.is_informational() || status == StatusCode::NO_CONTENT;
+    let never = if bodiless { NEVER_IN_BODILESS } else { NEVER_IN_RESPONSES };
     headers_frame(out, |out| {
         qpack::encode_status(status, out);
-        for line in passing(fields) {
-            if !(line.is(name::TE) || bodiless && line.is(name::CONTENT_LENGTH)) {
-                field(&line, out);
-            }
+        if fields.names().has_any(never) {
+            passing(fields).filter(|line| !never.has(line.id())).for_each(|line| field(&line, out));
+        } else {
+            // The proxy has removed them.
+            fields.iter().for_each(|line| field(&line, out));
         }
     });
     Ok(())
 }
+
+/// What does not leave in a response.
+const NEVER_IN_RESPONSES: NameSet = CONNECTION_SPECIFIC.and(NameSet::of(&[name::TE]));
+/// What does not leave in a response without a body.
+const NEVER_IN_BODILESS: NameSet = NEVER_IN_RESPONSES.and(NameSet::of(&[name::CONTENT_LENGTH]));
 
 /// Appends a request's HEADERS frame. `:authority` is `uri`'s; a `Host` among `fields` is left out, as are
 /// connection-specific fields, those that `Connection` names, and any `TE` other than `trailers`.

@@ -150,7 +150,12 @@ async fn ask(checked: &Checked) -> Result<(), String> {
     let agent = concat!("litequic/", env!("CARGO_PKG_VERSION"), " (health check)");
     let fields = [("host", &*host), ("user-agent", agent), ("connection", "close")];
     let mut request = Vec::new();
-    http1::write_head(&mut request, "GET", &health.path, fields.map(|(name, value)| (name, value.as_bytes())));
+    http1::write_head(
+        &mut request,
+        "GET",
+        health.path.as_bytes(),
+        fields.map(|(name, value)| (name, value.as_bytes())),
+    );
     let written = async {
         stream.write_all(&request).await?;
         stream.flush().await

@@ -178,8 +178,6 @@ pub(super) enum SendFailure {
     Io(io::Error),
     #[error(transparent)]
     Head(#[from] HeadError),
-    #[error("the response's header has an invalid field")]
-    Field,
     #[error("more than {MAX_INTERIM} interim responses came")]
     Interims,
     #[error("the request's body failed")]
@@ -373,7 +371,7 @@ impl OriginConnection {
         let mut text = HEAD.take();
         text.clear();
         let fields = head.fields.iter().map(|line| (line.name(), line.value));
-        http1::write_head(&mut text, head.method.as_str(), head.target(), fields);
+        http1::write_head(&mut text, head.method.as_str(), head.target_bytes(), fields);
         {
             let mut outgoing = self.outgoing.borrow_mut();
             if let Some(traceparent) = &outgoing.traceparent {
@@ -750,9 +748,7 @@ impl Incoming {
         let status = StatusCode::from_u16(head.status).map_err(|_| HeadError::Status)?;
         let mut fields = Fields::with_capacity(head.fields().len() + ADDED_FIELDS, head.length + ADDED_TEXT);
         for (name, value) in head.fields() {
-            if !is_value(value) {
-                return Err(SendFailure::Field);
-            }
+            // A value with a control character is no head.
             fields.append_any_case(name.as_bytes(), value);
         }
         let received = if head.is_interim() {

@@ -468,13 +468,13 @@ impl Sender {
     /// Ends the stream and waits until the client has acknowledged all of it, so that the lease counts what is really
     /// in memory, or has closed without an error. A client that has not by `timeouts.send` and what [`SLOWEST`] allows
     /// is cut off. Dropped, it records the response as complete if the client has done either by then.
-    pub(super) async fn finish(mut self, recording: &Recording) -> Result<(), SendError> {
+    pub(super) async fn finish(&mut self, recording: &Recording) -> Result<(), SendError> {
         self.flush().await?;
         if self.lease.held() > TRAIN {
             self.rest(&mut Context::from_waker(Waker::noop()));
         }
         let patience = last_wait(self.pace.idle(), self.lease.held());
-        let mut end = StreamEnd { sender: self, recording };
+        let end = StreamEnd { sender: self, recording };
         let ended = poll_fn(|cx| end.sender.poll_end(cx));
         suspension::timeout(patience, ended).await.map_err(|_| SendError::TimedOut)?
     }
@@ -541,7 +541,7 @@ impl Drop for Sender {
 
 /// A sender whose last byte was sent.
 struct StreamEnd<'a> {
-    sender: Sender,
+    sender: &'a mut Sender,
     recording: &'a Recording,
 }
 

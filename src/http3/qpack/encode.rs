@@ -4,7 +4,7 @@ use super::{
     huffman, integer,
     static_table::{self, Found},
 };
-use crate::exchange::{FieldLine, Name, NameId, name};
+use crate::exchange::{FieldLine, Name, NameId, field::has_blank_edge, name};
 
 /// Appends a field section's prefix: Required Insert Count 0, Base 0.
 pub fn encode_prefix(out: &mut Vec<u8>) {
@@ -14,16 +14,18 @@ pub fn encode_prefix(out: &mut Vec<u8>) {
 /// Appends a field. A `sensitive` value is never put into a table, here or further on (RFC 9204
 /// §7.1.3): the N bit is set.
 pub fn encode_field(name: Name<'_>, value: &[u8], sensitive: bool, out: &mut Vec<u8>) {
-    encode((name.id(), name.text().as_bytes()), value, sensitive, out);
+    encode(name.id(), || name.text().as_bytes(), value, sensitive, out);
 }
 
 /// Appends a line, without blanks around its value. A rule's value may have some, which HTTP/3 forbids.
 pub fn encode_line(line: &FieldLine<'_>, out: &mut Vec<u8>) {
-    let id = line.id();
-    encode((id, line.name_bytes()), line.value.trim_ascii(), id.is_sensitive(), out);
+    let (id, value) = (line.id(), line.value);
+    let value = if has_blank_edge(value) { value.trim_ascii() } else { value };
+    encode(id, || line.name_bytes(), value, id.is_sensitive(), out);
 }
 
-fn encode((name, text): (NameId, &[u8]), value: &[u8], sensitive: bool, out: &mut Vec<u8>) {
+/// Appends a line with the name `name`, which is `text` if it has no number.
+fn encode<'t>(name: NameId, text: impl FnOnce() -> &'t [u8], value: &[u8], sensitive: bool, out: &mut Vec<u8>) {
     match static_table::find(name, value) {
         Some(Found::Field(index)) if !sensitive => integer::encode(6, 0xc0, index, out),
         Some(Found::Field(index) | Found::Name(index)) => {
@@ -31,7 +33,7 @@ fn encode((name, text): (NameId, &[u8]), value: &[u8], sensitive: bool, out: &mu
             string(7, 0, value, out);
         }
         None => {
-            string(3, if sensitive { 0x30 } else { 0x20 }, text, out);
+            string(3, if sensitive { 0x30 } else { 0x20 }, text(), out);
             string(7, 0, value, out);
         }
     }

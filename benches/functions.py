@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Prints where the instructions between two dumps of callgrind went: by part of the program, then the functions that took most.
+"""Prints where the instructions between two dumps of callgrind went: how often the allocator was called and tasks were polled; the
+parts of the program; the functions that took most, with how often they were called; and who called the allocator.
 
 usage: functions.py LESS MORE REQUESTS; MORE is the dump of so many requests more than LESS
 
@@ -26,46 +27,78 @@ PARTS = [
     ("tokio", r"tokio"),
     ("core, alloc and others", r""),
 ]
-SHOWN = 25
+SHOWN = 40
+ALLOCATOR = r"^mi_(heap_)?(malloc|zalloc|realloc)"
+# Each poll of a task of tokio's, whatever it is.
+POLL = r"^tokio::runtime::task::raw::poll"
 
 
-def costs(path: str) -> collections.Counter:
-    """Instructions by function."""
-    names, found, current, is_call = {}, collections.Counter(), None, False
-    with open(path, encoding="utf-8", errors="replace") as file:
-        for line in file:
-            if match := re.match(r"c?fn=\((\d+)\)(?: (.*))?", line):
-                number, name = match.groups()
-                if name:
-                    # Without its hash, and the number of a recursion.
-                    names[number] = re.sub(r"::h[0-9a-f]{16}$", "", re.sub(r"'\d+$", "", name))
-                if line.startswith("fn="):
-                    current = number
-            elif line.startswith("calls="):
-                # The next line has what the callee took.
-                is_call = True
-            elif line[:1] in "0123456789+-*":
-                fields = line.split()
-                if not is_call and len(fields) > 1:
-                    found[current] += int(fields[1])
-                is_call = False
-    by_name = collections.Counter()
-    for number, count in found.items():
-        by_name[names.get(number, "?")] += count
-    return by_name
+class Profile:
+    """A dump: instructions and calls by function, and calls by caller and callee."""
+
+    def __init__(self, path: str) -> None:
+        self.instructions, self.calls = collections.Counter(), collections.Counter()
+        self.edges = collections.Counter()
+        names, edges, own = {}, collections.Counter(), collections.Counter()
+        current, callee, is_call = None, None, False
+        with open(path, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if match := re.match(r"(c?)fn=\((\d+)\)(?: (.*))?", line):
+                    called, number, name = match.groups()
+                    if name:
+                        # Without its hash, and the number of a recursion.
+                        names[number] = re.sub(r"::h[0-9a-f]{16}$", "", re.sub(r"'\d+$", "", name))
+                    if called:
+                        callee = number
+                    else:
+                        current = number
+                elif line.startswith("calls="):
+                    edges[current, callee] += int(line[len("calls=") :].split()[0])
+                    # The next line has what the callee took.
+                    is_call = True
+                elif line[:1] in "0123456789+-*":
+                    fields = line.split()
+                    if not is_call and len(fields) > 1:
+                        own[current] += int(fields[1])
+                    is_call = False
+        for number, count in own.items():
+            self.instructions[names.get(number, "?")] += count
+        for (caller, called), count in edges.items():
+            caller, called = names.get(caller, "?"), names.get(called, "?")
+            self.calls[called] += count
+            self.edges[caller, called] += count
+
+
+def each(less: collections.Counter, more: collections.Counter, requests: int) -> collections.Counter:
+    return collections.Counter({key: (more[key] - less[key]) / requests for key in more | less})
 
 
 def main() -> None:
-    less, more, requests = costs(sys.argv[1]), costs(sys.argv[2]), int(sys.argv[3])
-    each = {name: (more[name] - less[name]) / requests for name in more | less}
+    less, more, requests = Profile(sys.argv[1]), Profile(sys.argv[2]), int(sys.argv[3])
+    instructions = each(less.instructions, more.instructions, requests)
+    calls = each(less.calls, more.calls, requests)
+    edges = each(less.edges, more.edges, requests)
+    # The allocator's functions call each other.
+    allocations = collections.Counter()
+    for (caller, called), count in edges.items():
+        if re.search(ALLOCATOR, called) and not caller.startswith(("mi_", "_mi_")):
+            allocations[caller] += count
+    polls = sum(count for name, count in calls.items() if re.search(POLL, name))
+    print(f"{allocations.total():9.2f}  allocations")
+    print(f"{polls:9.2f}  polls of tasks")
+    print()
     parts = collections.Counter()
-    for name, count in each.items():
+    for name, count in instructions.items():
         parts[next(part for part, pattern in PARTS if re.search(pattern, name))] += count
     for part, count in parts.most_common():
         print(f"{count:9.0f}  {part}")
     print()
-    for name, count in sorted(each.items(), key=lambda item: -item[1])[:SHOWN]:
-        print(f"{count:9.0f}  {name}")
+    for name, count in instructions.most_common(SHOWN):
+        print(f"{count:9.0f}  {calls[name]:7.2f} ×  {name}")
+    print()
+    for name, count in allocations.most_common(SHOWN):
+        if count >= 0.01:
+            print(f"{count:9.2f}  allocations  {name}")
 
 
 main()

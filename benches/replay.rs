@@ -200,7 +200,7 @@ fn request(section: Vec<u8>) -> Replay {
     };
     let metrics = WorkerMetrics::default();
     let response: Fields = RESPONSE.iter().map(|(name, value)| (Name::of(name), value.as_bytes())).collect();
-    let mut out = BytesMut::with_capacity(2048);
+    let mut out = Vec::with_capacity(2048);
     let last = LastAuthority::default();
     Box::new(move || {
         let mut reader = MessageStream::new(Endpoint::Client, LIMITS.bytes);

@@ -4,6 +4,7 @@ use crate::{
     config::{Config, Limits, Live, Timeouts},
     exchange::MinimumRate,
 };
+use arc_swap::Cache;
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 
 /// The limits of a connection or a request: of the configuration that was in force when it began.
@@ -34,9 +35,13 @@ pub struct FieldLimits {
 
 /// The terms of one worker, which follow its configuration.
 #[derive(Debug)]
-pub struct CurrentTerms {
-    config: Live,
-    terms: RefCell<Rc<Terms>>,
+pub struct CurrentTerms(RefCell<State>);
+
+#[derive(Debug)]
+struct State {
+    /// A look at the configuration in force costs a comparison.
+    config: Cache<Live, Arc<Config>>,
+    terms: Rc<Terms>,
 }
 
 impl Terms {
@@ -65,19 +70,17 @@ impl FieldLimits {
 impl CurrentTerms {
     /// The terms that follow `config`.
     pub fn new(config: Live) -> Self {
-        let terms = RefCell::new(Rc::new(Terms::of(config.load_full())));
-        Self { config, terms }
+        let terms = Rc::new(Terms::of(config.load_full()));
+        Self(RefCell::new(State { config: Cache::new(config), terms }))
     }
 
     /// The terms in force, for what begins now.
     pub fn now(&self) -> Rc<Terms> {
-        let terms = Rc::clone(&self.terms.borrow());
-        let config = self.config.load();
-        if Arc::ptr_eq(&config, &terms.config) {
-            return terms;
+        let State { config, terms } = &mut *self.0.borrow_mut();
+        let config = config.load();
+        if !Arc::ptr_eq(config, &terms.config) {
+            *terms = Rc::new(Terms::of(Arc::clone(config)));
         }
-        let terms = Rc::new(Terms::of(Arc::clone(&config)));
-        self.terms.replace(Rc::clone(&terms));
-        terms
+        Rc::clone(terms)
     }
 }

@@ -51,6 +51,10 @@ pub trait SendWindow {
     /// Wakes `waker` when the limit has risen or the client has asked to send no more. The last one registered counts.
     fn register(&self, waker: &Waker);
 
+    /// Whether the client has asked to send no more (STOP_SENDING), as far as the frame was seen: QUIC may reject its
+    /// packet.
+    fn is_stopped(&self) -> bool;
+
     /// Whether the connection's streams are served by their priorities.
     fn is_ordered(&self) -> bool;
 

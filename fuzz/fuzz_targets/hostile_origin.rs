@@ -16,7 +16,7 @@ use libfuzzer_sys::fuzz_target;
 use litequic::{
     config::{Config, OriginAddress},
     exchange::{
-        Body, BodyError, Client, Exchange, Fields, Handler, Head, Identity, Interim, LastForwarded, Name, Protocol,
+        Authority, Body, BodyError, Client, Exchange, Fields, Handler, Head, Identity, Interim, LastForwarded, Name, Protocol,
         Record, Request, Response, Upgrade, name,
     },
     memory::Pressure,
@@ -214,7 +214,7 @@ async fn request(proxy: &Proxy, settings: Settings) -> Outcome {
         identity: Identity::default(),
         connection: 0,
     };
-    let mut head = Head::new(settings.method(), "a.test", "/x?y=1", Fields::new());
+    let mut head = Head::new(settings.method(), Authority::new("a.test"), "/x?y=1", Fields::new());
     if settings.upload == 5 {
         head.fields.append(name::EXPECT, b"100-continue");
     }

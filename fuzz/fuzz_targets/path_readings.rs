@@ -6,7 +6,7 @@ use http::Method;
 use libfuzzer_sys::fuzz_target;
 use litequic::{
     config::{Config, PathReading, Route},
-    exchange::{self, Client, Fields, Head, Identity, LastForwarded, MAX_READINGS, Protocol, name},
+    exchange::{self, Authority, Client, Fields, Head, Identity, LastForwarded, MAX_READINGS, Protocol, name},
     proxy::{Routing, request_head},
 };
 use std::sync::LazyLock;
@@ -36,7 +36,7 @@ fuzz_target!(|input: (bool, [u8; 6], &[u8])| {
     if exchange::path(&Method::GET, bytes).is_err() {
         return;
     }
-    let head = Head::new(Method::GET, "a.test", path, Fields::new());
+    let head = Head::new(Method::GET, Authority::new("a.test"), path, Fields::new());
     let readings: Vec<_> = exchange::readings(head.path()).collect();
     assert!((1..=MAX_READINGS.into()).contains(&readings.len()));
     for reading in &readings {

@@ -2,7 +2,6 @@
 //! streams: the same whole and byte by byte.
 #![no_main]
 
-use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use litequic::{
     exchange::Name,
@@ -15,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
         let size: usize = fields.iter().map(|line| line.name.len() + line.value.len() + 32).sum();
         assert!(size <= limits.bytes && fields.len() <= limits.fields);
 
-        let mut again = BytesMut::new();
+        let mut again = Vec::new();
         encode_prefix(&mut again);
         for line in fields.iter() {
             let Ok(name) = std::str::from_utf8(line.name) else { return };

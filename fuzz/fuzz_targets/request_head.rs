@@ -2,7 +2,7 @@
 //! byte for byte what came in, and passes again after it was encoded.
 #![no_main]
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes};
 use libfuzzer_sys::fuzz_target;
 use litequic::{
     exchange::{DecodedFields, LastAuthority, NameId, field::is_value, name},
@@ -36,9 +36,9 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let uri = http::Uri::builder().scheme("https").authority(head.authority()).path_and_query(head.path_and_query());
     let uri = uri.build().expect("a URI");
-    let mut out = BytesMut::new();
+    let mut out = Vec::new();
     message::encode_request(&head.method, &uri, &head.fields, &mut out).expect("has scheme and authority");
-    let mut frame = out.freeze();
+    let mut frame = Bytes::from(out);
     assert_eq!(frame.get_u8(), 1);
     let (length, used) = varint::decode(&frame).expect("whole");
     frame.advance(used);

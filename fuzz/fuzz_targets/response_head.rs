@@ -2,7 +2,7 @@
 //! litequic takes leaves as a header that HTTP/3 has, with nothing of the origin's connection in it.
 #![no_main]
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes};
 use http::StatusCode;
 use libfuzzer_sys::fuzz_target;
 use litequic::{
@@ -26,15 +26,15 @@ fuzz_target!(|bytes: &[u8]| {
             fields.append_any_case(name, value);
         }
     }
-    let mut trailers = BytesMut::new();
+    let mut trailers = Vec::new();
     message::encode_trailers(&fields, &mut trailers);
-    let mut out = BytesMut::new();
+    let mut out = Vec::new();
     if message::encode_response(status, &fields, &mut out).is_err() {
         return assert_eq!(status, StatusCode::SWITCHING_PROTOCOLS);
     }
     let limits = FieldLimits { bytes: usize::MAX, fields: usize::MAX };
-    let section = |frame: BytesMut| {
-        let mut frame = frame.freeze();
+    let section = |frame: Vec<u8>| {
+        let mut frame = Bytes::from(frame);
         assert_eq!(frame.get_u8(), 1);
         let (length, used) = varint::decode(&frame).expect("whole");
         frame.advance(used);

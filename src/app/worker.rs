@@ -298,6 +298,7 @@ async fn serve<H: Handler>(
         true
     };
     select! {
+        () = suspension::serve_timers() => false,
         () = tick.run() => false,
         () = questions => false,
         () = drained => false,

@@ -4,7 +4,43 @@
 use std::{
     cell::RefCell,
     net::{Ipv4Addr, Ipv6Addr},
+    rc::Rc,
 };
+
+/// An authority that was checked, and where its host ends. Copies share the text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Authority(Rc<AuthorityText>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct AuthorityText {
+    text: Box<str>,
+    host_len: usize,
+}
+
+impl Authority {
+    /// The authority `text`, which was checked.
+    pub fn new(text: &str) -> Self {
+        Self(Rc::new(AuthorityText { text: text.into(), host_len: host_of(text).len() }))
+    }
+
+    /// The text, as the client sent it.
+    pub fn text(&self) -> &str {
+        &self.0.text
+    }
+
+    /// The host, without the port. An IPv6 address keeps its brackets.
+    pub fn host(&self) -> &str {
+        self.0.text.get(..self.0.host_len).unwrap_or_default()
+    }
+}
+
+/// The authority's host: without the port. An IPv6 address keeps its brackets.
+pub fn host_of(authority: &str) -> &str {
+    match authority.rfind(']') {
+        Some(end) => authority.get(..=end).unwrap_or(authority),
+        None => authority.split_once(':').map_or(authority, |(host, _port)| host),
+    }
+}
 
 /// Checks an authority: `host`, `host:port`, `[v6]` or `[v6]:port`.
 ///
@@ -40,28 +76,30 @@ pub fn check_authority(raw: &[u8]) -> Result<(), &'static str> {
 
 /// The authority of a connection's last request: nearly all of its requests have the same, which is checked once.
 #[derive(Debug, Clone, Default)]
-pub struct LastAuthority(RefCell<Vec<u8>>);
+pub struct LastAuthority(RefCell<Option<Authority>>);
 
 impl LastAuthority {
     /// Bytes of an authority that is kept: a name of DNS and a port. A longer one is checked each time.
     const MAX_KEPT: usize = 255 + ":65535".len();
 
-    /// [`check_authority`] of `raw`, without a check if the last one had the same bytes.
+    /// The authority `raw` after [`check_authority`], without a check if the last one had the same bytes.
     ///
     /// # Errors
     ///
     /// Why it is rejected.
-    pub fn check(&self, raw: &[u8]) -> Result<(), &'static str> {
-        if !raw.is_empty() && *self.0.borrow() == raw {
-            return Ok(());
+    pub fn check(&self, raw: &[u8]) -> Result<Authority, &'static str> {
+        let mut last = self.0.borrow_mut();
+        if let Some(last) = &*last
+            && last.text().as_bytes() == raw
+        {
+            return Ok(last.clone());
         }
         check_authority(raw)?;
+        let checked = Authority::new(str::from_utf8(raw).map_err(|_| "authority is not ASCII")?);
         if raw.len() <= Self::MAX_KEPT {
-            let mut last = self.0.borrow_mut();
-            last.clear();
-            last.extend_from_slice(raw);
+            *last = Some(checked.clone());
         }
-        Ok(())
+        Ok(checked)
     }
 }
 
@@ -104,12 +142,16 @@ mod tests {
             ("a.test", true),
         ] {
             let checked = last.check(raw.as_bytes());
-            assert_eq!(checked, check_authority(raw.as_bytes()), "{raw}");
+            assert_eq!(
+                checked.as_ref().map(|checked| checked.text() == raw).map_err(|reason| *reason),
+                check_authority(raw.as_bytes()).map(|()| true),
+                "{raw}"
+            );
             assert_eq!(checked.is_ok(), passes, "{raw}");
         }
         let long = "a".repeat(LastAuthority::MAX_KEPT + 1);
         last.check(long.as_bytes()).unwrap();
-        assert_eq!(*last.0.borrow(), b"a.test");
+        assert_eq!(*last.0.borrow(), Some(Authority::new("a.test")));
         assert!(LastAuthority::default().check(b"").is_err());
     }
 

@@ -1,6 +1,6 @@
 //! The head of a request: what a front end has checked, and the proxy edits for the origin. Pure.
 
-use super::{Body, Fields, Name, Span, Upgrade, name};
+use super::{Authority, Body, Fields, Name, Span, Upgrade, name};
 use http::{Method, StatusCode, request};
 
 /// A request's head. The texts are parts of one buffer, that of the fields.
@@ -12,7 +12,9 @@ pub struct Head {
     pub fields: Fields,
     /// The requested switch of protocols.
     pub upgrade: Option<Upgrade>,
-    authority: Span,
+    authority: Authority,
+    /// The authority within the text.
+    authority_span: Span,
     path: Span,
     target: Span,
 }
@@ -21,14 +23,19 @@ const _: () = assert!(size_of::<Head>() <= 144);
 
 impl Head {
     /// A head with the `authority` and the `path` with its query, both checked.
-    pub fn new(method: Method, authority: &str, path: &str, mut fields: Fields) -> Self {
-        let (authority, path) = (fields.stash(authority.as_bytes()), fields.stash(path.as_bytes()));
-        Self::of_spans(method, authority, path, fields)
+    pub fn new(method: Method, authority: Authority, path: &str, mut fields: Fields) -> Self {
+        let (authority_span, path) = (fields.stash(authority.text().as_bytes()), fields.stash(path.as_bytes()));
+        Self::of_spans(method, (authority, authority_span), path, fields)
     }
 
-    /// A head whose authority and path, both checked, are parts of the text of `fields`.
-    pub const fn of_spans(method: Method, authority: Span, path: Span, fields: Fields) -> Self {
-        Self { method, fields, upgrade: None, authority, path, target: path }
+    /// A head whose path, and whose authority at the place beside it, both checked, are parts of the text of `fields`.
+    pub fn of_spans(
+        method: Method,
+        (authority, authority_span): (Authority, Span),
+        path: Span,
+        fields: Fields,
+    ) -> Self {
+        Self { method, fields, upgrade: None, authority, authority_span, path, target: path }
     }
 
     fn text(&self, span: Span) -> &str {
@@ -38,17 +45,17 @@ impl Head {
 
     /// The authority: host and perhaps a port, as the client sent it.
     pub fn authority(&self) -> &str {
-        self.text(self.authority)
+        self.authority.text()
     }
 
     /// Sets a field to the authority.
     pub fn set_to_authority(&mut self, name: Name<'_>) {
-        self.fields.set_span(name, self.authority);
+        self.fields.set_span(name, self.authority_span);
     }
 
     /// The authority's host. An IPv6 address keeps its brackets.
     pub fn host(&self) -> &str {
-        host_of(self.authority())
+        self.authority.host()
     }
 
     /// The path with its query, byte for byte as the client sent it; `*` is a path of its own.
@@ -59,7 +66,8 @@ impl Head {
     /// The path without its query.
     pub fn path(&self) -> &str {
         let path = self.path_and_query();
-        path.split_once('?').map_or(path, |(path, _)| path)
+        // A search for a character costs as much as all else here.
+        path.bytes().position(|byte| byte == b'?').and_then(|query| path.get(..query)).unwrap_or(path)
     }
 
     /// The query, without its question mark.
@@ -72,6 +80,11 @@ impl Head {
         self.text(self.target)
     }
 
+    /// The bytes of [`Self::target`].
+    pub fn target_bytes(&self) -> &[u8] {
+        self.fields.span(self.target)
+    }
+
     /// Sends the request for another path with a query than the client's.
     pub fn set_target(&mut self, path: &str) {
         self.target = self.fields.stash(path.as_bytes());
@@ -80,15 +93,7 @@ impl Head {
     /// A head for the same authority, with another method and path, and no fields but `fields`.
     #[must_use]
     pub fn derive(&self, method: Method, path: &str, fields: &Fields) -> Self {
-        Self::new(method, self.authority(), path, fields.clone())
-    }
-}
-
-/// The authority's host: without the port. An IPv6 address keeps its brackets.
-pub fn host_of(authority: &str) -> &str {
-    match authority.rfind(']') {
-        Some(end) => authority.get(..=end).unwrap_or(authority),
-        None => authority.split_once(':').map_or(authority, |(host, _port)| host),
+        Self::new(method, self.authority.clone(), path, fields.clone())
     }
 }
 
@@ -97,9 +102,9 @@ impl From<request::Parts> for Head {
     fn from(parts: request::Parts) -> Self {
         let fields = Fields::from(&parts.headers);
         let host = || fields.get(name::HOST).and_then(|host| str::from_utf8(host).ok()).unwrap_or_default();
-        let authority = parts.uri.authority().map_or_else(host, |authority| authority.as_str()).to_owned();
+        let authority = Authority::new(parts.uri.authority().map_or_else(host, |authority| authority.as_str()));
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-        Self::new(parts.method, &authority, path, fields)
+        Self::new(parts.method, authority, path, fields)
     }
 }
 
@@ -160,7 +165,7 @@ mod tests {
             ("[::1]", "[::1]", "*", ("*", None)),
         ] {
             let fields = Fields::from_iter([(name::ALLOW, &b"GET"[..])]);
-            let mut head = Head::new(Method::GET, authority, path, fields);
+            let mut head = Head::new(Method::GET, Authority::new(authority), path, fields);
             assert_eq!((head.authority(), head.host()), (authority, host));
             assert_eq!((head.path_and_query(), (head.path(), head.query())), (path, parts));
             assert_eq!(head.target(), path);

@@ -20,13 +20,13 @@ mod record;
 mod trace;
 mod tunnel;
 
-pub use authority::{LastAuthority, check_authority};
+pub use authority::{Authority, LastAuthority, check_authority, host_of};
 pub use body::{Body, BodyCapacity, BodyError};
 pub use counter::ByteCounter;
 pub use date::{set_date, with_date};
 pub use fields::{DecodedFields, DecodedLine, FieldLine, FieldName, Fields, Name, NameId, NameSet, Span, name};
 pub use forwarded::{Forwarded, LastForwarded};
-pub use head::{Head, Request, Response, host_of};
+pub use head::{Head, Request, Response};
 pub use identity::{Certificate, CertificateRequest, ClientTls, Identity};
 pub use idle::IdleTimer;
 pub use interim::{Interim, InterimQueue};

@@ -10,6 +10,9 @@ use http::{Method, StatusCode};
 ///
 /// The status to answer with, and why.
 pub fn path(method: &Method, raw: &[u8]) -> Result<(), (StatusCode, &'static str)> {
+    if is_harmless(raw) {
+        return Ok(());
+    }
     if let Some(reason) = fault(method, raw) {
         return Err((StatusCode::BAD_REQUEST, reason));
     }
@@ -24,6 +27,28 @@ pub fn path(method: &Method, raw: &[u8]) -> Result<(), (StatusCode, &'static str
 
 /// Bytes of a path with its query at most.
 const MAX_LEN: usize = u16::MAX as usize - 1;
+
+/// Whether there is nothing in a path that any rule is about, as in most: it begins with a slash, and no character is
+/// suspicious, nor does a segment begin with a dot.
+fn is_harmless(raw: &[u8]) -> bool {
+    let suspicious = |(before, found): (u8, bool), byte: &u8| {
+        let is_suspicious = SUSPICIOUS.get(usize::from(*byte)) == Some(&true);
+        (*byte, found | is_suspicious | ((before == b'/') & (*byte == b'.')))
+    };
+    raw.first() == Some(&b'/') && raw.len() <= MAX_LEN && !raw.iter().fold((0, false), suspicious).1
+}
+
+/// Characters that a path or a query must not have, or that an origin may decode.
+#[expect(clippy::indexing_slicing, reason = "while compiling, and within the table")]
+const SUSPICIOUS: [bool; 256] = {
+    let (mut table, mut byte) = ([true; 256], 0_u8);
+    while byte < 128 {
+        let is_rare = matches!(byte, b'#' | b'%' | b'\\' | b'<' | b'>' | b'`' | b'"');
+        table[byte as usize] = !byte.is_ascii_graphic() || is_rare;
+        byte += 1;
+    }
+    table
+};
 
 /// Whether a visible ASCII character stands where RFC 3986 §3.3 has none and clients send none: `<`, `>`, in the path a
 /// grave accent, in the query a quotation mark.
@@ -84,6 +109,17 @@ fn has_dot_segment(path: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::{prop, prop_assert, proptest};
+
+    proptest! {
+        #[test]
+        fn what_is_harmless_passes_every_rule(bytes in prop::collection::vec(prop::sample::select(b"/.?;a%#\\\"`<>~ \x7f\xff".to_vec()), 0..12)) {
+            let is_faulty = |method| fault(&method, &bytes).is_some() || has_forbidden_character(&bytes);
+            if is_harmless(&bytes) {
+                prop_assert!(!is_faulty(Method::GET) && !is_faulty(Method::OPTIONS), "{bytes:?}");
+            }
+        }
+    }
 
     /// [`http::uri::PathAndQuery`] is the oracle of what is forbidden besides.
     #[test]

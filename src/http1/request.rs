@@ -14,15 +14,15 @@ pub const LAST_CHUNK: &[u8] = b"0\r\n";
 pub fn write_head<'f>(
     out: &mut Vec<u8>,
     method: &str,
-    target: &str,
+    target: &[u8],
     fields: impl IntoIterator<Item = (&'f str, &'f [u8])>,
 ) {
     out.extend_from_slice(method.as_bytes());
     out.push(b' ');
-    if !target.starts_with(['/', '*']) {
+    if !matches!(target.first(), Some(b'/' | b'*')) {
         out.push(b'/');
     }
-    out.extend_from_slice(target.as_bytes());
+    out.extend_from_slice(target);
     out.extend_from_slice(b" HTTP/1.1\r\n");
     write_fields(out, fields);
 }
@@ -69,7 +69,7 @@ mod tests {
             ("BREW", "/", &[("x", b"1"), ("x", b"2")], "BREW / HTTP/1.1\r\nx: 1\r\nx: 2\r\n\r\n"),
         ] {
             let mut out = Vec::new();
-            write_head(&mut out, method, target, fields.iter().copied());
+            write_head(&mut out, method, target.as_bytes(), fields.iter().copied());
             assert_eq!(str::from_utf8(&out).unwrap(), expected);
             add_field(&mut out, "y", b"3");
             let expected = expected.strip_suffix("\r\n").unwrap();

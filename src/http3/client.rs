@@ -147,7 +147,7 @@ impl Client {
     ///
     /// [`ClientError`].
     pub async fn send(&self, request: &Request<()>) -> Result<(ClientRequestBody, ResponseStream), ClientError> {
-        let mut start = BytesMut::new();
+        let mut start = Vec::new();
         let fields = Fields::from(request.headers());
         message::encode_request(request.method(), request.uri(), &fields, &mut start)?;
         let stream = self.handle.clone().open_bidirectional_stream().await?;
@@ -156,7 +156,7 @@ impl Client {
         }
         let (stream, out) = stream.split();
         let mut body = ClientRequestBody { stream: out, finished: false };
-        body.stream.send(start.freeze()).await?;
+        body.stream.send(start.into()).await?;
         let response = ResponseStream {
             stream,
             message: MessageStream::new(Endpoint::Server, LIMITS.bytes),

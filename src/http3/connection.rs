@@ -16,6 +16,7 @@ use crate::{
     exchange::Handler,
     lifecycle::{Phase, pass_panic_on},
     memory::EvictionReason,
+    suspension::Turn,
     transport::{Alert, ConnectionAlerts, SendWindow, Transport},
 };
 use bytes::{Bytes, BytesMut};
@@ -78,6 +79,7 @@ pub async fn serve<H: Handler>(
     let (mut is_leaving, mut is_closed_by_operator) = (false, false);
     // All that is ready in one turn: on a busy connection several requests begin and end in each.
     let reason = poll_fn(|task| {
+        let _turn = Turn::begin();
         let is_woken = streams.requests.begin_turn(task);
         let cx = &mut Context::from_waker(&waker);
         if is_woken && streams.poll_accept(cx).is_ready() {

@@ -8,7 +8,7 @@ use super::{
     pauses::Pauses,
     phase::{Http3End, Http3Event},
     priorities::Priorities,
-    send::{Sender, application_error},
+    send::{Sender, application_error, stream_buffer},
     uni::UniStreams,
 };
 use crate::{
@@ -143,6 +143,8 @@ pub(super) struct Connection<H> {
     pub(super) memory: ConnectionMemory,
     pub(super) priorities: Priorities,
     pub(super) pauses: Rc<Pauses>,
+    /// s2n-quic's bound on the unacknowledged bytes of each stream, once it is known.
+    stream_buffer: Cell<Option<u64>>,
     pub(super) handle: s2n_quic::connection::Handle,
     /// Bodies of requests that were answered.
     pub(super) lingering: Rc<LingeringStreams>,
@@ -189,6 +191,7 @@ impl<H> Connection<H> {
             memory: ConnectionMemory::new(holder, account, &terms),
             priorities: Priorities::new(transport, handle.id(), terms.limits.max_streams, Arc::clone(&front.metrics)),
             lingering: LingeringStreams::new(&terms.limits, &terms.timeouts, Arc::clone(&front.metrics)),
+            stream_buffer: Cell::new(None),
             pauses: Pauses::new(handle.clone(), terms.timeouts.idle),
             life: Rc::new(Http3Life::new(&terms.limits, Arc::clone(&front.metrics))),
             terms,
@@ -229,6 +232,11 @@ impl<H> Connection<H> {
     pub(super) fn takes(&self, status: Option<StatusCode>, fields: &Fields) -> bool {
         let Some(limit) = self.max_field_section_size.get() else { return true };
         let status = status.map_or(0, |_| field_size(":status".len(), 3));
+        // Most are far below.
+        let most = field_size(0, fields.max_bytes()).saturating_add(32 * fields.len() as u64);
+        if status.saturating_add(most) <= limit {
+            return true;
+        }
         let size = fields.iter().map(|line| field_size(line.name().len(), line.value.len()));
         let takes = size.fold(status, u64::saturating_add) <= limit;
         if !takes {
@@ -237,12 +245,16 @@ impl<H> Connection<H> {
         takes
     }
 
-    pub(super) fn sender(&self, stream: SendStream, window: Box<dyn SendWindow>, pace: MinimumRate) -> Sender {
+    pub(super) fn sender(&self, mut stream: SendStream, window: Box<dyn SendWindow>, pace: MinimumRate) -> Sender {
+        if self.stream_buffer.get().is_none() {
+            self.stream_buffer.set(stream_buffer(&mut stream));
+        }
+        let buffer = self.stream_buffer.get().unwrap_or_default();
         let limit = u64::from(self.terms.limits.stream_send_buffer);
         let lease = BufferLease::new(Rc::clone(&self.memory.sent), Rc::clone(&self.front.budget), limit);
         let pauses = Rc::clone(&self.pauses);
         let (motion, metrics) = (self.memory.holder.motion(), Arc::clone(&self.front.metrics));
-        Sender::new(stream, window, pauses, lease, pace, motion, metrics)
+        Sender::new(stream, window, buffer, pauses, lease, pace, motion, metrics)
     }
 
     /// Counts a request that its client cancelled; closes the connection once there were too many in too short a time

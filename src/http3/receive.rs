@@ -23,6 +23,7 @@ use std::{
     future::poll_fn,
     pin::Pin,
     rc::Rc,
+    slice,
     sync::Arc,
     task::{Context, Poll, ready},
 };
@@ -42,11 +43,13 @@ pub(super) struct Receiver {
     /// `None` once it is dropped.
     stream: Option<ReceiveStream>,
     message: MessageStream,
-    /// Taken from QUIC and not read yet: those from `at` on.
-    chunks: [Bytes; CHUNKS],
+    /// Taken from QUIC and not read yet: those from `at` on. At first one chunk at a time, as a request may wait long with
+    /// it for a connection to its origin, and it counts as read.
+    chunk: Bytes,
+    /// In place of `chunk` once there were [`FIRST`] bytes.
+    chunks: Option<Box<[Bytes; CHUNKS]>>,
     at: usize,
-    /// Bytes that were taken from QUIC. At first one chunk at a time, as a request may wait long with them for a
-    /// connection to its origin, and they count as read.
+    /// Bytes that were taken from QUIC.
     received: u64,
     /// The client has sent its last byte.
     finished: bool,
@@ -57,7 +60,7 @@ pub(super) struct Receiver {
     motion: Motion,
 }
 
-const _: () = assert!(size_of::<Receiver>() <= 576);
+const _: () = assert!(size_of::<Receiver>() <= 368);
 
 impl Receiver {
     pub(super) fn new(
@@ -69,11 +72,11 @@ impl Receiver {
         taken: Taken,
         motion: Motion,
     ) -> Self {
-        let (stream, chunks) = (Some(stream), Default::default());
         Self {
-            stream,
+            stream: Some(stream),
             message,
-            chunks,
+            chunk: Bytes::new(),
+            chunks: None,
             at: CHUNKS,
             received: 0,
             finished: false,
@@ -88,7 +91,9 @@ impl Receiver {
     /// The next part of the request, or `None` at its end. Losing a poll loses nothing.
     pub(super) fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Part>, RequestFault>> {
         loop {
-            while let Some(chunk) = self.chunks.get_mut(self.at) {
+            let chunks =
+                self.chunks.as_deref_mut().map_or(slice::from_mut(&mut self.chunk), <[Bytes; CHUNKS]>::as_mut_slice);
+            while let Some(chunk) = chunks.get_mut(self.at) {
                 if let Some(part) = self.message.read(chunk).map_err(RequestFault::of)? {
                     return Poll::Ready(Ok(Some(part)));
                 }
@@ -101,7 +106,11 @@ impl Receiver {
                 return Poll::Ready(Ok(None));
             }
             let stream = self.stream.as_mut().ok_or(RequestFault::Cancelled)?;
-            let (chunks, _) = self.chunks.split_at_mut(if self.received < FIRST { 1 } else { CHUNKS });
+            let chunks = if self.received < FIRST {
+                slice::from_mut(&mut self.chunk)
+            } else {
+                self.chunks.get_or_insert_default().as_mut_slice()
+            };
             let (count, open) =
                 ready!(stream.poll_receive_vectored(chunks, cx)).map_err(|_| RequestFault::Cancelled)?;
             let bytes = chunks.iter().take(count).map(|chunk| chunk.len() as u64).sum();
@@ -134,7 +143,8 @@ impl Receiver {
 
     /// True when no byte is left to read: the last read came with the stream's end.
     pub(super) fn is_finished(&self) -> bool {
-        self.finished && self.chunks.iter().skip(self.at).all(Bytes::is_empty)
+        let chunks = self.chunks.as_deref().map_or(slice::from_ref(&self.chunk), <[Bytes; CHUNKS]>::as_slice);
+        self.finished && chunks.iter().skip(self.at).all(Bytes::is_empty)
     }
 }
 

@@ -32,9 +32,9 @@ use std::{
     rc::Rc,
     sync::Arc,
     task::Poll,
-    time::{Duration, Instant},
+    time::Duration,
 };
-use tokio::time;
+use tokio::time::{self, Instant};
 
 /// A request that should have no body but whose stream is still open: how long its end is waited for, so that the
 /// origin does not get an empty chunked body. Some clients send FIN in a packet of its own.
@@ -49,7 +49,7 @@ pub(super) async fn serve<H: Handler>(
     let metrics = &front.metrics;
     metrics.shared.requests_open.increment();
     panic_if_asked("request");
-    let _guard = RequestGuard(&connection, Instant::now());
+    let _guard = RequestGuard(&connection, suspension::now());
     let client = connection.client();
     let recording = front.records.begin(|| Rc::clone(&client));
     let _cut = Cut(&connection, &recording);
@@ -129,7 +129,7 @@ struct RequestGuard<'a, H: Handler>(&'a Connection<H>, Instant);
 impl<H: Handler> Drop for RequestGuard<'_, H> {
     fn drop(&mut self) {
         self.0.front.metrics.shared.requests_open.decrement();
-        self.0.front.metrics.shared.request_duration.observe(self.1.elapsed());
+        self.0.front.metrics.shared.request_duration.observe(suspension::now().saturating_duration_since(self.1));
     }
 }
 
@@ -376,7 +376,7 @@ async fn answer<H: Handler>(
             // Interim responses are advisory: one that is larger than the client accepts is left out.
             NextResponse::Interim(status, fields) if !connection.takes(Some(status), &fields) => {}
             NextResponse::Interim(status, fields) => {
-                sender.send(header(status, &fields, 0)?.freeze()).await.map_err(Failure::Send)?;
+                sender.send(header(status, &fields)?).await.map_err(Failure::Send)?;
                 connection.front.metrics.shared.count_response(status);
             }
             NextResponse::Final(response) => return response.map_err(|_| Failure::Aborted),

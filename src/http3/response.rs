@@ -12,6 +12,7 @@ use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode};
 use http_body::{Body as _, Frame};
 use std::{
+    cell::Cell,
     future::poll_fn,
     mem,
     pin::{Pin, pin},
@@ -23,8 +24,13 @@ const SHORT: usize = 1024;
 /// Whole bodies up to this are copied behind their header: a copy costs less than another piece in QUIC's buffer, and
 /// than another buffer of 8 KiB for the origin's next response while the client has not acknowledged this one.
 const COPIED: usize = 4096;
-/// Bytes that the HEADERS frame of most responses does not exceed, and the DATA frame's header behind it.
-const USUAL_HEADER: usize = 512;
+/// Memory for a response's header that is kept for the next one at most.
+const KEPT: usize = 16 * 1024;
+
+thread_local! {
+    /// What is encoded at present.
+    static ENCODED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 /// Sends a response: its header, its body, its trailers. A body whose length is known goes in one DATA frame.
 pub(super) async fn respond<H: Handler>(
@@ -70,7 +76,7 @@ async fn send_response<H: Handler>(
     let framing = DataFraming::new(method, status, body.size_hint().exact());
     match framing {
         DataFraming::Nothing => {
-            sender.send(header(status, &fields, 0)?.freeze()).await.map_err(Failure::Send)?;
+            sender.send(header(status, &fields)?).await.map_err(Failure::Send)?;
             responded(status);
             return Ok(());
         }
@@ -93,7 +99,8 @@ async fn send_response<H: Handler>(
         ahead = Poll::Pending;
     }
     let mut writer = Writer { framing, sent: 0, sender, record };
-    writer.begin(status, &fields, short).await?;
+    let start = writer.begin(status, &fields, short)?;
+    writer.send(start).await?;
     responded(status);
     if writer.is_whole() && body.is_end_stream() {
         return Ok(());
@@ -213,17 +220,20 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// The header, and behind it the body if it is `short`.
-    async fn begin(&mut self, status: StatusCode, fields: &Fields, short: Option<Bytes>) -> Result<(), Failure> {
-        let mut start = header(status, fields, short.as_ref().map_or(0, Bytes::len))?;
-        if let DataFraming::Whole(length) = self.framing {
-            FrameHeader { kind: FrameType::Data, length }.encode(&mut start);
+    /// The header, and behind it the body if it is `short`, which counts as sent.
+    fn begin(&mut self, status: StatusCode, fields: &Fields, short: Option<Bytes>) -> Result<Bytes, Failure> {
+        let short = short.unwrap_or_default();
+        let start = encoded(short.as_ref(), |start| {
+            encode_header(status, fields, start)?;
+            if let DataFraming::Whole(length) = self.framing {
+                FrameHeader { kind: FrameType::Data, length }.encode(start);
+            }
+            Ok(())
+        })?;
+        if !short.is_empty() {
+            self.count(short.len() as u64)?;
         }
-        if let Some(data) = short {
-            start.extend_from_slice(&data);
-            self.count(data.len() as u64)?;
-        }
-        self.send(start.freeze()).await
+        Ok(start)
     }
 
     /// A piece of the body.
@@ -243,9 +253,9 @@ impl Writer<'_> {
     }
 
     async fn trailers(&mut self, trailers: &Fields) -> Result<(), Failure> {
-        let mut out = BytesMut::new();
+        let mut out = Vec::new();
         message::encode_trailers(trailers, &mut out);
-        self.send(out.freeze()).await
+        self.send(out.into()).await
     }
 
     /// A body that is longer than announced fails before more of it is sent.
@@ -274,12 +284,30 @@ impl Writer<'_> {
     }
 }
 
-/// A response's HEADERS frame, and room for `room` bytes of a body behind it.
-pub(super) fn header(status: StatusCode, fields: &Fields, room: usize) -> Result<BytesMut, Failure> {
-    let mut out = BytesMut::with_capacity(USUAL_HEADER + room);
+/// A response's HEADERS frame.
+pub(super) fn header(status: StatusCode, fields: &Fields) -> Result<Bytes, Failure> {
+    encoded(&[], |out| encode_header(status, fields, out))
+}
+
+fn encode_header(status: StatusCode, fields: &Fields, out: &mut Vec<u8>) -> Result<(), Failure> {
     // Only 101 cannot be encoded, and the handler must not return it.
-    message::encode_response(status, fields, &mut out).map_err(|_| Failure::Response)?;
-    Ok(out)
+    message::encode_response(status, fields, out).map_err(|_| Failure::Response)
+}
+
+/// What `encode` writes, and `behind` it, in memory of exactly their size: a client may acknowledge it late.
+fn encoded(behind: &[u8], encode: impl FnOnce(&mut Vec<u8>) -> Result<(), Failure>) -> Result<Bytes, Failure> {
+    let mut start = ENCODED.take();
+    start.clear();
+    let bytes = encode(&mut start).map(|()| {
+        let mut bytes = Vec::with_capacity(start.len() + behind.len());
+        bytes.extend_from_slice(&start);
+        bytes.extend_from_slice(behind);
+        Bytes::from(bytes)
+    });
+    if start.capacity() <= KEPT {
+        ENCODED.set(start);
+    }
+    bytes
 }
 
 /// An answer of the front end's own.

@@ -67,8 +67,7 @@ pub(super) struct Sender {
     ahead: VecDeque<Bytes>,
     /// Bytes of `ahead`.
     ahead_bytes: u64,
-    /// s2n-quic's bound on this stream's unacknowledged bytes, as reported before there are any. It has read the
-    /// configuration when the handshake began, HTTP/3 when it was done, and a reload may lie between.
+    /// s2n-quic's bound on a stream's unacknowledged bytes, as reported before there are any ([`stream_buffer`]).
     buffer: u64,
     /// How slowly the client may read it.
     pace: MinimumRate,
@@ -93,13 +92,14 @@ impl Sender {
     pub(super) fn new(
         stream: stream::SendStream,
         window: Box<dyn SendWindow>,
+        buffer: u64,
         pauses: Rc<Pauses>,
         lease: BufferLease,
         pace: MinimumRate,
         motion: Motion,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let (waited, buffer, sent, outstanding, size, tunnel, ended) = (Duration::ZERO, 0, 0, 0, None, false, false);
+        let (waited, sent, outstanding, size, tunnel, ended) = (Duration::ZERO, 0, 0, None, false, false);
         Self {
             stream,
             window,
@@ -420,14 +420,14 @@ impl Sender {
     }
 
     /// Ready once the client sent STOP_SENDING. Until then what QUIC does not have yet is passed to it. s2n-quic
-    /// reports STOP_SENDING only on request as long as nothing is being sent; the window's waker says when to request
-    /// it.
+    /// reports STOP_SENDING only on request as long as nothing is being sent; the window says when there is something
+    /// to report.
     pub(super) fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.ahead_bytes > 0 && self.send_ahead(cx).is_err() {
             return Poll::Ready(());
         }
         self.window.register(cx.waker());
-        if self.is_stopped(cx) { Poll::Ready(()) } else { Poll::Pending }
+        if self.window.is_stopped() && self.is_stopped(cx) { Poll::Ready(()) } else { Poll::Pending }
     }
 
     fn is_stopped(&mut self, cx: &mut Context<'_>) -> bool {
@@ -468,13 +468,13 @@ impl Sender {
     /// Ends the stream and waits until the client has acknowledged all of it, so that the lease counts what is really
     /// in memory, or has closed without an error. A client that has not by `timeouts.send` and what [`SLOWEST`] allows
     /// is cut off. Dropped, it records the response as complete if the client has done either by then.
-    pub(super) async fn finish(mut self, recording: &Recording) -> Result<(), SendError> {
+    pub(super) async fn finish(&mut self, recording: &Recording) -> Result<(), SendError> {
         self.flush().await?;
         if self.lease.held() > TRAIN {
             self.rest(&mut Context::from_waker(Waker::noop()));
         }
         let patience = last_wait(self.pace.idle(), self.lease.held());
-        let mut end = StreamEnd { sender: self, recording };
+        let end = StreamEnd { sender: self, recording };
         let ended = poll_fn(|cx| end.sender.poll_end(cx));
         suspension::timeout(patience, ended).await.map_err(|_| SendError::TimedOut)?
     }
@@ -541,7 +541,7 @@ impl Drop for Sender {
 
 /// A sender whose last byte was sent.
 struct StreamEnd<'a> {
-    sender: Sender,
+    sender: &'a mut Sender,
     recording: &'a Recording,
 }
 
@@ -552,6 +552,16 @@ impl Drop for StreamEnd<'_> {
         if !self.sender.ended && matches!(self.sender.poll_end(&mut cx), Poll::Ready(Ok(()))) {
             self.recording.ended(RequestEnd::Complete);
         }
+    }
+}
+
+/// s2n-quic's bound on the unacknowledged bytes of each of a connection's streams, as it reports it of `stream`, on which
+/// nothing was sent; `None` if that is over already. s2n-quic has read the configuration when the handshake began, HTTP/3
+/// when it was done, and a reload may lie between.
+pub(super) fn stream_buffer(stream: &mut stream::SendStream) -> Option<u64> {
+    match stream.poll_send_ready(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Ok(available)) => Some(available as u64),
+        _ => None,
     }
 }
 

@@ -82,7 +82,7 @@ pub(super) fn request_id(fields: &Fields, trusted: bool) -> String {
     };
     let given = fields.get(name::X_REQUEST_ID).filter(|_| trusted).filter(sane);
     let given = given.and_then(|id| str::from_utf8(id).ok());
-    given.map_or_else(|| hexadecimal(rand::random()), str::to_owned)
+    given.map_or_else(|| hexadecimal(rand::random::<u128>().to_ne_bytes()), str::to_owned)
 }
 
 /// Removes what the peer may not set, and adds the client's address.
@@ -175,14 +175,21 @@ fn write_address(text: &mut String, address: IpAddr) {
 
 /// 128 bits in 32 digits.
 fn hexadecimal(bits: [u8; 16]) -> String {
-    let digit = |nibble: u8| char::from(if nibble < 10 { b'0' + nibble } else { b'a' + (nibble - 10) });
-    let mut text = String::with_capacity(2 * bits.len());
-    for byte in bits {
-        text.push(digit(byte >> 4));
-        text.push(digit(byte & 0x0f));
-    }
-    text
+    let digits = bits.map(|byte| DIGITS.get(usize::from(byte)).copied().unwrap_or_default());
+    // Digits are ASCII.
+    str::from_utf8(digits.as_flattened()).unwrap_or_default().to_owned()
 }
+
+/// The two digits of each byte.
+#[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "while compiling, and within the table")]
+const DIGITS: [[u8; 2]; 256] = {
+    let (digits, mut table, mut byte) = (*b"0123456789abcdef", [[0; 2]; 256], 0);
+    while byte < table.len() {
+        table[byte] = [digits[byte >> 4], digits[byte & 0x0f]];
+        byte += 1;
+    }
+    table
+};
 
 /// Adds `item` to the end of the list that `name` holds, as one field line.
 fn append(fields: &mut Fields, name: Name<'_>, item: &[u8]) {
@@ -198,7 +205,7 @@ fn append(fields: &mut Fields, name: Name<'_>, item: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exchange::{Certificate, Identity, LastForwarded, NameId, Protocol, field::is_value};
+    use crate::exchange::{Authority, Certificate, Identity, LastForwarded, NameId, Protocol, field::is_value};
     use http::Method;
     use proptest::prelude::*;
 
@@ -224,7 +231,7 @@ mod tests {
 
     /// The fields that the origin of `client` gets.
     fn set(fields: &mut Fields, client: &Client, authority: &str, id: &str, trusted: bool) {
-        let mut head = Head::new(Method::GET, authority, "/", fields.clone());
+        let mut head = Head::new(Method::GET, Authority::new(authority), "/", fields.clone());
         super::set(&mut head, client, id, trusted);
         *fields = head.fields;
     }

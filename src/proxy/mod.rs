@@ -39,10 +39,10 @@ use crate::{
     },
     memory::Pressure,
     sources::Source,
-    suspension::timeout,
+    suspension::{self, timeout},
 };
 use access::{AuthDecision, AuthRule, Credentials, MAX_BODY, PasswordCheck, UsersRule};
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Cache};
 use error::Error;
 use http::StatusCode;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -66,7 +66,8 @@ pub use routing::{Check, Routing, RoutingFiles, ServerState};
 /// One worker's proxy.
 #[derive(Debug)]
 pub struct Proxy {
-    shared: Arc<ArcSwap<Routing>>,
+    /// A look at the routing in force costs a comparison.
+    shared: RefCell<Cache<Arc<ArcSwap<Routing>>, Arc<Routing>>>,
     metrics: Arc<Metrics>,
     resources: Rc<Resources>,
     local: RefCell<Rc<Local>>,
@@ -89,18 +90,23 @@ impl Proxy {
         let routing = shared.load_full();
         let resources = Resources::new(routing.capacity(), &metrics, pressure);
         let local = Local::new(routing, &BTreeMap::new(), &metrics, &resources);
-        Self { local: RefCell::new(Rc::new(local)), resources, shared, metrics, tunnels: Tunnels::default() }
+        let (shared, local) = (RefCell::new(Cache::new(shared)), RefCell::new(Rc::new(local)));
+        Self { local, resources, shared, metrics, tunnels: Tunnels::default() }
     }
 
     /// The routing in force. A server that a reload did not touch keeps its pool; one that is gone closes its idle
     /// connections, and the requests on the others end normally.
     fn local(&self) -> Rc<Local> {
         let local = Rc::clone(&self.local.borrow());
-        let shared = self.shared.load();
-        if Arc::ptr_eq(&shared, &local.routing) {
-            return local;
-        }
-        let next = Rc::new(Local::new(Arc::clone(&shared), &local.origins, &self.metrics, &self.resources));
+        let shared = {
+            let mut shared = self.shared.borrow_mut();
+            let shared = shared.load();
+            if Arc::ptr_eq(shared, &local.routing) {
+                return local;
+            }
+            Arc::clone(shared)
+        };
+        let next = Rc::new(Local::new(shared, &local.origins, &self.metrics, &self.resources));
         for (name, origin) in &local.origins {
             origin.close_but(next.origins.get(name).map(Rc::as_ref));
         }
@@ -193,9 +199,9 @@ impl Proxy {
             switch,
             wish,
         };
-        let began = Instant::now();
+        let began = suspension::now();
         let answer = origin.send(sending).await;
-        let took = began.elapsed();
+        let took = suspension::now().saturating_duration_since(began);
         self.metrics.origin_duration.observe(took);
         record.note(|facts| facts.origin_time = Some(took));
         let page = answer.as_ref().ok().and_then(|response| route.pages.intercepts(response.status));

@@ -243,7 +243,7 @@ mod tests {
     use super::*;
     use crate::{
         config,
-        exchange::{Body, BodyError, Identity, LastForwarded, Name, Protocol},
+        exchange::{Authority, Body, BodyError, Identity, LastForwarded, Name, Protocol},
         proxy::{routes::Routes, rules::Own},
     };
     use bytes::Bytes;
@@ -273,8 +273,12 @@ mod tests {
         for name in ["x-requested-with", "x-other"] {
             let fields = Fields::from_iter([(Name::of(name), &b"1"[..]), (Name::of(name), b"2"), (name::EXPECT, b"3")]);
             assert!(policy.may_have_reserved(&fields), "{name}");
-            let (head, removed) =
-                translated_by(Head::new(Method::GET, "a.test", "/", fields), BodyFraming::None, None, &policy);
+            let (head, removed) = translated_by(
+                Head::new(Method::GET, Authority::new("a.test"), "/", fields),
+                BodyFraming::None,
+                None,
+                &policy,
+            );
             assert_eq!((removed.reserved, head.fields.contains(Name::of(name))), (1, false), "{name}");
             assert!(head.fields.contains(name::EXPECT));
         }

@@ -98,14 +98,14 @@ fn remove_hop_by_hop(fields: &mut Fields) {
     if !fields.names().has_any(PRESENT) {
         return;
     }
-    // Collecting nothing allocates nothing; most origins send `keep-alive`, `close` or no Connection at all.
-    let named: Vec<String> = fields
-        .members(name::CONNECTION)
-        .filter(|token| !token.eq_ignore_ascii_case(b"close") && !token.eq_ignore_ascii_case(b"keep-alive"))
-        .filter_map(|token| Some(str::from_utf8(token).ok()?.to_ascii_lowercase()))
-        .collect();
-    for name in &named {
-        fields.remove(Name::of(name));
+    // Most origins send one of these, or no Connection at all.
+    let is_usual = |value: &[u8]| matches!(value, b"keep-alive" | b"close");
+    if !fields.all(name::CONNECTION).all(is_usual) {
+        let named = fields.members(name::CONNECTION).filter_map(|token| str::from_utf8(token).ok());
+        let named: Vec<String> = named.map(str::to_ascii_lowercase).collect();
+        for name in named.iter().filter(|name| !matches!(name.as_str(), "close" | "keep-alive")) {
+            fields.remove(Name::of(name));
+        }
     }
     fields.retain(|line| !PRESENT.has(line.id()));
 }

@@ -10,7 +10,7 @@
 use super::{pages::PageSet, rules::Rules};
 use crate::{
     config::{self, ClientCertificates, Match, PathReading, Pattern, Verify},
-    exchange::{self, CertificateRequest, FieldName, Head, host_of},
+    exchange::{self, CertificateRequest, FieldName, Head},
 };
 use http::Method;
 use std::{
@@ -30,6 +30,8 @@ pub(super) struct Routes {
     any: Host,
     /// The certificate requests of the routes of all IP addresses.
     addresses: CertificateRequest,
+    /// The certificate request of every host, if they do not differ.
+    everywhere: Option<CertificateRequest>,
 }
 
 /// A host, or all of a kind.
@@ -197,23 +199,27 @@ impl Routes {
                 hosts.entry(host).or_default().asks = asks;
             }
         }
+        let addresses = self.addresses;
+        let differs = self.hosts().any(|host| host.asks != addresses);
+        self.everywhere = (!differs).then_some(addresses);
     }
 
     /// The hosts that match `host`, as it is normalized, the most specific first.
     fn matching<'a>(&'a self, host: &str) -> impl Iterator<Item = &'a Host> {
         let exact = self.exact.get(host);
-        let wildcards = host.match_indices('.').filter_map(move |(dot, _)| self.wildcard.get(host.get(dot + 1..)?));
+        // Without one no dot is searched.
+        let below = if self.wildcard.is_empty() { "" } else { host };
+        let wildcards = below.match_indices('.').filter_map(move |(dot, _)| self.wildcard.get(host.get(dot + 1..)?));
         exact.into_iter().chain(wildcards).chain([&self.any])
     }
 
-    /// The route for `authority` (with or without a port), `path` (without a query) and the rest of `head`, if there is
-    /// one.
+    /// The route for `host` (without a port), `path` (without a query) and the rest of `head`, if there is one.
     ///
     /// # Errors
     ///
     /// The path could be read as one for the route in the error, which is before the one that matches, if any does.
-    pub(super) fn choose(&self, authority: &str, path: &str, head: &Head) -> Result<Option<&Route>, &Route> {
-        let host = normalized(host_of(authority));
+    pub(super) fn choose(&self, host: &str, path: &str, head: &Head) -> Result<Option<&Route>, &Route> {
+        let host = normalized(host);
         let routes = || self.matching(&host).flat_map(|host| host.routes.iter().map(move |route| (host, route)));
         let (mut passed_over, mut read_otherwise) = (false, false);
         let chosen = routes().find(|(_, route)| {
@@ -255,6 +261,9 @@ impl Routes {
     ///
     /// [`Optional`]: CertificateRequest::Optional
     pub(super) fn certificate_request(&self, host: Option<&str>) -> CertificateRequest {
+        if let Some(request) = self.everywhere {
+            return request;
+        }
         let Some(host) = host.map(normalized).filter(|host| !is_address(host)) else { return self.addresses };
         self.matching(&host).next().map_or(self.addresses, |host| host.asks)
     }
@@ -361,7 +370,7 @@ fn normalized(host: &str) -> Cow<'_, str> {
         });
     }
     // `exchange::authority` accepts one.
-    let host = host.trim_end_matches('.');
+    let host = if host.ends_with('.') { host.trim_end_matches('.') } else { host };
     if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
         Cow::Owned(host.to_ascii_lowercase())
     } else {

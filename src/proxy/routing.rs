@@ -218,7 +218,7 @@ impl Routing {
     ///
     /// [`Routes::choose`]'s.
     pub(super) fn route(&self, head: &Head) -> Result<Option<&routes::Route>, &routes::Route> {
-        self.routes.choose(head.authority(), head.path(), head)
+        self.routes.choose(head.host(), head.path(), head)
     }
 
     /// The servers that are to be checked.

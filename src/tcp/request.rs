@@ -66,9 +66,7 @@ pub(super) fn translate(
         (Some(named), _) => named,
         (None, host) => host.ok_or(Refusal::bad("no Host"))?,
     };
-    last.check(authority).map_err(Refusal::bad)?;
-    // Checked, and so ASCII.
-    let authority = std::str::from_utf8(authority).map_err(|_| Refusal::bad("authority is not ASCII"))?;
+    let authority = last.check(authority).map_err(Refusal::bad)?;
     let path = checked_path(&parts.method, uri.path_and_query.as_ref())?;
 
     if parts.version == Version::HTTP_10 {

@@ -10,7 +10,9 @@ use http::{Method, StatusCode, Uri};
 use litequic::{
     app::{Metrics, WorkerMetrics},
     config::{Config, Route},
-    exchange::{Client, DecodedFields, Fields, Head, Identity, LastAuthority, LastForwarded, Name, Protocol},
+    exchange::{
+        Authority, Client, DecodedFields, Fields, Head, Identity, LastAuthority, LastForwarded, Name, Protocol,
+    },
     http3::{
         frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
         message,
@@ -173,7 +175,7 @@ fn field_sections(criterion: &mut Criterion) {
     let head = request_parts();
     let uri = Uri::from_static("https://www.example.org/assets/images/hero-1920.avif?v=20260101");
     group.bench_function("encode a request's", |bencher| {
-        let mut out = BytesMut::with_capacity(1024);
+        let mut out = Vec::with_capacity(1024);
         bencher.iter(|| {
             out.clear();
             message::encode_request(&head.method, &uri, black_box(&head.fields), &mut out).expect("valid");
@@ -181,7 +183,7 @@ fn field_sections(criterion: &mut Criterion) {
     });
     let fields = response_fields();
     group.bench_function("encode a response's", |bencher| {
-        let mut out = BytesMut::with_capacity(1024);
+        let mut out = Vec::with_capacity(1024);
         bencher.iter(|| {
             out.clear();
             message::encode_response(StatusCode::OK, black_box(&fields), &mut out).expect("valid");
@@ -222,7 +224,7 @@ fn heads(criterion: &mut Criterion) {
         let parts = || {
             let head = request_parts();
             match path {
-                Some(path) => Head::new(Method::GET, "www.example.org", path, head.fields),
+                Some(path) => Head::new(Method::GET, Authority::new("www.example.org"), path, head.fields),
                 None => head,
             }
         };
@@ -300,12 +302,12 @@ fn frame_header(kind: FrameType, length: usize, out: &mut BytesMut) {
 }
 
 fn section(fields: &[(&str, &str)]) -> Bytes {
-    let mut section = BytesMut::new();
+    let mut section = Vec::new();
     qpack::encode_prefix(&mut section);
     for (name, value) in fields {
         qpack::encode_field(Name::of(name), value.as_bytes(), false, &mut section);
     }
-    section.freeze()
+    section.into()
 }
 
 /// As a client gets it.

@@ -66,6 +66,11 @@ impl<'a> FieldLine<'a> {
         if self.id.is_known() { self.id.text() } else { str::from_utf8(self.name).unwrap_or_default() }
     }
 
+    /// The bytes of [`Self::name`].
+    pub fn name_bytes(&self) -> &'a [u8] {
+        if self.id.is_known() { self.id.text().as_bytes() } else { self.name }
+    }
+
     /// Whether the name has letters, digits and `-` alone.
     pub const fn is_plain(&self) -> bool {
         self.is_plain
@@ -133,6 +138,11 @@ impl Fields {
         self.names.has(name.id) && (name.id.is_known() || self.get(name).is_some())
     }
 
+    /// No less than the bytes of all names and values.
+    pub fn max_bytes(&self) -> usize {
+        self.text.len().saturating_add(self.lines.len().saturating_mul(NameId::MAX_LEN))
+    }
+
     /// The lines, in their order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = FieldLine<'_>> {
         self.lines.iter().map(|line| line.text(&self.text))
@@ -160,7 +170,7 @@ impl Fields {
     pub fn append(&mut self, name: Name<'_>, value: &[u8]) {
         debug_assert!(super::field::is_value(value), "a value without control characters");
         if name.id.is_known() {
-            self.push(name.id, true, b"", value);
+            self.push_known(name.id, value);
         } else {
             self.push(name.id, is_plain(name.text.as_bytes()), name.text.as_bytes(), value);
         }
@@ -171,13 +181,24 @@ impl Fields {
         match NameId::of_any_case(name) {
             NameId::OTHER => {
                 let at = self.text.len();
+                debug_assert!(super::field::is_value(value), "a value without control characters");
                 self.push(NameId::OTHER, is_plain(name), name, value);
                 if let Some(name) = self.text.get_mut(at..at.saturating_add(name.len())) {
                     name.make_ascii_lowercase();
                 }
             }
-            id => self.push(id, true, b"", value),
+            id => self.push_known(id, value),
         }
+    }
+
+    /// Adds a line whose name is in the table.
+    #[inline]
+    fn push_known(&mut self, id: NameId, value: &[u8]) {
+        // As in `push`.
+        let (Ok(at), Ok(value_len)) = (u32::try_from(self.text.len()), u32::try_from(value.len())) else { return };
+        self.text.extend_from_slice(value);
+        self.lines.push(Line { name: id, is_plain: true, name_len: 0, at, value_len });
+        self.names.insert(id, false);
     }
 
     fn push(&mut self, id: NameId, is_plain: bool, name: &[u8], value: &[u8]) {

@@ -1,5 +1,7 @@
 //! Names of fields: a table of those that a rule, a check or QPACK's static table knows, each with a number.
 
+use crate::http1::is_in_any_case;
+
 /// Names that have a number. The pseudo-header fields of HTTP/3 stand first.
 pub(super) const NAMES: [&str; 116] = [
     ":authority",
@@ -134,6 +136,8 @@ pub struct NameId(u8);
 impl NameId {
     /// All names that are not in the table.
     pub const OTHER: Self = Self(127);
+    /// Bytes of the longest name in the table.
+    pub const MAX_LEN: usize = max_len();
     /// Numbers of names in the table are below.
     pub const COUNT: usize = NAMES.len();
 
@@ -143,10 +147,10 @@ impl NameId {
         find(name, |known| known == name)
     }
 
-    /// The number of `name`, whatever its case.
+    /// The number of `name`, a token in any case.
     #[inline]
     pub fn of_any_case(name: &[u8]) -> Self {
-        find(name, |known| known.eq_ignore_ascii_case(name))
+        find(name, |known| is_in_any_case(name, known))
     }
 
     /// The number of `name` in the table, while compiling.
@@ -420,6 +424,18 @@ const fn slot(name: &[u8]) -> usize {
 
 const fn letter(byte: u8) -> usize {
     byte as usize | 0x20
+}
+
+#[expect(clippy::indexing_slicing, reason = "runs in the compiler alone")]
+const fn max_len() -> usize {
+    let (mut id, mut longest) = (0, 0);
+    while id < NAMES.len() {
+        if NAMES[id].len() > longest {
+            longest = NAMES[id].len();
+        }
+        id += 1;
+    }
+    longest
 }
 
 #[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "runs in the compiler alone")]

@@ -2,13 +2,12 @@
 
 use super::field::CONNECTION_SPECIFIC;
 use crate::{
-    exchange::{FieldLine, Fields, field::may_trail, name},
+    exchange::{FieldLine, Fields, NameSet, field::may_trail, name},
     http3::{
         frame::{FrameHeader, FrameType},
         qpack,
     },
 };
-use bytes::BytesMut;
 use http::{Method, StatusCode, Uri};
 
 /// Why a message cannot be encoded in HTTP/3.
@@ -33,21 +32,28 @@ pub enum EncodeError {
 /// # Errors
 ///
 /// [`EncodeError::SwitchingProtocols`]; then nothing is appended.
-pub fn encode_response(status: StatusCode, fields: &Fields, out: &mut BytesMut) -> Result<(), EncodeError> {
+pub fn encode_response(status: StatusCode, fields: &Fields, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     if status == StatusCode::SWITCHING_PROTOCOLS {
         return Err(EncodeError::SwitchingProtocols);
     }
     let bodiless = status.is_informational() || status == StatusCode::NO_CONTENT;
+    let never = if bodiless { NEVER_IN_BODILESS } else { NEVER_IN_RESPONSES };
     headers_frame(out, |out| {
         qpack::encode_status(status, out);
-        for line in passing(fields) {
-            if !(line.is(name::TE) || bodiless && line.is(name::CONTENT_LENGTH)) {
-                field(&line, out);
-            }
+        if fields.names().has_any(never) {
+            passing(fields).filter(|line| !never.has(line.id())).for_each(|line| qpack::encode_line(&line, out));
+        } else {
+            // The proxy has removed them.
+            fields.iter().for_each(|line| qpack::encode_line(&line, out));
         }
     });
     Ok(())
 }
+
+/// What does not leave in a response.
+const NEVER_IN_RESPONSES: NameSet = CONNECTION_SPECIFIC.and(NameSet::of(&[name::TE]));
+/// What does not leave in a response without a body.
+const NEVER_IN_BODILESS: NameSet = NEVER_IN_RESPONSES.and(NameSet::of(&[name::CONTENT_LENGTH]));
 
 /// Appends a request's HEADERS frame. `:authority` is `uri`'s; a `Host` among `fields` is left out, as are
 /// connection-specific fields, those that `Connection` names, and any `TE` other than `trailers`.
@@ -55,7 +61,7 @@ pub fn encode_response(status: StatusCode, fields: &Fields, out: &mut BytesMut) 
 /// # Errors
 ///
 /// [`EncodeError::IncompleteUri`], [`EncodeError::UserInformation`]; then nothing is appended.
-pub fn encode_request(method: &Method, uri: &Uri, fields: &Fields, out: &mut BytesMut) -> Result<(), EncodeError> {
+pub fn encode_request(method: &Method, uri: &Uri, fields: &Fields, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let authority = uri.authority().ok_or(EncodeError::IncompleteUri)?.as_str();
     if authority.contains('@') {
         return Err(EncodeError::UserInformation);
@@ -76,7 +82,7 @@ pub fn encode_request(method: &Method, uri: &Uri, fields: &Fields, out: &mut Byt
         for line in passing(fields) {
             let te = line.is(name::TE) && !line.value.trim_ascii().eq_ignore_ascii_case(b"trailers");
             if !line.is(name::HOST) && !te {
-                field(&line, out);
+                qpack::encode_line(&line, out);
             }
         }
     });
@@ -84,10 +90,10 @@ pub fn encode_request(method: &Method, uri: &Uri, fields: &Fields, out: &mut Byt
 }
 
 /// Appends the HEADERS frame of trailers, without the fields that do not belong there (RFC 9110 §6.5.1).
-pub fn encode_trailers(trailers: &Fields, out: &mut BytesMut) {
+pub fn encode_trailers(trailers: &Fields, out: &mut Vec<u8>) {
     headers_frame(out, |out| {
         for line in trailers.iter().filter(|line| may_trail(line.name())) {
-            field(&line, out);
+            qpack::encode_line(&line, out);
         }
     });
 }
@@ -101,13 +107,8 @@ fn passing(fields: &Fields) -> impl Iterator<Item = FieldLine<'_>> {
     fields.iter().filter(move |line| !CONNECTION_SPECIFIC.has(line.id()) && !is_named(line))
 }
 
-fn field(line: &FieldLine<'_>, out: &mut BytesMut) {
-    // A rule's value may begin or end with a blank, which HTTP/3 forbids.
-    qpack::encode_field(line.as_name(), line.value.trim_ascii(), line.id().is_sensitive(), out);
-}
-
 /// Appends a HEADERS frame with the field section that `fields` appends.
-fn headers_frame(out: &mut BytesMut, fields: impl FnOnce(&mut BytesMut)) {
+fn headers_frame(out: &mut Vec<u8>, fields: impl FnOnce(&mut Vec<u8>)) {
     let begin = out.len();
     out.reserve(USUAL_SECTION);
     // The type, and room for a length of two bytes: any that is not larger may be written so (RFC 9000 §16), and few
@@ -141,12 +142,13 @@ mod tests {
         exchange::{DecodedFields, LastAuthority, Name},
         http3::qpack::{FieldLimits, decode},
     };
+    use bytes::Bytes;
     use http::{HeaderMap, HeaderName, HeaderValue, header};
     use proptest::prelude::*;
 
     /// The fields of the one HEADERS frame in `out`.
-    fn fields(out: BytesMut) -> DecodedFields {
-        let mut frame = out.freeze();
+    fn fields(out: Vec<u8>) -> DecodedFields {
+        let mut frame = Bytes::from(out);
         let (header, used) = FrameHeader::decode(&frame).unwrap();
         let section = frame.split_off(used);
         assert_eq!(header, FrameHeader { kind: FrameType::Headers, length: section.len() as u64 });
@@ -158,13 +160,13 @@ mod tests {
     }
 
     fn response_back(status: u16, headers: &Fields) -> Result<ResponseHead, Rejection> {
-        let mut out = BytesMut::new();
+        let mut out = Vec::new();
         encode_response(StatusCode::from_u16(status).unwrap(), headers, &mut out).unwrap();
         response(fields(out))
     }
 
     fn request_back(method: &Method, uri: &'static str, headers: &Fields) -> Result<RequestHead, Rejection> {
-        let mut out = BytesMut::new();
+        let mut out = Vec::new();
         encode_request(method, &Uri::from_static(uri), headers, &mut out).unwrap();
         request(fields(out), false, &LastAuthority::default())
     }
@@ -203,17 +205,18 @@ mod tests {
             // A letter whose Huffman word is longer than a byte, so that it is sent as it is.
             let value = vec![b'!'; length];
             let headers = Fields::from_iter([(Name::of("x-a"), &value[..])]);
-            let mut out = BytesMut::from(&b"before"[..]);
+            let mut out = b"before".to_vec();
             encode_response(StatusCode::OK, &headers, &mut out).unwrap();
-            assert_eq!(out.split_to(6), "before");
-            let fields = fields(out);
+            let frame = out.split_off(6);
+            assert_eq!(out, b"before");
+            let fields = fields(frame);
             assert_eq!((fields.len(), fields.iter().nth(1).unwrap().value), (2, &value[..]), "{length}");
         }
     }
 
     #[test]
     fn a_switch_of_protocols_does_not_leave() {
-        let mut out = BytesMut::new();
+        let mut out = Vec::new();
         let outcome = encode_response(StatusCode::SWITCHING_PROTOCOLS, &Fields::new(), &mut out);
         assert_eq!((outcome, out.len()), (Err(EncodeError::SwitchingProtocols), 0));
     }
@@ -237,7 +240,7 @@ mod tests {
             ("example.com", EncodeError::IncompleteUri),
             ("https://user@example.com/", EncodeError::UserInformation),
         ] {
-            let mut out = BytesMut::new();
+            let mut out = Vec::new();
             let outcome = encode_request(&Method::GET, &Uri::from_static(uri), &Fields::new(), &mut out);
             assert_eq!((outcome, out.len()), (Err(error), 0), "{uri}");
         }
@@ -245,7 +248,7 @@ mod tests {
 
     #[test]
     fn trailers_leave_without_what_does_not_belong_there() {
-        let mut out = BytesMut::new();
+        let mut out = Vec::new();
         encode_trailers(&map(&[("content-length", "5"), ("connection", "x"), ("grpc-status", "0")]), &mut out);
         assert_eq!(trailers(fields(out)), Ok(map(&[("grpc-status", "0")])));
     }

@@ -67,12 +67,12 @@ pub fn request(decoded: DecodedFields, extended_connect: bool, last: &LastAuthor
     if !is_known_scheme {
         return Err(bad(":scheme is neither https nor http"));
     }
-    last.check(fields.span(authority_span)).map_err(bad)?;
+    let authority = last.check(fields.span(authority_span)).map_err(bad)?;
     path(&method, fields.span(path_span)).map_err(|(status, reason)| Rejection::Status(status, reason))?;
     if upgrade.is_some() {
         method = Method::GET;
     }
-    let mut head = Head::of_spans(method, authority_span, path_span, fields);
+    let mut head = Head::of_spans(method, (authority, authority_span), path_span, fields);
     head.upgrade = upgrade;
     Ok(RequestHead { head, content_length })
 }

@@ -181,7 +181,6 @@ mod tests {
     use super::super::{encode_field, encode_prefix};
     use super::*;
     use crate::exchange::Name;
-    use bytes::BytesMut;
     use proptest::prelude::*;
 
     const LIMITS: FieldLimits = FieldLimits { bytes: 1024, fields: 16 };
@@ -274,7 +273,7 @@ mod tests {
             fields in proptest::collection::vec(("[a-z:-]{0,12}|cookie|:status|content-type", "[ -~]{0,40}|200"), 0..16),
             sensitive: bool,
         ) {
-            let mut out = BytesMut::new();
+            let mut out = Vec::new();
             encode_prefix(&mut out);
             for (name, value) in &fields {
                 encode_field(Name::of(name), value.as_bytes(), sensitive, &mut out);

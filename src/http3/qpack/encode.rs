@@ -4,38 +4,49 @@ use super::{
     huffman, integer,
     static_table::{self, Found},
 };
-use crate::exchange::{Name, name};
-use bytes::{BufMut, BytesMut};
+use crate::exchange::{FieldLine, Name, NameId, field::has_blank_edge, name};
 
 /// Appends a field section's prefix: Required Insert Count 0, Base 0.
-pub fn encode_prefix(out: &mut BytesMut) {
-    out.put_slice(&[0, 0]);
+pub fn encode_prefix(out: &mut Vec<u8>) {
+    out.extend_from_slice(&[0, 0]);
 }
 
 /// Appends a field. A `sensitive` value is never put into a table, here or further on (RFC 9204
 /// §7.1.3): the N bit is set.
-pub fn encode_field(name: Name<'_>, value: &[u8], sensitive: bool, out: &mut BytesMut) {
-    match static_table::find(name.id(), value) {
+pub fn encode_field(name: Name<'_>, value: &[u8], sensitive: bool, out: &mut Vec<u8>) {
+    encode(name.id(), || name.text().as_bytes(), value, sensitive, out);
+}
+
+/// Appends a line, without blanks around its value. A rule's value may have some, which HTTP/3 forbids.
+pub fn encode_line(line: &FieldLine<'_>, out: &mut Vec<u8>) {
+    let (id, value) = (line.id(), line.value);
+    let value = if has_blank_edge(value) { value.trim_ascii() } else { value };
+    encode(id, || line.name_bytes(), value, id.is_sensitive(), out);
+}
+
+/// Appends a line with the name `name`, which is `text` if it has no number.
+fn encode<'t>(name: NameId, text: impl FnOnce() -> &'t [u8], value: &[u8], sensitive: bool, out: &mut Vec<u8>) {
+    match static_table::find(name, value) {
         Some(Found::Field(index)) if !sensitive => integer::encode(6, 0xc0, index, out),
         Some(Found::Field(index) | Found::Name(index)) => {
             integer::encode(4, if sensitive { 0x70 } else { 0x50 }, index, out);
             string(7, 0, value, out);
         }
         None => {
-            string(3, if sensitive { 0x30 } else { 0x20 }, name.text().as_bytes(), out);
+            string(3, if sensitive { 0x30 } else { 0x20 }, text(), out);
             string(7, 0, value, out);
         }
     }
 }
 
 /// Appends `:status`.
-pub fn encode_status(status: http::StatusCode, out: &mut BytesMut) {
+pub fn encode_status(status: http::StatusCode, out: &mut Vec<u8>) {
     encode_field(name::STATUS, status.as_str().as_bytes(), false, out);
 }
 
 /// Appends a string in the shorter of its two forms, its length with a prefix of `prefix` bits, the Huffman flag and
 /// `flags` above.
-fn string(prefix: u32, flags: u8, value: &[u8], out: &mut BytesMut) {
+fn string(prefix: u32, flags: u8, value: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     // The length takes one byte, mostly; the text is encoded behind it before its length is known.
     out.resize(start + 1 + value.len(), 0);
@@ -52,12 +63,12 @@ fn string(prefix: u32, flags: u8, value: &[u8], out: &mut BytesMut) {
             let text = out.split_off(start + 1);
             out.truncate(start);
             integer::encode(prefix, flags | 1 << prefix, length as u64, out);
-            out.put_slice(text.get(..length).unwrap_or_default());
+            out.extend_from_slice(text.get(..length).unwrap_or_default());
         }
         None => {
             out.truncate(start);
             integer::encode(prefix, flags, value.len() as u64, out);
-            out.put_slice(value);
+            out.extend_from_slice(value);
         }
     }
 }
@@ -83,7 +94,7 @@ mod tests {
             ("0000000000000", "", false, b"\x2f\x02\0\0\0\0\0\0\0\0\x7f\0"),
         ];
         for (name, value, sensitive, expected) in table {
-            let mut out = BytesMut::new();
+            let mut out = Vec::new();
             encode_field(Name::of(name), value.as_bytes(), sensitive, &mut out);
             assert_eq!(out, expected, "{name}: {value} gives {out:02x?}");
         }

@@ -1,7 +1,5 @@
 //! Integers with a prefix (RFC 9204 §4.1.1, RFC 7541 §5.1).
 
-use bytes::{BufMut, BytesMut};
-
 /// Why an integer cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IntegerError {
@@ -48,19 +46,19 @@ pub(super) fn add(value: u64, byte: u8, shift: u32) -> Result<u64, IntegerError>
 
 /// Appends `value` with a prefix of `prefix` bits, `flags` in the bits above.
 #[expect(clippy::cast_possible_truncation, reason = "each value is below 256 where it is cut")]
-pub(super) fn encode(prefix: u32, flags: u8, mut value: u64, out: &mut BytesMut) {
+pub(super) fn encode(prefix: u32, flags: u8, mut value: u64, out: &mut Vec<u8>) {
     let mask = prefix_mask(prefix);
     if value < u64::from(mask) {
-        out.put_u8(flags | value as u8);
+        out.push(flags | value as u8);
         return;
     }
-    out.put_u8(flags | mask);
+    out.push(flags | mask);
     value -= u64::from(mask);
     while value >= 0x80 {
-        out.put_u8(value as u8 | 0x80);
+        out.push(value as u8 | 0x80);
         value >>= 7;
     }
-    out.put_u8(value as u8);
+    out.push(value as u8);
 }
 
 /// The largest value that a prefix of `prefix` bits could hold, which announces continuation bytes.
@@ -80,7 +78,7 @@ mod tests {
             let mut input = bytes;
             assert_eq!(decode(prefix, &mut input), Ok(value));
             assert_eq!(input, b"");
-            let mut out = BytesMut::new();
+            let mut out = Vec::new();
             encode(prefix, 0, value, &mut out);
             assert_eq!(out, bytes);
         }
@@ -107,9 +105,9 @@ mod tests {
         #[test]
         fn what_was_encoded_decodes(prefix in 1_u32..=8, shift in 0..62, noise in 0..1_u64 << 62, tail: u8) {
             let value = noise >> shift;
-            let mut out = BytesMut::new();
+            let mut out = Vec::new();
             encode(prefix, 0, value, &mut out);
-            out.put_u8(tail);
+            out.push(tail);
             let mut input = &*out;
             prop_assert_eq!(decode(prefix, &mut input), Ok(value));
             prop_assert_eq!(input, &[tail]);

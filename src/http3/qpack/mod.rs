@@ -10,5 +10,5 @@ mod static_table;
 
 pub use crate::terms::FieldLimits;
 pub use decode::{DecodeError, decode};
-pub use encode::{encode_field, encode_prefix, encode_status};
+pub use encode::{encode_field, encode_line, encode_prefix, encode_status};
 pub use instructions::{DecoderStream, EncoderStream};

@@ -160,6 +160,7 @@ pub(in crate::proxy) fn pass_on(status: StatusCode, answered: &Fields, body: Byt
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exchange::Authority;
 
     fn rule(copy: &[&str]) -> AuthRule {
         let copy = copy.iter().map(|name| name.parse().unwrap()).collect();
@@ -228,7 +229,7 @@ mod tests {
             ("x-forwarded-uri", "/public"),
             ("x-forwarded-method", "GET"),
         ]);
-        let head = Head::new(Method::POST, "a.test", "/path?query", fields);
+        let head = Head::new(Method::POST, Authority::new("a.test"), "/path?query", fields);
         let mut request = rule.request(&head, &["remote-user".to_owned()]);
         let target = (request.method.clone(), request.authority(), request.target());
         assert_eq!(target, (Method::GET, "a.test", "/verify?a=b"));

@@ -422,7 +422,7 @@ fn classify(failure: &SendFailure, connection: &PooledConnection) -> Error {
     match failure {
         SendFailure::Head(HeadError::TooLarge) => Error::HeaderTooLarge,
         SendFailure::Head(HeadError::LengthTooLarge) => Error::ContentLength,
-        SendFailure::Head(_) | SendFailure::Field | SendFailure::Interims => Error::Protocol,
+        SendFailure::Head(_) | SendFailure::Interims => Error::Protocol,
         SendFailure::Closed | SendFailure::Io(_) | SendFailure::Body if connection.answered() => Error::Incomplete,
         // Closed, reset, or never idle.
         SendFailure::Closed | SendFailure::Io(_) | SendFailure::Body | SendFailure::Unsent => Error::Terminated,

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     config::{Health, OriginAddress},
-    http1::{self, HeadError, HeadLines},
+    http1::{self, HeadError},
     proxy::{CheckMetrics, Checks, ServerName, balance::Streak},
     suspension::timeout,
 };
@@ -150,7 +150,12 @@ async fn ask(checked: &Checked) -> Result<(), String> {
     let agent = concat!("litequic/", env!("CARGO_PKG_VERSION"), " (health check)");
     let fields = [("host", &*host), ("user-agent", agent), ("connection", "close")];
     let mut request = Vec::new();
-    http1::write_head(&mut request, "GET", &health.path, fields.map(|(name, value)| (name, value.as_bytes())));
+    http1::write_head(
+        &mut request,
+        "GET",
+        health.path.as_bytes(),
+        fields.map(|(name, value)| (name, value.as_bytes())),
+    );
     let written = async {
         stream.write_all(&request).await?;
         stream.flush().await
@@ -184,9 +189,8 @@ async fn status(stream: &mut (impl AsyncRead + Unpin)) -> Result<u16, Unanswered
     let (mut received, mut seen) = (Vec::with_capacity(MAX_RESPONSE), 0);
     loop {
         while received.len() > seen {
-            let mut lines = HeadLines::default();
             let rest = received.get(seen..).unwrap_or_default();
-            match http1::parse(rest, &mut lines)? {
+            match http1::parse(rest, |_, _| {})? {
                 Some(head) if head.is_interim() => seen += head.length,
                 Some(head) => return Ok(head.status),
                 None => break,

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     descriptors::Descriptor,
     exchange::{BodyCapacity, BodyError, FieldName, Fields, Head, Name, Traceparent, field::is_value, name},
-    http1::{self, BodyDecoder, BodyPiece, HeadError, HeadLines, ResponseFraming},
+    http1::{self, BodyDecoder, BodyPiece, HeadError, ResponseFraming},
     proxy::Metrics,
     telemetry::Cause,
 };
@@ -46,10 +46,11 @@ const WRITES: usize = 16;
 /// Parts that one write has at most, a head among them.
 const PARTS: usize = 3 * PIECES + 2;
 
-/// Lines that a response's head gets on its way to the client: a date, a cookie, what a route adds.
-const ADDED_FIELDS: usize = 4;
-/// Bytes of these.
-const ADDED_TEXT: usize = 128;
+/// Lines that most heads of responses do not exceed, with what they get on their way to the client: a date, a cookie,
+/// what a route adds.
+const USUAL_FIELDS: usize = 16;
+/// Bytes of their text.
+const USUAL_TEXT: usize = 512;
 
 thread_local! {
     /// What was read at last, which is copied out in its exact size: memory that stays in the processor's cache.
@@ -178,8 +179,6 @@ pub(super) enum SendFailure {
     Io(io::Error),
     #[error(transparent)]
     Head(#[from] HeadError),
-    #[error("the response's header has an invalid field")]
-    Field,
     #[error("more than {MAX_INTERIM} interim responses came")]
     Interims,
     #[error("the request's body failed")]
@@ -373,7 +372,7 @@ impl OriginConnection {
         let mut text = HEAD.take();
         text.clear();
         let fields = head.fields.iter().map(|line| (line.name(), line.value));
-        http1::write_head(&mut text, head.method.as_str(), head.target(), fields);
+        http1::write_head(&mut text, head.method.as_str(), head.target_bytes(), fields);
         {
             let mut outgoing = self.outgoing.borrow_mut();
             if let Some(traceparent) = &outgoing.traceparent {
@@ -742,19 +741,12 @@ impl Incoming {
         if self.unread.is_empty() || self.parsed > 0 && http1::is_unfinished(&self.unread, self.parsed) {
             return Ok(None);
         }
-        let mut lines = HeadLines::default();
-        let Some(head) = http1::parse(&self.unread, &mut lines)? else {
+        let mut fields = Fields::with_capacity(USUAL_FIELDS, USUAL_TEXT);
+        let Some(head) = http1::parse(&self.unread, |name, value| fields.append_any_case(name, value))? else {
             self.parsed = self.unread.len();
             return Ok(None);
         };
         let status = StatusCode::from_u16(head.status).map_err(|_| HeadError::Status)?;
-        let mut fields = Fields::with_capacity(head.fields().len() + ADDED_FIELDS, head.length + ADDED_TEXT);
-        for (name, value) in head.fields() {
-            if !is_value(value) {
-                return Err(SendFailure::Field);
-            }
-            fields.append_any_case(name.as_bytes(), value);
-        }
         let received = if head.is_interim() {
             self.interims = self.interims.saturating_add(1);
             if self.interims > MAX_INTERIM {

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     descriptors::{Descriptors, Side},
-    exchange::{Fields as FieldLines, Head, name},
+    exchange::{Authority, Fields as FieldLines, Head, name},
 };
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, request};
@@ -108,7 +108,7 @@ async fn by_litequic(stream: UnixStream, method: &Method) -> Outcome {
     let connection = OriginConnection::new(OriginSocket::Unix(stream), None, descriptor, &Arc::default());
     connection.begin(None, None);
     let fields = FieldLines::from_iter([(name::HOST, &b"a.test"[..])]);
-    let head = Head::new(method.clone(), "a.test", "/", fields);
+    let head = Head::new(method.clone(), Authority::new("a.test"), "/", fields);
     let parts = loop {
         match poll_fn(|cx| connection.poll_response(&head, cx)).await {
             Ok(Received::Interim(..)) => {}

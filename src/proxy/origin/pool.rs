@@ -375,7 +375,7 @@ impl Pool {
             }
             let mut now = None;
             while let Some(connection) = self.pop_idle(proxied) {
-                let now = *now.get_or_insert_with(Instant::now);
+                let now = *now.get_or_insert_with(suspension::now);
                 if self.is_usable(&connection, now) && is_quiet(&connection) {
                     return Ok(PooledConnection::new(connection, in_use, true));
                 }
@@ -619,7 +619,7 @@ impl Pool {
 
     /// Gives a connection and its slot to the next request that waits, or keeps the connection for a later one.
     fn put(self: &Rc<Self>, connection: Connection, in_use: InUse) {
-        let now = Instant::now();
+        let now = suspension::now();
         let mut is_kept =
             self.is_usable(&connection, now) && !self.state.borrow().closed && self.is_quiet(&connection.http);
         if is_kept && self.origin.max_requests.is_some_and(|most| connection.requests >= most) {

@@ -10,19 +10,18 @@ use crate::{
     exchange::{Fields, Head, Interim, name},
     proxy::Metrics,
     proxy::{error::Error, response},
-    suspension,
+    suspension::{self, Timer},
 };
 use http::StatusCode;
 use std::{
     cell::Cell,
     future::poll_fn,
-    pin::pin,
     rc::Rc,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 /// A client that expects 100 (Continue) gets it from litequic if the origin has sent nothing for that long: many
 /// origins never do, and clients wait about as long themselves (RFC 9110 §10.1.1).
@@ -39,8 +38,8 @@ pub(super) enum WaitOutcome {
 /// for it.
 pub(super) struct Interims<'a> {
     interim: &'a Interim,
-    /// The client does not wait for 100, or no longer. The request's body looks at it, too.
-    continued: Rc<Cell<bool>>,
+    /// Whether the client no longer waits for 100, if it did at first. The request's body looks at it, too.
+    continued: Option<Rc<Cell<bool>>>,
     metrics: &'a Arc<Metrics>,
 }
 
@@ -48,13 +47,13 @@ impl<'a> Interims<'a> {
     /// For the client that sent `head`, and a body if `has_body`: without one there is nothing to wait for.
     pub(super) fn new(head: &Head, has_body: bool, interim: &'a Interim, metrics: &'a Arc<Metrics>) -> Self {
         let expects = |value: &[u8]| value.eq_ignore_ascii_case(b"100-continue");
-        let continued = Cell::new(!(has_body && head.fields.get(name::EXPECT).is_some_and(expects)));
-        Self { interim, continued: Rc::new(continued), metrics }
+        let is_expected = has_body && head.fields.get(name::EXPECT).is_some_and(expects);
+        Self { interim, continued: is_expected.then(Rc::default), metrics }
     }
 
     /// Forwards an interim response of the origin.
     fn forward(&self, status: StatusCode, mut fields: Fields) {
-        if status == StatusCode::CONTINUE && self.continued.replace(true) {
+        if status == StatusCode::CONTINUE && !self.end_expectation() {
             return;
         }
         response::translate_interim(&mut fields);
@@ -65,17 +64,22 @@ impl<'a> Interims<'a> {
 
     /// Whether the client still waits for 100.
     pub(super) fn is_expected(&self) -> bool {
-        !self.continued.get()
+        self.continued.as_ref().is_some_and(|continued| !continued.get())
     }
 
     /// Whether it no longer does, if it did at first: set when 100 is sent.
     pub(super) fn continued(&self) -> Option<Rc<Cell<bool>>> {
-        self.is_expected().then(|| Rc::clone(&self.continued))
+        self.continued.clone().filter(|_| self.is_expected())
+    }
+
+    /// The client no longer waits for 100. Returns whether it did.
+    fn end_expectation(&self) -> bool {
+        self.continued.as_ref().is_some_and(|continued| !continued.replace(true))
     }
 
     /// Sends 100 in the origin's place, if none was sent.
     fn say(&self) {
-        if !self.continued.replace(true) {
+        if self.end_expectation() {
             self.interim.send(StatusCode::CONTINUE, Fields::new());
         }
     }
@@ -95,7 +99,7 @@ pub(super) async fn header(
     deadline: Option<Deadline>,
     metrics: &Metrics,
 ) -> WaitOutcome {
-    let started = Instant::now();
+    let started = suspension::now();
     // A client whose body comes does not wait.
     let expected_by =
         || (interims.is_expected() && !upload.is_some_and(Upload::taken)).then(|| started + CONTINUE_AFTER);
@@ -105,7 +109,8 @@ pub(super) async fn header(
         let others = [expected_by(), deadline.map(Deadline::at)];
         others.into_iter().flatten().fold(header_by(now), Instant::min)
     };
-    let mut timer = pin!(sleep_until(next(started)));
+    let is_plain = upload.is_none() && deadline.is_none() && !interims.is_expected();
+    let mut timer = if is_plain { Timer::new(timeouts.response_header) } else { Timer::until(next(started)) };
     poll_fn(|cx| {
         while let Poll::Ready(received) = poll_sent(cx) {
             match received {
@@ -114,7 +119,7 @@ pub(super) async fn header(
                 Err(failure) => return Poll::Ready(WaitOutcome::Failed(failure)),
             }
         }
-        while suspension::poll_elapsed(timer.as_mut(), cx).is_ready() {
+        while timer.poll_elapsed(cx).is_ready() {
             let now = Instant::now();
             if let Some(passed) = deadline.and_then(|deadline| deadline.passed(now, metrics)) {
                 return Poll::Ready(WaitOutcome::Timeout(passed.after(since(now))));
@@ -126,7 +131,7 @@ pub(super) async fn header(
             if expected_by().is_some_and(|by| by <= now) {
                 interims.say();
             }
-            timer.as_mut().reset(next(now));
+            timer.reset(next(now));
         }
         Poll::Pending
     })

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     config::Pattern,
-    exchange::{Fields, Name},
+    exchange::{Authority, Fields, Name, host_of},
 };
 use http::{HeaderName, Method};
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ fn plain() -> Head {
 fn head(method: &str, path: &str, fields: &[(&str, &str)]) -> Head {
     let mut lines = Fields::new();
     fields.iter().for_each(|(name, value)| lines.append_any_case(name.as_bytes(), value.as_bytes()));
-    Head::new(method.parse().unwrap(), "", path, lines)
+    Head::new(method.parse().unwrap(), Authority::new(""), path, lines)
 }
 
 fn routes() -> Routes {
@@ -77,7 +77,7 @@ fn the_most_specific_host_and_the_longest_prefix_win() {
         ("", "/any", Some("any")),
     ] {
         let plain = plain();
-        let chosen = routes.choose(authority, path, &plain);
+        let chosen = routes.choose(host_of(authority), path, &plain);
         let chosen = chosen.map(|route| route.and_then(|route| route.origin.as_deref()));
         assert_eq!(chosen.unwrap(), expected, "{authority} {path}");
     }

@@ -182,7 +182,7 @@ impl Value {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::exchange::{Identity, LastForwarded, Protocol};
+    use crate::exchange::{Authority, Identity, LastForwarded, Protocol};
 
     fn client() -> Client {
         Client {
@@ -197,7 +197,7 @@ pub(super) mod tests {
     }
 
     pub(in crate::proxy::rules) fn variables<'a>(authority: &str, id: &'a str) -> Variables<'a> {
-        let head = Head::new(http::Method::GET, authority, "/", Fields::new());
+        let head = Head::new(http::Method::GET, Authority::new(authority), "/", Fields::new());
         Variables::of(&head, &client(), &[], id, Uses { client: true, host: true })
     }
 
@@ -278,7 +278,7 @@ pub(super) mod tests {
     #[test]
     fn only_the_values_that_rules_use_are_read_of_a_request() {
         let fields = Fields::from_iter([(Name::of("x-forwarded-for"), &b"192.0.2.9"[..])]);
-        let head = Head::new(http::Method::GET, "a.test", "/", fields);
+        let head = Head::new(http::Method::GET, Authority::new("a.test"), "/", fields);
         let client = client();
         let trusted = [Network { address: client.address.ip(), prefix: 128 }];
         for (text, uses, ip, host) in [

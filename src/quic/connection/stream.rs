@@ -1,13 +1,14 @@
-//! The client's limits for litequic's sending on each of its request streams (RFC 9000 §4.1). s2n-quic does not expose
-//! them; litequic needs them to write no more (docs/adr/0009-queue-within-the-peers-window.md).
+//! The client's limits for litequic's sending on each of its request streams (RFC 9000 §4.1), and whether it has sent
+//! STOP_SENDING. s2n-quic does not expose the limits; litequic needs them to write no more
+//! (docs/adr/0009-queue-within-the-peers-window.md). A stopped stream it reports only on request, under its lock.
 //!
 //! Sources: the client's transport parameter `initial_max_stream_data_bidi_local`, from s2n-quic's event, and its
-//! MAX_STREAM_DATA frames.
+//! MAX_STREAM_DATA and STOP_SENDING frames.
 //!
-//! A limit may come before its stream has been accepted, even before the stream. Streams are accepted in the order of
-//! their IDs, so an ID from `next_stream` on is one that will be: its limit is kept for then. Below `next_stream` a
-//! stream is open or over, and what comes for one that is over means nothing. s2n-quic lets a client open `max_streams`
-//! at once and closes the connection beyond, so no honest limit finds the room used up.
+//! A frame may come before its stream has been accepted, even before the stream. Streams are accepted in the order of
+//! their IDs, so an ID from `next_stream` on is one that will be: what its frames say is kept for then. Below
+//! `next_stream` a stream is open or over, and what comes for one that is over means nothing. s2n-quic lets a client open
+//! `max_streams` at once and closes the connection beyond, so no honest frame finds the room used up.
 
 use super::{by_id::ByConnectionId, send_queue::OpenStreams};
 use crate::{number::Number, priority::Priority, quic::wire::StreamFrame};
@@ -15,7 +16,7 @@ use futures_util::task::AtomicWaker;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::Waker,
 };
@@ -31,8 +32,17 @@ pub(in crate::quic) struct StreamCredit {
     /// The first request stream that was not accepted yet.
     next_stream: u64,
     pub(in crate::quic) open: OpenStreams,
-    /// Limits of streams from `next_stream` on.
-    pub(super) early_limits: ByConnectionId<u64>,
+    /// What frames said about streams from `next_stream` on.
+    pub(super) early: ByConnectionId<EarlyFrames>,
+}
+
+/// What frames said about a stream before it was accepted.
+#[derive(Debug, Default)]
+pub(super) struct EarlyFrames {
+    /// The highest limit.
+    limit: u64,
+    /// There was a STOP_SENDING frame.
+    is_stopped: bool,
 }
 
 const _: () = assert!(size_of::<StreamCredit>() <= 80);
@@ -40,18 +50,21 @@ const _: () = assert!(size_of::<StreamCredit>() <= 80);
 #[derive(Debug)]
 pub(in crate::quic) struct StreamSendState {
     pub(in crate::quic) limit: AtomicU64,
+    /// A STOP_SENDING frame has come for the stream.
+    pub(in crate::quic) stopped: AtomicBool,
     /// Waker of the task that sends on the stream, whatever it waits for.
     pub(in crate::quic) waker: AtomicWaker,
     pub(in crate::quic) progress: StreamProgress,
 }
 
-const _: () = assert!(size_of::<StreamSendState>() <= 96);
+const _: () = assert!(size_of::<StreamSendState>() <= 104);
 
 impl StreamCredit {
     pub(in crate::quic) fn open(&mut self, stream: u64) -> Arc<StreamSendState> {
         self.next_stream = self.next_stream.max(stream.saturating_add(ID_STEP));
-        let early_limits = self.early_limits.remove(&stream).unwrap_or_default();
-        let state = StreamSendState::new(self.initial.max(early_limits));
+        let EarlyFrames { limit, is_stopped } = self.early.remove(&stream).unwrap_or_default();
+        let state = StreamSendState::new(self.initial.max(limit));
+        state.stopped.store(is_stopped, Ordering::Relaxed);
         // An ID comes once: nothing is dropped.
         self.open.insert(stream, &state);
         state
@@ -64,25 +77,22 @@ impl StreamCredit {
 
     /// Reads a frame about a stream, and returns the task to be woken.
     #[must_use]
-    pub(in crate::quic) fn on_stream_frame(&mut self, frame: StreamFrame, max_early_limits: usize) -> Option<Waker> {
-        match frame {
-            StreamFrame::MaxStreamData { stream, limit } => self.raise_limit(stream, limit, max_early_limits),
-            StreamFrame::StopSending(stream) => self.open.0.get(&stream)?.waker.take(),
-        }
-    }
-
-    /// Raises the limit of a stream to `limit` bytes in all.
-    fn raise_limit(&mut self, stream: u64, limit: u64, max_early_limits: usize) -> Option<Waker> {
+    pub(in crate::quic) fn on_stream_frame(&mut self, frame: StreamFrame, max_early: usize) -> Option<Waker> {
+        let (stream, limit, is_stopped) = match frame {
+            StreamFrame::MaxStreamData { stream, limit } => (stream, limit, false),
+            StreamFrame::StopSending(stream) => (stream, 0, true),
+        };
         if let Some(state) = self.open.0.get(&stream) {
             // What does not raise a limit means nothing (RFC 9000 §4.1): packets arrive in any order.
             state.limit.fetch_max(limit, Ordering::Relaxed);
+            state.stopped.fetch_or(is_stopped, Ordering::Relaxed);
             return state.waker.take();
-        } else if stream >= self.next_stream && stream.is_multiple_of(ID_STEP) {
-            if let Some(early_limits) = self.early_limits.get_mut(&stream) {
-                *early_limits = limit.max(*early_limits);
-            } else if self.early_limits.len() < max_early_limits {
-                self.early_limits.insert(stream, limit);
-            }
+        }
+        let is_early = stream >= self.next_stream && stream.is_multiple_of(ID_STEP);
+        if is_early && (self.early.len() < max_early || self.early.contains_key(&stream)) {
+            let early = self.early.entry(stream).or_default();
+            early.limit = early.limit.max(limit);
+            early.is_stopped |= is_stopped;
         }
         None
     }
@@ -90,7 +100,8 @@ impl StreamCredit {
 
 impl StreamSendState {
     pub(in crate::quic) fn new(limit: u64) -> Arc<Self> {
-        Arc::new(Self { limit: AtomicU64::new(limit), waker: AtomicWaker::new(), progress: StreamProgress::default() })
+        let (limit, stopped) = (AtomicU64::new(limit), AtomicBool::new(false));
+        Arc::new(Self { limit, stopped, waker: AtomicWaker::new(), progress: StreamProgress::default() })
     }
 }
 

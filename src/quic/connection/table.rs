@@ -333,7 +333,7 @@ mod tests {
         );
         assert_eq!(limit(&open(&mut connections, 0)), 10);
         assert_eq!(limit(&open(&mut connections, 4)), 40);
-        assert!(connections.by_id[&CONNECTION].credit.early_limits.is_empty());
+        assert!(connections.by_id[&CONNECTION].credit.early.is_empty());
     }
 
     #[test]
@@ -345,9 +345,9 @@ mod tests {
             read(&mut connections, CONNECTION, &max_stream_data(stream, 50));
         }
         assert!(connections.by_id[&CONNECTION].credit.open.0.is_empty());
-        let mut early_limits: Vec<u64> = connections.by_id[&CONNECTION].credit.early_limits.keys().copied().collect();
-        early_limits.sort_unstable();
-        assert_eq!(early_limits, [8, 12, 16]);
+        let mut early: Vec<u64> = connections.by_id[&CONNECTION].credit.early.keys().copied().collect();
+        early.sort_unstable();
+        assert_eq!(early, [8, 12, 16]);
     }
 
     #[test]
@@ -362,6 +362,19 @@ mod tests {
             read(&mut connections, CONNECTION, frame);
             assert_eq!(count.0.load(Ordering::Relaxed), (woken + 1).min(2));
         }
+    }
+
+    #[test]
+    fn a_stream_is_stopped_whether_the_frame_comes_before_it_is_accepted_or_later() {
+        let mut connections = connections();
+        let first = open(&mut connections, 0);
+        for payload in [&[0x05, 0, 1][..], &[0x05, 8, 1], &max_stream_data(8, 40)] {
+            read(&mut connections, CONNECTION, payload);
+        }
+        let [second, third] = [4, 8].map(|stream| open(&mut connections, stream));
+        let is_stopped = |stream: &Arc<StreamSendState>| stream.stopped.load(Ordering::Relaxed);
+        assert_eq!([&first, &second, &third].map(is_stopped), [true, false, true]);
+        assert_eq!(limit(&third), 40);
     }
 
     #[test]

@@ -67,6 +67,10 @@ impl transport::SendWindow for RequestWindow {
         self.state.waker.register(waker);
     }
 
+    fn is_stopped(&self) -> bool {
+        self.state.stopped.load(Ordering::Relaxed)
+    }
+
     fn is_ordered(&self) -> bool {
         self.send_queue.is_ordered()
     }

@@ -4,7 +4,7 @@
 use http::Method;
 use litequic::{
     config::{Config, Route},
-    exchange::{self, Client, Fields, Head, Identity, LastForwarded, Protocol, name},
+    exchange::{self, Authority, Client, Fields, Head, Identity, LastForwarded, Protocol, name},
     proxy::{Routing, request_head},
 };
 use proptest::prelude::*;
@@ -140,7 +140,7 @@ fn routing() -> Routing {
 /// The route that litequic sends `path` by, if it does.
 fn taken(routing: &Routing, path: &str) -> Option<String> {
     exchange::path(&Method::GET, path.as_bytes()).ok()?;
-    let mut head = Head::new(Method::GET, "localhost", path, Fields::new());
+    let mut head = Head::new(Method::GET, Authority::new("localhost"), path, Fields::new());
     let client = Client {
         address: "192.0.2.7:1".parse().unwrap(),
         local: "192.0.2.1:443".parse().unwrap(),

@@ -5,6 +5,15 @@
 //! Each thread that enforces timeouts ticks, at least twice a second while it works. A gap between two ticks is a
 //! suspension, which the first timer that expires afterwards sees as well as the next tick. A thread that has nothing
 //! to do rests: it does not tick, and a timer that expires late shows the suspension.
+//!
+//! The clock is read once a [`Turn`], and timeouts of the same time share a timer of the runtime ([`serve_timers`]).
+
+mod deadlines;
+mod timer;
+mod turn;
+
+pub use timer::{Timer, serve_timers};
+pub use turn::{Turn, now};
 
 use std::{
     cell::Cell,
@@ -187,9 +196,14 @@ pub async fn elapsed_at(at: Instant) {
 ///
 /// The cancel safety of `future`.
 pub async fn timeout<F: Future>(limit: Duration, future: F) -> Result<F::Output, Elapsed> {
-    // A limit beyond what the clock can say is none.
-    let Some(at) = Instant::now().checked_add(limit) else { return Ok(future.await) };
-    timeout_at(at, future).await
+    let (mut future, mut timer) = (pin!(future), Timer::new(limit));
+    poll_fn(|cx| {
+        if let Poll::Ready(output) = future.as_mut().poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        timer.poll_elapsed(cx).map(|()| Err(Elapsed))
+    })
+    .await
 }
 
 /// The output of `future`, if it comes before the time `at` has passed and timeouts count.

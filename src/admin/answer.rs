@@ -1,6 +1,9 @@
 //! From an admin request to its answer. Reads no request body; every answer is small and complete.
 
-use super::{AdminState, CloseOrder, MaintenanceOrder, Surface, WORKER_DEADLINE, clients::list_query, page, status};
+use super::{
+    AdminState, ClientControl, CloseOrder, DenyOrder, MaintenanceOrder, Surface, WORKER_DEADLINE, clients::list_query,
+    denial::allowed, page, status,
+};
 use crate::{
     lifecycle::Phase,
     suspension,
@@ -42,9 +45,12 @@ enum Resource {
     Page,
     Status,
     Clients,
+    Denied,
     Config,
     Reload,
     Close,
+    Deny,
+    Allow,
     Maintenance,
     Http3,
     Renew,
@@ -52,16 +58,19 @@ enum Resource {
 }
 
 impl Resource {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 16] = [
         Self::Health,
         Self::Ready,
         Self::Metrics,
         Self::Page,
         Self::Status,
         Self::Clients,
+        Self::Denied,
         Self::Config,
         Self::Reload,
         Self::Close,
+        Self::Deny,
+        Self::Allow,
         Self::Maintenance,
         Self::Http3,
         Self::Renew,
@@ -76,9 +85,12 @@ impl Resource {
             Self::Page => "/",
             Self::Status => "/status",
             Self::Clients => "/clients",
+            Self::Denied => "/denied",
             Self::Config => "/config",
             Self::Reload => "/reload",
             Self::Close => "/close",
+            Self::Deny => "/deny",
+            Self::Allow => "/allow",
             Self::Maintenance => "/maintenance",
             Self::Http3 => "/http3",
             Self::Renew => "/renew",
@@ -97,7 +109,17 @@ impl Resource {
 
     /// Whether a request for it changes something.
     const fn changes(self) -> bool {
-        matches!(self, Self::Reload | Self::Close | Self::Maintenance | Self::Http3 | Self::Renew | Self::Drain)
+        matches!(
+            self,
+            Self::Reload
+                | Self::Close
+                | Self::Deny
+                | Self::Allow
+                | Self::Maintenance
+                | Self::Http3
+                | Self::Renew
+                | Self::Drain
+        )
     }
 
     /// Whether it needs no token: the page shows nothing before it has one.
@@ -108,7 +130,7 @@ impl Resource {
     /// Whether its answer is for the operator only. The others are shown to every client that reaches the service;
     /// probes and load balancers request them by any name.
     const fn tells(self) -> bool {
-        matches!(self, Self::Metrics | Self::Status | Self::Clients | Self::Config)
+        matches!(self, Self::Metrics | Self::Status | Self::Clients | Self::Denied | Self::Config)
     }
 
     fn is_on(self, surface: Surface) -> bool {
@@ -151,6 +173,7 @@ pub(super) async fn answer(state: &AdminState, surface: Surface, request: &Parts
         Resource::Page => page(),
         Resource::Status => content(StatusCode::OK, JSON, pretty(&status::status(state).await)),
         Resource::Clients => clients(state, request.uri.query().unwrap_or_default()).await,
+        Resource::Denied => of_clients(state, |clients| content(StatusCode::OK, JSON, pretty(&clients.denied()))),
         Resource::Config => content(StatusCode::OK, JSON, pretty(&status::configuration(state))),
         Resource::Health => health(&state.heartbeats),
         Resource::Ready => match state.readiness.check(&state.lifecycle).await {
@@ -162,18 +185,16 @@ pub(super) async fn answer(state: &AdminState, surface: Surface, request: &Parts
         }
         // A page in the operator's browser can send a POST to a loopback address, but not without this field (Fetch
         // §3.2). No tool that an operator uses sends it.
-        Resource::Reload
-        | Resource::Close
-        | Resource::Maintenance
-        | Resource::Http3
-        | Resource::Renew
-        | Resource::Drain
-            if request.headers.contains_key(ORIGIN) =>
-        {
+        changing if changing.changes() && request.headers.contains_key(ORIGIN) => {
             text(StatusCode::FORBIDDEN, "requests of web pages are rejected\n".into())
         }
         Resource::Reload => reload(state).await,
         Resource::Close => close(state, request.uri.query().unwrap_or_default()).await,
+        Resource::Deny => deny(state, request.uri.query().unwrap_or_default()).await,
+        Resource::Allow => match allowed(request.uri.query().unwrap_or_default()) {
+            Ok(network) => of_clients(state, |clients| ordered(clients.allow(network))),
+            Err(problem) => text(StatusCode::BAD_REQUEST, format!("{problem}\n")),
+        },
         Resource::Maintenance => maintenance(state, request.uri.query().unwrap_or_default()),
         Resource::Http3 => http3(state, request.uri.query().unwrap_or_default()),
         Resource::Renew => renew(state, request.uri.query().unwrap_or_default()),
@@ -255,6 +276,31 @@ async fn close(state: &AdminState, query: &str) -> Answer {
     let Some(clients) = &state.clients else { return no_workers() };
     match clients.close(order).await {
         Ok(closed) => text(StatusCode::OK, order.outcome(closed)),
+        Err(problem) => text(StatusCode::SERVICE_UNAVAILABLE, problem),
+    }
+}
+
+/// The answer that `of` makes, if there are workers.
+fn of_clients(state: &AdminState, of: impl FnOnce(&dyn ClientControl) -> Answer) -> Answer {
+    state.clients.as_ref().map_or_else(no_workers, |clients| of(&**clients))
+}
+
+/// What became of an order, in words.
+fn ordered(outcome: Result<String, String>) -> Answer {
+    match outcome {
+        Ok(done) => text(StatusCode::OK, done),
+        Err(problem) => text(StatusCode::UNPROCESSABLE_ENTITY, problem),
+    }
+}
+
+async fn deny(state: &AdminState, query: &str) -> Answer {
+    let order = match DenyOrder::parse(query) {
+        Ok(order) => order,
+        Err(problem) => return text(StatusCode::BAD_REQUEST, format!("{problem}\n")),
+    };
+    let Some(clients) = &state.clients else { return no_workers() };
+    match clients.deny(order).await {
+        Ok(outcome) => ordered(outcome),
         Err(problem) => text(StatusCode::SERVICE_UNAVAILABLE, problem),
     }
 }
@@ -438,6 +484,30 @@ mod tests {
             }
             let (request, ()) = request.body(()).unwrap().into_parts();
             assert_eq!(answer(&state(), surface, &request).await.status().as_u16(), expected, "{query} {surface:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn denying_is_for_the_operator_and_not_for_web_pages() {
+        for (method, path, origin, surface, expected) in [
+            (Method::GET, "/deny?network=192.0.2.1&seconds=1", false, Surface::Operator, 405),
+            (Method::POST, "/deny?network=192.0.2.1&seconds=1", true, Surface::Operator, 403),
+            (Method::POST, "/deny?network=192.0.2.1&seconds=1", false, Surface::Probes, 404),
+            (Method::POST, "/deny?network=192.0.2.1", false, Surface::Operator, 400),
+            (Method::POST, "/deny?network=192.0.2.1&seconds=1", false, Surface::Operator, 503),
+            (Method::POST, "/allow?network=192.0.2.1", true, Surface::Operator, 403),
+            (Method::POST, "/allow?network=192.0.2.1", false, Surface::Probes, 404),
+            (Method::POST, "/allow", false, Surface::Operator, 400),
+            (Method::POST, "/allow?network=192.0.2.1", false, Surface::Operator, 503),
+            (Method::GET, "/denied", false, Surface::Probes, 404),
+            (Method::GET, "/denied", false, Surface::Operator, 503),
+        ] {
+            let mut request = http::Request::builder().method(method).uri(path);
+            if origin {
+                request = request.header(ORIGIN, "https://elsewhere.test");
+            }
+            let (request, ()) = request.body(()).unwrap().into_parts();
+            assert_eq!(answer(&state(), surface, &request).await.status().as_u16(), expected, "{path} {surface:?}");
         }
     }
 

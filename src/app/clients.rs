@@ -2,11 +2,13 @@
 
 use super::{
     Metrics,
+    denial::Denial,
     mailbox::{WorkerRequest, WorkerRequests},
 };
 use crate::{
-    admin::{Answered, ClientControl, ClientList, ClientStatus, CloseOrder},
-    clients::{Best, ClientReport, Description, ListQuery, TransportReport},
+    admin::{Answered, ClientControl, ClientList, ClientStatus, CloseOrder, DeniedList, DenyOrder},
+    clients::{Best, ClientReport, Description, ListQuery, Selection, Selector, TransportReport},
+    config::Network,
     memory::WorkerList,
     tls,
 };
@@ -29,12 +31,13 @@ pub(super) struct Clients {
     /// By worker.
     workers: Vec<WorkerRequests>,
     metrics: Arc<Metrics>,
+    denial: Arc<Denial>,
 }
 
 impl Clients {
     /// Asks `workers`.
-    pub(super) fn new(workers: Vec<WorkerRequests>, metrics: Arc<Metrics>) -> Self {
-        Self { workers, metrics }
+    pub(super) fn new(workers: Vec<WorkerRequests>, metrics: Arc<Metrics>, denial: Arc<Denial>) -> Self {
+        Self { workers, metrics, denial }
     }
 
     /// The answers of all workers to the question that `request` makes.
@@ -98,6 +101,39 @@ impl ClientControl for Clients {
             Ok(connections)
         })
     }
+
+    fn deny(&self, order: DenyOrder) -> Answered<'_, Result<String, String>> {
+        Box::pin(async move {
+            if let Err(problem) = self.denial.deny(&order) {
+                return Ok(Err(problem));
+            }
+            let DenyOrder { network, time, .. } = order;
+            // From now on no connection of the network begins.
+            let selection = Selection { client: Some(Selector::Network(network)), protocol: None };
+            let closed = self.ask(|answer| WorkerRequest::Close { selection, at_once: true, answer }).await;
+            let denied = format!("{network} is denied for {}", humantime::format_duration(time));
+            let closed = closed.map_err(|problem| format!("{denied}, but its connections are open yet: {problem}"))?;
+            let mut text = format!("{denied}; closed {}\n", connections(closed.iter().sum()));
+            if self.metrics.control.older_processes.get() > 0 {
+                text += "an older process drains: connections of the network to it stay open\n";
+            }
+            text += "A restart ends this; an upgrade does not. For good: deny of [[routes]] in the configuration.\n";
+            Ok(Ok(text))
+        })
+    }
+
+    fn allow(&self, network: Network) -> Result<String, String> {
+        self.denial.allow(network)
+    }
+
+    fn denied(&self) -> DeniedList {
+        self.denial.status()
+    }
+}
+
+/// `count` connections, in words.
+fn connections(count: u64) -> String {
+    if count == 1 { "1 connection".into() } else { format!("{count} connections") }
 }
 
 /// A report, as `/clients` has it.

@@ -3,6 +3,7 @@
 
 mod certificates;
 mod clients;
+mod denied;
 mod place;
 mod status;
 mod times;
@@ -12,7 +13,7 @@ use super::{
     run::control_runtime,
 };
 use crate::{
-    admin::{self, ClientList, CloseOrder, MaintenanceOrder, MaintenanceStatus, Status, Token},
+    admin::{self, ClientList, CloseOrder, DeniedList, DenyOrder, MaintenanceOrder, MaintenanceStatus, Status, Token},
     clients::{ListQuery, MAX_LIMIT, Selection, Selector, Sort},
 };
 use bytes::Bytes;
@@ -55,8 +56,8 @@ pub struct Arguments {
     #[arg(value_enum)]
     what: What,
     /// `maintenance` and `http3`: on or off. `maintenance` without it prints what is in maintenance. `certificates`:
-    /// renew. `close`: the clients, as --client has them.
-    #[arg(value_name = "OPERAND", required_if_eq_any([("what", "http3"), ("what", "close")]))]
+    /// renew. `close`: the clients, as --client has them. `deny` and `allow`: an address or a network.
+    #[arg(value_name = "OPERAND", required_if_eq_any([("what", "http3"), ("what", "close"), ("what", "deny"), ("what", "allow")]))]
     operand: Option<String>,
     /// `certificates renew`: the host whose certificate is ordered now.
     #[arg(value_name = "HOST", required_if_eq("operand", "renew"))]
@@ -77,9 +78,15 @@ pub struct Arguments {
     /// `close`: end requests that are open too.
     #[arg(long)]
     now: bool,
-    /// `close`: confirms a network above an IPv4 /16 or an IPv6 /32.
+    /// `close` and `deny`: confirms a network above an IPv4 /16 or an IPv6 /32.
     #[arg(long)]
     all: bool,
+    /// `deny`: for how long, such as 10m, 1h or 7d; 30d at most.
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, required_if_eq("what", "deny"))]
+    time: Option<Duration>,
+    /// `deny`: even if loopback addresses or trusted proxies are in the network.
+    #[arg(long)]
+    force: bool,
     /// `maintenance`: the name of a route, or a host for all its routes that have an origin. Without it, all routes
     /// that have an origin.
     #[arg(long, value_name = "NAME_OR_HOST", requires = "operand")]
@@ -94,7 +101,7 @@ pub struct Arguments {
     /// The file of its admin.token_file; without one the environment variable LITEQUIC_ADMIN_TOKEN is used, if set.
     #[arg(long, value_name = "FILE", env = "LITEQUIC_ADMIN_TOKEN_FILE")]
     token_file: Option<PathBuf>,
-    /// `status`, `clients` and `certificates`: print the answer as JSON.
+    /// `status`, `clients`, `denied` and `certificates`: print the answer as JSON.
     #[arg(long, conflicts_with = "watch")]
     json: bool,
     /// `status` and `clients`: repeat at this interval; 2 seconds if there is no number.
@@ -114,6 +121,12 @@ enum What {
     Clients,
     /// Close connections of clients: by GOAWAY, once their requests have ended.
     Close,
+    /// Refuse the clients of a network for a time, and close their connections. A restart ends it.
+    Deny,
+    /// Serve the clients of a network again that is denied.
+    Allow,
+    /// Print the networks that are denied.
+    Denied,
     /// Print the configuration in force, without secrets, as JSON.
     Config,
     /// Drain and end the process.
@@ -160,6 +173,9 @@ impl What {
             Self::Status => (Method::GET, "/status"),
             Self::Clients => (Method::GET, "/clients"),
             Self::Close => (Method::POST, "/close"),
+            Self::Deny => (Method::POST, "/deny"),
+            Self::Allow => (Method::POST, "/allow"),
+            Self::Denied => (Method::GET, "/denied"),
             Self::Config => (Method::GET, "/config"),
             Self::Drain => (Method::POST, "/drain"),
             Self::Reload => (Method::POST, "/reload"),
@@ -191,8 +207,14 @@ fn order(arguments: &Arguments) -> Result<Option<String>, String> {
     if !is_list && (client.is_some() || sort.is_some() || limit.is_some()) {
         return Err("--client, --sort and --limit need `ctl clients`".into());
     }
-    if *what != What::Close && (arguments.now || arguments.all) {
-        return Err("--now and --all need `ctl close`".into());
+    if *what != What::Close && arguments.now {
+        return Err("--now needs `ctl close`".into());
+    }
+    if !matches!(what, What::Close | What::Deny) && arguments.all {
+        return Err("--all needs `ctl close` or `ctl deny`".into());
+    }
+    if *what != What::Deny && (arguments.time.is_some() || arguments.force) {
+        return Err("--for and --force need `ctl deny`".into());
     }
     if !is_list && *what != What::Close && protocol.is_some() {
         return Err("--protocol needs `ctl clients` or `ctl close`".into());
@@ -203,6 +225,12 @@ fn order(arguments: &Arguments) -> Result<Option<String>, String> {
             let limit = limit.map_or(ListQuery::default().limit, usize::from);
             return Ok(Some(admin::query_of(&ListQuery { selection, sort: sort.unwrap_or_default(), limit })));
         }
+        (What::Deny, Some(network)) => {
+            let time = arguments.time.unwrap_or_default();
+            let order = DenyOrder::new(admin::network(network)?, time, arguments.all, arguments.force)?;
+            return Ok(Some(order.to_string()));
+        }
+        (What::Allow, Some(network)) => return Ok(Some(format!("network={}", admin::network(network)?))),
         (What::Close, Some(client)) => {
             let client: Selector = client.parse().map_err(|error| format!("{client:?} is {error}"))?;
             let selection = Selection { client: Some(client), ..selection };
@@ -248,7 +276,8 @@ fn order(arguments: &Arguments) -> Result<Option<String>, String> {
 pub fn run(arguments: Arguments) -> ExitCode {
     let Arguments { what, json, watch, .. } = arguments;
     let is_watched = matches!(what, What::Status | What::Clients);
-    if (watch.is_some() && !is_watched) || (json && !is_watched && what != What::Certificates) {
+    let has_text = matches!(what, What::Certificates | What::Denied);
+    if (watch.is_some() && !is_watched) || (json && !is_watched && !has_text) {
         return fail(Exit::Usage, "--json and --watch need `ctl status` or `ctl clients`");
     }
     let order = match order(&arguments) {
@@ -300,6 +329,12 @@ pub fn run(arguments: Arguments) -> ExitCode {
         }
         if what == What::Clients && !json {
             return show_clients(&found, order.as_deref(), token.as_ref(), watch.map(Duration::from_secs)).await;
+        }
+        if what == What::Denied && !json {
+            return match read::<DeniedList>(&found, what, None, token.as_ref()).await {
+                Ok(list) => print(denied::render(&list).as_bytes()),
+                Err(failure) => failure.exit(),
+            };
         }
         match answer(&found, what, order.as_deref(), token.as_ref()).await {
             Ok(body) if what == What::Reload && io::stdout().is_terminal() => print(times::local(&body).as_bytes()),

@@ -196,8 +196,7 @@ impl Bound<'_> {
         let admin_socket =
             socket.and_then(|socket| serve_socket(socket, (&state, &lifecycle), handover.handed_over(), &mut tasks));
         tasks.spawn(check_health(in_force.clone(), lifecycle.watch()));
-        let denial = Arc::clone(&in_force.denial);
-        tasks.spawn(async move { denial.expire().await });
+        tasks.spawn(expire_denied(in_force.clone(), lifecycle.watch()));
         spawn_acme(&in_force, &lifecycle, handover.handed_over(), &mut tasks);
         if options.memory.is_none() {
             tasks.spawn(memory::watch(in_force.clone(), gauge, lifecycle.watch()));
@@ -461,6 +460,14 @@ fn spawn_acme(
             () = stopping.reached(Phase::Stopping) => {}
         }
     });
+}
+
+/// Removes networks from the list of those that are denied once their time is over, until the process stops.
+async fn expire_denied(in_force: InForce, mut watch: PhaseWatch) {
+    select! {
+        () = in_force.denial.expire() => {}
+        () = watch.reached(Phase::Stopping) => {}
+    }
 }
 
 /// Checks origins' servers until the process stops.

@@ -14,6 +14,7 @@ mod frame_slot;
 mod ids;
 mod interceptor;
 mod limits;
+mod logs;
 mod recovery;
 mod request_window;
 mod response_limit;

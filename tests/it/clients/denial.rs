@@ -17,7 +17,11 @@ async fn is_closed(stream: &mut TcpStream) -> bool {
 
 #[tokio::test]
 async fn a_denied_client_loses_its_connections_and_gets_none_until_it_is_allowed() {
-    let litequic = Litequic::start(tunnel::echo().await, edit).await;
+    let litequic = Litequic::start(tunnel::echo_beside("a page").await, |config| {
+        edit(config);
+        config.routes[0].upgrade = vec!["websocket".into()];
+    })
+    .await;
     let client = Client::over(Quic::at(OTHER, &litequic).await.unwrap(), "localhost").await;
     let mut upload = client.open(client.request(Method::POST, "/")).await;
     upload.send_data("half of it".into()).await.unwrap();
@@ -28,7 +32,7 @@ async fn a_denied_client_loses_its_connections_and_gets_none_until_it_is_allowed
              Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
         )
         .await;
-    assert!(over_http1.head().await.starts_with("HTTP/1.1 101"), "a tunnel");
+    assert!(over_http1.head().await.starts_with("http/1.1 101"), "a tunnel");
     let mut over_http2 = http2(OTHER, &litequic).await;
     let mut handshake = dial(OTHER, litequic.tcp[0]).await;
     litequic.wait_until("TCP", |worker| worker.tcp.tcp_connections_open.get(), |open| open == 3).await;
@@ -55,7 +59,7 @@ async fn a_denied_client_loses_its_connections_and_gets_none_until_it_is_allowed
     assert!(litequic.sum(|worker| worker.quic.denied.get()) >= 1);
     assert!(litequic.sum(|worker| worker.quic.handshakes_refused.get()) >= 1);
     assert_eq!(litequic.sum(|worker| worker.tcp.tcp_denied.get()), 1);
-    assert_eq!(other.get("/").await.status, 404, "another client is served");
+    assert_eq!(other.get("/").await.text(), "a page", "another client is served");
     let listed = ctl(&litequic, &["denied"]).await.success();
     assert!(listed.starts_with("127.0.0.2/32  ") && listed.ends_with("1 of 1,024 networks are denied\n"), "{listed}");
     let json: Json = serde_json::from_str(&ctl(&litequic, &["denied", "--json"]).await.success()).unwrap();
@@ -127,7 +131,7 @@ async fn a_client_that_a_proxy_names_is_denied_by_that_name() {
             .say(format!("GET /status/204 HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: {forwarded}\r\n\r\n"))
             .await;
         let head = over_http1.head().await;
-        assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{head}");
+        assert!(head.starts_with(&format!("http/1.1 {status}")), "{head}");
         if let Some(length) = head.split("content-length: ").nth(1) {
             over_http1.exactly(length.split_once('\r').unwrap().0.parse().unwrap()).await;
         }

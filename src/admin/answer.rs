@@ -1,8 +1,8 @@
-//! From an admin request to its answer. Reads no request body; every answer is small and complete.
+//! From an admin request to its answer. Reads no request body; every answer but that of `/qlog` is small and complete.
 
 use super::{
-    AdminState, ClientControl, CloseOrder, DenyOrder, MaintenanceOrder, Surface, WORKER_DEADLINE, clients::list_query,
-    denial::allowed, page, status,
+    AdminState, ClientControl, CloseOrder, DenyOrder, MaintenanceOrder, QlogOrder, Surface, WORKER_DEADLINE,
+    body::AnswerBody, clients::list_query, denial::allowed, page, status,
 };
 use crate::{
     lifecycle::Phase,
@@ -18,7 +18,6 @@ use http::{
     },
     request::Parts,
 };
-use http_body_util::Full;
 use serde::Serialize;
 use std::{
     net::IpAddr,
@@ -27,10 +26,12 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-pub(super) type Answer = Response<Full<Bytes>>;
+pub(super) type Answer = Response<AnswerBody>;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
+/// The media type of qlog as JSON-SEQ (draft-ietf-quic-qlog-main-schema §11.2).
+const QLOG: &str = "application/qlog+json-seq";
 const HTML: &str = "text/html; charset=utf-8";
 
 /// Bytes of a host at most (RFC 1035 §2.3.4), with `*.` in percent-encoding.
@@ -51,6 +52,7 @@ enum Resource {
     Close,
     Deny,
     Allow,
+    Qlog,
     Maintenance,
     Http3,
     Renew,
@@ -58,7 +60,7 @@ enum Resource {
 }
 
 impl Resource {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 17] = [
         Self::Health,
         Self::Ready,
         Self::Metrics,
@@ -71,6 +73,7 @@ impl Resource {
         Self::Close,
         Self::Deny,
         Self::Allow,
+        Self::Qlog,
         Self::Maintenance,
         Self::Http3,
         Self::Renew,
@@ -91,6 +94,7 @@ impl Resource {
             Self::Close => "/close",
             Self::Deny => "/deny",
             Self::Allow => "/allow",
+            Self::Qlog => "/qlog",
             Self::Maintenance => "/maintenance",
             Self::Http3 => "/http3",
             Self::Renew => "/renew",
@@ -115,6 +119,7 @@ impl Resource {
                 | Self::Close
                 | Self::Deny
                 | Self::Allow
+                | Self::Qlog
                 | Self::Maintenance
                 | Self::Http3
                 | Self::Renew
@@ -195,6 +200,7 @@ pub(super) async fn answer(state: &AdminState, surface: Surface, request: &Parts
             Ok(network) => of_clients(state, |clients| ordered(clients.allow(network))),
             Err(problem) => text(StatusCode::BAD_REQUEST, format!("{problem}\n")),
         },
+        Resource::Qlog => qlog(state, request.uri.query().unwrap_or_default()).await,
         Resource::Maintenance => maintenance(state, request.uri.query().unwrap_or_default()),
         Resource::Http3 => http3(state, request.uri.query().unwrap_or_default()),
         Resource::Renew => renew(state, request.uri.query().unwrap_or_default()),
@@ -305,6 +311,19 @@ async fn deny(state: &AdminState, query: &str) -> Answer {
     }
 }
 
+async fn qlog(state: &AdminState, query: &str) -> Answer {
+    let order = match QlogOrder::parse(query) {
+        Ok(order) => order,
+        Err(problem) => return text(StatusCode::BAD_REQUEST, format!("{problem}\n")),
+    };
+    let Some(clients) = &state.clients else { return no_workers() };
+    match clients.log(order).await {
+        Ok(Ok(lines)) => with_body(StatusCode::OK, QLOG, AnswerBody::Lines(lines, None)),
+        Ok(Err(problem)) => text(StatusCode::UNPROCESSABLE_ENTITY, problem),
+        Err(problem) => text(StatusCode::SERVICE_UNAVAILABLE, problem),
+    }
+}
+
 fn maintenance(state: &AdminState, query: &str) -> Answer {
     let order = match MaintenanceOrder::parse(query) {
         Ok(order) => order,
@@ -357,7 +376,11 @@ fn text(status: StatusCode, body: String) -> Answer {
 }
 
 fn content(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(Full::new(body.into()));
+    with_body(status, content_type, AnswerBody::Whole(body.into()))
+}
+
+fn with_body(status: StatusCode, content_type: &'static str, body: AnswerBody) -> Answer {
+    let mut answer = Response::new(body);
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -488,7 +511,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn denying_is_for_the_operator_and_not_for_web_pages() {
+    async fn denying_and_logging_are_for_the_operator_and_not_for_web_pages() {
         for (method, path, origin, surface, expected) in [
             (Method::GET, "/deny?network=192.0.2.1&seconds=1", false, Surface::Operator, 405),
             (Method::POST, "/deny?network=192.0.2.1&seconds=1", true, Surface::Operator, 403),
@@ -499,6 +522,11 @@ mod tests {
             (Method::POST, "/allow?network=192.0.2.1", false, Surface::Probes, 404),
             (Method::POST, "/allow", false, Surface::Operator, 400),
             (Method::POST, "/allow?network=192.0.2.1", false, Surface::Operator, 503),
+            (Method::GET, "/qlog?client=192.0.2.1", false, Surface::Operator, 405),
+            (Method::POST, "/qlog?client=192.0.2.1", true, Surface::Operator, 403),
+            (Method::POST, "/qlog?client=192.0.2.1", false, Surface::Probes, 404),
+            (Method::POST, "/qlog", false, Surface::Operator, 400),
+            (Method::POST, "/qlog?client=192.0.2.1", false, Surface::Operator, 503),
             (Method::GET, "/denied", false, Surface::Probes, 404),
             (Method::GET, "/denied", false, Surface::Operator, 503),
         ] {

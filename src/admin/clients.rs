@@ -4,6 +4,7 @@
 use super::{
     denial::{DeniedList, DenyOrder},
     maintenance::decoded,
+    qlog::{LogLines, QlogOrder},
     status::{Lenient, Nullable, lenient, objects},
 };
 use crate::{
@@ -103,6 +104,9 @@ pub trait ClientControl: fmt::Debug + Send + Sync {
 
     /// The networks that are denied.
     fn denied(&self) -> DeniedList;
+
+    /// Logs connections over QUIC: their lines, or why there are none.
+    fn log(&self, order: QlogOrder) -> Answered<'_, Result<LogLines, String>>;
 }
 
 /// The order of `POST /close`.

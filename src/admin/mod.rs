@@ -16,6 +16,7 @@
 //! | `/close`   | POST      | no     | yes    | 200 with how many connections were closed                           |
 //! | `/deny`    | POST      | no     | yes    | 200: a network's clients are refused for a time, or 422             |
 //! | `/allow`   | POST      | no     | yes    | 200: the network is allowed again, or 422                           |
+//! | `/qlog`    | POST      | no     | yes    | 200: packets of connections over QUIC as qlog, as they come, or 422 |
 //! | `/drain`   | POST      | no     | yes    | 202: readiness fails from now on, and the process ends in good order |
 //!
 //! `/metrics`, `/status`, `/clients`, `/denied` and `/config` are for requests by an IP address, `localhost` or a name in `names`,
@@ -24,6 +25,7 @@
 //! `/healthz` and `/readyz` without it.
 
 mod answer;
+mod body;
 mod clients;
 mod denial;
 mod maintenance;
@@ -31,6 +33,7 @@ mod mechanisms;
 mod metrics;
 mod page;
 mod places;
+mod qlog;
 mod readiness;
 mod scrape;
 mod server;
@@ -44,6 +47,7 @@ pub use denial::{DeniedList, DeniedStatus, DenyOrder, network};
 pub use maintenance::{Maintain, MaintenanceOrder};
 pub use mechanisms::{MechanismWork, mechanisms};
 pub use metrics::Metrics;
+pub use qlog::{LogLines, QlogOrder};
 pub use readiness::{OriginProbe, Readiness};
 pub use scrape::Scrape;
 pub use server::{AdminLimits, AdminServer};

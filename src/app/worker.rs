@@ -265,6 +265,7 @@ async fn serve<H: Handler>(
     let front = Rc::new(front.refusing(denied));
     let _ = started.send(Ok(()));
 
+    let logged = listening.iter().map(|endpoint| Arc::clone(&endpoint.connections)).collect();
     for endpoint in listening {
         let (handler, front, metrics) = (Rc::clone(&handler), Rc::clone(&front), Arc::clone(&metrics.quic));
         endpoints.spawn_local(accept(endpoint, handler, front, metrics, parts.watch.clone(), serving.clone()));
@@ -282,7 +283,7 @@ async fn serve<H: Handler>(
         workers,
     };
     let index = usize::from(parts.index.0);
-    let questions = parts.mailbox.serve(index, Rc::clone(&budgets.holders));
+    let questions = parts.mailbox.serve(index, Rc::clone(&budgets.holders), logged);
     let drained = async {
         // None is ever sent.
         while all_served.recv().await.is_some() {}

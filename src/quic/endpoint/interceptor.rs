@@ -201,7 +201,12 @@ impl PacketInterceptor {
 
     /// Reads a packet of `id`, and logs it, if the connection has a log: as it came, and what became of it.
     #[cold]
-    fn intercept_logged<'a>(&mut self, id: u64, packet: &Packet, payload: DecoderBufferMut<'a>) -> DecoderBufferMut<'a> {
+    fn intercept_logged<'a>(
+        &mut self,
+        id: u64,
+        packet: &Packet,
+        payload: DecoderBufferMut<'a>,
+    ) -> DecoderBufferMut<'a> {
         let Some(log) = self.state.log(id) else { return self.intercept(id, packet, payload) };
         let kind = kind_of(packet);
         let payload = payload.into_less_safe_slice();

@@ -23,14 +23,13 @@ pub(super) fn write(frames: &mut Array<'_>, payload: &[u8], exponent: u8) -> Opt
         at = frame.range.end;
         frames.object(|object| one(object, &frame, exponent));
         if frame.kind == kind::ACK_FREQUENCY {
-            ack_frequency = frame.integers().map(|[sequence_number, threshold, delay, reordering_threshold]| {
-                AckFrequencyFrame {
+            ack_frequency =
+                frame.integers().map(|[sequence_number, threshold, delay, reordering_threshold]| AckFrequencyFrame {
                     sequence_number,
                     ack_eliciting_threshold: threshold,
                     requested_max_ack_delay: Duration::from_micros(delay),
                     reordering_threshold,
-                }
-            });
+                });
         }
     }
     let rest = payload.len().saturating_sub(at);
@@ -255,7 +254,10 @@ mod tests {
                 &[0x05, 4, 1],
                 json!([{ "frame_type": "stop_sending", "stream_id": 4, "error": "unknown", "error_code": 1 }]),
             ),
-            (&crypto, json!([{ "frame_type": "crypto", "offset": 128, "raw": { "length": 20, "payload_length": 16 } }])),
+            (
+                &crypto,
+                json!([{ "frame_type": "crypto", "offset": 128, "raw": { "length": 20, "payload_length": 16 } }]),
+            ),
             (
                 &new_token,
                 json!([{ "frame_type": "new_token", "token": { "type": "resumption", "raw": { "length": 16 } } }]),
@@ -308,8 +310,7 @@ mod tests {
         }
         let mut out = Vec::new();
         let mut ack_frequency = None;
-        Object::new(&mut out)
-            .array("", |frames| ack_frequency = write(frames, &[0x40, 0xaf, 1, 9, 0x43, 0xe8, 3], 3));
+        Object::new(&mut out).array("", |frames| ack_frequency = write(frames, &[0x40, 0xaf, 1, 9, 0x43, 0xe8, 3], 3));
         let expected = AckFrequencyFrame {
             sequence_number: 1,
             ack_eliciting_threshold: 9,

@@ -95,12 +95,7 @@ impl ConnectionLog {
         self.order.is_over()
     }
 
-    /// Whether it belongs to `order`.
-    pub(in crate::quic) fn is_of(&self, order: &Arc<LogOrder>) -> bool {
-        Arc::ptr_eq(&self.order, order)
-    }
-
-    /// Whether packets of the client have been received: `exponent` is then read for their delays.
+    /// Sets the unit of delays in the client's ACK frames, a power of two of microseconds.
     pub(in crate::quic) fn set_ack_delay_exponent(&self, exponent: u8) {
         self.state().ack_delay_exponent = Some(exponent);
     }
@@ -275,7 +270,9 @@ impl ConnectionLog {
         let mut lines = std::mem::take(&mut state.lines);
         lines.clear();
         if state.omitted > 0 {
-            event(&mut lines, self.number, time, "litequic:events_omitted", |data| _ = data.number("count", state.omitted));
+            event(&mut lines, self.number, time, "litequic:events_omitted", |data| {
+                _ = data.number("count", state.omitted)
+            });
         }
         event(&mut lines, self.number, time, name, |object| data(object, &state));
         let has_room = self.order.push(self.worker, &lines);

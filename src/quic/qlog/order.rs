@@ -212,13 +212,7 @@ impl LogEnd {
 }
 
 /// Writes an event of the log number `log` as a record at the end of `lines`.
-pub(super) fn event(
-    lines: &mut Vec<u8>,
-    log: usize,
-    time: Duration,
-    name: &str,
-    data: impl FnOnce(&mut Object<'_>),
-) {
+pub(super) fn event(lines: &mut Vec<u8>, log: usize, time: Duration, name: &str, data: impl FnOnce(&mut Object<'_>)) {
     lines.push(RECORD_SEPARATOR);
     // `litequic ctl` reads the group, which is first.
     Object::new(lines).word("group_id", &log.to_string()).millis("time", time).word("name", name).object("data", data);
@@ -238,7 +232,9 @@ mod tests {
         assert!(!order.has_ended());
         order.end_one();
         assert!(order.has_ended());
-        assert!(order.selects("[::ffff:192.0.2.9]:1".parse().unwrap()) && !order.selects("192.0.3.9:1".parse().unwrap()));
+        assert!(
+            order.selects("[::ffff:192.0.2.9]:1".parse().unwrap()) && !order.selects("192.0.3.9:1".parse().unwrap())
+        );
 
         let next = LogOrder::of_address("[::ffff:192.0.2.9]:7".parse().unwrap(), 1).of_next();
         assert!(next.selects("192.0.2.9:7".parse().unwrap()) && !next.selects("192.0.2.9:8".parse().unwrap()));

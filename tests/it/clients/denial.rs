@@ -119,12 +119,10 @@ async fn a_client_that_a_proxy_names_is_denied_by_that_name() {
     // Over each HTTP version, behind a trusted proxy.
     let client = Client::to(&litequic).await;
     let mut over_http1 = http1(Ipv4Addr::LOCALHOST, &litequic).await;
-    let mut over_http2 = http2(Ipv4Addr::LOCALHOST, &litequic).await;
-    for (nth, (forwarded, status)) in
+    for (forwarded, status) in
         [("192.0.2.7", 403), ("2001:db8::7", 403), ("198.51.100.7, 192.0.2.7", 403), ("198.51.100.7", 204)]
-            .into_iter()
-            .enumerate()
     {
+        let mut over_http2 = http2(Ipv4Addr::LOCALHOST, &litequic).await;
         let request = client.request(Method::GET, "/status/204").header("x-forwarded-for", forwarded);
         assert_eq!(client.fetch(request, "").await.status, status, "{forwarded}");
         over_http1
@@ -142,8 +140,7 @@ async fn a_client_that_a_proxy_names_is_denied_by_that_name() {
             (":path", "/status/204"),
             ("x-forwarded-for", forwarded),
         ]);
-        let stream = u32::try_from(2 * nth + 1).unwrap();
-        over_http2.say(http2::HEADERS, http2::END_HEADERS | http2::END_STREAM, stream, &fields).await;
+        over_http2.say(http2::HEADERS, http2::END_HEADERS | http2::END_STREAM, 1, &fields).await;
         assert_eq!(http2::status(&over_http2.find(&[http2::HEADERS]).await.unwrap()), status, "{forwarded}");
     }
     assert_eq!(litequic.sum(|worker| worker.proxy.denied.get()), 9);

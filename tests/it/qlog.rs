@@ -16,11 +16,12 @@ use litequic::config::{Config, Workers};
 use serde_json::Value as Json;
 use std::{
     collections::BTreeSet,
-    fs,
+    env, fs,
     net::{Ipv4Addr, SocketAddr},
     num::NonZeroU16,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    process::Command,
     time::Duration,
 };
 use tokio::{
@@ -33,6 +34,8 @@ use tokio::{
 /// Between two looks at state without events.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const RECORD_SEPARATOR: char = '\u{1e}';
+/// The environment variable for the program that checks logs; without it they are not checked by schemas.
+const CHECK: &str = "LITEQUIC_QLOG_CHECK";
 /// QUIC's type of ACK_FREQUENCY.
 const ACK_FREQUENCY: u64 = 0xaf;
 
@@ -112,6 +115,11 @@ impl Log {
         let times: Vec<f64> = events.iter().map(|event| event["time"].as_f64().unwrap()).collect();
         assert!(times.is_sorted(), "{times:?}");
         assert_eq!(events.last().unwrap()["name"], "litequic:log_ended");
+        // Of tests/qlog: by the drafts' schemas, and by another reader.
+        if let Some(check) = env::var_os(CHECK) {
+            let checked = Command::new(check).arg(path).output().unwrap();
+            assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+        }
         Self { text, header, events }
     }
 

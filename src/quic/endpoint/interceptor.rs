@@ -229,7 +229,11 @@ impl PacketInterceptor {
         let (written, rest) = payload.inner_mut();
         let mut whole = written.as_mut_slice().to_vec();
         whole.extend(rest.iter().flat_map(|rest| rest.iter()));
-        log.sent(kind_of(packet), &whole);
+        let bursts = self
+            .state
+            .with(|table| Some(table.connections.get_mut(id)?.feedback.as_ref()?.bursts()))
+            .unwrap_or_default();
+        log.sent(kind_of(packet), &whole, bursts);
     }
 }
 

@@ -38,6 +38,8 @@ struct LogState {
     metrics: LogMetrics,
     congestion: Option<&'static str>,
     batch: u64,
+    /// Bursts of the pacer that had begun before the last packet was sent, and that packet's number.
+    bursts: (u64, u64),
     /// Unit of delays in the client's ACK frames.
     ack_delay_exponent: Option<u8>,
 }
@@ -145,8 +147,17 @@ impl ConnectionLog {
         });
     }
 
-    /// A packet leaves with `payload`.
-    pub(in crate::quic) fn sent(&self, packet: PacketKind, payload: &[u8]) {
+    /// A packet leaves with `payload`; `bursts` of the pacer have begun before it. The pacer begins one with the packet
+    /// that leaves first, once it has left.
+    pub(in crate::quic) fn sent(&self, packet: PacketKind, payload: &[u8], bursts: u64) {
+        if packet.space == PacketNumberSpace::ApplicationData {
+            let (before, first) = std::mem::replace(&mut self.state().bursts, (bursts, packet.number));
+            if bursts != before {
+                self.write("litequic:pacing_train", |data, _| {
+                    data.number("train", bursts).number("first_packet", first);
+                });
+            }
+        }
         let mut requested = None;
         self.write("quic:packet_sent", |data, _| {
             packet.write(data);
@@ -245,7 +256,7 @@ impl ConnectionLog {
                 }
                 Error::Application { error, initiator: by, .. } => {
                     initiator(data, by);
-                    frames::error(data, "application_error", (*error).into(), false);
+                    frames::error(data, "application_error", *error, false);
                     data.word("trigger", "application");
                 }
                 Error::StatelessReset { .. } => _ = data.word("initiator", "remote").word("trigger", "stateless_reset"),
@@ -271,7 +282,7 @@ impl ConnectionLog {
         lines.clear();
         if state.omitted > 0 {
             event(&mut lines, self.number, time, "litequic:events_omitted", |data| {
-                _ = data.number("count", state.omitted)
+                data.number("count", state.omitted);
             });
         }
         event(&mut lines, self.number, time, name, |object| data(object, &state));

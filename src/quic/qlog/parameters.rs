@@ -131,11 +131,11 @@ mod tests {
         }
 
         #[test]
-        fn an_integer_is_read_as_it_is_written(value in 0_u64..1 << 62, bytes in 0_u32..4) {
+        fn an_integer_is_read_as_it_is_written(value in 0_u64..1 << 62, bytes in 0_u8..4) {
             let length = 1_usize << bytes;
-            let value = value & (u64::MAX >> (66 - 8 * length as u32));
+            let value = value & (u64::MAX >> (66 - 8 * length));
             let encoded = &mut value.to_be_bytes()[8 - length..];
-            encoded[0] |= (bytes as u8) << 6;
+            encoded[0] |= bytes << 6;
             let mut encoded = &*encoded;
             prop_assert_eq!((varint(&mut encoded), encoded.len()), (Some(value), 0));
         }

@@ -85,7 +85,11 @@ fn fail2ban_has_litequic_deny_a_client_that_is_refused_too_often() {
     let [Some(_), Some(_)] = ["fail2ban-client", "curl"].map(needs::program) else { return };
     let guide = Guide::read("block-a-client");
     let Some((machine, _litequic)) = prepared(&guide) else { return };
-    for line in guide.text.lines().filter(|line| line.starts_with("litequic ctl deny") || line.starts_with("litequic ctl allow")) {
+    for line in guide
+        .text
+        .lines()
+        .filter(|line| line.starts_with("litequic ctl deny") || line.starts_with("litequic ctl allow"))
+    {
         machine.run(line);
     }
     assert!(machine.run("litequic ctl denied").starts_with("2001:db8:7::/48  "));

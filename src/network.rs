@@ -37,7 +37,7 @@ impl fmt::Display for Network {
 }
 
 impl Network {
-    /// The network of `address` with a `prefix` of so many bits, at most all of them; an IPv4-mapped IPv6 address counts
+    /// The network of `address` whose prefix has `prefix` bits, at most all of them. An IPv4-mapped IPv6 address counts
     /// as IPv4.
     pub fn of(address: IpAddr, prefix: u8) -> Self {
         match address.to_canonical() {

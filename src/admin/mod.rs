@@ -19,10 +19,10 @@
 //! | `/qlog`    | POST      | no     | yes    | 200: packets of connections over QUIC as qlog, as they come, or 422 |
 //! | `/drain`   | POST      | no     | yes    | 202: readiness fails from now on, and the process ends in good order |
 //!
-//! `/metrics`, `/status`, `/clients`, `/denied` and `/config` are for requests by an IP address, `localhost` or a name in `names`,
-//! unless they have the token of `listen`. The admin socket answers what `listen` does, without token and whatever the
-//! name, because the kernel says which user a client is of. If a token is set, `listen` answers nothing but the page,
-//! `/healthz` and `/readyz` without it.
+//! `/metrics`, `/status`, `/clients`, `/denied` and `/config` are for requests by an IP address, `localhost` or a name
+//! in `names`, unless they have the token of `listen`. The admin socket answers what `listen` does, without token and
+//! whatever the name, because the kernel says which user a client is of. If a token is set, `listen` answers nothing
+//! but the page, `/healthz` and `/readyz` without it.
 
 mod answer;
 mod body;

@@ -1,5 +1,5 @@
-//! `/qlog`: what connections over QUIC do, packet by packet, as qlog. The one answer that is not made at once: its lines
-//! come as they are written, for as long as the query says.
+//! `/qlog`: what connections over QUIC do, packet by packet, as qlog. The one answer that is not made at once: its
+//! lines come as they are written, for as long as the query says.
 
 use super::clients::members;
 use crate::clients::{Selector, SelectorError};
@@ -13,7 +13,7 @@ pub type LogLines = mpsc::Receiver<Bytes>;
 /// The order of `POST /qlog`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QlogOrder {
-    /// Whose connections.
+    /// Client whose connections are logged.
     pub client: Selector,
     /// For how long, in whole seconds.
     pub time: Duration,

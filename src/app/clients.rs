@@ -32,8 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Time between two looks at the connections, from which their rates are computed.
 const BETWEEN: Duration = Duration::from_secs(1);
 
-/// Orders to log connections that are served at once: the most memory that they take is that many times the worker's
-/// share of each.
+/// Orders to log connections that are served at once: each may take 256 KiB of every worker.
 const MAX_ORDERS: usize = 4;
 /// Pieces of lines that wait for a reader.
 const PIECES: usize = 2;

@@ -92,8 +92,8 @@ pub struct Arguments {
     /// `qlog`: for how long.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(seconds()))]
     seconds: Option<u64>,
-    /// `qlog`: the file of the first connection, which must not exist; FILE-2 and so on have the others. Standard output
-    /// without it, and one connection.
+    /// `qlog`: the file of the first connection, which must not exist; FILE-2 and so on have the others. Standard
+    /// output without it, and one connection.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// `qlog`: the next connection that begins, rather than those that are open.

@@ -272,7 +272,8 @@ mod tests {
         assert_eq!(offer().descriptors(), 6 + 1 + 4 + 1 + 1);
     }
 
-    /// Older versions refuse an offer of format 2: they would ignore `connection_ids`, and steer by a layout of their own.
+    /// Older versions refuse an offer of format 2: they would ignore `connection_ids`, and steer by a layout of their
+    /// own.
     #[test]
     fn an_offer_with_a_server_id_has_a_format_that_older_versions_refuse() {
         let shape = ServerIdShape { server_id: 8, nonce: 7, encrypted: false };

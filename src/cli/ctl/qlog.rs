@@ -109,7 +109,7 @@ where
 struct Logs {
     /// The first one's file; none for standard output.
     path: Option<PathBuf>,
-    /// Of an incomplete record.
+    /// The beginning of a record that is not complete yet.
     rest: Vec<u8>,
     logs: Vec<Log>,
 }

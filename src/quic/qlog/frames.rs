@@ -1,5 +1,5 @@
-//! The frames of a decrypted packet as qlog has them (draft-ietf-quic-qlog-quic-events, §8.13): every frame, and nothing
-//! secret. Payload, CRYPTO data, tokens and stateless reset tokens are left out; their lengths stay. Pure.
+//! The frames of a decrypted packet as qlog has them (draft-ietf-quic-qlog-quic-events, §8.13): every frame, and
+//! nothing secret. Payload, CRYPTO data, tokens and stateless reset tokens are left out; their lengths stay. Pure.
 
 use super::json::{Array, Object};
 use crate::quic::wire::frame::{AckRanges, Frame, FrameIter, kind};

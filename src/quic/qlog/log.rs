@@ -14,7 +14,8 @@ use std::{
     time::Duration,
 };
 
-/// The event schemas: that of the published draft, and litequic's own events (docs/operating.md, Packets of a connection).
+/// The event schemas: that of the published draft, and litequic's own events (docs/operating.md, Packets of a
+/// connection).
 const SCHEMAS: [&str; 2] =
     ["urn:ietf:params:qlog:events:quic-12", "urn:uuid:382490e5-3c37-4c5b-b427-6341257b5201#litequic-1"];
 /// The unit of delays in litequic's own ACK frames, as s2n-quic announces it (RFC 9000 §18.2).

@@ -17,8 +17,6 @@ use tokio::sync::Notify;
 pub const MAX_CONNECTIONS_LOGGED: usize = 8;
 /// Bytes of all logs of an order at most: two minutes at 2,000 packets a second.
 pub const MAX_LOG_BYTES: usize = 64 << 20;
-/// The longest time for which an order holds.
-pub const MAX_LOG_TIME: Duration = Duration::from_secs(300);
 
 /// Bytes of lines of an order that a worker holds at most until they are read.
 const MAX_HELD: usize = 256 << 10;
@@ -49,7 +47,7 @@ pub struct LogOrder {
     readable: Notify,
 }
 
-/// Whose connections are meant.
+/// The clients whose connections are meant.
 #[derive(Debug, Clone, Copy)]
 enum Clients {
     Address(SocketAddr),
@@ -61,9 +59,9 @@ enum Clients {
 pub enum LogEnd {
     /// All connections have ended.
     Connection,
-    /// Its time is over.
+    /// The order's time is over.
     Time,
-    /// It has [`MAX_LOG_BYTES`].
+    /// The log has [`MAX_LOG_BYTES`].
     Size,
 }
 

@@ -1,5 +1,6 @@
-//! Checks logs of `litequic ctl qlog`: each record by the CDDL of the drafts and of litequic's own events, with the type
-//! that its name has, and the whole file by the crate `qlog`, which reads it independently. Prints a line for each file.
+//! Checks logs of `litequic ctl qlog`: each record by the CDDL of the drafts and of litequic's own events, with the
+//! type that its name has, and the whole file by the crate `qlog`, which reads it independently. Prints a line for each
+//! file.
 
 use cddl::{
     ast::CDDL,

@@ -37,6 +37,36 @@ impl fmt::Display for Network {
 }
 
 impl Network {
+    /// The network of `address` whose prefix has `prefix` bits, at most all of them. An IPv4-mapped IPv6 address counts
+    /// as IPv4.
+    pub fn of(address: IpAddr, prefix: u8) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(address) => {
+                let prefix = prefix.min(32);
+                let mask = u32::MAX.checked_shl(32_u32.saturating_sub(prefix.into())).unwrap_or(0);
+                Self { address: IpAddr::V4((address.to_bits() & mask).into()), prefix }
+            }
+            IpAddr::V6(address) => {
+                let prefix = prefix.min(128);
+                let mask = u128::MAX.checked_shl(128_u32.saturating_sub(prefix.into())).unwrap_or(0);
+                Self { address: IpAddr::V6((address.to_bits() & mask).into()), prefix }
+            }
+        }
+    }
+
+    /// Whether all addresses of `other` are in it.
+    pub fn has(&self, other: &Self) -> bool {
+        self.prefix <= other.prefix && self.contains(other.address)
+    }
+
+    /// Whether it has more addresses than the network that a network operator gets: an IPv4 /16 or an IPv6 /32.
+    pub const fn is_wide(&self) -> bool {
+        match self.address {
+            IpAddr::V4(_) => self.prefix < 16,
+            IpAddr::V6(_) => self.prefix < 32,
+        }
+    }
+
     /// Whether `address` is in it; an IPv4-mapped IPv6 address counts as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
@@ -103,23 +133,14 @@ impl FromStr for Network {
             },
             IpAddr::V4(_) => (address, prefix),
         };
-        let masked = match address {
-            IpAddr::V4(v4) => {
-                let mask = u32::MAX.checked_shl(32_u32.saturating_sub(prefix)).unwrap_or(0);
-                IpAddr::V4((v4.to_bits() & mask).into())
-            }
-            IpAddr::V6(v6) => {
-                let mask = u128::MAX.checked_shl(128_u32.saturating_sub(prefix)).unwrap_or(0);
-                IpAddr::V6((v6.to_bits() & mask).into())
-            }
-        };
-        if masked != address {
+        // At most 128.
+        let network = Self::of(address, u8::try_from(prefix).unwrap_or(u8::MAX));
+        if network.address != address {
             return Err(NetworkError {
                 problem: "has bits beyond its prefix".into(),
-                nearest: Some(format!("{masked}/{prefix}")),
+                nearest: Some(network.to_string()),
             });
         }
-        // At most 128.
-        Ok(Self { address, prefix: u8::try_from(prefix).unwrap_or(u8::MAX) })
+        Ok(network)
     }
 }

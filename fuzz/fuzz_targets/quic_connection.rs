@@ -80,6 +80,7 @@ async fn connection(settings: u8, packets: &[u8]) {
         receive: receive.clone(),
         sources: SourceLimits::default(),
         pressure: Pressure::default(),
+        denied: Arc::default(),
         watch: lifecycle.watch(),
     };
     let endpoint = quic::start(io, address, WorkerIndex(0), &parts).expect("an endpoint");

@@ -115,6 +115,7 @@ async fn connection(script: Script<'_>, bytes: &[u8]) {
         pool: if script.kind == Kind::Plain { ConnectionPool::Plain } else { ConnectionPool::Tls },
         descriptors: Arc::new(Descriptors::new(Division { limit: 1000, fixed: 100 })),
         workers: 1,
+        denied: Arc::default(),
     };
     let front = TcpWorker::new(
         config,

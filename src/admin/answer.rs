@@ -1,6 +1,9 @@
-//! From an admin request to its answer. Reads no request body; every answer is small and complete.
+//! From an admin request to its answer. Reads no request body; every answer but that of `/qlog` is small and complete.
 
-use super::{AdminState, CloseOrder, MaintenanceOrder, Surface, WORKER_DEADLINE, clients::list_query, page, status};
+use super::{
+    AdminState, ClientControl, CloseOrder, DenyOrder, MaintenanceOrder, QlogOrder, Surface, WORKER_DEADLINE,
+    body::AnswerBody, clients::list_query, denial::allowed, page, status,
+};
 use crate::{
     lifecycle::Phase,
     suspension,
@@ -15,7 +18,6 @@ use http::{
     },
     request::Parts,
 };
-use http_body_util::Full;
 use serde::Serialize;
 use std::{
     net::IpAddr,
@@ -24,10 +26,12 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-pub(super) type Answer = Response<Full<Bytes>>;
+pub(super) type Answer = Response<AnswerBody>;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
+/// The media type of qlog as JSON-SEQ (draft-ietf-quic-qlog-main-schema §11.2).
+const QLOG: &str = "application/qlog+json-seq";
 const HTML: &str = "text/html; charset=utf-8";
 
 /// Bytes of a host at most (RFC 1035 §2.3.4), with `*.` in percent-encoding.
@@ -42,9 +46,13 @@ enum Resource {
     Page,
     Status,
     Clients,
+    Denied,
     Config,
     Reload,
     Close,
+    Deny,
+    Allow,
+    Qlog,
     Maintenance,
     Http3,
     Renew,
@@ -52,16 +60,20 @@ enum Resource {
 }
 
 impl Resource {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 17] = [
         Self::Health,
         Self::Ready,
         Self::Metrics,
         Self::Page,
         Self::Status,
         Self::Clients,
+        Self::Denied,
         Self::Config,
         Self::Reload,
         Self::Close,
+        Self::Deny,
+        Self::Allow,
+        Self::Qlog,
         Self::Maintenance,
         Self::Http3,
         Self::Renew,
@@ -76,9 +88,13 @@ impl Resource {
             Self::Page => "/",
             Self::Status => "/status",
             Self::Clients => "/clients",
+            Self::Denied => "/denied",
             Self::Config => "/config",
             Self::Reload => "/reload",
             Self::Close => "/close",
+            Self::Deny => "/deny",
+            Self::Allow => "/allow",
+            Self::Qlog => "/qlog",
             Self::Maintenance => "/maintenance",
             Self::Http3 => "/http3",
             Self::Renew => "/renew",
@@ -97,7 +113,18 @@ impl Resource {
 
     /// Whether a request for it changes something.
     const fn changes(self) -> bool {
-        matches!(self, Self::Reload | Self::Close | Self::Maintenance | Self::Http3 | Self::Renew | Self::Drain)
+        matches!(
+            self,
+            Self::Reload
+                | Self::Close
+                | Self::Deny
+                | Self::Allow
+                | Self::Qlog
+                | Self::Maintenance
+                | Self::Http3
+                | Self::Renew
+                | Self::Drain
+        )
     }
 
     /// Whether it needs no token: the page shows nothing before it has one.
@@ -108,7 +135,7 @@ impl Resource {
     /// Whether its answer is for the operator only. The others are shown to every client that reaches the service;
     /// probes and load balancers request them by any name.
     const fn tells(self) -> bool {
-        matches!(self, Self::Metrics | Self::Status | Self::Clients | Self::Config)
+        matches!(self, Self::Metrics | Self::Status | Self::Clients | Self::Denied | Self::Config)
     }
 
     fn is_on(self, surface: Surface) -> bool {
@@ -151,6 +178,7 @@ pub(super) async fn answer(state: &AdminState, surface: Surface, request: &Parts
         Resource::Page => page(),
         Resource::Status => content(StatusCode::OK, JSON, pretty(&status::status(state).await)),
         Resource::Clients => clients(state, request.uri.query().unwrap_or_default()).await,
+        Resource::Denied => of_clients(state, |clients| content(StatusCode::OK, JSON, pretty(&clients.denied()))),
         Resource::Config => content(StatusCode::OK, JSON, pretty(&status::configuration(state))),
         Resource::Health => health(&state.heartbeats),
         Resource::Ready => match state.readiness.check(&state.lifecycle).await {
@@ -162,18 +190,17 @@ pub(super) async fn answer(state: &AdminState, surface: Surface, request: &Parts
         }
         // A page in the operator's browser can send a POST to a loopback address, but not without this field (Fetch
         // §3.2). No tool that an operator uses sends it.
-        Resource::Reload
-        | Resource::Close
-        | Resource::Maintenance
-        | Resource::Http3
-        | Resource::Renew
-        | Resource::Drain
-            if request.headers.contains_key(ORIGIN) =>
-        {
+        changing if changing.changes() && request.headers.contains_key(ORIGIN) => {
             text(StatusCode::FORBIDDEN, "requests of web pages are rejected\n".into())
         }
         Resource::Reload => reload(state).await,
         Resource::Close => close(state, request.uri.query().unwrap_or_default()).await,
+        Resource::Deny => deny(state, request.uri.query().unwrap_or_default()).await,
+        Resource::Allow => match allowed(request.uri.query().unwrap_or_default()) {
+            Ok(network) => of_clients(state, |clients| ordered(clients.allow(network))),
+            Err(problem) => text(StatusCode::BAD_REQUEST, format!("{problem}\n")),
+        },
+        Resource::Qlog => qlog(state, request.uri.query().unwrap_or_default()).await,
         Resource::Maintenance => maintenance(state, request.uri.query().unwrap_or_default()),
         Resource::Http3 => http3(state, request.uri.query().unwrap_or_default()),
         Resource::Renew => renew(state, request.uri.query().unwrap_or_default()),
@@ -259,6 +286,44 @@ async fn close(state: &AdminState, query: &str) -> Answer {
     }
 }
 
+/// The answer that `of` makes, if there are workers.
+fn of_clients(state: &AdminState, of: impl FnOnce(&dyn ClientControl) -> Answer) -> Answer {
+    state.clients.as_ref().map_or_else(no_workers, |clients| of(&**clients))
+}
+
+/// What became of an order, in words.
+fn ordered(outcome: Result<String, String>) -> Answer {
+    match outcome {
+        Ok(done) => text(StatusCode::OK, done),
+        Err(problem) => text(StatusCode::UNPROCESSABLE_ENTITY, problem),
+    }
+}
+
+async fn deny(state: &AdminState, query: &str) -> Answer {
+    let order = match DenyOrder::parse(query) {
+        Ok(order) => order,
+        Err(problem) => return text(StatusCode::BAD_REQUEST, format!("{problem}\n")),
+    };
+    let Some(clients) = &state.clients else { return no_workers() };
+    match clients.deny(order).await {
+        Ok(outcome) => ordered(outcome),
+        Err(problem) => text(StatusCode::SERVICE_UNAVAILABLE, problem),
+    }
+}
+
+async fn qlog(state: &AdminState, query: &str) -> Answer {
+    let order = match QlogOrder::parse(query) {
+        Ok(order) => order,
+        Err(problem) => return text(StatusCode::BAD_REQUEST, format!("{problem}\n")),
+    };
+    let Some(clients) = &state.clients else { return no_workers() };
+    match clients.log(order).await {
+        Ok(Ok(lines)) => with_body(StatusCode::OK, QLOG, AnswerBody::Lines(lines, None)),
+        Ok(Err(problem)) => text(StatusCode::UNPROCESSABLE_ENTITY, problem),
+        Err(problem) => text(StatusCode::SERVICE_UNAVAILABLE, problem),
+    }
+}
+
 fn maintenance(state: &AdminState, query: &str) -> Answer {
     let order = match MaintenanceOrder::parse(query) {
         Ok(order) => order,
@@ -311,7 +376,11 @@ fn text(status: StatusCode, body: String) -> Answer {
 }
 
 fn content(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(Full::new(body.into()));
+    with_body(status, content_type, AnswerBody::Whole(body.into()))
+}
+
+fn with_body(status: StatusCode, content_type: &'static str, body: AnswerBody) -> Answer {
+    let mut answer = Response::new(body);
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -438,6 +507,35 @@ mod tests {
             }
             let (request, ()) = request.body(()).unwrap().into_parts();
             assert_eq!(answer(&state(), surface, &request).await.status().as_u16(), expected, "{query} {surface:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn denying_and_logging_are_for_the_operator_and_not_for_web_pages() {
+        for (method, path, origin, surface, expected) in [
+            (Method::GET, "/deny?network=192.0.2.1&seconds=1", false, Surface::Operator, 405),
+            (Method::POST, "/deny?network=192.0.2.1&seconds=1", true, Surface::Operator, 403),
+            (Method::POST, "/deny?network=192.0.2.1&seconds=1", false, Surface::Probes, 404),
+            (Method::POST, "/deny?network=192.0.2.1", false, Surface::Operator, 400),
+            (Method::POST, "/deny?network=192.0.2.1&seconds=1", false, Surface::Operator, 503),
+            (Method::POST, "/allow?network=192.0.2.1", true, Surface::Operator, 403),
+            (Method::POST, "/allow?network=192.0.2.1", false, Surface::Probes, 404),
+            (Method::POST, "/allow", false, Surface::Operator, 400),
+            (Method::POST, "/allow?network=192.0.2.1", false, Surface::Operator, 503),
+            (Method::GET, "/qlog?client=192.0.2.1", false, Surface::Operator, 405),
+            (Method::POST, "/qlog?client=192.0.2.1", true, Surface::Operator, 403),
+            (Method::POST, "/qlog?client=192.0.2.1", false, Surface::Probes, 404),
+            (Method::POST, "/qlog", false, Surface::Operator, 400),
+            (Method::POST, "/qlog?client=192.0.2.1", false, Surface::Operator, 503),
+            (Method::GET, "/denied", false, Surface::Probes, 404),
+            (Method::GET, "/denied", false, Surface::Operator, 503),
+        ] {
+            let mut request = http::Request::builder().method(method).uri(path);
+            if origin {
+                request = request.header(ORIGIN, "https://elsewhere.test");
+            }
+            let (request, ()) = request.body(()).unwrap().into_parts();
+            assert_eq!(answer(&state(), surface, &request).await.status().as_u16(), expected, "{path} {surface:?}");
         }
     }
 

@@ -2,10 +2,15 @@
 //! has what is asked for. Pure; the types of the list are the contract with `litequic ctl` and programs.
 
 use super::{
+    denial::{DeniedList, DenyOrder},
     maintenance::decoded,
+    qlog::{LogLines, QlogOrder},
     status::{Lenient, Nullable, lenient, objects},
 };
-use crate::clients::{ListQuery, MAX_LIMIT, Selection};
+use crate::{
+    clients::{ListQuery, MAX_LIMIT, Selection},
+    config::Network,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use std::{fmt, pin::Pin};
@@ -86,6 +91,22 @@ pub trait ClientControl: fmt::Debug + Send + Sync {
 
     /// Closes connections, and returns how many.
     fn close(&self, order: CloseOrder) -> Answered<'_, u64>;
+
+    /// Denies a network and closes its connections: what was done in words, or why nothing was.
+    fn deny(&self, order: DenyOrder) -> Answered<'_, Result<String, String>>;
+
+    /// Allows a network again: what was done in words.
+    ///
+    /// # Errors
+    ///
+    /// Why nothing was.
+    fn allow(&self, network: Network) -> Result<String, String>;
+
+    /// The networks that are denied.
+    fn denied(&self) -> DeniedList;
+
+    /// Logs connections over QUIC: their lines, or why there are none.
+    fn log(&self, order: QlogOrder) -> Answered<'_, Result<LogLines, String>>;
 }
 
 /// The order of `POST /close`.
@@ -100,7 +121,7 @@ pub struct CloseOrder {
 }
 
 /// Members of a query, decoded. Fails for one that is no text.
-fn members(query: &str) -> impl Iterator<Item = Result<(&str, String), String>> {
+pub(super) fn members(query: &str) -> impl Iterator<Item = Result<(&str, String), String>> {
     query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         decoded(value).map(|value| (name, value)).ok_or_else(|| format!("{name} is no text"))

@@ -9,24 +9,31 @@
 //! | `/`        | GET, HEAD | no     | yes    | the status page                                                     |
 //! | `/status`  | GET, HEAD | no     | yes    | JSON: counters, workers, origins, certificates                      |
 //! | `/clients` | GET, HEAD | no     | yes    | JSON: connections of clients, the busiest first                     |
+//! | `/denied`  | GET, HEAD | no     | yes    | JSON: networks whose clients are refused                            |
 //! | `/config`  | GET, HEAD | no     | yes    | JSON: every key in force, without secrets                           |
 //! | `/reload`  | POST      | no     | yes    | 200 with what changed, or 422 with every fault and nothing changed  |
 //! | `/maintenance` | POST  | no     | yes    | 200 with the routes that are in maintenance now, or 422            |
 //! | `/close`   | POST      | no     | yes    | 200 with how many connections were closed                           |
+//! | `/deny`    | POST      | no     | yes    | 200: a network's clients are refused for a time, or 422             |
+//! | `/allow`   | POST      | no     | yes    | 200: the network is allowed again, or 422                           |
+//! | `/qlog`    | POST      | no     | yes    | 200: packets of connections over QUIC as qlog, as they come, or 422 |
 //! | `/drain`   | POST      | no     | yes    | 202: readiness fails from now on, and the process ends in good order |
 //!
-//! `/metrics`, `/status`, `/clients` and `/config` are for requests by an IP address, `localhost` or a name in `names`,
-//! unless they have the token of `listen`. The admin socket answers what `listen` does, without token and whatever the
-//! name, because the kernel says which user a client is of. If a token is set, `listen` answers nothing but the page,
-//! `/healthz` and `/readyz` without it.
+//! `/metrics`, `/status`, `/clients`, `/denied` and `/config` are for requests by an IP address, `localhost` or a name
+//! in `names`, unless they have the token of `listen`. The admin socket answers what `listen` does, without token and
+//! whatever the name, because the kernel says which user a client is of. If a token is set, `listen` answers nothing
+//! but the page, `/healthz` and `/readyz` without it.
 
 mod answer;
+mod body;
 mod clients;
+mod denial;
 mod maintenance;
 mod mechanisms;
 mod metrics;
 mod page;
 mod places;
+mod qlog;
 mod readiness;
 mod scrape;
 mod server;
@@ -36,9 +43,11 @@ mod token;
 mod verdict;
 
 pub use clients::{Answered, ClientControl, ClientList, ClientStatus, CloseOrder, query_of};
+pub use denial::{DeniedList, DeniedStatus, DenyOrder, network};
 pub use maintenance::{Maintain, MaintenanceOrder};
 pub use mechanisms::{MechanismWork, mechanisms};
 pub use metrics::Metrics;
+pub use qlog::{LogLines, QlogOrder};
 pub use readiness::{OriginProbe, Readiness};
 pub use scrape::Scrape;
 pub use server::{AdminLimits, AdminServer};

@@ -2,8 +2,9 @@
 //! stops.
 
 use super::{
-    AdminState, Surface,
+    AdminState, QlogOrder, Surface,
     answer::answer,
+    body::Streaming,
     places::{Activity, ConnectionSlots},
 };
 use crate::{
@@ -18,7 +19,10 @@ use std::{
     io,
     net::SocketAddr,
     pin::pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 use tokio::{
@@ -49,6 +53,8 @@ pub struct AdminLimits {
     pub header_timeout: Duration,
     /// How long an answer may take to be made and taken.
     pub connection_age: Duration,
+    /// How much longer an answer may take that is streamed.
+    pub stream_age: Duration,
     /// A request's header, in bytes; at least 8192, hyper's own minimum.
     pub header_bytes: usize,
 }
@@ -64,6 +70,8 @@ impl Default for AdminLimits {
             header_timeout: Duration::from_secs(5),
             // A client that reads slowly on purpose does not hold a place for longer.
             connection_age: Duration::from_secs(60),
+            // The longest log, and some.
+            stream_age: Duration::from_secs(*QlogOrder::SECONDS.end()),
             header_bytes: 16 * 1024,
         }
     }
@@ -141,7 +149,7 @@ impl AdminServer {
                         }
                         let (state, pace) = (Arc::clone(&state), Arc::clone(&pace));
                         places.take(Instant::now(), |activity| {
-                            let asked = Asked { surface: self.surface, state, pace, activity };
+                            let asked = Asked { surface: self.surface, state, pace, activity, streams: Arc::default() };
                             let (limits, watch) = (self.limits, watch.clone());
                             let handle = match stream {
                                 Stream::Tcp(stream) => connections.spawn(connection(stream, limits, asked, watch)),
@@ -221,6 +229,16 @@ struct Asked {
     state: Arc<AdminState>,
     pace: Arc<Pace>,
     activity: Arc<Activity>,
+    /// Whether an answer is being streamed.
+    streams: Arc<AtomicBool>,
+}
+
+/// Waits until a connection is older than it may be: one that `streams` an answer then ends with that.
+async fn aged(limits: AdminLimits, streams: &AtomicBool) {
+    sleep(limits.connection_age).await;
+    if streams.load(Relaxed) {
+        sleep(limits.stream_age).await;
+    }
 }
 
 /// Serves one connection to its end.
@@ -228,9 +246,9 @@ async fn connection<S>(stream: S, limits: AdminLimits, asked: Asked, mut watch: 
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let metrics = Arc::clone(&asked.state.metrics);
+    let (metrics, streams) = (Arc::clone(&asked.state.metrics), Arc::clone(&asked.streams));
     let service = service_fn(|request: hyper::Request<Incoming>| {
-        let Asked { surface, state, pace, activity } = asked.clone();
+        let Asked { surface, state, pace, activity, streams } = asked.clone();
         // The body is dropped unread: hyper then closes the connection if there is one.
         let (parts, _) = request.into_parts();
         async move {
@@ -239,8 +257,12 @@ where
                 state.metrics.requests.increment();
                 sleep(PAUSE).await;
             }
-            let answer = answer(&state, surface, &parts).await;
-            activity.answers(false, Instant::now());
+            let mut answer = answer(&state, surface, &parts).await;
+            if answer.body().is_streamed() {
+                answer.body_mut().keep(Streaming::begin(activity, streams));
+            } else {
+                activity.answers(false, Instant::now());
+            }
             Ok::<_, Infallible>(answer)
         }
     });
@@ -253,7 +275,7 @@ where
     );
     let served = tokio::select! {
         served = connection.as_mut() => served,
-        () = sleep(limits.connection_age) => {
+        () = aged(limits, &streams) => {
             metrics.age.increment();
             return;
         }

@@ -74,6 +74,8 @@ objects! {
         traces: Nullable<TracesStatus>,
         /// Routes that are in maintenance.
         maintenance: Vec<MaintenanceStatus>,
+        /// Networks whose clients are denied.
+        denied_networks: Option<u64>,
         /// Servers of the origins.
         origins: Vec<OriginStatus>,
         /// Certificates in use.
@@ -408,6 +410,7 @@ pub(super) async fn status(state: &AdminState) -> Status {
         phase: Some(state.lifecycle.phase()),
         generation: Some(control.generation.get()),
         older_processes: Some(control.older_processes.get()),
+        denied_networks: Some(control.denied_networks.get()),
         workers: (0..).zip(&state.heartbeats).map(|(worker, heartbeat)| WorkerStatus::of(worker, heartbeat)).collect(),
         configuration: ConfigurationStatus {
             version: Some(control.version.get()),

@@ -2,20 +2,29 @@
 
 use super::{
     Metrics,
+    denial::Denial,
     mailbox::{WorkerRequest, WorkerRequests},
 };
 use crate::{
-    admin::{Answered, ClientControl, ClientList, ClientStatus, CloseOrder},
-    clients::{Best, ClientReport, Description, ListQuery, TransportReport},
+    admin::{
+        Answered, ClientControl, ClientList, ClientStatus, CloseOrder, DeniedList, DenyOrder, LogLines, QlogOrder,
+    },
+    clients::{Best, ClientReport, Description, ListQuery, Selection, Selector, TransportReport},
+    config::Network,
     memory::WorkerList,
+    quic::{LogEnd, LogOrder, MAX_LOG_BYTES},
     tls,
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
+use bytes::Bytes;
 use futures_util::future;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tokio::{
-    sync::oneshot,
-    time::{sleep, timeout},
+    sync::{Semaphore, mpsc, oneshot},
+    time::{sleep, timeout, timeout_at},
 };
 
 /// How long a worker may take to answer; one that hangs is found in the same time.
@@ -23,18 +32,28 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Time between two looks at the connections, from which their rates are computed.
 const BETWEEN: Duration = Duration::from_secs(1);
 
+/// Orders to log connections that are served at once: each may take 256 KiB of every worker.
+const MAX_ORDERS: usize = 4;
+/// Pieces of lines that wait for a reader.
+const PIECES: usize = 2;
+/// Time after which lines are read though few were written.
+const READ_INTERVAL: Duration = Duration::from_millis(250);
+
 /// All workers, as the admin listener asks them.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Clients {
     /// By worker.
     workers: Vec<WorkerRequests>,
     metrics: Arc<Metrics>,
+    denial: Arc<Denial>,
+    /// Permits of orders to log connections.
+    logs: Arc<Semaphore>,
 }
 
 impl Clients {
     /// Asks `workers`.
-    pub(super) fn new(workers: Vec<WorkerRequests>, metrics: Arc<Metrics>) -> Self {
-        Self { workers, metrics }
+    pub(super) fn new(workers: Vec<WorkerRequests>, metrics: Arc<Metrics>, denial: Arc<Denial>) -> Self {
+        Self { workers, metrics, denial, logs: Arc::new(Semaphore::new(MAX_ORDERS)) }
     }
 
     /// The answers of all workers to the question that `request` makes.
@@ -98,6 +117,139 @@ impl ClientControl for Clients {
             Ok(connections)
         })
     }
+
+    fn deny(&self, order: DenyOrder) -> Answered<'_, Result<String, String>> {
+        Box::pin(async move {
+            if let Err(problem) = self.denial.deny(&order) {
+                return Ok(Err(problem));
+            }
+            let DenyOrder { network, time, .. } = order;
+            // From now on no connection of the network begins.
+            let selection = Selection { client: Some(Selector::Network(network)), protocol: None };
+            let closed = self.ask(|answer| WorkerRequest::Close { selection, at_once: true, answer }).await;
+            let denied = format!("{network} is denied for {}", humantime::format_duration(time));
+            let closed = closed.map_err(|problem| format!("{denied}, but its connections are open yet: {problem}"))?;
+            let mut text = format!("{denied}; closed {}\n", connections(closed.iter().sum()));
+            if self.metrics.control.older_processes.get() > 0 {
+                text += "an older process drains: connections of the network to it stay open\n";
+            }
+            text += "A restart ends this; an upgrade does not. For good: deny of [[routes]] in the configuration.\n";
+            Ok(Ok(text))
+        })
+    }
+
+    fn log(&self, order: QlogOrder) -> Answered<'_, Result<LogLines, String>> {
+        Box::pin(async move {
+            let Ok(permit) = Arc::clone(&self.logs).try_acquire_owned() else {
+                return Ok(Err(format!("{MAX_ORDERS} orders are being logged already, which is the most\n")));
+            };
+            let log_order = match self.log_order(order).await? {
+                Ok(log_order) => Arc::new(log_order),
+                Err(problem) => return Ok(Err(problem)),
+            };
+            let deadline = Instant::now() + order.time;
+            let asked = self.ask(|answer| WorkerRequest::Log { order: Arc::clone(&log_order), answer }).await;
+            if asked.is_err() || (log_order.logs() == 0 && !order.next) {
+                self.end_logs(&log_order).await;
+                asked?;
+                return Ok(Err(self.why_no_log(order).await?));
+            }
+            tracing::info!(client = %order.client, seconds = order.time.as_secs(), "logging connections as qlog");
+            let (sender, lines) = mpsc::channel(PIECES);
+            let workers = self.clone();
+            tokio::spawn(async move {
+                let reason = send(&log_order, &sender, deadline).await;
+                workers.end_logs(&log_order).await;
+                // What was written since, and the end. An error means that the reader is gone.
+                let last = sender.send([log_order.take(), log_order.last_lines(reason)].concat().into());
+                let _ = timeout(PATIENCE, last).await;
+                drop(permit);
+            });
+            Ok(Ok(lines))
+        })
+    }
+
+    fn allow(&self, network: Network) -> Result<String, String> {
+        self.denial.allow(network)
+    }
+
+    fn denied(&self) -> DeniedList {
+        self.denial.status()
+    }
+}
+
+impl Clients {
+    /// The order for workers that `order` means.
+    async fn log_order(&self, order: QlogOrder) -> Result<Result<LogOrder, String>, String> {
+        let workers = self.workers.len();
+        let log_order = match order.client {
+            Selector::Address(address) => LogOrder::of_address(address, workers),
+            Selector::Network(network) => LogOrder::of_network(network, order.connections, workers),
+            Selector::Connection(_) => {
+                let selection = Selection { client: Some(order.client), protocol: None };
+                let lists = self.lists(ListQuery { selection, limit: 1, ..ListQuery::default() }).await?;
+                match lists.into_iter().flat_map(|list| list.reports).next() {
+                    Some(report) => LogOrder::of_address(report.address, workers),
+                    None => return Ok(Err(format!("no connection {} is open\n", order.client))),
+                }
+            }
+        };
+        let log_order = if order.next { log_order.of_next() } else { log_order };
+        Ok(Ok(if order.anonymous { log_order.anonymous() } else { log_order }))
+    }
+
+    /// Why no connection of `order` is logged.
+    async fn why_no_log(&self, order: QlogOrder) -> Result<String, String> {
+        let selection = Selection { client: Some(order.client), protocol: None };
+        let lists = self.lists(ListQuery { selection, limit: 1, ..ListQuery::default() }).await?;
+        let over_tcp: u64 = lists.iter().map(|list| list.selected).sum();
+        let client = order.client;
+        Ok(match over_tcp {
+            0 => format!("no connection of {client} is open: --next logs the next one\n"),
+            _ => format!("{client} has {} over TCP, and none over QUIC: TCP has no qlog\n", connections(over_tcp)),
+        })
+    }
+
+    /// Ends the logs of `order`.
+    async fn end_logs(&self, order: &LogOrder) {
+        order.end();
+        // A worker that does not answer drops them with the next order.
+        let _ = self.ask(|answer| WorkerRequest::DropLogs { answer }).await;
+    }
+}
+
+/// Sends the lines of `order` until that is over, and returns why it is.
+async fn send(order: &LogOrder, sender: &mpsc::Sender<Bytes>, deadline: Instant) -> LogEnd {
+    let mut left = MAX_LOG_BYTES;
+    loop {
+        let wait = timeout_at(deadline.into(), timeout(READ_INTERVAL, order.readable()));
+        let is_late = tokio::select! {
+            waited = wait => waited.is_err(),
+            () = sender.closed() => return LogEnd::Connection,
+        };
+        let has_ended = order.has_ended();
+        let lines = order.take();
+        left = match left.checked_sub(lines.len()) {
+            Some(left) => left,
+            None => return LogEnd::Size,
+        };
+        if !lines.is_empty() {
+            match timeout_at(deadline.into(), sender.send(lines.into())).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return LogEnd::Connection,
+                // A reader that is slower than the connection.
+                Err(_) => return LogEnd::Time,
+            }
+        }
+        if has_ended || is_late {
+            return if has_ended { LogEnd::Connection } else { LogEnd::Time };
+        }
+    }
+}
+
+/// `count` connections, in words.
+fn connections(count: u64) -> String {
+    if count == 1 { "1 connection".into() } else { format!("{count} connections") }
 }
 
 /// A report, as `/clients` has it.

@@ -4,8 +4,9 @@
 use crate::{
     clients::{ListQuery, Selection},
     memory::{CloseWalk, ListWalk, MemoryAccounts, WorkerList},
+    quic::{EndpointState, LogOrder},
 };
-use std::{rc::Rc, time::Instant};
+use std::{rc::Rc, sync::Arc, time::Instant};
 use tokio::{
     sync::{mpsc, oneshot},
     task::yield_now,
@@ -33,6 +34,18 @@ pub(super) enum WorkerRequest {
         /// Where their number goes.
         answer: oneshot::Sender<u64>,
     },
+    /// Log connections over QUIC.
+    Log {
+        /// Which.
+        order: Arc<LogOrder>,
+        /// Told once they are.
+        answer: oneshot::Sender<()>,
+    },
+    /// Drop the logs of orders that are over.
+    DropLogs {
+        /// Told once they are.
+        answer: oneshot::Sender<()>,
+    },
 }
 
 /// Sends questions to one worker.
@@ -49,8 +62,14 @@ impl Mailbox {
         (requests, Self(received))
     }
 
-    /// Answers questions about the connections of `accounts`, which are those of `worker`. Does not end.
-    pub(super) async fn serve(mut self, worker: usize, accounts: Rc<MemoryAccounts>) {
+    /// Answers questions about the connections of `accounts`, which are those of `worker` and, over QUIC, of
+    /// `endpoints`. Does not end.
+    pub(super) async fn serve(
+        mut self,
+        worker: usize,
+        accounts: Rc<MemoryAccounts>,
+        endpoints: Vec<Arc<EndpointState>>,
+    ) {
         while let Some(request) = self.0.recv().await {
             match request {
                 WorkerRequest::List { query, answer } => {
@@ -67,6 +86,14 @@ impl Mailbox {
                         yield_now().await;
                     }
                     let _ = answer.send(walk.closed);
+                }
+                WorkerRequest::Log { order, answer } => {
+                    endpoints.iter().for_each(|endpoint| endpoint.log_connections(&order, worker));
+                    let _ = answer.send(());
+                }
+                WorkerRequest::DropLogs { answer } => {
+                    endpoints.iter().for_each(|endpoint| endpoint.drop_logs());
+                    let _ = answer.send(());
                 }
             }
             yield_now().await;

@@ -8,6 +8,7 @@ mod admin_socket;
 mod bounds;
 mod clients;
 mod collector_tls;
+mod denial;
 mod descriptors;
 mod draining;
 mod files;

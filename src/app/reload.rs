@@ -6,6 +6,7 @@
 
 use super::{
     Loads, Metrics, Running, collector_tls,
+    denial::Denial,
     descriptors::SharedDescriptors,
     files::{self, named},
     issued::{Issued, Shared as Acme},
@@ -19,6 +20,7 @@ use super::{
 use crate::{
     access_log::{AccessLogger, Opened},
     admin::{self, ReloadStatus, UNCHANGED_SINCE},
+    clients::DenyList,
     config::{self, Change, Config, Draft, Faults, Log, OnChange, Warning},
     proxy::{CookieKey, InMaintenance, Maintenance, MaintenanceTarget, Pages, Routing, RoutingFiles},
     quic::{IdScheme, ServerIdKey},
@@ -78,6 +80,8 @@ pub struct InForce {
     pub(super) ids: Arc<IdScheme>,
     /// Whether HTTP/3 is served: open connections follow.
     pub(super) http3: Arc<Http3>,
+    /// Networks whose clients are refused.
+    pub(super) denial: Arc<Denial>,
     pub(super) acme: Acme,
     /// Held while `routing` is replaced, which follows from what it was and from `config`; and while certificates are,
     /// of which these come from no file.
@@ -86,11 +90,11 @@ pub struct InForce {
 
 impl InForce {
     /// Begins with what was read at the start, which is limited to what is `shared`, and with what was in `maintenance`
-    /// in the previous process.
+    /// and `denied` in the previous process.
     pub(super) fn new(
         (config, shared): (&Config, SharedDescriptors),
         files: RoutingFiles,
-        (maintenance, http3): (Maintenance, Option<bool>),
+        (maintenance, http3, denied): (Maintenance, Option<bool>, DenyList),
         (cookie_key, ids): (CookieKey, Arc<IdScheme>),
         (resolver, issued, acme): (Arc<CertificateResolver>, Issued, Acme),
         (access, traces): (Arc<AccessLogger>, Arc<Tracing>),
@@ -105,6 +109,7 @@ impl InForce {
         let (config, routing) = (config.live(), Arc::new(ArcSwap::from_pointee(routing)));
         let (rerouted, last_reload) = Default::default();
         let replacing = Arc::new(Mutex::new(issued));
+        let denial = Arc::new(Denial::new(denied, Arc::clone(&config), Arc::clone(&metrics)));
         let in_force = Self {
             config,
             routing,
@@ -117,6 +122,7 @@ impl InForce {
             shared,
             ids,
             http3,
+            denial,
             acme,
             replacing,
         };

@@ -64,7 +64,7 @@ impl<'c> Prepared<'c> {
         certificates: CertificateStore,
         mut options: Options,
     ) -> Result<Self, StartError> {
-        let beginning = Beginning::find(config, mem::take(&mut options.inherited)).await?;
+        let mut beginning = Beginning::find(config, mem::take(&mut options.inherited)).await?;
         let count = beginning.inherited.workers(config);
         let mut metrics = Metrics::new(count);
         metrics.log = Arc::clone(&options.log);
@@ -87,7 +87,7 @@ impl<'c> Prepared<'c> {
         let in_force = InForce::new(
             (config, shared),
             files,
-            (beginning.maintenance.clone(), beginning.http3),
+            (beginning.maintenance.clone(), beginning.http3, mem::take(&mut beginning.denied)),
             (CookieKey::new(beginning.secrets.cookie_key()), Arc::clone(&beginning.ids)),
             (Arc::clone(&resolver), issued, acme),
             (Arc::clone(&access), traces),
@@ -167,6 +167,7 @@ impl Bound<'_> {
         let Beginning { generation, secrets, ids, mut predecessor, older, others, .. } = beginning;
         let server = handover_server(sockets, (ids, generation), secrets, &metrics)?.with_older(older, others);
         let server = server.with_routing(Arc::clone(&in_force.routing), Arc::clone(&in_force.http3));
+        let server = server.with_denied(Arc::clone(&in_force.denial.list));
         let published = async |socket: Option<BoundSocket>| match socket {
             Some(socket) => socket.publish().await,
             None => Ok(None),
@@ -195,6 +196,7 @@ impl Bound<'_> {
         let admin_socket =
             socket.and_then(|socket| serve_socket(socket, (&state, &lifecycle), handover.handed_over(), &mut tasks));
         tasks.spawn(check_health(in_force.clone(), lifecycle.watch()));
+        tasks.spawn(expire_denied(in_force.clone(), lifecycle.watch()));
         spawn_acme(&in_force, &lifecycle, handover.handed_over(), &mut tasks);
         if options.memory.is_none() {
             tasks.spawn(memory::watch(in_force.clone(), gauge, lifecycle.watch()));
@@ -275,6 +277,7 @@ impl Bound<'_> {
                 receive: ReceiveBudget::new(config.limits.worker_receive_buffer, Limits::RECEIVE_FLOOR),
                 sources: SourceLimits::default(),
                 pressure: gauge.pressure(),
+                denied: Arc::clone(&in_force.denial.list),
                 watch: lifecycle.watch(),
             },
             metrics: counters.clone(),
@@ -306,7 +309,11 @@ impl Bound<'_> {
             token: self.token.take(),
             names: config.admin.names.clone(),
             hooks: Some(inside::admin_hooks(in_force, &self.addresses.udp)),
-            clients: Some(Arc::new(Clients::new(mem::take(&mut self.requests), Arc::clone(metrics)))),
+            clients: Some(Arc::new(Clients::new(
+                mem::take(&mut self.requests),
+                Arc::clone(metrics),
+                Arc::clone(&in_force.denial),
+            ))),
         }
     }
 }
@@ -453,6 +460,14 @@ fn spawn_acme(
             () = stopping.reached(Phase::Stopping) => {}
         }
     });
+}
+
+/// Removes networks from the list of those that are denied once their time is over, until the process stops.
+async fn expire_denied(in_force: InForce, mut watch: PhaseWatch) {
+    select! {
+        () = in_force.denial.expire() => {}
+        () = watch.reached(Phase::Stopping) => {}
+    }
 }
 
 /// Checks origins' servers until the process stops.

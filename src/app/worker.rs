@@ -220,7 +220,7 @@ async fn serve<H: Handler>(
             }
         }
     }
-    let EndpointParts { config, receive, workers, pressure, .. } = parts.endpoint;
+    let EndpointParts { config, receive, workers, pressure, denied, .. } = parts.endpoint;
     let metrics = parts.metrics;
     let resolver = parts.resolver;
     let routing = Arc::clone(&parts.routing);
@@ -228,7 +228,8 @@ async fn serve<H: Handler>(
     let covers = move |client: &Client, host: &str| {
         resolver.covers(client.server_name.as_deref(), client.local.ip(), host) && routing.load().admits(client, host)
     };
-    let handler = Rc::new(wrap(Proxy::new(parts.routing, Arc::clone(&metrics.proxy), pressure.clone())));
+    let proxy = Proxy::new(parts.routing, Arc::clone(&metrics.proxy), pressure.clone());
+    let handler = Rc::new(wrap(proxy.refusing(Arc::clone(&denied))));
     let (records, lines) = parts.access.records();
     let (tracer, spans) = parts.traces.tracer();
     let records = records.traced_by(tracer);
@@ -244,6 +245,7 @@ async fn serve<H: Handler>(
         holders: Rc::clone(&holders),
         descriptors: Arc::clone(&parts.descriptors),
         workers,
+        denied: Arc::clone(&denied),
         pool: memory::ConnectionPool::Tls,
         transport: net::tcp_transport,
     };
@@ -259,9 +261,11 @@ async fn serve<H: Handler>(
     let (live, shared, covers) = (Arc::clone(&config), (Rc::clone(&budget), holders), Box::new(covers));
     let front =
         Http3Worker::new(live, Arc::clone(&metrics.http3), covers, quic::client_address, shared, parts.watch.clone());
-    let front = Rc::new(front.recording(records).while_on(parts.http3.clone()).reporting(quic::transport_report));
+    let front = front.recording(records).while_on(parts.http3.clone()).reporting(quic::transport_report);
+    let front = Rc::new(front.refusing(denied));
     let _ = started.send(Ok(()));
 
+    let logged = listening.iter().map(|endpoint| Arc::clone(&endpoint.connections)).collect();
     for endpoint in listening {
         let (handler, front, metrics) = (Rc::clone(&handler), Rc::clone(&front), Arc::clone(&metrics.quic));
         endpoints.spawn_local(accept(endpoint, handler, front, metrics, parts.watch.clone(), serving.clone()));
@@ -279,7 +283,7 @@ async fn serve<H: Handler>(
         workers,
     };
     let index = usize::from(parts.index.0);
-    let questions = parts.mailbox.serve(index, Rc::clone(&budgets.holders));
+    let questions = parts.mailbox.serve(index, Rc::clone(&budgets.holders), logged);
     let drained = async {
         // None is ever sent.
         while all_served.recv().await.is_some() {}
@@ -598,6 +602,7 @@ mod tests {
             receive: ReceiveBudget::new(0, 0),
             sources: quic::SourceLimits::default(),
             pressure: Pressure::default(),
+            denied: Arc::default(),
             watch: Lifecycle::default().watch(),
         }
     }

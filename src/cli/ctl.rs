@@ -3,7 +3,9 @@
 
 mod certificates;
 mod clients;
+mod denied;
 mod place;
+mod qlog;
 mod status;
 mod times;
 
@@ -12,7 +14,10 @@ use super::{
     run::control_runtime,
 };
 use crate::{
-    admin::{self, ClientList, CloseOrder, MaintenanceOrder, MaintenanceStatus, Status, Token},
+    admin::{
+        self, ClientList, CloseOrder, DeniedList, DenyOrder, MaintenanceOrder, MaintenanceStatus, QlogOrder, Status,
+        Token,
+    },
     clients::{ListQuery, MAX_LIMIT, Selection, Selector, Sort},
 };
 use bytes::Bytes;
@@ -55,14 +60,15 @@ pub struct Arguments {
     #[arg(value_enum)]
     what: What,
     /// `maintenance` and `http3`: on or off. `maintenance` without it prints what is in maintenance. `certificates`:
-    /// renew. `close`: the clients, as --client has them.
-    #[arg(value_name = "OPERAND", required_if_eq_any([("what", "http3"), ("what", "close")]))]
+    /// renew. `close`: the clients, as --client has them. `deny` and `allow`: an address or a network.
+    #[arg(value_name = "OPERAND", required_if_eq_any([("what", "http3"), ("what", "close"), ("what", "deny"), ("what", "allow")]))]
     operand: Option<String>,
     /// `certificates renew`: the host whose certificate is ordered now.
     #[arg(value_name = "HOST", required_if_eq("operand", "renew"))]
     host: Option<String>,
-    /// `clients`: only those of an address, ADDRESS:PORT, a network or an ID of the list as JSON.
-    #[arg(long, value_name = "CLIENT")]
+    /// `clients`: only those of an address, ADDRESS:PORT, a network or an ID of the list as JSON. `qlog`: those of an
+    /// address, ADDRESS:PORT, or an ID.
+    #[arg(long, value_name = "CLIENT", required_if_eq("what", "qlog"))]
     client: Option<Selector>,
     /// `clients` and `close`: only connections of h1, h2 or h3.
     #[arg(long, value_name = "PROTOCOL", value_parser = protocol)]
@@ -77,9 +83,28 @@ pub struct Arguments {
     /// `close`: end requests that are open too.
     #[arg(long)]
     now: bool,
-    /// `close`: confirms a network above an IPv4 /16 or an IPv6 /32.
+    /// `close` and `deny`: confirms a network above an IPv4 /16 or an IPv6 /32.
     #[arg(long)]
     all: bool,
+    /// `deny`: for how long, such as 10m, 1h or 7d; 30d at most.
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, required_if_eq("what", "deny"))]
+    time: Option<Duration>,
+    /// `qlog`: for how long.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(seconds()))]
+    seconds: Option<u64>,
+    /// `qlog`: the file of the first connection, which must not exist; FILE-2 and so on have the others. Standard
+    /// output without it, and one connection.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// `qlog`: the next connection that begins, rather than those that are open.
+    #[arg(long)]
+    next: bool,
+    /// `qlog`: leave the client's address out.
+    #[arg(long)]
+    anonymous: bool,
+    /// `deny`: even if loopback addresses or trusted proxies are in the network.
+    #[arg(long)]
+    force: bool,
     /// `maintenance`: the name of a route, or a host for all its routes that have an origin. Without it, all routes
     /// that have an origin.
     #[arg(long, value_name = "NAME_OR_HOST", requires = "operand")]
@@ -94,7 +119,7 @@ pub struct Arguments {
     /// The file of its admin.token_file; without one the environment variable LITEQUIC_ADMIN_TOKEN is used, if set.
     #[arg(long, value_name = "FILE", env = "LITEQUIC_ADMIN_TOKEN_FILE")]
     token_file: Option<PathBuf>,
-    /// `status`, `clients` and `certificates`: print the answer as JSON.
+    /// `status`, `clients`, `denied` and `certificates`: print the answer as JSON.
     #[arg(long, conflicts_with = "watch")]
     json: bool,
     /// `status` and `clients`: repeat at this interval; 2 seconds if there is no number.
@@ -114,6 +139,14 @@ enum What {
     Clients,
     /// Close connections of clients: by GOAWAY, once their requests have ended.
     Close,
+    /// Refuse the clients of a network for a time, and close their connections. A restart ends it.
+    Deny,
+    /// Serve the clients of a network again that is denied.
+    Allow,
+    /// Print the networks that are denied.
+    Denied,
+    /// Log what connections of a client over QUIC do, packet by packet, as qlog.
+    Qlog,
     /// Print the configuration in force, without secrets, as JSON.
     Config,
     /// Drain and end the process.
@@ -149,6 +182,10 @@ fn protocol(text: &str) -> Result<&'static str, &'static str> {
     Selection::protocol(text).ok_or("not one of h1, h2 and h3")
 }
 
+fn seconds() -> RangeInclusive<u64> {
+    QlogOrder::SECONDS
+}
+
 fn retry_after() -> RangeInclusive<i64> {
     let seconds = MaintenanceOrder::RETRY_AFTER_RANGE;
     i64::from(*seconds.start())..=i64::from(*seconds.end())
@@ -160,6 +197,10 @@ impl What {
             Self::Status => (Method::GET, "/status"),
             Self::Clients => (Method::GET, "/clients"),
             Self::Close => (Method::POST, "/close"),
+            Self::Deny => (Method::POST, "/deny"),
+            Self::Allow => (Method::POST, "/allow"),
+            Self::Denied => (Method::GET, "/denied"),
+            Self::Qlog => (Method::POST, "/qlog"),
             Self::Config => (Method::GET, "/config"),
             Self::Drain => (Method::POST, "/drain"),
             Self::Reload => (Method::POST, "/reload"),
@@ -188,11 +229,24 @@ struct AcmeJson {
 fn order(arguments: &Arguments) -> Result<Option<String>, String> {
     let Arguments { what, operand, host, client, protocol, sort, limit, .. } = arguments;
     let is_list = *what == What::Clients;
-    if !is_list && (client.is_some() || sort.is_some() || limit.is_some()) {
-        return Err("--client, --sort and --limit need `ctl clients`".into());
+    if !is_list && (sort.is_some() || limit.is_some()) {
+        return Err("--sort and --limit need `ctl clients`".into());
     }
-    if *what != What::Close && (arguments.now || arguments.all) {
-        return Err("--now and --all need `ctl close`".into());
+    if !is_list && *what != What::Qlog && client.is_some() {
+        return Err("--client needs `ctl clients` or `ctl qlog`".into());
+    }
+    let has_log = arguments.seconds.is_some() || arguments.out.is_some() || arguments.next || arguments.anonymous;
+    if *what != What::Qlog && has_log {
+        return Err("--seconds, --out, --next and --anonymous need `ctl qlog`".into());
+    }
+    if *what != What::Close && arguments.now {
+        return Err("--now needs `ctl close`".into());
+    }
+    if !matches!(what, What::Close | What::Deny) && arguments.all {
+        return Err("--all needs `ctl close` or `ctl deny`".into());
+    }
+    if *what != What::Deny && (arguments.time.is_some() || arguments.force) {
+        return Err("--for and --force need `ctl deny`".into());
     }
     if !is_list && *what != What::Close && protocol.is_some() {
         return Err("--protocol needs `ctl clients` or `ctl close`".into());
@@ -202,6 +256,24 @@ fn order(arguments: &Arguments) -> Result<Option<String>, String> {
         (What::Clients, None) => {
             let limit = limit.map_or(ListQuery::default().limit, usize::from);
             return Ok(Some(admin::query_of(&ListQuery { selection, sort: sort.unwrap_or_default(), limit })));
+        }
+        (What::Deny, Some(network)) => {
+            let time = arguments.time.unwrap_or_default();
+            let order = DenyOrder::new(admin::network(network)?, time, arguments.all, arguments.force)?;
+            return Ok(Some(order.to_string()));
+        }
+        (What::Allow, Some(network)) => return Ok(Some(format!("network={}", admin::network(network)?))),
+        (What::Qlog, None) => {
+            let client = client.ok_or("`ctl qlog` needs --client")?;
+            let order = QlogOrder {
+                time: Duration::from_secs(arguments.seconds.unwrap_or(QlogOrder::DEFAULT_SECONDS)),
+                connections: if arguments.out.is_some() { QlogOrder::MAX_CONNECTIONS } else { 1 },
+                next: arguments.next,
+                anonymous: arguments.anonymous,
+                ..QlogOrder::of(client)
+            };
+            // A network is refused as the litequic would.
+            return QlogOrder::parse(&order.to_string()).map(|order| Some(order.to_string()));
         }
         (What::Close, Some(client)) => {
             let client: Selector = client.parse().map_err(|error| format!("{client:?} is {error}"))?;
@@ -248,7 +320,8 @@ fn order(arguments: &Arguments) -> Result<Option<String>, String> {
 pub fn run(arguments: Arguments) -> ExitCode {
     let Arguments { what, json, watch, .. } = arguments;
     let is_watched = matches!(what, What::Status | What::Clients);
-    if (watch.is_some() && !is_watched) || (json && !is_watched && what != What::Certificates) {
+    let has_text = matches!(what, What::Certificates | What::Denied);
+    if (watch.is_some() && !is_watched) || (json && !is_watched && !has_text) {
         return fail(Exit::Usage, "--json and --watch need `ctl status` or `ctl clients`");
     }
     let order = match order(&arguments) {
@@ -295,11 +368,22 @@ pub fn run(arguments: Arguments) -> ExitCode {
                 Err(failure) => failure.exit(),
             };
         }
+        if what == What::Qlog {
+            // An order was checked above.
+            let Some(Ok(order)) = order.as_deref().map(QlogOrder::parse) else { return Exit::Usage.into() };
+            return qlog::record(&found, &order, token.as_ref(), arguments.out).await;
+        }
         if what == What::Status && !json {
             return show(&found, token.as_ref(), watch.map(Duration::from_secs)).await;
         }
         if what == What::Clients && !json {
             return show_clients(&found, order.as_deref(), token.as_ref(), watch.map(Duration::from_secs)).await;
+        }
+        if what == What::Denied && !json {
+            return match read::<DeniedList>(&found, what, None, token.as_ref()).await {
+                Ok(list) => print(denied::render(&list).as_bytes()),
+                Err(failure) => failure.exit(),
+            };
         }
         match answer(&found, what, order.as_deref(), token.as_ref()).await {
             Ok(body) if what == What::Reload && io::stdout().is_terminal() => print(times::local(&body).as_bytes()),
@@ -463,10 +547,7 @@ async fn answer_of_any(
     let place = &found.place;
     match timeout(PATIENCE, ask(place, what, order, token)).await {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(Unanswered::NotReached(error))) => Err(place.failure(&error)),
-        Ok(Err(Unanswered::NotLitequic)) => Err(place::not_litequic(place, &found.missed)),
-        Ok(Err(Unanswered::Closed)) => Err(Failure::unavailable(place, "the connection was closed without an answer")),
-        Ok(Err(Unanswered::Cut(error))) => Err(Failure::unavailable(place, error)),
+        Ok(Err(unanswered)) => Err(unanswered.failure(found)),
         Err(_) => Err(Failure::unavailable(place, format_args!("no answer within {PATIENCE:?}"))),
     }
 }
@@ -499,6 +580,17 @@ enum Unanswered {
 }
 
 impl Unanswered {
+    /// The failure, in words.
+    fn failure(self, found: &FoundAdmin) -> Failure {
+        let place = &found.place;
+        match self {
+            Self::NotReached(error) => place.failure(&error),
+            Self::NotLitequic => place::not_litequic(place, &found.missed),
+            Self::Closed => Failure::unavailable(place, "the connection was closed without an answer"),
+            Self::Cut(error) => Failure::unavailable(place, error),
+        }
+    }
+
     /// The reason for an exchange that failed before a response was there.
     fn before_a_response(error: &hyper::Error) -> Self {
         // Bytes that are no HTTP/1.1, such as an alert of TLS.
@@ -515,14 +607,23 @@ impl Unanswered {
     }
 }
 
-async fn ask(place: &AdminPlace, what: What, order: Option<&str>, token: Option<&Token>) -> Result<Answer, Unanswered> {
-    let (method, path) = what.request();
+/// A request for a resource, with `order` as its query.
+fn request(
+    place: &AdminPlace,
+    (method, path): (Method, &str),
+    order: Option<&str>,
+    token: Option<&Token>,
+) -> Result<Request<Empty<Bytes>>, Unanswered> {
     let path = order.map_or_else(|| path.to_owned(), |order| format!("{path}?{order}"));
     let mut request = Request::builder().method(method).uri(path).header(header::HOST, place.host());
     if let Some(token) = token.filter(|_| place.takes_token()) {
         request = request.header(header::AUTHORIZATION, token.authorization());
     }
-    let request = request.body(Empty::new()).map_err(|error| Unanswered::Cut(error.to_string()))?;
+    request.body(Empty::new()).map_err(|error| Unanswered::Cut(error.to_string()))
+}
+
+async fn ask(place: &AdminPlace, what: What, order: Option<&str>, token: Option<&Token>) -> Result<Answer, Unanswered> {
+    let request = request(place, what.request(), order, token)?;
     match place.connect().await {
         Ok(AdminConnection::Unix(stream)) => exchange(stream, request).await,
         Ok(AdminConnection::Tcp(stream)) => exchange(stream, request).await,

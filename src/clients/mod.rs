@@ -1,12 +1,15 @@
 //! Connections of clients, as an operator lists and closes them: which are meant, what is reported of each, and which
-//! come first in a list. Pure: front ends report their connections, and `memory::MemoryAccounts` looks through them.
+//! come first in a list; and the networks whose clients are refused. Pure: front ends report their connections, and
+//! `memory::MemoryAccounts` looks through them.
 
 mod best;
+mod denied;
 mod query;
 mod report;
 mod selector;
 
 pub use best::Best;
+pub use denied::{DeniedNetwork, DenyError, DenyList, MAX_DENIAL, MAX_DENIED};
 pub use query::{DEFAULT_LIMIT, ListQuery, MAX_LIMIT, Selection, Sort};
 pub use report::{ClientReport, Description, OpenConnection, TransportReport};
 pub use selector::{ConnectionName, Selector, SelectorError};

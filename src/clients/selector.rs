@@ -46,8 +46,7 @@ impl Selector {
     /// an IPv6 /32, which is what a network operator gets.
     pub const fn is_wide(&self) -> bool {
         match self {
-            Self::Network(Network { address: IpAddr::V4(_), prefix }) => *prefix < 16,
-            Self::Network(Network { address: IpAddr::V6(_), prefix }) => *prefix < 32,
+            Self::Network(network) => network.is_wide(),
             Self::Address(_) | Self::Connection(_) => false,
         }
     }

@@ -269,18 +269,8 @@ impl Sources {
 
     /// The source of `address`.
     fn of(&self, address: IpAddr) -> Network {
-        match address.to_canonical() {
-            IpAddr::V4(address) => {
-                let prefix = self.ipv4_prefix.min(32);
-                let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
-                Network { address: IpAddr::V4((address.to_bits() & mask).into()), prefix }
-            }
-            IpAddr::V6(address) => {
-                let prefix = self.ipv6_prefix.min(128);
-                let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
-                Network { address: IpAddr::V6((address.to_bits() & mask).into()), prefix }
-            }
-        }
+        let address = address.to_canonical();
+        Network::of(address, if address.is_ipv4() { self.ipv4_prefix } else { self.ipv6_prefix })
     }
 }
 

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     budget::{Budget, BufferLease},
-    clients::{Description, OpenConnection, TransportReport},
+    clients::{DenyList, Description, OpenConnection, TransportReport},
     config::Live,
     exchange::{Client, Fields, Identity, LastAuthority, LastForwarded, MinimumRate, Protocol, Records, plain},
     http3::Metrics,
@@ -30,6 +30,7 @@ use std::{
     net::SocketAddr,
     rc::Rc,
     sync::Arc,
+    time::Instant,
 };
 use tokio::sync::watch;
 
@@ -55,6 +56,8 @@ pub struct Http3Worker {
     /// False while HTTP/3 is off.
     on: watch::Receiver<bool>,
     pub(super) records: Records,
+    /// Networks whose clients get no connection.
+    denied: Arc<DenyList>,
 }
 
 impl Http3Worker {
@@ -80,6 +83,7 @@ impl Http3Worker {
             // Without a sender it stays as it is.
             on: watch::channel(true).1,
             records: Records::default(),
+            denied: Arc::default(),
         }
     }
 
@@ -91,6 +95,11 @@ impl Http3Worker {
     /// Has `transport` report of each connection's path.
     pub fn reporting(self, transport: fn(&s2n_quic::connection::Handle) -> Option<TransportReport>) -> Self {
         Self { transport, ..self }
+    }
+
+    /// Has connections closed whose clients were denied while they were in their handshake.
+    pub fn refusing(self, denied: Arc<DenyList>) -> Self {
+        Self { denied, ..self }
     }
 
     /// Has each connection drain once `on` is false.
@@ -106,8 +115,12 @@ impl Http3Worker {
     }
 
     /// Registers a connection of the client at `address`, which it has validated. `None`, counted, if there is no room
-    /// for it.
+    /// for it, or the client is denied.
     pub(super) fn admit(&self, address: SocketAddr) -> Option<MemoryAccount> {
+        if self.denied.denies(address.ip(), Instant::now) {
+            self.metrics.denied.increment();
+            return None;
+        }
         let terms = self.terms();
         let network = terms.config.source(address.ip()).map(|network| (network.address, network.prefix));
         let holder = self.holders.admit(ConnectionPool::Quic, network, terms.limits.max_connections);

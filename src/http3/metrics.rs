@@ -1,6 +1,6 @@
 //! A worker's metrics of HTTP/3.
 
-use crate::telemetry::{Counter, Gauge, LIMIT_REACHED, REQUESTS, RequestMetrics, Wake, metrics};
+use crate::telemetry::{Counter, DENIED, Gauge, LIMIT_REACHED, REQUESTS, RequestMetrics, Wake, metrics};
 use std::sync::Arc;
 
 metrics! {
@@ -35,6 +35,9 @@ metrics! {
         }
         Counter("connections_closed_by_operator", "Connections over QUIC that the operator closed: `ctl close`.") {
             closed_by_operator "Over TCP: `litequic_tcp_connections_closed_total`.",
+        }
+        Counter(DENIED) {
+            denied [kind: "quic"] "",
         }
         Counter(LIMIT_REACHED) {
             limit_connections [limit: "max_connections"],

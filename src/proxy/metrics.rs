@@ -4,8 +4,8 @@ use super::request::Removed;
 use crate::{
     exchange::{Body, ByteCounter, Protocol, Response},
     telemetry::{
-        Counter, Family, Gauge, Group, Histogram, IO_SYSCALLS, Key, LIMIT_REACHED, Labels, Measure, Sample, TIMEOUTS,
-        Table, Value, Wake, metrics, plain,
+        Counter, DENIED, Family, Gauge, Group, Histogram, IO_SYSCALLS, Key, LIMIT_REACHED, Labels, Measure, Sample,
+        TIMEOUTS, Table, Value, Wake, metrics, plain,
     },
 };
 use http::StatusCode;
@@ -20,6 +20,11 @@ metrics! {
         }
         Counter("maintenance_responses", "Requests answered 503 because their route is in maintenance.") {
             maintenance_responses "See [maintenance](../operating.md#maintenance).",
+        }
+        Counter(DENIED) {
+            denied [kind: "request"]
+                "Requests answered 403: their client, as a trusted proxy names it, or as it has moved since it connected, \
+                    is denied.",
         }
         Gauge("tunnels_open", "Tunnels (WebSockets and the like) that are open now.") {
             tunnels_open "Out of `max_tunnels` a worker.",

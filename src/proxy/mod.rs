@@ -32,6 +32,7 @@ mod tunnels;
 mod upgrade;
 
 use crate::{
+    clients::DenyList,
     config::{Network, Timeouts},
     exchange::{
         Abort, Body, CertificateRequest, Client, Exchange, FieldName, Fields, Handler, Head, Interim, Protocol, Record,
@@ -72,6 +73,7 @@ pub struct Proxy {
     resources: Rc<Resources>,
     local: RefCell<Rc<Local>>,
     tunnels: Tunnels,
+    denied: Arc<DenyList>,
 }
 
 /// The routing in force in this worker, and its pools.
@@ -91,7 +93,13 @@ impl Proxy {
         let resources = Resources::new(routing.capacity(), &metrics, pressure);
         let local = Local::new(routing, &BTreeMap::new(), &metrics, &resources);
         let (shared, local) = (RefCell::new(Cache::new(shared)), RefCell::new(Rc::new(local)));
-        Self { local, resources, shared, metrics, tunnels: Tunnels::default() }
+        let (tunnels, denied) = Default::default();
+        Self { local, resources, shared, metrics, tunnels, denied }
+    }
+
+    /// Answers 403 to the clients that are `denied`.
+    pub fn refusing(self, denied: Arc<DenyList>) -> Self {
+        Self { denied, ..self }
     }
 
     /// The routing in force. A server that a reload did not touch keeps its pool; one that is gone closes its idle
@@ -122,6 +130,7 @@ impl Proxy {
             facts.http_route = Some(Arc::clone(&route.http_route));
             facts.origin = route.origin.as_deref().map(Into::into);
         });
+        self.refuse_denied(asked, &head.fields)?;
         self.admit(asked)?;
         let mut granted: Vec<(FieldName, Vec<u8>)> = Vec::new();
         if let Some((rules, variables)) = ruled
@@ -213,6 +222,17 @@ impl Proxy {
             }
             (answer, _) => answer,
         }
+    }
+
+    /// Whether the operator denies the client, as the proxy names it that is trusted: the peer's own address was looked
+    /// at when it connected, and a client that has moved since is at another one.
+    fn refuse_denied(&self, asked: &Asked<'_>, fields: &Fields) -> Result<(), Error> {
+        let client = |peer| asked.local.routing.client(peer, fields);
+        if self.denied.is_empty() || !self.denied.denies(client(asked.client.address.ip()), std::time::Instant::now) {
+            return Ok(());
+        }
+        self.metrics.denied.increment();
+        Err(Error::AddressDenied)
     }
 
     /// Whether the route serves its client at all.

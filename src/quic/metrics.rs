@@ -1,6 +1,6 @@
 //! A worker's metrics of QUIC.
 
-use crate::telemetry::{Counter, Gauge, Histogram, LIMIT_REACHED, TIMEOUTS, Wake, metrics};
+use crate::telemetry::{Counter, DENIED, Gauge, Histogram, LIMIT_REACHED, TIMEOUTS, Wake, metrics};
 use std::sync::Arc;
 
 metrics! {
@@ -44,6 +44,9 @@ metrics! {
                 process drains."
         ) {
             handshakes_refused,
+        }
+        Counter(DENIED) {
+            denied [kind: "quic"] "Connection attempts over QUIC, which `handshakes_refused` counts too.",
         }
         Counter("retries_sent", "Retry packets to validate an address.") {
             retries "Many: an attack, or `max_handshakes` too low.",

@@ -2,8 +2,8 @@
 //! one port one server.
 //!
 //! A module uses those before it in this list: [`wire`] parses frames; `identity` issues connection IDs and keys of
-//! tokens; `io` is the socket's side; `congestion` decides when packets are sent; `connection` has the state of each
-//! connection; `endpoint` connects them with s2n-quic.
+//! tokens; `io` is the socket's side; `congestion` decides when packets are sent; `qlog` logs what a connection does,
+//! for an operator who asks; `connection` has the state of each connection; `endpoint` connects them with s2n-quic.
 
 pub mod wire;
 
@@ -15,6 +15,7 @@ mod endpoint;
 mod identity;
 mod io;
 mod metrics;
+mod qlog;
 
 #[cfg(not(fuzzing))]
 pub use client::{
@@ -31,4 +32,5 @@ pub use identity::{
 };
 pub use io::{AckReordering, Arrival, EndpointIo, MAX_AHEAD, MAX_CONNECTIONS, SMALL, SocketIo};
 pub use metrics::Metrics;
+pub use qlog::{LogEnd, LogOrder, MAX_CONNECTIONS_LOGGED, MAX_LOG_BYTES};
 pub use wire::frame;

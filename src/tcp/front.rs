@@ -3,7 +3,7 @@
 use super::alt_svc::AltSvc;
 use crate::{
     budget::Budget,
-    clients::TransportReport,
+    clients::{DenyList, TransportReport},
     config::Live,
     descriptors::{Descriptor, Descriptors, Side},
     exchange::{CertificateRequest, Client, Records, plain},
@@ -22,6 +22,7 @@ use std::{
     pin::Pin,
     rc::Rc,
     sync::Arc,
+    time::Instant,
 };
 
 /// Whether a client's connection may carry requests for a host: 421 otherwise (RFC 9110 §15.5.20).
@@ -46,7 +47,7 @@ pub struct Tls {
     pub validation: Box<Validation>,
 }
 
-/// The budgets of a worker.
+/// What bounds the connections of a worker.
 #[derive(Debug, Clone)]
 pub struct Budgets {
     /// The budget of responses.
@@ -63,6 +64,8 @@ pub struct Budgets {
     pub descriptors: Arc<Descriptors>,
     /// Workers that share the descriptors.
     pub workers: usize,
+    /// Networks whose clients get no connection.
+    pub denied: Arc<DenyList>,
     /// Reports of the path of a connection.
     pub transport: TransportOf,
 }
@@ -138,8 +141,20 @@ impl<H> TcpWorker<H> {
         if reason.is_operator() { tcp_handshakes_operator } else { tcp_handshakes_evicted }.increment();
     }
 
-    /// Registers one more connection, from `peer`. `None`, counted, if there is no room for it.
+    /// Whether the client at `address` is denied, which is counted.
+    pub(super) fn denies(&self, address: IpAddr) -> bool {
+        let is_denied = self.budgets.denied.denies(address, Instant::now);
+        if is_denied {
+            self.metrics.tcp_denied.increment();
+        }
+        is_denied
+    }
+
+    /// Registers one more connection, from `peer`. `None`, counted, if there is no room for it, or `peer` is denied.
     pub(super) fn admit(&self, peer: SocketAddr) -> Option<Admitted> {
+        if self.denies(peer.ip()) {
+            return None;
+        }
         let network = self.network(peer.ip());
         let Budgets { pressure, holders, pool, .. } = &self.budgets;
         if pressure.step().refuses(|| holders.has_two(*pool, network)) {

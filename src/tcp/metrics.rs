@@ -1,8 +1,8 @@
 //! A worker's metrics of connections over TCP.
 
 use crate::telemetry::{
-    CLIENT_CERTIFICATES_REFUSED, Counter, Gauge, HANDSHAKE_GROUPS, HANDSHAKES, LIMIT_REACHED, REQUESTS, RequestMetrics,
-    TIMEOUTS, Wake, metrics,
+    CLIENT_CERTIFICATES_REFUSED, Counter, DENIED, Gauge, HANDSHAKE_GROUPS, HANDSHAKES, LIMIT_REACHED, REQUESTS,
+    RequestMetrics, TIMEOUTS, Wake, metrics,
 };
 use rustls::NamedGroup;
 use std::sync::Arc;
@@ -71,6 +71,9 @@ metrics! {
                 "Another client got the place of one that was not complete: `limits.max_handshakes` or \
                     `max_connections` was reached, or memory is short.",
             tcp_handshakes_operator [reason: "operator"] "The operator closed connections of its client: `ctl close`.",
+        }
+        Counter(DENIED) {
+            tcp_denied [kind: "tcp"] "Connections over TCP, closed before TLS.",
         }
         Counter("tcp_proxy_headers", "Connections over TCP that began with a PROXY protocol header.") {
             tcp_proxy_headers,

@@ -28,7 +28,8 @@ pub(super) struct Ends {
 }
 
 /// The ends of `stream` from `peer`: those of its header, if `peer` has to send one. The connection `holder` then
-/// counts for the client that it names. `None` if that is invalid, or late, or the connection is gone; counted.
+/// counts for the client that it names. `None` if that is invalid, or late, or names a client that is denied, or the
+/// connection is gone; counted.
 pub(super) async fn ends<H>(
     stream: &mut TcpStream,
     peer: SocketAddr,
@@ -47,6 +48,9 @@ pub(super) async fn ends<H>(
                 metrics.tcp_proxy_headers.increment();
                 let Some((client, local)) = said else { return Some(own) };
                 let ends = Ends { client: plain(client), local: plain(local) };
+                if front.denies(ends.client.ip()) {
+                    return None;
+                }
                 holder.rename(front.client_network(ends.client.ip()));
                 holder.serves(ends.client);
                 return Some(ends);

@@ -50,6 +50,9 @@ metrics! {
         Gauge("maintenance_routes", "Routes that the operator has switched to maintenance.") {
             maintenance_routes,
         }
+        Gauge("denied_networks", "Networks whose clients the operator denies: `litequic ctl deny`.") {
+            denied_networks,
+        }
         Counter("memory_steps", "Times that memory became shorter by a step.") {
             memory_steps,
         }

@@ -36,6 +36,11 @@ pub const CLIENT_CERTIFICATES_REFUSED: Family =
     Family { name: "client_certificates_refused", help: "Handshakes that ended because of the client's certificate." };
 /// Requests, by the protocol's module.
 pub const REQUESTS: Family = Family { name: "requests", help: "Requests whose header was accepted." };
+/// Clients whose network the operator denies, counted where they are refused.
+pub const DENIED: Family = Family {
+    name: "denied",
+    help: "Connections and requests that were refused because the operator denies their client's network.",
+};
 /// Limits, each counted where it is enforced.
 pub const LIMIT_REACHED: Family = Family { name: "limit_reached", help: "Times a limit was reached." };
 /// Timeouts, each counted where it is awaited.

@@ -21,8 +21,8 @@ pub use exemplar::{Exemplar, Exemplars};
 pub use export::{CONTENT_TYPE, Registry};
 pub(crate) use group::metrics;
 pub use group::{
-    CLIENT_CERTIFICATES_REFUSED, Family, Group, HANDSHAKE_GROUPS, HANDSHAKES, IO_SYSCALLS, LIMIT_REACHED, Labels,
-    Measure, REQUESTS, Sample, TIMEOUTS, Value,
+    CLIENT_CERTIFICATES_REFUSED, DENIED, Family, Group, HANDSHAKE_GROUPS, HANDSHAKES, IO_SYSCALLS, LIMIT_REACHED,
+    Labels, Measure, REQUESTS, Sample, TIMEOUTS, Value,
 };
 pub use heartbeat::Heartbeat;
 pub use process::Process;

@@ -8,7 +8,7 @@ use crate::support::{
     origin::{self, Always},
     process::{Ended, Process, command, free_tcp_port, free_udp_port, litequic, litequic_program},
     proxy::Litequic,
-    within,
+    tls, within,
 };
 use litequic::{
     config::{self, Config, Route},
@@ -293,6 +293,8 @@ async fn the_status_page_shows_in_a_browser_what_litequic_does() {
         move || (0..3).for_each(|_| drop(litequic(["get", "--insecure", "--output", "/dev/null", &url]).success()));
     tokio::task::spawn_blocking(load).await.unwrap();
     let page = format!("http://{}/", setup.admin);
+    let open = tls::credulous(&["http/1.1"]);
+    let _open = tls::Tls::connect(setup.process.address(), "localhost", open).await.unwrap();
     let profile = tempfile::tempdir().unwrap();
     let mut dump = chromium(&program, profile.path());
     dump.args(["--dump-dom", "--enable-logging=stderr", &page]);
@@ -309,6 +311,7 @@ async fn the_status_page_shows_in_a_browser_what_litequic_does() {
         "<p id=\"uptime\">Up ",
         "<figcaption>Requests a second: <output>0",
         "<path class=\"line\" vector-effect=\"non-scaling-stroke\" d=\"M",
+        "<td data-label=\"Protocol\">HTTP/1.1</td><td class=\"n\" data-label=\"Since\">",
         "<th scope=\"row\">*/</th><td class=\"n\" data-label=\"Responses\">3</td>",
         "<td class=\"n\" data-label=\"To clients\">6 MB</td>",
         "<th scope=\"row\">shop <span class=\"badge\">in maintenance</span></th>",

@@ -1,6 +1,8 @@
 //! Who is connected, as the operator sees it, and what the operator does about it: the list of connections, and their
 //! end.
 
+mod denial;
+
 use crate::{
     drain::ask,
     support::{

@@ -51,6 +51,7 @@ mod old_clients;
 mod origins;
 mod panics;
 mod priorities;
+mod qlog;
 mod receive_windows;
 mod recovery;
 mod refusals;

@@ -423,6 +423,31 @@ async fn what_is_in_maintenance_stays_so_when_a_process_takes_over() {
 }
 
 #[tokio::test]
+async fn networks_stay_denied_when_a_process_takes_over() {
+    let service = Service::new().await;
+    let old = service.start().await;
+    for (network, seconds) in [("198.51.100.0/24", 3_600), ("2001:db8::/32", 60)] {
+        let order = format!("POST /deny?network={network}&seconds={seconds}");
+        assert_eq!(ask(service.admin, &order).await.0, 200);
+    }
+    let new = service.start().await;
+    ended(old).await;
+    let (_, list) = ask(service.admin, "GET /denied").await;
+    let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+    let denied = list["denied"].as_array().unwrap();
+    assert_eq!((&denied[0]["network"], &denied[1]["network"]), (&"198.51.100.0/24".into(), &"2001:db8::/32".into()));
+    assert!((3_000..=3_600).contains(&denied[0]["seconds"].as_u64().unwrap()), "{list}");
+    assert_eq!(service.status().await["denied_networks"], 2);
+    new.signal("TERM");
+    ended(new).await;
+    // A restart forgets them.
+    let restarted = service.start().await;
+    assert_eq!(service.status().await["denied_networks"], 0);
+    restarted.signal("TERM");
+    ended(restarted).await;
+}
+
+#[tokio::test]
 async fn an_order_about_http3_holds_when_a_process_takes_over() {
     let service = Service::new().await;
     let old = service.start().await;

@@ -8,6 +8,8 @@ const TREND = 120;
 const HEIGHT = 32;
 // Routes that are shown.
 const MOST_ROUTES = 100;
+// Connections that are shown, and all by which the list is short.
+const BUSIEST = '/clients?limit=10';
 // Limits that any large transfer reaches: the sender waits, and nothing is lost.
 const FLOW_CONTROL = ['stream_receive_buffer', 'connection_receive_buffer', 'worker_receive_buffer', 'send_buffer', 'max_streams'];
 // Routes and hosts in maintenance that are named above all else.
@@ -170,6 +172,7 @@ function show(now) {
     Number.isFinite(resident) ? bytes(resident) + ' in RAM' : '',
     Number.isFinite(files) ? whole(files) + ' open files' : '',
     now.http3 ? http3(now.http3) : '',
+    now.denied_networks ? whole(now.denied_networks) + ' denied networks' : '',
   ].filter(Boolean).join(', ') + '.';
   const exported = now.traces ? traces(now.traces) : '';
   if (at('traces').textContent !== exported) at('traces').textContent = exported;
@@ -293,6 +296,22 @@ function show(now) {
   before = now;
 }
 
+// The busiest connections. A value that is not known, or that the protocol does not have, is a dash.
+function clients(list) {
+  const known = (value, write) => Number.isFinite(value) ? [write(value), 'n'] : ['–', 'n'];
+  rows('clients', (list.clients || []).map(one => [
+    one.client,
+    one.protocol,
+    known(one.age, duration),
+    known(one.open, whole),
+    known(one.sent_rate, value => bytes(value) + '/s'),
+    known(one.sent, bytes),
+    known(one.received, bytes),
+    known(one.rtt, value => digits(value * 1000) + ' ms'),
+    known(one.loss, value => digits(value * 100, 2) + ' %'),
+  ]));
+}
+
 async function get(path) {
   const headers = token ? { Authorization: 'Bearer ' + token } : {};
   const answer = await fetch(path, { headers, cache: 'no-store', signal: AbortSignal.timeout(PATIENCE) });
@@ -313,6 +332,8 @@ async function turn() {
       rows('keys', Object.entries(await get('/config')));
     }
     show(status);
+    // A worker that hangs is told by the status.
+    clients(await get(BUSIEST).catch(() => ({})));
   } catch (error) {
     say(error instanceof TypeError || error.name === 'TimeoutError' ? 'litequic does not answer.' : error.message, 'bad');
   }

@@ -7,6 +7,7 @@ use crate::{
         Metrics, StartError, secrets, server_id_key,
         sockets::{Inherited, Sockets},
     },
+    clients::DenyList,
     config::Config,
     lifecycle::{Lifecycle, Phase, panic_if_asked},
     net::{Steering, SteeringMask},
@@ -28,6 +29,8 @@ pub(in crate::app) struct Beginning {
     pub(in crate::app) others: Arc<Generations>,
     /// Routes that are in maintenance there.
     pub(in crate::app) maintenance: Maintenance,
+    /// Networks whose clients are denied there.
+    pub(in crate::app) denied: DenyList,
     /// What was ordered of HTTP/3 there.
     pub(in crate::app) http3: Option<bool>,
 }
@@ -52,10 +55,10 @@ impl Beginning {
         Ok(match found {
             None => {
                 let (secrets, others) = (Arc::new(own), Arc::default());
-                let maintenance = Maintenance::default();
+                let (maintenance, denied) = Default::default();
                 let (predecessor, older, ids) = (None, Vec::new(), scheme(None)?);
                 let (inherited, generation, http3) = (passed, 0, None);
-                Self { inherited, generation, secrets, ids, predecessor, older, others, maintenance, http3 }
+                Self { inherited, generation, secrets, ids, predecessor, older, others, maintenance, denied, http3 }
             }
             Some(FoundPredecessor {
                 predecessor,
@@ -66,6 +69,7 @@ impl Beginning {
                 ids: (layout, mask),
                 older,
                 maintenance,
+                denied,
                 http3,
             }) => {
                 let own_layout = Layout::of(config.listen.server_id.as_ref());
@@ -93,7 +97,7 @@ impl Beginning {
                 let predecessor = Some(predecessor);
                 let others = Arc::new(Generations::of(older.iter().map(Older::generation)));
                 let secrets = Arc::new(secrets);
-                Self { inherited, generation, secrets, ids, predecessor, older, others, maintenance, http3 }
+                Self { inherited, generation, secrets, ids, predecessor, older, others, maintenance, denied, http3 }
             }
         })
     }

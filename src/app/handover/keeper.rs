@@ -8,7 +8,8 @@ use super::{
     successor::Successor,
 };
 use crate::{
-    app::{Metrics, named_socket::SocketName, service, switch::Http3},
+    app::{Metrics, denial, named_socket::SocketName, service, switch::Http3},
+    clients::{DeniedNetwork, DenyList},
     lifecycle::{Phase, PhaseWatch},
     net::{self, SocketGroup, Steering},
     proxy::Routing,
@@ -22,6 +23,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
     sync::Arc,
+    time::Instant,
 };
 use tokio::{
     io::AsyncReadExt,
@@ -51,6 +53,8 @@ pub(in crate::app) struct HandoverServer {
     /// Routes that are in maintenance.
     routing: Option<Arc<ArcSwap<Routing>>>,
     http3: Option<Arc<Http3>>,
+    /// Networks whose clients are denied.
+    denied: Arc<DenyList>,
 }
 
 /// Handle of a running [`HandoverServer`], which ends when this is dropped.
@@ -88,6 +92,11 @@ struct Socket {
     name: SocketName,
 }
 
+/// A network that is denied, as an offer has it.
+fn offered(denied: &DeniedNetwork) -> (String, u64) {
+    (denied.network.to_string(), denial::seconds(denied.left))
+}
+
 impl HandoverServer {
     /// Keeps `groups` and `listeners` for the process of `generation`.
     ///
@@ -118,6 +127,7 @@ impl HandoverServer {
             socket: None,
             routing: None,
             http3: None,
+            denied: Arc::default(),
         })
     }
 
@@ -125,6 +135,11 @@ impl HandoverServer {
     /// `http3`.
     pub(in crate::app) fn with_routing(self, routing: Arc<ArcSwap<Routing>>, http3: Arc<Http3>) -> Self {
         Self { routing: Some(routing), http3: Some(http3), ..self }
+    }
+
+    /// Passes to a process that takes over which networks are `denied`.
+    pub(in crate::app) fn with_denied(self, denied: Arc<DenyList>) -> Self {
+        Self { denied, ..self }
     }
 
     /// Watches processes that drain, and lists in `others` those that still do.
@@ -310,6 +325,7 @@ impl HandoverServer {
             |(address, all): &(SocketAddr, Vec<TcpListener>)| OfferedListeners { address: *address, count: all.len() };
         let layout = self.ids.layout().shape();
         let offer = HandoverOffer {
+            denied: self.denied.list(Instant::now()).iter().map(offered).collect(),
             connection_ids: layout.map(|shape| OfferedIds::new(shape, self.ids.mask())),
             generation: self.generation,
             version: Some(env!("CARGO_PKG_VERSION").into()),

@@ -23,6 +23,9 @@ pub(super) struct HandoverOffer {
     /// Connection IDs that have a server ID. Older ones do not send it, and have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) connection_ids: Option<OfferedIds>,
+    /// Networks whose clients are denied, and for how many seconds. Older ones do not send it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) denied: Vec<(String, u64)>,
     /// Generation of the process that offers.
     pub(super) generation: u8,
     /// Whether it wants the version of the one that takes over. Older ones would take that for a wrong message.
@@ -205,7 +208,7 @@ mod tests {
 
     /// The message of version 0.1.0, which older and younger versions send and read.
     const MESSAGE: &str = concat!(
-        r#"{"format":1,"generation":255,"hears_version":true,"http3":false,"#,
+        r#"{"format":1,"denied":[["192.0.2.0/24",3600]],"generation":255,"hears_version":true,"http3":false,"#,
         r#""maintenance":[[null,300],["a.test",60]],"older":[254],"replica":"web-1","#,
         r#""secret":[7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7],"#,
         r#""tcp":[{"address":"[::]:8443","listeners":4}],"#,
@@ -225,6 +228,7 @@ mod tests {
         let generation = |number, first, workers| OfferedGeneration(number, first, workers);
         HandoverOffer {
             connection_ids: None,
+            denied: vec![("192.0.2.0/24".into(), 3_600)],
             generation: 255,
             version: Some("1.2.3".into()),
             hears_version: true,
@@ -244,6 +248,7 @@ mod tests {
     fn empty() -> HandoverOffer {
         HandoverOffer {
             connection_ids: None,
+            denied: vec![],
             generation: 0,
             version: None,
             hears_version: false,
@@ -267,7 +272,8 @@ mod tests {
         assert_eq!(offer().descriptors(), 6 + 1 + 4 + 1 + 1);
     }
 
-    /// Older versions refuse an offer of format 2: they would ignore `connection_ids`, and steer by a layout of their own.
+    /// Older versions refuse an offer of format 2: they would ignore `connection_ids`, and steer by a layout of their
+    /// own.
     #[test]
     fn an_offer_with_a_server_id_has_a_format_that_older_versions_refuse() {
         let shape = ServerIdShape { server_id: 8, nonce: 7, encrypted: false };

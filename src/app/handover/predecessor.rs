@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     app::sockets::Inherited,
+    clients::{DeniedNetwork, DenyList},
     net::{self, Generation, SocketGroup},
     proxy::Maintenance,
     quic::{Layout, Replica},
@@ -16,6 +17,7 @@ use std::{
     net::{TcpListener, UdpSocket},
     os::fd::OwnedFd,
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 use tokio::{net::UnixStream, time::timeout};
 
@@ -48,8 +50,15 @@ pub(in crate::app) struct FoundPredecessor {
     pub(in crate::app) older: Vec<Older>,
     /// Routes that are in maintenance there.
     pub(in crate::app) maintenance: Maintenance,
+    /// Networks whose clients are denied there.
+    pub(in crate::app) denied: DenyList,
     /// What was ordered of HTTP/3 there.
     pub(in crate::app) http3: Option<bool>,
+}
+
+/// A network of an offer that is denied; `None` for one that only a younger version reads.
+fn denied((network, seconds): &(String, u64)) -> Option<DeniedNetwork> {
+    Some(DeniedNetwork { network: network.parse().ok()?, left: Duration::from_secs(*seconds) })
 }
 
 impl Predecessor {
@@ -124,6 +133,7 @@ impl Predecessor {
                 .map_or_else(Default::default, |ids| (Layout::new(Some(ids.shape())), Some(ids.mask()))),
             older,
             maintenance: offer.maintenance.into_iter().collect(),
+            denied: DenyList::of(offer.denied.iter().filter_map(denied), Instant::now()),
             http3: offer.http3,
         })
     }

@@ -144,6 +144,11 @@ impl<'a> Look<'a> {
             Nullable::Null => "all routes".to_owned(),
             target => text(target.value().map(String::as_str)),
         };
+        if let Some(denied) = now.denied_networks.filter(|denied| *denied > 0) {
+            let networks = if denied == 1 { "network" } else { "networks" };
+            screen
+                .line(vec![Part::of(format!("{denied} {networks} denied: litequic ctl denied")).toned(Tone::Warning)]);
+        }
         let maintenance: Vec<String> = now.maintenance.iter().map(target).collect();
         if !maintenance.is_empty() {
             screen.line(vec![Part::of(format!("in maintenance: {}", maintenance.join(", "))).toned(Tone::Warning)]);

@@ -18,6 +18,8 @@ pub(in crate::quic) struct PathFeedback {
     spurious_losses: Number,
     /// 1 if packets are paced, and the controller was in slow start at the last burst.
     slow_start: Number,
+    /// Bursts of packets so far, while packets are paced.
+    bursts: Number,
     metrics: Arc<Metrics>,
 }
 
@@ -49,6 +51,12 @@ impl PathFeedback {
     /// A burst begins, in slow start or not.
     pub(super) fn set_slow_start(&self, slow_start: bool) {
         self.slow_start.set(slow_start.into());
+        self.bursts.add(1);
+    }
+
+    /// Bursts of packets that have begun so far.
+    pub(in crate::quic) fn bursts(&self) -> u64 {
+        self.bursts.get()
     }
 
     /// Whether the window grows as in slow start.

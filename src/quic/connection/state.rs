@@ -25,6 +25,8 @@ pub(in crate::quic) struct Connection {
     pub(in crate::quic) feedback: Option<Arc<PathFeedback>>,
     /// Account of the bytes that were received and not read.
     pub(in crate::quic) receive_account: Option<ReceiveAccount>,
+    /// Unit of delays in the client's ACK frames, as a power of two of microseconds (RFC 9000 §18.2).
+    pub(in crate::quic) ack_delay_exponent: u8,
     /// `None` if the client does not support ACK_FREQUENCY frames.
     ack_frequency: Option<Box<AckFrequencyState>>,
     /// A PATH_CHALLENGE without an answer, sent on the path on which s2n-quic sends.
@@ -48,6 +50,7 @@ impl Connection {
             lost,
             feedback: None,
             receive_account: None,
+            ack_delay_exponent: 3,
             ack_frequency: None,
             challenge: None,
             path: None,

@@ -3,6 +3,7 @@
 
 use super::response_limit::{MAX_RESPONSES_PER_SECOND, StatelessResponseLimit};
 use crate::{
+    clients::DenyList,
     config::{Config, Limits, Live},
     lifecycle::{Phase, PhaseWatch},
     memory::{Pressure, Step},
@@ -60,6 +61,8 @@ enum Verdict {
     Memory,
     /// The process drains, or `listen.http3` is false.
     Off,
+    /// The operator denies the client's network.
+    Denied,
 }
 
 impl Default for Taken {
@@ -168,6 +171,7 @@ pub(super) struct Admission {
     answers: StatelessResponseLimit,
     sources: SourceLimits,
     pressure: Pressure,
+    denied: Arc<DenyList>,
     /// The phase of the process. Without it, the process does not drain.
     watch: Option<PhaseWatch>,
 }
@@ -180,8 +184,14 @@ impl Admission {
             answers: StatelessResponseLimit::new(MAX_RESPONSES_PER_SECOND),
             sources,
             pressure,
+            denied: Arc::default(),
             watch: None,
         }
+    }
+
+    /// Makes this refuse the clients that are `denied`.
+    pub(super) fn refusing(self, denied: Arc<DenyList>) -> Self {
+        Self { denied, ..self }
     }
 
     /// Makes this refuse every attempt once the process drains.
@@ -211,7 +221,9 @@ impl Admission {
     fn decide_at(&self, client: IpAddr, validated: bool, now: Instant) -> AttemptOutcome {
         let metrics = &self.metrics;
         let config = self.config.load();
-        let verdict = if self.drains() || !config.listen.http3 {
+        let verdict = if self.denied.denies(client, || now) {
+            Verdict::Denied
+        } else if self.drains() || !config.listen.http3 {
             Verdict::Off
         } else {
             let network = network(&config, client);
@@ -220,6 +232,7 @@ impl Admission {
         let (outcome, limit) = match verdict {
             Verdict::Allow => return AttemptOutcome::Allow,
             Verdict::Off => (AttemptOutcome::Refuse, None),
+            Verdict::Denied => (AttemptOutcome::Refuse, Some(&metrics.denied)),
             Verdict::Retry => (AttemptOutcome::Retry, Some(&metrics.retries)),
             // No answer: with this many in flight, answers would serve an attacker.
             Verdict::TooManyHandshakes => (AttemptOutcome::Drop, Some(&metrics.limit_handshakes)),

@@ -6,6 +6,7 @@
 use super::{
     admission::ip,
     connection_slot::ConnectionSlot,
+    logs::ends,
     recovery::RttSampling,
     state::{EndpointState, EndpointTable},
     wakes,
@@ -16,6 +17,7 @@ use crate::{
     quic::{
         congestion::{PathFeedbacks, round_trip},
         connection::{AckFrequencyState, Connection, SentStreams, ValidatedAddresses},
+        qlog::{LogMetrics, PacketKind},
     },
     receive_budget::WindowGrant,
 };
@@ -31,7 +33,7 @@ use s2n_quic::{
         },
     },
 };
-use s2n_quic_core::path::Tuple;
+use s2n_quic_core::{packet::number::PacketNumberSpace, path::Tuple};
 use std::{net::SocketAddr, sync::Arc};
 
 /// Subscribes to the events of one endpoint.
@@ -102,10 +104,7 @@ impl ConnectionContext {
         self.active_path = path.id;
         let feedback = self.paths.get(path.id);
         self.change(|connection| {
-            connection.path = Some(Tuple {
-                remote_address: path.remote_addr.clone().into(),
-                local_address: path.local_addr.clone().into(),
-            });
+            connection.path = Some(tuple(path));
             connection.feedback = feedback;
         });
     }
@@ -126,6 +125,35 @@ impl ConnectionContext {
     }
 }
 
+/// The two ends of a path.
+fn tuple(path: &Path<'_>) -> Tuple {
+    Tuple { remote_address: path.remote_addr.clone().into(), local_address: path.local_addr.clone().into() }
+}
+
+/// The packet with this header; `None` for one without a number.
+fn packet_kind(header: &PacketHeader) -> Option<PacketKind> {
+    let (space, number) = match *header {
+        PacketHeader::Initial { number, .. } => (PacketNumberSpace::Initial, number),
+        PacketHeader::Handshake { number, .. } => (PacketNumberSpace::Handshake, number),
+        PacketHeader::OneRtt { number, .. } => (PacketNumberSpace::ApplicationData, number),
+        _ => return None,
+    };
+    Some(PacketKind { space, number })
+}
+
+/// The state of a path, for a log.
+fn metrics(event: &RecoveryMetrics<'_>) -> LogMetrics {
+    LogMetrics {
+        min_rtt: event.min_rtt,
+        smoothed_rtt: event.smoothed_rtt,
+        latest_rtt: event.latest_rtt,
+        rtt_variance: event.rtt_variance,
+        pto_count: event.pto_count,
+        congestion_window: event.congestion_window,
+        bytes_in_flight: event.bytes_in_flight,
+    }
+}
+
 impl Drop for ConnectionContext {
     fn drop(&mut self) {
         // Dropped once the lock is released.
@@ -134,6 +162,7 @@ impl Drop for ConnectionContext {
             table.connections.remove(self.id)
         });
         drop(removed);
+        self.state.end_log(self.id);
     }
 }
 
@@ -175,6 +204,7 @@ impl Subscriber for EventSubscriber {
         context.addresses.on_validated(client.into(), true);
         context.paths.bind(event.path.id, self.state.with(|table| table.new.feedback.take()));
         context.set_active_path(&event.path);
+        self.state.log_new_connection(context.id, &tuple(&event.path));
     }
 
     /// Comes before a packet of the path is authenticated, after its controller was created.
@@ -207,6 +237,7 @@ impl Subscriber for EventSubscriber {
             let support = table.new.support.take().filter(|_| *ack_frequency != AckFrequency::Off);
             let connection = table.connections.get_mut(meta.id)?;
             // "Local" is the client, which opens the streams (RFC 9000 §18.2).
+            connection.ack_delay_exponent = event.transport_parameters.ack_delay_exponent;
             connection.credit.initial = event.transport_parameters.initial_max_stream_data_bidi_local;
             let (metrics, moderation) = (Arc::clone(&state.metrics), state.moderation.clone());
             connection.begin_ack_frequency(AckFrequencyState::new(support?, *ack_frequency, metrics, moderation));
@@ -238,6 +269,10 @@ impl Subscriber for EventSubscriber {
     ) {
         context.addresses.on_activated((&event.active.remote_addr).into());
         context.set_active_path(&event.active);
+        if let Some(log) = self.state.log(context.id) {
+            let (client, local) = ends(&tuple(&event.active));
+            log.tuple_assigned(event.active.id, client, local);
+        }
         let woken = self.state.with(|table| {
             // Another path's challenge must never be sent on this one, which it would not validate.
             table.set_challenge(&self.state.at_hand, meta.id, None);
@@ -291,6 +326,9 @@ impl Subscriber for EventSubscriber {
     }
 
     fn on_packet_lost(&mut self, context: &mut ConnectionContext, _: &ConnectionMeta, event: &PacketLost<'_>) {
+        if let (Some(log), Some(packet)) = (self.state.log(context.id), packet_kind(&event.packet_header)) {
+            log.lost(packet, event.is_mtu_probe);
+        }
         let PacketHeader::OneRtt { number, .. } = event.packet_header else { return };
         if event.is_mtu_probe {
             self.state.metrics.mtu_probes_lost.increment();
@@ -318,6 +356,10 @@ impl Subscriber for EventSubscriber {
     ) {
         if !event.path.is_active {
             return;
+        }
+        if let Some(log) = self.state.log(context.id) {
+            let feedback = context.paths.get(event.path.id);
+            log.recovery(metrics(event), feedback.is_some_and(|feedback| feedback.is_slow_start()));
         }
         let path = (event.congestion_window, event.smoothed_rtt, event.min_rtt);
         let queue = context.sent.queue();
@@ -357,6 +399,9 @@ impl Subscriber for EventSubscriber {
 
     fn on_connection_closed(&mut self, context: &mut ConnectionContext, _: &ConnectionMeta, event: &ConnectionClosed) {
         context.slot.close(&event.error);
+        if let Some(log) = self.state.log(context.id) {
+            log.closed(&event.error);
+        }
     }
 
     /// Comes with each turn of the endpoint's task.

@@ -14,6 +14,7 @@ use super::{
 use crate::quic::{
     connection::{PacketAction, ReceivedPacket},
     identity::connection_id::OwnIds,
+    qlog::PacketKind,
     wire::{BlockedFrames, PacketSummary, frame::kind},
 };
 use s2n_codec::encoder::scatter;
@@ -50,6 +51,8 @@ pub(super) struct PacketInterceptor {
     summary: PacketSummary,
     /// Tasks that the packet at hand wakes.
     woken: Vec<Waker>,
+    /// Fate of the last packet that was looked at.
+    action: PacketAction,
 }
 
 impl PacketInterceptor {
@@ -58,7 +61,7 @@ impl PacketInterceptor {
         let path =
             Tuple { remote_address: SocketAddress::default().into(), local_address: SocketAddress::default().into() };
         let (summary, woken) = Default::default();
-        Self { state, ids, merge_acks, path, summary, woken }
+        Self { state, ids, merge_acks, path, summary, woken, action: PacketAction::Forward }
     }
 
     /// Whether a datagram is to be processed, by `amplification`.
@@ -100,6 +103,7 @@ impl PacketInterceptor {
             PacketAction::Forward
         };
         self.woken.drain(..).for_each(Waker::wake);
+        self.action = action;
         match action {
             PacketAction::Forward => {}
             PacketAction::BlankAck => {
@@ -155,15 +159,10 @@ impl Interceptor for PacketInterceptor {
         payload: DecoderBufferMut<'a>,
     ) -> DecoderBufferMut<'a> {
         let Subject::Connection { id, .. } = subject else { return payload };
-        if packet.number.space() != PacketNumberSpace::ApplicationData {
-            self.state.at_hand.set_handshake_connection(*id);
-            self.state.moderation.urgent();
-            self.state.moderation.opening();
-            return payload;
+        if self.state.at_hand.has_logs() {
+            return self.intercept_logged(*id, packet, payload);
         }
-        let payload = payload.into_less_safe_slice();
-        self.receive(*id, packet.timestamp, payload);
-        DecoderBufferMut::new(payload)
+        self.intercept(*id, packet, payload)
     }
 
     fn intercept_tx_payload(&mut self, subject: &Subject, packet: &Packet, payload: &mut scatter::Buffer<'_>) {
@@ -178,7 +177,69 @@ impl Interceptor for PacketInterceptor {
                 frame_slot::complete(&self.state, packet, payload.as_mut_slice(), Instant::now);
             }
         }
+        if self.state.at_hand.has_logs()
+            && let Subject::Connection { id, .. } = subject
+        {
+            self.log_sent(*id, packet, payload);
+        }
     }
+}
+
+impl PacketInterceptor {
+    /// Reads a packet of `connection`.
+    fn intercept<'a>(&mut self, id: u64, packet: &Packet, payload: DecoderBufferMut<'a>) -> DecoderBufferMut<'a> {
+        if packet.number.space() != PacketNumberSpace::ApplicationData {
+            self.state.at_hand.set_handshake_connection(id);
+            self.state.moderation.urgent();
+            self.state.moderation.opening();
+            return payload;
+        }
+        let payload = payload.into_less_safe_slice();
+        self.receive(id, packet.timestamp, payload);
+        DecoderBufferMut::new(payload)
+    }
+
+    /// Reads a packet of `id`, and logs it, if the connection has a log: as it came, and what became of it.
+    #[cold]
+    fn intercept_logged<'a>(
+        &mut self,
+        id: u64,
+        packet: &Packet,
+        payload: DecoderBufferMut<'a>,
+    ) -> DecoderBufferMut<'a> {
+        let Some(log) = self.state.log(id) else { return self.intercept(id, packet, payload) };
+        let kind = kind_of(packet);
+        let payload = payload.into_less_safe_slice();
+        log.received(kind, payload, self.state.moderation.batch());
+        let bytes = payload.len();
+        self.action = PacketAction::Forward;
+        let payload = self.intercept(id, packet, DecoderBufferMut::new(payload));
+        match self.action {
+            PacketAction::BlankAck => log.ack_merged(kind),
+            PacketAction::Blank => log.dropped(kind, bytes),
+            PacketAction::Forward => {}
+        }
+        payload
+    }
+
+    /// Logs a packet of `id` that leaves, if the connection has a log.
+    #[cold]
+    fn log_sent(&self, id: u64, packet: &Packet, payload: &mut scatter::Buffer<'_>) {
+        let Some(log) = self.state.log(id) else { return };
+        let (written, rest) = payload.inner_mut();
+        let mut whole = written.as_mut_slice().to_vec();
+        whole.extend(rest.iter().flat_map(|rest| rest.iter()));
+        let bursts = self
+            .state
+            .with(|table| Some(table.connections.get_mut(id)?.feedback.as_ref()?.bursts()))
+            .unwrap_or_default();
+        log.sent(kind_of(packet), &whole, bursts);
+    }
+}
+
+/// The packet, for a log.
+fn kind_of(packet: &Packet) -> PacketKind {
+    PacketKind { space: packet.number.space(), number: packet.number.as_u64() }
 }
 
 #[cfg(test)]

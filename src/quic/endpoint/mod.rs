@@ -14,6 +14,7 @@ mod frame_slot;
 mod ids;
 mod interceptor;
 mod limits;
+mod logs;
 mod recovery;
 mod request_window;
 mod response_limit;
@@ -27,6 +28,7 @@ pub use request_window::RequestWindow;
 pub use state::EndpointState;
 
 use crate::{
+    clients::DenyList,
     config::Live,
     lifecycle::PhaseWatch,
     memory::Pressure,
@@ -92,6 +94,8 @@ pub struct EndpointParts<T> {
     pub sources: SourceLimits,
     /// How short memory is.
     pub pressure: Pressure,
+    /// Networks whose clients are refused.
+    pub denied: Arc<DenyList>,
     /// The phase of the process: one that drains refuses new connections.
     pub watch: PhaseWatch,
 }
@@ -106,7 +110,7 @@ impl<T> EndpointParts<T> {
     fn state(&self, moderation: Moderation) -> Arc<EndpointState> {
         let (config, metrics) = (|| Arc::clone(&self.config), || Arc::clone(&self.metrics));
         let admission = Admission::new(config(), metrics(), self.sources.clone(), self.pressure.clone());
-        let admission = admission.until_draining(self.watch.clone());
+        let admission = admission.until_draining(self.watch.clone()).refusing(Arc::clone(&self.denied));
         let connections = Connections::new(&self.config.load().limits, metrics());
         EndpointState::new(config(), metrics(), moderation, admission, connections)
     }
@@ -288,6 +292,7 @@ mod tests {
             receive: ReceiveBudget::new(limits.worker_receive_buffer, Limits::RECEIVE_FLOOR),
             sources: SourceLimits::default(),
             pressure: Pressure::default(),
+            denied: Arc::default(),
             watch: Lifecycle::default().watch(),
         }
     }

@@ -39,7 +39,7 @@
 //! There is one lock. Nothing is dropped or woken under it that may run other code: what is taken out of the table is
 //! dropped, and what is to be woken is woken, once [`EndpointState::with`] has returned.
 
-use super::admission::Admission;
+use super::{admission::Admission, logs::Logs};
 use crate::{
     config::Live,
     number::Number,
@@ -72,6 +72,7 @@ pub(super) struct AtHand {
     to_issued_id: Number,
     handshake_connection: Number,
     has_frame: Number,
+    logs: Number,
     unanswered_challenges: Number,
 }
 
@@ -93,6 +94,8 @@ pub(super) struct EndpointTable {
     pub(super) challenge_packet: Option<(u64, u64)>,
     /// The connection IDs of the datagram at hand and of the Retry or connection that is made.
     pub(super) retry_ids: RetryIds,
+    /// Logs of connections.
+    pub(super) logs: Logs,
 }
 
 /// A placeholder in a packet of `connection`, by s2n-quic's ID.
@@ -151,9 +154,9 @@ impl EndpointState {
         admission: Admission,
         connections: Connections,
     ) -> Arc<Self> {
-        let (at_hand, new, retry_ids) = Default::default();
+        let (at_hand, new, retry_ids, logs) = Default::default();
         let table =
-            EndpointTable { connections, new, close_error: None, slot: None, challenge_packet: None, retry_ids };
+            EndpointTable { connections, new, close_error: None, slot: None, challenge_packet: None, retry_ids, logs };
         Arc::new(Self { config, metrics, moderation, admission, at_hand, table: Mutex::new(table) })
     }
 
@@ -201,6 +204,16 @@ impl AtHand {
     /// packet that leaves.
     pub(super) fn take_has_frame(&self) -> bool {
         self.has_frame.get() > 0 && self.has_frame.take() > 0
+    }
+
+    /// Sets how many logs of connections there are, and orders that wait for one.
+    pub(super) fn set_logs(&self, count: u64) {
+        self.logs.set(count);
+    }
+
+    /// Whether there is a log of a connection, or an order that waits for one. Read for each packet.
+    pub(super) fn has_logs(&self) -> bool {
+        self.logs.get() > 0
     }
 
     /// Whether a connection has a challenge without an answer. Read by the datagram sender for each packet that is

@@ -52,7 +52,7 @@ impl<T> TlsEndpoint<T> {
     }
 
     fn handshake<S>(&self, session: S) -> TlsSession<S> {
-        TlsSession { session, state: Arc::clone(&self.state), connection: None, held_error: None }
+        TlsSession { session, state: Arc::clone(&self.state), connection: None, held_error: None, own: None }
     }
 }
 
@@ -75,8 +75,9 @@ impl<E: Endpoint> Endpoint for TlsEndpoint<E> {
     type Session = TlsSession<E::Session>;
 
     fn new_server_session<P: EncoderValue>(&mut self, parameters: &P, info: ConnectionInfo) -> Self::Session {
+        let own = self.state.at_hand.has_logs().then(|| parameters.encode_to_vec());
         let session = self.tls.new_server_session(parameters, info);
-        self.handshake(session)
+        TlsSession { own, ..self.handshake(session) }
     }
 
     fn new_client_session<P: EncoderValue>(&mut self, parameters: &P, name: ServerName) -> Self::Session {
@@ -105,6 +106,8 @@ pub(super) struct TlsSession<S> {
     connection: Option<u64>,
     /// The error, until it may be returned to s2n-quic.
     held_error: Option<Error>,
+    /// litequic's transport parameters, if connections are logged.
+    own: Option<Vec<u8>>,
 }
 
 impl<S: CryptoSuite> CryptoSuite for TlsSession<S> {
@@ -125,7 +128,11 @@ impl<S: Session> Session for TlsSession<S> {
         let of_packet = packet.is_some_and(|packet| *self.connection.get_or_insert(packet) == packet);
         let error = match self.held_error {
             Some(error) => error,
-            None => match self.session.poll(&mut ForwardingContext { context, state: &self.state }) {
+            None => match self.session.poll(&mut ForwardingContext {
+                context,
+                state: &self.state,
+                logged: self.connection.zip(self.own.as_deref()),
+            }) {
                 Poll::Ready(Err(error)) => *self.held_error.insert(error),
                 outcome => return outcome,
             },
@@ -138,7 +145,8 @@ impl<S: Session> Session for TlsSession<S> {
     }
 
     fn process_post_handshake_message<C: Context<Self>>(&mut self, context: &mut C) -> Result<(), Error> {
-        self.session.process_post_handshake_message(&mut ForwardingContext { context, state: &self.state })
+        let context = &mut ForwardingContext { context, state: &self.state, logged: None };
+        self.session.process_post_handshake_message(context)
     }
 
     fn should_discard_session(&self) -> bool {
@@ -156,6 +164,8 @@ impl<S: Session> Session for TlsSession<S> {
 struct ForwardingContext<'a, C> {
     context: &'a mut C,
     state: &'a EndpointState,
+    /// The connection, and litequic's transport parameters, if connections were logged when it began.
+    logged: Option<(u64, &'a [u8])>,
 }
 
 impl<S: Session, C: Context<TlsSession<S>>> Context<S> for ForwardingContext<'_, C> {
@@ -167,6 +177,12 @@ impl<S: Session, C: Context<TlsSession<S>>> Context<S> for ForwardingContext<'_,
         header_key: S::OneRttHeaderKey,
         parameters: ApplicationParameters<'_>,
     ) -> Result<(), Error> {
+        if let Some((connection, own)) = self.logged
+            && let Some(log) = self.state.log(connection)
+        {
+            log.parameters(true, own);
+            log.parameters(false, parameters.transport_parameters);
+        }
         let support = AckFrequencySupport::read(parameters.transport_parameters);
         self.state.with(|table| table.new.support = support);
         let outcome = self.context.on_one_rtt_keys(key, header_key, parameters);

@@ -135,8 +135,30 @@ impl Frame<'_> {
             && (self.kind & STREAM_OFFSET == 0 || matches!(self.integers(), Some([_, 0])))
     }
 
+    /// The three integers with which the body of an ACK frame with ECN counts ends: ECT(0), ECT(1), CE (RFC 9000
+    /// §19.3.2).
+    pub(in crate::quic) fn last_integers(&self) -> Option<[u64; 3]> {
+        let mut body = Reader { bytes: self.body, at: 0 };
+        body.varints(2)?;
+        let ranges = body.varint()?;
+        body.varints(ranges.checked_mul(2)?.checked_add(1)?)?;
+        Some([body.varint()?, body.varint()?, body.varint()?])
+    }
+
+    /// Bytes of the first `count` integers of the frame's body.
+    pub(in crate::quic) fn integers_len(&self, count: u64) -> Option<usize> {
+        let mut body = Reader { bytes: self.body, at: 0 };
+        body.varints(count)?;
+        Some(body.at)
+    }
+
+    /// Offset of the data of a STREAM frame.
+    pub(in crate::quic) fn stream_offset(&self) -> Option<u64> {
+        if self.kind & STREAM_OFFSET == 0 { Some(0) } else { self.integers().map(|[_, offset]| offset) }
+    }
+
     /// Bytes of data in a STREAM frame.
-    fn stream_len(&self) -> Option<usize> {
+    pub(in crate::quic) fn stream_len(&self) -> Option<usize> {
         let mut body = Reader { bytes: self.body, at: 0 };
         body.varints(if self.kind & STREAM_OFFSET == 0 { 1 } else { 2 })?;
         if self.kind & STREAM_LENGTH != 0 {

@@ -79,6 +79,40 @@ fn fail2ban_bans_a_client_that_is_refused_too_often() {
     assert_eq!(ends(&machine, "203.0.113.7"), (Some(0), Some(1)));
 }
 
+/// The same by `litequic ctl deny`: the address is that of the guide's client, whose connections end.
+#[test]
+fn fail2ban_has_litequic_deny_a_client_that_is_refused_too_often() {
+    let [Some(_), Some(_)] = ["fail2ban-client", "curl"].map(needs::program) else { return };
+    let guide = Guide::read("block-a-client");
+    let Some((machine, _litequic)) = prepared(&guide) else { return };
+    for line in guide
+        .text
+        .lines()
+        .filter(|line| line.starts_with("litequic ctl deny") || line.starts_with("litequic ctl allow"))
+    {
+        machine.run(line);
+    }
+    assert!(machine.run("litequic ctl denied").starts_with("2001:db8:7::/48  "));
+    machine.write("/etc/fail2ban/filter.d/litequic.conf", &guide.block("ini", "failregex"));
+    machine.write("/etc/fail2ban/action.d/litequic-deny.conf", &guide.block("ini", "litequic ctl deny"));
+    machine.run("rm -f /etc/fail2ban/jail.d/*");
+    let jail = guide.block("ini", "logpath").replace("action = litequic", "action = litequic-deny");
+    machine.write("/etc/fail2ban/jail.d/litequic.conf", &jail);
+    machine.run("mkdir -p /var/run/fail2ban /var/lib/fail2ban; touch /var/log/fail2ban.log");
+    machine.run("touch /var/log/litequic/access.log");
+    let _server = machine.spawn("exec fail2ban-server -xf --loglevel INFO --logtarget STDOUT start");
+    machine.wait(&format!("{} >/dev/null 2>&1", guide.command("fail2ban-client status")));
+    machine.run(
+        "for n in $(seq 20); do curl --silent --output /dev/null --interface 203.0.113.7 https://example.com/; done; true",
+    );
+    machine.wait("litequic ctl denied | grep -q 203.0.113.7/32");
+    let (tcp, quic) = ends(&machine, "203.0.113.7");
+    assert!(tcp != Some(0) && quic == Some(69), "{tcp:?} {quic:?}");
+    assert_eq!(ends(&machine, "203.0.113.8"), (Some(0), Some(1)));
+    machine.run("fail2ban-client set litequic unbanip 203.0.113.7");
+    assert_eq!(ends(&machine, "203.0.113.7"), (Some(0), Some(1)));
+}
+
 #[test]
 fn a_route_that_admits_some_networks_denies_a_client_that_claims_to_be_in_one() {
     let [Some(_), Some(_)] = ["curl", "nginx"].map(needs::program) else { return };

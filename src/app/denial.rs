@@ -1,0 +1,199 @@
+//! The operator's list of networks whose clients are refused (`litequic ctl deny`), on the control thread: checks
+//! orders, and removes what is over.
+
+use super::Metrics;
+use crate::{
+    admin::{DeniedList, DeniedStatus, DenyOrder},
+    clients::{DenyList, MAX_DENIED},
+    config::{Live, Network},
+};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::{select, sync::Notify, time::sleep_until};
+
+/// The addresses of this machine to itself.
+const LOOPBACK: [Network; 2] = [
+    Network { address: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), prefix: 8 },
+    Network { address: IpAddr::V6(Ipv6Addr::LOCALHOST), prefix: 128 },
+];
+
+/// The list, and what its orders depend on.
+#[derive(Debug)]
+pub(super) struct Denial {
+    /// The list that workers read.
+    pub(super) list: Arc<DenyList>,
+    config: Live,
+    metrics: Arc<Metrics>,
+    changed: Notify,
+}
+
+impl Denial {
+    /// Begins with `list`, that of the previous process.
+    pub(super) fn new(list: DenyList, config: Live, metrics: Arc<Metrics>) -> Self {
+        let denial = Self { list: Arc::new(list), config, metrics, changed: Notify::new() };
+        let networks = denial.observe();
+        if networks > 0 {
+            tracing::info!(networks, "networks are denied as in the previous process");
+        }
+        denial
+    }
+
+    /// Denies the network of `order`.
+    ///
+    /// # Errors
+    ///
+    /// Why nothing has changed, in words for the operator.
+    pub(super) fn deny(&self, order: &DenyOrder) -> Result<(), String> {
+        let DenyOrder { network, time, .. } = *order;
+        if !order.force
+            && let Some(needed) = self.needed(network)
+        {
+            return Err(format!("{network} has {needed}: confirm with force=on (ctl: --force)\n"));
+        }
+        self.list.deny(network, time, Instant::now()).map_err(|error| format!("{error}\n"))?;
+        self.observe();
+        let time = humantime::format_duration(time);
+        tracing::info!(%network, %time, "the operator denies a network");
+        Ok(())
+    }
+
+    /// What of this installation is in `network`.
+    fn needed(&self, network: Network) -> Option<&'static str> {
+        let config = self.config.load();
+        let overlaps = |networks: &[Network]| networks.iter().any(|other| other.overlaps(&network));
+        if overlaps(&LOOPBACK) {
+            Some("addresses of this machine (loopback)")
+        } else if overlaps(&config.trusted_proxies) {
+            Some("a proxy of trusted_proxies, whose clients would all be denied")
+        } else if overlaps(&config.listen.proxy_protocol_from) {
+            Some("a load balancer of listen.proxy_protocol_from, whose clients would all be denied")
+        } else {
+            None
+        }
+    }
+
+    /// Allows `network` again, and returns what was done in a line.
+    ///
+    /// # Errors
+    ///
+    /// Why nothing has changed, in words for the operator.
+    pub(super) fn allow(&self, network: Network) -> Result<String, String> {
+        let count = self.list.allow(network, Instant::now()).map_err(|error| format!("{error}\n"))?;
+        self.observe();
+        tracing::info!(%network, networks = count, "the operator allows a network again");
+        Ok(match count {
+            1 => format!("{network} is allowed again\n"),
+            _ => format!("{count} networks of {network} are allowed again\n"),
+        })
+    }
+
+    /// The list, as `/denied` has it.
+    pub(super) fn status(&self) -> DeniedList {
+        let one = |denied: crate::clients::DeniedNetwork| DeniedStatus {
+            network: Some(denied.network.to_string()),
+            seconds: Some(seconds(denied.left)),
+        };
+        DeniedList {
+            denied: self.list.list(Instant::now()).into_iter().map(one).collect(),
+            most: Some(MAX_DENIED as u64),
+        }
+    }
+
+    /// Removes networks once their time is over. Does not end.
+    pub(super) async fn expire(&self) {
+        loop {
+            let end = self.list.next_end();
+            select! {
+                () = self.changed.notified() => continue,
+                () = async {
+                    match end {
+                        Some(end) => sleep_until(end.into()).await,
+                        None => std::future::pending().await,
+                    }
+                } => {}
+            }
+            for network in self.list.expire(Instant::now()) {
+                tracing::info!(%network, "no longer denied: the time is over");
+            }
+            self.observe();
+        }
+    }
+
+    /// Sets the gauge, and wakes [`Self::expire`]. Returns how many networks are denied.
+    fn observe(&self) -> usize {
+        let networks = self.list.list(Instant::now()).len();
+        self.metrics.control.denied_networks.set(networks as u64);
+        self.changed.notify_one();
+        networks
+    }
+}
+
+/// Whole seconds, rounded up: what is left is never 0.
+pub(super) fn seconds(time: Duration) -> u64 {
+    time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    fn denial() -> Denial {
+        let origin = "http://127.0.0.1:1".parse().unwrap();
+        let mut config = Config::simple(([127, 0, 0, 1], 1).into(), origin, "".into(), "".into());
+        config.trusted_proxies = vec!["192.0.2.0/28".parse().unwrap()];
+        config.listen.proxy_protocol_from = vec!["2001:db8::5".parse().unwrap()];
+        Denial::new(DenyList::default(), config.live(), Arc::new(Metrics::new(1)))
+    }
+
+    fn order(network: &str, force: bool) -> DenyOrder {
+        DenyOrder { network: network.parse().unwrap(), time: Duration::from_secs(60), all: true, force }
+    }
+
+    #[test]
+    fn what_would_lock_the_operator_or_every_client_of_a_proxy_out_has_to_be_confirmed() {
+        let denial = denial();
+        for (network, reason) in [
+            ("127.0.0.1", Some("loopback")),
+            ("126.0.0.0/7", Some("loopback")),
+            ("::1", Some("loopback")),
+            ("::/0", Some("loopback")),
+            ("::ffff:127.0.0.1", Some("loopback")),
+            ("192.0.2.5", Some("trusted_proxies")),
+            ("192.0.2.0/24", Some("trusted_proxies")),
+            ("2001:db8::/32", Some("proxy_protocol_from")),
+            ("192.0.2.16", None),
+            ("2001:db8::6", None),
+        ] {
+            let refused = denial.deny(&order(network, false)).err();
+            assert_eq!(refused.is_some(), reason.is_some(), "{network}: {refused:?}");
+            assert!(refused.unwrap_or_default().contains(reason.unwrap_or_default()), "{network}");
+            denial.deny(&order(network, true)).unwrap();
+        }
+        assert_eq!(denial.metrics.control.denied_networks.get(), 9, "::ffff:127.0.0.1 is 127.0.0.1");
+        assert_eq!(denial.allow("0.0.0.0/0".parse().unwrap()).unwrap(), "5 networks of 0.0.0.0/0 are allowed again\n");
+        assert_eq!(denial.allow("10.0.0.1".parse().unwrap()).unwrap_err(), "10.0.0.1/32 is not denied\n");
+        assert_eq!(denial.metrics.control.denied_networks.get(), 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_network_whose_time_is_over_leaves_the_list_by_itself() {
+        let denial = denial();
+        let later = Duration::from_millis(50);
+        denial.list.deny("10.0.0.0/8".parse().unwrap(), later, Instant::now()).unwrap();
+        denial.observe();
+        let gone = async {
+            while denial.metrics.control.denied_networks.get() > 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        select! {
+            () = denial.expire() => unreachable!("it does not end"),
+            () = gone => {}
+        }
+        assert_eq!(denial.status().denied, []);
+    }
+}

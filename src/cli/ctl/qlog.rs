@@ -1,0 +1,250 @@
+//! `litequic ctl qlog`: writes the log of each connection, as it comes, to a file or to standard output.
+
+use super::{
+    Failure, Unanswered, connection_failed, place::AdminConnection, place::FoundAdmin, request, status::grouped,
+};
+use crate::{
+    admin::{QlogOrder, Token},
+    cli::exit::{Exit, fail, print},
+};
+use bytes::Bytes;
+use http::{Method, Request};
+use http_body_util::{BodyExt, Empty};
+use hyper_util::rt::TokioIo;
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::timeout,
+};
+
+/// How long a litequic may take until the first byte of its answer, and for the last ones after the time of the log.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A record's first byte (RFC 7464 §2.2).
+const RECORD_SEPARATOR: u8 = 0x1e;
+/// What is before the number of a record's log.
+const GROUP: &[u8] = b"\"group_id\":\"";
+/// Permissions of files: a log has clients' addresses.
+const MODE: u32 = 0o600;
+
+/// Has the litequic at `found` log connections by `order`, and writes to `out`, or standard output.
+pub(super) async fn record(
+    found: &FoundAdmin,
+    order: &QlogOrder,
+    token: Option<&Token>,
+    out: Option<PathBuf>,
+) -> ExitCode {
+    let mut logs = Logs::new(out);
+    if let Some(path) = logs.path.as_deref().filter(|path| path.exists()) {
+        return fail(Exit::Output, format_args!("{} exists already", path.display()));
+    }
+    let asked = async {
+        let request = request(&found.place, (Method::POST, "/qlog"), Some(&order.to_string()), token)?;
+        match found.place.connect().await {
+            Ok(AdminConnection::Unix(stream)) => exchange(stream, request, order, &mut logs).await,
+            Ok(AdminConnection::Tcp(stream)) => exchange(stream, request, order, &mut logs).await,
+            Err(error) => Err(Unanswered::NotReached(error)),
+        }
+    };
+    match asked.await {
+        Ok(Ok(())) => logs.report(),
+        Ok(Err(failure)) => failure.exit(),
+        Err(unanswered) => unanswered.failure(found).exit(),
+    }
+}
+
+/// Sends `request`, and writes the answer to `logs`.
+async fn exchange<S>(
+    stream: S,
+    request: Request<Empty<Bytes>>,
+    order: &QlogOrder,
+    logs: &mut Logs,
+) -> Result<Result<(), Failure>, Unanswered>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let failed = |error: hyper::Error| Unanswered::before_a_response(&error);
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
+    let connection = tokio::spawn(connection);
+    let answer = timeout(PATIENCE, sender.send_request(request)).await;
+    let answer = match answer {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) => {
+            return Err(match connection.await {
+                Ok(Err(error)) => connection_failed(&error),
+                _ => Unanswered::before_a_response(&error),
+            });
+        }
+        Err(_) => return Err(Unanswered::Cut(format!("no answer within {PATIENCE:?}"))),
+    };
+    let (head, mut body) = answer.into_parts();
+    if !head.status.is_success() {
+        let text = timeout(PATIENCE, body.collect()).await.ok().and_then(Result::ok);
+        let text = text.map(|text| String::from_utf8_lossy(&text.to_bytes()).trim_end().to_owned());
+        let why = text.filter(|text| !text.is_empty()).unwrap_or_else(|| head.status.to_string());
+        return Ok(Err(Failure { exit: Exit::Status, why }));
+    }
+    let reading = async {
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| Unanswered::Cut(format!("the log was cut off: {error}")))?;
+            if let Some(lines) = frame.data_ref()
+                && let Err(failure) = logs.add(lines)
+            {
+                return Ok(Err(failure));
+            }
+        }
+        Ok(Ok(()))
+    };
+    let late = |_| Unanswered::Cut("the log did not end in time".into());
+    timeout(order.time + PATIENCE, reading).await.map_err(late)?
+}
+
+/// The logs of an answer.
+struct Logs {
+    /// The first one's file; none for standard output.
+    path: Option<PathBuf>,
+    /// The beginning of a record that is not complete yet.
+    rest: Vec<u8>,
+    logs: Vec<Log>,
+}
+
+struct Log {
+    out: Box<dyn Write>,
+    path: Option<PathBuf>,
+    events: u64,
+    is_complete: bool,
+}
+
+impl Logs {
+    fn new(path: Option<PathBuf>) -> Self {
+        Self { path, rest: Vec::new(), logs: Vec::new() }
+    }
+
+    /// Writes the records in `lines`, and in what is left of the ones before.
+    fn add(&mut self, lines: &[u8]) -> Result<(), Failure> {
+        let mut all = std::mem::take(&mut self.rest);
+        all.extend_from_slice(lines);
+        let mut rest = all.as_slice();
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let (record, more) = rest.split_at(end + 1);
+            rest = more;
+            let number = number(record).unwrap_or(1);
+            self.log(number)?.add(record)?;
+        }
+        self.rest = rest.to_vec();
+        self.logs.iter_mut().try_for_each(|log| log.out.flush().map_err(|error| log.failure(&error)))
+    }
+
+    /// The log of this number, from 1 on: they begin in their order.
+    fn log(&mut self, number: usize) -> Result<&mut Log, Failure> {
+        while self.logs.len() < number {
+            let path = self.path.as_deref().map(|path| numbered(path, self.logs.len() + 1));
+            let log = match &path {
+                Some(path) => Log::create(path)?,
+                None => Log { out: Box::new(io::stdout()), path: None, events: 0, is_complete: false },
+            };
+            self.logs.push(log);
+        }
+        let unavailable = || Failure { exit: Exit::Software, why: "no such log".into() };
+        self.logs.get_mut(number.saturating_sub(1)).ok_or_else(unavailable)
+    }
+
+    /// Prints what was written where.
+    fn report(&self) -> ExitCode {
+        let line = |log: &Log| {
+            let path = log.path.as_ref()?.display();
+            Some(format!("{path}: {} events\n", grouped(log.events)))
+        };
+        let lines: String = self.logs.iter().filter_map(line).collect();
+        if !self.logs.iter().all(|log| log.is_complete) {
+            return fail(Exit::Unavailable, format_args!("the log was cut off\n{lines}"));
+        }
+        if self.logs.is_empty() {
+            return fail(Exit::Status, "no connection has begun");
+        }
+        print(lines.as_bytes())
+    }
+}
+
+impl Log {
+    fn create(path: &Path) -> Result<Self, Failure> {
+        let file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path);
+        let file: File =
+            file.map_err(|error| Failure { exit: Exit::Output, why: format!("{}: {error}", path.display()) })?;
+        Ok(Self { out: Box::new(io::BufWriter::new(file)), path: Some(path.into()), events: 0, is_complete: false })
+    }
+
+    fn add(&mut self, record: &[u8]) -> Result<(), Failure> {
+        self.events += 1;
+        self.is_complete |= record.windows(LAST.len()).any(|part| part == LAST);
+        self.out.write_all(record).map_err(|error| self.failure(&error))
+    }
+
+    fn failure(&self, error: &io::Error) -> Failure {
+        let place = self.path.as_ref().map_or_else(|| "standard output".into(), |path| path.display().to_string());
+        Failure { exit: Exit::Output, why: format!("{place}: {error}") }
+    }
+}
+
+/// In the last record of each log.
+const LAST: &[u8] = b"\"name\":\"litequic:log_ended\"";
+
+/// The number of a record's log.
+fn number(record: &[u8]) -> Option<usize> {
+    let record = record.strip_prefix(&[RECORD_SEPARATOR])?;
+    let at = record.windows(GROUP.len()).position(|part| part == GROUP)?;
+    let digits = record.get(at + GROUP.len()..)?.iter().take_while(|byte| byte.is_ascii_digit());
+    let number = digits.fold(0_usize, |number, digit| number * 10 % 1_000 + usize::from(digit - b'0'));
+    (1..=QlogOrder::MAX_CONNECTIONS).contains(&number).then_some(number)
+}
+
+/// `path` for the log of this number: `a.sqlog`, `a-2.sqlog` and so on.
+fn numbered(path: &Path, number: usize) -> PathBuf {
+    if number == 1 {
+        return path.into();
+    }
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let extension = path.extension().map(|extension| format!(".{}", extension.to_string_lossy()));
+    path.with_file_name(format!("{stem}-{number}{}", extension.unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    #[test]
+    fn records_of_several_logs_are_sorted_into_files_of_the_owner() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.sqlog");
+        let mut logs = Logs::new(Some(path.clone()));
+        let header = |number| format!("\u{1e}{{\"trace\":{{\"common_fields\":{{\"group_id\":\"{number}\"}}}}}}\n");
+        let event = |number, text: &str| format!("\u{1e}{{\"group_id\":\"{number}\",\"name\":\"{text}\"}}\n");
+        let all = [
+            header(1),
+            event(1, "x"),
+            header(2),
+            event(2, "y"),
+            event(1, "z \\\"group_id\\\":\\\"2"),
+            event(1, "litequic:log_ended"),
+            event(2, "litequic:log_ended"),
+        ];
+        for byte in all.concat().as_bytes() {
+            logs.add(&[*byte]).map_err(|failure| failure.why).unwrap();
+        }
+        assert_eq!(logs.report(), ExitCode::SUCCESS);
+        let first = fs::read_to_string(&path).unwrap();
+        assert_eq!(first, [&all[0], &all[1], &all[4], &all[5]].map(String::as_str).concat());
+        let second = directory.path().join("a-2.sqlog");
+        assert_eq!(fs::read_to_string(&second).unwrap(), [&all[2], &all[3], &all[6]].map(String::as_str).concat());
+        assert_eq!(fs::metadata(second).unwrap().permissions().mode() & 0o777, MODE);
+        // One that is there is not overwritten.
+        assert!(Logs::new(Some(path)).add(header(1).as_bytes()).is_err());
+    }
+}

@@ -34,7 +34,7 @@ use std::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    task::JoinSet,
+    task::{JoinSet, yield_now},
     time::timeout,
 };
 
@@ -209,11 +209,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Accepting<S> {
         connection: &Rc<Connection<H>>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), h2::Error>> {
+        let priorities = connection.priorities.get();
+        if let Some(priorities) = priorities {
+            priorities.on_run();
+        }
         if let Poll::Ready(ended) = self.poll_accept(connection, cx) {
             return Poll::Ready(ended);
         }
-        if let Some(priorities) = connection.priorities.get().filter(|_| !connection.writes.is_blocked()) {
-            priorities.on_written();
+        if priorities.is_some_and(|priorities| priorities.on_written(!connection.writes.is_blocked())) {
+            // Once sockets were looked at: those that were sent before may have more at hand then.
+            let _ = pin!(yield_now()).poll(cx);
         }
         if self.account.poll_over(cx).is_ready() && !connection.life.is_closed() {
             connection.metrics().shared.limit_receive_held.increment();

@@ -38,6 +38,10 @@ pub(super) struct ResponseOrder {
     reserved: Cell<u64>,
     /// Number of unsent and reserved bytes at which the next one that waits has room.
     grant_at: Cell<u64>,
+    /// Room is to be granted once the responses that were woken have run: they may be before those that wait.
+    is_due: Cell<bool>,
+    /// The response that has handed over bytes while it was alone.
+    alone: Cell<Option<Rc<TurnState>>>,
     /// Responses in the list of those that h2 has bytes of.
     listed: Cell<u32>,
     /// Counts how often the list was cleared, from 1 on.
@@ -76,6 +80,8 @@ impl ResponseOrder {
             stuck: Cell::new(0),
             reserved: Cell::new(0),
             grant_at: Cell::new(0),
+            is_due: Cell::new(false),
+            alone: Cell::new(None),
             listed: Cell::new(0),
             list: Cell::new(1),
         })
@@ -101,17 +107,26 @@ impl ResponseOrder {
         }
     }
 
-    /// The connection's task has written what it could, and the kernel accepts more: what h2 still has waits for
-    /// windows.
-    pub(super) fn on_written(&self) {
-        self.stuck.set(self.unsent.get());
-        if self.listed.take() > 0 {
-            self.list.update(|list| list + 1);
-            self.order.borrow_mut().clear_list();
-        }
-        if self.held.get() > 0 {
+    /// The connection's task runs: grants the room that was due when it last ran. What it wakes runs before it does
+    /// again.
+    pub(super) fn on_run(&self) {
+        if self.is_due.take() && self.held.get() > 0 {
             self.grant(None);
         }
+    }
+
+    /// The connection's task has written what it could, if `is_all` all for which clients have given room in their
+    /// windows. Returns whether it has to run again: the responses that were woken go first.
+    pub(super) fn on_written(&self, is_all: bool) -> bool {
+        if is_all {
+            self.stuck.set(self.unsent.get());
+            if self.listed.take() > 0 {
+                self.list.update(|list| list + 1);
+                self.order.borrow_mut().clear_list();
+            }
+            self.is_due.set(self.held.get() > 0);
+        }
+        self.is_due.get()
     }
 
     /// Bytes that may be handed over, of all responses.
@@ -119,14 +134,15 @@ impl ResponseOrder {
         HORIZON.saturating_sub(self.unsent.get() - self.stuck.get()).saturating_sub(self.reserved.get())
     }
 
-    /// Bytes of a response were handed over, or TLS has accepted some.
-    fn grant_if_due(&self) {
+    /// Bytes of a response were handed over, or TLS has accepted some: others may have room.
+    fn look(&self) {
         if self.held.get() > 0 && self.unsent.get() - self.stuck.get() + self.reserved.get() <= self.grant_at.get() {
-            self.grant(None);
+            self.is_due.set(true);
         }
     }
 
-    /// Grants the room that is free, and wakes the responses that have got some, but for `own`, which looks by itself.
+    /// Grants the room that is free, and wakes the responses that have got some, up to `own`, which looks by itself:
+    /// it may have more at hand soon.
     fn grant(&self, own: Option<&Rc<TurnState>>) {
         loop {
             let next = {
@@ -139,9 +155,10 @@ impl ResponseOrder {
                 NextTurn::Grant { stream, bytes, .. } => {
                     self.reserved.update(|reserved| reserved + bytes);
                     stream.granted.set(bytes);
-                    if own.is_none_or(|own| !Rc::ptr_eq(own, &stream))
-                        && let Some(waiting) = stream.waiting.take()
-                    {
+                    if own.is_some_and(|own| Rc::ptr_eq(own, &stream)) {
+                        return self.is_due.set(self.held.get() > 0);
+                    }
+                    if let Some(waiting) = stream.waiting.take() {
                         waiting.wake();
                     }
                 }
@@ -167,6 +184,9 @@ impl ResponseTurn {
     /// The place of the response on the stream `id`, whose request has `priority`.
     pub(super) fn new(order: &Rc<ResponseOrder>, id: u64, priority: Priority) -> Self {
         order.open.update(|open| open + 1);
+        if let Some(alone) = order.alone.take().filter(|alone| alone.unsent.get() > 0) {
+            alone.enter_list();
+        }
         Self(Rc::new(TurnState {
             order: Rc::clone(order),
             id,
@@ -229,6 +249,7 @@ impl ResponseTurn {
             order.held.set(waiting.waiting());
         }
         order.reserved.update(|reserved| reserved.saturating_sub(state.granted.take()));
+        // The connection's task may not run.
         if order.held.get() > 0 {
             order.grant(None);
         }
@@ -240,15 +261,13 @@ impl ResponseTurn {
         let (state, order) = (&self.0, &self.0.order);
         state.unsent.update(|unsent| unsent + bytes);
         order.unsent.update(|unsent| unsent + bytes);
-        let is_competing = state.in_order.get() || order.open.get() > 1 && !(is_end && bytes <= FRAME);
-        if is_competing && state.list.get() != order.list.get() {
-            state.enter();
-            state.list.set(order.list.get());
-            order.listed.update(|listed| listed + 1);
-            order.order.borrow_mut().enter_list(state.id);
+        if !state.in_order.get() && order.open.get() < 2 {
+            order.alone.set(Some(Rc::clone(state)));
+        } else if state.in_order.get() || !(is_end && bytes <= FRAME) {
+            state.enter_list();
         }
         // What it was granted may have been more than it had.
-        order.grant_if_due();
+        order.look();
         Rc::clone(state)
     }
 }
@@ -258,6 +277,8 @@ impl Drop for ResponseTurn {
         let (state, order) = (&self.0, &self.0.order);
         state.ended.set(true);
         order.open.update(|open| open - 1);
+        // Not to keep it in memory.
+        drop(order.alone.take());
         self.leave();
         if state.in_order.get() && state.unsent.get() == 0 {
             state.in_order.set(false);
@@ -274,7 +295,7 @@ impl TurnState {
         order.unsent.update(|unsent| unsent.saturating_sub(bytes));
         order.stuck.update(|stuck| stuck.min(order.unsent.get()));
         if self.unsent.get() > 0 || !self.in_order.get() {
-            return order.grant_if_due();
+            return order.look();
         }
         if self.list.take() == order.list.get() {
             order.listed.update(|listed| listed.saturating_sub(1));
@@ -285,9 +306,7 @@ impl TurnState {
             order.remove(self.id);
         }
         // Those that must not overtake its bytes may have waited for that.
-        if order.held.get() > 0 {
-            order.grant(None);
-        }
+        order.is_due.set(order.held.get() > 0);
     }
 
     fn take_granted(&self, ready: u64) -> Option<u64> {
@@ -306,6 +325,16 @@ impl TurnState {
         }
         self.enter();
         self.order.order.borrow().may_hand_over(self.id)
+    }
+
+    /// h2 has bytes of the response.
+    fn enter_list(self: &Rc<Self>) {
+        if self.list.get() != self.order.list.get() {
+            self.enter();
+            self.list.set(self.order.list.get());
+            self.order.listed.update(|listed| listed + 1);
+            self.order.order.borrow_mut().enter_list(self.id);
+        }
     }
 
     fn enter(self: &Rc<Self>) {

@@ -106,8 +106,14 @@ impl Priorities {
         self.order.forget(id.into());
     }
 
-    /// The connection's task has written what it could, and the kernel accepts more.
-    pub(super) fn on_written(&self) {
-        self.order.on_written();
+    /// The connection's task runs.
+    pub(super) fn on_run(&self) {
+        self.order.on_run();
+    }
+
+    /// The connection's task has written what it could, if `is_all` all for which clients have given room. Returns
+    /// whether it has to run again.
+    pub(super) fn on_written(&self, is_all: bool) -> bool {
+        self.order.on_written(is_all)
     }
 }

@@ -350,7 +350,8 @@ async fn a_response_that_is_held_back_for_longer_than_its_client_may_take_is_not
     let rest = litequic.sum(|worker| worker.quic.priority_rest_bytes.get());
     let overtook = client.frames.bytes().before_the_last_of(0, 4);
     assert!(overtook <= HORIZON + LONG as u64 / 16, "{overtook}");
-    assert!(rest > 0, "it got something");
+    // Or in turn, when the first one had nothing at hand.
+    assert!(rest > 0 || overtook > 0, "it got something");
     drop(client);
     litequic.stop().await;
 }

@@ -209,7 +209,9 @@ impl ResponseTurn {
         if order.open.get() < 2 && !state.in_order.get() {
             return Poll::Ready(ready);
         }
-        if order.held.get() == 0 {
+        // Others that were granted room look first: what they have beside it counts.
+        let is_next = order.reserved.get() == 0;
+        if is_next && order.held.get() == 0 {
             let free = order.free();
             if free > 0 && free >= ready.min(HORIZON / 2) && state.may_hand_over() {
                 return Poll::Ready(free.min(ready));
@@ -221,7 +223,11 @@ impl ResponseTurn {
             waiting.wait(state.id, ready, Instant::now);
             order.held.set(waiting.waiting());
         }
-        order.grant(Some(state));
+        if is_next {
+            order.grant(Some(state));
+        } else {
+            order.is_due.set(true);
+        }
         match state.take_granted(ready) {
             Some(bytes) => Poll::Ready(bytes),
             None => {

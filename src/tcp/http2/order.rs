@@ -8,7 +8,7 @@
 
 use crate::priority::{NextTurn, Priority, PriorityOrder, SendList};
 use std::{
-    cell::{Cell, RefCell},
+    cell::{Cell, OnceCell, RefCell},
     collections::BTreeMap,
     rc::Rc,
     task::{Context, Poll, Waker},
@@ -22,7 +22,7 @@ const HORIZON: u64 = 64 * 1024;
 const FRAME: u64 = 16 * 1024;
 
 /// The order of one connection's responses.
-pub(super) struct ResponseOrder {
+pub(in crate::tcp) struct ResponseOrder {
     order: RefCell<PriorityOrder<Rc<TurnState>>>,
     /// Priorities that PRIORITY_UPDATE frames or origins have set, of open streams.
     updated: RefCell<BTreeMap<u64, Priority>>,
@@ -49,7 +49,23 @@ pub(super) struct ResponseOrder {
 }
 
 /// The place of one response in its connection's order, until its body was handed over or it is dropped.
-pub(super) struct ResponseTurn(Rc<TurnState>);
+pub(super) struct ResponseTurn {
+    order: Rc<ResponseOrder>,
+    id: u64,
+    /// The priority by the request.
+    priority: Priority,
+    /// Once the response competes, or is longer than a frame.
+    state: OnceCell<Rc<TurnState>>,
+}
+
+/// Whom a piece of a response reports that it was sent.
+#[derive(Clone)]
+pub(in crate::tcp) enum SentTo {
+    /// The order: the piece is a whole response, or its end, that nothing has competed with.
+    Order(Rc<ResponseOrder>),
+    /// The response.
+    Turn(Rc<TurnState>),
+}
 
 /// State of a response in the order, shared with the pieces of its body that h2 has.
 pub(in crate::tcp) struct TurnState {
@@ -134,6 +150,12 @@ impl ResponseOrder {
         HORIZON.saturating_sub(self.unsent.get() - self.stuck.get()).saturating_sub(self.reserved.get())
     }
 
+    fn sent(&self, bytes: u64) {
+        let unsent = self.unsent.get().saturating_sub(bytes);
+        self.unsent.set(unsent);
+        self.stuck.update(|stuck| stuck.min(unsent));
+    }
+
     /// Bytes of a response were handed over, or TLS has accepted some: others may have room.
     fn look(&self) {
         if self.held.get() > 0 && self.unsent.get() - self.stuck.get() + self.reserved.get() <= self.grant_at.get() {
@@ -187,36 +209,27 @@ impl ResponseTurn {
         if let Some(alone) = order.alone.take().filter(|alone| alone.unsent.get() > 0) {
             alone.enter_list();
         }
-        Self(Rc::new(TurnState {
-            order: Rc::clone(order),
-            id,
-            priority,
-            unsent: Cell::new(0),
-            granted: Cell::new(0),
-            in_order: Cell::new(false),
-            list: Cell::new(0),
-            ended: Cell::new(false),
-            waiting: Cell::new(None),
-        }))
+        Self { order: Rc::clone(order), id, priority, state: OnceCell::new() }
     }
 
     /// Number of `ready` bytes that may be handed over now. Pending: the response waits in the order.
     pub(super) fn poll(&self, ready: u64, cx: &Context<'_>) -> Poll<u64> {
-        let (state, order) = (&self.0, &self.0.order);
-        if let Some(bytes) = state.take_granted(ready) {
+        let order = &*self.order;
+        if let Some(bytes) = self.state.get().and_then(|state| state.take_granted(ready)) {
             return Poll::Ready(bytes);
         }
-        if order.open.get() < 2 && !state.in_order.get() {
+        if order.open.get() < 2 && !self.is_in_order() {
             return Poll::Ready(ready);
         }
         // Others that were granted room look first: what they have beside it counts.
         let is_next = order.reserved.get() == 0;
         if is_next && order.held.get() == 0 {
             let free = order.free();
-            if free > 0 && free >= ready.min(HORIZON / 2) && state.may_hand_over() {
+            if free > 0 && free >= ready.min(HORIZON / 2) && self.may_hand_over() {
                 return Poll::Ready(free.min(ready));
             }
         }
+        let state = self.state();
         state.enter();
         {
             let mut waiting = order.order.borrow_mut();
@@ -240,15 +253,13 @@ impl ResponseTurn {
     /// Whether `bytes` that may be handed over, all that the response has to its end, need no look at its client's
     /// window.
     pub(super) fn is_alone_or_short(&self, bytes: u64, is_end: bool) -> bool {
-        self.0.order.open.get() < 2 || is_end && bytes <= FRAME
+        self.order.open.get() < 2 || is_end && bytes <= FRAME
     }
 
     /// The response has nothing that it could hand over: it waits no more.
     pub(super) fn leave(&self) {
-        let (state, order) = (&self.0, &self.0.order);
-        if !state.in_order.get() {
-            return;
-        }
+        let Some(state) = self.state.get().filter(|state| state.in_order.get()) else { return };
+        let order = &*self.order;
         {
             let mut waiting = order.order.borrow_mut();
             waiting.leave(state.id);
@@ -263,26 +274,60 @@ impl ResponseTurn {
 
     /// h2 gets `bytes` of the response, and no more after them if that `is_end`. Returns whom to report what of them
     /// was sent.
-    pub(super) fn hand_over(&self, bytes: u64, is_end: bool) -> Rc<TurnState> {
-        let (state, order) = (&self.0, &self.0.order);
-        state.unsent.update(|unsent| unsent + bytes);
+    pub(super) fn hand_over(&self, bytes: u64, is_end: bool) -> SentTo {
+        let order = &self.order;
         order.unsent.update(|unsent| unsent + bytes);
+        if is_end && bytes <= FRAME && !self.is_in_order() {
+            return SentTo::Order(Rc::clone(order));
+        }
+        let state = self.state();
+        state.unsent.update(|unsent| unsent + bytes);
         if !state.in_order.get() && order.open.get() < 2 {
             order.alone.set(Some(Rc::clone(state)));
-        } else if state.in_order.get() || !(is_end && bytes <= FRAME) {
+        } else {
             state.enter_list();
         }
         // What it was granted may have been more than it had.
         order.look();
-        Rc::clone(state)
+        SentTo::Turn(Rc::clone(state))
+    }
+
+    /// Whether more bytes of the response delay none that precede it.
+    fn may_hand_over(&self) -> bool {
+        if self.order.listed.get() == 0 {
+            return true;
+        }
+        self.state().enter();
+        self.order.order.borrow().may_hand_over(self.id)
+    }
+
+    fn is_in_order(&self) -> bool {
+        self.state.get().is_some_and(|state| state.in_order.get())
+    }
+
+    fn state(&self) -> &Rc<TurnState> {
+        self.state.get_or_init(|| {
+            Rc::new(TurnState {
+                order: Rc::clone(&self.order),
+                id: self.id,
+                priority: self.priority,
+                unsent: Cell::new(0),
+                granted: Cell::new(0),
+                in_order: Cell::new(false),
+                list: Cell::new(0),
+                ended: Cell::new(false),
+                waiting: Cell::new(None),
+            })
+        })
     }
 }
 
 impl Drop for ResponseTurn {
     fn drop(&mut self) {
-        let (state, order) = (&self.0, &self.0.order);
-        state.ended.set(true);
+        let order = &self.order;
         order.open.update(|open| open - 1);
+        let Some(state) = self.state.get() else { return };
+        state.ended.set(true);
         // Not to keep it in memory.
         drop(order.alone.take());
         self.leave();
@@ -293,13 +338,24 @@ impl Drop for ResponseTurn {
     }
 }
 
-impl TurnState {
-    /// TLS has accepted `bytes` more of the response, or h2 has discarded them.
+impl SentTo {
+    /// TLS has accepted `bytes` more, or h2 has discarded them.
     pub(in crate::tcp) fn sent(&self, bytes: u64) {
+        match self {
+            Self::Order(order) => {
+                order.sent(bytes);
+                order.look();
+            }
+            Self::Turn(turn) => turn.sent(bytes),
+        }
+    }
+}
+
+impl TurnState {
+    fn sent(&self, bytes: u64) {
         let order = &*self.order;
         self.unsent.update(|unsent| unsent.saturating_sub(bytes));
-        order.unsent.update(|unsent| unsent.saturating_sub(bytes));
-        order.stuck.update(|stuck| stuck.min(order.unsent.get()));
+        order.sent(bytes);
         if self.unsent.get() > 0 || !self.in_order.get() {
             return order.look();
         }
@@ -322,15 +378,6 @@ impl TurnState {
         }
         self.order.reserved.update(|reserved| reserved.saturating_sub(granted));
         Some(granted.min(ready))
-    }
-
-    /// Whether more bytes of the response delay none that precede it.
-    fn may_hand_over(self: &Rc<Self>) -> bool {
-        if self.order.listed.get() == 0 {
-            return true;
-        }
-        self.enter();
-        self.order.order.borrow().may_hand_over(self.id)
     }
 
     /// h2 has bytes of the response.

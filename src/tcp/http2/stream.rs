@@ -15,7 +15,7 @@ use crate::{
 use bytes::{Buf, Bytes};
 use h2::{Reason, RecvStream, SendStream, server::SendResponse};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, response};
-use http_body::Body as _;
+use http_body::{Body as _, Frame};
 use std::{
     collections::VecDeque,
     future::poll_fn,
@@ -123,7 +123,7 @@ async fn send<H: Handler>(
         body,
         stream,
         piece: None,
-        ahead: Ahead::default(),
+        ahead: None,
         turn,
         patience: ClientDeadline::new(connection.terms.download_pace()),
     };
@@ -137,8 +137,8 @@ struct Sending<'a, H> {
     stream: SendStream<SharedPiece>,
     /// The next piece, and whether it is the last one.
     piece: Option<(SharedPiece, bool)>,
-    /// What was read behind it while it waits for its turn.
-    ahead: Ahead,
+    /// What was read behind it while it waits for its turn, if it has to.
+    ahead: Option<Box<Ahead>>,
     /// The place in the order of the connection, if it has one.
     turn: Option<ResponseTurn>,
     patience: ClientDeadline,
@@ -151,11 +151,11 @@ struct Ahead {
     pieces: VecDeque<(SharedPiece, bool)>,
     bytes: usize,
     /// What comes behind the pieces.
-    end: Option<Last>,
+    end: Option<End>,
 }
 
-/// The end of a response that is not its last piece.
-enum Last {
+/// The end of a response behind its last piece.
+enum End {
     Trailers(HeaderMap),
     Nothing,
     Failure,
@@ -219,51 +219,51 @@ impl<H: Handler> Sending<'_, H> {
                 }
                 continue;
             }
-            if let Some((piece, is_last)) = self.ahead.pieces.pop_front() {
-                self.ahead.bytes = self.ahead.bytes.saturating_sub(piece.remaining());
-                self.next_is(piece, is_last);
-                continue;
+            if let Some(ahead) = &mut self.ahead {
+                if let Some((piece, is_last)) = ahead.pieces.pop_front() {
+                    ahead.bytes = ahead.bytes.saturating_sub(piece.remaining());
+                    self.next_is(piece, is_last);
+                    continue;
+                }
+                if let Some(end) = ahead.end.take() {
+                    return self.end(end);
+                }
             }
-            let last = match self.ahead.end.take() {
-                Some(last) => last,
-                None if self.body.poll_room(cx).is_pending() => return Sent::ForClient,
-                None => match self.read(cx) {
-                    Poll::Pending if self.body.has_failed() => return Sent::ForClient,
-                    Poll::Pending => return Sent::ForOrigin,
-                    Poll::Ready(Ok((piece, is_last))) => {
+            if self.body.poll_room(cx).is_pending() {
+                return Sent::ForClient;
+            }
+            match self.body.poll_piece(cx) {
+                // An error follows what was sent before it: h2 discards what it has queued at a reset, the header too.
+                Poll::Pending if self.body.has_failed() => return Sent::ForClient,
+                Poll::Pending => return Sent::ForOrigin,
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(piece) => {
+                        let is_last = self.body.is_end_stream();
                         self.next_is(piece, is_last);
-                        continue;
                     }
-                    Poll::Ready(Err(last)) => last,
+                    Err(frame) => return self.end(End::Trailers(frame.into_trailers().unwrap_or_default())),
                 },
-            };
-            match last {
-                Last::Trailers(trailers) => {
-                    self.stream.reserve_capacity(0);
-                    // An error means that the stream is gone.
-                    let _ = self.stream.send_trailers(trailers);
-                }
-                Last::Failure => self.stream.send_reset(Reason::INTERNAL_ERROR),
-                Last::Nothing => {
-                    // An error means that the stream is gone.
-                    let _ = self.stream.send_data(SharedPiece::uncounted(Bytes::new()), true);
-                }
+                Poll::Ready(Some(Err(_))) => return self.end(End::Failure),
+                Poll::Ready(None) => return self.end(End::Nothing),
             }
-            return Sent::All;
         }
     }
 
-    /// Reads the next piece, and whether it is the last one, or what comes behind all pieces. An error follows what was
-    /// sent before it: h2 discards what it has queued at a reset, the header too.
-    fn read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(SharedPiece, bool), Last>> {
-        self.body.poll_piece(cx).map(|next| match next {
-            Some(Ok(frame)) => match frame.into_data() {
-                Ok(piece) => Ok((piece, self.body.is_end_stream())),
-                Err(frame) => Err(Last::Trailers(frame.into_trailers().unwrap_or_default())),
-            },
-            Some(Err(_)) => Err(Last::Failure),
-            None => Err(Last::Nothing),
-        })
+    /// Ends the response behind its last piece.
+    fn end(&mut self, end: End) -> Sent {
+        match end {
+            End::Trailers(trailers) => {
+                self.stream.reserve_capacity(0);
+                // An error means that the stream is gone.
+                let _ = self.stream.send_trailers(trailers);
+            }
+            End::Failure => self.stream.send_reset(Reason::INTERNAL_ERROR),
+            End::Nothing => {
+                // An error means that the stream is gone.
+                let _ = self.stream.send_data(SharedPiece::uncounted(Bytes::new()), true);
+            }
+        }
+        Sent::All
     }
 
     fn next_is(&mut self, piece: SharedPiece, is_last: bool) {
@@ -326,22 +326,29 @@ impl<H: Handler> Sending<'_, H> {
 
     /// Reads the response's first share while it waits for its turn.
     fn read_ahead(&mut self, cx: &mut Context<'_>) {
-        let is_whole = |ahead: &Ahead, piece: &Option<(SharedPiece, bool)>| {
-            ahead.end.is_some() || ahead.pieces.back().or(piece.as_ref()).is_some_and(|(_, is_last)| *is_last)
-        };
-        while (self.ahead.bytes as u64) < INITIAL
-            && !is_whole(&self.ahead, &self.piece)
+        if self.piece.as_ref().is_some_and(|(_, is_last)| *is_last) {
+            return;
+        }
+        let ahead = self.ahead.get_or_insert_default();
+        let mut is_whole = ahead.end.is_some() || ahead.pieces.back().is_some_and(|(_, is_last)| *is_last);
+        while !is_whole
+            && (ahead.bytes as u64) < INITIAL
             && !self.body.has_failed()
             && self.body.poll_room(cx).is_ready()
-            && let Poll::Ready(next) = self.read(cx)
+            && let Poll::Ready(next) = self.body.poll_piece(cx)
         {
-            match next {
-                Ok((piece, is_last)) => {
-                    self.ahead.bytes = self.ahead.bytes.saturating_add(piece.remaining());
-                    self.ahead.pieces.push_back((piece, is_last));
+            match next.map(|next| next.map(Frame::into_data)) {
+                Some(Ok(Ok(piece))) => {
+                    is_whole = self.body.is_end_stream();
+                    ahead.bytes = ahead.bytes.saturating_add(piece.remaining());
+                    ahead.pieces.push_back((piece, is_whole));
+                    continue;
                 }
-                Err(last) => self.ahead.end = Some(last),
+                Some(Ok(Err(frame))) => ahead.end = Some(End::Trailers(frame.into_trailers().unwrap_or_default())),
+                Some(Err(_)) => ahead.end = Some(End::Failure),
+                None => ahead.end = Some(End::Nothing),
             }
+            is_whole = true;
         }
     }
 }

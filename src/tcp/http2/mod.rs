@@ -10,7 +10,7 @@ mod tunnel;
 mod window;
 
 pub use super::frames::{Flood, Frames};
-pub(super) use order::SentTo;
+pub(super) use order::TurnState;
 pub(super) use priorities::Priorities;
 
 use super::{

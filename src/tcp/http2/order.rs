@@ -22,7 +22,7 @@ const HORIZON: u64 = 64 * 1024;
 const FRAME: u64 = 16 * 1024;
 
 /// The order of one connection's responses.
-pub(in crate::tcp) struct ResponseOrder {
+pub(super) struct ResponseOrder {
     order: RefCell<PriorityOrder<Rc<TurnState>>>,
     /// Priorities that PRIORITY_UPDATE frames or origins have set, of open streams.
     updated: RefCell<BTreeMap<u64, Priority>>,
@@ -50,21 +50,13 @@ pub(in crate::tcp) struct ResponseOrder {
 
 /// The place of one response in its connection's order, until its body was handed over or it is dropped.
 pub(super) struct ResponseTurn {
-    order: Rc<ResponseOrder>,
+    /// What short responses have in common: a state without a place.
+    short: Rc<TurnState>,
     id: u64,
     /// The priority by the request.
     priority: Priority,
     /// Once the response competes, or is longer than a frame.
     state: OnceCell<Rc<TurnState>>,
-}
-
-/// Whom a piece of a response reports that it was sent.
-#[derive(Clone)]
-pub(in crate::tcp) enum SentTo {
-    /// The order: the piece is a whole response, or its end, that nothing has competed with.
-    Order(Rc<ResponseOrder>),
-    /// The response.
-    Turn(Rc<TurnState>),
 }
 
 /// State of a response in the order, shared with the pieces of its body that h2 has.
@@ -101,6 +93,12 @@ impl ResponseOrder {
             listed: Cell::new(0),
             list: Cell::new(1),
         })
+    }
+
+    /// Returns the state that all responses share which nothing has competed with: whole ones, or their ends, of no more
+    /// than a frame.
+    pub(super) fn short(self: &Rc<Self>) -> Rc<TurnState> {
+        TurnState::new(self, 0, Priority::DEFAULT)
     }
 
     /// Returns the priority of a stream whose request has `priority`.
@@ -203,18 +201,19 @@ impl ResponseOrder {
 }
 
 impl ResponseTurn {
-    /// The place of the response on the stream `id`, whose request has `priority`.
-    pub(super) fn new(order: &Rc<ResponseOrder>, id: u64, priority: Priority) -> Self {
+    /// The place of the response on the stream `id`, whose request has `priority`, in the order of `short`.
+    pub(super) fn new(short: &Rc<TurnState>, id: u64, priority: Priority) -> Self {
+        let order = &short.order;
         order.open.update(|open| open + 1);
         if let Some(alone) = order.alone.take().filter(|alone| alone.unsent.get() > 0) {
             alone.enter_list();
         }
-        Self { order: Rc::clone(order), id, priority, state: OnceCell::new() }
+        Self { short: Rc::clone(short), id, priority, state: OnceCell::new() }
     }
 
     /// Number of `ready` bytes that may be handed over now. Pending: the response waits in the order.
     pub(super) fn poll(&self, ready: u64, cx: &Context<'_>) -> Poll<u64> {
-        let order = &*self.order;
+        let order = self.order();
         if let Some(bytes) = self.state.get().and_then(|state| state.take_granted(ready)) {
             return Poll::Ready(bytes);
         }
@@ -253,13 +252,13 @@ impl ResponseTurn {
     /// Whether `bytes` that may be handed over, all that the response has to its end, need no look at its client's
     /// window.
     pub(super) fn is_alone_or_short(&self, bytes: u64, is_end: bool) -> bool {
-        self.order.open.get() < 2 || is_end && bytes <= FRAME
+        self.order().open.get() < 2 || is_end && bytes <= FRAME
     }
 
     /// The response has nothing that it could hand over: it waits no more.
     pub(super) fn leave(&self) {
         let Some(state) = self.state.get().filter(|state| state.in_order.get()) else { return };
-        let order = &*self.order;
+        let order = self.order();
         {
             let mut waiting = order.order.borrow_mut();
             waiting.leave(state.id);
@@ -274,11 +273,11 @@ impl ResponseTurn {
 
     /// h2 gets `bytes` of the response, and no more after them if that `is_end`. Returns whom to report what of them
     /// was sent.
-    pub(super) fn hand_over(&self, bytes: u64, is_end: bool) -> SentTo {
-        let order = &self.order;
+    pub(super) fn hand_over(&self, bytes: u64, is_end: bool) -> Rc<TurnState> {
+        let order = self.order();
         order.unsent.update(|unsent| unsent + bytes);
         if is_end && bytes <= FRAME && !self.is_in_order() {
-            return SentTo::Order(Rc::clone(order));
+            return Rc::clone(&self.short);
         }
         let state = self.state();
         state.unsent.update(|unsent| unsent + bytes);
@@ -289,16 +288,16 @@ impl ResponseTurn {
         }
         // What it was granted may have been more than it had.
         order.look();
-        SentTo::Turn(Rc::clone(state))
+        Rc::clone(state)
     }
 
     /// Whether more bytes of the response delay none that precede it.
     fn may_hand_over(&self) -> bool {
-        if self.order.listed.get() == 0 {
+        if self.order().listed.get() == 0 {
             return true;
         }
         self.state().enter();
-        self.order.order.borrow().may_hand_over(self.id)
+        self.order().order.borrow().may_hand_over(self.id)
     }
 
     fn is_in_order(&self) -> bool {
@@ -306,25 +305,17 @@ impl ResponseTurn {
     }
 
     fn state(&self) -> &Rc<TurnState> {
-        self.state.get_or_init(|| {
-            Rc::new(TurnState {
-                order: Rc::clone(&self.order),
-                id: self.id,
-                priority: self.priority,
-                unsent: Cell::new(0),
-                granted: Cell::new(0),
-                in_order: Cell::new(false),
-                list: Cell::new(0),
-                ended: Cell::new(false),
-                waiting: Cell::new(None),
-            })
-        })
+        self.state.get_or_init(|| TurnState::new(&self.short.order, self.id, self.priority))
+    }
+
+    fn order(&self) -> &ResponseOrder {
+        &self.short.order
     }
 }
 
 impl Drop for ResponseTurn {
     fn drop(&mut self) {
-        let order = &self.order;
+        let order = self.order();
         order.open.update(|open| open - 1);
         let Some(state) = self.state.get() else { return };
         state.ended.set(true);
@@ -338,21 +329,23 @@ impl Drop for ResponseTurn {
     }
 }
 
-impl SentTo {
+impl TurnState {
+    fn new(order: &Rc<ResponseOrder>, id: u64, priority: Priority) -> Rc<Self> {
+        Rc::new(Self {
+            order: Rc::clone(order),
+            id,
+            priority,
+            unsent: Cell::new(0),
+            granted: Cell::new(0),
+            in_order: Cell::new(false),
+            list: Cell::new(0),
+            ended: Cell::new(false),
+            waiting: Cell::new(None),
+        })
+    }
+
     /// TLS has accepted `bytes` more, or h2 has discarded them.
     pub(in crate::tcp) fn sent(&self, bytes: u64) {
-        match self {
-            Self::Order(order) => {
-                order.sent(bytes);
-                order.look();
-            }
-            Self::Turn(turn) => turn.sent(bytes),
-        }
-    }
-}
-
-impl TurnState {
-    fn sent(&self, bytes: u64) {
         let order = &*self.order;
         self.unsent.update(|unsent| unsent.saturating_sub(bytes));
         order.sent(bytes);

@@ -1,7 +1,7 @@
 //! The priorities of one connection's requests (RFC 9218): what its client and the origins signal reaches the order of
 //! its responses.
 
-use super::order::{ResponseOrder, ResponseTurn};
+use super::order::{ResponseOrder, ResponseTurn, TurnState};
 use crate::{
     priority::{self, Parameters, Priority, PrioritySignals, Update},
     tcp::{
@@ -15,6 +15,8 @@ use std::{cell::RefCell, rc::Rc, sync::Arc};
 /// The signals of one connection, and the order of its responses.
 pub(in crate::tcp) struct Priorities {
     order: Rc<ResponseOrder>,
+    /// The state of short responses.
+    short: Rc<TurnState>,
     signals: RefCell<PrioritySignals>,
     max_streams: usize,
     metrics: Arc<Metrics>,
@@ -25,7 +27,9 @@ impl Priorities {
     pub(super) fn new(max_streams: u32, metrics: Arc<Metrics>) -> Rc<Self> {
         let max_streams = max_streams as usize;
         let signals = RefCell::new(PrioritySignals::new(max_streams));
-        Rc::new(Self { order: ResponseOrder::new(), signals, max_streams, metrics })
+        let order = ResponseOrder::new();
+        let short = order.short();
+        Rc::new(Self { order, short, signals, max_streams, metrics })
     }
 
     /// The stream `id` has come.
@@ -66,7 +70,7 @@ impl Priorities {
 
     /// Returns the place in the order of the response on the stream `id`, whose request has `priority`.
     pub(super) fn turn(&self, id: u32, priority: Priority) -> ResponseTurn {
-        ResponseTurn::new(&self.order, id.into(), priority)
+        ResponseTurn::new(&self.short, id.into(), priority)
     }
 
     /// A PRIORITY_UPDATE frame came. `writes` knows which streams are open.

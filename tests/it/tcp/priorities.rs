@@ -110,7 +110,7 @@ fn says(mut peer: Peer, response: String) -> JoinHandle<Peer> {
 fn read_from_origins(litequic: &Litequic) -> u64 {
     let sample = "litequic_route_response_body_bytes_total{route=\"*/\"} ";
     let text = litequic.metrics.registry().render();
-    text.lines().find_map(|line| line.strip_prefix(sample)?.parse::<f64>().ok()).map_or(0, |bytes| bytes as u64)
+    text.lines().find_map(|line| line.strip_prefix(sample)?.parse().ok()).unwrap_or(0)
 }
 
 /// Waits until all but the blocking response were read from origins, which has at most its share.

@@ -117,11 +117,14 @@ const OBSERVE: &str = "globalThis.largest = 0;
     performance.setResourceTimingBufferSize(2000);
     new PerformanceObserver(list => { for (const entry of list.getEntries()) globalThis.largest = entry.startTime; })
         .observe({ type: 'largest-contentful-paint', buffered: true });";
-/// Waits until the page has loaded, and a bit longer for what is painted last.
-const MEASURE: &str = "new Promise(done => {
+/// Waits until the page has loaded and so many objects have come (a font may be requested behind the load event), or too
+/// long for them, and a bit longer for what is painted last.
+const MEASURE: &str = "(wanted => new Promise(done => {
     const look = () => {
         const page = performance.getEntriesByType('navigation')[0];
         if (location.protocol !== 'https:' || !page || page.loadEventEnd === 0) return setTimeout(look, 20);
+        const came = performance.getEntriesByType('resource').length;
+        if (came < wanted && performance.now() < page.loadEventEnd + 5000) return setTimeout(look, 20);
         setTimeout(() => {
             const resources = performance.getEntriesByType('resource');
             const all = [page, ...resources];
@@ -137,7 +140,7 @@ const MEASURE: &str = "new Promise(done => {
         }, 300);
     };
     look();
-})";
+}))";
 
 /// One load, in milliseconds since the navigation began.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -361,7 +364,7 @@ impl Running {
         let mut last = anyhow::anyhow!("it was not tried");
         for _ in 0..TRIES {
             let load = browser
-                .load(&url, OBSERVE, MEASURE)
+                .load(&url, OBSERVE, &format!("{MEASURE}({objects})"))
                 .and_then(|load| serde_json::from_value::<Load>(load).context("what the page reports"));
             match load {
                 Ok(load) if load.objects == objects && load.protocols == [protocol] => return Ok(load),

@@ -10,7 +10,7 @@ pub mod order;
 pub mod signals;
 
 pub use field::{Parameters, parse};
-pub use order::{NextTurn, PriorityOrder};
+pub use order::{NextTurn, PriorityOrder, SendList};
 pub use signals::{PrioritySignals, Update};
 
 /// The priority of one response.

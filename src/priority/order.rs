@@ -1,9 +1,15 @@
 //! The order in which a connection's streams hand over their bytes, and how many (RFC 9218 §10). Pure.
 //!
-//! What was handed over is sent in the order of a list: a stream enters at its end with the first byte, and leaves with
-//! the last (s2n-quic's list of streams that have bytes to send; hence `with_stream_batch_size`). More bytes of a
-//! stream that is in the list are sent at its place, before those of the streams behind it. So a stream that has
-//! another behind it which it must not overtake gets no more before its own bytes have left.
+//! What was handed over is sent in the order of a list of streams that have bytes to send: a stream enters at its end
+//! with the first byte, and leaves with the last.
+//!
+//! - s2n-quic sends the list from the front (hence `with_stream_batch_size`). More bytes of a stream that is in the list
+//!   are sent at its place, before those of the streams behind it. So a stream that has another behind it which it must
+//!   not overtake gets no more before its own bytes have left ([`SendList::Front`]).
+//! - h2 sends a frame of each stream in turn. More bytes of any stream slow down all others. So a stream gets no more as
+//!   long as one that precedes it is in the list ([`SendList::Turns`]).
+//!
+//! Which stream is next:
 //!
 //! - A more urgent stream comes first. Within an urgency those that are not incremental come one after the other, by
 //!   their IDs; incremental ones in turn; where there are both, one of either, alternately.
@@ -22,9 +28,19 @@ const REST_SHARE: u64 = 16;
 /// Bytes of the rest's share that are saved up at most.
 const MOST_REST: u64 = 4 * TURN;
 
+/// How the streams of the list are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SendList {
+    /// All of the first one, then the second one.
+    Front,
+    /// A frame of each in turn.
+    Turns,
+}
+
 /// The order of one connection's streams, with a handle of each.
 #[derive(Debug)]
 pub struct PriorityOrder<T> {
+    list: SendList,
     /// Streams, by their IDs.
     streams: Vec<Stream<T>>,
     /// Number of them that wait.
@@ -70,13 +86,12 @@ pub enum NextTurn<T> {
     Blocked,
 }
 
-impl<T> Default for PriorityOrder<T> {
-    fn default() -> Self {
-        Self { streams: Vec::new(), waiting: 0, clock: 1, last_incremental: 0, rest: 0 }
-    }
-}
-
 impl<T: Clone> PriorityOrder<T> {
+    /// Creates an order without streams, of a connection that sends its `list` that way.
+    pub const fn new(list: SendList) -> Self {
+        Self { list, streams: Vec::new(), waiting: 0, clock: 1, last_incremental: 0, rest: 0 }
+    }
+
     /// Adds a stream. One that `is_sending` has handed over bytes while it was alone: it is in front of all others.
     pub fn insert(&mut self, id: u64, handle: T, priority: Priority, is_sending: bool) {
         let stream = Stream { id, handle, priority, ready: 0, since: None, served: 0, place: u64::from(is_sending) };
@@ -139,10 +154,17 @@ impl<T: Clone> PriorityOrder<T> {
         }
     }
 
+    /// What is in the list is not sent before the client gives room in its windows: none waits for it.
+    pub fn clear_list(&mut self) {
+        for stream in &mut self.streams {
+            stream.place = 0;
+        }
+    }
+
     /// Whether more bytes of a stream may be handed over: they overtake none of those of another that must not be
     /// overtaken.
     pub fn may_hand_over(&self, id: u64) -> bool {
-        self.index(id).and_then(|index| self.streams.get(index)).is_none_or(|stream| self.is_last(stream))
+        self.index(id).and_then(|index| self.streams.get(index)).is_none_or(|stream| self.overtakes_none(stream))
     }
 
     /// Returns the next stream to hand over bytes, of which `free` are free of the `horizon` that may be handed over
@@ -191,7 +213,7 @@ impl<T: Clone> PriorityOrder<T> {
         let now = now();
         let has_waited = |stream: &&Stream<T>| stream.since.is_some_and(|since| now - since >= PATIENCE);
         let oldest = self.streams.iter().filter(has_waited).min_by_key(|stream| stream.since)?;
-        if !self.is_last(oldest) || free < oldest.ready.min(TURN) {
+        if !self.overtakes_none(oldest) || free < oldest.ready.min(TURN) {
             return None;
         }
         Some(oldest.id)
@@ -205,9 +227,9 @@ impl<T: Clone> PriorityOrder<T> {
         // By their IDs: the first one is the only one that may go.
         let whole = of(false).next();
         // Whom an incremental stream must not overtake are the same streams for each of them.
-        let incremental = of(true).filter(|stream| self.is_last(stream)).min_by_key(|stream| stream.served);
+        let incremental = of(true).filter(|stream| self.overtakes_none(stream)).min_by_key(|stream| stream.served);
         let competes = of(true).nth(1).is_some() || whole.is_some() && of(true).next().is_some();
-        let whole = whole.filter(|stream| self.is_last(stream));
+        let whole = whole.filter(|stream| self.overtakes_none(stream));
         let stream = match (whole, incremental) {
             (Some(whole), Some(incremental)) => {
                 if self.last_incremental & 1 << urgency > 0 {
@@ -221,12 +243,21 @@ impl<T: Clone> PriorityOrder<T> {
         Some((stream.id, if competes { TURN.max(horizon / 4) } else { stream.ready }))
     }
 
-    /// Whether no stream behind `stream` in the list is one that it must not overtake.
-    fn is_last(&self, stream: &Stream<T>) -> bool {
-        stream.place == 0
-            || !self.streams.iter().any(|other| {
-                other.place > stream.place && !stream.priority.precedes(stream.id, other.priority, other.id)
-            })
+    /// Whether more bytes of `stream` overtake no bytes in the list that they must not.
+    fn overtakes_none(&self, stream: &Stream<T>) -> bool {
+        match self.list {
+            SendList::Front => {
+                stream.place == 0
+                    || !self.streams.iter().any(|other| {
+                        other.place > stream.place && !stream.priority.precedes(stream.id, other.priority, other.id)
+                    })
+            }
+            SendList::Turns => !self.streams.iter().any(|other| {
+                other.place > 0
+                    && other.id != stream.id
+                    && other.priority.precedes(other.id, stream.priority, stream.id)
+            }),
+        }
     }
 
     fn index(&self, id: u64) -> Option<usize> {
@@ -246,9 +277,12 @@ mod tests {
     use std::collections::{BTreeMap, HashMap};
 
     const HORIZON: u64 = 32 * 1024;
+    /// Bytes of a frame of a transport that sends streams in turn.
+    const FRAME: u64 = 5_000;
 
-    /// A connection whose transport sends what was handed over in the order of a list, as s2n-quic does.
+    /// A connection whose transport sends what was handed over in the order of a list, as s2n-quic and h2 do.
     struct Connection {
+        sends: SendList,
         order: PriorityOrder<u64>,
         now: Instant,
         streams: BTreeMap<u64, Sending>,
@@ -274,8 +308,13 @@ mod tests {
 
     impl Connection {
         fn new() -> Self {
+            Self::with(SendList::Front)
+        }
+
+        fn with(sends: SendList) -> Self {
             Self {
-                order: PriorityOrder::default(),
+                sends,
+                order: PriorityOrder::new(sends),
                 now: Instant::now(),
                 streams: BTreeMap::new(),
                 list: Vec::new(),
@@ -360,7 +399,8 @@ mod tests {
         fn sends(&mut self, mut bytes: u64) {
             while bytes > 0 && !self.list.is_empty() {
                 let id = self.list[0];
-                let sent = bytes.min(self.streams[&id].unsent);
+                let most = if self.sends == SendList::Turns { FRAME } else { u64::MAX };
+                let sent = bytes.min(self.streams[&id].unsent).min(most);
                 bytes -= sent;
                 let priority = self.streams[&id].priority;
                 for (other, state) in &self.streams {
@@ -374,8 +414,11 @@ mod tests {
                 }
                 let stream = self.streams.get_mut(&id).unwrap();
                 stream.unsent -= sent;
+                if self.sends == SendList::Turns {
+                    self.list.rotate_left(1);
+                }
                 if stream.unsent == 0 {
-                    self.list.remove(0);
+                    self.list.retain(|listed| *listed != id);
                     self.order.leave_list(id);
                     for ((_, other), overtaken) in &mut self.overtaken {
                         if *other == id && stream.ready == 0 {
@@ -513,8 +556,11 @@ mod tests {
         /// Whether the right one is granted, and none overtakes by more than what is handed over, is checked with each
         /// grant and each byte.
         #[test]
-        fn none_overtakes_and_none_waits_beside_free_room(steps in prop::collection::vec(step(), 0..200)) {
-            let mut connection = Connection::new();
+        fn none_overtakes_and_none_waits_beside_free_room(
+            steps in prop::collection::vec(step(), 0..200),
+            list in prop_oneof![Just(SendList::Front), Just(SendList::Turns)],
+        ) {
+            let mut connection = Connection::with(list);
             for step in steps {
                 match step {
                     Step::Has(id, urgency, incremental, bytes) => connection.has(id, (urgency, incremental), bytes),
@@ -541,8 +587,9 @@ mod tests {
         #[test]
         fn the_rest_gets_a_sixteenth_at_most_and_all_get_something(
             steps in prop::collection::vec(prop_oneof![3 => step(), 1 => (0_u64..3_000).prop_map(Step::Waits)], 0..200),
+            list in prop_oneof![Just(SendList::Front), Just(SendList::Turns)],
         ) {
-            let mut connection = Connection { has_rest: true, ..Connection::new() };
+            let mut connection = Connection { has_rest: true, ..Connection::with(list) };
             for step in steps {
                 match step {
                     Step::Has(id, urgency, incremental, bytes) => connection.has(id, (urgency, incremental), bytes),

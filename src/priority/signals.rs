@@ -56,6 +56,23 @@ impl PrioritySignals {
         Update::Early(self.early.insert(stream, priority) != Some(priority))
     }
 
+    /// Number of streams that are still to come and have theirs kept.
+    pub fn early(&self) -> usize {
+        self.early.len()
+    }
+
+    /// Returns the priority that was signalled of `stream` before the stream came, which it does now. Those below it
+    /// that have not come never do (RFC 9113 §5.1.1).
+    pub fn take_early_in_sequence(&mut self, stream: u64) -> Option<Priority> {
+        if self.early.is_empty() {
+            return None;
+        }
+        let mut later = self.early.split_off(&stream);
+        let priority = later.remove(&stream);
+        self.early = later;
+        priority
+    }
+
     /// Returns the priority that was signalled of `stream` before the stream came, which it does now.
     pub fn take_early(&mut self, stream: u64) -> Option<Priority> {
         if self.early.is_empty() { None } else { self.early.remove(&stream) }
@@ -113,5 +130,16 @@ mod tests {
         assert_eq!(signals.take_early(8), Some(of(2, false)));
         assert_eq!(signals.take_early(8), None);
         assert_eq!(signals.update(12, urgency(6), 12), Update::Early(true));
+    }
+
+    #[test]
+    fn streams_that_come_in_sequence_end_the_wait_for_those_below_them() {
+        let mut signals = PrioritySignals::new(4);
+        let urgency = |urgency| Some(Parameters { urgency: Some(urgency), incremental: None });
+        for stream in [1, 3, 5, 7] {
+            assert_eq!(signals.update(stream, urgency(1), 1), Update::Early(true));
+        }
+        assert_eq!((signals.take_early_in_sequence(5), signals.early()), (Some(of(1, false)), 1));
+        assert_eq!((signals.take_early_in_sequence(9), signals.early()), (None, 0));
     }
 }

@@ -50,6 +50,7 @@ impl<H: Handler> Connection<H> {
                 Err(refusal) => return Ok(connection.refuse(refusal, open)),
             };
             connection.count_request();
+            open.prioritize(&request.head.fields, request.head.upgrade.is_some());
             let (client, record) = (Rc::clone(&connection.client), open.record().clone());
             match connection.front.handler.handle(Exchange { request, client, interim, record }).await {
                 Ok(response) if response.status == StatusCode::SWITCHING_PROTOCOLS => {
@@ -113,6 +114,7 @@ impl<H: Handler> Connection<H> {
     }
 
     fn finish(&self, response: Response, method: &Method, mut open: ActiveRequest<H>) -> Answer<H> {
+        open.respond(&response.fields);
         // In HTTP/1.1, the gateway's own version (RFC 9112 §2.3); hyper answers HTTP/1.0 in HTTP/1.0 by itself.
         let (mut parts, body) = http::Response::from(response).into_parts();
         if parts.status.canonical_reason().is_none() {
@@ -120,7 +122,6 @@ impl<H: Handler> Connection<H> {
             // (RFC 9112 §4).
             parts.extensions.insert(ReasonPhrase::from_static(b""));
         }
-        open.respond();
         open.begin(parts.status);
         if let Some(alt_svc) = &self.alt_svc
             && self.front.watch.phase() < Phase::Draining

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     exchange::{BodyError, ClientDeadline, MinimumRate, Record, TimeoutCause, has_rarely_a_body},
+    priority::Priority,
     tcp::Metrics,
     terms::FieldLimits,
 };
@@ -369,6 +370,11 @@ impl<H> TcpResponseBody<H> {
             share.end();
         }
         Poll::Ready(Some(Ok(frame)))
+    }
+
+    /// The priority by the request, if responses are sent by their priorities.
+    pub(super) fn priority(&self) -> Option<Priority> {
+        self.open.as_ref().and_then(ActiveRequest::priority)
     }
 
     /// Whether it has failed, and the client has to take what was sent before.

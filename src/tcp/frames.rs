@@ -12,6 +12,10 @@ const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const CONTINUATION: u8 = 9;
+/// PRIORITY_UPDATE (RFC 9218 §7.1).
+const PRIORITY_UPDATE: u8 = 0x10;
+/// Bytes of a PRIORITY_UPDATE frame's payload that are kept at most. A longer one is skipped.
+const MAX_UPDATE: u32 = 64;
 /// Flags of DATA and HEADERS (§6.1, §6.2).
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
@@ -25,6 +29,28 @@ pub enum Flood {
     Control,
     /// DATA with next to nothing in them.
     Small,
+}
+
+/// A PRIORITY_UPDATE frame (RFC 9218 §7.1).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PriorityUpdate {
+    /// The stream that the frame is about.
+    pub stream: u32,
+    /// The priority field value.
+    pub value: Vec<u8>,
+}
+
+/// How a PRIORITY_UPDATE frame was received.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UpdateFrame {
+    /// The frame is whole.
+    Whole(PriorityUpdate),
+    /// The frame is too long, and was skipped.
+    Skipped,
+    /// The frame is on a stream, which is a connection error of type PROTOCOL_ERROR.
+    OnStream,
+    /// The frame is too short for its stream ID, which is a connection error of type FRAME_SIZE_ERROR (RFC 9113 §4.2).
+    Short,
 }
 
 /// What a written frame means for the response on its stream.
@@ -149,13 +175,37 @@ pub struct Frames {
     heads: u32,
     /// Streams that were reset since the last call.
     resets: Vec<u32>,
+    /// PRIORITY_UPDATE frames since the last call, if they are read.
+    updates: Option<Vec<UpdateFrame>>,
+    /// The payload of a PRIORITY_UPDATE frame, as far as it was read, and the bytes that are missing.
+    payload: (Vec<u8>, usize),
 }
 
 impl Frames {
     /// Counts from the preface on, and allows `control` and `small` frames a second.
     pub fn new(control: u32, small: u32) -> Self {
         let (control, small) = (Bucket::new(control), Bucket::new(small));
-        Self { headers: Headers::behind(PREFACE), control, small, data: 0, heads: 0, resets: Vec::new() }
+        Self {
+            headers: Headers::behind(PREFACE),
+            control,
+            small,
+            data: 0,
+            heads: 0,
+            resets: Vec::new(),
+            updates: None,
+            payload: (Vec::new(), 0),
+        }
+    }
+
+    /// Has PRIORITY_UPDATE frames read, too.
+    pub fn with_updates(mut self) -> Self {
+        self.updates = Some(Vec::new());
+        self
+    }
+
+    /// PRIORITY_UPDATE frames that came since the last call.
+    pub fn take_updates(&mut self) -> Vec<UpdateFrame> {
+        self.updates.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Bytes of the DATA frames whose headers came since the last call, as flow control counts them (§6.9.1).
@@ -181,6 +231,7 @@ impl Frames {
     pub fn read(&mut self, bytes: &[u8], now: Instant) -> Result<(), Flood> {
         let mut rest = bytes;
         let (mut control, mut small) = (0_u32, 0_u32);
+        self.read_payload(&mut rest);
         while let Some(Frame { length, kind, stream, .. }) = self.headers.next(&mut rest) {
             match kind {
                 HEADERS => self.heads = self.heads.saturating_add(1),
@@ -192,8 +243,10 @@ impl Frames {
                 }
                 _ => control = control.saturating_add(1),
             }
-            if kind == RST_STREAM {
-                self.resets.push(stream);
+            match kind {
+                RST_STREAM => self.resets.push(stream),
+                PRIORITY_UPDATE => self.begin_update(length, stream, &mut rest),
+                _ => {}
             }
         }
         if control > 0 && !self.control.take(control, now) {
@@ -203,6 +256,41 @@ impl Frames {
             return Err(Flood::Small);
         }
         Ok(())
+    }
+
+    /// The header of a PRIORITY_UPDATE frame came; what follows it is in `rest`.
+    fn begin_update(&mut self, length: u32, stream: u32, rest: &mut &[u8]) {
+        let Some(updates) = &mut self.updates else { return };
+        match length {
+            _ if stream > 0 => updates.push(UpdateFrame::OnStream),
+            0..4 => updates.push(UpdateFrame::Short),
+            4..=MAX_UPDATE => {
+                self.headers.skip = 0;
+                self.payload.1 = length as usize;
+                self.read_payload(rest);
+            }
+            _ => updates.push(UpdateFrame::Skipped),
+        }
+    }
+
+    /// Reads what is missing of the payload of a PRIORITY_UPDATE frame from `rest`, which then begins behind it.
+    fn read_payload(&mut self, rest: &mut &[u8]) {
+        let (payload, missing) = &mut self.payload;
+        if *missing == 0 {
+            return;
+        }
+        let (taken, behind) = rest.split_at((*missing).min(rest.len()));
+        payload.extend_from_slice(taken);
+        *missing -= taken.len();
+        *rest = behind;
+        if *missing > 0 {
+            return;
+        }
+        if let (Some((id, value)), Some(updates)) = (payload.split_first_chunk(), &mut self.updates) {
+            let stream = u32::from_be_bytes(*id) & 0x7fff_ffff;
+            updates.push(UpdateFrame::Whole(PriorityUpdate { stream, value: value.to_vec() }));
+        }
+        payload.clear();
     }
 }
 
@@ -264,10 +352,50 @@ mod tests {
         }
     }
 
+    #[test]
+    fn updates_of_priorities_are_read_as_far_as_they_are_short() {
+        let update = |stream: u8, payload: &[u8]| {
+            let mut bytes = frame(PRIORITY_UPDATE, 0, stream, 0);
+            bytes[2] = u8::try_from(payload.len()).unwrap();
+            [&bytes, payload].concat()
+        };
+        let of = |stream, value: &[u8]| UpdateFrame::Whole(PriorityUpdate { stream, value: value.to_vec() });
+        let all = [
+            vec![b'P'; PREFACE],
+            update(0, b"\x00\x00\x00\x05u=1, i"),
+            frame(HEADERS, 0, 1, 12),
+            update(0, b"\xff\xff\xff\xff"),
+            update(0, &[0; 64]),
+            update(0, &[0; 65]),
+            update(3, b"\x00\x00\x00\x05u=1"),
+            update(0, b"\x00\x00\x05"),
+            update(0, b"\x00\x00\x00\x07"),
+        ]
+        .concat();
+        let expected = [
+            of(5, b"u=1, i"),
+            of(0x7fff_ffff, b""),
+            of(0, &[0; 60]),
+            UpdateFrame::Skipped,
+            UpdateFrame::OnStream,
+            UpdateFrame::Short,
+            of(7, b""),
+        ];
+        for step in [1, 3, 7, 1_000] {
+            let mut counted = Frames::new(10, 10).with_updates();
+            all.chunks(step).for_each(|piece| counted.read(piece, Instant::now()).unwrap());
+            assert_eq!((counted.take_updates().as_slice(), counted.take_heads()), (&expected[..], 1), "{step}");
+            assert_eq!(counted.take_updates(), []);
+            let mut unread = Frames::new(10, 10);
+            all.chunks(step).for_each(|piece| unread.read(piece, Instant::now()).unwrap());
+            assert_eq!((unread.take_updates(), unread.take_heads()), (vec![], 1));
+        }
+    }
+
     proptest::proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), step in 1_usize..20) {
-            let mut counted = Frames::new(1, 1);
+            let mut counted = Frames::new(1, 1).with_updates();
             for piece in bytes.chunks(step) {
                 let _ = counted.read(piece, Instant::now());
             }

@@ -33,6 +33,9 @@ pub(super) trait ClientSocket {
         None
     }
 
+    /// Has the kernel accept `bytes` that it has not sent, and no more: what it has is sent before all that comes later.
+    fn limit_unsent(&self, _bytes: u32) {}
+
     /// Ends the writing side without close_notify: what was sent does not look complete (RFC 8446 §6.1).
     fn end(&self);
 }
@@ -44,6 +47,11 @@ impl ClientSocket for TcpStream {
 
     fn unsent(&mut self) -> u64 {
         0
+    }
+
+    fn limit_unsent(&self, bytes: u32) {
+        // An error means that the client is gone.
+        let _ = SockRef::from(self).set_tcp_notsent_lowat(bytes);
     }
 
     fn end(&self) {
@@ -64,6 +72,10 @@ impl ClientSocket for TlsStream<TcpStream> {
         }
         // All that was read is processed already: this only returns how much is queued.
         session.process_new_packets().map_or(u64::MAX, |state| state.tls_bytes_to_write() as u64)
+    }
+
+    fn limit_unsent(&self, bytes: u32) {
+        self.get_ref().0.limit_unsent(bytes);
     }
 
     fn end(&self) {

@@ -58,6 +58,8 @@ pub(super) enum TcpEvent {
     Evict(EvictionReason),
     /// The client does more than it may, or holds too much.
     Excessive,
+    /// The client violated HTTP in what its library passes over.
+    Violation,
     /// The process stops.
     Stop,
     /// The client reads nothing.
@@ -89,6 +91,7 @@ impl TcpPhase {
             (_, TcpEvent::Excessive | TcpEvent::Evict(EvictionReason::Heaviest)) => {
                 Self::Closed { reason: TcpEnd::Excessive }
             }
+            (_, TcpEvent::Violation) => Self::Closed { reason: TcpEnd::Broken },
             (_, TcpEvent::Evict(EvictionReason::Evicted)) => Self::Closed { reason: TcpEnd::Evicted },
             (_, TcpEvent::Evict(EvictionReason::OperatorNow)) => Self::Closed { reason: TcpEnd::Operator },
             (_, TcpEvent::Stop) => Self::Closed { reason: TcpEnd::Done },
@@ -178,6 +181,7 @@ mod tests {
             ends(Evict(Evict::Evicted), Reason::Evicted),
             ends(Evict(Evict::OperatorNow), Reason::Operator),
             ends(Excessive, Reason::Excessive),
+            ends(Violation, Reason::Broken),
             ends(Stop, Reason::Done),
             ends(Stalled, Reason::Stalled),
             [

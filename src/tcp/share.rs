@@ -4,7 +4,7 @@
 use crate::{
     budget::{Budget, BufferLease, TRAIN},
     exchange::Record,
-    tcp::Metrics,
+    tcp::{Metrics, http2::TurnState},
 };
 use bytes::{Buf, Bytes};
 use std::{
@@ -99,7 +99,7 @@ impl ResponseBuffer {
         state.sent = state.sent.saturating_add(length);
         state.queued = state.queued.saturating_add(length);
         state.move_on(0);
-        SharedPiece { bytes, length, share: Some(Rc::clone(self)) }
+        SharedPiece { bytes, length, share: Some(Rc::clone(self)), turn: None }
     }
 
     /// Gives back what is leased and not queued, while there is nothing to write.
@@ -174,12 +174,27 @@ pub(super) struct SharedPiece {
     length: u64,
     /// `None` for what counts for no budget.
     share: Option<Rc<ResponseBuffer>>,
+    /// Whom to report what was sent of the piece, once h2 has it.
+    turn: Option<Rc<TurnState>>,
 }
 
 impl SharedPiece {
     /// Bytes that count for no budget: those of a tunnel, or none.
     pub(super) const fn uncounted(bytes: Bytes) -> Self {
-        Self { bytes, length: 0, share: None }
+        Self { bytes, length: 0, share: None, turn: None }
+    }
+
+    /// The first `count` bytes, which this loses.
+    pub(super) fn split_to(&mut self, count: usize) -> Self {
+        let bytes = self.bytes.split_to(count.min(self.bytes.len()));
+        let length = self.length.min(bytes.len() as u64);
+        self.length = self.length.saturating_sub(length);
+        Self { bytes, length, share: self.share.clone(), turn: None }
+    }
+
+    /// h2 gets the piece, and what of it was sent is reported.
+    pub(super) fn handed_over(&mut self, turn: Rc<TurnState>) {
+        self.turn = Some(turn);
     }
 }
 
@@ -197,13 +212,19 @@ impl Buf for SharedPiece {
         if let Some(share) = &self.share {
             share.advance(count as u64);
         }
+        if let Some(turn) = &self.turn {
+            turn.sent(count as u64);
+        }
     }
 }
 
 impl Drop for SharedPiece {
     fn drop(&mut self) {
         // Its memory is freed first: the woken task requests more.
-        self.bytes = Bytes::new();
+        let unsent = std::mem::take(&mut self.bytes).len() as u64;
+        if let Some(turn) = self.turn.take().filter(|_| unsent > 0) {
+            turn.sent(unsent);
+        }
         if let Some(share) = &self.share {
             share.taken(self.length);
         }

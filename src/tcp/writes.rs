@@ -166,6 +166,21 @@ impl<R: OpenResponse> Writes<R> {
         *reset = reset.split_off(&stream.saturating_add(1));
     }
 
+    /// The newest stream that h2 has accepted.
+    pub(super) fn newest(&self) -> u32 {
+        self.state.borrow().newest
+    }
+
+    /// Whether h2 has accepted a request on `stream`, and not written its response to the end.
+    pub(super) fn is_open(&self, stream: u32) -> bool {
+        self.state.borrow().streams.contains_key(&stream)
+    }
+
+    /// Number of streams of which [`Self::is_open`] is true.
+    pub(super) fn open_streams(&self) -> usize {
+        self.state.borrow().streams.len()
+    }
+
     /// hyper or h2 gets the header of a response on `stream`. Over HTTP/1.1 only headers may be in front of it in
     /// hyper's buffer, those of pipelined requests: they count as begun together.
     pub(super) fn begin(&self, stream: u32, head: QueuedHead) {

@@ -49,6 +49,8 @@ metrics! {
             priority_updates_late [outcome: "late"] "The request was over.",
             priority_updates_dropped [outcome: "dropped"] "Too many were kept.",
             priority_updates_invalid [outcome: "invalid"] "The value does not parse.",
+            priority_updates_skipped [outcome: "skipped"]
+                "Frames longer than 512 bytes over HTTP/3, or 64 over HTTP/2, which are not read.",
         }
         Counter(LIMIT_REACHED) {
             limit_header_bytes [limit: "max_header_bytes"]

@@ -12,4 +12,5 @@ mod life;
 mod memory;
 mod pieces;
 mod pipelined;
+mod priorities;
 mod written;

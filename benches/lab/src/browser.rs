@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::{Value as Json, json};
 use std::{
     io::{BufRead as _, BufReader, BufWriter, Write as _},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     thread,
@@ -14,6 +14,16 @@ use std::{
 
 /// For it to end after the request to.
 const END: Duration = Duration::from_secs(5);
+
+/// The protocols of a browser.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Transport<'a> {
+    /// HTTP/3 from the first request on, to these ports of `localhost`.
+    Quic(&'a [u16]),
+    /// HTTP/2, or HTTP/1.1 where there is no other.
+    NoQuic,
+    Http1,
+}
 
 /// Where it goes.
 pub(crate) struct Origin<'a> {
@@ -51,8 +61,16 @@ pub(crate) struct Browser {
 
 impl Browser {
     pub(crate) fn start(program: &Path, origin: &Origin) -> Result<Self> {
+        let transport = if origin.h1 { Transport::NoQuic } else { Transport::Quic(&[origin.address.port()]) };
+        let mut browser = Self::launch(program, origin.address.ip(), origin.spki, transport)?;
+        let page = browser.page(None)?;
+        browser.session = Some(page);
+        Ok(browser)
+    }
+
+    /// Starts a browser for a server at `address`, without a page.
+    pub(crate) fn launch(program: &Path, address: IpAddr, spki: &str, transport: Transport) -> Result<Self> {
         let profile = tempfile::tempdir()?;
-        let (port, address) = (origin.address.port(), origin.address.ip());
         // --remote-debugging-pipe reads commands at descriptor 3 and answers at 4.
         let mut command = Command::new("sh");
         command
@@ -62,25 +80,63 @@ impl Browser {
             .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
             .args(["--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe"])
             .arg(format!("--user-data-dir={}", profile.path().display()))
-            .arg(format!("--ignore-certificate-errors-spki-list={}", origin.spki))
+            .arg(format!("--ignore-certificate-errors-spki-list={spki}"))
             .arg(format!("--host-resolver-rules=MAP localhost {address}, MAP * ~NOTFOUND"));
-        if origin.h1 {
-            command.arg("--disable-quic");
-        } else {
-            command.arg("--enable-quic").arg(format!("--origin-to-force-quic-on=localhost:{port}"));
+        match transport {
+            Transport::Quic(ports) => {
+                let origins: Vec<String> = ports.iter().map(|port| format!("localhost:{port}")).collect();
+                command.arg("--enable-quic").arg(format!("--origin-to-force-quic-on={}", origins.join(",")));
+            }
+            Transport::NoQuic => {
+                command.arg("--disable-quic");
+            }
+            Transport::Http1 => {
+                command.args(["--disable-quic", "--disable-http2"]);
+            }
         }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let commands = BufWriter::new(child.stdin.take().context("it has no standard input")?);
         let messages = BufReader::new(child.stdout.take().context("it has no standard output")?);
-        let mut browser = Self { child, commands, messages, session: None, next: 0, _profile: profile };
-        let target = browser.call("Target.createTarget", &json!({ "url": "about:blank" }))?;
-        let attach = json!({ "targetId": field(&target, "/targetId"), "flatten": true });
-        let session = browser.call("Target.attachToTarget", &attach)?;
-        browser.session = field(&session, "/sessionId").as_str().map(str::to_owned);
-        for domain in ["Page", "Runtime"] {
-            browser.call(&format!("{domain}.enable"), &json!({}))?;
+        Ok(Self { child, commands, messages, session: None, next: 0, _profile: profile })
+    }
+
+    /// Opens an empty page, in a browser context or the default one. Returns its session.
+    fn page(&mut self, context: Option<&str>) -> Result<String> {
+        let mut target = json!({ "url": "about:blank" });
+        if let (Some(context), Some(target)) = (context, target.as_object_mut()) {
+            target.insert("browserContextId".to_owned(), json!(context));
         }
-        Ok(browser)
+        let target = self.call("Target.createTarget", &target)?;
+        let attach = json!({ "targetId": field(&target, "/targetId"), "flatten": true });
+        let session = self.call("Target.attachToTarget", &attach)?;
+        let session = field(&session, "/sessionId").as_str().context("a page without a session")?.to_owned();
+        self.session = Some(session.clone());
+        for domain in ["Page", "Runtime"] {
+            self.call(&format!("{domain}.enable"), &json!({}))?;
+        }
+        Ok(session)
+    }
+
+    /// Loads `url` in a context of its own, without a cache or a connection of others. Returns what `measure` is in the
+    /// page, in which `begin` ran first.
+    pub(crate) fn load(&mut self, url: &str, begin: &str, measure: &str) -> Result<Json> {
+        self.session = None;
+        let context = self.call("Target.createBrowserContext", &json!({}))?;
+        let context = field(&context, "/browserContextId").as_str().context("a context without an ID")?.to_owned();
+        let loaded = self.load_in(&context, url, begin, measure);
+        self.session = None;
+        self.call("Target.disposeBrowserContext", &json!({ "browserContextId": context }))?;
+        loaded
+    }
+
+    fn load_in(&mut self, context: &str, url: &str, begin: &str, measure: &str) -> Result<Json> {
+        self.page(Some(context))?;
+        self.call("Page.addScriptToEvaluateOnNewDocument", &json!({ "source": begin }))?;
+        let answer = self.call("Page.navigate", &json!({ "url": url }))?;
+        if let Some(error) = field(&answer, "/errorText").as_str() {
+            bail!("the page does not load: {error}");
+        }
+        self.evaluate(measure)
     }
 
     /// Opens a page of the origin's, and returns its protocol.

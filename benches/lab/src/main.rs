@@ -13,6 +13,7 @@ mod fetch;
 mod link;
 #[expect(clippy::print_stdout, reason = "a command: its report goes to standard output")]
 mod load;
+mod pages;
 mod random;
 mod report;
 mod viewer;
@@ -33,6 +34,8 @@ enum Command {
     /// Load one server and report what it did.
     Load(load::Arguments),
     Link(link::Arguments),
+    /// Load pages in Chromium, through litequic and its peers, and report when they were there.
+    Pages(pages::Arguments),
     /// Watch adaptive video as so many viewers, and report how it was.
     Watch(viewer::Arguments),
     /// The same by dash.js in Chromium.
@@ -80,6 +83,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let outcome = match Arguments::parse().command {
         Command::Load(arguments) => return load::main(&arguments),
         Command::Link(arguments) => link::run(&arguments),
+        Command::Pages(arguments) => pages::run(&arguments),
         Command::Watch(arguments) => viewer::main(&arguments),
         Command::WatchReal(arguments) => viewer::real(&arguments),
         Command::Attack(arguments) => attack::attack(&arguments),

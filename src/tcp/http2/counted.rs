@@ -3,7 +3,7 @@
 use crate::{
     exchange::Linger,
     receive_budget::ReceiveAccount,
-    tcp::frames::{Flood, Frames},
+    tcp::frames::{Flood, Frames, UpdateFrame},
 };
 use std::{
     cell::Cell,
@@ -26,6 +26,8 @@ pub(super) enum FrameNotice {
     Flood(Flood),
     /// The client has reset a stream.
     Reset(u32),
+    /// The client has sent a PRIORITY_UPDATE frame.
+    Update(UpdateFrame),
 }
 
 /// A stream of which nothing more is read once there were too many frames in it; `tell` is called with each notice.
@@ -87,6 +89,7 @@ impl<S: AsyncRead + Unpin, T: Fn(FrameNotice) + Unpin> AsyncRead for CountedStre
             return Poll::Pending;
         }
         self.frames.take_resets().into_iter().for_each(|stream| (self.tell)(FrameNotice::Reset(stream)));
+        self.frames.take_updates().into_iter().for_each(|update| (self.tell)(FrameNotice::Update(update)));
         let heads = self.frames.take_heads();
         self.heads.set(heads);
         let data = self.frames.take_data();

@@ -3,14 +3,19 @@
 
 mod body;
 mod counted;
+mod order;
+mod priorities;
 mod stream;
 mod tunnel;
 mod window;
 
 pub use super::frames::{Flood, Frames};
+pub(super) use order::TurnState;
+pub(super) use priorities::Priorities;
 
 use super::{
     connection::{Connection, NextStep},
+    frames::UpdateFrame,
     phase::TcpEvent,
     share::SharedPiece,
 };
@@ -23,12 +28,13 @@ use std::{
     ops::RangeInclusive,
     pin::pin,
     rc::Rc,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    task::JoinSet,
+    task::{JoinSet, yield_now},
     time::timeout,
 };
 
@@ -70,12 +76,25 @@ pub(super) async fn serve<H: Handler>(
     let grant = receive.begin(window, connection.admitted.holder.source().network());
     let window = u32::try_from(window).unwrap_or(u32::MAX).clamp(*WINDOWS.start(), *WINDOWS.end());
     connection.hold(grant.account());
-    let (frames, heads) = (Frames::new(limits.max_control_frames, limits.max_small_frames), Rc::<Cell<_>>::default());
-    let told = Rc::clone(&connection);
+    let (mut frames, heads) =
+        (Frames::new(limits.max_control_frames, limits.max_small_frames), Rc::<Cell<_>>::default());
+    if connection.is_ordered() {
+        let _ = connection.priorities.set(Priorities::new(limits.max_streams, Arc::clone(metrics)));
+        frames = frames.with_updates();
+    }
+    let (told, violation) = (Rc::clone(&connection), Rc::<Cell<_>>::default());
     connection.writes.are_frames();
+    let violates = Rc::clone(&violation);
     let counted = CountedStream::new(stream, frames, grant.account(), Rc::clone(&heads), move |notice| {
         match notice {
             FrameNotice::Reset(stream) => return told.writes.reset_by_client(stream),
+            FrameNotice::Update(update) => {
+                if let Err(reason) = told.on_update(&update) {
+                    violates.set(Some(reason));
+                    told.life.on(TcpEvent::Violation);
+                }
+                return;
+            }
             FrameNotice::Flood(Flood::Control) => told.metrics().shared.limit_control_frames.increment(),
             FrameNotice::Flood(Flood::Small) => told.metrics().shared.limit_small_frames.increment(),
         }
@@ -125,9 +144,10 @@ pub(super) async fn serve<H: Handler>(
                 connection.end(false);
                 accepting.tasks.end();
                 let is_excessive = connection.is_excessive();
+                let reason = if is_excessive { Some(Reason::ENHANCE_YOUR_CALM) } else { violation.get() };
                 // A client that leaves has its GOAWAY.
-                if is_excessive || !was_told {
-                    accepting.close(is_excessive).await;
+                if reason.is_some() || !was_told {
+                    accepting.close(reason.unwrap_or(Reason::NO_ERROR)).await;
                 }
                 break;
             }
@@ -135,6 +155,26 @@ pub(super) async fn serve<H: Handler>(
                 was_told = true;
                 accepting.h2.graceful_shutdown();
             }
+        }
+    }
+}
+
+impl<H> Connection<H> {
+    /// A PRIORITY_UPDATE frame came.
+    ///
+    /// # Errors
+    ///
+    /// The frame violates the protocol, and the connection ends for that reason.
+    fn on_update(&self, update: &UpdateFrame) -> Result<(), Reason> {
+        let Some(priorities) = self.priorities.get() else { return Ok(()) };
+        match update {
+            UpdateFrame::Whole(update) => priorities.update(update, &self.writes).map_err(|()| Reason::PROTOCOL_ERROR),
+            UpdateFrame::Skipped => {
+                self.metrics().shared.priority_updates_skipped.increment();
+                Ok(())
+            }
+            UpdateFrame::OnStream => Err(Reason::PROTOCOL_ERROR),
+            UpdateFrame::Short => Err(Reason::FRAME_SIZE_ERROR),
         }
     }
 }
@@ -169,8 +209,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Accepting<S> {
         connection: &Rc<Connection<H>>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), h2::Error>> {
+        let priorities = connection.priorities.get();
+        if let Some(priorities) = priorities {
+            priorities.on_run();
+        }
         if let Poll::Ready(ended) = self.poll_accept(connection, cx) {
             return Poll::Ready(ended);
+        }
+        if priorities.is_some_and(|priorities| priorities.on_written(!connection.writes.is_blocked())) {
+            // Once sockets were looked at: those that were sent before may have more at hand then.
+            let _ = pin!(yield_now()).poll(cx);
         }
         if self.account.poll_over(cx).is_ready() && !connection.life.is_closed() {
             connection.metrics().shared.limit_receive_held.increment();
@@ -189,7 +237,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Accepting<S> {
             match self.h2.poll_accept(cx)? {
                 Poll::Ready(Some((request, respond))) => {
                     self.heads.set(self.heads.get().saturating_sub(1));
-                    connection.writes.open(respond.stream_id().as_u32());
+                    let stream = respond.stream_id().as_u32();
+                    connection.writes.open(stream);
+                    if let Some(priorities) = connection.priorities.get() {
+                        priorities.opened(stream);
+                    }
                     let count = REQUEST.saturating_add(request.headers().len() as u64);
                     let (fields, connection) = (Rc::clone(&self.fields), Rc::clone(connection));
                     let (account, tasks) = (self.account.clone(), Rc::downgrade(&self.tasks));
@@ -214,8 +266,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Accepting<S> {
     }
 
     /// Ends the connection at once, with the reason.
-    async fn close(&mut self, flooded: bool) {
-        self.h2.abrupt_shutdown(if flooded { Reason::ENHANCE_YOUR_CALM } else { Reason::NO_ERROR });
+    async fn close(&mut self, reason: Reason) {
+        self.h2.abrupt_shutdown(reason);
         // A client that does not read it gets none.
         let _ = timeout(LAST_WORDS, poll_fn(|cx| self.h2.poll_closed(cx))).await;
     }

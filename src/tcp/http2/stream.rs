@@ -1,8 +1,9 @@
 //! One stream: its request goes to the handler, interim responses and the response to h2, as fast as the client takes
 //! it.
 
-use super::{Tasks, body::Http2Received, tunnel::Connected, window::poll_capacity};
+use super::{Tasks, body::Http2Received, order::ResponseTurn, tunnel::Connected, window::poll_capacity};
 use crate::{
+    budget::INITIAL,
     exchange::{ClientDeadline, Handler, Interim, MinimumRate, TimeoutCause},
     memory::Motion,
     receive_budget::ReceiveAccount,
@@ -13,10 +14,12 @@ use crate::{
 };
 use bytes::{Buf, Bytes};
 use h2::{Reason, RecvStream, SendStream, server::SendResponse};
-use http::{HeaderValue, Method, Request, Response, StatusCode, header, response};
-use http_body::Body as _;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, response};
+use http_body::{Body as _, Frame};
 use std::{
+    collections::VecDeque,
     future::poll_fn,
+    ops::ControlFlow,
     pin::pin,
     rc::{Rc, Weak},
     sync::Arc,
@@ -113,11 +116,15 @@ async fn send<H: Handler>(
         Ok(_) => return,
         Err(_) => return respond.send_reset(Reason::INTERNAL_ERROR),
     };
+    let id = stream.stream_id().as_u32();
+    let turn = connection.priorities.get().zip(body.priority()).map(|(priorities, own)| priorities.turn(id, own));
     let mut sending = Sending {
         connection,
         body,
         stream,
         piece: None,
+        ahead: None,
+        turn,
         patience: ClientDeadline::new(connection.terms.download_pace()),
     };
     poll_fn(|cx| sending.poll(cx)).await;
@@ -128,15 +135,38 @@ struct Sending<'a, H> {
     connection: &'a Connection<H>,
     body: TcpResponseBody<H>,
     stream: SendStream<SharedPiece>,
-    /// The piece that waits for room in the client's window, and whether it is the last one.
+    /// The next piece, and whether it is the last one.
     piece: Option<(SharedPiece, bool)>,
+    /// What was read behind it while it waits for its turn, if it has to.
+    ahead: Option<Box<Ahead>>,
+    /// The place in the order of the connection, if it has one.
+    turn: Option<ResponseTurn>,
     patience: ClientDeadline,
+}
+
+/// What was read of a response that waits for its turn: a first share, as over HTTP/3, so that most responses free
+/// their origin's connection.
+#[derive(Default)]
+struct Ahead {
+    pieces: VecDeque<(SharedPiece, bool)>,
+    bytes: usize,
+    /// What comes behind the pieces.
+    end: Option<End>,
+}
+
+/// The end of a response behind its last piece.
+enum End {
+    Trailers(HeaderMap),
+    Nothing,
+    Failure,
 }
 
 /// How far a body was sent.
 enum Sent {
     /// The client has no room for more.
     ForClient,
+    /// Another response is before it.
+    ForTurn,
     /// The origin has delivered no more.
     ForOrigin,
     /// Everything was sent, or the response failed.
@@ -149,7 +179,8 @@ impl<H: Handler> Sending<'_, H> {
         let waits = match self.send(cx) {
             Sent::All => return Poll::Ready(()),
             Sent::ForClient => true,
-            Sent::ForOrigin => false,
+            // Neither is the client's time.
+            Sent::ForOrigin | Sent::ForTurn => false,
         };
         if self.stream.poll_reset(cx).is_ready() {
             return Poll::Ready(());
@@ -177,19 +208,25 @@ impl<H: Handler> Sending<'_, H> {
 
     fn send(&mut self, cx: &mut Context<'_>) -> Sent {
         loop {
-            if let Some((piece, last)) = self.piece.take() {
-                if piece.has_remaining() {
-                    match poll_capacity(&mut self.stream, cx) {
-                        Poll::Ready(Ok(())) => {}
-                        Poll::Ready(Err(_)) => return Sent::All,
-                        Poll::Pending => {
-                            self.piece = Some((piece, last));
-                            return Sent::ForClient;
-                        }
+            if let Some((piece, is_last)) = self.piece.take() {
+                match self.hand_over(piece, is_last, cx) {
+                    ControlFlow::Continue(()) => {}
+                    ControlFlow::Break(Sent::ForTurn) => {
+                        self.read_ahead(cx);
+                        return Sent::ForTurn;
                     }
+                    ControlFlow::Break(sent) => return sent,
                 }
-                if self.stream.send_data(piece, last).is_err() || last {
-                    return Sent::All;
+                continue;
+            }
+            if let Some(ahead) = &mut self.ahead {
+                if let Some((piece, is_last)) = ahead.pieces.pop_front() {
+                    ahead.bytes = ahead.bytes.saturating_sub(piece.remaining());
+                    self.next_is(piece, is_last);
+                    continue;
+                }
+                if let Some(end) = ahead.end.take() {
+                    return self.end(end);
                 }
             }
             if self.body.poll_room(cx).is_pending() {
@@ -201,30 +238,117 @@ impl<H: Handler> Sending<'_, H> {
                 Poll::Pending => return Sent::ForOrigin,
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                     Ok(piece) => {
-                        if piece.has_remaining() {
-                            // What is reserved is taken from the connection's window, so no more than is sure to be
-                            // used.
-                            self.stream.reserve_capacity(1);
-                        }
-                        self.piece = Some((piece, self.body.is_end_stream()));
+                        let is_last = self.body.is_end_stream();
+                        self.next_is(piece, is_last);
                     }
-                    Err(frame) => {
-                        self.stream.reserve_capacity(0);
-                        // An error means that the stream is gone.
-                        let _ = self.stream.send_trailers(frame.into_trailers().unwrap_or_default());
-                        return Sent::All;
-                    }
+                    Err(frame) => return self.end(End::Trailers(frame.into_trailers().unwrap_or_default())),
                 },
-                Poll::Ready(Some(Err(_))) => {
-                    self.stream.send_reset(Reason::INTERNAL_ERROR);
-                    return Sent::All;
-                }
-                Poll::Ready(None) => {
-                    // An error means that the stream is gone.
-                    let _ = self.stream.send_data(SharedPiece::uncounted(Bytes::new()), true);
-                    return Sent::All;
+                Poll::Ready(Some(Err(_))) => return self.end(End::Failure),
+                Poll::Ready(None) => return self.end(End::Nothing),
+            }
+        }
+    }
+
+    /// Ends the response behind its last piece.
+    fn end(&mut self, end: End) -> Sent {
+        match end {
+            End::Trailers(trailers) => {
+                self.stream.reserve_capacity(0);
+                // An error means that the stream is gone.
+                let _ = self.stream.send_trailers(trailers);
+            }
+            End::Failure => self.stream.send_reset(Reason::INTERNAL_ERROR),
+            End::Nothing => {
+                // An error means that the stream is gone.
+                let _ = self.stream.send_data(SharedPiece::uncounted(Bytes::new()), true);
+            }
+        }
+        Sent::All
+    }
+
+    fn next_is(&mut self, piece: SharedPiece, is_last: bool) {
+        if piece.has_remaining() {
+            // What is reserved is taken from the connection's window, so no more than is sure to be used.
+            self.stream.reserve_capacity(1);
+        }
+        self.piece = Some((piece, is_last));
+    }
+
+    /// Hands over to h2 as much of a piece as the client's window and the order allow.
+    fn hand_over(&mut self, mut piece: SharedPiece, is_last: bool, cx: &mut Context<'_>) -> ControlFlow<Sent> {
+        let length = piece.remaining();
+        if length > 0 {
+            match poll_capacity(&mut self.stream, cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return ControlFlow::Break(Sent::All),
+                Poll::Pending => {
+                    if let Some(turn) = &self.turn {
+                        turn.leave();
+                    }
+                    self.piece = Some((piece, is_last));
+                    return ControlFlow::Break(Sent::ForClient);
                 }
             }
+        }
+        let Some(turn) = self.turn.as_ref().filter(|_| length > 0) else {
+            return if self.stream.send_data(piece, is_last).is_err() || is_last {
+                ControlFlow::Break(Sent::All)
+            } else {
+                ControlFlow::Continue(())
+            };
+        };
+        let Poll::Ready(granted) = turn.poll(length as u64, cx) else {
+            self.piece = Some((piece, is_last));
+            return ControlFlow::Break(Sent::ForTurn);
+        };
+        let mut bytes = usize::try_from(granted).unwrap_or(usize::MAX).min(length);
+        if !turn.is_alone_or_short(granted, is_last && bytes == length) {
+            // What the client's window has no room for would be sent out of turn.
+            self.stream.reserve_capacity(bytes);
+            bytes = bytes.min(self.stream.capacity()).max(1);
+        }
+        let is_end = is_last && bytes == length;
+        let mut sent = if bytes == length { None } else { Some(piece.split_to(bytes)) };
+        let part = sent.as_mut().unwrap_or(&mut piece);
+        part.handed_over(turn.hand_over(bytes as u64, is_end));
+        match sent {
+            Some(part) => {
+                if self.stream.send_data(part, false).is_err() {
+                    return ControlFlow::Break(Sent::All);
+                }
+                self.next_is(piece, is_last);
+                ControlFlow::Continue(())
+            }
+            None if self.stream.send_data(piece, is_last).is_err() || is_last => ControlFlow::Break(Sent::All),
+            None => ControlFlow::Continue(()),
+        }
+    }
+
+    /// Reads the response's first share while it waits for its turn.
+    fn read_ahead(&mut self, cx: &mut Context<'_>) {
+        if self.piece.as_ref().is_some_and(|(_, is_last)| *is_last) {
+            return;
+        }
+        let ahead = self.ahead.get_or_insert_default();
+        let mut is_whole = ahead.end.is_some() || ahead.pieces.back().is_some_and(|(_, is_last)| *is_last);
+        while !is_whole
+            && (ahead.bytes as u64) < INITIAL
+            && !self.body.has_failed()
+            && self.body.poll_room(cx).is_ready()
+            && let Poll::Ready(next) = self.body.poll_piece(cx)
+        {
+            match next.map(|next| next.map(Frame::into_data)) {
+                Some(Ok(Ok(piece))) => {
+                    is_whole = self.body.is_end_stream();
+                    ahead.bytes = ahead.bytes.saturating_add(piece.remaining());
+                    ahead.pieces.push_back((piece, is_whole));
+                    continue;
+                }
+                Some(Ok(Err(frame))) => ahead.end = Some(End::Trailers(frame.into_trailers().unwrap_or_default())),
+                Some(Err(_)) => ahead.end = Some(End::Failure),
+                None => ahead.end = Some(End::Nothing),
+            }
+            is_whole = true;
         }
     }
 }

@@ -20,6 +20,7 @@ pub(crate) mod ports;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod raw;
+pub(crate) mod sequence;
 pub(crate) mod stuffed;
 pub(crate) mod tls;
 pub(crate) mod tunnel;

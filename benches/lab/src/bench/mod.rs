@@ -5,7 +5,7 @@
 mod cgroup;
 mod chains;
 pub(crate) mod contender;
-mod files;
+pub(crate) mod files;
 pub(crate) mod floor;
 pub(crate) mod guard;
 pub(crate) mod h2load;
@@ -26,7 +26,7 @@ mod sampler;
 pub(crate) mod sink;
 pub(crate) mod stats;
 mod task;
-mod template;
+pub(crate) mod template;
 
 pub(crate) use self::{
     files::Chain,

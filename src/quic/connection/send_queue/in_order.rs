@@ -8,7 +8,7 @@
 use super::SendQueue;
 use crate::{
     budget::path::WriteAllowance,
-    priority::{NextTurn, Priority, PriorityOrder},
+    priority::{NextTurn, Priority, PriorityOrder, SendList},
     quic::connection::stream::StreamSendState,
 };
 use std::{
@@ -20,10 +20,14 @@ use std::{
 const UPDATED: u64 = 1 << 4;
 
 /// The order of one connection's streams. One thread uses it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct StreamOrder(Mutex<PriorityOrder<Arc<StreamSendState>>>);
 
 impl StreamOrder {
+    const fn new() -> Self {
+        Self(Mutex::new(PriorityOrder::new(SendList::Front)))
+    }
+
     fn lock(&self) -> MutexGuard<'_, PriorityOrder<Arc<StreamSendState>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -32,7 +36,7 @@ impl StreamOrder {
 impl SendQueue {
     /// A queue whose streams are served by their priorities.
     pub(in crate::quic) fn ordered() -> Self {
-        Self { order: Some(StreamOrder::default()), ..Self::default() }
+        Self { order: Some(StreamOrder::new()), ..Self::default() }
     }
 
     /// Whether streams are served by their priorities.

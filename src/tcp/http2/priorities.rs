@@ -1,0 +1,123 @@
+//! The priorities of one connection's requests (RFC 9218): what its client and the origins signal reaches the order of
+//! its responses.
+
+use super::order::{ResponseOrder, ResponseTurn, TurnState};
+use crate::{
+    priority::{self, Parameters, Priority, PrioritySignals, Update},
+    tcp::{
+        Metrics,
+        frames::PriorityUpdate,
+        writes::{OpenResponse, Writes},
+    },
+};
+use std::{cell::RefCell, rc::Rc, sync::Arc};
+
+/// The signals of one connection, and the order of its responses.
+pub(in crate::tcp) struct Priorities {
+    order: Rc<ResponseOrder>,
+    /// The state of short responses.
+    short: Rc<TurnState>,
+    signals: RefCell<PrioritySignals>,
+    max_streams: usize,
+    metrics: Arc<Metrics>,
+}
+
+impl Priorities {
+    /// The priorities of a connection whose client may have `max_streams` streams open.
+    pub(super) fn new(max_streams: u32, metrics: Arc<Metrics>) -> Rc<Self> {
+        let max_streams = max_streams as usize;
+        let signals = RefCell::new(PrioritySignals::new(max_streams));
+        let order = ResponseOrder::new();
+        let short = order.short();
+        Rc::new(Self { order, short, signals, max_streams, metrics })
+    }
+
+    /// The stream `id` has come.
+    pub(super) fn opened(&self, id: u32) {
+        if let Some(priority) = self.signals.borrow_mut().take_early_in_sequence(id.into()) {
+            self.order.set_priority(id.into(), priority);
+        }
+    }
+
+    /// The request on the stream `id` has come with these values of its `Priority` field. Returns its priority.
+    pub(in crate::tcp) fn request<'a>(
+        &self,
+        id: u32,
+        values: impl Iterator<Item = &'a [u8]>,
+        is_tunnel: bool,
+    ) -> Priority {
+        let field = priority::parse(values);
+        if field.is_some() {
+            self.metrics.shared.priority_requests.increment();
+        }
+        let priority = self.signals.borrow_mut().request(field, is_tunnel);
+        self.order.priority(id.into(), priority)
+    }
+
+    /// The response on the stream `id`, whose request has `priority`, has these values of its `Priority` field (RFC
+    /// 9218 §8). Returns its priority, if they change it.
+    pub(in crate::tcp) fn response<'a>(
+        &self,
+        id: u32,
+        priority: Priority,
+        values: impl Iterator<Item = &'a [u8]>,
+    ) -> Option<Priority> {
+        let field = priority::parse(values).filter(|field| *field != Parameters::default())?;
+        let priority = field.or(self.order.priority(id.into(), priority));
+        self.order.set_priority(id.into(), priority);
+        Some(priority)
+    }
+
+    /// Returns the place in the order of the response on the stream `id`, whose request has `priority`.
+    pub(super) fn turn(&self, id: u32, priority: Priority) -> ResponseTurn {
+        ResponseTurn::new(&self.short, id.into(), priority)
+    }
+
+    /// A PRIORITY_UPDATE frame came. `writes` knows which streams are open.
+    ///
+    /// # Errors
+    ///
+    /// The client violates RFC 9218 §7.1, which ends the connection with PROTOCOL_ERROR.
+    pub(super) fn update<R: OpenResponse>(&self, update: &PriorityUpdate, writes: &Writes<R>) -> Result<(), ()> {
+        let PriorityUpdate { stream, value } = update;
+        // A server's stream is idle, as litequic pushes nothing.
+        if stream.is_multiple_of(2) {
+            return Err(());
+        }
+        let is_idle = *stream > writes.newest();
+        let field = priority::parse(std::iter::once(&**value));
+        let next_stream = u64::from(*stream) + u64::from(!is_idle);
+        let outcome = self.signals.borrow_mut().update(u64::from(*stream), field, next_stream);
+        let metrics = &self.metrics.shared;
+        match outcome {
+            Update::Known(priority) if writes.is_open(*stream) => {
+                self.order.set_priority(u64::from(*stream), priority);
+                metrics.priority_updates_applied.increment();
+            }
+            Update::Known(_) => metrics.priority_updates_late.increment(),
+            Update::Early(_) if self.signals.borrow().early() + writes.open_streams() > self.max_streams => {
+                return Err(());
+            }
+            Update::Early(_) => metrics.priority_updates_early.increment(),
+            Update::Dropped => return Err(()),
+            Update::Invalid => metrics.priority_updates_invalid.increment(),
+        }
+        Ok(())
+    }
+
+    /// A stream is no longer open.
+    pub(in crate::tcp) fn forget(&self, id: u32) {
+        self.order.forget(id.into());
+    }
+
+    /// The connection's task runs.
+    pub(super) fn on_run(&self) {
+        self.order.on_run();
+    }
+
+    /// The connection's task has written what it could, if `is_all` all for which clients have given room. Returns
+    /// whether it has to run again.
+    pub(super) fn on_written(&self, is_all: bool) -> bool {
+        self.order.on_written(is_all)
+    }
+}

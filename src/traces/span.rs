@@ -41,9 +41,9 @@ macro_rules! key {
     }};
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "tags are below 128, and so are the lengths of keys")]
 const fn written<const N: usize>(key: &[u8]) -> [u8; N] {
     let mut out = [0; N];
-    #[expect(clippy::cast_possible_truncation, reason = "tags are below 128, and so are the lengths of keys")]
     let head = [(KEY << 3 | pb::BYTES as u32) as u8, key.len() as u8];
     let value = [(VALUE << 3 | pb::BYTES as u32) as u8];
     assert!(key.len() < 128);

@@ -4,14 +4,13 @@
 
 mod body;
 mod chunks;
-mod lines;
 mod request;
 mod response;
 
 pub use body::{BodyDecoder, BodyPiece, Trailers};
 pub use chunks::{ChunkLimits, Chunks, SMALL};
 pub use request::{CHUNK_END, LAST_CHUNK, add_field, chunk_line, write_fields, write_head};
-pub use response::{HeadError, MAX_FIELDS, MAX_HEAD, ParsedHead, ResponseFraming, is_unfinished, parse};
+pub use response::{HeadError, HeadLines, MAX_FIELDS, MAX_HEAD, ParsedHead, ResponseFraming, is_unfinished, parse};
 
 /// The bytes of a token (RFC 9110 §5.6.2).
 #[expect(clippy::indexing_slicing, reason = "while compiling, and within the table")]

@@ -1,9 +1,9 @@
-//! The head of a response (RFC 9112 §4 to §6): its lines, and what they say about the body and the connection.
+//! The head of a response (RFC 9112 §4 to §6): its lines by httparse, and what they say about the body and the
+//! connection.
 
-use super::{
-    is_in_any_case,
-    lines::{Lines, Unread},
-};
+use super::is_in_any_case;
+use httparse::{Header, ParserConfig, Status};
+use std::mem::MaybeUninit;
 
 /// Bytes of a head at most: twice the default limit of a client's, for origins that set many cookies.
 pub const MAX_HEAD: usize = 64 * 1024;
@@ -11,6 +11,16 @@ pub const MAX_HEAD: usize = 64 * 1024;
 pub const MAX_FIELDS: usize = 100;
 /// The largest `Content-Length` that is accepted.
 const MAX_LENGTH: u64 = u64::MAX - 2;
+
+/// The lines of a head, borrowed from its bytes; memory for [`parse`].
+#[derive(Debug)]
+pub struct HeadLines<'b>([MaybeUninit<Header<'b>>; MAX_FIELDS]);
+
+impl Default for HeadLines<'_> {
+    fn default() -> Self {
+        Self([const { MaybeUninit::uninit() }; MAX_FIELDS])
+    }
+}
 
 /// Why a head is rejected: always the server's fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -50,13 +60,14 @@ pub enum ResponseFraming {
 
 /// A response's head.
 #[derive(Debug)]
-pub struct ParsedHead {
+pub struct ParsedHead<'l, 'b> {
     /// The status code, from 100 to 999.
     pub status: u16,
     /// Whether the version is HTTP/1.0 rather than HTTP/1.1.
     pub is_http_10: bool,
     /// Bytes of the head: behind them stands the body.
     pub length: usize,
+    lines: &'l [Header<'b>],
     is_closing: bool,
     framed: Framed,
 }
@@ -69,7 +80,13 @@ struct Framed {
     is_chunked: Option<bool>,
 }
 
-impl ParsedHead {
+impl<'b> ParsedHead<'_, 'b> {
+    /// Names and values, in the order of the lines. Names are as the server spelt them; values have no blanks around
+    /// them.
+    pub fn fields(&self) -> impl ExactSizeIterator<Item = (&'b str, &'b [u8])> {
+        self.lines.iter().map(|line| (line.name, line.value))
+    }
+
     /// Whether this is an interim response, which another one follows: 1xx but 101 (RFC 9110 §15.2).
     pub const fn is_interim(&self) -> bool {
         self.status < 200 && self.status != 101
@@ -101,41 +118,34 @@ impl ParsedHead {
     }
 }
 
-/// Reads the head that `bytes` begin with, and passes each name and value to `field`, in the order of the lines; `None` if it
-/// is not complete. Names are as the server spelt them; values have no control character but tabs, and no blanks around
-/// them. Empty lines before the head are skipped (RFC 9112 §2.2), lines may end with LF alone, and nothing else is
-/// forgiven: no folded line, no blank before a colon.
+/// Reads the head that `bytes` begin with; `None` if it is not complete. Empty lines before it are skipped (RFC 9112
+/// §2.2), lines may end with LF alone, and nothing else is forgiven: no folded line, no blank before a colon.
 ///
 /// # Errors
 ///
 /// [`HeadError`], as soon as no further bytes can make a head of these.
-pub fn parse<'b>(bytes: &'b [u8], mut field: impl FnMut(&'b [u8], &'b [u8])) -> Result<Option<ParsedHead>, HeadError> {
-    match read(bytes, &mut field) {
-        Ok(head) if head.length > MAX_HEAD => Err(HeadError::TooLarge),
-        Ok(head) if head.status < 100 => Err(HeadError::Status),
-        Ok(head) => Ok(Some(head)),
-        Err(Unread::Partial) if bytes.len() < MAX_HEAD => Ok(None),
-        Err(Unread::Partial | Unread::Invalid(httparse::Error::TooManyHeaders)) => Err(HeadError::TooLarge),
-        Err(Unread::Invalid(error)) => Err(HeadError::Invalid(error)),
-    }
-}
-
-fn read<'b>(bytes: &'b [u8], field: &mut impl FnMut(&'b [u8], &'b [u8])) -> Result<ParsedHead, Unread> {
-    let mut lines = Lines::new(bytes);
-    let (is_http_10, status) = lines.status_line()?;
-    let (mut is_closing, mut framed, mut count) = (false, Framed::default(), 0_usize);
-    while let Some((name, value)) = lines.field()? {
-        count = count.saturating_add(1);
-        if count > MAX_FIELDS {
-            return Err(Unread::Invalid(httparse::Error::TooManyHeaders));
-        }
+pub fn parse<'l, 'b>(bytes: &'b [u8], lines: &'l mut HeadLines<'b>) -> Result<Option<ParsedHead<'l, 'b>>, HeadError> {
+    let mut response = httparse::Response::new(&mut []);
+    let parsed = ParserConfig::default().parse_response_with_uninit_headers(&mut response, bytes, &mut lines.0);
+    let length = match parsed {
+        Ok(Status::Complete(length)) if length <= MAX_HEAD => length,
+        Ok(Status::Partial) if bytes.len() < MAX_HEAD => return Ok(None),
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(HeadError::TooLarge),
+        Err(error) => return Err(HeadError::Invalid(error)),
+    };
+    let status = response.code.filter(|status| *status >= 100).ok_or(HeadError::Status)?;
+    let is_http_10 = response.version == Some(0);
+    let lines: &'l [Header<'b>] = response.headers;
+    let (mut is_closing, mut framed) = (false, Framed::default());
+    for line in lines {
         // Few names have one of these lengths.
-        match name.len() {
-            10 if is_in_any_case(name, b"connection") => {
-                is_closing |= value != b"keep-alive" && list(value).any(|option| option.eq_ignore_ascii_case(b"close"));
+        match line.name.len() {
+            10 if is_in_any_case(line.name.as_bytes(), b"connection") => {
+                is_closing |=
+                    line.value != b"keep-alive" && list(line.value).any(|option| option.eq_ignore_ascii_case(b"close"));
             }
-            14 if is_in_any_case(name, b"content-length") => {
-                framed.length = list(value).fold(framed.length, |before, item| {
+            14 if is_in_any_case(line.name.as_bytes(), b"content-length") => {
+                framed.length = list(line.value).fold(framed.length, |before, item| {
                     Some(match (before, number(item)) {
                         (None, length) => length,
                         (Some(Ok(before)), Ok(length)) if before == length => Ok(length),
@@ -144,15 +154,14 @@ fn read<'b>(bytes: &'b [u8], field: &mut impl FnMut(&'b [u8], &'b [u8])) -> Resu
                     })
                 });
             }
-            17 if is_in_any_case(name, b"transfer-encoding") => {
-                let last = list(value).last();
+            17 if is_in_any_case(line.name.as_bytes(), b"transfer-encoding") => {
+                let last = list(line.value).last();
                 framed.is_chunked = Some(last.is_some_and(|last| last.eq_ignore_ascii_case(b"chunked")));
             }
             _ => {}
         }
-        field(name, value);
     }
-    Ok(ParsedHead { status, is_http_10, length: lines.length(), is_closing, framed })
+    Ok(Some(ParsedHead { status, is_http_10, length, lines, is_closing, framed }))
 }
 
 /// Whether `bytes`, of which the first `before` were no complete head, still have no end of one: only then is it worth
@@ -197,12 +206,12 @@ mod tests {
     }
 
     fn found(bytes: &[u8], is_head: bool) -> Result<Option<Found>, HeadError> {
-        let mut fields = Vec::new();
-        let field = |name: &[u8], value: &[u8]| fields.push((str::from_utf8(name).unwrap().to_owned(), value.to_vec()));
-        let head = parse(bytes, field)?;
+        let mut lines = HeadLines::default();
+        let head = parse(bytes, &mut lines)?;
         Ok(head.map(|head| {
+            let fields = head.fields().map(|(name, value)| (name.to_owned(), value.to_vec()));
             let (is_persistent, framing) = (head.is_persistent(), head.framing(is_head));
-            Found { status: head.status, length: head.length, is_persistent, framing, fields }
+            Found { status: head.status, length: head.length, is_persistent, framing, fields: fields.collect() }
         }))
     }
 

@@ -219,7 +219,9 @@ impl Routes {
     ///
     /// The path could be read as one for the route in the error, which is before the one that matches, if any does.
     pub(super) fn choose(&self, host: &str, path: &str, head: &Head) -> Result<Option<&Route>, &Route> {
-        let host = normalized(host);
+        // Without hosts in the configuration it does not matter.
+        let is_any = self.exact.is_empty() && self.wildcard.is_empty();
+        let host = if is_any { Cow::Borrowed("") } else { normalized(host) };
         let routes = || self.matching(&host).flat_map(|host| host.routes.iter().map(move |route| (host, route)));
         let (mut passed_over, mut read_otherwise) = (false, false);
         let chosen = routes().find(|(_, route)| {

@@ -144,10 +144,10 @@ fn long(bits: u64) -> Option<(u8, u32)> {
 pub(super) fn encode_shorter(input: &[u8], out: &mut [u8]) -> Option<usize> {
     // At most 31 bits are left from word to word, and a word has at most 30.
     let (mut bits, mut count, mut written) = (0_u64, 0_u32, 0);
-    // Up to 32 bits.
-    let mut push = |word: u64, length: u32| {
-        bits = bits << length | word;
-        count += length;
+    for byte in input {
+        let (word, length) = *CODES.get(usize::from(*byte))?;
+        bits = bits << length | u64::from(word);
+        count += u32::from(length);
         if count >= 32 {
             count -= 32;
             #[expect(clippy::cast_possible_truncation, reason = "the lower bits of what was shifted out")]
@@ -155,26 +155,6 @@ pub(super) fn encode_shorter(input: &[u8], out: &mut [u8]) -> Option<usize> {
             out.get_mut(written..written + 4)?.copy_from_slice(&four.to_be_bytes());
             written += 4;
         }
-        Some(())
-    };
-    let code = |byte: u8| {
-        let (word, length) = *CODES.get(usize::from(byte))?;
-        Some((u64::from(word), u32::from(length)))
-    };
-    // Two at a time: those of text have few bits.
-    let (pairs, last) = input.as_chunks();
-    for [first, second] in pairs {
-        let ((first, length), (second, more)) = (code(*first)?, code(*second)?);
-        if length + more <= 32 {
-            push(first << more | second, length + more)?;
-        } else {
-            push(first, length)?;
-            push(second, more)?;
-        }
-    }
-    for byte in last {
-        let (word, length) = code(*byte)?;
-        push(word, length)?;
     }
     // At least one bit, as no word is empty, unless all were written. Ones fill the last byte (RFC 7541 §5.2).
     let (padded, rest) = (bits << 32 | u64::from(u32::MAX), count.div_ceil(8) as usize);

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     config::{Health, OriginAddress},
-    http1::{self, HeadError},
+    http1::{self, HeadError, HeadLines},
     proxy::{CheckMetrics, Checks, ServerName, balance::Streak},
     suspension::timeout,
 };
@@ -189,8 +189,9 @@ async fn status(stream: &mut (impl AsyncRead + Unpin)) -> Result<u16, Unanswered
     let (mut received, mut seen) = (Vec::with_capacity(MAX_RESPONSE), 0);
     loop {
         while received.len() > seen {
+            let mut lines = HeadLines::default();
             let rest = received.get(seen..).unwrap_or_default();
-            match http1::parse(rest, |_, _| {})? {
+            match http1::parse(rest, &mut lines)? {
                 Some(head) if head.is_interim() => seen += head.length,
                 Some(head) => return Ok(head.status),
                 None => break,

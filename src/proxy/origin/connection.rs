@@ -10,7 +10,7 @@ use super::{
 use crate::{
     descriptors::Descriptor,
     exchange::{BodyCapacity, BodyError, FieldName, Fields, Head, Name, Traceparent, field::is_value, name},
-    http1::{self, BodyDecoder, BodyPiece, HeadError, ResponseFraming},
+    http1::{self, BodyDecoder, BodyPiece, HeadError, HeadLines, ResponseFraming},
     proxy::Metrics,
     telemetry::Cause,
 };
@@ -46,11 +46,10 @@ const WRITES: usize = 16;
 /// Parts that one write has at most, a head among them.
 const PARTS: usize = 3 * PIECES + 2;
 
-/// Lines that most heads of responses do not exceed, with what they get on their way to the client: a date, a cookie,
-/// what a route adds.
-const USUAL_FIELDS: usize = 16;
-/// Bytes of their text.
-const USUAL_TEXT: usize = 512;
+/// Lines that a response's head gets on its way to the client: a date, a cookie, what a route adds.
+const ADDED_FIELDS: usize = 4;
+/// Bytes of these.
+const ADDED_TEXT: usize = 128;
 
 thread_local! {
     /// What was read at last, which is copied out in its exact size: memory that stays in the processor's cache.
@@ -741,12 +740,17 @@ impl Incoming {
         if self.unread.is_empty() || self.parsed > 0 && http1::is_unfinished(&self.unread, self.parsed) {
             return Ok(None);
         }
-        let mut fields = Fields::with_capacity(USUAL_FIELDS, USUAL_TEXT);
-        let Some(head) = http1::parse(&self.unread, |name, value| fields.append_any_case(name, value))? else {
+        let mut lines = HeadLines::default();
+        let Some(head) = http1::parse(&self.unread, &mut lines)? else {
             self.parsed = self.unread.len();
             return Ok(None);
         };
         let status = StatusCode::from_u16(head.status).map_err(|_| HeadError::Status)?;
+        let mut fields = Fields::with_capacity(head.fields().len() + ADDED_FIELDS, head.length + ADDED_TEXT);
+        for (name, value) in head.fields() {
+            // A value with a control character is no head.
+            fields.append_any_case(name.as_bytes(), value);
+        }
         let received = if head.is_interim() {
             self.interims = self.interims.saturating_add(1);
             if self.interims > MAX_INTERIM {

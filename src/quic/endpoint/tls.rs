@@ -75,7 +75,7 @@ impl<E: Endpoint> Endpoint for TlsEndpoint<E> {
     type Session = TlsSession<E::Session>;
 
     fn new_server_session<P: EncoderValue>(&mut self, parameters: &P, info: ConnectionInfo) -> Self::Session {
-        let own = self.state.at_hand.has_logs().then(|| parameters.encode_to_vec());
+        let own = self.state.at_hand.has_logs().then(|| Box::new(OwnParameters(parameters.encode_to_vec())));
         let session = self.tls.new_server_session(parameters, info);
         TlsSession { own, ..self.handshake(session) }
     }
@@ -107,8 +107,12 @@ pub(super) struct TlsSession<S> {
     /// The error, until it may be returned to s2n-quic.
     held_error: Option<Error>,
     /// litequic's transport parameters, if connections are logged.
-    own: Option<Vec<u8>>,
+    own: Option<Box<OwnParameters>>,
 }
+
+/// Encoded transport parameters, behind a pointer: hardly a session has them.
+#[derive(Debug)]
+struct OwnParameters(Vec<u8>);
 
 impl<S: CryptoSuite> CryptoSuite for TlsSession<S> {
     type HandshakeKey = S::HandshakeKey;
@@ -131,7 +135,7 @@ impl<S: Session> Session for TlsSession<S> {
             None => match self.session.poll(&mut ForwardingContext {
                 context,
                 state: &self.state,
-                logged: self.connection.zip(self.own.as_deref()),
+                logged: self.connection.zip(self.own.as_ref().map(|own| own.0.as_slice())),
             }) {
                 Poll::Ready(Err(error)) => *self.held_error.insert(error),
                 outcome => return outcome,

@@ -323,3 +323,69 @@ fn endpoint(end: &mut Object<'_>, address: SocketAddr) {
         IpAddr::V6(ip) => end.word("ip_v6", &ip.to_string()).number("port_v6", address.port()),
     };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value as Json;
+
+    fn events(order: &LogOrder) -> Vec<Json> {
+        let lines = String::from_utf8(order.take()).unwrap();
+        lines.lines().map(|line| serde_json::from_str(line.trim_start_matches('\u{1e}')).unwrap()).collect()
+    }
+
+    /// A reader that is too slow loses events, which are counted where they are missing.
+    #[test]
+    fn events_that_were_left_out_are_counted_once_there_is_room() {
+        let order = Arc::new(LogOrder::of_network("192.0.2.1".parse().unwrap(), 1, 1));
+        let log = ConnectionLog::begin(&order, 0).unwrap();
+        let packet = |number| PacketKind { space: PacketNumberSpace::ApplicationData, number };
+        let payload = [0x08, 0, 1, 2, 3];
+        for number in 0..10_000 {
+            log.received(packet(number), &payload, 0);
+        }
+        let first = events(&order);
+        let kept = first.iter().filter(|event| event["name"] == "quic:packet_received").count() as u64;
+        assert!((500..5_000).contains(&kept), "{kept}");
+        log.received(packet(10_000), &payload, 0);
+        drop(log);
+        let rest = events(&order);
+        assert_eq!(rest[0]["name"], "litequic:events_omitted");
+        assert_eq!(rest[0]["data"]["count"], 10_000 - kept);
+        assert_eq!(rest[1]["data"]["header"]["packet_number"], 10_000);
+        assert!(order.has_ended());
+    }
+
+    #[test]
+    fn recovery_has_what_has_changed_alone() {
+        let order = Arc::new(LogOrder::of_network("192.0.2.1".parse().unwrap(), 1, 1));
+        let log = ConnectionLog::begin(&order, 0).unwrap();
+        let metrics = LogMetrics { congestion_window: 12_000, ..LogMetrics::default() };
+        log.recovery(metrics, true);
+        log.recovery(metrics, true);
+        log.recovery(LogMetrics { pto_count: 1, ..metrics }, false);
+        let changes: Vec<Json> = events(&order).into_iter().skip(1).map(|event| event["data"].clone()).collect();
+        let expected = [
+            serde_json::json!({ "congestion_window": 12_000 }),
+            serde_json::json!({ "new": "slow_start" }),
+            serde_json::json!({ "pto_count": 1 }),
+            serde_json::json!({ "old": "slow_start", "new": "congestion_avoidance" }),
+        ];
+        assert_eq!(changes, expected);
+    }
+
+    #[test]
+    fn the_beginning_has_both_ends_and_an_anonymous_one_litequics_alone() {
+        for (anonymous, remote) in
+            [(false, serde_json::json!({ "ip_v4": "192.0.2.1", "port_v4": 7 })), (true, serde_json::json!({}))]
+        {
+            let order = LogOrder::of_network("192.0.2.1".parse().unwrap(), 1, 1);
+            let order = Arc::new(if anonymous { order.anonymous() } else { order });
+            let log = ConnectionLog::begin(&order, 0).unwrap();
+            log.started("[::ffff:192.0.2.1]:7".parse().unwrap(), "[2001:db8::1]:443".parse().unwrap());
+            let event = &events(&order)[1];
+            assert_eq!(event["data"]["remote"], remote);
+            assert_eq!(event["data"]["local"], serde_json::json!({ "ip_v6": "2001:db8::1", "port_v6": 443 }));
+        }
+    }
+}

@@ -13,7 +13,7 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// Connections of an order at most: of an address that many clients share, those that begin to be logged first.
+/// Connections of an order at most: where many clients share an address, those that are found first.
 pub const MAX_CONNECTIONS_LOGGED: usize = 8;
 /// Bytes of all logs of an order at most: two minutes at 2,000 packets a second.
 pub const MAX_LOG_BYTES: usize = 64 << 20;

@@ -23,8 +23,6 @@ async fn a_denied_client_loses_its_connections_and_gets_none_until_it_is_allowed
     })
     .await;
     let client = Client::over(Quic::at(OTHER, &litequic).await.unwrap(), "localhost").await;
-    let mut upload = client.open(client.request(Method::POST, "/")).await;
-    upload.send_data("half of it".into()).await.unwrap();
     let mut over_http1 = http1(OTHER, &litequic).await;
     over_http1
         .say(
@@ -37,7 +35,7 @@ async fn a_denied_client_loses_its_connections_and_gets_none_until_it_is_allowed
     let mut handshake = dial(OTHER, litequic.tcp[0]).await;
     litequic.wait_until("TCP", |worker| worker.tcp.tcp_connections_open.get(), |open| open == 3).await;
     litequic.wait_until("HTTP/2", |worker| worker.tcp.tcp_connections_h2.get(), |open| open == 1).await;
-    litequic.wait_until("upload", |worker| worker.shared.requests_open.get(), |open| open == 2).await;
+    litequic.wait_until("a tunnel", |worker| worker.shared.requests_open.get(), |open| open == 1).await;
     let other = Client::to(&litequic).await;
 
     let (status, refused) = deny(&litequic, &OTHER.to_string(), "").await;
@@ -46,7 +44,7 @@ async fn a_denied_client_loses_its_connections_and_gets_none_until_it_is_allowed
     let denied = ctl(&litequic, &["deny", "127.0.0.2", "--for", "1h", "--force"]).await.success();
     assert!(denied.starts_with("127.0.0.2/32 is denied for 1h; closed 4 connections\n"), "{denied}");
     assert!(denied.contains("restart") && denied.contains("[[routes]]"), "{denied}");
-    assert_eq!(within("the end of an upload", client.quic.closed()).await, NO_ERROR);
+    assert_eq!(within("the end of an idle one", client.quic.closed()).await, NO_ERROR);
     over_http1.rest().await;
     assert_eq!(over_http2.find(&[http2::GOAWAY]).await.unwrap().code(), 0);
     while over_http2.next().await.is_some() {}
@@ -73,6 +71,35 @@ async fn a_denied_client_loses_its_connections_and_gets_none_until_it_is_allowed
     assert_eq!(ctl(&litequic, &["denied"]).await.success(), "no network is denied\n");
     Quic::at(OTHER, &litequic).await.unwrap();
     http1(OTHER, &litequic).await;
+    litequic.stop().await;
+}
+
+/// Over each HTTP version, and no request beside them ends.
+#[tokio::test]
+async fn uploads_of_a_denied_client_end_and_those_of_others_go_on() {
+    let litequic = start().await;
+    let mut uploads = Vec::new();
+    for local in [OTHER, Ipv4Addr::LOCALHOST] {
+        let client = Client::over(Quic::at(local, &litequic).await.unwrap(), "localhost").await;
+        let mut upload = client.open(client.request(Method::POST, "/echo")).await;
+        upload.send_data("half of it".into()).await.unwrap();
+        uploads.push((client, upload));
+    }
+    let mut over_http1 = http1(OTHER, &litequic).await;
+    over_http1.say("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20\r\n\r\nhalf of it").await;
+    let mut over_http2 = http2(OTHER, &litequic).await;
+    let fields = [(":method", "POST"), (":scheme", "https"), (":authority", "localhost"), (":path", "/echo")];
+    over_http2.say(http2::HEADERS, http2::END_HEADERS, 1, &http2::fields(&fields)).await;
+    litequic.wait_until("uploads", |worker| worker.shared.requests_open.get(), |open| open == 4).await;
+    assert_eq!(deny(&litequic, "127.0.0.2", "&force=on").await.0, 200);
+    let (client, _upload) = &uploads[0];
+    assert_eq!(within("the end of an upload", client.quic.closed()).await, NO_ERROR);
+    over_http1.rest().await;
+    while over_http2.next().await.is_some() {}
+    let (_other, upload) = &mut uploads[1];
+    upload.send_data("the rest".into()).await.unwrap();
+    upload.finish().await.unwrap();
+    assert_eq!(client::answer(upload).await.text(), "half of itthe rest");
     litequic.stop().await;
 }
 

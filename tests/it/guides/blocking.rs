@@ -53,7 +53,7 @@ fn fail2ban_bans_a_client_that_is_refused_too_often() {
     let guide = Guide::read("block-a-client");
     let Some((machine, _litequic)) = prepared(&guide) else { return };
     machine.write("/etc/fail2ban/filter.d/litequic.conf", &guide.block("ini", "failregex"));
-    machine.write("/etc/fail2ban/action.d/litequic.conf", &guide.block("ini", "actionban"));
+    machine.write("/etc/fail2ban/action.d/litequic.conf", &guide.block("ini", "actionban = nft"));
     machine.run("rm -f /etc/fail2ban/jail.d/*");
     machine.write("/etc/fail2ban/jail.d/litequic.conf", &guide.block("ini", "logpath"));
     machine.run("mkdir -p /var/run/fail2ban /var/lib/fail2ban; touch /var/log/fail2ban.log");
@@ -103,7 +103,7 @@ fn fail2ban_has_litequic_deny_a_client_that_is_refused_too_often() {
     let _server = machine.spawn("exec fail2ban-server -xf --loglevel INFO --logtarget STDOUT start");
     machine.wait(&format!("{} >/dev/null 2>&1", guide.command("fail2ban-client status")));
     machine.run(
-        "for n in $(seq 20); do curl --silent --output /dev/null --interface 203.0.113.7 https://example.com/; done; true",
+        "for n in $(seq 40); do curl --silent --output /dev/null --interface 203.0.113.7 https://example.com/; done; true",
     );
     machine.wait("litequic ctl denied | grep -q 203.0.113.7/32");
     let (tcp, quic) = ends(&machine, "203.0.113.7");

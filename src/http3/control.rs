@@ -51,6 +51,10 @@ async fn read<H>(mut stream: ReceiveStream, connection: &Connection<H>) -> Resul
                         }
                     }
                 }
+                let skipped = control.take_skipped_updates();
+                if skipped > 0 {
+                    connection.priorities.skipped(skipped);
+                }
                 Ok(())
             })
             .await

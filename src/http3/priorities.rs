@@ -79,6 +79,13 @@ impl Priorities {
         Some(priority)
     }
 
+    /// So many PRIORITY_UPDATE frames were too long to be read.
+    pub(super) fn skipped(&self, frames: u32) {
+        if self.is_ordered {
+            self.metrics.shared.priority_updates_skipped.add(frames.into());
+        }
+    }
+
     /// A PRIORITY_UPDATE frame came for the stream `id` with this value. The client has had `accepted` requests, and
     /// the next one is on the stream `next_stream`.
     ///

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     budget::Budget,
     clients::{Description, OpenConnection, TransportReport},
-    exchange::{Client, ClientTls, Fields, LastAuthority, Protocol, Record, Recording, RequestEnd, name},
+    exchange::{Client, ClientTls, Fields, LastAuthority, Protocol, Record, Recording, RequestEnd},
     lifecycle::{Phase, PhaseWatch},
     priority::Priority,
     receive_budget::ReceiveAccount,
@@ -365,7 +365,7 @@ impl<H> ActiveRequest<H> {
     /// The request has come, with `fields`.
     pub(super) fn prioritize(&mut self, fields: &Fields, is_tunnel: bool) {
         let Some(priorities) = self.connection.priorities.get() else { return };
-        let priority = priorities.request(self.stream, fields.all(name::PRIORITY), is_tunnel);
+        let priority = priorities.request(self.stream, fields, is_tunnel);
         self.priority = Some(priority);
         self.record().note(|facts| facts.priority = Some(priority));
     }
@@ -379,7 +379,7 @@ impl<H> ActiveRequest<H> {
     pub(super) fn respond(&mut self, fields: &Fields) {
         self.responded = true;
         if let (Some(priorities), Some(priority)) = (self.connection.priorities.get(), self.priority)
-            && let Some(priority) = priorities.response(self.stream, priority, fields.all(name::PRIORITY))
+            && let Some(priority) = priorities.response(self.stream, priority, fields)
         {
             self.record().note(|facts| facts.priority = Some(priority));
         }

@@ -203,6 +203,11 @@ impl Frames {
         self
     }
 
+    /// Whether PRIORITY_UPDATE frames came since the last call of [`Self::take_updates`].
+    pub fn has_updates(&self) -> bool {
+        self.updates.as_ref().is_some_and(|updates| !updates.is_empty())
+    }
+
     /// PRIORITY_UPDATE frames that came since the last call.
     pub fn take_updates(&mut self) -> Vec<UpdateFrame> {
         self.updates.as_mut().map(std::mem::take).unwrap_or_default()

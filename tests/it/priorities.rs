@@ -4,13 +4,17 @@
 use crate::support::{
     client::tls_config,
     link::{Faults, Link, Way},
-    origin::{Peer, Script},
+    origin::{Always, Peer, Script},
     proxy::Litequic,
     raw::{self, PRIORITY_UPDATE, Raw},
     sequence::Sequence,
     within,
 };
-use litequic::{app::WorkerMetrics, config::Network};
+use http::HeaderName;
+use litequic::{
+    app::WorkerMetrics,
+    config::{Config, Network, Template, TemplatePart},
+};
 use s2n_quic::{
     Client, Connection,
     client::Connect,
@@ -155,7 +159,7 @@ fn body_bytes(worker: &WorkerMetrics) -> u64 {
 async fn at_hand(
     requests: &[(Option<&str>, &str)],
     meanwhile: impl AsyncFn(&mut Noted),
-    edit: impl Fn(&mut litequic::config::Config),
+    edit: impl Fn(&mut Config),
 ) -> Frames {
     let mut attempt = 0;
     loop {
@@ -227,6 +231,87 @@ async fn eight_responses_come_in_the_order_of_their_priorities() {
 }
 
 #[tokio::test]
+async fn with_the_key_off_eight_responses_share_the_connection() {
+    let requests: Vec<_> = (0..8).map(|urgency| (Some(["u=7", "u=0"][usize::from(urgency == 7)]), "")).collect();
+    let frames = at_hand(&requests, nothing, |config| config.litequic.priorities = false).await;
+    // The urgent one is the last, on the stream 32.
+    let beside: u64 = (1..8).map(|index| frames.bytes().before_the_last_of(32, 4 * index)).sum();
+    assert!(beside > 2 * SIZE as u64, "{beside} bytes of the others");
+}
+
+#[tokio::test]
+async fn a_routes_rule_gives_responses_their_priority() {
+    let rule = |config: &mut Config| {
+        let value = Template(vec![TemplatePart::Text("u=3".to_owned())]);
+        config.routes[0].response_headers.set.push((HeaderName::from_static("priority"), value));
+    };
+    let requests = [(Some("u=7"), ""), (Some("u=1"), "Priority: u=0\r\n")];
+    let frames = at_hand(&requests, nothing, rule).await;
+    came_in_order(&frames, &[(3, false), (3, false)]);
+}
+
+#[tokio::test]
+async fn an_interim_response_waits_for_what_was_handed_over_and_for_no_more() {
+    const LONG: usize = 1_000_000;
+    let script = Script::new().await;
+    let litequic = Litequic::start(script.address, |_| {}).await;
+    let link = link(&litequic);
+    let mut client = Noted::connect(&litequic, link.address).await;
+    let mut streams = vec![client.request(Some("u=0")).await];
+    let mut first = script.accept().await;
+    first.head().await;
+    streams.push(client.request(Some("u=7")).await);
+    let mut second = script.accept().await;
+    second.head().await;
+    let says = async {
+        first.say(response("", LONG)).await;
+    };
+    let hints = async {
+        second.say("HTTP/1.1 103 Early Hints\r\nLink: </a>; rel=preload\r\n\r\n").await;
+        let interim = |worker: &WorkerMetrics| worker.shared.responses_1xx.get();
+        litequic.wait_until("the interim response", interim, |count| count == 1).await;
+        second.say(response("", 10)).await;
+    };
+    tokio::join!(says, hints, read_to_the_end(streams));
+    let before = client.frames.bytes().before_the_first_of(4, 0);
+    assert!(before < LONG as u64 / 2, "{before} bytes of a more urgent response came before it");
+    drop(client);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn responses_that_are_held_back_leave_the_origins_connections_to_the_next_request() {
+    const PAGE: usize = 100;
+    let origin = Always::new(response("", SIZE)).await;
+    let litequic = Litequic::start(origin.address, |config| {
+        config.limits.max_streams = 200;
+        for origin in config.origins.values_mut() {
+            origin.max_connections = 10;
+        }
+    })
+    .await;
+    let link = link(&litequic);
+    let mut client = Noted::connect(&litequic, link.address).await;
+    let mut streams = Vec::new();
+    for _ in 0..PAGE {
+        streams.push(client.request(Some("u=5")).await);
+    }
+    let next = client.request(Some("u=0")).await;
+    read_to_the_end(vec![next]).await;
+    let next = 4 * PAGE as u64;
+    assert!(client.frames.bytes().of(next) > SIZE as u64, "not a 503");
+    let sent = client.frames.bytes().0.iter().map(|(_, bytes)| bytes).sum::<u64>();
+    assert!(sent < (PAGE / 2 * SIZE) as u64, "{sent} bytes came before its end");
+    read_to_the_end(streams).await;
+    for index in 0..PAGE as u64 {
+        assert!(client.frames.bytes().of(4 * index) > SIZE as u64, "not a 503: {index}");
+    }
+    drop(client);
+    litequic.wait_until_idle().await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
 async fn an_update_counts_before_its_request_and_while_that_is_served_and_the_origin_has_the_last_word() {
     let requests = [(Some("u=1"), ""), (Some("u=2"), ""), (Some("u=7"), ""), (Some("u=7"), "Priority: u=2, i=?0\r\n")];
     let change = async |client: &mut Noted| {
@@ -263,7 +348,7 @@ async fn an_update_counts_before_its_request_and_while_that_is_served_and_the_or
 
 #[tokio::test]
 async fn without_a_signal_responses_share_the_connection() {
-    let share = async |edit: fn(&mut litequic::config::Config), requests: &[(Option<&str>, &str)]| {
+    let share = async |edit: fn(&mut Config), requests: &[(Option<&str>, &str)]| {
         let script = Script::new().await;
         let litequic = Litequic::start(script.address, edit).await;
         let link = link(&litequic);
@@ -378,6 +463,29 @@ async fn updates_that_change_nothing_are_a_flood_and_those_that_do_are_not_kept(
     let _ = raw.control().write_all(&updates).await;
     let closed = within("the connection's end", raw.quic.connection.closed()).await;
     assert!(closed.to_string().contains("263") || closed.to_string().contains("0x107"), "H3_EXCESSIVE_LOAD: {closed}");
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn updates_for_ten_thousand_streams_to_come_are_kept_once_and_long_ones_are_skipped() {
+    const STREAMS: u64 = 10_000;
+    let script = Script::new().await;
+    let edit = |config: &mut Config| config.limits.max_streams = u32::try_from(STREAMS).unwrap();
+    let litequic = Litequic::start(script.address, edit).await;
+    let mut raw = Raw::to(&litequic).await;
+    for round in 1..=3 {
+        let updates: Vec<u8> = (0..STREAMS).flat_map(|index| update(4 * index, &format!("u={round}"))).collect();
+        within("the updates", raw.control().write_all(&updates)).await.unwrap();
+        let early = |worker: &WorkerMetrics| worker.shared.priority_updates_early.get();
+        litequic.wait_until("the updates", early, |updates| updates == round * STREAMS).await;
+    }
+    let long = update(4, &"a".repeat(600)).repeat(3);
+    within("long ones", raw.control().write_all(&long)).await.unwrap();
+    let skipped = |worker: &WorkerMetrics| worker.shared.priority_updates_skipped.get();
+    litequic.wait_until("skipped", skipped, |count| count == 3).await;
+    let (mut exchange, mut peer) = raw.asked_at(&script).await;
+    peer.say(response("", 10)).await;
+    assert_eq!(exchange.outcome().await.status(), 200);
     litequic.stop().await;
 }
 

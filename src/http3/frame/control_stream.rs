@@ -47,6 +47,8 @@ struct Rules {
     peer: Endpoint,
     settings_seen: bool,
     ignored_frames: u32,
+    /// PRIORITY_UPDATE frames that were too long, since the last call.
+    skipped_updates: u32,
 }
 
 impl ControlStream {
@@ -54,7 +56,7 @@ impl ControlStream {
     pub fn new(peer: Endpoint) -> Self {
         Self {
             reader: FrameReader::default(),
-            rules: Rules { peer, settings_seen: false, ignored_frames: 0 },
+            rules: Rules { peer, settings_seen: false, ignored_frames: 0, skipped_updates: 0 },
             goaway: None,
             max_push_id: None,
         }
@@ -102,6 +104,11 @@ impl ControlStream {
         self.rules.ignored_frames = 0;
     }
 
+    /// Number of PRIORITY_UPDATE frames that were skipped since the last call.
+    pub fn take_skipped_updates(&mut self) -> u32 {
+        std::mem::take(&mut self.rules.skipped_updates)
+    }
+
     /// The last PRIORITY_UPDATE frame has changed nothing: it counts as ignored.
     ///
     /// # Errors
@@ -147,6 +154,7 @@ impl Rules {
             FrameType::MaxPushId if self.peer == Endpoint::Client => self.count()?,
             FrameType::PriorityUpdate | FrameType::PushPriorityUpdate if self.peer == Endpoint::Client => {
                 if header.length > MAX_PRIORITY_UPDATE_LEN as u64 {
+                    self.skipped_updates = self.skipped_updates.saturating_add(1);
                     self.count()?;
                     return Ok(Payload::Skip);
                 }

@@ -89,7 +89,9 @@ impl<S: AsyncRead + Unpin, T: Fn(FrameNotice) + Unpin> AsyncRead for CountedStre
             return Poll::Pending;
         }
         self.frames.take_resets().into_iter().for_each(|stream| (self.tell)(FrameNotice::Reset(stream)));
-        self.frames.take_updates().into_iter().for_each(|update| (self.tell)(FrameNotice::Update(update)));
+        if self.frames.has_updates() {
+            self.frames.take_updates().into_iter().for_each(|update| (self.tell)(FrameNotice::Update(update)));
+        }
         let heads = self.frames.take_heads();
         self.heads.set(heads);
         let data = self.frames.take_data();

@@ -3,6 +3,7 @@
 
 use super::order::{ResponseOrder, ResponseTurn, TurnState};
 use crate::{
+    exchange::{Fields, name},
     priority::{self, Parameters, Priority, PrioritySignals, Update},
     tcp::{
         Metrics,
@@ -11,6 +12,11 @@ use crate::{
     },
 };
 use std::{cell::RefCell, rc::Rc, sync::Arc};
+
+/// Reads the `Priority` field of a message, if it has one.
+fn parse(fields: &Fields) -> Option<Parameters> {
+    if fields.contains(name::PRIORITY) { priority::parse(fields.all(name::PRIORITY)) } else { None }
+}
 
 /// The signals of one connection, and the order of its responses.
 pub(in crate::tcp) struct Priorities {
@@ -39,14 +45,9 @@ impl Priorities {
         }
     }
 
-    /// The request on the stream `id` has come with these values of its `Priority` field. Returns its priority.
-    pub(in crate::tcp) fn request<'a>(
-        &self,
-        id: u32,
-        values: impl Iterator<Item = &'a [u8]>,
-        is_tunnel: bool,
-    ) -> Priority {
-        let field = priority::parse(values);
+    /// The request on the stream `id` has come with `fields`. Returns its priority.
+    pub(in crate::tcp) fn request(&self, id: u32, fields: &Fields, is_tunnel: bool) -> Priority {
+        let field = parse(fields);
         if field.is_some() {
             self.metrics.shared.priority_requests.increment();
         }
@@ -54,15 +55,10 @@ impl Priorities {
         self.order.priority(id.into(), priority)
     }
 
-    /// The response on the stream `id`, whose request has `priority`, has these values of its `Priority` field (RFC
-    /// 9218 §8). Returns its priority, if they change it.
-    pub(in crate::tcp) fn response<'a>(
-        &self,
-        id: u32,
-        priority: Priority,
-        values: impl Iterator<Item = &'a [u8]>,
-    ) -> Option<Priority> {
-        let field = priority::parse(values).filter(|field| *field != Parameters::default())?;
+    /// The response on the stream `id`, whose request has `priority`, has `fields`. Returns its priority, if they change
+    /// it (RFC 9218 §8).
+    pub(in crate::tcp) fn response(&self, id: u32, priority: Priority, fields: &Fields) -> Option<Priority> {
+        let field = parse(fields).filter(|field| *field != Parameters::default())?;
         let priority = field.or(self.order.priority(id.into(), priority));
         self.order.set_priority(id.into(), priority);
         Some(priority)

@@ -70,7 +70,7 @@ pub(super) async fn serve<H: Handler>(
     };
     match (answer, tunnel) {
         (None, _) => {}
-        (Some(Ok(Answer::Response(response))), _) => send(&connection, response, &mut respond).await,
+        (Some(Ok(Answer::Response(response))), _) => send(&connection, response, &mut respond, id).await,
         (Some(Ok(Answer::Tunnel(head, handoff))), Some((stream, account))) => {
             join(&connection, head, handoff, &mut respond, stream, account).await;
         }
@@ -100,11 +100,12 @@ async fn join<H: Handler>(
     }
 }
 
-/// Sends a response.
+/// Sends a response on the stream `id`.
 async fn send<H: Handler>(
     connection: &Connection<H>,
     response: Response<TcpResponseBody<H>>,
     respond: &mut SendResponse<SharedPiece>,
+    id: u32,
 ) {
     let (mut head, body) = response.into_parts();
     let ends = body.is_end_stream();
@@ -116,7 +117,6 @@ async fn send<H: Handler>(
         Ok(_) => return,
         Err(_) => return respond.send_reset(Reason::INTERNAL_ERROR),
     };
-    let id = stream.stream_id().as_u32();
     let turn = connection.priorities.get().zip(body.priority()).map(|(priorities, own)| priorities.turn(id, own));
     let mut sending = Sending {
         connection,

@@ -109,6 +109,13 @@ fn decode_into(mut input: &[u8], out: &mut [u8]) -> Option<usize> {
             (count, input) = (count + 8, rest);
         }
         let short = SHORT.get((bits >> (u64::BITS - SHORT_BITS)) as usize)?;
+        if short.first != 0 && u32::from(short.all) <= count {
+            out.get_mut(written..written + 2)?.copy_from_slice(&short.symbols);
+            written += 1 + usize::from(short.all != short.first);
+            bits <<= short.all;
+            count -= u32::from(short.all);
+            continue;
+        }
         let (symbol, length) = match short.first {
             0 => long(bits)?,
             length => (short.symbols[0], length.into()),

@@ -12,12 +12,15 @@ fuzz_target!(|input: (u8, &[u8])| {
     let (piece, bytes) = input;
     let now = Instant::now();
     let read = |piece: usize| {
-        let mut frames = Frames::new(1, 1);
-        bytes.chunks(piece.max(1)).try_for_each(|piece| frames.read(piece, now))
+        let mut frames = Frames::new(1, 1).with_updates();
+        let read = bytes.chunks(piece.max(1)).try_for_each(|piece| frames.read(piece, now));
+        (read, frames.take_updates())
     };
-    let whole = read(bytes.len());
+    let (whole, updates) = read(bytes.len());
     assert_eq!(whole, expected(bytes));
-    assert_eq!(whole.is_err(), read(piece.into()).is_err());
+    let (in_pieces, of_pieces) = read(piece.into());
+    assert_eq!(whole.is_err(), in_pieces.is_err());
+    assert!(whole.is_err() || updates == of_pieces);
 });
 
 /// RFC 9113 §4.1, behind the preface of §3.4.

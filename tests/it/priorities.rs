@@ -286,7 +286,7 @@ async fn responses_that_are_held_back_leave_the_origins_connections_to_the_next_
     let litequic = Litequic::start(origin.address, |config| {
         config.limits.max_streams = 200;
         for origin in config.origins.values_mut() {
-            origin.max_connections = 10;
+            origin.max_connections = Some(10);
         }
     })
     .await;

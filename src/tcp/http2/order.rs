@@ -217,7 +217,7 @@ impl ResponseTurn {
         if let Some(bytes) = self.state.get().and_then(|state| state.take_granted(ready)) {
             return Poll::Ready(bytes);
         }
-        if order.open.get() < 2 && !self.is_in_order() {
+        if order.open.get() < 2 && order.held.get() == 0 {
             return Poll::Ready(ready);
         }
         // Others that were granted room look first: what they have beside it counts.

@@ -181,7 +181,7 @@ fn hexadecimal(bits: [u8; 16]) -> String {
 }
 
 /// The two digits of each byte.
-#[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "while compiling, and within the table")]
+#[expect(clippy::indexing_slicing, reason = "while compiling, and within the table")]
 const DIGITS: [[u8; 2]; 256] = {
     let (digits, mut table, mut byte) = (*b"0123456789abcdef", [[0; 2]; 256], 0);
     while byte < table.len() {

@@ -169,7 +169,7 @@ pub async fn serve_timers() {
             }
         }
     })
-    .await
+    .await;
 }
 
 #[cfg(test)]

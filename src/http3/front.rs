@@ -267,7 +267,7 @@ impl<H> Connection<H> {
         let lease = BufferLease::new(Rc::clone(&self.memory.sent), Rc::clone(&self.front.budget), limit);
         let pauses = Rc::clone(&self.pauses);
         let (motion, metrics) = (self.memory.holder.motion(), Arc::clone(&self.front.metrics));
-        Sender::new(stream, window, buffer, pauses, lease, pace, motion, metrics)
+        Sender::new((stream, buffer), window, pauses, lease, pace, motion, metrics)
     }
 
     /// Counts a request that its client cancelled; closes the connection once there were too many in too short a time

@@ -90,9 +90,8 @@ const _: () = assert!(size_of::<Sender>() <= 424);
 
 impl Sender {
     pub(super) fn new(
-        stream: stream::SendStream,
+        (stream, buffer): (stream::SendStream, u64),
         window: Box<dyn SendWindow>,
-        buffer: u64,
         pauses: Rc<Pauses>,
         lease: BufferLease,
         pace: MinimumRate,

@@ -162,14 +162,14 @@ pub async fn serve_timers() {
             });
             drop(before);
             woken.drain(..).for_each(Waker::wake);
-            let Some(next) = next else { return Poll::Pending };
+            let Some(next) = next else { return Poll::<()>::Pending };
             sleep.as_mut().reset(next);
             if sleep.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
         }
     })
-    .await
+    .await;
 }
 
 #[cfg(test)]

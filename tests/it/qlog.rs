@@ -224,8 +224,9 @@ async fn a_log_of_the_next_handshake_has_all_of_it_and_no_secret() {
             log.all(name).iter().map(|data| data["header"]["packet_type"].as_str().unwrap()).collect();
         assert_eq!(types, ["1RTT", "handshake", "initial"].into(), "{name}");
         assert!(log.kinds(name).contains("crypto"), "{name}");
-        assert_eq!(log.numbers(name).first(), Some(&0), "{name}");
     }
+    // A client's first packets may come before litequic has the keys.
+    assert_eq!(log.numbers("quic:packet_sent").first(), Some(&0));
     assert!(log.kinds("quic:packet_sent").contains("handshake_done"));
     // Connection IDs are the only bytes in it, of 20 at most: a token, or a stateless reset token, is a part of none.
     let issued: Vec<&Json> =

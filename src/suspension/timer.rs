@@ -133,8 +133,8 @@ impl Served {
     }
 }
 
-/// Serves the [`Timeout`]s of this thread, of which each has a timer of the runtime before and after. Does not end. There
-/// is one such future a thread.
+/// Serves the [`Timeout`]s of this thread, of which each has a timer of the runtime before and after. Does not end.
+/// There is one such future a thread.
 pub async fn serve_timers() {
     struct Serving;
     impl Drop for Serving {

@@ -25,8 +25,8 @@ const TOKEN: [bool; 256] = {
     table
 };
 
-/// Whether `token` is `name` in any case. `name` has small letters, digits, `-` and `:` alone: each of these differs in the
-/// bit of the case from capitals and from what is in no token.
+/// Whether `token` is `name` in any case. `name` has small letters, digits, `-` and `:` alone: each of these differs in
+/// the bit of the case from capitals and from what is in no token.
 pub fn is_in_any_case(token: &[u8], name: &[u8]) -> bool {
     const CASE: u8 = 0x20;
     if token.len() != name.len() {

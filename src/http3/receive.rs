@@ -43,8 +43,8 @@ pub(super) struct Receiver {
     /// `None` once it is dropped.
     stream: Option<ReceiveStream>,
     message: MessageStream,
-    /// Taken from QUIC and not read yet: those from `at` on. At first one chunk at a time, as a request may wait long with
-    /// it for a connection to its origin, and it counts as read.
+    /// Taken from QUIC and not read yet: those from `at` on. At first one chunk at a time, as a request may wait long
+    /// with it for a connection to its origin, and it counts as read.
     chunk: Bytes,
     /// In place of `chunk` once there were [`FIRST`] bytes.
     chunks: Option<Box<[Bytes; CHUNKS]>>,

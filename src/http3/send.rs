@@ -554,9 +554,9 @@ impl Drop for StreamEnd<'_> {
     }
 }
 
-/// s2n-quic's bound on the unacknowledged bytes of each of a connection's streams, as it reports it of `stream`, on which
-/// nothing was sent; `None` if that is over already. s2n-quic has read the configuration when the handshake began, HTTP/3
-/// when it was done, and a reload may lie between.
+/// s2n-quic's bound on the unacknowledged bytes of each of a connection's streams, as it reports it of `stream`, on
+/// which nothing was sent; `None` if that is over already. s2n-quic has read the configuration when the handshake
+/// began, HTTP/3 when it was done, and a reload may lie between.
 pub(super) fn stream_buffer(stream: &mut stream::SendStream) -> Option<u64> {
     match stream.poll_send_ready(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Ok(available)) => Some(available as u64),

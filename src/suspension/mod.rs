@@ -12,7 +12,7 @@ mod deadlines;
 mod timer;
 mod turn;
 
-pub use timer::{Timer, serve_timers};
+pub use timer::{Timeout, serve_timers};
 pub use turn::{Turn, now};
 
 use std::{
@@ -196,7 +196,7 @@ pub async fn elapsed_at(at: Instant) {
 ///
 /// The cancel safety of `future`.
 pub async fn timeout<F: Future>(limit: Duration, future: F) -> Result<F::Output, Elapsed> {
-    let (mut future, mut timer) = (pin!(future), Timer::new(limit));
+    let (mut future, mut timer) = (pin!(future), Timeout::new(limit));
     poll_fn(|cx| {
         if let Poll::Ready(output) = future.as_mut().poll(cx) {
             return Poll::Ready(Ok(output));

@@ -1,5 +1,5 @@
-//! Timers whose deadlines stand in a thread's lists ([`Deadlines`]) rather than in the runtime's timer wheel, which takes
-//! a lock and some four hundred instructions for each. One timer of the runtime serves all of them.
+//! Timeouts whose deadlines stand in a thread's lists ([`Deadlines`]) rather than in the runtime's timer wheel, which
+//! takes a lock and some four hundred instructions for each. One timer of the runtime serves all of them.
 
 use super::{deadlines::Deadlines, expired, grace, now, poll_elapsed};
 use std::{
@@ -29,7 +29,7 @@ struct Served {
 /// A wait of the same time whenever it begins, with its first poll; ready once that time has passed and timeouts count.
 /// Made and dropped without a poll, it costs nothing.
 #[derive(Debug)]
-pub struct Timer {
+pub struct Timeout {
     patience: Duration,
     state: State,
 }
@@ -59,13 +59,13 @@ impl Drop for Listed {
     }
 }
 
-impl Timer {
-    /// A timer that waits for `patience` from its first poll on.
+impl Timeout {
+    /// Waits for `patience` from the first poll on.
     pub const fn new(patience: Duration) -> Self {
         Self { patience, state: State::New }
     }
 
-    /// A timer that waits until `at`.
+    /// Waits until `at`.
     pub fn until(at: Instant) -> Self {
         Self { patience: Duration::ZERO, state: State::Sleep(Box::pin(sleep_until(at))) }
     }
@@ -133,13 +133,13 @@ impl Served {
     }
 }
 
-/// Serves the [`Timer`]s of this thread, of which each has a timer of the runtime before and after. Does not end. There
-/// is one such future a thread.
+/// Serves the [`Timeout`]s of this thread, of which each has a timer of the runtime before and after. Does not end.
+/// There is one such future a thread.
 pub async fn serve_timers() {
     struct Serving;
     impl Drop for Serving {
         fn drop(&mut self) {
-            // An error means that the thread ends. Waits that have begun are the runtime's, which ends with this future.
+            // An error means that the thread ends. Waits that have begun are of tasks that end with this one.
             let task = SERVED.try_with(|served| {
                 let mut served = served.borrow_mut();
                 served.is_served = false;
@@ -183,7 +183,7 @@ mod tests {
     /// The times at which timers of these seconds end, which begin together.
     async fn ends(all: &[u32]) -> Vec<u64> {
         let began = Instant::now();
-        let mut timers: Vec<_> = all.iter().map(|seconds| Timer::new(SECOND * *seconds)).collect();
+        let mut timers: Vec<_> = all.iter().map(|seconds| Timeout::new(SECOND * *seconds)).collect();
         let mut ends = vec![0; all.len()];
         poll_fn(|cx| {
             let mut left = 0;
@@ -209,7 +209,7 @@ mod tests {
             assert_eq!(ends(&all).await, expected);
             // Later ones, while nothing waits, and while another does.
             assert_eq!(ends(&[2]).await, [2]);
-            let mut long = Timer::new(SECOND * 100);
+            let mut long = Timeout::new(SECOND * 100);
             assert!(poll_fn(|cx| Poll::Ready(long.poll_elapsed(cx).is_pending())).await);
             assert!(SERVED.with_borrow(|served| served.deadlines.next().is_some()));
             assert_eq!(ends(&[1, 3]).await, [1, 3]);
@@ -226,7 +226,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_time_that_the_clock_cannot_say_never_comes() {
         let served = async {
-            let mut timer = Timer::new(Duration::MAX);
+            let mut timer = Timeout::new(Duration::MAX);
             for _ in 0..2 {
                 assert!(poll_fn(|cx| Poll::Ready(timer.poll_elapsed(cx).is_pending())).await);
                 advance(1_000_000 * SECOND).await;

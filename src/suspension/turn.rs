@@ -19,7 +19,7 @@ enum Reading {
 /// A turn of a task. As long as it exists, this thread's [`now`] stays what it was when it was asked for first.
 #[derive(Debug)]
 pub struct Turn {
-    /// It ends on its thread.
+    /// A turn ends on its thread.
     _local: PhantomData<*const ()>,
 }
 

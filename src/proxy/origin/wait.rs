@@ -10,7 +10,7 @@ use crate::{
     exchange::{Fields, Head, Interim, name},
     proxy::Metrics,
     proxy::{error::Error, response},
-    suspension::{self, Timer},
+    suspension::{self, Timeout},
 };
 use http::StatusCode;
 use std::{
@@ -110,7 +110,7 @@ pub(super) async fn header(
         others.into_iter().flatten().fold(header_by(now), Instant::min)
     };
     let is_plain = upload.is_none() && deadline.is_none() && !interims.is_expected();
-    let mut timer = if is_plain { Timer::new(timeouts.response_header) } else { Timer::until(next(started)) };
+    let mut timer = if is_plain { Timeout::new(timeouts.response_header) } else { Timeout::until(next(started)) };
     poll_fn(|cx| {
         while let Poll::Ready(received) = poll_sent(cx) {
             match received {

@@ -7,8 +7,8 @@
 //!
 //! A frame may come before its stream has been accepted, even before the stream. Streams are accepted in the order of
 //! their IDs, so an ID from `next_stream` on is one that will be: what its frames say is kept for then. Below
-//! `next_stream` a stream is open or over, and what comes for one that is over means nothing. s2n-quic lets a client open
-//! `max_streams` at once and closes the connection beyond, so no honest frame finds the room used up.
+//! `next_stream` a stream is open or over, and what comes for one that is over means nothing. s2n-quic lets a client
+//! open `max_streams` at once and closes the connection beyond, so no honest frame finds the room used up.
 
 use super::{by_id::ByConnectionId, send_queue::OpenStreams};
 use crate::{number::Number, priority::Priority, quic::wire::StreamFrame};

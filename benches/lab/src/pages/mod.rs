@@ -117,7 +117,7 @@ const OBSERVE: &str = "globalThis.largest = 0;
     performance.setResourceTimingBufferSize(2000);
     new PerformanceObserver(list => { for (const entry of list.getEntries()) globalThis.largest = entry.startTime; })
         .observe({ type: 'largest-contentful-paint', buffered: true });";
-/// Waits until the page has loaded and so many objects have come (a font may be requested behind the load event), or too
+/// Waits until the page has loaded and so many objects have come (one may be requested behind the load event), or too
 /// long for them, and a bit longer for what is painted last.
 const MEASURE: &str = "(wanted => new Promise(done => {
     const look = () => {

@@ -79,7 +79,7 @@ impl Priorities {
         Some(priority)
     }
 
-    /// So many PRIORITY_UPDATE frames were too long to be read.
+    /// The connection has brought `frames` PRIORITY_UPDATE frames that were too long to be read.
     pub(super) fn skipped(&self, frames: u32) {
         if self.is_ordered {
             self.metrics.shared.priority_updates_skipped.add(frames.into());

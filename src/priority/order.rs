@@ -3,11 +3,11 @@
 //! What was handed over is sent in the order of a list of streams that have bytes to send: a stream enters at its end
 //! with the first byte, and leaves with the last.
 //!
-//! - s2n-quic sends the list from the front (hence `with_stream_batch_size`). More bytes of a stream that is in the list
-//!   are sent at its place, before those of the streams behind it. So a stream that has another behind it which it must
-//!   not overtake gets no more before its own bytes have left ([`SendList::Front`]).
-//! - h2 sends a frame of each stream in turn. More bytes of any stream slow down all others. So a stream gets no more as
-//!   long as one that precedes it is in the list ([`SendList::Turns`]).
+//! - s2n-quic sends the list from the front (hence `with_stream_batch_size`). More bytes of a stream that is in the
+//!   list are sent at its place, before those of the streams behind it. So a stream that has another behind it which it
+//!   must not overtake gets no more before its own bytes have left ([`SendList::Front`]).
+//! - h2 sends a frame of each stream in turn. More bytes of any stream slow down all others. So a stream gets no more
+//!   as long as one that precedes it is in the list ([`SendList::Turns`]).
 //!
 //! Which stream is next:
 //!

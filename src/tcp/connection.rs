@@ -3,7 +3,7 @@
 use super::{
     alt_svc::AltSvc,
     front::{Admitted, TcpWorker},
-    http2::Priorities,
+    http2::Http2Priorities,
     io::{ClientSocket, WriteTimeout},
     life::TcpLife,
     linger::Lingering,
@@ -59,7 +59,7 @@ pub(super) struct Connection<H> {
     /// Over HTTP/2: what its client has sent and was not read.
     account: OnceCell<ReceiveAccount>,
     /// Over HTTP/2, if its responses are sent by their priorities.
-    pub(super) priorities: OnceCell<Rc<Priorities>>,
+    pub(super) priorities: OnceCell<Rc<Http2Priorities>>,
     /// Advertises HTTP/3, over TLS.
     pub(super) alt_svc: Option<Rc<AltSvc>>,
     /// The authority of its last request.

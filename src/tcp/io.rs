@@ -33,7 +33,8 @@ pub(super) trait ClientSocket {
         None
     }
 
-    /// Has the kernel accept `bytes` that it has not sent, and no more: what it has is sent before all that comes later.
+    /// Has the kernel accept `bytes` that it has not sent, and no more: what it has is sent before all that comes
+    /// later.
     fn limit_unsent(&self, _bytes: u32) {}
 
     /// Ends the writing side without close_notify: what was sent does not look complete (RFC 8446 §6.1).

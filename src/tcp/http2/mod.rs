@@ -11,7 +11,7 @@ mod window;
 
 pub use super::frames::{Flood, Frames};
 pub(super) use order::TurnState;
-pub(super) use priorities::Priorities;
+pub(super) use priorities::Http2Priorities;
 
 use super::{
     connection::{Connection, NextStep},
@@ -79,7 +79,7 @@ pub(super) async fn serve<H: Handler>(
     let (mut frames, heads) =
         (Frames::new(limits.max_control_frames, limits.max_small_frames), Rc::<Cell<_>>::default());
     if connection.is_ordered() {
-        let _ = connection.priorities.set(Priorities::new(limits.max_streams, Arc::clone(metrics)));
+        let _ = connection.priorities.set(Http2Priorities::new(limits.max_streams, Arc::clone(metrics)));
         frames = frames.with_updates();
     }
     let (told, violation) = (Rc::clone(&connection), Rc::<Cell<_>>::default());

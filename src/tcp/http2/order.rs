@@ -95,8 +95,8 @@ impl ResponseOrder {
         })
     }
 
-    /// Returns the state that all responses share which nothing has competed with: whole ones, or their ends, of no more
-    /// than a frame.
+    /// Returns the state that all responses share which nothing has competed with: whole ones, or their ends, of no
+    /// more than a frame.
     pub(super) fn short(self: &Rc<Self>) -> Rc<TurnState> {
         TurnState::new(self, 0, Priority::DEFAULT)
     }

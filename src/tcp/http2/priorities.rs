@@ -19,7 +19,7 @@ fn parse(fields: &Fields) -> Option<Parameters> {
 }
 
 /// The signals of one connection, and the order of its responses.
-pub(in crate::tcp) struct Priorities {
+pub(in crate::tcp) struct Http2Priorities {
     order: Rc<ResponseOrder>,
     /// The state of short responses.
     short: Rc<TurnState>,
@@ -28,7 +28,7 @@ pub(in crate::tcp) struct Priorities {
     metrics: Arc<Metrics>,
 }
 
-impl Priorities {
+impl Http2Priorities {
     /// The priorities of a connection whose client may have `max_streams` streams open.
     pub(super) fn new(max_streams: u32, metrics: Arc<Metrics>) -> Rc<Self> {
         let max_streams = max_streams as usize;
@@ -55,8 +55,8 @@ impl Priorities {
         self.order.priority(id.into(), priority)
     }
 
-    /// The response on the stream `id`, whose request has `priority`, has `fields`. Returns its priority, if they change
-    /// it (RFC 9218 §8).
+    /// The response on the stream `id`, whose request has `priority`, has `fields`. Returns its priority, if they
+    /// change it (RFC 9218 §8).
     pub(in crate::tcp) fn response(&self, id: u32, priority: Priority, fields: &Fields) -> Option<Priority> {
         let field = parse(fields).filter(|field| *field != Parameters::default())?;
         let priority = field.or(self.order.priority(id.into(), priority));

@@ -117,7 +117,7 @@ const OBSERVE: &str = "globalThis.largest = 0;
     performance.setResourceTimingBufferSize(2000);
     new PerformanceObserver(list => { for (const entry of list.getEntries()) globalThis.largest = entry.startTime; })
         .observe({ type: 'largest-contentful-paint', buffered: true });";
-/// Waits until the page has loaded and so many objects have come (a font may be requested behind the load event), or too
+/// Waits until the page has loaded and so many objects have come (one may be requested behind the load event), or too
 /// long for them, and a bit longer for what is painted last.
 const MEASURE: &str = "(wanted => new Promise(done => {
     const look = () => {
@@ -135,6 +135,7 @@ const MEASURE: &str = "(wanted => new Promise(done => {
                 last_byte: Math.max(...all.map(entry => entry.responseEnd)),
                 loaded: page.loadEventEnd,
                 objects: resources.length,
+                names: resources.map(entry => entry.name.split('/').pop()),
                 protocols: [...new Set(all.map(entry => entry.nextHopProtocol))],
             });
         }, 300);
@@ -151,6 +152,8 @@ struct Load {
     last_byte: f64,
     loaded: f64,
     objects: usize,
+    /// Their files.
+    names: Vec<String>,
     protocols: Vec<String>,
 }
 
@@ -369,11 +372,8 @@ impl Running {
             match load {
                 Ok(load) if load.objects == objects && load.protocols == [protocol] => return Ok(load),
                 Ok(load) => {
-                    last = anyhow::anyhow!(
-                        "{} of {objects} objects came, over {}",
-                        load.objects,
-                        load.protocols.join(", ")
-                    );
+                    let (came, over) = (load.names.join(" "), load.protocols.join(", "));
+                    last = anyhow::anyhow!("{} of {objects} objects came, over {over}: {came}", load.objects);
                 }
                 Err(error) => last = error,
             }
@@ -440,6 +440,7 @@ mod tests {
             last_byte: time,
             loaded: 2.0 * time,
             objects: 1,
+            names: Vec::new(),
             protocols: vec![H2.to_owned()],
         };
         let loads = |factor: f64| [1.0, 2.0, 4.0].map(|time| load(100.0 * time * factor)).to_vec();

@@ -14,19 +14,19 @@ pub(crate) enum Page {
     /// 300 images of 2 to 20 KB.
     Images,
     /// Nothing blocks in the head. 30 images of 60 KB below the fold are found at once; then a stylesheet by @import of
-    /// 20 KB, its font, and a script of 40 KB at the end of the body, which inserts the image of 150 KB that is the
-    /// largest contentful paint.
+    /// 20 KB, an image of 30 KB that it names, and a script of 40 KB at the end of the body, which inserts the image of
+    /// 150 KB that is the largest contentful paint.
     Late,
     /// 12 scripts of 80 KB at the end of the body, each of which has to run, and 20 images of 30 KB.
     Scripts,
 }
 
 /// Bytes and number of the objects of [`Page::Late`].
-pub(crate) const BELOW: (usize, usize) = (60_000, 30);
+const BELOW: (usize, usize) = (60_000, 30);
 const STYLE: usize = 20_000;
-const FONT: usize = 30_000;
+const BACK: usize = 30_000;
 const SCRIPT: usize = 40_000;
-pub(crate) const HERO: usize = 150_000;
+const HERO: usize = 150_000;
 
 impl Page {
     /// The name of its folder.
@@ -47,9 +47,7 @@ impl Page {
         let mut site = Site { folder: &folder, random: Random::stream(seed, self as u64), objects: 0 };
         let (head, body) = match self {
             Self::Mixed => site.mixed()?,
-            Self::Images => {
-                (String::new(), site.images(300, |random| 2_000 + 18_000.0_f64.mul_add(random.unit(), 0.0) as usize)?)
-            }
+            Self::Images => (String::new(), site.images(300, |random| 2_000 + whole(18_000.0 * random.unit()))?),
             Self::Late => site.late()?,
             Self::Scripts => site.scripts()?,
         };
@@ -83,7 +81,7 @@ impl Site<'_> {
         draws.iter_mut().for_each(|draw| *draw *= 2_000_000.0 / sum);
         let (mut head, mut body) = (String::new(), "<div id=top><h1>Mixed</h1></div>".to_owned());
         for (number, size) in draws.into_iter().enumerate() {
-            let size = size as usize;
+            let size = whole(size);
             match number {
                 0..6 => {
                     head += &format!(
@@ -118,9 +116,8 @@ impl Site<'_> {
         for number in 0..count {
             body += &self.image(&format!("below-{number}.png"), (300, 200), size)?;
         }
-        self.padded("font.woff2", "", FONT)?;
-        let style = "@font-face { font-family: late; font-display: swap; src: url(font.woff2) } h1 { font-family: late, serif }\n";
-        self.padded("style.css", style, STYLE)?;
+        self.image("back.png", (64, 64), BACK)?;
+        self.padded("style.css", "h1 { padding-left: 80px; background: url(back.png) no-repeat }\n", STYLE)?;
         self.image("hero.png", (800, 600), HERO)?;
         let insert = "document.getElementById('hero').innerHTML = '<img src=hero.png width=800 height=600>';\n";
         let script = self.padded("script.js", insert, SCRIPT)?;
@@ -173,6 +170,22 @@ impl Site<'_> {
     }
 }
 
+/// A random byte.
+fn noise(random: &mut Random) -> u8 {
+    let [byte, ..] = random.next().to_le_bytes();
+    byte
+}
+
+/// The whole part of a size.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "sizes are positive, and at most megabytes"
+)]
+fn whole(size: f64) -> usize {
+    size as usize
+}
+
 /// A PNG of black and white noise (RFC 2083), whose pixels are stored rather than compressed.
 fn png(random: &mut Random, (width, height): (u32, u32), size: usize) -> Vec<u8> {
     let row = width.div_ceil(8) as usize;
@@ -180,7 +193,7 @@ fn png(random: &mut Random, (width, height): (u32, u32), size: usize) -> Vec<u8>
     for _ in 0..height {
         // No filter.
         pixels.push(0);
-        pixels.extend((0..row).map(|_| random.next() as u8));
+        pixels.extend((0..row).map(|_| noise(random)));
     }
     // zlib's header, stored blocks (RFC 1951 §3.2.4), Adler-32.
     let mut data = vec![0x78, 0x01];
@@ -205,7 +218,7 @@ fn png(random: &mut Random, (width, height): (u32, u32), size: usize) -> Vec<u8>
     // What follows is a private chunk, and IEND: twelve bytes each beside their contents.
     let padding = size.saturating_sub(file.len() + 24);
     if padding > 0 {
-        let noise: Vec<u8> = (0..padding).map(|_| random.next() as u8).collect();
+        let noise: Vec<u8> = (0..padding).map(|_| noise(random)).collect();
         chunk(&mut file, b"nOIs", &noise);
     }
     chunk(&mut file, b"IEND", &[]);

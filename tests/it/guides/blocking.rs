@@ -103,7 +103,7 @@ fn fail2ban_has_litequic_deny_a_client_that_is_refused_too_often() {
     let _server = machine.spawn("exec fail2ban-server -xf --loglevel INFO --logtarget STDOUT start");
     machine.wait(&format!("{} >/dev/null 2>&1", guide.command("fail2ban-client status")));
     machine.run(
-        "for n in $(seq 20); do curl --silent --output /dev/null --max-time 3 --interface 203.0.113.7 https://example.com/; done; true",
+        "for n in $(seq 25); do curl --silent --output /dev/null --max-time 3 --interface 203.0.113.7 https://example.com/; done; true",
     );
     machine.wait("litequic ctl denied | grep -q 203.0.113.7/32");
     let (tcp, quic) = ends(&machine, "203.0.113.7");

@@ -213,8 +213,8 @@ impl Record {
         }
     }
 
-    /// An attempt at `server` of `origin` begins, behind `earlier` ones with the same message. Returns the `traceparent`
-    /// that the server gets, if the request has a trace.
+    /// An attempt at `server` of `origin` begins, behind `earlier` ones with the same message. Returns the
+    /// `traceparent` that the server gets, if the request has a trace.
     pub fn begin_attempt(&self, origin: &Arc<str>, server: &Arc<str>, earlier: u32) -> Option<Traceparent> {
         let mut facts = self.0.as_deref()?.facts.borrow_mut();
         let began = facts.started;

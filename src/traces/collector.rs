@@ -65,8 +65,8 @@ pub(super) struct Connection {
 }
 
 enum RequestSender {
-    Http1(http1::SendRequest<Message>),
-    Http2(http2::SendRequest<Message>),
+    Http1(http1::SendRequest<ExportBody>),
+    Http2(http2::SendRequest<ExportBody>),
 }
 
 impl fmt::Debug for Connection {
@@ -109,13 +109,13 @@ fn causes(error: &hyper::Error) -> String {
 
 /// A request's body: the pieces that workers have sent, between what the message begins and ends with.
 #[derive(Debug, Clone)]
-pub(super) struct Message {
+pub(super) struct ExportBody {
     pieces: VecDeque<Bytes>,
     /// Bytes of all of them.
     left: u64,
 }
 
-impl Message {
+impl ExportBody {
     pub(super) fn new(begin: Vec<u8>, pieces: Vec<Bytes>, end: Vec<u8>) -> Self {
         let pieces: VecDeque<Bytes> = iter::once(begin.into()).chain(pieces).chain(iter::once(end.into())).collect();
         let left = pieces.iter().map(|piece| piece.len() as u64).sum();
@@ -123,7 +123,7 @@ impl Message {
     }
 }
 
-impl Body for Message {
+impl Body for ExportBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -151,7 +151,7 @@ impl Body for Message {
 pub(super) async fn export(
     open: Option<Connection>,
     destination: &Destination,
-    message: Message,
+    message: ExportBody,
 ) -> (Option<Connection>, Exported) {
     let limit = destination.timeout;
     let answered = async {
@@ -187,7 +187,7 @@ pub(super) async fn export(
 async fn attempt(
     mut connection: Connection,
     destination: &Destination,
-    message: Message,
+    message: ExportBody,
 ) -> Result<(Connection, Response<Incoming>), Unanswered> {
     let request = request(destination, message)?;
     let response = match &mut connection.sender {
@@ -225,7 +225,7 @@ impl Answer {
     }
 }
 
-fn request(destination: &Destination, message: Message) -> Result<Request<Message>, http::Error> {
+fn request(destination: &Destination, message: ExportBody) -> Result<Request<ExportBody>, http::Error> {
     let endpoint = &destination.endpoint;
     let mut request = Request::new(message);
     *request.method_mut() = Method::POST;

@@ -3,7 +3,7 @@
 
 use super::{
     Board, CollectorState, Destination,
-    collector::{Connection, Exported, Message, export},
+    collector::{Connection, ExportBody, Exported, export},
     metrics::ExportMetrics,
 };
 use crate::{
@@ -77,7 +77,7 @@ pub(super) struct Noted {
 #[derive(Debug)]
 struct Batch {
     destination: Arc<Destination>,
-    /// As workers have sent them.
+    /// What workers have sent.
     pieces: Vec<Bytes>,
     /// Bytes of all pieces.
     bytes: usize,
@@ -95,7 +95,7 @@ impl Batch {
 /// A request that is being sent, or will be again.
 struct Outgoing {
     destination: Arc<Destination>,
-    message: Message,
+    message: ExportBody,
     count: u64,
     /// Bytes of the spans in it.
     bytes: u64,
@@ -232,13 +232,13 @@ impl Exporter {
         if let Some(batch) = self.backlog.pop_front_if(is_due) {
             let Batch { destination, pieces, bytes, count, .. } = batch;
             let (begin, end) = destination.envelope.around(bytes, destination.protocol == TraceProtocol::Grpc);
-            let message = Message::new(begin, pieces, end);
+            let message = ExportBody::new(begin, pieces, end);
             let bytes = bytes as u64;
             self.outgoing = Some(Outgoing { destination, message, count, bytes, delay: FIRST_RETRY, at: now });
         }
     }
 
-    fn begin(&mut self, destination: Arc<Destination>, message: Message) -> InFlight {
+    fn begin(&mut self, destination: Arc<Destination>, message: ExportBody) -> InFlight {
         let open = self.connection.take().filter(|(to, _)| Arc::ptr_eq(to, &destination));
         Box::pin(async move { export(open.map(|(_, open)| open), &destination, message).await })
     }

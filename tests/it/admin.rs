@@ -507,11 +507,11 @@ async fn the_status_page_begins_with_what_is_wrong() {
             .evaluate("[...document.querySelectorAll('section')].map(one => one.getAttribute('aria-labelledby'))");
         let expected = [
             "now",
-            "busiest",
             "by-route",
             "behind",
             "certs",
             "bitten",
+            "busiest",
             "by-protocol",
             "by-class",
             "loops",

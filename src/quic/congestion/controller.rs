@@ -416,8 +416,8 @@ impl CongestionController for Controller {
         }
     }
 
-    /// `None` where the window is full: an acknowledgement decides what leaves next, and a timer would wake the worker in
-    /// vain.
+    /// `None` where the window is full: an acknowledgement decides what leaves next, and a timer would wake the worker
+    /// in vain.
     fn earliest_departure_time(&self) -> Option<Timestamp> {
         if self.is_congestion_limited() { None } else { self.pacer.next_send_time() }
     }

@@ -28,6 +28,8 @@ async fn calls(protocol: &str, trailer: &str) {
     assert_eq!(called, expected);
     // All of it by HTTP/3 to litequic and by HTTP/1.1 to the origin.
     assert_eq!(litequic.sum(|worker| worker.http3.requests.get()), 4);
+    // The last, of which its client has the answer already.
+    serving.await_stdout("/test.Words/Count");
     let seen = serving.stdout();
     assert_eq!(seen.matches("HTTP/1.1 /test.Words/").count(), 4, "{seen}");
     assert!(litequic.sum(|worker| worker.proxy.origin_tls_full.get()) > 0);

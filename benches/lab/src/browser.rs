@@ -131,9 +131,6 @@ impl Browser {
 
     fn load_in(&mut self, context: &str, url: &str, begin: &str, measure: &str) -> Result<Json> {
         self.page(Some(context))?;
-        // A context has a cache of its own, but pages of the same address share what a stylesheet has loaded.
-        self.call("Network.enable", &json!({}))?;
-        self.call("Network.setCacheDisabled", &json!({ "cacheDisabled": true }))?;
         self.call("Page.addScriptToEvaluateOnNewDocument", &json!({ "source": begin }))?;
         let answer = self.call("Page.navigate", &json!({ "url": url }))?;
         if let Some(error) = field(&answer, "/errorText").as_str() {

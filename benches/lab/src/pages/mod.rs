@@ -135,7 +135,8 @@ const MEASURE: &str = "(wanted => new Promise(done => {
                 last_byte: Math.max(...all.map(entry => entry.responseEnd)),
                 loaded: page.loadEventEnd,
                 objects: resources.length,
-                names: resources.map(entry => entry.name.split('/').pop()),
+                names: resources.map(entry => [entry.name.split('/').pop(),
+                    ...[entry.requestStart, entry.responseStart, entry.responseEnd].map(Math.round)].join(' ')),
                 protocols: [...new Set(all.map(entry => entry.nextHopProtocol))],
             });
         }, 300);
@@ -152,7 +153,7 @@ struct Load {
     last_byte: f64,
     loaded: f64,
     objects: usize,
-    /// Their files.
+    /// Their files, and when each was requested, when its first byte came, and its last one.
     names: Vec<String>,
     protocols: Vec<String>,
 }
@@ -372,7 +373,7 @@ impl Running<'_> {
             match load {
                 Ok(load) if load.objects == objects && load.protocols == [protocol] => return Ok(load),
                 Ok(load) => {
-                    let (came, over) = (load.names.join(" "), load.protocols.join(", "));
+                    let (came, over) = (load.names.join(", "), load.protocols.join(", "));
                     last = anyhow::anyhow!("{} of {objects} objects came, over {over}: {came}", load.objects);
                 }
                 Err(error) => last = error,

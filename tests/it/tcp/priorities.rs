@@ -340,7 +340,7 @@ async fn was_held_back() -> usize {
             // A client that takes some all the time, and less than the sockets in front of it have.
             if began.elapsed() < 3 * timeout {
                 overtook += if frame.stream == 3 { frame.payload.len() } else { 0 };
-                sleep(Duration::from_millis(100)).await;
+                sleep(Duration::from_millis(20)).await;
             }
         }
         assert!(![GOAWAY, 3].contains(&frame.kind), "{frame:?}");

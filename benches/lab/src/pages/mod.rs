@@ -1,6 +1,6 @@
 //! Pages in Chromium, through litequic and its peers over emulated links: when the first byte came, when the first and
 //! the largest contentful paint were, when the last byte came and when the page had loaded. Contenders take turns, a
-//! fresh browser context each load. A load counts only if each of its resources came over the protocol that is measured.
+//! fresh browser each load. A load counts only if each of its resources came over the protocol that is measured.
 
 mod site;
 
@@ -135,7 +135,8 @@ const MEASURE: &str = "(wanted => new Promise(done => {
                 last_byte: Math.max(...all.map(entry => entry.responseEnd)),
                 loaded: page.loadEventEnd,
                 objects: resources.length,
-                names: resources.map(entry => entry.name.split('/').pop()),
+                names: resources.map(entry => [entry.name.split('/').pop(),
+                    ...[entry.requestStart, entry.responseStart, entry.responseEnd].map(Math.round)].join(' ')),
                 protocols: [...new Set(all.map(entry => entry.nextHopProtocol))],
             });
         }, 300);
@@ -152,7 +153,7 @@ struct Load {
     last_byte: f64,
     loaded: f64,
     objects: usize,
-    /// Their files.
+    /// Their files, and when each was requested, when its first byte came, and its last one.
     names: Vec<String>,
     protocols: Vec<String>,
 }
@@ -233,16 +234,16 @@ struct Setting<'a> {
     folder: &'a Path,
 }
 
-/// The servers that run, and the browsers.
-struct Running {
+/// The servers that run.
+struct Running<'a> {
+    setting: &'a Setting<'a>,
     _servers: Vec<Server>,
     contenders: Vec<(&'static str, u16, &'static str)>,
-    browsers: Vec<(&'static str, Browser)>,
 }
 
 impl Setting<'_> {
-    /// Starts the origin, the servers that are there, and a browser for each protocol.
-    fn start(&self) -> Result<Running> {
+    /// Starts the origin, and the servers that are there.
+    fn start(&self) -> Result<Running<'_>> {
         let descriptions = Contender::built_in()?;
         let find = |name: &str| descriptions.iter().find(|one| one.name == name).with_context(|| format!("no {name}"));
         let mut servers = vec![self.server(find("origin")?, "origin", ORIGIN_PORT, "")?.context("there is no nginx")?];
@@ -265,21 +266,20 @@ impl Setting<'_> {
         }
         // In the order of the table.
         contenders.sort_by_key(|(name, ..)| CONTENDERS.iter().position(|(one, ..)| one == name));
-        let ports: Vec<u16> = SERVERS.iter().map(|(_, _, port, _)| *port).collect();
-        let mut browsers = Vec::new();
-        for (protocol, transport) in [(H3, Transport::Quic(&ports)), (H2, Transport::NoQuic), (H1, Transport::Http1)] {
-            if contenders.iter().any(|(_, _, of)| *of == protocol) {
-                browsers.push((protocol, self.browser(transport)?));
-            }
-        }
-        Ok(Running { _servers: servers, contenders, browsers })
+        Ok(Running { setting: self, _servers: servers, contenders })
     }
 
-    /// A browser in the client's namespace.
-    fn browser(&self, transport: Transport<'_>) -> Result<Browser> {
+    /// A browser in the client's namespace, for a protocol.
+    fn browser(&self, protocol: &str) -> Result<Browser> {
         let program = self.given("chromium").unwrap_or_else(|| PathBuf::from("chromium"));
         let address: IpAddr = self.network.address.parse()?;
         let Namespace { namespace } = &self.network.client;
+        let ports = SERVERS.map(|(_, _, port, _)| port);
+        let transport = match protocol {
+            H3 => Transport::Quic(&ports),
+            H2 => Transport::NoQuic,
+            _ => Transport::Http1,
+        };
         // A child has the namespace of the thread that starts it.
         inside(namespace, || Browser::launch(&program, address, &self.files.spki, transport))
     }
@@ -337,7 +337,7 @@ impl Setting<'_> {
     }
 }
 
-impl Running {
+impl Running<'_> {
     /// Loads a page as often as wanted by each contender, in turn.
     fn measure(&mut self, page: Page, objects: usize, path: &link::Path, loads: usize, link: &Link) -> Result<Cell> {
         let contenders = self.contenders.clone();
@@ -363,16 +363,17 @@ impl Running {
 
     fn load(&mut self, page: Page, objects: usize, port: u16, protocol: &str) -> Result<Load> {
         let url = format!("https://localhost:{port}/{}/index.html", page.name());
-        let (_, browser) = self.browsers.iter_mut().find(|(of, _)| *of == protocol).context("a browser")?;
         let mut last = anyhow::anyhow!("it was not tried");
         for _ in 0..TRIES {
+            // Another page of the same address in the same browser does not request what its stylesheets name.
+            let mut browser = self.setting.browser(protocol)?;
             let load = browser
                 .load(&url, OBSERVE, &format!("{MEASURE}({objects})"))
                 .and_then(|load| serde_json::from_value::<Load>(load).context("what the page reports"));
             match load {
                 Ok(load) if load.objects == objects && load.protocols == [protocol] => return Ok(load),
                 Ok(load) => {
-                    let (came, over) = (load.names.join(" "), load.protocols.join(", "));
+                    let (came, over) = (load.names.join(", "), load.protocols.join(", "));
                     last = anyhow::anyhow!("{} of {objects} objects came, over {over}: {came}", load.objects);
                 }
                 Err(error) => last = error,

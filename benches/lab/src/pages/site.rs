@@ -87,13 +87,13 @@ impl Site<'_> {
                     head += &format!(
                         "<link rel=stylesheet href={}>",
                         self.padded(&format!("style-{number}.css"), "", size)?
-                    )
+                    );
                 }
                 6..14 => {
                     head += &format!(
                         "<script defer src={}></script>",
                         self.padded(&format!("script-{number}.js"), "", size)?
-                    )
+                    );
                 }
                 _ => body += &self.image(&format!("image-{number}.png"), (64, 64), size)?,
             }

@@ -106,12 +106,6 @@ impl<S: ClientSocket, R: OpenResponse> WriteTimeout<S, R> {
         Self { stream, patience: ClientDeadline::new(pace), writes, motion, metrics }
     }
 
-    fn limit_unsent(&self) {
-        if let Some(bytes) = self.writes.unsent_limit.take() {
-            self.stream.limit_unsent(bytes);
-        }
-    }
-
     /// `written` is done, with as many bytes as `bytes` returns, or waits for the client.
     fn in_time<T>(
         &mut self,
@@ -175,7 +169,6 @@ impl<S: AsyncRead + Unpin, R: OpenResponse> AsyncRead for WriteTimeout<S, R> {
 
 impl<S: AsyncWrite + ClientSocket + Unpin, R: OpenResponse> AsyncWrite for WriteTimeout<S, R> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.limit_unsent();
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         if let Poll::Ready(Ok(written)) = written {
             self.writes.accept(&[IoSlice::new(bytes)], written);
@@ -188,7 +181,6 @@ impl<S: AsyncWrite + ClientSocket + Unpin, R: OpenResponse> AsyncWrite for Write
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.limit_unsent();
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
         if let Poll::Ready(Ok(written)) = written {
             self.writes.accept(slices, written);

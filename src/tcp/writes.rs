@@ -67,8 +67,6 @@ pub(super) struct Writes<R> {
     pub(super) write: Cell<WriteState>,
     /// Whether hyper or h2 has begun to close the connection: it ends by itself.
     pub(super) closing: Cell<bool>,
-    /// Bytes that the kernel may have unsent from the next write on (TCP_NOTSENT_LOWAT in tcp(7)).
-    pub(super) unsent_limit: Cell<Option<u32>>,
     /// The connection's socket, while it is open.
     pub(super) socket: Cell<Option<RawFd>>,
     state: RefCell<State<R>>,
@@ -133,7 +131,6 @@ impl<R: OpenResponse> Writes<R> {
         Self {
             write: Cell::default(),
             closing: Cell::default(),
-            unsent_limit: Cell::default(),
             socket: Cell::default(),
             state: RefCell::new(State {
                 accepted: 0,

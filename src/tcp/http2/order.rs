@@ -40,8 +40,6 @@ pub(super) struct ResponseOrder {
     grant_at: Cell<u64>,
     /// Room is to be granted once the responses that were woken have run: they may be before those that wait.
     is_due: Cell<bool>,
-    /// Responses have competed.
-    has_competed: Cell<bool>,
     /// The response that has handed over bytes while it was alone.
     alone: Cell<Option<Rc<TurnState>>>,
     /// Responses in the list of those that h2 has bytes of.
@@ -91,7 +89,6 @@ impl ResponseOrder {
             reserved: Cell::new(0),
             grant_at: Cell::new(0),
             is_due: Cell::new(false),
-            has_competed: Cell::new(false),
             alone: Cell::new(None),
             listed: Cell::new(0),
             list: Cell::new(1),
@@ -212,11 +209,6 @@ impl ResponseTurn {
             alone.enter_list();
         }
         Self { short: Rc::clone(short), id, priority, state: OnceCell::new() }
-    }
-
-    /// Whether the response is the first of its connection that is sent beside another.
-    pub(super) fn begins_to_compete(&self) -> bool {
-        self.order().open.get() > 1 && !self.order().has_competed.replace(true)
     }
 
     /// Number of `ready` bytes that may be handed over now. Pending: the response waits in the order.

@@ -26,11 +26,6 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-/// Bytes that the kernel has of a connection and has not sent at most once its responses compete, beside a last segment
-/// of up to 64 KiB: what is sent before a response that becomes the most urgent. The kernel reports room for more at
-/// half of it, which is 0.5 ms of 1 Gbit/s.
-const KERNEL_QUEUE: u32 = 128 * 1024;
-
 /// Serves the request on a stream. Dropped before its end, it cancels the exchange and resets the stream.
 pub(super) async fn serve<H: Handler>(
     connection: Rc<Connection<H>>,
@@ -123,9 +118,6 @@ async fn send<H: Handler>(
         Err(_) => return respond.send_reset(Reason::INTERNAL_ERROR),
     };
     let turn = connection.priorities.get().zip(body.priority()).map(|(priorities, own)| priorities.turn(id, own));
-    if turn.as_ref().is_some_and(ResponseTurn::begins_to_compete) {
-        connection.writes.unsent_limit.set(Some(KERNEL_QUEUE));
-    }
     let mut sending = Sending {
         connection,
         body,

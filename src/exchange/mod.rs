@@ -35,7 +35,7 @@ pub use path::path;
 pub use patience::{ClientDeadline, MinimumRate, TimeoutCause};
 pub use reading::{MAX_READINGS, has_readings, readings};
 pub use record::{Facts, Listener, Propagation, Record, Recording, Records, RequestEnd, Tracer};
-pub use trace::{Attempt, RequestTrace, SpanId, TRACEPARENT, TraceFlags, TraceId, Traceparent};
+pub use trace::{Attempt, RequestTrace, SpanId, TRACEPARENT, TraceFlags, TraceId, Traceparent, write_hex};
 pub use tunnel::{Duplex, Quiet, Silenced, TUNNEL_BUFFER, Tunnel, Upgrade};
 
 use http::Method;

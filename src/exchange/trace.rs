@@ -27,13 +27,22 @@ fn bytes<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
 }
 
 /// Writes lower-case hexadecimal digits of `bytes` to `out`, two for each.
-fn digits(bytes: &[u8], out: &mut [u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let at = |nibble: u8| DIGITS.get(usize::from(nibble)).copied().unwrap_or_default();
+pub fn write_hex(bytes: &[u8], out: &mut [u8]) {
     for (byte, pair) in bytes.iter().zip(out.as_chunks_mut::<2>().0) {
-        *pair = [at(byte >> 4), at(byte & 15)];
+        *pair = DIGITS.get(usize::from(*byte)).copied().unwrap_or_default();
     }
 }
+
+/// The two digits of each byte.
+#[expect(clippy::indexing_slicing, reason = "while compiling, and within the table")]
+const DIGITS: [[u8; 2]; 256] = {
+    let (digits, mut table, mut byte) = (*b"0123456789abcdef", [[0; 2]; 256], 0);
+    while byte < table.len() {
+        table[byte] = [digits[byte >> 4], digits[byte & 0x0f]];
+        byte += 1;
+    }
+    table
+};
 
 macro_rules! id {
     ($(#[$meta:meta])* $name:ident, $length:literal) => {
@@ -66,7 +75,7 @@ macro_rules! id {
             /// Lower-case hexadecimal digits.
             pub fn digits(&self) -> [u8; 2 * $length] {
                 let mut out = [0; 2 * $length];
-                digits(&self.0, &mut out);
+                write_hex(&self.0, &mut out);
                 out
             }
         }
@@ -159,8 +168,8 @@ impl Traceparent {
     /// The value, in version 00.
     pub fn to_bytes(&self) -> [u8; TRACEPARENT] {
         let mut out = *b"00-00000000000000000000000000000000-0000000000000000-00";
-        let mut write = |bytes: &[u8], from: usize| digits(bytes, out.get_mut(from..).unwrap_or_default());
-        // The flags last: `digits` writes as many as there are bytes.
+        let mut write = |bytes: &[u8], from: usize| write_hex(bytes, out.get_mut(from..).unwrap_or_default());
+        // The flags last: `write_hex` writes as many as there are bytes.
         write(self.trace_id.bytes(), 3);
         write(self.parent_id.bytes(), 36);
         write(&[self.flags.byte()], 53);

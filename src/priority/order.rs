@@ -9,7 +9,7 @@
 //! - h2 sends a frame of each stream in turn. More bytes of any stream slow down all others. So a stream gets no more
 //!   as long as one that precedes it is in the list ([`SendList::Turns`]).
 //!
-//! Which stream is next:
+//! The next stream is chosen so:
 //!
 //! - A more urgent stream comes first. Within an urgency those that are not incremental come one after the other, by
 //!   their IDs; incremental ones in turn; where there are both, one of either, alternately.

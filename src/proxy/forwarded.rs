@@ -7,7 +7,7 @@
 use super::spelling;
 use crate::{
     config::Network,
-    exchange::{Certificate, Client, Fields, Forwarded, Head, Name, NameSet, name},
+    exchange::{Certificate, Client, Fields, Forwarded, Head, Name, NameSet, name, write_hex},
 };
 use std::{
     fmt::Write,
@@ -175,21 +175,11 @@ fn write_address(text: &mut String, address: IpAddr) {
 
 /// 128 bits in 32 digits.
 fn hexadecimal(bits: [u8; 16]) -> String {
-    let digits = bits.map(|byte| DIGITS.get(usize::from(byte)).copied().unwrap_or_default());
+    let mut digits = [0; 32];
+    write_hex(&bits, &mut digits);
     // Digits are ASCII.
-    str::from_utf8(digits.as_flattened()).unwrap_or_default().to_owned()
+    str::from_utf8(&digits).unwrap_or_default().to_owned()
 }
-
-/// The two digits of each byte.
-#[expect(clippy::indexing_slicing, reason = "while compiling, and within the table")]
-const DIGITS: [[u8; 2]; 256] = {
-    let (digits, mut table, mut byte) = (*b"0123456789abcdef", [[0; 2]; 256], 0);
-    while byte < table.len() {
-        table[byte] = [digits[byte >> 4], digits[byte & 0x0f]];
-        byte += 1;
-    }
-    table
-};
 
 /// Adds `item` to the end of the list that `name` holds, as one field line.
 fn append(fields: &mut Fields, name: Name<'_>, item: &[u8]) {

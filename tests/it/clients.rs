@@ -44,7 +44,8 @@ const CLIENTS: &str = "LITEQUIC_TEST_LISTED";
 /// Without it: more than a worker looks at in one turn.
 const FEW: usize = 2_400;
 
-fn edit(config: &mut Config) {
+/// An admin address, TCP beside QUIC, and two workers.
+pub(crate) fn edit(config: &mut Config) {
     config.admin.listen = Some((Ipv4Addr::LOCALHOST, 0).into());
     config.listen.tcp = vec![(Ipv4Addr::LOCALHOST, 0).into()];
     config.listen.workers = Workers::Count(NonZeroU16::new(2).unwrap());

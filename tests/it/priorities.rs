@@ -7,7 +7,7 @@ use crate::support::{
     origin::{Always, Peer, Script},
     proxy::Litequic,
     raw::{self, PRIORITY_UPDATE, Raw},
-    sequence::Sequence,
+    sequence::{EIGHT, PRIORITIES_OF_EIGHT, Sequence},
     within,
 };
 use http::HeaderName;
@@ -122,6 +122,18 @@ impl Noted {
         stream
     }
 
+    /// Sends a request of the highest urgency and one of the lowest. Returns their streams, and the connections on which
+    /// the origin of `script` has them.
+    async fn urgent_and_not(&mut self, script: &Script) -> (Vec<BidirectionalStream>, [Peer; 2]) {
+        let mut streams = vec![self.request(Some("u=0")).await];
+        let mut first = script.accept().await;
+        first.head().await;
+        streams.push(self.request(Some("u=7")).await);
+        let mut second = script.accept().await;
+        second.head().await;
+        (streams, [first, second])
+    }
+
     async fn update(&mut self, stream: u64, value: &str) {
         self.control.send(update(stream, value).into()).await.unwrap();
     }
@@ -215,19 +227,8 @@ fn came_in_order(frames: &Frames, streams: &[(u8, bool)]) {
 
 #[tokio::test]
 async fn eight_responses_come_in_the_order_of_their_priorities() {
-    let requests = [
-        (Some("u=7"), ""),
-        (Some("u=5, i"), ""),
-        (Some("u=5, i"), ""),
-        (None, ""),
-        (Some("u=3"), ""),
-        (Some("u=2, i"), ""),
-        (Some("u=1"), ""),
-        (Some("u=0"), ""),
-    ];
-    let frames = at_hand(&requests, nothing, |_| {}).await;
-    let order = [(7, false), (5, true), (5, true), (3, false), (3, false), (2, true), (1, false), (0, false)];
-    came_in_order(&frames, &order);
+    let frames = at_hand(&EIGHT, nothing, |_| {}).await;
+    came_in_order(&frames, &PRIORITIES_OF_EIGHT);
 }
 
 #[tokio::test]
@@ -257,12 +258,7 @@ async fn an_interim_response_waits_for_what_was_handed_over_and_for_no_more() {
     let litequic = Litequic::start(script.address, |_| {}).await;
     let link = link(&litequic);
     let mut client = Noted::connect(&litequic, link.address).await;
-    let mut streams = vec![client.request(Some("u=0")).await];
-    let mut first = script.accept().await;
-    first.head().await;
-    streams.push(client.request(Some("u=7")).await);
-    let mut second = script.accept().await;
-    second.head().await;
+    let (streams, [mut first, mut second]) = client.urgent_and_not(&script).await;
     let says = async {
         first.say(response("", LONG)).await;
     };
@@ -414,12 +410,7 @@ async fn a_response_that_is_held_back_for_longer_than_its_client_may_take_is_not
     let litequic = Litequic::start(script.address, |config| config.timeouts.send = Duration::from_secs(1)).await;
     let link = link(&litequic);
     let mut client = Noted::connect(&litequic, link.address).await;
-    let mut streams = vec![client.request(Some("u=0")).await];
-    let mut first = script.accept().await;
-    first.head().await;
-    streams.push(client.request(Some("u=7")).await);
-    let mut second = script.accept().await;
-    second.head().await;
+    let (streams, [mut first, mut second]) = client.urgent_and_not(&script).await;
     let (one, other) = (response("", LONG), response("", 4 * SIZE));
     let said = async { tokio::join!(first.say(one), second.say(other)) };
     tokio::join!(said, async {

@@ -1,6 +1,7 @@
 //! `litequic ctl qlog`: what a connection over QUIC does, packet by packet, as it was on the wire.
 
 use crate::{
+    clients::edit,
     drain::ask,
     support::{
         client::{Client, Quic},
@@ -12,13 +13,11 @@ use crate::{
         within,
     },
 };
-use litequic::config::{Config, Workers};
 use serde_json::Value as Json;
 use std::{
     collections::BTreeSet,
     env, fs,
-    net::{Ipv4Addr, SocketAddr},
-    num::NonZeroU16,
+    net::SocketAddr,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
@@ -38,12 +37,6 @@ const RECORD_SEPARATOR: char = '\u{1e}';
 const CHECK: &str = "LITEQUIC_QLOG_CHECK";
 /// QUIC's type of ACK_FREQUENCY.
 const ACK_FREQUENCY: u64 = 0xaf;
-
-fn edit(config: &mut Config) {
-    config.admin.listen = Some((Ipv4Addr::LOCALHOST, 0).into());
-    config.listen.tcp = vec![(Ipv4Addr::LOCALHOST, 0).into()];
-    config.listen.workers = Workers::Count(NonZeroU16::new(2).unwrap());
-}
 
 async fn start() -> Litequic {
     Litequic::start(origin::demo().await, edit).await

@@ -81,6 +81,28 @@ pub(super) fn parted(spans: &[SeenSpan]) -> (&SeenSpan, Vec<&SeenSpan>) {
     (server, clients)
 }
 
+/// Has `client` send two requests, the second of which comes to its origin twice: the first response leaves a
+/// connection, which closes with the second request. Returns the heads of that.
+async fn sent_twice(client: &Client, script: &Script) -> [Head; 2] {
+    let (first, mut peer) = tokio::join!(client.get("/first"), async {
+        let mut peer = script.accept().await;
+        peer.head().await;
+        peer.say(Always::EMPTY_200).await;
+        peer
+    });
+    assert_eq!(first.status.as_u16(), 200);
+    let (second, heads) = tokio::join!(client.get("/second"), async {
+        let stale = peer.head().await;
+        drop(peer);
+        let mut fresh = script.accept().await;
+        let again = fresh.head().await;
+        fresh.say(Always::EMPTY_200).await;
+        [stale, again]
+    });
+    assert_eq!(second.status.as_u16(), 200);
+    heads
+}
+
 /// An origin that answers one request, whose head it returns.
 async fn answered(script: &Script, answer: &str) -> Head {
     let mut peer = script.accept().await;

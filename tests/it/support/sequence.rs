@@ -1,5 +1,20 @@
 //! The order in which the bytes of several streams came.
 
+/// Eight requests in the reverse of their order, each with its `Priority` field, and fields of its response.
+pub(crate) const EIGHT: [(Option<&str>, &str); 8] = [
+    (Some("u=7"), ""),
+    (Some("u=5, i"), ""),
+    (Some("u=5, i"), ""),
+    (None, ""),
+    (Some("u=3"), ""),
+    (Some("u=2, i"), ""),
+    (Some("u=1"), ""),
+    (Some("u=0"), ""),
+];
+/// Urgency of each of [`EIGHT`], and whether it is incremental.
+pub(crate) const PRIORITIES_OF_EIGHT: [(u8, bool); 8] =
+    [(7, false), (5, true), (5, true), (3, false), (3, false), (2, true), (1, false), (0, false)];
+
 /// Bytes of streams, each with its ID, as they came.
 #[derive(Debug, Clone)]
 pub(crate) struct Sequence(pub(crate) Vec<(u64, u64)>);

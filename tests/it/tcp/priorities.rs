@@ -5,7 +5,7 @@ use crate::support::{
     http2::{ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PING, WINDOW_UPDATE, frame, get, status},
     origin::{Peer, Script},
     proxy::Litequic,
-    sequence::Sequence,
+    sequence::{EIGHT, PRIORITIES_OF_EIGHT, Sequence},
     within,
 };
 use litequic::{
@@ -187,19 +187,8 @@ fn came_in_order(bytes: &Sequence, streams: &[(u8, bool)]) {
 
 #[tokio::test]
 async fn eight_responses_come_in_the_order_of_their_priorities() {
-    let requests = [
-        (Some("u=7"), ""),
-        (Some("u=5, i"), ""),
-        (Some("u=5, i"), ""),
-        (None, ""),
-        (Some("u=3"), ""),
-        (Some("u=2, i"), ""),
-        (Some("u=1"), ""),
-        (Some("u=0"), ""),
-    ];
-    let bytes = ordered(&requests, nothing, |_| {}).await;
-    let order = [(7, false), (5, true), (5, true), (3, false), (3, false), (2, true), (1, false), (0, false)];
-    came_in_order(&bytes, &order);
+    let bytes = ordered(&EIGHT, nothing, |_| {}).await;
+    came_in_order(&bytes, &PRIORITIES_OF_EIGHT);
 }
 
 #[tokio::test]

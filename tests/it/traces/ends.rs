@@ -1,7 +1,7 @@
 //! Which requests have spans, and what becomes of them: retries, answers of litequic's own, failures, cancellations,
 //! tunnels.
 
-use super::{answered, fetch, parted, tracing};
+use super::{answered, fetch, parted, sent_twice, tracing};
 use crate::support::{
     client::Client,
     collector::Collector,
@@ -21,23 +21,7 @@ async fn a_retry_is_a_span_of_its_own() {
     let script = Script::new().await;
     let litequic = tracing(script.address, &collector, |_| {}).await;
     let client = Client::to(&litequic).await;
-    // The first response leaves a connection, which closes with the second request.
-    let (first, mut peer) = tokio::join!(client.get("/first"), async {
-        let mut peer = script.accept().await;
-        peer.head().await;
-        peer.say(Always::EMPTY_200).await;
-        peer
-    });
-    assert_eq!(first.status.as_u16(), 200);
-    let (second, heads) = tokio::join!(client.get("/second"), async {
-        let stale = peer.head().await;
-        drop(peer);
-        let mut fresh = script.accept().await;
-        let again = fresh.head().await;
-        fresh.say(Always::EMPTY_200).await;
-        [stale, again]
-    });
-    assert_eq!(second.status.as_u16(), 200);
+    let heads = sent_twice(&client, &script).await;
     let spans = collector.spans(5).await;
     let second = spans.iter().filter(|span| span.trace_id == heads[0].field("x-request-id").unwrap());
     let second: Vec<_> = second.cloned().collect();

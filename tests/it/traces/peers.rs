@@ -1,7 +1,7 @@
 //! Programs that others have written: an OpenTelemetry Collector and Jaeger, built of `collector/` and `jaeger/` by
 //! `.ci/run`, and an application with the Python SDK.
 
-use super::{PARENT, TRACE, fetch, traced, tracing};
+use super::{PARENT, TRACE, fetch, sent_twice, traced, tracing};
 use crate::support::{
     client::Client,
     collector::{Collector, SeenSpan},
@@ -149,22 +149,8 @@ async fn jaeger_shows_a_request_that_was_sent_twice() {
     })
     .await;
     let client = Client::to(&litequic).await;
-    // The first response leaves a connection, which closes with the second request.
-    let (_, mut peer) = tokio::join!(client.get("/first"), async {
-        let mut peer = script.accept().await;
-        peer.head().await;
-        peer.say(Always::EMPTY_200).await;
-        peer
-    });
-    let (answer, id) = tokio::join!(client.get("/second"), async {
-        let id = peer.head().await.field("x-request-id").unwrap().to_owned();
-        drop(peer);
-        let mut fresh = script.accept().await;
-        fresh.head().await;
-        fresh.say(Always::EMPTY_200).await;
-        id
-    });
-    assert_eq!(answer.status.as_u16(), 200);
+    let [head, _] = sent_twice(&client, &script).await;
+    let id = head.field("x-request-id").unwrap();
     let trace = async {
         loop {
             let answer = query(http, &format!("/api/traces/{id}")).await;

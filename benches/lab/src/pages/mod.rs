@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
     /// Only these pages.
     #[arg(long, value_enum, value_name = "PAGE", value_delimiter = ',')]
     page: Vec<Page>,
-    /// These links in place of the built-in ones; several times for several.
+    /// Links to emulate in place of the built-in ones; several times for several.
     #[arg(long, value_name = "KEY=VALUE,…")]
     path: Vec<link::Path>,
     /// Only these contenders.
@@ -104,7 +104,7 @@ const CONTENDERS: [(&str, &str, &str); 9] = [
 ];
 const ORIGIN_PORT: u16 = 8480;
 const ORIGIN_TLS_PORT: u16 = 8481;
-/// Of a server's admin listener, behind its port.
+/// The distance of a server's admin port from its own.
 const ADMIN: u16 = 100;
 
 /// For a server to listen.

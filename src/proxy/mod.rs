@@ -36,7 +36,7 @@ use crate::{
     config::{Network, Timeouts},
     exchange::{
         Abort, Body, CertificateRequest, Client, Exchange, FieldName, Fields, Handler, Head, Interim, Protocol, Record,
-        Request, Response, Upgrade, name, set_date,
+        Request, RequestText, Response, Upgrade, name, set_date,
     },
     memory::Pressure,
     sources::Source,
@@ -591,9 +591,9 @@ impl Handler for Proxy {
         let Exchange { request: Request { mut head, body }, client, interim, record } = exchange;
         let local = self.local();
         let trusted = forwarded::is_trusted(client.address.ip(), &local.routing.trusted);
-        let id = forwarded::request_id(&head.fields, trusted);
+        let id = forwarded::request_id(&head.fields, trusted, record.own_trace_id());
         record.note(|facts| {
-            facts.request_id = id.clone().into();
+            facts.set_text(RequestText::RequestId, id.as_bytes());
             if trusted {
                 facts.behind = Some(local.routing.client(client.address.ip(), &head.fields));
             }
@@ -717,7 +717,7 @@ impl Handler for Proxy {
             return;
         }
         if let Some(rules) = &self.local().routing.general_rules {
-            let id = forwarded::request_id(&Fields::new(), false);
+            let id = forwarded::request_id(&Fields::new(), false, None);
             rules.rejection(&mut response.fields, client, &id);
         }
     }
@@ -755,7 +755,7 @@ pub async fn probe(server: &ServerState, timeout: Duration) -> Result<(), impl s
 pub fn request_head(routing: &Routing, head: &mut Head, client: &Client) -> Result<(), impl std::error::Error + use<>> {
     let route = routing.route(head).map_err(|_| Error::AmbiguousPath)?.ok_or(Error::NoRoute)?;
     let trusted = forwarded::is_trusted(client.address.ip(), &routing.trusted);
-    let id = forwarded::request_id(&head.fields, trusted);
+    let id = forwarded::request_id(&head.fields, trusted, None);
     let rules = route.rules.as_deref();
     let variables = rules.map(|rules| (rules, rules.variables(head, client, &routing.trusted, &id)));
     let origin = route.origin.as_deref().and_then(|name| routing.origins.get(name));

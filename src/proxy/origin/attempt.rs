@@ -190,7 +190,7 @@ impl<'a> Attempts<'a> {
         let (upload, metrics) = (self.upload.as_deref(), &self.origin.metrics);
         metrics.origin_requests.increment();
         if self.traceparent.is_some() {
-            self.traced.attempt_sends(head.target(), reused);
+            self.traced.attempt_sends(|| head.target(), reused);
         }
         connection.send(self.upload.as_ref(), self.traceparent);
         let poll_sent = |cx: &mut Context<'_>| connection.poll_sent(head, cx);

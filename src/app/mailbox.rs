@@ -2,9 +2,9 @@
 //! other tasks run in between (docs/adr/0054-clients.md).
 
 use crate::{
-    clients::{ListQuery, Selection},
-    memory::{CloseWalk, ListWalk, MemoryAccounts, WorkerList},
-    quic::{EndpointState, LogOrder},
+    clients::{ListQuery, OpenConnection, Selection},
+    memory::{CloseWalk, ListWalk, MemoryAccounts, OpenWalk, WorkerList},
+    quic::{self, EndpointState, LogOrder},
 };
 use std::{rc::Rc, sync::Arc, time::Instant};
 use tokio::{
@@ -77,6 +77,8 @@ impl Mailbox {
                     while walk.look(&accounts, Instant::now()) {
                         yield_now().await;
                     }
+                    // Its rows are described in a turn of their own.
+                    yield_now().await;
                     // An error means that the asker is gone.
                     let _ = answer.send(walk.finish(&accounts, Instant::now()));
                 }
@@ -88,7 +90,19 @@ impl Mailbox {
                     let _ = answer.send(walk.closed);
                 }
                 WorkerRequest::Log { order, answer } => {
-                    endpoints.iter().for_each(|endpoint| endpoint.log_connections(&order, worker));
+                    if order.is_of_next() {
+                        endpoints.iter().for_each(|endpoint| endpoint.log_next(&order, worker));
+                    } else {
+                        let mut walk = OpenWalk::new(worker, order.selection());
+                        let mut log = |open: &dyn OpenConnection| {
+                            if let Some(connection) = open.quic().filter(|_| !order.is_full()) {
+                                quic::log_open(connection, &order, worker);
+                            }
+                        };
+                        while walk.look(&accounts, &mut log) {
+                            yield_now().await;
+                        }
+                    }
                     let _ = answer.send(());
                 }
                 WorkerRequest::DropLogs { answer } => {
@@ -99,5 +113,100 @@ impl Mailbox {
             yield_now().await;
         }
         std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        clients::{Description, TransportReport},
+        memory::{ConnectionPool, MemoryAccount},
+    };
+    use std::{cell::Cell, net::SocketAddr};
+    use tokio::task::LocalSet;
+
+    /// Connections that a worker looks at in a turn at most.
+    const MOST: u32 = 1_000;
+
+    const CLIENT: ([u8; 4], u16) = ([192, 0, 2, 1], 7);
+
+    /// A connection that counts how often its client is asked for.
+    struct Counted {
+        looks: Rc<Cell<u32>>,
+    }
+
+    impl OpenConnection for Counted {
+        fn address(&self) -> SocketAddr {
+            self.looks.set(self.looks.get() + 1);
+            CLIENT.into()
+        }
+
+        fn protocol(&self) -> &'static str {
+            "HTTP/2"
+        }
+
+        fn transport(&self) -> TransportReport {
+            TransportReport::default()
+        }
+
+        fn describe(&self) -> Description {
+            let local = CLIENT.into();
+            let (server_name, group, resumed, certificate) = Default::default();
+            Description { local, server_name, tls: "1.3", group, resumed, certificate, requests: 0 }
+        }
+    }
+
+    /// Asks a worker with 5,000 connections the question that `request` makes. Returns its answer, the connections it
+    /// looked at, and the most that it looked at between two turns of another task.
+    async fn ask<T: 'static>(request: impl FnOnce(oneshot::Sender<T>) -> WorkerRequest) -> (T, u32, u32) {
+        let (accounts, looks) = (Rc::<MemoryAccounts>::default(), Rc::<Cell<u32>>::default());
+        let open: Vec<(MemoryAccount, Rc<Counted>)> = (0..5_000)
+            .map(|_| {
+                let account = accounts.admit(ConnectionPool::Tls, None, u32::MAX).unwrap();
+                let connection = Rc::new(Counted { looks: Rc::clone(&looks) });
+                account.ready();
+                let weak = Rc::downgrade(&connection);
+                account.represents(weak);
+                (account, connection)
+            })
+            .collect();
+        let (requests, mailbox) = Mailbox::new();
+        let (answer, mut answered) = oneshot::channel();
+        assert!(requests.send(request(answer)).await.is_ok());
+        let (mut before, mut most) = (0, 0);
+        let other = async {
+            loop {
+                let now = looks.get();
+                most = most.max(now - before);
+                before = now;
+                if let Ok(answer) = answered.try_recv() {
+                    return answer;
+                }
+                yield_now().await;
+            }
+        };
+        let local = LocalSet::new();
+        local.spawn_local(mailbox.serve(3, Rc::clone(&accounts), Vec::new()));
+        let answer = local.run_until(other).await;
+        drop(open);
+        (answer, before, most)
+    }
+
+    #[tokio::test]
+    async fn no_question_has_a_worker_look_at_more_than_a_thousand_connections_in_a_turn() {
+        let selection = Selection { client: Some("192.0.2.1".parse().unwrap()), protocol: None };
+        // Each row is looked at once more.
+        for limit in [50, MOST] {
+            let query = ListQuery { selection, limit: limit as usize, ..ListQuery::default() };
+            let (list, looks, most) = ask(|answer| WorkerRequest::List { query, answer }).await;
+            assert_eq!((list.connections, list.selected, list.reports.len()), (5_000, 5_000, limit as usize));
+            assert_eq!((looks, most), (5_000 + limit, MOST));
+        }
+        let close = |answer| WorkerRequest::Close { selection, at_once: false, answer };
+        assert_eq!(ask(close).await, (5_000, 5_000, MOST));
+        let order = Arc::new(LogOrder::of_address(CLIENT.into(), 4));
+        let ((), looks, most) = ask(|answer| WorkerRequest::Log { order, answer }).await;
+        assert_eq!((looks, most), (5_000, MOST));
     }
 }

@@ -53,13 +53,30 @@ impl SentRate {
     }
 }
 
+/// The next connections of a walk, which takes some of them at a time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cursor(u64);
+
+impl Cursor {
+    /// Passes the next connections of `accounts`, 1,000 at most, to `see`, each with its number. Returns whether there
+    /// may be more.
+    fn look(&mut self, accounts: &MemoryAccounts, mut see: impl FnMut(u64, &Rc<AccountState>)) -> bool {
+        let mut looked = 0;
+        for (id, state) in accounts.open.borrow().range(self.0..).take(LOOK) {
+            looked += 1;
+            self.0 = id.saturating_add(1);
+            see(*id, state);
+        }
+        looked == LOOK
+    }
+}
+
 /// A list that is being made.
 #[derive(Debug)]
 pub struct ListWalk {
     worker: usize,
     query: ListQuery,
-    /// The number of the next connection.
-    next: u64,
+    cursor: Cursor,
     best: Best<(u64, Rc<AccountState>)>,
     list: WorkerList,
 }
@@ -82,30 +99,26 @@ pub struct WorkerList {
 impl ListWalk {
     /// A list of the connections of `worker`.
     pub fn new(worker: usize, query: ListQuery) -> Self {
-        Self { worker, query, next: 0, best: Best::new(query.limit), list: WorkerList::default() }
+        Self { worker, query, cursor: Cursor::default(), best: Best::new(query.limit), list: WorkerList::default() }
     }
 
     /// Looks at the next connections, 1,000 at most. Returns whether there may be more.
     pub fn look(&mut self, accounts: &MemoryAccounts, now: Instant) -> bool {
-        let open = accounts.open.borrow();
-        let mut looked = 0;
-        for (id, state) in open.range(self.next..).take(LOOK) {
-            looked += 1;
-            self.next = id.saturating_add(1);
+        let Self { worker, query, cursor, best, list } = self;
+        cursor.look(accounts, |number, state| {
             let Some(connection) = state.connection.get().and_then(Weak::upgrade) else {
-                self.list.handshakes += u64::from(!state.ready.get());
-                continue;
+                list.handshakes += u64::from(!state.ready.get());
+                return;
             };
-            self.list.connections += 1;
+            list.connections += 1;
             let rate = state.measure(now);
-            let name = ConnectionName { worker: self.worker, number: *id };
-            if self.query.selection.selects(name, connection.address(), connection.protocol()) {
-                self.list.selected += 1;
-                let key = state.key(&self.query, rate, &*connection, now);
-                self.best.add(key, (self.worker, *id), || (*id, Rc::clone(state)));
+            let name = ConnectionName { worker: *worker, number };
+            if query.selection.selects(name, connection.address(), connection.protocol()) {
+                list.selected += 1;
+                let key = state.key(query, rate, &*connection, now);
+                best.add(key, (*worker, number), || (number, Rc::clone(state)));
             }
-        }
-        looked == LOOK
+        })
     }
 
     /// The list, once all connections were looked at.
@@ -128,7 +141,7 @@ pub struct CloseWalk {
     worker: usize,
     selection: Selection,
     reason: EvictionReason,
-    next: u64,
+    cursor: Cursor,
     /// Connections that were closed so far.
     pub closed: u64,
 }
@@ -137,28 +150,51 @@ impl CloseWalk {
     /// Closes those connections of `worker` that `selection` selects: `at_once`, or once their requests have ended.
     pub fn new(worker: usize, selection: Selection, at_once: bool) -> Self {
         let reason = if at_once { EvictionReason::OperatorNow } else { EvictionReason::Operator };
-        Self { worker, selection, reason, next: 0, closed: 0 }
+        Self { worker, selection, reason, cursor: Cursor::default(), closed: 0 }
     }
 
     /// Looks at the next connections, 1,000 at most. Returns whether there may be more.
     pub fn look(&mut self, accounts: &MemoryAccounts) -> bool {
-        let open = accounts.open.borrow();
-        let mut looked = 0;
-        for (id, state) in open.range(self.next..).take(LOOK) {
-            looked += 1;
-            self.next = id.saturating_add(1);
-            let name = ConnectionName { worker: self.worker, number: *id };
+        let Self { worker, selection, reason, cursor, closed } = self;
+        cursor.look(accounts, |number, state| {
+            let name = ConnectionName { worker: *worker, number };
             let is_selected = match (state.connection.get().and_then(Weak::upgrade), state.client.get()) {
-                (Some(open), _) => self.selection.selects(name, open.address(), open.protocol()),
-                (None, Some(client)) => self.selection.selects_handshake(name, client),
+                (Some(open), _) => selection.selects(name, open.address(), open.protocol()),
+                (None, Some(client)) => selection.selects_handshake(name, client),
                 (None, None) => false,
             };
-            if is_selected && state.is_closed_by(self.reason) {
-                self.closed += 1;
-                accounts.end(*id, state, self.reason);
+            if is_selected && state.is_closed_by(*reason) {
+                *closed += 1;
+                accounts.end(number, state, *reason);
             }
-        }
-        looked == LOOK
+        })
+    }
+}
+
+/// Connections that are ready for requests, one after the other.
+#[derive(Debug)]
+pub struct OpenWalk {
+    worker: usize,
+    selection: Selection,
+    cursor: Cursor,
+}
+
+impl OpenWalk {
+    /// Those connections of `worker` that `selection` selects.
+    pub fn new(worker: usize, selection: Selection) -> Self {
+        Self { worker, selection, cursor: Cursor::default() }
+    }
+
+    /// Looks at the next connections, 1,000 at most, and passes those that are selected to `see`. Returns whether there
+    /// may be more.
+    pub fn look(&mut self, accounts: &MemoryAccounts, mut see: impl FnMut(&dyn OpenConnection)) -> bool {
+        let Self { worker, selection, cursor } = self;
+        cursor.look(accounts, |number, state| {
+            let Some(open) = state.connection.get().and_then(Weak::upgrade) else { return };
+            if selection.selects(ConnectionName { worker: *worker, number }, open.address(), open.protocol()) {
+                see(&*open);
+            }
+        })
     }
 }
 

@@ -2,7 +2,10 @@
 //! thread. A reader that is too slow loses events, which are counted; no worker waits for it.
 
 use super::json::Object;
-use crate::network::Network;
+use crate::{
+    clients::{Selection, Selector},
+    network::Network,
+};
 use std::{
     net::SocketAddr,
     sync::{
@@ -102,6 +105,20 @@ impl LogOrder {
     #[must_use]
     pub fn anonymous(self) -> Self {
         Self { anonymous: true, ..self }
+    }
+
+    /// The connections that are meant, among those of a list.
+    pub fn selection(&self) -> Selection {
+        let client = match self.clients {
+            Clients::Address(address) => Selector::Address(address),
+            Clients::Network(network) => Selector::Network(network),
+        };
+        Selection { client: Some(client), protocol: None }
+    }
+
+    /// Whether there is no place for another log.
+    pub fn is_full(&self) -> bool {
+        self.places.load(Relaxed) == 0
     }
 
     /// Whether connections are meant that begin from now on.

@@ -77,10 +77,13 @@ impl Mailbox {
                     while walk.look(&accounts, Instant::now()) {
                         yield_now().await;
                     }
-                    // Its rows are described in a turn of their own.
+                    let mut rows = walk.rows(&accounts, Instant::now());
                     yield_now().await;
+                    while rows.describe(Instant::now()) {
+                        yield_now().await;
+                    }
                     // An error means that the asker is gone.
-                    let _ = answer.send(walk.finish(&accounts, Instant::now()));
+                    let _ = answer.send(rows.list());
                 }
                 WorkerRequest::Close { selection, at_once, answer } => {
                     let mut walk = CloseWalk::new(worker, selection, at_once);
@@ -120,25 +123,30 @@ impl Mailbox {
 mod tests {
     use super::*;
     use crate::{
-        clients::{Description, TransportReport},
+        clients::{Description, Sort, TransportReport},
         memory::{ConnectionPool, MemoryAccount},
     };
     use std::{cell::Cell, net::SocketAddr};
     use tokio::task::LocalSet;
 
-    /// Connections that a worker looks at in a turn at most.
-    const MOST: u32 = 1_000;
-
     const CLIENT: ([u8; 4], u16) = ([192, 0, 2, 1], 7);
+    const CONNECTIONS: u32 = 5_000;
 
-    /// A connection that counts how often its client is asked for.
-    struct Counted {
-        looks: Rc<Cell<u32>>,
+    /// What a worker does with connections.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    struct Work {
+        /// Connections that are looked at.
+        looks: u32,
+        /// Connections whose transport is asked.
+        asks: u32,
     }
+
+    /// A connection that counts what is done with it.
+    struct Counted(Rc<Cell<Work>>);
 
     impl OpenConnection for Counted {
         fn address(&self) -> SocketAddr {
-            self.looks.set(self.looks.get() + 1);
+            self.0.update(|work| Work { looks: work.looks + 1, ..work });
             CLIENT.into()
         }
 
@@ -147,24 +155,24 @@ mod tests {
         }
 
         fn transport(&self) -> TransportReport {
+            self.0.update(|work| Work { asks: work.asks + 1, ..work });
             TransportReport::default()
         }
 
         fn describe(&self) -> Description {
-            let local = CLIENT.into();
             let (server_name, group, resumed, certificate) = Default::default();
-            Description { local, server_name, tls: "1.3", group, resumed, certificate, requests: 0 }
+            Description { local: CLIENT.into(), server_name, tls: "1.3", group, resumed, certificate, requests: 0 }
         }
     }
 
-    /// Asks a worker with 5,000 connections the question that `request` makes. Returns its answer, the connections it
-    /// looked at, and the most that it looked at between two turns of another task.
-    async fn ask<T: 'static>(request: impl FnOnce(oneshot::Sender<T>) -> WorkerRequest) -> (T, u32, u32) {
-        let (accounts, looks) = (Rc::<MemoryAccounts>::default(), Rc::<Cell<u32>>::default());
-        let open: Vec<(MemoryAccount, Rc<Counted>)> = (0..5_000)
+    /// Asks a worker with 5,000 connections the question that `request` makes. Returns its answer, all of its work, and
+    /// the most that it did between two turns of another task.
+    async fn ask<T: 'static>(request: impl FnOnce(oneshot::Sender<T>) -> WorkerRequest) -> (T, Work, Work) {
+        let (accounts, done) = (Rc::<MemoryAccounts>::default(), Rc::<Cell<Work>>::default());
+        let open: Vec<(MemoryAccount, Rc<Counted>)> = (0..CONNECTIONS)
             .map(|_| {
                 let account = accounts.admit(ConnectionPool::Tls, None, u32::MAX).unwrap();
-                let connection = Rc::new(Counted { looks: Rc::clone(&looks) });
+                let connection = Rc::new(Counted(Rc::clone(&done)));
                 account.ready();
                 let weak = Rc::downgrade(&connection);
                 account.represents(weak);
@@ -174,11 +182,12 @@ mod tests {
         let (requests, mailbox) = Mailbox::new();
         let (answer, mut answered) = oneshot::channel();
         assert!(requests.send(request(answer)).await.is_ok());
-        let (mut before, mut most) = (0, 0);
+        let (mut before, mut most) = (Work::default(), Work::default());
         let other = async {
             loop {
-                let now = looks.get();
-                most = most.max(now - before);
+                let now = done.get();
+                most.looks = most.looks.max(now.looks - before.looks);
+                most.asks = most.asks.max(now.asks - before.asks);
                 before = now;
                 if let Ok(answer) = answered.try_recv() {
                     return answer;
@@ -194,19 +203,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_question_has_a_worker_look_at_more_than_a_thousand_connections_in_a_turn() {
+    async fn a_worker_looks_at_a_thousand_connections_in_a_turn_at_most_and_asks_a_hundred() {
         let selection = Selection { client: Some("192.0.2.1".parse().unwrap()), protocol: None };
-        // Each row is looked at once more.
-        for limit in [50, MOST] {
-            let query = ListQuery { selection, limit: limit as usize, ..ListQuery::default() };
-            let (list, looks, most) = ask(|answer| WorkerRequest::List { query, answer }).await;
-            assert_eq!((list.connections, list.selected, list.reports.len()), (5_000, 5_000, limit as usize));
-            assert_eq!((looks, most), (5_000 + limit, MOST));
+        let thousand = Work { looks: 1_000, asks: 0 };
+        for (sort, limit, asks) in [(Sort::Sent, 50, 50), (Sort::Open, 1_000, 1_000), (Sort::Rtt, 1_000, 6_000)] {
+            let query = ListQuery { selection, sort, limit };
+            let (list, work, most) = ask(|answer| WorkerRequest::List { query, answer }).await;
+            assert_eq!((list.connections, list.selected, list.reports.len()), (5_000, 5_000, limit), "{sort}");
+            // Each row is looked at once more.
+            assert_eq!(work, Work { looks: CONNECTIONS + u32::try_from(limit).unwrap(), asks }, "{sort}");
+            assert!(most.looks <= 1_000 && most.asks <= 100, "{sort}: {most:?}");
         }
         let close = |answer| WorkerRequest::Close { selection, at_once: false, answer };
-        assert_eq!(ask(close).await, (5_000, 5_000, MOST));
+        let all = Work { looks: CONNECTIONS, asks: 0 };
+        assert_eq!(ask(close).await, (u64::from(CONNECTIONS), all, thousand));
         let order = Arc::new(LogOrder::of_address(CLIENT.into(), 4));
-        let ((), looks, most) = ask(|answer| WorkerRequest::Log { order, answer }).await;
-        assert_eq!((looks, most), (5_000, MOST));
+        assert_eq!(ask(|answer| WorkerRequest::Log { order, answer }).await, ((), all, thousand));
     }
 }

@@ -6,10 +6,14 @@ use crate::clients::{Best, ClientReport, ConnectionName, ListQuery, OpenConnecti
 use std::{
     rc::{Rc, Weak},
     time::{Duration, Instant},
+    vec,
 };
 
 /// Connections that one look goes through.
 const LOOK: usize = 1_000;
+/// Connections that one look goes through if it asks each one's transport, and rows that are described at once: TCP_INFO is a
+/// system call, and s2n-quic takes a connection's lock.
+const ASK: usize = 100;
 /// The shortest time over which a rate is measured.
 const SHORTEST: Duration = Duration::from_millis(500);
 /// A rate is measured since the last look, if that was no longer ago.
@@ -58,16 +62,16 @@ impl SentRate {
 struct Cursor(u64);
 
 impl Cursor {
-    /// Passes the next connections of `accounts`, 1,000 at most, to `see`, each with its number. Returns whether there
+    /// Passes the next connections of `accounts`, `most` of them, to `see`, each with its number. Returns whether there
     /// may be more.
-    fn look(&mut self, accounts: &MemoryAccounts, mut see: impl FnMut(u64, &Rc<AccountState>)) -> bool {
+    fn look(&mut self, accounts: &MemoryAccounts, most: usize, mut see: impl FnMut(u64, &Rc<AccountState>)) -> bool {
         let mut looked = 0;
-        for (id, state) in accounts.open.borrow().range(self.0..).take(LOOK) {
+        for (id, state) in accounts.open.borrow().range(self.0..).take(most) {
             looked += 1;
             self.0 = id.saturating_add(1);
             see(*id, state);
         }
-        looked == LOOK
+        looked == most
     }
 }
 
@@ -105,7 +109,8 @@ impl ListWalk {
     /// Looks at the next connections, 1,000 at most. Returns whether there may be more.
     pub fn look(&mut self, accounts: &MemoryAccounts, now: Instant) -> bool {
         let Self { worker, query, cursor, best, list } = self;
-        cursor.look(accounts, |number, state| {
+        let most = if query.sort.needs_transport() { ASK } else { LOOK };
+        cursor.look(accounts, most, |number, state| {
             let Some(connection) = state.connection.get().and_then(Weak::upgrade) else {
                 list.handshakes += u64::from(!state.ready.get());
                 return;
@@ -121,17 +126,38 @@ impl ListWalk {
         })
     }
 
-    /// The list, once all connections were looked at.
-    pub fn finish(self, accounts: &MemoryAccounts, now: Instant) -> WorkerList {
+    /// The rows of the list, once all connections were looked at.
+    pub fn rows(self, accounts: &MemoryAccounts, now: Instant) -> ListRows {
         let Self { worker, best, mut list, .. } = self;
         let looks = accounts.looks.get().filter(|looks| now.saturating_duration_since(looks.last) <= LONGEST);
         let first = looks.map_or(now, |looks| looks.first);
         accounts.looks.set(Some(Looks { first, last: now }));
         list.has_rates = now.saturating_duration_since(first) >= SHORTEST;
-        let reports = best.into_sorted().into_iter();
-        list.reports =
-            reports.filter_map(|(number, state)| state.report(ConnectionName { worker, number }, now)).collect();
-        list
+        ListRows { worker, rows: best.into_sorted().into_iter(), list }
+    }
+}
+
+/// The rows of a list that are being described.
+#[derive(Debug)]
+pub struct ListRows {
+    worker: usize,
+    rows: vec::IntoIter<(u64, Rc<AccountState>)>,
+    list: WorkerList,
+}
+
+impl ListRows {
+    /// Describes the next rows, 100 at most. Returns whether there are more.
+    pub fn describe(&mut self, now: Instant) -> bool {
+        let Self { worker, rows, list } = self;
+        let next = rows.by_ref().take(ASK);
+        let reports = next.filter_map(|(number, state)| state.report(ConnectionName { worker: *worker, number }, now));
+        list.reports.extend(reports);
+        rows.len() > 0
+    }
+
+    /// The list, once all rows were described.
+    pub fn list(self) -> WorkerList {
+        self.list
     }
 }
 
@@ -156,7 +182,7 @@ impl CloseWalk {
     /// Looks at the next connections, 1,000 at most. Returns whether there may be more.
     pub fn look(&mut self, accounts: &MemoryAccounts) -> bool {
         let Self { worker, selection, reason, cursor, closed } = self;
-        cursor.look(accounts, |number, state| {
+        cursor.look(accounts, LOOK, |number, state| {
             let name = ConnectionName { worker: *worker, number };
             let is_selected = match (state.connection.get().and_then(Weak::upgrade), state.client.get()) {
                 (Some(open), _) => selection.selects(name, open.address(), open.protocol()),
@@ -189,7 +215,7 @@ impl OpenWalk {
     /// may be more.
     pub fn look(&mut self, accounts: &MemoryAccounts, mut see: impl FnMut(&dyn OpenConnection)) -> bool {
         let Self { worker, selection, cursor } = self;
-        cursor.look(accounts, |number, state| {
+        cursor.look(accounts, LOOK, |number, state| {
             let Some(open) = state.connection.get().and_then(Weak::upgrade) else { return };
             if selection.selects(ConnectionName { worker: *worker, number }, open.address(), open.protocol()) {
                 see(&*open);
@@ -311,7 +337,12 @@ mod tests {
         while walk.look(accounts, now) {
             looks += 1;
         }
-        (walk.finish(accounts, now), looks)
+        (described(walk.rows(accounts, now), now), looks)
+    }
+
+    fn described(mut rows: ListRows, now: Instant) -> WorkerList {
+        while rows.describe(now) {}
+        rows.list()
     }
 
     fn numbers(list: &WorkerList) -> Vec<u64> {
@@ -365,13 +396,15 @@ mod tests {
         let mut clients: Vec<Client> = (0..2_500).map(|_| open(&accounts, "192.0.2.1:1", 1)).collect();
         let (all, looks) = list(&accounts, ListQuery::default(), Instant::now());
         assert_eq!((all.connections, all.reports.len(), looks), (2_500, 50, 3));
+        let by_rtt = ListQuery { sort: Sort::Rtt, ..ListQuery::default() };
+        assert_eq!(list(&accounts, by_rtt, Instant::now()).1, 26, "each connection is asked");
         // Some end between two looks.
         let mut walk = ListWalk::new(0, ListQuery { limit: 10_000, ..ListQuery::default() });
         assert!(walk.look(&accounts, Instant::now()));
         clients.drain(900..1_100);
         assert!(walk.look(&accounts, Instant::now()));
         assert!(!walk.look(&accounts, Instant::now()));
-        let list = walk.finish(&accounts, Instant::now());
+        let list = described(walk.rows(&accounts, Instant::now()), Instant::now());
         assert_eq!((list.connections, list.reports.len()), (2_400, 2_300));
     }
 

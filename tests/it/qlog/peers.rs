@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::support::needs;
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 /// The packets of a log by their kinds and numbers, each with its frames in a form that both have.
 type Packets = BTreeMap<(String, u64), Vec<String>>;
@@ -49,7 +49,7 @@ fn packets<'a>(events: impl IntoIterator<Item = &'a Json>) -> Packets {
         .map(|data| {
             let header = &data["header"];
             let key = (header["packet_type"].as_str().unwrap().to_owned(), header["packet_number"].as_u64().unwrap());
-            (key, data["frames"].as_array().unwrap().iter().filter_map(frame).collect())
+            (key, data["frames"].as_array().into_iter().flatten().filter_map(frame).collect())
         })
         .collect()
 }
@@ -89,14 +89,16 @@ async fn aioquics_own_log_has_the_same_packets_with_the_same_frames_and_litequic
     ] {
         let (ours, theirs) = (packets(log.all(name)), packets(of_aioquic(trace, of_peer)));
         assert!(theirs.len() > 200 && theirs.keys().any(|(kind, _)| kind == "initial"), "{of_peer}: {}", theirs.len());
-        // Each that has come; of the last ones some may come once the other end is gone.
+        // Each that has come; of the last ones some may come once the other end is gone, and a socket may be full.
         for (packet, frames) in &theirs {
             match ours.get(packet) {
                 Some(logged) => assert_eq!(logged, frames, "{name} {packet:?}"),
                 None => assert!(name == "quic:packet_received" && packet.1 + 5 > theirs.len() as u64, "{packet:?}"),
             }
         }
-        let missing: Vec<_> = ours.keys().filter(|packet| !theirs.contains_key(packet)).collect();
+        let lost = packets(log.all("quic:packet_lost"));
+        let missing = ours.keys().filter(|packet| !theirs.contains_key(packet));
+        let missing: Vec<_> = missing.filter(|packet| !lost.contains_key(packet)).collect();
         assert!(missing.len() <= 5, "{name}: aioquic has no {missing:?}");
     }
 

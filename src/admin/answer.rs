@@ -2,7 +2,10 @@
 
 use super::{
     AdminState, ClientControl, CloseOrder, DenyOrder, MaintenanceOrder, QlogOrder, Surface, WORKER_DEADLINE,
-    body::AnswerBody, clients::{Answered, list_query}, denial::allowed, page, status,
+    body::AnswerBody,
+    clients::{Answered, list_query},
+    denial::allowed,
+    page, status,
 };
 use crate::{
     lifecycle::Phase,

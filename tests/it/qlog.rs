@@ -18,12 +18,7 @@ use crate::{
 };
 use serde_json::Value as Json;
 use std::{
-    collections::BTreeSet,
-    env, fs,
-    net::SocketAddr,
-    os::unix::fs::PermissionsExt,
-    path::Path,
-    process::Command,
+    collections::BTreeSet, env, fs, net::SocketAddr, os::unix::fs::PermissionsExt, path::Path, process::Command,
     time::Duration,
 };
 use tokio::{

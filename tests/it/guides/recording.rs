@@ -38,7 +38,9 @@ fn connections_are_recorded_and_read_by_the_guides_commands() {
         let all = format!("jq --seq --slurp --exit-status '{condition}' /root/qvis.sqlog");
         machine.run(&all);
     };
-    is_older(".[0] | .qlog_version == \"0.3\" and .qlog_format == \"JSON-SEQ\" and .trace.vantage_point.type == \"server\"");
+    is_older(
+        ".[0] | .qlog_version == \"0.3\" and .qlog_format == \"JSON-SEQ\" and .trace.vantage_point.type == \"server\"",
+    );
     is_older(".[1:] | all(.name | test(\"^(transport|recovery|litequic):\"))");
     is_older("map(select(.name == \"transport:packet_sent\")) | length > 100 and all(.data.raw.length > 0)");
     is_older("[.[].data.frames[]? | select(.frame_type == \"stream\").length] | add >= 5000000");

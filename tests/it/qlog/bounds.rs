@@ -42,7 +42,8 @@ async fn a_reader_that_is_too_slow_loses_events_and_each_is_counted() {
     within("the log's end", async { tokio::join!(all, more) }).await;
     // Records stand between the sizes of chunks.
     let text = String::from_utf8(text).unwrap();
-    let records = text.lines().filter_map(|line| serde_json::from_str::<Json>(line.strip_prefix(RECORD_SEPARATOR)?).ok());
+    let records =
+        text.lines().filter_map(|line| serde_json::from_str::<Json>(line.strip_prefix(RECORD_SEPARATOR)?).ok());
     let (mut omitted, mut last, mut missing) = (0, None::<u64>, 0);
     for event in records {
         match event["name"].as_str() {

@@ -83,10 +83,9 @@ async fn aioquics_own_log_has_the_same_packets_with_the_same_frames_and_litequic
     let trace = &own["trace"];
     assert!(log.all("litequic:events_omitted").is_empty());
 
-    for (name, of_peer) in [
-        ("quic:packet_received", "transport:packet_sent"),
-        ("quic:packet_sent", "transport:packet_received"),
-    ] {
+    for (name, of_peer) in
+        [("quic:packet_received", "transport:packet_sent"), ("quic:packet_sent", "transport:packet_received")]
+    {
         let (ours, theirs) = (packets(log.all(name)), packets(of_aioquic(trace, of_peer)));
         assert!(theirs.len() > 200 && theirs.keys().any(|(kind, _)| kind == "initial"), "{of_peer}: {}", theirs.len());
         // Each that has come; of the last ones some may come once the other end is gone, and a socket may be full.

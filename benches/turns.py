@@ -4,8 +4,9 @@
 benches/turns.py LITEQUIC LABORATORY [CONNECTIONS]
 
 Half of the connections are over QUIC (litequic-lab load idle), half over TLS with HTTP/1.1; two workers. A turn is the time from the end of
-an epoll_wait(2) of a worker to the beginning of the next one, as perf sees them: with all that the kernel does between. Prints the number,
-the median and the longest of ten seconds, without a question and with each. Needs root, perf, openssl.
+an epoll_wait(2) of a worker to the beginning of the next one, as perf sees them: with all that the kernel does between, but without the time
+for which another program has its core. Prints the number, the median and the longest of ten seconds, without a question and with each.
+Needs root, perf, openssl.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ import threading
 import time
 
 SECONDS, INTERVAL = 10, 0.1
-EVENTS = "syscalls:sys_exit_epoll_wait,syscalls:sys_enter_epoll_wait"
+SYSCALLS = ["syscalls:sys_exit_epoll_wait", "syscalls:sys_enter_epoll_wait"]
 # Of the orders the one that asks the kernel about every connection over TCP, and the default; each with as many rows as there may be.
 QUESTIONS = [None, "sort=rtt&limit=1000", "sort=sent-rate&limit=1000", "sort=open&limit=50"]
 CONFIG = """
@@ -72,7 +73,11 @@ def list_of(admin, query):
 
 def turns(threads, query, admin, path):
     """Turns of all workers in milliseconds, and how many lists came meanwhile."""
-    record = ["perf", "record", "-q", "-e", EVENTS, "-t", ",".join(threads), "-o", f"{path}/perf.data", "--", "sleep", str(SECONDS)]
+    def of_workers(event, *fields):
+        return ["-e", event, "--filter", " || ".join(f"{field} == {thread}" for field in fields for thread in threads)]
+
+    events = [part for event in SYSCALLS for part in of_workers(event, "common_pid")] + of_workers("sched:sched_switch", "prev_pid", "next_pid")
+    record = ["perf", "record", "-q", "-a", *events, "-o", f"{path}/perf.data", "--", "sleep", str(SECONDS)]
     done, lists = threading.Event(), []
 
     def ask():
@@ -86,15 +91,25 @@ def turns(threads, query, admin, path):
     done.set()
     if query:
         asking.join()
-    script = subprocess.run(["perf", "script", "-i", f"{path}/perf.data", "-F", "tid,time,event"], check=True, capture_output=True, text=True)
-    ended, found = {}, []
+    script = subprocess.run(["perf", "script", "-i", f"{path}/perf.data", "-F", "tid,time,event,trace"], check=True, capture_output=True, text=True)
+    began, displaced, found = {}, {}, []
     for line in script.stdout.splitlines():
-        match = re.match(r"\s*(\d+)\s+([\d.]+):\s+syscalls:sys_(enter|exit)_epoll_wait", line)
-        thread, at, which = match[1], float(match[2]), match[3]
-        if which == "exit":
-            ended[thread] = at
-        elif thread in ended:
-            found.append((at - ended.pop(thread)) * 1000)
+        match = re.match(r"\s*(-?\d+)\s+([\d.]+):\s+(\S+):\s+(.*)", line)
+        assert match, repr(line)
+        thread, at, event, more = match[1], float(match[2]), match[3], match[4]
+        if event == SYSCALLS[0]:
+            began[thread] = at
+        elif event == SYSCALLS[1]:
+            if thread in began:
+                found.append((at - began.pop(thread)) * 1000)
+        else:
+            before, state, now = re.search(r"prev_pid=(\d+).*prev_state=(\S+) .*next_pid=(\d+)", more).groups()
+            # It could run on: another program has the core.
+            if before in threads and state.startswith("R"):
+                displaced[before] = at
+            if now in displaced and now in began:
+                began[now] += at - displaced[now]
+            displaced.pop(now, None)
     return found, lists
 
 

@@ -289,6 +289,7 @@ async fn acknowledgements_that_were_merged_are_in_it_and_requests_for_fewer_are_
     assert_eq!(frames.iter().filter(of_type).count(), requested.len());
     assert!(!log.kinds("quic:packet_sent").contains("datagram"));
     assert!(!log.all("quic:packet_lost").is_empty());
+    assert!(!log.all("litequic:pacing_train").is_empty());
     litequic.stop().await;
 }
 

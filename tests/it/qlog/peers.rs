@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::support::needs;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::PathBuf};
 
 /// The packets of a log by their kinds and numbers, each with its frames in a form that both have.
 type Packets = BTreeMap<(String, u64), Vec<String>>;
@@ -128,10 +128,10 @@ async fn aioquics_own_log_has_the_same_packets_with_the_same_frames_and_litequic
 /// A curl with HTTP/3, which few distributions have: `LITEQUIC_CURL` names it.
 #[tokio::test]
 async fn a_log_of_curl_has_its_packets() {
-    let Some(curl) = env::var_os("LITEQUIC_CURL").map(Into::into).or_else(|| needs::program("curl")) else { return };
+    let Some(curl) = env::var_os("LITEQUIC_CURL").map(PathBuf::from).or_else(|| needs::program("curl")) else { return };
     let version = Command::new(&curl).arg("--version").output().unwrap();
     if !String::from_utf8_lossy(&version.stdout).contains("HTTP3") {
-        needs::skip(&format!("{} has no HTTP/3", std::path::PathBuf::from(curl).display()));
+        needs::skip(&format!("{} has no HTTP/3", curl.display()));
         return;
     }
     let litequic = start().await;

@@ -221,8 +221,8 @@ impl Clients {
     }
 }
 
-/// Sends the lines of `order` until that is over, and returns why it is. Lines are taken from workers once there is room
-/// for them: while a reader is too slow, workers have theirs, and leave events out once they hold enough.
+/// Sends the lines of `order` until that is over, and returns why it is. Lines are taken from workers once there is
+/// room for them: while a reader is too slow, workers have theirs, and leave events out once they hold enough.
 async fn send(order: &LogOrder, sender: &mpsc::Sender<Bytes>, deadline: Instant) -> LogEnd {
     let mut left = MAX_LOG_BYTES;
     loop {

@@ -11,8 +11,8 @@ use std::{
 
 /// Connections that one look goes through.
 const LOOK: usize = 1_000;
-/// Connections that one look goes through if it asks each one's transport, and rows that are described at once: TCP_INFO is a
-/// system call, and s2n-quic takes a connection's lock.
+/// Connections that one look goes through if it asks each one's transport, and rows that are described at once:
+/// TCP_INFO is a system call, and s2n-quic takes a connection's lock.
 const ASK: usize = 100;
 /// The shortest time over which a rate is measured.
 const SHORTEST: Duration = Duration::from_millis(500);
@@ -206,7 +206,7 @@ pub struct OpenWalk {
 }
 
 impl OpenWalk {
-    /// Those connections of `worker` that `selection` selects.
+    /// Connections of `worker` that `selection` selects.
     pub fn new(worker: usize, selection: Selection) -> Self {
         Self { worker, selection, cursor: Cursor::default() }
     }

@@ -6,8 +6,14 @@ use crate::{
     memory::{CloseWalk, ListWalk, MemoryAccounts, OpenWalk, WorkerList},
     quic::{self, EndpointState, LogOrder},
 };
-use std::{rc::Rc, sync::Arc, time::Instant};
+use std::{
+    cell::Cell,
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tokio::{
+    runtime::Handle,
     sync::{mpsc, oneshot},
     task::yield_now,
 };
@@ -48,6 +54,11 @@ pub(super) enum WorkerRequest {
     },
 }
 
+/// For how long this worker was busy in all.
+pub(super) fn busy() -> Duration {
+    Handle::current().metrics().worker_total_busy_duration(0)
+}
+
 /// Sends questions to one worker.
 pub(super) type WorkerRequests = mpsc::Sender<WorkerRequest>;
 
@@ -63,14 +74,16 @@ impl Mailbox {
     }
 
     /// Answers questions about the connections of `accounts`, which are those of `worker` and, over QUIC, of
-    /// `endpoints`. Does not end.
+    /// `endpoints`. Adds to `answering` for how long the worker was busy while it made lists. Does not end.
     pub(super) async fn serve(
         mut self,
         worker: usize,
         accounts: Rc<MemoryAccounts>,
         endpoints: Vec<Arc<EndpointState>>,
+        answering: Rc<Cell<Duration>>,
     ) {
         while let Some(request) = self.0.recv().await {
+            let (before, is_list) = (busy(), matches!(request, WorkerRequest::List { .. }));
             match request {
                 WorkerRequest::List { query, answer } => {
                     let mut walk = ListWalk::new(worker, query);
@@ -113,7 +126,11 @@ impl Mailbox {
                     let _ = answer.send(());
                 }
             }
+            // The runtime counts a turn once it is over.
             yield_now().await;
+            if is_list {
+                answering.update(|time| time.saturating_add(busy().saturating_sub(before)));
+            }
         }
         std::future::pending::<()>().await;
     }
@@ -126,7 +143,7 @@ mod tests {
         clients::{Description, Sort, TransportReport},
         memory::{ConnectionPool, MemoryAccount},
     };
-    use std::{cell::Cell, net::SocketAddr};
+    use std::net::SocketAddr;
     use tokio::task::LocalSet;
 
     const CLIENT: ([u8; 4], u16) = ([192, 0, 2, 1], 7);
@@ -196,7 +213,7 @@ mod tests {
             }
         };
         let local = LocalSet::new();
-        local.spawn_local(mailbox.serve(3, Rc::clone(&accounts), Vec::new()));
+        local.spawn_local(mailbox.serve(3, Rc::clone(&accounts), Vec::new(), Rc::default()));
         let answer = local.run_until(other).await;
         drop(open);
         (answer, before, most)

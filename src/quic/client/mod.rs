@@ -85,7 +85,9 @@ const CONNECTION_REFUSED: u64 = 0x02;
 fn reason(error: &Error) -> String {
     match error {
         Error::Transport { initiator: Location::Remote, code, .. } if code.as_u64() == CONNECTION_REFUSED => {
-            "the server refuses new QUIC connections at present (CONNECTION_REFUSED): it is full, drains, or HTTP/3 is off".into()
+            "the server refuses new QUIC connections at present (CONNECTION_REFUSED): it is full, drains or denies this \
+             client, or HTTP/3 is off"
+                .into()
         }
         error => error.to_string(),
     }

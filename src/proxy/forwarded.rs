@@ -74,15 +74,44 @@ const OURS_KNOWN: NameSet = NameSet::of(&[
     name::X_FORWARDED_URI,
 ]);
 
-/// The ID of this request: a trusted peer's, if it is one, else a fresh one of 128 random bits.
-pub(super) fn request_id(fields: &Fields, trusted: bool) -> String {
+/// The ID of a request.
+#[derive(Debug)]
+pub(super) enum RequestId {
+    /// A trusted peer's.
+    Given(String),
+    /// 128 random bits, in hexadecimal digits.
+    Random([u8; 32]),
+}
+
+impl RequestId {
+    fn random() -> Self {
+        Self::of(rand::random())
+    }
+
+    fn of(bits: u128) -> Self {
+        let mut digits = [0; 32];
+        write_hex(&bits.to_be_bytes(), &mut digits);
+        Self::Random(digits)
+    }
+
+    pub(super) fn text(&self) -> &str {
+        match self {
+            Self::Given(id) => id,
+            // Digits are ASCII.
+            Self::Random(digits) => str::from_utf8(digits).unwrap_or_default(),
+        }
+    }
+}
+
+/// The ID of this request: a trusted peer's, if it is one, else a fresh one.
+pub(super) fn request_id(fields: &Fields, trusted: bool) -> RequestId {
     let sane = |id: &&[u8]| {
         (1..=MAX_REQUEST_ID_BYTES).contains(&id.len())
             && id.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+/=:".contains(byte))
     };
     let given = fields.get(name::X_REQUEST_ID).filter(|_| trusted).filter(sane);
     let given = given.and_then(|id| str::from_utf8(id).ok());
-    given.map_or_else(|| hexadecimal(rand::random::<u128>().to_ne_bytes()), str::to_owned)
+    given.map_or_else(RequestId::random, |id| RequestId::Given(id.to_owned()))
 }
 
 /// Removes what the peer may not set, and adds the client's address.
@@ -173,14 +202,6 @@ fn write_address(text: &mut String, address: IpAddr) {
     }
 }
 
-/// 128 bits in 32 digits.
-fn hexadecimal(bits: [u8; 16]) -> String {
-    let mut digits = [0; 32];
-    write_hex(&bits, &mut digits);
-    // Digits are ASCII.
-    str::from_utf8(&digits).unwrap_or_default().to_owned()
-}
-
 /// Adds `item` to the end of the list that `name` holds, as one field line.
 fn append(fields: &mut Fields, name: Name<'_>, item: &[u8]) {
     let mut list = Vec::new();
@@ -245,7 +266,7 @@ mod tests {
                     fields.append(Name::of(&name), &value);
                 }
             }
-            let id = request_id(&fields, trusted);
+            let id = request_id(&fields, trusted).text().to_owned();
             set(&mut fields, &client("192.0.2.7:1"), &authority, &id, trusted);
             for (name, end) in [("x-forwarded-for", "192.0.2.7"), ("forwarded", ";proto=https")] {
                 let lines: Vec<_> = fields.all(Name::of(name)).collect();
@@ -351,7 +372,7 @@ mod tests {
             ("x-request-id", "mine"),
             ("accept", "*/*"),
         ]);
-        let id = request_id(&map, false);
+        let id = request_id(&map, false).text().to_owned();
         set(&mut map, &client("[2001:db8::1]:4711"), "example.com:8443", &id, false);
         assert_eq!(all(&map, "x-forwarded-for"), ["2001:db8::1"]);
         assert_eq!(all(&map, "forwarded"), [r#"for="[2001:db8::1]";host="example.com:8443";proto=https"#]);
@@ -371,7 +392,7 @@ mod tests {
             ("x-forwarded-proto", "http"),
             ("x-request-id", "edge-7f.3"),
         ]);
-        let id = request_id(&map, true);
+        let id = request_id(&map, true).text().to_owned();
         set(&mut map, &client("192.0.2.7:4711"), "example.com", &id, true);
         assert_eq!(all(&map, "x-forwarded-for"), ["10.0.0.1, 10.0.0.2, 192.0.2.7"]);
         assert_eq!(all(&map, "forwarded"), ["for=10.0.0.1, for=192.0.2.7;host=example.com;proto=https"]);
@@ -410,7 +431,7 @@ mod tests {
             write_address(&mut text, address);
             assert_eq!(text, address.to_string());
         }
-        assert_eq!(hexadecimal(0x00ff_0102_9fa0_u128.to_be_bytes()), "0000000000000000000000ff01029fa0");
+        assert_eq!(RequestId::of(0x00ff_0102_9fa0).text(), "0000000000000000000000ff01029fa0");
     }
 
     #[test]
@@ -443,7 +464,7 @@ mod tests {
     fn a_request_id_that_could_forge_a_log_line_is_replaced() {
         for bad in ["", "a b", "a\tb", "\"", "<script>"] {
             let map = fields(&[("x-request-id", bad)]);
-            assert_eq!(request_id(&map, true).len(), 32, "{bad}");
+            assert_eq!(request_id(&map, true).text().len(), 32, "{bad}");
         }
     }
 

@@ -19,6 +19,7 @@ mod reading;
 mod record;
 mod trace;
 mod tunnel;
+mod whole;
 
 pub use authority::{Authority, LastAuthority, check_authority, host_of};
 pub use body::{Body, BodyCapacity, BodyError};
@@ -37,6 +38,7 @@ pub use reading::{MAX_READINGS, has_readings, readings};
 pub use record::{Facts, Listener, Propagation, Record, Recording, Records, RequestEnd, Tracer};
 pub use trace::{Attempt, RequestTrace, SpanId, TRACEPARENT, TraceFlags, TraceId, Traceparent, write_hex};
 pub use tunnel::{Duplex, Quiet, Silenced, TUNNEL_BUFFER, Tunnel, Upgrade};
+pub use whole::WholeBody;
 
 use http::Method;
 use std::{fmt, future::Future, net::SocketAddr, rc::Rc, sync::Arc};

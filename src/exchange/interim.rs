@@ -35,7 +35,7 @@ thread_local! {
 }
 
 /// Channels that are kept at most.
-const KEPT: usize = 64;
+const KEPT: usize = 128;
 
 /// Keeps the channel for another request, unless the handler has its end yet.
 impl Drop for InterimQueue {

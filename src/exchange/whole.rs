@@ -17,7 +17,7 @@ const SIZE: usize = 2048;
 /// Shorter ones have memory of exactly their size.
 const LEAST: usize = SIZE / 4;
 /// Pieces of memory that are kept at most.
-const KEPT: usize = 64;
+const KEPT: usize = 128;
 
 thread_local! {
     static FREE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };

@@ -69,7 +69,7 @@ thread_local! {
 }
 
 /// Outcomes that are kept at most.
-const KEPT: usize = 64;
+const KEPT: usize = 128;
 
 impl RequestOutcome {
     pub(super) fn new() -> Rc<Self> {

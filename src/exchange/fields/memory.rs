@@ -4,10 +4,10 @@
 use super::Line;
 use std::{cell::RefCell, mem};
 
-/// Sets that are kept at most.
-const KEPT: usize = 64;
+/// Sets that are kept at most: some 100 KB of usual ones.
+const KEPT: usize = 128;
 /// Bytes of text of a set that is kept at most: more than those of nearly all headers.
-const KEPT_TEXT: usize = 4096;
+const KEPT_TEXT: usize = 2048;
 /// Lines of a set that is kept at most.
 const KEPT_LINES: usize = 64;
 

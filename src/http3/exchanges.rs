@@ -16,8 +16,7 @@ use tokio::task::coop::has_budget_remaining;
 
 /// Requests that are polled in one turn at most; then other tasks of the worker have theirs.
 const MAX_POLLS: usize = 64;
-/// Free slots that are kept while no request is served. A slot without a request takes less than 100 bytes. While one is, so many free
-/// slots keep the memory of their last requests.
+/// Free slots that are kept while no request is served. A slot without a request takes less than 100 bytes.
 const KEPT: usize = 8;
 
 /// The requests of one connection, each served by an `F`. Dropped, it drops them.
@@ -33,8 +32,8 @@ pub(super) struct Exchanges<F> {
 
 #[derive(Debug)]
 struct Slot<F> {
-    /// Boxed: it takes kilobytes, and slots are moved. The memory of one that has ended is the next one's.
-    exchange: Option<Pin<Box<Option<F>>>>,
+    /// Boxed: it takes kilobytes, and slots are moved.
+    exchange: Option<Pin<Box<F>>>,
     waker: Arc<SlotWaker>,
 }
 
@@ -55,10 +54,7 @@ impl<F: Future<Output = ()>> Exchanges<F> {
         });
         if let Some(slot) = self.slots.get_mut(number) {
             // Made where it is to be: a move would copy all of it.
-            match &mut slot.exchange {
-                Some(memory) => memory.set(Some(exchange())),
-                none => *none = Some(Box::into_pin(Box::write(Box::new_uninit(), Some(exchange())))),
-            }
+            slot.exchange = Some(Box::into_pin(Box::write(Box::new_uninit(), exchange())));
             // Polled anyway.
             slot.waker.is_queued.store(true, Ordering::Release);
             self.turn.push_back(number);
@@ -115,22 +111,16 @@ impl<F: Future<Output = ()>> Exchanges<F> {
         // Before the poll: whatever wakes the request meanwhile has it polled again.
         waker.is_queued.store(false, Ordering::Release);
         // One that has ended may still be woken.
-        let Some(memory) = exchange else { return false };
-        let Some(running) = memory.as_mut().as_pin_mut() else { return false };
+        let Some(running) = exchange else { return false };
         let waker = Waker::from(Arc::clone(waker));
-        if running.poll(&mut Context::from_waker(&waker)).is_pending() {
+        if running.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
             return false;
         }
-        if self.free.len() < KEPT {
-            memory.set(None);
-        } else {
-            *exchange = None;
-        }
+        *exchange = None;
         self.free.push(number);
-        if self.is_empty() {
+        if self.is_empty() && self.slots.len() > KEPT {
             self.slots.truncate(KEPT);
             self.free.retain(|number| *number < KEPT);
-            self.slots.iter_mut().for_each(|slot| slot.exchange = None);
         }
         true
     }

@@ -3,7 +3,7 @@
 use super::{
     control,
     error::Code,
-    exchanges::{Exchanges, Requests},
+    exchanges::Exchanges,
     frame::encode_goaway,
     front::{Connection, Http3Worker, client_of},
     phase::{Http3End, Http3Event, Http3Phase},
@@ -17,7 +17,7 @@ use crate::{
     lifecycle::{Phase, pass_panic_on},
     memory::EvictionReason,
     suspension::Turn,
-    transport::{Alert, ConnectionAlerts, Transport},
+    transport::{Alert, ConnectionAlerts, SendWindow, Transport},
 };
 use bytes::{Bytes, BytesMut};
 use s2n_quic::{
@@ -193,12 +193,12 @@ struct Streams<'c, H, F> {
     connection: &'c Rc<Connection<H>>,
     windows: &'c dyn Transport,
     serve: Serve<H, F>,
-    requests: Exchanges<request::Opened, F>,
+    requests: Exchanges<F>,
     unidirectional: JoinSet<()>,
 }
 
-/// What serves the requests of a slot: [`request::serve`], whose future has no name.
-type Serve<H, F> = fn(Rc<Requests<request::Opened>>, Rc<Connection<H>>) -> F;
+/// What serves a request: [`request::serve`], whose future has no name.
+type Serve<H, F> = fn(BidirectionalStream, Box<dyn SendWindow>, Rc<Connection<H>>) -> F;
 
 impl<'c, H: Handler, F: Future<Output = ()>> Streams<'c, H, F> {
     fn new(
@@ -236,8 +236,8 @@ impl<'c, H: Handler, F: Future<Output = ()>> Streams<'c, H, F> {
             connection.front.metrics.shared.limit_requests.increment();
             connection.life.on(Http3Event::Leave);
         }
-        let serve = self.serve;
-        self.requests.begin((stream, window), |requests| serve(requests, Rc::clone(connection)));
+        let (serve, connection) = (self.serve, Rc::clone(connection));
+        self.requests.begin(|| serve(stream, window, connection));
     }
 
     /// Removes the unidirectional streams that have ended.

@@ -2,29 +2,27 @@
 //! only those that were woken are polled. A slot's waker is made once, and used again by the next request.
 
 use std::{
-    cell::Cell,
     collections::VecDeque,
-    future::{Future, poll_fn},
+    future::Future,
     mem,
     pin::Pin,
-    rc::Rc,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll, Wake, Waker},
+    task::{Context, Wake, Waker},
 };
 use tokio::task::coop::has_budget_remaining;
 
 /// Requests that are polled in one turn at most; then other tasks of the worker have theirs.
 const MAX_POLLS: usize = 64;
-/// Free slots that are kept while no request is served. A slot without a request takes less than 200 bytes. While a request is served
-/// so many of the free ones keep their futures, too.
+/// Free slots that are kept while no request is served. A slot without a request takes less than 100 bytes.
 const KEPT: usize = 8;
 
-/// The requests of one connection, each a `W` that is served by an `F`. Dropped, it drops them.
-pub(super) struct Exchanges<W, F> {
-    slots: Vec<Slot<W, F>>,
+/// The requests of one connection, each served by an `F`. Dropped, it drops them.
+#[derive(Debug)]
+pub(super) struct Exchanges<F> {
+    slots: Vec<Slot<F>>,
     /// Numbers of the slots without a request. The last one is used first.
     free: Vec<usize>,
     /// Slots to poll, in this order.
@@ -32,61 +30,31 @@ pub(super) struct Exchanges<W, F> {
     woken: Arc<Woken>,
 }
 
-struct Slot<W, F> {
-    /// Serves one request after the other, in the same memory. Boxed: it takes kilobytes, and slots are moved.
+#[derive(Debug)]
+struct Slot<F> {
+    /// Boxed: it takes kilobytes, and slots are moved.
     exchange: Option<Pin<Box<F>>>,
-    requests: Rc<Requests<W>>,
     waker: Arc<SlotWaker>,
 }
 
-/// What a slot's future gets its requests from.
-pub(super) struct Requests<W> {
-    next: Cell<Option<W>>,
-    /// Whether the future waits for a request.
-    is_idle: Cell<bool>,
-}
-
-impl<W> Requests<W> {
-    fn begin(&self, request: W) {
-        self.next.set(Some(request));
-        self.is_idle.set(false);
-    }
-
-    /// The next request. The one before has ended.
-    pub(super) async fn next(&self) -> W {
-        poll_fn(|_| {
-            let next = self.next.take();
-            // The slot is polled when it has one.
-            self.is_idle.set(next.is_none());
-            next.map_or(Poll::Pending, Poll::Ready)
-        })
-        .await
-    }
-}
-
-impl<W, F: Future<Output = ()>> Exchanges<W, F> {
+impl<F: Future<Output = ()>> Exchanges<F> {
     pub(super) fn new() -> Self {
         let state = WokenState { slots: Vec::new(), connection: true, task: None };
         let woken = Arc::new(Woken(Mutex::new(state)));
         Self { slots: Vec::new(), free: Vec::new(), turn: VecDeque::new(), woken }
     }
 
-    /// Serves a `request` by the future of a free slot, or by what `exchange` returns, which [`Self::poll`] polls.
-    pub(super) fn begin(&mut self, request: W, exchange: impl FnOnce(Rc<Requests<W>>) -> F) {
+    /// Serves a request by what `exchange` returns, which [`Self::poll`] polls.
+    pub(super) fn begin(&mut self, exchange: impl FnOnce() -> F) {
         let number = self.free.pop().unwrap_or_else(|| {
             let (number, woken) = (self.slots.len(), Arc::clone(&self.woken));
             let waker = Arc::new(SlotWaker { number, is_queued: AtomicBool::new(false), woken });
-            let requests = Rc::new(Requests { next: Cell::new(None), is_idle: Cell::new(false) });
-            self.slots.push(Slot { exchange: None, requests, waker });
+            self.slots.push(Slot { exchange: None, waker });
             number
         });
         if let Some(slot) = self.slots.get_mut(number) {
-            slot.requests.begin(request);
-            if slot.exchange.is_none() {
-                // Made where it is to be: a move would copy all of it.
-                let exchange = Box::write(Box::new_uninit(), exchange(Rc::clone(&slot.requests)));
-                slot.exchange = Some(Box::into_pin(exchange));
-            }
+            // Made where it is to be: a move would copy all of it.
+            slot.exchange = Some(Box::into_pin(Box::write(Box::new_uninit(), exchange())));
             // Polled anyway.
             slot.waker.is_queued.store(true, Ordering::Release);
             self.turn.push_back(number);
@@ -139,24 +107,20 @@ impl<W, F: Future<Output = ()>> Exchanges<W, F> {
 
     /// Polls the request in a slot. True: it has ended.
     fn poll_slot(&mut self, number: usize) -> bool {
-        let Some(Slot { exchange, requests, waker }) = self.slots.get_mut(number) else { return false };
+        let Some(Slot { exchange, waker }) = self.slots.get_mut(number) else { return false };
         // Before the poll: whatever wakes the request meanwhile has it polled again.
         waker.is_queued.store(false, Ordering::Release);
         // One that has ended may still be woken.
-        let Some(running) = exchange.as_mut().filter(|_| !requests.is_idle.get()) else { return false };
+        let Some(running) = exchange else { return false };
         let waker = Waker::from(Arc::clone(waker));
-        let is_pending = running.as_mut().poll(&mut Context::from_waker(&waker)).is_pending();
-        if is_pending && !requests.is_idle.get() {
+        if running.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
             return false;
         }
-        if !is_pending || self.free.len() >= KEPT {
-            *exchange = None;
-        }
+        *exchange = None;
         self.free.push(number);
-        if self.is_empty() {
+        if self.is_empty() && self.slots.len() > KEPT {
             self.slots.truncate(KEPT);
             self.free.retain(|number| *number < KEPT);
-            self.slots.iter_mut().for_each(|slot| slot.exchange = None);
         }
         true
     }
@@ -234,7 +198,7 @@ mod tests {
     use super::*;
     use std::{
         cell::{Cell, RefCell},
-        future::{pending, poll_fn},
+        future::poll_fn,
         rc::Rc,
         sync::atomic::AtomicUsize,
         task::Poll,
@@ -254,7 +218,7 @@ mod tests {
 
     /// Requests that wait for what a test lets them have.
     struct Setup {
-        exchanges: Exchanges<(), Boxed>,
+        exchanges: Exchanges<Boxed>,
         task: Arc<Count>,
     }
 
@@ -288,7 +252,7 @@ mod tests {
         fn begin(&mut self) -> Rc<Seen> {
             let seen = Rc::new(Seen::default());
             let state = Rc::clone(&seen);
-            self.exchanges.begin((), |_| {
+            self.exchanges.begin(|| {
                 Box::pin(poll_fn(move |cx| {
                     state.polls.set(state.polls.get() + 1);
                     state.waker.replace(Some(cx.waker().clone()));
@@ -332,7 +296,7 @@ mod tests {
         let mut setup = Setup::new();
         let polls = Rc::new(Cell::new(0));
         let count = Rc::clone(&polls);
-        setup.exchanges.begin((), |_| {
+        setup.exchanges.begin(|| {
             Box::pin(poll_fn(move |cx| {
                 count.set(count.get() + 1);
                 cx.waker().wake_by_ref();
@@ -407,45 +371,6 @@ mod tests {
         assert_eq!(setup.turn(), NOTHING);
         let _more: Vec<_> = (0..KEPT * 2).map(|_| setup.begin()).collect();
         assert_eq!((setup.exchanges.len(), setup.exchanges.slots.len()), (KEPT * 2, KEPT * 2));
-    }
-
-    #[test]
-    fn a_slots_future_serves_one_request_after_the_other_as_long_as_one_is_open() {
-        let mut exchanges = Exchanges::new();
-        let (made, served) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(Vec::new())));
-        let begin = |exchanges: &mut Exchanges<(u8, bool), Boxed>, number, is_short| {
-            let (made, served) = (Rc::clone(&made), Rc::clone(&served));
-            exchanges.begin((number, is_short), |requests| {
-                made.set(made.get() + 1);
-                Box::pin(async move {
-                    loop {
-                        let (number, is_short) = requests.next().await;
-                        served.borrow_mut().push(number);
-                        if !is_short {
-                            pending::<()>().await;
-                        }
-                    }
-                })
-            });
-            let has_ended = exchanges.poll();
-            (has_ended, exchanges.len(), made.get())
-        };
-        // One that does not end, and what is served beside it.
-        assert_eq!(begin(&mut exchanges, 0, false), (false, 1, 1));
-        assert_eq!(begin(&mut exchanges, 1, true), (true, 1, 2));
-        assert_eq!(begin(&mut exchanges, 2, true), (true, 1, 2));
-        assert_eq!(begin(&mut exchanges, 3, false), (false, 2, 2));
-        assert_eq!(begin(&mut exchanges, 4, true), (true, 2, 3));
-        assert_eq!(*served.borrow(), [0, 1, 2, 3, 4]);
-        drop(exchanges);
-        // The last one of a connection leaves no future.
-        let mut exchanges = Exchanges::new();
-        assert_eq!(begin(&mut exchanges, 5, true), (true, 0, 4));
-        assert_eq!(begin(&mut exchanges, 6, true), (true, 0, 5));
-        // A wake of a slot that has none.
-        exchanges.slots[0].waker.wake_by_ref();
-        exchanges.begin_turn(&Context::from_waker(Waker::noop()));
-        assert!(!exchanges.poll());
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use super::{
     error::Code,
-    exchanges::Requests,
     frame::{Endpoint, MessageStream, Part},
     front::Connection,
     message::{self, Rejection},
@@ -40,78 +39,75 @@ use tokio::time::{self, Instant};
 /// A request that should have no body but whose stream is still open: how long its end is waited for, so that the
 /// origin does not get an empty chunked body. Some clients send FIN in a packet of its own.
 const FIN_WAIT: Duration = Duration::from_millis(20);
-/// The stream of a request, and its window.
-pub(super) type Opened = (BidirectionalStream, Box<dyn SendWindow>);
+/// Serves the request on `stream`.
+pub(super) async fn serve<H: Handler>(
+    stream: BidirectionalStream,
+    window: Box<dyn SendWindow>,
+    connection: Rc<Connection<H>>,
+) {
+    let front = &*connection.front;
+    let metrics = &front.metrics;
+    metrics.shared.requests_open.increment();
+    panic_if_asked("request");
+    let _guard = RequestGuard(&connection, suspension::now());
+    let client = connection.client();
+    let recording = front.records.begin(|| Rc::clone(&client));
+    let _cut = Cut(&connection, &recording);
+    let record = recording.record();
+    let (receive, send) = stream.split();
+    let outcome = RequestOutcome::new();
+    let terms = connection.front.terms();
+    let message = MessageStream::new(Endpoint::Client, terms.limits.max_header_bytes as usize);
+    let receiver = Receiver::new(
+        receive,
+        message,
+        Rc::clone(&outcome),
+        Rc::clone(&connection.life),
+        Rc::clone(&connection.lingering),
+        Taken::new(connection.memory.received.clone()),
+        connection.memory.holder.motion(),
+    );
+    let mut sender = connection.sender(send, window, terms.download_pace());
 
-/// Serves the requests of a slot, one after the other.
-pub(super) async fn serve<H: Handler>(requests: Rc<Requests<Opened>>, connection: Rc<Connection<H>>) {
-    loop {
-        // Here rather than in a function of its own, whose future would be moved to where it is polled.
-        let (stream, window) = requests.next().await;
-        let front = &*connection.front;
-        let metrics = &front.metrics;
-        metrics.shared.requests_open.increment();
-        panic_if_asked("request");
-        let _guard = RequestGuard(&connection, suspension::now());
-        let client = connection.client();
-        let recording = front.records.begin(|| Rc::clone(&client));
-        let _cut = Cut(&connection, &recording);
-        let record = recording.record();
-        let (receive, send) = stream.split();
-        let outcome = RequestOutcome::new();
-        let terms = connection.front.terms();
-        let message = MessageStream::new(Endpoint::Client, terms.limits.max_header_bytes as usize);
-        let receiver = Receiver::new(
-            receive,
-            message,
-            Rc::clone(&outcome),
-            Rc::clone(&connection.life),
-            Rc::clone(&connection.lingering),
-            Taken::new(connection.memory.received.clone()),
-            connection.memory.holder.motion(),
-        );
-        let mut sender = connection.sender(send, window, terms.download_pace());
-
-        let result = match accept(receiver, &client, &connection, &terms, record).await {
-            Ok((request, stream)) => {
-                metrics.requests.increment();
-                exchange(request, stream, client, &mut sender, &connection, &outcome, record).await
-            }
-            // Boxed, as tunnels are: a future that is rarely needed makes that of each request larger.
-            Err(refusal) => Box::pin(refuse(refusal, &mut sender, &connection, &outcome, record)).await,
-        };
-        let result = match result {
-            Ok(()) => sender.finish(&recording).await.map_err(Failure::Send),
-            Err(failure) => {
-                if matches!(failure, Failure::Response) && outcome.fault().is_none() {
-                    sender.settle().await;
-                }
-                abandon(&mut sender, outcome.fault().map_or(failure, Failure::Request), &outcome);
-                Err(failure)
-            }
-        };
-        let fault = outcome.fault();
-        recording.ended(end(fault, &result));
-        outcome.give_back();
-        if let Some(RequestFault::Connection(code)) = fault {
-            connection.fail(code);
+    let result = match accept(receiver, &client, &connection, &terms, record).await {
+        Ok((request, stream)) => {
+            metrics.requests.increment();
+            exchange(request, stream, client, &mut sender, &connection, &outcome, record).await
         }
-        match (fault, result) {
-            (Some(RequestFault::Stream(Code::MessageError)), _) => metrics.malformed_requests.increment(),
-            (Some(RequestFault::Cancelled), _) | (_, Err(Failure::Send(SendError::Stopped))) => {
-                connection.count_reset();
+        // Boxed, as tunnels are: a future that is rarely needed makes that of each request larger.
+        Err(refusal) => Box::pin(refuse(refusal, &mut sender, &connection, &outcome, record)).await,
+    };
+    let result = match result {
+        Ok(()) => sender.finish(&recording).await.map_err(Failure::Send),
+        Err(failure) => {
+            if matches!(failure, Failure::Response) && outcome.fault().is_none() {
+                sender.settle().await;
             }
-            (_, Err(Failure::Send(SendError::TimedOut))) => {
-                metrics.shared.timeout_send.increment();
-                metrics.shared.streams_reset_by_proxy.increment();
-            }
-            (_, Err(Failure::Send(SendError::TooSlow))) => {
-                metrics.shared.limit_download_rate.increment();
-                metrics.shared.streams_reset_by_proxy.increment();
-            }
-            (_, Err(_)) => metrics.shared.streams_reset_by_proxy.increment(),
-            (_, Ok(())) => {}
+            abandon(&mut sender, outcome.fault().map_or(failure, Failure::Request), &outcome);
+            Err(failure)
         }
+    };
+    let fault = outcome.fault();
+    recording.ended(end(fault, &result));
+    outcome.give_back();
+    if let Some(RequestFault::Connection(code)) = fault {
+        connection.fail(code);
+    }
+    match (fault, result) {
+        (Some(RequestFault::Stream(Code::MessageError)), _) => metrics.malformed_requests.increment(),
+        (Some(RequestFault::Cancelled), _) | (_, Err(Failure::Send(SendError::Stopped))) => {
+            connection.count_reset();
+        }
+        (_, Err(Failure::Send(SendError::TimedOut))) => {
+            metrics.shared.timeout_send.increment();
+            metrics.shared.streams_reset_by_proxy.increment();
+        }
+        (_, Err(Failure::Send(SendError::TooSlow))) => {
+            metrics.shared.limit_download_rate.increment();
+            metrics.shared.streams_reset_by_proxy.increment();
+        }
+        (_, Err(_)) => metrics.shared.streams_reset_by_proxy.increment(),
+        (_, Ok(())) => {}
     }
 }
 
@@ -423,8 +419,8 @@ mod tests {
         }
     }
 
-    /// Bytes of the future that a function of two arguments returns.
-    fn size_of_future<A, B, F: Future>(_: fn(A, B) -> F) -> usize {
+    /// Bytes of the future that a function of three arguments returns.
+    fn size_of_future<A, B, C, F: Future>(_: fn(A, B, C) -> F) -> usize {
         size_of::<F>()
     }
 

@@ -20,6 +20,7 @@ mod reading;
 mod record;
 mod trace;
 mod tunnel;
+mod whole;
 
 pub use address::write_address;
 pub use authority::{Authority, LastAuthority, check_authority, host_of};
@@ -41,6 +42,7 @@ pub use record::{
 };
 pub use trace::{Attempt, RequestTrace, SpanId, TRACEPARENT, TraceFlags, TraceId, Traceparent, write_hex};
 pub use tunnel::{Duplex, Quiet, Silenced, TUNNEL_BUFFER, Tunnel, Upgrade};
+pub use whole::WholeBody;
 
 use http::Method;
 use std::{fmt, future::Future, net::SocketAddr, rc::Rc, sync::Arc};

@@ -27,6 +27,8 @@ const HORIZON: u64 = 64 * 1024;
 const TURN: u64 = 16 * 1024;
 /// Bytes of a response that is read ahead whole.
 const SIZE: usize = 60_000;
+/// Bytes of a response that is read ahead whole, and is several times the horizon.
+const LARGE: usize = 120_000;
 /// More bytes than the client's socket, litequic's and its libraries hold.
 const BLOCK: usize = 4_000_000;
 /// Windows that are never full.
@@ -144,22 +146,34 @@ async fn ordered(
     meanwhile: impl AsyncFn(&mut Client),
     edit: impl FnOnce(&mut Config),
 ) -> Sequence {
+    ordered_behind(Some("u=0"), requests, SIZE, meanwhile, edit).await
+}
+
+/// As [`ordered`], with the priority of the blocking request, and with the size of the other responses.
+async fn ordered_behind(
+    blocking: Option<&str>,
+    requests: &[(Option<&str>, &str)],
+    size: usize,
+    meanwhile: impl AsyncFn(&mut Client),
+    edit: impl FnOnce(&mut Config),
+) -> Sequence {
     let script = Script::new().await;
     let litequic = Litequic::start(script.address, |config| {
         // Enough to read all of them ahead.
         config.limits.connection_send_buffer = 16 << 20;
+        config.limits.worker_send_buffer = 64 << 20;
         edit(config);
     })
     .await;
     let mut client = Client::connect(&litequic, WINDOW).await;
-    client.request(Some("u=0")).await;
+    client.request(blocking).await;
     let mut origin = vec![says(script.accept().await, response("", BLOCK))];
     let blocked = blocked(&litequic).await;
     for (priority, fields) in requests {
         client.request(*priority).await;
-        origin.push(says(script.accept().await, response(fields, SIZE)));
+        origin.push(says(script.accept().await, response(fields, size)));
     }
-    at_hand(&litequic, blocked, (requests.len() * SIZE) as u64).await;
+    at_hand(&litequic, blocked, (requests.len() * size) as u64).await;
     meanwhile(&mut client).await;
     client.ping().await;
     // The answer is queued behind what the kernel has; nothing is sent in between.
@@ -240,38 +254,24 @@ async fn an_update_counts_before_its_request_and_none_after_its_response() {
 
 #[tokio::test]
 async fn without_a_signal_responses_share_the_connection() {
-    let share = async |edit: fn(&mut Config), requests: &[(Option<&str>, &str)]| {
-        let script = Script::new().await;
-        let litequic = Litequic::start(script.address, edit).await;
-        let mut client = Client::connect(&litequic, WINDOW).await;
-        let mut origin = Vec::new();
-        for (priority, _) in requests {
-            client.request(*priority).await;
-            origin.push(says(script.accept().await, response("", BLOCK)));
-        }
-        // Both are there, and neither can be sent.
-        blocked(&litequic).await;
-        let (all, _) = client.read(requests.len()).await;
-        // Without an order, h2 sends what comes from the origins, which may deliver one faster than the other.
-        let pairs = [(3, 1), (1, 3)];
-        let is_ordered = requests.iter().all(|(priority, _)| priority.is_none());
-        for (first, second) in pairs.into_iter().take(if is_ordered { 2 } else { 1 }) {
-            // What the first one had before the other was at hand is no part of their share. An origin may deliver less of
-            // one than of the other for a while.
-            let alone = all.before_the_first_of(second, first);
-            let beside = all.before_the_last_of(first, second);
-            assert!(
-                16 * (alone + beside) >= BLOCK as u64,
-                "{requests:?}: {second} had {beside} bytes when {first} ended, which had {alone} alone"
-            );
-        }
-        drop(client);
-        litequic.stop().await;
+    // The blocking response and those behind it have none.
+    let bytes = ordered_behind(None, &[(None, ""); 6], LARGE, nothing, |_| {}).await;
+    let streams: Vec<u64> = (1..=6).map(|index| 2 * index + 1).collect();
+    let difference = bytes.greatest_difference(&streams);
+    assert!(difference <= HORIZON, "one had {difference} bytes more than another that had more at hand");
+}
+
+#[tokio::test]
+async fn without_an_order_an_urgent_response_shares_the_connection() {
+    let requests: Vec<_> = (0..8).map(|urgency| (Some(["u=7", "u=0"][usize::from(urgency == 7)]), "")).collect();
+    let share = async |edit: fn(&mut Config)| {
+        let bytes = ordered(&requests, nothing, edit).await;
+        // The urgent one is the last, on the stream 17.
+        let beside: u64 = (1..8).map(|index| bytes.before_the_last_of(17, 2 * index + 1)).sum();
+        assert!(beside > 2 * SIZE as u64, "{beside} bytes of the others");
     };
-    share(|_| {}, &[(None, ""), (None, "")]).await;
-    let both = [(Some("u=7"), ""), (Some("u=0"), "")];
-    share(|config| config.litequic.priorities = false, &both).await;
-    share(|config| config.trusted_proxies = vec![Network { address: [127, 0, 0, 0].into(), prefix: 8 }], &both).await;
+    share(|config| config.litequic.priorities = false).await;
+    share(|config| config.trusted_proxies = vec![Network { address: [127, 0, 0, 0].into(), prefix: 8 }]).await;
 }
 
 #[tokio::test]

@@ -15,7 +15,9 @@ use std::{cell::RefCell, rc::Rc, sync::Arc};
 
 /// Reads the `Priority` field of a message, if it has one.
 fn parse(fields: &Fields) -> Option<Parameters> {
-    if fields.contains(name::PRIORITY) { priority::parse(fields.all(name::PRIORITY)) } else { None }
+    let mut lines = fields.all(name::PRIORITY).peekable();
+    lines.peek()?;
+    priority::parse(lines)
 }
 
 /// The signals of one connection, and the order of its responses.

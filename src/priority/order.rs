@@ -122,6 +122,13 @@ impl<T: Clone> PriorityOrder<T> {
         }
     }
 
+    /// A stream has another urgency from now on.
+    pub fn set_urgency(&mut self, id: u64, urgency: u8) {
+        if let Some(stream) = self.get(id) {
+            stream.priority.urgency = urgency;
+        }
+    }
+
     /// A stream waits, with `ready` bytes at hand.
     pub fn wait(&mut self, id: u64, ready: u64, now: impl FnOnce() -> Instant) {
         let Some(stream) = self.get(id) else { return };

@@ -27,7 +27,7 @@ pub(super) enum FrameNotice {
     Flood(Flood),
     /// The client has reset a stream.
     Reset(u32),
-    /// The client has sent a PRIORITY_UPDATE frame.
+    /// The client has signalled a priority.
     Update(UpdateFrame),
 }
 

@@ -173,6 +173,10 @@ impl<H> Connection<H> {
         let Some(priorities) = self.priorities.get() else { return Ok(()) };
         match update {
             UpdateFrame::Whole(update) => priorities.update(update, &self.writes).map_err(|()| Reason::PROTOCOL_ERROR),
+            UpdateFrame::Weight { stream, urgency } => {
+                priorities.weight(*stream, *urgency, &self.writes);
+                Ok(())
+            }
             UpdateFrame::Skipped => {
                 self.metrics().shared.priority_updates_skipped.increment();
                 Ok(())

@@ -103,6 +103,14 @@ impl Http2Priorities {
         Ok(())
     }
 
+    /// The client has sent a weight for a stream that expresses an urgency. What was signalled last counts; whether the
+    /// response is incremental remains.
+    pub(super) fn weight<R: OpenResponse>(&self, stream: u32, urgency: u8, writes: &Writes<R>) {
+        if stream > writes.newest() || writes.is_open(stream) {
+            self.order.set_urgency(stream.into(), urgency, 2 * self.max_streams);
+        }
+    }
+
     /// A stream is no longer open.
     pub(in crate::tcp) fn forget(&self, id: u32) {
         self.order.forget(id.into());

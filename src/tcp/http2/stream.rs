@@ -137,15 +137,15 @@ struct Sending<'a, H> {
     stream: SendStream<SharedPiece>,
     /// The next piece, and whether it is the last one.
     piece: Option<(SharedPiece, bool)>,
-    /// What was read behind it while it waits for its turn, or for its client.
+    /// What was read behind it while it waits for its turn, if it has to.
     ahead: Option<Box<Ahead>>,
     /// The place in the order of the connection, if it has one.
     turn: Option<ResponseTurn>,
     patience: ClientDeadline,
 }
 
-/// What was read of a response that waits for its turn or its client: a first share, as over HTTP/3, so that most
-/// responses free their origin's connection.
+/// What was read of a response that waits for its turn: a first share, as over HTTP/3, so that most responses free
+/// their origin's connection.
 #[derive(Default)]
 struct Ahead {
     pieces: VecDeque<(SharedPiece, bool)>,
@@ -211,12 +211,11 @@ impl<H: Handler> Sending<'_, H> {
             if let Some((piece, is_last)) = self.piece.take() {
                 match self.hand_over(piece, is_last, cx) {
                     ControlFlow::Continue(()) => {}
-                    ControlFlow::Break(sent) => {
-                        if self.turn.is_some() && !matches!(sent, Sent::All) {
-                            self.read_ahead(cx);
-                        }
-                        return sent;
+                    ControlFlow::Break(Sent::ForTurn) => {
+                        self.read_ahead(cx);
+                        return Sent::ForTurn;
                     }
+                    ControlFlow::Break(sent) => return sent,
                 }
                 continue;
             }
@@ -325,7 +324,7 @@ impl<H: Handler> Sending<'_, H> {
         }
     }
 
-    /// Reads the response's first share while it waits for its turn, or for its client.
+    /// Reads the response's first share while it waits for its turn.
     fn read_ahead(&mut self, cx: &mut Context<'_>) {
         if self.piece.as_ref().is_some_and(|(_, is_last)| *is_last) {
             return;

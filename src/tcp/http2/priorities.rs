@@ -15,7 +15,9 @@ use std::{cell::RefCell, rc::Rc, sync::Arc};
 
 /// Reads the `Priority` field of a message, if it has one.
 fn parse(fields: &Fields) -> Option<Parameters> {
-    if fields.contains(name::PRIORITY) { priority::parse(fields.all(name::PRIORITY)) } else { None }
+    let mut lines = fields.all(name::PRIORITY).peekable();
+    lines.peek()?;
+    priority::parse(lines)
 }
 
 /// The signals of one connection, and the order of its responses.
@@ -99,6 +101,14 @@ impl Http2Priorities {
             Update::Invalid => metrics.priority_updates_invalid.increment(),
         }
         Ok(())
+    }
+
+    /// The client has sent a weight for a stream that expresses an urgency. What was signalled last counts; whether the
+    /// response is incremental remains.
+    pub(super) fn weight<R: OpenResponse>(&self, stream: u32, urgency: u8, writes: &Writes<R>) {
+        if stream > writes.newest() || writes.is_open(stream) {
+            self.order.set_urgency(stream.into(), urgency, 2 * self.max_streams);
+        }
     }
 
     /// A stream is no longer open.

@@ -5,12 +5,13 @@ use super::{
     row::{Answer, Row},
     tls, transport,
 };
+use crate::tcp::priorities;
 use std::{fs, path::Path};
 
 const HEAD: &str = "\
 # Protocol errors
 
-Made from `tests/it/conformance/`, which tries each row: a rule to which RFC 9000, 9001, 9114, 9204 or 9218 attach an error code (and
+Made from `tests/it/conformance/` and `tests/it/tcp/priorities.rs`, which try each row: a rule to which RFC 9000, 9001, 9114, 9204 or 9218 attach an error code (and
 of other RFCs what concerns them), how a client breaks it, what litequic answers, and, where the RFC wants another answer,
 which and why. `LITEQUIC_RENEW=1 cargo test --test it conformance::document` renews it.
 ";
@@ -78,6 +79,21 @@ fn table(title: &str, mut rows: Vec<Row>) -> String {
     format!("\n## {title}\n\n| RFC | client | litequic | note |\n|---|---|---|---|\n{}", rows.collect::<String>())
 }
 
+/// The table of PRIORITY_UPDATE frames over HTTP/2.
+fn http2_updates() -> String {
+    let rows = priorities::updates().into_iter().map(|(rule, what, _, expected)| {
+        let answer = match expected {
+            None => "none, the connection goes on",
+            Some(1) => "PROTOCOL_ERROR",
+            Some(6) => "FRAME_SIZE_ERROR",
+            Some(other) => panic!("{other:#x} has no name here"),
+        };
+        format!("| {rule} | {what} | {answer} |\n")
+    });
+    let head = "| RFC | client | litequic |\n|---|---|---|\n";
+    format!("\n## PRIORITY_UPDATE frames over HTTP/2\n\n{head}{}", rows.collect::<String>())
+}
+
 #[test]
 fn the_document_has_the_rows_that_are_tried() {
     let tables = [
@@ -96,7 +112,7 @@ fn the_document_has_the_rows_that_are_tried() {
         ("QPACK instructions", qpack::instructions()),
     ];
     let tables = tables.into_iter().map(|(title, rows)| table(title, rows));
-    let text = format!("{HEAD}{}", tables.collect::<String>());
+    let text = format!("{HEAD}{}{}", tables.collect::<String>(), http2_updates());
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/conformance.md");
     if std::env::var_os("LITEQUIC_RENEW").is_some() {
         fs::write(path, text).unwrap();

@@ -37,6 +37,19 @@ impl Sequence {
         self.0.iter().filter(|(id, _)| *id == stream).map(|(_, bytes)| bytes).sum()
     }
 
+    /// By how many bytes one of `streams` was ahead of another at most, before the first of them had come to its end.
+    pub(crate) fn greatest_difference(&self, streams: &[u64]) -> u64 {
+        let last = streams.iter().filter_map(|stream| self.0.iter().rposition(|(id, _)| id == stream)).min();
+        let mut came = vec![0; streams.len()];
+        let mut greatest = 0;
+        for (id, bytes) in &self.0[..last.expect("they came")] {
+            let Some(index) = streams.iter().position(|stream| stream == id) else { continue };
+            came[index] += bytes;
+            greatest = greatest.max(came.iter().max().unwrap_or(&0) - came.iter().min().unwrap_or(&0));
+        }
+        greatest
+    }
+
     /// Checks that each pair of `streams`, an ID with urgency and whether it is incremental, came in order, up to
     /// `horizon` bytes, and that the incremental ones of an urgency, of `size` bytes each, came side by side, up to as
     /// much and a `turn`.

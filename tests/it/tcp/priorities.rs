@@ -2,8 +2,10 @@
 //! connection. Its client reads nothing until all responses are at hand, so that what it reads then was sent in order.
 
 use crate::support::{
-    http2::{ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PING, WINDOW_UPDATE, frame, get, status},
-    origin::{Peer, Script},
+    http2::{
+        ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PING, SETTINGS, WINDOW_UPDATE, frame, get, status,
+    },
+    origin::{Always, Peer, Script},
     proxy::Litequic,
     sequence::{EIGHT, PRIORITIES_OF_EIGHT, Sequence},
     within,
@@ -18,6 +20,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
+const PRIORITY: u8 = 2;
 const PRIORITY_UPDATE: u8 = 0x10;
 const PROTOCOL_ERROR: u32 = 1;
 const FRAME_SIZE_ERROR: u32 = 6;
@@ -27,8 +30,14 @@ const HORIZON: u64 = 64 * 1024;
 const TURN: u64 = 16 * 1024;
 /// Bytes of a response that is read ahead whole.
 const SIZE: usize = 60_000;
+/// Bytes of a response that is read ahead whole, and is several times the horizon.
+const LARGE: usize = 120_000;
+/// Bytes of a response that is not read ahead whole.
+const HELD: usize = 240_000;
 /// More bytes than the client's socket, litequic's and its libraries hold.
 const BLOCK: usize = 4_000_000;
+/// On a machine that others keep busy the blocking response may have nothing at hand now and then.
+const ATTEMPTS: usize = 30;
 /// Windows that are never full.
 const WINDOW: u32 = 1 << 30;
 
@@ -113,24 +122,21 @@ fn read_from_origins(litequic: &Litequic) -> u64 {
     text.lines().find_map(|line| line.strip_prefix(sample)?.parse().ok()).unwrap_or(0)
 }
 
-/// Waits until all but the blocking response were read from origins, which has at most its share.
-async fn at_hand(litequic: &Litequic, blocked: u64, bytes: u64) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while read_from_origins(litequic) < blocked + bytes {
-        assert!(Instant::now() < deadline, "{} of {}", read_from_origins(litequic), blocked + bytes);
-        sleep(Duration::from_millis(2)).await;
+/// Waits until litequic has read all of the responses of `origin`: it closes their connections then.
+async fn at_hand(origin: Vec<JoinHandle<Peer>>) {
+    for peer in origin {
+        within("an origin's response", peer).await.unwrap().rest().await;
     }
 }
 
-/// Waits until litequic reads no more of the blocking response, and returns how much it has read. Until it does the
-/// others may be sent, too; what is sent before all are at hand does not count.
-async fn blocked(litequic: &Litequic) -> u64 {
+/// Waits until litequic reads no more of the blocking response. Until it does the others may be sent, too.
+async fn blocked(litequic: &Litequic) {
     let mut read = 0;
     loop {
         sleep(Duration::from_millis(50)).await;
         let now = read_from_origins(litequic);
         if now > 0 && now == read {
-            return now;
+            return;
         }
         read = now;
     }
@@ -142,35 +148,51 @@ async fn blocked(litequic: &Litequic) -> u64 {
 async fn ordered(
     requests: &[(Option<&str>, &str)],
     meanwhile: impl AsyncFn(&mut Client),
-    edit: impl FnOnce(&mut Config),
+    edit: impl Fn(&mut Config),
 ) -> Sequence {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |config| {
-        // Enough to read all of them ahead.
-        config.limits.connection_send_buffer = 16 << 20;
-        edit(config);
-    })
-    .await;
-    let mut client = Client::connect(&litequic, WINDOW).await;
-    client.request(Some("u=0")).await;
-    let mut origin = vec![says(script.accept().await, response("", BLOCK))];
-    let blocked = blocked(&litequic).await;
-    for (priority, fields) in requests {
-        client.request(*priority).await;
-        origin.push(says(script.accept().await, response(fields, SIZE)));
+    ordered_behind(Some("u=0"), requests, SIZE, meanwhile, edit).await
+}
+
+/// As [`ordered`], with the priority of the blocking request, and with the size of the other responses.
+async fn ordered_behind(
+    blocking: Option<&str>,
+    requests: &[(Option<&str>, &str)],
+    size: usize,
+    meanwhile: impl AsyncFn(&mut Client),
+    edit: impl Fn(&mut Config),
+) -> Sequence {
+    for _ in 0..ATTEMPTS {
+        let script = Script::new().await;
+        let litequic = Litequic::start(script.address, |config| {
+            // Enough to read all of them ahead.
+            config.limits.connection_send_buffer = 16 << 20;
+            edit(config);
+        })
+        .await;
+        let mut client = Client::connect(&litequic, WINDOW).await;
+        client.request(blocking).await;
+        let block = says(script.accept().await, response("", BLOCK));
+        blocked(&litequic).await;
+        let mut origin = Vec::new();
+        for (priority, fields) in requests {
+            client.request(*priority).await;
+            origin.push(says(script.accept().await, response(fields, size)));
+        }
+        at_hand(origin).await;
+        meanwhile(&mut client).await;
+        client.ping().await;
+        // The answer is queued behind what the kernel has; nothing is sent in between.
+        let (_, behind) = client.read(requests.len() + 1).await;
+        drop(client);
+        within("an origin's response", block).await.unwrap();
+        litequic.wait_until_idle().await;
+        litequic.stop().await;
+        let others: u64 = (1..=requests.len() as u64).map(|index| behind.of(2 * index + 1)).sum();
+        if others == (requests.len() * size) as u64 {
+            return behind;
+        }
     }
-    at_hand(&litequic, blocked, (requests.len() * SIZE) as u64).await;
-    meanwhile(&mut client).await;
-    client.ping().await;
-    // The answer is queued behind what the kernel has; nothing is sent in between.
-    let (_, behind) = client.read(requests.len() + 1).await;
-    drop(client);
-    for peer in origin {
-        within("an origin's response", peer).await.unwrap();
-    }
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
-    behind
+    panic!("responses were sent before all were at hand");
 }
 
 async fn nothing(_: &mut Client) {}
@@ -203,6 +225,23 @@ async fn an_update_counts_while_its_request_is_served_and_the_origin_has_the_las
 }
 
 #[tokio::test]
+async fn a_weight_by_which_chromium_raises_a_request_counts_and_no_other_weight() {
+    let requests =
+        [(Some("i"), ""), (Some("i"), ""), (Some("i"), "Priority: u=2\r\n"), (Some("i"), ""), (Some("u=2, i"), "")];
+    let change = async |client: &mut Client| {
+        let weight = |exclusive: u8, weight: u8| [exclusive, 0, 0, 0, weight];
+        // What every other client has may be any weight, and depends on a stream beside others.
+        client.http2.say(PRIORITY, 0, 3, &weight(0, 219)).await;
+        client.http2.say(PRIORITY, 0, 5, &weight(0x80, 200)).await;
+        // Urgency 4 and 1.
+        client.http2.say(PRIORITY, 0, 7, &weight(0x80, 109)).await;
+        client.http2.say(PRIORITY, 0, 9, &weight(0x80, 219)).await;
+    };
+    let bytes = ordered(&requests, change, |_| {}).await;
+    came_in_order(&bytes, &[(3, true), (3, true), (4, true), (1, true), (2, true)]);
+}
+
+#[tokio::test]
 async fn an_update_counts_before_its_request_and_none_after_its_response() {
     let script = Script::new().await;
     let litequic = Litequic::start(script.address, |_| {}).await;
@@ -221,13 +260,14 @@ async fn an_update_counts_before_its_request_and_none_after_its_response() {
     ];
     assert_eq!(counts.map(|read| litequic.sum(read)), [2, 1, 0]);
     client.request(Some("u=0")).await;
-    let mut origin = vec![says(script.accept().await, response("", BLOCK))];
-    let blocked = blocked(&litequic).await;
+    let _block = says(script.accept().await, response("", BLOCK));
+    blocked(&litequic).await;
+    let mut origin = Vec::new();
     for priority in ["u=0", "u=7"] {
         client.request(Some(priority)).await;
         origin.push(says(script.accept().await, response("", SIZE)));
     }
-    at_hand(&litequic, blocked, 2 * SIZE as u64).await;
+    at_hand(origin).await;
     client.ping().await;
     let (_, behind) = client.read(3).await;
     came_in_order(&behind, &[(6, false), (1, false)]);
@@ -240,38 +280,24 @@ async fn an_update_counts_before_its_request_and_none_after_its_response() {
 
 #[tokio::test]
 async fn without_a_signal_responses_share_the_connection() {
-    let share = async |edit: fn(&mut Config), requests: &[(Option<&str>, &str)]| {
-        let script = Script::new().await;
-        let litequic = Litequic::start(script.address, edit).await;
-        let mut client = Client::connect(&litequic, WINDOW).await;
-        let mut origin = Vec::new();
-        for (priority, _) in requests {
-            client.request(*priority).await;
-            origin.push(says(script.accept().await, response("", BLOCK)));
-        }
-        // Both are there, and neither can be sent.
-        blocked(&litequic).await;
-        let (all, _) = client.read(requests.len()).await;
-        // Without an order, h2 sends what comes from the origins, which may deliver one faster than the other.
-        let pairs = [(3, 1), (1, 3)];
-        let is_ordered = requests.iter().all(|(priority, _)| priority.is_none());
-        for (first, second) in pairs.into_iter().take(if is_ordered { 2 } else { 1 }) {
-            // What the first one had before the other was at hand is no part of their share. An origin may deliver less of
-            // one than of the other for a while.
-            let alone = all.before_the_first_of(second, first);
-            let beside = all.before_the_last_of(first, second);
-            assert!(
-                16 * (alone + beside) >= BLOCK as u64,
-                "{requests:?}: {second} had {beside} bytes when {first} ended, which had {alone} alone"
-            );
-        }
-        drop(client);
-        litequic.stop().await;
+    // The blocking response and those behind it have none.
+    let bytes = ordered_behind(None, &[(None, ""); 3], LARGE, nothing, |_| {}).await;
+    let streams: Vec<u64> = (1..=3).map(|index| 2 * index + 1).collect();
+    let difference = bytes.greatest_difference(&streams);
+    assert!(difference <= HORIZON, "{bytes:?}: one had {difference} bytes more than another that had more at hand");
+}
+
+#[tokio::test]
+async fn without_an_order_an_urgent_response_shares_the_connection() {
+    let requests: Vec<_> = (0..8).map(|urgency| (Some(["u=7", "u=0"][usize::from(urgency == 7)]), "")).collect();
+    let share = async |edit: fn(&mut Config)| {
+        let bytes = ordered(&requests, nothing, edit).await;
+        // The urgent one is the last, on the stream 17.
+        let beside: u64 = (1..8).map(|index| bytes.before_the_last_of(17, 2 * index + 1)).sum();
+        assert!(beside > 2 * SIZE as u64, "{beside} bytes of the others");
     };
-    share(|_| {}, &[(None, ""), (None, "")]).await;
-    let both = [(Some("u=7"), ""), (Some("u=0"), "")];
-    share(|config| config.litequic.priorities = false, &both).await;
-    share(|config| config.trusted_proxies = vec![Network { address: [127, 0, 0, 0].into(), prefix: 8 }], &both).await;
+    share(|config| config.litequic.priorities = false).await;
+    share(|config| config.trusted_proxies = vec![Network { address: [127, 0, 0, 0].into(), prefix: 8 }]).await;
 }
 
 #[tokio::test]
@@ -297,9 +323,8 @@ async fn a_client_that_gives_its_urgent_response_no_window_gets_the_others() {
 
 #[tokio::test]
 async fn a_response_that_is_held_back_for_longer_than_its_client_may_take_is_not_cut_off() {
-    // On a machine that others keep busy the urgent one may have nothing at hand now and then.
-    for _ in 0..5 {
-        if was_held_back().await < SIZE {
+    for _ in 0..ATTEMPTS {
+        if was_held_back().await < HELD {
             return;
         }
     }
@@ -320,7 +345,7 @@ async fn was_held_back() -> usize {
     client.request(Some("u=0")).await;
     let long = says(script.accept().await, response("", BLOCK));
     client.request(Some("u=7")).await;
-    let held = says(script.accept().await, response("", SIZE));
+    let held = says(script.accept().await, response("", HELD));
     let (began, mut ended, mut overtook) = (Instant::now(), Vec::new(), 0);
     while ended.len() < 2 {
         let frame = client.http2.next().await.expect("both responses end");
@@ -344,27 +369,33 @@ async fn was_held_back() -> usize {
     overtook
 }
 
+/// PRIORITY_UPDATE frames: the rule, what a client sends, its bytes, and the error code that ends the connection, if one
+/// does, while ten requests may be open.
+pub(crate) fn updates() -> [(&'static str, &'static str, Vec<u8>, Option<u32>); 12] {
+    const RULE: &str = "9218 §7.1";
+    let update = |stream: u32, value: &[u8]| frame(PRIORITY_UPDATE, 0, 0, &[&stream.to_be_bytes()[..], value].concat());
+    let idle = |count: u32| (0..count).flat_map(|index| update(2 * index + 1, b"u=1")).collect::<Vec<u8>>();
+    [
+        (RULE, "one of a request that is to come", update(1, b"u=1"), None),
+        (RULE, "as many of requests to come as may be open", idle(10), None),
+        (RULE, "of more requests to come than may be open", idle(11), Some(PROTOCOL_ERROR)),
+        (RULE, "the same one a hundred times", update(5, b"u=1").repeat(100), None),
+        (RULE, "a value that does not parse, to be ignored", update(1, b"u=\""), None),
+        (RULE, "an empty value", update(1, b""), None),
+        (RULE, "a value of 10,000 bytes", update(1, &[b'a'; 10_000]), None),
+        ("9113 §4.1", "a reserved bit before the stream ID, to be ignored", update(0x8000_0001, b"u=1"), None),
+        (RULE, "one on a stream", frame(PRIORITY_UPDATE, 0, 1, b"\0\0\0\x01u=1"), Some(PROTOCOL_ERROR)),
+        (RULE, "one of stream 0", update(0, b"u=1"), Some(PROTOCOL_ERROR)),
+        (RULE, "one of a push", update(2, b"u=1"), Some(PROTOCOL_ERROR)),
+        ("9113 §4.2", "one with half its stream ID", frame(PRIORITY_UPDATE, 0, 0, b"\0\0\x01"), Some(FRAME_SIZE_ERROR)),
+    ]
+}
+
 #[tokio::test]
 async fn a_wrong_update_ends_the_connection_as_rfc_9218_has_it() {
     let script = Script::new().await;
     let litequic = Litequic::start(script.address, |config| config.limits.max_streams = 10).await;
-    let update = |stream: u32, value: &[u8]| frame(PRIORITY_UPDATE, 0, 0, &[&stream.to_be_bytes()[..], value].concat());
-    let idle = |count: u32| (0..count).flat_map(|index| update(2 * index + 1, b"u=1")).collect::<Vec<u8>>();
-    let table: [(&str, Vec<u8>, Option<u32>); 12] = [
-        ("a request that is to come", update(1, b"u=1"), None),
-        ("as many of them as may be open", idle(10), None),
-        ("more of them than may be open", idle(11), Some(PROTOCOL_ERROR)),
-        ("the same one often", update(5, b"u=1").repeat(100), None),
-        ("one that does not parse", update(1, b"u=\""), None),
-        ("an empty one", update(1, b""), None),
-        ("a long one", update(1, &[b'a'; 10_000]), None),
-        ("a reserved bit", update(0x8000_0001, b"u=1"), None),
-        ("on a stream", frame(PRIORITY_UPDATE, 0, 1, b"\0\0\0\x01u=1"), Some(PROTOCOL_ERROR)),
-        ("of the connection", update(0, b"u=1"), Some(PROTOCOL_ERROR)),
-        ("of a push", update(2, b"u=1"), Some(PROTOCOL_ERROR)),
-        ("with half an ID", frame(PRIORITY_UPDATE, 0, 0, b"\0\0\x01"), Some(FRAME_SIZE_ERROR)),
-    ];
-    for (what, bytes, expected) in table {
+    for (_, what, bytes, expected) in updates() {
         let mut client = Client::connect(&litequic, WINDOW).await;
         client.http2.tls.say(bytes).await;
         match expected {
@@ -393,6 +424,52 @@ async fn a_wrong_update_ends_the_connection_as_rfc_9218_has_it() {
     let _peer = says(script.accept().await, response("", 10));
     let answer = client.http2.find(&[HEADERS, GOAWAY]).await.unwrap();
     assert_eq!(status(&answer), 200, "a frame of an unknown type");
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn the_first_settings_ask_clients_for_the_signals_of_rfc_9218_unless_the_key_is_off() {
+    const NO_RFC7540_PRIORITIES: [u8; 6] = [0, 9, 0, 0, 0, 1];
+    for is_on in [true, false] {
+        let script = Script::new().await;
+        let litequic = Litequic::start(script.address, |config| config.litequic.priorities = is_on).await;
+        let mut http2 = Http2::connect(&litequic, &[]).await;
+        let first = http2.next().await.unwrap();
+        assert_eq!((first.kind, first.flags), (SETTINGS, 0));
+        let has_setting = first.payload.chunks(6).any(|setting| setting == NO_RFC7540_PRIORITIES);
+        assert_eq!(has_setting, is_on, "{first:?}");
+        http2.say(HEADERS, END_HEADERS | END_STREAM, 1, &get(&[])).await;
+        let _peer = says(script.accept().await, response("", 10));
+        assert_eq!(status(&http2.find(&[HEADERS, GOAWAY]).await.unwrap()), 200);
+        drop(http2);
+        litequic.wait_until_idle().await;
+        litequic.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn long_responses_that_are_held_back_leave_the_next_request_a_connection_to_the_origin() {
+    const PAGE: usize = 100;
+    let origin = Always::new(response("", HELD)).await;
+    let litequic = Litequic::start(origin.address, |config| {
+        config.limits.max_streams = 200;
+        for origin in config.origins.values_mut() {
+            origin.max_connections = Some(10);
+        }
+    })
+    .await;
+    let mut client = Client::connect(&litequic, WINDOW).await;
+    for _ in 0..PAGE {
+        client.request(Some("u=5")).await;
+    }
+    blocked(&litequic).await;
+    client.request(Some("u=0")).await;
+    let (bytes, _) = client.read(PAGE + 1).await;
+    for index in 0..=PAGE as u64 {
+        assert_eq!(bytes.of(2 * index + 1), HELD as u64, "not a 503");
+    }
+    drop(client);
+    litequic.wait_until_idle().await;
     litequic.stop().await;
 }
 

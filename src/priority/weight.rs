@@ -1,0 +1,34 @@
+//! Urgencies that Chromium expresses by weights of HTTP/2 (RFC 7540 §5.3). It has one weight for each, and makes each
+//! stream the exclusive dependency of another. It sends the weight with a request and, when it raises or lowers a
+//! request later, in a PRIORITY frame; whether or not the server has sent SETTINGS_NO_RFC7540_PRIORITIES.
+
+/// The weight of each urgency.
+const WEIGHTS: [u16; 8] = [256, 220, 183, 147, 110, 74, 37, 1];
+/// The bit of an exclusive dependency.
+const EXCLUSIVE: u8 = 0x80;
+
+/// Returns the urgency that a dependency and a weight express, as a PRIORITY frame has them. None for those of other
+/// clients, whose weights count only beside those of other streams.
+pub fn urgency(dependency_and_weight: [u8; 5]) -> Option<u8> {
+    let [dependency, .., weight] = dependency_and_weight;
+    if dependency & EXCLUSIVE == 0 {
+        return None;
+    }
+    let weight = u16::from(weight) + 1;
+    (0..).zip(WEIGHTS).find_map(|(urgency, known)| (known == weight).then_some(urgency))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eight_weights_of_exclusive_dependencies_are_urgencies() {
+        for (weight, expected) in
+            [(255, Some(0)), (219, Some(1)), (146, Some(3)), (0, Some(7)), (15, None), (200, None)]
+        {
+            assert_eq!(urgency([0x80, 0, 0, 11, weight]), expected, "{weight}");
+            assert_eq!(urgency([0, 0, 0, 11, weight]), None);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The first frame of a connection with one setting more than h2 can send: SETTINGS_NO_RFC7540_PRIORITIES (RFC 9218
+//! §2.1). Only to servers that send it, in this frame, do some clients send PRIORITY_UPDATE frames.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+use tokio::io::AsyncWrite;
+
+/// Bytes of a frame's header (RFC 9113 §4.1).
+const HEADER: usize = 9;
+/// The type of a SETTINGS frame (RFC 9113 §6.5).
+const SETTINGS: u8 = 4;
+/// SETTINGS_NO_RFC7540_PRIORITIES with the value 1.
+const NO_RFC7540_PRIORITIES: [u8; 6] = [0, 9, 0, 0, 0, 1];
+
+/// The first frame while it is written in place of h2's.
+#[derive(Debug, Default)]
+pub(super) struct FirstSettings {
+    /// The frame; empty before h2 writes.
+    frame: Vec<u8>,
+    written: usize,
+    /// Bytes of h2's frame.
+    length: usize,
+}
+
+impl FirstSettings {
+    /// Writes to `stream` what replaces the frame at the beginning of `slices`. Ready with the number of bytes of
+    /// `slices` that are written by that: 0 if these do not begin with a whole SETTINGS frame. Then all is done.
+    pub(super) fn poll_write<S: AsyncWrite + Unpin>(
+        &mut self,
+        stream: &mut S,
+        slices: &[IoSlice<'_>],
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        if self.frame.is_empty() {
+            let first = slices.iter().find(|slice| !slice.is_empty()).map_or(&[][..], |slice| slice);
+            let Some((frame, length)) = with_setting(first) else { return Poll::Ready(Ok(0)) };
+            (self.frame, self.length) = (frame, length);
+        }
+        while let Some(left @ [_, ..]) = self.frame.get(self.written..) {
+            let written = ready!(Pin::new(&mut *stream).poll_write(cx, left))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.written = self.written.saturating_add(written);
+        }
+        Poll::Ready(Ok(self.length))
+    }
+}
+
+/// Returns the SETTINGS frame at the beginning of `bytes` with [`NO_RFC7540_PRIORITIES`], and the length of the one
+/// that it replaces. None if there is no whole one.
+fn with_setting(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
+    let (header, rest) = bytes.split_at_checked(HEADER)?;
+    // A flag would make it an acknowledgement.
+    let [high, middle, low, SETTINGS, 0, stream @ ..] = header else { return None };
+    let length = u32::from_be_bytes([0, *high, *middle, *low]);
+    let payload = rest.get(..usize::try_from(length).ok()?)?;
+    let [0, high, middle, low] = length.checked_add(u32::try_from(NO_RFC7540_PRIORITIES.len()).ok()?)?.to_be_bytes()
+    else {
+        return None;
+    };
+    let frame = [&[high, middle, low, SETTINGS, 0], stream, payload, &NO_RFC7540_PRIORITIES].concat();
+    Some((frame, HEADER + payload.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{future::poll_fn, task::Waker};
+    use tokio::io::{AsyncReadExt, duplex};
+
+    const FRAME: [u8; 15] = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 100];
+    const REPLACED: [u8; 21] = [0, 0, 12, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 100, 0, 9, 0, 0, 0, 1];
+
+    #[tokio::test]
+    async fn the_first_settings_frame_has_one_setting_more() {
+        let (mut ours, mut theirs) = duplex(5);
+        let both = [&FRAME[..], b"more"].concat();
+        let slices = [IoSlice::new(&[]), IoSlice::new(&both)];
+        let mut first = FirstSettings::default();
+        let mut read = [0; REPLACED.len()];
+        let (written, came) =
+            tokio::join!(poll_fn(|cx| first.poll_write(&mut ours, &slices, cx)), theirs.read_exact(&mut read));
+        assert_eq!((written.unwrap(), came.unwrap(), read), (FRAME.len(), REPLACED.len(), REPLACED));
+    }
+
+    #[test]
+    fn what_is_no_whole_settings_frame_is_left_alone() {
+        let mut acknowledgement = FRAME;
+        acknowledgement[4] = 1;
+        for bytes in [&[][..], &FRAME[..14], &acknowledgement, b"HTTP/1.1 400 Bad Request\r\n"] {
+            let (mut ours, _theirs) = duplex(100);
+            let mut first = FirstSettings::default();
+            let written = first.poll_write(&mut ours, &[IoSlice::new(bytes)], &mut Context::from_waker(Waker::noop()));
+            assert!(matches!(written, Poll::Ready(Ok(0))), "{bytes:?}");
+        }
+    }
+}

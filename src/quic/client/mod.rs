@@ -16,6 +16,7 @@ use s2n_quic::{
     provider::{StartError, io, limits, tls},
 };
 use s2n_quic_core::endpoint::Location;
+use socket2::SockRef;
 use std::{
     io::ErrorKind,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
@@ -28,6 +29,10 @@ use tokio::time;
 /// RFC 9000 §13.2.2 wants, and once a batch of those that arrive together. A client has one connection, and the CPU
 /// time to acknowledge early.
 const MAX_ACK_DELAY: Duration = Duration::from_millis(1);
+
+/// Receive buffer that a client requests, bytes: what comes while it has other work. The kernel caps it at
+/// `net.core.rmem_max`.
+const RECEIVE_BUFFER: usize = 2 << 20;
 
 /// Reasons why a client has no connection.
 #[derive(Debug, thiserror::Error)]
@@ -125,6 +130,7 @@ pub async fn connect(
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
     let socket = UdpSocket::bind(any)?;
+    SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER)?;
     // The kernel reports ICMP errors only to connected sockets (udp(7)).
     socket.connect(address).map_err(|source| ConnectError::Unreachable { address, source })?;
     let unreachable = refusal::watch(&socket)?;

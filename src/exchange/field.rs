@@ -50,11 +50,11 @@ const fn is_control(byte: u8) -> bool {
 const fn may_have_control(bytes: [u8; 8]) -> u64 {
     const EACH: u64 = 0x0101_0101_0101_0101;
     let bytes = u64::from_le_bytes(bytes);
-    // The highest bit of a byte is set if it is less than a blank, or DEL. A subtraction that borrows from the next byte is one that
-    // has found something itself.
+    // The highest bit of a byte is set if it is less than a blank, or DEL. A subtraction that borrows from the next
+    // byte is one that has found something itself.
     let delete = bytes ^ (0x7f * EACH);
     let less = bytes.wrapping_sub(0x20 * EACH) & !bytes | delete.wrapping_sub(EACH) & !delete;
-    less & 0x80 * EACH
+    less & (0x80 * EACH)
 }
 
 /// The fault of a field's value, from its first byte to its last; HTTP/1.1 has cut the blanks around it before (RFC

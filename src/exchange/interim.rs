@@ -30,7 +30,7 @@ struct State {
 }
 
 thread_local! {
-    /// Channels of earlier requests, which nobody has any more.
+    /// Channels of earlier requests, whose ends were dropped.
     static FREE: RefCell<Vec<Rc<RefCell<State>>>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -1,5 +1,5 @@
-//! A body that has come whole with its message's header, in one piece of memory. A front end writes its own header in front of the
-//! body, where the header of HTTP/1.1 was: so that neither is copied again.
+//! A body that has come whole with its message's header, in one piece of memory. A front end writes its own header in
+//! front of the body, where the header of HTTP/1.1 was: so that neither is copied again.
 
 use bytes::Bytes;
 use std::{cell::RefCell, mem};

@@ -64,7 +64,7 @@ pub(super) struct RequestOutcome {
 }
 
 thread_local! {
-    /// Those of earlier requests.
+    /// Outcomes of earlier requests.
     static FREE: RefCell<Vec<Rc<RequestOutcome>>> = const { RefCell::new(Vec::new()) };
 }
 

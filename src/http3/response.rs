@@ -21,8 +21,8 @@ use std::{
 
 /// Body chunks shorter than this travel in one piece with their DATA frame's header.
 const SHORT: usize = 1024;
-/// Whole bodies up to this are copied behind their header, unless they have room for it: a copy costs less than another piece in
-/// QUIC's buffer.
+/// Whole bodies up to this are copied behind their header, unless they have room for it: a copy costs less than another
+/// piece in QUIC's buffer.
 const COPIED: usize = 4096;
 /// Memory for a response's header that is kept for the next one at most.
 const KEPT: usize = 16 * 1024;

@@ -1,5 +1,5 @@
-//! The memory of fields that were dropped, which the next ones on the same thread use: a request has two sets of fields, and each
-//! has two pieces of memory.
+//! The memory of fields that were dropped, which the next ones on the same thread use: a request has two sets of
+//! fields, and each has two pieces of memory.
 
 use super::Line;
 use std::{cell::RefCell, mem};

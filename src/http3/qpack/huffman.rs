@@ -40,19 +40,21 @@ const LEAF: u16 = 0x8000;
 
 /// Bits that the decoder looks up at once: two words of nearly all pairs of characters in fields, in 16 KB of table.
 const SHORT_BITS: u32 = 12;
-/// So often the decoder looks up before it looks how far it has come: the words are within the 57 bits that a position in a byte
-/// leaves of eight bytes, and the symbols fill eight bytes.
+/// So often the decoder looks up before it looks how far it has come: the words are within the 57 bits that a position
+/// in a byte leaves of eight bytes, and the symbols fill eight bytes.
 const LOOKUPS: usize = 4;
 
-/// The one or two symbols whose words some bits begin with, in the lower half, the first of them lowest; above them the bits of these words, in
-/// one byte, and the bits of the symbols, in another. 0 if the first word is longer than what is looked up.
+/// The one or two symbols whose words some bits begin with, in the lower half, the first of them lowest; above them the
+/// bits of these words, in one byte, and the bits of the symbols, in another. 0 if the first word is longer than what
+/// is looked up.
 type Short = u32;
 
 /// The string is not valid: EOS inside, or wrong padding (RFC 7541 §5.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HuffmanError;
 
-/// Appends the string that `input` encodes: at most 8 / 5 of its length. For the time of that `out` grows by [`ROOM`] more.
+/// Appends the string that `input` encodes: at most 8 / 5 of its length. For the time of that `out` grows by [`ROOM`]
+/// more.
 ///
 /// # Errors
 ///
@@ -310,7 +312,8 @@ mod tests {
     #[test]
     fn every_word_decodes_at_every_bit_and_behind_every_other() {
         for symbol in 0..EOS {
-            // "0" has five bits, so that this begins at each bit of a byte, and in each of the words that are looked up together.
+            // "0" has five bits, so that this begins at each bit of a byte, and in each of the words that are looked up
+            // together.
             for before in 0..40 {
                 for after in [0, 1, 13] {
                     let symbols = [vec![48; before], vec![symbol], vec![48; after]].concat();

@@ -114,7 +114,7 @@ enum Sending {
 /// Bytes that were read and not taken.
 #[derive(Debug)]
 enum Unread {
-    /// Of one read, which a whole body may be made of.
+    /// What one read has brought, which a whole body may be made of.
     One(WholeBody),
     Shared(Bytes),
 }
@@ -302,7 +302,8 @@ impl OriginConnection {
         }
     }
 
-    /// The body of the response if it has come whole with the head, and the request is sent: nothing is left to do then.
+    /// The body of the response if it has come whole with the head, and the request is sent: nothing is left to do
+    /// then.
     pub(super) fn take_whole(&self) -> Option<WholeBody> {
         if self.is_sent() { self.incoming.borrow_mut().take_whole() } else { None }
     }

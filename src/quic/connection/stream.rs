@@ -100,7 +100,7 @@ impl StreamCredit {
 }
 
 thread_local! {
-    /// Those of streams that are over. A connection's streams are opened and closed on one thread.
+    /// States of streams that are over. A connection's streams are opened and closed on one thread.
     static FREE: RefCell<Vec<Arc<StreamSendState>>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -6,14 +6,8 @@ use crate::{
     memory::{CloseWalk, ListWalk, MemoryAccounts, OpenWalk, WorkerList},
     quic::{self, EndpointState, LogOrder},
 };
-use std::{
-    cell::Cell,
-    rc::Rc,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{rc::Rc, sync::Arc, time::Instant};
 use tokio::{
-    runtime::Handle,
     sync::{mpsc, oneshot},
     task::yield_now,
 };
@@ -54,11 +48,6 @@ pub(super) enum WorkerRequest {
     },
 }
 
-/// For how long this worker was busy in all.
-pub(super) fn busy() -> Duration {
-    Handle::current().metrics().worker_total_busy_duration(0)
-}
-
 /// Sends questions to one worker.
 pub(super) type WorkerRequests = mpsc::Sender<WorkerRequest>;
 
@@ -74,16 +63,14 @@ impl Mailbox {
     }
 
     /// Answers questions about the connections of `accounts`, which are those of `worker` and, over QUIC, of
-    /// `endpoints`. Adds to `answering` for how long the worker was busy while it made lists. Does not end.
+    /// `endpoints`. Does not end.
     pub(super) async fn serve(
         mut self,
         worker: usize,
         accounts: Rc<MemoryAccounts>,
         endpoints: Vec<Arc<EndpointState>>,
-        answering: Rc<Cell<Duration>>,
     ) {
         while let Some(request) = self.0.recv().await {
-            let (before, is_list) = (busy(), matches!(request, WorkerRequest::List { .. }));
             match request {
                 WorkerRequest::List { query, answer } => {
                     let mut walk = ListWalk::new(worker, query);
@@ -126,11 +113,7 @@ impl Mailbox {
                     let _ = answer.send(());
                 }
             }
-            // The runtime counts a turn once it is over.
             yield_now().await;
-            if is_list {
-                answering.update(|time| time.saturating_add(busy().saturating_sub(before)));
-            }
         }
         std::future::pending::<()>().await;
     }
@@ -143,7 +126,7 @@ mod tests {
         clients::{Description, Sort, TransportReport},
         memory::{ConnectionPool, MemoryAccount},
     };
-    use std::net::SocketAddr;
+    use std::{cell::Cell, net::SocketAddr};
     use tokio::task::LocalSet;
 
     const CLIENT: ([u8; 4], u16) = ([192, 0, 2, 1], 7);
@@ -213,7 +196,7 @@ mod tests {
             }
         };
         let local = LocalSet::new();
-        local.spawn_local(mailbox.serve(3, Rc::clone(&accounts), Vec::new(), Rc::default()));
+        local.spawn_local(mailbox.serve(3, Rc::clone(&accounts), Vec::new()));
         let answer = local.run_until(other).await;
         drop(open);
         (answer, before, most)

@@ -4,7 +4,7 @@ use super::{
     StartError, TurnMetrics, WorkerMetrics,
     draining::OldestClient,
     idle::{self, Idle},
-    mailbox::{self, Mailbox},
+    mailbox::Mailbox,
 };
 use crate::{
     access_log,
@@ -27,7 +27,7 @@ use crate::{
 };
 use arc_swap::ArcSwap;
 use std::{
-    cell::{Cell, RefCell},
+    cell::RefCell,
     convert::Infallible,
     future::pending,
     io,
@@ -38,7 +38,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::{
-    runtime::{Builder, LocalOptions},
+    runtime::{Builder, Handle, LocalOptions},
     select,
     sync::{mpsc, oneshot, watch},
     task::JoinSet,
@@ -271,7 +271,6 @@ async fn serve<H: Handler>(
         endpoints.spawn_local(accept(endpoint, handler, front, metrics, parts.watch.clone(), serving.clone()));
     }
     drop(serving);
-    let answering = Rc::<Cell<Duration>>::default();
     let tick = WorkerTick {
         config: &config,
         heartbeat: &parts.heartbeat,
@@ -282,10 +281,9 @@ async fn serve<H: Handler>(
         watch: parts.watch.clone(),
         pressure,
         workers,
-        answering: Rc::clone(&answering),
     };
     let index = usize::from(parts.index.0);
-    let questions = parts.mailbox.serve(index, Rc::clone(&budgets.holders), logged, answering);
+    let questions = parts.mailbox.serve(index, Rc::clone(&budgets.holders), logged);
     let drained = async {
         // None is ever sent.
         while all_served.recv().await.is_some() {}
@@ -326,14 +324,12 @@ struct WorkerTick<'a> {
     pressure: memory::Pressure,
     /// Workers of the process.
     workers: usize,
-    /// For how long the worker was busy while it made lists of connections, which leaves no memory to return.
-    answering: Rc<Cell<Duration>>,
 }
 
 impl WorkerTick<'_> {
     /// Twice a second while there is something to do, more often when memory is short. Does not end.
     async fn run(self) {
-        let Self { config, heartbeat, budgets, metrics, lines, oldest, watch, mut pressure, workers, answering } = self;
+        let Self { config, heartbeat, budgets, metrics, lines, oldest, watch, mut pressure, workers } = self;
         let (mut idle, mut relief) = (Idle::default(), Relief::default());
         let settle = {
             let (budgets, metrics, lines) = (budgets.clone(), Arc::clone(metrics), Rc::clone(&lines));
@@ -370,7 +366,7 @@ impl WorkerTick<'_> {
                 turns = None;
                 continue;
             }
-            if idle.look(mailbox::busy().saturating_sub(answering.get())) {
+            if idle.look(Handle::current().metrics().worker_total_busy_duration(0)) {
                 idle::release();
             }
             let now = heartbeat.turns();

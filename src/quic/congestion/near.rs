@@ -14,11 +14,13 @@ const NEAR: Duration = Duration::from_millis(2);
 const FIRST_WAITING: u32 = 48;
 /// Packets that may wait at least.
 const MIN_WAITING: u32 = 16;
-/// Packets by which that grows.
+/// Part by which that grows each round trip before the first loss, which shows what the socket holds: a quarter.
+const FIRST_GROWTH: u32 = 4;
+/// Packets by which it grows afterwards.
 const STEP: u32 = 8;
-/// Round trips without a loss after which it does, at first.
-const STEP_ROUNDS: u32 = 8;
-/// Round trips to which losses prolong that, each by two.
+/// Round trips after which it does, behind the first loss.
+const STEP_ROUNDS: u32 = 16;
+/// Round trips to which further losses prolong that, each by two.
 const MAX_STEP_ROUNDS: u32 = 1024;
 /// Round trips whose best delivery counts.
 const ROUNDS: usize = 8;
@@ -36,8 +38,9 @@ pub(super) struct NearLimit {
     next: usize,
     /// Packets that may wait for the client.
     waiting: u32,
-    /// Round trips since that changed, and after how many it grows.
+    /// Round trips since that changed.
     rounds: u32,
+    /// After how many of them it grows by a step; 0 before the first loss.
     step_rounds: u32,
     /// Losses in spite of the limit.
     vain: u8,
@@ -53,7 +56,7 @@ impl Default for NearLimit {
             next: 0,
             waiting: FIRST_WAITING,
             rounds: 0,
-            step_rounds: STEP_ROUNDS,
+            step_rounds: 0,
             vain: 0,
             limit: None,
         }
@@ -88,7 +91,9 @@ impl NearLimit {
         }
         self.next = (self.next + 1) % ROUNDS;
         self.rounds += 1;
-        if self.rounds >= self.step_rounds {
+        if self.step_rounds == 0 {
+            self.waiting = self.waiting.saturating_add(self.waiting / FIRST_GROWTH);
+        } else if self.rounds >= self.step_rounds {
             (self.rounds, self.waiting) = (0, self.waiting.saturating_add(STEP));
         }
         let best = self.delivered.iter().copied().max().unwrap_or_default();
@@ -101,9 +106,10 @@ impl NearLimit {
             return;
         }
         self.vain += u8::from(self.waiting == MIN_WAITING);
-        self.waiting = (self.waiting * 3 / 4).max(MIN_WAITING);
+        // What waited was a quarter more than the socket holds, at most.
+        self.waiting = (self.waiting - self.waiting / FIRST_GROWTH).max(MIN_WAITING);
         self.rounds = 0;
-        self.step_rounds = (self.step_rounds * 2).min(MAX_STEP_ROUNDS);
+        self.step_rounds = self.step_rounds.saturating_mul(2).clamp(STEP_ROUNDS, MAX_STEP_ROUNDS);
     }
 }
 
@@ -143,7 +149,7 @@ mod tests {
         let mut path = Path::new();
         assert_eq!(path.packets(), None);
         assert_eq!(path.round(10, MIN_RTT, MIN_RTT), None, "the first round trip begins");
-        assert_eq!(path.round(10, MIN_RTT, MIN_RTT), Some(10 + FIRST_WAITING));
+        assert_eq!(path.round(10, MIN_RTT, MIN_RTT), Some(10 + 60));
         assert_eq!(path.round(10, NEAR, NEAR), None);
         assert_eq!(path.round(10, Duration::ZERO, MIN_RTT), None);
     }
@@ -152,31 +158,38 @@ mod tests {
     fn what_is_delivered_within_the_shortest_round_trip_may_be_in_flight_beside_what_waits() {
         let mut path = Path::new();
         path.round(0, MIN_RTT, MIN_RTT);
+        path.round(0, MIN_RTT, MIN_RTT);
+        path.limit.on_loss();
+        let waiting = path.limit.waiting;
         // Twenty round trips' worth of waiting is not the path's.
-        assert_eq!(path.round(100, MIN_RTT, 20 * MIN_RTT), Some(5 + FIRST_WAITING));
-        assert_eq!(path.round(100, MIN_RTT, 2 * MIN_RTT), Some(50 + FIRST_WAITING));
-        for _ in 0..ROUNDS - 3 {
-            assert_eq!(path.round(1, MIN_RTT, MIN_RTT), Some(50 + FIRST_WAITING), "the best of the last ones");
+        assert_eq!(path.round(100, MIN_RTT, 20 * MIN_RTT), Some(5 + waiting));
+        assert_eq!(path.round(100, MIN_RTT, 2 * MIN_RTT), Some(50 + waiting));
+        for _ in 0..ROUNDS - 1 {
+            assert_eq!(path.round(1, MIN_RTT, MIN_RTT), Some(50 + waiting), "the best of the last ones");
         }
+        assert_eq!(path.round(1, MIN_RTT, MIN_RTT), Some(1 + waiting));
     }
 
     #[test]
-    fn what_may_wait_grows_without_losses_and_ever_slower_after_each() {
+    fn what_may_wait_grows_fast_until_the_first_loss_and_ever_slower_after_each() {
         let mut path = Path::new();
         path.round(0, MIN_RTT, MIN_RTT);
-        let mut rounds_to_grow = |path: &mut Path| {
+        let grown: Vec<_> = (0..4).map(|_| path.round(0, MIN_RTT, MIN_RTT).unwrap()).collect();
+        assert_eq!(grown, [60, 75, 93, 116]);
+        path.limit.on_loss();
+        assert_eq!(path.limit.waiting, 87);
+        let rounds_to_grow = |path: &mut Path| {
             let before = path.limit.waiting;
-            (1..).find(|_| {
+            (1..2000).find(|_| {
                 path.round(0, MIN_RTT, MIN_RTT);
                 path.limit.waiting > before
             })
         };
-        assert_eq!(rounds_to_grow(&mut path), Some(STEP_ROUNDS));
-        path.limit.on_loss();
-        assert_eq!(path.limit.waiting, (FIRST_WAITING + STEP) * 3 / 4);
-        assert_eq!(rounds_to_grow(&mut path), Some(2 * STEP_ROUNDS));
-        (0..3).for_each(|_| path.limit.on_loss());
-        assert_eq!(rounds_to_grow(&mut path), Some(16 * STEP_ROUNDS));
+        for expected in [16, 32, 64, 128, 256, 512, 1024, 1024] {
+            assert_eq!(rounds_to_grow(&mut path), Some(expected));
+            path.limit.on_loss();
+            path.limit.waiting = path.limit.waiting.max(2 * MIN_WAITING);
+        }
     }
 
     #[test]
@@ -184,14 +197,14 @@ mod tests {
         let mut path = Path::new();
         path.limit.on_loss();
         assert_eq!(path.limit.waiting, FIRST_WAITING, "nothing was limited");
-        for _ in 0..3 {
+        for _ in 0..2 {
             path.round(0, MIN_RTT, MIN_RTT);
         }
-        let losses = (1..).find(|_| {
+        let losses = (1..20).find(|_| {
             path.limit.on_loss();
             path.round(0, MIN_RTT, MIN_RTT).is_none()
         });
-        // 48, 36, 27, 20, and three at 16.
-        assert_eq!(losses, Some(4 + u32::from(MAX_VAIN)));
+        // 60, 45, 34, 26, 20, and three at 16.
+        assert_eq!(losses, Some(5 + u32::from(MAX_VAIN)));
     }
 }

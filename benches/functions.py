@@ -28,7 +28,9 @@ PARTS = [
     ("core, alloc and others", r""),
 ]
 SHOWN = 40
-ALLOCATOR = r"^mi_(heap_)?(malloc|zalloc|realloc)"
+# What Rust's functions call, and what they call; the first alone is called by others than the allocator.
+ALLOCATOR = r"__rust_(alloc|alloc_zeroed|realloc)$|^mi_(heap_)?(malloc|zalloc|realloc)"
+WITHIN = r"__rust_|^_?mi_"
 # Each poll of a task of tokio's, whatever it is.
 POLL = r"^tokio::runtime::task::raw::poll"
 
@@ -81,7 +83,7 @@ def main() -> None:
     # The allocator's functions call each other.
     allocations = collections.Counter()
     for (caller, called), count in edges.items():
-        if re.search(ALLOCATOR, called) and not caller.startswith(("mi_", "_mi_")):
+        if re.search(ALLOCATOR, called) and not re.search(WITHIN, caller):
             allocations[caller] += count
     polls = sum(count for name, count in calls.items() if re.search(POLL, name))
     print(f"{allocations.total():9.2f}  allocations")

@@ -10,6 +10,8 @@ const BURST: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, Copy)]
 pub struct Bucket {
     per_second: u32,
+    /// How long it takes to get a token.
+    price: Duration,
     burst: Duration,
     /// How long it takes until the bucket is full again.
     owed: Duration,
@@ -25,7 +27,8 @@ impl Bucket {
 
     /// A full bucket that gets `per_second` tokens, at least one, and holds the worth of `burst`.
     pub fn with_burst(per_second: u32, burst: Duration) -> Self {
-        Self { per_second: per_second.max(1), burst, owed: Duration::ZERO, at: None }
+        let per_second = per_second.max(1);
+        Self { per_second, price: Duration::from_secs(1) / per_second, burst, owed: Duration::ZERO, at: None }
     }
 
     /// Tokens of a full bucket.
@@ -36,7 +39,8 @@ impl Bucket {
     /// Takes `count` tokens; false if there were fewer. What was taken beyond is a debt that delays later tokens.
     pub fn take(&mut self, count: u32, now: Instant) -> bool {
         let passed = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
-        let price = Duration::from_secs(count.into()) / self.per_second;
+        // Of many tokens without the rounding of each.
+        let price = if count == 1 { self.price } else { Duration::from_secs(count.into()) / self.per_second };
         self.owed = self.owed.saturating_sub(passed).saturating_add(price);
         self.at = Some(self.at.map_or(now, |at| at.max(now)));
         self.owed <= self.burst

@@ -1,6 +1,9 @@
 //! A line of the access log: which fields a request has, and how they are escaped so that no value ends the line.
 
-use crate::{config::AccessField, exchange::Facts};
+use crate::{
+    config::AccessField,
+    exchange::{Facts, RequestText},
+};
 use std::{
     fmt::Write as _,
     net::SocketAddr,
@@ -110,11 +113,11 @@ impl<'a> Line<'a> {
 pub(super) fn write(line: &mut Line<'_>, field: AccessField, facts: &Facts) {
     let key = field.name();
     // The query may be confidential (a token), so it is a field of its own.
-    let target = |n| facts.path.splitn(2, |byte| *byte == b'?').nth(n).unwrap_or_default();
+    let target = |n| facts.text(RequestText::Path).splitn(2, |byte| *byte == b'?').nth(n).unwrap_or_default();
     let address = |address: SocketAddr| address.to_string();
     match field {
         AccessField::Time => line.time(key, facts.began),
-        AccessField::RequestId => line.text(key, &facts.request_id),
+        AccessField::RequestId => line.text(key, facts.text(RequestText::RequestId)),
         AccessField::Client => line.plain(key, facts.behind.unwrap_or(facts.client.address.ip())),
         AccessField::Peer => line.plain(key, facts.client.address.ip()),
         AccessField::ClientPort => line.text(key, address(facts.client.address).as_bytes()),
@@ -122,12 +125,12 @@ pub(super) fn write(line: &mut Line<'_>, field: AccessField, facts: &Facts) {
         AccessField::Protocol => line.plain(key, facts.client.protocol.name()),
         AccessField::Tls => line.plain(key, facts.client.identity.tls.name()),
         AccessField::ServerName => line.text(key, facts.client.server_name.as_deref().unwrap_or_default().as_bytes()),
-        AccessField::Method => line.text(key, &facts.method),
-        AccessField::Host => line.text(key, &facts.host),
+        AccessField::Method => line.text(key, facts.text(RequestText::Method)),
+        AccessField::Host => line.text(key, facts.text(RequestText::Host)),
         AccessField::Path => line.text(key, target(0)),
         AccessField::Query => line.text(key, target(1)),
-        AccessField::UserAgent => line.text(key, &facts.user_agent),
-        AccessField::Referer => line.text(key, &facts.referer),
+        AccessField::UserAgent => line.text(key, facts.text(RequestText::UserAgent)),
+        AccessField::Referer => line.text(key, facts.text(RequestText::Referer)),
         AccessField::TraceId => {
             if let Some(trace_id) = facts.trace_id() {
                 line.text(key, &trace_id.digits());

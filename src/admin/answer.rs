@@ -2,7 +2,10 @@
 
 use super::{
     AdminState, ClientControl, CloseOrder, DenyOrder, MaintenanceOrder, QlogOrder, Surface, WORKER_DEADLINE,
-    body::AnswerBody, clients::list_query, denial::allowed, page, status,
+    body::AnswerBody,
+    clients::{Answered, list_query},
+    denial::allowed,
+    page, status,
 };
 use crate::{
     lifecycle::Phase,
@@ -20,6 +23,7 @@ use http::{
 };
 use serde::Serialize;
 use std::{
+    future::ready,
     net::IpAddr,
     sync::Arc,
     time::{Duration, Instant},
@@ -174,11 +178,18 @@ pub(super) async fn answer(state: &AdminState, surface: Surface, request: &Parts
     if by_name && resource.tells() && !is_own_name(request, &state.names) {
         return text(StatusCode::FORBIDDEN, "Host must be an IP address, localhost or a name in admin.names\n".into());
     }
+    let query = request.uri.query().unwrap_or_default();
     match resource {
         Resource::Page => page(),
         Resource::Status => content(StatusCode::OK, JSON, pretty(&status::status(state).await)),
-        Resource::Clients => clients(state, request.uri.query().unwrap_or_default()).await,
-        Resource::Denied => of_clients(state, |clients| content(StatusCode::OK, JSON, pretty(&clients.denied()))),
+        Resource::Clients => {
+            let shown = |_, list| content(StatusCode::OK, JSON, pretty(&list));
+            of_workers(state, list_query(query), |clients, query| clients.list(query), shown).await
+        }
+        Resource::Denied => {
+            let shown = |(), list| content(StatusCode::OK, JSON, pretty(&list));
+            of_workers(state, Ok(()), |clients, ()| Box::pin(ready(Ok(clients.denied()))), shown).await
+        }
         Resource::Config => content(StatusCode::OK, JSON, pretty(&status::configuration(state))),
         Resource::Health => health(&state.heartbeats),
         Resource::Ready => match state.readiness.check(&state.lifecycle).await {
@@ -194,16 +205,29 @@ pub(super) async fn answer(state: &AdminState, surface: Surface, request: &Parts
             text(StatusCode::FORBIDDEN, "requests of web pages are rejected\n".into())
         }
         Resource::Reload => reload(state).await,
-        Resource::Close => close(state, request.uri.query().unwrap_or_default()).await,
-        Resource::Deny => deny(state, request.uri.query().unwrap_or_default()).await,
-        Resource::Allow => match allowed(request.uri.query().unwrap_or_default()) {
-            Ok(network) => of_clients(state, |clients| ordered(clients.allow(network))),
-            Err(problem) => text(StatusCode::BAD_REQUEST, format!("{problem}\n")),
-        },
-        Resource::Qlog => qlog(state, request.uri.query().unwrap_or_default()).await,
-        Resource::Maintenance => maintenance(state, request.uri.query().unwrap_or_default()),
-        Resource::Http3 => http3(state, request.uri.query().unwrap_or_default()),
-        Resource::Renew => renew(state, request.uri.query().unwrap_or_default()),
+        Resource::Close => {
+            let shown = |order: CloseOrder, closed| text(StatusCode::OK, order.outcome(closed));
+            of_workers(state, CloseOrder::parse(query), |clients, order| clients.close(order), shown).await
+        }
+        Resource::Deny => {
+            let shown = |_, outcome| ordered(outcome);
+            of_workers(state, DenyOrder::parse(query), |clients, order| clients.deny(order), shown).await
+        }
+        Resource::Allow => {
+            let shown = |_, outcome| ordered(outcome);
+            of_workers(state, allowed(query), |clients, network| Box::pin(ready(Ok(clients.allow(network)))), shown)
+                .await
+        }
+        Resource::Qlog => {
+            let shown = |_, outcome| match outcome {
+                Ok(lines) => with_body(StatusCode::OK, QLOG, AnswerBody::Lines(lines, None)),
+                Err(problem) => text(StatusCode::UNPROCESSABLE_ENTITY, problem),
+            };
+            of_workers(state, QlogOrder::parse(query), |clients, order| clients.log(order), shown).await
+        }
+        Resource::Maintenance => maintenance(state, query),
+        Resource::Http3 => http3(state, query),
+        Resource::Renew => renew(state, query),
         Resource::Drain => drain(state),
     }
 }
@@ -257,38 +281,25 @@ async fn reload(state: &AdminState) -> Answer {
     }
 }
 
-/// Answer where there are no workers, as in tests.
-fn no_workers() -> Answer {
-    text(StatusCode::SERVICE_UNAVAILABLE, "there are no workers\n".into())
-}
-
-async fn clients(state: &AdminState, query: &str) -> Answer {
-    let query = match list_query(query) {
-        Ok(query) => query,
+/// Answers a question to the workers, which `parsed` has read from a request's query: as `shown` makes of what they
+/// answer to `ask`.
+async fn of_workers<'a, Q: Copy, T>(
+    state: &'a AdminState,
+    parsed: Result<Q, String>,
+    ask: impl FnOnce(&'a dyn ClientControl, Q) -> Answered<'a, T>,
+    shown: impl FnOnce(Q, T) -> Answer,
+) -> Answer {
+    let question = match parsed {
+        Ok(question) => question,
         Err(problem) => return text(StatusCode::BAD_REQUEST, format!("{problem}\n")),
     };
-    let Some(clients) = &state.clients else { return no_workers() };
-    match clients.list(query).await {
-        Ok(list) => content(StatusCode::OK, JSON, pretty(&list)),
-        Err(problem) => text(StatusCode::SERVICE_UNAVAILABLE, problem),
-    }
-}
-
-async fn close(state: &AdminState, query: &str) -> Answer {
-    let order = match CloseOrder::parse(query) {
-        Ok(order) => order,
-        Err(problem) => return text(StatusCode::BAD_REQUEST, format!("{problem}\n")),
+    let Some(clients) = &state.clients else {
+        return text(StatusCode::SERVICE_UNAVAILABLE, "there are no workers\n".into());
     };
-    let Some(clients) = &state.clients else { return no_workers() };
-    match clients.close(order).await {
-        Ok(closed) => text(StatusCode::OK, order.outcome(closed)),
+    match ask(&**clients, question).await {
+        Ok(answer) => shown(question, answer),
         Err(problem) => text(StatusCode::SERVICE_UNAVAILABLE, problem),
     }
-}
-
-/// The answer that `of` makes, if there are workers.
-fn of_clients(state: &AdminState, of: impl FnOnce(&dyn ClientControl) -> Answer) -> Answer {
-    state.clients.as_ref().map_or_else(no_workers, |clients| of(&**clients))
 }
 
 /// What became of an order, in words.
@@ -296,31 +307,6 @@ fn ordered(outcome: Result<String, String>) -> Answer {
     match outcome {
         Ok(done) => text(StatusCode::OK, done),
         Err(problem) => text(StatusCode::UNPROCESSABLE_ENTITY, problem),
-    }
-}
-
-async fn deny(state: &AdminState, query: &str) -> Answer {
-    let order = match DenyOrder::parse(query) {
-        Ok(order) => order,
-        Err(problem) => return text(StatusCode::BAD_REQUEST, format!("{problem}\n")),
-    };
-    let Some(clients) = &state.clients else { return no_workers() };
-    match clients.deny(order).await {
-        Ok(outcome) => ordered(outcome),
-        Err(problem) => text(StatusCode::SERVICE_UNAVAILABLE, problem),
-    }
-}
-
-async fn qlog(state: &AdminState, query: &str) -> Answer {
-    let order = match QlogOrder::parse(query) {
-        Ok(order) => order,
-        Err(problem) => return text(StatusCode::BAD_REQUEST, format!("{problem}\n")),
-    };
-    let Some(clients) = &state.clients else { return no_workers() };
-    match clients.log(order).await {
-        Ok(Ok(lines)) => with_body(StatusCode::OK, QLOG, AnswerBody::Lines(lines, None)),
-        Ok(Err(problem)) => text(StatusCode::UNPROCESSABLE_ENTITY, problem),
-        Err(problem) => text(StatusCode::SERVICE_UNAVAILABLE, problem),
     }
 }
 

@@ -16,6 +16,7 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::{
     convert::Infallible,
+    future::pending,
     io,
     net::SocketAddr,
     pin::pin,
@@ -28,6 +29,7 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    sync::watch,
     task::{AbortHandle, Id, JoinError, JoinSet},
     time::{sleep, timeout},
 };
@@ -122,13 +124,15 @@ impl AdminServer {
     }
 
     /// Serves until `watch` sees [`Phase::Stopping`], or `replaced` completes, which means that another process accepts
-    /// from here; then answers in progress may finish for a moment.
+    /// from here; then answers in progress may finish for a moment. Those that are streamed go on until this process
+    /// stops: a log is of its connections.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future closes the address and all its connections.
     pub async fn serve(self, state: Arc<AdminState>, mut watch: PhaseWatch, replaced: impl Future<Output = ()>) {
         let mut replaced = pin!(replaced);
+        let (replacement, is_replaced) = watch::channel(false);
         let mut connections = JoinSet::new();
         let mut places: ConnectionSlots<Id, AbortHandle> = ConnectionSlots::new(self.limits.connections);
         let pace = Arc::new(Pace::new(self.limits.requests));
@@ -140,7 +144,10 @@ impl AdminServer {
             tokio::select! {
                 biased;
                 () = watch.reached(Phase::Stopping) => break,
-                () = &mut replaced => break,
+                () = &mut replaced => {
+                    replacement.send_replace(true);
+                    break;
+                }
                 accepted = self.listener.accept(&state.metrics.user) => match accepted {
                     Ok(stream) => {
                         if let Some(silent) = places.displace() {
@@ -150,10 +157,10 @@ impl AdminServer {
                         let (state, pace) = (Arc::clone(&state), Arc::clone(&pace));
                         places.take(Instant::now(), |activity| {
                             let asked = Asked { surface: self.surface, state, pace, activity, streams: Arc::default() };
-                            let (limits, watch) = (self.limits, watch.clone());
+                            let (limits, ends) = (self.limits, (watch.clone(), is_replaced.clone()));
                             let handle = match stream {
-                                Stream::Tcp(stream) => connections.spawn(connection(stream, limits, asked, watch)),
-                                Stream::Unix(stream) => connections.spawn(connection(stream, limits, asked, watch)),
+                                Stream::Tcp(stream) => connections.spawn(connection(stream, limits, asked, ends)),
+                                Stream::Unix(stream) => connections.spawn(connection(stream, limits, asked, ends)),
                             };
                             (handle.id(), handle)
                         });
@@ -166,8 +173,14 @@ impl AdminServer {
             }
         }
         drop(self.listener);
-        // What is left after the grace is aborted when the set is dropped.
-        let _ = timeout(STOP_GRACE, async { while connections.join_next().await.is_some() {} }).await;
+        let mut ended = pin!(async { while connections.join_next().await.is_some() {} });
+        tokio::select! {
+            () = ended.as_mut() => {}
+            // What is left after the grace is aborted when the set is dropped.
+            () = watch.reached(Phase::Stopping) => {
+                let _ = timeout(STOP_GRACE, ended).await;
+            }
+        }
     }
 }
 
@@ -241,9 +254,13 @@ async fn aged(limits: AdminLimits, streams: &AtomicBool) {
     }
 }
 
-/// Serves one connection to its end.
-async fn connection<S>(stream: S, limits: AdminLimits, asked: Asked, mut watch: PhaseWatch)
-where
+/// Serves one connection to its end, which comes soon once the process stops, or is replaced.
+async fn connection<S>(
+    stream: S,
+    limits: AdminLimits,
+    asked: Asked,
+    (mut watch, mut is_replaced): (PhaseWatch, watch::Receiver<bool>),
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (metrics, streams) = (Arc::clone(&asked.state.metrics), Arc::clone(&asked.streams));
@@ -273,6 +290,12 @@ where
             .max_buf_size(limits.header_bytes)
             .serve_connection(TokioIo::new(stream), service)
     );
+    let replaced = async {
+        if is_replaced.wait_for(|is_replaced| *is_replaced).await.is_err() {
+            // The address is closed, and this task is aborted.
+            pending::<()>().await;
+        }
+    };
     let served = tokio::select! {
         served = connection.as_mut() => served,
         () = aged(limits, &streams) => {
@@ -282,6 +305,14 @@ where
         () = watch.reached(Phase::Stopping) => {
             connection.as_mut().graceful_shutdown();
             connection.await
+        }
+        () = replaced => {
+            connection.as_mut().graceful_shutdown();
+            let time = if streams.load(Relaxed) { limits.stream_age } else { STOP_GRACE };
+            match timeout(time, connection).await {
+                Ok(served) => served,
+                Err(_) => return,
+            }
         }
     };
     if let Err(error) = served {

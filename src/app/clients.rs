@@ -34,8 +34,8 @@ const BETWEEN: Duration = Duration::from_secs(1);
 
 /// Orders to log connections that are served at once: each may take 256 KiB of every worker.
 const MAX_ORDERS: usize = 4;
-/// Pieces of lines that wait for a reader.
-const PIECES: usize = 2;
+/// Pieces of lines that wait for a reader beyond those that workers hold.
+const PIECES: usize = 1;
 /// Time after which lines are read though few were written.
 const READ_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -160,8 +160,11 @@ impl ClientControl for Clients {
             tokio::spawn(async move {
                 let reason = send(&log_order, &sender, deadline).await;
                 workers.end_logs(&log_order).await;
-                // What was written since, and the end. An error means that the reader is gone.
-                let last = sender.send([log_order.take(), log_order.last_lines(reason)].concat().into());
+                // What was written since is too much, or it is sent with the end.
+                let rest = log_order.take();
+                let rest = if reason == LogEnd::Size { Vec::new() } else { rest };
+                // An error means that the reader is gone.
+                let last = sender.send([rest, log_order.last_lines(reason)].concat().into());
                 let _ = timeout(PATIENCE, last).await;
                 drop(permit);
             });
@@ -218,7 +221,8 @@ impl Clients {
     }
 }
 
-/// Sends the lines of `order` until that is over, and returns why it is.
+/// Sends the lines of `order` until that is over, and returns why it is. Lines are taken from workers once there is
+/// room for them: while a reader is too slow, workers have theirs, and leave events out once they hold enough.
 async fn send(order: &LogOrder, sender: &mpsc::Sender<Bytes>, deadline: Instant) -> LogEnd {
     let mut left = MAX_LOG_BYTES;
     loop {
@@ -227,6 +231,12 @@ async fn send(order: &LogOrder, sender: &mpsc::Sender<Bytes>, deadline: Instant)
             waited = wait => waited.is_err(),
             () = sender.closed() => return LogEnd::Connection,
         };
+        let room = match timeout_at(deadline.into(), sender.reserve()).await {
+            Ok(Ok(room)) => room,
+            Ok(Err(_)) => return LogEnd::Connection,
+            // A reader that is slower than the connection.
+            Err(_) => return LogEnd::Time,
+        };
         let has_ended = order.has_ended();
         let lines = order.take();
         left = match left.checked_sub(lines.len()) {
@@ -234,12 +244,7 @@ async fn send(order: &LogOrder, sender: &mpsc::Sender<Bytes>, deadline: Instant)
             None => return LogEnd::Size,
         };
         if !lines.is_empty() {
-            match timeout_at(deadline.into(), sender.send(lines.into())).await {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) => return LogEnd::Connection,
-                // A reader that is slower than the connection.
-                Err(_) => return LogEnd::Time,
-            }
+            room.send(lines.into());
         }
         if has_ended || is_late {
             return if has_ended { LogEnd::Connection } else { LogEnd::Time };
@@ -288,4 +293,74 @@ fn shown(report: ClientReport) -> ClientStatus {
 /// The subject of a certificate that `Client-Cert` has.
 fn subject(certificate: &str) -> Option<String> {
     tls::subject(&BASE64_STANDARD.decode(certificate.trim_matches(':')).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is missing is missing at the end, where the log says why.
+    #[tokio::test]
+    async fn a_log_ends_before_64_mib_without_a_gap() {
+        let order = LogOrder::of_address(([192, 0, 2, 1], 7).into(), 1).of_next();
+        let (sender, mut lines) = mpsc::channel::<Bytes>(PIECES);
+        let mut next = 0_u64;
+        let write = async {
+            loop {
+                // Half of the lines that a worker may hold, so that both it and its reader wait at times.
+                let piece: Vec<u8> = (0..16 << 10).flat_map(|at| (next + at).to_le_bytes()).collect();
+                if order.push_for_tests(0, &piece) {
+                    next += 16 << 10;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let read = async {
+            let mut expected = 0_u64;
+            while let Some(piece) = lines.recv().await {
+                for number in piece.chunks_exact(8) {
+                    assert_eq!(number, expected.to_le_bytes());
+                    expected += 1;
+                }
+            }
+            8 * usize::try_from(expected).unwrap()
+        };
+        let sent = async {
+            let end = send(&order, &sender, Instant::now() + Duration::from_secs(300)).await;
+            drop(sender);
+            end
+        };
+        let (end, bytes) = tokio::select! {
+            () = write => unreachable!("it does not end"),
+            both = async { tokio::join!(sent, read) } => both,
+        };
+        assert_eq!(end, LogEnd::Size);
+        assert!((MAX_LOG_BYTES - (256 << 10)..=MAX_LOG_BYTES).contains(&bytes), "{bytes}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_reads_nothing_takes_one_piece_and_workers_keep_theirs() {
+        let order = LogOrder::of_address(([192, 0, 2, 1], 7).into(), 1).of_next();
+        let (sender, mut lines) = mpsc::channel(PIECES);
+        let line = [b'x'; 1 << 10];
+        let mut held = 0;
+        let write = async {
+            loop {
+                if order.push_for_tests(0, &line) {
+                    held += 1;
+                    tokio::task::yield_now().await;
+                } else {
+                    sleep(READ_INTERVAL).await;
+                }
+            }
+        };
+        let end = tokio::select! {
+            () = write => unreachable!("it does not end"),
+            end = send(&order, &sender, tokio::time::Instant::now().into_std() + Duration::from_secs(2)) => end,
+        };
+        assert_eq!(end, LogEnd::Time);
+        assert!(held <= 2 * 256, "{held} KiB");
+        let piece = lines.recv().await.unwrap();
+        assert!(lines.try_recv().is_err() && piece.len() + order.take().len() == held as usize * line.len());
+    }
 }

@@ -2,9 +2,9 @@
 //! other tasks run in between (docs/adr/0054-clients.md).
 
 use crate::{
-    clients::{ListQuery, Selection},
-    memory::{CloseWalk, ListWalk, MemoryAccounts, WorkerList},
-    quic::{EndpointState, LogOrder},
+    clients::{ListQuery, OpenConnection, Selection},
+    memory::{CloseWalk, ListWalk, MemoryAccounts, OpenWalk, WorkerList},
+    quic::{self, EndpointState, LogOrder},
 };
 use std::{rc::Rc, sync::Arc, time::Instant};
 use tokio::{
@@ -77,8 +77,13 @@ impl Mailbox {
                     while walk.look(&accounts, Instant::now()) {
                         yield_now().await;
                     }
+                    let mut rows = walk.rows(&accounts, Instant::now());
+                    yield_now().await;
+                    while rows.describe(Instant::now()) {
+                        yield_now().await;
+                    }
                     // An error means that the asker is gone.
-                    let _ = answer.send(walk.finish(&accounts, Instant::now()));
+                    let _ = answer.send(rows.list());
                 }
                 WorkerRequest::Close { selection, at_once, answer } => {
                     let mut walk = CloseWalk::new(worker, selection, at_once);
@@ -88,7 +93,19 @@ impl Mailbox {
                     let _ = answer.send(walk.closed);
                 }
                 WorkerRequest::Log { order, answer } => {
-                    endpoints.iter().for_each(|endpoint| endpoint.log_connections(&order, worker));
+                    if order.is_of_next() {
+                        endpoints.iter().for_each(|endpoint| endpoint.log_next(&order, worker));
+                    } else {
+                        let mut walk = OpenWalk::new(worker, order.selection());
+                        let mut log = |open: &dyn OpenConnection| {
+                            if let Some(connection) = open.quic().filter(|_| !order.is_full()) {
+                                quic::log_open(connection, &order, worker);
+                            }
+                        };
+                        while walk.look(&accounts, &mut log) {
+                            yield_now().await;
+                        }
+                    }
                     let _ = answer.send(());
                 }
                 WorkerRequest::DropLogs { answer } => {
@@ -99,5 +116,108 @@ impl Mailbox {
             yield_now().await;
         }
         std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        clients::{Description, Sort, TransportReport},
+        memory::{ConnectionPool, MemoryAccount},
+    };
+    use std::{cell::Cell, net::SocketAddr};
+    use tokio::task::LocalSet;
+
+    const CLIENT: ([u8; 4], u16) = ([192, 0, 2, 1], 7);
+    const CONNECTIONS: u32 = 5_000;
+
+    /// What a worker does with connections.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    struct Work {
+        /// Connections that are looked at.
+        looks: u32,
+        /// Connections whose transport is asked.
+        asks: u32,
+    }
+
+    /// A connection that counts what is done with it.
+    struct Counted(Rc<Cell<Work>>);
+
+    impl OpenConnection for Counted {
+        fn address(&self) -> SocketAddr {
+            self.0.update(|work| Work { looks: work.looks + 1, ..work });
+            CLIENT.into()
+        }
+
+        fn protocol(&self) -> &'static str {
+            "HTTP/2"
+        }
+
+        fn transport(&self) -> TransportReport {
+            self.0.update(|work| Work { asks: work.asks + 1, ..work });
+            TransportReport::default()
+        }
+
+        fn describe(&self) -> Description {
+            let (server_name, group, resumed, certificate) = Default::default();
+            Description { local: CLIENT.into(), server_name, tls: "1.3", group, resumed, certificate, requests: 0 }
+        }
+    }
+
+    /// Asks a worker with 5,000 connections the question that `request` makes. Returns its answer, all of its work, and
+    /// the most that it did between two turns of another task.
+    async fn ask<T: 'static>(request: impl FnOnce(oneshot::Sender<T>) -> WorkerRequest) -> (T, Work, Work) {
+        let (accounts, done) = (Rc::<MemoryAccounts>::default(), Rc::<Cell<Work>>::default());
+        let open: Vec<(MemoryAccount, Rc<Counted>)> = (0..CONNECTIONS)
+            .map(|_| {
+                let account = accounts.admit(ConnectionPool::Tls, None, u32::MAX).unwrap();
+                let connection = Rc::new(Counted(Rc::clone(&done)));
+                account.ready();
+                let weak = Rc::downgrade(&connection);
+                account.represents(weak);
+                (account, connection)
+            })
+            .collect();
+        let (requests, mailbox) = Mailbox::new();
+        let (answer, mut answered) = oneshot::channel();
+        assert!(requests.send(request(answer)).await.is_ok());
+        let (mut before, mut most) = (Work::default(), Work::default());
+        let other = async {
+            loop {
+                let now = done.get();
+                most.looks = most.looks.max(now.looks - before.looks);
+                most.asks = most.asks.max(now.asks - before.asks);
+                before = now;
+                if let Ok(answer) = answered.try_recv() {
+                    return answer;
+                }
+                yield_now().await;
+            }
+        };
+        let local = LocalSet::new();
+        local.spawn_local(mailbox.serve(3, Rc::clone(&accounts), Vec::new()));
+        let answer = local.run_until(other).await;
+        drop(open);
+        (answer, before, most)
+    }
+
+    #[tokio::test]
+    async fn a_worker_looks_at_a_thousand_connections_in_a_turn_at_most_and_asks_a_hundred() {
+        let selection = Selection { client: Some("192.0.2.1".parse().unwrap()), protocol: None };
+        let thousand = Work { looks: 1_000, asks: 0 };
+        for (sort, limit, asks) in [(Sort::Sent, 50, 50), (Sort::Open, 1_000, 1_000), (Sort::Rtt, 1_000, 6_000)] {
+            let query = ListQuery { selection, sort, limit };
+            let (list, work, most) = ask(|answer| WorkerRequest::List { query, answer }).await;
+            assert_eq!((list.connections, list.selected, list.reports.len()), (5_000, 5_000, limit), "{sort}");
+            // Each row is looked at once more.
+            assert_eq!(work, Work { looks: CONNECTIONS + u32::try_from(limit).unwrap(), asks }, "{sort}");
+            assert!(most.looks <= 1_000 && most.asks <= 100, "{sort}: {most:?}");
+        }
+        let close = |answer| WorkerRequest::Close { selection, at_once: false, answer };
+        let all = Work { looks: CONNECTIONS, asks: 0 };
+        assert_eq!(ask(close).await, (u64::from(CONNECTIONS), all, thousand));
+        let order = Arc::new(LogOrder::of_address(CLIENT.into(), 4));
+        assert_eq!(ask(|answer| WorkerRequest::Log { order, answer }).await, ((), all, thousand));
     }
 }

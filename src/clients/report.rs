@@ -1,6 +1,7 @@
 //! What is reported of an open connection.
 
 use super::{query::Sort, selector::ConnectionName};
+use s2n_quic::connection::Handle;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 /// An open connection of a client, as its front end knows it.
@@ -16,6 +17,11 @@ pub trait OpenConnection {
 
     /// What does not change, and what is counted by requests.
     fn describe(&self) -> Description;
+
+    /// The handle of a connection over QUIC; `None` over TCP.
+    fn quic(&self) -> Option<&Handle> {
+        None
+    }
 }
 
 /// What a transport knows of a connection's path. Values that are unknown, or that the transport does not have, are

@@ -1,11 +1,11 @@
 //! A message body that streams: nothing, a few bytes in memory, or frames from somewhere.
 
-use super::{ByteCounter, Tunnel};
+use super::{ByteCounter, Tunnel, WholeBody};
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use std::{
     cell::Cell,
-    fmt,
+    fmt, mem,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll},
@@ -28,6 +28,8 @@ enum Kind {
     #[default]
     Empty,
     Full(Bytes),
+    /// Has come whole with its header.
+    Whole(WholeBody),
     Stream {
         source: Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError>>>,
         room: Option<BodyCapacity>,
@@ -117,6 +119,22 @@ impl Body {
         }
     }
 
+    /// All of a body that has come whole with its header, which leaves an empty one.
+    pub fn take_whole(&mut self) -> Option<WholeBody> {
+        match mem::take(&mut self.kind) {
+            Kind::Whole(body) => {
+                if let Some(counter) = &self.counter {
+                    counter.add(body.len());
+                }
+                Some(body)
+            }
+            kind => {
+                self.kind = kind;
+                None
+            }
+        }
+    }
+
     /// True for a body that was created empty; a stream never counts as empty, even one that ends at once.
     pub const fn is_empty(&self) -> bool {
         matches!(self.kind, Kind::Empty)
@@ -126,6 +144,12 @@ impl Body {
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Self {
         Self::of(if bytes.is_empty() { Kind::Empty } else { Kind::Full(bytes) })
+    }
+}
+
+impl From<WholeBody> for Body {
+    fn from(body: WholeBody) -> Self {
+        Self::of(if body.is_empty() { Kind::Empty } else { Kind::Whole(body) })
     }
 }
 
@@ -149,7 +173,12 @@ impl HttpBody for Body {
         let next = match &mut self.kind {
             Kind::Empty | Kind::Tunnel(_) => Poll::Ready(None),
             Kind::Full(bytes) => {
-                let bytes = std::mem::take(bytes);
+                let bytes = mem::take(bytes);
+                self.kind = Kind::Empty;
+                Poll::Ready(Some(Ok(Frame::data(bytes))))
+            }
+            Kind::Whole(body) => {
+                let bytes = mem::take(body).into_bytes();
                 self.kind = Kind::Empty;
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
             }
@@ -166,7 +195,7 @@ impl HttpBody for Body {
     fn is_end_stream(&self) -> bool {
         match &self.kind {
             Kind::Empty | Kind::Tunnel(_) => true,
-            Kind::Full(_) => false,
+            Kind::Full(_) | Kind::Whole(_) => false,
             Kind::Stream { source, .. } => source.is_end_stream(),
         }
     }
@@ -175,6 +204,7 @@ impl HttpBody for Body {
         match &self.kind {
             Kind::Empty | Kind::Tunnel(_) => SizeHint::with_exact(0),
             Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Kind::Whole(body) => SizeHint::with_exact(body.len() as u64),
             Kind::Stream { source, .. } => source.size_hint(),
         }
     }
@@ -185,6 +215,7 @@ impl fmt::Debug for Body {
         match &self.kind {
             Kind::Empty => f.write_str("Body::Empty"),
             Kind::Full(bytes) => write!(f, "Body::Full({} bytes)", bytes.len()),
+            Kind::Whole(body) => write!(f, "Body::Whole({} bytes)", body.len()),
             Kind::Tunnel(_) => f.write_str("Body::Tunnel"),
             Kind::Stream { source, .. } => write!(f, "Body::Stream({:?})", source.size_hint()),
         }

@@ -35,8 +35,26 @@ const PLAIN: [bool; 256] = {
 
 /// Whether `value` has no control character but tabs.
 pub fn is_value(value: &[u8]) -> bool {
-    // Without a branch for each byte.
-    !value.iter().fold(false, |found, byte| found | ((*byte < b' ') & (*byte != b'\t')) | (*byte == 0x7f))
+    let Some(last) = value.last_chunk() else { return !value.iter().copied().any(is_control) };
+    // Eight bytes at once; the last eight may have some of those before.
+    let (eights, _) = value.as_chunks();
+    let may_have_control = eights.iter().fold(may_have_control(*last), |found, eight| found | may_have_control(*eight));
+    may_have_control == 0 || !value.iter().copied().any(is_control)
+}
+
+const fn is_control(byte: u8) -> bool {
+    byte < b' ' && byte != b'\t' || byte == 0x7f
+}
+
+/// Not 0 if one of the bytes is a control character or a tab.
+const fn may_have_control(bytes: [u8; 8]) -> u64 {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let bytes = u64::from_le_bytes(bytes);
+    // The highest bit of a byte is set if it is less than a blank, or DEL. A subtraction that borrows from the next
+    // byte is one that has found something itself.
+    let delete = bytes ^ (0x7f * EACH);
+    let less = bytes.wrapping_sub(0x20 * EACH) & !bytes | delete.wrapping_sub(EACH) & !delete;
+    less & (0x80 * EACH)
 }
 
 /// The fault of a field's value, from its first byte to its last; HTTP/1.1 has cut the blanks around it before (RFC
@@ -85,6 +103,23 @@ pub fn may_trail(name: &str) -> bool {
 mod tests {
     use super::*;
     use http::{HeaderName, HeaderValue, Method};
+
+    #[test]
+    fn a_control_character_is_found_wherever_it_stands() {
+        for length in 1..28 {
+            for around in [b'a', b' ', b'\t', 0x80, 0xff] {
+                for byte in 0..=u8::MAX {
+                    let at = usize::from(byte) % length;
+                    for at in [at, length - 1 - at] {
+                        let mut value = vec![around; length];
+                        value[at] = byte;
+                        assert_eq!(is_value(&value), byte == b'\t' || !byte.is_ascii_control(), "{value:?}");
+                    }
+                }
+            }
+        }
+        assert!(is_value(b""));
+    }
 
     /// RFC 9110 §5.6.2: "any VCHAR, except delimiters".
     #[test]

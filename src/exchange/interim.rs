@@ -29,17 +29,44 @@ struct State {
     waker: Option<Waker>,
 }
 
+thread_local! {
+    /// Channels of earlier requests, whose ends were dropped.
+    static FREE: RefCell<Vec<Rc<RefCell<State>>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Channels that are kept at most.
+const KEPT: usize = 128;
+
+/// Keeps the channel for another request, unless the handler has its end yet.
+impl Drop for InterimQueue {
+    fn drop(&mut self) {
+        let Some(state) = Rc::get_mut(&mut self.0) else { return };
+        let state = state.get_mut();
+        state.waiting.clear();
+        (state.only_continue, state.waker) = (false, None);
+        // A thread that ends keeps nothing.
+        let _ = FREE.try_with(|free| {
+            let mut free = free.borrow_mut();
+            if free.len() < KEPT {
+                free.push(Rc::clone(&self.0));
+            }
+        });
+    }
+}
+
 impl Interim {
     /// Creates both ends of a channel.
     pub fn channel() -> (Self, InterimQueue) {
-        let state = Rc::<RefCell<State>>::default();
+        let free = FREE.try_with(|free| free.borrow_mut().pop()).ok().flatten();
+        let state = free.unwrap_or_default();
         (Self(Some(Rc::clone(&state))), InterimQueue(state))
     }
 
     /// Creates both ends of a channel for a client that gets 100 (Continue) alone: others are dropped.
     pub fn continue_channel() -> (Self, InterimQueue) {
-        let state = Rc::new(RefCell::new(State { only_continue: true, ..State::default() }));
-        (Self(Some(Rc::clone(&state))), InterimQueue(state))
+        let (interim, queue) = Self::channel();
+        queue.0.borrow_mut().only_continue = true;
+        (interim, queue)
     }
 
     /// Forwards an interim response; false if there was no room for it. 101 does not exist in HTTP/3 (RFC 9114 §4.5):
@@ -67,6 +94,11 @@ impl Interim {
 }
 
 impl InterimQueue {
+    /// The next interim response, if there is one: for who polls the handler, and looks here behind each poll.
+    pub fn take(&self) -> Option<(StatusCode, Fields)> {
+        self.0.borrow_mut().waiting.pop_front()
+    }
+
     /// The next interim response; pending until there is one. Loses nothing when dropped and polled again.
     pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<(StatusCode, Fields)> {
         let mut state = self.0.borrow_mut();

@@ -1,6 +1,7 @@
 //! The interface between the front ends (HTTP/3, TCP) and the proxy: one request, one response, streamed; which
 //! authorities, paths and fields are accepted. Depends on neither side.
 
+mod address;
 mod authority;
 mod body;
 mod counter;
@@ -19,7 +20,9 @@ mod reading;
 mod record;
 mod trace;
 mod tunnel;
+mod whole;
 
+pub use address::write_address;
 pub use authority::{Authority, LastAuthority, check_authority, host_of};
 pub use body::{Body, BodyCapacity, BodyError};
 pub use counter::ByteCounter;
@@ -34,9 +37,12 @@ pub use linger::{Linger, Lingered};
 pub use path::path;
 pub use patience::{ClientDeadline, MinimumRate, TimeoutCause};
 pub use reading::{MAX_READINGS, has_readings, readings};
-pub use record::{Facts, Listener, Propagation, Record, Recording, Records, RequestEnd, Tracer};
+pub use record::{
+    Facts, Listener, Propagation, Record, Recording, Records, RequestEnd, RequestText, TraceStart, Tracer, elapsed,
+};
 pub use trace::{Attempt, RequestTrace, SpanId, TRACEPARENT, TraceFlags, TraceId, Traceparent, write_hex};
 pub use tunnel::{Duplex, Quiet, Silenced, TUNNEL_BUFFER, Tunnel, Upgrade};
+pub use whole::WholeBody;
 
 use http::Method;
 use std::{fmt, future::Future, net::SocketAddr, rc::Rc, sync::Arc};

@@ -2,8 +2,7 @@
 //! front end drops it, however it ended. A record that is off costs a comparison, and holds nothing.
 
 use super::{Attempt, BodyError, Client, RequestTrace, SpanId, TraceId, Traceparent};
-use crate::priority::Priority;
-use bytes::Bytes;
+use crate::{priority::Priority, suspension};
 use http::StatusCode;
 use std::{
     cell::RefCell,
@@ -31,17 +30,38 @@ pub trait Listener {
 
 /// A receiver of requests' traces.
 pub trait Tracer {
-    /// Whether requests that begin now are traced.
-    fn is_on(&self) -> bool;
+    /// What is decided about the trace of a request of `peer` before its header is known.
+    fn begin(&self, peer: IpAddr) -> TraceStart;
     /// Decides about the trace of a request whose header is known; `None` if requests are no longer traced.
     fn decide(&self, facts: &Facts) -> Option<RequestTrace>;
     /// The record and the trace of one that was. Called when the request ends, and so must not block.
     fn ended(&self, facts: &Facts, trace: &RequestTrace);
 }
 
+/// A request's trace before its header is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TraceStart {
+    /// Requests are not traced.
+    Off,
+    /// The trace begins here with this ID and is not sampled, whatever is in the header.
+    Unsampled(TraceId),
+    /// The header decides. A trace that begins here has this ID, unless a trusted peer has given the request another.
+    Undecided(TraceId),
+}
+
 /// One request's record, shared by all modules that serve it. Off by default.
 #[derive(Debug, Clone, Default)]
-pub struct Record(Option<Rc<Recorded>>);
+pub struct Record(State);
+
+#[derive(Debug, Clone, Default)]
+enum State {
+    /// Nothing is recorded.
+    #[default]
+    Off,
+    /// Nothing is recorded; the origin gets the trace with this ID, which is not sampled.
+    Unsampled(TraceId),
+    On(Rc<Recorded>),
+}
 
 /// A record that is on, and the receivers of it.
 struct Recorded {
@@ -64,6 +84,33 @@ pub enum Propagation {
     Begun,
 }
 
+/// A text of a request that is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestText {
+    /// The ID that the origin and an answer in its place carry.
+    RequestId,
+    /// `:method`
+    Method,
+    /// `:authority`, or `Host`.
+    Host,
+    /// `:path`, with its query.
+    Path,
+    /// `User-Agent`
+    UserAgent,
+    /// `Referer`
+    Referer,
+    /// `traceparent`, as far as it was the only one.
+    Traceparent,
+}
+
+impl RequestText {
+    /// How many there are.
+    const ALL: usize = 7;
+}
+
+/// Bytes of a request's texts, rarely more.
+const TEXTS: usize = 256;
+
 /// The outcome of a request. Empty fields were never known. Values from a client are as the client sent them.
 #[derive(Debug, Clone)]
 pub struct Facts {
@@ -75,26 +122,20 @@ pub struct Facts {
     pub client: Rc<Client>,
     /// The client that a trusted proxy named, behind its address.
     pub behind: Option<IpAddr>,
-    /// The ID that the origin and an answer in its place carry.
-    pub request_id: Bytes,
-    /// `:method`
-    pub method: Bytes,
-    /// `:authority`, or `Host`.
-    pub host: Bytes,
-    /// `:path`, with its query.
-    pub path: Bytes,
-    /// `User-Agent`
-    pub user_agent: Bytes,
-    /// `Referer`
-    pub referer: Bytes,
-    /// `traceparent`, as far as it was the only one.
-    pub traceparent: Option<Bytes>,
+    /// Its texts, one after the other.
+    texts: Vec<u8>,
+    /// Where each [`RequestText`] is among them: its beginning, and its end.
+    places: [(u32, u32); RequestText::ALL],
+    /// Whether there was a `traceparent`.
+    has_traceparent: bool,
     /// The name of the route that it matched.
     pub route: Option<Arc<str>>,
     /// The path of that route: `/exact`, or `/prefix/*`.
     pub http_route: Option<Arc<str>>,
     /// Whether the request's version is HTTP/1.0.
     pub is_http_10: bool,
+    /// The ID of a trace that begins with this request, if requests are traced.
+    pub own_trace_id: Option<TraceId>,
     /// The request's place in its trace, if requests are traced.
     pub trace: Option<RequestTrace>,
     /// The name of its origin.
@@ -174,33 +215,65 @@ impl Records {
     /// A request of `client` begins.
     pub fn begin(&self, client: impl FnOnce() -> Rc<Client>) -> Recording {
         let listener = self.listener.as_ref().filter(|listener| listener.wants());
-        let tracer = self.tracer.as_ref().filter(|tracer| tracer.is_on());
-        if listener.is_none() && tracer.is_none() {
-            return Recording(Record(None));
+        if listener.is_none() && self.tracer.is_none() {
+            return Recording(Record(State::Off));
         }
-        let facts = RefCell::new(Facts::new(client()));
-        Recording(Record(Some(Rc::new(Recorded { facts, listener: listener.cloned(), tracer: tracer.cloned() }))))
+        let client = client();
+        let tracer = self.tracer.as_ref().map(|tracer| (tracer, tracer.begin(client.address.ip())));
+        let (tracer, own) = match tracer {
+            None | Some((_, TraceStart::Off)) if listener.is_none() => return Recording(Record(State::Off)),
+            None | Some((_, TraceStart::Off)) => (None, None),
+            Some((_, TraceStart::Unsampled(id))) if listener.is_none() => {
+                return Recording(Record(State::Unsampled(id)));
+            }
+            Some((tracer, TraceStart::Unsampled(id) | TraceStart::Undecided(id))) => {
+                (Some(Rc::clone(tracer)), Some(id))
+            }
+        };
+        let facts = RefCell::new(Facts::new(client, own));
+        Recording(Record(State::On(Rc::new(Recorded { facts, listener: listener.cloned(), tracer }))))
     }
 }
 
 impl Record {
-    /// Whether there is a listener that wants this record.
+    /// Whether there is a listener that wants this record, or a trace that may be sampled.
     pub const fn is_on(&self) -> bool {
-        self.0.is_some()
+        self.on().is_some()
+    }
+
+    const fn on(&self) -> Option<&Rc<Recorded>> {
+        match &self.0 {
+            State::On(recorded) => Some(recorded),
+            State::Off | State::Unsampled(_) => None,
+        }
+    }
+
+    /// The ID of a trace that begins with this request, if requests are traced: the request has the same.
+    pub fn own_trace_id(&self) -> Option<TraceId> {
+        match &self.0 {
+            State::Off => None,
+            State::Unsampled(id) => Some(*id),
+            State::On(recorded) => recorded.facts.borrow().own_trace_id,
+        }
     }
 
     /// Sets values, if the record is on. `note` must not call this function.
     pub fn note(&self, note: impl FnOnce(&mut Facts)) {
-        if let Some(Recorded { facts, .. }) = self.0.as_deref() {
-            note(&mut facts.borrow_mut());
+        if let Some(recorded) = self.on() {
+            note(&mut recorded.facts.borrow_mut());
         }
     }
 
     /// Decides about the request's trace, if requests are traced: its header is known, and its ID. Returns how the
     /// trace context goes on.
     pub fn trace(&self) -> Propagation {
-        let Some(Recorded { facts, tracer: Some(tracer), .. }) = self.0.as_deref() else {
-            return Propagation::Unchanged;
+        let (facts, tracer) = match &self.0 {
+            State::Off => return Propagation::Unchanged,
+            State::Unsampled(_) => return Propagation::Begun,
+            State::On(recorded) => match &recorded.tracer {
+                None => return Propagation::Unchanged,
+                Some(tracer) => (&recorded.facts, tracer),
+            },
         };
         let mut facts = facts.borrow_mut();
         if facts.trace.is_none() {
@@ -216,7 +289,12 @@ impl Record {
     /// An attempt at `server` of `origin` begins, behind `earlier` ones with the same message. Returns the
     /// `traceparent` that the server gets, if the request has a trace.
     pub fn begin_attempt(&self, origin: &Arc<str>, server: &Arc<str>, earlier: u32) -> Option<Traceparent> {
-        let mut facts = self.0.as_deref()?.facts.borrow_mut();
+        let recorded = match &self.0 {
+            State::Off => return None,
+            State::Unsampled(id) => return Some(Traceparent::unsampled(*id, earlier)),
+            State::On(recorded) => recorded,
+        };
+        let mut facts = recorded.facts.borrow_mut();
         let began = facts.started;
         let trace = facts.trace.as_mut()?;
         let span_id = SpanId::random();
@@ -227,7 +305,7 @@ impl Record {
                 server: Arc::clone(server),
                 earlier,
                 target: Box::default(),
-                began: began.elapsed(),
+                began: elapsed(began),
                 ended: None,
                 is_reused: false,
                 status: None,
@@ -238,9 +316,9 @@ impl Record {
     }
 
     /// The attempt that began last sends the request for `target`.
-    pub fn attempt_sends(&self, target: &str, is_reused: bool) {
+    pub fn attempt_sends<'a>(&self, target: impl FnOnce() -> &'a str, is_reused: bool) {
         self.attempt(|attempt, _| {
-            attempt.target = target.into();
+            attempt.target = target().into();
             attempt.is_reused = is_reused;
         });
     }
@@ -261,7 +339,7 @@ impl Record {
         self.note(|facts| {
             let started = facts.started;
             if let Some(attempt) = facts.trace.as_mut().and_then(|trace| trace.attempts.last_mut()) {
-                note(attempt, started.elapsed());
+                note(attempt, elapsed(started));
             }
         });
     }
@@ -291,7 +369,7 @@ impl Record {
     pub fn responded(&self, status: StatusCode) {
         self.note(|facts| {
             facts.status = Some(status);
-            facts.first_byte = Some(facts.started.elapsed());
+            facts.first_byte = Some(elapsed(facts.started));
         });
     }
 }
@@ -314,7 +392,7 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        let Some(recorded) = self.0.0.as_deref() else { return };
+        let Some(recorded) = self.0.on() else { return };
         if recorded.facts.borrow().is_request() {
             self.0.trace();
         }
@@ -329,22 +407,19 @@ impl Drop for Recording {
 }
 
 impl Facts {
-    fn new(client: Rc<Client>) -> Self {
+    fn new(client: Rc<Client>, own_trace_id: Option<TraceId>) -> Self {
         Self {
             began: SystemTime::now(),
-            started: Instant::now(),
+            started: suspension::now().into_std(),
             client,
             behind: None,
-            request_id: Bytes::new(),
-            method: Bytes::new(),
-            host: Bytes::new(),
-            path: Bytes::new(),
-            user_agent: Bytes::new(),
-            referer: Bytes::new(),
-            traceparent: None,
+            texts: Vec::with_capacity(TEXTS),
+            places: [(0, 0); RequestText::ALL],
+            has_traceparent: false,
             route: None,
             http_route: None,
             is_http_10: false,
+            own_trace_id,
             trace: None,
             origin: None,
             server: None,
@@ -360,39 +435,66 @@ impl Facts {
         }
     }
 
+    /// A text; empty if it was never known.
+    pub fn text(&self, which: RequestText) -> &[u8] {
+        let (from, to) = self.places.get(which as usize).copied().unwrap_or_default();
+        self.texts.get(from as usize..to as usize).unwrap_or_default()
+    }
+
+    /// Records a text. Of one that was known already, this is what counts.
+    pub fn set_text(&mut self, which: RequestText, value: &[u8]) {
+        let from = self.texts.len();
+        self.texts.extend_from_slice(value);
+        if let Some(place) = self.places.get_mut(which as usize)
+            && let (Ok(from), Ok(to)) = (u32::try_from(from), u32::try_from(self.texts.len()))
+        {
+            *place = (from, to);
+        }
+    }
+
     /// Records the field of a request if it is wanted; pseudo-header fields have their colon.
     pub fn field(&mut self, name: &[u8], value: &[u8]) {
-        let place = match name {
-            b":method" => &mut self.method,
-            b":authority" => &mut self.host,
-            b"host" if self.host.is_empty() => &mut self.host,
-            b":path" => &mut self.path,
-            b"user-agent" => &mut self.user_agent,
-            b"referer" => &mut self.referer,
+        let which = match name {
+            b":method" => RequestText::Method,
+            b":authority" => RequestText::Host,
+            b"host" if self.text(RequestText::Host).is_empty() => RequestText::Host,
+            b":path" => RequestText::Path,
+            b"user-agent" => RequestText::UserAgent,
+            b"referer" => RequestText::Referer,
             b"traceparent" => {
-                // Two are as good as none (Trace Context §3.2): an empty one is not valid.
-                let value = if self.traceparent.is_some() { b"" } else { value };
-                self.traceparent = Some(Bytes::copy_from_slice(value));
+                // Two are as good as none (Trace Context §3.2).
+                let value = if self.has_traceparent { b"" } else { value };
+                self.has_traceparent = true;
+                self.set_text(RequestText::Traceparent, value);
                 return;
             }
             _ => return,
         };
-        *place = Bytes::copy_from_slice(value);
+        self.set_text(which, value);
     }
 
-    /// The trace that the request belongs to: as litequic has decided, or that of a valid `traceparent` (Trace Context
-    /// §3.2).
+    /// The client's `traceparent`, if it sent one and it is valid (Trace Context §3.2).
+    pub fn traceparent(&self) -> Option<Traceparent> {
+        Traceparent::parse(self.text(RequestText::Traceparent))
+    }
+
+    /// The trace that the request belongs to: as litequic has decided, or that of a valid `traceparent`.
     pub fn trace_id(&self) -> Option<TraceId> {
         match &self.trace {
             Some(trace) => Some(trace.trace_id),
-            None => Some(Traceparent::parse(self.traceparent.as_deref()?)?.trace_id),
+            None => Some(self.traceparent()?.trace_id),
         }
     }
 
     /// Whether there was a request: a stream that was reset before its header, or never had one, is none.
     fn is_request(&self) -> bool {
-        !self.method.is_empty() || self.status.is_some() || self.end == RequestEnd::Malformed
+        !self.text(RequestText::Method).is_empty() || self.status.is_some() || self.end == RequestEnd::Malformed
     }
+}
+
+/// The time since `began`, by the clock of this turn.
+pub fn elapsed(began: Instant) -> Duration {
+    suspension::now().into_std().saturating_duration_since(began)
 }
 
 impl fmt::Debug for Records {
@@ -471,11 +573,11 @@ mod tests {
 
     #[test]
     fn a_trace_id_is_that_of_the_one_valid_traceparent_unless_litequic_has_decided() {
-        let mut facts = Facts::new(client());
-        let value = Bytes::from(format!("00-{TRACE}-00f067aa0ba902b7-01"));
-        facts.field(b"traceparent", &value);
+        let mut facts = Facts::new(client(), None);
+        let value = format!("00-{TRACE}-00f067aa0ba902b7-01");
+        facts.field(b"traceparent", value.as_bytes());
         assert_eq!(facts.trace_id().map(|id| id.to_string()).as_deref(), Some(TRACE));
-        facts.field(b"traceparent", &value);
+        facts.field(b"traceparent", value.as_bytes());
         assert_eq!(facts.trace_id(), None, "two of them");
         let trace = trace(true);
         facts.trace = Some(trace.clone());
@@ -495,14 +597,14 @@ mod tests {
 
     /// Decides as it is told, and keeps what ended.
     struct Traced {
-        on: bool,
+        start: TraceStart,
         sampled: bool,
         ended: Rc<RefCell<Vec<RequestTrace>>>,
     }
 
     impl Tracer for Traced {
-        fn is_on(&self) -> bool {
-            self.on
+        fn begin(&self, _: IpAddr) -> TraceStart {
+            self.start
         }
         fn decide(&self, _: &Facts) -> Option<RequestTrace> {
             Some(trace(self.sampled))
@@ -512,19 +614,49 @@ mod tests {
         }
     }
 
+    fn undecided() -> TraceStart {
+        TraceStart::Undecided(TraceId::random())
+    }
+
+    #[test]
+    fn a_request_that_cannot_be_sampled_has_a_traceparent_and_is_recorded_only_for_a_listener() {
+        let id = TraceId::random();
+        for wants in [None, Some(false), Some(true)] {
+            let (ends, ended) = (Rc::default(), Rc::default());
+            let records = match wants {
+                Some(wants) => Records::for_listener(Heard { wants, ends: Rc::clone(&ends) }),
+                None => Records::default(),
+            };
+            let start = TraceStart::Unsampled(id);
+            let records = records.traced_by(Traced { start, sampled: false, ended: Rc::clone(&ended) });
+            let recording = records.begin(client);
+            let record = recording.record();
+            assert_eq!((record.is_on(), record.own_trace_id()), (wants == Some(true), Some(id)));
+            assert_eq!(record.trace(), Propagation::Begun);
+            let attempts = [0, 1].map(|n| record.begin_attempt(&"origin".into(), &"http://a:1".into(), n).unwrap());
+            assert!(attempts.iter().all(|sent| !sent.flags.is_sampled() && sent.flags.is_random()));
+            assert_ne!(attempts[0].parent_id, attempts[1].parent_id);
+            drop(recording);
+            assert_eq!((ends.borrow().len(), ended.borrow().len()), if wants == Some(true) { (1, 1) } else { (0, 0) });
+        }
+        let highest = TraceId::new([0xff; 16]).unwrap();
+        assert_ne!(Traceparent::unsampled(highest, 1).parent_id.bytes(), &[0; 8], "an ID is not all zeros");
+    }
+
     #[test]
     fn each_attempt_of_a_sampled_request_is_recorded_and_all_have_a_traceparent() {
         for sampled in [true, false] {
             let ended: Rc<RefCell<Vec<RequestTrace>>> = Rc::default();
-            let records = Records::default().traced_by(Traced { on: true, sampled, ended: Rc::clone(&ended) });
+            let records =
+                Records::default().traced_by(Traced { start: undecided(), sampled, ended: Rc::clone(&ended) });
             let recording = records.begin(client);
             let record = recording.record();
-            record.note(|facts| facts.method = Bytes::from_static(b"GET"));
+            record.note(|facts| facts.set_text(RequestText::Method, b"GET"));
             assert_eq!((record.trace(), record.trace()), (Propagation::Begun, Propagation::Begun), "decided once");
             let mut sent = Vec::new();
             for (earlier, outcome) in [(0, Err("connection_terminated")), (1, Ok(StatusCode::OK))] {
                 sent.push(record.begin_attempt(&"origin".into(), &"http://a:1".into(), earlier).unwrap());
-                record.attempt_sends("/a", outcome.is_err());
+                record.attempt_sends(|| "/a", outcome.is_err());
                 record.attempt_ended(outcome);
             }
             drop(recording);
@@ -546,11 +678,11 @@ mod tests {
     #[test]
     fn what_was_no_request_has_no_trace() {
         let ended: Rc<RefCell<Vec<RequestTrace>>> = Rc::default();
-        for (on, method) in [(false, "GET"), (true, ""), (true, "GET")] {
-            let records = Records::default().traced_by(Traced { on, sampled: true, ended: Rc::clone(&ended) });
+        for (start, method) in [(TraceStart::Off, "GET"), (undecided(), ""), (undecided(), "GET")] {
+            let records = Records::default().traced_by(Traced { start, sampled: true, ended: Rc::clone(&ended) });
             let recording = records.begin(client);
-            assert_eq!(recording.record().is_on(), on);
-            recording.record().note(|facts| facts.method = method.into());
+            assert_eq!(recording.record().is_on(), start != TraceStart::Off);
+            recording.record().note(|facts| facts.set_text(RequestText::Method, method.as_bytes()));
         }
         assert_eq!(ended.borrow().len(), 1);
         assert_eq!(Record::default().trace(), Propagation::Unchanged);
@@ -558,11 +690,11 @@ mod tests {
 
     #[test]
     fn the_host_is_the_authority_where_there_is_one() {
-        let mut facts = Facts::new(client());
-        facts.field(b"host", &Bytes::from_static(b"b.test"));
-        assert_eq!(facts.host, "b.test");
-        facts.field(b":authority", &Bytes::from_static(b"a.test"));
-        facts.field(b"host", &Bytes::from_static(b"b.test"));
-        assert_eq!(facts.host, "a.test");
+        let mut facts = Facts::new(client(), None);
+        facts.field(b"host", b"b.test");
+        assert_eq!(facts.text(RequestText::Host), b"b.test");
+        facts.field(b":authority", b"a.test");
+        facts.field(b"host", b"b.test");
+        assert_eq!(facts.text(RequestText::Host), b"a.test");
     }
 }

@@ -45,7 +45,7 @@ const DIGITS: [[u8; 2]; 256] = {
 };
 
 macro_rules! id {
-    ($(#[$meta:meta])* $name:ident, $length:literal) => {
+    ($(#[$meta:meta])* $name:ident, $length:literal, $bits:ty) => {
         $(#[$meta])*
         #[derive(Clone, Copy, PartialEq, Eq, Hash)]
         pub struct $name([u8; $length]);
@@ -59,7 +59,7 @@ macro_rules! id {
             /// A random one.
             pub fn random() -> Self {
                 // All zeros is not an ID; it does not occur.
-                Self::new(rand::random()).unwrap_or(Self([1; $length]))
+                Self::new(rand::random::<$bits>().to_ne_bytes()).unwrap_or(Self([1; $length]))
             }
 
             /// The ID that lower-case hexadecimal digits stand for.
@@ -97,12 +97,12 @@ macro_rules! id {
 
 id! {
     /// `trace-id`: a trace.
-    TraceId, 16
+    TraceId, 16, u128
 }
 
 id! {
     /// `parent-id`: a span.
-    SpanId, 8
+    SpanId, 8, u64
 }
 
 /// `trace-flags`.
@@ -149,6 +149,16 @@ pub struct Traceparent {
 pub const TRACEPARENT: usize = 55;
 
 impl Traceparent {
+    /// The value for attempt `number` of a request whose trace begins here and is not sampled. Nobody records the
+    /// attempt's span: its ID needs to differ from those of other attempts, and is made of the trace's random bits.
+    pub fn unsampled(trace_id: TraceId, number: u32) -> Self {
+        let random = trace_id.0.first_chunk::<8>().map_or(0, |first| u64::from_be_bytes(*first));
+        // All zeros is not an ID.
+        let span_id = random.wrapping_add(number.into()).max(1);
+        let flags = TraceFlags::new(false, true);
+        Self { trace_id, parent_id: SpanId(span_id.to_be_bytes()), flags }
+    }
+
     /// `version "-" trace-id "-" parent-id "-" trace-flags` (§3.2): lower-case hexadecimal digits, the IDs not all
     /// zeros. A version that is not known yet may go on after another `-`; `ff` is none.
     pub fn parse(value: &[u8]) -> Option<Self> {

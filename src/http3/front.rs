@@ -313,6 +313,10 @@ impl<H> OpenConnection for Connection<H> {
             requests: self.life.accepted(),
         }
     }
+
+    fn quic(&self) -> Option<&s2n_quic::connection::Handle> {
+        Some(&self.handle)
+    }
 }
 
 impl<H> Drop for Connection<H> {

@@ -2,7 +2,10 @@
 //! stream exchange them.
 
 use super::{error::Code, send::SendError};
-use std::{cell::Cell, rc::Rc};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
 
 /// A fault of a request, and how the client learns of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,9 +63,32 @@ pub(super) struct RequestOutcome {
     stop_code: Cell<Code>,
 }
 
+thread_local! {
+    /// Outcomes of earlier requests.
+    static FREE: RefCell<Vec<Rc<RequestOutcome>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Outcomes that are kept at most.
+const KEPT: usize = 128;
+
 impl RequestOutcome {
     pub(super) fn new() -> Rc<Self> {
-        Rc::new(Self { fault: Cell::new(None), stop_code: Cell::new(Code::NoError) })
+        let new = || Rc::new(Self { fault: Cell::new(None), stop_code: Cell::new(Code::NoError) });
+        FREE.with_borrow_mut(Vec::pop).unwrap_or_else(new)
+    }
+
+    /// Keeps it for another request, unless this one is still read.
+    pub(super) fn give_back(self: Rc<Self>) {
+        if Rc::strong_count(&self) > 1 {
+            return;
+        }
+        self.fault.set(None);
+        self.stop_code.set(Code::NoError);
+        FREE.with_borrow_mut(|free| {
+            if free.len() < KEPT {
+                free.push(self);
+            }
+        });
     }
 
     /// The first fault found.

@@ -89,6 +89,7 @@ pub(super) async fn serve<H: Handler>(
     };
     let fault = outcome.fault();
     recording.ended(end(fault, &result));
+    outcome.give_back();
     if let Some(RequestFault::Connection(code)) = fault {
         connection.fail(code);
     }
@@ -364,7 +365,7 @@ async fn answer<H: Handler>(
                 answered = Some(response);
             }
             // Interim responses of the origin are sent before its final one.
-            if let Poll::Ready((status, fields)) = queue.poll_next(cx) {
+            if let Some((status, fields)) = queue.take() {
                 return Poll::Ready(NextResponse::Interim(status, fields));
             }
             match answered.take() {

@@ -21,8 +21,8 @@ use std::{
 
 /// Body chunks shorter than this travel in one piece with their DATA frame's header.
 const SHORT: usize = 1024;
-/// Whole bodies up to this are copied behind their header: a copy costs less than another piece in QUIC's buffer, and
-/// than another buffer of 8 KiB for the origin's next response while the client has not acknowledged this one.
+/// Whole bodies up to this are copied behind their header, unless they have room for it: a copy costs less than another
+/// piece in QUIC's buffer.
 const COPIED: usize = 4096;
 /// Memory for a response's header that is kept for the next one at most.
 const KEPT: usize = 16 * 1024;
@@ -90,6 +90,16 @@ async fn send_response<H: Handler>(
 
     // What is there of the body already: if that is all of a short one it is sent in one piece with its header, and the
     // buffer that it was read into is freed.
+    if framing != DataFraming::Pieces
+        && let Some(whole) = body.take_whole()
+    {
+        let mut writer = Writer { framing, sent: 0, sender, record };
+        let length = whole.len() as u64;
+        let start = writer.begin(status, &fields, length, |start| whole.behind(start))?;
+        writer.send(start).await?;
+        responded(status);
+        return writer.end();
+    }
     let mut ahead = poll_fn(|cx| Poll::Ready(body.as_mut().poll_frame(cx))).await;
     let short = match &mut ahead {
         Poll::Ready(Some(Ok(frame))) => frame.data_mut().filter(|data| framing.is_short(data)).map(mem::take),
@@ -99,7 +109,8 @@ async fn send_response<H: Handler>(
         ahead = Poll::Pending;
     }
     let mut writer = Writer { framing, sent: 0, sender, record };
-    let start = writer.begin(status, &fields, short)?;
+    let short = short.unwrap_or_default();
+    let start = writer.begin(status, &fields, short.len() as u64, |start| joined(start, &short))?;
     writer.send(start).await?;
     responded(status);
     if writer.is_whole() && body.is_end_stream() {
@@ -220,18 +231,24 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// The header, and behind it the body if it is `short`, which counts as sent.
-    fn begin(&mut self, status: StatusCode, fields: &Fields, short: Option<Bytes>) -> Result<Bytes, Failure> {
-        let short = short.unwrap_or_default();
-        let start = encoded(short.as_ref(), |start| {
+    /// The header, with which `join` joins the first `bytes` of the body, which count as sent.
+    fn begin(
+        &mut self,
+        status: StatusCode,
+        fields: &Fields,
+        bytes: u64,
+        join: impl FnOnce(&[u8]) -> Bytes,
+    ) -> Result<Bytes, Failure> {
+        let encode = |start: &mut Vec<u8>| {
             encode_header(status, fields, start)?;
             if let DataFraming::Whole(length) = self.framing {
                 FrameHeader { kind: FrameType::Data, length }.encode(start);
             }
             Ok(())
-        })?;
-        if !short.is_empty() {
-            self.count(short.len() as u64)?;
+        };
+        let start = encoded(encode, join)?;
+        if bytes > 0 {
+            self.count(bytes)?;
         }
         Ok(start)
     }
@@ -286,7 +303,7 @@ impl Writer<'_> {
 
 /// A response's HEADERS frame.
 pub(super) fn header(status: StatusCode, fields: &Fields) -> Result<Bytes, Failure> {
-    encoded(&[], |out| encode_header(status, fields, out))
+    encoded(|out| encode_header(status, fields, out), Bytes::copy_from_slice)
 }
 
 fn encode_header(status: StatusCode, fields: &Fields, out: &mut Vec<u8>) -> Result<(), Failure> {
@@ -294,16 +311,22 @@ fn encode_header(status: StatusCode, fields: &Fields, out: &mut Vec<u8>) -> Resu
     message::encode_response(status, fields, out).map_err(|_| Failure::Response)
 }
 
-/// What `encode` writes, and `behind` it, in memory of exactly their size: a client may acknowledge it late.
-fn encoded(behind: &[u8], encode: impl FnOnce(&mut Vec<u8>) -> Result<(), Failure>) -> Result<Bytes, Failure> {
+/// `start` and `body`, in memory of exactly their size: a client may acknowledge it late.
+fn joined(start: &[u8], body: &[u8]) -> Bytes {
+    let mut bytes = Vec::with_capacity(start.len() + body.len());
+    bytes.extend_from_slice(start);
+    bytes.extend_from_slice(body);
+    bytes.into()
+}
+
+/// What `join` makes of what `encode` writes.
+fn encoded(
+    encode: impl FnOnce(&mut Vec<u8>) -> Result<(), Failure>,
+    join: impl FnOnce(&[u8]) -> Bytes,
+) -> Result<Bytes, Failure> {
     let mut start = ENCODED.take();
     start.clear();
-    let bytes = encode(&mut start).map(|()| {
-        let mut bytes = Vec::with_capacity(start.len() + behind.len());
-        bytes.extend_from_slice(&start);
-        bytes.extend_from_slice(behind);
-        Bytes::from(bytes)
-    });
+    let bytes = encode(&mut start).map(|()| join(&start));
     if start.capacity() <= KEPT {
         ENCODED.set(start);
     }

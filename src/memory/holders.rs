@@ -413,6 +413,19 @@ mod tests {
     use futures_util::task::noop_waker_ref;
     use std::net::Ipv4Addr;
 
+    /// What a list of connections needs of each (docs/adr/0054-clients.md), and the whole account.
+    #[test]
+    fn a_list_adds_64_bytes_to_a_connection_at_most() {
+        let in_account = size_of::<OnceCell<Weak<dyn OpenConnection>>>() + size_of::<Cell<SentRate>>();
+        // Without the counts it was a number, alone in its allocation of whole words, as this one is.
+        let of_counts = size_of::<Moved>() - size_of::<Cell<u32>>().next_multiple_of(size_of::<usize>());
+        // Packets that were lost, or a descriptor; and the group and whether the session was resumed.
+        let of_transport = size_of::<u64>().max(size_of::<Cell<Option<std::os::fd::RawFd>>>());
+        let of_identity = size_of::<(Option<u16>, bool)>().next_multiple_of(size_of::<usize>());
+        assert_eq!((in_account, of_counts, of_transport, of_identity), (32, 16, 8, 8));
+        assert_eq!((size_of::<AccountState>(), size_of::<Moved>()), (264, 24));
+    }
+
     /// A connection that is a source of its own, ready for requests.
     fn begin(all: &Rc<MemoryAccounts>) -> MemoryAccount {
         let holder = all.admit(ConnectionPool::Tls, None, u32::MAX).unwrap();

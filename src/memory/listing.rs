@@ -6,10 +6,14 @@ use crate::clients::{Best, ClientReport, ConnectionName, ListQuery, OpenConnecti
 use std::{
     rc::{Rc, Weak},
     time::{Duration, Instant},
+    vec,
 };
 
 /// Connections that one look goes through.
 const LOOK: usize = 1_000;
+/// Connections that one look goes through if it asks each one's transport, and rows that are described at once:
+/// TCP_INFO is a system call, and s2n-quic takes a connection's lock.
+const ASK: usize = 100;
 /// The shortest time over which a rate is measured.
 const SHORTEST: Duration = Duration::from_millis(500);
 /// A rate is measured since the last look, if that was no longer ago.
@@ -53,13 +57,30 @@ impl SentRate {
     }
 }
 
+/// The next connections of a walk, which takes some of them at a time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cursor(u64);
+
+impl Cursor {
+    /// Passes the next connections of `accounts`, `most` of them, to `see`, each with its number. Returns whether there
+    /// may be more.
+    fn look(&mut self, accounts: &MemoryAccounts, most: usize, mut see: impl FnMut(u64, &Rc<AccountState>)) -> bool {
+        let mut looked = 0;
+        for (id, state) in accounts.open.borrow().range(self.0..).take(most) {
+            looked += 1;
+            self.0 = id.saturating_add(1);
+            see(*id, state);
+        }
+        looked == most
+    }
+}
+
 /// A list that is being made.
 #[derive(Debug)]
 pub struct ListWalk {
     worker: usize,
     query: ListQuery,
-    /// The number of the next connection.
-    next: u64,
+    cursor: Cursor,
     best: Best<(u64, Rc<AccountState>)>,
     list: WorkerList,
 }
@@ -82,43 +103,61 @@ pub struct WorkerList {
 impl ListWalk {
     /// A list of the connections of `worker`.
     pub fn new(worker: usize, query: ListQuery) -> Self {
-        Self { worker, query, next: 0, best: Best::new(query.limit), list: WorkerList::default() }
+        Self { worker, query, cursor: Cursor::default(), best: Best::new(query.limit), list: WorkerList::default() }
     }
 
     /// Looks at the next connections, 1,000 at most. Returns whether there may be more.
     pub fn look(&mut self, accounts: &MemoryAccounts, now: Instant) -> bool {
-        let open = accounts.open.borrow();
-        let mut looked = 0;
-        for (id, state) in open.range(self.next..).take(LOOK) {
-            looked += 1;
-            self.next = id.saturating_add(1);
+        let Self { worker, query, cursor, best, list } = self;
+        let most = if query.sort.needs_transport() { ASK } else { LOOK };
+        cursor.look(accounts, most, |number, state| {
             let Some(connection) = state.connection.get().and_then(Weak::upgrade) else {
-                self.list.handshakes += u64::from(!state.ready.get());
-                continue;
+                list.handshakes += u64::from(!state.ready.get());
+                return;
             };
-            self.list.connections += 1;
+            list.connections += 1;
             let rate = state.measure(now);
-            let name = ConnectionName { worker: self.worker, number: *id };
-            if self.query.selection.selects(name, connection.address(), connection.protocol()) {
-                self.list.selected += 1;
-                let key = state.key(&self.query, rate, &*connection, now);
-                self.best.add(key, (self.worker, *id), || (*id, Rc::clone(state)));
+            let name = ConnectionName { worker: *worker, number };
+            if query.selection.selects(name, connection.address(), connection.protocol()) {
+                list.selected += 1;
+                let key = state.key(query, rate, &*connection, now);
+                best.add(key, (*worker, number), || (number, Rc::clone(state)));
             }
-        }
-        looked == LOOK
+        })
     }
 
-    /// The list, once all connections were looked at.
-    pub fn finish(self, accounts: &MemoryAccounts, now: Instant) -> WorkerList {
+    /// The rows of the list, once all connections were looked at.
+    pub fn rows(self, accounts: &MemoryAccounts, now: Instant) -> ListRows {
         let Self { worker, best, mut list, .. } = self;
         let looks = accounts.looks.get().filter(|looks| now.saturating_duration_since(looks.last) <= LONGEST);
         let first = looks.map_or(now, |looks| looks.first);
         accounts.looks.set(Some(Looks { first, last: now }));
         list.has_rates = now.saturating_duration_since(first) >= SHORTEST;
-        let reports = best.into_sorted().into_iter();
-        list.reports =
-            reports.filter_map(|(number, state)| state.report(ConnectionName { worker, number }, now)).collect();
-        list
+        ListRows { worker, rows: best.into_sorted().into_iter(), list }
+    }
+}
+
+/// The rows of a list that are being described.
+#[derive(Debug)]
+pub struct ListRows {
+    worker: usize,
+    rows: vec::IntoIter<(u64, Rc<AccountState>)>,
+    list: WorkerList,
+}
+
+impl ListRows {
+    /// Describes the next rows, 100 at most. Returns whether there are more.
+    pub fn describe(&mut self, now: Instant) -> bool {
+        let Self { worker, rows, list } = self;
+        let next = rows.by_ref().take(ASK);
+        let reports = next.filter_map(|(number, state)| state.report(ConnectionName { worker: *worker, number }, now));
+        list.reports.extend(reports);
+        rows.len() > 0
+    }
+
+    /// The list, once all rows were described.
+    pub fn list(self) -> WorkerList {
+        self.list
     }
 }
 
@@ -128,7 +167,7 @@ pub struct CloseWalk {
     worker: usize,
     selection: Selection,
     reason: EvictionReason,
-    next: u64,
+    cursor: Cursor,
     /// Connections that were closed so far.
     pub closed: u64,
 }
@@ -137,28 +176,51 @@ impl CloseWalk {
     /// Closes those connections of `worker` that `selection` selects: `at_once`, or once their requests have ended.
     pub fn new(worker: usize, selection: Selection, at_once: bool) -> Self {
         let reason = if at_once { EvictionReason::OperatorNow } else { EvictionReason::Operator };
-        Self { worker, selection, reason, next: 0, closed: 0 }
+        Self { worker, selection, reason, cursor: Cursor::default(), closed: 0 }
     }
 
     /// Looks at the next connections, 1,000 at most. Returns whether there may be more.
     pub fn look(&mut self, accounts: &MemoryAccounts) -> bool {
-        let open = accounts.open.borrow();
-        let mut looked = 0;
-        for (id, state) in open.range(self.next..).take(LOOK) {
-            looked += 1;
-            self.next = id.saturating_add(1);
-            let name = ConnectionName { worker: self.worker, number: *id };
+        let Self { worker, selection, reason, cursor, closed } = self;
+        cursor.look(accounts, LOOK, |number, state| {
+            let name = ConnectionName { worker: *worker, number };
             let is_selected = match (state.connection.get().and_then(Weak::upgrade), state.client.get()) {
-                (Some(open), _) => self.selection.selects(name, open.address(), open.protocol()),
-                (None, Some(client)) => self.selection.selects_handshake(name, client),
+                (Some(open), _) => selection.selects(name, open.address(), open.protocol()),
+                (None, Some(client)) => selection.selects_handshake(name, client),
                 (None, None) => false,
             };
-            if is_selected && state.is_closed_by(self.reason) {
-                self.closed += 1;
-                accounts.end(*id, state, self.reason);
+            if is_selected && state.is_closed_by(*reason) {
+                *closed += 1;
+                accounts.end(number, state, *reason);
             }
-        }
-        looked == LOOK
+        })
+    }
+}
+
+/// Connections that are ready for requests, one after the other.
+#[derive(Debug)]
+pub struct OpenWalk {
+    worker: usize,
+    selection: Selection,
+    cursor: Cursor,
+}
+
+impl OpenWalk {
+    /// Connections of `worker` that `selection` selects.
+    pub fn new(worker: usize, selection: Selection) -> Self {
+        Self { worker, selection, cursor: Cursor::default() }
+    }
+
+    /// Looks at the next connections, 1,000 at most, and passes those that are selected to `see`. Returns whether there
+    /// may be more.
+    pub fn look(&mut self, accounts: &MemoryAccounts, mut see: impl FnMut(&dyn OpenConnection)) -> bool {
+        let Self { worker, selection, cursor } = self;
+        cursor.look(accounts, LOOK, |number, state| {
+            let Some(open) = state.connection.get().and_then(Weak::upgrade) else { return };
+            if selection.selects(ConnectionName { worker: *worker, number }, open.address(), open.protocol()) {
+                see(&*open);
+            }
+        })
     }
 }
 
@@ -275,7 +337,12 @@ mod tests {
         while walk.look(accounts, now) {
             looks += 1;
         }
-        (walk.finish(accounts, now), looks)
+        (described(walk.rows(accounts, now), now), looks)
+    }
+
+    fn described(mut rows: ListRows, now: Instant) -> WorkerList {
+        while rows.describe(now) {}
+        rows.list()
     }
 
     fn numbers(list: &WorkerList) -> Vec<u64> {
@@ -329,13 +396,15 @@ mod tests {
         let mut clients: Vec<Client> = (0..2_500).map(|_| open(&accounts, "192.0.2.1:1", 1)).collect();
         let (all, looks) = list(&accounts, ListQuery::default(), Instant::now());
         assert_eq!((all.connections, all.reports.len(), looks), (2_500, 50, 3));
+        let by_rtt = ListQuery { sort: Sort::Rtt, ..ListQuery::default() };
+        assert_eq!(list(&accounts, by_rtt, Instant::now()).1, 26, "each connection is asked");
         // Some end between two looks.
         let mut walk = ListWalk::new(0, ListQuery { limit: 10_000, ..ListQuery::default() });
         assert!(walk.look(&accounts, Instant::now()));
         clients.drain(900..1_100);
         assert!(walk.look(&accounts, Instant::now()));
         assert!(!walk.look(&accounts, Instant::now()));
-        let list = walk.finish(&accounts, Instant::now());
+        let list = described(walk.rows(&accounts, Instant::now()), Instant::now());
         assert_eq!((list.connections, list.reports.len()), (2_400, 2_300));
     }
 

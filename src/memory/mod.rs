@@ -11,7 +11,7 @@ mod usage;
 pub use admission::ConnectionPool;
 pub use holders::{EvictionReason, MemoryAccount, MemoryAccounts, Motion};
 pub use ladder::{Ladder, Step};
-pub use listing::{CloseWalk, ListWalk, WorkerList};
+pub use listing::{CloseWalk, ListRows, ListWalk, OpenWalk, WorkerList};
 pub use usage::{Limit, Reading, Usage, installed};
 
 use std::{

@@ -7,12 +7,9 @@
 use super::spelling;
 use crate::{
     config::Network,
-    exchange::{Certificate, Client, Fields, Forwarded, Head, Name, NameSet, name, write_hex},
+    exchange::{Certificate, Client, Fields, Forwarded, Head, Name, NameSet, TraceId, name, write_address, write_hex},
 };
-use std::{
-    fmt::Write,
-    net::{IpAddr, SocketAddr},
-};
+use std::net::{IpAddr, SocketAddr};
 
 /// Every `X-Forwarded-` field is reserved, whether litequic sets it or not: an origin that trusts one trusts
 /// litequic's.
@@ -74,15 +71,45 @@ const OURS_KNOWN: NameSet = NameSet::of(&[
     name::X_FORWARDED_URI,
 ]);
 
-/// The ID of this request: a trusted peer's, if it is one, else a fresh one of 128 random bits.
-pub(super) fn request_id(fields: &Fields, trusted: bool) -> String {
+/// The ID of a request.
+#[derive(Debug)]
+pub(super) enum RequestId {
+    /// A trusted peer's.
+    Given(String),
+    /// 128 random bits, in hexadecimal digits.
+    Random([u8; 32]),
+}
+
+impl RequestId {
+    /// That of the request's own trace, if it has one.
+    fn random(trace_id: Option<TraceId>) -> Self {
+        Self::of(trace_id.map_or_else(|| rand::random::<u128>().to_be_bytes(), |id| *id.bytes()))
+    }
+
+    fn of(bits: [u8; 16]) -> Self {
+        let mut digits = [0; 32];
+        write_hex(&bits, &mut digits);
+        Self::Random(digits)
+    }
+
+    pub(super) fn text(&self) -> &str {
+        match self {
+            Self::Given(id) => id,
+            // Digits are ASCII.
+            Self::Random(digits) => str::from_utf8(digits).unwrap_or_default(),
+        }
+    }
+}
+
+/// The ID of this request: a trusted peer's, if it is one, else that of its own trace, else a fresh one.
+pub(super) fn request_id(fields: &Fields, trusted: bool, trace_id: Option<TraceId>) -> RequestId {
     let sane = |id: &&[u8]| {
         (1..=MAX_REQUEST_ID_BYTES).contains(&id.len())
             && id.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+/=:".contains(byte))
     };
     let given = fields.get(name::X_REQUEST_ID).filter(|_| trusted).filter(sane);
     let given = given.and_then(|id| str::from_utf8(id).ok());
-    given.map_or_else(|| hexadecimal(rand::random::<u128>().to_ne_bytes()), str::to_owned)
+    given.map_or_else(|| RequestId::random(trace_id), |id| RequestId::Given(id.to_owned()))
 }
 
 /// Removes what the peer may not set, and adds the client's address.
@@ -154,33 +181,6 @@ fn forwarded(client: SocketAddr, authority: &str, proto: &str) -> Forwarded {
     Forwarded { address, host: authority.to_owned(), element: text }
 }
 
-/// Appends `address`. IPv4 by hand: the standard library's formatting costs as much as all the rest of the element.
-fn write_address(text: &mut String, address: IpAddr) {
-    let IpAddr::V4(address) = address else {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{address}");
-        return;
-    };
-    for (place, byte) in address.octets().into_iter().enumerate() {
-        if place > 0 {
-            text.push('.');
-        }
-        for (unit, above) in [(100, 100), (10, 10), (1, 0)] {
-            if byte >= above {
-                text.push(char::from(b'0' + byte / unit % 10));
-            }
-        }
-    }
-}
-
-/// 128 bits in 32 digits.
-fn hexadecimal(bits: [u8; 16]) -> String {
-    let mut digits = [0; 32];
-    write_hex(&bits, &mut digits);
-    // Digits are ASCII.
-    str::from_utf8(&digits).unwrap_or_default().to_owned()
-}
-
 /// Adds `item` to the end of the list that `name` holds, as one field line.
 fn append(fields: &mut Fields, name: Name<'_>, item: &[u8]) {
     let mut list = Vec::new();
@@ -245,7 +245,7 @@ mod tests {
                     fields.append(Name::of(&name), &value);
                 }
             }
-            let id = request_id(&fields, trusted);
+            let id = request_id(&fields, trusted, None).text().to_owned();
             set(&mut fields, &client("192.0.2.7:1"), &authority, &id, trusted);
             for (name, end) in [("x-forwarded-for", "192.0.2.7"), ("forwarded", ";proto=https")] {
                 let lines: Vec<_> = fields.all(Name::of(name)).collect();
@@ -351,7 +351,7 @@ mod tests {
             ("x-request-id", "mine"),
             ("accept", "*/*"),
         ]);
-        let id = request_id(&map, false);
+        let id = request_id(&map, false, None).text().to_owned();
         set(&mut map, &client("[2001:db8::1]:4711"), "example.com:8443", &id, false);
         assert_eq!(all(&map, "x-forwarded-for"), ["2001:db8::1"]);
         assert_eq!(all(&map, "forwarded"), [r#"for="[2001:db8::1]";host="example.com:8443";proto=https"#]);
@@ -371,7 +371,7 @@ mod tests {
             ("x-forwarded-proto", "http"),
             ("x-request-id", "edge-7f.3"),
         ]);
-        let id = request_id(&map, true);
+        let id = request_id(&map, true, None).text().to_owned();
         set(&mut map, &client("192.0.2.7:4711"), "example.com", &id, true);
         assert_eq!(all(&map, "x-forwarded-for"), ["10.0.0.1, 10.0.0.2, 192.0.2.7"]);
         assert_eq!(all(&map, "forwarded"), ["for=10.0.0.1, for=192.0.2.7;host=example.com;proto=https"]);
@@ -402,15 +402,9 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_written_as_the_standard_library_writes_it() {
-        let bytes = (0..=255).map(|byte| [byte, 255 - byte, byte / 2, byte / 20]);
-        let v4 = bytes.map(IpAddr::from);
-        for address in v4.chain(["::1", "2001:db8::ff00:42:8329"].map(|text| text.parse().unwrap())) {
-            let mut text = String::new();
-            write_address(&mut text, address);
-            assert_eq!(text, address.to_string());
-        }
-        assert_eq!(hexadecimal(0x00ff_0102_9fa0_u128.to_be_bytes()), "0000000000000000000000ff01029fa0");
+    fn an_id_is_that_of_the_requests_own_trace() {
+        let id = TraceId::new(0x00ff_0102_9fa0_u128.to_be_bytes());
+        assert_eq!(request_id(&Fields::new(), true, id).text(), "0000000000000000000000ff01029fa0");
     }
 
     #[test]
@@ -443,7 +437,7 @@ mod tests {
     fn a_request_id_that_could_forge_a_log_line_is_replaced() {
         for bad in ["", "a b", "a\tb", "\"", "<script>"] {
             let map = fields(&[("x-request-id", bad)]);
-            assert_eq!(request_id(&map, true).len(), 32, "{bad}");
+            assert_eq!(request_id(&map, true, None).text().len(), 32, "{bad}");
         }
     }
 

@@ -36,7 +36,7 @@ use crate::{
     config::{Network, Timeouts},
     exchange::{
         Abort, Body, CertificateRequest, Client, Exchange, FieldName, Fields, Handler, Head, Interim, Protocol, Record,
-        Request, Response, Upgrade, name, set_date,
+        Request, RequestText, Response, Upgrade, name, set_date,
     },
     memory::Pressure,
     sources::Source,
@@ -591,9 +591,10 @@ impl Handler for Proxy {
         let Exchange { request: Request { mut head, body }, client, interim, record } = exchange;
         let local = self.local();
         let trusted = forwarded::is_trusted(client.address.ip(), &local.routing.trusted);
-        let id = forwarded::request_id(&head.fields, trusted);
+        let id = forwarded::request_id(&head.fields, trusted, record.own_trace_id());
+        let id = id.text();
         record.note(|facts| {
-            facts.request_id = id.clone().into();
+            facts.set_text(RequestText::RequestId, id.as_bytes());
             if trusted {
                 facts.behind = Some(local.routing.client(client.address.ip(), &head.fields));
             }
@@ -611,11 +612,11 @@ impl Handler for Proxy {
             Some(route) => route.rules.as_deref(),
             None => local.routing.general_rules.as_ref(),
         };
-        let variables = rules.map(|rules| rules.variables(&head, &client, &local.routing.trusted, &id));
+        let variables = rules.map(|rules| rules.variables(&head, &client, &local.routing.trusted, id));
         let ruled = rules.zip(variables.as_ref());
         let served = match chosen {
             Ok(Some(route)) => {
-                let (client, interim, id, record) = (&client, &interim, id.as_str(), &record);
+                let (client, interim, id, record) = (&client, &interim, id, &record);
                 let asked = Asked { local: &local, route, client, interim, id, trusted, record, ruled };
                 self.serve(&asked, &mut head, body).await
             }
@@ -623,7 +624,7 @@ impl Handler for Proxy {
             Err(other) => {
                 self.metrics.ambiguous_paths.increment();
                 let (host, path) = for_log(&head);
-                let (request, method, route) = (&*id, &head.method, &*other.name);
+                let (request, method, route) = (id, &head.method, &*other.name);
                 tracing::info!(
                     request,
                     %method,
@@ -638,7 +639,7 @@ impl Handler for Proxy {
         let mut response = match served {
             Ok(response) => response,
             Err(Outcome::Answer(error)) => {
-                let request = &*id;
+                let request = id;
                 match error {
                     // A client that exceeds its rate must not fill the log as well.
                     Error::TooManyRequests { .. } => tracing::debug!(request, "rate limit exceeded"),
@@ -684,7 +685,7 @@ impl Handler for Proxy {
                 }
                 record.error(kind);
                 let pages = route.map_or(&local.routing.general_pages, |route| &route.pages);
-                let mut response = error.response(&id, pages.find(status));
+                let mut response = error.response(id, pages.find(status));
                 if error == Error::NoPassword
                     && let Some(users) = rules.and_then(|rules| rules.users.as_ref())
                 {
@@ -717,8 +718,8 @@ impl Handler for Proxy {
             return;
         }
         if let Some(rules) = &self.local().routing.general_rules {
-            let id = forwarded::request_id(&Fields::new(), false);
-            rules.rejection(&mut response.fields, client, &id);
+            let id = forwarded::request_id(&Fields::new(), false, None);
+            rules.rejection(&mut response.fields, client, id.text());
         }
     }
 }
@@ -755,12 +756,13 @@ pub async fn probe(server: &ServerState, timeout: Duration) -> Result<(), impl s
 pub fn request_head(routing: &Routing, head: &mut Head, client: &Client) -> Result<(), impl std::error::Error + use<>> {
     let route = routing.route(head).map_err(|_| Error::AmbiguousPath)?.ok_or(Error::NoRoute)?;
     let trusted = forwarded::is_trusted(client.address.ip(), &routing.trusted);
-    let id = forwarded::request_id(&head.fields, trusted);
+    let id = forwarded::request_id(&head.fields, trusted, None);
+    let id = id.text();
     let rules = route.rules.as_deref();
-    let variables = rules.map(|rules| (rules, rules.variables(head, client, &routing.trusted, &id)));
+    let variables = rules.map(|rules| (rules, rules.variables(head, client, &routing.trusted, id)));
     let origin = route.origin.as_deref().and_then(|name| routing.origins.get(name));
     let policy = origin.map(|origin| FieldPolicy::of(&origin.config)).unwrap_or_default();
-    request::translate(head, BodyFraming::None, route, client, &id, trusted, &policy)?;
+    request::translate(head, BodyFraming::None, route, client, id, trusted, &policy)?;
     match variables {
         Some((rules, variables)) => rules.request(head, &variables),
         None => Ok(()),

@@ -24,7 +24,7 @@ pub use client::{
 pub use connection::{AckFrequencySupport, Acknowledged, AlertHandle, DraftVersion, MAX_RANGES};
 pub use endpoint::{
     EndpointError, EndpointParts, EndpointState, QuicEndpoint, RequestWindow, SourceLimits, client_address, library_io,
-    start, transport_report,
+    log_open, start, transport_report,
 };
 pub use identity::{
     ConnectionIdFormat, Generations, IdScheme, Layout, MAX_WORKERS, Replica, SecretError, Secrets, ServerIdKey,

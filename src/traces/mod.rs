@@ -4,6 +4,7 @@
 //! and `exporter`, a task of the control thread, sends them to the collector: by `collector`, in the messages of
 //! `otlp`. Workers never wait for any of it.
 
+mod attribute;
 mod collector;
 mod context;
 mod exporter;
@@ -18,6 +19,7 @@ pub use recorder::{SpanFlusher, SpansOfWorker};
 
 use crate::{
     config::{Config, Fraction, Network, TraceEndpoint, TraceParent, TraceProtocol, Traces},
+    exchange::{TraceId, TraceStart},
     telemetry::Exemplars,
 };
 use arc_swap::ArcSwapOption;
@@ -115,12 +117,26 @@ impl Setting {
         })
     }
 
+    /// What is decided about a request of `peer` before its header is known. A trace that begins here has the ID `own`,
+    /// which decides whether it is sampled; only a peer that is trusted can have another one followed.
+    fn begin(&self, peer: IpAddr, own: TraceId) -> TraceStart {
+        if self.sampler.takes(own) || self.parent == TraceParent::Any || self.trusts(peer) {
+            TraceStart::Undecided(own)
+        } else {
+            TraceStart::Unsampled(own)
+        }
+    }
+
+    fn trusts(&self, address: IpAddr) -> bool {
+        self.trusted.iter().any(|network| network.contains(address))
+    }
+
     /// Whether the `traceparent` of the peer at `address` decides.
     fn follows(&self, address: IpAddr) -> bool {
         match self.parent {
             TraceParent::Any => true,
             TraceParent::None => false,
-            TraceParent::Trusted => self.trusted.iter().any(|network| network.contains(address)),
+            TraceParent::Trusted => self.trusts(address),
         }
     }
 }

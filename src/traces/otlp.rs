@@ -1,8 +1,8 @@
 //! Messages of OTLP: the request that carries spans, and what a collector answers. Pure.
 
 use super::{
+    attribute,
     protobuf::{self as pb, FieldReader, FieldValue},
-    span::resource_attribute,
 };
 use crate::config::Traces;
 use base64::{
@@ -44,10 +44,10 @@ impl Envelope {
         let own = [("service.name", &*config.service_name), ("service.version", env!("CARGO_PKG_VERSION"))];
         let is_own = |name: &str| config.attributes.iter().any(|(given, _)| given == name);
         for (name, value) in own.into_iter().filter(|(name, _)| !is_own(name)) {
-            resource_attribute(&mut attributes, ATTRIBUTES, name, value);
+            attribute::of_resource(&mut attributes, ATTRIBUTES, name, value);
         }
         for (name, value) in &config.attributes {
-            resource_attribute(&mut attributes, ATTRIBUTES, name, value);
+            attribute::of_resource(&mut attributes, ATTRIBUTES, name, value);
         }
         let mut resource = Vec::new();
         pb::bytes(&mut resource, RESOURCE, &attributes);

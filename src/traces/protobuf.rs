@@ -5,12 +5,13 @@
 const MAX_VARINT: usize = 10;
 
 /// Wire types (Protocol Buffers, Encoding).
-const VARINT: u8 = 0;
+pub(super) const VARINT: u8 = 0;
 const FIXED64: u8 = 1;
 pub(super) const BYTES: u8 = 2;
 const FIXED32: u8 = 5;
 
 /// Appends `value` in groups of seven bits.
+#[inline]
 pub(super) fn varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push((value & 0x7f) as u8 | 0x80);
@@ -26,17 +27,29 @@ pub(super) const fn varint_length(value: u64) -> usize {
     (value | 1).ilog2() as usize / 7 + 1
 }
 
+/// The tag of a field with a number below 16.
+#[expect(clippy::cast_possible_truncation, reason = "the number is below 16")]
+pub(super) const fn small_tag(field: u32, wire: u8) -> u8 {
+    (field << 3) as u8 | wire
+}
+
+#[inline]
 fn tag(out: &mut Vec<u8>, field: u32, wire: u8) {
+    if field < 16 {
+        return out.push(small_tag(field, wire));
+    }
     varint(out, u64::from(field) << 3 | u64::from(wire));
 }
 
 /// Appends a number.
+#[inline]
 pub(super) fn number(out: &mut Vec<u8>, field: u32, value: u64) {
     tag(out, field, VARINT);
     varint(out, value);
 }
 
 /// Appends eight bytes.
+#[inline]
 pub(super) fn fixed64(out: &mut Vec<u8>, field: u32, value: u64) {
     tag(out, field, FIXED64);
     out.extend_from_slice(&value.to_le_bytes());
@@ -54,6 +67,13 @@ pub(super) fn bytes(out: &mut Vec<u8>, field: u32, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
+/// Appends a few bytes, whose number is known while compiling.
+#[inline]
+pub(super) fn array<const N: usize>(out: &mut Vec<u8>, field: u32, value: &[u8; N]) {
+    head(out, field, N);
+    out.extend_from_slice(value);
+}
+
 /// Appends a string that is `parts` one after the other.
 pub(super) fn joined(out: &mut Vec<u8>, field: u32, parts: &[&[u8]]) {
     head(out, field, parts.iter().map(|part| part.len()).sum());
@@ -61,6 +81,7 @@ pub(super) fn joined(out: &mut Vec<u8>, field: u32, parts: &[&[u8]]) {
 }
 
 /// Appends what stands before `length` bytes of a string, of bytes or of a message.
+#[inline]
 pub(super) fn head(out: &mut Vec<u8>, field: u32, length: usize) {
     tag(out, field, BYTES);
     varint(out, length as u64);

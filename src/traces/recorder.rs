@@ -8,7 +8,7 @@ use super::{
     span,
 };
 use crate::{
-    exchange::{Facts, RequestTrace, SpanId, TraceFlags, Traceparent, Tracer},
+    exchange::{self, Facts, RequestText, RequestTrace, SpanId, TraceFlags, TraceId, TraceStart, Tracer},
     rate::Bucket,
     telemetry::Histogram,
 };
@@ -17,6 +17,7 @@ use bytes::Bytes;
 use std::{
     cell::RefCell,
     mem,
+    net::IpAddr,
     rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
@@ -94,9 +95,14 @@ impl Recorder {
 
     fn decide(&mut self, facts: &Facts) -> Option<RequestTrace> {
         let Unsent { setting, rate, .. } = self.follow()?;
-        let traceparent = facts.traceparent.as_deref().and_then(Traceparent::parse);
+        let traceparent = facts.traceparent();
         let counts = setting.follows(facts.client.address.ip());
-        let mut trace = context::decide(traceparent, counts, &facts.request_id, setting.sampler);
+        let mut trace = context::decide(
+            traceparent,
+            counts,
+            (facts.text(RequestText::RequestId), facts.own_trace_id),
+            setting.sampler,
+        );
         if trace.flags.is_sampled() && !rate.take_if_there(facts.started) {
             trace.flags = TraceFlags::new(false, trace.flags.is_random());
             self.metrics.over_limit.increment();
@@ -108,7 +114,7 @@ impl Recorder {
         if !trace.flags.is_sampled() {
             return;
         }
-        let took = facts.started.elapsed();
+        let took = exchange::elapsed(facts.started);
         // Without traces by now.
         if self.follow().is_none() {
             return;
@@ -206,8 +212,11 @@ impl Unsent {
 struct WorkerTracer(Rc<RefCell<Recorder>>);
 
 impl Tracer for WorkerTracer {
-    fn is_on(&self) -> bool {
-        self.0.borrow_mut().now.load().is_some()
+    fn begin(&self, peer: IpAddr) -> TraceStart {
+        match self.0.borrow_mut().now.load() {
+            None => TraceStart::Off,
+            Some(setting) => setting.begin(peer, TraceId::random()),
+        }
     }
 
     fn decide(&self, facts: &Facts) -> Option<RequestTrace> {

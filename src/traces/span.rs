@@ -1,19 +1,25 @@
 //! A request's spans as OTLP has them: one for the request, and one for each attempt at its origin, by the semantic
 //! conventions for HTTP. Pure.
 
-use super::protobuf as pb;
-use crate::exchange::{Attempt, ClientTls, Facts, Protocol, RequestEnd, RequestTrace, SpanId, TraceFlags};
+use super::{
+    attribute::{AROUND, Key, boolean, key, number, text, text_of},
+    protobuf as pb,
+};
+use crate::exchange::{
+    Attempt, ClientTls, Facts, Protocol, RequestEnd, RequestText, RequestTrace, SpanId, TraceFlags, write_address,
+};
 use std::{
     borrow::Cow,
     fmt::Write as _,
     time::{Duration, UNIX_EPOCH},
 };
 
+/// Bytes of an address as text at most.
+const LONGEST_ADDRESS: usize = 45;
 /// Bytes of a value at most: longer ones are cut.
 pub(super) const MAX_VALUE: usize = 2048;
 
-/// Fields of `ScopeSpans`, `Span`, `Span.Link`, `Status`, `KeyValue` and `AnyValue` (opentelemetry/proto, trace.proto
-/// and common.proto).
+/// Fields of `ScopeSpans`, `Span`, `Span.Link` and `Status` (opentelemetry/proto, trace.proto).
 const SPANS: u32 = 2;
 const TRACE_ID: u32 = 1;
 const SPAN_ID: u32 = 2;
@@ -22,38 +28,10 @@ const NAME: u32 = 5;
 const KIND: u32 = 6;
 const START: u32 = 7;
 const END: u32 = 8;
-const ATTRIBUTES: u32 = 9;
 const LINKS: u32 = 13;
 const STATUS: u32 = 15;
 const FLAGS: u32 = 16;
 const LINK_FLAGS: u32 = 6;
-const KEY: u32 = 1;
-const VALUE: u32 = 2;
-const STRING: u32 = 1;
-const BOOLEAN: u32 = 2;
-const INTEGER: u32 = 3;
-
-/// The key of an attribute as it is written: the field `KEY`, and the tag of `VALUE`.
-macro_rules! key {
-    ($key:literal) => {{
-        const WRITTEN: [u8; $key.len() + 3] = written($key.as_bytes());
-        &WRITTEN
-    }};
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "tags are below 128, and so are the lengths of keys")]
-const fn written<const N: usize>(key: &[u8]) -> [u8; N] {
-    let mut out = [0; N];
-    let head = [(KEY << 3 | pb::BYTES as u32) as u8, key.len() as u8];
-    let value = [(VALUE << 3 | pb::BYTES as u32) as u8];
-    assert!(key.len() < 128);
-    let (front, rest) = out.split_at_mut(head.len());
-    front.copy_from_slice(&head);
-    let (middle, end) = rest.split_at_mut(key.len());
-    middle.copy_from_slice(key);
-    end.copy_from_slice(&value);
-    out
-}
 
 /// `SPAN_KIND_SERVER`, `SPAN_KIND_CLIENT`
 const SERVER: u64 = 2;
@@ -105,20 +83,20 @@ fn flags(flags: TraceFlags, is_remote: bool) -> u32 {
     u32::from(flags.byte()) | HAS_IS_REMOTE | if is_remote { IS_REMOTE } else { 0 }
 }
 
-/// A span's fields, without its attributes. Its name is of two parts.
+/// A span's fields, without its attributes. Its name is of `parts`.
 fn head(
     out: &mut Vec<u8>,
     trace: &RequestTrace,
     (span_id, parent_id): (SpanId, Option<SpanId>),
-    (name, kind): (&[&[u8]], u64),
+    (parts, kind): (&[&[u8]], u64),
     (start, end): (u64, u64),
 ) {
-    pb::bytes(out, TRACE_ID, trace.trace_id.bytes());
-    pb::bytes(out, SPAN_ID, span_id.bytes());
+    pb::array(out, TRACE_ID, trace.trace_id.bytes());
+    pb::array(out, SPAN_ID, span_id.bytes());
     if let Some(parent_id) = parent_id {
-        pb::bytes(out, PARENT_ID, parent_id.bytes());
+        pb::array(out, PARENT_ID, parent_id.bytes());
     }
-    pb::joined(out, NAME, name);
+    pb::joined(out, NAME, parts);
     pb::number(out, KIND, kind);
     pb::fixed64(out, START, start);
     pb::fixed64(out, END, end.max(start));
@@ -131,9 +109,9 @@ fn method(out: &mut Vec<u8>, method: &[u8]) -> &'static [u8] {
         text(out, key!("http.request.method"), known);
         return known;
     }
-    text(out, key!("http.request.method"), "_OTHER");
+    text(out, key!("http.request.method"), b"_OTHER");
     if !method.is_empty() {
-        text(out, key!("http.request.method_original"), &*printable(method));
+        text(out, key!("http.request.method_original"), &printable(method));
     }
     b"HTTP"
 }
@@ -148,11 +126,10 @@ const fn is_cut_off(facts: &Facts) -> bool {
 }
 
 fn server(out: &mut Vec<u8>, facts: &Facts, trace: &RequestTrace, took: Duration, query: bool) {
-    let method = method(out, &facts.method);
-    let route = facts.http_route.as_ref().map(|route| printable(route.as_bytes()));
-    let name: &[&[u8]] = match &route {
+    let method = method(out, facts.text(RequestText::Method));
+    let name: &[&[u8]] = match facts.http_route.as_deref().map(cut) {
         Some(route) => {
-            text(out, key!("http.route"), &**route);
+            text(out, key!("http.route"), route);
             &[method, b" ", route]
         }
         None => &[method],
@@ -163,26 +140,28 @@ fn server(out: &mut Vec<u8>, facts: &Facts, trace: &RequestTrace, took: Duration
 
     let client = &facts.client;
     let is_plain = client.identity.tls == ClientTls::Plain;
-    text(out, key!("url.scheme"), if is_plain { "http" } else { "https" });
-    let (path, rest) = split(&facts.path);
+    text(out, key!("url.scheme"), if is_plain { b"http" } else { b"https" });
+    let (path, rest) = split(facts.text(RequestText::Path));
     if !path.is_empty() {
-        text(out, key!("url.path"), &*printable(path));
+        text(out, key!("url.path"), &printable(path));
     }
     if let Some(rest) = rest.filter(|_| query) {
-        text(out, key!("url.query"), &*printable(&redacted(rest)));
+        text(out, key!("url.query"), &printable(&redacted(rest)));
     }
-    let (host, port) = authority(&facts.host);
+    let (host, port) = authority(facts.text(RequestText::Host));
     if !host.is_empty() {
-        text(out, key!("server.address"), &*printable(host));
+        text(out, key!("server.address"), &printable(host));
         number(out, key!("server.port"), port.unwrap_or(if is_plain { 80 } else { 443 }).into());
     }
     let peer = client.address;
-    let address = peer.ip().to_string();
-    match facts.behind {
-        Some(behind) => text(out, key!("client.address"), behind.to_string()),
-        None => text(out, key!("client.address"), &address),
+    let mut address = String::with_capacity(LONGEST_ADDRESS);
+    write_address(&mut address, peer.ip());
+    text(out, key!("network.peer.address"), address.as_bytes());
+    if let Some(behind) = facts.behind {
+        address.clear();
+        write_address(&mut address, behind);
     }
-    text(out, key!("network.peer.address"), &address);
+    text(out, key!("client.address"), address.as_bytes());
     number(out, key!("network.peer.port"), peer.port().into());
     let (version, transport) = match client.protocol {
         Protocol::Http1 if facts.is_http_10 => ("1.0", "tcp"),
@@ -190,16 +169,16 @@ fn server(out: &mut Vec<u8>, facts: &Facts, trace: &RequestTrace, took: Duration
         Protocol::Http2 => ("2", "tcp"),
         Protocol::Http3 => ("3", "quic"),
     };
-    text(out, key!("network.protocol.version"), version);
-    text(out, key!("network.transport"), transport);
-    if !facts.user_agent.is_empty() {
-        text(out, key!("user_agent.original"), &*printable(&facts.user_agent));
+    text(out, key!("network.protocol.version"), version.as_bytes());
+    text(out, key!("network.transport"), transport.as_bytes());
+    if !facts.text(RequestText::UserAgent).is_empty() {
+        text(out, key!("user_agent.original"), &printable(facts.text(RequestText::UserAgent)));
     }
     if let Some(route) = &facts.route {
-        text(out, key!("litequic.route"), &*printable(route.as_bytes()));
+        text(out, key!("litequic.route"), cut(route));
     }
-    if !facts.request_id.is_empty() {
-        text(out, key!("litequic.request_id"), &*printable(&facts.request_id));
+    if !facts.text(RequestText::RequestId).is_empty() {
+        text(out, key!("litequic.request_id"), &printable(facts.text(RequestText::RequestId)));
     }
     if let Some(status) = facts.status {
         number(out, key!("http.response.status_code"), status.as_u16().into());
@@ -207,17 +186,17 @@ fn server(out: &mut Vec<u8>, facts: &Facts, trace: &RequestTrace, took: Duration
     }
     let server_error = facts.status.filter(|status| status.is_server_error());
     if let Some(error) = facts.error {
-        text(out, key!("error.type"), error);
+        text(out, key!("error.type"), error.as_bytes());
     } else if let Some(status) = server_error {
-        text(out, key!("error.type"), status.as_str());
+        text(out, key!("error.type"), status.as_str().as_bytes());
     } else if is_cut_off(facts) {
-        text(out, key!("error.type"), facts.end.word());
+        text(out, key!("error.type"), facts.end.word().as_bytes());
     }
-    text(out, key!("litequic.end"), facts.end.word());
+    text(out, key!("litequic.end"), facts.end.word().as_bytes());
     if let Some(link) = trace.link {
         let mut written = Vec::with_capacity(40);
-        pb::bytes(&mut written, TRACE_ID, link.trace_id.bytes());
-        pb::bytes(&mut written, SPAN_ID, link.parent_id.bytes());
+        pb::array(&mut written, TRACE_ID, link.trace_id.bytes());
+        pb::array(&mut written, SPAN_ID, link.parent_id.bytes());
         pb::fixed32(&mut written, LINK_FLAGS, flags(link.flags, true));
         pb::bytes(out, LINKS, &written);
     }
@@ -227,21 +206,21 @@ fn server(out: &mut Vec<u8>, facts: &Facts, trace: &RequestTrace, took: Duration
 }
 
 fn client(out: &mut Vec<u8>, (facts, trace): (&Facts, &RequestTrace), attempt: &Attempt, took: Duration, query: bool) {
-    let name = method(out, &facts.method);
+    let name = method(out, facts.text(RequestText::Method));
     let start = beginning(facts);
     let at = |after: Duration| start.saturating_add(nanoseconds(after));
     let times = (at(attempt.began), at(attempt.ended.unwrap_or(took)));
     head(out, trace, (attempt.span_id, Some(trace.span_id)), (&[name], CLIENT), times);
 
     match attempt.server.strip_prefix("unix:") {
-        Some(path) => text(out, key!("server.address"), &*printable(path.as_bytes())),
+        Some(path) => text(out, key!("server.address"), cut(path)),
         None => {
             let (is_https, host) = match attempt.server.strip_prefix("https://") {
                 Some(host) => (true, host),
                 None => (false, attempt.server.strip_prefix("http://").unwrap_or(&attempt.server)),
             };
             let (host, port) = authority(host.as_bytes());
-            text(out, key!("server.address"), &*printable(host));
+            text(out, key!("server.address"), &printable(host));
             number(out, key!("server.port"), port.unwrap_or(if is_https { 443 } else { 80 }).into());
         }
     }
@@ -249,16 +228,20 @@ fn client(out: &mut Vec<u8>, (facts, trace): (&Facts, &RequestTrace), attempt: &
     if !attempt.target.is_empty() {
         let server = if attempt.server.starts_with("unix:") { "http://localhost" } else { &*attempt.server };
         let (path, rest) = split(attempt.target.as_bytes());
-        let mut url = [server.as_bytes(), path].concat();
-        if let Some(rest) = rest.filter(|_| query) {
-            url.push(b'?');
-            url.extend_from_slice(&redacted(rest));
+        match rest.filter(|_| query) {
+            None if server.len() + path.len() <= MAX_VALUE && path.is_ascii() => {
+                text_of(out, key!("url.full"), &[server.as_bytes(), path]);
+            }
+            rest => {
+                let rest = rest.map(|rest| [b"?", &*redacted(rest)].concat()).unwrap_or_default();
+                let url = [server.as_bytes(), path, &rest].concat();
+                text(out, key!("url.full"), &printable(&url));
+            }
         }
-        text(out, key!("url.full"), &*printable(&url));
-        text(out, key!("network.protocol.version"), "1.1");
+        text(out, key!("network.protocol.version"), b"1.1");
         boolean(out, key!("litequic.connection.reused"), attempt.is_reused);
     }
-    text(out, key!("litequic.origin"), &*printable(attempt.origin.as_bytes()));
+    text(out, key!("litequic.origin"), cut(&attempt.origin));
     if attempt.earlier > 0 {
         number(out, key!("http.request.resend_count"), attempt.earlier.into());
     }
@@ -267,9 +250,9 @@ fn client(out: &mut Vec<u8>, (facts, trace): (&Facts, &RequestTrace), attempt: &
     }
     let failed = attempt.status.filter(|status| status.is_client_error() || status.is_server_error());
     if let Some(error) = attempt.error {
-        text(out, key!("error.type"), error);
+        text(out, key!("error.type"), error.as_bytes());
     } else if let Some(status) = failed {
-        text(out, key!("error.type"), status.as_str());
+        text(out, key!("error.type"), status.as_str().as_bytes());
     }
     if attempt.error.is_some() || failed.is_some() {
         pb::bytes(out, STATUS, ERROR);
@@ -298,7 +281,15 @@ fn authority(authority: &[u8]) -> (&[u8], Option<u16>) {
 }
 
 fn port(digits: &[u8]) -> Option<u16> {
-    str::from_utf8(digits).ok()?.parse().ok()
+    // An empty one is none (RFC 3986 §3.2.3).
+    let digit =
+        |port: u16, byte: &u8| port.checked_mul(10)?.checked_add(char::from(*byte).to_digit(10)?.try_into().ok()?);
+    (!digits.is_empty()).then(|| digits.iter().try_fold(0, digit)).flatten()
+}
+
+/// A value that is text, cut where it is longer than [`MAX_VALUE`].
+fn cut(value: &str) -> &[u8] {
+    value.get(..value.floor_char_boundary(MAX_VALUE)).unwrap_or_default().as_bytes()
 }
 
 /// A value in UTF-8: other bytes are `\xHH`, and what is beyond [`MAX_VALUE`] is cut.
@@ -342,39 +333,6 @@ fn redacted(query: &[u8]) -> Cow<'_, [u8]> {
         None => parameter.to_vec(),
     });
     parameters.collect::<Vec<_>>().join(&b'&').into()
-}
-
-/// What stands before the value of an attribute, whose content has `length` bytes.
-fn attribute(out: &mut Vec<u8>, key: &[u8], length: usize) {
-    pb::head(out, ATTRIBUTES, key.len() + pb::varint_length(length as u64) + length);
-    out.extend_from_slice(key);
-    pb::varint(out, length as u64);
-}
-
-/// `value` is UTF-8.
-fn text(out: &mut Vec<u8>, key: &[u8], value: impl AsRef<[u8]>) {
-    let value = value.as_ref();
-    attribute(out, key, pb::field_length(value.len()));
-    pb::bytes(out, STRING, value);
-}
-
-fn number(out: &mut Vec<u8>, key: &[u8], value: u64) {
-    attribute(out, key, 1 + pb::varint_length(value));
-    pb::number(out, INTEGER, value);
-}
-
-fn boolean(out: &mut Vec<u8>, key: &[u8], value: bool) {
-    attribute(out, key, 2);
-    pb::number(out, BOOLEAN, value.into());
-}
-
-/// A `KeyValue` of the resource, as a field with the number `field`.
-pub(super) fn resource_attribute(out: &mut Vec<u8>, field: u32, key: &str, value: &str) {
-    let any = pb::field_length(value.len());
-    pb::head(out, field, pb::field_length(key.len()) + pb::field_length(any));
-    pb::bytes(out, KEY, key.as_bytes());
-    pb::head(out, VALUE, any);
-    pb::bytes(out, STRING, value.as_bytes());
 }
 
 #[cfg(test)]

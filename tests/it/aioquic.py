@@ -1,6 +1,7 @@
-"""An independent HTTP/3 client against `litequic demo`: python aioquic.py PORT.
+"""An independent HTTP/3 client against `litequic demo`: python aioquic.py PORT [FILE].
 
-Prints a line for each check; ends with status 1 at the first that fails.
+Prints a line for each check; ends with status 1 at the first that fails. FILE gets aioquic's own log of the connection (qlog), and the
+token of the Retry packet that it has received.
 """
 
 import sys
@@ -9,6 +10,7 @@ import sys
 sys.path.pop(0)
 
 import asyncio
+import json
 import ssl
 
 from aioquic.asyncio.client import connect
@@ -17,6 +19,7 @@ from aioquic.h3.connection import H3_ALPN, H3Connection
 from aioquic.h3.events import DataReceived, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import ConnectionTerminated, StreamReset
+from aioquic.quic.logger import QuicLogger
 
 # Of all checks together, in seconds.
 DEADLINE = 45
@@ -90,11 +93,11 @@ def check(what, got, expected):
     print(f"ok: {what}")
 
 
-async def checks(port):
+async def checks(port, log=None):
     authority = f"localhost:{port}"
     # The demo's certificate is made on the spot: no client trusts it.
     configuration = QuicConfiguration(
-        is_client=True, alpn_protocols=H3_ALPN, server_name="localhost", verify_mode=ssl.CERT_NONE
+        is_client=True, alpn_protocols=H3_ALPN, server_name="localhost", verify_mode=ssl.CERT_NONE, quic_logger=QuicLogger()
     )
     async with connect("127.0.0.1", port, configuration=configuration, create_protocol=Client) as client:
 
@@ -130,4 +133,9 @@ async def checks(port):
         check("an origin's 404", missing.status, 404)
 
 
-asyncio.run(asyncio.wait_for(checks(int(sys.argv[1])), DEADLINE))
+    if log:
+        with open(log, "w") as file:
+            json.dump({"trace": configuration.quic_logger.to_dict()["traces"][0], "token": client._quic._peer_token.hex()}, file)
+
+
+asyncio.run(asyncio.wait_for(checks(int(sys.argv[1]), *sys.argv[2:]), DEADLINE))

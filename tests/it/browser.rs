@@ -192,7 +192,7 @@ async fn load_from(chromium: PathBuf, origin: SocketAddr) -> (Litequic, String) 
 }
 
 /// Has the browser load the demo's page from localhost at `port`, whose key has the fingerprint `spki`.
-fn see_the_page(chromium: Command, port: u16, spki: &str, more: &[&str]) {
+pub(crate) fn see_the_page(chromium: Command, port: u16, spki: &str, more: &[&str]) {
     let profile = tempfile::tempdir().unwrap();
     let page = load(chromium, profile.path(), port, port, spki, more);
 

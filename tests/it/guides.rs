@@ -9,6 +9,7 @@ mod files;
 mod machine;
 mod origin_tls;
 mod passwords;
+mod recording;
 mod security_headers;
 mod signing_in;
 mod tunnels;

@@ -1,5 +1,8 @@
 //! `litequic ctl qlog`: what a connection over QUIC does, packet by packet, as it was on the wire.
 
+mod bounds;
+mod peers;
+
 use crate::{
     clients::edit,
     drain::ask,
@@ -15,12 +18,7 @@ use crate::{
 };
 use serde_json::Value as Json;
 use std::{
-    collections::BTreeSet,
-    env, fs,
-    net::SocketAddr,
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-    process::Command,
+    collections::BTreeSet, env, fs, net::SocketAddr, os::unix::fs::PermissionsExt, path::Path, process::Command,
     time::Duration,
 };
 use tokio::{
@@ -32,6 +30,8 @@ use tokio::{
 
 /// Between two looks at state without events.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// For a log, whose connection may take long on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 const RECORD_SEPARATOR: char = '\u{1e}';
 /// The environment variable for the program that checks logs; without it they are not checked by schemas.
 const CHECK: &str = "LITEQUIC_QLOG_CHECK";
@@ -42,45 +42,69 @@ async fn start() -> Litequic {
     Litequic::start(origin::demo().await, edit).await
 }
 
-/// `litequic ctl qlog` with `more`.
-fn ctl(litequic: &Litequic, more: &[&str]) -> JoinHandle<Ended> {
-    let admin = litequic.admin.unwrap().to_string();
+/// `litequic ctl qlog` with `more`, of the litequic whose admin address is `admin`.
+fn begin(admin: SocketAddr, more: &[&str]) -> Process {
+    let admin = admin.to_string();
     let mut command = command([&["ctl", "qlog"], more, &["--admin", &admin]].concat());
     command.env_remove("LITEQUIC_ADMIN_TOKEN").env_remove("LITEQUIC_ADMIN_TOKEN_FILE");
-    tokio::task::spawn_blocking(|| Process::spawn(command).end())
+    Process::spawn(command)
+}
+
+/// The end of `process`.
+fn end_of(process: Process) -> JoinHandle<Ended> {
+    tokio::task::spawn_blocking(|| process.end_within(PATIENCE))
+}
+
+/// The end of `litequic ctl qlog` with `more`.
+fn ctl(litequic: &Litequic, more: &[&str]) -> JoinHandle<Ended> {
+    end_of(begin(litequic.admin.unwrap(), more))
 }
 
 /// A log that is being written to a file.
-struct Recording {
+pub(crate) struct Recording {
     directory: tempfile::TempDir,
-    ended: JoinHandle<Ended>,
+    process: Process,
 }
 
 impl Recording {
     /// Logs the connections of `client` with `more`.
     fn of(litequic: &Litequic, client: &str, more: &[&str]) -> Self {
+        Self::by(litequic.admin.unwrap(), client, more)
+    }
+
+    /// The same, of the litequic whose admin address is `admin`.
+    pub(crate) fn by(admin: SocketAddr, client: &str, more: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.sqlog");
         let arguments = [&["--client", client, "--out", path.to_str().unwrap()], more].concat();
-        Self { ended: ctl(litequic, &arguments), directory }
+        Self { process: begin(admin, &arguments), directory }
     }
 
-    fn path(&self) -> PathBuf {
-        self.directory.path().join("a.sqlog")
+    /// Logs the next connection of 127.0.0.1, which may begin once this returns.
+    async fn of_next(litequic: &Litequic, more: &[&str]) -> Self {
+        let recording = Self::of(litequic, "127.0.0.1", &[&["--next"], more].concat());
+        recording.is_in_force("the next connection").await;
+        recording
     }
 
-    /// Waits until the first line is written.
-    async fn began(&self) {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while !fs::metadata(self.path()).is_ok_and(|file| file.len() > 0) {
-            assert!(Instant::now() < deadline && !self.ended.is_finished(), "no log has begun");
+    /// Waits until litequic has the order, for connections that are `which`.
+    pub(crate) async fn is_in_force(&self, which: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        let line = format!("logging {which} of ");
+        while !self.process.stderr().contains(&line) {
+            assert!(Instant::now() < deadline, "{}", self.process.stderr());
             sleep(LOOK_AGAIN).await;
         }
     }
 
+    /// Waits until open connections are logged.
+    async fn began(&self) {
+        self.is_in_force("open connections").await;
+    }
+
     /// The log, once it has ended.
-    async fn log(self) -> Log {
-        let ended = within("the log's end", self.ended).await.unwrap();
+    pub(crate) async fn log(self) -> Log {
+        let ended = end_of(self.process).await.unwrap();
         let printed = ended.success();
         let log = Log::read(&self.directory.path().join("a.sqlog"));
         assert!(printed.contains("a.sqlog: "), "{printed}");
@@ -89,7 +113,7 @@ impl Recording {
 }
 
 /// A log that was read.
-struct Log {
+pub(crate) struct Log {
     text: String,
     header: Json,
     events: Vec<Json>,
@@ -106,7 +130,7 @@ impl Log {
         let header = records.next().unwrap();
         let events: Vec<Json> = records.collect();
         let times: Vec<f64> = events.iter().map(|event| event["time"].as_f64().unwrap()).collect();
-        assert!(times.is_sorted(), "{times:?}");
+        assert!(times.is_sorted() && times[0] < 1_000.0, "{times:?}");
         assert_eq!(events.last().unwrap()["name"], "litequic:log_ended");
         // Of tests/qlog: by the drafts' schemas, and by another reader.
         if let Some(check) = env::var_os(CHECK) {
@@ -117,12 +141,12 @@ impl Log {
     }
 
     /// The data of all events of this name.
-    fn all(&self, name: &str) -> Vec<&Json> {
+    pub(crate) fn all(&self, name: &str) -> Vec<&Json> {
         self.events.iter().filter(|event| event["name"] == name).map(|event| &event["data"]).collect()
     }
 
     /// Numbers of packets of the application, sent or received.
-    fn numbers(&self, name: &str) -> Vec<u64> {
+    pub(crate) fn numbers(&self, name: &str) -> Vec<u64> {
         let packets = self.all(name).into_iter().map(|data| &data["header"]);
         packets
             .filter(|header| header["packet_type"] == "1RTT")
@@ -139,7 +163,7 @@ impl Log {
         self.frames(name).into_iter().map(|frame| frame["frame_type"].as_str().unwrap()).collect()
     }
 
-    fn reason(&self) -> &str {
+    pub(crate) fn reason(&self) -> &str {
         self.events.last().unwrap()["data"]["reason"].as_str().unwrap()
     }
 }
@@ -195,15 +219,10 @@ async fn a_log_has_each_packet_of_an_open_connection_with_its_frames_and_ends_wi
 #[tokio::test]
 async fn a_log_of_the_next_handshake_has_all_of_it_and_no_secret() {
     let litequic = start().await;
-    let recording = Recording::of(&litequic, "127.0.0.1", &["--next"]);
-    // There is no connection by which to see that the order has come: the first that is logged has come behind it.
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !recording.path().exists() {
-        assert!(Instant::now() < deadline);
-        let client = Client::to(&litequic).await;
-        client.get("/bytes/1000").await;
-        close(&client);
-    }
+    let recording = Recording::of_next(&litequic, &[]).await;
+    let client = Client::to(&litequic).await;
+    client.get("/bytes/1000").await;
+    close(&client);
     let log = recording.log().await;
     assert_eq!(log.events[0]["name"], "quic:connection_started");
     assert_eq!(log.events[0]["data"]["remote"]["ip_v4"], "127.0.0.1");
@@ -246,17 +265,12 @@ async fn acknowledgements_that_were_merged_are_in_it_and_requests_for_fewer_are_
     let up = Way { spare: 20, hold: Which::Chance(0.2), hold_for: 3, ..Way::default() };
     let down = Way { lose: Which::Chance(0.02), spare: 20, rate: Some(4_000_000), ..Way::default() };
     let link = Link::between(litequic.address, Faults { up, down, ..Faults::default() });
-    let recording = Recording::of(&litequic, "127.0.0.1", &["--next", "--seconds", "60"]);
-    let deadline = Instant::now() + Duration::from_secs(30);
-    // As above.
-    while !recording.path().exists() {
-        assert!(Instant::now() < deadline);
-        let transport = quinn::TransportConfig::default();
-        let quic = Quic::connect(link.address, "localhost", &litequic.cert_pem, transport).await;
-        let client = Client::over(quic, "localhost").await;
-        assert_eq!(client.get("/bytes/1500000").await.body.len(), 1_500_000);
-        close(&client);
-    }
+    let recording = Recording::of_next(&litequic, &["--seconds", "60"]).await;
+    let transport = quinn::TransportConfig::default();
+    let quic = Quic::connect(link.address, "localhost", &litequic.cert_pem, transport).await;
+    let client = Client::over(quic, "localhost").await;
+    assert_eq!(client.get("/bytes/1500000").await.body.len(), 1_500_000);
+    close(&client);
     let log = recording.log().await;
     let events = log.all("litequic:ack_merged");
     assert!(!events.is_empty());
@@ -275,6 +289,7 @@ async fn acknowledgements_that_were_merged_are_in_it_and_requests_for_fewer_are_
     assert_eq!(frames.iter().filter(of_type).count(), requested.len());
     assert!(!log.kinds("quic:packet_sent").contains("datagram"));
     assert!(!log.all("quic:packet_lost").is_empty());
+    assert!(!log.all("litequic:pacing_train").is_empty());
     litequic.stop().await;
 }
 
@@ -323,7 +338,7 @@ async fn each_connection_of_an_address_has_a_file_and_without_one_there_is_one_l
         close(client);
     }
     let directory = recording.directory.path().to_owned();
-    let ended = within("the end", recording.ended).await.unwrap().success();
+    let ended = within("the end", end_of(recording.process)).await.unwrap().success();
     assert_eq!(ended.lines().count(), 3, "{ended}");
     let mut ports = BTreeSet::new();
     for name in ["a.sqlog", "a-2.sqlog", "a-3.sqlog"] {

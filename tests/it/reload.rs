@@ -475,8 +475,8 @@ async fn an_order_turns_http3_off_until_a_reload_changes_the_key() {
     assert!(setup.quic(&setup.made).await.is_err());
     let url = format!("https://{}/", process.address());
     let refused = litequic(["get", "--insecure", &url]);
-    let expected = "the server refuses new QUIC connections at present (CONNECTION_REFUSED): it is full, drains, or HTTP/3 is \
-                    off\n";
+    let expected = "the server refuses new QUIC connections at present (CONNECTION_REFUSED): it is full, drains or denies \
+                    this client, or HTTP/3 is off\n";
     assert!(refused.code == Some(69) && refused.stderr.ends_with(expected), "{refused:?}");
     let (_, status) = ask(setup.admin, "GET /status").await;
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();

@@ -52,7 +52,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 pub(super) struct Service {
     pub(super) directory: TempDir,
     pub(super) address: SocketAddr,
-    admin: SocketAddr,
+    pub(super) admin: SocketAddr,
     pub(super) cert_pem: String,
 }
 
@@ -92,7 +92,7 @@ impl Service {
     }
 
     /// Starts another process, and waits until it serves.
-    async fn start(&self) -> Process {
+    pub(super) async fn start(&self) -> Process {
         let process = Process::spawn(self.command());
         spawn_blocking(move || {
             process.address();
@@ -103,7 +103,7 @@ impl Service {
     }
 
     /// A connection that takes 64 KiB of a response ahead, and stays open when nothing moves.
-    async fn h3(&self) -> Client {
+    pub(super) async fn h3(&self) -> Client {
         let mut transport = quinn::TransportConfig::default();
         transport.stream_receive_window(quinn::VarInt::from_u32(64 * 1024));
         transport.keep_alive_interval(Some(Duration::from_secs(5)));

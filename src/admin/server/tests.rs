@@ -39,7 +39,7 @@ async fn start(surface: Surface, limits: AdminLimits) -> Admin {
     });
     let server = AdminServer::new(std::net::TcpListener::bind("127.0.0.1:0").unwrap(), surface, limits).unwrap();
     let address = server.local_address().unwrap();
-    let task = tokio::spawn(server.serve(state, lifecycle.watch(), std::future::pending()));
+    let task = tokio::spawn(server.serve(state, lifecycle.watch(), pending()));
     Admin { address, lifecycle, metrics, task }
 }
 

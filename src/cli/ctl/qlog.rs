@@ -90,6 +90,9 @@ where
         let why = text.filter(|text| !text.is_empty()).unwrap_or_else(|| head.status.to_string());
         return Ok(Err(Failure { exit: Exit::Status, why }));
     }
+    let which = if order.next { "the next connection" } else { "open connections" };
+    // Without a reader nothing is lost but this.
+    let _ = writeln!(io::stderr(), "logging {which} of {} for {} s at most", order.client, order.time.as_secs());
     let reading = async {
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| Unanswered::Cut(format!("the log was cut off: {error}")))?;

@@ -5,6 +5,7 @@ use super::{Fields, Name};
 use crate::exchange::field::is_token;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use std::mem;
 
 impl From<&HeaderMap> for Fields {
     fn from(map: &HeaderMap) -> Self {
@@ -26,9 +27,9 @@ impl From<HeaderMap> for Fields {
 
 /// All of them share one allocation. What a map does not hold is left out: more than 32,768 names.
 impl From<Fields> for HeaderMap {
-    fn from(fields: Fields) -> Self {
-        let Fields { text, lines, .. } = fields;
-        let text = Bytes::from(text);
+    fn from(mut fields: Fields) -> Self {
+        let text = Bytes::from(mem::take(&mut fields.text));
+        let lines = mem::take(&mut fields.lines);
         let mut map = Self::with_capacity(lines.len().min(MOST_AT_ONCE));
         for line in lines {
             let found = line.text(&text);

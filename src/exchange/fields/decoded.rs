@@ -1,7 +1,8 @@
 //! Fields as a decoder has found them: nothing of them is checked.
 
-use super::{Fields, Line, NameId, NameSet, Span};
+use super::{Fields, Line, NameId, NameSet, Span, memory};
 use crate::exchange::field::is_plain;
+use std::mem;
 
 /// Lines that come out of a field section, pseudo-header fields too.
 #[derive(Debug, Clone, Default)]
@@ -26,7 +27,8 @@ pub struct DecodedLine<'a> {
 impl DecodedFields {
     /// No lines, with room for `lines` lines and `bytes` bytes of text.
     pub fn with_capacity(lines: usize, bytes: usize) -> Self {
-        Self { text: Vec::with_capacity(bytes), lines: Vec::with_capacity(lines) }
+        let (text, lines) = memory::take(lines, bytes);
+        Self { text, lines }
     }
 
     /// Where the text of the next line is written: its name, unless that has a number, and its value.
@@ -73,8 +75,8 @@ impl DecodedFields {
     /// # Errors
     ///
     /// The first one of `keeps`.
-    pub fn into_fields<E>(self, mut keeps: impl FnMut(DecodedLine<'_>) -> Result<bool, E>) -> Result<Fields, E> {
-        let Self { text, mut lines } = self;
+    pub fn into_fields<E>(mut self, mut keeps: impl FnMut(DecodedLine<'_>) -> Result<bool, E>) -> Result<Fields, E> {
+        let (text, mut lines) = (mem::take(&mut self.text), mem::take(&mut self.lines));
         let (mut names, mut error) = (NameSet::EMPTY, None);
         lines.retain_mut(|line| {
             if error.is_some() {
@@ -95,7 +97,15 @@ impl DecodedFields {
                 }
             }
         });
-        error.map_or(Ok(Fields { text, lines, names }), Err)
+        // Its memory is kept in any case.
+        let fields = Fields { text, lines, names };
+        error.map_or(Ok(fields), Err)
+    }
+}
+
+impl Drop for DecodedFields {
+    fn drop(&mut self) {
+        memory::give_back(&mut self.text, &mut self.lines);
     }
 }
 

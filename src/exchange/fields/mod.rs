@@ -5,6 +5,7 @@
 
 mod convert;
 mod decoded;
+mod memory;
 mod names;
 
 pub use decoded::{DecodedFields, DecodedLine};
@@ -109,7 +110,8 @@ impl Fields {
 
     /// No fields, with room for `lines` lines and `bytes` bytes of values and of names without a number.
     pub fn with_capacity(lines: usize, bytes: usize) -> Self {
-        Self { text: Vec::with_capacity(bytes), lines: Vec::with_capacity(lines), names: NameSet::EMPTY }
+        let (text, lines) = memory::take(lines, bytes);
+        Self { text, lines, names: NameSet::EMPTY }
     }
 
     /// Makes room for more.
@@ -276,6 +278,12 @@ impl Fields {
     pub fn span(&self, span: Span) -> &[u8] {
         let at = span.at as usize;
         self.text.get(at..at.saturating_add(span.len as usize)).unwrap_or_default()
+    }
+}
+
+impl Drop for Fields {
+    fn drop(&mut self) {
+        memory::give_back(&mut self.text, &mut self.lines);
     }
 }
 

@@ -40,96 +40,77 @@ const LEAF: u16 = 0x8000;
 
 /// Bits that the decoder looks up at once: two words of nearly all pairs of characters in fields, in 16 KB of table.
 const SHORT_BITS: u32 = 12;
+/// So often the decoder looks up before it looks how far it has come: the words are within the 57 bits that a position
+/// in a byte leaves of eight bytes, and the symbols fill eight bytes.
+const LOOKUPS: usize = 4;
 
-/// The one or two symbols whose words some bits begin with.
-#[derive(Clone, Copy)]
-struct Short {
-    symbols: [u8; 2],
-    /// Bits of the first word; 0 if it is longer than what is looked up.
-    first: u8,
-    /// Bits of both words, or of the first alone if the second is longer than what is left.
-    all: u8,
-}
+/// The one or two symbols whose words some bits begin with, in the lower half, the first of them lowest; above them the
+/// bits of these words, in one byte, and the bits of the symbols, in another. 0 if the first word is longer than what
+/// is looked up.
+type Short = u32;
 
 /// The string is not valid: EOS inside, or wrong padding (RFC 7541 §5.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HuffmanError;
 
-/// Appends the string that `input` encodes: at most 8 / 5 of its length.
+/// Appends the string that `input` encodes: at most 8 / 5 of its length. For the time of that `out` grows by [`ROOM`]
+/// more.
 ///
 /// # Errors
 ///
 /// [`HuffmanError`]; nothing is appended.
 pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), HuffmanError> {
     let start = out.len();
-    // The shortest word has five bits. One byte more, as symbols are written in pairs.
-    out.resize(start + input.len() * 8 / 5 + 1, 0);
+    // The shortest word has five bits.
+    out.resize(start + input.len() * 8 / 5 + ROOM, 0);
     let decoded = decode_into(input, out.get_mut(start..).unwrap_or_default());
     out.truncate(start + decoded.unwrap_or(0));
     decoded.map(drop).ok_or(HuffmanError)
 }
 
-/// Returns the number of symbols. `out` has room for all of them, and for one more.
-fn decode_into(mut input: &[u8], out: &mut [u8]) -> Option<usize> {
-    let mut written = 0;
-    // The first `count` bits, from the highest down, were taken from the input and not decoded; those behind them are
-    // the input's next ones, or zeros.
-    let (mut bits, mut count) = (0_u64, 0_u32);
-    while let Some(eight) = input.first_chunk() {
-        bits |= u64::from_be_bytes(*eight) >> count;
-        let taken = (u64::BITS - 1 - count) / 8;
-        input = input.get(taken as usize..)?;
-        // At least 56 bits: more than the longest word has.
-        count += taken * 8;
-        while count >= SHORT_BITS {
-            let short = SHORT.get((bits >> (u64::BITS - SHORT_BITS)) as usize)?;
-            if short.first == 0 {
-                let (symbol, length) = long(bits)?;
-                if length > count {
-                    break;
-                }
-                *out.get_mut(written)? = symbol;
-                written += 1;
-                bits <<= length;
-                count -= length;
-                continue;
-            }
-            out.get_mut(written..written + 2)?.copy_from_slice(&short.symbols);
-            written += 1 + usize::from(short.all != short.first);
-            bits <<= short.all;
-            count -= u32::from(short.all);
-        }
-    }
-    bits &= !(u64::MAX >> count);
+/// Bytes that are written at once.
+pub(super) const ROOM: usize = 8;
+
+/// Returns the number of symbols. `out` has room for all of them, and for [`ROOM`] more.
+fn decode_into(input: &[u8], out: &mut [u8]) -> Option<usize> {
+    let end = u32::try_from(input.len()).ok()?.checked_mul(8)?;
+    let last = last_eight(input);
+    let (mut at, mut written) = (0_u32, 0_usize);
     loop {
-        while count <= u64::BITS - 8
-            && let [byte, rest @ ..] = input
-        {
-            bits |= u64::from(*byte) << (u64::BITS - 8 - count);
-            (count, input) = (count + 8, rest);
+        let left = end.checked_sub(at)?;
+        // Padding: less than a byte of ones. No word has ones alone but that of EOS.
+        if left < 8 && (!last).unbounded_shl(u64::BITS - left) == 0 {
+            return Some(written);
         }
-        let short = SHORT.get((bits >> (u64::BITS - SHORT_BITS)) as usize)?;
-        if short.first != 0 && u32::from(short.all) <= count {
-            out.get_mut(written..written + 2)?.copy_from_slice(&short.symbols);
-            written += 1 + usize::from(short.all != short.first);
-            bits <<= short.all;
-            count -= u32::from(short.all);
-            continue;
-        }
-        let (symbol, length) = match short.first {
-            0 => long(bits)?,
-            length => (short.symbols[0], length.into()),
+        // The input's next bits, at least 57, or all that are left with ones behind them.
+        let mut bits = match input.get((at / 8) as usize..).and_then(<[u8]>::first_chunk) {
+            Some(eight) => u64::from_be_bytes(*eight) << (at % 8),
+            None => !(!last).unbounded_shl(u64::BITS - left),
         };
-        if length > count {
-            // Padding, or a word that is cut.
-            let ones = !(u64::MAX.checked_shr(count).unwrap_or(0));
-            return (count < 8 && bits == ones).then_some(written);
+        // Symbols, and the sum of what stands above them in the table.
+        let (mut symbols, mut lengths) = (0_u64, 0_u32);
+        for _ in 0..LOOKUPS {
+            let short = *SHORT.get((bits >> (u64::BITS - SHORT_BITS)) as usize)?;
+            symbols |= u64::from(short & 0xffff).wrapping_shl(lengths >> 8);
+            bits = bits.wrapping_shl(short >> 16);
+            lengths += short >> 16;
         }
-        *out.get_mut(written)? = symbol;
-        written += 1;
-        bits <<= length;
-        count -= length;
+        if lengths == 0 {
+            let (symbol, length) = long(bits)?;
+            (symbols, lengths) = (symbol.into(), 8 << 8 | length);
+        }
+        out.get_mut(written..written + ROOM)?.copy_from_slice(&symbols.to_le_bytes());
+        written += (lengths >> 8) as usize / 8;
+        at += lengths & 0xff;
     }
+}
+
+/// The last eight bytes of `input`, or all of fewer.
+fn last_eight(input: &[u8]) -> u64 {
+    if let Some(last) = input.last_chunk() {
+        return u64::from_be_bytes(*last);
+    }
+    input.iter().fold(0, |bits, byte| bits << 8 | u64::from(*byte))
 }
 
 /// The symbol with whose word `bits` begin, and the word's bits; `None` for EOS.
@@ -230,29 +211,34 @@ const fn children() -> [[u16; 2]; INNER_NODES] {
 
 #[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "runs in the compiler alone")]
 const fn short() -> [Short; 1 << SHORT_BITS] {
-    let mut short = [Short { symbols: [0; 2], first: 0, all: 0 }; 1 << SHORT_BITS];
+    // Bits of the first word, and its symbol.
+    let mut first = [(0_u32, 0_u32); 1 << SHORT_BITS];
     let mut symbol = 0;
     while symbol < EOS {
-        let length = LENGTHS[symbol];
-        if length as u32 <= SHORT_BITS {
-            let rest = SHORT_BITS - length as u32;
+        let length = LENGTHS[symbol] as u32;
+        if length <= SHORT_BITS {
+            let rest = SHORT_BITS - length;
             let mut index = (WORDS[symbol] << rest) as usize;
             let end = index + (1 << rest);
             while index < end {
-                short[index] = Short { symbols: [symbol as u8, 0], first: length, all: length };
+                first[index] = (length, symbol as u32);
                 index += 1;
             }
         }
         symbol += 1;
     }
+    let mut short = [0; 1 << SHORT_BITS];
     let mut index = 0;
     while index < short.len() {
-        let first = short[index].first;
-        // The bits behind the first word, with zeros behind them.
-        let second = short[index << first & (short.len() - 1)];
-        if first != 0 && second.first != 0 && (first + second.first) as u32 <= SHORT_BITS {
-            short[index].symbols[1] = second.symbols[0];
-            short[index].all = first + second.first;
+        let (length, symbol) = first[index];
+        if length != 0 {
+            // The bits behind the first word, with zeros behind them.
+            let (second, next) = first[index << length & (short.len() - 1)];
+            short[index] = if second != 0 && length + second <= SHORT_BITS {
+                16 << 24 | (length + second) << 16 | next << 8 | symbol
+            } else {
+                8 << 24 | length << 16 | symbol
+            };
         }
         index += 1;
     }
@@ -310,6 +296,47 @@ mod tests {
             }
         }
         if length <= 7 && word == (1 << length) - 1 { Ok(out) } else { Err(HuffmanError) }
+    }
+
+    /// The words of `symbols`, and padding, whether that is shorter or not.
+    fn encode_all(symbols: &[usize]) -> Vec<u8> {
+        let bits = symbols.iter().flat_map(|symbol| {
+            let (word, length) = (WORDS[*symbol], LENGTHS[*symbol]);
+            (0..length).rev().map(move |bit| word >> bit & 1 != 0)
+        });
+        let bits: Vec<bool> = bits.collect();
+        let byte = |bits: &[bool]| (0..8).fold(0, |byte, at| byte << 1 | u8::from(*bits.get(at).unwrap_or(&true)));
+        bits.chunks(8).map(byte).collect()
+    }
+
+    #[test]
+    fn every_word_decodes_at_every_bit_and_behind_every_other() {
+        for symbol in 0..EOS {
+            // "0" has five bits, so that this begins at each bit of a byte, and in each of the words that are looked up
+            // together.
+            for before in 0..40 {
+                for after in [0, 1, 13] {
+                    let symbols = [vec![48; before], vec![symbol], vec![48; after]].concat();
+                    let text: Vec<u8> = symbols.iter().map(|symbol| u8::try_from(*symbol).unwrap()).collect();
+                    assert_eq!(decoded(&encode_all(&symbols)), Ok(text), "{symbol} behind {before}, {after} behind");
+                }
+            }
+            for next in 0..EOS {
+                let text = [symbol, next].map(|symbol| u8::try_from(symbol).unwrap());
+                assert_eq!(decoded(&encode_all(&[symbol, next])), Ok(text.to_vec()), "{symbol}, {next}");
+            }
+            // EOS, in whatever place.
+            let before = [vec![48; symbol % 40], vec![symbol]].concat();
+            assert_eq!(decoded(&encode_all(&[before, vec![EOS]].concat())), Err(HuffmanError), "{symbol}");
+        }
+    }
+
+    #[test]
+    fn strings_of_two_bytes_decode_as_bit_by_bit() {
+        for bytes in (0..=u16::MAX).step_by(7) {
+            let input = bytes.to_be_bytes();
+            assert_eq!(decoded(&input), oracle(&input), "{input:02x?}");
+        }
     }
 
     #[test]

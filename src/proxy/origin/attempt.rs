@@ -7,7 +7,7 @@ use super::{
     pool::{Needs, PooledConnection},
     proxied::Proxied,
     request_body::{Progress, TrailerRules, Upload},
-    response_body::ResponseBody,
+    response_body::{ResponseBody, finish},
     server::Ticket,
     transfer::Open,
     tunnel::TunnelSide,
@@ -190,7 +190,7 @@ impl<'a> Attempts<'a> {
         let (upload, metrics) = (self.upload.as_deref(), &self.origin.metrics);
         metrics.origin_requests.increment();
         if self.traceparent.is_some() {
-            self.traced.attempt_sends(head.target(), reused);
+            self.traced.attempt_sends(|| head.target(), reused);
         }
         connection.send(self.upload.as_ref(), self.traceparent);
         let poll_sent = |cx: &mut Context<'_>| connection.poll_sent(head, cx);
@@ -332,6 +332,7 @@ impl<'a> Attempts<'a> {
             return Err(self.bad(&ticket, error));
         }
         let mut open = Open { connection, ticket };
+        let whole = open.connection.take_whole();
         let ahead = match open.look() {
             Poll::Ready(Some(Err(error))) => return Err(self.broken(&open.ticket, error)),
             Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(frame)),
@@ -346,7 +347,13 @@ impl<'a> Attempts<'a> {
         origin.stick(self.wish, open.ticket.number, &mut fields);
         let (upload, idle, record) = (self.upload.take(), self.timeouts.response_body, self.record);
         let (rules, deadline) = (self.rules, self.deadline);
-        let body = ResponseBody::wrap(open, ahead, upload, record, rules, idle, deadline, &origin.metrics);
+        let body = match whole {
+            Some(whole) => {
+                finish(open, upload.as_ref());
+                whole.into()
+            }
+            None => ResponseBody::wrap(open, ahead, upload, record, rules, idle, deadline, &origin.metrics),
+        };
         Ok(Response { status, fields, body })
     }
 

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     descriptors::Descriptor,
-    exchange::{BodyCapacity, BodyError, FieldName, Fields, Head, Name, Traceparent, field::is_value, name},
+    exchange::{BodyCapacity, BodyError, FieldName, Fields, Head, Name, Traceparent, WholeBody, field::is_value, name},
     http1::{self, BodyDecoder, BodyPiece, HeadError, HeadLines, ResponseFraming},
     proxy::Metrics,
     telemetry::Cause,
@@ -111,11 +111,19 @@ enum Sending {
     Failed,
 }
 
+/// Bytes that were read and not taken.
+#[derive(Debug)]
+enum Unread {
+    /// What one read has brought, which a whole body may be made of.
+    One(WholeBody),
+    Shared(Bytes),
+}
+
 /// The response.
 #[derive(Debug)]
 struct Incoming {
     /// Bytes that were read and not taken: the beginning of a head, or what stands behind one.
-    unread: Bytes,
+    unread: Unread,
     /// Memory for large reads.
     buffer: BytesMut,
     decoder: BodyDecoder,
@@ -135,7 +143,7 @@ struct Incoming {
 impl Default for Incoming {
     fn default() -> Self {
         Self {
-            unread: Bytes::new(),
+            unread: Unread::default(),
             buffer: BytesMut::new(),
             decoder: BodyDecoder::new(ResponseFraming::None),
             has_head: false,
@@ -294,6 +302,12 @@ impl OriginConnection {
         }
     }
 
+    /// The body of the response if it has come whole with the head, and the request is sent: nothing is left to do
+    /// then.
+    pub(super) fn take_whole(&self) -> Option<WholeBody> {
+        if self.is_sent() { self.incoming.borrow_mut().take_whole() } else { None }
+    }
+
     /// Whether the body of the response has nothing more.
     pub(super) fn is_end_stream(&self) -> bool {
         let incoming = self.incoming.borrow();
@@ -311,7 +325,7 @@ impl OriginConnection {
         let incoming = self.incoming.borrow();
         incoming.is_persistent
             && incoming.decoder.is_done()
-            && incoming.unread.is_empty()
+            && incoming.unread.bytes().is_empty()
             && self.is_sent()
             && !self.write_failed.get()
             && match &mut *self.socket.borrow_mut() {
@@ -468,7 +482,7 @@ impl OriginConnection {
             with_scratch(|scratch| {
                 let mut buf = ReadBuf::new(scratch.get_mut(..room.min(FIRST_READ)).unwrap_or_default());
                 let read = ready!(self.poll_read(cx, &mut buf))?;
-                incoming.came(buf.filled());
+                incoming.unread.came(buf.filled());
                 Poll::Ready(io::Result::Ok((read, read)))
             })
         } else {
@@ -479,7 +493,7 @@ impl OriginConnection {
             }
             let read = self.read_by(most, |socket| poll_read_buf(socket, cx, &mut (&mut *buffer).limit(most)));
             if read.is_ready() {
-                incoming.unread = buffer.split().freeze();
+                incoming.unread = Unread::Shared(buffer.split().freeze());
             }
             // Records that filled it are fewer bytes without their headers.
             let filled = if self.socket.borrow().was_filled() { most } else { 0 };
@@ -552,7 +566,7 @@ impl OriginConnection {
 
     /// The bytes behind the head of a 101, which is the last one. `None` if the request was not sent whole.
     pub(super) fn leave(&self) -> Option<Bytes> {
-        self.is_sent().then(|| mem::take(&mut self.incoming.borrow_mut().unread))
+        self.is_sent().then(|| mem::take(&mut self.incoming.borrow_mut().unread).into_bytes())
     }
 
     /// Has the connection reset when it is dropped (socket(7), SO_LINGER of no time); a Unix socket is only closed.
@@ -700,25 +714,65 @@ impl Outgoing {
 /// The end of a body in chunks without trailers.
 const LAST: &[u8] = b"0\r\n\r\n";
 
-impl Incoming {
+impl Default for Unread {
+    fn default() -> Self {
+        Self::Shared(Bytes::new())
+    }
+}
+
+impl Unread {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::One(bytes) => bytes.as_ref(),
+            Self::Shared(bytes) => bytes,
+        }
+    }
+
+    fn into_bytes(self) -> Bytes {
+        match self {
+            Self::One(bytes) => bytes.into_bytes(),
+            Self::Shared(bytes) => bytes,
+        }
+    }
+
     /// Takes what was read.
     fn came(&mut self, bytes: &[u8]) {
-        if self.unread.is_empty() {
-            self.unread = Bytes::copy_from_slice(bytes);
-        } else {
-            // A head that comes in parts.
-            let mut joined = BytesMut::from(mem::take(&mut self.unread));
-            joined.extend_from_slice(bytes);
-            self.unread = joined.freeze();
-        }
+        let unread = self.bytes();
+        // What there is already is of a head that comes in parts.
+        *self =
+            Self::One(if unread.is_empty() { WholeBody::of(bytes) } else { WholeBody::of(&[unread, bytes].concat()) });
     }
 
     /// The first bytes are done with. Memory without any more is not kept.
     fn skip(&mut self, bytes: usize) {
-        self.unread.advance(bytes);
-        if self.unread.is_empty() {
-            self.unread = Bytes::new();
+        match self {
+            Self::One(unread) => unread.skip(bytes),
+            Self::Shared(unread) => unread.advance(bytes),
         }
+        if self.bytes().is_empty() {
+            *self = Self::default();
+        }
+    }
+
+    /// Takes the first bytes.
+    fn split_to(&mut self, bytes: usize) -> Bytes {
+        let mut unread = mem::take(self).into_bytes();
+        let first = unread.split_to(bytes);
+        *self = Self::Shared(unread);
+        first
+    }
+}
+
+impl Incoming {
+    /// The whole body, if it has a length and is all that was read.
+    fn take_whole(&mut self) -> Option<WholeBody> {
+        let Unread::One(unread) = &mut self.unread else { return None };
+        let length = unread.len();
+        if !self.has_head || length == 0 || self.decoder.left() != Some(length as u64) {
+            return None;
+        }
+        self.decoder.next(unread.as_ref());
+        Some(mem::take(unread))
     }
 
     /// Sets the room of the next read after one of `read` bytes: more, or less.
@@ -737,12 +791,13 @@ impl Incoming {
 
     /// The head that the bytes begin with, if it is complete, of an answer to HEAD if `is_head`.
     fn take_head(&mut self, is_head: bool) -> Result<Option<Received>, SendFailure> {
-        if self.unread.is_empty() || self.parsed > 0 && http1::is_unfinished(&self.unread, self.parsed) {
+        let unread = self.unread.bytes();
+        if unread.is_empty() || self.parsed > 0 && http1::is_unfinished(unread, self.parsed) {
             return Ok(None);
         }
         let mut lines = HeadLines::default();
-        let Some(head) = http1::parse(&self.unread, &mut lines)? else {
-            self.parsed = self.unread.len();
+        let Some(head) = http1::parse(unread, &mut lines)? else {
+            self.parsed = unread.len();
             return Ok(None);
         };
         let status = StatusCode::from_u16(head.status).map_err(|_| HeadError::Status)?;
@@ -764,23 +819,23 @@ impl Incoming {
             Received::Response(ReceivedHead { status, is_http_10: head.is_http_10, fields })
         };
         let length = head.length;
-        self.skip(length);
+        self.unread.skip(length);
         self.parsed = 0;
         Ok(Some(received))
     }
 
     /// The next piece of the body, or its trailers, of what was read.
     fn take_frame(&mut self) -> Result<Option<Frame<Bytes>>, BodyError> {
-        let BodyPiece { skipped, data } = self.decoder.next(&self.unread).ok_or(BodyError::Malformed)?;
-        self.skip(skipped);
+        let BodyPiece { skipped, data } = self.decoder.next(self.unread.bytes()).ok_or(BodyError::Malformed)?;
+        self.unread.skip(skipped);
         if data == 0 {
             let Some(trailers) = self.decoder.take_trailers() else { return Ok(None) };
             let fields = fields(&trailers).ok_or(BodyError::Malformed)?;
             return Ok(Some(Frame::trailers(fields.into())));
         }
         let data = self.unread.split_to(data);
-        let ahead = self.decoder.look_ahead(&self.unread);
-        self.skip(ahead);
+        let ahead = self.decoder.look_ahead(self.unread.bytes());
+        self.unread.skip(ahead);
         if self.decoder.is_done() {
             // An idle connection holds no memory.
             self.buffer = BytesMut::new();

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     config::{self, OriginAddress, Timeouts},
     descriptors::Descriptor,
-    exchange::{BodyCapacity, BodyError, Head, Record, Traceparent},
+    exchange::{BodyCapacity, BodyError, Head, Record, Traceparent, WholeBody},
     proxy::balance::{EjectionCause, Rule},
     proxy::error::Error,
     proxy::{Metrics, ServerMetrics},
@@ -790,6 +790,11 @@ impl PooledConnection {
     /// The next piece of the response's body.
     pub(super) fn poll_frame(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         self.connection.http.poll_frame(self.sending.is_none(), cx)
+    }
+
+    /// The response's body if it has come whole with the head, and the request is sent.
+    pub(super) fn take_whole(&self) -> Option<WholeBody> {
+        self.connection.http.take_whole()
     }
 
     /// Whether the response's body has nothing more.

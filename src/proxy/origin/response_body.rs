@@ -209,7 +209,7 @@ impl Drop for ResponseBody {
 
 /// Gives the connection of a complete response back, unless the request's body is still being sent, and drops the
 /// client's stream.
-fn finish(Open { connection, ticket, .. }: Open, upload: Option<&Rc<Upload>>) {
+pub(super) fn finish(Open { connection, ticket, .. }: Open, upload: Option<&Rc<Upload>>) {
     ticket.went_well();
     if upload.is_none_or(|upload| upload.progress() == Progress::Done) {
         connection.give_back();

@@ -16,6 +16,7 @@ use s2n_quic::{
     provider::{StartError, io, limits, tls},
 };
 use s2n_quic_core::endpoint::Location;
+use socket2::SockRef;
 use std::{
     io::ErrorKind,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
@@ -28,6 +29,10 @@ use tokio::time;
 /// RFC 9000 §13.2.2 wants, and once a batch of those that arrive together. A client has one connection, and the CPU
 /// time to acknowledge early.
 const MAX_ACK_DELAY: Duration = Duration::from_millis(1);
+
+/// Receive buffer that a client requests, bytes: what comes while it has other work. The kernel caps it at
+/// `net.core.rmem_max`.
+const RECEIVE_BUFFER: usize = 2 << 20;
 
 /// Reasons why a client has no connection.
 #[derive(Debug, thiserror::Error)]
@@ -85,7 +90,9 @@ const CONNECTION_REFUSED: u64 = 0x02;
 fn reason(error: &Error) -> String {
     match error {
         Error::Transport { initiator: Location::Remote, code, .. } if code.as_u64() == CONNECTION_REFUSED => {
-            "the server refuses new QUIC connections at present (CONNECTION_REFUSED): it is full, drains, or HTTP/3 is off".into()
+            "the server refuses new QUIC connections at present (CONNECTION_REFUSED): it is full, drains or denies this \
+             client, or HTTP/3 is off"
+                .into()
         }
         error => error.to_string(),
     }
@@ -123,6 +130,7 @@ pub async fn connect(
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
     let socket = UdpSocket::bind(any)?;
+    SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER)?;
     // The kernel reports ICMP errors only to connected sockets (udp(7)).
     socket.connect(address).map_err(|source| ConnectError::Unreachable { address, source })?;
     let unreachable = refusal::watch(&socket)?;

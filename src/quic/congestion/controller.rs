@@ -5,6 +5,7 @@ use super::{
     buffer::BottleneckBuffer,
     cubic::Cubic,
     feedback::PathFeedback,
+    near::NearLimit,
     pacer::{Pacer, SentPacket},
     published::{PublishedState, PublisherTap, SLOW_START_GAIN},
     rtt::round_trip,
@@ -44,6 +45,7 @@ pub(in crate::quic) struct Controller {
     published: PublishedState,
     pacer: Pacer,
     buffer: BottleneckBuffer,
+    near: NearLimit,
     /// Nothing was sent on the path.
     nothing_sent: bool,
     /// Bytes of the initial window.
@@ -97,12 +99,13 @@ impl Controller {
             Congestion::Cubic => Algorithm::Cubic(Cubic::new(window, max_datagram)),
             Congestion::Bbr => Algorithm::Bbr(Box::new(Bbr::new(window, path))),
         };
-        let (published, pacer, buffer, restarted_at, undo) = Default::default();
+        let (published, pacer, buffer, near, restarted_at, undo) = Default::default();
         Self {
             algorithm,
             published,
             pacer,
             buffer,
+            near,
             nothing_sent: true,
             initial: window,
             restarted_at,
@@ -182,7 +185,7 @@ impl CongestionController for Controller {
             return window;
         }
         match &self.algorithm {
-            Algorithm::Cubic(cubic) => cubic.window(),
+            Algorithm::Cubic(cubic) => self.near.limit().map_or(cubic.window(), |limit| limit.min(cubic.window())),
             Algorithm::Bbr(inner) => inner.congestion_window(),
         }
     }
@@ -327,11 +330,12 @@ impl CongestionController for Controller {
         if self.restarted_at.is_some_and(|restarted_at| sent >= restarted_at) {
             self.restarted_at = None;
         }
-        let Self { algorithm, published, pacer, max_datagram, .. } = self;
+        let Self { algorithm, published, pacer, near, max_datagram, .. } = self;
         let bytes = u32::try_from(bytes_acknowledged).unwrap_or(u32::MAX);
         match (algorithm, newest_acked_packet_info) {
             (Algorithm::Cubic(cubic), _) => {
                 cubic.on_ack(sent, bytes, rtt_estimator.smoothed_rtt(), now);
+                near.on_ack(sent, now, bytes, rtt_estimator.min_rtt(), *max_datagram);
                 published.publish_cubic(cubic, SlowStartExitCause::Other, publisher);
             }
             (Algorithm::Bbr(inner), PacketInfo::Bbr(info)) => {
@@ -361,6 +365,7 @@ impl CongestionController for Controller {
                 let reduced = cubic.on_packet_lost(lost_bytes, sent, persistent, timestamp);
                 self.published.publish_cubic(cubic, SlowStartExitCause::PacketLoss, publisher);
                 if reduced {
+                    self.near.on_loss();
                     // Persistent congestion is never undone.
                     self.on_reduced(before.filter(|_| !persistent), timestamp);
                 }

@@ -10,6 +10,7 @@
 //! - [`pacer`] decides when packets are sent, and how many at once.
 //! - [`buffer`] decides how much of the path's buffer that may fill.
 //! - `laboratory`, with the feature of that name alone, has what the laboratory changes.
+//! - [`near`] limits what waits in the socket of a client on the same machine or network.
 //! - [`feedback`] is between the controller of a path and the state of its connection.
 
 mod bbr;
@@ -20,6 +21,7 @@ mod feedback;
 mod hystart;
 #[cfg(feature = "laboratory")]
 mod laboratory;
+mod near;
 mod pacer;
 mod published;
 mod reno_friendly;

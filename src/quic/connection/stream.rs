@@ -14,6 +14,7 @@ use super::{by_id::ByConnectionId, send_queue::OpenStreams};
 use crate::{number::Number, priority::Priority, quic::wire::StreamFrame};
 use futures_util::task::AtomicWaker;
 use std::{
+    cell::RefCell,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -98,10 +99,38 @@ impl StreamCredit {
     }
 }
 
+thread_local! {
+    /// States of streams that are over. A connection's streams are opened and closed on one thread.
+    static FREE: RefCell<Vec<Arc<StreamSendState>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// States that are kept at most.
+const KEPT: usize = 128;
+
 impl StreamSendState {
     pub(in crate::quic) fn new(limit: u64) -> Arc<Self> {
+        if let Ok(Some(state)) = FREE.try_with(|free| free.borrow_mut().pop()) {
+            state.limit.store(limit, Ordering::Relaxed);
+            return state;
+        }
         let (limit, stopped) = (AtomicU64::new(limit), AtomicBool::new(false));
         Arc::new(Self { limit, stopped, waker: AtomicWaker::new(), progress: StreamProgress::default() })
+    }
+
+    /// Keeps the state of a stream that is over for another one, unless it is in use yet.
+    pub(in crate::quic) fn give_back(state: &mut Arc<Self>) {
+        let Some(free) = Arc::get_mut(state) else { return };
+        *free.stopped.get_mut() = false;
+        free.progress = StreamProgress::default();
+        let waker = free.waker.take();
+        // A thread that ends keeps nothing.
+        let _ = FREE.try_with(|free| {
+            let mut free = free.borrow_mut();
+            if free.len() < KEPT {
+                free.push(Arc::clone(state));
+            }
+        });
+        drop(waker);
     }
 }
 

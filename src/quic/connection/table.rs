@@ -110,11 +110,6 @@ impl Connections {
         self.by_id.get_mut(&id)
     }
 
-    /// The connections, by s2n-quic's IDs, and the paths on which s2n-quic sends.
-    pub(in crate::quic) fn paths(&self) -> impl Iterator<Item = (u64, &Tuple)> {
-        self.by_id.iter().filter_map(|(id, connection)| Some((*id, connection.path.as_ref()?)))
-    }
-
     /// Processes a packet of a connection, and returns its fate. `now` is its time by the machine's clock. What the
     /// packet wakes is added to `woken`.
     pub(in crate::quic) fn process_packet(

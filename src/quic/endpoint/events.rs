@@ -17,7 +17,7 @@ use crate::{
     quic::{
         congestion::{PathFeedbacks, round_trip},
         connection::{AckFrequencyState, Connection, SentStreams, ValidatedAddresses},
-        qlog::{LogMetrics, PacketKind},
+        qlog::{LogMetrics, LogOrder, PacketKind},
     },
     receive_budget::WindowGrant,
 };
@@ -80,6 +80,14 @@ pub fn client_address(connection: &Handle) -> Option<SocketAddr> {
 /// What QUIC knows of the path of `connection`; `None` if the connection is gone.
 pub fn transport_report(connection: &Handle) -> Option<TransportReport> {
     connection.query_event_context(ConnectionContext::report).ok()
+}
+
+/// Logs the open `connection` of `worker` by `order`, unless it has a log, or the order has no place.
+pub fn log_open(connection: &Handle, order: &Arc<LogOrder>, worker: usize) {
+    // An error means that the connection is gone.
+    let _ = connection.query_event_context(|context: &ConnectionContext| {
+        context.state.log_open(context.id, order, worker);
+    });
 }
 
 impl ConnectionContext {

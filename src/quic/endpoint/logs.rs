@@ -30,37 +30,29 @@ impl Logs {
 }
 
 impl EndpointState {
-    /// Logs connections of this endpoint of `worker` by `order`: those that are open, or the next that begins.
-    pub fn log_connections(&self, order: &Arc<LogOrder>, worker: usize) {
-        if order.is_of_next() {
-            self.with(|table| table.logs.waiting.push((Arc::clone(order), worker)));
-        } else {
-            let open = self.with(|table| {
-                let paths = table.connections.paths();
-                let selected = paths.filter(|(_, path)| order.selects(path.remote_address.0.into()));
-                selected.map(|(id, path)| (id, *path, table.logs.by_connection.contains_key(&id))).collect::<Vec<_>>()
-            });
-            for (id, path, has_log) in open {
-                if has_log {
-                    continue;
-                }
-                let Some(log) = ConnectionLog::begin(order, worker) else { break };
-                let (client, local) = ends(&path);
-                log.tuple_assigned(0, client, local);
-                let exponent = self.with(|table| {
-                    table.logs.by_connection.insert(id, Arc::clone(&log));
-                    table.connections.get_mut(id).map(|connection| connection.ack_delay_exponent)
-                });
-                exponent.into_iter().for_each(|exponent| log.set_ack_delay_exponent(exponent));
-            }
-        }
-        self.count_logs();
+    /// Logs the next connection of this endpoint of `worker` that begins and that `order` selects.
+    pub fn log_next(&self, order: &Arc<LogOrder>, worker: usize) {
+        self.change_logs(|logs| logs.waiting.push((Arc::clone(order), worker)));
+    }
+
+    /// Logs the open `connection`, by s2n-quic's ID, by `order`, unless it has a log, or the order has no place.
+    pub(super) fn log_open(&self, connection: u64, order: &Arc<LogOrder>, worker: usize) {
+        let known = self.with(|table| {
+            let has_log = table.logs.by_connection.contains_key(&connection);
+            let connection = table.connections.get_mut(connection).filter(|_| !has_log)?;
+            Some((connection.path?, connection.ack_delay_exponent))
+        });
+        let Some((path, ack_delay_exponent)) = known else { return };
+        let Some(log) = ConnectionLog::begin(order, worker) else { return };
+        let (client, local) = ends(&path);
+        log.tuple_assigned(0, client, local);
+        log.set_ack_delay_exponent(ack_delay_exponent);
+        self.change_logs(|logs| logs.by_connection.insert(connection, log));
     }
 
     /// Drops what belongs to orders that are over.
     pub fn drop_logs(&self) {
-        drop(self.with(|table| table.logs.take_over()));
-        self.count_logs();
+        drop(self.change_logs(Logs::take_over));
     }
 
     /// The log of a connection, by s2n-quic's ID, if it has one.
@@ -87,22 +79,22 @@ impl EndpointState {
         if let Some(log) = order.and_then(|(order, worker)| ConnectionLog::begin(order, *worker)) {
             log.started(client, local);
             log.tuple_assigned(0, client, local);
-            self.with(|table| table.logs.by_connection.insert(connection, log));
-            self.count_logs();
+            self.change_logs(|logs| logs.by_connection.insert(connection, log));
         }
     }
 
     /// A connection has ended.
     pub(super) fn end_log(&self, connection: u64) {
         if self.at_hand.has_logs() {
-            drop(self.with(|table| table.logs.by_connection.remove(&connection)));
-            self.count_logs();
+            drop(self.change_logs(|logs| logs.by_connection.remove(&connection)));
         }
     }
 
-    fn count_logs(&self) {
-        let count = self.with(|table| table.logs.count());
+    /// Has `change` change the logs, and counts them.
+    fn change_logs<T>(&self, change: impl FnOnce(&mut Logs) -> T) -> T {
+        let (changed, count) = self.with(|table| (change(&mut table.logs), table.logs.count()));
         self.at_hand.set_logs(count);
+        changed
     }
 }
 

@@ -23,7 +23,7 @@ mod tls;
 mod wakes;
 
 pub use admission::SourceLimits;
-pub use events::{client_address, transport_report};
+pub use events::{client_address, log_open, transport_report};
 pub use request_window::RequestWindow;
 pub use state::EndpointState;
 

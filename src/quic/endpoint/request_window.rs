@@ -121,6 +121,7 @@ impl Drop for RequestWindow {
         }
         let closed = self.endpoint.with(|table| table.connections.get_mut(self.connection)?.credit.close(self.stream));
         drop(closed);
+        StreamSendState::give_back(&mut self.state);
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{
     frames,
     json::Object,
-    order::{LogOrder, RECORD_SEPARATOR, event},
+    order::{LogOrder, RECORD_SEPARATOR, event, events_omitted},
     parameters,
 };
 use jiff::Timestamp;
@@ -11,7 +11,7 @@ use s2n_quic_core::{connection::Error, endpoint::Location, packet::number::Packe
 use std::{
     net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// The event schemas: that of the published draft, and litequic's own events (docs/operating.md, Packets of a
@@ -28,6 +28,8 @@ pub(in crate::quic) struct ConnectionLog {
     worker: usize,
     /// The log's number within its order.
     number: usize,
+    /// When it began, from which the times of its events count.
+    epoch: Instant,
     state: Mutex<LogState>,
 }
 
@@ -68,8 +70,9 @@ impl ConnectionLog {
     /// Begins the log of a connection from `client` to `local` on `worker`, if the order has a place for it. Writes the
     /// log's header.
     pub(in crate::quic) fn begin(order: &Arc<LogOrder>, worker: usize) -> Option<Arc<Self>> {
-        let log = Self { number: order.begin()?, order: Arc::clone(order), worker, state: Mutex::default() };
-        let wall_clock = Timestamp::try_from(order.began.1).unwrap_or_default();
+        let (number, epoch) = order.begin()?;
+        let log = Self { number, epoch, order: Arc::clone(order), worker, state: Mutex::default() };
+        let wall_clock = Timestamp::now();
         let mut line = vec![RECORD_SEPARATOR];
         Object::new(&mut line)
             .word("file_schema", "urn:ietf:params:qlog:file:sequential")
@@ -277,14 +280,12 @@ impl ConnectionLog {
     }
 
     fn write(&self, name: &str, data: impl FnOnce(&mut Object<'_>, &LogState)) {
-        let time = self.order.began.0.elapsed();
+        let time = self.epoch.elapsed();
         let mut state = self.state();
         let mut lines = std::mem::take(&mut state.lines);
         lines.clear();
         if state.omitted > 0 {
-            event(&mut lines, self.number, time, "litequic:events_omitted", |data| {
-                data.number("count", state.omitted);
-            });
+            events_omitted(&mut lines, self.number, time, state.omitted);
         }
         event(&mut lines, self.number, time, name, |object| data(object, &state));
         let has_room = self.order.push(self.worker, &lines);
@@ -299,7 +300,8 @@ impl ConnectionLog {
 
 impl Drop for ConnectionLog {
     fn drop(&mut self) {
-        self.order.end_one();
+        let omitted = self.state().omitted;
+        self.order.end_one(self.number, omitted);
     }
 }
 
@@ -327,10 +329,15 @@ fn endpoint(end: &mut Object<'_>, address: SocketAddr) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quic::qlog::order::LogEnd;
     use serde_json::Value as Json;
 
     fn events(order: &LogOrder) -> Vec<Json> {
-        let lines = String::from_utf8(order.take()).unwrap();
+        read(order.take())
+    }
+
+    fn read(lines: Vec<u8>) -> Vec<Json> {
+        let lines = String::from_utf8(lines).unwrap();
         lines.lines().map(|line| serde_json::from_str(line.trim_start_matches('\u{1e}')).unwrap()).collect()
     }
 
@@ -348,11 +355,16 @@ mod tests {
         let kept = first.iter().filter(|event| event["name"] == "quic:packet_received").count() as u64;
         assert!((500..5_000).contains(&kept), "{kept}");
         log.received(packet(10_000), &payload, 0);
+        (0..10_000).for_each(|number| log.received(packet(10_001 + number), &payload, 0));
         drop(log);
         let rest = events(&order);
         assert_eq!(rest[0]["name"], "litequic:events_omitted");
         assert_eq!(rest[0]["data"]["count"], 10_000 - kept);
         assert_eq!(rest[1]["data"]["header"]["packet_number"], 10_000);
+        // Those at the end too.
+        let last = read(order.last_lines(LogEnd::Connection));
+        assert_eq!(last[0]["data"]["count"], 10_000 - (rest.len() as u64 - 2));
+        assert_eq!((&last[1]["name"], last.len()), (&"litequic:log_ended".into(), 2));
         assert!(order.has_ended());
     }
 

@@ -2,14 +2,17 @@
 //! thread. A reader that is too slow loses events, which are counted; no worker waits for it.
 
 use super::json::Object;
-use crate::network::Network;
+use crate::{
+    clients::{Selection, Selector},
+    network::Network,
+};
 use std::{
     net::SocketAddr,
     sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+        Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 use tokio::sync::Notify;
 
@@ -33,14 +36,16 @@ pub struct LogOrder {
     next: bool,
     /// Leaves clients' addresses out.
     pub(super) anonymous: bool,
-    /// When the order was given, by both clocks: times of events count from there.
-    pub(super) began: (Instant, SystemTime),
     /// Connections that may still be logged.
     places: AtomicUsize,
     /// Logs that have begun.
     begun: AtomicUsize,
     /// Logs that have ended.
     ended: AtomicUsize,
+    /// When each log has begun: the times of its events count from there.
+    epochs: [OnceLock<Instant>; MAX_CONNECTIONS_LOGGED],
+    /// Events that were left out at the end of each log.
+    omitted: [AtomicU64; MAX_CONNECTIONS_LOGGED],
     is_over: AtomicBool,
     /// One for each worker.
     pipes: Vec<Mutex<Vec<u8>>>,
@@ -77,15 +82,16 @@ impl LogOrder {
     }
 
     fn new(clients: Clients, places: usize, workers: usize) -> Self {
-        let (begun, ended, is_over, readable) = Default::default();
+        let (begun, ended, epochs, omitted, is_over, readable) = Default::default();
         Self {
             clients,
             next: false,
             anonymous: false,
-            began: (Instant::now(), SystemTime::now()),
             places: AtomicUsize::new(places),
             begun,
             ended,
+            epochs,
+            omitted,
             is_over,
             pipes: (0..workers).map(|_| Mutex::default()).collect(),
             readable,
@@ -104,6 +110,20 @@ impl LogOrder {
         Self { anonymous: true, ..self }
     }
 
+    /// The connections that are meant, among those of a list.
+    pub fn selection(&self) -> Selection {
+        let client = match self.clients {
+            Clients::Address(address) => Selector::Address(address),
+            Clients::Network(network) => Selector::Network(network),
+        };
+        Selection { client: Some(client), protocol: None }
+    }
+
+    /// Whether there is no place for another log.
+    pub fn is_full(&self) -> bool {
+        self.places.load(Relaxed) == 0
+    }
+
     /// Whether connections are meant that begin from now on.
     pub const fn is_of_next(&self) -> bool {
         self.next
@@ -117,14 +137,19 @@ impl LogOrder {
         }
     }
 
-    /// Takes the place of another log, and returns its number, from 1 on; `None` if there is none left.
-    pub(super) fn begin(&self) -> Option<usize> {
+    /// Takes the place of another log, which begins now, and returns its number, from 1 on, and the time; `None` if
+    /// there is none left.
+    pub(super) fn begin(&self) -> Option<(usize, Instant)> {
         self.places.fetch_update(Relaxed, Relaxed, |places| places.checked_sub(1)).ok()?;
-        Some(self.begun.fetch_add(1, Relaxed) + 1)
+        let index = self.begun.fetch_add(1, Relaxed);
+        Some((index + 1, *self.epochs.get(index)?.get_or_init(Instant::now)))
     }
 
-    /// A log has ended.
-    pub(super) fn end_one(&self) {
+    /// The log number `log` has ended, whose last `omitted` events were left out.
+    pub(super) fn end_one(&self, log: usize, omitted: u64) {
+        if let Some(of_log) = self.omitted.get(log.wrapping_sub(1)) {
+            of_log.store(omitted, Relaxed);
+        }
         self.ended.fetch_add(1, Relaxed);
         self.readable.notify_one();
     }
@@ -159,6 +184,12 @@ impl LogOrder {
             return false;
         }
         let before = held.len();
+        let needed = before + lines.len();
+        if needed > held.capacity() {
+            // By itself a vector might take twice as much as it may hold.
+            let capacity = held.capacity().saturating_mul(2).clamp(needed, MAX_HELD);
+            held.reserve_exact(capacity - before);
+        }
         held.extend_from_slice(lines);
         let is_enough = before < ENOUGH && held.len() >= ENOUGH;
         drop(held);
@@ -166,6 +197,12 @@ impl LogOrder {
             self.readable.notify_one();
         }
         true
+    }
+
+    /// Has `worker` hand `lines` over. Returns whether there was room for them.
+    #[cfg(test)]
+    pub(crate) fn push_for_tests(&self, worker: usize, lines: &[u8]) -> bool {
+        self.push(worker, lines)
     }
 
     /// Takes the lines that every worker has handed over.
@@ -190,8 +227,12 @@ impl LogOrder {
     /// The last lines of all logs, which ended for `reason`.
     pub fn last_lines(&self, reason: LogEnd) -> Vec<u8> {
         let mut lines = Vec::new();
-        for log in 1..=self.logs() {
-            event(&mut lines, log, self.began.0.elapsed(), "litequic:log_ended", |data| {
+        for ((log, epoch), omitted) in (1..=self.logs()).zip(&self.epochs).zip(&self.omitted) {
+            let (omitted, time) = (omitted.load(Relaxed), epoch.get().map_or(Duration::ZERO, Instant::elapsed));
+            if omitted > 0 {
+                events_omitted(&mut lines, log, time, omitted);
+            }
+            event(&mut lines, log, time, "litequic:log_ended", |data| {
                 data.word("reason", reason.name());
             });
         }
@@ -209,6 +250,11 @@ impl LogEnd {
     }
 }
 
+/// Writes that `count` events of the log number `log` were left out.
+pub(super) fn events_omitted(lines: &mut Vec<u8>, log: usize, time: Duration, count: u64) {
+    event(lines, log, time, "litequic:events_omitted", |data| _ = data.number("count", count));
+}
+
 /// Writes an event of the log number `log` as a record at the end of `lines`.
 pub(super) fn event(lines: &mut Vec<u8>, log: usize, time: Duration, name: &str, data: impl FnOnce(&mut Object<'_>)) {
     lines.push(RECORD_SEPARATOR);
@@ -224,11 +270,11 @@ mod tests {
     #[test]
     fn an_order_has_so_many_places_and_ends_with_the_last_log() {
         let order = LogOrder::of_network("192.0.2.0/24".parse().unwrap(), 20, 1);
-        let begun: Vec<usize> = std::iter::from_fn(|| order.begin()).collect();
+        let begun: Vec<usize> = std::iter::from_fn(|| order.begin()).map(|(log, _)| log).collect();
         assert_eq!(begun, [1, 2, 3, 4, 5, 6, 7, 8]);
-        (0..7).for_each(|_| order.end_one());
+        (1..=7).for_each(|log| order.end_one(log, 0));
         assert!(!order.has_ended());
-        order.end_one();
+        order.end_one(8, 0);
         assert!(order.has_ended());
         assert!(
             order.selects("[::ffff:192.0.2.9]:1".parse().unwrap()) && !order.selects("192.0.3.9:1".parse().unwrap())
@@ -237,8 +283,9 @@ mod tests {
         let next = LogOrder::of_address("[::ffff:192.0.2.9]:7".parse().unwrap(), 1).of_next();
         assert!(next.selects("192.0.2.9:7".parse().unwrap()) && !next.selects("192.0.2.9:8".parse().unwrap()));
         assert!(!next.has_ended());
-        assert_eq!((next.begin(), next.begin(), next.has_ended()), (Some(1), None, false));
-        next.end_one();
+        let first = next.begin().map(|(log, _)| log);
+        assert_eq!((first, next.begin(), next.has_ended()), (Some(1), None, false));
+        next.end_one(1, 0);
         assert!(next.has_ended());
     }
 
@@ -247,6 +294,7 @@ mod tests {
         let order = LogOrder::of_network("192.0.2.0/24".parse().unwrap(), 1, 2);
         let line = [b'x'; 1024];
         assert_eq!((0..300).filter(|_| order.push(0, &line)).count(), 256);
+        assert_eq!(order.pipes[0].lock().unwrap().capacity(), MAX_HELD);
         assert!(order.push(1, &line), "another worker has room");
         assert!(!order.push(2, &line));
         assert_eq!(order.take().len(), 257 * 1024);

@@ -1,7 +1,9 @@
 use super::*;
 use crate::{
     config::{Fraction, Traces},
-    exchange::{Client, Identity, LastForwarded, Record, Records, TraceId, Traceparent, Tracer},
+    exchange::{
+        Client, Identity, LastForwarded, Record, Records, RequestText, TraceId, TraceStart, Traceparent, Tracer,
+    },
     traces::{context, otlp::Envelope},
 };
 use bytes::Bytes;
@@ -13,7 +15,12 @@ use opentelemetry_proto::tonic::{
 };
 use proptest::prelude::*;
 use prost::Message;
-use std::{cell::RefCell, collections::BTreeMap, net::SocketAddr, rc::Rc};
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    rc::Rc,
+};
 
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
@@ -36,12 +43,17 @@ struct All {
 }
 
 impl Tracer for All {
-    fn is_on(&self) -> bool {
-        true
+    fn begin(&self, _: IpAddr) -> TraceStart {
+        TraceStart::Undecided(TraceId::random())
     }
     fn decide(&self, facts: &Facts) -> Option<RequestTrace> {
-        let traceparent = facts.traceparent.as_deref().and_then(Traceparent::parse);
-        Some(context::decide(traceparent, true, &facts.request_id, super::super::Sampler::new(Fraction::ALL)))
+        let traceparent = facts.traceparent();
+        Some(context::decide(
+            traceparent,
+            true,
+            (facts.text(RequestText::RequestId), None),
+            super::super::Sampler::new(Fraction::ALL),
+        ))
     }
     fn ended(&self, facts: &Facts, trace: &RequestTrace) {
         let took = Duration::from_millis(1500);
@@ -87,24 +99,24 @@ fn is_error(span: &Span) -> bool {
 fn a_retried_request_is_three_spans_with_the_attributes_of_the_conventions() {
     let spans = exported(Protocol::Http3, false, |record| {
         record.note(|facts| {
-            facts.method = Bytes::from_static(b"GET");
-            facts.path = Bytes::from_static(b"/api/a?token=1");
-            facts.host = Bytes::from_static(b"a.test:8443");
-            facts.user_agent = Bytes::from_static(b"test/1");
+            facts.set_text(RequestText::Method, b"GET");
+            facts.set_text(RequestText::Path, b"/api/a?token=1");
+            facts.set_text(RequestText::Host, b"a.test:8443");
+            facts.set_text(RequestText::UserAgent, b"test/1");
             facts.route = Some("a.test/api".into());
             facts.http_route = Some("/api/*".into());
-            facts.traceparent = Some(Bytes::from_static(PARENT.as_bytes()));
-            facts.request_id = Bytes::from_static(b"7");
+            facts.set_text(RequestText::Traceparent, PARENT.as_bytes());
+            facts.set_text(RequestText::RequestId, b"7");
             facts.sent = 300;
             facts.end = RequestEnd::Complete;
         });
         record.trace();
         let (origin, server) = ("app".into(), "http://10.0.0.1:8080".into());
         record.begin_attempt(&origin, &server, 0);
-        record.attempt_sends("/a?token=1", true);
+        record.attempt_sends(|| "/a?token=1", true);
         record.attempt_ended(Err("connection_terminated"));
         record.begin_attempt(&origin, &"unix:/run/a.sock".into(), 1);
-        record.attempt_sends("/a?token=1", false);
+        record.attempt_sends(|| "/a?token=1", false);
         record.attempt_ended(Ok(StatusCode::OK));
         record.responded(StatusCode::OK);
     });
@@ -170,7 +182,7 @@ fn a_trace_that_is_not_followed_is_linked() {
     let link = Traceparent::parse(PARENT.as_bytes());
     let spans = exported(Protocol::Http1, false, |record| {
         record.note(|facts| {
-            facts.method = Bytes::from_static(b"GET");
+            facts.set_text(RequestText::Method, b"GET");
             facts.is_http_10 = true;
             facts.trace = Some(RequestTrace {
                 trace_id: TraceId::random(),
@@ -210,7 +222,7 @@ fn an_end_is_an_error_if_the_response_was_one_or_was_cut_off() {
     ] {
         let spans = exported(Protocol::Http2, false, |record| {
             record.note(|facts| {
-                facts.method = Bytes::from_static(b"GET");
+                facts.set_text(RequestText::Method, b"GET");
                 facts.end = end;
                 facts.error = error;
                 facts.status = status.map(|status| StatusCode::from_u16(status).unwrap());
@@ -226,10 +238,13 @@ fn an_end_is_an_error_if_the_response_was_one_or_was_cut_off() {
 fn other_methods_and_queries_are_as_the_conventions_want() {
     let spans = exported(Protocol::Http2, true, |record| {
         record.note(|facts| {
-            facts.method = Bytes::from_static(b"BREW");
+            facts.set_text(RequestText::Method, b"BREW");
             facts.http_route = Some("/*".into());
-            facts.path = Bytes::from_static(b"/a?b=1&sig=abc&Signature=x&signature=y&AWSAccessKeyId&X-Goog-Signature=");
-            facts.host = Bytes::from_static(b"[2001:db8::1]");
+            facts.set_text(
+                RequestText::Path,
+                b"/a?b=1&sig=abc&Signature=x&signature=y&AWSAccessKeyId&X-Goog-Signature=",
+            );
+            facts.set_text(RequestText::Host, b"[2001:db8::1]");
         });
     });
     let attributes = attributes(&spans[0].attributes);
@@ -287,17 +302,17 @@ proptest! {
         let count = attempts.len();
         let spans = exported(Protocol::Http2, query, |record| {
             record.note(|facts| {
-                facts.method = Bytes::copy_from_slice(&[b"X", &method[..]].concat());
-                facts.path = path.clone();
-                facts.host = host.clone();
-                facts.user_agent = agent.clone();
+                facts.set_text(RequestText::Method, &[b"X", &method[..]].concat());
+                facts.set_text(RequestText::Path, &path);
+                facts.set_text(RequestText::Host, &host);
+                facts.set_text(RequestText::UserAgent, &agent);
                 facts.sent = sent;
                 facts.status = status.map(|status| StatusCode::from_u16(status).unwrap());
             });
             record.trace();
             for (earlier, (reused, target, status)) in (0..).zip(attempts) {
                 record.begin_attempt(&"o".into(), &target.as_str().into(), earlier);
-                record.attempt_sends(&target, reused);
+                record.attempt_sends(|| &target, reused);
                 if let Some(status) = status {
                     record.attempt_ended(Ok(StatusCode::from_u16(status).unwrap()));
                 }

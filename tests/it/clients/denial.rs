@@ -1,8 +1,10 @@
 //! Networks that the operator denies: over each protocol, in each state of a connection, and until when.
 
 use super::*;
-use crate::support::tunnel;
+use crate::support::tunnel::{self, HttpVersion};
+use futures_util::{SinkExt, StreamExt};
 use tokio::io::AsyncReadExt;
+use tokio_tungstenite::tungstenite::Message;
 
 /// `POST /deny` of `network` for an hour, with `more`.
 async fn deny(litequic: &Litequic, network: &str, more: &str) -> (u16, String) {
@@ -71,6 +73,31 @@ async fn a_denied_client_loses_its_connections_and_gets_none_until_it_is_allowed
     assert_eq!(ctl(&litequic, &["denied"]).await.success(), "no network is denied\n");
     Quic::at(OTHER, &litequic).await.unwrap();
     http1(OTHER, &litequic).await;
+    litequic.stop().await;
+}
+
+/// A WebSocket that is open ends with its connection, by an order to deny its client, and by one to close at once; an
+/// order that lets requests finish lets it go on.
+#[tokio::test]
+async fn a_websocket_over_each_protocol_ends_for_a_denied_client_and_for_a_closed_one() {
+    let litequic = Litequic::start(tunnel::echo().await, edit).await;
+    for over in HttpVersion::ALL {
+        for at_once in ["POST /deny?network=127.0.0.1&seconds=60&force=on", "POST /close?client=127.0.0.1&now=on"] {
+            let (mut socket, _kept) = tunnel::websocket(&litequic, over, "/chat").await;
+            assert_eq!(close(&litequic, "client=127.0.0.1").await.0, 200);
+            within("a message", socket.send(Message::text("hello"))).await.unwrap();
+            let echo = within("its echo", socket.next()).await.unwrap().unwrap();
+            assert_eq!(echo, Message::text("hello"), "{over:?}");
+            let (status, done) = ask(litequic.admin.unwrap(), at_once).await;
+            assert!(status == 200 && done.contains("closed 1 connection"), "{over:?}: {done}");
+            while let Some(Ok(message)) = within("the end", socket.next()).await {
+                assert!(message.is_close(), "{over:?}: {message}");
+            }
+            litequic.wait_until("the tunnel's end", |worker| worker.proxy.tunnels_open.get(), |open| open == 0).await;
+            ask(litequic.admin.unwrap(), "POST /allow?network=127.0.0.1").await;
+        }
+    }
+    assert_eq!(litequic.sum(|worker| worker.proxy.tunnels.get()), 6);
     litequic.stop().await;
 }
 

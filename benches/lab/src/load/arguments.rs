@@ -142,6 +142,13 @@ pub(crate) struct Arguments {
     /// Let the kernel hand over several datagrams as one.
     #[arg(long, value_enum, default_value = "on")]
     pub(super) gro: Switch,
+    /// Request this receive buffer for each UDP socket, as a user's program can (socket(7)): the kernel caps it at
+    /// net.core.rmem_max, and doubles it. 0 requests none. Default: 32 MiB, whatever the kernel caps.
+    #[arg(long, value_name = "BYTES")]
+    pub(super) receive_buffer: Option<usize>,
+    /// Sleep so many milliseconds after each hundred datagrams, as a client that has other work (h3).
+    #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000))]
+    pub(super) pause: u64,
     /// Requests (or handshakes) made before those measured, and verified like them.
     #[arg(long, value_name = "N")]
     pub(super) warmup: Option<u64>,

@@ -31,6 +31,7 @@ use std::{
     io,
     net::SocketAddr,
     sync::{Arc, atomic::Ordering},
+    thread,
     time::{Duration, Instant},
 };
 use threshold::{Crypto, Seen};
@@ -51,6 +52,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// Unidirectional streams a server may open; three are usual.
 const UNIDIRECTIONAL: u32 = 16;
+
+/// Datagrams between two pauses of a client that pauses.
+const PAUSE_AFTER: u64 = 100;
 
 /// A datagram that has come.
 struct Datagram {
@@ -86,6 +90,9 @@ pub(super) struct Client {
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
     datagrams_received: u64,
     bytes_received: u64,
+    /// How long the client sleeps after each [`PAUSE_AFTER`] datagrams, and at which number of them it does next.
+    pause: Duration,
+    pause_at: u64,
     /// Counters of connections that are no more.
     past: Quic,
 }
@@ -115,7 +122,7 @@ impl Client {
         let delay = Duration::from_millis(arguments.delay);
         let (mut sockets, mut paths) = (Vec::new(), Vec::new());
         for index in 0..count as usize {
-            let socket = Socket::bind(arguments.address, arguments.gro == Switch::On)?;
+            let socket = Socket::bind(arguments.address, arguments.gro == Switch::On, arguments.receive_buffer)?;
             poller.add(&socket, index, false)?;
             sockets.push(socket);
             paths.push(Path::new(faults, delay, arguments.seed.wrapping_mul(1000).wrapping_add(index as u64)));
@@ -159,6 +166,8 @@ impl Client {
             timers: BinaryHeap::new(),
             datagrams_received: 0,
             bytes_received: 0,
+            pause: Duration::from_millis(arguments.pause),
+            pause_at: PAUSE_AFTER,
             past: Quic { mtu: u16::MAX, ..Quic::default() },
         })
     }
@@ -224,6 +233,10 @@ impl Client {
             arrived.drain(..).for_each(|datagram| self.hand_over(now, datagram));
         }
         self.arrived = arrived;
+        if !self.pause.is_zero() && self.datagrams_received >= self.pause_at {
+            self.pause_at = self.datagrams_received + PAUSE_AFTER;
+            thread::sleep(self.pause);
+        }
         Ok(())
     }
 

@@ -49,8 +49,9 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// A socket that reaches `remote`.
-    pub(super) fn bind(remote: SocketAddr, gro: bool) -> io::Result<Self> {
+    /// A socket that reaches `remote`, with the receive buffer that a user's program gets by requesting
+    /// `receive_buffer`, none if that is 0.
+    pub(super) fn bind(remote: SocketAddr, gro: bool, receive_buffer: Option<usize>) -> io::Result<Self> {
         let any = match remote {
             SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
             SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
@@ -60,9 +61,14 @@ impl Socket {
         if !gro {
             setsockopt(&io, sockopt::UdpGroSegment, &false)?;
         }
-        // Beyond net.core.*mem_max with CAP_NET_ADMIN alone; the report has the actual size.
-        if setsockopt(&io, sockopt::RcvBufForce, &BUFFER).is_err() {
-            state.set_recv_buffer_size((&io).into(), BUFFER)?;
+        match receive_buffer {
+            Some(0) => {}
+            Some(bytes) => state.set_recv_buffer_size((&io).into(), bytes)?,
+            // Beyond net.core.*mem_max with CAP_NET_ADMIN alone; the report has the actual size.
+            None if setsockopt(&io, sockopt::RcvBufForce, &BUFFER).is_err() => {
+                state.set_recv_buffer_size((&io).into(), BUFFER)?;
+            }
+            None => {}
         }
         if setsockopt(&io, sockopt::SndBufForce, &BUFFER).is_err() {
             state.set_send_buffer_size((&io).into(), BUFFER)?;

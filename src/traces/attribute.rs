@@ -1,0 +1,169 @@
+//! Attributes of a span as OTLP has them (`KeyValue` of opentelemetry/proto, common.proto). Pure.
+
+use super::protobuf as pb;
+
+/// Fields of `Span`, `KeyValue` and `AnyValue`.
+const ATTRIBUTES: u32 = 9;
+const KEY: u32 = 1;
+const VALUE: u32 = 2;
+const STRING: u32 = 1;
+const BOOLEAN: u32 = 2;
+const INTEGER: u32 = 3;
+
+/// Lengths below this are one byte.
+const SHORT: usize = 0x80;
+/// Bytes of a [`Key`] that are not the key's: four tags, and four lengths.
+pub(super) const AROUND: usize = 8;
+
+/// The beginning of an attribute with a string, written while compiling: tags and lengths of the attribute, its key, its
+/// value, and the string in that. Lengths that depend on the string are 0.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Key<const N: usize>([u8; N]);
+
+/// A [`Key`].
+macro_rules! key {
+    ($key:literal) => {{
+        const KEY: Key<{ $key.len() + AROUND }> = Key::new($key.as_bytes());
+        &KEY
+    }};
+}
+pub(super) use key;
+
+impl<const N: usize> Key<N> {
+    /// `key` has [`AROUND`] bytes fewer than the array.
+    pub(super) const fn new(key: &[u8]) -> Self {
+        assert!(N < SHORT && key.len() + AROUND == N);
+        let mut written = [0; N];
+        let (front, rest) = written.split_at_mut(AROUND / 2);
+        front.copy_from_slice(&[
+            pb::small_tag(ATTRIBUTES, pb::BYTES),
+            0,
+            pb::small_tag(KEY, pb::BYTES),
+            short(key.len()),
+        ]);
+        let (middle, end) = rest.split_at_mut(key.len());
+        middle.copy_from_slice(key);
+        end.copy_from_slice(&[pb::small_tag(VALUE, pb::BYTES), 0, pb::small_tag(STRING, pb::BYTES), 0]);
+        Self(written)
+    }
+
+    /// Bytes of the key, of its own tag and length, and of the value's tag.
+    const WRITTEN: usize = N - AROUND + 3;
+
+    /// With `value` bytes of a value with a short length, which begin with `tag`.
+    fn begun(&self, value: usize, tag: u8) -> [u8; N] {
+        let mut written = self.0;
+        if let [_, total, .., length, first, _] = written.as_mut_slice() {
+            (*total, *length, *first) = (short(Self::WRITTEN + 1 + value), short(value), tag);
+        }
+        written
+    }
+
+    /// The key with its tag and length, and the value's tag.
+    fn key(&self) -> &[u8] {
+        self.0.get(2..N - 3).unwrap_or_default()
+    }
+}
+
+/// A length below [`SHORT`].
+#[expect(clippy::cast_possible_truncation, reason = "it is below 128")]
+const fn short(length: usize) -> u8 {
+    length as u8
+}
+
+/// Appends an attribute with a string. `value` is UTF-8.
+pub(super) fn text<const N: usize>(out: &mut Vec<u8>, key: &Key<N>, value: &[u8]) {
+    if Key::<N>::WRITTEN + 3 + value.len() >= SHORT {
+        return joined(out, key.key(), &[value]);
+    }
+    let mut begun = key.begun(2 + value.len(), pb::small_tag(STRING, pb::BYTES));
+    if let [.., length] = begun.as_mut_slice() {
+        *length = short(value.len());
+    }
+    out.extend_from_slice(&begun);
+    out.extend_from_slice(value);
+}
+
+/// Appends an attribute with a string that is `parts` one after the other, in UTF-8.
+pub(super) fn text_of<const N: usize>(out: &mut Vec<u8>, key: &Key<N>, parts: &[&[u8]]) {
+    joined(out, key.key(), parts);
+}
+
+fn joined(out: &mut Vec<u8>, key: &[u8], parts: &[&[u8]]) {
+    let any = pb::field_length(parts.iter().map(|part| part.len()).sum());
+    pb::head(out, ATTRIBUTES, key.len() + pb::varint_length(any as u64) + any);
+    out.extend_from_slice(key);
+    pb::varint(out, any as u64);
+    pb::joined(out, STRING, parts);
+}
+
+/// Appends an attribute with an integer.
+pub(super) fn number<const N: usize>(out: &mut Vec<u8>, key: &Key<N>, value: u64) {
+    varint(out, key, INTEGER, value);
+}
+
+/// Appends an attribute with a boolean.
+pub(super) fn boolean<const N: usize>(out: &mut Vec<u8>, key: &Key<N>, value: bool) {
+    varint(out, key, BOOLEAN, value.into());
+}
+
+fn varint<const N: usize>(out: &mut Vec<u8>, key: &Key<N>, field: u32, value: u64) {
+    let begun = key.begun(1 + pb::varint_length(value), pb::small_tag(field, pb::VARINT));
+    // A number has no length.
+    out.extend_from_slice(begun.split_last().map_or(&[][..], |(_, begun)| begun));
+    pb::varint(out, value);
+}
+
+/// Appends a `KeyValue` of the resource, as a field with the number `field`.
+pub(super) fn of_resource(out: &mut Vec<u8>, field: u32, key: &str, value: &str) {
+    let any = pb::field_length(value.len());
+    pb::head(out, field, pb::field_length(key.len()) + pb::field_length(any));
+    pb::bytes(out, KEY, key.as_bytes());
+    pb::head(out, VALUE, any);
+    pb::bytes(out, STRING, value.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use opentelemetry_proto::tonic::{
+        common::v1::{KeyValue, any_value::Value},
+        trace::v1::Span,
+    };
+    use proptest::prelude::*;
+    use prost::Message as _;
+
+    fn read(written: &[u8]) -> Vec<(String, Value)> {
+        let value = |one: KeyValue| (one.key, one.value.unwrap().value.unwrap());
+        Span::decode(written).unwrap().attributes.into_iter().map(value).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn others_read_what_is_written(number_: u64, is: bool, short in "[a-zä]{0,90}", long in "[a-zä]{80,300}") {
+            let mut out = Vec::new();
+            text(&mut out, key!("a"), short.as_bytes());
+            text(&mut out, key!("http.request.method_original"), long.as_bytes());
+            text_of(&mut out, key!("url.full"), &[short.as_bytes(), long.as_bytes()]);
+            number(&mut out, key!("http.response.body.size"), number_);
+            boolean(&mut out, key!("b"), is);
+            let expected = [
+                ("a", Value::StringValue(short.clone())),
+                ("http.request.method_original", Value::StringValue(long.clone())),
+                ("url.full", Value::StringValue(short + &long)),
+                ("http.response.body.size", Value::IntValue(number_.cast_signed())),
+                ("b", Value::BoolValue(is)),
+            ];
+            prop_assert_eq!(read(&out), expected.map(|(key, value)| (key.to_owned(), value)));
+        }
+    }
+
+    #[test]
+    fn a_string_may_have_any_length_around_that_of_one_byte() {
+        for length in 0..300 {
+            let (mut out, value) = (Vec::new(), "x".repeat(length));
+            text(&mut out, key!("user_agent.original"), value.as_bytes());
+            assert_eq!(read(&out), [("user_agent.original".to_owned(), Value::StringValue(value))]);
+        }
+    }
+}

@@ -66,7 +66,7 @@ struct Stream<T> {
     served: u64,
     /// The place in the list of what was handed over; 0 if it is not there.
     place: u64,
-    /// The stream has got a turn and may come back for another: since then it has not waited, not left, and not sent all.
+    /// The stream has got a turn and may come back for another: since then it has not waited, left or sent all.
     has_turn: bool,
 }
 

@@ -66,7 +66,7 @@ struct Stream<T> {
     served: u64,
     /// The place in the list of what was handed over; 0 if it is not there.
     place: u64,
-    /// It has got a turn and may come back for another: it has neither waited again, nor left, nor sent all since.
+    /// The stream has got a turn and may come back for another: since then it has not waited, left or sent all.
     has_turn: bool,
 }
 

@@ -113,8 +113,8 @@ impl ResponseOrder {
         Priority { urgency, ..priority }
     }
 
-    /// Sets the urgency of a stream that is open or to come. Beyond `most` streams those of all are forgotten: some never
-    /// come.
+    /// Sets the urgency of a stream that is open or to come. Beyond `most` streams those of all are forgotten: some
+    /// never come.
     pub(super) fn set_urgency(&self, id: u64, urgency: u8, most: usize) {
         self.order.borrow_mut().set_urgency(id, urgency);
         if let Some(updated) = self.updated.borrow_mut().get_mut(&id) {

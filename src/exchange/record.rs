@@ -122,7 +122,7 @@ pub struct Facts {
     pub client: Rc<Client>,
     /// The client that a trusted proxy named, behind its address.
     pub behind: Option<IpAddr>,
-    /// Its texts, one after the other.
+    /// All texts, one after the other.
     texts: Vec<u8>,
     /// Where each [`RequestText`] is among them: its beginning, and its end.
     places: [(u32, u32); RequestText::ALL],

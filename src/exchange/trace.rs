@@ -149,7 +149,7 @@ pub struct Traceparent {
 pub const TRACEPARENT: usize = 55;
 
 impl Traceparent {
-    /// The value for attempt `number` of a request whose trace begins here and is not sampled. Nobody records the
+    /// The value for attempt `number` of a request whose trace begins here and is not sampled. No process records the
     /// attempt's span: its ID needs to differ from those of other attempts, and is made of the trace's random bits.
     pub fn unsampled(trace_id: TraceId, number: u32) -> Self {
         let random = trace_id.0.first_chunk::<8>().map_or(0, |first| u64::from_be_bytes(*first));

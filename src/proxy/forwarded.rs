@@ -81,7 +81,7 @@ pub(super) enum RequestId {
 }
 
 impl RequestId {
-    /// That of the request's own trace, if it has one.
+    /// The ID of the request's own trace, if it has one.
     fn random(trace_id: Option<TraceId>) -> Self {
         Self::of(trace_id.map_or_else(|| rand::random::<u128>().to_be_bytes(), |id| *id.bytes()))
     }

@@ -12,24 +12,24 @@ const INTEGER: u32 = 3;
 
 /// Lengths below this are one byte.
 const SHORT: usize = 0x80;
-/// Bytes of a [`Key`] that are not the key's: four tags, and four lengths.
+/// Bytes of a [`AttributeKey`] that are not the key's: four tags, and four lengths.
 pub(super) const AROUND: usize = 8;
 
-/// The beginning of an attribute with a string, written while compiling: tags and lengths of the attribute, its key, its
-/// value, and the string in that. Lengths that depend on the string are 0.
+/// The beginning of an attribute with a string, written while compiling: tags and lengths of the attribute, of its key
+/// and its value, and of the string in that. Lengths that depend on the string are 0.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Key<const N: usize>([u8; N]);
+pub(super) struct AttributeKey<const N: usize>([u8; N]);
 
-/// A [`Key`].
+/// A [`AttributeKey`].
 macro_rules! key {
     ($key:literal) => {{
-        const KEY: Key<{ $key.len() + AROUND }> = Key::new($key.as_bytes());
+        const KEY: AttributeKey<{ $key.len() + AROUND }> = AttributeKey::new($key.as_bytes());
         &KEY
     }};
 }
 pub(super) use key;
 
-impl<const N: usize> Key<N> {
+impl<const N: usize> AttributeKey<N> {
     /// `key` has [`AROUND`] bytes fewer than the array.
     pub(super) const fn new(key: &[u8]) -> Self {
         assert!(N < SHORT && key.len() + AROUND == N);
@@ -72,8 +72,8 @@ const fn short(length: usize) -> u8 {
 }
 
 /// Appends an attribute with a string. `value` is UTF-8.
-pub(super) fn text<const N: usize>(out: &mut Vec<u8>, key: &Key<N>, value: &[u8]) {
-    if Key::<N>::WRITTEN + 3 + value.len() >= SHORT {
+pub(super) fn text<const N: usize>(out: &mut Vec<u8>, key: &AttributeKey<N>, value: &[u8]) {
+    if AttributeKey::<N>::WRITTEN + 3 + value.len() >= SHORT {
         return joined(out, key.key(), &[value]);
     }
     let mut begun = key.begun(2 + value.len(), pb::small_tag(STRING, pb::BYTES));
@@ -85,7 +85,7 @@ pub(super) fn text<const N: usize>(out: &mut Vec<u8>, key: &Key<N>, value: &[u8]
 }
 
 /// Appends an attribute with a string that is `parts` one after the other, in UTF-8.
-pub(super) fn text_of<const N: usize>(out: &mut Vec<u8>, key: &Key<N>, parts: &[&[u8]]) {
+pub(super) fn text_of<const N: usize>(out: &mut Vec<u8>, key: &AttributeKey<N>, parts: &[&[u8]]) {
     joined(out, key.key(), parts);
 }
 
@@ -98,16 +98,16 @@ fn joined(out: &mut Vec<u8>, key: &[u8], parts: &[&[u8]]) {
 }
 
 /// Appends an attribute with an integer.
-pub(super) fn number<const N: usize>(out: &mut Vec<u8>, key: &Key<N>, value: u64) {
+pub(super) fn number<const N: usize>(out: &mut Vec<u8>, key: &AttributeKey<N>, value: u64) {
     varint(out, key, INTEGER, value);
 }
 
 /// Appends an attribute with a boolean.
-pub(super) fn boolean<const N: usize>(out: &mut Vec<u8>, key: &Key<N>, value: bool) {
+pub(super) fn boolean<const N: usize>(out: &mut Vec<u8>, key: &AttributeKey<N>, value: bool) {
     varint(out, key, BOOLEAN, value.into());
 }
 
-fn varint<const N: usize>(out: &mut Vec<u8>, key: &Key<N>, field: u32, value: u64) {
+fn varint<const N: usize>(out: &mut Vec<u8>, key: &AttributeKey<N>, field: u32, value: u64) {
     let begun = key.begun(1 + pb::varint_length(value), pb::small_tag(field, pb::VARINT));
     // A number has no length.
     out.extend_from_slice(begun.split_last().map_or(&[][..], |(_, begun)| begun));

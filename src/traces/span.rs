@@ -2,7 +2,7 @@
 //! conventions for HTTP. Pure.
 
 use super::{
-    attribute::{AROUND, Key, boolean, key, number, text, text_of},
+    attribute::{AROUND, AttributeKey, boolean, key, number, text, text_of},
     protobuf as pb,
 };
 use crate::exchange::{

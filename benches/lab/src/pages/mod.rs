@@ -126,7 +126,8 @@ const MEASURE: &str = "(wanted => new Promise(done => {
         const came = performance.getEntriesByType('resource').length;
         if (came < wanted && performance.now() < page.loadEventEnd + 5000) return setTimeout(look, 20);
         setTimeout(() => {
-            const resources = performance.getEntriesByType('resource');
+            // A browser requests its icon by itself, when it likes.
+            const resources = performance.getEntriesByType('resource').filter(one => !one.name.endsWith('/favicon.ico'));
             const all = [page, ...resources];
             done({
                 first_byte: page.responseStart,

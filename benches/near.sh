@@ -71,12 +71,12 @@ for ((round = 0; round < ${ROUNDS:-3}; round++)); do
         for acks in ${ACKS:-2 10}; do
             for buffer in ${BUFFERS:-0 1048576}; do
                 for number in "${!programs[@]}"; do
-                    read -r lost sent cpu < <(counts "$number" | tr '\n' ' '; echo)
+                    read -r lost sent cpu < <(counts "$number")
                     taskset --cpu-list 1 "$lab" load download --path /large --bytes 50000000 --seconds "${SECONDS_EACH:-2}" --cut \
                         --address "127.0.0.1:$((9000 + number))" --insecure --warmup 0 --ack-threshold "$acks" \
                         --receive-buffer "$buffer" --pause "$pause" --json >"$work/load.json" 2>"$work/load.log" || cat "$work/load.log" >&2
                     sleep 0.2
-                    read -r lost_then sent_then cpu_then < <(counts "$number" | tr '\n' ' '; echo)
+                    read -r lost_then sent_then cpu_then < <(counts "$number")
                     bytes=$(python3 -c 'import json, sys; print(json.load(sys.stdin)["quic"]["bytes_received"])' <"$work/load.json")
                     awk -v program="$(basename "$(dirname "${programs[number]}")")/$(basename "${programs[number]}")" -v pause="$pause" -v acks="$acks" -v buffer="$buffer" \
                         -v lost=$((lost_then - lost)) -v sent=$((sent_then - sent)) -v cpu=$((cpu_then - cpu)) -v bytes="$bytes" -v seconds="${SECONDS_EACH:-2}" \

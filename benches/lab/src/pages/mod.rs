@@ -10,7 +10,7 @@ use crate::{
         files::Files,
         guard::Guard,
         interrupt,
-        namespace::{Namespace, Network, Topology, Veth, inside},
+        namespace::{Namespace, Network, SocketBuffers, Topology, Veth, inside},
         process::{self, Server},
         say,
         stats::{Interval, Summary},
@@ -191,7 +191,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         .iter()
         .map(|page| Ok((*page, page.write(&files.www, arguments.seed)?)))
         .collect::<Result<Vec<(Page, usize)>>>()?;
-    let network = Network::new(Topology::Path, 0, 1, &Veth::default())?;
+    let network = Network::new(Topology::Path, SocketBuffers::Ample, (0, 1), &Veth::default())?;
     let setting = Setting { arguments, network: &network, files: &files, folder: folder.path() };
     let began = std::time::Instant::now();
     let mut cells = Vec::new();

@@ -80,7 +80,9 @@ pub(in crate::quic) fn put_before_response(payload: &mut [u8]) {
         }
     }
     let (Some(response), Some(challenge)) = (response, challenge) else { return };
-    if let Some(frames) = payload.get_mut(response.start..challenge.end) {
+    if response.end <= challenge.start
+        && let Some(frames) = payload.get_mut(response.start..challenge.end)
+    {
         frames.rotate_right(challenge.len());
     }
 }

@@ -274,7 +274,7 @@ async fn verbose_tells_handshake_packets_and_both_headers() {
         "*   valid until: ",
         "* Transport parameters (client, server):",
         "*   max_idle_timeout: 30000 ms, ",
-        "*   max_ack_delay: 1 ms, 2 ms",
+        "*   max_ack_delay: 1 ms, 25 ms",
         "*   initial_max_data: ",
         "* Packets of the handshake:",
         "*   sent Initial 0: CRYPTO 0+",

@@ -1,8 +1,7 @@
 //! Transport parameters (RFC 9000 §18.2) of both ends of a client's connection, formatted for people. Pure.
 
-use s2n_codec::DecoderBuffer;
+use crate::quic::wire::parameters;
 use s2n_quic::provider::event::events;
-use s2n_quic_core::varint::VarInt;
 
 /// The parameter without a value: it is there, or not.
 const MIGRATION_DISABLED: u64 = 0x0c;
@@ -18,7 +17,7 @@ const INTEGER_PARAMETERS: [(u64, &str, &str, u64); 13] = [
     (0x08, "initial_max_streams_bidi", "", 0),
     (0x09, "initial_max_streams_uni", "", 0),
     (0x0a, "ack_delay_exponent", "", 3),
-    (0x0b, "max_ack_delay", " ms", 25),
+    (parameters::MAX_ACK_DELAY, "max_ack_delay", " ms", 25),
     // 1 where it is there, and has no value.
     (MIGRATION_DISABLED, "disable_active_migration", "", 0),
     (0x0e, "active_connection_id_limit", "", 2),
@@ -32,15 +31,13 @@ pub struct TransportParameters([Option<u64>; INTEGER_PARAMETERS.len()]);
 
 impl TransportParameters {
     /// Reads the parameters in `encoded`, up to the first that is malformed; others have their defaults.
-    pub(super) fn read(encoded: &[u8]) -> Self {
+    pub(super) fn read(mut encoded: &[u8]) -> Self {
         let mut found = Self(INTEGER_PARAMETERS.map(|(.., default)| Some(default)));
-        let mut rest = DecoderBuffer::new(encoded);
-        while let Some((id, value, after)) = next(rest) {
-            rest = after;
+        while let Some((id, value)) = parameters::next(&mut encoded) {
             let place = INTEGER_PARAMETERS.iter().position(|(known, ..)| *known == id);
             let number = match id {
                 MIGRATION_DISABLED => Some(1),
-                _ => value.decode::<VarInt>().ok().map(|(number, _)| number.as_u64()),
+                _ => parameters::integer(value),
             };
             if let (Some(slot), Some(number)) = (place.and_then(|place| found.0.get_mut(place)), number) {
                 *slot = Some(number);
@@ -77,14 +74,6 @@ impl TransportParameters {
             (name, text(one), text(other))
         })
     }
-}
-
-/// The first parameter: identifier, value, and what follows.
-fn next(buffer: DecoderBuffer<'_>) -> Option<(u64, DecoderBuffer<'_>, DecoderBuffer<'_>)> {
-    let (id, after) = buffer.decode::<VarInt>().ok()?;
-    let (length, after) = after.decode::<VarInt>().ok()?;
-    let (value, after) = after.decode_slice(usize::try_from(length.as_u64()).ok()?).ok()?;
-    Some((id.as_u64(), value, after))
 }
 
 #[cfg(test)]

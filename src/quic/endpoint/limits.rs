@@ -26,9 +26,9 @@ const UNI_STREAM_WINDOW: u64 = 64 * 1024;
 const IN_ORDER: u8 = u8::MAX;
 /// What [`IN_ORDER`] is where streams are not served by their priorities: each packet is another's.
 const IN_TURN: u8 = 1;
-/// How long an acknowledgement is delayed at most; clients get it in the transport parameter `max_ack_delay`, and probe
-/// for lost packets that much later (RFC 9002 §6.2.1).
+/// How long an acknowledgement is delayed at most while the worker runs. Clients are told a longer time: [`tls`].
 ///
+/// [`tls`]: super::tls
 /// s2n-quic acknowledges every tenth packet (no setting changes that), a gap at once, and everything else after this
 /// delay. Its timers have a granularity of 1 ms: a packet that comes more than 1 ms after the first one that is not
 /// acknowledged yet has both acknowledged. So 2 ms is every second packet of an upload at 10 Mbit/s, as RFC 9000

@@ -1,6 +1,6 @@
-//! Wraps TLS for three features that s2n-quic lacks: the client's transport parameters, as they came, are read for
-//! `ack_frequency` when TLS provides the 1-RTT keys; a handshake that fails within its client's first datagram is
-//! closed with a CONNECTION_CLOSE; and stateless resets are limited.
+//! Wraps TLS for four features that s2n-quic lacks: the client's transport parameters, as they came, are read for
+//! `ack_frequency` when TLS provides the 1-RTT keys; clients get a max_ack_delay that is not s2n-quic's own; a handshake
+//! that fails within its client's first datagram is closed with a CONNECTION_CLOSE; and stateless resets are limited.
 //!
 //! s2n-quic 0.91 stores a connection after it has processed the first datagram (`handle_initial_packet`). An error
 //! before that drops the connection without an answer, and the client waits for its own timeout: that is so for every
@@ -16,9 +16,12 @@ use super::{
     response_limit::{MAX_RESETS_PER_SECOND, StatelessResponseLimit},
     state::EndpointState,
 };
-use crate::quic::connection::AckFrequencySupport;
+use crate::quic::{
+    connection::AckFrequencySupport,
+    wire::parameters::{self, MAX_ACK_DELAY},
+};
 use bytes::Bytes;
-use s2n_codec::EncoderValue;
+use s2n_codec::{Encoder, EncoderValue};
 use s2n_quic::provider::tls::{ConnectionInfo, Provider};
 use s2n_quic_core::{
     application::ServerName,
@@ -75,8 +78,9 @@ impl<E: Endpoint> Endpoint for TlsEndpoint<E> {
     type Session = TlsSession<E::Session>;
 
     fn new_server_session<P: EncoderValue>(&mut self, parameters: &P, info: ConnectionInfo) -> Self::Session {
-        let own = self.state.at_hand.has_logs().then(|| Box::new(OwnParameters(parameters.encode_to_vec())));
-        let session = self.tls.new_server_session(parameters, info);
+        let announced = Announced(parameters::without(MAX_ACK_DELAY, &parameters.encode_to_vec()));
+        let session = self.tls.new_server_session(&announced, info);
+        let own = self.state.at_hand.has_logs().then(|| Box::new(announced));
         TlsSession { own, ..self.handshake(session) }
     }
 
@@ -107,12 +111,19 @@ pub(super) struct TlsSession<S> {
     /// The error, until it may be returned to s2n-quic.
     held_error: Option<Error>,
     /// litequic's transport parameters, if connections are logged.
-    own: Option<Box<OwnParameters>>,
+    own: Option<Box<Announced>>,
 }
 
-/// Encoded transport parameters, behind a pointer: hardly a session has them.
+/// Encoded transport parameters as clients get them: without max_ack_delay, so that its default of 25 ms holds
+/// (docs/adr/0068-announced-ack-delay.md). A session has them behind a pointer, because hardly one keeps them.
 #[derive(Debug)]
-struct OwnParameters(Vec<u8>);
+struct Announced(Vec<u8>);
+
+impl EncoderValue for Announced {
+    fn encode<E: Encoder>(&self, encoder: &mut E) {
+        encoder.write_slice(&self.0);
+    }
+}
 
 impl<S: CryptoSuite> CryptoSuite for TlsSession<S> {
     type HandshakeKey = S::HandshakeKey;

@@ -1,16 +1,13 @@
 //! A client's transport parameters (RFC 9000 §18) about acknowledgements. s2n-quic skips `min_ack_delay`, which it does
 //! not support. Pure; the bytes are the client's.
 
-use s2n_codec::DecoderBuffer;
-use s2n_quic_core::varint::VarInt;
+use crate::quic::wire::parameters::{self, MAX_ACK_DELAY};
 use std::time::Duration;
 
 /// Identifier of min_ack_delay, in microseconds, of draft-ietf-quic-ack-frequency-12; on the wire the same since 07.
 const MIN_ACK_DELAY: u64 = 0xff04_de1b;
 /// Identifier of min_ack_delay, in microseconds, of draft-ietf-quic-ack-frequency-00, which Firefox sends.
 const MIN_ACK_DELAY_00: u64 = 0xff02_de1a;
-/// Identifier of max_ack_delay (RFC 9000 §18.2), in milliseconds.
-const MAX_ACK_DELAY: u64 = 0x0b;
 /// Default of max_ack_delay (RFC 9000 §18.2), in milliseconds.
 const DEFAULT_MAX_ACK_DELAY: u64 = 25;
 /// Milliseconds from which on max_ack_delay is invalid (RFC 9000 §18.2).
@@ -40,24 +37,21 @@ impl AckFrequencySupport {
     /// Reads the client's support in encoded transport parameters, by the newest draft of several; `None` if there is
     /// none, or it is invalid: the parameters are malformed, one of them is there twice, or the minimum is above the
     /// maximum. The drafts require closing the connection for the last. litequic serves it without the extension.
-    pub fn read(parameters: &[u8]) -> Option<Self> {
+    pub fn read(mut encoded: &[u8]) -> Option<Self> {
         let (mut min, mut min_00, mut max) = (None, None, None);
-        let mut rest = DecoderBuffer::new(parameters);
-        while !rest.is_empty() {
-            let (id, after) = rest.decode::<VarInt>().ok()?;
-            let (length, after) = after.decode::<VarInt>().ok()?;
-            let (value, after) = after.decode_slice(usize::try_from(length.as_u64()).ok()?).ok()?;
-            rest = after;
-            let known = match id.as_u64() {
+        while let Some((id, value)) = parameters::next(&mut encoded) {
+            let known = match id {
                 MIN_ACK_DELAY => &mut min,
                 MIN_ACK_DELAY_00 => &mut min_00,
                 MAX_ACK_DELAY => &mut max,
                 _ => continue,
             };
-            let (number, nothing) = value.decode::<VarInt>().ok()?;
-            if !nothing.is_empty() || known.replace(number.as_u64()).is_some() {
+            if known.replace(parameters::integer(value)?).is_some() {
                 return None;
             }
+        }
+        if !encoded.is_empty() {
+            return None;
         }
         let max = max.unwrap_or(DEFAULT_MAX_ACK_DELAY);
         let (draft, min) = match min {
@@ -75,6 +69,7 @@ mod tests {
     use super::*;
     use proptest::{collection::vec, prelude::*};
     use s2n_codec::EncoderValue;
+    use s2n_quic_core::varint::VarInt;
 
     fn number(value: u64) -> Vec<u8> {
         VarInt::new(value).unwrap().encode_to_vec()

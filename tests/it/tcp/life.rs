@@ -4,7 +4,7 @@ use crate::support::{
     http2::{END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, get, status},
     origin::{self, Always, Script},
     proxy::Litequic,
-    raw::{Raw, header},
+    raw::{self, Raw},
     tls::Tls,
     within,
 };
@@ -47,10 +47,11 @@ async fn over_http3_the_first_response_has_alt_svc_where_litequic_serves_tcp() {
         .await;
         let port = port.map_or(litequic.address.port(), NonZeroU16::get);
         let expected = has_tcp.then(|| format!("h3=\":{port}\"; ma=86400"));
+        let request = [(":method", "GET"), (":scheme", "https"), (":path", "/"), (":authority", "localhost")];
         for _connection in 0..2 {
             let client = Raw::to(&litequic).await;
             for expected in [expected.as_deref(), None] {
-                let response = client.ask(&header("GET", "/", &[])).await.response();
+                let response = client.ask(&raw::headers(&request)).await.response();
                 let of = response.fields.0.iter().find(|field| field.0 == "alt-svc");
                 assert_eq!(of.map(|field| field.1.as_str()), expected);
             }

@@ -49,7 +49,7 @@ path_prefix = "/"
 origin = "origin"
 
 [[routes]]
-path_prefix = "/late/hero"
+path = "/late/hero.png"
 origin = "origin"
 response_headers = { set = { priority = "u=1" } }
 "#;

@@ -139,7 +139,8 @@ for case in "${cases[@]}"; do
     h1) load="small --path /small --bytes 1000 --protocol h1 --connections 10" less=2000 more=6000 per=1 unit="a request of 1 KB over HTTP/1.1" ;;
     ack2 | ack10 | ack100)
         acks=${case#ack}
-        load+=" --ack-threshold ${acks%-tls}" unit+=", ${acks%-tls} packets an ACK"
+        acks=${acks%%-*}
+        load+=" --ack-threshold $acks" unit+=", $acks packets an ACK"
         ;;
     upload) load="upload --path /sink --bytes 16000000 --connections 1" unit="a MB uploaded over HTTP/3" ;;
     handshake) load="handshakes --connections 4" less=100 more=300 per=1 unit="a handshake over QUIC" ;;

@@ -1,7 +1,7 @@
 //! The state that the connections of one worker share, and that the streams of one connection share.
 
 use super::{
-    alt_svc::AltSvc,
+    alt_svc::AltSvcRenewal,
     error::Code,
     frame::Endpoint,
     life::Http3Life,
@@ -165,7 +165,7 @@ pub(super) struct Connection<H> {
     pub(super) lingering: Rc<LingeringStreams>,
     /// Where it stands.
     pub(super) life: Rc<Http3Life>,
-    alt_svc: AltSvc,
+    alt_svc: AltSvcRenewal,
 }
 
 /// The memory that a connection holds.
@@ -200,7 +200,7 @@ impl<H> Connection<H> {
         front.metrics.connections_open.increment();
         let terms = front.terms();
         Self {
-            alt_svc: AltSvc::new(&terms.config.listen, client.local.port(), suspension::now()),
+            alt_svc: AltSvcRenewal::new(&terms.config.listen, client.local.port(), suspension::now()),
             client: RefCell::new(Rc::new(Client { connection: holder.number(), ..client })),
             authority: LastAuthority::default(),
             uni: RefCell::new(UniStreams::new(Endpoint::Client)),

@@ -161,7 +161,7 @@ fn plan(arguments: &Arguments) -> Result<(Vec<Page>, Vec<link::Path>)> {
     Ok((pages, paths))
 }
 
-/// A run under way.
+/// A run: its results so far.
 struct Run<'a> {
     setting: &'a Setting<'a>,
     results: Results,

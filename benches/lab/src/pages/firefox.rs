@@ -99,6 +99,8 @@ impl Firefox<'_> {
         let mut preferences = vec![
             ("network.http.http3.enable", self.has_http3.to_string()),
             ("network.http.http3.disable_when_third_party_roots_found", "false".to_owned()),
+            // Whatever the environment says.
+            ("network.proxy.type", "0".to_owned()),
             // In a namespace without a default route it takes itself for offline.
             ("network.manage-offline-status", "false".to_owned()),
             ("network.captive-portal-service.enabled", "false".to_owned()),

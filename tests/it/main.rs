@@ -46,6 +46,7 @@ mod lockout;
 mod logs;
 mod memory;
 mod migration;
+mod near;
 mod nginx;
 mod old_clients;
 mod origins;

@@ -202,6 +202,22 @@ impl Browser {
         Ok(field(&answer, "/result/value").clone())
     }
 
+    /// Begins to download `url` of the page's origin into a folder, where it is called `name` once it is whole.
+    pub(crate) fn download(&mut self, url: &str, folder: &Path, name: &str) -> Result<()> {
+        let page = self.session.take();
+        let behaviour = json!({ "behavior": "allow", "downloadPath": folder.display().to_string() });
+        self.call("Browser.setDownloadBehavior", &behaviour)?;
+        self.session = page;
+        let link = json!({ "href": url, "download": name });
+        self.evaluate(&format!("Object.assign(document.createElement('a'), {link}).click()"))?;
+        Ok(())
+    }
+
+    /// Whether its process is gone.
+    pub(crate) fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
     /// A command's result.
     fn call(&mut self, method: &str, parameters: &Json) -> Result<Json> {
         self.next += 1;

@@ -14,9 +14,12 @@ const NEAR: Duration = Duration::from_millis(2);
 const FIRST_WAITING: u32 = 48;
 /// Packets that may wait at least.
 const MIN_WAITING: u32 = 16;
-/// Part by which that grows each round trip before the first loss, which shows what the socket holds: a quarter.
-const FIRST_GROWTH: u32 = 4;
-/// Packets by which it grows afterwards.
+/// Packets up to which that grows by a quarter each round trip, and beyond by a step, until the first loss, which shows
+/// what the socket holds: nearly as much as one with the default buffer holds.
+const FAST_UNTIL: u32 = 64;
+/// Part by which it grows until then, and by which it falls for a loss: a quarter.
+const PART: u32 = 4;
+/// Packets by which it grows beyond.
 const STEP: u32 = 8;
 /// Round trips after which it does, behind the first loss.
 const STEP_ROUNDS: u32 = 16;
@@ -28,11 +31,21 @@ const ROUNDS: usize = 8;
 /// buffer that others fill.
 const MAX_VAIN: u8 = 3;
 
+/// The current round trip.
+#[derive(Debug, Clone, Copy)]
+struct Round {
+    began: Timestamp,
+    /// Bytes that were acknowledged since then.
+    delivered: u64,
+    /// The longest that one of their packets took. Acknowledgements that have waited for a server without CPU time come
+    /// at once: what they cover was not delivered as fast.
+    longest: Duration,
+}
+
 /// The limit of one path.
 #[derive(Debug, Clone)]
 pub(super) struct NearLimit {
-    /// The current round trip: when it began, and bytes that were acknowledged since.
-    round: Option<(Timestamp, u64)>,
+    round: Option<Round>,
     /// Bytes that were delivered within the shortest round trip, by the rate of each of the last round trips.
     delivered: [u32; ROUNDS],
     next: usize,
@@ -75,24 +88,27 @@ impl NearLimit {
             self.limit = None;
             return;
         }
-        let Some((began, delivered)) = &mut self.round else {
-            self.round = Some((now, 0));
+        let next = Round { began: now, delivered: 0, longest: Duration::ZERO };
+        let Some(round) = &mut self.round else {
+            self.round = Some(next);
             return;
         };
-        *delivered += u64::from(bytes);
-        if sent < *began {
+        round.delivered += u64::from(bytes);
+        round.longest = round.longest.max(now.saturating_duration_since(sent));
+        if sent < round.began {
             return;
         }
-        let took = now.saturating_duration_since(*began).max(min_rtt);
-        let within = u128::from(*delivered) * min_rtt.as_nanos() / took.as_nanos().max(1);
-        self.round = Some((now, 0));
+        let took = now.saturating_duration_since(round.began).max(round.longest).max(min_rtt);
+        let within = u128::from(round.delivered) * min_rtt.as_nanos() / took.as_nanos().max(1);
+        self.round = Some(next);
         if let Some(slot) = self.delivered.get_mut(self.next) {
             *slot = u32::try_from(within).unwrap_or(u32::MAX);
         }
         self.next = (self.next + 1) % ROUNDS;
         self.rounds += 1;
         if self.step_rounds == 0 {
-            self.waiting = self.waiting.saturating_add(self.waiting / FIRST_GROWTH);
+            let growth = if self.waiting < FAST_UNTIL { self.waiting / PART } else { STEP };
+            self.waiting = self.waiting.saturating_add(growth);
         } else if self.rounds >= self.step_rounds {
             (self.rounds, self.waiting) = (0, self.waiting.saturating_add(STEP));
         }
@@ -107,7 +123,7 @@ impl NearLimit {
         }
         self.vain += u8::from(self.waiting == MIN_WAITING);
         // What waited was a quarter more than the socket holds, at most.
-        self.waiting = (self.waiting - self.waiting / FIRST_GROWTH).max(MIN_WAITING);
+        self.waiting = (self.waiting - self.waiting / PART).max(MIN_WAITING);
         self.rounds = 0;
         self.step_rounds = self.step_rounds.saturating_mul(2).clamp(STEP_ROUNDS, MAX_STEP_ROUNDS);
     }
@@ -175,9 +191,9 @@ mod tests {
         let mut path = Path::new();
         path.round(0, MIN_RTT, MIN_RTT);
         let grown: Vec<_> = (0..4).map(|_| path.round(0, MIN_RTT, MIN_RTT).unwrap()).collect();
-        assert_eq!(grown, [60, 75, 93, 116]);
+        assert_eq!(grown, [60, 75, 83, 91]);
         path.limit.on_loss();
-        assert_eq!(path.limit.waiting, 87);
+        assert_eq!(path.limit.waiting, 69);
         let rounds_to_grow = |path: &mut Path| {
             let before = path.limit.waiting;
             (1..2000).find(|_| {
@@ -190,6 +206,22 @@ mod tests {
             path.limit.on_loss();
             path.limit.waiting = path.limit.waiting.max(2 * MIN_WAITING);
         }
+    }
+
+    /// A server without CPU time reads after 90 ms what a round trip has brought.
+    #[test]
+    fn acknowledgements_that_waited_for_the_server_show_no_fast_path() {
+        let mut path = Path::new();
+        path.round(0, MIN_RTT, MIN_RTT);
+        path.round(0, MIN_RTT, MIN_RTT);
+        path.limit.on_loss();
+        let (waiting, sent) = (path.limit.waiting, path.now);
+        path.now += Duration::from_millis(90);
+        for _ in 0..100 {
+            path.limit.on_ack(sent, path.now, DATAGRAM.into(), MIN_RTT, DATAGRAM);
+        }
+        assert_eq!(path.round(0, MIN_RTT, MIN_RTT), Some(waiting));
+        assert_eq!(path.round(50, MIN_RTT, MIN_RTT), Some(50 + waiting), "the next round trip counts");
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub use control_frames::AlertHandle;
 
 pub(super) use ack_frequency::AckFrequencyState;
 pub(super) use client_address::ValidatedAddresses;
-pub(super) use path_challenge::Challenge;
+pub(super) use path_challenge::{Challenge, put_before_response};
 pub(super) use send_queue::{SendQueue, SentStreams};
 pub(super) use state::Connection;
 pub(super) use stream::StreamSendState;

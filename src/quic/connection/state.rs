@@ -29,7 +29,7 @@ pub(in crate::quic) struct Connection {
     pub(in crate::quic) ack_delay_exponent: u8,
     /// `None` if the client does not support ACK_FREQUENCY frames.
     ack_frequency: Option<Box<AckFrequencyState>>,
-    /// A PATH_CHALLENGE without an answer, sent on the path on which s2n-quic sends.
+    /// A PATH_CHALLENGE without an answer, sent on the path on which s2n-quic sends, or one that probes another.
     pub(in crate::quic) challenge: Option<Challenge>,
     /// The path on which s2n-quic sends.
     pub(in crate::quic) path: Option<Tuple>,

@@ -8,7 +8,7 @@ use super::{
     connection_slot::ConnectionSlot,
     logs::ends,
     recovery::RttSampling,
-    state::{EndpointState, EndpointTable},
+    state::{ChallengePacket, EndpointState, EndpointTable},
     wakes,
 };
 use crate::{
@@ -282,8 +282,7 @@ impl Subscriber for EventSubscriber {
             log.tuple_assigned(event.active.id, client, local);
         }
         let woken = self.state.with(|table| {
-            // Another path's challenge must never be sent on this one, which it would not validate.
-            table.set_challenge(&self.state.at_hand, meta.id, None);
+            table.activate_challenge(&self.state.at_hand, meta.id, event.active.id);
             let connection = table.connections.get_mut(meta.id)?;
             // Packets that the old path still delivers do not concern the new one.
             connection.lost.clear();
@@ -304,9 +303,8 @@ impl Subscriber for EventSubscriber {
             context.addresses.on_validated((&event.path.remote_addr).into(), event.path.is_active);
         }
         // The challenge was answered, or given up.
-        if event.path.id == context.active_path {
-            self.state.with(|table| table.set_challenge(&self.state.at_hand, meta.id, None));
-        }
+        let path = event.path.id;
+        self.state.with(|table| table.end_challenge(&self.state.at_hand, meta.id, path, path == context.active_path));
     }
 
     /// Comes with each frame.
@@ -325,10 +323,10 @@ impl Subscriber for EventSubscriber {
             }
             context.next_packet_number = number + 1;
         }
-        if let Frame::PathChallenge { .. } = event.frame
-            && event.path_id == context.active_path
-        {
-            self.state.with(|table| table.challenge_packet = Some((meta.id, number)));
+        if let Frame::PathChallenge { .. } = event.frame {
+            let probes = (event.path_id != context.active_path).then_some(event.path_id);
+            let challenge_packet = ChallengePacket { packet: (meta.id, number), probes };
+            self.state.with(|table| table.challenge_packet = Some(challenge_packet));
             self.state.at_hand.set_has_frame();
         }
     }

@@ -6,7 +6,7 @@
 
 use super::state::{EndpointState, EndpointTable, FrameSlot, SlotFrame};
 use crate::quic::{
-    connection::{AckFrequencyState, Challenge, SendQueue},
+    connection::{AckFrequencyState, Challenge, SendQueue, put_before_response},
     wire::placeholder,
 };
 use s2n_quic::provider::datagram::{
@@ -95,7 +95,7 @@ impl Sender for PlaceholderSender {
 }
 
 /// Packet number `packet` of `connection` was built, in which a placeholder or a challenge of s2n-quic's stands: a
-/// challenge in the unencrypted `payload` is remembered, and a frame takes the placeholder's place. No placeholder is
+/// challenge in the unencrypted `payload` is remembered, and put first, and a frame takes the placeholder's place. No placeholder is
 /// left, even on failure. `now` is the packet's time.
 #[cold]
 pub(super) fn complete(
@@ -107,11 +107,13 @@ pub(super) fn complete(
     let now = now();
     let misplaced = state.with(|table| {
         let (challenge_packet, slot) = (table.challenge_packet.take(), table.slot.take());
-        let sent =
-            challenge_packet.filter(|&of| of == (connection, packet)).and_then(|_| Challenge::read(payload, now));
+        let sent = challenge_packet
+            .filter(|of| of.packet == (connection, packet))
+            .and_then(|of| Challenge::read(payload, now, of.probes));
         let is_sent = sent.is_some();
-        if is_sent {
-            table.set_challenge(&state.at_hand, connection, sent);
+        if let Some(sent) = sent {
+            put_before_response(payload);
+            table.sent_challenge(&state.at_hand, connection, sent);
         }
         let FrameSlot { connection: owner, frame } = slot?;
         let own = table.connections.get_mut(owner).filter(|_| owner == connection);
@@ -155,7 +157,7 @@ impl Receiver for NoReceiver {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::state::ChallengePacket, *};
     use crate::{
         config::AckFrequency,
         quic::{
@@ -282,7 +284,7 @@ mod tests {
 
     /// s2n-quic puts a challenge into packet `packet` of `connection`, and announces it for `announced`.
     fn write(state: &EndpointState, (connection, packet): (u64, u64), announced: (u64, u64), now: Instant) {
-        state.with(|table| table.challenge_packet = Some(announced));
+        state.with(|table| table.challenge_packet = Some(ChallengePacket { packet: announced, probes: None }));
         let mut payload = [&[0x01][..], &CHALLENGE, &DATA].concat();
         let before = payload.clone();
         complete(state, (connection, packet), &mut payload, || now);
@@ -327,16 +329,42 @@ mod tests {
         let (state, start) = (endpoint(), Instant::now());
         assert_eq!(place(&state, 7, start), [0; placeholder::LEN], "of nothing");
         write(&state, (7, 3), (7, 3), start);
-        state.with(|table| table.challenge_packet = Some((7, 9)));
+        state.with(|table| table.challenge_packet = Some(ChallengePacket { packet: (7, 9), probes: None }));
         assert_eq!(place(&state, 8, start), [0; placeholder::LEN], "of another connection");
         let mut payload = [&PLACE[..], &CHALLENGE].concat();
         state.with(|table| {
             table.slot = Some(FrameSlot { connection: 7, frame: SlotFrame::PathChallenge });
-            table.challenge_packet = Some((7, 10));
+            table.challenge_packet = Some(ChallengePacket { packet: (7, 10), probes: None });
         });
         complete(&state, (7, 10), &mut payload, || start);
         assert_eq!(payload, [&[0; placeholder::LEN][..], &CHALLENGE].concat(), "beside s2n-quic's own");
         assert!(is_due(&state, 7, start + INTERVAL));
+    }
+
+    /// As Chromium migrates, which probes its new path first.
+    #[test]
+    fn a_probe_without_an_answer_is_repeated_once_its_path_is_used() {
+        let (state, start) = (endpoint(), Instant::now());
+        let probe = |path: u64, number: u64| {
+            state.with(|table| {
+                table.challenge_packet = Some(ChallengePacket { packet: (7, number), probes: Some(path) });
+            });
+            complete(&state, (7, number), &mut CHALLENGE.to_vec(), || start);
+        };
+        let activate = |path| state.with(|table| table.activate_challenge(&state.at_hand, 7, path));
+        probe(1, 3);
+        assert!(!is_due(&state, 7, start + INTERVAL));
+        activate(1);
+        assert!(is_due(&state, 7, start + INTERVAL));
+        probe(0, 4);
+        assert!(is_due(&state, 7, start + INTERVAL), "the challenge of the path in use counts");
+        state.with(|table| table.end_challenge(&state.at_hand, 7, 0, false));
+        assert!(state.at_hand.has_unanswered_challenges(), "the other path's ended");
+        state.with(|table| table.end_challenge(&state.at_hand, 7, 1, true));
+        assert!(!state.at_hand.has_unanswered_challenges());
+        probe(2, 5);
+        activate(3);
+        assert!(!is_due(&state, 7, start + INTERVAL) && !state.at_hand.has_unanswered_challenges());
     }
 
     #[test]

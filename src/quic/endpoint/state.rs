@@ -89,9 +89,8 @@ pub(super) struct EndpointTable {
     pub(super) close_error: Option<transport::Error>,
     /// The placeholder in the packet that is being built: from the datagram sender to the interceptor.
     pub(super) slot: Option<FrameSlot>,
-    /// The connection and number of the packet into which s2n-quic has put a PATH_CHALLENGE: from its event to the
-    /// interceptor.
-    pub(super) challenge_packet: Option<(u64, u64)>,
+    /// The packet into which s2n-quic has put a PATH_CHALLENGE: from its event to the interceptor.
+    pub(super) challenge_packet: Option<ChallengePacket>,
     /// The connection IDs of the datagram at hand and of the Retry or connection that is made.
     pub(super) retry_ids: RetryIds,
     /// Logs of connections.
@@ -106,6 +105,15 @@ pub(super) struct FrameSlot {
     pub(super) frame: SlotFrame,
 }
 
+/// A packet that holds a PATH_CHALLENGE.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ChallengePacket {
+    /// The connection, by s2n-quic's ID, and the packet's number.
+    pub(super) packet: (u64, u64),
+    /// The path that the challenge probes, on which s2n-quic does not send yet.
+    pub(super) probes: Option<u64>,
+}
+
 /// Frames that placeholders make room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SlotFrame {
@@ -116,6 +124,35 @@ pub(super) enum SlotFrame {
 }
 
 impl EndpointTable {
+    /// Remembers a challenge of a connection that was sent. One that probes a path does not replace that of the path on
+    /// which s2n-quic sends.
+    pub(super) fn sent_challenge(&mut self, at_hand: &AtHand, connection: u64, challenge: Challenge) {
+        let unanswered = self.connections.get_mut(connection).and_then(|connection| connection.challenge.as_ref());
+        if !challenge.is_probe() || unanswered.is_none_or(Challenge::is_probe) {
+            self.set_challenge(at_hand, connection, Some(challenge));
+        }
+    }
+
+    /// s2n-quic sends on `path` from now on: another path's challenge must never be sent on it, which it would not
+    /// validate.
+    pub(super) fn activate_challenge(&mut self, at_hand: &AtHand, connection: u64, path: u64) {
+        let challenge = self.connections.get_mut(connection).and_then(|connection| connection.challenge.take());
+        let (was_there, challenge) =
+            (challenge.is_some(), challenge.and_then(|challenge| challenge.on_activated(path)));
+        if was_there {
+            at_hand.unanswered_challenges.subtract(1);
+        }
+        self.set_challenge(at_hand, connection, challenge);
+    }
+
+    /// The challenge of `path`, on which s2n-quic sends if it `is_active`, was answered, or given up.
+    pub(super) fn end_challenge(&mut self, at_hand: &AtHand, connection: u64, path: u64, is_active: bool) {
+        let unanswered = self.connections.get_mut(connection).and_then(|connection| connection.challenge.as_ref());
+        if unanswered.is_some_and(|challenge| challenge.is_of(path, is_active)) {
+            self.set_challenge(at_hand, connection, None);
+        }
+    }
+
     /// Sets the unanswered challenge of a connection, or that there is none, and counts in `at_hand`.
     pub(super) fn set_challenge(&mut self, at_hand: &AtHand, connection: u64, challenge: Option<Challenge>) {
         let Some(connection) = self.connections.get_mut(connection) else { return };

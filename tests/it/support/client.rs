@@ -7,7 +7,7 @@ use h3::client::{RequestStream, SendRequest};
 use h3_quinn::{BidiStream, OpenStreams};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use quinn::{
-    Runtime, TokioRuntime,
+    AsyncUdpSocket, Runtime, TokioRuntime,
     crypto::rustls::QuicClientConfig,
     rustls::{
         self, DigitallySignedStruct, RootCertStore, SignatureScheme,
@@ -129,10 +129,16 @@ impl Quic {
         let local = SocketAddr::new(local, 0);
         let inner = TokioRuntime.wrap_udp_socket(UdpSocket::bind(local).unwrap()).unwrap();
         let socket = Arc::new(Cable::new(inner, Arc::clone(&mute), has_late_last_flight));
-        let runtime = Arc::new(TokioRuntime);
-        let endpoint = quinn::Endpoint::new_with_abstract_socket(Default::default(), None, socket, runtime).unwrap();
-        let connection = within("the handshake", endpoint.connect_with(config, address, name).unwrap()).await?;
+        let (endpoint, connection) = connect_through(socket, address, name, config).await?;
         Ok(Self { endpoint, connection, mute })
+    }
+
+    /// Connects to `litequic` through a socket of the test's own.
+    pub(crate) async fn through(socket: Arc<dyn AsyncUdpSocket>, litequic: &Litequic) -> Self {
+        let config = config(&litequic.cert_pem, quinn::TransportConfig::default());
+        let connected = connect_through(socket, litequic.address, "localhost", config).await;
+        let (endpoint, connection) = connected.unwrap();
+        Self { endpoint, connection, mute: Arc::default() }
     }
 
     /// Goes on from another port of this machine, as behind a NAT that forgot the old one.
@@ -158,6 +164,18 @@ impl Quic {
             other => panic!("closed otherwise: {other}"),
         }
     }
+}
+
+async fn connect_through(
+    socket: Arc<dyn AsyncUdpSocket>,
+    address: SocketAddr,
+    name: &str,
+    config: quinn::ClientConfig,
+) -> Result<(quinn::Endpoint, quinn::Connection), quinn::ConnectionError> {
+    let runtime = Arc::new(TokioRuntime);
+    let endpoint = quinn::Endpoint::new_with_abstract_socket(Default::default(), None, socket, runtime).unwrap();
+    let connection = within("the handshake", endpoint.connect_with(config, address, name).unwrap()).await?;
+    Ok((endpoint, connection))
 }
 
 fn config(cert_pem: &str, transport: quinn::TransportConfig) -> quinn::ClientConfig {

@@ -12,8 +12,10 @@ use std::{
 
 /// Where both versions are mounted, by custom; a controller of version 1 in a folder of its name.
 const ROOT: &str = "/sys/fs/cgroup";
-/// A quota of CPU time is given anew so often. The kernel's default of 100 ms would have packets wait for as long.
-const PERIOD: Duration = Duration::from_millis(10);
+/// Period of a quota that lets no packet wait for long. The kernel's default is ten times as long.
+pub(crate) const SHORT_PERIOD: Duration = Duration::from_millis(10);
+/// The kernel's default period, and Docker's.
+pub(crate) const DEFAULT_PERIOD: Duration = Duration::from_millis(100);
 /// What groups of the lab are called; the process ID of the lab follows.
 const PREFIX: &str = "litequic-lab-";
 /// A group is removed once its last process is gone, which may take a moment.
@@ -31,29 +33,31 @@ enum Version {
 pub(crate) enum Limit {
     /// Bytes.
     Memory(u64),
-    /// Of one core: 0.2 is 2 ms in each 10 ms.
-    Cpu(f64),
+    /// A share of one core, given anew each period: 0.2 is 2 ms in each 10 ms.
+    Cpu(f64, Duration),
 }
 
 impl Limit {
     fn controller(self) -> &'static str {
         match self {
             Self::Memory(_) => "memory",
-            Self::Cpu(_) => "cpu",
+            Self::Cpu(..) => "cpu",
         }
     }
 
     /// What is written into which file.
     fn files(self, version: Version) -> Vec<(&'static str, String)> {
-        let period = PERIOD.as_micros();
         match (self, version) {
             (Self::Memory(bytes), Version::One) => vec![("memory.limit_in_bytes", bytes.to_string())],
             (Self::Memory(bytes), Version::Two) => vec![("memory.max", bytes.to_string())],
-            (Self::Cpu(share), Version::One) => vec![
-                ("cpu.cfs_period_us", period.to_string()),
-                ("cpu.cfs_quota_us", format!("{:.0}", share * period as f64)),
-            ],
-            (Self::Cpu(share), Version::Two) => vec![("cpu.max", format!("{:.0} {period}", share * period as f64))],
+            (Self::Cpu(share, period), version) => {
+                let period = period.as_micros();
+                let quota = format!("{:.0}", share * period as f64);
+                match version {
+                    Version::One => vec![("cpu.cfs_period_us", period.to_string()), ("cpu.cfs_quota_us", quota)],
+                    Version::Two => vec![("cpu.max", format!("{quota} {period}"))],
+                }
+            }
         }
     }
 }
@@ -172,8 +176,11 @@ mod tests {
         let files = |limit: Limit, version| -> Vec<String> {
             limit.files(version).into_iter().map(|(file, value)| format!("{file}={value}")).collect()
         };
-        assert_eq!(files(Limit::Cpu(0.2), Version::One), ["cpu.cfs_period_us=10000", "cpu.cfs_quota_us=2000"]);
-        assert_eq!(files(Limit::Cpu(0.2), Version::Two), ["cpu.max=2000 10000"]);
+        assert_eq!(
+            files(Limit::Cpu(0.2, SHORT_PERIOD), Version::One),
+            ["cpu.cfs_period_us=10000", "cpu.cfs_quota_us=2000"]
+        );
+        assert_eq!(files(Limit::Cpu(0.2, SHORT_PERIOD), Version::Two), ["cpu.max=2000 10000"]);
         assert_eq!(files(Limit::Memory(4096), Version::Two), ["memory.max=4096"]);
     }
 

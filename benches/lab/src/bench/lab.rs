@@ -16,7 +16,7 @@ use super::{
     interrupt,
     load::{Amount, Generator, Load},
     machine::Machine,
-    namespace::{Network, Topology},
+    namespace::{Network, SocketBuffers, Topology},
     observe::Observe,
     options::Options,
     process::Server,
@@ -98,7 +98,12 @@ impl Lab {
         let machine = Machine::this();
         pin(options.client_core)?;
         let guard = Guard::start()?;
-        let network = Network::new(options.topology, options.server_core, options.client_core, &options.veth)?;
+        let network = Network::new(
+            options.topology,
+            SocketBuffers::Ample,
+            (options.server_core, options.client_core),
+            &options.veth,
+        )?;
         let folder = tempfile::Builder::new().prefix(&format!("{FOLDER}{}-", std::process::id())).tempdir()?;
         let files = Files::new(folder.path())?;
         let mut all = Contender::built_in()?;
@@ -196,12 +201,19 @@ impl Lab {
         mut tasks: Vec<Task>,
     ) -> Result<Option<Results>> {
         for task in &mut tasks {
-            task.path = task.path.take().or_else(|| self.options.path.clone());
+            if task.topology.is_none() {
+                task.path = task.path.take().or_else(|| self.options.path.clone());
+            }
             task.case.path = task.path.as_ref().map(ToString::to_string);
             task.links = self.options.links(task.links);
             task.case.beside = task.beside_from.map(str::to_owned);
         }
-        self.settle(if tasks.iter().any(|task| task.path.is_some()) { Topology::Path } else { self.options.topology })?;
+        let any_path = tasks.iter().any(|task| task.path.is_some());
+        let common = if any_path { Topology::Path } else { self.options.topology };
+        tasks.iter_mut().for_each(|task| _ = task.topology.get_or_insert(common));
+        if let Some(first) = tasks.first() {
+            self.settle(first.topology.unwrap_or(common), first.buffers)?;
+        }
         let mut results = self.results(experiment, about, reference);
         tasks.retain(|task| self.options.takes(&task.case.name));
         tasks.retain(|task| match self.lacks(task) {
@@ -291,10 +303,10 @@ impl Lab {
     }
 
     /// Creates the namespaces that an experiment needs; origins are restarted in new ones.
-    fn settle(&mut self, topology: Topology) -> Result<()> {
-        if topology != self.network.topology {
+    fn settle(&mut self, topology: Topology, buffers: SocketBuffers) -> Result<()> {
+        if !self.network.is(topology, buffers) {
             (self.file_origin, self.sink) = (None, None);
-            self.network.change(topology, &self.options.veth)?;
+            self.network.change(topology, buffers, &self.options.veth)?;
         }
         Ok(())
     }
@@ -339,7 +351,7 @@ impl Lab {
             return Some(format!("{missing} is not installed"));
         }
         let is_for_a_path = task.path.is_some();
-        (is_for_a_path != (self.network.topology == Topology::Path)).then(|| "needs another topology".to_owned())
+        (is_for_a_path != (task.topology == Some(Topology::Path))).then(|| "needs another topology".to_owned())
     }
 
     /// The program of a client that is not the lab's own, or why it is of no use.

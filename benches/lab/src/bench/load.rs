@@ -34,6 +34,8 @@ pub(crate) enum Generator {
         faults: Faults,
         /// Milliseconds that each datagram takes to the client.
         delay: u32,
+        /// How it receives.
+        receiver: Receiver,
     },
     /// nghttp2's, with ACKs as it likes: every 60th to 105th packet.
     H2load,
@@ -45,6 +47,16 @@ pub(crate) enum Generator {
     Client(Client),
     /// Viewers of adaptive video, one a connection, for a number of seconds.
     Viewers(Viewers),
+}
+
+/// How the lab's own client receives.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Receiver {
+    /// Bytes of receive buffer that its sockets request, as a user's program does: 0 requests none. `None`: as many as
+    /// no server overflows.
+    pub(crate) buffer: Option<u32>,
+    /// Milliseconds for which it sleeps after each hundred datagrams.
+    pub(crate) pause: u32,
 }
 
 /// What viewers watch, and how.
@@ -87,6 +99,20 @@ impl Viewers {
     }
 }
 
+impl Receiver {
+    /// Options of `litequic-lab load`.
+    fn options(self) -> Vec<String> {
+        let mut options = Vec::new();
+        if self.pause > 0 {
+            options.extend(["--pause".to_owned(), self.pause.to_string()]);
+        }
+        if let Some(bytes) = self.buffer {
+            options.extend(["--receive-buffer".to_owned(), bytes.to_string()]);
+        }
+        options
+    }
+}
+
 impl Generator {
     /// The own one at a threshold.
     pub(crate) fn own(ack_threshold: &str) -> Self {
@@ -95,7 +121,13 @@ impl Generator {
 
     /// The same, over a path with faults.
     pub(crate) fn over(ack_threshold: &str, faults: Faults) -> Self {
-        Self::Own { ack_threshold: ack_threshold.to_owned(), gro: true, faults, delay: 0 }
+        Self::Own {
+            ack_threshold: ack_threshold.to_owned(),
+            gro: true,
+            faults,
+            delay: 0,
+            receiver: Receiver::default(),
+        }
     }
 }
 
@@ -212,7 +244,7 @@ impl Load {
             Kind::Idle => format!("{connections} idle, {amount}"),
         };
         match &self.generator {
-            Generator::Own { ack_threshold, gro, faults, delay } => {
+            Generator::Own { ack_threshold, gro, faults, delay, receiver } => {
                 let mut text = format!("{what}; {ack_threshold} packets an ACK{}", if *gro { "" } else { ", no GRO" });
                 for (count, what) in [(faults.lose, "lost"), (faults.hold, "overtaken")] {
                     if count > 0 {
@@ -221,6 +253,14 @@ impl Load {
                 }
                 if *delay > 0 {
                     text += &format!("; {delay} ms to the client");
+                }
+                if receiver.pause > 0 {
+                    text += &format!("; {} ms of sleep after each hundred datagrams", receiver.pause);
+                }
+                match receiver.buffer {
+                    None => {}
+                    Some(0) => text += "; sockets of the default size",
+                    Some(bytes) => text += &format!("; sockets that request {bytes} bytes"),
                 }
                 text
             }
@@ -240,8 +280,12 @@ impl Load {
     pub(crate) fn command(&self, target: &Target, own: &Path, other: Option<&Path>) -> Result<Vec<String>> {
         match &self.generator {
             _ if target.kind == contender::Kind::Floor => self.floor_command(target, own),
-            Generator::Own { ack_threshold, gro, faults, delay } => {
-                Ok(self.own_command(target, own, ack_threshold, *gro, (*faults, *delay)))
+            Generator::Own { ack_threshold, gro, faults, delay, receiver } => {
+                let mut command = self.own_command(target, own, ack_threshold, *gro, (*faults, *delay));
+                if target.kind != contender::Kind::H1 {
+                    command.extend(receiver.options());
+                }
+                Ok(command)
             }
             Generator::H2load | Generator::Counting | Generator::Mix(_) => {
                 self.h2load_command(target, other.context("h2load is not installed")?)

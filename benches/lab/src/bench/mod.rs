@@ -2,7 +2,7 @@
 //! interface; what is pure (statistics, noise, descriptions, templates, the reading of /proc and of tools' output)
 //! stands in files of its own.
 
-mod cgroup;
+pub(crate) mod cgroup;
 mod chains;
 pub(crate) mod contender;
 pub(crate) mod files;

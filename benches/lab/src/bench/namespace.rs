@@ -37,12 +37,9 @@ const SAVED_BY: &str = "lab ";
 const KILL_PATIENCE: Duration = Duration::from_secs(5);
 /// The time between two looks whether a namespace's processes are gone.
 const LOOK: Duration = Duration::from_millis(10);
-/// The machine's, not a namespace's: receive buffers that a busy client does not overflow, as on a host tuned for QUIC.
-const SYSCTLS: [(&str, &str); 3] = [
-    ("/proc/sys/net/core/rmem_max", "16777216"),
-    ("/proc/sys/net/core/wmem_max", "16777216"),
-    ("/proc/sys/net/core/rmem_default", "4194304"),
-];
+/// The machine's, not a namespace's.
+const SYSCTLS: [&str; 3] =
+    ["/proc/sys/net/core/rmem_max", "/proc/sys/net/core/wmem_max", "/proc/sys/net/core/rmem_default"];
 /// The congestion controls that a namespace may choose from, which only the machine can say.
 const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
@@ -66,6 +63,26 @@ pub(crate) enum Topology {
     Veth,
     /// Two namespaces, an emulated link between them with MTU 1500.
     Path,
+}
+
+/// How large sockets' buffers are, and may become: the machine's limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SocketBuffers {
+    /// Receive buffers that a busy client does not overflow, as on a host tuned for QUIC.
+    Ample,
+    /// The kernel's defaults, as distributions have them (udp(7)).
+    Default,
+}
+
+impl SocketBuffers {
+    /// Values for [`SYSCTLS`].
+    fn sysctls(self) -> [(&'static str, &'static str); 3] {
+        let [receive, send, default] = SYSCTLS;
+        match self {
+            Self::Ample => [(receive, "16777216"), (send, "16777216"), (default, "4194304")],
+            Self::Default => SYSCTLS.map(|path| (path, "212992")),
+        }
+    }
 }
 
 /// What a veth pair does for its receivers.
@@ -97,6 +114,8 @@ pub(crate) struct Network {
     pub(crate) address: &'static str,
     /// What joins them.
     pub(crate) topology: Topology,
+    /// The sockets' buffers.
+    buffers: SocketBuffers,
     /// The cores that get the soft interrupts of their sides.
     pub(crate) server_core: usize,
     pub(crate) client_core: usize,
@@ -105,13 +124,18 @@ pub(crate) struct Network {
 impl Network {
     /// Makes them; `server_core` and `client_core` get the soft interrupts of their side of a veth pair or a link. What
     /// a lab that crashed left behind goes first.
-    pub(crate) fn new(topology: Topology, server_core: usize, client_core: usize, veth: &Veth) -> Result<Self> {
+    pub(crate) fn new(
+        topology: Topology,
+        buffers: SocketBuffers,
+        (server_core, client_core): (usize, usize),
+        veth: &Veth,
+    ) -> Result<Self> {
         sweep()?;
         let place = |side: &str| Namespace { namespace: format!("{PREFIX}{}-{side}", std::process::id()) };
         let (server, address) = (place("server"), if topology == Topology::Lo { "127.0.0.1" } else { "192.0.2.1" });
         let client = if topology == Topology::Lo { server.clone() } else { place("client") };
         // From here on dropping it cleans up.
-        let network = Self { server, client, address, topology, server_core, client_core };
+        let network = Self { server, client, address, topology, buffers, server_core, client_core };
         for namespace in network.namespaces() {
             ip(&["netns", "add", namespace])?;
             ip(&["-n", namespace, "link", "set", "lo", "mtu", "1500", "up"])?;
@@ -123,12 +147,17 @@ impl Network {
         Ok(network)
     }
 
-    /// The same with another topology: what was there goes first, with every process in it.
-    pub(crate) fn change(&mut self, topology: Topology, veth: &Veth) -> Result<()> {
-        if topology != self.topology {
+    /// Whether this is the topology, and these are the buffers.
+    pub(crate) fn is(&self, topology: Topology, buffers: SocketBuffers) -> bool {
+        (topology, buffers) == (self.topology, self.buffers)
+    }
+
+    /// The same with another topology or other buffers: what was there goes first, with every process in it.
+    pub(crate) fn change(&mut self, topology: Topology, buffers: SocketBuffers, veth: &Veth) -> Result<()> {
+        if !self.is(topology, buffers) {
             self.remove();
             // What is replaced has nothing left to remove.
-            let fresh = Self::new(topology, self.server_core, self.client_core, veth)?;
+            let fresh = Self::new(topology, buffers, (self.server_core, self.client_core), veth)?;
             std::mem::forget(std::mem::replace(self, fresh));
         }
         Ok(())
@@ -182,7 +211,7 @@ impl Network {
     fn tune(&self) -> Result<()> {
         let available = fs::read_to_string(AVAILABLE).unwrap_or_default();
         let allowed = (!available.is_empty()).then_some((ALLOWED, available.trim()));
-        let sysctls: Vec<(&str, &str)> = SYSCTLS.into_iter().chain(allowed).collect();
+        let sysctls: Vec<(&str, &str)> = self.buffers.sysctls().into_iter().chain(allowed).collect();
         let mut saved = format!("{SAVED_BY}{}\n", std::process::id());
         for (path, _) in &sysctls {
             saved += &format!("{path} {}\n", fs::read_to_string(path)?.trim());
@@ -224,6 +253,12 @@ impl Network {
     /// Datagrams lost so far to full receive buffers, on either side.
     pub(crate) fn drops(&self) -> Result<u64> {
         self.namespaces().into_iter().map(|namespace| udp(namespace, "RcvbufErrors")).sum()
+    }
+
+    /// The same of sockets at a port of the servers' side, as long as they are open.
+    pub(crate) fn drops_at(&self, port: u16) -> Result<u64> {
+        let sockets = inside(&self.server.namespace, || Ok(fs::read_to_string("/proc/thread-self/net/udp")?))?;
+        Ok(procfs::drops_at(&sockets, port))
     }
 
     /// At how many addresses of the servers' side there is a socket at a port: UDP, or TCP that listens.
@@ -322,7 +357,7 @@ fn remove(namespace: &str) {
 fn restore() {
     let Ok(saved) = fs::read_to_string(SAVED) else { return };
     for (path, value) in saved.lines().filter_map(|line| line.split_once(' ')) {
-        if path == ALLOWED || SYSCTLS.iter().any(|(known, _)| *known == path) {
+        if path == ALLOWED || SYSCTLS.contains(&path) {
             let _ = fs::write(path, value);
         }
     }

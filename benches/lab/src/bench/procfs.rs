@@ -178,6 +178,17 @@ pub(crate) fn addresses_at(text: &str, port: u16, tcp: bool) -> usize {
     addresses.collect::<BTreeSet<&str>>().len()
 }
 
+/// Datagrams lost to full receive buffers of the sockets at a local port of /proc/net/udp.
+pub(crate) fn drops_at(text: &str, port: u16) -> u64 {
+    let port = format!("{port:04X}");
+    let drops = |line: &str| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let (_, there) = words.next()?.rsplit_once(':')?;
+        (there == port).then_some(words.last()?.parse::<u64>().ok()?)
+    };
+    text.lines().filter_map(drops).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,6 +251,14 @@ mod tests {
         let text = "processor\t: 0\nmodel name\t: A CPU @ 3 GHz\nflags\t\t: fpu aes avx2 foo\n";
         assert_eq!(cpu_model(text), Some("A CPU @ 3 GHz"));
         assert_eq!(cpu_flags(text), ["aes", "avx2"]);
+    }
+
+    #[test]
+    fn what_a_socket_dropped_is_in_the_last_column() {
+        let text = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n\
+                    \x20 7: 010200C0:20FB 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 1 2 0 31\n\
+                    \x20 8: 010200C0:20FB 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 1 2 0 11\n";
+        assert_eq!((drops_at(text, 8443), drops_at(text, 8444)), (42, 0));
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! What contenders are made to do, and who takes part.
 
 use super::{
+    cgroup::Limit,
     contender::{Configuration, Contender, Kind},
     files::Chain,
     h2load::Http,
     load::{Generator, Load, Player},
+    namespace::{SocketBuffers, Topology},
     observe::Observe,
     rival::Turns,
 };
@@ -35,6 +37,10 @@ pub(crate) struct Task {
     pub(crate) observe: Observe,
     /// The emulated path between client and server.
     pub(crate) path: Option<link::Path>,
+    /// What joins client and server, where an experiment has several; `None`: as its other tasks have it.
+    pub(crate) topology: Option<Topology>,
+    /// The sockets' buffers.
+    pub(crate) buffers: SocketBuffers,
     /// Links with that path, each with a client of its own, and what others do over it: rounds that take the time of
     /// one.
     pub(crate) links: u8,
@@ -66,8 +72,8 @@ pub(crate) struct Task {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Share {
     All,
-    /// By a cgroup's quota, given anew each 10 ms.
-    Quota(f64),
+    /// By a cgroup's quota, given anew each period.
+    Quota(f64, Duration),
     /// By a rival that takes the rest, in turns of 10 ms.
     Left(f64),
 }
@@ -77,8 +83,9 @@ impl Share {
     pub(crate) fn describe(self) -> String {
         match self {
             Self::All => String::new(),
-            Self::Quota(share) => {
-                format!("; the server has a quota of {:.0} % of a core, in periods of 10 ms", share * 100.0)
+            Self::Quota(share, period) => {
+                let (share, period) = (share * 100.0, period.as_millis());
+                format!("; the server has a quota of {share:.0} % of a core, in periods of {period} ms")
             }
             Self::Left(share) => {
                 format!("; a rival leaves {:.0} % of a core to the server, in periods of 10 ms", share * 100.0)
@@ -86,9 +93,9 @@ impl Share {
         }
     }
 
-    /// The share of a quota.
-    pub(crate) fn quota(self) -> Option<f64> {
-        if let Self::Quota(share) = self { Some(share) } else { None }
+    /// The limit of a quota.
+    pub(crate) fn quota(self) -> Option<Limit> {
+        if let Self::Quota(share, period) = self { Some(Limit::Cpu(share, period)) } else { None }
     }
 }
 
@@ -106,7 +113,7 @@ impl Task {
     pub(crate) fn rival(&self) -> Option<Turns> {
         match self.share {
             Share::Left(share) => Some(Turns::leaving(share)),
-            Share::All | Share::Quota(_) => self.case.saturated.then_some(Turns::HALF),
+            Share::All | Share::Quota(..) => self.case.saturated.then_some(Turns::HALF),
         }
     }
 

@@ -1,7 +1,10 @@
 //! Handshakes: full ones, and resumed by ticket; by group of the key exchange and by chain of certificates.
 
 use super::{Amount, Chain, Experiment, Generator, Kind, Load, Options, Per, Task, load, no_variants, task};
-use crate::load::{Faults, Group};
+use crate::{
+    bench::load::Receiver,
+    load::{Faults, Group},
+};
 
 /// Over this the number of round trips shows in the time that a handshake takes.
 const DELAY: u32 = 50; // milliseconds
@@ -24,8 +27,13 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 fn tasks(options: &Options) -> Vec<Task> {
     let full = |name: &str, handshakes: u64, delay: u32, resume: bool| {
-        let generator =
-            Generator::Own { ack_threshold: "auto".to_owned(), gro: true, faults: Faults::default(), delay };
+        let generator = Generator::Own {
+            ack_threshold: "auto".to_owned(),
+            gro: true,
+            faults: Faults::default(),
+            delay,
+            receiver: Receiver::default(),
+        };
         let amount = Amount::Requests(options.many(handshakes, 100));
         let kind = load::Kind::Handshakes;
         let load = Load { kind, body: 0, connections: 16, streams: 1, amount, generator, resume };

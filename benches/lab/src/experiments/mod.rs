@@ -16,6 +16,7 @@ mod long;
 mod lossy;
 mod many;
 mod mechanisms;
+mod near;
 mod origins;
 mod peers;
 mod plan;
@@ -44,6 +45,7 @@ use crate::{
         h2load::Http,
         interrupt,
         load::{Amount, Generator, Load},
+        namespace::SocketBuffers,
         options::Options,
         say,
     },
@@ -103,6 +105,8 @@ pub(crate) enum Command {
     Many(Options),
     /// A few downloads over slow links: CPU, wakes.
     Slow(Options),
+    /// A download of a client on the same machine or network, whose socket has the kernel's default size.
+    Near(Options),
     /// One download beside one of kernel TCP with CUBIC: who gets how much of a bottleneck.
     Fairness(Options),
     /// Whether congestion control behaves as the kernel's: envelopes of delay and throughput.
@@ -170,7 +174,7 @@ struct Experiment {
 }
 
 /// In the order of `all`.
-const EXPERIMENTS: [&Experiment; 32] = [
+const EXPERIMENTS: [&Experiment; 33] = [
     &peers::EXPERIMENT,
     &ladder::EXPERIMENT,
     &batch::EXPERIMENT,
@@ -203,6 +207,7 @@ const EXPERIMENTS: [&Experiment; 32] = [
     &players::EXPERIMENT,
     &gateway::EXPERIMENT,
     &wire::EXPERIMENT,
+    &near::EXPERIMENT,
 ];
 
 /// Those over emulated paths that a night is for.
@@ -253,6 +258,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Lossy(options) => (options, &[&lossy::EXPERIMENT]),
         Command::Many(options) => (options, &[&many::EXPERIMENT]),
         Command::Slow(options) => (options, &[&slow::EXPERIMENT]),
+        Command::Near(options) => (options, &[&near::EXPERIMENT]),
         Command::Fairness(options) => (options, &[&fairness::EXPERIMENT]),
         Command::Conformance(options) => (options, &[&conformance::EXPERIMENT]),
         Command::Validation(options) => (options, &[&conformance::VALIDATION]),
@@ -460,6 +466,8 @@ fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task 
         names: Vec::new(),
         observe: Observe::Cpu,
         path: None,
+        topology: None,
+        buffers: SocketBuffers::Ample,
         links: 1,
         sampled: None,
         beside: None,

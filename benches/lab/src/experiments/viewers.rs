@@ -2,7 +2,10 @@
 
 use super::{Amount, Experiment, Kind, Load, Options, ROUNDS, Share, Task, Variant, load, over, steps};
 use crate::{
-    bench::load::{Generator, Player, Viewers},
+    bench::{
+        cgroup::SHORT_PERIOD,
+        load::{Generator, Player, Viewers},
+    },
     report::Bound,
     viewer::{Rule, SATISFIED},
 };
@@ -62,9 +65,9 @@ fn variants() -> Result<Vec<Variant>> {
 
 fn tasks(options: &Options) -> Vec<Task> {
     if options.quick {
-        return vec![cell(CLEAN, Rule::Dynamic, (5, 3.0), Share::Quota(SHARE), &ALL)];
+        return vec![cell(CLEAN, Rule::Dynamic, (5, 3.0), Share::Quota(SHARE, SHORT_PERIOD), &ALL)];
     }
-    let quota = Share::Quota(SHARE);
+    let quota = Share::Quota(SHARE, SHORT_PERIOD);
     let mut tasks: Vec<Task> =
         COUNTS.map(|(count, who)| cell(CLEAN, Rule::Dynamic, (count, SECONDS), quota, who)).to_vec();
     tasks.push(cell(LOSSY, Rule::Dynamic, (MANY, SECONDS), quota, &OVER_LOSS));

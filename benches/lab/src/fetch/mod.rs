@@ -3,6 +3,7 @@
 //! program takes to start is not the path's doing.
 
 mod chromium;
+mod folder;
 mod program;
 
 use anyhow::{Context as _, Result, bail};

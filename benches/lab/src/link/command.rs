@@ -11,7 +11,7 @@ use super::{
 use crate::bench::{
     guard::Guard,
     interrupt,
-    namespace::{Network, Topology, Veth, inside, ip},
+    namespace::{Network, SocketBuffers, Topology, Veth, inside, ip},
     say,
 };
 use anyhow::{Context as _, Result, bail};
@@ -72,7 +72,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     interrupt::listen()?;
     let _guard = Guard::start()?;
-    let network = Network::new(Topology::Path, arguments.server_core, arguments.client_core, &Veth::default())?;
+    let network = Network::new(
+        Topology::Path,
+        SocketBuffers::Ample,
+        (arguments.server_core, arguments.client_core),
+        &Veth::default(),
+    )?;
     let folder = tempfile::tempdir()?;
     if !Link::is_real_time() {
         say("no real-time priority (chrt): the emulator will be late whenever the machine has something to do");

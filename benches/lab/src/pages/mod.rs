@@ -14,7 +14,7 @@ use crate::{
         guard::Guard,
         interrupt,
         machine::Machine,
-        namespace::{Network, Topology, Veth},
+        namespace::{Network, SocketBuffers, Topology, Veth},
         say,
     },
     link::{self, Link},
@@ -112,7 +112,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         .map(|page| Ok((*page, page.write(&files.www, arguments.seed)?)))
         .collect::<Result<Vec<(Page, usize)>>>()?;
     fs::write(files.www.join("index.html"), "<!doctype html><title>A page that is not measured</title>")?;
-    let network = Network::new(Topology::Path, 0, 1, &Veth::default())?;
+    let network = Network::new(Topology::Path, SocketBuffers::Ample, (0, 1), &Veth::default())?;
     // Firefox takes no certificate that is its own issuer.
     let identity =
         files.identity(if arguments.browser == Which::Firefox { Chain::Ecdsa } else { Chain::SelfSigned })?;

@@ -48,7 +48,7 @@ impl Per {
 
 /// Figures that pages show after the one that contenders are compared by, in this order. Those whose name has a slash
 /// come from a profile or from counted system calls, and have their own tables.
-pub(super) const SHOWN: [&str; 95] = [
+pub(super) const SHOWN: [&str; 98] = [
     "served",
     "served_h3",
     "served_h2",
@@ -125,6 +125,9 @@ pub(super) const SHOWN: [&str; 95] = [
     "overtaken",
     "declared_lost",
     "spurious",
+    "lost_at_first",
+    "lost_in_all",
+    "client_drops",
     "rtt_mean_us",
     "rtt_p50_us",
     "rtt_p99_us",
@@ -257,6 +260,9 @@ pub(super) fn title(figure: &str, per: Per) -> String {
         "overtaken" => "overtaken of a million".to_owned(),
         "declared_lost" => "declared lost of a million".to_owned(),
         "spurious" => "of them wrongly".to_owned(),
+        "lost_at_first" => "lost at the beginning, of a million".to_owned(),
+        "lost_in_all" => "lost with the beginning, of a million".to_owned(),
+        "client_drops" => "messages that clients' sockets dropped".to_owned(),
         "rtt_mean_us" => "server's smoothed RTT, mean µs".to_owned(),
         "rtt_p50_us" => "median".to_owned(),
         "rtt_p99_us" => "p99".to_owned(),

@@ -12,7 +12,7 @@ use crate::{
         cgroup::{Cgroup, Limit, Usage},
         h2load::{Burst, Counts, Http},
         interrupt, metrics,
-        namespace::{self, Topology},
+        namespace::{self, SocketBuffers, Topology},
         noise::{Core, Noise},
         process::{self, Server},
         procfs::{CoreTimes, Cpu},
@@ -158,7 +158,7 @@ struct Stood {
 impl Lab {
     /// Runs each attack on each contender; `None`: it was stopped.
     pub(crate) fn assault(&mut self, assault: &Assault) -> Result<Option<Results>> {
-        self.settle(Topology::Lo)?;
+        self.settle(Topology::Lo, SocketBuffers::Ample)?;
         let opponents = self.opponents(assault);
         self.present = opponents.iter().map(|opponent| opponent.present.clone()).collect();
         let mut results = self.results(assault.experiment, &assault.about, "litequic");

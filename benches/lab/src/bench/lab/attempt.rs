@@ -4,7 +4,7 @@ use super::{Lab, Present, path};
 use crate::{
     bench::{
         Sampled, Task,
-        cgroup::{Cgroup, Limit},
+        cgroup::Cgroup,
         contender::Kind,
         h2load::Http,
         interrupt,
@@ -96,6 +96,7 @@ impl Lab {
         round: usize,
         client: &mut String,
     ) -> Result<Vec<Measured>> {
+        self.settle(task.topology.unwrap_or(self.network.topology), task.buffers)?;
         let upload = task.load.kind == load::Kind::Upload;
         let by_sink = task.is_served_by_sink();
         self.start_origin(by_sink)?;
@@ -128,7 +129,7 @@ impl Lab {
         if let Some(name) = &present.contender.congestion_control {
             self.network.control_congestion(name)?;
         }
-        let quota = task.share.quota().map(|share| Cgroup::new(Limit::Cpu(share))).transpose()?;
+        let quota = task.share.quota().map(|share| Cgroup::new(share)).transpose()?;
         let mut servers = self.start_all(present, task, folder.path(), &values, ADMIN_PORT, quota.as_ref())?;
         if task.links > 1 && !self.wait_for_sockets(&mut servers, PORT, present.contender.kind, READY)? {
             bail!("not all servers listen");
@@ -196,7 +197,8 @@ impl Lab {
             self.network.control_congestion(name)?;
         }
         self.warm_up(task, &target, server)?;
-        let mut before = self.told(metrics.as_ref())?;
+        let first = self.told(metrics.as_ref())?;
+        let mut before = first.clone();
         let throttled = quota.as_ref().and_then(Cgroup::throttled);
         link.as_ref().map_or(Ok(()), Link::begin_anew)?;
         let others = other.iter().flat_map(|(servers, _)| servers).chain(siblings.iter());
@@ -226,7 +228,13 @@ impl Lab {
             figures.insert("throttled".to_owned(), after - before);
         }
         let bytes = figures.get("bytes").copied().unwrap_or_default();
-        figures.extend(metrics.map(|metrics| metrics.figures(&before, &after, bytes)).unwrap_or_default());
+        if let Some(metrics) = metrics {
+            figures.extend(metrics.figures(&before, &after, bytes));
+            for (name, until) in [("lost_at_first", &before), ("lost_in_all", &after)] {
+                let lost = metrics.figures(&first, until, bytes).remove("declared_lost");
+                figures.extend(lost.map(|lost| (name.to_owned(), lost)));
+            }
+        }
         let mut first = Measured { noise, figures, views, ..Measured::default() };
         let Some(link) = link else { return Ok(vec![first]) };
         let report = link.finish()?;
@@ -562,7 +570,8 @@ impl Lab {
             let cores =
                 (process::core_times(self.options.server_core)?, process::core_times(self.options.client_core)?);
             let own = process::own_cpu().total() + link.map_or(0.0, Link::cpu);
-            let kernel = (self.network.drops()?, server.wakes(), self.network.datagrams_sent()?);
+            let drops = (self.network.drops()?, self.network.drops_at(PORT)?);
+            let kernel = (drops, server.wakes(), self.network.datagrams_sent()?);
             let beside: f64 = beside.iter().map(|server| server.cpu().total()).sum();
             Ok((server.cpu(), origin_cpu(), own, cores, kernel, Instant::now(), beside))
         };
@@ -606,6 +615,7 @@ impl Lab {
         let busy = rival::busy(cpu.total(), wall, rival);
         let Outcome { done, bytes, seconds, mut figures } = outcome;
         let one = task.case.per.scale(done, bytes);
+        let (drops, at_server) = (after.4.0.0.saturating_sub(before.4.0.0), after.4.0.1.saturating_sub(before.4.0.1));
         let rate = if task.case.per == Per::Gigabyte { bytes / 1e6 } else { done } / seconds;
         figures.extend(
             [
@@ -615,7 +625,8 @@ impl Lab {
                 ("origin_cpu", origin.total() * one),
                 ("rate", rate),
                 ("busy", busy * 100.0),
-                ("drops", after.4.0.saturating_sub(before.4.0) as f64),
+                ("drops", drops as f64),
+                ("client_drops", drops.saturating_sub(at_server) as f64),
                 ("seconds", seconds),
                 ("bytes", bytes),
             ]

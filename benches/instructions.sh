@@ -5,6 +5,7 @@
 # (h2load over HTTP/2); the difference of two loads, so that start, and handshakes where they are not counted, do not.
 # usage: benches/instructions.sh [--check | --functions] [PROGRAM LAB [CASE...]]; without, those in target/release and all cases
 # --check compares with benches/instructions.txt, and fails beyond 5 %, or 15 % of the misses.
+# CASE-unordered is a case without priorities (litequic.priorities), and is not among all.
 # --functions prints the parts of the program and the functions that took most, too.
 # Needs valgrind and nginx, h2load for HTTP/2. 127.0.0.1 alone.
 set -euo pipefail
@@ -125,6 +126,9 @@ for case in "${cases[@]}"; do
         url+=$'\n\n[traces]\n'"endpoint = \"http://127.0.0.1:$origin\""$'\n'"ratio = $ratio"$'\nmax_per_second = 1000000'
         suffix=", with traces, ratio $ratio"
     fi
+    if [[ $case == *-unordered ]]; then
+        url+=$'\n\n[litequic]\npriorities = false' suffix=", without priorities"
+    fi
     case ${case%-*} in
     small) load="small --path /small --bytes 1000 --connections 10 --streams 10" less=2000 more=6000 per=1 unit="a request of 1 KB over HTTP/3" ;;
     serial) load="small --path /small --bytes 1000 --connections 2 --streams 1" less=1000 more=3000 per=1 unit="the same, one at a time on two connections" ;;
@@ -135,7 +139,8 @@ for case in "${cases[@]}"; do
     h1) load="small --path /small --bytes 1000 --protocol h1 --connections 10" less=2000 more=6000 per=1 unit="a request of 1 KB over HTTP/1.1" ;;
     ack2 | ack10 | ack100)
         acks=${case#ack}
-        load+=" --ack-threshold ${acks%-tls}" unit+=", ${acks%-tls} packets an ACK"
+        acks=${acks%%-*}
+        load+=" --ack-threshold $acks" unit+=", $acks packets an ACK"
         ;;
     upload) load="upload --path /sink --bytes 16000000 --connections 1" unit="a MB uploaded over HTTP/3" ;;
     handshake) load="handshakes --connections 4" less=100 more=300 per=1 unit="a handshake over QUIC" ;;

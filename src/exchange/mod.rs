@@ -2,6 +2,7 @@
 //! authorities, paths and fields are accepted. Depends on neither side.
 
 mod address;
+mod alt_svc;
 mod authority;
 mod body;
 mod counter;
@@ -23,6 +24,7 @@ mod tunnel;
 mod whole;
 
 pub use address::write_address;
+pub use alt_svc::alt_svc;
 pub use authority::{Authority, LastAuthority, check_authority, host_of};
 pub use body::{Body, BodyCapacity, BodyError};
 pub use counter::ByteCounter;

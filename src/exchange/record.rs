@@ -32,8 +32,9 @@ pub trait Listener {
 pub trait Tracer {
     /// What is decided about the trace of a request of `peer` before its header is known.
     fn begin(&self, peer: IpAddr) -> TraceStart;
-    /// Decides about the trace of a request whose header is known; `None` if requests are no longer traced.
-    fn decide(&self, facts: &Facts) -> Option<RequestTrace>;
+    /// Decides about the trace of a request whose header is known, which has the ID `own` if it begins here; `None` if
+    /// requests are no longer traced.
+    fn decide(&self, facts: &Facts, own: TraceId) -> Option<RequestTrace>;
     /// The record and the trace of one that was. Called when the request ends, and so must not block.
     fn ended(&self, facts: &Facts, trace: &RequestTrace);
 }
@@ -67,7 +68,8 @@ enum State {
 struct Recorded {
     facts: RefCell<Facts>,
     listener: Option<Rc<dyn Listener>>,
-    tracer: Option<Rc<dyn Tracer>>,
+    /// With the ID of a trace that begins with this request.
+    tracer: Option<(Rc<dyn Tracer>, TraceId)>,
 }
 
 /// The front end's handle of a record: when it is dropped, the listeners get the record.
@@ -134,8 +136,6 @@ pub struct Facts {
     pub http_route: Option<Arc<str>>,
     /// Whether the request's version is HTTP/1.0.
     pub is_http_10: bool,
-    /// The ID of a trace that begins with this request, if requests are traced.
-    pub own_trace_id: Option<TraceId>,
     /// The request's place in its trace, if requests are traced.
     pub trace: Option<RequestTrace>,
     /// The name of its origin.
@@ -220,17 +220,15 @@ impl Records {
         }
         let client = client();
         let tracer = self.tracer.as_ref().map(|tracer| (tracer, tracer.begin(client.address.ip())));
-        let (tracer, own) = match tracer {
+        let tracer = match tracer {
             None | Some((_, TraceStart::Off)) if listener.is_none() => return Recording(Record(State::Off)),
-            None | Some((_, TraceStart::Off)) => (None, None),
+            None | Some((_, TraceStart::Off)) => None,
             Some((_, TraceStart::Unsampled(id))) if listener.is_none() => {
                 return Recording(Record(State::Unsampled(id)));
             }
-            Some((tracer, TraceStart::Unsampled(id) | TraceStart::Undecided(id))) => {
-                (Some(Rc::clone(tracer)), Some(id))
-            }
+            Some((tracer, TraceStart::Unsampled(id) | TraceStart::Undecided(id))) => Some((Rc::clone(tracer), id)),
         };
-        let facts = RefCell::new(Facts::new(client, own));
+        let facts = RefCell::new(Facts::new(client));
         Recording(Record(State::On(Rc::new(Recorded { facts, listener: listener.cloned(), tracer }))))
     }
 }
@@ -253,7 +251,7 @@ impl Record {
         match &self.0 {
             State::Off => None,
             State::Unsampled(id) => Some(*id),
-            State::On(recorded) => recorded.facts.borrow().own_trace_id,
+            State::On(recorded) => recorded.tracer.as_ref().map(|(_, id)| *id),
         }
     }
 
@@ -267,7 +265,7 @@ impl Record {
     /// Decides about the request's trace, if requests are traced: its header is known, and its ID. Returns how the
     /// trace context goes on.
     pub fn trace(&self) -> Propagation {
-        let (facts, tracer) = match &self.0 {
+        let (facts, (tracer, own)) = match &self.0 {
             State::Off => return Propagation::Unchanged,
             State::Unsampled(_) => return Propagation::Begun,
             State::On(recorded) => match &recorded.tracer {
@@ -277,7 +275,7 @@ impl Record {
         };
         let mut facts = facts.borrow_mut();
         if facts.trace.is_none() {
-            facts.trace = tracer.decide(&facts);
+            facts.trace = tracer.decide(&facts, *own);
         }
         match &facts.trace {
             Some(trace) if trace.continues() => Propagation::Continued,
@@ -400,14 +398,14 @@ impl Drop for Recording {
         if let Some(listener) = &recorded.listener {
             listener.ended(&facts);
         }
-        if let (Some(tracer), Some(trace)) = (&recorded.tracer, &facts.trace) {
+        if let (Some((tracer, _)), Some(trace)) = (&recorded.tracer, &facts.trace) {
             tracer.ended(&facts, trace);
         }
     }
 }
 
 impl Facts {
-    fn new(client: Rc<Client>, own_trace_id: Option<TraceId>) -> Self {
+    fn new(client: Rc<Client>) -> Self {
         Self {
             began: SystemTime::now(),
             started: suspension::now().into_std(),
@@ -419,7 +417,6 @@ impl Facts {
             route: None,
             http_route: None,
             is_http_10: false,
-            own_trace_id,
             trace: None,
             origin: None,
             server: None,
@@ -573,7 +570,7 @@ mod tests {
 
     #[test]
     fn a_trace_id_is_that_of_the_one_valid_traceparent_unless_litequic_has_decided() {
-        let mut facts = Facts::new(client(), None);
+        let mut facts = Facts::new(client());
         let value = format!("00-{TRACE}-00f067aa0ba902b7-01");
         facts.field(b"traceparent", value.as_bytes());
         assert_eq!(facts.trace_id().map(|id| id.to_string()).as_deref(), Some(TRACE));
@@ -606,7 +603,7 @@ mod tests {
         fn begin(&self, _: IpAddr) -> TraceStart {
             self.start
         }
-        fn decide(&self, _: &Facts) -> Option<RequestTrace> {
+        fn decide(&self, _: &Facts, _: TraceId) -> Option<RequestTrace> {
             Some(trace(self.sampled))
         }
         fn ended(&self, _: &Facts, trace: &RequestTrace) {
@@ -690,7 +687,7 @@ mod tests {
 
     #[test]
     fn the_host_is_the_authority_where_there_is_one() {
-        let mut facts = Facts::new(client(), None);
+        let mut facts = Facts::new(client());
         facts.field(b"host", b"b.test");
         assert_eq!(facts.text(RequestText::Host), b"b.test");
         facts.field(b":authority", b"a.test");

@@ -1,6 +1,7 @@
 //! The state that the connections of one worker share, and that the streams of one connection share.
 
 use super::{
+    alt_svc::AltSvcRenewal,
     error::Code,
     frame::Endpoint,
     life::Http3Life,
@@ -15,11 +16,12 @@ use crate::{
     budget::{Budget, BufferLease},
     clients::{DenyList, Description, OpenConnection, TransportReport},
     config::Live,
-    exchange::{Client, Fields, Identity, LastAuthority, LastForwarded, MinimumRate, Protocol, Records, plain},
+    exchange::{Client, Fields, Identity, LastAuthority, LastForwarded, MinimumRate, Protocol, Records, name, plain},
     http3::Metrics,
-    lifecycle::PhaseWatch,
+    lifecycle::{Phase, PhaseWatch},
     memory::{ConnectionPool, MemoryAccount, MemoryAccounts},
     receive_budget::ReceiveAccount,
+    suspension,
     terms::{CurrentTerms, Terms},
     transport::{SendWindow, Transport},
 };
@@ -163,6 +165,7 @@ pub(super) struct Connection<H> {
     pub(super) lingering: Rc<LingeringStreams>,
     /// Where it stands.
     pub(super) life: Rc<Http3Life>,
+    alt_svc: AltSvcRenewal,
 }
 
 /// The memory that a connection holds.
@@ -197,6 +200,7 @@ impl<H> Connection<H> {
         front.metrics.connections_open.increment();
         let terms = front.terms();
         Self {
+            alt_svc: AltSvcRenewal::new(&terms.config.listen, client.local.port(), suspension::now()),
             client: RefCell::new(Rc::new(Client { connection: holder.number(), ..client })),
             authority: LastAuthority::default(),
             uni: RefCell::new(UniStreams::new(Endpoint::Client)),
@@ -241,8 +245,33 @@ impl<H> Connection<H> {
         self.handle.close(application_error(code));
     }
 
+    /// Has a response keep the client's knowledge of HTTP/3 fresh where that is due and the client accepts as much.
+    pub(super) fn advertise(&self, status: StatusCode, fields: &mut Fields) {
+        if !self.alt_svc.is_due(suspension::now) || self.front.watch.phase() >= Phase::Draining {
+            return;
+        }
+        let terms = self.front.terms();
+        let listen = &terms.config.listen;
+        if !listen.http3 {
+            return;
+        }
+        let value = self.alt_svc.renewed(listen.alt_svc_max_age, suspension::now());
+        fields.set(name::ALT_SVC, value.as_bytes());
+        if !self.fits(Some(status), fields) {
+            fields.remove(name::ALT_SVC);
+        }
+    }
+
     /// Whether the client accepts a field section as large as that of `status` and `fields` (RFC 9114 §4.2.2).
     pub(super) fn takes(&self, status: Option<StatusCode>, fields: &Fields) -> bool {
+        let fits = self.fits(status, fields);
+        if !fits {
+            self.front.metrics.limit_client_header.increment();
+        }
+        fits
+    }
+
+    fn fits(&self, status: Option<StatusCode>, fields: &Fields) -> bool {
         let Some(limit) = self.max_field_section_size.get() else { return true };
         let status = status.map_or(0, |_| field_size(":status".len(), 3));
         // Most are far below.
@@ -251,11 +280,7 @@ impl<H> Connection<H> {
             return true;
         }
         let size = fields.iter().map(|line| field_size(line.name().len(), line.value.len()));
-        let takes = size.fold(status, u64::saturating_add) <= limit;
-        if !takes {
-            self.front.metrics.limit_client_header.increment();
-        }
-        takes
+        size.fold(status, u64::saturating_add) <= limit
     }
 
     pub(super) fn sender(&self, mut stream: SendStream, window: Box<dyn SendWindow>, pace: MinimumRate) -> Sender {

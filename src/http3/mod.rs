@@ -16,6 +16,7 @@ pub mod settings;
 pub mod uni;
 pub mod varint;
 
+mod alt_svc;
 mod connection;
 mod control;
 mod exchanges;

@@ -63,6 +63,7 @@ async fn send_response<H: Handler>(
     record: &Record,
 ) -> Result<(), Failure> {
     let (status, mut fields) = within_bounds(head, body.as_mut(), connection, record)?;
+    connection.advertise(status, &mut fields);
     let shared = &connection.front.metrics.shared;
     // Once QUIC has its header.
     let responded = |status| {

@@ -2,7 +2,7 @@
 //! response over TLS has the field until the drain (`answer`, `finish`), none over plain TCP. The port is `http3_port`
 //! of `app::start`: `listen.advertised_port`, or that of UDP. An origin's own field is removed (`proxy::response`).
 
-use crate::config::Listen;
+use crate::{config::Listen, exchange::alt_svc};
 use http::HeaderValue;
 use std::{cell::RefCell, time::Duration};
 
@@ -30,9 +30,9 @@ impl AltSvc {
         match &*made {
             Some((same, value)) if *same == age => value.clone(),
             _ => {
-                let value = format!("h3=\":{}\"; ma={}", self.port, age.as_secs());
                 // Two numbers and quotation marks are a value.
-                let value = HeaderValue::try_from(value).unwrap_or_else(|_| HeaderValue::from_static("clear"));
+                let value = HeaderValue::try_from(alt_svc(self.port, age))
+                    .unwrap_or_else(|_| HeaderValue::from_static("clear"));
                 *made = Some((age, value.clone()));
                 value
             }

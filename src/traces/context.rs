@@ -29,13 +29,13 @@ impl Sampler {
     }
 }
 
-/// The trace of a request whose `request_id` litequic or a trusted proxy has made; one that was refused before it got
-/// an ID has `own` for it. With `counts`, what the client's `traceparent` says is followed; otherwise a new trace has a
+/// The trace of a request whose `request_id` litequic or a trusted proxy has made; without one of a trace's form it has
+/// the ID `own`. With `counts`, what the client's `traceparent` says is followed; otherwise a new trace has a
 /// link to it.
 pub(super) fn decide(
     traceparent: Option<Traceparent>,
     counts: bool,
-    (request_id, own): (&[u8], Option<TraceId>),
+    (request_id, own): (&[u8], TraceId),
     sampler: Sampler,
 ) -> RequestTrace {
     let span_id = SpanId::random();
@@ -46,9 +46,8 @@ pub(super) fn decide(
         }
         link => {
             // One number for the log, the error page and the trace.
-            let is_own = |own: &TraceId| own.digits() == *request_id;
-            let trace_id = own.filter(is_own).or_else(|| TraceId::parse(request_id)).or(own);
-            let trace_id = trace_id.unwrap_or_else(TraceId::random);
+            let given = if own.digits() == *request_id { None } else { TraceId::parse(request_id) };
+            let trace_id = given.unwrap_or(own);
             let flags = TraceFlags::new(sampler.takes(trace_id), true);
             RequestTrace { trace_id, span_id, parent_id: None, flags, link, attempts }
         }
@@ -89,25 +88,26 @@ mod tests {
         let parent = format!("00-{ID}-00f067aa0ba902b7-01");
         let parent = Traceparent::parse(parent.as_bytes()).unwrap();
         let none = Sampler::new(Fraction(0));
-        let own = "0af7651916cd43dd8448eb211c80319c";
+        let own = TraceId::random();
+        let id = own.to_string();
 
-        let followed = decide(Some(parent), true, (own.as_bytes(), None), none);
+        let followed = decide(Some(parent), true, (id.as_bytes(), own), none);
         assert_eq!((followed.trace_id, followed.parent_id), (parent.trace_id, Some(parent.parent_id)));
         assert!(followed.flags.is_sampled() && followed.continues() && followed.link.is_none());
         assert_ne!(followed.span_id, parent.parent_id);
 
-        let linked = decide(Some(parent), false, (own.as_bytes(), None), none);
-        assert_eq!((linked.trace_id.to_string(), linked.parent_id, linked.link), (own.into(), None, Some(parent)));
+        let linked = decide(Some(parent), false, (id.as_bytes(), own), none);
+        assert_eq!((linked.trace_id, linked.parent_id, linked.link), (own, None, Some(parent)));
         assert!(!linked.flags.is_sampled() && linked.flags.is_random() && !linked.continues());
     }
 
     #[test]
     fn a_trace_that_begins_here_has_the_requests_id_if_it_is_one() {
-        let all = Sampler::new(Fraction::ALL);
+        let (all, own) = (Sampler::new(Fraction::ALL), TraceId::random());
         for id in ["", "abc", "00000000000000000000000000000000", "4BF92F3577B34DA6A3CE929D0E0E4736"] {
-            assert_ne!(decide(None, true, (id.as_bytes(), None), all).trace_id.to_string(), id);
+            assert_eq!(decide(None, true, (id.as_bytes(), own), all).trace_id, own, "{id}");
         }
-        assert_eq!(decide(None, true, (ID.as_bytes(), None), all).trace_id.to_string(), ID);
+        assert_eq!(decide(None, true, (ID.as_bytes(), own), all).trace_id.to_string(), ID);
     }
 
     proptest! {

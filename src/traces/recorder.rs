@@ -93,16 +93,12 @@ impl Recorder {
         self.unsent.as_mut()
     }
 
-    fn decide(&mut self, facts: &Facts) -> Option<RequestTrace> {
+    fn decide(&mut self, facts: &Facts, own: TraceId) -> Option<RequestTrace> {
         let Unsent { setting, rate, .. } = self.follow()?;
         let traceparent = facts.traceparent();
         let counts = setting.follows(facts.client.address.ip());
-        let mut trace = context::decide(
-            traceparent,
-            counts,
-            (facts.text(RequestText::RequestId), facts.own_trace_id),
-            setting.sampler,
-        );
+        let ids = (facts.text(RequestText::RequestId), own);
+        let mut trace = context::decide(traceparent, counts, ids, setting.sampler);
         if trace.flags.is_sampled() && !rate.take_if_there(facts.started) {
             trace.flags = TraceFlags::new(false, trace.flags.is_random());
             self.metrics.over_limit.increment();
@@ -219,8 +215,8 @@ impl Tracer for WorkerTracer {
         }
     }
 
-    fn decide(&self, facts: &Facts) -> Option<RequestTrace> {
-        self.0.borrow_mut().decide(facts)
+    fn decide(&self, facts: &Facts, own: TraceId) -> Option<RequestTrace> {
+        self.0.borrow_mut().decide(facts, own)
     }
 
     fn ended(&self, facts: &Facts, trace: &RequestTrace) {

@@ -204,7 +204,7 @@ fn picture(browser: &mut Browser) {
     browser.picture(&Path::new(&folder).join("demo.png"));
 }
 
-/// What a CPU quota does to viewers, as a picture: `CPUS=0.1 docker compose up --wait` before, and
+/// What a CPU quota does to viewers, as a picture: `CPUS=0.05 docker compose up --wait` before, and
 /// `LITEQUIC_DEMO=compose` and `LITEQUIC_SCREENSHOTS=FOLDER` in the environment.
 #[test]
 fn viewers_of_servers_with_little_cpu_time() {

@@ -5,6 +5,7 @@ use crate::support::{
     client::tls_config,
     link::{Faults, Link, Way},
     origin::{Always, Peer, Script},
+    picture,
     proxy::Litequic,
     raw::{self, PRIORITY_UPDATE, Raw},
     sequence::{EIGHT, PRIORITIES_OF_EIGHT, Sequence},
@@ -249,6 +250,17 @@ fn came_in_order(frames: &Frames, streams: &[(u8, bool)]) {
 async fn eight_responses_come_in_the_order_of_their_priorities() {
     let frames = at_hand(&EIGHT, nothing, |_| {}).await;
     came_in_order(&frames, &PRIORITIES_OF_EIGHT);
+    if !picture::is_wanted() {
+        return;
+    }
+    // The same without an order, for the picture in the documents.
+    let without = at_hand(&EIGHT, nothing, |config| config.litequic.priorities = false).await;
+    let mut rows = vec![(0, "the first request".to_owned())];
+    let fields = EIGHT.map(|(priority, _)| priority.unwrap_or("no field"));
+    rows.extend((1..).zip(fields).map(|(index, priority)| (4 * index, priority.to_owned())));
+    let part = |title, frames: &Frames| picture::Part { title, rows: &rows, bytes: frames.bytes() };
+    let parts = [part("By priorities", &frames), part("With litequic.priorities = false", &without)];
+    picture::draw("eight-responses.svg", "Eight responses by priorities and without", &parts);
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value as Json, json};
 use std::{
+    fs,
     io::{BufRead as _, BufReader, BufWriter, Write as _},
     net::{IpAddr, SocketAddr},
     path::Path,
@@ -20,10 +21,22 @@ const END: Duration = Duration::from_secs(5);
 pub(crate) enum Transport<'a> {
     /// HTTP/3 from the first request on, to these ports of `localhost`.
     Quic(&'a [u16]),
+    /// HTTP/3 where the servers' Alt-Svc is known: by what an earlier browser has learned, or by responses over HTTP/2.
+    Found(Option<&'a Learned>),
     /// HTTP/2, or HTTP/1.1 where there is no other.
     NoQuic,
     Http1,
 }
+
+/// What a browser has learned of servers' networks, Alt-Svc and round-trip times, as it keeps them for its next start.
+#[derive(Debug, Clone)]
+pub(crate) struct Learned(Vec<u8>);
+
+/// Their file in a profile.
+const LEARNED: [&str; 2] = ["Default/Network/Network Persistent State", "Default/Network Persistent State"];
+/// No server is there. A host to whose ports QUIC is forced may have a certificate whose authority is not one that
+/// Chromium comes with, at other ports too.
+const NO_PORT: u16 = 9;
 
 /// Where it goes.
 pub(crate) struct Origin<'a> {
@@ -56,20 +69,26 @@ pub(crate) struct Browser {
     messages: BufReader<ChildStdout>,
     session: Option<String>,
     next: u64,
-    _profile: tempfile::TempDir,
+    profile: tempfile::TempDir,
 }
 
 impl Browser {
     pub(crate) fn start(program: &Path, origin: &Origin) -> Result<Self> {
         let transport = if origin.h1 { Transport::NoQuic } else { Transport::Quic(&[origin.address.port()]) };
-        let mut browser = Self::launch(program, origin.address.ip(), origin.spki, transport)?;
-        let page = browser.page(None)?;
-        browser.session = Some(page);
+        let mut browser = Self::launch(program, origin.address.ip(), origin.spki, transport, None)?;
+        browser.page()?;
         Ok(browser)
     }
 
-    /// Starts a browser for a server at `address`, without a page.
-    pub(crate) fn launch(program: &Path, address: IpAddr, spki: &str, transport: Transport) -> Result<Self> {
+    /// Starts a browser for a server at `address`, without a page. Its network stack writes a log of what it does to
+    /// `log`.
+    pub(crate) fn launch(
+        program: &Path,
+        address: IpAddr,
+        spki: &str,
+        transport: Transport,
+        log: Option<&Path>,
+    ) -> Result<Self> {
         let profile = tempfile::tempdir()?;
         // --remote-debugging-pipe reads commands at descriptor 3 and answers at 4.
         let mut command = Command::new("sh");
@@ -87,6 +106,15 @@ impl Browser {
                 let origins: Vec<String> = ports.iter().map(|port| format!("localhost:{port}")).collect();
                 command.arg("--enable-quic").arg(format!("--origin-to-force-quic-on={}", origins.join(",")));
             }
+            Transport::Found(learned) => {
+                command.arg("--enable-quic").arg(format!("--origin-to-force-quic-on=localhost:{NO_PORT}"));
+                if let Some(Learned(bytes)) = learned {
+                    for file in LEARNED.map(|file| profile.path().join(file)) {
+                        fs::create_dir_all(file.parent().context("a file without a folder")?)?;
+                        fs::write(file, bytes)?;
+                    }
+                }
+            }
             Transport::NoQuic => {
                 command.arg("--disable-quic");
             }
@@ -94,49 +122,58 @@ impl Browser {
                 command.args(["--disable-quic", "--disable-http2"]);
             }
         }
+        if let Some(log) = log {
+            command.arg(format!("--log-net-log={}", log.display()));
+        }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let commands = BufWriter::new(child.stdin.take().context("it has no standard input")?);
         let messages = BufReader::new(child.stdout.take().context("it has no standard output")?);
-        Ok(Self { child, commands, messages, session: None, next: 0, _profile: profile })
+        Ok(Self { child, commands, messages, session: None, next: 0, profile })
     }
 
-    /// Opens an empty page, in a browser context or the default one. Returns its session.
-    fn page(&mut self, context: Option<&str>) -> Result<String> {
-        let mut target = json!({ "url": "about:blank" });
-        if let (Some(context), Some(target)) = (context, target.as_object_mut()) {
-            target.insert("browserContextId".to_owned(), json!(context));
-        }
-        let target = self.call("Target.createTarget", &target)?;
+    /// Opens an empty page, to which commands go from then on.
+    fn page(&mut self) -> Result<()> {
+        let target = self.call("Target.createTarget", &json!({ "url": "about:blank" }))?;
         let attach = json!({ "targetId": field(&target, "/targetId"), "flatten": true });
         let session = self.call("Target.attachToTarget", &attach)?;
         let session = field(&session, "/sessionId").as_str().context("a page without a session")?.to_owned();
-        self.session = Some(session.clone());
+        self.session = Some(session);
         for domain in ["Page", "Runtime"] {
             self.call(&format!("{domain}.enable"), &json!({}))?;
         }
-        Ok(session)
+        Ok(())
     }
 
-    /// Loads `url` in a context of its own, without a cache or a connection of others. Returns what `measure` is in the
-    /// page, in which `begin` ran first.
-    pub(crate) fn load(&mut self, url: &str, begin: &str, measure: &str) -> Result<Json> {
-        self.session = None;
-        let context = self.call("Target.createBrowserContext", &json!({}))?;
-        let context = field(&context, "/browserContextId").as_str().context("a context without an ID")?.to_owned();
-        let loaded = self.load_in(&context, url, begin, measure);
-        self.session = None;
-        self.call("Target.disposeBrowserContext", &json!({ "browserContextId": context }))?;
-        loaded
+    /// CPU time of its processes so far, in seconds.
+    fn cpu(&mut self) -> Result<f64> {
+        let session = self.session.take();
+        let processes = self.call("SystemInfo.getProcessInfo", &json!({}));
+        self.session = session;
+        let processes = processes?;
+        let processes = field(&processes, "/processInfo").as_array().context("no CPU times")?;
+        Ok(processes.iter().filter_map(|process| field(process, "/cpuTime").as_f64()).sum())
     }
 
-    fn load_in(&mut self, context: &str, url: &str, begin: &str, measure: &str) -> Result<Json> {
-        self.page(Some(context))?;
+    /// Loads `url`. Returns what `measure` is in the page, in which `begin` ran first, and the CPU time of all of the
+    /// browser's processes, in seconds.
+    pub(crate) fn load(&mut self, url: &str, begin: &str, measure: &str) -> Result<(Json, f64)> {
+        self.page()?;
+        let before = self.cpu()?;
         self.call("Page.addScriptToEvaluateOnNewDocument", &json!({ "source": begin }))?;
         let answer = self.call("Page.navigate", &json!({ "url": url }))?;
         if let Some(error) = field(&answer, "/errorText").as_str() {
             bail!("the page does not load: {error}");
         }
-        self.evaluate(measure)
+        let measured = self.evaluate(measure)?;
+        Ok((measured, self.cpu()? - before))
+    }
+
+    /// Ends it, and returns what it has learned.
+    pub(crate) fn learned(mut self) -> Result<Learned> {
+        self.end()?;
+        let files = LEARNED.map(|file| self.profile.path().join(file));
+        let bytes = files.iter().find_map(|file| fs::read(file).ok()).context("it keeps nothing of servers")?;
+        Ok(Learned(bytes))
     }
 
     /// Opens a page of the origin's, and returns its protocol.

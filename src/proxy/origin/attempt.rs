@@ -189,9 +189,7 @@ impl<'a> Attempts<'a> {
         let reused = connection.reused();
         let (upload, metrics) = (self.upload.as_deref(), &self.origin.metrics);
         metrics.origin_requests.increment();
-        if self.traceparent.is_some() {
-            self.traced.attempt_sends(|| head.target(), reused);
-        }
+        self.traced.attempt_sends(|| head.target(), reused);
         connection.send(self.upload.as_ref(), self.traceparent);
         let poll_sent = |cx: &mut Context<'_>| connection.poll_sent(head, cx);
         let outcome = wait::header(poll_sent, upload, &self.interims, self.timeouts, self.deadline, metrics).await;
@@ -219,9 +217,6 @@ impl<'a> Attempts<'a> {
 
     /// Notes in the attempt's span how it ended.
     fn note_end(&self, outcome: &WaitOutcome, connection: &PooledConnection) {
-        if self.traceparent.is_none() {
-            return;
-        }
         self.traced.attempt_ended(match outcome {
             WaitOutcome::Response(response) => Ok(response.status),
             WaitOutcome::Timeout(error) => Err(error.table().1),

@@ -95,8 +95,8 @@ impl Sender for PlaceholderSender {
 }
 
 /// Packet number `packet` of `connection` was built, in which a placeholder or a challenge of s2n-quic's stands: a
-/// challenge in the unencrypted `payload` is remembered, and put first, and a frame takes the placeholder's place. No placeholder is
-/// left, even on failure. `now` is the packet's time.
+/// challenge in the unencrypted `payload` is remembered, and put first, and a frame takes the placeholder's place. No
+/// placeholder is left, even on failure. `now` is the packet's time.
 #[cold]
 pub(super) fn complete(
     state: &EndpointState,

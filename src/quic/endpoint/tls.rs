@@ -1,5 +1,5 @@
 //! Wraps TLS for four features that s2n-quic lacks: the client's transport parameters, as they came, are read for
-//! `ack_frequency` when TLS provides the 1-RTT keys; clients get a max_ack_delay that is not s2n-quic's own; a handshake
+//! `ack_frequency` when TLS provides the 1-RTT keys; clients get another max_ack_delay than s2n-quic's own; a handshake
 //! that fails within its client's first datagram is closed with a CONNECTION_CLOSE; and stateless resets are limited.
 //!
 //! s2n-quic 0.91 stores a connection after it has processed the first datagram (`handle_initial_packet`). An error

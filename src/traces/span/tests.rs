@@ -46,12 +46,12 @@ impl Tracer for All {
     fn begin(&self, _: IpAddr) -> TraceStart {
         TraceStart::Undecided(TraceId::random())
     }
-    fn decide(&self, facts: &Facts) -> Option<RequestTrace> {
+    fn decide(&self, facts: &Facts, own: TraceId) -> Option<RequestTrace> {
         let traceparent = facts.traceparent();
         Some(context::decide(
             traceparent,
             true,
-            (facts.text(RequestText::RequestId), None),
+            (facts.text(RequestText::RequestId), own),
             super::super::Sampler::new(Fraction::ALL),
         ))
     }

@@ -16,6 +16,7 @@ pub(crate) mod needs;
 pub(crate) mod neqo;
 pub(crate) mod nginx;
 pub(crate) mod origin;
+pub(crate) mod picture;
 pub(crate) mod ports;
 pub(crate) mod process;
 pub(crate) mod proxy;

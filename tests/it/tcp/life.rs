@@ -4,6 +4,7 @@ use crate::support::{
     http2::{END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, get, status},
     origin::{self, Always, Script},
     proxy::Litequic,
+    raw::{self, Raw},
     tls::Tls,
     within,
 };
@@ -30,6 +31,33 @@ async fn without_tcp_addresses_there_is_no_tcp_listener_and_an_advertised_port_i
     let head = client.head().await;
     assert!(head.contains("\r\nalt-svc: h3=\":443\"; ma=86400\r\n"), "{head}");
     litequic.stop().await;
+}
+
+/// A client that found HTTP/3 learns no less of it than over TCP, and once a connection is enough.
+#[tokio::test]
+async fn over_http3_the_first_response_has_alt_svc_where_litequic_serves_tcp() {
+    let origin = Always::new("HTTP/1.1 200 OK\r\nAlt-Svc: h3=\":1\"\r\nContent-Length: 0\r\n\r\n").await;
+    for (has_tcp, port) in [(true, None), (true, NonZeroU16::new(443)), (false, NonZeroU16::new(443))] {
+        let litequic = Litequic::start(origin.address, |config| {
+            config.listen.advertised_port = port;
+            if !has_tcp {
+                config.listen.tcp.clear();
+            }
+        })
+        .await;
+        let port = port.map_or(litequic.address.port(), NonZeroU16::get);
+        let expected = has_tcp.then(|| format!("h3=\":{port}\"; ma=86400"));
+        let request = [(":method", "GET"), (":scheme", "https"), (":path", "/"), (":authority", "localhost")];
+        for _connection in 0..2 {
+            let client = Raw::to(&litequic).await;
+            for expected in [expected.as_deref(), None] {
+                let response = client.ask(&raw::headers(&request)).await.response();
+                let of = response.fields.0.iter().find(|field| field.0 == "alt-svc");
+                assert_eq!(of.map(|field| field.1.as_str()), expected);
+            }
+        }
+        litequic.stop().await;
+    }
 }
 
 #[tokio::test]

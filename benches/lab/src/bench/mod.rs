@@ -36,7 +36,7 @@ pub(crate) use self::{
 };
 
 /// What stands for something in descriptions and templates; `Lab` fills them in.
-pub(crate) const PLACEHOLDERS: [&str; 27] = [
+pub(crate) const PLACEHOLDERS: [&str; 28] = [
     "BIN",             // the program's path
     "RUN",             // a folder of the run's own, where the expanded templates lie
     "ADDRESS",         // where to listen
@@ -61,6 +61,7 @@ pub(crate) const PLACEHOLDERS: [&str; 27] = [
     "TCP",      // measured over HTTP/2 or HTTP/1.1
     "PLAIN",    // the connection to the origin is plain
     "HTTPS",    // it is TLS, and the origin's certificate is verified
+    "FOUND",    // browsers find HTTP/3 by Alt-Svc, which some servers do not send by themselves
     // Of those that are attacked.
     "DEFAULT",  // as they come
     "FAMILY",   // 4 or 6, of the address's family

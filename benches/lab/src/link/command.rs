@@ -140,7 +140,8 @@ pub(crate) struct EmulateArguments {
     lab: u32,
 }
 
-/// Emulates until SIGTERM, then writes the report; SIGUSR1 begins it anew, and SIGUSR2 its counts.
+/// Emulates until SIGTERM, then writes the report; SIGUSR1 begins it anew, and SIGUSR2 its counts. SIGHUP has it write
+/// the report so far, and begins its counts anew.
 pub(crate) fn emulate(arguments: &EmulateArguments) -> Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL).context("cannot be killed with the lab")?;
     // It may have gone before.
@@ -148,11 +149,12 @@ pub(crate) fn emulate(arguments: &EmulateArguments) -> Result<()> {
         bail!("the lab is gone");
     }
     interrupt::listen()?;
-    let [anew, count] = [signal_hook::consts::SIGUSR1, signal_hook::consts::SIGUSR2].map(|signal| {
-        let raised = Arc::new(AtomicBool::new(false));
-        signal_hook::flag::register(signal, Arc::clone(&raised)).map(|_| raised)
-    });
-    let (anew, count) = (anew?, count?);
+    let [anew, count, report] =
+        [signal_hook::consts::SIGUSR1, signal_hook::consts::SIGUSR2, signal_hook::consts::SIGHUP].map(|signal| {
+            let raised = Arc::new(AtomicBool::new(false));
+            signal_hook::flag::register(signal, Arc::clone(&raised)).map(|_| raised)
+        });
+    let (anew, count, report) = (anew?, count?, report?);
     // Wakes are as exact as the timer, also where there is no real-time priority.
     prctl::set_timerslack(1)?;
     let mut devices = Vec::new();
@@ -165,14 +167,20 @@ pub(crate) fn emulate(arguments: &EmulateArguments) -> Result<()> {
     let log = arguments.log.as_deref().map(Log::create).transpose()?;
     let mut emulator = Emulator::new(devices, &arguments.path, arguments.seed, log);
     say(UP);
-    let asked = || match (interrupt::check().is_err(), anew.swap(false, Relaxed), count.swap(false, Relaxed)) {
-        (true, ..) => Some(Asked::End),
-        (_, true, _) => Some(Asked::BeginAnew),
-        (.., true) => Some(Asked::CountAnew),
-        _ => None,
+    let asked = || match () {
+        () if interrupt::check().is_err() => Some(Asked::End),
+        () if report.swap(false, Relaxed) => Some(Asked::Report),
+        () if anew.swap(false, Relaxed) => Some(Asked::BeginAnew),
+        () if count.swap(false, Relaxed) => Some(Asked::CountAnew),
+        () => None,
     };
-    let report = emulator.run(asked)?;
-    fs::write(&arguments.report, serde_json::to_string(&report)?).context("cannot write the report")
+    // Its reader must not see a part of it.
+    let unfinished = arguments.report.with_extension("unfinished");
+    emulator.run(asked, |report| {
+        fs::write(&unfinished, serde_json::to_string(report)?)
+            .and_then(|()| fs::rename(&unfinished, &arguments.report))
+            .context("cannot write the report")
+    })
 }
 
 /// A device that is up and has an address. As for a veth pair, each side's soft interrupts go to that side's core.

@@ -19,6 +19,7 @@ use nix::{
 use std::{
     cmp::Reverse,
     collections::BinaryHeap,
+    mem,
     os::fd::AsFd as _,
     time::{Duration, Instant},
 };
@@ -73,6 +74,8 @@ pub(super) enum Asked {
     BeginAnew,
     /// To count from the beginning.
     CountAnew,
+    /// Its report so far.
+    Report,
 }
 
 /// One direction of a link.
@@ -134,14 +137,22 @@ impl Emulator {
         }
     }
 
-    /// Emulates, and serves requests, until it is to end.
-    pub(super) fn run(&mut self, asked: impl Fn() -> Option<Asked>) -> Result<Report> {
+    /// Emulates, and serves requests, until it is to end. `write` gets the reports.
+    pub(super) fn run(
+        &mut self,
+        asked: impl Fn() -> Option<Asked>,
+        write: impl Fn(&Report) -> Result<()>,
+    ) -> Result<()> {
         let mut readable = vec![true; self.devices.len()];
         let mut until = self.began.elapsed() + HEARTBEAT;
         loop {
             match asked() {
                 None => {}
-                Some(Asked::End) => return self.report(),
+                Some(Asked::End) => return write(&self.report()?),
+                Some(Asked::Report) => {
+                    write(&self.report()?)?;
+                    self.count_anew()?;
+                }
                 Some(Asked::BeginAnew) => {
                     let now = self.began.elapsed();
                     for Direction { model, parameters, seed, .. } in &mut self.directions {
@@ -324,8 +335,9 @@ impl Emulator {
         }
         let (time, cpu) = (self.began.elapsed() - self.since, cpu_time().saturating_sub(self.cpu_before));
         let mut reports = Vec::new();
-        for (direction, device) in self.directions.drain(..).zip(&self.devices) {
-            reports.push(direction.figures.report(device.dropped()?.saturating_sub(direction.dropped_before)));
+        for (direction, device) in self.directions.iter_mut().zip(&self.devices) {
+            let figures = mem::replace(&mut direction.figures, Figures::new());
+            reports.push(figures.report(device.dropped()?.saturating_sub(direction.dropped_before)));
         }
         let mut reports = reports.into_iter();
         let mut links = Vec::new();

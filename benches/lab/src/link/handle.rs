@@ -120,6 +120,18 @@ impl Link {
         killpg(self.server.group(), Signal::SIGUSR2).context("the link is gone")
     }
 
+    /// What it did since it began to count; its counts begin anew.
+    pub(crate) fn report(&mut self) -> Result<Report> {
+        let _ = fs::remove_file(&self.report);
+        killpg(self.server.group(), Signal::SIGHUP).context("the link is gone")?;
+        let text = interrupt::wait_for(END, || {
+            self.server.check()?;
+            Ok(fs::read_to_string(&self.report).ok())
+        })?
+        .context("the link does not report")?;
+        serde_json::from_str(&text).context("the link's report")
+    }
+
     /// Ends it; what it did.
     pub(crate) fn finish(mut self) -> Result<Report> {
         killpg(self.server.group(), Signal::SIGTERM).context("the link is gone")?;

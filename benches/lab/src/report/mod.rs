@@ -20,6 +20,7 @@ pub(crate) use self::{
     carried::Bound,
     figures::{Per, is_shown},
     memory::MemoryTrace,
+    plot::distribution,
     write::{against, earlier, join, keep, regenerate, save, save_memory, save_trace, save_views},
 };
 use crate::bench::{

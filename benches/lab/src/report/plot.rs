@@ -177,6 +177,46 @@ fn lines(caption: &str, what: &str, series: &[Series]) -> Result<String> {
     Ok(svg)
 }
 
+/// The distributions of each contender's figures: which share of them is at most so much.
+pub(crate) fn distribution(caption: &str, what: &str, series: &[(&str, Vec<f64>)]) -> Result<String> {
+    let most = series.iter().flat_map(|(_, figures)| figures).copied().fold(0.0, f64::max);
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        area.fill(&WHITE).map_err(failed)?;
+        let mut chart = ChartBuilder::on(&area)
+            .caption(caption, ("sans-serif", 18))
+            .margin(12)
+            .x_label_area_size(48)
+            .y_label_area_size(64)
+            // The legend's place is at the right.
+            .build_cartesian_2d(0.0..most.max(1.0) * 1.5, 0.0..1.0)
+            .map_err(failed)?;
+        chart.configure_mesh().x_desc(what).y_desc("share of loads").draw().map_err(failed)?;
+        for (nth, (name, figures)) in series.iter().enumerate() {
+            let colour = colour(nth);
+            // Contenders beyond the colours have thin lines.
+            let width = if nth < COLOURS.len() { 2 } else { 1 };
+            chart
+                .draw_series(LineSeries::new(steps(figures), colour.stroke_width(width)))
+                .map_err(failed)?
+                .label(*name)
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 12, y)], colour.stroke_width(width)));
+        }
+        legend(&mut chart)?;
+        area.present().map_err(failed)?;
+    }
+    Ok(svg)
+}
+
+/// The points of a cumulative distribution.
+fn steps(figures: &[f64]) -> Vec<(f64, f64)> {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let share = |nth: usize| nth as f64 / sorted.len() as f64;
+    sorted.iter().enumerate().flat_map(|(nth, figure)| [(*figure, share(nth)), (*figure, share(nth + 1))]).collect()
+}
+
 fn legend<'a, C>(chart: &mut plotters::chart::ChartContext<'a, SVGBackend<'a>, C>) -> Result<()>
 where
     C: plotters::coord::CoordTranslate + 'a,
@@ -228,6 +268,13 @@ mod tests {
         results.cases[0].drawn = vec!["rate".to_owned(), "acks_per_batch".to_owned()];
         let captions: Vec<String> = plots(&results).unwrap().into_iter().map(|(caption, _)| caption).collect();
         assert_eq!(captions, ["peers: large bodies, CPU s/GB", "peers: large bodies, MB/s"]);
+    }
+
+    #[test]
+    fn a_distribution_rises_at_each_figure() {
+        assert_eq!(steps(&[4.0, 2.0]), [(2.0, 0.0), (2.0, 0.5), (4.0, 0.5), (4.0, 1.0)]);
+        let svg = distribution("late", "ms", &[("alpha", vec![4.0, 2.0]), ("beta", Vec::new())]).unwrap();
+        assert!(svg.contains("alpha") && svg.contains("beta") && svg.contains("share of loads"), "{svg}");
     }
 
     #[test]

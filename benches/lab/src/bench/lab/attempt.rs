@@ -427,6 +427,7 @@ impl Lab {
         values.set("ORIGIN_PORT", origin_port);
         values.set("PLAIN", if contender.https_origin { "#" } else { "" });
         values.set("HTTPS", if contender.https_origin { "" } else { "#" });
+        values.set("FOUND", "#");
         values.set("WWW", self.files.www.display());
         values.set("WORKERS", task.workers);
         values.set("H3", if contender.kind == Kind::H3 { "" } else { "#" });

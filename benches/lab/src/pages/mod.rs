@@ -122,6 +122,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     run.results.commands.push(env::args().collect::<Vec<_>>().join(" "));
     run.results.machine = Machine::this();
     run.results.quick = arguments.quick;
+    let mut failed = 0;
     for path in &paths {
         if run.is_over() {
             break;
@@ -130,10 +131,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         let mut link = Link::start(&network, path, log.as_deref(), folder.path())?;
         let servers = setting.start()?;
         for (page, objects) in &objects {
-            run.measure(*page, *objects, path, &servers, &mut link)?;
+            // The other cells are measured all the same.
+            if let Err(error) = run.measure(*page, *objects, path, &servers, &mut link) {
+                interrupt::check()?;
+                say(&format!("{error:#}"));
+                failed += 1;
+            }
         }
         drop(servers);
         link.finish()?;
+    }
+    if failed > 0 {
+        bail!("{failed} cells are not whole");
     }
     Ok(())
 }

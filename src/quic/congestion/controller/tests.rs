@@ -113,7 +113,7 @@ fn a_near_path_is_not_paced_however_long_its_client_sleeps() {
         let mut path = Path::new(Congestion::Cubic, shortest);
         (0..4).for_each(|_| path.round(2));
         path.delay = Duration::from_millis(10);
-        (0..20).for_each(|_| path.round(2));
+        (0..2).for_each(|_| path.round(2));
         while !path.controller.is_congestion_limited() {
             path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut NoPublisher);
         }

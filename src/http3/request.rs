@@ -28,7 +28,7 @@ use http::{Method, StatusCode};
 use s2n_quic::stream::BidirectionalStream;
 use std::{
     future::{Future, poll_fn},
-    pin::pin,
+    pin::{Pin, pin},
     rc::Rc,
     sync::Arc,
     task::Poll,
@@ -72,7 +72,21 @@ pub(super) async fn serve<H: Handler>(
     let result = match accept(receiver, &client, &connection, &terms, record).await {
         Ok((request, stream)) => {
             metrics.requests.increment();
-            exchange(request, stream, client, &mut sender, &connection, &outcome, record).await
+            let method = request.head.method.clone();
+            let values = request.head.fields.all(name::PRIORITY);
+            let priority = connection.priorities.request(&mut sender, values, stream.is_some());
+            record.note(|facts| facts.priority = priority);
+            let (interim, queue) = Interim::channel();
+            let response = {
+                // Here, as each future that the exchange is passed through would hold it once more.
+                let exchange = Exchange { request, client, interim, record: record.clone() };
+                let answer = pin!(connection.handler.handle(exchange));
+                answered(answer, &queue, &mut sender, &connection, &outcome).await
+            };
+            match response {
+                Ok(response) => relay(response, stream, &method, &mut sender, &connection, &outcome, record).await,
+                Err(failure) => Err(failure),
+            }
         }
         // Boxed, as tunnels are: a future that is rarely needed makes that of each request larger.
         Err(refusal) => Box::pin(refuse(refusal, &mut sender, &connection, &outcome, record)).await,
@@ -312,23 +326,16 @@ async fn refuse<H: Handler>(
     }
 }
 
-/// Calls the handler, and sends its answer.
-async fn exchange<H: Handler>(
-    request: Request,
+/// Sends the handler's answer to a request of this `method`.
+async fn relay<H: Handler>(
+    response: Response,
     stream: Option<Box<RequestBody>>,
-    client: Rc<Client>,
+    method: &Method,
     sender: &mut Sender,
     connection: &Connection<H>,
     outcome: &RequestOutcome,
     record: &Record,
 ) -> Result<(), Failure> {
-    let method = request.head.method.clone();
-    let values = request.head.fields.all(name::PRIORITY);
-    let priority = connection.priorities.request(sender, values, stream.is_some());
-    record.note(|facts| facts.priority = priority);
-    let (interim, queue) = Interim::channel();
-    let exchange = Exchange { request, client, interim, record: record.clone() };
-    let response = answer(exchange, queue, sender, connection, outcome).await?;
     // A malformed request gets no response, whatever the origin answered.
     if let Some(fault @ (RequestFault::Stream(_) | RequestFault::Connection(_))) = outcome.fault() {
         return Err(Failure::Request(fault));
@@ -340,22 +347,21 @@ async fn exchange<H: Handler>(
         if !connection.takes(Some(StatusCode::OK), &fields) {
             // The client gets a 502 instead, and no tunnel.
             let response = Response { status, fields, body: Body::empty() };
-            return respond(response, &method, sender, connection, outcome, record).await;
+            return respond(response, method, sender, connection, outcome, record).await;
         }
         return Box::pin(tunnel::serve(fields, tunnel, *stream, sender, connection, outcome, record)).await;
     }
-    respond(response, &method, sender, connection, outcome, record).await
+    respond(response, method, sender, connection, outcome, record).await
 }
 
-/// The handler's response to `exchange`, behind the interim responses of `queue`, which are sent.
-async fn answer<H: Handler>(
-    exchange: Exchange,
-    queue: InterimQueue,
+/// The handler's response, `answer`, behind the interim responses of `queue`, which are sent.
+async fn answered<H: Handler>(
+    mut answer: Pin<&mut impl Future<Output = Result<Response, Abort>>>,
+    queue: &InterimQueue,
     sender: &mut Sender,
     connection: &Connection<H>,
     outcome: &RequestOutcome,
 ) -> Result<Response, Failure> {
-    let mut answer = pin!(connection.handler.handle(exchange));
     let mut answered = None;
     loop {
         let next = poll_fn(|cx| {

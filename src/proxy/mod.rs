@@ -587,129 +587,137 @@ impl Local {
 }
 
 impl Handler for Proxy {
-    async fn handle(&self, exchange: Exchange) -> Result<Response, Abort> {
+    fn handle(&self, exchange: Exchange) -> impl Future<Output = Result<Response, Abort>> {
+        // Outside of the future, which would hold `exchange` as well.
         let Exchange { request: Request { mut head, body }, client, interim, record } = exchange;
-        let local = self.local();
-        let trusted = forwarded::is_trusted(client.address.ip(), &local.routing.trusted);
-        let id = forwarded::request_id(&head.fields, trusted, record.own_trace_id());
-        let id = id.text();
-        record.note(|facts| {
-            facts.set_text(RequestText::RequestId, id.as_bytes());
-            if trusted {
-                facts.behind = Some(local.routing.client(client.address.ip(), &head.fields));
-            }
-        });
-        // The request's ID is known, which a new trace has as its own.
-        record.trace();
-        let chosen = local.routing.route(&head);
-        let route = chosen.ok().flatten();
-        let counters = route.and_then(|route| local.routes.get(route.number));
-        let body = match counters {
-            Some(counters) => counters.count_request(body),
-            None => body,
-        };
-        let rules = match route {
-            Some(route) => route.rules.as_deref(),
-            None => local.routing.general_rules.as_ref(),
-        };
-        let variables = rules.map(|rules| rules.variables(&head, &client, &local.routing.trusted, id));
-        let ruled = rules.zip(variables.as_ref());
-        let served = match chosen {
-            Ok(Some(route)) => {
-                let (client, interim, id, record) = (&client, &interim, id, &record);
-                let asked = Asked { local: &local, route, client, interim, id, trusted, record, ruled };
-                self.serve(&asked, &mut head, body).await
-            }
-            Ok(None) => Err(Error::NoRoute.into()),
-            Err(other) => {
-                self.metrics.ambiguous_paths.increment();
-                let (host, path) = for_log(&head);
-                let (request, method, route) = (id, &head.method, &*other.name);
-                tracing::info!(
-                    request,
-                    %method,
-                    host,
-                    %path,
-                    route,
-                    "answered 400: the path could be read as this route's"
-                );
-                Err(Error::AmbiguousPath.into())
-            }
-        };
-        let mut response = match served {
-            Ok(response) => response,
-            Err(Outcome::Answer(error)) => {
-                let request = id;
-                match error {
-                    // A client that exceeds its rate must not fill the log as well.
-                    Error::TooManyRequests { .. } => tracing::debug!(request, "rate limit exceeded"),
-                    // Nor a browser that has no password yet, or one that guesses.
-                    Error::NoPassword => {
-                        let client = variables.as_ref().map(|variables| variables.client);
-                        let route = route.map(|route| &*route.name);
-                        tracing::debug!(
-                            request,
-                            client = client.map(tracing::field::display),
-                            route,
-                            "no right password"
-                        );
-                    }
-                    // So must none that comes from a network that was shut out.
-                    Error::AddressDenied => {
-                        let client = variables.as_ref().map(|variables| variables.client);
-                        let route = route.map(|route| &*route.name);
-                        tracing::debug!(request, client = client.map(tracing::field::display), route, "address denied");
-                    }
-                    // The operator has switched it, which was logged.
-                    Error::Maintenance { .. } => tracing::debug!(request, "its route is in maintenance"),
-                    // Logged above, with the other route.
-                    Error::AmbiguousPath => {}
-                    _ => {
-                        let ((host, path), method) = (for_log(&head), &head.method);
-                        let (status, route) = (error.table().0.as_u16(), route.map(|route| &*route.name));
-                        tracing::info!(
-                            request,
-                            %error,
-                            status,
-                            %method,
-                            host,
-                            %path,
-                            route,
-                            "answered in place of the origin"
-                        );
-                    }
+        async move {
+            let local = self.local();
+            let trusted = forwarded::is_trusted(client.address.ip(), &local.routing.trusted);
+            let id = forwarded::request_id(&head.fields, trusted, record.own_trace_id());
+            let id = id.text();
+            record.note(|facts| {
+                facts.set_text(RequestText::RequestId, id.as_bytes());
+                if trusted {
+                    facts.behind = Some(local.routing.client(client.address.ip(), &head.fields));
                 }
-                let (status, kind) = error.table();
-                if error == Error::Evicted {
-                    record.evicted();
+            });
+            // The request's ID is known, which a new trace has as its own.
+            record.trace();
+            let chosen = local.routing.route(&head);
+            let route = chosen.ok().flatten();
+            let counters = route.and_then(|route| local.routes.get(route.number));
+            let body = match counters {
+                Some(counters) => counters.count_request(body),
+                None => body,
+            };
+            let rules = match route {
+                Some(route) => route.rules.as_deref(),
+                None => local.routing.general_rules.as_ref(),
+            };
+            let variables = rules.map(|rules| rules.variables(&head, &client, &local.routing.trusted, id));
+            let ruled = rules.zip(variables.as_ref());
+            let served = match chosen {
+                Ok(Some(route)) => {
+                    let (client, interim, id, record) = (&client, &interim, id, &record);
+                    let asked = Asked { local: &local, route, client, interim, id, trusted, record, ruled };
+                    self.serve(&asked, &mut head, body).await
                 }
-                record.error(kind);
-                let pages = route.map_or(&local.routing.general_pages, |route| &route.pages);
-                let mut response = error.response(id, pages.find(status));
-                if error == Error::NoPassword
-                    && let Some(users) = rules.and_then(|rules| rules.users.as_ref())
-                {
-                    response.fields.set(name::WWW_AUTHENTICATE, users.challenge.as_bytes());
+                Ok(None) => Err(Error::NoRoute.into()),
+                Err(other) => {
+                    self.metrics.ambiguous_paths.increment();
+                    let (host, path) = for_log(&head);
+                    let (request, method, route) = (id, &head.method, &*other.name);
+                    tracing::info!(
+                        request,
+                        %method,
+                        host,
+                        %path,
+                        route,
+                        "answered 400: the path could be read as this route's"
+                    );
+                    Err(Error::AmbiguousPath.into())
                 }
-                response
+            };
+            let mut response = match served {
+                Ok(response) => response,
+                Err(Outcome::Answer(error)) => {
+                    let request = id;
+                    match error {
+                        // A client that exceeds its rate must not fill the log as well.
+                        Error::TooManyRequests { .. } => tracing::debug!(request, "rate limit exceeded"),
+                        // Nor a browser that has no password yet, or one that guesses.
+                        Error::NoPassword => {
+                            let client = variables.as_ref().map(|variables| variables.client);
+                            let route = route.map(|route| &*route.name);
+                            tracing::debug!(
+                                request,
+                                client = client.map(tracing::field::display),
+                                route,
+                                "no right password"
+                            );
+                        }
+                        // So must none that comes from a network that was shut out.
+                        Error::AddressDenied => {
+                            let client = variables.as_ref().map(|variables| variables.client);
+                            let route = route.map(|route| &*route.name);
+                            tracing::debug!(
+                                request,
+                                client = client.map(tracing::field::display),
+                                route,
+                                "address denied"
+                            );
+                        }
+                        // The operator has switched it, which was logged.
+                        Error::Maintenance { .. } => tracing::debug!(request, "its route is in maintenance"),
+                        // Logged above, with the other route.
+                        Error::AmbiguousPath => {}
+                        _ => {
+                            let ((host, path), method) = (for_log(&head), &head.method);
+                            let (status, route) = (error.table().0.as_u16(), route.map(|route| &*route.name));
+                            tracing::info!(
+                                request,
+                                %error,
+                                status,
+                                %method,
+                                host,
+                                %path,
+                                route,
+                                "answered in place of the origin"
+                            );
+                        }
+                    }
+                    let (status, kind) = error.table();
+                    if error == Error::Evicted {
+                        record.evicted();
+                    }
+                    record.error(kind);
+                    let pages = route.map_or(&local.routing.general_pages, |route| &route.pages);
+                    let mut response = error.response(id, pages.find(status));
+                    if error == Error::NoPassword
+                        && let Some(users) = rules.and_then(|rules| rules.users.as_ref())
+                    {
+                        response.fields.set(name::WWW_AUTHENTICATE, users.challenge.as_bytes());
+                    }
+                    response
+                }
+                Err(Outcome::Abort(abort)) => return Err(abort),
+            };
+            // RFC 9110 §6.6.1. A 101 may do without, which over HTTP/2 and HTTP/3 becomes a 200.
+            let is_final = !response.status.is_informational() || client.protocol != Protocol::Http1;
+            if is_final && !response.fields.contains(name::DATE) {
+                set_date(&mut response.fields);
             }
-            Err(Outcome::Abort(abort)) => return Err(abort),
-        };
-        // RFC 9110 §6.6.1. A 101 may do without, which over HTTP/2 and HTTP/3 becomes a 200.
-        let is_final = !response.status.is_informational() || client.protocol != Protocol::Http1;
-        if is_final && !response.fields.contains(name::DATE) {
-            set_date(&mut response.fields);
+            if let Some((rules, variables)) = ruled {
+                rules.response.apply(&mut response.fields, variables);
+            }
+            Ok(match counters {
+                Some(counters) => {
+                    counters.count(client.protocol, response.status);
+                    counters.count_response(response)
+                }
+                None => response,
+            })
         }
-        if let Some((rules, variables)) = ruled {
-            rules.response.apply(&mut response.fields, variables);
-        }
-        Ok(match counters {
-            Some(counters) => {
-                counters.count(client.protocol, response.status);
-                counters.count_response(response)
-            }
-            None => response,
-        })
     }
 
     fn complete_rejection(&self, client: &Client, response: &mut Response) {

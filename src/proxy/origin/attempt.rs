@@ -179,21 +179,26 @@ impl<'a> Attempts<'a> {
     }
 
     /// Sends the request over a connection and waits for the response's header.
-    pub(super) async fn send(
+    pub(super) async fn send(&self, head: &Head, connection: &PooledConnection) -> WaitOutcome {
+        let (upload, metrics) = (self.upload.as_deref(), &self.origin.metrics);
+        metrics.origin_requests.increment();
+        self.traced.attempt_sends(|| head.target(), connection.reused());
+        connection.send(self.upload.as_ref(), self.traceparent);
+        let poll_sent = |cx: &mut Context<'_>| connection.poll_sent(head, cx);
+        let outcome = wait::header(poll_sent, upload, &self.interims, self.timeouts, self.deadline, metrics).await;
+        self.note_end(&outcome, connection);
+        outcome
+    }
+
+    /// What follows from the `outcome` of attempt `number`.
+    pub(super) fn end(
         &mut self,
         number: u32,
-        head: &Head,
+        outcome: WaitOutcome,
         ticket: Ticket,
         connection: PooledConnection,
     ) -> Result<SentRequest, Outcome> {
         let reused = connection.reused();
-        let (upload, metrics) = (self.upload.as_deref(), &self.origin.metrics);
-        metrics.origin_requests.increment();
-        self.traced.attempt_sends(|| head.target(), reused);
-        connection.send(self.upload.as_ref(), self.traceparent);
-        let poll_sent = |cx: &mut Context<'_>| connection.poll_sent(head, cx);
-        let outcome = wait::header(poll_sent, upload, &self.interims, self.timeouts, self.deadline, metrics).await;
-        self.note_end(&outcome, &connection);
         match outcome {
             WaitOutcome::Response(response) if reused && number < retry::MAX_RETRIES && is_for_the_idle(&response) => {
                 self.timed_out(number, response, connection, ticket)

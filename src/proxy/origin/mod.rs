@@ -261,17 +261,24 @@ impl Origin {
     /// # Cancel safety
     ///
     /// Dropping the future cancels the request: its connection is closed.
-    pub(super) async fn send(self: &Rc<Self>, sending: Sending<'_>) -> Result<Response, Outcome> {
+    pub(super) fn send<'a>(
+        self: &'a Rc<Self>,
+        sending: Sending<'a>,
+    ) -> impl Future<Output = Result<Response, Outcome>> {
         let head = sending.head;
+        // Outside of the future, which would hold `sending` as well.
         let mut attempts = Attempts::new(self, sending);
-        attempts.prepare().await?;
-        for number in 0..=retry::MAX_RETRIES {
-            let Some((ticket, connection)) = attempts.connect(number).await? else { continue };
-            if let SentRequest::Answered(response) = attempts.send(number, head, ticket, connection).await? {
-                return Ok(response);
+        async move {
+            attempts.prepare().await?;
+            for number in 0..=retry::MAX_RETRIES {
+                let Some((ticket, connection)) = attempts.connect(number).await? else { continue };
+                let outcome = attempts.send(head, &connection).await;
+                if let SentRequest::Answered(response) = attempts.end(number, outcome, ticket, connection)? {
+                    return Ok(response);
+                }
             }
+            Err(Error::Terminated.into())
         }
-        Err(Error::Terminated.into())
     }
 
     /// The states of the servers.

@@ -2,7 +2,6 @@
 //! the largest contentful paint were, when the last byte came and when the page had loaded. Contenders take turns, a
 //! fresh browser each load. A load counts only if each of its resources came over the protocol that is measured.
 
-mod firefox;
 mod load;
 mod results;
 mod servers;
@@ -10,7 +9,7 @@ mod site;
 
 use crate::{
     bench::{
-        files::{Chain, Files},
+        files::Files,
         guard::Guard,
         interrupt,
         machine::Machine,
@@ -20,7 +19,7 @@ use crate::{
     link::{self, Link},
 };
 use anyhow::{Context as _, Result, anyhow, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use load::{Load, MEASURE, OBSERVE};
 use nix::unistd::geteuid;
 use results::{Results, Taken};
@@ -41,9 +40,6 @@ pub(crate) struct Arguments {
     /// Loads of each page by each contender over each link, with those of earlier runs.
     #[arg(long, value_name = "N", default_value_t = 9)]
     loads: usize,
-    /// The browser; Firefox loads over HTTP/3 that it knows of, and over HTTP/2.
-    #[arg(long, value_enum, default_value_t = Which::Chromium)]
-    browser: Which,
     /// Only these pages.
     #[arg(long, value_enum, value_name = "PAGE", value_delimiter = ',')]
     page: Vec<Page>,
@@ -73,13 +69,6 @@ pub(crate) struct Arguments {
     /// Where results go.
     #[arg(long, value_name = "FOLDER", default_value = "target/lab")]
     out: PathBuf,
-}
-
-/// A browser.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Which {
-    Chromium,
-    Firefox,
 }
 
 /// The links: megabits a second and milliseconds of round trip.
@@ -113,15 +102,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         .collect::<Result<Vec<(Page, usize)>>>()?;
     fs::write(files.www.join("index.html"), "<!doctype html><title>A page that is not measured</title>")?;
     let network = Network::new(Topology::Path, SocketBuffers::Ample, (0, 1), &Veth::default())?;
-    // Firefox takes no certificate that is its own issuer.
-    let identity =
-        files.identity(if arguments.browser == Which::Firefox { Chain::Ecdsa } else { Chain::SelfSigned })?;
-    let setting = Setting { arguments, network: &network, files: &files, identity: &identity, folder: folder.path() };
+    let setting = Setting { arguments, network: &network, files: &files, folder: folder.path() };
     let mut run = Run { setting: &setting, results: earlier(arguments)?, began: Instant::now() };
     run.results.runs.push(humantime::format_rfc3339_seconds(SystemTime::now()).to_string());
     run.results.commands.push(env::args().collect::<Vec<_>>().join(" "));
     run.results.machine = Machine::this();
     run.results.quick = arguments.quick;
+    let mut failed = 0;
     for path in &paths {
         if run.is_over() {
             break;
@@ -130,10 +117,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         let mut link = Link::start(&network, path, log.as_deref(), folder.path())?;
         let servers = setting.start()?;
         for (page, objects) in &objects {
-            run.measure(*page, *objects, path, &servers, &mut link)?;
+            // The other cells are measured all the same.
+            if let Err(error) = run.measure(*page, *objects, path, &servers, &mut link) {
+                interrupt::check()?;
+                say(&format!("{error:#}"));
+                failed += 1;
+            }
         }
         drop(servers);
         link.finish()?;
+    }
+    if failed > 0 {
+        bail!("{failed} cells are not whole");
     }
     Ok(())
 }
@@ -237,23 +232,15 @@ impl Run<'_> {
             let many = fs::read_dir(folder).map(Iterator::count).unwrap_or_default();
             folder.join(format!("{name}-{many}.json"))
         });
-        let (load, cpu, report) = if arguments.browser == Which::Firefox {
-            link.begin_anew()?;
-            let path = format!("/{}/{}", page.name(), firefox::REPORTING);
-            let (load, cpu) = self.setting.firefox(entrant, &path)?;
-            (load, cpu, link.report()?)
-        } else {
-            let mut browser = self.setting.browser(entrant, log.as_deref())?;
-            link.begin_anew()?;
-            let url = format!("https://localhost:{}/{}/index.html", entrant.port, page.name());
-            let (load, cpu) = browser.load(&url, OBSERVE, &format!("{MEASURE}({objects})"))?;
-            let report = link.report()?;
-            if log.is_some() {
-                // Only then is its log whole.
-                browser.end()?;
-            }
-            (load, cpu, report)
-        };
+        let mut browser = self.setting.browser(entrant, log.as_deref())?;
+        link.begin_anew()?;
+        let url = format!("https://localhost:{}/{}/index.html", entrant.port, page.name());
+        let (load, cpu) = browser.load(&url, OBSERVE, &format!("{MEASURE}({objects})"))?;
+        let report = link.report()?;
+        if log.is_some() {
+            // Only then is its log whole.
+            browser.end()?;
+        }
         let load: Load = serde_json::from_value(load).context("what the page reports")?;
         let load = Load { browser_cpu: 1000.0 * cpu, ..load };
         if load.objects != objects || load.protocols != [entrant.protocol.alpn()] {

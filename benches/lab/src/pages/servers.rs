@@ -1,14 +1,10 @@
 //! Who serves the pages, and over which protocol a browser gets them.
 
-use super::{
-    Arguments, Which,
-    firefox::{self, Firefox},
-    load,
-};
+use super::{Arguments, load};
 use crate::{
     bench::{
         contender::{Configuration, Contender},
-        files::{Files, Identity},
+        files::Files,
         interrupt,
         namespace::{Namespace, Network, inside},
         process::{self, Server},
@@ -18,7 +14,6 @@ use crate::{
     browser::{Browser, Learned, Transport},
 };
 use anyhow::{Context as _, Result};
-use serde_json::Value as Json;
 use std::{
     fs,
     net::IpAddr,
@@ -112,8 +107,6 @@ pub(super) struct Setting<'a> {
     pub(super) arguments: &'a Arguments,
     pub(super) network: &'a Network,
     pub(super) files: &'a Files,
-    /// The servers' certificate.
-    pub(super) identity: &'a Identity,
     pub(super) folder: &'a Path,
 }
 
@@ -146,7 +139,7 @@ impl Setting<'_> {
             self.wait_for(&mut servers, port)?;
             for (name, _, protocol) in of {
                 let mut entrant = Entrant { name, port, protocol: *protocol, learned: None };
-                if *protocol == Protocol::Http3 && self.arguments.browser == Which::Chromium {
+                if *protocol == Protocol::Http3 {
                     entrant.learned = Some(self.learn(&entrant).with_context(|| (*name).to_owned())?);
                 }
                 entrants.push(entrant);
@@ -184,20 +177,6 @@ impl Setting<'_> {
         inside(namespace, || Browser::launch(&program, address, &self.files.spki, transport, log))
     }
 
-    /// Loads the page at `path` in Firefox: its report, and the CPU time in seconds.
-    pub(super) fn firefox(&self, entrant: &Entrant, path: &str) -> Result<(Json, f64)> {
-        let program = self.given("firefox").unwrap_or_else(|| PathBuf::from("firefox-esr"));
-        let firefox = Firefox {
-            program: &program,
-            authority: &self.identity.trusted,
-            reports: &firefox::reports(self.folder),
-            network: self.network,
-            has_http3: entrant.protocol == Protocol::Http3,
-            port: entrant.port,
-        };
-        firefox.load(path)
-    }
-
     fn given(&self, name: &str) -> Option<PathBuf> {
         self.arguments.bin.iter().find_map(|bin| Some(PathBuf::from(bin.strip_prefix(name)?.strip_prefix('=')?)))
     }
@@ -214,9 +193,9 @@ impl Setting<'_> {
         values.set("ADDRESS", self.network.address);
         values.set("PORT", port);
         values.set("ADMIN_PORT", port + ADMIN);
-        values.set("CERT", self.identity.certificate.display());
-        values.set("KEY", self.identity.key.display());
-        values.set("BOTH", self.identity.both.display());
+        values.set("CERT", self.files.certificate.display());
+        values.set("KEY", self.files.key.display());
+        values.set("BOTH", self.files.both.display());
         values.set("ORIGIN_PORT", ORIGIN_PORT);
         values.set("ORIGIN_TLS_PORT", ORIGIN_TLS_PORT);
         values.set("WWW", self.files.www.display());

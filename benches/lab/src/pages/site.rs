@@ -1,7 +1,6 @@
 //! The pages that a browser loads: made by a seed, the same in every run. Each has objects of stated sizes; an image's
 //! file is a PNG of noise, made as long as wanted by a chunk that no browser reads.
 
-use super::firefox;
 use crate::random::Random;
 use anyhow::{Result, bail};
 use clap::ValueEnum;
@@ -52,15 +51,12 @@ impl Page {
             Self::Late => site.late()?,
             Self::Scripts => site.scripts()?,
         };
-        let page = |script: &str| {
-            format!(
-                "<!doctype html><html lang=en><meta charset=utf-8><title>{}</title>\n{script}\
+        let page = format!(
+            "<!doctype html><html lang=en><meta charset=utf-8><title>{}</title>\n\
              <style>body {{ margin: 0; font-size: 32px }} #top {{ height: 1600px }}</style>\n{head}\n<body>\n{body}\n",
-                self.name()
-            )
-        };
-        fs::write(folder.join("index.html"), page(""))?;
-        fs::write(folder.join(firefox::REPORTING), page(&firefox::script(site.objects)))?;
+            self.name()
+        );
+        fs::write(folder.join("index.html"), page)?;
         Ok(site.objects)
     }
 }

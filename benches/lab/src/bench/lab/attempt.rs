@@ -129,7 +129,7 @@ impl Lab {
         if let Some(name) = &present.contender.congestion_control {
             self.network.control_congestion(name)?;
         }
-        let quota = task.share.quota().map(|share| Cgroup::new(share)).transpose()?;
+        let quota = task.share.quota().map(Cgroup::new).transpose()?;
         let mut servers = self.start_all(present, task, folder.path(), &values, ADMIN_PORT, quota.as_ref())?;
         if task.links > 1 && !self.wait_for_sockets(&mut servers, PORT, present.contender.kind, READY)? {
             bail!("not all servers listen");

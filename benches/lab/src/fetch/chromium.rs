@@ -5,8 +5,9 @@ use crate::browser::{Browser, Origin};
 use anyhow::{Result, bail};
 use std::{fs, path::Path};
 
-/// A page of the origin's, to download from: its bytes do not matter, whose it is does.
-const PAGE: &str = "/b1000";
+/// A page to download from, which is the origin's refusal to list a folder: HTML, as a body of random bytes is not, which
+/// Chromium would download.
+const PAGE: &str = "/";
 /// What the body's file is called once it is whole.
 const FILE: &str = "body";
 

@@ -232,10 +232,6 @@ impl CongestionController for Controller {
         }
         // A guess, before it is measured.
         let round_trip = if self.round_trip.is_zero() { rtt_estimator.smoothed_rtt() } else { self.round_trip };
-        // What is longer on a near path is the client's reading, which waiting does not make shorter, and what is in
-        // flight is limited. A worker that is late itself paces: its CPU time suffices for more in longer bursts.
-        let is_near = self.near.limit().is_some() && self.moderation.lateness().is_zero();
-        let round_trip = if is_near { rtt_estimator.min_rtt() } else { round_trip };
         let Self { algorithm, published, pacer, restarted_at, max_datagram, moderation, buffer, feedback, .. } = self;
         let bytes = u32::try_from(sent_bytes).unwrap_or(u32::MAX);
         let info = match algorithm {

@@ -106,23 +106,6 @@ fn cubics_window_after_fifty_round_trips_is_the_same_however_often_a_client_ackn
     }
 }
 
-/// The round trip of a near path is longer than two milliseconds where the client, or the worker itself, sleeps.
-#[test]
-fn a_near_path_is_not_paced_however_long_its_client_sleeps() {
-    let due_behind_a_window = |shortest: Duration| {
-        let mut path = Path::new(Congestion::Cubic, shortest);
-        (0..4).for_each(|_| path.round(2));
-        path.delay = Duration::from_millis(10);
-        (0..2).for_each(|_| path.round(2));
-        while !path.controller.is_congestion_limited() {
-            path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut NoPublisher);
-        }
-        path.is_due()
-    };
-    assert!(due_behind_a_window(Duration::from_micros(200)));
-    assert!(!due_behind_a_window(Duration::from_millis(9)));
-}
-
 /// RFC 9438 §4.3: additive increase begins with what congestion left, be it the second of two, behind which CUBIC makes
 /// room for others (§4.7).
 #[test]

@@ -1,8 +1,8 @@
 //! The length of a connection's first TLS records. Pure.
 //!
-//! A client reads nothing of a record before all of it has come (RFC 8446 §5.2). One of 16 KiB is longer than TCP's first
-//! congestion window of ten segments (RFC 6928 §2), so that the first byte of a longer response would come a round trip
-//! later.
+//! A client reads nothing of a record before all of it has come (RFC 8446 §5.2). One of 16 KiB is longer than TCP's
+//! first congestion window of ten segments (RFC 6928 §2), so that the first byte of a longer response would come a
+//! round trip later.
 
 use std::io::IoSlice;
 
@@ -10,7 +10,7 @@ use std::io::IoSlice;
 const SHORT_FOR: usize = 32 * 1024;
 /// Bytes of such a record: three segments.
 const SHORT: usize = 4 * 1024;
-/// Slices of a write that are looked at: h2 has a frame's header, its data and the next header, hyper a header and pieces.
+/// Slices of a write that are looked at: h2 has a frame's header and its data, hyper a header and a body's pieces.
 const SLICES: usize = 8;
 
 /// How much of a connection is still sent in short records.

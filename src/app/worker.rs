@@ -574,6 +574,13 @@ mod tests {
     };
     use tokio::time::timeout;
 
+    /// The allocator has a size of 4,096 bytes, and the next one is 5,120.
+    #[test]
+    fn the_future_of_a_request_over_http3_has_at_most_4_kib() {
+        let size = http3::request_size::<Proxy>();
+        assert!(size <= 4096, "{size}");
+    }
+
     const PATIENCE: Duration = Duration::from_secs(5);
 
     /// Has nothing to do.

@@ -37,3 +37,5 @@ pub use connection::serve;
 pub use error::Code;
 pub use front::{ClientAddress, Covers, Http3Worker};
 pub use metrics::Metrics;
+#[cfg(test)]
+pub(crate) use request::size as request_size;

@@ -69,27 +69,26 @@ pub(super) async fn serve<H: Handler>(
     );
     let mut sender = connection.sender(send, window, terms.download_pace());
 
-    let result = match accept(receiver, &client, &connection, &terms, record).await {
-        Ok((request, stream)) => {
-            metrics.requests.increment();
-            let method = request.head.method.clone();
-            let values = request.head.fields.all(name::PRIORITY);
-            let priority = connection.priorities.request(&mut sender, values, stream.is_some());
-            record.note(|facts| facts.priority = priority);
-            let (interim, queue) = Interim::channel();
-            let response = {
-                // Here, as each future that the exchange is passed through would hold it once more.
-                let exchange = Exchange { request, client, interim, record: record.clone() };
-                let answer = pin!(connection.handler.handle(exchange));
-                answered(answer, &queue, &mut sender, &connection, &outcome).await
-            };
-            match response {
-                Ok(response) => relay(response, stream, &method, &mut sender, &connection, &outcome, record).await,
-                Err(failure) => Err(failure),
+    // This future holds what is borrowed, matched, or passed on to another one as long as that is in scope: a request
+    // is neither, so that one that waits for its origin is in memory once.
+    let result = 'served: {
+        let (request, stream) = match accept(receiver, &client, &connection, &terms, record).await {
+            Ok(accepted) => accepted,
+            Err(refusal) => {
+                // Boxed, as tunnels are: a future that is rarely needed makes that of each request larger.
+                break 'served Box::pin(refuse(refusal, &mut sender, &connection, &outcome, record)).await;
             }
+        };
+        metrics.requests.increment();
+        let (exchange, queue, method) = begin(request, stream.is_some(), client, &mut sender, &connection, record);
+        let response = {
+            let answer = pin!(connection.handler.handle(exchange));
+            answered(answer, &queue, &mut sender, &connection, &outcome).await
+        };
+        match response {
+            Ok(response) => relay(response, stream, &method, &mut sender, &connection, &outcome, record).await,
+            Err(failure) => Err(failure),
         }
-        // Boxed, as tunnels are: a future that is rarely needed makes that of each request larger.
-        Err(refusal) => Box::pin(refuse(refusal, &mut sender, &connection, &outcome, record)).await,
     };
     let result = match result {
         Ok(()) => sender.finish(&recording).await.map_err(Failure::Send),
@@ -123,6 +122,15 @@ pub(super) async fn serve<H: Handler>(
         (_, Err(_)) => metrics.shared.streams_reset_by_proxy.increment(),
         (_, Ok(())) => {}
     }
+}
+
+/// Bytes of the future that serves a request.
+#[cfg(test)]
+pub(crate) fn size<H: Handler>() -> usize {
+    const fn of<A, B, C, F>(_: fn(A, B, C) -> F) -> usize {
+        size_of::<F>()
+    }
+    of(serve::<H>)
 }
 
 /// How a request ended, for its record. A client that resets the rest of its request once it was answered has its
@@ -324,6 +332,22 @@ async fn refuse<H: Handler>(
             respond(response, &method, sender, connection, outcome, record).await
         }
     }
+}
+
+/// The exchange that begins with `request`, the queue of its interim responses, and its method.
+fn begin<H>(
+    request: Request,
+    is_tunnel: bool,
+    client: Rc<Client>,
+    sender: &mut Sender,
+    connection: &Connection<H>,
+    record: &Record,
+) -> (Exchange, InterimQueue, Method) {
+    let method = request.head.method.clone();
+    let priority = connection.priorities.request(sender, request.head.fields.all(name::PRIORITY), is_tunnel);
+    record.note(|facts| facts.priority = priority);
+    let (interim, queue) = Interim::channel();
+    (Exchange { request, client, interim, record: record.clone() }, queue, method)
 }
 
 /// Sends the handler's answer to a request of this `method`.

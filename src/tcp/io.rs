@@ -1,7 +1,10 @@
 //! A connection's writes: a client that reads nothing for `timeouts.send`, or fewer bytes a second than
 //! `limits.min_download_rate`, counts as gone.
 
-use super::writes::{OpenResponse, WriteState, Writes};
+use super::{
+    first_records::FirstRecords,
+    writes::{OpenResponse, WriteState, Writes},
+};
 use crate::{
     exchange::{ClientDeadline, MinimumRate, TimeoutCause},
     memory::Motion,
@@ -31,6 +34,11 @@ pub(super) trait ClientSocket {
     /// The descriptor of the socket, if there is one.
     fn descriptor(&self) -> Option<RawFd> {
         None
+    }
+
+    /// Whether what is written becomes records of TLS.
+    fn is_encrypted(&self) -> bool {
+        false
     }
 
     /// Has the kernel accept `bytes` that it has not sent, and no more: what it has is sent before all that comes
@@ -66,6 +74,10 @@ impl ClientSocket for TlsStream<TcpStream> {
         self.get_ref().0.descriptor()
     }
 
+    fn is_encrypted(&self) -> bool {
+        true
+    }
+
     fn unsent(&mut self) -> u64 {
         let (_, session) = self.get_mut();
         if !session.wants_write() {
@@ -87,6 +99,7 @@ impl ClientSocket for TlsStream<TcpStream> {
 /// A stream whose writes have a deadline, and are accounted.
 pub(super) struct WriteTimeout<S, R: OpenResponse> {
     stream: S,
+    first_records: FirstRecords,
     patience: ClientDeadline,
     writes: Rc<Writes<R>>,
     /// Noted at whatever is read or written.
@@ -103,7 +116,8 @@ impl<S: ClientSocket, R: OpenResponse> WriteTimeout<S, R> {
         metrics: Arc<Metrics>,
     ) -> Self {
         writes.socket.set(stream.descriptor());
-        Self { stream, patience: ClientDeadline::new(pace), writes, motion, metrics }
+        let first_records = FirstRecords::new(stream.is_encrypted());
+        Self { stream, first_records, patience: ClientDeadline::new(pace), writes, motion, metrics }
     }
 
     /// `written` is done, with as many bytes as `bytes` returns, or waits for the client.
@@ -169,8 +183,10 @@ impl<S: AsyncRead + Unpin, R: OpenResponse> AsyncRead for WriteTimeout<S, R> {
 
 impl<S: AsyncWrite + ClientSocket + Unpin, R: OpenResponse> AsyncWrite for WriteTimeout<S, R> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let bytes = self.first_records.limit(bytes);
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         if let Poll::Ready(Ok(written)) = written {
+            self.first_records.wrote(written);
             self.writes.accept(&[IoSlice::new(bytes)], written);
         }
         self.in_time(written, |bytes| *bytes, cx)
@@ -181,8 +197,10 @@ impl<S: AsyncWrite + ClientSocket + Unpin, R: OpenResponse> AsyncWrite for Write
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        let Self { stream, first_records, .. } = &mut *self;
+        let written = first_records.limited(slices, |slices| Pin::new(stream).poll_write_vectored(cx, slices));
         if let Poll::Ready(Ok(written)) = written {
+            self.first_records.wrote(written);
             self.writes.accept(slices, written);
         }
         self.in_time(written, |bytes| *bytes, cx)

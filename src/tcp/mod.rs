@@ -10,6 +10,7 @@ mod alt_svc;
 mod answer;
 mod body;
 mod connection;
+mod first_records;
 mod frames;
 mod front;
 mod handshake;

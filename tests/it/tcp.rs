@@ -13,4 +13,5 @@ mod memory;
 mod pieces;
 mod pipelined;
 pub(crate) mod priorities;
+mod records;
 mod written;

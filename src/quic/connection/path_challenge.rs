@@ -67,8 +67,8 @@ impl Challenge {
     }
 }
 
-/// Moves the challenge in a packet's unencrypted `payload` before a PATH_RESPONSE. Chromium ignores a challenge on a path
-/// that it has probed with success and on which it does not send yet: one behind the response in the same packet
+/// Moves the challenge in a packet's unencrypted `payload` before a PATH_RESPONSE. Chromium ignores a challenge on a
+/// path that it has probed with success and on which it does not send yet: one behind the response in the same packet
 /// (`QuicConnection::SendPathResponse` of quiche). The path would never be validated.
 pub(in crate::quic) fn put_before_response(payload: &mut [u8]) {
     let (mut response, mut challenge) = (None, None);

@@ -1,0 +1,102 @@
+//! The length of a connection's first TLS records. Pure.
+//!
+//! A client reads nothing of a record before all of it has come (RFC 8446 §5.2). One of 16 KiB is longer than TCP's
+//! first congestion window of ten segments (RFC 6928 §2), so that the first byte of a longer response would come a
+//! round trip later.
+
+use std::io::IoSlice;
+
+/// Bytes of a connection that are sent in short records: its congestion window has grown to twice the longest then.
+const SHORT_FOR: usize = 32 * 1024;
+/// Bytes of such a record: three segments.
+const SHORT: usize = 4 * 1024;
+/// Slices of a write that are looked at: h2 has a frame's header and its data, hyper a header and a body's pieces.
+const SLICES: usize = 8;
+
+/// How much of a connection is still sent in short records.
+#[derive(Debug)]
+pub(super) struct FirstRecords {
+    left: usize,
+}
+
+impl FirstRecords {
+    /// The state of a connection that begins; one without TLS has no records.
+    pub(super) const fn new(is_encrypted: bool) -> Self {
+        Self { left: if is_encrypted { SHORT_FOR } else { 0 } }
+    }
+
+    /// What one write may have of `bytes`: each write is a record, or several.
+    pub(super) fn limit<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        if self.left == 0 { bytes } else { bytes.get(..SHORT).unwrap_or(bytes) }
+    }
+
+    /// Calls `write` with what one write may have of `slices`.
+    pub(super) fn limited<T>(&self, slices: &[IoSlice<'_>], write: impl FnOnce(&[IoSlice<'_>]) -> T) -> T {
+        let length = slices.iter().fold(0_usize, |sum, slice| sum.saturating_add(slice.len()));
+        if self.left == 0 || length <= SHORT {
+            return write(slices);
+        }
+        let mut short = [IoSlice::new(&[]); SLICES];
+        let (mut room, mut count) = (SHORT, 0);
+        for (place, slice) in short.iter_mut().zip(slices) {
+            let slice: &[u8] = slice;
+            let part = slice.get(..room).unwrap_or(slice);
+            (*place, room, count) = (IoSlice::new(part), room - part.len(), count + 1);
+        }
+        // A write of nothing would be taken for the end.
+        if room == SHORT { write(slices) } else { write(short.get(..count).unwrap_or_default()) }
+    }
+
+    /// `bytes` were written.
+    pub(super) const fn wrote(&mut self, bytes: usize) {
+        self.left = self.left.saturating_sub(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn lengths(records: &FirstRecords, slices: &[&[u8]]) -> Vec<usize> {
+        let slices: Vec<IoSlice<'_>> = slices.iter().map(|slice| IoSlice::new(slice)).collect();
+        records.limited(&slices, |slices| slices.iter().map(|slice| slice.len()).collect())
+    }
+
+    #[test]
+    fn the_first_records_are_short_and_later_ones_are_not() {
+        let mut records = FirstRecords::new(true);
+        let body = vec![7; 20_000];
+        assert_eq!(records.limit(&body).len(), 4096);
+        assert_eq!(records.limit(b"short"), b"short");
+        assert_eq!(lengths(&records, &[b"header", &body, b"next"]), [6, 4090, 0]);
+        assert_eq!(lengths(&records, &[b"header", &body[..4000], b"next"]), [6, 4000, 4]);
+        records.wrote(SHORT_FOR - 1);
+        assert_eq!(records.limit(&body).len(), 4096);
+        records.wrote(1);
+        assert_eq!(records.limit(&body).len(), 20_000);
+        assert_eq!(lengths(&records, &[b"header", &body]), [6, 20_000]);
+    }
+
+    #[test]
+    fn a_connection_without_tls_has_no_records() {
+        let records = FirstRecords::new(false);
+        assert_eq!(records.limit(&[7; 20_000]).len(), 20_000);
+    }
+
+    proptest! {
+        #[test]
+        fn a_short_write_is_the_beginning_of_a_long_one(
+            slices in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..3_000), 0..20),
+        ) {
+            let all: Vec<u8> = slices.concat();
+            let slices: Vec<IoSlice<'_>> = slices.iter().map(|slice| IoSlice::new(slice)).collect();
+            let written = FirstRecords::new(true).limited(&slices, |slices| {
+                slices.iter().flat_map(|slice| slice.iter().copied()).collect::<Vec<u8>>()
+            });
+            prop_assert!(all.starts_with(&written));
+            prop_assert!(written.len() <= SHORT || slices.iter().take(SLICES).all(|slice| slice.is_empty()));
+            prop_assert!(all.is_empty() || !written.is_empty());
+        }
+    }
+}

@@ -5,8 +5,8 @@ use crate::browser::{Browser, Origin};
 use anyhow::{Result, bail};
 use std::{fs, path::Path};
 
-/// A page to download from, which is the origin's refusal to list a folder: HTML, as a body of random bytes is not, which
-/// Chromium would download.
+/// A page to download from, which is the origin's refusal to list a folder: HTML. A body of random bytes is none, and
+/// Chromium would download it.
 const PAGE: &str = "/";
 /// What the body's file is called once it is whole.
 const FILE: &str = "body";

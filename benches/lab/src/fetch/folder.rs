@@ -1,5 +1,5 @@
-//! The folder into which a client writes its body, in memory where there is a tmpfs: neither a pipe nor a hash takes the
-//! client's CPU time while it receives. The body is checked when it is there.
+//! The folder into which a client writes its body, in memory where there is a tmpfs: neither a pipe nor a hash takes
+//! CPU time of the client while it receives. The body is checked when it is there.
 
 use super::{Arguments, Fetched};
 use anyhow::{Context as _, Result};

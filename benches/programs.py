@@ -6,7 +6,9 @@ import hashlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
+import sys
 import time
 
 RMEM_MAX = pathlib.Path("/proc/sys/net/core/rmem_max")
@@ -15,8 +17,9 @@ CGROUPS = pathlib.Path("/sys/fs/cgroup")
 
 @contextlib.contextmanager
 def receive_buffers(most):
-    """Sets net.core.rmem_max of the machine, and restores it at the end."""
+    """Sets net.core.rmem_max of the machine, and restores it at the end, also of a program that is terminated."""
     before = RMEM_MAX.read_text()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         RMEM_MAX.write_text(str(most))
         yield

@@ -99,11 +99,16 @@ def measure(arguments, program, numbers, certificate, folders):
         ends.callback(browser.close)
         browser.open(f"https://localhost:{ports[arguments.only[0]]}/")
         browser.wait_for("document.readyState === 'complete' && crowds.size === 3 && video.duration > 1 && player.getRepresentationsByType('video').length > 0")
-        # The page's own video would take its share of the quota.
-        browser.evaluate("player.reset(), 0") if arguments.alone else None
+        if arguments.alone:
+            # The page's own video would take its share of the quota.
+            browser.evaluate("player.reset(), 0")
         for way in set(WAYS) - set(arguments.only):
             browser.evaluate(f"crowds.delete('{way}')")
-        before = {way: (*counters(metrics[way]), cgroups[way].cpu()) if way in metrics else (0, 0, cgroups[way].cpu()) for way in arguments.only}
+
+        def counts():
+            return {way: (*(counters(metrics[way]) if way in metrics else (0, 0)), cgroups[way].cpu()) for way in arguments.only}
+
+        before = counts()
         dropped = drops(ports.values())
         browser.evaluate(f"at('count').value = {arguments.viewers}, at('watch').click()")
         time.sleep(arguments.seconds)
@@ -114,7 +119,7 @@ def measure(arguments, program, numbers, certificate, folders):
             time.sleep(2)
             picture = browser.call("Page.captureScreenshot", {}, browser.session)["data"]
             pathlib.Path(arguments.picture).write_bytes(base64.b64decode(picture))
-        after = {way: (*counters(metrics[way]), cgroups[way].cpu()) if way in metrics else (0, 0, cgroups[way].cpu()) for way in arguments.only}
+        after = counts()
         dropped = {port: count - dropped[port] for port, count in drops(ports.values()).items()}
         lines = []
         for one in seen:

@@ -56,11 +56,11 @@ class Link:
             run("tc", "-n", self.server, "qdisc", "add", "dev", "wire", "root", "tbf", "rate", f"{mbit}mbit", "burst", "125kb", "latency", "100ms")
 
     def received(self):
-        """Packets that the client's device received, and datagrams that its sockets dropped."""
-        packets = run("ip", "netns", "exec", self.client, "cat", "/sys/class/net/wire/statistics/rx_packets")
-        return int(packets)
+        """Packets that the client's device received."""
+        return int(run("ip", "netns", "exec", self.client, "cat", "/sys/class/net/wire/statistics/rx_packets"))
 
     def dropped(self):
+        """Datagrams that the client's sockets dropped."""
         snmp = run("ip", "netns", "exec", self.client, "cat", "/proc/net/snmp").splitlines()
         names, values = (line.split()[1:] for line in snmp if line.startswith("Udp: "))
         return int(dict(zip(names, values))["RcvbufErrors"])
@@ -71,7 +71,7 @@ class Link:
 
 
 def busy(core):
-    """Seconds for which a core was busy, and those that passed."""
+    """Seconds for which a core was busy."""
     for line in pathlib.Path("/proc/stat").read_text().splitlines():
         words = line.split()
         if words[0] == f"cpu{core}":
@@ -129,7 +129,7 @@ url = "http://127.0.0.1:{ORIGIN}"
 
 
 def by_chromium(chromium, prefix, work, url, protocol, key, cgroup, megabytes):
-    """Downloads to a file; seconds between the first byte and the last as the browser has them are not known, so all of it counts."""
+    """Downloads to a file: yields before it begins, and then the seconds from the click to the last byte."""
     port = url.split(":")[2].split("/")[0]
     options = [f"--ignore-certificate-errors-spki-list={key}", f"--host-resolver-rules=MAP localhost {SERVER}, MAP * ~NOTFOUND"]
     options += [f"--origin-to-force-quic-on=localhost:{port}"] if protocol == "h3" else ["--disable-quic"]
@@ -161,7 +161,7 @@ def by_chromium(chromium, prefix, work, url, protocol, key, cgroup, megabytes):
 
 
 def by_program(command, prefix, cgroup):
-    """Downloads by a program that writes to a file."""
+    """Downloads by a program that writes to a file: yields before it begins, and then the seconds that it ran."""
     yield
     began = time.monotonic()
     process = subprocess.Popen([*prefix, *command], preexec_fn=cgroup.join, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -233,9 +233,10 @@ def main():
                                     steps = by_program([arguments.program, "get", "--ca", work / "cert.pem", "--resolve", f"localhost:{PORTS[server]}:{SERVER}",
                                                         "--output", work / "got", url], prefix, group)
                                 next(steps)
-                                before = [group.cpu(), groups[server].cpu(), busy(1), link.received(), link.dropped()]
+                                counts = lambda: [group.cpu(), groups[server].cpu(), busy(1), link.received(), link.dropped()]
+                                before = counts()
                                 seconds = next(steps)
-                                after = [group.cpu(), groups[server].cpu(), busy(1), link.received(), link.dropped()]
+                                after = counts()
                                 steps.close()
                             except (RuntimeError, subprocess.TimeoutExpired) as error:
                                 print(f"{rate:6} {client:9} {server:9} {protocol:4} {error}", flush=True)

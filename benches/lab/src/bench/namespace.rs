@@ -255,7 +255,7 @@ impl Network {
         self.namespaces().into_iter().map(|namespace| udp(namespace, "RcvbufErrors")).sum()
     }
 
-    /// The same of sockets at a port of the servers' side, as long as they are open.
+    /// Datagrams that sockets at a port of the servers' side have dropped, as long as they are open.
     pub(crate) fn drops_at(&self, port: u16) -> Result<u64> {
         let sockets = inside(&self.server.namespace, || Ok(fs::read_to_string("/proc/thread-self/net/udp")?))?;
         Ok(procfs::drops_at(&sockets, port))

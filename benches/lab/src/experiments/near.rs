@@ -29,7 +29,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const OFF: &str = "litequic-off";
 const BBR: &str = "litequic-bbr";
-/// Of a core, the server's.
+/// The share of a core that the server has in cells with a quota.
 const TENTH: f64 = 0.1;
 /// More than a download gets of any of these paths.
 const BODY: u64 = 2_000_000_000;
@@ -66,7 +66,7 @@ const CLIENTS: [Who; 8] = [
     Who::Other(Client::Get),
     Who::Other(Client::Chromium),
 ];
-/// Those that are compared over other networks.
+/// The clients that are compared over other networks.
 const FEW: [Who; 3] = [CLIENTS[0], CLIENTS[2], CLIENTS[7]];
 
 impl Who {

@@ -13,7 +13,7 @@ use std::{
 
 /// Where Linux mounts a tmpfs for all users.
 const TMPFS: &str = "/dev/shm";
-/// Between two looks at the body.
+/// The time between two looks at the body.
 const LOOK: Duration = Duration::from_millis(2);
 /// Bytes that are read at a time.
 const PIECE: usize = 1 << 20;

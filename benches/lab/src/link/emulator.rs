@@ -74,7 +74,7 @@ pub(super) enum Asked {
     BeginAnew,
     /// To count from the beginning.
     CountAnew,
-    /// Its report so far.
+    /// The emulator's report so far.
     Report,
 }
 

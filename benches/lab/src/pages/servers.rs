@@ -33,7 +33,7 @@ pub(super) enum Protocol {
 }
 
 impl Protocol {
-    /// Its name in `nextHopProtocol` (ALPN).
+    /// The protocol's name in `nextHopProtocol` (ALPN).
     pub(super) fn alpn(self) -> &'static str {
         match self {
             Self::Http1 => "http/1.1",

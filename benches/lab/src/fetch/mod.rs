@@ -1,8 +1,9 @@
-//! One download by a client that others wrote: curl, `litequic get`, Chromium. A process of its own, as the load
+//! One download by a client that others wrote: curl, `litequic get`, Chromium, Firefox. A process of its own, as the load
 //! generator is, with the same checks: status, length, CRC-32. Time counts from the body's first byte: how long a
 //! program takes to start is not the path's doing.
 
 mod chromium;
+mod firefox;
 mod folder;
 mod program;
 
@@ -23,10 +24,11 @@ pub(crate) enum Client {
     /// `litequic get`.
     Get,
     Chromium,
+    Firefox,
 }
 
 impl Client {
-    pub(crate) const ALL: [Self; 3] = [Self::Curl, Self::Get, Self::Chromium];
+    pub(crate) const ALL: [Self; 4] = [Self::Curl, Self::Get, Self::Chromium, Self::Firefox];
 
     /// How reports call it.
     pub(crate) fn name(self) -> &'static str {
@@ -34,6 +36,7 @@ impl Client {
             Self::Curl => "curl",
             Self::Get => "litequic get",
             Self::Chromium => "Chromium",
+            Self::Firefox => "Firefox",
         }
     }
 
@@ -43,6 +46,8 @@ impl Client {
             Self::Curl => "curl",
             Self::Get => "litequic",
             Self::Chromium => "chromium",
+            // Debian's, and its name there.
+            Self::Firefox => "firefox-esr",
         }
     }
 
@@ -56,6 +61,7 @@ impl Client {
             Self::Curl => "curl",
             Self::Get => "get",
             Self::Chromium => "chromium",
+            Self::Firefox => "firefox",
         }
     }
 }
@@ -160,6 +166,7 @@ pub(crate) fn fetch(arguments: &Arguments) -> Result<()> {
     let fetched = match arguments.client {
         Client::Curl | Client::Get => program::fetch(arguments)?,
         Client::Chromium => chromium::fetch(arguments)?,
+        Client::Firefox => firefox::fetch(arguments)?,
     };
     if !fetched.whole && arguments.seconds.is_none() {
         bail!("{} of {} bytes came, or others than those", fetched.bytes, arguments.bytes);

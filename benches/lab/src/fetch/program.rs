@@ -41,7 +41,7 @@ fn command(arguments: &Arguments, body: &Path) -> Command {
         Client::Get => {
             command.args(["get", "--timeout", &format!("{PATIENCE}s"), "--resolve", &resolve, "--ca"]);
         }
-        Client::Curl | Client::Chromium => {
+        Client::Curl | Client::Chromium | Client::Firefox => {
             let version = if arguments.h1 { "--http1.1" } else { "--http3-only" };
             command.args(["--silent", "--show-error", "--fail", "--noproxy", "*", version]);
             command.args(["--max-time", &PATIENCE.to_string(), "--resolve", &resolve, "--cacert"]);

@@ -5,6 +5,7 @@ mod attacks;
 mod batch;
 mod bloat;
 mod conformance;
+mod downloads;
 mod fairness;
 mod floor;
 mod gateway;
@@ -107,6 +108,8 @@ pub(crate) enum Command {
     Slow(Options),
     /// A download of a client on the same machine or network, whose socket has the kernel's default size.
     Near(Options),
+    /// What a download costs the client, and how fast it is, by HTTP/2 and HTTP/3 over a fast link.
+    Downloads(Options),
     /// One download beside one of kernel TCP with CUBIC: who gets how much of a bottleneck.
     Fairness(Options),
     /// Whether congestion control behaves as the kernel's: envelopes of delay and throughput.
@@ -174,7 +177,7 @@ struct Experiment {
 }
 
 /// In the order of `all`.
-const EXPERIMENTS: [&Experiment; 33] = [
+const EXPERIMENTS: [&Experiment; 34] = [
     &peers::EXPERIMENT,
     &ladder::EXPERIMENT,
     &batch::EXPERIMENT,
@@ -208,6 +211,7 @@ const EXPERIMENTS: [&Experiment; 33] = [
     &gateway::EXPERIMENT,
     &wire::EXPERIMENT,
     &near::EXPERIMENT,
+    &downloads::EXPERIMENT,
 ];
 
 /// Those over emulated paths that a night is for.
@@ -259,6 +263,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Many(options) => (options, &[&many::EXPERIMENT]),
         Command::Slow(options) => (options, &[&slow::EXPERIMENT]),
         Command::Near(options) => (options, &[&near::EXPERIMENT]),
+        Command::Downloads(options) => (options, &[&downloads::EXPERIMENT]),
         Command::Fairness(options) => (options, &[&fairness::EXPERIMENT]),
         Command::Conformance(options) => (options, &[&conformance::EXPERIMENT]),
         Command::Validation(options) => (options, &[&conformance::VALIDATION]),
@@ -468,6 +473,8 @@ fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task 
         path: None,
         topology: None,
         buffers: SocketBuffers::Ample,
+        rate: None,
+        is_client_alone: false,
         links: 1,
         sampled: None,
         beside: None,
@@ -545,7 +552,7 @@ fn with_everyone(mut cell: Task, with_clients: &[&str], options: &Options) -> Ve
     // One of the two is there to compare with.
     tuned.names.retain(|name| name != "h1-bbr");
     let mut tasks = vec![tuned];
-    for client in Client::ALL {
+    for client in Client::USUAL {
         let mut task = variant(client.name());
         if !options.quick {
             task.names = with_clients.iter().map(|name| (*name).to_owned()).collect();

@@ -51,11 +51,13 @@ fn run(task: &Task) -> f64 {
     let path = task.path.as_ref();
     let rate = path.and_then(|path| path.down.bottleneck.as_ref()).map(|(rate, _)| rate.first() as f64 / 8.0);
     let rtt = path.map_or(0.0, |path| path.rtt.as_secs_f64());
+    let rate = rate.or(task.rate.map(|mbit| mbit as f64 * 125_000.0));
+    let is_limited = path.is_some() || task.rate.is_some();
     let rate = rate.unwrap_or(BYTES);
     let body = load.body as f64;
     let measured = match load.amount {
         Amount::Seconds(seconds) | Amount::Cut { seconds, .. } => seconds,
-        Amount::Requests(requests) if path.is_some() => requests as f64 * body / rate / SHARE,
+        Amount::Requests(requests) if is_limited => requests as f64 * body / rate / SHARE,
         Amount::Requests(requests) => requests as f64 * (body / BYTES + 1.0 / REQUESTS),
         Amount::InTurn(requests) => {
             // The window doubles with each round trip; beside a bulk download the queue is full.
@@ -65,7 +67,8 @@ fn run(task: &Task) -> f64 {
             requests as f64 * (trips * (rtt + queue) + body / rate)
         }
     };
-    let browser = if load.generator == Generator::Client(Client::Chromium) { BROWSER } else { 0.0 };
+    let is_browser = matches!(load.generator, Generator::Client(Client::Chromium | Client::ChromiumAsked));
+    let browser = if is_browser { BROWSER } else { 0.0 };
     let beside = if task.beside.is_some() { BESIDE } else { 0.0 };
     // Two handshakes: one to prove itself, with its body of 100 KB.
     AROUND + browser + beside + 8.0 * rtt + 1e5 / rate + measured

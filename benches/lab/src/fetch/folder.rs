@@ -2,6 +2,7 @@
 //! CPU time of the client while it receives. The body is checked when it is there.
 
 use super::{Arguments, Fetched};
+use crate::bench::costs::Costs;
 use anyhow::{Context as _, Result};
 use std::{
     fs::{self, File},
@@ -37,6 +38,7 @@ impl Folder {
         let mut fetched = watch(
             arguments,
             || self.length(),
+            || arguments.costs(),
             is_over,
             || {
                 thread::sleep(LOOK);
@@ -74,15 +76,19 @@ impl Folder {
 fn watch(
     arguments: &Arguments,
     length: impl Fn() -> Result<u64>,
+    costs: impl Fn() -> Result<Option<Costs>>,
     mut is_over: impl FnMut() -> Result<bool>,
     mut now: impl FnMut() -> Instant,
 ) -> Result<Fetched> {
-    let (mut fetched, mut first, mut begun) = (Fetched::default(), None, None);
+    let (mut fetched, mut first, mut begun, mut before) = (Fetched::default(), None, None, None);
     loop {
         // What a client writes before it ends counts.
         let over = is_over()?;
         let (at, bytes) = (now(), length()?);
         if bytes > 0 {
+            if first.is_none() {
+                before = costs()?;
+            }
             let since = at.duration_since(*first.get_or_insert(at));
             // Nothing that comes after the cut counts, and time goes on until it.
             if let Some(cut) = arguments.cut().filter(|cut| since >= *cut) {
@@ -101,6 +107,9 @@ fn watch(
             break;
         }
     }
+    if let (Some(before), Some(after)) = (before, costs()?) {
+        fetched.costs = Some(after - before);
+    }
     fetched.steady = begun.map(|(bytes, since)| (fetched.bytes - bytes, fetched.seconds - since.as_secs_f64()));
     Ok(fetched)
 }
@@ -108,14 +117,14 @@ fn watch(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fetch::Client;
+    use crate::{bench::h2load::Http, fetch::Client};
     use std::cell::Cell;
 
     fn arguments(bytes: u64, crc32: u32, cut: Option<f64>) -> Arguments {
         Arguments {
             client: Client::Get,
             program: "litequic".into(),
-            h1: false,
+            http: Http::Three,
             address: ([192, 0, 2, 1], 8443).into(),
             ca: "/ca".into(),
             spki: String::new(),
@@ -125,6 +134,7 @@ mod tests {
             seconds: cut,
             beginning: cut.map(|cut| cut / 2.0),
             mark: None,
+            meter: None,
         }
     }
 
@@ -136,20 +146,20 @@ mod tests {
             second.set(second.get() + 1);
             began + Duration::from_secs(second.get())
         };
-        watch(arguments, length, || Ok(second.get() * 100 >= bytes), now).unwrap()
+        watch(arguments, length, || Ok(None), || Ok(second.get() * 100 >= bytes), now).unwrap()
     }
 
     #[test]
     fn time_counts_from_the_first_byte_to_the_last() {
         let fetched = watched(&arguments(300, 0, None), 300);
-        assert_eq!(fetched, Fetched { bytes: 300, seconds: 2.0, steady: None, whole: false });
+        assert_eq!(fetched, Fetched { bytes: 300, seconds: 2.0, ..Fetched::default() });
     }
 
     #[test]
     fn a_download_is_cut_and_its_beginning_reported_apart() {
         let fetched = watched(&arguments(10_000, 0, Some(6.0)), 10_000);
         // Looks at 0 to 5 s behind the first byte; of them that at 3 s ends the beginning.
-        assert_eq!(fetched, Fetched { bytes: 600, seconds: 6.0, steady: Some((200, 3.0)), whole: false });
+        assert_eq!(fetched, Fetched { bytes: 600, seconds: 6.0, steady: Some((200, 3.0)), ..Fetched::default() });
     }
 
     #[test]

@@ -6,6 +6,10 @@ mod chromium;
 mod folder;
 mod program;
 
+use crate::bench::{
+    costs::{Costs, Meter},
+    h2load::Http,
+};
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
@@ -23,10 +27,14 @@ pub(crate) enum Client {
     /// `litequic get`.
     Get,
     Chromium,
+    /// Chromium that supports ACK_FREQUENCY, by its option `AFIA`.
+    ChromiumAsked,
 }
 
 impl Client {
-    pub(crate) const ALL: [Self; 3] = [Self::Curl, Self::Get, Self::Chromium];
+    pub(crate) const ALL: [Self; 4] = [Self::Curl, Self::Get, Self::Chromium, Self::ChromiumAsked];
+    /// As users have them.
+    pub(crate) const USUAL: [Self; 3] = [Self::Curl, Self::Get, Self::Chromium];
 
     /// How reports call it.
     pub(crate) fn name(self) -> &'static str {
@@ -34,6 +42,7 @@ impl Client {
             Self::Curl => "curl",
             Self::Get => "litequic get",
             Self::Chromium => "Chromium",
+            Self::ChromiumAsked => "Chromium with AFIA",
         }
     }
 
@@ -42,13 +51,13 @@ impl Client {
         match self {
             Self::Curl => "curl",
             Self::Get => "litequic",
-            Self::Chromium => "chromium",
+            Self::Chromium | Self::ChromiumAsked => "chromium",
         }
     }
 
-    /// Whether it has HTTP/1.1 over TLS, too.
-    pub(crate) fn speaks_h1(self) -> bool {
-        self != Self::Get
+    /// Whether it has HTTP/1.1 and HTTP/2 over TLS, too.
+    pub(crate) fn speaks_tcp(self) -> bool {
+        matches!(self, Self::Curl | Self::Chromium)
     }
 
     fn option(self) -> &'static str {
@@ -56,6 +65,7 @@ impl Client {
             Self::Curl => "curl",
             Self::Get => "get",
             Self::Chromium => "chromium",
+            Self::ChromiumAsked => "chromium-asked",
         }
     }
 }
@@ -68,9 +78,9 @@ pub(crate) struct Arguments {
     /// The client's program.
     #[arg(long, value_name = "PATH")]
     program: PathBuf,
-    /// HTTP/1.1 over TLS instead of HTTP/3.
-    #[arg(long)]
-    h1: bool,
+    /// Over TLS, those before HTTP/3.
+    #[arg(long, value_enum, default_value = "three")]
+    http: Http,
     /// The server's address and port. Its name is localhost.
     #[arg(long, value_name = "IP:PORT")]
     address: std::net::SocketAddr,
@@ -96,6 +106,8 @@ pub(crate) struct Arguments {
     /// and create this file then.
     #[arg(long, value_name = "FILE", requires = "beginning")]
     mark: Option<PathBuf>,
+    #[command(flatten)]
+    meter: Option<Meter>,
 }
 
 /// Where a download leads to, for its command line.
@@ -103,7 +115,7 @@ pub(crate) struct Arguments {
 pub(crate) struct Order<'a> {
     pub(crate) client: Client,
     pub(crate) program: &'a Path,
-    pub(crate) h1: bool,
+    pub(crate) http: Http,
     pub(crate) address: &'a str,
     pub(crate) ca: &'a Path,
     pub(crate) spki: &'a str,
@@ -113,6 +125,7 @@ pub(crate) struct Order<'a> {
     /// Seconds, and those of its beginning.
     pub(crate) cut: Option<(f64, f64)>,
     pub(crate) mark: Option<&'a Path>,
+    pub(crate) meter: Option<&'a Meter>,
 }
 
 impl Order<'_> {
@@ -127,15 +140,14 @@ impl Order<'_> {
         put("--path", self.path.to_owned());
         put("--bytes", self.bytes.to_string());
         put("--expect-hash", format!("{:08x}", self.crc32));
+        put("--http", self.http.argument());
+        self.meter.into_iter().flat_map(Meter::options).for_each(|(name, value)| put(name, value));
         if let Some((seconds, beginning)) = self.cut {
             put("--seconds", seconds.to_string());
             put("--beginning", beginning.to_string());
             if let Some(mark) = self.mark {
                 put("--mark", mark.display().to_string());
             }
-        }
-        if self.h1 {
-            command.push("--h1".to_owned());
         }
         command
     }
@@ -152,6 +164,9 @@ pub(crate) struct Fetched {
     pub(crate) steady: Option<(u64, f64)>,
     /// Whether all of it came, and was what it should be.
     pub(crate) whole: bool,
+    /// What it cost from its first byte to its last one, where that is asked for.
+    #[serde(default)]
+    pub(crate) costs: Option<Costs>,
 }
 
 /// Downloads, and prints what came of it as JSON.
@@ -159,7 +174,7 @@ pub(crate) struct Fetched {
 pub(crate) fn fetch(arguments: &Arguments) -> Result<()> {
     let fetched = match arguments.client {
         Client::Curl | Client::Get => program::fetch(arguments)?,
-        Client::Chromium => chromium::fetch(arguments)?,
+        Client::Chromium | Client::ChromiumAsked => chromium::fetch(arguments)?,
     };
     if !fetched.whole && arguments.seconds.is_none() {
         bail!("{} of {} bytes came, or others than those", fetched.bytes, arguments.bytes);
@@ -175,6 +190,20 @@ impl Arguments {
 
     fn cut(&self) -> Option<Duration> {
         self.seconds.map(Duration::from_secs_f64)
+    }
+
+    /// Starts something that is the client: it is in its cgroup, and this process is not.
+    fn start<T>(&self, start: impl FnOnce() -> Result<T>) -> Result<T> {
+        let Some(meter) = &self.meter else { return start() };
+        meter.join()?;
+        let started = start();
+        meter.leave()?;
+        started
+    }
+
+    /// What the client cost until now.
+    fn costs(&self) -> Result<Option<Costs>> {
+        self.meter.as_ref().map(Meter::read).transpose()
     }
 
     /// Reports that the beginning is over.
@@ -197,10 +226,11 @@ mod tests {
 
     #[test]
     fn an_order_is_a_command_line_that_says_the_same() {
+        let meter = Meter { folder: "/group".into(), server_core: 2, client_core: 3 };
         let order = Order {
             client: Client::Get,
             program: Path::new("/bin/litequic"),
-            h1: false,
+            http: Http::Two,
             address: "192.0.2.1:8443",
             ca: Path::new("/ca"),
             spki: "abc=",
@@ -209,11 +239,14 @@ mod tests {
             crc32: 0xab,
             cut: Some((2.0, 1.0)),
             mark: Some(Path::new("/mark")),
+            meter: Some(&meter),
         };
         let command = order.command(Path::new("/lab"));
         let arguments = Line::parse_from(command.iter().skip(1)).arguments;
         assert_eq!((arguments.client, arguments.bytes, arguments.expect_hash), (Client::Get, 1, 0xab));
-        assert_eq!((arguments.seconds, arguments.beginning, arguments.h1), (Some(2.0), Some(1.0), false));
+        assert_eq!((arguments.seconds, arguments.beginning, arguments.http), (Some(2.0), Some(1.0), Http::Two));
+        let read = arguments.meter.clone().unwrap();
+        assert_eq!((read.folder, read.server_core, read.client_core), (meter.folder, 2, 3));
         assert_eq!(arguments.url(), "https://localhost:8443/b1");
     }
 }

@@ -56,6 +56,7 @@ fn a_mix_requests_its_paths_in_turn() {
         path: "/",
         over_a_path: false,
         mark: None,
+        meter: None,
         crc32: None,
         upload: Path::new(""),
     };
@@ -129,6 +130,7 @@ fn the_own_generator_is_told_everything_and_warms_up_with_nothing() {
         path: "/b100000000",
         over_a_path: false,
         mark: None,
+        meter: None,
         crc32: Some(0xff),
         upload: Path::new("/u"),
     };
@@ -160,6 +162,7 @@ fn without_h2load_its_cases_say_so() {
         path: "/",
         over_a_path: false,
         mark: None,
+        meter: None,
         crc32: None,
         upload: Path::new(""),
     };

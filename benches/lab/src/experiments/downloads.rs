@@ -4,6 +4,7 @@
 use super::{Amount, Experiment, Kind, Load, Options, Per, ROUNDS, Task, Variant, acks, download, over, task};
 use crate::{
     bench::{
+        Observe,
         h2load::Http,
         load::{Generator, Receiver},
         namespace::{SocketBuffers, Topology},
@@ -64,6 +65,8 @@ const CLIENTS: [Who; 5] = [
 ];
 /// Those of the other cells.
 const FEW: [Who; 2] = [CLIENTS[0], CLIENTS[2]];
+/// Those whose calls are counted; the lab's client counts its own.
+const COUNTED: [Who; 3] = [CLIENTS[0], CLIENTS[1], CLIENTS[2]];
 /// The lab's client as the server would like it to be.
 const ASKED: Who = Who::Own("auto", true, false);
 /// The lab's client otherwise.
@@ -138,7 +141,20 @@ fn tasks(options: &Options) -> Vec<Task> {
     tasks.extend(FEW.map(|who| cell(Link::Joining, MIDDLE, 200, default, who, &all)));
     tasks.extend(CLIENTS.map(|who| cell(Link::Emulator, 100, 50, default, who, &all)));
     tasks.extend(FEW.map(|who| cell(Link::Emulator, 50, 50, default, who, &all)));
+    for (link, rate) in [(Link::Kernel, FAST), (Link::Emulator, MIDDLE)] {
+        tasks.extend(COUNTED.map(|who| counted(cell(link, rate, 200, default, who, &all))));
+    }
     tasks
+}
+
+/// The cell with the client's calls counted.
+fn counted(mut cell: Task) -> Task {
+    cell.case.name += ", calls";
+    cell.case.group += ", calls";
+    cell.case.primary = "receiver_calls".to_owned();
+    (cell.case.drawn, cell.case.judged) = (Vec::new(), Vec::new());
+    (cell.observe, cell.rounds) = (Observe::ReceiveCalls, 1);
+    cell
 }
 
 fn cell(link: Link, rate: u64, megabytes: u64, buffers: SocketBuffers, who: Who, contenders: &[&str]) -> Task {

@@ -1,8 +1,7 @@
 //! The folder into which a client writes its body, in memory where there is a tmpfs: neither a pipe nor a hash takes
 //! CPU time of the client while it receives. The body is checked when it is there.
 
-use super::{Arguments, Fetched};
-use crate::bench::costs::Costs;
+use super::{Arguments, Fetched, window::Window};
 use anyhow::{Context as _, Result};
 use std::{
     fs::{self, File},
@@ -37,8 +36,8 @@ impl Folder {
     pub(super) fn watch(&self, arguments: &Arguments, is_over: impl FnMut() -> Result<bool>) -> Result<Fetched> {
         let mut fetched = watch(
             arguments,
+            Window::new(arguments),
             || self.length(),
-            || arguments.costs(),
             is_over,
             || {
                 thread::sleep(LOOK);
@@ -75,19 +74,19 @@ impl Folder {
 /// Watches a body of `length` until `is_over`, or its cut; `now` is the clock, and waits between two looks.
 fn watch(
     arguments: &Arguments,
+    mut window: Window<'_>,
     length: impl Fn() -> Result<u64>,
-    costs: impl Fn() -> Result<Option<Costs>>,
     mut is_over: impl FnMut() -> Result<bool>,
     mut now: impl FnMut() -> Instant,
 ) -> Result<Fetched> {
-    let (mut fetched, mut first, mut begun, mut before) = (Fetched::default(), None, None, None);
+    let (mut fetched, mut first, mut begun) = (Fetched::default(), None, None);
     loop {
         // What a client writes before it ends counts.
         let over = is_over()?;
         let (at, bytes) = (now(), length()?);
         if bytes > 0 {
             if first.is_none() {
-                before = costs()?;
+                window.begin()?;
             }
             let since = at.duration_since(*first.get_or_insert(at));
             // Nothing that comes after the cut counts, and time goes on until it.
@@ -107,10 +106,8 @@ fn watch(
             break;
         }
     }
-    if let (Some(before), Some(after)) = (before, costs()?) {
-        fetched.costs = Some(after - before);
-    }
     fetched.steady = begun.map(|(bytes, since)| (fetched.bytes - bytes, fetched.seconds - since.as_secs_f64()));
+    window.end(&mut fetched)?;
     Ok(fetched)
 }
 
@@ -135,6 +132,7 @@ mod tests {
             beginning: cut.map(|cut| cut / 2.0),
             mark: None,
             meter: None,
+            count: false,
         }
     }
 
@@ -146,7 +144,7 @@ mod tests {
             second.set(second.get() + 1);
             began + Duration::from_secs(second.get())
         };
-        watch(arguments, length, || Ok(None), || Ok(second.get() * 100 >= bytes), now).unwrap()
+        watch(arguments, Window::default(), length, || Ok(second.get() * 100 >= bytes), now).unwrap()
     }
 
     #[test]

@@ -5,6 +5,9 @@
 mod chromium;
 mod folder;
 mod program;
+mod window;
+
+pub(crate) use self::window::SKBS;
 
 use crate::bench::{
     costs::{Costs, Meter},
@@ -14,6 +17,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::{
+    collections::BTreeMap,
     fs::File,
     path::{Path, PathBuf},
     time::Duration,
@@ -108,6 +112,9 @@ pub(crate) struct Arguments {
     mark: Option<PathBuf>,
     #[command(flatten)]
     meter: Option<Meter>,
+    /// Count the client's calls that receive; its costs are others then.
+    #[arg(long, requires = "folder")]
+    count: bool,
 }
 
 /// Where a download leads to, for its command line.
@@ -126,6 +133,8 @@ pub(crate) struct Order<'a> {
     pub(crate) cut: Option<(f64, f64)>,
     pub(crate) mark: Option<&'a Path>,
     pub(crate) meter: Option<&'a Meter>,
+    /// Its calls that receive are counted.
+    pub(crate) count: bool,
 }
 
 impl Order<'_> {
@@ -149,6 +158,7 @@ impl Order<'_> {
                 put("--mark", mark.display().to_string());
             }
         }
+        command.extend(self.count.then(|| "--count".to_owned()));
         command
     }
 }
@@ -167,6 +177,9 @@ pub(crate) struct Fetched {
     /// What it cost from its first byte to its last one, where that is asked for.
     #[serde(default)]
     pub(crate) costs: Option<Costs>,
+    /// Calls that receive, by name, and messages that devices handed to the kernel, a MB.
+    #[serde(default)]
+    pub(crate) calls: BTreeMap<String, f64>,
 }
 
 /// Downloads, and prints what came of it as JSON.
@@ -199,11 +212,6 @@ impl Arguments {
         let started = start();
         meter.leave()?;
         started
-    }
-
-    /// What the client cost until now.
-    fn costs(&self) -> Result<Option<Costs>> {
-        self.meter.as_ref().map(Meter::read).transpose()
     }
 
     /// Reports that the beginning is over.
@@ -240,11 +248,13 @@ mod tests {
             cut: Some((2.0, 1.0)),
             mark: Some(Path::new("/mark")),
             meter: Some(&meter),
+            count: true,
         };
         let command = order.command(Path::new("/lab"));
         let arguments = Line::parse_from(command.iter().skip(1)).arguments;
         assert_eq!((arguments.client, arguments.bytes, arguments.expect_hash), (Client::Get, 1, 0xab));
         assert_eq!((arguments.seconds, arguments.beginning, arguments.http), (Some(2.0), Some(1.0), Http::Two));
+        assert!(arguments.count);
         let read = arguments.meter.clone().unwrap();
         assert_eq!((read.folder, read.server_core, read.client_core), (meter.folder, 2, 3));
         assert_eq!(arguments.url(), "https://localhost:8443/b1");

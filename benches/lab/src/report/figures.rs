@@ -48,7 +48,7 @@ impl Per {
 
 /// Figures that pages show after the one that contenders are compared by, in this order. Those whose name has a slash
 /// come from a profile or from counted system calls, and have their own tables.
-pub(super) const SHOWN: [&str; 105] = [
+pub(super) const SHOWN: [&str; 106] = [
     "served",
     "served_h3",
     "served_h2",
@@ -84,6 +84,7 @@ pub(super) const SHOWN: [&str; 105] = [
     "receiver_wakes",
     "receiver_sent",
     "receiver_packets",
+    "receiver_calls",
     "wakes",
     "sends",
     "packets_per_send",
@@ -262,6 +263,7 @@ pub(super) fn title(figure: &str, per: Per) -> String {
         "server_core" => "server's core busy %".to_owned(),
         "receiver_wakes" => "client's wakes a MB".to_owned(),
         "receiver_sent" => "packets it sent a MB".to_owned(),
+        "receiver_calls" => "its receive calls a MB".to_owned(),
         "receiver_packets" => "packets to its kernel a MB".to_owned(),
         "wakes_by_timer" => "wakes of its workers a MB by a timer".to_owned(),
         "wakes_by_datagrams" => "by datagrams".to_owned(),

@@ -57,6 +57,7 @@ fn a_mix_requests_its_paths_in_turn() {
         over_a_path: false,
         mark: None,
         meter: None,
+        count: false,
         crc32: None,
         upload: Path::new(""),
     };
@@ -131,6 +132,7 @@ fn the_own_generator_is_told_everything_and_warms_up_with_nothing() {
         over_a_path: false,
         mark: None,
         meter: None,
+        count: false,
         crc32: Some(0xff),
         upload: Path::new("/u"),
     };
@@ -163,6 +165,7 @@ fn without_h2load_its_cases_say_so() {
         over_a_path: false,
         mark: None,
         meter: None,
+        count: false,
         crc32: None,
         upload: Path::new(""),
     };

@@ -124,7 +124,7 @@ fn tasks(options: &Options) -> Vec<Task> {
         return vec![
             cell(Link::Kernel, MIDDLE, 8, default, ASKED, &two),
             cell(Link::Kernel, MIDDLE, 8, default, FEW[0], &["litequic-h2", "nginx-h2"]),
-            cell(Link::Emulator, MIDDLE, 8, default, FEW[1], &["litequic"]),
+            cell(Link::Emulator, MIDDLE, 8, default, FEW[1], &["litequic", "litequic-h2"]),
         ];
     }
     let mut tasks = Vec::new();

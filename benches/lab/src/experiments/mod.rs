@@ -629,11 +629,28 @@ mod tests {
     }
 
     #[test]
-    fn near_takes_an_hour_and_no_more() {
+    fn near_and_downloads_take_an_hour_each_and_no_more() {
         let options = Line::parse_from(["lab"]).options;
-        let contenders = Contender::built_in_varied(&(near::EXPERIMENT.variants)().unwrap()).unwrap();
-        let seconds = plan::plan(&(near::EXPERIMENT.tasks)(&options), &contenders, &options).seconds;
-        assert!(seconds <= 3600.0, "{:.0} minutes", seconds / 60.0);
+        for experiment in [near::EXPERIMENT, downloads::EXPERIMENT] {
+            let contenders = Contender::built_in_varied(&(experiment.variants)().unwrap()).unwrap();
+            let seconds = plan::plan(&(experiment.tasks)(&options), &contenders, &options).seconds;
+            assert!(seconds <= 3600.0, "{}: {:.0} minutes", experiment.name, seconds / 60.0);
+        }
+    }
+
+    #[test]
+    fn downloads_over_http2_are_of_the_same_servers_by_clients_that_speak_it() {
+        let options = Line::parse_from(["lab"]).options;
+        let contenders = Contender::built_in_varied(&(downloads::EXPERIMENT.variants)().unwrap()).unwrap();
+        let named = |name: &str| contenders.iter().find(|one| one.name == name).unwrap();
+        let (twin, of) = (named("nginx-h2"), named("nginx"));
+        assert_eq!((&twin.binary, twin.compared_as(), of.compared_as()), (&of.binary, Kind::H1, Kind::H3));
+        for task in (downloads::EXPERIMENT.tasks)(&options) {
+            let speaks = matches!(task.load.generator, Generator::Client(Client::Curl | Client::Chromium));
+            assert_eq!(task.takes(twin), speaks && task.names.contains(&twin.name), "{}", task.case.name);
+            assert!(task.takes(of), "{}", task.case.name);
+            assert_eq!(task.by_clients_of(twin).front, Http::Two);
+        }
     }
 
     #[test]

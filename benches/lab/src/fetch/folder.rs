@@ -101,13 +101,16 @@ fn watch(
             if bytes > fetched.bytes {
                 (fetched.bytes, fetched.seconds) = (bytes, since.as_secs_f64());
             }
+            if bytes >= arguments.bytes {
+                window.end()?;
+            }
         }
         if over {
             break;
         }
     }
     fetched.steady = begun.map(|(bytes, since)| (fetched.bytes - bytes, fetched.seconds - since.as_secs_f64()));
-    window.end(&mut fetched)?;
+    window.report(&mut fetched)?;
     Ok(fetched)
 }
 

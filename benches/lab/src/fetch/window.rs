@@ -30,12 +30,14 @@ pub(super) struct Window<'a> {
     meter: Option<&'a Meter>,
     counts: bool,
     before: Option<Costs>,
+    after: Option<Costs>,
     counter: Option<Counter>,
+    calls: Option<Count>,
 }
 
 impl<'a> Window<'a> {
     pub(super) fn new(arguments: &'a Arguments) -> Self {
-        Self { meter: arguments.meter.as_ref(), counts: arguments.count, before: None, counter: None }
+        Self { meter: arguments.meter.as_ref(), counts: arguments.count, ..Self::default() }
     }
 
     pub(super) fn begin(&mut self) -> Result<()> {
@@ -47,13 +49,22 @@ impl<'a> Window<'a> {
         Ok(())
     }
 
-    pub(super) fn end(self, fetched: &mut Fetched) -> Result<()> {
-        if let (Some(meter), Some(before)) = (self.meter, self.before) {
-            fetched.costs = Some(meter.read()? - before);
+    /// Ends it, once: the last byte may be there long before the client ends.
+    pub(super) fn end(&mut self) -> Result<()> {
+        if self.after.is_none()
+            && let Some(meter) = self.meter
+        {
+            self.after = Some(meter.read()?);
+            self.calls = self.counter.take().map(Counter::end).transpose()?;
         }
-        if let Some(counter) = self.counter {
-            fetched.calls = counter.end(fetched.bytes as f64 / fetched.seconds)?;
-        }
+        Ok(())
+    }
+
+    pub(super) fn report(mut self, fetched: &mut Fetched) -> Result<()> {
+        self.end()?;
+        fetched.costs = self.after.zip(self.before).map(|(after, before)| after - before);
+        let rate = fetched.bytes as f64 / fetched.seconds;
+        fetched.calls = self.calls.map(|calls| calls.of(rate)).unwrap_or_default();
         Ok(())
     }
 }
@@ -69,28 +80,38 @@ impl Counter {
         command.spawn().map(Self).context("cannot start perf")
     }
 
-    /// Events a MB of a download of so many bytes a second.
-    fn end(self, rate: f64) -> Result<BTreeMap<String, f64>> {
+    fn end(self) -> Result<Count> {
         kill(Pid::from_raw(self.0.id().cast_signed()), Signal::SIGINT)?;
         let output = self.0.wait_with_output()?;
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        events(&text, rate).with_context(|| format!("perf counts no tracepoints: {}", text.trim().replace('\n', " | ")))
+        Count::read(&text).with_context(|| format!("perf counts no tracepoints: {}", text.trim().replace('\n', " | ")))
     }
 }
 
-/// Reads perf's lines `COUNT,UNIT,EVENT,NANOSECONDS,…`: it begins to count later than the download. Of an event that is
-/// not counted there is no number.
-fn events(text: &str, rate: f64) -> Option<BTreeMap<String, f64>> {
-    let of = |line: &str| {
-        let fields: Vec<&str> = line.split(',').collect();
-        let [count, _, event, nanoseconds, ..] = *fields.as_slice() else { return None };
-        let (count, nanoseconds) = (count.parse::<f64>().ok()?, nanoseconds.parse::<f64>().ok()?);
-        let name = event.rsplit_once(':')?.1;
-        let name = name.strip_prefix("sys_enter_").unwrap_or(name);
-        (nanoseconds > 0.0).then(|| (name.to_owned(), count / (nanoseconds * 1e-9 * rate) * 1e6))
-    };
-    let events: BTreeMap<String, f64> = text.lines().filter_map(of).collect();
-    (!events.is_empty()).then_some(events)
+/// Events a second of a core, by name.
+#[derive(Debug, PartialEq)]
+struct Count(BTreeMap<String, f64>);
+
+impl Count {
+    /// Reads perf's lines `COUNT,UNIT,EVENT,NANOSECONDS,…`: it begins to count later than the download. Of an event
+    /// that is not counted there is no number.
+    fn read(text: &str) -> Option<Self> {
+        let of = |line: &str| {
+            let fields: Vec<&str> = line.split(',').collect();
+            let [count, _, event, nanoseconds, ..] = *fields.as_slice() else { return None };
+            let (count, nanoseconds) = (count.parse::<f64>().ok()?, nanoseconds.parse::<f64>().ok()?);
+            let name = event.rsplit_once(':')?.1;
+            let name = name.strip_prefix("sys_enter_").unwrap_or(name);
+            (nanoseconds > 0.0).then(|| (name.to_owned(), count / (nanoseconds * 1e-9)))
+        };
+        let events: BTreeMap<String, f64> = text.lines().filter_map(of).collect();
+        (!events.is_empty()).then_some(Self(events))
+    }
+
+    /// Events a MB of a download of so many bytes a second.
+    fn of(self, rate: f64) -> BTreeMap<String, f64> {
+        self.0.into_iter().map(|(name, events)| (name, events / rate * 1e6)).collect()
+    }
 }
 
 #[cfg(test)]
@@ -102,7 +123,7 @@ mod tests {
         let text = "# started on\n\n3000,,syscalls:sys_enter_recvmsg,1500000000,100.00,,\n\
                     <not counted>,,syscalls:sys_enter_read,0,0.00,,\n1500,,net:netif_receive_skb,1500000000,100.00,,\n";
         let expected = [("netif_receive_skb", 10.0), ("recvmsg", 20.0)].map(|(name, count)| (name.to_owned(), count));
-        assert_eq!(events(text, 1e8), Some(BTreeMap::from(expected)));
-        assert_eq!(events("event syntax error", 1e8), None);
+        assert_eq!(Count::read(text).unwrap().of(1e8), BTreeMap::from(expected));
+        assert_eq!(Count::read("event syntax error"), None);
     }
 }

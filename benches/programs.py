@@ -86,7 +86,7 @@ class Cgroup:
 class Chromium:
     """Chromium, spoken to in the DevTools protocol over two pipes."""
 
-    def __init__(self, program, profile, options, prefix=(), join=None):
+    def __init__(self, program, profile, options):
         to_browser, self.write = os.pipe()
         self.read, from_browser = os.pipe()
 
@@ -97,11 +97,9 @@ class Chromium:
             one, other = os.dup2(to_browser, 1003), os.dup2(from_browser, 1004)
             os.dup2(one, 3)
             os.dup2(other, 4)
-            if join:
-                join()
 
         self.process = subprocess.Popen(
-            [*prefix, program, "--headless=new", "--no-sandbox", "--remote-debugging-pipe", f"--user-data-dir={profile}", "--no-first-run",
+            [program, "--headless=new", "--no-sandbox", "--remote-debugging-pipe", f"--user-data-dir={profile}", "--no-first-run",
              "--autoplay-policy=no-user-gesture-required", *options, "about:blank"],
             preexec_fn=pipes, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         os.close(to_browser)

@@ -1,6 +1,7 @@
 //! Chromium, headless, driven by its DevTools protocol. It accepts the lab's certificate by the fingerprint of its key,
 //! and begins with HTTP/3 because an option forces it.
 
+use crate::bench::h2load::Http;
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value as Json, json};
 use std::{
@@ -19,8 +20,8 @@ const END: Duration = Duration::from_secs(5);
 /// The protocols of a browser.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Transport<'a> {
-    /// HTTP/3 from the first request on, to these ports of `localhost`.
-    Quic(&'a [u16]),
+    /// HTTP/3 from the first request on, to these ports of `localhost`, with options of QUIC's handshake.
+    Quic(&'a [u16], Option<&'a str>),
     /// HTTP/3 where the servers' Alt-Svc is known: by what an earlier browser has learned, or by responses over HTTP/2.
     Found(Option<&'a Learned>),
     /// HTTP/2, or HTTP/1.1 where there is no other.
@@ -43,8 +44,9 @@ pub(crate) struct Origin<'a> {
     pub(crate) address: SocketAddr,
     /// The SHA-256 of the certificate's public key in base64.
     pub(crate) spki: &'a str,
-    /// HTTP/1.1 over TLS instead of HTTP/3.
-    pub(crate) h1: bool,
+    pub(crate) http: Http,
+    /// Options that the browser offers in QUIC's handshake, such as `AFIA`: the server may request fewer ACKs.
+    pub(crate) options: Option<&'a str>,
 }
 
 /// Waits until the page is there; by what it came.
@@ -74,7 +76,12 @@ pub(crate) struct Browser {
 
 impl Browser {
     pub(crate) fn start(program: &Path, origin: &Origin) -> Result<Self> {
-        let transport = if origin.h1 { Transport::NoQuic } else { Transport::Quic(&[origin.address.port()]) };
+        let ports = [origin.address.port()];
+        let transport = match origin.http {
+            Http::One => Transport::Http1,
+            Http::Two => Transport::NoQuic,
+            Http::Three => Transport::Quic(&ports, origin.options),
+        };
         let mut browser = Self::launch(program, origin.address.ip(), origin.spki, transport, None)?;
         browser.page()?;
         Ok(browser)
@@ -102,7 +109,8 @@ impl Browser {
             .arg(format!("--ignore-certificate-errors-spki-list={spki}"))
             .arg(format!("--host-resolver-rules=MAP localhost {address}, MAP * ~NOTFOUND"));
         match transport {
-            Transport::Quic(ports) => {
+            Transport::Quic(ports, options) => {
+                command.args(options.map(|options| format!("--quic-client-connection-options={options}")));
                 let origins: Vec<String> = ports.iter().map(|port| format!("localhost:{port}")).collect();
                 command.arg("--enable-quic").arg(format!("--origin-to-force-quic-on={}", origins.join(",")));
             }
@@ -183,7 +191,7 @@ impl Browser {
         if let Some(error) = field(&answer, "/errorText").as_str() {
             bail!("the page does not load: {error}");
         }
-        let wanted = if origin.h1 { "http/1.1" } else { "h3" };
+        let wanted = origin.http.alpn();
         let protocol = self.evaluate(LOADED)?;
         if protocol != wanted {
             bail!("Chromium used {protocol} rather than {wanted}");

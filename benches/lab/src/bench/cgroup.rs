@@ -1,5 +1,5 @@
-//! A cgroup of the lab's own, version 1 or 2, until it is dropped: a limit of memory or a quota of CPU time, and what
-//! the kernel says of it (cgroups(7); the kernel's admin-guide, cgroup-v2 and cgroup-v1).
+//! A cgroup of the lab's own, version 1 or 2, until it is dropped: a limit of memory, a quota of CPU time or none, and
+//! what the kernel says of it (cgroups(7); the kernel's admin-guide, cgroup-v2 and cgroup-v1).
 
 use super::procfs;
 use anyhow::{Context as _, Result, bail};
@@ -35,19 +35,29 @@ pub(crate) enum Limit {
     Memory(u64),
     /// A share of one core, given anew each period: 0.2 is 2 ms in each 10 ms.
     Cpu(f64, Duration),
+    /// Nothing: CPU time is counted, to the nanosecond. The name is the group's.
+    Nothing(&'static str),
 }
 
 impl Limit {
-    fn controller(self) -> &'static str {
+    fn controller(self, version: Version) -> &'static str {
         match self {
             Self::Memory(_) => "memory",
             Self::Cpu(..) => "cpu",
+            Self::Nothing(_) if version == Version::One => "cpuacct",
+            Self::Nothing(_) => "cpu",
         }
+    }
+
+    /// What is added to the name of a lab's group.
+    fn suffix(self) -> String {
+        if let Self::Nothing(name) = self { format!("-{name}") } else { String::new() }
     }
 
     /// What is written into which file.
     fn files(self, version: Version) -> Vec<(&'static str, String)> {
         match (self, version) {
+            (Self::Nothing(_), _) => Vec::new(),
             (Self::Memory(bytes), Version::One) => vec![("memory.limit_in_bytes", bytes.to_string())],
             (Self::Memory(bytes), Version::Two) => vec![("memory.max", bytes.to_string())],
             (Self::Cpu(share, period), version) => {
@@ -81,22 +91,23 @@ pub(crate) struct Usage {
 impl Cgroup {
     /// Makes one.
     pub(crate) fn new(limit: Limit) -> Result<Self> {
-        let controller = limit.controller();
+        let controller = limit.controller(Version::One);
         let own = Path::new(ROOT).join(controller);
+        let both = limit.controller(Version::Two);
         let controllers = fs::read_to_string(Path::new(ROOT).join("cgroup.controllers"));
         let (version, root) = if own.join("cgroup.procs").exists() {
             (Version::One, own)
-        } else if controllers.is_ok_and(|all| all.split_ascii_whitespace().any(|one| one == controller)) {
+        } else if controllers.is_ok_and(|all| all.split_ascii_whitespace().any(|one| one == both)) {
             (Version::Two, Path::new(ROOT).to_owned())
         } else {
             bail!("there are no {controller} cgroups at {} or {ROOT}", own.display());
         };
         sweep(&root);
         if version == Version::Two {
-            fs::write(root.join("cgroup.subtree_control"), format!("+{controller}"))
-                .with_context(|| format!("cannot delegate {controller} to cgroups"))?;
+            fs::write(root.join("cgroup.subtree_control"), format!("+{both}"))
+                .with_context(|| format!("cannot delegate {both} to cgroups"))?;
         }
-        let folder = root.join(format!("{PREFIX}{}", std::process::id()));
+        let folder = root.join(format!("{PREFIX}{}{}", std::process::id(), limit.suffix()));
         fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         // From here on dropping it cleans up.
         let group = Self { folder, version };
@@ -109,6 +120,11 @@ impl Cgroup {
     /// Where the ID of a process is written to have it join.
     pub(crate) fn processes(&self) -> PathBuf {
         self.folder.join("cgroup.procs")
+    }
+
+    /// The group's folder.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// What reads its usage, for another thread.
@@ -138,6 +154,13 @@ impl Cgroup {
     }
 }
 
+/// CPU seconds of all processes that are or were in the group of a folder.
+pub(crate) fn cpu(folder: &Path) -> Option<f64> {
+    let read = |file: &str| fs::read_to_string(folder.join(file)).ok();
+    let nanoseconds = || Some(read("cpuacct.usage")?.trim().parse::<f64>().ok()? * 1e-9);
+    nanoseconds().or_else(|| procfs::pair(&read("cpu.stat")?, "usage_usec").map(|time| time as f64 * 1e-6))
+}
+
 /// Of a `memory.stat` the pages of files that have not been used for a while, with those of groups in it.
 fn droppable(version: Version, stat: &str) -> Option<u64> {
     procfs::pair(stat, if version == Version::One { "total_inactive_file" } else { "inactive_file" })
@@ -159,7 +182,7 @@ fn sweep(root: &Path) {
     let Ok(entries) = fs::read_dir(root) else { return };
     for entry in entries.filter_map(Result::ok) {
         let name = entry.file_name();
-        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse::<u32>().ok());
+        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse::<u32>().ok());
         if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
             // With a process in it, it stays.
             let _ = fs::remove_dir(entry.path());
@@ -182,6 +205,16 @@ mod tests {
         );
         assert_eq!(files(Limit::Cpu(0.2, SHORT_PERIOD), Version::Two), ["cpu.max=2000 10000"]);
         assert_eq!(files(Limit::Memory(4096), Version::Two), ["memory.max=4096"]);
+    }
+
+    #[test]
+    fn cpu_time_is_read_of_either_version() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(cpu(folder.path()), None);
+        fs::write(folder.path().join("cpu.stat"), "usage_usec 2500000\nuser_usec 1\n").unwrap();
+        assert_eq!(cpu(folder.path()), Some(2.5));
+        fs::write(folder.path().join("cpuacct.usage"), "1500000000\n").unwrap();
+        assert_eq!(cpu(folder.path()), Some(1.5));
     }
 
     #[test]

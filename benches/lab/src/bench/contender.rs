@@ -2,6 +2,7 @@
 //! `--contender FILE` adds one whose templates lie beside it. Pure but for [`Contender::read`] and [`Contender::find`].
 
 use super::{
+    h2load::Http,
     metrics::Metrics,
     task::Variant,
     template::{Unknown, Values},
@@ -64,6 +65,8 @@ pub(crate) struct Contender {
     pub(crate) tuned: Option<String>,
     /// Packets an ACK of its clients, in place of the load's own.
     pub(crate) ack_threshold: Option<String>,
+    /// The protocol of its clients, in place of the load's own.
+    pub(crate) front: Option<Http>,
     /// Its viewers are dash.js's, in place of emulated ones.
     #[serde(default)]
     pub(crate) is_watched_by_dash_js: bool,
@@ -198,9 +201,15 @@ impl Contender {
         Self { name, extra, environment, ack_threshold, is_watched_by_dash_js, https_origin, ..self.clone() }
     }
 
-    /// The contender by another name, perhaps with TLS to the origin.
+    /// The contender by another name, perhaps with TLS to the origin, or with clients of another protocol.
     pub(crate) fn twin(&self, variant: &Variant) -> Self {
-        Self { name: variant.name.clone(), https_origin: variant.https_origin, ..self.clone() }
+        let Variant { name, https_origin, front, .. } = variant.clone();
+        Self { name, https_origin, front, ..self.clone() }
+    }
+
+    /// The kind that reports compare it as: over TCP it is no HTTP/3 proxy.
+    pub(crate) fn compared_as(&self) -> Kind {
+        if self.front.is_some_and(|front| front != Http::Three) { Kind::H1 } else { self.kind }
     }
 
     /// One from a file; its templates lie in the same folder.

@@ -3,6 +3,7 @@
 
 use super::load::time;
 use anyhow::{Context as _, Result};
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use std::path::Path;
 const INACTIVE: &str = "30s";
 
 /// A protocol that h2load speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Http {
     One,
     Two,
@@ -26,6 +27,20 @@ impl Http {
             Self::One => "HTTP/1.1",
             Self::Two => "HTTP/2",
             Self::Three => "HTTP/3",
+        }
+    }
+
+    /// The value on the command line.
+    pub(crate) fn argument(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    /// The protocol's name in ALPN.
+    pub(crate) fn alpn(self) -> &'static str {
+        match self {
+            Self::One => "http/1.1",
+            Self::Two => "h2",
+            Self::Three => "h3",
         }
     }
 

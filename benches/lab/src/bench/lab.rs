@@ -75,6 +75,7 @@ pub(crate) struct Lab {
     rehearsed: BTreeMap<Need, Option<String>>,
     files: Files,
     // Dropped in this order: servers before their network, that before its guard, all before the folder.
+    origin_core: usize,
     file_origin: Option<Server>,
     sink: Option<Server>,
     network: Network,
@@ -144,6 +145,7 @@ impl Lab {
             skipped,
             rehearsed: BTreeMap::new(),
             files,
+            origin_core: 0,
             file_origin: None,
             sink: None,
             network,
@@ -314,7 +316,7 @@ impl Lab {
     fn results(&self, experiment: &str, about: &str, reference: &str) -> Results {
         let participant = |present: &Present| Participant {
             name: present.contender.name.clone(),
-            kind: present.contender.kind,
+            kind: present.contender.compared_as(),
             version: present.version.clone(),
             crc32: Some(present.crc32.clone()),
             tuned: present.contender.tuned.clone(),
@@ -375,6 +377,7 @@ impl Lab {
         for (at, which) in std::mem::take(turns) {
             let (Some(task), Some(present)) = (tasks.get(at), self.present.get(which)) else { continue };
             let contender = present.contender.clone();
+            let task = &task.by_clients_of(&contender);
             // litequic itself is what is measured: a fault of its own is no reason to skip it.
             if contender.kind != Kind::H3 || contender.binary.starts_with("litequic") {
                 left.push((at, which));
@@ -401,7 +404,9 @@ impl Lab {
     /// Starts a contender as a task would, and sends it one request, or one handshake where a group of TLS is asked
     /// for: why it fails.
     fn rehearse(&mut self, task: &Task, contender: usize) -> Result<Option<String>> {
-        let generator = if task.front == Http::Three { Generator::own("auto") } else { Generator::Counting };
+        // A client that is no load generator finds HTTP/3 beside its own protocol.
+        let has_h3 = task.front == Http::Three || matches!(task.load.generator, Generator::Client(_));
+        let generator = if has_h3 { Generator::own("auto") } else { Generator::Counting };
         let kind = if task.group.is_some() { load::Kind::Handshakes } else { load::Kind::Small };
         let amount = Amount::Requests(1);
         let load = Load { kind, body: REHEARSED, connections: 1, streams: 1, amount, generator, resume: false };
@@ -414,6 +419,7 @@ impl Lab {
             sampled: None,
             beside: None,
             beside_from: None,
+            is_client_alone: false,
             share: Share::All,
             ..task.clone()
         };

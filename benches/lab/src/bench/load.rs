@@ -3,12 +3,13 @@
 
 use super::{
     contender::{self, Contender},
+    costs::Meter,
     floor,
     h2load::{self, Http},
     sink,
 };
 use crate::{
-    fetch::{Client, Fetched, Order},
+    fetch::{Client, Fetched, Order, SKBS},
     load::{Faults, Group, Kind, LoadReport, Steady, TOLERANCE},
     viewer::{self, RealRule, Rule},
 };
@@ -57,6 +58,8 @@ pub(crate) struct Receiver {
     pub(crate) buffer: Option<u32>,
     /// Milliseconds for which it sleeps after each hundred datagrams.
     pub(crate) pause: u32,
+    /// It takes one message a call.
+    pub(crate) one: bool,
 }
 
 /// What viewers watch, and how.
@@ -108,6 +111,9 @@ impl Receiver {
         }
         if let Some(bytes) = self.buffer {
             options.extend(["--receive-buffer".to_owned(), bytes.to_string()]);
+        }
+        if self.one {
+            options.extend(["--messages".to_owned(), "1".to_owned()]);
         }
         options
     }
@@ -188,6 +194,10 @@ pub(crate) struct Target<'a> {
     pub(crate) mark: Option<&'a Path>,
     /// The SHA-256 of its public key in base64.
     pub(crate) spki: &'a str,
+    /// Where the client reads what it costs.
+    pub(crate) meter: Option<&'a Meter>,
+    /// Its calls that receive are counted.
+    pub(crate) count: bool,
     /// CRC-32 of the response, where it is known.
     pub(crate) crc32: Option<u32>,
     /// For h2load: the file that is uploaded.
@@ -257,6 +267,9 @@ impl Load {
                 if receiver.pause > 0 {
                     text += &format!("; {} ms of sleep after each hundred datagrams", receiver.pause);
                 }
+                if receiver.one {
+                    text += "; one message a call";
+                }
                 match receiver.buffer {
                     None => {}
                     Some(0) => text += "; sockets of the default size",
@@ -311,7 +324,7 @@ impl Load {
         let order = Order {
             client,
             program,
-            h1: target.kind == contender::Kind::H1,
+            http: if target.kind == contender::Kind::H1 { Http::One } else { target.front },
             address: target.address,
             ca: target.certificate,
             spki: target.spki,
@@ -320,6 +333,8 @@ impl Load {
             crc32: target.crc32.context("a body without a checksum")?,
             cut,
             mark: target.mark,
+            meter: target.meter,
+            count: target.count,
         };
         Ok(order.command(own))
     }
@@ -563,6 +578,7 @@ fn own_outcome(stdout: &str) -> Result<Outcome> {
         put("ack_frequency", quic.ack_frequency_frames as f64);
         put("missing", quic.packets_missing as f64);
         put("client_rtt_us", quic.rtt_us as f64);
+        put("receive_calls", quic.receive_calls as f64);
         if quic.packets_received > 0 {
             let of_a_million = 1e6 / (quic.packets_received + quic.lost_on_purpose) as f64;
             put("lost_on_the_way", quic.lost_on_purpose as f64 * of_a_million);
@@ -581,11 +597,21 @@ fn own_outcome(stdout: &str) -> Result<Outcome> {
 }
 
 fn client_outcome(stdout: &str) -> Result<Outcome> {
-    let Fetched { bytes, seconds, steady, whole } =
+    let Fetched { bytes, seconds, steady, whole, costs, calls } =
         serde_json::from_str(stdout.trim()).context("the client's report")?;
     let (done, bytes) = (if whole { 1.0 } else { 0.0 }, bytes as f64);
     let mbit = |bytes: f64, seconds: f64| bytes * 8e-6 / seconds;
     let mut figures = BTreeMap::from([("goodput".to_owned(), mbit(bytes, seconds))]);
+    if let Some(costs) = costs {
+        figures.extend(costs.figures(bytes));
+    }
+    let skbs = calls.get(SKBS).copied();
+    figures.extend(skbs.map(|skbs| ("receiver_packets".to_owned(), skbs)));
+    let calls: BTreeMap<String, f64> = calls.into_iter().filter(|(name, _)| name != SKBS).collect();
+    if !calls.is_empty() {
+        figures.insert("receiver_calls".to_owned(), calls.values().sum());
+        figures.extend(calls.into_iter().map(|(name, count)| (format!("calls/{name}"), count)));
+    }
     let Some((after, time)) = steady else { return Ok(Outcome { done, bytes, seconds, figures }) };
     figures.insert("steady".to_owned(), mbit(after as f64, time));
     Ok(Outcome { done, bytes: after as f64, seconds: time, figures })

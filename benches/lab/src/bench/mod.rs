@@ -5,6 +5,7 @@
 pub(crate) mod cgroup;
 mod chains;
 pub(crate) mod contender;
+pub(crate) mod costs;
 pub(crate) mod files;
 pub(crate) mod floor;
 pub(crate) mod guard;

@@ -6,7 +6,10 @@
 //! whose receive packet steering gives each side's soft interrupts to that side's core. `path`: as `veth`, but what
 //! joins them is made for each run: a link emulator (`link`) with a rate, a buffer and a delay.
 
-use super::procfs;
+use super::{
+    costs::{Costs, Meter},
+    procfs,
+};
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use nix::{
@@ -116,6 +119,8 @@ pub(crate) struct Network {
     pub(crate) topology: Topology,
     /// The sockets' buffers.
     buffers: SocketBuffers,
+    /// The rate of a veth pair.
+    rate: Option<u64>,
     /// The cores that get the soft interrupts of their sides.
     pub(crate) server_core: usize,
     pub(crate) client_core: usize,
@@ -135,7 +140,7 @@ impl Network {
         let (server, address) = (place("server"), if topology == Topology::Lo { "127.0.0.1" } else { "192.0.2.1" });
         let client = if topology == Topology::Lo { server.clone() } else { place("client") };
         // From here on dropping it cleans up.
-        let network = Self { server, client, address, topology, buffers, server_core, client_core };
+        let network = Self { server, client, address, topology, buffers, rate: None, server_core, client_core };
         for namespace in network.namespaces() {
             ip(&["netns", "add", namespace])?;
             ip(&["-n", namespace, "link", "set", "lo", "mtu", "1500", "up"])?;
@@ -208,6 +213,24 @@ impl Network {
         Ok(())
     }
 
+    /// Gives the direction to the client of a veth pair a rate, Mbit/s, by the kernel's token bucket (tc-tbf(8)): a
+    /// megabit of burst, and a buffer of 100 ms. `None`: as fast as the cores are.
+    pub(crate) fn limit(&mut self, rate: Option<u64>) -> Result<()> {
+        if self.rate == rate {
+            return Ok(());
+        }
+        let place = ["-n", &self.server.namespace, "qdisc", "replace", "dev", "server", "root"];
+        match rate {
+            None => run("tc", &[place.as_slice(), &["noqueue"]].concat())?,
+            Some(mbit) => {
+                let bucket = ["tbf", "rate", &format!("{mbit}mbit"), "burst", "125kb", "latency", "100ms"];
+                run("tc", &[place.as_slice(), &bucket].concat())?
+            }
+        };
+        self.rate = rate;
+        Ok(())
+    }
+
     fn tune(&self) -> Result<()> {
         let available = fs::read_to_string(AVAILABLE).unwrap_or_default();
         let allowed = (!available.is_empty()).then_some((ALLOWED, available.trim()));
@@ -248,6 +271,11 @@ impl Network {
             ip(&["-n", namespace, "-6", "route", "replace", "local", network, "dev", "lo"])?;
         }
         Ok(())
+    }
+
+    /// What a client costs until now, and its core.
+    pub(crate) fn costs(&self, meter: &Meter) -> Result<Costs> {
+        inside(&self.client.namespace, || meter.read())
     }
 
     /// Datagrams lost so far to full receive buffers, on either side.
@@ -379,13 +407,18 @@ pub(crate) fn inside<T: Send>(namespace: &str, work: impl FnOnce() -> Result<T> 
 
 /// Runs `ip`; what it printed.
 pub(crate) fn ip(arguments: &[&str]) -> Result<String> {
+    run("ip", arguments)
+}
+
+/// Runs a program of iproute2's; what it printed.
+fn run(program: &str, arguments: &[&str]) -> Result<String> {
     use std::os::unix::process::CommandExt as _;
-    let mut command = Command::new("ip");
+    let mut command = Command::new(program);
     command.args(arguments).process_group(0);
     // Not through `finish`'s look at signals: this also runs on the way out.
-    let output = command.output().context("cannot run ip (iproute2)")?;
+    let output = command.output().with_context(|| format!("cannot run {program} (iproute2)"))?;
     if !output.status.success() {
-        bail!("ip {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+        bail!("{program} {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -23,6 +23,8 @@ pub(crate) enum Observe {
     SystemCalls,
     /// Where CPU time goes.
     Profile,
+    /// Calls of the client that receive, by name; the client counts them.
+    ReceiveCalls,
 }
 
 impl Observe {
@@ -31,7 +33,7 @@ impl Observe {
         match self {
             Self::Cpu | Self::Memory => None,
             Self::SystemCalls => Some("strace"),
-            Self::Profile => Some("perf"),
+            Self::Profile | Self::ReceiveCalls => Some("perf"),
         }
     }
 }
@@ -72,7 +74,7 @@ impl Observer {
         let file = folder.join("observed");
         let pids: Vec<String> = server.processes().iter().map(|(pid, _)| pid.to_string()).collect();
         let arguments: Vec<String> = match what {
-            Observe::Cpu => return Ok(Self::Cpu),
+            Observe::Cpu | Observe::ReceiveCalls => return Ok(Self::Cpu),
             Observe::Memory => {
                 let before = server.memory();
                 let looked = (Instant::now(), server.cpu().total());

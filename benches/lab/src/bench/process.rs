@@ -66,6 +66,13 @@ pub(crate) fn command_in(
     self::group(command)
 }
 
+/// The same in no cgroup, for a program that puts others into one.
+pub(crate) fn command_with_cgroups(place: &Namespace, cores: &str, arguments: &[String]) -> Command {
+    let mut command = Command::new("nsenter");
+    command.args([&format!("--net=/run/netns/{}", place.namespace), "taskset", "-c", cores]).args(arguments);
+    group(command)
+}
+
 /// A command as the head of a process group of its own, for `finish` to end.
 pub(crate) fn group(mut command: Command) -> Command {
     command.stdin(Stdio::null()).process_group(0);
@@ -129,12 +136,7 @@ impl Server {
 
     /// How often its threads slept and were woken so far; those of threads that ended are forgotten.
     pub(crate) fn wakes(&self) -> u64 {
-        let threads = |pid: Pid| fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().filter_map(Result::ok);
-        let of = |thread: fs::DirEntry| {
-            let status = fs::read_to_string(thread.path().join("status")).ok()?;
-            procfs::number(&status, "voluntary_ctxt_switches")
-        };
-        self.processes().into_iter().flat_map(|(pid, _)| threads(pid)).filter_map(of).sum()
+        self.processes().into_iter().map(|(pid, _)| wakes(pid.as_raw())).sum()
     }
 
     /// Memory of all its processes, in bytes, pages that they share counted once.
@@ -218,6 +220,16 @@ impl Drop for Killed {
         let _ = killpg(Pid::from_raw(self.0.id().cast_signed()), Signal::SIGKILL);
         let _ = self.0.wait();
     }
+}
+
+/// How often a process's threads slept and were woken so far; those of threads that ended are forgotten.
+pub(crate) fn wakes(pid: i32) -> u64 {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().filter_map(Result::ok);
+    let of = |thread: fs::DirEntry| {
+        let status = fs::read_to_string(thread.path().join("status")).ok()?;
+        procfs::number(&status, "voluntary_ctxt_switches")
+    };
+    threads.filter_map(of).sum()
 }
 
 /// What a core did so far.

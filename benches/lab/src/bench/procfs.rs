@@ -148,6 +148,18 @@ pub(crate) fn snmp(text: &str, protocol: &str, counter: &str) -> Option<u64> {
     numbers.split_ascii_whitespace().nth(at)?.parse().ok()
 }
 
+/// Packets that a namespace's devices received and sent, all but the loopback, from /proc/net/dev.
+pub(crate) fn packets(text: &str) -> (u64, u64) {
+    let of = |line: &str| {
+        let (name, counters) = line.split_once(':')?;
+        let mut counters = counters.split_ascii_whitespace().map(str::parse::<u64>);
+        let mut next = |at| counters.nth(at)?.ok();
+        // Eight counters each of what came and of what left, of which packets are the second.
+        (name.trim() != "lo").then_some((next(1)?, next(7)?))
+    };
+    text.lines().filter_map(of).fold((0, 0), |sum, (received, sent)| (sum.0 + received, sum.1 + sent))
+}
+
 /// The first `model name` of /proc/cpuinfo.
 pub(crate) fn cpu_model(text: &str) -> Option<&str> {
     value_of(text, "model name")
@@ -244,6 +256,14 @@ mod tests {
         assert_eq!(snmp(text, "Udp", "RcvbufErrors"), Some(7));
         assert_eq!(snmp(text, "Udp", "Other"), None);
         assert_eq!(snmp(text, "Sctp", "A"), None);
+    }
+
+    #[test]
+    fn packets_of_devices_are_summed_without_the_loopback() {
+        let text = "Inter-| Receive | Transmit\n face |bytes packets errs drop fifo frame compressed multicast|bytes packets\n\
+                    \x20   lo: 9 9 0 0 0 0 0 0 9 9 0 0 0 0 0 0\n  wire: 100 7 0 0 0 0 0 0 200 5 0 0 0 0 0 0\n\
+                    \x20 two:1 1 0 0 0 0 0 0 1 2 0 0 0 0 0 0\n";
+        assert_eq!(packets(text), (8, 7));
     }
 
     #[test]

@@ -41,6 +41,10 @@ pub(crate) struct Task {
     pub(crate) topology: Option<Topology>,
     /// The sockets' buffers.
     pub(crate) buffers: SocketBuffers,
+    /// The rate of a veth pair to the client, Mbit/s.
+    pub(crate) rate: Option<u64>,
+    /// The client has its core alone, and what it costs is measured: the origin is on the server's.
+    pub(crate) is_client_alone: bool,
     /// Links with that path, each with a client of its own, and what others do over it: rounds that take the time of
     /// one.
     pub(crate) links: u8,
@@ -126,6 +130,8 @@ impl Task {
     pub(crate) fn configuration(&self) -> Configuration {
         match &self.path {
             _ if self.defaults => Configuration::Defaults,
+            // Alike whatever gives the rate.
+            _ if self.is_client_alone => Configuration::Near,
             None => Configuration::Near,
             Some(_) if self.tuned => Configuration::Tuned,
             Some(_) => Configuration::AsItComes,
@@ -141,16 +147,13 @@ impl Task {
             Kind::Floor => self.path.is_none(),
             Kind::H3 | Kind::Origin => true,
         };
+        let front = contender.front.unwrap_or(self.front);
         let speaks = match self.load.generator {
-            Generator::Client(client) => contender.kind == Kind::H3 || client.speaks_h1(),
-            Generator::Own { .. }
-            | Generator::H2load
-            | Generator::Counting
-            | Generator::Mix(_)
-            | Generator::Viewers(_) => true,
+            Generator::Client(client) => contender.kind == Kind::H3 && front == Http::Three || client.speaks_tcp(),
+            Generator::Own { .. } => contender.front.is_none(),
+            Generator::H2load | Generator::Counting | Generator::Mix(_) | Generator::Viewers(_) => true,
         };
-        let speaks =
-            speaks && (self.front == Http::Three || contender.fronts.iter().any(|name| name == self.front.name()));
+        let speaks = speaks && (front == Http::Three || contender.fronts.iter().any(|name| name == front.name()));
         let is_named = self.names.is_empty() || contender.is_given || self.names.contains(&contender.name);
         let is_meant = is_meant && (!self.tuned || contender.tuned.is_some());
         is_meant && speaks && is_named && self.kinds.contains(&contender.kind)
@@ -159,6 +162,7 @@ impl Task {
     /// The task as a contender gets it: its clients acknowledge as its description says.
     pub(crate) fn by_clients_of(&self, contender: &Contender) -> Self {
         let mut task = self.clone();
+        task.front = contender.front.unwrap_or(self.front);
         match &mut task.load.generator {
             Generator::Own { ack_threshold, .. } => {
                 if let Some(own) = &contender.ack_threshold {
@@ -198,6 +202,8 @@ pub(crate) struct Variant {
     /// The variant connects to the origin over TLS.
     #[serde(default)]
     pub(crate) https_origin: bool,
-    /// Another contender that it is, unchanged but for `https_origin`: what that differs from itself by.
+    /// The protocol of its clients, in place of the load's own.
+    pub(crate) front: Option<Http>,
+    /// Another contender that it is, unchanged but for `https_origin` and `front`: what that differs from itself by.
     pub(crate) twin_of: Option<String>,
 }

@@ -5,6 +5,7 @@ mod attacks;
 mod batch;
 mod bloat;
 mod conformance;
+mod downloads;
 mod fairness;
 mod floor;
 mod gateway;
@@ -107,6 +108,8 @@ pub(crate) enum Command {
     Slow(Options),
     /// A download of a client on the same machine or network, whose socket has the kernel's default size.
     Near(Options),
+    /// What a download costs the client, and how fast it is, by HTTP/2 and HTTP/3 over a fast link.
+    Downloads(Options),
     /// One download beside one of kernel TCP with CUBIC: who gets how much of a bottleneck.
     Fairness(Options),
     /// Whether congestion control behaves as the kernel's: envelopes of delay and throughput.
@@ -174,7 +177,7 @@ struct Experiment {
 }
 
 /// In the order of `all`.
-const EXPERIMENTS: [&Experiment; 33] = [
+const EXPERIMENTS: [&Experiment; 34] = [
     &peers::EXPERIMENT,
     &ladder::EXPERIMENT,
     &batch::EXPERIMENT,
@@ -208,6 +211,7 @@ const EXPERIMENTS: [&Experiment; 33] = [
     &gateway::EXPERIMENT,
     &wire::EXPERIMENT,
     &near::EXPERIMENT,
+    &downloads::EXPERIMENT,
 ];
 
 /// Those over emulated paths that a night is for.
@@ -259,6 +263,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Many(options) => (options, &[&many::EXPERIMENT]),
         Command::Slow(options) => (options, &[&slow::EXPERIMENT]),
         Command::Near(options) => (options, &[&near::EXPERIMENT]),
+        Command::Downloads(options) => (options, &[&downloads::EXPERIMENT]),
         Command::Fairness(options) => (options, &[&fairness::EXPERIMENT]),
         Command::Conformance(options) => (options, &[&conformance::EXPERIMENT]),
         Command::Validation(options) => (options, &[&conformance::VALIDATION]),
@@ -468,6 +473,8 @@ fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task 
         path: None,
         topology: None,
         buffers: SocketBuffers::Ample,
+        rate: None,
+        is_client_alone: false,
         links: 1,
         sampled: None,
         beside: None,
@@ -545,8 +552,7 @@ fn with_everyone(mut cell: Task, with_clients: &[&str], options: &Options) -> Ve
     // One of the two is there to compare with.
     tuned.names.retain(|name| name != "h1-bbr");
     let mut tasks = vec![tuned];
-    // Firefox is in `near`.
-    for client in [Client::Curl, Client::Get, Client::Chromium] {
+    for client in Client::USUAL {
         let mut task = variant(client.name());
         if !options.quick {
             task.names = with_clients.iter().map(|name| (*name).to_owned()).collect();
@@ -623,11 +629,28 @@ mod tests {
     }
 
     #[test]
-    fn near_takes_an_hour_and_no_more() {
+    fn near_and_downloads_take_an_hour_each_and_no_more() {
         let options = Line::parse_from(["lab"]).options;
-        let contenders = Contender::built_in_varied(&(near::EXPERIMENT.variants)().unwrap()).unwrap();
-        let seconds = plan::plan(&(near::EXPERIMENT.tasks)(&options), &contenders, &options).seconds;
-        assert!(seconds <= 3600.0, "{:.0} minutes", seconds / 60.0);
+        for experiment in [near::EXPERIMENT, downloads::EXPERIMENT] {
+            let contenders = Contender::built_in_varied(&(experiment.variants)().unwrap()).unwrap();
+            let seconds = plan::plan(&(experiment.tasks)(&options), &contenders, &options).seconds;
+            assert!(seconds <= 3600.0, "{}: {:.0} minutes", experiment.name, seconds / 60.0);
+        }
+    }
+
+    #[test]
+    fn downloads_over_http2_are_of_the_same_servers_by_clients_that_speak_it() {
+        let options = Line::parse_from(["lab"]).options;
+        let contenders = Contender::built_in_varied(&(downloads::EXPERIMENT.variants)().unwrap()).unwrap();
+        let named = |name: &str| contenders.iter().find(|one| one.name == name).unwrap();
+        let (twin, of) = (named("nginx-h2"), named("nginx"));
+        assert_eq!((&twin.binary, twin.compared_as(), of.compared_as()), (&of.binary, Kind::H1, Kind::H3));
+        for task in (downloads::EXPERIMENT.tasks)(&options) {
+            let speaks = matches!(task.load.generator, Generator::Client(Client::Curl | Client::Chromium));
+            assert_eq!(task.takes(twin), speaks && task.names.contains(&twin.name), "{}", task.case.name);
+            assert!(task.takes(of), "{}", task.case.name);
+            assert_eq!(task.by_clients_of(twin).front, Http::Two);
+        }
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl Who {
                 gro: true,
                 faults: Faults::default(),
                 delay: 0,
-                receiver: Receiver { buffer: Some(buffer), pause },
+                receiver: Receiver { buffer: Some(buffer), pause, one: false },
             },
             Self::Other(client) => Generator::Client(client),
         }

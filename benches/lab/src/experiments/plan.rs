@@ -52,11 +52,13 @@ fn run(task: &Task) -> f64 {
     let path = task.path.as_ref();
     let rate = path.and_then(|path| path.down.bottleneck.as_ref()).map(|(rate, _)| rate.first() as f64 / 8.0);
     let rtt = path.map_or(0.0, |path| path.rtt.as_secs_f64());
+    let rate = rate.or(task.rate.map(|mbit| mbit as f64 * 125_000.0));
+    let is_limited = path.is_some() || task.rate.is_some();
     let rate = rate.unwrap_or(BYTES);
     let body = load.body as f64;
     let measured = match load.amount {
         Amount::Seconds(seconds) | Amount::Cut { seconds, .. } => seconds,
-        Amount::Requests(requests) if path.is_some() => requests as f64 * body / rate / SHARE,
+        Amount::Requests(requests) if is_limited => requests as f64 * body / rate / SHARE,
         Amount::Requests(requests) => requests as f64 * (body / BYTES + 1.0 / REQUESTS),
         Amount::InTurn(requests) => {
             // The window doubles with each round trip; beside a bulk download the queue is full.
@@ -67,7 +69,7 @@ fn run(task: &Task) -> f64 {
         }
     };
     let browser = match load.generator {
-        Generator::Client(Client::Chromium) => CHROMIUM,
+        Generator::Client(Client::Chromium | Client::ChromiumAsked) => CHROMIUM,
         Generator::Client(Client::Firefox) => FIREFOX,
         _ => 0.0,
     };

@@ -1,6 +1,6 @@
 //! Chromium: a download as a user begins one, into a file.
 
-use super::{Arguments, Fetched, folder::Folder};
+use super::{Arguments, Client, Fetched, folder::Folder};
 use crate::browser::{Browser, Origin};
 use anyhow::{Result, bail};
 use std::{fs, path::Path};
@@ -12,9 +12,10 @@ const PAGE: &str = "/";
 const FILE: &str = "body";
 
 pub(super) fn fetch(arguments: &Arguments) -> Result<Fetched> {
-    let origin = Origin { address: arguments.address, spki: &arguments.spki, h1: arguments.h1 };
+    let options = (arguments.client == Client::ChromiumAsked).then_some("AFIA");
+    let origin = Origin { address: arguments.address, spki: &arguments.spki, http: arguments.http, options };
     let folder = Folder::new()?;
-    let mut browser = Browser::start(&arguments.program, &origin)?;
+    let mut browser = arguments.start(|| Browser::start(&arguments.program, &origin))?;
     browser.open(&origin, PAGE)?;
     browser.download(&arguments.url(), folder.path(), FILE)?;
     let fetched = folder.watch(arguments, || {

@@ -1,7 +1,10 @@
 //! Firefox: a download as a user begins one, into a file.
 
 use super::{Arguments, Fetched, folder::Folder};
-use crate::firefox::{Firefox, Protocols};
+use crate::{
+    bench::h2load::Http,
+    firefox::{Firefox, Protocols},
+};
 use anyhow::{Result, bail};
 use std::{fs, path::Path};
 
@@ -11,9 +14,14 @@ const PAGE: &str = "/";
 const FILE: &str = "body";
 
 pub(super) fn fetch(arguments: &Arguments) -> Result<Fetched> {
-    let (protocols, wanted) = if arguments.h1 { (Protocols::Http1, "http/1.1") } else { (Protocols::Http3, "h3") };
+    let (protocols, wanted) = match arguments.http {
+        Http::One => (Protocols::Http1, "http/1.1"),
+        Http::Two => (Protocols::Http2, "h2"),
+        Http::Three => (Protocols::Http3, "h3"),
+    };
     let folder = Folder::new()?;
-    let mut firefox = Firefox::start(&arguments.program, arguments.address, &arguments.ca, protocols, None)?;
+    let start = || Firefox::start(&arguments.program, arguments.address, &arguments.ca, protocols, None);
+    let mut firefox = arguments.start(start)?;
     firefox.open(PAGE)?;
     let protocol = firefox.protocol()?;
     if protocol != wanted {

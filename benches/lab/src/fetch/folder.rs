@@ -1,7 +1,7 @@
 //! The folder into which a client writes its body, in memory where there is a tmpfs: neither a pipe nor a hash takes
 //! CPU time of the client while it receives. The body is checked when it is there.
 
-use super::{Arguments, Fetched};
+use super::{Arguments, Fetched, window::Window};
 use anyhow::{Context as _, Result};
 use std::{
     fs::{self, File},
@@ -36,6 +36,7 @@ impl Folder {
     pub(super) fn watch(&self, arguments: &Arguments, is_over: impl FnMut() -> Result<bool>) -> Result<Fetched> {
         let mut fetched = watch(
             arguments,
+            Window::new(arguments),
             || self.length(),
             is_over,
             || {
@@ -73,6 +74,7 @@ impl Folder {
 /// Watches a body of `length` until `is_over`, or its cut; `now` is the clock, and waits between two looks.
 fn watch(
     arguments: &Arguments,
+    mut window: Window<'_>,
     length: impl Fn() -> Result<u64>,
     mut is_over: impl FnMut() -> Result<bool>,
     mut now: impl FnMut() -> Instant,
@@ -83,6 +85,9 @@ fn watch(
         let over = is_over()?;
         let (at, bytes) = (now(), length()?);
         if bytes > 0 {
+            if first.is_none() {
+                window.begin()?;
+            }
             let since = at.duration_since(*first.get_or_insert(at));
             // Nothing that comes after the cut counts, and time goes on until it.
             if let Some(cut) = arguments.cut().filter(|cut| since >= *cut) {
@@ -96,26 +101,30 @@ fn watch(
             if bytes > fetched.bytes {
                 (fetched.bytes, fetched.seconds) = (bytes, since.as_secs_f64());
             }
+            if bytes >= arguments.bytes {
+                window.end()?;
+            }
         }
         if over {
             break;
         }
     }
     fetched.steady = begun.map(|(bytes, since)| (fetched.bytes - bytes, fetched.seconds - since.as_secs_f64()));
+    window.report(&mut fetched)?;
     Ok(fetched)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fetch::Client;
+    use crate::{bench::h2load::Http, fetch::Client};
     use std::cell::Cell;
 
     fn arguments(bytes: u64, crc32: u32, cut: Option<f64>) -> Arguments {
         Arguments {
             client: Client::Get,
             program: "litequic".into(),
-            h1: false,
+            http: Http::Three,
             address: ([192, 0, 2, 1], 8443).into(),
             ca: "/ca".into(),
             spki: String::new(),
@@ -125,6 +134,8 @@ mod tests {
             seconds: cut,
             beginning: cut.map(|cut| cut / 2.0),
             mark: None,
+            meter: None,
+            count: false,
         }
     }
 
@@ -136,20 +147,20 @@ mod tests {
             second.set(second.get() + 1);
             began + Duration::from_secs(second.get())
         };
-        watch(arguments, length, || Ok(second.get() * 100 >= bytes), now).unwrap()
+        watch(arguments, Window::default(), length, || Ok(second.get() * 100 >= bytes), now).unwrap()
     }
 
     #[test]
     fn time_counts_from_the_first_byte_to_the_last() {
         let fetched = watched(&arguments(300, 0, None), 300);
-        assert_eq!(fetched, Fetched { bytes: 300, seconds: 2.0, steady: None, whole: false });
+        assert_eq!(fetched, Fetched { bytes: 300, seconds: 2.0, ..Fetched::default() });
     }
 
     #[test]
     fn a_download_is_cut_and_its_beginning_reported_apart() {
         let fetched = watched(&arguments(10_000, 0, Some(6.0)), 10_000);
         // Looks at 0 to 5 s behind the first byte; of them that at 3 s ends the beginning.
-        assert_eq!(fetched, Fetched { bytes: 600, seconds: 6.0, steady: Some((200, 3.0)), whole: false });
+        assert_eq!(fetched, Fetched { bytes: 600, seconds: 6.0, steady: Some((200, 3.0)), ..Fetched::default() });
     }
 
     #[test]

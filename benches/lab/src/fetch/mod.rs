@@ -6,11 +6,19 @@ mod chromium;
 mod firefox;
 mod folder;
 mod program;
+mod window;
 
+pub(crate) use self::window::SKBS;
+
+use crate::bench::{
+    costs::{Costs, Meter},
+    h2load::Http,
+};
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::{
+    collections::BTreeMap,
     fs::File,
     path::{Path, PathBuf},
     time::Duration,
@@ -24,11 +32,15 @@ pub(crate) enum Client {
     /// `litequic get`.
     Get,
     Chromium,
+    /// Chromium that supports ACK_FREQUENCY, by its option `AFIA`.
+    ChromiumAsked,
     Firefox,
 }
 
 impl Client {
-    pub(crate) const ALL: [Self; 4] = [Self::Curl, Self::Get, Self::Chromium, Self::Firefox];
+    pub(crate) const ALL: [Self; 5] = [Self::Curl, Self::Get, Self::Chromium, Self::ChromiumAsked, Self::Firefox];
+    /// Those that experiments over paths have.
+    pub(crate) const USUAL: [Self; 3] = [Self::Curl, Self::Get, Self::Chromium];
 
     /// How reports call it.
     pub(crate) fn name(self) -> &'static str {
@@ -37,6 +49,7 @@ impl Client {
             Self::Get => "litequic get",
             Self::Chromium => "Chromium",
             Self::Firefox => "Firefox",
+            Self::ChromiumAsked => "Chromium with AFIA",
         }
     }
 
@@ -45,15 +58,15 @@ impl Client {
         match self {
             Self::Curl => "curl",
             Self::Get => "litequic",
-            Self::Chromium => "chromium",
             // Debian's, and its name there.
             Self::Firefox => "firefox-esr",
+            Self::Chromium | Self::ChromiumAsked => "chromium",
         }
     }
 
-    /// Whether it has HTTP/1.1 over TLS, too.
-    pub(crate) fn speaks_h1(self) -> bool {
-        self != Self::Get
+    /// Whether it has HTTP/1.1 and HTTP/2 over TLS, too.
+    pub(crate) fn speaks_tcp(self) -> bool {
+        matches!(self, Self::Curl | Self::Chromium)
     }
 
     fn option(self) -> &'static str {
@@ -62,6 +75,7 @@ impl Client {
             Self::Get => "get",
             Self::Chromium => "chromium",
             Self::Firefox => "firefox",
+            Self::ChromiumAsked => "chromium-asked",
         }
     }
 }
@@ -74,9 +88,9 @@ pub(crate) struct Arguments {
     /// The client's program.
     #[arg(long, value_name = "PATH")]
     program: PathBuf,
-    /// HTTP/1.1 over TLS instead of HTTP/3.
-    #[arg(long)]
-    h1: bool,
+    /// Over TLS, those before HTTP/3.
+    #[arg(long, value_enum, default_value = "three")]
+    http: Http,
     /// The server's address and port. Its name is localhost.
     #[arg(long, value_name = "IP:PORT")]
     address: std::net::SocketAddr,
@@ -102,6 +116,11 @@ pub(crate) struct Arguments {
     /// and create this file then.
     #[arg(long, value_name = "FILE", requires = "beginning")]
     mark: Option<PathBuf>,
+    #[command(flatten)]
+    meter: Option<Meter>,
+    /// Count the client's calls that receive; its costs are others then.
+    #[arg(long, requires = "folder")]
+    count: bool,
 }
 
 /// Where a download leads to, for its command line.
@@ -109,7 +128,7 @@ pub(crate) struct Arguments {
 pub(crate) struct Order<'a> {
     pub(crate) client: Client,
     pub(crate) program: &'a Path,
-    pub(crate) h1: bool,
+    pub(crate) http: Http,
     pub(crate) address: &'a str,
     pub(crate) ca: &'a Path,
     pub(crate) spki: &'a str,
@@ -119,6 +138,9 @@ pub(crate) struct Order<'a> {
     /// Seconds, and those of its beginning.
     pub(crate) cut: Option<(f64, f64)>,
     pub(crate) mark: Option<&'a Path>,
+    pub(crate) meter: Option<&'a Meter>,
+    /// Its calls that receive are counted.
+    pub(crate) count: bool,
 }
 
 impl Order<'_> {
@@ -133,6 +155,8 @@ impl Order<'_> {
         put("--path", self.path.to_owned());
         put("--bytes", self.bytes.to_string());
         put("--expect-hash", format!("{:08x}", self.crc32));
+        put("--http", self.http.argument());
+        self.meter.into_iter().flat_map(Meter::options).for_each(|(name, value)| put(name, value));
         if let Some((seconds, beginning)) = self.cut {
             put("--seconds", seconds.to_string());
             put("--beginning", beginning.to_string());
@@ -140,9 +164,7 @@ impl Order<'_> {
                 put("--mark", mark.display().to_string());
             }
         }
-        if self.h1 {
-            command.push("--h1".to_owned());
-        }
+        command.extend(self.count.then(|| "--count".to_owned()));
         command
     }
 }
@@ -158,6 +180,12 @@ pub(crate) struct Fetched {
     pub(crate) steady: Option<(u64, f64)>,
     /// Whether all of it came, and was what it should be.
     pub(crate) whole: bool,
+    /// What it cost from its first byte to its last one, where that is asked for.
+    #[serde(default)]
+    pub(crate) costs: Option<Costs>,
+    /// Calls that receive, by name, and messages that devices handed to the kernel, a MB.
+    #[serde(default)]
+    pub(crate) calls: BTreeMap<String, f64>,
 }
 
 /// Downloads, and prints what came of it as JSON.
@@ -165,8 +193,8 @@ pub(crate) struct Fetched {
 pub(crate) fn fetch(arguments: &Arguments) -> Result<()> {
     let fetched = match arguments.client {
         Client::Curl | Client::Get => program::fetch(arguments)?,
-        Client::Chromium => chromium::fetch(arguments)?,
         Client::Firefox => firefox::fetch(arguments)?,
+        Client::Chromium | Client::ChromiumAsked => chromium::fetch(arguments)?,
     };
     if !fetched.whole && arguments.seconds.is_none() {
         bail!("{} of {} bytes came, or others than those", fetched.bytes, arguments.bytes);
@@ -182,6 +210,15 @@ impl Arguments {
 
     fn cut(&self) -> Option<Duration> {
         self.seconds.map(Duration::from_secs_f64)
+    }
+
+    /// Starts something that is the client: it is in its cgroup, and this process is not.
+    fn start<T>(&self, start: impl FnOnce() -> Result<T>) -> Result<T> {
+        let Some(meter) = &self.meter else { return start() };
+        meter.join()?;
+        let started = start();
+        meter.leave()?;
+        started
     }
 
     /// Reports that the beginning is over.
@@ -204,10 +241,11 @@ mod tests {
 
     #[test]
     fn an_order_is_a_command_line_that_says_the_same() {
+        let meter = Meter { folder: "/group".into(), server_core: 2, client_core: 3 };
         let order = Order {
             client: Client::Get,
             program: Path::new("/bin/litequic"),
-            h1: false,
+            http: Http::Two,
             address: "192.0.2.1:8443",
             ca: Path::new("/ca"),
             spki: "abc=",
@@ -216,11 +254,16 @@ mod tests {
             crc32: 0xab,
             cut: Some((2.0, 1.0)),
             mark: Some(Path::new("/mark")),
+            meter: Some(&meter),
+            count: true,
         };
         let command = order.command(Path::new("/lab"));
         let arguments = Line::parse_from(command.iter().skip(1)).arguments;
         assert_eq!((arguments.client, arguments.bytes, arguments.expect_hash), (Client::Get, 1, 0xab));
-        assert_eq!((arguments.seconds, arguments.beginning, arguments.h1), (Some(2.0), Some(1.0), false));
+        assert_eq!((arguments.seconds, arguments.beginning, arguments.http), (Some(2.0), Some(1.0), Http::Two));
+        assert!(arguments.count);
+        let read = arguments.meter.clone().unwrap();
+        assert_eq!((read.folder, read.server_core, read.client_core), (meter.folder, 2, 3));
         assert_eq!(arguments.url(), "https://localhost:8443/b1");
     }
 }

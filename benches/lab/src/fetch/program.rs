@@ -1,6 +1,7 @@
 //! curl and `litequic get`: programs that write the body to a file.
 
 use super::{Arguments, Client, Fetched, folder::Folder};
+use crate::bench::h2load::Http;
 use anyhow::{Context as _, Result, bail};
 use std::{
     path::Path,
@@ -12,11 +13,10 @@ const PATIENCE: u32 = 330;
 
 pub(super) fn fetch(arguments: &Arguments) -> Result<Fetched> {
     let folder = Folder::new()?;
-    let mut child = command(arguments, &folder.path().join("body"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn()
-        .with_context(|| format!("cannot start {}", arguments.program.display()))?;
+    let mut command = command(arguments, &folder.path().join("body"));
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let start = || command.spawn().with_context(|| format!("cannot start {}", arguments.program.display()));
+    let mut child = arguments.start(start)?;
     let mut ended = None;
     let fetched = folder.watch(arguments, || {
         ended = child.try_wait()?;
@@ -41,8 +41,12 @@ fn command(arguments: &Arguments, body: &Path) -> Command {
         Client::Get => {
             command.args(["get", "--timeout", &format!("{PATIENCE}s"), "--resolve", &resolve, "--ca"]);
         }
-        Client::Curl | Client::Chromium | Client::Firefox => {
-            let version = if arguments.h1 { "--http1.1" } else { "--http3-only" };
+        Client::Curl | Client::Chromium | Client::ChromiumAsked | Client::Firefox => {
+            let version = match arguments.http {
+                Http::One => "--http1.1",
+                Http::Two => "--http2",
+                Http::Three => "--http3-only",
+            };
             command.args(["--silent", "--show-error", "--fail", "--noproxy", "*", version]);
             command.args(["--max-time", &PATIENCE.to_string(), "--resolve", &resolve, "--cacert"]);
         }

@@ -1,6 +1,7 @@
 //! The command line of the load generator, and the `Plan` that comes of it: nothing below checks it again.
 
 use clap::{Args, ValueEnum};
+use quinn_udp::BATCH_SIZE;
 use serde::{Deserialize, Serialize};
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -146,6 +147,9 @@ pub(crate) struct Arguments {
     /// net.core.rmem_max, and doubles it. 0 requests none. Default: 32 MiB, whatever the kernel caps.
     #[arg(long, value_name = "BYTES")]
     pub(super) receive_buffer: Option<usize>,
+    /// Take so many messages from the kernel with a call (h3).
+    #[arg(long, value_name = "N", default_value_t = BATCH_SIZE, value_parser = messages)]
+    pub(super) messages: usize,
     /// Sleep so many milliseconds after each hundred datagrams, as a client that has other work (h3).
     #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000))]
     pub(super) pause: u64,
@@ -199,6 +203,11 @@ fn threshold(text: &str) -> Result<AckThreshold, String> {
         return Err("from 1 to 10000, or auto".into());
     }
     Ok(AckThreshold::Exact(packets))
+}
+
+fn messages(text: &str) -> Result<usize, String> {
+    let messages = text.parse().map_err(|error| format!("{error}"))?;
+    if (1..=BATCH_SIZE).contains(&messages) { Ok(messages) } else { Err(format!("from 1 to {BATCH_SIZE}")) }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -209,7 +209,7 @@ impl Setting<'_> {
         let Namespace { namespace } = &self.network.client;
         let ports = SERVERS.map(|(_, _, port, _)| port);
         let transport = match entrant.protocol {
-            Protocol::Forced => Transport::Quic(&ports),
+            Protocol::Forced => Transport::Quic(&ports, None),
             Protocol::Http3 => Transport::Found(entrant.learned.as_ref()),
             Protocol::Http2 => Transport::NoQuic,
             Protocol::Http1 => Transport::Http1,

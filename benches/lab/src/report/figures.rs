@@ -48,7 +48,7 @@ impl Per {
 
 /// Figures that pages show after the one that contenders are compared by, in this order. Those whose name has a slash
 /// come from a profile or from counted system calls, and have their own tables.
-pub(super) const SHOWN: [&str; 98] = [
+pub(super) const SHOWN: [&str; 106] = [
     "served",
     "served_h3",
     "served_h2",
@@ -77,6 +77,14 @@ pub(super) const SHOWN: [&str; 98] = [
     "system",
     "rate",
     "busy",
+    "receiver_cpu",
+    "receiver_interrupts",
+    "receiver_core",
+    "server_core",
+    "receiver_wakes",
+    "receiver_sent",
+    "receiver_packets",
+    "receiver_calls",
     "wakes",
     "sends",
     "packets_per_send",
@@ -165,9 +173,9 @@ impl Better {
     /// `None`: it describes, without good or bad. Drops and bursts are means, goodput is the end.
     pub(super) fn of(figure: &str) -> Option<Self> {
         match figure {
-            "cpu" | "user" | "system" | "wakes" | "sends" | "memory_each" | "memory_most" | "syscalls" | "io_calls"
-            | "p50_us" | "p99_us" | "first_byte_us" | "first_us" | "later_us" | "rtt_mean_us" | "declared_lost"
-            | "spurious" | "rebuffering" | "start_up_ms" => Some(Self::Less),
+            "cpu" | "receiver_cpu" | "user" | "system" | "wakes" | "sends" | "memory_each" | "memory_most"
+            | "syscalls" | "io_calls" | "p50_us" | "p99_us" | "first_byte_us" | "first_us" | "later_us"
+            | "rtt_mean_us" | "declared_lost" | "spurious" | "rebuffering" | "start_up_ms" => Some(Self::Less),
             "goodput" | "steady" | "rate" | "fairness" | "served" | "answered" | "carried" | "bitrate" => {
                 Some(Self::More)
             }
@@ -249,6 +257,14 @@ pub(super) fn title(figure: &str, per: Per) -> String {
         "datagrams_per_batch" => "datagrams a batch".to_owned(),
         "datagrams_per_send" => "datagrams a send".to_owned(),
         "io_calls" => "I/O calls a MB".to_owned(),
+        "receiver_cpu" => format!("client's CPU {}", per.unit()),
+        "receiver_interrupts" => format!("interrupts of its core, {}", per.unit()),
+        "receiver_core" => "client's core busy %".to_owned(),
+        "server_core" => "server's core busy %".to_owned(),
+        "receiver_wakes" => "client's wakes a MB".to_owned(),
+        "receiver_sent" => "packets it sent a MB".to_owned(),
+        "receiver_calls" => "its receive calls a MB".to_owned(),
+        "receiver_packets" => "packets to its kernel a MB".to_owned(),
         "wakes_by_timer" => "wakes of its workers a MB by a timer".to_owned(),
         "wakes_by_datagrams" => "by datagrams".to_owned(),
         "wakes_by_origin" => "by the origin".to_owned(),

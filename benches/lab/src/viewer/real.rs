@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     argument,
+    bench::h2load::Http,
     browser::{Browser, Origin},
     client,
 };
@@ -172,7 +173,8 @@ fn joined<T>(thread: JoinHandle<Result<T>>) -> Result<T> {
 
 /// A browser with dash.js.
 fn prepared(arguments: &RealArguments) -> Result<Browser> {
-    let origin = Origin { address: arguments.address, spki: &arguments.spki, h1: arguments.h1 };
+    let http = if arguments.h1 { Http::One } else { Http::Three };
+    let origin = Origin { address: arguments.address, spki: &arguments.spki, http, options: None };
     let mut browser = Browser::start(&arguments.program, &origin)?;
     browser.open(&origin, PAGE)?;
     browser.evaluate(&format!("({LOAD})({})", json!(arguments.dash)))?;

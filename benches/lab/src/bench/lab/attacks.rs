@@ -285,7 +285,7 @@ impl Lab {
         trial: &Trial,
         (attack, sources, seconds): (Option<Attack>, Sources, f64),
     ) -> Result<Stood> {
-        self.start_origin(true)?;
+        self.start_origin(true, false)?;
         let name = &opponent.present.contender.name;
         let folder = tempfile::Builder::new().prefix(name).tempdir_in(self.folder.path())?;
         let group = assault.limit.map(|bytes| Cgroup::new(Limit::Memory(bytes))).transpose()?;
@@ -349,7 +349,7 @@ impl Lab {
 
     /// Starts a contender, verifies it, and sends it many requests at once.
     fn burst(&mut self, opponent: &Opponent, trial: &Trial, burst: &Burst) -> Result<Stood> {
-        self.start_origin(true)?;
+        self.start_origin(true, false)?;
         let name = &opponent.present.contender.name;
         let h2load = match (&self.h2load, burst.protocol) {
             (Ok(h2load), _) => h2load.clone(),

@@ -4,15 +4,16 @@ use super::{Lab, Present, path};
 use crate::{
     bench::{
         Sampled, Task,
-        cgroup::Cgroup,
+        cgroup::{self, Cgroup, Limit},
         contender::Kind,
+        costs::{self, Meter},
         h2load::Http,
         interrupt,
         load::{Amount, Generator, Load, Outcome, Target},
         metrics::{self, Counters, Metrics},
         namespace::Topology,
         noise::{Core, Noise},
-        observe::Observer,
+        observe::{Observe, Observer},
         options::Options,
         process::{self, Server},
         procfs::CoreTimes,
@@ -85,6 +86,8 @@ struct Setup<'a> {
     folder: &'a Path,
     /// Servers beside the measured one: what they do is no noise.
     beside: &'a [&'a Server],
+    /// The cgroups of server and client, where both are counted.
+    groups: Option<(&'a Cgroup, &'a Cgroup)>,
 }
 
 impl Lab {
@@ -99,7 +102,10 @@ impl Lab {
         self.settle(task.topology.unwrap_or(self.network.topology), task.buffers)?;
         let upload = task.load.kind == load::Kind::Upload;
         let by_sink = task.is_served_by_sink();
-        self.start_origin(by_sink)?;
+        if self.network.topology == Topology::Veth {
+            self.network.limit(task.rate)?;
+        }
+        self.start_origin(by_sink, task.is_client_alone)?;
         let (path, crc32) = self.files.body(task.load.body)?;
         let checked = if task.path.is_some() { CHECKED_OVER_A_PATH } else { CHECKED };
         let (checked_path, checked_crc32) = self.files.body(checked)?;
@@ -130,7 +136,11 @@ impl Lab {
             self.network.control_congestion(name)?;
         }
         let quota = task.share.quota().map(Cgroup::new).transpose()?;
-        let mut servers = self.start_all(present, task, folder.path(), &values, ADMIN_PORT, quota.as_ref())?;
+        let counted = |name| task.is_client_alone.then(|| Cgroup::new(Limit::Nothing(name))).transpose();
+        let [server_group, client_group] = [counted("server")?, counted("client")?];
+        let meter = client_group.as_ref().map(|group| self.meter(group));
+        let group = quota.as_ref().or(server_group.as_ref());
+        let mut servers = self.start_all(present, task, folder.path(), &values, ADMIN_PORT, group)?;
         if task.links > 1 && !self.wait_for_sockets(&mut servers, PORT, present.contender.kind, READY)? {
             bail!("not all servers listen");
         }
@@ -147,6 +157,8 @@ impl Lab {
             path: &path,
             over_a_path: link.is_some(),
             mark: None,
+            meter: None,
+            count: false,
             crc32: Some(crc32),
             upload: &upload_file,
         };
@@ -171,7 +183,8 @@ impl Lab {
         self.prove(server, &proof.0, &proof.1)?;
 
         let mark = folder.path().join("mark");
-        let measured = Target { mark: Some(&mark), ..target.clone() };
+        let count = task.observe == Observe::ReceiveCalls;
+        let measured = Target { mark: Some(&mark), meter: meter.as_ref(), count, ..target.clone() };
         let arguments = task.load.command(
             &measured,
             &self.own,
@@ -203,8 +216,14 @@ impl Lab {
         link.as_ref().map_or(Ok(()), Link::begin_anew)?;
         let others = other.iter().flat_map(|(servers, _)| servers).chain(siblings.iter());
         let others: Vec<&Server> = others.collect();
-        let setup =
-            Setup { task, kind: present.contender.kind, link: link.as_ref(), folder: folder.path(), beside: &others };
+        let setup = Setup {
+            task,
+            kind: present.contender.kind,
+            link: link.as_ref(),
+            folder: folder.path(),
+            beside: &others,
+            groups: server_group.as_ref().zip(client_group.as_ref()),
+        };
         let begun = || {
             // Not a load that is cut, or not yet; and once.
             if fs::remove_file(&mark).is_err() {
@@ -475,14 +494,26 @@ impl Lab {
         }
     }
 
-    pub(super) fn start_origin(&mut self, upload: bool) -> Result<()> {
+    /// Where the costs of a client in a cgroup are read.
+    fn meter(&self, group: &Cgroup) -> Meter {
+        let Options { server_core, client_core, .. } = self.options;
+        Meter { folder: group.folder().to_owned(), server_core, client_core }
+    }
+
+    /// Starts the origin, on the client's core or, where the client is alone on that, the server's.
+    pub(super) fn start_origin(&mut self, upload: bool, is_client_alone: bool) -> Result<()> {
+        let Options { server_core, client_core, .. } = self.options;
+        let core = if is_client_alone { server_core } else { client_core };
+        if core != self.origin_core {
+            (self.file_origin, self.sink, self.origin_core) = (None, None, core);
+        }
+        let core = core.to_string();
         let there = if upload { &mut self.sink } else { &mut self.file_origin };
         if there.as_mut().is_some_and(|server| server.check().is_ok()) {
             return Ok(());
         }
         let folder = self.folder.path().join(if upload { "sink" } else { "origin" });
         fs::create_dir_all(&folder)?;
-        let core = self.options.client_core.to_string();
         let server = if upload {
             let [listen, tls] = [SINK_PORT, SINK_TLS_PORT].map(|port| format!("127.0.0.1:{port}"));
             let [own, cert, key] =
@@ -561,7 +592,7 @@ impl Lab {
         client: &[String],
         mut begun: impl FnMut() -> Result<bool>,
     ) -> Result<Measured> {
-        let Setup { task, kind, link, folder, beside } = *setup;
+        let Setup { task, kind, link, folder, beside, groups } = *setup;
         let client_core = self.options.client_core.to_string();
         let origin = if task.is_served_by_sink() { &self.sink } else { &self.file_origin };
         let origin_cpu = || origin.as_ref().map(Server::cpu).unwrap_or_default();
@@ -573,14 +604,23 @@ impl Lab {
             let drops = (self.network.drops()?, self.network.drops_at(PORT)?);
             let kernel = (drops, server.wakes(), self.network.datagrams_sent()?);
             let beside: f64 = beside.iter().map(|server| server.cpu().total()).sum();
-            Ok((server.cpu(), origin_cpu(), own, cores, kernel, Instant::now(), beside))
+            let counted = groups.and_then(|(group, _)| cgroup::cpu(group.folder()));
+            Ok((server.cpu(), origin_cpu(), own, cores, kernel, Instant::now(), beside, counted))
         };
         let (place, core) = (&self.network.server, self.options.server_core);
         let rival = task.rival().map(|turns| Rival::start(turns, &self.own, place, core, folder));
         let mut rival = rival.transpose()?;
         let rival_cpu = |rival: &Option<Rival>| rival.as_ref().map_or(0.0, Rival::cpu);
         let (mut before, mut rival_before) = (snapshot(server)?, rival_cpu(&rival));
-        let command = process::command(&self.network.client, &client_core, client, &BTreeMap::new());
+        let place = &self.network.client;
+        let is_own = matches!(task.load.generator, Generator::Own { .. });
+        let command = match groups {
+            None => process::command(place, &client_core, client, &BTreeMap::new()),
+            Some((_, group)) if is_own => process::command_in(group, place, &client_core, client, &BTreeMap::new()),
+            Some(_) => process::command_with_cgroups(place, &client_core, client),
+        };
+        let meter = groups.filter(|_| is_own).map(|(_, group)| self.meter(group));
+        let costs_before = meter.as_ref().map(|meter| self.network.costs(meter)).transpose()?;
         let finished = process::finish(command, LOAD, || {
             observer.look(server);
             rival.as_mut().map_or(Ok(()), Rival::check)?;
@@ -590,6 +630,8 @@ impl Lab {
             server.check()
         })?;
         let (after, rival_after) = (snapshot(server)?, rival_cpu(&rival));
+        let costs = meter.as_ref().map(|meter| self.network.costs(meter)).transpose()?;
+        let costs = costs.zip(costs_before).map(|(after, before)| after - before);
         drop(rival);
         server.check()?;
         let outcome =
@@ -604,12 +646,22 @@ impl Lab {
             let delivering = if link.is_some() { times.interrupts } else { 0.0 };
             Core { times, own, delivering }
         };
-        let cores = (core(cores.0, cpu.total() + rival + (after.6 - before.6)), core(cores.1, origin.total() + own));
+        let (origin_at_server, origin_at_client) =
+            if task.is_client_alone { (origin.total(), 0.0) } else { (0.0, origin.total()) };
+        let cores = (
+            core(cores.0, cpu.total() + rival + origin_at_server + (after.6 - before.6)),
+            core(cores.1, origin_at_client + own),
+        );
         let noise = if task.workers == 1 { Noise::of(cores.0, cores.1) } else { Noise::together(cores.0, cores.1) };
         if task.observe.program().is_some() {
             // The tracer is on the client's core, and was not waited for yet.
             let noise = Noise { client_core: 0.0, ..noise };
-            return Ok(Measured { noise, figures: observed, ..Measured::default() });
+            // The client's own counts; what it costs then is the tracer's doing.
+            let is_count =
+                |name: &str| name.starts_with("calls/") || matches!(name, "receiver_calls" | "receiver_packets");
+            let counts = outcome.figures.into_iter().filter(|(name, _)| is_count(name));
+            let figures = counts.chain(observed).collect();
+            return Ok(Measured { noise, figures, ..Measured::default() });
         }
         let wall = after.5.duration_since(before.5).as_secs_f64();
         let busy = rival::busy(cpu.total(), wall, rival);
@@ -640,6 +692,18 @@ impl Lab {
                 let sends = after.4.2.saturating_sub(before.4.2) as f64;
                 figures.insert("sends".to_owned(), sends / megabytes);
             }
+        }
+        if let Some((after, before)) = after.7.zip(before.7) {
+            figures.insert("cpu".to_owned(), (after - before) * one);
+            figures.entry("goodput".to_owned()).or_insert(bytes * 8e-6 / seconds);
+        }
+        if let Some(costs) = costs {
+            figures.extend(costs.figures(bytes));
+            let calls = figures.get("receive_calls").map(|calls| calls / bytes * 1e6);
+            figures.extend(calls.map(|calls| ("receiver_calls".to_owned(), calls)));
+        }
+        if !self.options.quick {
+            costs::verify(&figures)?;
         }
         if task.case.saturated {
             figures.insert("rival".to_owned(), rival / wall * 100.0);

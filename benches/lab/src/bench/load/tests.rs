@@ -56,6 +56,8 @@ fn a_mix_requests_its_paths_in_turn() {
         path: "/",
         over_a_path: false,
         mark: None,
+        meter: None,
+        count: false,
         crc32: None,
         upload: Path::new(""),
     };
@@ -129,6 +131,8 @@ fn the_own_generator_is_told_everything_and_warms_up_with_nothing() {
         path: "/b100000000",
         over_a_path: false,
         mark: None,
+        meter: None,
+        count: false,
         crc32: Some(0xff),
         upload: Path::new("/u"),
     };
@@ -160,6 +164,8 @@ fn without_h2load_its_cases_say_so() {
         path: "/",
         over_a_path: false,
         mark: None,
+        meter: None,
+        count: false,
         crc32: None,
         upload: Path::new(""),
     };

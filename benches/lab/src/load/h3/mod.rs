@@ -122,7 +122,12 @@ impl Client {
         let delay = Duration::from_millis(arguments.delay);
         let (mut sockets, mut paths) = (Vec::new(), Vec::new());
         for index in 0..count as usize {
-            let socket = Socket::bind(arguments.address, arguments.gro == Switch::On, arguments.receive_buffer)?;
+            let socket = Socket::bind(
+                arguments.address,
+                arguments.gro == Switch::On,
+                arguments.receive_buffer,
+                arguments.messages,
+            )?;
             poller.add(&socket, index, false)?;
             sockets.push(socket);
             paths.push(Path::new(faults, delay, arguments.seed.wrapping_mul(1000).wrapping_add(index as u64)));

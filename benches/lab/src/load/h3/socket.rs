@@ -43,6 +43,8 @@ impl Buffers {
 pub(super) struct Socket {
     io: UdpSocket,
     state: UdpSocketState,
+    /// Messages of a call.
+    messages: usize,
     pub(super) sends: u64,
     pub(super) sends_dropped: u64,
     pub(super) receive_calls: u64,
@@ -50,8 +52,13 @@ pub(super) struct Socket {
 
 impl Socket {
     /// A socket that reaches `remote`, with the receive buffer that a user's program gets by requesting
-    /// `receive_buffer`, none if that is 0.
-    pub(super) fn bind(remote: SocketAddr, gro: bool, receive_buffer: Option<usize>) -> io::Result<Self> {
+    /// `receive_buffer`, none if that is 0. A call takes so many `messages`.
+    pub(super) fn bind(
+        remote: SocketAddr,
+        gro: bool,
+        receive_buffer: Option<usize>,
+        messages: usize,
+    ) -> io::Result<Self> {
         let any = match remote {
             SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
             SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
@@ -73,7 +80,7 @@ impl Socket {
         if setsockopt(&io, sockopt::SndBufForce, &BUFFER).is_err() {
             state.set_send_buffer_size((&io).into(), BUFFER)?;
         }
-        Ok(Self { io, state, sends: 0, sends_dropped: 0, receive_calls: 0 })
+        Ok(Self { io, state, messages, sends: 0, sends_dropped: 0, receive_calls: 0 })
     }
 
     /// What the kernel granted, bytes.
@@ -91,7 +98,8 @@ impl Socket {
         let mut slices = buffers.bytes.chunks_mut(MESSAGE);
         let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
             std::array::from_fn(|_| IoSliceMut::new(slices.next().unwrap_or_default()));
-        match self.state.recv((&self.io).into(), &mut slices, &mut buffers.metas) {
+        let slices = slices.get_mut(..self.messages).unwrap_or_default();
+        match self.state.recv((&self.io).into(), slices, &mut buffers.metas) {
             Ok(count) => {
                 self.receive_calls += 1;
                 Ok(count)

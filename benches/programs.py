@@ -101,7 +101,8 @@ class Chromium:
         self.process = subprocess.Popen(
             [program, "--headless=new", "--no-sandbox", "--remote-debugging-pipe", f"--user-data-dir={profile}", "--no-first-run",
              "--autoplay-policy=no-user-gesture-required", *options, "about:blank"],
-            preexec_fn=pipes, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+            preexec_fn=pipes, close_fds=False, env={**os.environ, "TMPDIR": str(profile)}, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, start_new_session=True)
         os.close(to_browser)
         os.close(from_browser)
         self.rest, self.number = b"", 0

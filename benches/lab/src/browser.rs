@@ -102,6 +102,8 @@ impl Browser {
         command
             .args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null"])
             .arg(program)
+            // Killed, it leaves its own temporary folders.
+            .env("TMPDIR", profile.path())
             // The sandbox does not work as root; the page is the lab's own.
             .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
             .args(["--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe"])

@@ -41,6 +41,8 @@ impl Browser {
         let mut child = Command::new("sh")
             .args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null"])
             .arg(chromium)
+            // Killed, it leaves its own temporary folders.
+            .env("TMPDIR", profile.path())
             // The sandbox does not work as root, nor in many containers; the page is our own.
             .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"])
             .args(["--no-first-run", "--disable-background-networking", "--disable-component-update"])

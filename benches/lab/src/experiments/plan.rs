@@ -7,7 +7,6 @@ use crate::bench::{
     load::{Amount, Generator},
     options::Options,
 };
-use crate::fetch::Client;
 use std::fmt::Write as _;
 
 /// For a contender, its origin and a link to come up, to prove themselves, to become quiet and to end.
@@ -67,7 +66,7 @@ fn run(task: &Task) -> f64 {
             requests as f64 * (trips * (rtt + queue) + body / rate)
         }
     };
-    let is_browser = matches!(load.generator, Generator::Client(Client::Chromium | Client::ChromiumAsked));
+    let is_browser = matches!(load.generator, Generator::Client(client) if client.is_browser());
     let browser = if is_browser { BROWSER } else { 0.0 };
     let beside = if task.beside.is_some() { BESIDE } else { 0.0 };
     // Two handshakes: one to prove itself, with its body of 100 KB.

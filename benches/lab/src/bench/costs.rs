@@ -61,9 +61,9 @@ impl Meter {
         Ok(Costs {
             seconds: SystemTime::now().duration_since(UNIX_EPOCH).as_ref().map_or(0.0, Duration::as_secs_f64),
             cpu: cgroup::cpu(&self.folder).context("the client's cgroup has no CPU time")?,
-            client_core: client.busy,
+            client_core: client.with_nice().busy,
             interrupts: client.interrupts,
-            server_core: server.busy,
+            server_core: server.with_nice().busy,
             wakes: wakes(&self.folder) as f64,
             drops: drops as f64,
             received: received as f64,
@@ -122,6 +122,17 @@ impl Sub for Costs {
 }
 
 impl Costs {
+    /// The wakes of a client that ended, whose threads are gone when it was read: those that its parent has counted
+    /// since.
+    pub(crate) fn with_wakes_of(self, later: Self) -> Self {
+        Self { wakes: later.wakes, ..self }
+    }
+
+    /// Whether the client ended since then.
+    pub(crate) fn lacks_wakes_of(self, earlier: Self) -> bool {
+        self.wakes < earlier.wakes
+    }
+
     /// Figures of a download of so many bytes.
     pub(crate) fn figures(self, bytes: f64) -> BTreeMap<String, f64> {
         let (gigabytes, megabytes) = (bytes / 1e9, bytes / 1e6);

@@ -83,6 +83,12 @@ pub(crate) struct CoreTimes {
 }
 
 impl CoreTimes {
+    /// The same where what yields to all others is the measured client's own doing: browsers lower the priority of some
+    /// of their threads.
+    pub(crate) fn with_nice(self) -> Self {
+        Self { busy: self.busy + self.nice, nice: 0.0, ..self }
+    }
+
     /// All of it.
     pub(crate) fn total(self) -> f64 {
         self.busy + self.nice + self.idle + self.stolen

@@ -64,6 +64,11 @@ impl Client {
         }
     }
 
+    /// Whether it is a browser.
+    pub(crate) fn is_browser(self) -> bool {
+        matches!(self, Self::Chromium | Self::ChromiumAsked)
+    }
+
     /// Whether it has HTTP/1.1 and HTTP/2 over TLS, too.
     pub(crate) fn speaks_tcp(self) -> bool {
         matches!(self, Self::Curl | Self::Chromium)

@@ -62,7 +62,10 @@ impl<'a> Window<'a> {
 
     pub(super) fn report(mut self, fetched: &mut Fetched) -> Result<()> {
         self.end()?;
-        fetched.costs = self.after.zip(self.before).map(|(after, before)| after - before);
+        if let (Some(before), Some(after), Some(meter)) = (self.before, self.after, self.meter) {
+            let after = if after.lacks_wakes_of(before) { after.with_wakes_of(meter.read()?) } else { after };
+            fetched.costs = Some(after - before);
+        }
         let rate = fetched.bytes as f64 / fetched.seconds;
         fetched.calls = self.calls.map(|calls| calls.of(rate)).unwrap_or_default();
         Ok(())

@@ -640,6 +640,8 @@ impl Lab {
 
         let (cpu, origin, own) = (after.0 - before.0, after.1 - before.1, after.2 - before.2);
         let cores = (after.3.0 - before.3.0, after.3.1 - before.3.1);
+        let is_browser = matches!(task.load.generator, Generator::Client(client) if client.is_browser());
+        let cores = if is_browser { (cores.0, cores.1.with_nice()) } else { cores };
         let rival = rival_after - rival_before;
         // Each side of a link has its interrupts on its own core, where no other process sends or receives.
         let core = |times: CoreTimes, own: f64| {

@@ -36,7 +36,7 @@ pub(crate) enum Protocols {
     Http1,
 }
 
-/// Preferences of every profile: Firefox requests nothing by itself, and asks nobody.
+/// Preferences of every profile: Firefox requests nothing by itself, and shows no questions.
 const PREFERENCES: [(&str, &str); 26] = [
     ("app.normandy.enabled", "false"),
     ("app.update.disabledForTesting", "true"),

@@ -66,12 +66,12 @@ impl Client {
 
     /// Whether it is a browser.
     pub(crate) fn is_browser(self) -> bool {
-        matches!(self, Self::Chromium | Self::ChromiumAsked)
+        matches!(self, Self::Chromium | Self::ChromiumAsked | Self::Firefox)
     }
 
     /// Whether it has HTTP/1.1 and HTTP/2 over TLS, too.
     pub(crate) fn speaks_tcp(self) -> bool {
-        matches!(self, Self::Curl | Self::Chromium)
+        matches!(self, Self::Curl | Self::Chromium | Self::Firefox)
     }
 
     fn option(self) -> &'static str {

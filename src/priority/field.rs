@@ -34,7 +34,7 @@ impl Parameters {
 /// (RFC 9218 §4).
 pub fn parse<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<Parameters> {
     let first = values.next()?;
-    let Some(second) = values.next() else { return dictionary(first) };
+    let Some(second) = values.next() else { return usual(first).or_else(|| dictionary(first)) };
     // A sender splits a dictionary at its commas (RFC 9651 §3.2).
     let mut joined = first.to_vec();
     for value in std::iter::once(second).chain(values) {
@@ -42,6 +42,17 @@ pub fn parse<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<Parameter
         joined.extend_from_slice(value);
     }
     dictionary(&joined)
+}
+
+/// The parameters of a value in one of the forms that browsers send; `None` if it has another form.
+fn usual(value: &[u8]) -> Option<Parameters> {
+    let (digit, incremental) = match value {
+        [b'u', b'=', digit @ b'0'..=b'7'] => (Some(digit), None),
+        [b'u', b'=', digit @ b'0'..=b'7', b',', b' ', b'i'] => (Some(digit), Some(true)),
+        b"i" => (None, Some(true)),
+        _ => return None,
+    };
+    Some(Parameters { urgency: digit.map(|digit| digit - b'0'), incremental })
 }
 
 /// An item's value, as far as a parameter of RFC 9218 may have it.

@@ -1,0 +1,9 @@
+//! The `Priority` field of a message.
+
+use super::{Fields, name};
+use crate::priority::{self, Parameters};
+
+/// Reads the `Priority` fields of a message (RFC 9218 §5). `None` if there is none, or if they do not parse.
+pub fn priority_parameters(fields: &Fields) -> Option<Parameters> {
+    if fields.contains(name::PRIORITY) { priority::parse(fields.all(name::PRIORITY)) } else { None }
+}

@@ -1,0 +1,177 @@
+//! Responses that were handed over to s2n-quic at once and whole. Such a stream never has more to hand over: it needs no
+//! place in the order of priorities, and of its bytes only how many were not sent yet counts.
+
+use crate::number::Number;
+
+/// Streams of which unsent bytes are counted at most. Further ones get a place in the order.
+const CAPACITY: usize = 16;
+/// Bits of a number that hold the bytes that were sent; those of the response are above them.
+const SENT_BITS: u32 = 32;
+
+/// The responses that were handed over whole and not sent yet, as a ring: s2n-quic sends the oldest first, with rare
+/// exceptions.
+#[derive(Debug, Default)]
+pub(super) struct ShortResponses {
+    entries: [Entry; CAPACITY],
+    /// Count of the entry that was taken first and is not free, as far as there is one.
+    first: Number,
+    /// Count of entries that were taken so far.
+    next: Number,
+    /// Bytes that were not sent, of all entries.
+    unsent: Number,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    /// One more than the stream's ID; 0 in a free entry.
+    stream: Number,
+    /// The response's length and the bytes of it that were sent.
+    progress: Number,
+}
+
+impl ShortResponses {
+    /// Bytes that were handed over and not sent.
+    pub(super) fn unsent(&self) -> u64 {
+        self.unsent.get()
+    }
+
+    /// The stream `id` hands over a response of `length` bytes. Returns false, and counts nothing, if there is no room.
+    pub(super) fn add(&self, id: u64, length: u64) -> bool {
+        let next = self.next.get();
+        if next - self.first.get() >= CAPACITY as u64 || length >> SENT_BITS > 0 {
+            return false;
+        }
+        let Some(entry) = self.entry(next) else { return false };
+        entry.stream.set(id.wrapping_add(1));
+        entry.progress.set(length << SENT_BITS);
+        self.next.set(next + 1);
+        self.unsent.add(length);
+        true
+    }
+
+    /// The bytes of the stream `id` up to `end` were sent, perhaps once more. Returns whether the stream is one of
+    /// these.
+    pub(super) fn on_sent(&self, id: u64, end: u64) -> bool {
+        let Some((count, entry)) = self.find(id) else { return false };
+        let (length, sent) = entry.progress();
+        let end = end.min(length).max(sent);
+        self.unsent.subtract(end - sent);
+        if end < length {
+            entry.progress.set(length << SENT_BITS | end);
+        } else {
+            self.free(count, entry);
+        }
+        true
+    }
+
+    /// Nothing more of the stream `id` is to be sent, or its bytes are counted elsewhere from now on. Returns the bytes
+    /// of it that were not sent.
+    pub(super) fn remove(&self, id: u64) -> u64 {
+        let Some((count, entry)) = self.find(id) else { return 0 };
+        let (length, sent) = entry.progress();
+        self.unsent.subtract(length - sent);
+        self.free(count, entry);
+        length - sent
+    }
+
+    fn free(&self, count: u64, entry: &Entry) {
+        entry.stream.set(0);
+        let (mut first, next) = (self.first.get(), self.next.get());
+        if count == first {
+            while first < next && self.entry(first).is_none_or(|entry| entry.stream.get() == 0) {
+                first += 1;
+            }
+            self.first.set(first);
+        }
+    }
+
+    fn find(&self, id: u64) -> Option<(u64, &Entry)> {
+        let stream = id.wrapping_add(1);
+        (self.first.get()..self.next.get())
+            .find_map(|count| self.entry(count).filter(|entry| entry.stream.get() == stream).map(|entry| (count, entry)))
+    }
+
+    fn entry(&self, count: u64) -> Option<&Entry> {
+        self.entries.get(usize::try_from(count).unwrap_or(0) % CAPACITY)
+    }
+}
+
+impl Entry {
+    /// The response's length, and the bytes of it that were sent.
+    fn progress(&self) -> (u64, u64) {
+        let progress = self.progress.get();
+        (progress >> SENT_BITS, progress & ((1 << SENT_BITS) - 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    #[derive(Debug, Clone, Copy)]
+    enum Step {
+        Adds(u64, u64),
+        Sends(u64, u64),
+        Removes(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let id = || (0_u64..40).prop_map(|id| 4 * id);
+        prop_oneof![
+            3 => (id(), 1_u64..3_000).prop_map(|(id, length)| Step::Adds(id, length)),
+            5 => (id(), 1_u64..3_000).prop_map(|(id, end)| Step::Sends(id, end)),
+            1 => id().prop_map(Step::Removes),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_count_until_they_were_sent_once_whatever_the_order(
+            steps in prop::collection::vec(step(), 0..300),
+        ) {
+            let responses = ShortResponses::default();
+            // Length and sent bytes of each.
+            let mut expected = BTreeMap::<u64, (u64, u64)>::new();
+            for step in steps {
+                match step {
+                    // An ID comes once.
+                    Step::Adds(id, _) if expected.contains_key(&id) => {}
+                    Step::Adds(id, length) => {
+                        if responses.add(id, length) {
+                            expected.insert(id, (length, 0));
+                        } else {
+                            prop_assert!(responses.next.get() - responses.first.get() == CAPACITY as u64);
+                        }
+                    }
+                    Step::Sends(id, end) => {
+                        prop_assert_eq!(responses.on_sent(id, end), expected.contains_key(&id));
+                        if let Some((length, sent)) = expected.get_mut(&id) {
+                            *sent = end.min(*length).max(*sent);
+                        }
+                    }
+                    Step::Removes(id) => {
+                        let (length, sent) = expected.remove(&id).unwrap_or_default();
+                        prop_assert_eq!(responses.remove(id), length - sent);
+                    }
+                }
+                expected.retain(|_, (length, sent)| sent < length);
+                let unsent = expected.values().map(|(length, sent)| length - sent).sum::<u64>();
+                prop_assert_eq!(responses.unsent(), unsent);
+            }
+        }
+    }
+
+    #[test]
+    fn responses_that_are_sent_in_their_order_have_room_for_ever() {
+        let responses = ShortResponses::default();
+        for id in 0..1_000 {
+            assert!(responses.add(4 * id, 1_000));
+            if id >= 15 {
+                assert!(responses.on_sent(4 * (id - 15), 1_000));
+            }
+        }
+        assert_eq!(responses.unsent(), 15_000);
+    }
+}

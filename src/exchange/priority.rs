@@ -5,5 +5,11 @@ use crate::priority::{self, Parameters};
 
 /// Reads the `Priority` fields of a message (RFC 9218 §5). `None` if there is none, or if they do not parse.
 pub fn priority_parameters(fields: &Fields) -> Option<Parameters> {
-    if fields.contains(name::PRIORITY) { priority::parse(fields.all(name::PRIORITY)) } else { None }
+    if !fields.contains(name::PRIORITY) {
+        return None;
+    }
+    match fields.sole(name::PRIORITY) {
+        Some(value) => priority::parse(value),
+        None => priority::parse_all(fields.all(name::PRIORITY)),
+    }
 }

@@ -96,7 +96,7 @@ impl Priorities {
         if !self.is_ordered {
             return Ok(UpdateEffect::Ignored);
         }
-        let field = priority::parse(std::iter::once(value));
+        let field = priority::parse(value);
         let (counter, changed) = match self.signals.borrow_mut().update(id, field, next_stream) {
             Update::Known(priority) => match self.transport.update_priority(self.connection, id, priority) {
                 Some(changed) => (&self.metrics.shared.priority_updates_applied, changed),

@@ -157,6 +157,18 @@ impl Fields {
         named.filter(move |line| line.is(name)).map(|line| line.value)
     }
 
+    /// The value of the line with this `name`, which has a number, if there is one such line and no more.
+    pub fn sole(&self, name: Name<'_>) -> Option<&[u8]> {
+        debug_assert!(name.id.is_known(), "another name would be compared");
+        let mut sole = None;
+        for line in &self.lines {
+            if line.name == name.id && sole.replace(line).is_some() {
+                return None;
+            }
+        }
+        sole.map(|line| line.text(&self.text).value)
+    }
+
     /// The value of the first line with this `name`.
     pub fn get<'a>(&'a self, name: Name<'a>) -> Option<&'a [u8]> {
         self.all(name).next()

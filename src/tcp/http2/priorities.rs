@@ -76,7 +76,7 @@ impl Http2Priorities {
             return Err(());
         }
         let is_idle = *stream > writes.newest();
-        let field = priority::parse(std::iter::once(&**value));
+        let field = priority::parse(value);
         let next_stream = u64::from(*stream) + u64::from(!is_idle);
         let outcome = self.signals.borrow_mut().update(u64::from(*stream), field, next_stream);
         let metrics = &self.metrics.shared;

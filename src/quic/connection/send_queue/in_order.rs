@@ -57,7 +57,8 @@ impl SendQueue {
     /// Sets the priority of a stream, unless a PRIORITY_UPDATE frame has set it.
     pub(in crate::quic) fn begin_priority(&self, id: u64, state: &StreamSendState, priority: Priority) {
         if state.progress.priority.get() & UPDATED == 0 {
-            self.set_priority(id, state, priority);
+            state.progress.priority.set(priority.pack());
+            self.set_in_order(id, state, priority);
         }
     }
 
@@ -73,6 +74,10 @@ impl SendQueue {
     pub(in crate::quic) fn set_priority(&self, id: u64, state: &StreamSendState, priority: Priority) {
         let number = &state.progress.priority;
         number.set(priority.pack() | number.get() & UPDATED);
+        self.set_in_order(id, state, priority);
+    }
+
+    fn set_in_order(&self, id: u64, state: &StreamSendState, priority: Priority) {
         if let Some(order) = &self.order
             && state.progress.in_order.get() > 0
         {
@@ -88,14 +93,16 @@ impl SendQueue {
         (sent, length): (u64, u64),
         is_last: bool,
     ) -> bool {
-        let stream = &state.progress;
         if self.order.is_none() {
             return true;
         }
-        if is_last && sent == 0 && stream.tracked.get() == 0 && self.add_short(id, length) {
-            return true;
-        }
-        self.track(id, stream, sent);
+        let is_whole = is_last && sent == 0 && state.progress.tracked.get() == 0;
+        is_whole && self.add_short(id, length) || self.at_once_in_order((id, state), (sent, length))
+    }
+
+    /// As [`at_once`](Self::at_once), of a response that competes or has more to hand over.
+    fn at_once_in_order(&self, (id, state): (u64, &Arc<StreamSendState>), (sent, length): (u64, u64)) -> bool {
+        self.track(id, &state.progress, sent);
         if self.held.get() > 0 || self.free() < length || !self.may_hand_over(id, state) {
             return false;
         }

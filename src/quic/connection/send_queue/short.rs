@@ -41,7 +41,7 @@ impl ShortResponses {
         if next - self.first.get() >= CAPACITY as u64 || length >> SENT_BITS > 0 {
             return false;
         }
-        let Some(entry) = self.entry(next) else { return false };
+        let entry = self.entry(next);
         entry.stream.set(id.wrapping_add(1));
         entry.progress.set(length << SENT_BITS);
         self.next.set(next + 1);
@@ -54,7 +54,7 @@ impl ShortResponses {
     pub(super) fn on_sent(&self, id: u64, end: u64) -> bool {
         let Some((count, entry)) = self.find(id) else { return false };
         let (length, sent) = entry.progress();
-        let end = end.min(length).max(sent);
+        let end = end.clamp(sent, length);
         self.unsent.subtract(end - sent);
         if end < length {
             entry.progress.set(length << SENT_BITS | end);
@@ -78,7 +78,8 @@ impl ShortResponses {
         entry.stream.set(0);
         let (mut first, next) = (self.first.get(), self.next.get());
         if count == first {
-            while first < next && self.entry(first).is_none_or(|entry| entry.stream.get() == 0) {
+            first += 1;
+            while first != next && self.entry(first).stream.get() == 0 {
                 first += 1;
             }
             self.first.set(first);
@@ -86,13 +87,21 @@ impl ShortResponses {
     }
 
     fn find(&self, id: u64) -> Option<(u64, &Entry)> {
-        let stream = id.wrapping_add(1);
-        (self.first.get()..self.next.get())
-            .find_map(|count| self.entry(count).filter(|entry| entry.stream.get() == stream).map(|entry| (count, entry)))
+        let (stream, next) = (id.wrapping_add(1), self.next.get());
+        let mut count = self.first.get();
+        while count != next {
+            let entry = self.entry(count);
+            if entry.stream.get() == stream {
+                return Some((count, entry));
+            }
+            count += 1;
+        }
+        None
     }
 
-    fn entry(&self, count: u64) -> Option<&Entry> {
-        self.entries.get(usize::try_from(count).unwrap_or(0) % CAPACITY)
+    fn entry(&self, count: u64) -> &Entry {
+        let [first, ..] = &self.entries;
+        self.entries.get(usize::try_from(count).unwrap_or(0) % CAPACITY).unwrap_or(first)
     }
 }
 

@@ -109,9 +109,9 @@ impl Http2Priorities {
         self.order.forget(id.into());
     }
 
-    /// The connection's task runs.
-    pub(super) fn on_run(&self) {
-        self.order.on_run();
+    /// The connection's task runs, for whose path no more than `limit` bytes are to be queued.
+    pub(super) fn on_run(&self, limit: u64) {
+        self.order.on_run(limit);
     }
 
     /// The connection's task has written what it could, if `is_all` all for which clients have given room. Returns

@@ -1,12 +1,10 @@
 //! Responses that were handed over to s2n-quic at once and whole. Such a stream never has more to hand over: it needs no
-//! place in the order of priorities, and of its bytes only how many were not sent yet counts.
+//! place in the order of priorities, and its bytes count until the last one was sent.
 
 use crate::number::Number;
 
 /// Streams of which unsent bytes are counted at most. Further ones get a place in the order.
 const CAPACITY: usize = 16;
-/// Bits of a number that hold the bytes that were sent; those of the response are above them.
-const SENT_BITS: u32 = 32;
 
 /// The responses that were handed over whole and not sent yet, as a ring: s2n-quic sends the oldest first, with rare
 /// exceptions.
@@ -17,7 +15,7 @@ pub(super) struct ShortResponses {
     first: Number,
     /// Count of entries that were taken so far.
     next: Number,
-    /// Bytes that were not sent, of all entries.
+    /// Bytes of all entries.
     unsent: Number,
 }
 
@@ -25,25 +23,26 @@ pub(super) struct ShortResponses {
 struct Entry {
     /// One more than the stream's ID; 0 in a free entry.
     stream: Number,
-    /// The response's length and the bytes of it that were sent.
-    progress: Number,
+    /// Bytes of the response.
+    length: Number,
 }
 
 impl ShortResponses {
-    /// Bytes that were handed over and not sent.
+    /// Bytes of responses that were handed over and not sent to their ends.
     pub(super) fn unsent(&self) -> u64 {
         self.unsent.get()
     }
 
     /// The stream `id` hands over a response of `length` bytes. Returns false, and counts nothing, if there is no room.
+    #[inline]
     pub(super) fn add(&self, id: u64, length: u64) -> bool {
         let next = self.next.get();
-        if next - self.first.get() >= CAPACITY as u64 || length >> SENT_BITS > 0 {
+        if next - self.first.get() >= CAPACITY as u64 {
             return false;
         }
         let entry = self.entry(next);
         entry.stream.set(id.wrapping_add(1));
-        entry.progress.set(length << SENT_BITS);
+        entry.length.set(length);
         self.next.set(next + 1);
         self.unsent.add(length);
         true
@@ -51,30 +50,26 @@ impl ShortResponses {
 
     /// The bytes of the stream `id` up to `end` were sent, perhaps once more. Returns whether the stream is one of
     /// these.
+    #[inline]
     pub(super) fn on_sent(&self, id: u64, end: u64) -> bool {
         let Some((count, entry)) = self.find(id) else { return false };
-        let (length, sent) = entry.progress();
-        let end = end.clamp(sent, length);
-        self.unsent.subtract(end - sent);
-        if end < length {
-            entry.progress.set(length << SENT_BITS | end);
-        } else {
+        if end >= entry.length.get() {
             self.free(count, entry);
         }
         true
     }
 
-    /// Nothing more of the stream `id` is to be sent, or its bytes are counted elsewhere from now on. Returns the bytes
-    /// of it that were not sent.
+    /// Nothing more of the stream `id` is to be sent, or its bytes are counted elsewhere from now on. Returns those that
+    /// counted.
+    #[inline]
     pub(super) fn remove(&self, id: u64) -> u64 {
-        let Some((count, entry)) = self.find(id) else { return 0 };
-        let (length, sent) = entry.progress();
-        self.unsent.subtract(length - sent);
-        self.free(count, entry);
-        length - sent
+        self.find(id).map_or(0, |(count, entry)| self.free(count, entry))
     }
 
-    fn free(&self, count: u64, entry: &Entry) {
+    /// Frees an entry, and returns the bytes of its response.
+    fn free(&self, count: u64, entry: &Entry) -> u64 {
+        let length = entry.length.get();
+        self.unsent.subtract(length);
         entry.stream.set(0);
         let (mut first, next) = (self.first.get(), self.next.get());
         if count == first {
@@ -84,6 +79,7 @@ impl ShortResponses {
             }
             self.first.set(first);
         }
+        length
     }
 
     fn find(&self, id: u64) -> Option<(u64, &Entry)> {
@@ -102,14 +98,6 @@ impl ShortResponses {
     fn entry(&self, count: u64) -> &Entry {
         let [first, ..] = &self.entries;
         self.entries.get(usize::try_from(count).unwrap_or(0) % CAPACITY).unwrap_or(first)
-    }
-}
-
-impl Entry {
-    /// The response's length, and the bytes of it that were sent.
-    fn progress(&self) -> (u64, u64) {
-        let progress = self.progress.get();
-        (progress >> SENT_BITS, progress & ((1 << SENT_BITS) - 1))
     }
 }
 
@@ -137,37 +125,32 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_count_until_they_were_sent_once_whatever_the_order(
+        fn bytes_count_until_the_last_was_sent_whatever_the_order(
             steps in prop::collection::vec(step(), 0..300),
         ) {
             let responses = ShortResponses::default();
-            // Length and sent bytes of each.
-            let mut expected = BTreeMap::<u64, (u64, u64)>::new();
+            // The length of each.
+            let mut expected = BTreeMap::<u64, u64>::new();
             for step in steps {
                 match step {
                     // An ID comes once.
                     Step::Adds(id, _) if expected.contains_key(&id) => {}
                     Step::Adds(id, length) => {
                         if responses.add(id, length) {
-                            expected.insert(id, (length, 0));
+                            expected.insert(id, length);
                         } else {
                             prop_assert!(responses.next.get() - responses.first.get() == CAPACITY as u64);
                         }
                     }
                     Step::Sends(id, end) => {
                         prop_assert_eq!(responses.on_sent(id, end), expected.contains_key(&id));
-                        if let Some((length, sent)) = expected.get_mut(&id) {
-                            *sent = end.min(*length).max(*sent);
-                        }
+                        expected.retain(|other, length| *other != id || end < *length);
                     }
                     Step::Removes(id) => {
-                        let (length, sent) = expected.remove(&id).unwrap_or_default();
-                        prop_assert_eq!(responses.remove(id), length - sent);
+                        prop_assert_eq!(responses.remove(id), expected.remove(&id).unwrap_or_default());
                     }
                 }
-                expected.retain(|_, (length, sent)| sent < length);
-                let unsent = expected.values().map(|(length, sent)| length - sent).sum::<u64>();
-                prop_assert_eq!(responses.unsent(), unsent);
+                prop_assert_eq!(responses.unsent(), expected.values().sum::<u64>());
             }
         }
     }

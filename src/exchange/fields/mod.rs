@@ -160,13 +160,9 @@ impl Fields {
     /// The value of the line with this `name`, which has a number, if there is one such line and no more.
     pub fn sole(&self, name: Name<'_>) -> Option<&[u8]> {
         debug_assert!(name.id.is_known(), "another name would be compared");
-        let mut sole = None;
-        for line in &self.lines {
-            if line.name == name.id && sole.replace(line).is_some() {
-                return None;
-            }
-        }
-        sole.map(|line| line.text(&self.text).value)
+        let mut lines = self.lines.iter();
+        let sole = lines.find(|line| line.name == name.id)?;
+        if lines.any(|line| line.name == name.id) { None } else { Some(sole.text(&self.text).value) }
     }
 
     /// The value of the first line with this `name`.

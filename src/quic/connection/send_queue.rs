@@ -250,8 +250,9 @@ impl SendQueue {
             self.change(stream, |stream| stream.queued.set(0));
             stream.tracked.set(0);
             self.tracked.subtract(1);
+        } else {
+            self.short.remove(id);
         }
-        self.short.remove(id);
         self.leave_order(id, state);
     }
 

@@ -114,7 +114,7 @@ impl SendQueue {
     /// response waits, and none has bytes in the list that may get more. So it is behind all that was handed over, and
     /// all that is handed over later is behind it.
     fn add_short(&self, id: u64, length: u64) -> bool {
-        if self.unsent.get() > 0 || self.held.get() > 0 || self.reserved.get() > 0 {
+        if self.unsent.get() | self.held.get() | self.reserved.get() > 0 {
             return false;
         }
         let unsent = self.short.unsent().saturating_add(length);

@@ -68,8 +68,8 @@ pub trait SendWindow {
     fn set_priority(&self, priority: Priority);
 
     /// Whether `length` bytes may be handed over at once on top of `sent` bytes, as nothing competes with them. They
-    /// are to be handed over then.
-    fn at_once(&self, sent: u64, length: u64) -> bool;
+    /// are to be handed over then. Behind bytes that are the last of the response no more are handed over.
+    fn at_once(&self, sent: u64, length: u64, is_last: bool) -> bool;
 
     /// Bytes of `ready` that the path can use, on top of `sent` bytes of which `outstanding` are not acknowledged. A
     /// stream that is served by its priority waits for its turn from then on if there are none, and no more if none are

@@ -28,7 +28,7 @@ fuzz_target!(|input: (bool, u8, &[u8])| {
             }
             Control::PriorityUpdate { id, value } => {
                 assert!(client && index > 0 && id % 4 == 0);
-                let _ = priority::parse(std::iter::once(&value[..]));
+                let _ = priority::parse(&value);
             }
         }
     }

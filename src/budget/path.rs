@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Time for which unsent bytes last: a receive batch may be 2 ms late, and slow start sends at twice the rate.
 const AHEAD: Duration = Duration::from_millis(4);
 /// Unsent bytes of a connection at least: while a train is sent, another is handed over.
-const LEAST: u64 = 2 * TRAIN;
+pub const LEAST_HORIZON: u64 = 2 * TRAIN;
 /// Unsent bytes of a connection at most: 4 ms of 1 Gbit/s, and eight full messages of GSO.
 const MOST: u64 = 512 * 1024;
 /// Bytes a millisecond of the shortest round trip that a stream may have outstanding: 8 Gbit/s, more than a core
@@ -95,7 +95,7 @@ impl Path {
     /// Bytes that a connection's streams may have unsent together.
     fn unsent(&self) -> u64 {
         let ahead = u64::try_from(AHEAD.as_micros()).unwrap_or(u64::MAX);
-        (self.window.saturating_mul(ahead) / self.smoothed_rtt.max(1)).clamp(LEAST, MOST)
+        (self.window.saturating_mul(ahead) / self.smoothed_rtt.max(1)).clamp(LEAST_HORIZON, MOST)
     }
 
     /// Bytes that a stream may have outstanding.
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn unsent_is_what_leaves_within_milliseconds_whatever_is_in_flight() {
         for (rate, rtt_ms, unsent) in [
-            (5 * MBIT, 40, LEAST),
+            (5 * MBIT, 40, LEAST_HORIZON),
             (100 * MBIT, 10, 4 * 100 * MBIT / 1_000),
             (100 * MBIT, 100, 4 * 100 * MBIT / 1_000),
             (500 * MBIT, 100, 250_000),

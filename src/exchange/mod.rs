@@ -17,6 +17,7 @@ mod interim;
 mod linger;
 mod path;
 mod patience;
+mod priority;
 mod reading;
 mod record;
 mod trace;
@@ -38,6 +39,7 @@ pub use interim::{Interim, InterimQueue};
 pub use linger::{Linger, Lingered};
 pub use path::path;
 pub use patience::{ClientDeadline, MinimumRate, TimeoutCause};
+pub use priority::priority_parameters;
 pub use reading::{MAX_READINGS, has_readings, readings};
 pub use record::{
     Facts, Listener, Propagation, Record, Recording, Records, RequestEnd, RequestText, TraceStart, Tracer, elapsed,

@@ -2,6 +2,7 @@
 
 use super::{error::Code, metrics::Metrics, send::Sender};
 use crate::{
+    exchange::{Fields, Record, priority_parameters},
     priority::{self, Parameters, Priority, PrioritySignals, Update},
     transport::Transport,
 };
@@ -48,35 +49,30 @@ impl Priorities {
         }
     }
 
-    /// The request of `sender`'s stream has come with these values of its `Priority` field. Returns its priority, if it
-    /// is obeyed.
-    pub(super) fn request<'a>(
-        &self,
-        sender: &Sender,
-        values: impl Iterator<Item = &'a [u8]>,
-        is_tunnel: bool,
-    ) -> Option<Priority> {
+    /// The request of `sender`'s stream has come with `fields`. If its priority is obeyed `record` gets it.
+    pub(super) fn request(&self, sender: &Sender, fields: &Fields, is_tunnel: bool, record: &Record) {
         if !self.is_ordered {
-            return None;
+            return;
         }
-        let field = priority::parse(values);
+        let field = priority_parameters(fields);
         if field.is_some() {
             self.metrics.shared.priority_requests.increment();
         }
-        sender.begin_priority(self.signals.borrow_mut().request(field, is_tunnel));
-        Some(sender.priority())
+        let priority = self.signals.borrow_mut().request(field, is_tunnel);
+        // Otherwise it is what a stream begins with.
+        if priority != Priority::UNSIGNALLED {
+            sender.begin_priority(priority);
+        }
+        record.note(|facts| facts.priority = Some(sender.priority()));
     }
 
-    /// The response of `sender`'s stream has these values of its `Priority` field (RFC 9218 §8). Returns its priority,
-    /// if they change it.
-    pub(super) fn response<'a>(&self, sender: &Sender, values: impl Iterator<Item = &'a [u8]>) -> Option<Priority> {
-        let field = if self.is_ordered { priority::parse(values) } else { None }?;
-        if field == Parameters::default() {
-            return None;
-        }
+    /// The response of `sender`'s stream has `fields` (RFC 9218 §8). If they change its priority `record` gets it.
+    pub(super) fn response(&self, sender: &Sender, fields: &Fields, record: &Record) {
+        let field = if self.is_ordered { priority_parameters(fields) } else { None };
+        let Some(field) = field.filter(|field| *field != Parameters::default()) else { return };
         let priority = field.or(sender.priority());
         sender.set_priority(priority);
-        Some(priority)
+        record.note(|facts| facts.priority = Some(priority));
     }
 
     /// The connection has brought `frames` PRIORITY_UPDATE frames that were too long to be read.
@@ -100,7 +96,7 @@ impl Priorities {
         if !self.is_ordered {
             return Ok(UpdateEffect::Ignored);
         }
-        let field = priority::parse(std::iter::once(value));
+        let field = priority::parse(value);
         let (counter, changed) = match self.signals.borrow_mut().update(id, field, next_stream) {
             Update::Known(priority) => match self.transport.update_priority(self.connection, id, priority) {
                 Some(changed) => (&self.metrics.shared.priority_updates_applied, changed),

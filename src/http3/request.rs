@@ -344,8 +344,7 @@ fn begin<H>(
     record: &Record,
 ) -> (Exchange, InterimQueue, Method) {
     let method = request.head.method.clone();
-    let priority = connection.priorities.request(sender, request.head.fields.all(name::PRIORITY), is_tunnel);
-    record.note(|facts| facts.priority = priority);
+    connection.priorities.request(sender, &request.head.fields, is_tunnel, record);
     let (interim, queue) = Interim::channel();
     (Exchange { request, client, interim, record: record.clone() }, queue, method)
 }

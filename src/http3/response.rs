@@ -71,12 +71,11 @@ async fn send_response<H: Handler>(
         record.responded(status);
     };
     sender.respond();
-    if let Some(priority) = connection.priorities.response(sender, fields.all(name::PRIORITY)) {
-        record.note(|facts| facts.priority = Some(priority));
-    }
+    connection.priorities.response(sender, &fields, record);
     let framing = DataFraming::new(method, status, body.size_hint().exact());
     match framing {
         DataFraming::Nothing => {
+            sender.set_last();
             sender.send(header(status, &fields)?).await.map_err(Failure::Send)?;
             responded(status);
             return Ok(());
@@ -97,6 +96,7 @@ async fn send_response<H: Handler>(
         let mut writer = Writer { framing, sent: 0, sender, record };
         let length = whole.len() as u64;
         let start = writer.begin(status, &fields, length, |start| whole.behind(start))?;
+        writer.sender.set_last();
         writer.send(start).await?;
         responded(status);
         return writer.end();
@@ -112,9 +112,13 @@ async fn send_response<H: Handler>(
     let mut writer = Writer { framing, sent: 0, sender, record };
     let short = short.unwrap_or_default();
     let start = writer.begin(status, &fields, short.len() as u64, |start| joined(start, &short))?;
+    let is_last = writer.is_whole() && body.is_end_stream();
+    if is_last {
+        writer.sender.set_last();
+    }
     writer.send(start).await?;
     responded(status);
-    if writer.is_whole() && body.is_end_stream() {
+    if is_last {
         return Ok(());
     }
 

@@ -81,6 +81,8 @@ pub(super) struct Sender {
     /// Bytes of the response's body so far, once there is a response.
     size: Option<u64>,
     tunnel: bool,
+    /// What is sent next is the last of the response.
+    is_last: bool,
     /// Nothing is to be reset any more.
     ended: bool,
     metrics: Arc<Metrics>,
@@ -98,7 +100,8 @@ impl Sender {
         motion: Motion,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let (waited, sent, outstanding, size, tunnel, ended) = (Duration::ZERO, 0, 0, None, false, false);
+        let (waited, sent, outstanding, size) = (Duration::ZERO, 0, 0, None);
+        let (tunnel, is_last, ended) = (false, false, false);
         Self {
             stream,
             window,
@@ -114,6 +117,7 @@ impl Sender {
             outstanding,
             size,
             tunnel,
+            is_last,
             ended,
             metrics,
         }
@@ -148,6 +152,11 @@ impl Sender {
     /// Sets the priority of the response.
     pub(super) fn set_priority(&self, priority: Priority) {
         self.window.set_priority(priority);
+    }
+
+    /// What is sent next is the last of the response.
+    pub(super) fn set_last(&mut self) {
+        self.is_last = true;
     }
 
     /// Passes `chunk` to QUIC; waits while the client's window is shut or the stream's share is used up. Where streams
@@ -241,7 +250,7 @@ impl Sender {
         let end = self.sent.saturating_add(length);
         if end > TRAIN.min(self.buffer).min(self.window.limit())
             || self.lease.permit(self.sent, self.sent, length) < length
-            || !self.window.at_once(self.sent, length)
+            || !self.window.at_once(self.sent, length, self.is_last)
         {
             return Ok(());
         }

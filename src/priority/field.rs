@@ -29,19 +29,32 @@ impl Parameters {
     }
 }
 
-/// Reads the values of a message's `Priority` fields, in their order. `None` if there is none, or if they do not parse:
-/// then all are to be ignored (RFC 9651 §4.2). Unknown members and those of a wrong type or out of range are ignored
-/// (RFC 9218 §4).
-pub fn parse<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<Parameters> {
-    let first = values.next()?;
-    let Some(second) = values.next() else { return dictionary(first) };
+/// Reads the value of a `Priority` field, or of a PRIORITY_UPDATE frame. `None` if it does not parse: then it is to be
+/// ignored (RFC 9651 §4.2). Unknown members and those of a wrong type or out of range are ignored (RFC 9218 §4).
+pub fn parse(value: &[u8]) -> Option<Parameters> {
+    usual(value).or_else(|| dictionary(value))
+}
+
+/// Reads the values of a message's `Priority` fields, in their order, as [`parse`] reads one. `None` if there is none.
+pub fn parse_all<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<Parameters> {
+    let mut joined = values.next()?.to_vec();
     // A sender splits a dictionary at its commas (RFC 9651 §3.2).
-    let mut joined = first.to_vec();
-    for value in std::iter::once(second).chain(values) {
+    for value in values {
         joined.extend_from_slice(b", ");
         joined.extend_from_slice(value);
     }
-    dictionary(&joined)
+    parse(&joined)
+}
+
+/// The parameters of a value in one of the forms that browsers send; `None` if it has another form.
+fn usual(value: &[u8]) -> Option<Parameters> {
+    let (digit, incremental) = match value {
+        [b'u', b'=', digit @ b'0'..=b'7'] => (Some(digit), None),
+        [b'u', b'=', digit @ b'0'..=b'7', b',', b' ', b'i'] => (Some(digit), Some(true)),
+        b"i" => (None, Some(true)),
+        _ => return None,
+    };
+    Some(Parameters { urgency: digit.map(|digit| digit - b'0'), incremental })
 }
 
 /// An item's value, as far as a parameter of RFC 9218 may have it.
@@ -287,7 +300,7 @@ mod tests {
     use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
     fn one(value: &str) -> Option<Parameters> {
-        parse(std::iter::once(value.as_bytes()))
+        parse(value.as_bytes())
     }
 
     #[test]
@@ -342,7 +355,7 @@ mod tests {
 
     #[test]
     fn several_fields_are_one_value() {
-        let parse = |values: &[&str]| parse(values.iter().map(|value| value.as_bytes()));
+        let parse = |values: &[&str]| parse_all(values.iter().map(|value| value.as_bytes()));
         assert_eq!(parse(&[]), None);
         assert_eq!(parse(&["u=1", "i"]), Some(Parameters { urgency: Some(1), incremental: Some(true) }));
         assert_eq!(parse(&["u=1", "u=2", "u=6"]), Some(Parameters { urgency: Some(6), incremental: None }));

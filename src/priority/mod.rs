@@ -11,7 +11,7 @@ pub mod order;
 pub mod signals;
 pub mod weight;
 
-pub use field::{Parameters, parse};
+pub use field::{Parameters, parse, parse_all};
 pub use order::{NextTurn, PriorityOrder, SendList};
 pub use signals::{PrioritySignals, Update};
 pub use weight::urgency;

@@ -35,6 +35,9 @@ impl PrioritySignals {
     /// Returns the priority of a request that came with the parameters `field`, if it had any that parse. A tunnel is
     /// incremental unless it says otherwise: neither of its sides ever has the whole.
     pub fn request(&mut self, field: Option<Parameters>, is_tunnel: bool) -> Priority {
+        if field.is_none() && !self.seen {
+            return Priority::UNSIGNALLED;
+        }
         self.seen |= field.is_some();
         let otherwise = if self.seen { Priority::DEFAULT } else { Priority::UNSIGNALLED };
         let incremental = otherwise.incremental || is_tunnel;

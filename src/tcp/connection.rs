@@ -41,11 +41,6 @@ const GOAWAY_IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long after its handshake to wait for a client's first request when the process drains: a few round trips.
 const FIRST_REQUEST_GRACE: Duration = Duration::from_secs(2);
 
-/// Bytes that the kernel has of an ordered connection and has not sent at most (TCP_NOTSENT_LOWAT in tcp(7)), beside a
-/// last segment of up to 64 KiB: what is sent before a response that becomes the most urgent. The kernel reports room
-/// for more at half of it, which is 0.5 ms of 1 Gbit/s.
-const KERNEL_QUEUE: u32 = 128 * 1024;
-
 /// One connection.
 pub(super) struct Connection<H> {
     pub(super) front: Rc<TcpWorker<H>>,
@@ -162,16 +157,14 @@ impl<H> Connection<H> {
 
     /// Returns `stream` with a deadline for writes, whose bytes are accounted.
     pub(super) fn timed<S: ClientSocket>(&self, stream: S) -> WriteTimeout<S, ActiveRequest<H>> {
-        if self.is_ordered() {
-            stream.limit_unsent(KERNEL_QUEUE);
-        }
-        WriteTimeout::new(
+        let timed = WriteTimeout::new(
             stream,
             self.terms.download_pace(),
             Rc::clone(&self.writes),
             self.admitted.holder.motion(),
             Arc::clone(self.metrics()),
-        )
+        );
+        if self.is_ordered() { timed.with_short_queues(self.front.budgets.transport) } else { timed }
     }
 
     /// Whether the operator has closed it.

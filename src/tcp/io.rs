@@ -3,6 +3,8 @@
 
 use super::{
     first_records::FirstRecords,
+    front::TransportOf,
+    queue_limit::QueueLimit,
     writes::{OpenResponse, WriteState, Writes},
 };
 use crate::{
@@ -100,6 +102,8 @@ impl ClientSocket for TlsStream<TcpStream> {
 pub(super) struct WriteTimeout<S, R: OpenResponse> {
     stream: S,
     first_records: FirstRecords,
+    /// If responses are sent by their priorities: what is queued of them, and what reports the path.
+    queue_limit: Option<(QueueLimit, TransportOf)>,
     patience: ClientDeadline,
     writes: Rc<Writes<R>>,
     /// Noted at whatever is read or written.
@@ -117,7 +121,40 @@ impl<S: ClientSocket, R: OpenResponse> WriteTimeout<S, R> {
     ) -> Self {
         writes.socket.set(stream.descriptor());
         let first_records = FirstRecords::new(stream.is_encrypted());
-        Self { stream, first_records, patience: ClientDeadline::new(pace), writes, motion, metrics }
+        let patience = ClientDeadline::new(pace);
+        Self { stream, first_records, queue_limit: None, patience, writes, motion, metrics }
+    }
+
+    /// No more is queued of responses than lasts for some milliseconds on the path that `transport` reports.
+    pub(super) fn with_short_queues(mut self, transport: TransportOf) -> Self {
+        self.queue_limit = Some((QueueLimit::new(), transport));
+        self.follow_path(0);
+        self
+    }
+
+    /// `bytes` were written: measures the path now and then.
+    fn follow_path(&mut self, bytes: u64) {
+        let Some((limit, transport)) = self.queue_limit.as_mut() else { return };
+        if !limit.wrote(bytes) {
+            return;
+        }
+        let Some(socket) = self.stream.descriptor() else { return };
+        let bytes = limit.measured(&transport(socket));
+        if self.writes.queue_limit.replace(bytes) != bytes {
+            self.stream.limit_unsent(u32::try_from(bytes).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// Pending: the kernel does not have what TLS has accepted. On a slow path nothing is written then, as TLS would
+    /// queue up to 64 KiB.
+    fn poll_queue(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>
+    where
+        S: AsyncWrite + Unpin,
+    {
+        if self.queue_limit.as_ref().is_some_and(|(limit, _)| limit.is_short()) && self.stream.unsent() > 0 {
+            return Pin::new(&mut self.stream).poll_flush(cx);
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// `written` is done, with as many bytes as `bytes` returns, or waits for the client.
@@ -135,6 +172,7 @@ impl<S: ClientSocket, R: OpenResponse> WriteTimeout<S, R> {
             let bytes = result.as_ref().map_or(0, |result| bytes(result) as u64);
             if bytes > 0 {
                 self.motion.sent(bytes);
+                self.follow_path(bytes);
             }
             self.patience.rest(bytes);
             return Poll::Ready(result);
@@ -184,7 +222,10 @@ impl<S: AsyncRead + Unpin, R: OpenResponse> AsyncRead for WriteTimeout<S, R> {
 impl<S: AsyncWrite + ClientSocket + Unpin, R: OpenResponse> AsyncWrite for WriteTimeout<S, R> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let bytes = self.first_records.limit(bytes);
-        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        let written = match self.poll_queue(cx) {
+            Poll::Ready(Ok(())) => Pin::new(&mut self.stream).poll_write(cx, bytes),
+            blocked => blocked.map_ok(|()| 0),
+        };
         if let Poll::Ready(Ok(written)) = written {
             self.first_records.wrote(written);
             self.writes.accept(&[IoSlice::new(bytes)], written);
@@ -197,8 +238,14 @@ impl<S: AsyncWrite + ClientSocket + Unpin, R: OpenResponse> AsyncWrite for Write
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        let queue = self.poll_queue(cx);
         let Self { stream, first_records, .. } = &mut *self;
-        let written = first_records.limited(slices, |slices| Pin::new(stream).poll_write_vectored(cx, slices));
+        let written = match queue {
+            Poll::Ready(Ok(())) => {
+                first_records.limited(slices, |slices| Pin::new(stream).poll_write_vectored(cx, slices))
+            }
+            blocked => blocked.map_ok(|()| 0),
+        };
         if let Poll::Ready(Ok(written)) = written {
             self.first_records.wrote(written);
             self.writes.accept(slices, written);

@@ -23,6 +23,7 @@ mod listener;
 mod metrics;
 mod phase;
 mod proxy_header;
+mod queue_limit;
 mod redirect;
 mod refusal;
 mod request;

@@ -69,6 +69,9 @@ pub(super) struct Writes<R> {
     pub(super) closing: Cell<bool>,
     /// The connection's socket, while it is open.
     pub(super) socket: Cell<Option<RawFd>>,
+    /// Over HTTP/2, if responses are sent by their priorities: bytes of them that h2 has at most while they compete, by
+    /// the path's rate.
+    pub(super) queue_limit: Cell<u64>,
     state: RefCell<State<R>>,
     metrics: Arc<Metrics>,
 }
@@ -132,6 +135,7 @@ impl<R: OpenResponse> Writes<R> {
             write: Cell::default(),
             closing: Cell::default(),
             socket: Cell::default(),
+            queue_limit: Cell::new(u64::MAX),
             state: RefCell::new(State {
                 accepted: 0,
                 written: 0,

@@ -157,6 +157,14 @@ impl Fields {
         named.filter(move |line| line.is(name)).map(|line| line.value)
     }
 
+    /// The value of the line with this `name`, which has a number, if there is one such line and no more.
+    pub fn sole(&self, name: Name<'_>) -> Option<&[u8]> {
+        debug_assert!(name.id.is_known(), "another name would be compared");
+        let mut lines = self.lines.iter();
+        let sole = lines.find(|line| line.name == name.id)?;
+        if lines.any(|line| line.name == name.id) { None } else { Some(sole.text(&self.text).value) }
+    }
+
     /// The value of the first line with this `name`.
     pub fn get<'a>(&'a self, name: Name<'a>) -> Option<&'a [u8]> {
         self.all(name).next()

@@ -11,6 +11,7 @@
 //! behind it.
 
 mod in_order;
+mod short;
 
 use super::{
     by_id::ByConnectionId,
@@ -22,6 +23,7 @@ use crate::{
     number::Number,
 };
 use in_order::StreamOrder;
+use short::ShortResponses;
 use std::{sync::Arc, time::Duration};
 
 /// What of one connection's streams is queued and in flight.
@@ -58,10 +60,8 @@ pub(in crate::quic) struct SendQueue {
     grant_at: Number,
     /// Bytes out of the rest's share, to be counted.
     rest: Number,
-    /// One more than the ID of the stream that was sent on last while none was tracked.
-    alone: Number,
-    /// Bytes of that stream that were sent.
-    alone_sent: Number,
+    /// Responses that were handed over whole, without a place in the order.
+    short: ShortResponses,
 }
 
 /// The open request streams of one connection.
@@ -116,15 +116,9 @@ impl SendQueue {
         }
         stream.tracked.set(1);
         self.tracked.add(1);
-        let known = if !self.is_ordered() {
-            // Counted as sent: a stream with unsent bytes by this count has some, so that a frame of it will come.
-            sent
-        } else if self.alone.get() == id.wrapping_add(1) {
-            self.alone_sent.get().max(stream.sent.get())
-        } else {
-            stream.sent.get()
-        };
-        stream.sent.set(known.min(sent));
+        // What is not known to be unsent counts as sent: a stream with unsent bytes by this count has some, so that a
+        // frame of it will come.
+        stream.sent.set(sent.saturating_sub(self.short.remove(id)));
         self.change(stream, |stream| stream.queued.set(sent));
     }
 
@@ -192,10 +186,14 @@ impl SendQueue {
     ) {
         if self.tracked.get() == 0 {
             *last = None;
-            self.on_sent_alone(id, end);
+            self.short.on_sent(id, end);
             return;
         }
         self.sent.set(self.sent.get().wrapping_add(bytes));
+        if self.short.on_sent(id, end) {
+            self.grant_if_due();
+            return;
+        }
         if last.as_ref().is_none_or(|(known, _)| *known != id) {
             let Some(state) = find() else { return };
             *last = Some((id, state));
@@ -211,15 +209,6 @@ impl SendQueue {
             {
                 self.wake(state);
             }
-        }
-    }
-
-    /// Notes what [`on_sent`](Self::on_sent) gets while no stream is tracked.
-    fn on_sent_alone(&self, id: u64, end: u64) {
-        let id = id.wrapping_add(1);
-        if self.alone.get() != id || self.alone_sent.get() < end {
-            self.alone.set(id);
-            self.alone_sent.set(end);
         }
     }
 
@@ -261,6 +250,8 @@ impl SendQueue {
             self.change(stream, |stream| stream.queued.set(0));
             stream.tracked.set(0);
             self.tracked.subtract(1);
+        } else {
+            self.short.remove(id);
         }
         self.leave_order(id, state);
     }

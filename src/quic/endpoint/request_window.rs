@@ -87,8 +87,8 @@ impl transport::SendWindow for RequestWindow {
         self.send_queue.set_priority(self.stream, &self.state, priority);
     }
 
-    fn at_once(&self, sent: u64, length: u64) -> bool {
-        self.send_queue.at_once(self.stream, &self.state, sent, length)
+    fn at_once(&self, sent: u64, length: u64, is_last: bool) -> bool {
+        self.send_queue.at_once((self.stream, &self.state), (sent, length), is_last)
     }
 
     fn room(&self, sent: u64, outstanding: u64, ready: u64) -> WriteAllowance {

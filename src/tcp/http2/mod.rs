@@ -219,7 +219,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Accepting<S> {
     ) -> Poll<Result<(), h2::Error>> {
         let priorities = connection.priorities.get();
         if let Some(priorities) = priorities {
-            priorities.on_run();
+            priorities.on_run(connection.writes.queue_limit.get());
         }
         if let Poll::Ready(ended) = self.poll_accept(connection, cx) {
             return Poll::Ready(ended);

@@ -1,6 +1,6 @@
 //! The order in which the responses of one connection hand over their bytes to h2 (RFC 9218;
 //! docs/adr/0059-priorities-over-http2.md). h2 sends a frame of each stream in turn. Together the streams have at most
-//! [`HORIZON`] bytes there that TLS has not accepted; the kernel has what its socket's TCP_NOTSENT_LOWAT allows.
+//! [`MOST`] bytes there that TLS has not accepted, fewer on a slow path; the kernel has what its socket's TCP_NOTSENT_LOWAT allows.
 //!
 //! A response that finds no room, or another before it, waits in the order. Bytes that leave make room; the response
 //! that is granted it is woken, and the room is kept for it until it looks. A connection that sends one response orders
@@ -17,7 +17,7 @@ use std::{
 
 /// Bytes that h2 has of a connection's responses while they compete: four frames of its streams. The connection's task
 /// writes them at once if the kernel accepts them, and wakes those that have more.
-const HORIZON: u64 = 64 * 1024;
+const MOST: u64 = 64 * 1024;
 /// Bytes of a frame that h2 sends (RFC 9113 §4.2: what a client accepts at least).
 const FRAME: u64 = 16 * 1024;
 
@@ -32,6 +32,8 @@ pub(super) struct ResponseOrder {
     open: Cell<u32>,
     /// Responses that wait in the order.
     held: Cell<usize>,
+    /// Bytes that h2 has of responses at most while they compete.
+    horizon: Cell<u64>,
     /// Bytes that h2 has and TLS has not accepted.
     unsent: Cell<u64>,
     /// Bytes of these for which clients give no room in their windows.
@@ -87,6 +89,7 @@ impl ResponseOrder {
             urgencies: RefCell::default(),
             open: Cell::new(0),
             held: Cell::new(0),
+            horizon: Cell::new(MOST),
             unsent: Cell::new(0),
             stuck: Cell::new(0),
             reserved: Cell::new(0),
@@ -148,9 +151,10 @@ impl ResponseOrder {
         }
     }
 
-    /// The connection's task runs: grants the room that was due when it last ran. What it wakes runs before it does
-    /// again.
-    pub(super) fn on_run(&self) {
+    /// The connection's task runs, for whose path no more than `limit` bytes are to be queued: grants the room that was
+    /// due when it last ran. What it wakes runs before it does again.
+    pub(super) fn on_run(&self, limit: u64) {
+        self.horizon.set(limit.clamp(FRAME, MOST));
         if self.is_due.take() && self.held.get() > 0 {
             self.grant(None);
         }
@@ -172,7 +176,7 @@ impl ResponseOrder {
 
     /// Bytes that may be handed over, of all responses.
     fn free(&self) -> u64 {
-        HORIZON.saturating_sub(self.unsent.get() - self.stuck.get()).saturating_sub(self.reserved.get())
+        self.horizon.get().saturating_sub(self.unsent.get() - self.stuck.get()).saturating_sub(self.reserved.get())
     }
 
     fn sent(&self, bytes: u64) {
@@ -194,7 +198,7 @@ impl ResponseOrder {
         loop {
             let next = {
                 let mut order = self.order.borrow_mut();
-                let next = order.next(self.free(), HORIZON, Instant::now);
+                let next = order.next(self.free(), self.horizon.get(), Instant::now);
                 self.held.set(order.waiting());
                 next
             };
@@ -209,7 +213,7 @@ impl ResponseOrder {
                         waiting.wake();
                     }
                 }
-                NextTurn::Free(bytes) => return self.grant_at.set(HORIZON.saturating_sub(bytes)),
+                NextTurn::Free(bytes) => return self.grant_at.set(self.horizon.get().saturating_sub(bytes)),
                 // The last byte of a response makes it due.
                 NextTurn::Blocked => return self.grant_at.set(0),
             }
@@ -244,14 +248,15 @@ impl ResponseTurn {
         if let Some(bytes) = self.state.get().and_then(|state| state.take_granted(ready)) {
             return Poll::Ready(bytes);
         }
-        if order.open.get() < 2 && order.held.get() == 0 {
+        // On a slow path what one response has in h2 would last for too long.
+        if order.open.get() < 2 && order.held.get() == 0 && order.horizon.get() == MOST {
             return Poll::Ready(ready);
         }
         // Others that were granted room look first: what they have beside it counts.
         let is_next = order.reserved.get() == 0;
         if is_next && order.held.get() == 0 {
             let free = order.free();
-            if free > 0 && free >= ready.min(HORIZON / 2) && self.may_hand_over() {
+            if free > 0 && free >= ready.min(order.horizon.get() / 2) && self.may_hand_over() {
                 return Poll::Ready(free.min(ready));
             }
         }

@@ -3,7 +3,7 @@
 
 use super::order::{ResponseOrder, ResponseTurn, TurnState};
 use crate::{
-    exchange::{Fields, name},
+    exchange::{Fields, priority_parameters},
     priority::{self, Parameters, Priority, PrioritySignals, Update},
     tcp::{
         Metrics,
@@ -12,13 +12,6 @@ use crate::{
     },
 };
 use std::{cell::RefCell, rc::Rc, sync::Arc};
-
-/// Reads the `Priority` field of a message, if it has one.
-fn parse(fields: &Fields) -> Option<Parameters> {
-    let mut lines = fields.all(name::PRIORITY).peekable();
-    lines.peek()?;
-    priority::parse(lines)
-}
 
 /// The signals of one connection, and the order of its responses.
 pub(in crate::tcp) struct Http2Priorities {
@@ -49,7 +42,7 @@ impl Http2Priorities {
 
     /// The request on the stream `id` has come with `fields`. Returns its priority.
     pub(in crate::tcp) fn request(&self, id: u32, fields: &Fields, is_tunnel: bool) -> Priority {
-        let field = parse(fields);
+        let field = priority_parameters(fields);
         if field.is_some() {
             self.metrics.shared.priority_requests.increment();
         }
@@ -60,7 +53,7 @@ impl Http2Priorities {
     /// The response on the stream `id`, whose request has `priority`, has `fields`. Returns its priority, if they
     /// change it (RFC 9218 §8).
     pub(in crate::tcp) fn response(&self, id: u32, priority: Priority, fields: &Fields) -> Option<Priority> {
-        let field = parse(fields).filter(|field| *field != Parameters::default())?;
+        let field = priority_parameters(fields).filter(|field| *field != Parameters::default())?;
         let priority = field.or(self.order.priority(id.into(), priority));
         self.order.set_priority(id.into(), priority);
         Some(priority)
@@ -83,7 +76,7 @@ impl Http2Priorities {
             return Err(());
         }
         let is_idle = *stream > writes.newest();
-        let field = priority::parse(std::iter::once(&**value));
+        let field = priority::parse(value);
         let next_stream = u64::from(*stream) + u64::from(!is_idle);
         let outcome = self.signals.borrow_mut().update(u64::from(*stream), field, next_stream);
         let metrics = &self.metrics.shared;
@@ -116,9 +109,9 @@ impl Http2Priorities {
         self.order.forget(id.into());
     }
 
-    /// The connection's task runs.
-    pub(super) fn on_run(&self) {
-        self.order.on_run();
+    /// The connection's task runs, for whose path no more than `limit` bytes are to be queued.
+    pub(super) fn on_run(&self, limit: u64) {
+        self.order.on_run(limit);
     }
 
     /// The connection's task has written what it could, if `is_all` all for which clients have given room. Returns

@@ -2,12 +2,12 @@
 //! s2n-quic next. Together they have at most the horizon of [`Path`](crate::budget::path::Path) handed over and unsent.
 //!
 //! A stream that finds no room, or another before it, waits in the order. Bytes that leave make room; the stream that
-//! is granted it is woken, and the room is kept for it until it looks. As long as a connection has one request stream,
-//! and that has sent no more than a first train, nothing is counted.
+//! is granted it is woken, and the room is kept for it until it looks. A short response that is whole when it is handed
+//! over, and finds the room empty of all but its like, needs no place in the order ([`ShortResponses`](super::short)).
 
 use super::SendQueue;
 use crate::{
-    budget::path::WriteAllowance,
+    budget::path::{LEAST_HORIZON, WriteAllowance},
     priority::{NextTurn, Priority, PriorityOrder, SendList},
     quic::connection::stream::StreamSendState,
 };
@@ -57,7 +57,8 @@ impl SendQueue {
     /// Sets the priority of a stream, unless a PRIORITY_UPDATE frame has set it.
     pub(in crate::quic) fn begin_priority(&self, id: u64, state: &StreamSendState, priority: Priority) {
         if state.progress.priority.get() & UPDATED == 0 {
-            self.set_priority(id, state, priority);
+            state.progress.priority.set(priority.pack());
+            self.set_in_order(id, state, priority);
         }
     }
 
@@ -73,6 +74,10 @@ impl SendQueue {
     pub(in crate::quic) fn set_priority(&self, id: u64, state: &StreamSendState, priority: Priority) {
         let number = &state.progress.priority;
         number.set(priority.pack() | number.get() & UPDATED);
+        self.set_in_order(id, state, priority);
+    }
+
+    fn set_in_order(&self, id: u64, state: &StreamSendState, priority: Priority) {
         if let Some(order) = &self.order
             && state.progress.in_order.get() > 0
         {
@@ -80,19 +85,40 @@ impl SendQueue {
         }
     }
 
-    /// Whether a stream that has handed over `sent` bytes may hand over `length` more at once: nothing competes with
-    /// them. If so they count.
-    pub(in crate::quic) fn at_once(&self, id: u64, state: &Arc<StreamSendState>, sent: u64, length: u64) -> bool {
-        let stream = &state.progress;
-        if self.order.is_none() || self.open.get() < 2 && stream.tracked.get() == 0 {
+    /// Whether a stream that has handed over `sent` bytes may hand over `length` more at once, which are the rest of its
+    /// response if it `is_last`: nothing competes with them. If so they count.
+    pub(in crate::quic) fn at_once(
+        &self,
+        (id, state): (u64, &Arc<StreamSendState>),
+        (sent, length): (u64, u64),
+        is_last: bool,
+    ) -> bool {
+        if self.order.is_none() {
             return true;
         }
-        self.track(id, stream, sent);
+        let is_whole = is_last && sent == 0 && state.progress.tracked.get() == 0;
+        is_whole && self.add_short(id, length) || self.at_once_in_order((id, state), (sent, length))
+    }
+
+    /// As [`at_once`](Self::at_once), of a response that competes or has more to hand over.
+    fn at_once_in_order(&self, (id, state): (u64, &Arc<StreamSendState>), (sent, length): (u64, u64)) -> bool {
+        self.track(id, &state.progress, sent);
         if self.held.get() > 0 || self.free() < length || !self.may_hand_over(id, state) {
             return false;
         }
         self.hand_over(id, state, sent.saturating_add(length));
         true
+    }
+
+    /// Counts a whole response of `length` bytes that the stream `id` hands over, and returns whether it may: no other
+    /// response waits, and none has bytes in the list that may get more. So it is behind all that was handed over, and
+    /// all that is handed over later is behind it.
+    fn add_short(&self, id: u64, length: u64) -> bool {
+        if self.unsent.get() | self.held.get() | self.reserved.get() > 0 {
+            return false;
+        }
+        let unsent = self.short.unsent().saturating_add(length);
+        (unsent <= LEAST_HORIZON || unsent <= self.path().horizon()) && self.short.add(id, length)
     }
 
     /// Bytes of `ready` that may be handed over on a stream that has handed over `sent` bytes, of which `outstanding`
@@ -223,7 +249,12 @@ impl SendQueue {
 
     /// Bytes that may be handed over, of all streams.
     fn free(&self) -> u64 {
-        self.path().horizon().saturating_sub(self.unsent.get()).saturating_sub(self.reserved.get())
+        self.path().horizon().saturating_sub(self.handed_over())
+    }
+
+    /// Bytes that were handed over and not sent, or may be at any time.
+    fn handed_over(&self) -> u64 {
+        self.unsent.get() + self.short.unsent() + self.reserved.get()
     }
 
     /// Whether more bytes of a stream overtake none that they must not.
@@ -247,8 +278,8 @@ impl SendQueue {
         }
     }
 
-    fn grant_if_due(&self) {
-        if self.held.get() > 0 && self.unsent.get() + self.reserved.get() <= self.grant_at.get() {
+    pub(super) fn grant_if_due(&self) {
+        if self.held.get() > 0 && self.handed_over() <= self.grant_at.get() {
             self.grant(None);
         }
     }

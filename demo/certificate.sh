@@ -9,6 +9,7 @@ if ! openssl x509 -in "$folder/tls.crt" -noout -checkend 86400 >/dev/null 2>&1; 
     (
         umask 077
         openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 13 -subj /CN=localhost \
+            -addext "basicConstraints=critical,CA:FALSE" \
             -addext "subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1" \
             -keyout "$folder/tls.key" -out "$folder/tls.crt" 2>/dev/null
     )

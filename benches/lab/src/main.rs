@@ -10,6 +10,7 @@ mod client;
 mod conformance;
 mod experiments;
 mod fetch;
+mod firefox;
 mod link;
 #[expect(clippy::print_stdout, reason = "a command: its report goes to standard output")]
 mod load;
@@ -34,7 +35,7 @@ enum Command {
     /// Load one server and report what it did.
     Load(load::Arguments),
     Link(link::Arguments),
-    /// Load pages in Chromium, through litequic and its peers, and report when they were there.
+    /// Load pages in Chromium or Firefox, through litequic and its peers, and report when they were there.
     Pages(pages::Arguments),
     /// Watch adaptive video as so many viewers, and report how it was.
     Watch(viewer::Arguments),

@@ -18,7 +18,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     about: "What is lost into a client on the same machine or network, whose UDP socket has the size that distributions give it \
             (net.core.rmem_default and rmem_max of 212,992 bytes)? One download: the lab's client, which may sleep after each hundred \
             datagrams, with a socket of the default size or of 1 MiB as requested (of which twice 212,992 are granted); curl, \
-            `litequic get`, Chromium. Client and server in one namespace, across a veth pair, or a link of 1 Gbit/s; the server has its \
+            `litequic get`, Chromium, Firefox. Client and server in one namespace, across a veth pair, or a link of 1 Gbit/s; the server has its \
             core, or a tenth of it by periods of 100 ms, as Docker's, or 10 ms. *Lost* is what the server declared so, by its own counter, \
             with the beginning and without; the client's sockets count messages, which with GSO are many packets on `lo` and veth. \
             nginx over TCP speaks HTTP/1.1.",
@@ -56,7 +56,7 @@ enum Who {
 }
 
 /// The lab's clients, and others.
-const CLIENTS: [Who; 8] = [
+const CLIENTS: [Who; 9] = [
     Who::Own("2", 0, 0),
     Who::Own("2", 0, 1),
     Who::Own("2", 0, 5),
@@ -65,6 +65,7 @@ const CLIENTS: [Who; 8] = [
     Who::Other(Client::Curl),
     Who::Other(Client::Get),
     Who::Other(Client::Chromium),
+    Who::Other(Client::Firefox),
 ];
 /// The clients that are compared over other networks.
 const FEW: [Who; 3] = [CLIENTS[0], CLIENTS[2], CLIENTS[7]];

@@ -7,12 +7,14 @@ use crate::bench::{
     load::{Amount, Generator},
     options::Options,
 };
+use crate::fetch::Client;
 use std::fmt::Write as _;
 
 /// For a contender, its origin and a link to come up, to prove themselves, to become quiet and to end.
 const AROUND: f64 = 0.9; // seconds
-/// The same of Chromium.
-const BROWSER: f64 = 1.5; // seconds
+/// The same of browsers.
+const CHROMIUM: f64 = 1.5; // seconds
+const FIREFOX: f64 = 5.0; // seconds
 /// What a download gets of its path, where its amount is fixed.
 const SHARE: f64 = 0.85;
 /// The load beside the measured one comes first.
@@ -66,8 +68,11 @@ fn run(task: &Task) -> f64 {
             requests as f64 * (trips * (rtt + queue) + body / rate)
         }
     };
-    let is_browser = matches!(load.generator, Generator::Client(client) if client.is_browser());
-    let browser = if is_browser { BROWSER } else { 0.0 };
+    let browser = match load.generator {
+        Generator::Client(Client::Chromium | Client::ChromiumAsked) => CHROMIUM,
+        Generator::Client(Client::Firefox) => FIREFOX,
+        _ => 0.0,
+    };
     let beside = if task.beside.is_some() { BESIDE } else { 0.0 };
     // Two handshakes: one to prove itself, with its body of 100 KB.
     AROUND + browser + beside + 8.0 * rtt + 1e5 / rate + measured

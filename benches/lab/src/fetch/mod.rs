@@ -1,8 +1,9 @@
-//! One download by a client that others wrote: curl, `litequic get`, Chromium. A process of its own, as the load
+//! One download by a client that others wrote: curl, `litequic get`, Chromium, Firefox. A process of its own, as the load
 //! generator is, with the same checks: status, length, CRC-32. Time counts from the body's first byte: how long a
 //! program takes to start is not the path's doing.
 
 mod chromium;
+mod firefox;
 mod folder;
 mod program;
 mod window;
@@ -33,11 +34,12 @@ pub(crate) enum Client {
     Chromium,
     /// Chromium that supports ACK_FREQUENCY, by its option `AFIA`.
     ChromiumAsked,
+    Firefox,
 }
 
 impl Client {
-    pub(crate) const ALL: [Self; 4] = [Self::Curl, Self::Get, Self::Chromium, Self::ChromiumAsked];
-    /// As users have them.
+    pub(crate) const ALL: [Self; 5] = [Self::Curl, Self::Get, Self::Chromium, Self::ChromiumAsked, Self::Firefox];
+    /// Those that experiments over paths have.
     pub(crate) const USUAL: [Self; 3] = [Self::Curl, Self::Get, Self::Chromium];
 
     /// How reports call it.
@@ -46,6 +48,7 @@ impl Client {
             Self::Curl => "curl",
             Self::Get => "litequic get",
             Self::Chromium => "Chromium",
+            Self::Firefox => "Firefox",
             Self::ChromiumAsked => "Chromium with AFIA",
         }
     }
@@ -55,18 +58,20 @@ impl Client {
         match self {
             Self::Curl => "curl",
             Self::Get => "litequic",
+            // Debian's, and its name there.
+            Self::Firefox => "firefox-esr",
             Self::Chromium | Self::ChromiumAsked => "chromium",
         }
     }
 
     /// Whether it is a browser.
     pub(crate) fn is_browser(self) -> bool {
-        matches!(self, Self::Chromium | Self::ChromiumAsked)
+        matches!(self, Self::Chromium | Self::ChromiumAsked | Self::Firefox)
     }
 
     /// Whether it has HTTP/1.1 and HTTP/2 over TLS, too.
     pub(crate) fn speaks_tcp(self) -> bool {
-        matches!(self, Self::Curl | Self::Chromium)
+        matches!(self, Self::Curl | Self::Chromium | Self::Firefox)
     }
 
     fn option(self) -> &'static str {
@@ -74,6 +79,7 @@ impl Client {
             Self::Curl => "curl",
             Self::Get => "get",
             Self::Chromium => "chromium",
+            Self::Firefox => "firefox",
             Self::ChromiumAsked => "chromium-asked",
         }
     }
@@ -192,6 +198,7 @@ pub(crate) struct Fetched {
 pub(crate) fn fetch(arguments: &Arguments) -> Result<()> {
     let fetched = match arguments.client {
         Client::Curl | Client::Get => program::fetch(arguments)?,
+        Client::Firefox => firefox::fetch(arguments)?,
         Client::Chromium | Client::ChromiumAsked => chromium::fetch(arguments)?,
     };
     if !fetched.whole && arguments.seconds.is_none() {

@@ -41,7 +41,7 @@ fn command(arguments: &Arguments, body: &Path) -> Command {
         Client::Get => {
             command.args(["get", "--timeout", &format!("{PATIENCE}s"), "--resolve", &resolve, "--ca"]);
         }
-        Client::Curl | Client::Chromium | Client::ChromiumAsked => {
+        Client::Curl | Client::Chromium | Client::ChromiumAsked | Client::Firefox => {
             let version = match arguments.http {
                 Http::One => "--http1.1",
                 Http::Two => "--http2",

@@ -1,7 +1,8 @@
-//! Pages in Chromium, through litequic and its peers over emulated links: when the first byte came, when the first and
+//! Pages in a browser, Chromium or Firefox, through litequic and its peers over emulated links: when the first byte came, when the first and
 //! the largest contentful paint were, when the last byte came and when the page had loaded. Contenders take turns, a
 //! fresh browser each load. A load counts only if each of its resources came over the protocol that is measured.
 
+mod browser;
 mod load;
 mod results;
 mod servers;
@@ -19,8 +20,9 @@ use crate::{
     link::{self, Link},
 };
 use anyhow::{Context as _, Result, anyhow, bail};
+use browser::Program;
 use clap::Args;
-use load::{Load, MEASURE, OBSERVE};
+use load::Load;
 use nix::unistd::geteuid;
 use results::{Results, Taken};
 use servers::{Entrant, Running, Setting};
@@ -40,6 +42,9 @@ pub(crate) struct Arguments {
     /// Loads of each page by each contender over each link, with those of earlier runs.
     #[arg(long, value_name = "N", default_value_t = 9)]
     loads: usize,
+    /// The browser.
+    #[arg(long, value_enum, default_value_t)]
+    browser: Program,
     /// Only these pages.
     #[arg(long, value_enum, value_name = "PAGE", value_delimiter = ',')]
     page: Vec<Page>,
@@ -61,7 +66,7 @@ pub(crate) struct Arguments {
     /// Go on with the results that are in the folder.
     #[arg(long)]
     resume: bool,
-    /// Keep Chromium's log and the link's packets of each load in this folder.
+    /// Keep the browser's log and the link's packets of each load in this folder.
     #[arg(long, value_name = "FOLDER")]
     logs: Option<PathBuf>,
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -80,8 +85,13 @@ const PATHS: [&str; 6] = [
     "rate=20M,rtt=40ms,buffer=1bdp,loss=1%",
     "rate=100M,rtt=5ms,buffer=1bdp",
 ];
-/// The pages and the link of a quick run.
-const QUICK: ([Page; 2], &str) = ([Page::Late, Page::Images], "rate=50M,rtt=10ms,buffer=1bdp");
+/// The pages, and those of a quick run.
+const PAGES: ([Page; 4], [Page; 2]) =
+    ([Page::Mixed, Page::Images, Page::Late, Page::Scripts], [Page::Late, Page::Images]);
+/// The same in Firefox, which keeps times of 250 resources unless a page asks for more before it begins.
+const PAGES_IN_FIREFOX: ([Page; 3], [Page; 2]) = ([Page::Mixed, Page::Late, Page::Scripts], [Page::Late, Page::Mixed]);
+/// The link of a quick run.
+const QUICK: &str = "rate=50M,rtt=10ms,buffer=1bdp";
 
 /// Tries of a load that fails, comes over another protocol or over a link that was late.
 const TRIES: usize = 5;
@@ -103,11 +113,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     fs::write(files.www.join("index.html"), "<!doctype html><title>A page that is not measured</title>")?;
     let network = Network::new(Topology::Path, SocketBuffers::Ample, (0, 1), &Veth::default())?;
     let setting = Setting { arguments, network: &network, files: &files, folder: folder.path() };
+    if setting.program().is_none() {
+        let (name, (_, program)) = (arguments.browser.name(), arguments.browser.names());
+        // A quick run shows that what is there works.
+        if arguments.quick {
+            say(&format!("skipped: pages in {name}: there is no {program}"));
+            return Ok(());
+        }
+        bail!("there is no {program}");
+    }
     let mut run = Run { setting: &setting, results: earlier(arguments)?, began: Instant::now() };
     run.results.runs.push(humantime::format_rfc3339_seconds(SystemTime::now()).to_string());
     run.results.commands.push(env::args().collect::<Vec<_>>().join(" "));
     run.results.machine = Machine::this();
     run.results.quick = arguments.quick;
+    run.results.browser = arguments.browser;
     let mut failed = 0;
     for path in &paths {
         if run.is_over() {
@@ -141,12 +161,23 @@ fn earlier(arguments: &Arguments) -> Result<Results> {
     if !arguments.resume || !file.exists() {
         return Ok(Results::default());
     }
-    serde_json::from_str(&fs::read_to_string(&file)?).with_context(|| file.display().to_string())
+    let results: Results =
+        serde_json::from_str(&fs::read_to_string(&file)?).with_context(|| file.display().to_string())?;
+    if results.browser != arguments.browser {
+        bail!("{} has loads of {}", file.display(), results.browser.name());
+    }
+    Ok(results)
 }
 
 fn plan(arguments: &Arguments) -> Result<(Vec<Page>, Vec<link::Path>)> {
-    let all = [Page::Mixed, Page::Images, Page::Late, Page::Scripts];
-    let (pages, paths) = if arguments.quick { (&QUICK.0[..], vec![QUICK.1]) } else { (&all[..], PATHS.to_vec()) };
+    let (all, few) = match arguments.browser {
+        Program::Chromium => (&PAGES.0[..], &PAGES.1[..]),
+        Program::Firefox => (&PAGES_IN_FIREFOX.0[..], &PAGES_IN_FIREFOX.1[..]),
+    };
+    let (pages, paths) = if arguments.quick { (few, vec![QUICK]) } else { (all, PATHS.to_vec()) };
+    if let Some(page) = arguments.page.iter().find(|page| !all.contains(page)) {
+        bail!("{} keeps too few times for {}", arguments.browser.name(), page.name());
+    }
     let pages = if arguments.page.is_empty() { pages.to_vec() } else { arguments.page.clone() };
     let paths = if arguments.path.is_empty() {
         paths.iter().map(|path| path.parse()).collect::<Result<_>>()?
@@ -234,8 +265,7 @@ impl Run<'_> {
         });
         let mut browser = self.setting.browser(entrant, log.as_deref())?;
         link.begin_anew()?;
-        let url = format!("https://localhost:{}/{}/index.html", entrant.port, page.name());
-        let (load, cpu) = browser.load(&url, OBSERVE, &format!("{MEASURE}({objects})"))?;
+        let (load, cpu) = browser.load(&format!("/{}/index.html", page.name()), objects)?;
         let report = link.report()?;
         if log.is_some() {
             // Only then is its log whole.

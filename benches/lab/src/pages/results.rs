@@ -1,6 +1,9 @@
 //! What loads came to: tables with paired ratios, and the distributions as plots. Pure.
 
-use super::load::{FIGURES, LARGEST_PAINT, LOADED, Load};
+use super::{
+    browser::Program,
+    load::{FIGURES, LARGEST_PAINT, LOADED, Load},
+};
 use crate::{
     bench::{
         machine::Machine,
@@ -21,6 +24,8 @@ pub(super) struct Results {
     pub(super) commands: Vec<String>,
     pub(super) machine: Machine,
     pub(super) quick: bool,
+    #[serde(default)]
+    pub(super) browser: Program,
     pub(super) cells: Vec<Cell>,
 }
 
@@ -57,7 +62,7 @@ impl Results {
 
     /// The page, and the plots that it names.
     pub(super) fn page(&self, reference: &str) -> Result<(String, Vec<(String, String)>)> {
-        let mut text = "# Pages in Chromium\n\n".to_owned();
+        let mut text = format!("# Pages in {}\n\n", self.browser.name());
         if self.quick {
             text += "**Quick: its figures mean nothing.**\n\n";
         }

@@ -1,6 +1,10 @@
 //! Who serves the pages, and over which protocol a browser gets them.
 
-use super::{Arguments, load};
+use super::{
+    Arguments,
+    browser::{Program, Started},
+    load,
+};
 use crate::{
     bench::{
         contender::{Configuration, Contender},
@@ -12,10 +16,11 @@ use crate::{
         template::Values,
     },
     browser::{Browser, Learned, Transport},
+    firefox::{Firefox, Protocols},
 };
 use anyhow::{Context as _, Result};
 use std::{
-    fs,
+    env, fs,
     net::IpAddr,
     path::{Path, PathBuf},
     time::Duration,
@@ -26,7 +31,8 @@ use std::{
 pub(super) enum Protocol {
     Http1,
     Http2,
-    /// HTTP/3 as browsers find it: a response over HTTP/2, to an earlier browser, had the server's Alt-Svc.
+    /// HTTP/3 as browsers find it: a response over HTTP/2, to an earlier browser, had the server's Alt-Svc. Firefox is told of
+    /// it by a preference.
     Http3,
     /// HTTP/3 by an option of the browser, which knows nothing of the server.
     Forced,
@@ -125,9 +131,15 @@ impl Setting<'_> {
         self.wait_for(&mut servers, ORIGIN_PORT)?;
         let only = &self.arguments.only;
         let is_wanted = |name: &str| only.is_empty() || only.iter().any(|wanted| wanted == name);
+        let chromium = self.arguments.browser == Program::Chromium;
         let mut entrants = Vec::new();
         for (name, description, port, extra) in SERVERS {
-            let of: Vec<_> = CONTENDERS.iter().filter(|(one, server, _)| *server == name && is_wanted(one)).collect();
+            let of: Vec<_> = CONTENDERS
+                .iter()
+                .filter(|(one, server, protocol)| {
+                    *server == name && is_wanted(one) && (chromium || *protocol != Protocol::Forced)
+                })
+                .collect();
             if of.is_empty() {
                 continue;
             }
@@ -139,7 +151,7 @@ impl Setting<'_> {
             self.wait_for(&mut servers, port)?;
             for (name, _, protocol) in of {
                 let mut entrant = Entrant { name, port, protocol: *protocol, learned: None };
-                if *protocol == Protocol::Http3 {
+                if chromium && *protocol == Protocol::Http3 {
                     entrant.learned = Some(self.learn(&entrant).with_context(|| (*name).to_owned())?);
                 }
                 entrants.push(entrant);
@@ -152,7 +164,7 @@ impl Setting<'_> {
 
     /// Has a browser learn of a server's Alt-Svc, by a page that is none of those that are measured.
     fn learn(&self, entrant: &Entrant) -> Result<Learned> {
-        let mut browser = self.browser(entrant, None)?;
+        let mut browser = self.chromium(entrant, None)?;
         let url = format!("https://localhost:{}/", entrant.port);
         let (load, _) = browser.load(&url, "", load::PROTOCOL)?;
         if load != Protocol::Http2.alpn() {
@@ -161,9 +173,38 @@ impl Setting<'_> {
         browser.learned()
     }
 
+    /// The program of the run's browser, if it is there.
+    pub(super) fn program(&self) -> Option<PathBuf> {
+        let (key, name) = self.arguments.browser.names();
+        if let Some(given) = self.given(key) {
+            return given.is_file().then_some(given);
+        }
+        let folders = env::var_os("PATH").unwrap_or_default();
+        env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
+    }
+
     /// A browser in the client's namespace for an entrant's protocol; it logs to `log`.
-    pub(super) fn browser(&self, entrant: &Entrant, log: Option<&Path>) -> Result<Browser> {
-        let program = self.given("chromium").unwrap_or_else(|| PathBuf::from("chromium"));
+    pub(super) fn browser(&self, entrant: &Entrant, log: Option<&Path>) -> Result<Started> {
+        match self.arguments.browser {
+            Program::Chromium => Ok(Started::Chromium(self.chromium(entrant, log)?, entrant.port)),
+            Program::Firefox => {
+                let program = self.program().context("there is no firefox-esr")?;
+                let address: IpAddr = self.network.address.parse()?;
+                let server = (address, entrant.port).into();
+                let protocols = match entrant.protocol {
+                    Protocol::Http1 => Protocols::Http1,
+                    Protocol::Http2 => Protocols::Http2,
+                    Protocol::Http3 | Protocol::Forced => Protocols::Http3,
+                };
+                let (Namespace { namespace }, certificate) = (&self.network.client, &self.files.certificate);
+                let start = || Firefox::start(&program, server, certificate, protocols, log);
+                inside(namespace, start).map(Started::Firefox)
+            }
+        }
+    }
+
+    fn chromium(&self, entrant: &Entrant, log: Option<&Path>) -> Result<Browser> {
+        let program = self.program().context("there is no chromium")?;
         let address: IpAddr = self.network.address.parse()?;
         let Namespace { namespace } = &self.network.client;
         let ports = SERVERS.map(|(_, _, port, _)| port);

@@ -67,7 +67,7 @@ const CLIENTS: [Who; 6] = [
 /// Those of the other cells.
 const FEW: [Who; 2] = [CLIENTS[0], CLIENTS[2]];
 /// Those whose calls are counted; the lab's client counts its own.
-const COUNTED: [Who; 3] = [CLIENTS[0], CLIENTS[1], CLIENTS[2]];
+const COUNTED: [Who; 4] = [CLIENTS[0], CLIENTS[1], CLIENTS[2], CLIENTS[3]];
 /// The lab's client as the server would like it to be.
 const ASKED: Who = Who::Own("auto", true, false);
 /// The lab's client otherwise.
@@ -129,22 +129,20 @@ fn tasks(options: &Options) -> Vec<Task> {
         ];
     }
     let mut tasks = Vec::new();
-    for buffers in [default, SocketBuffers::Ample] {
-        for rate in [MIDDLE, FAST] {
-            tasks.extend(CLIENTS.map(|who| cell(Link::Kernel, rate, 200, buffers, who, &all)));
-        }
+    for (rate, buffers) in [(MIDDLE, default), (FAST, default), (FAST, SocketBuffers::Ample)] {
+        tasks.extend(CLIENTS.map(|who| cell(Link::Kernel, rate, 200, buffers, who, &all)));
     }
-    tasks.extend(ARMS.map(|who| cell(Link::Kernel, FAST, 200, default, who, &two)));
+    tasks.extend(FEW.map(|who| cell(Link::Kernel, MIDDLE, 200, SocketBuffers::Ample, who, &all)));
+    tasks.extend(ARMS.map(|who| cell(Link::Kernel, FAST, 200, default, who, &["litequic"])));
     for megabytes in [50, 1_000] {
         tasks.extend(FEW.map(|who| cell(Link::Kernel, FAST, megabytes, default, who, &all)));
     }
     tasks.extend(CLIENTS.map(|who| cell(Link::Emulator, MIDDLE, 200, default, who, &all)));
     tasks.extend(FEW.map(|who| cell(Link::Joining, MIDDLE, 200, default, who, &all)));
-    tasks.extend(CLIENTS.map(|who| cell(Link::Emulator, 100, 50, default, who, &all)));
+    tasks.extend([FEW[0], FEW[1], ASKED].map(|who| cell(Link::Emulator, 100, 50, default, who, &all)));
     tasks.extend(FEW.map(|who| cell(Link::Emulator, 50, 50, default, who, &all)));
-    for (link, rate) in [(Link::Kernel, FAST), (Link::Emulator, MIDDLE)] {
-        tasks.extend(COUNTED.map(|who| counted(cell(link, rate, 200, default, who, &all))));
-    }
+    tasks.extend(COUNTED.map(|who| counted(cell(Link::Kernel, FAST, 200, default, who, &all))));
+    tasks.extend(FEW.map(|who| counted(cell(Link::Emulator, MIDDLE, 200, default, who, &all))));
     tasks
 }
 

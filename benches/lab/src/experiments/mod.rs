@@ -646,7 +646,7 @@ mod tests {
         let (twin, of) = (named("nginx-h2"), named("nginx"));
         assert_eq!((&twin.binary, twin.compared_as(), of.compared_as()), (&of.binary, Kind::H1, Kind::H3));
         for task in (downloads::EXPERIMENT.tasks)(&options) {
-            let speaks = matches!(task.load.generator, Generator::Client(Client::Curl | Client::Chromium));
+            let speaks = matches!(task.load.generator, Generator::Client(client) if client.speaks_tcp());
             assert_eq!(task.takes(twin), speaks && task.names.contains(&twin.name), "{}", task.case.name);
             assert!(task.takes(of), "{}", task.case.name);
             assert_eq!(task.by_clients_of(twin).front, Http::Two);

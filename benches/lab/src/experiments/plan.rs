@@ -7,6 +7,7 @@ use crate::bench::{
     load::{Amount, Generator},
     options::Options,
 };
+use crate::fetch::Client;
 use std::fmt::Write as _;
 
 /// For a contender, its origin and a link to come up, to prove themselves, to become quiet and to end.

@@ -1,6 +1,6 @@
-//! How many bytes of an HTTP/2 connection are queued below its responses' order: in h2, and, not sent, in the kernel. What is there
-//! goes before a response that becomes the most urgent, so it follows the path's rate, as over HTTP/3 ([`crate::budget::path`]).
-//! Pure.
+//! How many bytes of an HTTP/2 connection are queued below its responses' order: in h2, and, not sent, in the kernel.
+//! They go before a response that becomes the most urgent, so the limit follows the path's rate, as over HTTP/3
+//! ([`crate::budget::path`]). Pure.
 
 use crate::clients::TransportReport;
 use std::time::Duration;

@@ -1,6 +1,7 @@
 //! The order in which the responses of one connection hand over their bytes to h2 (RFC 9218;
 //! docs/adr/0059-priorities-over-http2.md). h2 sends a frame of each stream in turn. Together the streams have at most
-//! [`MOST`] bytes there that TLS has not accepted, fewer on a slow path; the kernel has what its socket's TCP_NOTSENT_LOWAT allows.
+//! [`MOST`] bytes there that TLS has not accepted, fewer on a slow path; the kernel has what its socket's
+//! TCP_NOTSENT_LOWAT allows.
 //!
 //! A response that finds no room, or another before it, waits in the order. Bytes that leave make room; the response
 //! that is granted it is woken, and the room is kept for it until it looks. A connection that sends one response orders

@@ -85,8 +85,8 @@ impl SendQueue {
         }
     }
 
-    /// Whether a stream that has handed over `sent` bytes may hand over `length` more at once, which are the rest of its
-    /// response if it `is_last`: nothing competes with them. If so they count.
+    /// Whether a stream that has handed over `sent` bytes may hand over `length` more at once, which are the rest of
+    /// its response if that `is_last`: nothing competes with them. If so they count.
     pub(in crate::quic) fn at_once(
         &self,
         (id, state): (u64, &Arc<StreamSendState>),
@@ -100,7 +100,7 @@ impl SendQueue {
         is_whole && self.add_short(id, length) || self.at_once_in_order((id, state), (sent, length))
     }
 
-    /// As [`at_once`](Self::at_once), of a response that competes or has more to hand over.
+    /// Whether a response that competes, or has more to hand over, may hand over `length` bytes at once.
     fn at_once_in_order(&self, (id, state): (u64, &Arc<StreamSendState>), (sent, length): (u64, u64)) -> bool {
         self.track(id, &state.progress, sent);
         if self.held.get() > 0 || self.free() < length || !self.may_hand_over(id, state) {

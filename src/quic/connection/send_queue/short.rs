@@ -1,5 +1,5 @@
-//! Responses that were handed over to s2n-quic at once and whole. Such a stream never has more to hand over: it needs no
-//! place in the order of priorities, and its bytes count until the last one was sent.
+//! Responses that were handed over to s2n-quic at once and whole. Such a stream never has more to hand over: it needs
+//! no place in the order of priorities, and its bytes count until the last one was sent.
 
 use crate::number::Number;
 
@@ -59,8 +59,8 @@ impl ShortResponses {
         true
     }
 
-    /// Nothing more of the stream `id` is to be sent, or its bytes are counted elsewhere from now on. Returns those that
-    /// counted.
+    /// Nothing more of the stream `id` is to be sent, or its bytes are counted elsewhere from now on. Returns those
+    /// that counted.
     #[inline]
     pub(super) fn remove(&self, id: u64) -> u64 {
         self.find(id).map_or(0, |(count, entry)| self.free(count, entry))

@@ -46,6 +46,8 @@ const SYSCTLS: [&str; 3] =
 /// The congestion controls that a namespace may choose from, which only the machine can say.
 const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+/// The congestion control that distributions choose. A machine may have another, which a namespace would take over.
+const USUAL: &str = "cubic";
 /// A namespace's own. 10,000 connections of one client each need a port; a listen queue holds them. TCP's windows grow
 /// to 32 MB, as QUIC's do here, and no connection begins with what an earlier one learnt of the path.
 const OWN_SYSCTLS: [(&str, &str); 5] = [
@@ -149,6 +151,7 @@ impl Network {
             network.join(veth)?;
         }
         network.tune()?;
+        network.control_congestion(None)?;
         Ok(network)
     }
 
@@ -178,9 +181,11 @@ impl Network {
         fs::read_to_string(AVAILABLE).is_ok_and(|all| all.split_ascii_whitespace().any(|one| one == name))
     }
 
-    /// From here on TCP connections of the servers' side have this congestion control.
-    pub(crate) fn control_congestion(&self, name: &str) -> Result<()> {
+    /// From here on TCP connections of the servers' side have this congestion control, or the usual one as far as the
+    /// kernel has it.
+    pub(crate) fn control_congestion(&self, name: Option<&str>) -> Result<()> {
         const CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+        let Some(name) = name.or_else(|| Self::has_congestion_control(USUAL).then_some(USUAL)) else { return Ok(()) };
         inside(&self.server.namespace, || {
             fs::write(CONTROL, name).with_context(|| format!("cannot choose TCP's congestion control {name}"))?;
             let chosen = fs::read_to_string(CONTROL)?;

@@ -132,9 +132,7 @@ impl Lab {
             Link::start_all(&self.network, &links, folder.path())
         });
         let link = link.transpose()?;
-        if let Some(name) = &present.contender.congestion_control {
-            self.network.control_congestion(name)?;
-        }
+        self.network.control_congestion(present.contender.congestion_control.as_deref())?;
         let quota = task.share.quota().map(Cgroup::new).transpose()?;
         let counted = |name| task.is_client_alone.then(|| Cgroup::new(Limit::Nothing(name))).transpose();
         let [server_group, client_group] = [counted("server")?, counted("client")?];
@@ -205,10 +203,8 @@ impl Lab {
             self.start_beside(load, &target, task.links, folder.path())
         });
         let mut beside = beside.transpose()?.unwrap_or_default();
-        if let Some(name) = &present.contender.congestion_control {
-            // Those beside have theirs by now.
-            self.network.control_congestion(name)?;
-        }
+        // Those beside have theirs by now.
+        self.network.control_congestion(present.contender.congestion_control.as_deref())?;
         self.warm_up(task, &target, server)?;
         let first = self.told(metrics.as_ref())?;
         let mut before = first.clone();
@@ -375,9 +371,7 @@ impl Lab {
         let mut values = self.values(present, task, &folder, false)?;
         values.set("PORT", OTHER_PORT);
         values.set("ADMIN_PORT", OTHER_ADMIN_PORT);
-        if let Some(name) = &present.contender.congestion_control {
-            self.network.control_congestion(name)?;
-        }
+        self.network.control_congestion(present.contender.congestion_control.as_deref())?;
         let kind = present.contender.kind;
         let mut servers = self.start_all(present, task, &folder, &values, OTHER_ADMIN_PORT, None)?;
         if !self.wait_for_sockets(&mut servers, OTHER_PORT, kind, READY)? {

@@ -21,7 +21,7 @@ const SERVER_LIMITS: f64 = 85.0;
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Meter {
     /// The client's cgroup.
-    #[arg(long = "cgroup", value_name = "FOLDER")]
+    #[arg(long = "cgroup", value_name = "FOLDER", required = false)]
     pub(crate) folder: PathBuf,
     /// The core of the server,
     #[arg(long, value_name = "N", default_value_t = 0)]

@@ -268,7 +268,10 @@ mod tests {
         assert_eq!((arguments.seconds, arguments.beginning, arguments.http), (Some(2.0), Some(1.0), Http::Two));
         assert!(arguments.count);
         let read = arguments.meter.clone().unwrap();
-        assert_eq!((read.folder, read.server_core, read.client_core), (meter.folder, 2, 3));
+        assert_eq!((&read.folder, read.server_core, read.client_core), (&meter.folder, 2, 3));
         assert_eq!(arguments.url(), "https://localhost:8443/b1");
+
+        let unmeasured = Order { meter: None, count: false, ..order }.command(Path::new("/lab"));
+        assert!(Line::parse_from(unmeasured.iter().skip(1)).arguments.meter.is_none());
     }
 }

@@ -34,7 +34,7 @@ pub(crate) struct Meter {
 /// What was done until a moment, or between two.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Costs {
-    /// Of the clock.
+    /// Seconds since the Unix epoch, or between the two moments.
     seconds: f64,
     /// CPU seconds of the client's processes.
     cpu: f64,

@@ -58,7 +58,7 @@ pub(crate) struct Receiver {
     pub(crate) buffer: Option<u32>,
     /// Milliseconds for which it sleeps after each hundred datagrams.
     pub(crate) pause: u32,
-    /// It takes one message a call.
+    /// Whether the client takes one message a call.
     pub(crate) one: bool,
 }
 
@@ -196,7 +196,7 @@ pub(crate) struct Target<'a> {
     pub(crate) spki: &'a str,
     /// Where the client reads what it costs.
     pub(crate) meter: Option<&'a Meter>,
-    /// Its calls that receive are counted.
+    /// Whether the client's calls that receive are counted.
     pub(crate) count: bool,
     /// CRC-32 of the response, where it is known.
     pub(crate) crc32: Option<u32>,

@@ -83,8 +83,8 @@ pub(crate) struct CoreTimes {
 }
 
 impl CoreTimes {
-    /// The same where what yields to all others is the measured client's own doing: browsers lower the priority of some
-    /// of their threads.
+    /// Counts time at low priority as busy, where it is the measured client's own: browsers lower the priority of some of
+    /// their threads.
     pub(crate) fn with_nice(self) -> Self {
         Self { busy: self.busy + self.nice, nice: 0.0, ..self }
     }

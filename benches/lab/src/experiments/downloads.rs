@@ -55,7 +55,7 @@ enum Who {
     Own(&'static str, bool, bool),
 }
 
-/// Those of each cell at two rates.
+/// Clients at the two main rates.
 const CLIENTS: [Who; 6] = [
     Who::Other(Client::Curl),
     Who::Other(Client::Get),
@@ -64,9 +64,9 @@ const CLIENTS: [Who; 6] = [
     Who::Other(Client::ChromiumAsked),
     ASKED,
 ];
-/// Those of the other cells.
+/// Clients at other rates, sizes and links.
 const FEW: [Who; 2] = [CLIENTS[0], CLIENTS[2]];
-/// Those whose calls are counted; the lab's client counts its own.
+/// Clients whose calls are counted; the lab's client counts its own.
 const COUNTED: [Who; 4] = [CLIENTS[0], CLIENTS[1], CLIENTS[2], CLIENTS[3]];
 /// The lab's client as the server would like it to be.
 const ASKED: Who = Who::Own("auto", true, false);

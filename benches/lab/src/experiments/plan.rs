@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 
 /// For a contender, its origin and a link to come up, to prove themselves, to become quiet and to end.
 const AROUND: f64 = 0.9; // seconds
-/// The same of browsers.
+/// For a browser to start and to end.
 const CHROMIUM: f64 = 1.5; // seconds
 const FIREFOX: f64 = 5.0; // seconds
 /// What a download gets of its path, where its amount is fixed.

@@ -14,11 +14,12 @@ const PAGE: &str = "/";
 const FILE: &str = "body";
 
 pub(super) fn fetch(arguments: &Arguments) -> Result<Fetched> {
-    let (protocols, wanted) = match arguments.http {
-        Http::One => (Protocols::Http1, "http/1.1"),
-        Http::Two => (Protocols::Http2, "h2"),
-        Http::Three => (Protocols::Http3, "h3"),
+    let protocols = match arguments.http {
+        Http::One => Protocols::Http1,
+        Http::Two => Protocols::Http2,
+        Http::Three => Protocols::Http3,
     };
+    let wanted = arguments.http.alpn();
     let folder = Folder::new()?;
     let start = || Firefox::start(&arguments.program, arguments.address, &arguments.ca, protocols, None);
     let mut firefox = arguments.start(start)?;

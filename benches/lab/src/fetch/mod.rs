@@ -39,7 +39,7 @@ pub(crate) enum Client {
 
 impl Client {
     pub(crate) const ALL: [Self; 5] = [Self::Curl, Self::Get, Self::Chromium, Self::ChromiumAsked, Self::Firefox];
-    /// Those that experiments over paths have.
+    /// The clients in experiments over paths.
     pub(crate) const USUAL: [Self; 3] = [Self::Curl, Self::Get, Self::Chromium];
 
     /// How reports call it.
@@ -144,7 +144,7 @@ pub(crate) struct Order<'a> {
     pub(crate) cut: Option<(f64, f64)>,
     pub(crate) mark: Option<&'a Path>,
     pub(crate) meter: Option<&'a Meter>,
-    /// Its calls that receive are counted.
+    /// Whether the client's calls that receive are counted.
     pub(crate) count: bool,
 }
 

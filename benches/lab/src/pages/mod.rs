@@ -88,7 +88,7 @@ const PATHS: [&str; 6] = [
 /// The pages, and those of a quick run.
 const PAGES: ([Page; 4], [Page; 2]) =
     ([Page::Mixed, Page::Images, Page::Late, Page::Scripts], [Page::Late, Page::Images]);
-/// The same in Firefox, which keeps times of 250 resources unless a page asks for more before it begins.
+/// Pages in Firefox, and those of its quick run: it keeps times of 250 resources unless a page asks for more before it begins.
 const PAGES_IN_FIREFOX: ([Page; 3], [Page; 2]) = ([Page::Mixed, Page::Late, Page::Scripts], [Page::Late, Page::Mixed]);
 /// The link of a quick run.
 const QUICK: &str = "rate=50M,rtt=10ms,buffer=1bdp";

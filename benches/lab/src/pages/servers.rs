@@ -9,6 +9,7 @@ use crate::{
     bench::{
         contender::{Configuration, Contender},
         files::Files,
+        h2load::Http,
         interrupt,
         namespace::{Namespace, Network, inside},
         process::{self, Server},
@@ -42,9 +43,9 @@ impl Protocol {
     /// The protocol's name in `nextHopProtocol` (ALPN).
     pub(super) fn alpn(self) -> &'static str {
         match self {
-            Self::Http1 => "http/1.1",
-            Self::Http2 => "h2",
-            Self::Http3 | Self::Forced => "h3",
+            Self::Http1 => Http::One.alpn(),
+            Self::Http2 => Http::Two.alpn(),
+            Self::Http3 | Self::Forced => Http::Three.alpn(),
         }
     }
 }

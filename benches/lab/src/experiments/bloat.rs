@@ -4,27 +4,54 @@ use super::{Amount, Experiment, Load, Options, Task, download, few, load, more_t
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "bloat",
-    about: "How long does a small request take beside a bulk download on another connection, over 20 Mbit/s and 50 ms with a \
-            buffer of 5 bandwidth-delay products? A full one adds 250 ms. Alone, and beside it.",
+    about: "How long does a small request take beside a bulk download, over 20 Mbit/s and 50 ms with a buffer of 5 \
+            bandwidth-delay products, of which a full one adds 250 ms, and with a quarter of one, 12 ms? Alone, with the download on \
+            another connection, and on its own: without `Priority`, and with `u=0`, where what the server has handed over to \
+            QUIC before is in front of it.",
     reference: None,
     tasks,
     variants: no_variants,
 };
 
+/// Bandwidth-delay products of the buffer, and the name of what is measured with it.
+const BUFFERS: [(&str, &str); 2] = [("5", "10 KB"), ("0.25", "10 KB, a short buffer")];
+
+/// Where the bulk download is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bulk {
+    None,
+    OnAnother,
+    /// On the same connection, whose other requests have this `Priority`.
+    OnTheSame(&'static str),
+}
+
+const PLACES: [(Bulk, &str); 4] = [
+    (Bulk::None, "alone"),
+    (Bulk::OnAnother, "beside a bulk download"),
+    (Bulk::OnTheSame(""), "beside one on its connection"),
+    (Bulk::OnTheSame("u=0"), "beside one on its connection, u=0"),
+];
+
 fn tasks(options: &Options) -> Vec<Task> {
-    [false, true]
-        .map(|beside| {
-            let amount = Amount::InTurn(options.many(12, 5));
-            let load = Load { kind: load::Kind::Small, ..download(10_000, amount) };
-            let name = if beside { "beside a bulk download" } else { "alone" };
-            let mut task = over("rate=20M,rtt=50ms,buffer=5bdp", "10 KB", name, "p50_us", load);
-            task.case.drawn = vec!["p99_us".to_owned()];
-            task.case.judged.clone_from(&task.case.drawn);
-            // Far longer than the requests take; it is ended with them.
-            let seconds = if options.quick { 60.0 } else { 200.0 };
-            let bulk = download(more_than(20, seconds), Amount::Cut { seconds, beginning: 1.0 });
-            (task.beside, task.names) = (beside.then_some(bulk), few());
-            task
-        })
-        .to_vec()
+    let cells = BUFFERS.iter().flat_map(|buffer| PLACES.map(|(bulk, name)| cell(*buffer, bulk, name, options)));
+    // Each place once.
+    cells.take(if options.quick { PLACES.len() } else { usize::MAX }).collect()
+}
+
+fn cell((buffer, group): (&str, &str), bulk: Bulk, name: &str, options: &Options) -> Task {
+    let amount = Amount::InTurn(options.many(12, 5));
+    let load = Load { kind: load::Kind::Small, ..download(10_000, amount) };
+    let mut task = over(&format!("rate=20M,rtt=50ms,buffer={buffer}bdp"), group, name, "p50_us", load);
+    task.case.drawn = vec!["p99_us".to_owned()];
+    task.case.judged.clone_from(&task.case.drawn);
+    // Far longer than the requests take; it is ended with them.
+    let seconds = if options.quick { 60.0 } else { 200.0 };
+    let download = download(more_than(20, seconds), Amount::Cut { seconds, beginning: 1.0 });
+    (task.beside, task.names) = ((bulk != Bulk::None).then_some(download), few());
+    if let Bulk::OnTheSame(priority) = bulk {
+        task.beside_on_connection = Some(priority);
+        // HTTP/1.1 has one request at a time on a connection.
+        task.names.retain(|name| name != "h1-cubic");
+    }
+    task
 }

@@ -10,6 +10,10 @@ const BBR: &str = "litequic-bbr";
 const WHO: [&str; 7] = ["litequic", BBR, "nginx", "haproxy", "caddy", KERNEL, "h1-bbr"];
 /// A local network behind a switch, as a path and in Mbit/s: acknowledgements come up to the time of a packet late.
 const LOCAL: &str = "rate=100M,rtt=1ms,buffer=256kB,up.jitter=120us";
+/// The same across a city, and from there behind a home router with a deep buffer.
+const METROPOLITAN: &str = "rate=100M,rtt=5ms,buffer=256kB,up.jitter=120us";
+const DEEP: &str = "rate=100M,rtt=5ms,buffer=1MB,up.jitter=120us";
+/// Mbit/s of all three.
 const LOCAL_RATE: u64 = 100;
 /// Pairs that are measured at once, each with its own link and servers.
 const TRIALS: u8 = 3;
@@ -18,7 +22,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "fairness",
     about: "Which share of a bottleneck of 20 Mbit/s at 50 ms does a download get beside another one, which began 4 seconds \
             earlier? Percent of what the link delivered in seconds 5 to 20: 50 is fair. One beside itself shows what that comes to in so short a \
-            time. Of a local network, 100 Mbit/s at 1 ms behind a buffer of 256 kB, only beside kernel TCP with CUBIC.",
+            time. Of a local network, 100 Mbit/s at 1 ms behind a buffer of 256 kB, and a metropolitan one at 5 ms behind 256 kB and 1 MB, \
+            only beside kernel TCP with CUBIC.",
     reference: Some(KERNEL),
     tasks,
     variants,
@@ -37,7 +42,9 @@ fn tasks(options: &Options) -> Vec<Task> {
         cell(other, 20, (&format!("{buffer} BDP"), &shared(20, 50, buffer.into())), options)
     };
     let mut tasks: Vec<Task> = pairs.map(slow).collect();
-    tasks.push(cell(KERNEL, LOCAL_RATE, ("local network", LOCAL), options));
+    let networks =
+        [("local network", LOCAL), ("metropolitan network", METROPOLITAN), ("metropolitan network, deep buffer", DEEP)];
+    tasks.extend(networks.map(|network| cell(KERNEL, LOCAL_RATE, network, options)));
     tasks
 }
 

@@ -140,6 +140,13 @@ pub(crate) struct Arguments {
     /// With every request the fields that a browser sends: 800 bytes, 590 as they are encoded (h3).
     #[arg(long)]
     pub(super) browser: bool,
+    /// Send this `Priority` field with every measured request (RFC 9218; h3).
+    #[arg(long, value_name = "VALUE", value_parser = field_value)]
+    pub(super) priority: Option<String>,
+    /// On each connection request this path first, and read its body beside the measured requests, which begin 4 seconds
+    /// later. A connection on which it ends is lost (h3).
+    #[arg(long, value_name = "PATH", value_parser = path)]
+    pub(super) bulk: Option<String>,
     /// Let the kernel hand over several datagrams as one.
     #[arg(long, value_enum, default_value = "on")]
     pub(super) gro: Switch,
@@ -229,6 +236,11 @@ fn rate(text: &str) -> Result<f64, String> {
 
 fn crc(text: &str) -> Result<u32, String> {
     u32::from_str_radix(text, 16).map_err(|error| format!("{error}: eight hexadecimal digits are wanted"))
+}
+
+fn field_value(text: &str) -> Result<String, String> {
+    let fits = !text.is_empty() && text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    fits.then(|| text.to_owned()).ok_or_else(|| "a field's value is printable ASCII".into())
 }
 
 fn path(text: &str) -> Result<String, String> {

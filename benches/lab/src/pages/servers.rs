@@ -62,20 +62,22 @@ response_headers = { set = { priority = "u=1" } }
 "#;
 
 /// Who serves, by the description of that name, at which port, and what is added to litequic's configuration.
-const SERVERS: [(&str, &str, u16, &str); 7] = [
+const SERVERS: [(&str, &str, u16, &str); 8] = [
     ("litequic", "litequic", 8441, ""),
     ("litequic without priorities", "litequic", 8442, "[litequic]\npriorities = false"),
     ("litequic with a rule", "litequic", 8446, RULE),
+    ("litequic with BBR", "litequic", 8448, "[litequic]\ncongestion = \"bbr\""),
     ("nginx", "nginx", 8443, ""),
     ("caddy", "caddy", 8444, ""),
     ("haproxy", "haproxy", 8447, ""),
     ("h2o", "h2o", 8445, ""),
 ];
 /// What is measured: a server by its name, and a protocol.
-const CONTENDERS: [(&str, &str, Protocol); 17] = [
+const CONTENDERS: [(&str, &str, Protocol); 18] = [
     ("litequic h3", "litequic", Protocol::Http3),
     ("litequic h3 without priorities", "litequic without priorities", Protocol::Http3),
     ("litequic h3 with a rule", "litequic with a rule", Protocol::Http3),
+    ("litequic h3 with BBR", "litequic with BBR", Protocol::Http3),
     ("litequic h3 forced", "litequic", Protocol::Forced),
     ("litequic h3 forced without priorities", "litequic without priorities", Protocol::Forced),
     ("litequic h2", "litequic", Protocol::Http2),

@@ -22,6 +22,9 @@ const SEGMENTS: usize = 32;
 /// How long a connection that should be resumed later is kept for its ticket, which comes right behind the handshake.
 const TICKET_WAIT: Duration = Duration::from_millis(50);
 
+/// How long a bulk download runs before requests begin beside it: many round trips, after which its path's queue is full.
+const BULK_AHEAD: Duration = Duration::from_secs(4);
+
 /// RFC 9114 §8.1.
 const H3_NO_ERROR: VarInt = VarInt::from_u32(0x100);
 const H3_REQUEST_REJECTED: VarInt = VarInt::from_u32(0x10b);
@@ -31,6 +34,8 @@ pub(super) struct Common {
     pub(super) streams: usize,
     /// HEADERS, and the frame header of the body.
     pub(super) request: Vec<u8>,
+    /// HEADERS of a bulk download beside the requests of each connection.
+    pub(super) bulk: Option<Vec<u8>>,
     pub(super) body: u64,
     pub(super) content: Content,
     /// Whether a connection is open only once its ticket is there.
@@ -52,6 +57,8 @@ pub(super) struct Connection {
     pub(super) armed: Option<Instant>,
     state: State,
     exchanges: HashMap<StreamId, Exchange>,
+    /// The stream of the bulk download.
+    bulk: Option<StreamId>,
     unidirectional: HashMap<StreamId, Unidirectional>,
     /// Requests that wait for the server to allow a stream.
     waiting: VecDeque<usize>,
@@ -64,7 +71,7 @@ enum State {
     Handshaking,
     /// Our side is done; the server has not confirmed.
     Connected,
-    /// Confirmed at this moment; the ticket is awaited.
+    /// Confirmed at this moment; the ticket is awaited, or the bulk download has not run for long enough.
     Confirmed(Instant),
     Open,
     Lost,
@@ -96,6 +103,7 @@ impl Connection {
             armed: None,
             state: State::Handshaking,
             exchanges: HashMap::new(),
+            bulk: None,
             unidirectional: HashMap::new(),
             waiting: VecDeque::new(),
             readable: Vec::new(),
@@ -129,11 +137,16 @@ impl Connection {
 
     /// When `timeout` and `drive` are wanted, datagrams or not.
     pub(super) fn next_timeout(&mut self) -> Option<Instant> {
-        let ticket = match self.state {
-            State::Confirmed(at) => Some(at + TICKET_WAIT),
+        let opens = match self.state {
+            State::Confirmed(at) => Some(at + self.confirmed_for()),
             _ => None,
         };
-        [self.quic.poll_timeout(), ticket].into_iter().flatten().min()
+        [self.quic.poll_timeout(), opens].into_iter().flatten().min()
+    }
+
+    /// How long the connection is confirmed before it is open, at most.
+    fn confirmed_for(&self) -> Duration {
+        if self.bulk.is_some() { BULK_AHEAD } else { TICKET_WAIT }
     }
 
     /// Reads and writes all there is, and sends what follows from it.
@@ -201,12 +214,28 @@ impl Connection {
             common.handshakes += 1;
             self.seen.confirm();
             self.state = State::Confirmed(now);
+            if let Some(request) = &common.bulk {
+                self.begin_bulk(request, happened);
+            }
         }
+        let is_ready = self.bulk.is_none() && (!common.tickets || self.seen.ticket());
         if let State::Confirmed(at) = self.state
-            && (!common.tickets || self.seen.ticket() || now >= at + TICKET_WAIT)
+            && (is_ready || now >= at + self.confirmed_for())
         {
             self.state = State::Open;
             happened.push(Happening::Connected { slot: self.slot, at });
+        }
+    }
+
+    /// Requests the bulk download.
+    fn begin_bulk(&mut self, request: &[u8], happened: &mut Vec<Happening>) {
+        self.bulk = self.quic.streams().open(Dir::Bi);
+        let begun = self.bulk.is_some_and(|id| {
+            let mut stream = self.quic.send_stream(id);
+            stream.write(request) == Ok(request.len()) && stream.finish().is_ok()
+        });
+        if !begun {
+            self.lose("the bulk download cannot be requested".into(), happened);
         }
     }
 
@@ -320,6 +349,12 @@ impl Connection {
             }
             if let Some(first) = goaway {
                 self.go(first, happened);
+            }
+            return;
+        }
+        if self.bulk == Some(id) {
+            if !matches!(consume(&mut self.quic, id, |_| Ok(())), Ok(false)) {
+                self.lose("the bulk download has ended".into(), happened);
             }
             return;
         }

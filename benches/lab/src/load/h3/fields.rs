@@ -53,6 +53,18 @@ fn literal(name: u64, value: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(value.as_bytes());
 }
 
+/// An encoded `Priority` field (RFC 9218 §5), whose name is not in the static table.
+pub(super) fn priority(value: &str) -> Vec<u8> {
+    let name = b"priority";
+    let mut out = Vec::new();
+    // Literal with a literal name: 0 0 1 N=0 H=0 length(3), the name, then the value, neither Huffman-coded.
+    integer(0b0010_0000, 3, name.len() as u64, &mut out);
+    out.extend_from_slice(name);
+    integer(0, 7, value.len() as u64, &mut out);
+    out.extend_from_slice(value.as_bytes());
+    out
+}
+
 /// An integer with a prefix (RFC 7541 §5.1).
 #[expect(clippy::cast_possible_truncation, reason = "each has checked")]
 fn integer(pattern: u8, bits: u32, value: u64, out: &mut Vec<u8>) {
@@ -224,6 +236,11 @@ mod tests {
         assert_eq!(section, b"\x00\x00\xd1\xd7\x50\x09localhost\x51\x02/a");
         let section = request("localhost:443", "/", Some(1000), &[]);
         assert_eq!(section, b"\x00\x00\xd4\xd7\x50\x0dlocalhost:443\x51\x01/\x54\x041000");
+    }
+
+    #[test]
+    fn a_priority_has_its_name_as_a_literal() {
+        assert_eq!(priority("u=0"), b"\x27\x01priority\x03u=0");
     }
 
     #[test]

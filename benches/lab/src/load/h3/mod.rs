@@ -137,8 +137,10 @@ impl Client {
             port => format!("{}:{port}", arguments.name),
         };
         let body = (arguments.kind == Kind::Upload).then(|| arguments.bytes.unwrap_or(0));
-        let more = if arguments.browser { fields::BROWSER } else { &[] };
-        let section = fields::request(&authority, &arguments.path, body, more);
+        let mut more = if arguments.browser { fields::BROWSER.to_vec() } else { Vec::new() };
+        more.extend(arguments.priority.as_deref().map(fields::priority).unwrap_or_default());
+        let section = fields::request(&authority, &arguments.path, body, &more);
+        let bulk = arguments.bulk.as_deref().map(|path| fields::request(&authority, path, None, &[]));
         Ok(Self {
             remote: arguments.address,
             name: arguments.name.clone(),
@@ -157,6 +159,7 @@ impl Client {
             common: Common {
                 streams: arguments.streams as usize,
                 request: frames::request(&section, body),
+                bulk: bulk.map(|section| frames::request(&section, None)),
                 body: body.unwrap_or(0),
                 content: Content::new(),
                 tickets: arguments.resume,

@@ -195,16 +195,15 @@ impl Contender {
 
     /// A variant of it.
     pub(crate) fn vary(&self, variant: &Variant) -> Self {
-        let Variant { name, extra, environment: more, ack_threshold, is_watched_by_dash_js, https_origin, .. } =
-            variant.clone();
+        let Variant { extra, environment: more, ack_threshold, .. } = variant.clone();
         let environment = self.environment.clone().into_iter().chain(more).collect();
-        Self { name, extra, environment, ack_threshold, is_watched_by_dash_js, https_origin, ..self.clone() }
+        Self { extra, environment, ack_threshold, ..self.twin(variant) }
     }
 
-    /// The contender by another name, perhaps with TLS to the origin, or with clients of another protocol.
+    /// The contender by another name, perhaps with TLS to the origin, or with clients of another protocol or of dash.js.
     pub(crate) fn twin(&self, variant: &Variant) -> Self {
-        let Variant { name, https_origin, front, .. } = variant.clone();
-        Self { name, https_origin, front, ..self.clone() }
+        let Variant { name, https_origin, front, is_watched_by_dash_js, .. } = variant.clone();
+        Self { name, https_origin, front, is_watched_by_dash_js, ..self.clone() }
     }
 
     /// The kind that reports compare it as: over TCP it is no HTTP/3 proxy.

@@ -368,7 +368,9 @@ impl Load {
             }
             Player::DashJs(rule) => {
                 let browser = browser.context("Chromium is not installed")?;
+                let http = if h1 { Http::One } else { target.front };
                 let options = vec![
+                    ("--http", http.argument()),
                     ("--program", browser.display().to_string()),
                     ("--spki", target.spki.to_owned()),
                     ("--rule", rule.argument()),
@@ -382,10 +384,7 @@ impl Load {
             ("--seconds", seconds.to_string()),
         ];
         let options = options.into_iter().chain(both).flat_map(|(name, value)| [name.to_owned(), value]);
-        let mut command: Vec<String> =
-            [own.display().to_string(), word.to_owned()].into_iter().chain(options).collect();
-        command.extend((h1 && matches!(player, Player::DashJs(_))).then(|| "--h1".to_owned()));
-        Ok(command)
+        Ok([own.display().to_string(), word.to_owned()].into_iter().chain(options).collect())
     }
 
     fn floor_command(&self, target: &Target, own: &Path) -> Result<Vec<String>> {

@@ -207,6 +207,7 @@ pub(crate) struct Variant {
     pub(crate) https_origin: bool,
     /// The protocol of its clients, in place of the load's own.
     pub(crate) front: Option<Http>,
-    /// Another contender that it is, unchanged but for `https_origin` and `front`: what that differs from itself by.
+    /// Another contender that it is, unchanged but for `https_origin`, `front` and `is_watched_by_dash_js`: what that
+    /// differs from itself by.
     pub(crate) twin_of: Option<String>,
 }

@@ -2,7 +2,10 @@
 
 use super::{Amount, Experiment, Kind, Load, Options, Task, Variant, load, over};
 use crate::{
-    bench::load::{Generator, Player, Viewers},
+    bench::{
+        h2load::Http,
+        load::{Generator, Player, Viewers},
+    },
     viewer::{RealRule, Rule},
 };
 use anyhow::Result;
@@ -12,13 +15,16 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     about: "Do emulated viewers (*litequic*) watch as dash.js does in Chromium (*dash-js*)? One viewer of the same video, or three, from 0.1 to \
             5 Mbit/s, over a steady link, one whose rate falls to a sixth for 20 s, and one with a round trip of 20 ms and 0.5 % loss, by each of dash.js's \
             rules that are emulated; those for low latency by dash.js alone. Average bitrates within 5 %, switches within one, \
-            stalls within half a second are the same.",
+            stalls within half a second are the same. Three by dash.js over 300 Mbit/s watch over HTTP/2, too: of litequic \
+            (*dash-js-h2*) and nginx (*nginx-h2*).",
     reference: Some(DASH_JS),
     tasks,
     variants,
 };
 
 const DASH_JS: &str = "dash-js";
+/// dash.js over HTTP/2, and whose server it watches.
+const OVER_TCP: [(&str, &str); 2] = [("dash-js-h2", "litequic"), ("nginx-h2", "nginx")];
 /// kbit/s: those of video.sh.
 const LADDER: [u32; 7] = [100, 500, 1_000, 2_000, 3_000, 4_000, 5_000];
 /// Of a segment.
@@ -31,9 +37,18 @@ const PATHS: [(&str, &str, f64); 3] = [
 ];
 /// The same of three at once.
 const SHARED: (&str, &str, f64) = ("three at once", "rate=12M,rtt=40ms,buffer=1bdp", 40.0);
+/// A fast one.
+const FAST: (&str, &str, f64) = ("three at once over 300 Mbit/s", "rate=300M,rtt=20ms,buffer=1bdp", 40.0);
 
 fn variants() -> Result<Vec<Variant>> {
-    Ok(vec![Variant { name: DASH_JS.to_owned(), is_watched_by_dash_js: true, ..Variant::default() }])
+    let by_dash_js = Variant { name: DASH_JS.to_owned(), is_watched_by_dash_js: true, ..Variant::default() };
+    let over_tcp = OVER_TCP.map(|(name, of)| Variant {
+        name: name.to_owned(),
+        twin_of: Some(of.to_owned()),
+        front: Some(Http::Two),
+        ..by_dash_js.clone()
+    });
+    Ok(std::iter::once(by_dash_js.clone()).chain(over_tcp).collect())
 }
 
 fn tasks(options: &Options) -> Vec<Task> {
@@ -72,5 +87,8 @@ fn tasks(options: &Options) -> Vec<Task> {
     for rule in [Rule::Throughput, Rule::Bola, Rule::Dynamic] {
         tasks.push(cell(3, &SHARED, Player::Emulated(rule), rule.argument(), &["litequic", DASH_JS]));
     }
+    let [own, nginx] = OVER_TCP.map(|(name, _)| name);
+    let rule = Rule::Dynamic;
+    tasks.push(cell(3, &FAST, Player::Emulated(rule), rule.argument(), &[DASH_JS, own, nginx]));
     tasks
 }

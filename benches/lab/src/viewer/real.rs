@@ -79,9 +79,9 @@ pub(crate) struct RealArguments {
     /// The SHA-256 of its public key in base64.
     #[arg(long)]
     spki: String,
-    /// HTTP/1.1 over TLS instead of HTTP/3.
-    #[arg(long)]
-    h1: bool,
+    /// Over TLS, those before HTTP/3.
+    #[arg(long, value_enum, default_value = "three")]
+    http: Http,
     /// Viewers at once.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(BROWSERS)))]
     count: u32,
@@ -173,8 +173,7 @@ fn joined<T>(thread: JoinHandle<Result<T>>) -> Result<T> {
 
 /// A browser with dash.js.
 fn prepared(arguments: &RealArguments) -> Result<Browser> {
-    let http = if arguments.h1 { Http::One } else { Http::Three };
-    let origin = Origin { address: arguments.address, spki: &arguments.spki, http, options: None };
+    let origin = Origin { address: arguments.address, spki: &arguments.spki, http: arguments.http, options: None };
     let mut browser = Browser::start(&arguments.program, &origin)?;
     browser.open(&origin, PAGE)?;
     browser.evaluate(&format!("({LOAD})({})", json!(arguments.dash)))?;

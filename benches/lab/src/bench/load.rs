@@ -204,6 +204,13 @@ pub(crate) struct Target<'a> {
     pub(crate) upload: &'a Path,
 }
 
+impl Target<'_> {
+    /// The protocol that clients speak.
+    fn http(&self) -> Http {
+        if self.kind == contender::Kind::H1 { Http::One } else { self.front }
+    }
+}
+
 /// The result of a load, from any client.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Outcome {
@@ -324,7 +331,7 @@ impl Load {
         let order = Order {
             client,
             program,
-            http: if target.kind == contender::Kind::H1 { Http::One } else { target.front },
+            http: target.http(),
             address: target.address,
             ca: target.certificate,
             spki: target.spki,
@@ -368,9 +375,8 @@ impl Load {
             }
             Player::DashJs(rule) => {
                 let browser = browser.context("Chromium is not installed")?;
-                let http = if h1 { Http::One } else { target.front };
                 let options = vec![
-                    ("--http", http.argument()),
+                    ("--http", target.http().argument()),
                     ("--program", browser.display().to_string()),
                     ("--spki", target.spki.to_owned()),
                     ("--rule", rule.argument()),
@@ -476,9 +482,8 @@ impl Load {
     }
 
     fn h2load_command(&self, target: &Target, h2load: &Path) -> Result<Vec<String>> {
-        let h1 = target.kind == contender::Kind::H1;
         let Amount::Requests(requests) = self.amount else { bail!("h2load is used with a number of requests only") };
-        let front = if h1 { Http::One } else { target.front };
+        let front = target.http();
         let mut command = vec![h2load.display().to_string()];
         command.extend(front.h2load_option().map(str::to_owned));
         command.extend([

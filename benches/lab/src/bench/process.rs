@@ -66,7 +66,7 @@ pub(crate) fn command_in(
     self::group(command)
 }
 
-/// As [`command_in`] returns it, but in no cgroup, for a program that puts others into one.
+/// Returns a command like that of [`command_in`], but in no cgroup, for a program that puts others into one.
 pub(crate) fn command_with_cgroups(place: &Namespace, cores: &str, arguments: &[String]) -> Command {
     let mut command = Command::new("nsenter");
     command.args([&format!("--net=/run/netns/{}", place.namespace), "taskset", "-c", cores]).args(arguments);

@@ -52,8 +52,8 @@ pub(crate) struct Task {
     pub(crate) sampled: Option<Sampled>,
     /// What others do to the server meanwhile; it is not measured.
     pub(crate) beside: Option<Load>,
-    /// That is a download on each measured connection instead, whose measured requests have this `Priority` field, unless
-    /// it is empty.
+    /// The load of `beside` is a download on each measured connection, whose measured requests have this `Priority`
+    /// field, unless it is empty. `None`: `beside` has connections of its own.
     pub(crate) beside_on_connection: Option<&'static str>,
     /// The contender that serves this; `None`: the one that is measured.
     pub(crate) beside_from: Option<&'static str>,

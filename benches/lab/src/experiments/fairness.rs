@@ -10,7 +10,7 @@ const BBR: &str = "litequic-bbr";
 const WHO: [&str; 7] = ["litequic", BBR, "nginx", "haproxy", "caddy", KERNEL, "h1-bbr"];
 /// A local network behind a switch, as a path and in Mbit/s: acknowledgements come up to the time of a packet late.
 const LOCAL: &str = "rate=100M,rtt=1ms,buffer=256kB,up.jitter=120us";
-/// The same across a city, and from there behind a home router with a deep buffer.
+/// A path across a city, at the rate of [`LOCAL`], and one of the same length behind a home router with a deep buffer.
 const METROPOLITAN: &str = "rate=100M,rtt=5ms,buffer=256kB,up.jitter=120us";
 const DEEP: &str = "rate=100M,rtt=5ms,buffer=1MB,up.jitter=120us";
 /// Mbit/s of all three.

@@ -49,20 +49,22 @@ pub(super) fn request(authority: &str, path: &str, content_length: Option<u64>, 
 /// Literal with a static name: 0 1 N=0 T=1 index(4), then the value, not Huffman-coded.
 fn literal(name: u64, value: &str, out: &mut Vec<u8>) {
     integer(0b0101_0000, 4, name, out);
-    integer(0, 7, value.len() as u64, out);
-    out.extend_from_slice(value.as_bytes());
+    string(0, 7, value, out);
 }
 
 /// An encoded `Priority` field (RFC 9218 §5), whose name is not in the static table.
 pub(super) fn priority(value: &str) -> Vec<u8> {
-    let name = b"priority";
     let mut out = Vec::new();
     // Literal with a literal name: 0 0 1 N=0 H=0 length(3), the name, then the value, neither Huffman-coded.
-    integer(0b0010_0000, 3, name.len() as u64, &mut out);
-    out.extend_from_slice(name);
-    integer(0, 7, value.len() as u64, &mut out);
-    out.extend_from_slice(value.as_bytes());
+    string(0b0010_0000, 3, "priority", &mut out);
+    string(0, 7, value, &mut out);
     out
+}
+
+/// A string, not Huffman-coded (RFC 7541 §5.2), whose length has a prefix.
+fn string(pattern: u8, bits: u32, text: &str, out: &mut Vec<u8>) {
+    integer(pattern, bits, text.len() as u64, out);
+    out.extend_from_slice(text.as_bytes());
 }
 
 /// An integer with a prefix (RFC 7541 §5.1).

@@ -49,11 +49,9 @@ async fn handshake(litequic: &Litequic, link: &Link) -> Quic {
     Quic::connect(link.address, "localhost", &litequic.cert_pem, quinn::TransportConfig::default()).await
 }
 
-/// A client that will migrate: it sends something now and then. One that only receives is not reached again before it
-/// has something to send, because the NAT has dropped its old port.
+/// A client that will move.
 async fn connect_to_move(litequic: &Litequic, link: &Link) -> Client {
-    let mut transport = quinn::TransportConfig::default();
-    transport.keep_alive_interval(Some(Duration::from_millis(100)));
+    let transport = client::transport_of_a_client_that_moves();
     Client::over(Quic::connect(link.address, "localhost", &litequic.cert_pem, transport).await, "localhost").await
 }
 

@@ -194,7 +194,8 @@ async fn a_client_that_a_nat_moves_is_followed_where_clients_should_not_migrate(
         drop(parameters);
 
         let link = Link::between(litequic.address, Faults::default());
-        let quic = Quic::connect(link.address, "localhost", &litequic.cert_pem, <_>::default()).await;
+        let transport = client::transport_of_a_client_that_moves();
+        let quic = Quic::connect(link.address, "localhost", &litequic.cert_pem, transport).await;
         let client = Client::over(quic, "localhost").await;
         let mut download = client.open(client.request(Method::GET, "/bytes/2M")).await;
         download.finish().await.unwrap();

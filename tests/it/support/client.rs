@@ -25,6 +25,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 use tokio::task::JoinHandle;
 
@@ -36,6 +37,14 @@ pub(crate) struct Quic {
     pub(crate) endpoint: quinn::Endpoint,
     pub(crate) connection: quinn::Connection,
     mute: Arc<AtomicBool>,
+}
+
+/// The transport of a client that will change its port: it sends something now and then. One that only receives is
+/// not reached again before it has something to send, because a NAT has dropped its old port.
+pub(crate) fn transport_of_a_client_that_moves() -> quinn::TransportConfig {
+    let mut transport = quinn::TransportConfig::default();
+    transport.keep_alive_interval(Some(Duration::from_millis(100)));
+    transport
 }
 
 impl Quic {

@@ -120,7 +120,7 @@ impl Files {
 
     /// The path of a body of so many bytes, and its CRC-32.
     pub(crate) fn body(&mut self, bytes: u64) -> Result<(String, u32)> {
-        let path = format!("/b{bytes}");
+        let path = path_of(bytes);
         if let Some(crc32) = self.bodies.get(&bytes) {
             return Ok((path, *crc32));
         }
@@ -152,6 +152,11 @@ fn write_text(folder: &Path, name: &str, text: &str) -> Result<PathBuf> {
     let path = folder.join(name);
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path)
+}
+
+/// The path of a body of so many bytes.
+pub(super) fn path_of(bytes: u64) -> String {
+    format!("/b{bytes}")
 }
 
 fn write_body(path: &Path, bytes: u64) -> Result<u32> {

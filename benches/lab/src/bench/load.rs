@@ -4,6 +4,7 @@
 use super::{
     contender::{self, Contender},
     costs::Meter,
+    files::path_of,
     floor,
     h2load::{self, Http},
     sink,
@@ -37,6 +38,8 @@ pub(crate) enum Generator {
         delay: u32,
         /// How it receives.
         receiver: Receiver,
+        /// Another download on each connection.
+        bulk: Option<Bulk>,
     },
     /// nghttp2's, with ACKs as it likes: every 60th to 105th packet.
     H2load,
@@ -60,6 +63,15 @@ pub(crate) struct Receiver {
     pub(crate) pause: u32,
     /// Whether the client takes one message a call.
     pub(crate) one: bool,
+}
+
+/// A download on each connection, beside the requests that are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bulk {
+    /// Bytes of its body.
+    pub(crate) body: u64,
+    /// The `Priority` field of the requests that are measured.
+    pub(crate) priority: Option<&'static str>,
 }
 
 /// What viewers watch, and how.
@@ -119,6 +131,14 @@ impl Receiver {
     }
 }
 
+impl Bulk {
+    /// Options of `litequic-lab load`.
+    fn options(self) -> Vec<String> {
+        let priority = self.priority.into_iter().flat_map(|field| ["--priority".to_owned(), field.to_owned()]);
+        ["--bulk".to_owned(), path_of(self.body)].into_iter().chain(priority).collect()
+    }
+}
+
 impl Generator {
     /// The own one at a threshold.
     pub(crate) fn own(ack_threshold: &str) -> Self {
@@ -133,7 +153,22 @@ impl Generator {
             faults,
             delay: 0,
             receiver: Receiver::default(),
+            bulk: None,
         }
+    }
+
+    /// The own one beside another download on each of its connections.
+    pub(crate) fn beside_its_own(download: Bulk) -> Self {
+        let mut own = Self::own("auto");
+        if let Self::Own { bulk, .. } = &mut own {
+            *bulk = Some(download);
+        }
+        own
+    }
+
+    /// Another download on each connection.
+    pub(crate) fn bulk(&self) -> Option<Bulk> {
+        if let Self::Own { bulk, .. } = self { *bulk } else { None }
     }
 }
 
@@ -261,7 +296,7 @@ impl Load {
             Kind::Idle => format!("{connections} idle, {amount}"),
         };
         match &self.generator {
-            Generator::Own { ack_threshold, gro, faults, delay, receiver } => {
+            Generator::Own { ack_threshold, gro, faults, delay, receiver, bulk } => {
                 let mut text = format!("{what}; {ack_threshold} packets an ACK{}", if *gro { "" } else { ", no GRO" });
                 for (count, what) in [(faults.lose, "lost"), (faults.hold, "overtaken")] {
                     if count > 0 {
@@ -282,6 +317,10 @@ impl Load {
                     Some(0) => text += "; sockets of the default size",
                     Some(bytes) => text += &format!("; sockets that request {bytes} bytes"),
                 }
+                if let Some(Bulk { body, priority }) = bulk {
+                    text += &format!("; a download of {} on each connection", size(*body));
+                    text += &priority.map(|field| format!(", the others with `Priority: {field}`")).unwrap_or_default();
+                }
                 text
             }
             Generator::H2load | Generator::Counting => format!("{what}; h2load"),
@@ -300,10 +339,11 @@ impl Load {
     pub(crate) fn command(&self, target: &Target, own: &Path, other: Option<&Path>) -> Result<Vec<String>> {
         match &self.generator {
             _ if target.kind == contender::Kind::Floor => self.floor_command(target, own),
-            Generator::Own { ack_threshold, gro, faults, delay, receiver } => {
+            Generator::Own { ack_threshold, gro, faults, delay, receiver, bulk } => {
                 let mut command = self.own_command(target, own, ack_threshold, *gro, (*faults, *delay));
                 if target.kind != contender::Kind::H1 {
                     command.extend(receiver.options());
+                    command.extend(bulk.iter().copied().flat_map(Bulk::options));
                 }
                 Ok(command)
             }

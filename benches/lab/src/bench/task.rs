@@ -52,9 +52,6 @@ pub(crate) struct Task {
     pub(crate) sampled: Option<Sampled>,
     /// What others do to the server meanwhile; it is not measured.
     pub(crate) beside: Option<Load>,
-    /// The load of `beside` is a download on each measured connection, whose measured requests have this `Priority`
-    /// field, unless it is empty. `None`: `beside` has connections of its own.
-    pub(crate) beside_on_connection: Option<&'static str>,
     /// The contender that serves this; `None`: the one that is measured.
     pub(crate) beside_from: Option<&'static str>,
     /// Contenders are tuned for such paths, those that can be.

@@ -1,6 +1,7 @@
 //! Bufferbloat: what a bulk download does to the latency of others.
 
-use super::{Amount, Experiment, Load, Options, Task, download, few, load, more_than, no_variants, over};
+use super::{Amount, Experiment, Generator, Load, Options, Task, download, few, load, more_than, no_variants, over};
+use crate::bench::load::Bulk;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "bloat",
@@ -17,41 +18,45 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const BUFFERS: [(&str, &str); 2] = [("5", "10 KB"), ("0.25", "10 KB, a short buffer")];
 
 /// Where the bulk download is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Bulk {
-    None,
+#[derive(Clone, Copy)]
+enum Place {
+    Nowhere,
     OnAnother,
     /// On the same connection, whose other requests have this `Priority`.
-    OnTheSame(&'static str),
+    OnTheSame(Option<&'static str>),
 }
 
-const PLACES: [(Bulk, &str); 4] = [
-    (Bulk::None, "alone"),
-    (Bulk::OnAnother, "beside a bulk download"),
-    (Bulk::OnTheSame(""), "beside one on its connection"),
-    (Bulk::OnTheSame("u=0"), "beside one on its connection, u=0"),
+const PLACES: [(Place, &str); 4] = [
+    (Place::Nowhere, "alone"),
+    (Place::OnAnother, "beside a bulk download"),
+    (Place::OnTheSame(None), "beside one on its connection"),
+    (Place::OnTheSame(Some("u=0")), "beside one on its connection, u=0"),
 ];
 
 fn tasks(options: &Options) -> Vec<Task> {
-    let cells = BUFFERS.iter().flat_map(|buffer| PLACES.map(|(bulk, name)| cell(*buffer, bulk, name, options)));
+    let cells = BUFFERS.iter().flat_map(|buffer| PLACES.map(|(place, name)| cell(*buffer, place, name, options)));
     // Each place once.
     cells.take(if options.quick { PLACES.len() } else { usize::MAX }).collect()
 }
 
-fn cell((buffer, group): (&str, &str), bulk: Bulk, name: &str, options: &Options) -> Task {
+fn cell((buffer, group): (&str, &str), place: Place, name: &str, options: &Options) -> Task {
     let amount = Amount::InTurn(options.many(12, 5));
-    let load = Load { kind: load::Kind::Small, ..download(10_000, amount) };
+    // Far longer than the requests take; it is ended with them.
+    let seconds = if options.quick { 60.0 } else { 200.0 };
+    let bulk = more_than(20, seconds);
+    let mut load = Load { kind: load::Kind::Small, ..download(10_000, amount) };
+    if let Place::OnTheSame(priority) = place {
+        load.generator = Generator::beside_its_own(Bulk { body: bulk, priority });
+    }
     let mut task = over(&format!("rate=20M,rtt=50ms,buffer={buffer}bdp"), group, name, "p50_us", load);
     task.case.drawn = vec!["p99_us".to_owned()];
     task.case.judged.clone_from(&task.case.drawn);
-    // Far longer than the requests take; it is ended with them.
-    let seconds = if options.quick { 60.0 } else { 200.0 };
-    let download = download(more_than(20, seconds), Amount::Cut { seconds, beginning: 1.0 });
-    (task.beside, task.names) = ((bulk != Bulk::None).then_some(download), few());
-    if let Bulk::OnTheSame(priority) = bulk {
-        task.beside_on_connection = Some(priority);
+    task.names = few();
+    match place {
+        Place::Nowhere => {}
+        Place::OnAnother => task.beside = Some(download(bulk, Amount::Cut { seconds, beginning: 1.0 })),
         // HTTP/1.1 has one request at a time on a connection.
-        task.names.retain(|name| name != "h1-cubic");
+        Place::OnTheSame(_) => task.names.retain(|name| name != "h1-cubic"),
     }
     task
 }

@@ -93,6 +93,7 @@ impl Who {
                     one,
                     ..Receiver::default()
                 },
+                bulk: None,
             },
         }
     }

@@ -33,6 +33,7 @@ fn tasks(options: &Options) -> Vec<Task> {
             faults: Faults::default(),
             delay,
             receiver: Receiver::default(),
+            bulk: None,
         };
         let amount = Amount::Requests(options.many(handshakes, 100));
         let kind = load::Kind::Handshakes;

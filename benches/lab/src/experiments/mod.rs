@@ -479,7 +479,6 @@ fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task 
         sampled: None,
         beside: None,
         beside_from: None,
-        beside_on_connection: None,
         tuned: false,
         defaults: false,
         front: Http::Three,

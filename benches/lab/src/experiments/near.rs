@@ -79,6 +79,7 @@ impl Who {
                 faults: Faults::default(),
                 delay: 0,
                 receiver: Receiver { buffer: Some(buffer), pause, one: false },
+                bulk: None,
             },
             Self::Other(client) => Generator::Client(client),
         }

@@ -56,6 +56,7 @@ fn run(task: &Task) -> f64 {
     let is_limited = path.is_some() || task.rate.is_some();
     let rate = rate.unwrap_or(BYTES);
     let body = load.body as f64;
+    let is_beside = task.beside.is_some() || load.generator.bulk().is_some();
     let measured = match load.amount {
         Amount::Seconds(seconds) | Amount::Cut { seconds, .. } => seconds,
         Amount::Requests(requests) if is_limited => requests as f64 * body / rate / SHARE,
@@ -64,7 +65,7 @@ fn run(task: &Task) -> f64 {
             // The window doubles with each round trip; beside a bulk download the queue is full.
             let trips = 1.0 + (body / WINDOW + 1.0).log2();
             let limit = path.and_then(|path| path.down.bottleneck.as_ref()).map_or(0.0, |(_, limit)| *limit as f64);
-            let queue = if task.beside.is_some() { limit / rate } else { 0.0 };
+            let queue = if is_beside { limit / rate } else { 0.0 };
             requests as f64 * (trips * (rtt + queue) + body / rate)
         }
     };
@@ -73,7 +74,7 @@ fn run(task: &Task) -> f64 {
         Generator::Client(Client::Firefox) => FIREFOX,
         _ => 0.0,
     };
-    let beside = if task.beside.is_some() { BESIDE } else { 0.0 };
+    let beside = if is_beside { BESIDE } else { 0.0 };
     // Two handshakes: one to prove itself, with its body of 100 KB.
     AROUND + browser + beside + 8.0 * rtt + 1e5 / rate + measured
 }

@@ -116,6 +116,9 @@ impl Lab {
                 self.files.video(video)?;
             }
         }
+        if let Some(bulk) = task.load.generator.bulk() {
+            self.files.body(bulk.body)?;
+        }
         let crc32 = if upload { crc32fast::hash(sink::answer_to(task.load.body).as_bytes()) } else { crc32 };
         let beside = task.beside.as_ref().map(|load| anyhow::Ok((load, self.files.body(load.body)?)));
         let beside = beside.transpose()?;
@@ -183,17 +186,11 @@ impl Lab {
         let mark = folder.path().join("mark");
         let count = task.observe == Observe::ReceiveCalls;
         let measured = Target { mark: Some(&mark), meter: meter.as_ref(), count, ..target.clone() };
-        let mut arguments = task.load.command(
+        let arguments = task.load.command(
             &measured,
             &self.own,
             self.client(&task.load.generator).and_then(|found| found.as_deref().ok()),
         )?;
-        if let (Some(priority), Some((_, (path, _)))) = (task.beside_on_connection, &beside) {
-            arguments.extend(["--bulk".to_owned(), path.clone()]);
-            if !priority.is_empty() {
-                arguments.extend(["--priority".to_owned(), priority.to_owned()]);
-            }
-        }
         *client = self.without_places(&arguments.join(" "));
         // A traced contender is another.
         let metrics = present.contender.metrics.as_ref().filter(|_| task.observe.program().is_none());
@@ -201,7 +198,7 @@ impl Lab {
         let mut other = task.beside_from.map(|name| self.start_other(name, task, folder.path())).transpose()?;
         let mut crowd = self.gather(task.crowd, &proof, folder.path())?;
         self.wait_for_quiet()?;
-        let beside = beside.filter(|_| task.beside_on_connection.is_none()).map(|(load, (path, crc32))| {
+        let beside = beside.map(|(load, (path, crc32))| {
             let mut target = Target { path: &path, crc32: Some(crc32), ..target.clone() };
             if let Some((_, kind)) = other {
                 (target.address, target.kind) = (&other_address, kind);

@@ -146,6 +146,19 @@ fn the_own_generator_is_told_everything_and_warms_up_with_nothing() {
     let faults = Faults { lose: 1000, hold: 0 };
     let over = load(Generator::over("auto", faults)).command(&target, Path::new("/lab"), None).unwrap().join(" ");
     assert!(over.contains("--lose 1000 --hold 0 --ack-gaps"), "{over}");
+    let beside = |priority| load(Generator::beside_its_own(Bulk { body: 5_000_000, priority }));
+    for (priority, end, words) in [
+        (None, " --json --bulk /b5000000", "; a download of 5 MB on each connection"),
+        (
+            Some("u=0"),
+            " --json --bulk /b5000000 --priority u=0",
+            "; a download of 5 MB on each connection, the others with `Priority: u=0`",
+        ),
+    ] {
+        let command = beside(priority).command(&target, Path::new("/lab"), None).unwrap().join(" ");
+        assert!(command.ends_with(end), "{command}");
+        assert!(beside(priority).describe().ends_with(words), "{}", beside(priority).describe());
+    }
     let h1 = load(Generator::own("10"))
         .command(&Target { kind: contender::Kind::H1, ..target }, Path::new("/lab"), None)
         .unwrap();

@@ -72,6 +72,8 @@ impl Demo {
         let told = Process::spawn(command).end().success();
         let (options, rules) = told.split_once(" --host-resolver-rules=").unwrap();
         let (rules, _) = rules.split_once(" https://").unwrap();
+        let is_proxied = self.process.is_none() && cfg!(target_os = "linux") && rules.contains("127.0.0.1");
+        assert!(!is_proxied, "chromium.sh finds no container, and docker-proxy loses datagrams: set DOCKER_HOST");
         let options = options.split_whitespace().filter(|option| !option.starts_with("--user-data-dir"));
         options.map(Into::into).chain([format!("--host-resolver-rules={rules}, MAP * ~NOTFOUND")]).collect()
     }

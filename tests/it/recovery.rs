@@ -113,14 +113,12 @@ async fn everything_on() -> Litequic {
     .await
 }
 
-/// A client that supports ACK_FREQUENCY, if it `offers` that. It sends something now and then, so
-/// that it is found again behind a NAT that forgot.
+/// A client that may move, and supports ACK_FREQUENCY, if it `offers` that.
 async fn connect(litequic: &Litequic, link: &Link, offers: bool) -> Client {
-    connect_with(litequic, link, offers, quinn::TransportConfig::default()).await
+    connect_with(litequic, link, offers, client::transport_of_a_client_that_moves()).await
 }
 
-async fn connect_with(litequic: &Litequic, link: &Link, offers: bool, mut transport: quinn::TransportConfig) -> Client {
-    transport.keep_alive_interval(Some(Duration::from_millis(100)));
+async fn connect_with(litequic: &Litequic, link: &Link, offers: bool, transport: quinn::TransportConfig) -> Client {
     let quic = if offers {
         Quic::connect(link.address, "localhost", &litequic.cert_pem, transport).await
     } else {
@@ -197,7 +195,7 @@ async fn losses_over(down: Way) -> (Litequic, Client, Link) {
     let litequic = everything_on().await;
     let link = Link::between(litequic.address, Faults { down, seed: 3, ..Faults::default() });
     // So little is in flight that no socket's buffer overflows: nothing is lost but by the link.
-    let mut transport = quinn::TransportConfig::default();
+    let mut transport = client::transport_of_a_client_that_moves();
     transport.stream_receive_window(IN_FLIGHT.into());
     let client = connect_with(&litequic, &link, true, transport).await;
     timeout(Duration::from_secs(45), download(&client, None, 4_000_000)).await.expect("a download over a bad link");

@@ -155,7 +155,7 @@ fn write_text(folder: &Path, name: &str, text: &str) -> Result<PathBuf> {
 }
 
 /// The path of a body of so many bytes.
-pub(super) fn path_of(bytes: u64) -> String {
+pub(crate) fn path_of(bytes: u64) -> String {
     format!("/b{bytes}")
 }
 

@@ -2,6 +2,7 @@
 //! answers some of them at once and some after a wait. benches/httparena has the entry itself.
 
 use super::{Amount, Experiment, Generator, Kind, Load, Observe, Options, Per, Task, load, no_variants, task};
+use crate::bench::files::path_of;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "gateway",
@@ -29,7 +30,7 @@ const SUMS: [u32; 4] = [1, 2, 3, 3];
 const QUERY: u32 = 2;
 
 fn paths() -> Vec<String> {
-    let now = STATIC.into_iter().chain(SUMS).chain(ITEMS.map(|items| items * ITEM)).map(|bytes| format!("/b{bytes}"));
+    let now = STATIC.into_iter().chain(SUMS).chain(ITEMS.map(|items| items * ITEM)).map(|bytes| path_of(bytes.into()));
     now.chain(ROWS.map(|rows| format!("/d{QUERY}-{}", rows * ITEM))).collect()
 }
 

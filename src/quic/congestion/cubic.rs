@@ -285,7 +285,7 @@ impl Cubic {
         };
         self.last_w_max = window;
         self.window = reduced;
-        self.threshold = self.threshold.min(reduced).max(MIN_THRESHOLD_PACKETS * datagram);
+        self.threshold = reduced.max(MIN_THRESHOLD_PACKETS * datagram);
         self.phase = Phase::Recovery { may_send_one: true, next };
         self.last_reduction = Some(Reduction { at: now, persistent: false });
         self.max_in_flight = 0;

@@ -5,9 +5,10 @@
 pub(super) const BETA: f64 = 0.7;
 /// [`BETA`] in tenths.
 const BETA_TENTHS: u32 = 7;
-/// The additive increase that is as fair to Reno with that β as one packet a round trip is with a half: 3 (1 - β) / (1
-/// + β).
+/// α, in packets a round trip: as fair to Reno with that β as one packet is with a half, 3 (1 - β) / (1 + β).
 const ALPHA: f64 = 9.0 / 17.0;
+/// α from the window before the congestion on, Reno's.
+const ALPHA_ABOVE: f64 = 1.0;
 /// Packets of the window at least (RFC 9002 §7.2).
 pub(super) const MIN_WINDOW_PACKETS: u32 = 2;
 
@@ -16,6 +17,8 @@ pub(super) const MIN_WINDOW_PACKETS: u32 = 2;
 pub(super) struct RenoEstimate {
     /// Packets of the window.
     window: u32,
+    /// cwnd_prior: packets of the window when the slow-start threshold was set last.
+    prior: u32,
     /// Bytes of a packet, as large as they were when the period began.
     datagram: u32,
     /// Bytes acknowledged since the window grew.
@@ -25,22 +28,26 @@ pub(super) struct RenoEstimate {
 impl RenoEstimate {
     /// Congestion reduced `window`, in bytes.
     pub(super) fn reduced(window: u32, datagram: u32) -> Self {
-        Self::starting_at(packets(window, datagram).saturating_mul(BETA_TENTHS) / 10, datagram)
+        let prior = packets(window, datagram);
+        Self {
+            window: (prior.saturating_mul(BETA_TENTHS) / 10).max(MIN_WINDOW_PACKETS),
+            prior,
+            datagram,
+            acknowledged: 0.0,
+        }
     }
 
-    /// Slow start ended with `window`, in bytes, without congestion.
+    /// Slow start ended with `window`, in bytes, without congestion (RFC 9438 §4.10).
     pub(super) fn after_slow_start(window: u32, datagram: u32) -> Self {
-        Self::starting_at(packets(window, datagram), datagram)
-    }
-
-    fn starting_at(packets: u32, datagram: u32) -> Self {
-        Self { window: packets.max(MIN_WINDOW_PACKETS), datagram, acknowledged: 0.0 }
+        let prior = packets(window, datagram);
+        Self { window: prior.max(MIN_WINDOW_PACKETS), prior, datagram, acknowledged: 0.0 }
     }
 
     /// Grows the window by `bytes` that were acknowledged while the path was used in full.
     pub(super) fn on_ack(&mut self, bytes: u32) {
         self.acknowledged += f64::from(bytes);
-        let a_packet = f64::from(self.window()) / ALPHA;
+        let alpha = if self.window < self.prior { ALPHA } else { ALPHA_ABOVE };
+        let a_packet = f64::from(self.window()) / alpha;
         if self.acknowledged >= a_packet {
             self.acknowledged = (self.acknowledged - a_packet).min(a_packet);
             self.window = self.window.saturating_add(1);
@@ -64,7 +71,7 @@ mod tests {
     const DATAGRAM: u32 = 1_000;
 
     #[test]
-    fn it_grows_by_a_packet_for_every_window_by_alpha_that_is_acknowledged() {
+    fn it_grows_by_alpha_in_a_round_trip_and_by_a_packet_from_the_window_before_on() {
         let mut estimate = RenoEstimate::reduced(30_900, DATAGRAM);
         assert_eq!(estimate.window(), 21_000, "whole packets, before and after");
         let mut grown = Vec::new();
@@ -72,8 +79,10 @@ mod tests {
             estimate.on_ack(estimate.window());
             grown.push(estimate.window() / DATAGRAM);
         }
-        assert_eq!(grown.iter().copied().max(), Some(21 + 21), "40 round trips by 17/9: {grown:?}");
-        assert_eq!(grown.iter().position(|window| *window == 22), Some(1), "{grown:?}");
+        let reached = |packets| grown.iter().position(|window| *window == packets);
+        assert_eq!(reached(22), Some(1), "{grown:?}");
+        assert_eq!(reached(30), Some(17), "the window before: {grown:?}");
+        assert_eq!(grown.last(), Some(&(30 + 22)), "{grown:?}");
     }
 
     #[test]
@@ -86,7 +95,7 @@ mod tests {
             whole.on_ack(20_000);
             (0..20).for_each(|_| parts.on_ack(1_000));
         }
-        assert_eq!((whole.window(), parts.window()), (23_000, 23_000));
+        assert_eq!((whole.window(), parts.window()), (26_000, 26_000), "20 + 21 + … + 25 packets are acknowledged");
         let mut large = RenoEstimate::after_slow_start(u32::MAX, u32::MAX / 2);
         (0..4).for_each(|_| large.on_ack(u32::MAX));
         assert_eq!(large.window(), u32::MAX);

@@ -100,6 +100,8 @@ struct Naive {
     packet: f64,
     /// W_est in packets, and bytes acknowledged towards the next.
     w_est: (f64, f64),
+    /// cwnd_prior in packets.
+    prior: f64,
     most: f64,
     app_limited: bool,
     last_sent: Option<Timestamp>,
@@ -125,6 +127,7 @@ impl Naive {
             cwnd_epoch: 0.0,
             packet: 0.0,
             w_est: (0.0, 0.0),
+            prior: 0.0,
             most: 0.0,
             app_limited: true,
             last_sent: None,
@@ -141,7 +144,8 @@ impl Naive {
         if self.slow_start && self.window >= self.threshold {
             self.slow_start = false;
             (self.w_max, self.cwnd_epoch, self.packet) = (self.window, self.window, self.datagram);
-            self.w_est = ((self.window.floor() / self.datagram).floor().max(2.0), 0.0);
+            self.prior = (self.window.floor() / self.datagram).floor();
+            self.w_est = (self.prior.max(2.0), 0.0);
             (self.epoch, self.grown, self.limited) = (Some(now), Some(now), None);
         }
     }
@@ -212,7 +216,7 @@ impl Driven for Naive {
         let srtt = rtt.smoothed_rtt().as_secs_f64();
         let (mut w_est, mut acked) = self.w_est;
         acked += f64::from(bytes);
-        let a_packet = w_est * self.packet * 17.0 / 9.0;
+        let a_packet = w_est * self.packet * if w_est < self.prior { 17.0 / 9.0 } else { 1.0 };
         if acked >= a_packet {
             (w_est, acked) = (w_est + 1.0, (acked - a_packet).min(a_packet));
         }
@@ -250,10 +254,10 @@ impl Driven for Naive {
         self.w_max = if window < self.last_w_max { window * 1.7 / 2.0 } else { window };
         (self.last_w_max, self.packet) = (window, self.datagram);
         self.cwnd_epoch = (window * 0.7).max(2.0 * self.datagram);
-        let whole = (window.floor() / self.datagram).floor();
-        self.w_est = ((whole * 7.0 / 10.0).floor().max(2.0), 0.0);
+        self.prior = (window.floor() / self.datagram).floor();
+        self.w_est = ((self.prior * 7.0 / 10.0).floor().max(2.0), 0.0);
         self.window = self.cwnd_epoch;
-        self.threshold = self.threshold.min(self.window).max(16.0 * self.datagram);
+        self.threshold = self.window.max(16.0 * self.datagram);
         (self.slow_start, self.recovers, self.reduced, self.most) = (false, true, Some(now), 0.0);
         self.persistent = false;
     }

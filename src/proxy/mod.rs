@@ -645,27 +645,15 @@ impl Handler for Proxy {
                     match error {
                         // A client that exceeds its rate must not fill the log as well.
                         Error::TooManyRequests { .. } => tracing::debug!(request, "rate limit exceeded"),
-                        // Nor a browser that has no password yet, or one that guesses.
-                        Error::NoPassword => {
-                            let client = variables.as_ref().map(|variables| variables.client);
+                        // Nor a browser that has no password yet, or one that guesses, nor a network that is denied.
+                        Error::NoPassword | Error::AddressDenied => {
+                            let client = variables.as_ref().map(|variables| tracing::field::display(variables.client));
                             let route = route.map(|route| &*route.name);
-                            tracing::debug!(
-                                request,
-                                client = client.map(tracing::field::display),
-                                route,
-                                "no right password"
-                            );
-                        }
-                        // So must none that comes from a network that was shut out.
-                        Error::AddressDenied => {
-                            let client = variables.as_ref().map(|variables| variables.client);
-                            let route = route.map(|route| &*route.name);
-                            tracing::debug!(
-                                request,
-                                client = client.map(tracing::field::display),
-                                route,
-                                "address denied"
-                            );
+                            let why = match error {
+                                Error::NoPassword => "no right password",
+                                _ => "address denied",
+                            };
+                            tracing::debug!(request, client, route, "{why}");
                         }
                         // The operator has switched it, which was logged.
                         Error::Maintenance { .. } => tracing::debug!(request, "its route is in maintenance"),

@@ -7,7 +7,7 @@ pub(super) const BETA: f64 = 0.7;
 const BETA_TENTHS: u32 = 7;
 /// α, in packets a round trip: as fair to Reno with that β as one packet is with a half, 3 (1 - β) / (1 + β).
 const ALPHA: f64 = 9.0 / 17.0;
-/// α from the window before the congestion on, Reno's.
+/// α of a window that is at least [`RenoEstimate::prior`], Reno's.
 const ALPHA_ABOVE: f64 = 1.0;
 /// Packets of the window at least (RFC 9002 §7.2).
 pub(super) const MIN_WINDOW_PACKETS: u32 = 2;

@@ -29,18 +29,17 @@ impl RenoEstimate {
     /// Congestion reduced `window`, in bytes.
     pub(super) fn reduced(window: u32, datagram: u32) -> Self {
         let prior = packets(window, datagram);
-        Self {
-            window: (prior.saturating_mul(BETA_TENTHS) / 10).max(MIN_WINDOW_PACKETS),
-            prior,
-            datagram,
-            acknowledged: 0.0,
-        }
+        Self::starting_at(prior.saturating_mul(BETA_TENTHS) / 10, prior, datagram)
     }
 
     /// Slow start ended with `window`, in bytes, without congestion (RFC 9438 §4.10).
     pub(super) fn after_slow_start(window: u32, datagram: u32) -> Self {
         let prior = packets(window, datagram);
-        Self { window: prior.max(MIN_WINDOW_PACKETS), prior, datagram, acknowledged: 0.0 }
+        Self::starting_at(prior, prior, datagram)
+    }
+
+    fn starting_at(packets: u32, prior: u32, datagram: u32) -> Self {
+        Self { window: packets.max(MIN_WINDOW_PACKETS), prior, datagram, acknowledged: 0.0 }
     }
 
     /// Grows the window by `bytes` that were acknowledged while the path was used in full.

@@ -41,7 +41,10 @@ impl Accept for TcpListener {
 /// A listener with a spare descriptor.
 pub(super) struct Acceptor<L: Accept> {
     listener: L,
+    /// `None` after another thread took the descriptor while it was given up.
     spare: Cell<Option<L::Spare>>,
+    /// Connections that were closed for a spare descriptor, and that no [`Shed`] has counted.
+    closed: Cell<u64>,
 }
 
 /// What became of connections for which there was no descriptor.
@@ -57,30 +60,47 @@ impl<L: Accept> Acceptor<L> {
     /// An acceptor of `listener`.
     pub(super) fn new(listener: L) -> Self {
         let spare = Cell::new(listener.spare());
-        Self { listener, spare }
+        Self { listener, spare, closed: Cell::new(0) }
     }
 
-    /// The next connection, and its client's address.
+    /// The next connection, and its client's address. Where the spare descriptor is missing and there is no other, the
+    /// connection is closed for it: without one, the connections after it would wait until a descriptor is free.
     ///
     /// # Errors
     ///
-    /// The kernel's; [`is_exhausted`] tells those for which there is [`Self::shed`].
+    /// The kernel's, and EMFILE where the connection was closed; [`is_exhausted`] tells those for which there is
+    /// [`Self::shed`].
     ///
     /// # Cancel safety
     ///
     /// Dropping the future loses no connection.
     pub(super) async fn accept(&self) -> io::Result<(L::Stream, SocketAddr)> {
-        self.listener.accept().await
+        let accepted = self.listener.accept().await?;
+        if !self.take_spare() {
+            drop(accepted);
+            self.take_spare();
+            self.closed.set(self.closed.get() + 1);
+            return Err(io::Error::from_raw_os_error(libc::EMFILE));
+        }
+        Ok(accepted)
+    }
+
+    /// Opens the spare descriptor if it is missing; whether there is one now.
+    fn take_spare(&self) -> bool {
+        let spare = self.spare.take().or_else(|| self.listener.spare());
+        let has_one = spare.is_some();
+        self.spare.set(spare);
+        has_one
     }
 
     /// Gives up the spare descriptor, accepts and closes the connections that wait, and takes the spare one again.
     pub(super) fn shed(&self) -> Shed {
         drop(self.spare.take());
-        let mut closed = 0;
+        let mut closed = self.closed.take();
         while closed < MOST_CLOSED && matches!(self.listener.accept().now_or_never(), Some(Ok(_))) {
             closed += 1;
         }
-        self.spare.set(self.listener.spare());
+        self.take_spare();
         Shed { closed, pause: closed == 0 || closed == MOST_CLOSED }
     }
 }
@@ -168,6 +188,24 @@ mod tests {
         free.set(1);
         assert_eq!(acceptor.shed(), Shed { closed: 3, pause: false });
         assert_eq!(free.get(), 0);
+    }
+
+    /// Another thread may take the descriptor while it is given up.
+    #[test]
+    fn a_connection_is_closed_for_a_spare_descriptor_that_was_lost() {
+        let free = Rc::new(Cell::new(0));
+        let table = Table { free: Rc::clone(&free), waiting: Cell::new(3), error: libc::EMFILE };
+        let acceptor = Acceptor::new(table);
+        free.set(1);
+        let failed = acceptor.accept().now_or_never().unwrap().map(drop).unwrap_err();
+        assert!(is_exhausted(&failed), "{failed}");
+        assert_eq!(acceptor.shed(), Shed { closed: 3, pause: false });
+        assert_eq!(free.get(), 0, "the spare descriptor is there again");
+        // With two that are free, the connection is served.
+        let acceptor = Acceptor::new(Table { free: Rc::clone(&free), waiting: Cell::new(1), error: libc::EMFILE });
+        free.set(2);
+        assert!(acceptor.accept().now_or_never().unwrap().is_ok());
+        assert_eq!(acceptor.shed(), Shed { closed: 0, pause: true });
     }
 
     #[test]

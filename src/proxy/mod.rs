@@ -14,6 +14,7 @@ mod access;
 mod balance;
 mod capacity;
 mod error;
+mod error_log;
 mod forwarded;
 mod maintenance;
 mod metrics;
@@ -539,20 +540,6 @@ struct Asked<'a> {
 /// A route's rules, and the request's values for them.
 type Ruled<'a> = (&'a Rules, &'a Variables<'a>);
 
-/// Bytes of a host in the log at most: the longest name in DNS.
-const MAX_LOGGED_HOST: usize = 255;
-/// Bytes of a path in the log at most.
-const MAX_LOGGED_PATH: usize = 512;
-
-/// Host and path of a request for the log: without the query, which may have secrets, and without characters that a
-/// terminal obeys. Each is cut at a length that no usual one has.
-fn for_log(head: &Head) -> (&str, std::str::EscapeDebug<'_>) {
-    let (host, path) = (head.authority(), head.path());
-    let host = host.get(..host.floor_char_boundary(MAX_LOGGED_HOST)).unwrap_or_default();
-    let path = path.get(..path.floor_char_boundary(MAX_LOGGED_PATH)).unwrap_or_default();
-    (host, path.escape_debug())
-}
-
 /// The answer to an OPTIONS that must not be forwarded (RFC 9110 §7.6.2).
 fn last_recipient(id: &str) -> Response {
     let mut response = Response::new(StatusCode::NO_CONTENT, Body::empty());
@@ -625,55 +612,15 @@ impl Handler for Proxy {
                 Ok(None) => Err(Error::NoRoute.into()),
                 Err(other) => {
                     self.metrics.ambiguous_paths.increment();
-                    let (host, path) = for_log(&head);
-                    let (request, method, route) = (id, &head.method, &*other.name);
-                    tracing::info!(
-                        request,
-                        %method,
-                        host,
-                        %path,
-                        route,
-                        "answered 400: the path could be read as this route's"
-                    );
+                    error_log::log_ambiguous_path(id, &head, &other.name);
                     Err(Error::AmbiguousPath.into())
                 }
             };
             let mut response = match served {
                 Ok(response) => response,
                 Err(Outcome::Answer(error)) => {
-                    let request = id;
-                    match error {
-                        // A client that exceeds its rate must not fill the log as well.
-                        Error::TooManyRequests { .. } => tracing::debug!(request, "rate limit exceeded"),
-                        // Nor a browser that has no password yet, or one that guesses, nor a network that is denied.
-                        Error::NoPassword | Error::AddressDenied => {
-                            let client = variables.as_ref().map(|variables| tracing::field::display(variables.client));
-                            let route = route.map(|route| &*route.name);
-                            let why = match error {
-                                Error::NoPassword => "no right password",
-                                _ => "address denied",
-                            };
-                            tracing::debug!(request, client, route, "{why}");
-                        }
-                        // The operator has switched it, which was logged.
-                        Error::Maintenance { .. } => tracing::debug!(request, "its route is in maintenance"),
-                        // Logged above, with the other route.
-                        Error::AmbiguousPath => {}
-                        _ => {
-                            let ((host, path), method) = (for_log(&head), &head.method);
-                            let (status, route) = (error.table().0.as_u16(), route.map(|route| &*route.name));
-                            tracing::info!(
-                                request,
-                                %error,
-                                status,
-                                %method,
-                                host,
-                                %path,
-                                route,
-                                "answered in place of the origin"
-                            );
-                        }
-                    }
+                    let client = variables.as_ref().map(|variables| variables.client);
+                    error_log::log(error, id, &head, route.map(|route| &*route.name), client);
                     let (status, kind) = error.table();
                     if error == Error::Evicted {
                         record.evicted();

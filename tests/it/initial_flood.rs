@@ -94,9 +94,8 @@ async fn a_flood_takes_no_more_than_seven_eighths_of_max_handshakes_and_disturbs
     let client = Client::to(&litequic).await;
     let mut strangers = strangers(&litequic).await;
     let downloads = async {
-        // Their addresses have to be validated by then, as many a second as are answered.
-        let dropped = |worker: &litequic::app::WorkerMetrics| worker.quic.limit_refusals.get();
-        litequic.wait_until("dropped Initials", dropped, |dropped| dropped > 100).await;
+        // Their addresses have to be validated by then.
+        litequic.wait_until("retries", |worker| worker.quic.retries.get(), |retries| retries > 1_000).await;
         for _ in 0..5 {
             assert_eq!(client.get("/bytes/200k").await.body.len(), 200_000);
             assert!(litequic.sum(|worker| worker.quic.handshakes_open.get()) <= 7);
@@ -104,7 +103,8 @@ async fn a_flood_takes_no_more_than_seven_eighths_of_max_handshakes_and_disturbs
     };
     flooded(&strangers, downloads).await;
     assert_eq!(litequic.sum(|worker| worker.http3.connections.get()), 1);
-    // What is left of the flood in the socket's buffer counts, too, and would between two looks.
+    // What is left of the flood in the socket's buffer counts, too, and would between two looks. Above 20,000 a second
+    // Initials are dropped, which a busy machine does not send.
     strangers[0].settled().await;
     let (dropped, refused) = (
         litequic.sum(|worker| worker.quic.limit_refusals.get()),

@@ -2,6 +2,7 @@
 
 use super::error::Error;
 use crate::exchange::Head;
+use http::Method;
 use std::{net::IpAddr, str::EscapeDebug};
 use tracing::{debug, field::display, info};
 
@@ -26,7 +27,7 @@ pub(super) fn log(error: Error, request: &str, head: &Head, route: Option<&str>,
         _ => {
             let (method, host, path) = shown(head);
             let status = error.table().0.as_u16();
-            info!(request, %error, status, method, host, %path, route, "answered in place of the origin");
+            info!(request, %error, status, %method, host, %path, route, "answered in place of the origin");
         }
     }
 }
@@ -34,14 +35,14 @@ pub(super) fn log(error: Error, request: &str, head: &Head, route: Option<&str>,
 /// Logs that the path of a request could be read as one of `route`, which has other rules.
 pub(super) fn log_ambiguous_path(request: &str, head: &Head, route: &str) {
     let (method, host, path) = shown(head);
-    info!(request, method, host, %path, route, "answered 400: the path could be read as this route's");
+    info!(request, %method, host, %path, route, "answered 400: the path could be read as this route's");
 }
 
 /// Method, host and path of a request: without the query, which may have secrets, and without characters that a
 /// terminal obeys. Host and path are cut at a length that no usual one has.
-fn shown(head: &Head) -> (&str, &str, EscapeDebug<'_>) {
+fn shown(head: &Head) -> (&Method, &str, EscapeDebug<'_>) {
     let (host, path) = (head.authority(), head.path());
     let host = host.get(..host.floor_char_boundary(MAX_LOGGED_HOST)).unwrap_or_default();
     let path = path.get(..path.floor_char_boundary(MAX_LOGGED_PATH)).unwrap_or_default();
-    (head.method.as_str(), host, path.escape_debug())
+    (&head.method, host, path.escape_debug())
 }

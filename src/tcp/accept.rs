@@ -43,8 +43,6 @@ pub(super) struct Acceptor<L: Accept> {
     listener: L,
     /// `None` after another thread took the descriptor while it was given up.
     spare: Cell<Option<L::Spare>>,
-    /// Connections that were closed for a spare descriptor, and that no [`Shed`] has counted.
-    closed: Cell<u64>,
 }
 
 /// What became of connections for which there was no descriptor.
@@ -60,43 +58,33 @@ impl<L: Accept> Acceptor<L> {
     /// An acceptor of `listener`.
     pub(super) fn new(listener: L) -> Self {
         let spare = Cell::new(listener.spare());
-        Self { listener, spare, closed: Cell::new(0) }
+        Self { listener, spare }
     }
 
-    /// The next connection, and its client's address. Where the spare descriptor is missing and there is no other, the
-    /// connection is closed for it: without one, the connections after it would wait until a descriptor is free.
+    /// The next connection, and its client's address. A spare descriptor that is missing is taken before: the
+    /// connection may have the last one that is free, and those after it would wait until another is.
     ///
     /// # Errors
     ///
-    /// The kernel's, and EMFILE where the connection was closed; [`is_exhausted`] tells those for which there is
-    /// [`Self::shed`].
+    /// The kernel's; [`is_exhausted`] tells those for which there is [`Self::shed`].
     ///
     /// # Cancel safety
     ///
     /// Dropping the future loses no connection.
     pub(super) async fn accept(&self) -> io::Result<(L::Stream, SocketAddr)> {
-        let accepted = self.listener.accept().await?;
-        if !self.take_spare() {
-            drop(accepted);
-            self.take_spare();
-            self.closed.set(self.closed.get() + 1);
-            return Err(io::Error::from_raw_os_error(libc::EMFILE));
-        }
-        Ok(accepted)
+        self.take_spare();
+        self.listener.accept().await
     }
 
-    /// Opens the spare descriptor if it is missing; whether there is one now.
-    fn take_spare(&self) -> bool {
-        let spare = self.spare.take().or_else(|| self.listener.spare());
-        let has_one = spare.is_some();
-        self.spare.set(spare);
-        has_one
+    /// Takes the spare descriptor if it is missing and there is one.
+    fn take_spare(&self) {
+        self.spare.set(self.spare.take().or_else(|| self.listener.spare()));
     }
 
     /// Gives up the spare descriptor, accepts and closes the connections that wait, and takes the spare one again.
     pub(super) fn shed(&self) -> Shed {
         drop(self.spare.take());
-        let mut closed = self.closed.take();
+        let mut closed = 0;
         while closed < MOST_CLOSED && matches!(self.listener.accept().now_or_never(), Some(Ok(_))) {
             closed += 1;
         }
@@ -192,7 +180,7 @@ mod tests {
 
     /// Another thread may take the descriptor while it is given up.
     #[test]
-    fn a_connection_is_closed_for_a_spare_descriptor_that_was_lost() {
+    fn a_spare_descriptor_that_was_lost_is_taken_before_the_next_connection() {
         let free = Rc::new(Cell::new(0));
         let table = Table { free: Rc::clone(&free), waiting: Cell::new(3), error: libc::EMFILE };
         let acceptor = Acceptor::new(table);

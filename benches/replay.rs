@@ -16,24 +16,22 @@
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::{Method, StatusCode};
-use litequic::{
-    app::WorkerMetrics,
-    config::{Config, ServerId},
-    datagram::Outgoing,
-    exchange::{Client, Fields, Identity, LastAuthority, LastForwarded, Name, Protocol},
-    http3::{
-        frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
-        message,
-        qpack::{self, FieldLimits},
-        varint,
-    },
-    proxy::{Routing, request_head, response_head},
-    quic::{
-        AckFrequencySupport, AckReordering, Acknowledged, Arrival, ConnectionIdFormat, IdScheme,
-        frame::{AckRanges, FrameIter, kind},
-    },
-    sources::{Fair, Source},
+use litequic::app::WorkerMetrics;
+use litequic_config::{Config, ServerId};
+use litequic_exchange::{Client, Fields, Identity, LastAuthority, LastForwarded, Name, Protocol};
+use litequic_http3::{
+    frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
+    message,
+    qpack::{self, FieldLimits},
+    varint,
 };
+use litequic_net::datagram::Outgoing;
+use litequic_proxy::{Routing, request_head, response_head};
+use litequic_quic::{
+    AckFrequencySupport, AckReordering, Acknowledged, Arrival, ConnectionIdFormat, IdScheme,
+    frame::{AckRanges, FrameIter, kind},
+};
+use litequic_resources::fairness::{Fair, Source};
 use s2n_quic_core::{
     connection::id::{ConnectionInfo, Generator as _, Validator as _},
     inet::{ExplicitCongestionNotification as Ecn, SocketAddress},

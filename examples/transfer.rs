@@ -32,7 +32,7 @@ use bytes::{Buf, Bytes};
 use clap::{Args, Parser, Subcommand};
 use h3::client::SendRequest;
 use http::{Method, Request, StatusCode, Uri};
-use litequic::tls::{self, Trust};
+use litequic_tls::{self as tls, Trust};
 use quinn::crypto::rustls::QuicClientConfig;
 use sha2::{Digest, Sha256};
 use std::{

@@ -15,7 +15,7 @@ use futures_util::future;
 use h3::client::{RequestStream, SendRequest};
 use h3_quinn::BidiStream;
 use http::Request;
-use litequic::tls::{Trust, client_config};
+use litequic_tls::{Trust, client_config};
 use quinn::{
     AsyncUdpSocket, ClientConfig, ConnectionError, Endpoint, Runtime as _, TokioRuntime, TransportConfig, VarInt,
     crypto::rustls::QuicClientConfig,

@@ -14,7 +14,7 @@ use h3::{
 };
 use h3_quinn::{BidiStream, OpenStreams};
 use http::{Request, StatusCode, header};
-use litequic::tls::{self, Trust};
+use litequic_tls::{self as tls, Trust};
 use quinn::{Runtime as _, TokioRuntime, TransportConfig, VarInt, crypto::rustls::QuicClientConfig};
 use sha2::{Digest as _, Sha256};
 use std::{

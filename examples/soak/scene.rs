@@ -6,7 +6,7 @@ use crate::{
     ports::{free_tcp_port, free_udp_port},
 };
 use anyhow::{Context as _, Result, bail, ensure};
-use litequic::tls::self_signed;
+use litequic_tls::self_signed;
 use std::{
     collections::VecDeque,
     fs,

@@ -3,10 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use litequic::quic::{
-    Acknowledged, MAX_RANGES,
-    frame::{AckRanges, FrameIter, Numbers},
-};
+use litequic_quic::{Acknowledged, MAX_RANGES, frame::{AckRanges, FrameIter, Numbers}};
 use s2n_codec::DecoderBufferMut;
 use s2n_quic_core::frame::FrameMut;
 

@@ -4,13 +4,8 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use litequic::{
-    http3::{
-        Code,
-        frame::{Control, ControlStream, Endpoint},
-    },
-    priority,
-};
+use litequic_http3::{Code, frame::{Control, ControlStream, Endpoint}};
+use litequic_exchange::priority;
 
 fuzz_target!(|input: (bool, u8, &[u8])| {
     let (client, chunk, bytes) = input;

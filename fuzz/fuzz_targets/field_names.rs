@@ -4,11 +4,9 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use libfuzzer_sys::fuzz_target;
-use litequic::{
-    http3::{message, qpack},
-    tcp::{check_http2_fields, http1::RequestGuardStream},
-    terms::FieldLimits,
-};
+use litequic_http3::{message, qpack};
+use litequic_tcp::{check_http2_fields, http1::RequestGuardStream};
+use litequic_exchange::terms::FieldLimits;
 use std::{
     pin::Pin,
     rc::Rc,

@@ -3,10 +3,7 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use litequic::http3::{
-    Code,
-    frame::{Endpoint, MessageStream, Part},
-};
+use litequic_http3::{Code, frame::{Endpoint, MessageStream, Part}};
 
 const MAX: usize = 64;
 

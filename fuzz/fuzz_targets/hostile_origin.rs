@@ -13,15 +13,10 @@ use bytes::Bytes;
 use http::Method;
 use http_body::{Body as _, Frame};
 use libfuzzer_sys::fuzz_target;
-use litequic::{
-    config::{Config, OriginAddress},
-    exchange::{
-        Authority, Body, BodyError, Client, Exchange, Fields, Handler, Head, Identity, Interim, LastForwarded, Name, Protocol,
-        Record, Request, Response, Upgrade, name,
-    },
-    memory::Pressure,
-    proxy::{Proxy, Routing},
-};
+use litequic_config::{Config, OriginAddress};
+use litequic_exchange::{Authority, Body, BodyError, Client, Exchange, Fields, Handler, Head, Identity, Interim, LastForwarded, Name, Protocol, Record, Request, Response, Upgrade, name};
+use litequic_resources::memory::Pressure;
+use litequic_proxy::{Proxy, Routing};
 use std::{
     collections::VecDeque,
     fs,

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use litequic::tcp::http2::{Flood, Frames};
+use litequic_tcp::http2::{Flood, Frames};
 use std::time::Instant;
 
 /// What [`Frames`] allows at once of a kind of which it allows one a second.

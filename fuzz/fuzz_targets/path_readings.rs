@@ -4,11 +4,9 @@
 
 use http::Method;
 use libfuzzer_sys::fuzz_target;
-use litequic::{
-    config::{Config, PathReading, Route},
-    exchange::{self, Authority, Client, Fields, Head, Identity, LastForwarded, MAX_READINGS, Protocol, name},
-    proxy::{Routing, request_head},
-};
+use litequic_config::{Config, PathReading, Route};
+use litequic_exchange::{self as exchange, Authority, Client, Fields, Head, Identity, LastForwarded, MAX_READINGS, Protocol, name};
+use litequic_proxy::{Routing, request_head};
 use std::sync::LazyLock;
 
 const PROTECTED: [&str; 5] = ["/a", "/b/a", "/b/a/b", "/b/c/b", "/Ab"];

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use litequic::tcp::proxy_header_addresses;
+use litequic_tcp::proxy_header_addresses;
 use std::net::SocketAddr;
 
 fuzz_target!(|bytes: &[u8]| {

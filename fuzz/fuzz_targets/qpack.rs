@@ -3,10 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use litequic::{
-    exchange::Name,
-    http3::qpack::{DecoderStream, EncoderStream, FieldLimits, decode, encode_field, encode_prefix},
-};
+use litequic_exchange::Name;
+use litequic_http3::qpack::{DecoderStream, EncoderStream, FieldLimits, decode, encode_field, encode_prefix};
 
 fuzz_target!(|bytes: &[u8]| {
     let limits = FieldLimits { bytes: 4096, fields: 32 };

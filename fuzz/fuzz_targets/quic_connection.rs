@@ -13,18 +13,13 @@ use by_hand::{
     wire::{Hello, Level, Sent, Wire, stream},
 };
 use libfuzzer_sys::fuzz_target;
-use litequic::{
-    budget::Budget,
-    config::{Config, OriginAddress},
-    http3,
-    lifecycle::Lifecycle,
-    memory::Pressure,
-    net::{Backend, OpenSocket, SocketOptions},
-    quic::{self, EndpointParts, Generations, IdScheme, Secrets, SocketIo, SourceLimits, WorkerIndex},
-    receive_budget::ReceiveBudget,
-    tls::{self, ServerTls},
-    transport::Transport,
-};
+use litequic_resources::{send::Budget, memory::Pressure, receive::ReceiveBudget, transport::Transport};
+use litequic_config::{Config, OriginAddress};
+use litequic_http3 as http3;
+use litequic_base::lifecycle::Lifecycle;
+use litequic_net::{Backend, OpenSocket, SocketOptions};
+use litequic_quic::{self as quic, EndpointParts, Generations, IdScheme, QuicTransport, Secrets, SocketIo, SourceLimits, WorkerIndex};
+use litequic_tls::{self as tls, ServerTls};
 use std::{
     collections::BTreeMap,
     env,
@@ -84,13 +79,13 @@ async fn connection(settings: u8, packets: &[u8]) {
         watch: lifecycle.watch(),
     };
     let endpoint = quic::start(io, address, WorkerIndex(0), &parts).expect("an endpoint");
-    let covers = Box::new(|_: &litequic::exchange::Client, host: &str| host != "elsewhere.test");
+    let covers = Box::new(|_: &litequic_exchange::Client, host: &str| host != "elsewhere.test");
     let shared = (Rc::clone(&budget), Rc::default());
     let front =
         http3::Http3Worker::new(config, Arc::default(), covers, quic::client_address, shared, lifecycle.watch());
     let front = Rc::new(front);
     let quic::QuicEndpoint { mut server, connections } = endpoint;
-    let windows: Rc<dyn Transport> = Rc::new(connections);
+    let windows: Rc<dyn Transport> = Rc::new(QuicTransport(connections));
     let accepting = spawn_local(async move {
         while let Some(connection) = server.accept().await {
             spawn_local(http3::serve(connection, Rc::new(Answers), Rc::clone(&front), Rc::clone(&windows)));

@@ -4,14 +4,8 @@
 
 use bytes::{Buf, Bytes};
 use libfuzzer_sys::fuzz_target;
-use litequic::{
-    exchange::{DecodedFields, LastAuthority, NameId, field::is_value, name},
-    http3::{
-        message,
-        qpack::{FieldLimits, decode},
-        varint,
-    },
-};
+use litequic_exchange::{DecodedFields, LastAuthority, NameId, field::is_value, name};
+use litequic_http3::{message, qpack::{FieldLimits, decode}, varint};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut fields = DecodedFields::default();

@@ -5,14 +5,8 @@
 use bytes::{Buf, Bytes};
 use http::StatusCode;
 use libfuzzer_sys::fuzz_target;
-use litequic::{
-    exchange::{Fields, NameId, field, name},
-    http3::{
-        message,
-        qpack::{FieldLimits, decode},
-        varint,
-    },
-};
+use litequic_exchange::{Fields, NameId, field, name};
+use litequic_http3::{message, qpack::{FieldLimits, decode}, varint};
 
 fuzz_target!(|bytes: &[u8]| {
     let [high, low, lines @ ..] = bytes else { return };

@@ -3,10 +3,7 @@
 
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
-use litequic::http3::{
-    frame::{Control, ControlStream, Endpoint},
-    settings::Settings,
-};
+use litequic_http3::{frame::{Control, ControlStream, Endpoint}, settings::Settings};
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(settings) = Settings::decode(bytes) else { return };

@@ -9,19 +9,14 @@
 mod support;
 
 use libfuzzer_sys::fuzz_target;
-use litequic::{
-    budget::Budget,
-    clients::TransportReport,
-    config::{Config, OriginAddress},
-    descriptors::{Descriptors, Division},
-    exchange::{CertificateRequest, Records},
-    lifecycle::{Lifecycle, Phase},
-    memory::{ConnectionPool, Pressure},
-    quic::Secrets,
-    receive_budget::ReceiveBudget,
-    tcp::{self, Budgets, TcpWorker},
-    tls::{TcpTls, Trust, client_config},
-};
+use litequic_resources::{send::Budget, descriptors::{Descriptors, Division}, connections::ConnectionPool, memory::Pressure, receive::ReceiveBudget};
+use litequic_telemetry::clients::TransportReport;
+use litequic_config::{Config, OriginAddress};
+use litequic_exchange::{CertificateRequest, Records};
+use litequic_base::lifecycle::{Lifecycle, Phase};
+use litequic_quic::Secrets;
+use litequic_tcp::{self as tcp, Budgets, TcpWorker};
+use litequic_tls::{TcpTls, Trust, client_config};
 use std::{
     net::{SocketAddr, TcpListener},
     path::PathBuf,

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use litequic::quic::frame::FrameIter;
+use litequic_quic::frame::FrameIter;
 use s2n_codec::DecoderBufferMut;
 use s2n_quic_core::frame::FrameMut;
 

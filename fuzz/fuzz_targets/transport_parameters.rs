@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use litequic::quic::AckFrequencySupport;
+use litequic_quic::AckFrequencySupport;
 use std::time::Duration;
 
 fuzz_target!(|parameters: &[u8]| {

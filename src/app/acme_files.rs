@@ -2,11 +2,9 @@
 //! and what keeps a CA from validating.
 
 use super::issued::has_file;
-use crate::{
-    acme,
-    config::{Acme, AcmeChallenge, AcmeHost, Config, Findings},
-    tls::{self, CertificateStore, Trust},
-};
+use litequic_acme as acme;
+use litequic_config::{Acme, AcmeChallenge, AcmeHost, Config, Findings};
+use litequic_tls::{self as tls, CertificateStore, Trust};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use std::{io, num::NonZeroU16, path::Path};
 

@@ -2,7 +2,8 @@
 //! that cannot be had is a warning, one that the configuration names a fault.
 
 use super::{StartError, named_socket::SocketName};
-use crate::{admin::DefaultSocket, config::AdminSocket};
+use litequic_admin::DefaultSocket;
+use litequic_config::AdminSocket;
 use std::{
     fs::{DirBuilder, File, TryLockError},
     io::{self, ErrorKind},

@@ -1,8 +1,8 @@
 //! Logs the limits in force, in one line at the start: those of the configuration, and what the system makes of them.
 
-use crate::{
-    app::{DescriptorPlan, memory},
-    config::{Config, Limits},
+use crate::app::{DescriptorPlan, memory};
+use litequic_config::{Config, Limits};
+use litequic_resources::{
     descriptors::Side,
     memory::{MemoryGauge, Reading, Step},
 };

@@ -5,19 +5,17 @@ use super::{
     denial::Denial,
     mailbox::{WorkerRequest, WorkerRequests},
 };
-use crate::{
-    admin::{
-        Answered, ClientControl, ClientList, ClientStatus, CloseOrder, DeniedList, DenyOrder, LogLines, QlogOrder,
-    },
-    clients::{Best, ClientReport, Description, ListQuery, Selection, Selector, TransportReport},
-    config::Network,
-    memory::WorkerList,
-    quic::{LogEnd, LogOrder, MAX_LOG_BYTES},
-    tls,
-};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use futures_util::future;
+use litequic_admin::{
+    Answered, ClientControl, ClientList, ClientStatus, CloseOrder, DeniedList, DenyOrder, LogLines, QlogOrder,
+};
+use litequic_config::Network;
+use litequic_quic::{LogEnd, LogOrder, MAX_LOG_BYTES};
+use litequic_resources::connections::WorkerList;
+use litequic_telemetry::clients::{Best, ClientReport, Description, ListQuery, Selection, Selector, TransportReport};
+use litequic_tls as tls;
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -309,7 +307,7 @@ mod tests {
             loop {
                 // Half of the lines that a worker may hold, so that both it and its reader wait at times.
                 let piece: Vec<u8> = (0..16 << 10).flat_map(|at| (next + at).to_le_bytes()).collect();
-                if order.push_for_tests(0, &piece) {
+                if order.push(0, &piece) {
                     next += 16 << 10;
                 }
                 tokio::task::yield_now().await;
@@ -346,7 +344,7 @@ mod tests {
         let mut held = 0;
         let write = async {
             loop {
-                if order.push_for_tests(0, &line) {
+                if order.push(0, &line) {
                     held += 1;
                     tokio::task::yield_now().await;
                 } else {

@@ -2,11 +2,9 @@
 //! by a reload.
 
 use super::origin_tls::Fault;
-use crate::{
-    config::{Config, Findings, OriginTls, TraceProtocol},
-    tls::{OriginTlsFiles, SystemRoots},
-    traces::CollectorTls,
-};
+use litequic_config::{Config, Findings, OriginTls, TraceProtocol};
+use litequic_telemetry::traces::CollectorTls;
+use litequic_tls::{OriginTlsFiles, SystemRoots};
 use rustls::pki_types::ServerName;
 use std::sync::Arc;
 

@@ -2,11 +2,9 @@
 //! orders, and removes what is over.
 
 use super::Metrics;
-use crate::{
-    admin::{DeniedList, DeniedStatus, DenyOrder},
-    clients::{DenyList, MAX_DENIED},
-    config::{Live, Network},
-};
+use litequic_admin::{DeniedList, DeniedStatus, DenyOrder};
+use litequic_config::{Live, Network};
+use litequic_telemetry::clients::{DenyList, MAX_DENIED};
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::Arc,
@@ -92,7 +90,7 @@ impl Denial {
 
     /// The list, as `/denied` has it.
     pub(super) fn status(&self) -> DeniedList {
-        let one = |denied: crate::clients::DeniedNetwork| DeniedStatus {
+        let one = |denied: litequic_telemetry::clients::DeniedNetwork| DeniedStatus {
             network: Some(denied.network.to_string()),
             seconds: Some(seconds(denied.left)),
         };
@@ -139,7 +137,7 @@ pub(super) fn seconds(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use litequic_config::Config;
 
     fn denial() -> Denial {
         let origin = "http://127.0.0.1:1".parse().unwrap();

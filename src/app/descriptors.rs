@@ -2,12 +2,10 @@
 //! memory what connections may use. `check`, the start's log and `/status` show the result.
 
 use super::memory;
-use crate::{
-    admin::{self, DerivedStatus, DescriptorSideStatus, DescriptorStatus},
-    config::{AdminSocket, Config, Findings, Limits},
-    descriptors::{Descriptors, Division, Side},
-    proxy::{Capacity, Derived},
-};
+use litequic_admin::{self as admin, DerivedStatus, DescriptorSideStatus, DescriptorStatus};
+use litequic_config::{AdminSocket, Config, Findings, Limits};
+use litequic_proxy::{Capacity, Derived};
+use litequic_resources::descriptors::{Descriptors, Division, Side};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{fmt, fs, io, sync::Arc};
 

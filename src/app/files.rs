@@ -3,14 +3,14 @@
 //! name looked up, an origin reached) is found out by running.
 
 use super::{NO_REPLICA, acme_files, collector_tls, descriptors, origin_tls, replica, users};
-use crate::{
-    admin::{Token, TokenError},
-    config::{self, AccessTarget, Config, Draft, Faults, Findings, HeaderRules, Target, Template, Warning},
-    proxy::{Pages, RoutingFiles},
-    quic::{Secrets, ServerIdKey},
-    tls::{Authorities, Certificate, CertificateError, CertificateStore, Unserved},
-    traces::CollectorTls,
+use litequic_admin::{Token, TokenError};
+use litequic_config::{
+    self as config, AccessTarget, Config, Draft, Faults, Findings, HeaderRules, Target, Template, Warning,
 };
+use litequic_proxy::{Pages, RoutingFiles};
+use litequic_quic::{Secrets, ServerIdKey};
+use litequic_telemetry::traces::CollectorTls;
+use litequic_tls::{Authorities, Certificate, CertificateError, CertificateStore, Unserved};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use std::{
     collections::BTreeMap,

@@ -5,19 +5,18 @@ use super::{
     WorkerMetrics,
     reload::{InForce, seconds},
 };
-use crate::{
-    acme::{Board, Entry},
-    admin::{
-        self, AcmeStatus, AdminHooks, CertificateStatus, Http3Status, MaintenanceStatus, MechanismStatus,
-        MechanismWork, OriginProbe, OriginStatus, ServerIdStatus, Status, TracesStatus,
-    },
-    proxy::{self, Check, InMaintenance, MaintenanceTarget, Routing, ServerState},
-    proxy::{ServerMetrics, ServerName},
-    suspension,
-    tls::CertificateStore,
-    traces::Tracing,
-};
 use futures_util::future;
+use litequic_acme::{Board, Entry};
+use litequic_admin::{
+    self as admin, AcmeStatus, AdminHooks, CertificateStatus, Http3Status, MaintenanceStatus, MechanismStatus,
+    MechanismWork, OriginProbe, OriginStatus, ServerIdStatus, Status, TracesStatus,
+};
+use litequic_base::timers;
+use litequic_proxy::{
+    self as proxy, Check, InMaintenance, MaintenanceTarget, Routing, ServerMetrics, ServerName, ServerState,
+};
+use litequic_telemetry::traces::Tracing;
+use litequic_tls::CertificateStore;
 use std::{
     net::SocketAddr,
     sync::Arc,
@@ -129,7 +128,7 @@ fn in_maintenance(one: &InMaintenance) -> MaintenanceStatus {
 }
 
 fn certificates(store: &CertificateStore) -> Vec<CertificateStatus> {
-    let one = |certificate: &crate::tls::Certificate| {
+    let one = |certificate: &litequic_tls::Certificate| {
         let names = certificate.names();
         let names = names.dns.iter().cloned().chain(names.ip.iter().map(ToString::to_string));
         let warnings = certificate.warnings(SystemTime::now()).map(|warning| warning.to_string());
@@ -210,7 +209,7 @@ async fn problem(server: &ServerState, patience: Duration) -> Option<String> {
 }
 
 async fn connect(server: &ServerState, patience: Duration) -> Option<String> {
-    match suspension::timeout(patience, proxy::probe(server, patience)).await {
+    match timers::timeout(patience, proxy::probe(server, patience)).await {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(error.to_string()),
         Err(_) => Some("connecting timed out".into()),

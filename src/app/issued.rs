@@ -2,11 +2,9 @@
 //! either is replaced, under one lock.
 
 use super::reload::InForce;
-use crate::{
-    acme::{self, Answers, Board, Manager, Wiring},
-    config::{Acme, AcmeHost, CertificateFiles, Config},
-    tls::{self, Certificate, CertificateStore, Trust},
-};
+use litequic_acme::{self as acme, Answers, Board, Manager, Wiring};
+use litequic_config::{Acme, AcmeHost, CertificateFiles, Config};
+use litequic_tls::{self as tls, Certificate, CertificateStore, Trust};
 use rustls::ClientConfig;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -134,10 +132,8 @@ impl InForce {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        config::OriginAddress,
-        tls::{SelfSigned, self_signed},
-    };
+    use litequic_config::OriginAddress;
+    use litequic_tls::{SelfSigned, self_signed};
     use std::net::{IpAddr, Ipv4Addr};
 
     const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

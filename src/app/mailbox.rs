@@ -1,11 +1,9 @@
 //! Questions of the control thread to a worker, and their answers: a worker takes one after the other, and lets its
 //! other tasks run in between (docs/adr/0054-clients.md).
 
-use crate::{
-    clients::{ListQuery, OpenConnection, Selection},
-    memory::{CloseWalk, ListWalk, MemoryAccounts, OpenWalk, WorkerList},
-    quic::{self, EndpointState, LogOrder},
-};
+use litequic_quic::{self as quic, EndpointState, LogOrder};
+use litequic_resources::connections::{CloseWalk, ListWalk, MemoryAccounts, OpenWalk, WorkerList};
+use litequic_telemetry::clients::{ListQuery, OpenConnection, Selection};
 use std::{rc::Rc, sync::Arc, time::Instant};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -122,10 +120,8 @@ impl Mailbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        clients::{Description, Sort, TransportReport},
-        memory::{ConnectionPool, MemoryAccount},
-    };
+    use litequic_resources::connections::{ConnectionPool, MemoryAccount};
+    use litequic_telemetry::clients::{Description, Sort, TransportReport};
     use std::{cell::Cell, net::SocketAddr};
     use tokio::task::LocalSet;
 

@@ -1,12 +1,12 @@
 //! Watches the memory that the process uses, and signals to the workers how short it is.
 
 use super::reload::InForce;
-use crate::{
-    config::MemoryLimit,
+use litequic_base::{
     lifecycle::{Phase, PhaseWatch},
-    memory::{Ladder, Limit, MemoryGauge, Reading, Usage, installed},
-    suspension,
+    timers,
 };
+use litequic_config::MemoryLimit;
+use litequic_resources::memory::{Ladder, Limit, MemoryGauge, Reading, Usage, installed};
 use std::{sync::Arc, time::Duration};
 use tokio::{select, time::Instant};
 
@@ -26,10 +26,10 @@ pub(super) async fn watch(in_force: InForce, gauge: MemoryGauge, mut watch: Phas
     let look = async {
         loop {
             let until = Instant::now() + pause;
-            suspension::rest(Some(until));
+            timers::rest(Some(until));
             gauge.roused_within(pause).await;
             // This thread enforces the timeouts of health checks and probes.
-            suspension::tick();
+            timers::tick();
             let config = in_force.config.load_full();
             if !Arc::ptr_eq(&config, &before) {
                 // Workers that rest apply the limits in force, and end with the former access log.

@@ -1,15 +1,17 @@
 //! The registry of metrics: those of each module, for each worker, and those of the process.
 
-use crate::{
-    access_log, acme, admin, http3, net,
-    proxy::{self, Checks, ServerMetrics, ServerName},
-    quic, tcp,
-    telemetry::{
-        CertificateValidity, ControlMetrics, Counter, Exemplars, Gauge, Group, LIMIT_REACHED, Registry, RequestMetrics,
-        Wake, log, metrics,
-    },
-    tls, traces,
+use litequic_acme as acme;
+use litequic_admin as admin;
+use litequic_http3 as http3;
+use litequic_net as net;
+use litequic_proxy::{self as proxy, Checks, ServerMetrics, ServerName};
+use litequic_quic as quic;
+use litequic_tcp as tcp;
+use litequic_telemetry::{
+    CertificateValidity, ControlMetrics, Counter, Exemplars, Gauge, Group, LIMIT_REACHED, Registry, RequestMetrics,
+    Wake, access_log, log, metrics, traces,
 };
+use litequic_tls as tls;
 use std::sync::Arc;
 
 /// The counters of all workers, and those of the control thread.
@@ -203,7 +205,7 @@ pub fn is_counted(metric: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::Sample;
+    use litequic_telemetry::Sample;
     use std::{collections::HashMap, mem};
 
     fn samples() -> Vec<Sample> {

@@ -35,22 +35,22 @@ pub use files::{Loads, load};
 pub use metrics::{Metrics, TurnMetrics, WorkerMetrics, is_counted, reference};
 pub use sockets::Inherited;
 
-use crate::{
-    access_log::{self, AccessLogger},
-    admin::{self, DefaultSocket},
-    config::{Config, Timeouts},
-    exchange::Handler,
-    lifecycle::{Lifecycle, Phase},
-    memory::MemoryGauge,
-    net::{BindError, ListenError},
-    proxy::{PageError, Proxy, UsersError},
-    quic::{Replica, SecretError, Secrets, ServerIdKey, ServerIdKeyError},
-    telemetry::log,
-    tls::CertificateStore,
-};
 use draining::{OldestClient, REPORT_INTERVAL};
 use handover::{HandoverError, HandoverListener};
 pub(crate) use idle::release_by;
+use litequic_admin::{self as admin, DefaultSocket};
+use litequic_base::lifecycle::{Lifecycle, Phase};
+use litequic_config::{Config, Timeouts};
+use litequic_exchange::Handler;
+use litequic_net::{BindError, ListenError};
+use litequic_proxy::{PageError, Proxy, UsersError};
+use litequic_quic::{Replica, SecretError, Secrets, ServerIdKey, ServerIdKeyError};
+use litequic_resources::memory::MemoryGauge;
+use litequic_telemetry::{
+    access_log::{self, AccessLogger},
+    log,
+};
+use litequic_tls::CertificateStore;
 use reload::InForce;
 use start::Prepared;
 use std::{collections::BTreeSet, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};

@@ -1,11 +1,9 @@
 //! TLS to origins, from the files that `[origin.tls]` names: read and judged with the configuration, renewed by a
 //! reload, and by itself while the configuration is rejected.
 
-use crate::{
-    config::{self, Change, Config, Findings},
-    proxy,
-    tls::{self, OriginTlsFault, SystemRoots},
-};
+use litequic_config::{self as config, Change, Config, Findings};
+use litequic_proxy as proxy;
+use litequic_tls::{self as tls, OriginTlsFault, SystemRoots};
 use rustls::pki_types::ServerName;
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::SystemTime};
 

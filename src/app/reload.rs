@@ -17,19 +17,19 @@ use super::{
     users,
     watch::Watcher,
 };
-use crate::{
-    access_log::{AccessLogger, Opened},
-    admin::{self, ReloadStatus, UNCHANGED_SINCE},
-    clients::DenyList,
-    config::{self, Change, Config, Draft, Faults, Log, OnChange, Warning},
-    proxy::{CookieKey, InMaintenance, Maintenance, MaintenanceTarget, Pages, Routing, RoutingFiles},
-    quic::{IdScheme, ServerIdKey},
-    telemetry::CertificateValidity,
-    tls::{Certificate, CertificateResolver, CertificateStore},
-    traces::{CollectorTls, Tracing},
-};
 use arc_swap::ArcSwap;
 use jiff::{Timestamp, Unit};
+use litequic_admin::{self as admin, ReloadStatus, UNCHANGED_SINCE};
+use litequic_config::{self as config, Change, Config, Draft, Faults, Log, OnChange, Warning};
+use litequic_proxy::{CookieKey, InMaintenance, Maintenance, MaintenanceTarget, Pages, Routing, RoutingFiles};
+use litequic_quic::{IdScheme, ServerIdKey};
+use litequic_telemetry::{
+    CertificateValidity,
+    access_log::{AccessLogger, Opened},
+    clients::DenyList,
+    traces::{CollectorTls, Tracing},
+};
+use litequic_tls::{Certificate, CertificateResolver, CertificateStore};
 use std::{
     collections::BTreeSet,
     convert::Infallible,

@@ -4,12 +4,10 @@
 //! Each is renewed by itself: one that cannot be read stays as it is.
 
 use super::{collector_tls, origin_tls, users};
-use crate::{
-    config::Config,
-    proxy::{Routing, RoutingFiles},
-    tls::{Authorities, Certificate, CertificateStore},
-    traces::CollectorTls,
-};
+use litequic_config::Config;
+use litequic_proxy::{Routing, RoutingFiles};
+use litequic_telemetry::traces::CollectorTls;
+use litequic_tls::{Authorities, Certificate, CertificateStore};
 
 /// What could be read, with what could not and stays as it is.
 pub(super) struct Renewal {

@@ -1,11 +1,9 @@
 //! All sockets of the process: those that the service manager or the previous process has bound, and new ones.
 
 use super::StartError;
-use crate::{
-    config::{Config, Workers},
-    net::{self, ListenError, SocketGroup},
-    quic::MAX_WORKERS,
-};
+use litequic_config::{Config, Workers};
+use litequic_net::{self as net, ListenError, SocketGroup};
+use litequic_quic::MAX_WORKERS;
 use std::{
     io,
     net::{IpAddr, SocketAddr, TcpListener, UdpSocket},

@@ -20,20 +20,15 @@ use super::{
     users,
     worker::{self, Worker},
 };
-use crate::{
-    access_log::AccessLogger,
-    admin,
-    config::{Config, Limits},
-    exchange::Handler,
-    lifecycle::{Lifecycle, Phase, PhaseWatch},
-    memory::MemoryGauge,
-    proxy::{self, CookieKey, Pages, Proxy, RoutingFiles},
-    quic::{EndpointParts, SourceLimits, WorkerIndex},
-    receive_budget::ReceiveBudget,
-    telemetry::Heartbeat,
-    tls::{self, Asking, CertificateResolver, CertificateStore, ServerTls, TcpTls},
-    traces::Tracing,
-};
+use litequic_admin as admin;
+use litequic_base::lifecycle::{Lifecycle, Phase, PhaseWatch};
+use litequic_config::{Config, Limits};
+use litequic_exchange::Handler;
+use litequic_proxy::{self as proxy, CookieKey, Pages, Proxy, RoutingFiles};
+use litequic_quic::{EndpointParts, SourceLimits, WorkerIndex};
+use litequic_resources::{memory::MemoryGauge, receive::ReceiveBudget};
+use litequic_telemetry::{Heartbeat, access_log::AccessLogger, traces::Tracing};
+use litequic_tls::{self as tls, Asking, CertificateResolver, CertificateStore, ServerTls, TcpTls};
 use std::{
     io, mem,
     net::{SocketAddr, TcpListener},

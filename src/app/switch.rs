@@ -1,7 +1,7 @@
 //! Whether HTTP/3 is served: by `listen.http3`, or by an order of the operator (`litequic ctl http3`), which holds
 //! until a reload changes that key.
 
-use crate::config::Config;
+use litequic_config::Config;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 

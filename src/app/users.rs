@@ -1,9 +1,7 @@
 //! Files of users, which routes name: read and judged with the configuration, and again when one changes.
 
-use crate::{
-    config::{Change, Config, Findings},
-    proxy::{Users, UsersError},
-};
+use litequic_config::{Change, Config, Findings};
+use litequic_proxy::{Users, UsersError};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,

@@ -6,26 +6,28 @@ use super::{
     idle::{self, Idle},
     mailbox::Mailbox,
 };
-use crate::{
-    access_log,
-    acme::Answers,
-    budget::Budget,
-    config::{Io, LiteQuic, Live},
-    descriptors::Descriptors,
-    exchange::{Client, Handler, Records},
-    http3::{self, Http3Worker},
+use arc_swap::ArcSwap;
+use litequic_acme::Answers;
+use litequic_base::{
     lifecycle::{Phase, PhaseWatch, panic_if_asked, pass_panic_on},
-    memory::{self, MemoryAccounts, Step},
-    net::{self, Backend, OpenSocket, SocketOptions},
-    proxy::{Proxy, Routing},
-    quic::{self, EndpointParts, SocketIo, WorkerIndex},
-    suspension, tcp,
-    telemetry::{Heartbeat, log},
-    tls::{self, CertificateResolver, ServerTls, TcpTls},
-    traces,
+    timers,
+};
+use litequic_config::{Io, LiteQuic, Live};
+use litequic_exchange::{Client, Handler, Records};
+use litequic_http3::{self as http3, Http3Worker};
+use litequic_net::{self as net, Backend, OpenSocket, SocketOptions};
+use litequic_proxy::{Proxy, Routing};
+use litequic_quic::{self as quic, EndpointParts, SocketIo, WorkerIndex};
+use litequic_resources::{
+    connections::{self, MemoryAccounts},
+    descriptors::Descriptors,
+    memory::{self, Step},
+    send::Budget,
     transport::Transport,
 };
-use arc_swap::ArcSwap;
+use litequic_tcp as tcp;
+use litequic_telemetry::{Heartbeat, access_log, log, traces};
+use litequic_tls::{self as tls, CertificateResolver, ServerTls, TcpTls};
 use std::{
     cell::RefCell,
     convert::Infallible,
@@ -246,7 +248,7 @@ async fn serve<H: Handler>(
         descriptors: Arc::clone(&parts.descriptors),
         workers,
         denied: Arc::clone(&denied),
-        pool: memory::ConnectionPool::Tls,
+        pool: connections::ConnectionPool::Tls,
         transport: net::tcp_transport,
     };
     let tcp_servers = TcpServers {
@@ -302,7 +304,7 @@ async fn serve<H: Handler>(
         true
     };
     select! {
-        () = suspension::serve_timers() => false,
+        () = timers::serve_timers() => false,
         () = tick.run() => false,
         () = questions => false,
         () = drained => false,
@@ -347,7 +349,7 @@ impl WorkerTick<'_> {
         let mut turns = None;
         loop {
             heartbeat.tick();
-            suspension::tick();
+            timers::tick();
             budgets.holders.tick();
             panic_if_asked("worker");
             let limits = config.load().limits;
@@ -362,7 +364,7 @@ impl WorkerTick<'_> {
             log::wake();
             if pressure.step() > Step::Normal {
                 relief.look(&pressure, workers, &budgets.holders, metrics);
-                pressure.changed_within(memory::LOOK).await;
+                pressure.changed_within(memory::MEASURE_INTERVAL).await;
                 turns = None;
                 continue;
             }
@@ -373,7 +375,7 @@ impl WorkerTick<'_> {
             let is_quiet = turns.replace(now).is_some_and(|before| now.wrapping_sub(before) <= QUIET);
             if is_quiet && idle.is_settled() && !drains {
                 drop(awake);
-                suspension::rest(None);
+                timers::rest(None);
                 select! {
                     () = heartbeat.rest() => {}
                     () = pressure.changed() => {}
@@ -465,7 +467,7 @@ impl TcpServers<'_> {
         let validation: Box<tcp::Validation> =
             Box::new(move |host, path| Some(Box::pin(answers.http01(host, path)?) as tcp::Later<_>));
         let redirect = Rc::new(tcp::RedirectListener::new(https, metrics()).answering(validation));
-        let budgets = tcp::Budgets { pool: memory::ConnectionPool::Plain, ..budgets() };
+        let budgets = tcp::Budgets { pool: connections::ConnectionPool::Plain, ..budgets() };
         let front = tcp::TcpWorker::new(config(), metrics(), redirect, known, watch(), records(), budgets);
         for listener in redirects {
             self.spawn(tcp::serve_plain(listener, Rc::clone(&front)));
@@ -519,7 +521,7 @@ async fn accept<H: Handler>(
     serving: mpsc::Sender<Infallible>,
 ) -> Result<(), EndpointDied> {
     let quic::QuicEndpoint { mut server, connections } = endpoint;
-    let windows: Rc<dyn Transport> = Rc::new(connections);
+    let windows: Rc<dyn Transport> = Rc::new(quic::QuicTransport(connections));
     let mut connections = JoinSet::new();
     let mut draining = false;
     let mut serving = Some(serving);
@@ -563,15 +565,12 @@ async fn settled(metrics: &quic::Metrics) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        config::Config,
-        exchange::{Abort, Exchange, Response},
-        lifecycle::Lifecycle,
-        memory::Pressure,
-        quic::{IdScheme, Secrets},
-        receive_budget::ReceiveBudget,
-        tls::{self, CertificateStore},
-    };
+    use litequic_base::lifecycle::Lifecycle;
+    use litequic_config::Config;
+    use litequic_exchange::{Abort, Exchange, Response};
+    use litequic_quic::{IdScheme, Secrets};
+    use litequic_resources::{memory::Pressure, receive::ReceiveBudget};
+    use litequic_tls::{self as tls, CertificateStore};
     use tokio::time::timeout;
 
     /// The allocator has a size of 4,096 bytes, and the next one is 5,120.

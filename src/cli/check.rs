@@ -1,10 +1,9 @@
 //! `litequic check --config FILE`: prints the faults of a configuration, or its summary.
 
 use super::exit::fail_config;
-use crate::{
-    acme, app,
-    config::{Config, Draft},
-};
+use crate::app;
+use litequic_acme as acme;
+use litequic_config::{Config, Draft};
 use std::{
     io::{self, Write},
     path::Path,

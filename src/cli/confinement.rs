@@ -2,7 +2,7 @@
 //! itself: no core dumps, so that private keys stay in memory.
 
 use super::user::user_name;
-use crate::telemetry::Confinement;
+use litequic_telemetry::Confinement;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use std::env;
 

@@ -13,19 +13,17 @@ use super::{
     exit::{Exit, fail, print},
     run::control_runtime,
 };
-use crate::{
-    admin::{
-        self, ClientList, CloseOrder, DeniedList, DenyOrder, MaintenanceOrder, MaintenanceStatus, QlogOrder, Status,
-        Token,
-    },
-    clients::{ListQuery, MAX_LIMIT, Selection, Selector, Sort},
-};
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::body::Body;
 use hyper_util::rt::TokioIo;
+use litequic_admin::{
+    self as admin, ClientList, CloseOrder, DeniedList, DenyOrder, MaintenanceOrder, MaintenanceStatus, QlogOrder,
+    Status, Token,
+};
+use litequic_telemetry::clients::{ListQuery, MAX_LIMIT, Selection, Selector, Sort};
 use place::{AdminConnection, AdminPlace, FoundAdmin};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value as Json;

@@ -1,10 +1,8 @@
 //! The one table from outcomes to exit codes: those of sysexits.h where it has one.
 
-use crate::{
-    app::StartError,
-    config::Faults,
-    telemetry::log::{self, LogError},
-};
+use crate::app::StartError;
+use litequic_config::Faults;
+use litequic_telemetry::log::{self, LogError};
 use std::{
     fmt::Display,
     io::{self, Write},

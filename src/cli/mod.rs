@@ -19,10 +19,11 @@ pub mod run;
 pub mod schema;
 mod user;
 
-use crate::{app, telemetry::log};
+use crate::app;
 use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 use clap_complete::Shell;
 use exit::Exit;
+use litequic_telemetry::log;
 use std::{
     env,
     io::{self, Write},

@@ -2,7 +2,8 @@
 //! message. A supervisor starts it anew; continuing half broken would be worse.
 
 use super::exit::Exit;
-use crate::{lifecycle::abort_if_asked, telemetry::log};
+use litequic_base::lifecycle::abort_if_asked;
+use litequic_telemetry::log;
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
     panic::{self, PanicHookInfo},

@@ -1,8 +1,8 @@
 //! `litequic password`: a line for a file of users.
 
 use super::exit::{Exit, fail, print};
-use crate::proxy;
 use clap::Args;
+use litequic_proxy as proxy;
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 use std::{
     io::{self, BufRead, IsTerminal, Write},

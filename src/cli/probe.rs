@@ -4,12 +4,10 @@ use super::{
     confinement::described,
     exit::{fail_config, print},
 };
-use crate::{
-    config::{self, AckFrequency, Config, Congestion, Io, LiteQuic},
-    net::{self, AddressFamily, Feature, ProbeResult},
-    telemetry::Confinement,
-};
 use clap::Args;
+use litequic_config::{self as config, AckFrequency, Config, Congestion, Io, LiteQuic};
+use litequic_net::{self as net, AddressFamily, Feature, ProbeResult};
+use litequic_telemetry::Confinement;
 use std::{fmt::Write as _, path::PathBuf, process::ExitCode};
 
 /// Arguments of `litequic probe`.

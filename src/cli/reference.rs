@@ -1,8 +1,9 @@
 //! `litequic reference`: the pages of `docs/reference/`, made from the program's own tables.
 
 use super::exit::print;
-use crate::{app, config};
+use crate::app;
 use clap::ValueEnum;
+use litequic_config as config;
 use std::process::ExitCode;
 
 /// The pages of the reference.

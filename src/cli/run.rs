@@ -7,19 +7,16 @@ use super::{
     exit::{Exit, fail, fail_config},
     user::user_name,
 };
-use crate::{
-    access_log::AccessLogger,
-    admin::DefaultSocket,
-    app::{
-        self, Inherited, Options, Running, StartError,
-        reload::{self, ConfigOrigin, Reloader},
-    },
-    config::{self, Acme, Config, Draft, Level, LogFormat, OriginAddress},
-    lifecycle::{Lifecycle, Phase, panic_if_asked},
-    telemetry::log,
+use crate::app::{
+    self, Inherited, Options, Running, StartError,
+    reload::{self, ConfigOrigin, Reloader},
 };
 use clap::{ArgGroup, Args, ValueEnum};
 use listenfd::ListenFd;
+use litequic_admin::DefaultSocket;
+use litequic_base::lifecycle::{Lifecycle, Phase, panic_if_asked};
+use litequic_config::{self as config, Acme, Config, Draft, Level, LogFormat, OriginAddress};
+use litequic_telemetry::{access_log::AccessLogger, log};
 use rustix::process::geteuid;
 use std::{
     env,

@@ -1,7 +1,7 @@
 //! `litequic schema`: the configuration's JSON schema, for editors and for checks in a pipeline.
 
 use super::exit::print;
-use crate::config;
+use litequic_config as config;
 use std::process::ExitCode;
 
 /// Prints the schema to stdout.

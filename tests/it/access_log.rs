@@ -18,10 +18,8 @@ use crate::support::{
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use http::Method;
-use litequic::{
-    config::{AccessField, AccessFormat, AccessLog, AccessTarget, Fraction, Network},
-    tls::self_signed,
-};
+use litequic_config::{AccessField, AccessFormat, AccessLog, AccessTarget, Fraction, Network};
+use litequic_tls::self_signed;
 use serde_json::Value as Json;
 use std::{
     fs,

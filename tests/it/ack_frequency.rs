@@ -11,12 +11,10 @@ use crate::support::{
     proxy::Litequic,
     within,
 };
-use litequic::{
-    app::WorkerMetrics,
-    config::{AckFrequency, Io},
-    quic::{AckFrequencySupport, DraftVersion},
-    telemetry::Gauge,
-};
+use litequic::app::WorkerMetrics;
+use litequic_config::{AckFrequency, Io};
+use litequic_quic::{AckFrequencySupport, DraftVersion};
+use litequic_telemetry::Gauge;
 use quinn::ConnectionStats;
 use std::{process::Command, time::Duration};
 

@@ -11,7 +11,8 @@ use crate::support::{
     stuffed::Stuffed,
     within,
 };
-use litequic::{app::WorkerMetrics, config::Io};
+use litequic::app::WorkerMetrics;
+use litequic_config::Io;
 use s2n_quic::connection::Error;
 use std::{sync::atomic::Ordering::Relaxed, time::Instant};
 

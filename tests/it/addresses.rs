@@ -5,7 +5,7 @@ use crate::support::{
     DEADLINE, io_key, needs,
     process::{Process, command, free_udp_port},
 };
-use litequic::tls::self_signed;
+use litequic_tls::self_signed;
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},

@@ -10,10 +10,8 @@ use crate::support::{
     proxy::Litequic,
     tls, within,
 };
-use litequic::{
-    config::{self, Config, Route},
-    tls::self_signed,
-};
+use litequic_config::{self as config, Config, Route};
+use litequic_tls::self_signed;
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::Value as Json;
 use std::{

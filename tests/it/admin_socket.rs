@@ -5,7 +5,7 @@ use crate::support::{
     io_key, needs, origin,
     process::{Ended, Process, command, free_tcp_port, free_udp_port, litequic_program},
 };
-use litequic::tls::self_signed;
+use litequic_tls::self_signed;
 use serde_json::Value as Json;
 use std::{
     fs,

@@ -8,15 +8,13 @@ use crate::support::{
     process::{Process, command, free_udp_port},
     within,
 };
-use litequic::{
-    admin::WORKER_DEADLINE,
-    app::{self, Options, Running},
-    config::{Config, OriginAddress, Workers},
-    exchange::{Abort, Exchange, Handler, Response},
-    lifecycle::Phase,
-    proxy::Proxy,
-    tls::{CertificateStore, self_signed},
-};
+use litequic::app::{self, Options, Running};
+use litequic_admin::WORKER_DEADLINE;
+use litequic_base::lifecycle::Phase;
+use litequic_config::{Config, OriginAddress, Workers};
+use litequic_exchange::{Abort, Exchange, Handler, Response};
+use litequic_proxy::Proxy;
+use litequic_tls::{CertificateStore, self_signed};
 use quinn::{ClientConfig, TransportConfig, crypto::rustls::QuicClientConfig};
 use std::{
     collections::BTreeMap,

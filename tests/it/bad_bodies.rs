@@ -8,7 +8,7 @@ use crate::support::{
     raw::{self, Exchange, Raw},
     tls::Tls,
 };
-use litequic::http3::Code;
+use litequic_http3::Code;
 use quinn::ReadError;
 
 /// A client that has sent `GET /` over one of the protocols.

@@ -8,7 +8,8 @@ use crate::support::{
     raw::{self, Outcome, Raw},
     tls::Tls,
 };
-use litequic::{app::WorkerMetrics, config::Config};
+use litequic::app::WorkerMetrics;
+use litequic_config::Config;
 use std::{
     fmt,
     net::{Ipv4Addr, SocketAddr},

@@ -7,11 +7,9 @@ use crate::support::{
     proxy::Litequic,
     tunnel,
 };
-use litequic::{
-    app::WorkerMetrics,
-    config::{AckFrequency, Config, OriginAddress},
-    tls::{self, CertificateStore},
-};
+use litequic::app::WorkerMetrics;
+use litequic_config::{AckFrequency, Config, OriginAddress};
+use litequic_tls::{self as tls, CertificateStore};
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},

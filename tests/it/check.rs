@@ -4,7 +4,7 @@ use crate::{
     reload::{Setup, saying},
     support::process::{Process, litequic},
 };
-use litequic::tls::self_signed;
+use litequic_tls::self_signed;
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 /// Whatever a file can name, each of it wrong, among faults of the file itself.

@@ -5,7 +5,7 @@ use crate::support::{
     nginx::Nginx,
     process::{Ended, Process, command, free_tcp_port, free_udp_port, litequic, litequic_program},
 };
-use litequic::tls::{SelfSigned, self_signed};
+use litequic_tls::{SelfSigned, self_signed};
 use serde_json::Value as Json;
 use std::{
     collections::BTreeSet,

@@ -11,11 +11,9 @@ use crate::support::{
     within,
 };
 use http::Method;
-use litequic::{
-    app,
-    config::{Config, Draft, Route, Verify},
-    tls::self_signed,
-};
+use litequic::app;
+use litequic_config::{Config, Draft, Route, Verify};
+use litequic_tls::self_signed;
 use person::{Authority, DAY, Person, by_tcp};
 use quinn::ConnectionError;
 use rcgen::{CertificateParams, CustomExtension, ExtendedKeyUsagePurpose};
@@ -65,7 +63,7 @@ pub(crate) async fn start(origin: SocketAddr, ca: &str, routes: &[Route], edit: 
     if !routes.is_empty() {
         config.routes = routes.to_vec();
     }
-    config.listen.workers = litequic::config::Workers::Count(2.try_into().unwrap());
+    config.listen.workers = litequic_config::Workers::Count(2.try_into().unwrap());
     edit(&mut config);
     let store = app::load(Draft::given(config.clone())).unwrap().certificates;
     Litequic::with_certificates(&config, store, made.cert_pem).await

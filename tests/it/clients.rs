@@ -16,7 +16,7 @@ use crate::{
     },
 };
 use http::Method;
-use litequic::config::{Config, Network, Workers};
+use litequic_config::{Config, Network, Workers};
 use serde_json::Value as Json;
 use std::{
     env,

@@ -1,11 +1,9 @@
 //! The configuration as an operator meets it: example files, every message, the schema, the reference.
 
-use litequic::{
-    cli::check,
-    config::{
-        self, AckFrequency, Balance, ClientCertificates, Config, Congestion, Io, Limits, Listen, LiteQuic, Network,
-        PathReading, Pattern, RateLimit, RateLimitBy, Route, Sticky, StickyBy, Target, Verify, Workers,
-    },
+use litequic::cli::check;
+use litequic_config::{
+    self as config, AckFrequency, Balance, ClientCertificates, Config, Congestion, Io, Limits, Listen, LiteQuic,
+    Network, PathReading, Pattern, RateLimit, RateLimitBy, Route, Sticky, StickyBy, Target, Verify, Workers,
 };
 use proptest::prelude::*;
 use serde_json::Value as Json;

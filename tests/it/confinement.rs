@@ -4,7 +4,7 @@ use crate::support::{
     needs, origin,
     process::{Process, command, litequic},
 };
-use litequic::tls;
+use litequic_tls as tls;
 use std::{
     fs,
     path::Path,

@@ -7,14 +7,12 @@ use crate::support::{
     proxy::Litequic,
     within,
 };
-use litequic::{
-    app::{self, Options, WorkerMetrics},
-    config::{Config, OriginAddress, Workers},
-    exchange::{Abort, Exchange, Handler, Response},
-    lifecycle::Phase,
-    proxy::Proxy,
-    tls::{CertificateStore, self_signed},
-};
+use litequic::app::{self, Options, WorkerMetrics};
+use litequic_base::lifecycle::Phase;
+use litequic_config::{Config, OriginAddress, Workers};
+use litequic_exchange::{Abort, Exchange, Handler, Response};
+use litequic_proxy::Proxy;
+use litequic_tls::{CertificateStore, self_signed};
 use std::{
     net::Ipv4Addr,
     num::NonZeroU16,

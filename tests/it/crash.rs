@@ -9,7 +9,7 @@ use crate::support::{
     raw::{headers, pseudo},
     within,
 };
-use litequic::tls::{SelfSigned, self_signed};
+use litequic_tls::{SelfSigned, self_signed};
 use quinn::ConnectionError;
 use std::{
     fs,

@@ -12,11 +12,9 @@ use crate::support::{
     within,
 };
 use http::Method;
-use litequic::{
-    config::{Config, Workers},
-    lifecycle::Phase,
-    tls,
-};
+use litequic_base::lifecycle::Phase;
+use litequic_config::{Config, Workers};
+use litequic_tls as tls;
 use std::{
     collections::HashMap,
     fs,

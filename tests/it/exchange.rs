@@ -9,7 +9,7 @@ use crate::support::{
 };
 use bytes::{Buf, Bytes};
 use http::Method;
-use litequic::config::{Config, Network, Origin, OriginAddress, Route};
+use litequic_config::{Config, Network, Origin, OriginAddress, Route};
 use sha2::{Digest, Sha256};
 use std::{
     net::{Ipv4Addr, SocketAddr},

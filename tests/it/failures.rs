@@ -9,7 +9,8 @@ use crate::support::{
     within,
 };
 use http::Method;
-use litequic::{config::Config, http3::Code};
+use litequic_config::Config;
+use litequic_http3::Code;
 use quinn::VarInt;
 use std::time::Duration;
 

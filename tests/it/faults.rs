@@ -8,10 +8,8 @@ use crate::support::{
     within,
 };
 use futures_util::FutureExt;
-use litequic::{
-    config::{AmbiguousFields, Config, OriginAddress},
-    http3::Code,
-};
+use litequic_config::{AmbiguousFields, Config, OriginAddress};
+use litequic_http3::Code;
 use quinn::VarInt;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;

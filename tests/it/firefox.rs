@@ -8,10 +8,8 @@ use crate::support::{
     process::Process,
     proxy::Litequic,
 };
-use litequic::{
-    config::{AckFrequency, CertificateFiles, Config, Io, OriginAddress},
-    tls::{Certificate, CertificateStore},
-};
+use litequic_config::{AckFrequency, CertificateFiles, Config, Io, OriginAddress};
+use litequic_tls::{Certificate, CertificateStore};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, KeyUsagePurpose};
 use std::{
     fs,

@@ -9,7 +9,8 @@ use crate::support::{
     within,
 };
 use futures_util::future;
-use litequic::{app::WorkerMetrics, config::Config};
+use litequic::app::WorkerMetrics;
+use litequic_config::Config;
 use quinn::VarInt;
 use std::time::Duration;
 use tokio::time::timeout;

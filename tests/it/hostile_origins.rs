@@ -11,7 +11,7 @@ use crate::support::{
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use litequic::http3::Code;
+use litequic_http3::Code;
 use std::{net::Ipv4Addr, net::SocketAddr, sync::Arc};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

@@ -10,11 +10,9 @@ use crate::support::{
     tls::{self, Tls},
 };
 use futures_util::future::join_all;
-use litequic::{
-    app::WorkerMetrics,
-    config::{Config, OriginAddress, Workers},
-    tls::{CertificateStore, SelfSigned, self_signed},
-};
+use litequic::app::WorkerMetrics;
+use litequic_config::{Config, OriginAddress, Workers};
+use litequic_tls::{CertificateStore, SelfSigned, self_signed};
 use quinn::{
     crypto::rustls::QuicClientConfig,
     udp::{Transmit, UdpSockRef, UdpSocketState},
@@ -101,7 +99,7 @@ async fn a_hello_in_two_initials_is_read_whatever_happens_to_either() {
 }
 
 /// Place in a long header of the byte whose lowest bit chooses one of two workers for a client's first packets: the last
-/// of four bytes of the connection ID (src/net/steering.rs), behind first byte, version, length and four bytes.
+/// of four bytes of the connection ID (crates/net/src/steering.rs), behind first byte, version, length and four bytes.
 const CHOICE: usize = 1 + 4 + 1 + 7;
 
 /// Relays a client's datagrams to `litequic`, which has two workers: the first two in `order`, and the one with the

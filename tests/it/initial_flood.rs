@@ -8,10 +8,8 @@ use crate::support::{
     proxy::Litequic,
 };
 use futures_util::future;
-use litequic::{
-    config::{Config, Workers},
-    tls::{self, CertificateStore},
-};
+use litequic_config::{Config, Workers};
+use litequic_tls::{self as tls, CertificateStore};
 use std::{net::SocketAddr, num::NonZeroU16, time::Duration};
 use tokio::task::yield_now;
 

@@ -10,10 +10,8 @@ use crate::support::{
 };
 use futures_util::future::join_all;
 use http::Method;
-use litequic::{
-    app::{Metrics, WorkerMetrics},
-    config::{AckFrequency, Io, LiteQuic},
-};
+use litequic::app::{Metrics, WorkerMetrics};
+use litequic_config::{AckFrequency, Io, LiteQuic};
 use std::{
     net::{Ipv6Addr, SocketAddr},
     sync::Arc,
@@ -220,7 +218,7 @@ async fn where_io_uring_is_forbidden_epoll_serves_and_the_log_says_so_once() {
     let folder = tempfile::tempdir().unwrap();
     let (config, certificate) = (folder.path().join("litequic.toml"), folder.path().join("cert.pem"));
     let key = folder.path().join("key.pem");
-    let signed = litequic::tls::self_signed(["localhost"]).unwrap();
+    let signed = litequic_tls::self_signed(["localhost"]).unwrap();
     std::fs::write(&certificate, &signed.cert_pem).unwrap();
     std::fs::write(&key, &signed.key_pem).unwrap();
     let origin = origin::demo().await;

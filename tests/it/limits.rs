@@ -13,7 +13,9 @@ use crate::support::{
 };
 use futures_util::FutureExt;
 use http::Method;
-use litequic::{app::WorkerMetrics, config::Config, http3::Code};
+use litequic::app::WorkerMetrics;
+use litequic_config::Config;
+use litequic_http3::Code;
 use quinn::VarInt;
 use tokio::time::timeout;
 

@@ -10,11 +10,9 @@ use crate::support::{
     raw::{self, Raw},
     tls::Tls,
 };
-use litequic::{
-    app::WorkerMetrics,
-    config::{Config, OriginAddress},
-    tls::{self, CertificateStore},
-};
+use litequic::app::WorkerMetrics;
+use litequic_config::{Config, OriginAddress};
+use litequic_tls::{self as tls, CertificateStore};
 use std::{fs, net::SocketAddr, process::Command, time::Duration};
 
 const NO_ERROR: u64 = 0x100;
@@ -260,7 +258,7 @@ async fn a_drain_waits_for_what_is_discarded() {
     let client = Raw::to(&litequic).await;
     let mut exchange = client.open(&raw::with("POST", &[("content-length", "5000")])).await;
     assert_eq!(exchange.outcome().await.status(), 413);
-    litequic.lifecycle.advance(litequic::lifecycle::Phase::Draining);
+    litequic.lifecycle.advance(litequic_base::lifecycle::Phase::Draining);
     exchange.send(&raw::data([0; 5000])).await;
     exchange.finish();
     assert_eq!(exchange.stopped().await, None);

@@ -11,7 +11,7 @@ use crate::support::{
 use bytes::Buf;
 use futures_util::future;
 use http::Method;
-use litequic::config::Network;
+use litequic_config::Network;
 use quinn::crypto::rustls::QuicClientConfig;
 use sha2::{Digest, Sha256};
 use std::{

@@ -6,7 +6,7 @@ use crate::support::{
     proxy::Litequic,
 };
 use futures_util::future;
-use litequic::config::{Config, Workers};
+use litequic_config::{Config, Workers};
 
 /// Unoptimized code does a fifth in the same time.
 const CONNECTIONS: u64 = if cfg!(debug_assertions) { 50 } else { 100 };

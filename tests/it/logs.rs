@@ -11,7 +11,7 @@ use crate::{
         within,
     },
 };
-use litequic::tls::self_signed;
+use litequic_tls::self_signed;
 use rustix::{
     fs::{OFlags, fcntl_getfl},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},

@@ -11,7 +11,7 @@ use crate::{
     },
 };
 use http::Method;
-use litequic::memory::{MemoryGauge, Reading, Step};
+use litequic_resources::memory::{MemoryGauge, Reading, Step};
 use quinn::ConnectionError;
 use std::{
     net::{Ipv4Addr, SocketAddr},

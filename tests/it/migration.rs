@@ -11,10 +11,8 @@ use crate::support::{
 };
 use bytes::Buf;
 use http::Method;
-use litequic::{
-    quic,
-    tls::{Trust, client_config},
-};
+use litequic_quic as quic;
+use litequic_tls::{Trust, client_config};
 use std::{
     net::{Ipv4Addr, SocketAddr},
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},

@@ -9,7 +9,7 @@ use crate::support::{
 use bytes::Bytes;
 use futures_util::future::join_all;
 use http::{Method, StatusCode};
-use litequic::config::{Config, Origin};
+use litequic_config::{Config, Origin};
 use sha2::{Digest, Sha256};
 use std::{collections::BTreeSet, fs, time::Duration};
 use tokio::time::sleep;

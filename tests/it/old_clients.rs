@@ -11,11 +11,9 @@ use crate::{
         within,
     },
 };
-use litequic::{
-    app::WorkerMetrics,
-    config::{AccessField, AccessFormat, AccessLog, AccessTarget, Config, OriginAddress, TlsVersion, Verify},
-    tls::{self, CertificateStore, SelfSigned, self_signed_with},
-};
+use litequic::app::WorkerMetrics;
+use litequic_config::{AccessField, AccessFormat, AccessLog, AccessTarget, Config, OriginAddress, TlsVersion, Verify};
+use litequic_tls::{self as tls, CertificateStore, SelfSigned, self_signed_with};
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, SignatureAlgorithm};
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, SupportedCipherSuite,

@@ -13,13 +13,10 @@ use crate::support::{
 };
 use bytes::{Buf, Bytes};
 use http::Method;
-use litequic::{
-    app::WorkerMetrics,
-    cli::demo::origin::DemoOrigin,
-    config::{Config, Health, OriginAddress, Workers},
-    proxy::{ServerMetrics, ServerName},
-    tls::self_signed,
-};
+use litequic::{app::WorkerMetrics, cli::demo::origin::DemoOrigin};
+use litequic_config::{Config, Health, OriginAddress, Workers};
+use litequic_proxy::{ServerMetrics, ServerName};
+use litequic_tls::self_signed;
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
@@ -97,7 +94,7 @@ pub(crate) async fn before(servers: &[SocketAddr], edit: impl FnOnce(&mut Config
     .await
 }
 
-pub(crate) fn origin(config: &mut Config) -> &mut litequic::config::Origin {
+pub(crate) fn origin(config: &mut Config) -> &mut litequic_config::Origin {
     config.origins.get_mut(Config::ORIGIN).unwrap()
 }
 

@@ -6,7 +6,7 @@ use crate::support::{
     origin,
     process::{Ended, Process, command},
 };
-use litequic::tls;
+use litequic_tls as tls;
 use std::fs;
 
 /// Runs litequic, which is to panic in `place`, until it ends; with a request if that is what it takes.

@@ -12,10 +12,8 @@ use crate::support::{
     within,
 };
 use http::HeaderName;
-use litequic::{
-    app::WorkerMetrics,
-    config::{Config, Network, Template, TemplatePart},
-};
+use litequic::app::WorkerMetrics;
+use litequic_config::{Config, Network, Template, TemplatePart};
 use s2n_quic::{
     Client, Connection,
     client::Connect,

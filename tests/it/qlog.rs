@@ -258,9 +258,9 @@ async fn a_log_of_the_next_handshake_has_all_of_it_and_no_secret() {
 async fn acknowledgements_that_were_merged_are_in_it_and_requests_for_fewer_are_and_no_placeholder() {
     let litequic = Litequic::start(origin::demo().await, |config| {
         edit(config);
-        config.litequic.io = litequic::config::Io::Epoll;
+        config.litequic.io = litequic_config::Io::Epoll;
         config.litequic.ack_merge = true;
-        config.litequic.ack_frequency = litequic::config::AckFrequency::Fixed(10);
+        config.litequic.ack_frequency = litequic_config::AckFrequency::Fixed(10);
     })
     .await;
     let up = Way { spare: 20, hold: Which::Chance(0.2), hold_for: 3, ..Way::default() };

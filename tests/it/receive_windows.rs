@@ -11,10 +11,8 @@ use crate::{
     },
 };
 use futures_util::future;
-use litequic::{
-    app::WorkerMetrics,
-    config::{Config, Limits, Origin, Route},
-};
+use litequic::app::WorkerMetrics;
+use litequic_config::{Config, Limits, Origin, Route};
 use std::time::Duration;
 use tokio::time::timeout;
 

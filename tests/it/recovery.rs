@@ -11,10 +11,8 @@ use crate::support::{
 };
 use bytes::{Buf, Bytes};
 use http::Method;
-use litequic::{
-    app::WorkerMetrics,
-    config::{AckFrequency, Io},
-};
+use litequic::app::WorkerMetrics;
+use litequic_config::{AckFrequency, Io};
 use sha2::{Digest, Sha256};
 use std::{
     env,

@@ -10,10 +10,8 @@ use crate::support::{
     proxy::Litequic,
     raw::varint,
 };
-use litequic::{
-    app::WorkerMetrics,
-    quic::frame::{FrameIter, kind},
-};
+use litequic::app::WorkerMetrics;
+use litequic_quic::frame::{FrameIter, kind};
 use tokio::time::timeout;
 
 /// CRYPTO_ERROR (RFC 9000 §20.1): with the alert's number (RFC 8446 §6) added.

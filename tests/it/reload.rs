@@ -15,10 +15,8 @@ use crate::{
 };
 use bytes::Buf;
 use http::Method;
-use litequic::{
-    quic::{self, Observer},
-    tls::{SelfSigned, Trust, client_config, self_signed},
-};
+use litequic_quic::{self as quic, Observer};
+use litequic_tls::{SelfSigned, Trust, client_config, self_signed};
 use quinn::crypto::rustls::QuicClientConfig;
 use std::{
     fs,

@@ -5,7 +5,7 @@ use crate::{
     reload::{Setup, saying},
     support::{client::Client, origin, process::Process, within},
 };
-use litequic::tls::{SelfSigned, self_signed};
+use litequic_tls::{SelfSigned, self_signed};
 use std::{fs, time::Duration};
 use tokio::time::sleep;
 

@@ -6,7 +6,7 @@ use crate::support::{
     proxy::{Litequic, unbuffered},
     raw::{self, HEADERS, Outcome, RESERVED, Raw, get, replaced, with},
 };
-use litequic::http3::Code;
+use litequic_http3::Code;
 
 /// Bytes before a stream's end.
 type Bytes = Vec<u8>;

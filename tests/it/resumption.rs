@@ -16,12 +16,10 @@ use h3_quinn::OpenStreams;
 use http::Request;
 use http_body_util::Empty;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use litequic::{
-    config::{Config, OriginAddress, Workers},
-    http3::client::{Client, Piece},
-    quic::{self, Observer},
-    tls::{CertificateStore, SelfSigned, Trust, client_config, self_signed},
-};
+use litequic_config::{Config, OriginAddress, Workers};
+use litequic_http3::client::{Client, Piece};
+use litequic_quic::{self as quic, Observer};
+use litequic_tls::{CertificateStore, SelfSigned, Trust, client_config, self_signed};
 use quinn::crypto::rustls::QuicClientConfig;
 use rustls::HandshakeKind;
 use std::{

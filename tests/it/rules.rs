@@ -17,7 +17,7 @@ mod reloads;
 mod users;
 
 use crate::support::proxy::Litequic;
-use litequic::config::{self, Config, Listen, Workers};
+use litequic_config::{self as config, Config, Listen, Workers};
 use std::{
     net::{Ipv4Addr, SocketAddr},
     num::NonZeroU16,

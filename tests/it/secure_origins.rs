@@ -21,7 +21,7 @@ use crate::{
 use base64::{Engine, prelude::BASE64_STANDARD};
 use futures_util::{SinkExt, StreamExt};
 use http::Method;
-use litequic::config::{Config, Origin, OriginAddress, OriginTls, TlsVersion};
+use litequic_config::{Config, Origin, OriginAddress, OriginTls, TlsVersion};
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, SanType};
 use rustls::pki_types::{PrivateKeyDer, pem::PemObject};
 use sha2::{Digest, Sha256};

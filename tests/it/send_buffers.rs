@@ -10,7 +10,8 @@ use crate::support::{
 };
 use bytes::Buf;
 use http::Method;
-use litequic::{app::WorkerMetrics, config::Config};
+use litequic::app::WorkerMetrics;
+use litequic_config::Config;
 use quinn::VarInt;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;

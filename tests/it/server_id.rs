@@ -14,10 +14,8 @@ use crate::{
         within,
     },
 };
-use litequic::{
-    config::{Config, OriginAddress, ServerId, Workers},
-    tls::{CertificateStore, SelfSigned, self_signed},
-};
+use litequic_config::{Config, OriginAddress, ServerId, Workers};
+use litequic_tls::{CertificateStore, SelfSigned, self_signed};
 use std::{
     env, fs,
     net::{Ipv4Addr, SocketAddr},
@@ -70,7 +68,7 @@ async fn client(balancer: &Balancer, certificate: &SelfSigned) -> Client {
 
 /// Packets of no connection that all servers got, by whose server ID they had: own, another's, none.
 fn strays(servers: &[Litequic]) -> [u64; 3] {
-    let sum = |read: fn(&litequic::quic::Metrics) -> u64| {
+    let sum = |read: fn(&litequic_quic::Metrics) -> u64| {
         servers.iter().map(|server| server.sum(|worker| read(&worker.quic))).sum()
     };
     [

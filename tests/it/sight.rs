@@ -10,11 +10,9 @@ use crate::support::{
 };
 use bytes::Bytes;
 use http::Method;
-use litequic::{
-    app::{Metrics, WorkerMetrics},
-    config::{Config, Route},
-    telemetry::Counter,
-};
+use litequic::app::{Metrics, WorkerMetrics};
+use litequic_config::{Config, Route};
+use litequic_telemetry::Counter;
 use std::{process::Command, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -81,7 +79,7 @@ async fn a_quic_connection_that_goes_without_a_word_was_idle_and_a_drained_one_l
 #[tokio::test]
 async fn a_client_that_does_not_trust_the_certificate_says_so_in_its_handshake() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
-    let stranger = litequic::tls::self_signed(["localhost"]).unwrap().cert_pem;
+    let stranger = litequic_tls::self_signed(["localhost"]).unwrap().cert_pem;
     let transport = quinn::TransportConfig::default();
     assert!(Quic::try_connect(litequic.address, "localhost", &stranger, transport).await.is_err());
     counts(&litequic, "an alert", |worker| &worker.quic.handshakes_failed_alert, 1).await;

@@ -8,7 +8,7 @@ use crate::support::{
     ports::free_tcp_port,
     process::{Process, litequic},
 };
-use litequic::tls;
+use litequic_tls as tls;
 use std::{fs, net::TcpStream, process::Command, thread::sleep, time::Duration, time::Instant};
 
 /// Starting a browser on a busy machine takes seconds.

@@ -13,10 +13,8 @@ use crate::{
     },
 };
 use http::Method;
-use litequic::{
-    config::Config,
-    tls::{CertificateStore, SelfSigned, self_signed_with},
-};
+use litequic_config::Config;
+use litequic_tls::{CertificateStore, SelfSigned, self_signed_with};
 use quinn::{
     ConnectionError,
     crypto::rustls::QuicClientConfig,

@@ -9,7 +9,8 @@ use crate::support::{
     raw::{self, Outcome, Raw},
     tls::Tls,
 };
-use litequic::{config::Config, http3::Code};
+use litequic_config::Config;
+use litequic_http3::Code;
 use std::time::Duration;
 
 /// Fewer bytes a second than any of these tests' clients move.

@@ -10,7 +10,7 @@ use crate::support::{
     within,
 };
 use futures_util::future;
-use litequic::config::{Config, Network, Workers};
+use litequic_config::{Config, Network, Workers};
 use quinn::ConnectionError;
 use std::{
     env,

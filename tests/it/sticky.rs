@@ -16,7 +16,7 @@ use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use litequic::config::{Config, Network, OriginServer, Sticky, StickyBy, Workers};
+use litequic_config::{Config, Network, OriginServer, Sticky, StickyBy, Workers};
 use std::{
     net::{Ipv4Addr, SocketAddr},
     time::Duration,

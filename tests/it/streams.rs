@@ -10,7 +10,7 @@ use crate::support::{
         replaced, with,
     },
 };
-use litequic::http3::Code;
+use litequic_http3::Code;
 
 /// Bytes before a stream's end.
 type Bytes = Vec<u8>;

@@ -10,10 +10,8 @@ use crate::support::{
     within,
 };
 use http::Method;
-use litequic::{
-    admin::WORKER_DEADLINE,
-    tls::{SelfSigned, self_signed},
-};
+use litequic_admin::WORKER_DEADLINE;
+use litequic_tls::{SelfSigned, self_signed};
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},

@@ -10,7 +10,8 @@ use crate::support::{
     raw::{self, Outcome, Raw},
     within,
 };
-use litequic::{config::Config, http3::Code};
+use litequic_config::Config;
+use litequic_http3::Code;
 use socket2::{Domain, Socket, Type};
 use std::{
     net::{Ipv4Addr, SocketAddr},

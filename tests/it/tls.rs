@@ -10,10 +10,8 @@ use crate::support::{
 };
 use futures_util::future;
 use http::Method;
-use litequic::{
-    config::{Config, Workers},
-    tls::{CertificateStore, SelfSigned, Trust, client_config, self_signed},
-};
+use litequic_config::{Config, Workers};
+use litequic_tls::{CertificateStore, SelfSigned, Trust, client_config, self_signed};
 use quinn::{
     ConnectionError,
     crypto::rustls::QuicClientConfig,

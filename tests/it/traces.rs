@@ -19,7 +19,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use http::Method;
-use litequic::config::{Config, Fraction, Network, TraceParent, TraceProtocol};
+use litequic_config::{Config, Fraction, Network, TraceParent, TraceProtocol};
 use std::net::SocketAddr;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";

@@ -15,7 +15,7 @@ use crate::support::{
     within,
 };
 use futures_util::{SinkExt, StreamExt};
-use litequic::config::Config;
+use litequic_config::Config;
 use std::net::{Ipv4Addr, SocketAddr};
 use tokio::{io::AsyncReadExt, task::JoinSet};
 

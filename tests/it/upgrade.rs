@@ -27,7 +27,7 @@ use hyper::{
     client::conn::{http1, http2},
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use litequic::tls::self_signed;
+use litequic_tls::self_signed;
 use std::{
     ffi::OsStr,
     fs,

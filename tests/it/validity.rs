@@ -10,7 +10,7 @@ use crate::{
         process::{Process, litequic},
     },
 };
-use litequic::tls::self_signed;
+use litequic_tls::self_signed;
 use std::{
     fs,
     path::Path,

@@ -9,7 +9,7 @@ use crate::support::{
     proxy::Litequic,
     within,
 };
-use litequic::config::{Config, Io};
+use litequic_config::{Config, Io};
 use std::{
     collections::BTreeSet,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},

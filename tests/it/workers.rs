@@ -8,10 +8,8 @@ use crate::support::{
 };
 use futures_util::future;
 use http::Method;
-use litequic::{
-    app::WorkerMetrics,
-    config::{Config, Workers},
-};
+use litequic::app::WorkerMetrics;
+use litequic_config::{Config, Workers};
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     num::NonZeroU16,

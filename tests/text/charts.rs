@@ -5,7 +5,7 @@ mod monitoring;
 mod refused;
 mod rendered;
 
-use litequic::config;
+use litequic_config as config;
 use serde_json::Value as Json;
 use std::{env, fs, path::Path};
 

@@ -352,7 +352,7 @@ fn the_checker_sees_every_way_across() {
             &["src/quic/mod.rs:3: `quic` uses `tls`", "src/quic/mod.rs:4: `quic` uses `net`"],
         ),
         ("http3/mod.rs", "fn f() { crate :: proxy::f() }", &["src/http3/mod.rs:1: `http3` uses `proxy`"]),
-        ("http3/mod.rs", "fn f(a: &litequic::quic::Q) {}", &["src/http3/mod.rs:1: `http3` uses `quic`"]),
+        ("http3/mod.rs", "fn f(a: &litequic_quic::Q) {}", &["src/http3/mod.rs:1: `http3` uses `quic`"]),
         ("config/mod.rs", "use crate::telemetry;", &["src/config/mod.rs:1: `config` uses `telemetry`"]),
         ("lifecycle.rs", "pub use crate::config::Config;", &["src/lifecycle.rs:1: `lifecycle` uses `config`"]),
         ("admin/mod.rs", "use crate::*;", &["src/admin/mod.rs:1: `admin` uses `*`"]),

@@ -1,7 +1,7 @@
 //! What the packaging scripts say twice, or share with the program, as text. What they make is tested by
 //! `packaging/verify`.
 
-use litequic::config;
+use litequic_config as config;
 use std::{fs, path::Path, process::Command};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");

@@ -7,22 +7,20 @@
 use bytes::{BufMut as _, Bytes, BytesMut};
 use criterion::{BatchSize, Criterion, Throughput};
 use http::{Method, StatusCode, Uri};
-use litequic::{
-    app::{Metrics, WorkerMetrics},
-    config::{Config, Route},
-    exchange::{
-        Authority, Client, DecodedFields, Fields, Head, Identity, LastAuthority, LastForwarded, Name, Protocol,
-    },
-    http3::{
-        frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
-        message,
-        qpack::{self, FieldLimits},
-        varint,
-    },
-    net::{SocketGroup, Steering, SteeringMask},
-    proxy::{RouteName, Routing, request_head, response_head},
-    quic::frame::FrameIter,
+use litequic::app::{Metrics, WorkerMetrics};
+use litequic_config::{Config, Route};
+use litequic_exchange::{
+    Authority, Client, DecodedFields, Fields, Head, Identity, LastAuthority, LastForwarded, Name, Protocol,
 };
+use litequic_http3::{
+    frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
+    message,
+    qpack::{self, FieldLimits},
+    varint,
+};
+use litequic_net::{SocketGroup, Steering, SteeringMask};
+use litequic_proxy::{RouteName, Routing, request_head, response_head};
+use litequic_quic::frame::FrameIter;
 use std::{
     hint::black_box,
     net::{Ipv4Addr, UdpSocket},

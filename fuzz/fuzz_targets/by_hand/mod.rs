@@ -1,6 +1,6 @@
 //! The QUIC client by hand of the integration tests, and what it needs of them.
 
-use litequic::tls::{Trust, client_config};
+use litequic_tls::{Trust, client_config};
 use std::{net::SocketAddr, time::Duration};
 
 /// Longer than anything takes.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::StatusCode;
 use http_body::{Body as _, Frame};
-use litequic::exchange::{Abort, Body, BodyError, Exchange, Fields, Handler, Response};
+use litequic_exchange::{Abort, Body, BodyError, Exchange, Fields, Handler, Response};
 use std::{
     collections::VecDeque,
     future::poll_fn,

@@ -7,10 +7,8 @@ pub mod answers;
 #[allow(dead_code, reason = "hostile_origin alone has an origin")]
 pub mod origin_table;
 
-use litequic::{
-    config::CertificateFiles,
-    tls::{Certificate, CertificateResolver, CertificateStore},
-};
+use litequic_config::CertificateFiles;
+use litequic_tls::{Certificate, CertificateResolver, CertificateStore};
 use std::{
     cell::Cell,
     ffi::c_void,

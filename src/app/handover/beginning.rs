@@ -2,18 +2,16 @@
 //! serve.
 
 use super::{FoundPredecessor, HandoverListener, HandoverServer, Older, Predecessor};
-use crate::{
-    app::{
-        Metrics, StartError, secrets, server_id_key,
-        sockets::{Inherited, Sockets},
-    },
-    clients::DenyList,
-    config::Config,
-    lifecycle::{Lifecycle, Phase, panic_if_asked},
-    net::{Steering, SteeringMask},
-    proxy::Maintenance,
-    quic::{Generations, IdScheme, Layout, Secrets},
+use crate::app::{
+    Metrics, StartError, secrets, server_id_key,
+    sockets::{Inherited, Sockets},
 };
+use litequic_base::lifecycle::{Lifecycle, Phase, panic_if_asked};
+use litequic_config::Config;
+use litequic_net::{Steering, SteeringMask};
+use litequic_proxy::Maintenance;
+use litequic_quic::{Generations, IdScheme, Layout, Secrets};
+use litequic_telemetry::clients::DenyList;
 use std::sync::Arc;
 
 /// What this process takes over.

@@ -7,16 +7,14 @@ use super::{
     prepared, say,
     successor::Successor,
 };
-use crate::{
-    app::{Metrics, denial, named_socket::SocketName, service, switch::Http3},
-    clients::{DeniedNetwork, DenyList},
-    lifecycle::{Phase, PhaseWatch},
-    net::{self, SocketGroup, Steering},
-    proxy::Routing,
-    quic::{Generations, IdScheme, Secrets},
-};
+use crate::app::{Metrics, denial, named_socket::SocketName, service, switch::Http3};
 use arc_swap::ArcSwap;
 use futures_util::{StreamExt, future, stream::FuturesUnordered};
+use litequic_base::lifecycle::{Phase, PhaseWatch};
+use litequic_net::{self as net, SocketGroup, Steering};
+use litequic_proxy::Routing;
+use litequic_quic::{Generations, IdScheme, Secrets};
+use litequic_telemetry::clients::{DeniedNetwork, DenyList};
 use std::{
     io::{self, PipeReader, PipeWriter},
     net::{SocketAddr, TcpListener},

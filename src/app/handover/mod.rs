@@ -29,8 +29,8 @@ pub(super) use beginning::{Beginning, handover_server, take_over};
 pub(super) use keeper::HandoverListener;
 pub(super) use predecessor::Predecessor;
 
-use crate::quic::Layout;
 use keeper::HandoverServer;
+use litequic_quic::Layout;
 use offer::OfferError;
 use predecessor::FoundPredecessor;
 use std::{

@@ -1,6 +1,7 @@
 //! What a process sends to the one that takes over, besides the descriptors. Pure: JSON, and everything in it checked.
 
-use crate::{config::ServerIdShape, net::Generation};
+use litequic_config::ServerIdShape;
+use litequic_net::Generation;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value as Json;
 use std::{fmt, net::SocketAddr};

@@ -5,13 +5,11 @@ use super::{
     offer::{HandoverOffer, OfferError},
     say, say_version,
 };
-use crate::{
-    app::sockets::Inherited,
-    clients::{DeniedNetwork, DenyList},
-    net::{self, Generation, SocketGroup},
-    proxy::Maintenance,
-    quic::{Layout, Replica},
-};
+use crate::app::sockets::Inherited;
+use litequic_net::{self as net, Generation, SocketGroup};
+use litequic_proxy::Maintenance;
+use litequic_quic::{Layout, Replica};
+use litequic_telemetry::clients::{DeniedNetwork, DenyList};
 use std::{
     io::ErrorKind,
     net::{TcpListener, UdpSocket},

@@ -2,7 +2,9 @@
 
 mod notify;
 
-use crate::{admin::WORKER_DEADLINE, suspension, telemetry::Heartbeat};
+use litequic_admin::WORKER_DEADLINE;
+use litequic_base::timers;
+use litequic_telemetry::Heartbeat;
 use sd_notify::NotifyState;
 use std::{
     env, io,
@@ -78,7 +80,7 @@ async fn show_life(heartbeats: Vec<Arc<Heartbeat>>) {
     let mut ticks = interval(deadline / 2);
     loop {
         ticks.tick().await;
-        let running = suspension::running_for();
+        let running = timers::running_for();
         if turns(heartbeats.iter().map(|heartbeat| heartbeat.age().min(running))) {
             // There is another one soon.
             tell(&[NotifyState::Watchdog], Duration::ZERO);

@@ -3,11 +3,9 @@
 
 mod system;
 
-use crate::{
-    app::StartError,
-    config::Config,
-    net::{BindError, ListenError},
-};
+use crate::app::StartError;
+use litequic_config::Config;
+use litequic_net::{BindError, ListenError};
 use std::{
     io::{self, ErrorKind},
     net::{IpAddr, SocketAddr},

@@ -1,6 +1,6 @@
 //! Certificates that a litequic obtains by itself, as a list for people. Pure.
 
-use crate::admin::Status;
+use litequic_admin::Status;
 use std::{
     fmt::Write,
     time::{Duration, SystemTime, UNIX_EPOCH},

@@ -1,7 +1,7 @@
 //! `/clients` as a table of text. Pure.
 
 use super::status::{bytes, clean, grouped};
-use crate::admin::{ClientList, ClientStatus, Nullable};
+use litequic_admin::{ClientList, ClientStatus, Nullable};
 
 /// Names of the columns. All but the first two are aligned right.
 const COLUMNS: [&str; 10] =

@@ -1,7 +1,7 @@
 //! `/denied` as text. Pure.
 
 use super::status::{clean, grouped};
-use crate::admin::DeniedList;
+use litequic_admin::DeniedList;
 use std::time::Duration;
 
 /// A line for each network, and one with their number.
@@ -24,7 +24,7 @@ pub(super) fn render(list: &DeniedList) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::DeniedStatus;
+    use litequic_admin::DeniedStatus;
 
     #[test]
     fn each_network_has_a_line_with_the_time_that_is_left() {

@@ -3,14 +3,12 @@
 use super::{
     Failure, Unanswered, connection_failed, place::AdminConnection, place::FoundAdmin, request, status::grouped,
 };
-use crate::{
-    admin::{QlogOrder, Token},
-    cli::exit::{Exit, fail, print},
-};
+use crate::cli::exit::{Exit, fail, print};
 use bytes::Bytes;
 use http::{Method, Request};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
+use litequic_admin::{QlogOrder, Token};
 use std::{
     fs::{File, OpenOptions},
     io::{self, Write},

@@ -1,7 +1,7 @@
 //! `/status` as a screen of text for people. Pure: from two answers to lines. A value that is missing, or of another
 //! kind than expected, as in an older or a younger litequic, shows as `-`.
 
-use crate::admin::{CertificateStatus, MaintenanceStatus, Nullable, OriginStatus, Samples, Status, WorkerStatus};
+use litequic_admin::{CertificateStatus, MaintenanceStatus, Nullable, OriginStatus, Samples, Status, WorkerStatus};
 use serde::{Deserialize, de::IgnoredAny};
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,8 +1,8 @@
 //! Times in answers, for a person at a terminal: in the local zone, as the log on a terminal has them. Pure but for the
 //! zone and the clock that `local` reads.
 
-use crate::admin::UNCHANGED_SINCE;
 use jiff::{Timestamp, tz::TimeZone};
+use litequic_admin::UNCHANGED_SINCE;
 
 /// The answer to a reload, with its time in the zone that `TZ` or `/etc/localtime` names.
 pub(super) fn local(answer: &[u8]) -> String {

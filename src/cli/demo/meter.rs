@@ -3,14 +3,12 @@
 //! its own.
 
 use super::printer::Printer;
-use crate::{
-    exchange::{Abort, Body, BodyError, Client, Exchange, Handler, Response},
-    net::thread_cpu_time,
-    proxy::Proxy,
-};
 use bytes::Bytes;
 use http::StatusCode;
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use litequic_exchange::{Abort, Body, BodyError, Client, Exchange, Handler, Response};
+use litequic_net::thread_cpu_time;
+use litequic_proxy::Proxy;
 use std::{
     cell::RefCell,
     pin::{Pin, pin},

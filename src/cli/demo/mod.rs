@@ -10,12 +10,10 @@ use super::{
     exit::{Exit, fail},
     run::{LogArguments, Signals, control_runtime, origin as origin_address, raise_limit, serve},
 };
-use crate::{
-    app::{self, OpenFiles, Options},
-    config::{Config, Level, Log, LogFormat, OriginAddress, listen_address},
-    tls::{CertificateStore, SelfSigned, self_signed},
-};
+use crate::app::{self, OpenFiles, Options};
 use clap::Args;
+use litequic_config::{Config, Level, Log, LogFormat, OriginAddress, listen_address};
+use litequic_tls::{CertificateStore, SelfSigned, self_signed};
 use meter::Meter;
 use origin::DemoOrigin;
 use printer::Printer;

@@ -1,6 +1,6 @@
 //! The demo's standard output, written from a thread: a terminal that is stopped (Ctrl-S) stops no worker.
 
-use crate::log_writer::{LineSender, LogPiece, LogTarget, Report, WriterWake, queue};
+use litequic_base::log_writer::{LineSender, LogPiece, LogTarget, Report, WriterWake, queue};
 use std::{io, time::Duration};
 
 /// Bytes that wait for the terminal. What does not fit is not printed.

@@ -10,15 +10,13 @@ use super::{
     exit::{Exit, fail},
     run::control_runtime,
 };
-use crate::{
-    config::CertificateFiles,
-    http3::client::{Client, ClientError, Piece, ResponseStream},
-    quic::{self, ConnectError, Observer},
-    tls::{self, Distrust, Presented, Trust, TrustError},
-};
 use clap::Args;
 use futures_util::future::poll_immediate;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
+use litequic_config::CertificateFiles;
+use litequic_http3::client::{Client, ClientError, Piece, ResponseStream};
+use litequic_quic::{self as quic, ConnectError, Observer};
+use litequic_tls::{self as tls, Distrust, Presented, Trust, TrustError};
 use output::ResponseOutput;
 use request::{Data, HeaderField, Resolve};
 use std::{

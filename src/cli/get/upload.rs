@@ -2,8 +2,8 @@
 //! that a writer that pauses does not keep QUIC from answering the server.
 
 use super::GetError;
-use crate::http3::client::ClientRequestBody;
 use bytes::{Bytes, BytesMut};
+use litequic_http3::client::ClientRequestBody;
 use std::{
     cell::Cell,
     fs::File,

@@ -1,12 +1,10 @@
 //! `--verbose`: a trace on standard error, as curl prints it: `*` before facts about the connection, `>` before what is
 //! sent, `<` before what is received.
 
-use crate::{
-    http3::settings::Settings,
-    quic::{Observed, PacketDirection, TransportParameters},
-    tls::{self, Presented},
-};
 use http::{HeaderMap, Request, Response, header};
+use litequic_http3::settings::Settings;
+use litequic_quic::{Observed, PacketDirection, TransportParameters};
+use litequic_tls::{self as tls, Presented};
 use std::{
     io::{self, Write},
     net::SocketAddr,
@@ -151,8 +149,8 @@ pub(super) fn settings(settings: &Settings) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quic::Packet;
     use http::{HeaderValue, Uri};
+    use litequic_quic::Packet;
 
     #[test]
     fn requests_and_responses_are_printed_as_curl_does() {

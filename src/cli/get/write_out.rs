@@ -2,11 +2,9 @@
 //! template's file.
 
 use super::GetError;
-use crate::{
-    cli::exit::Exit,
-    quic::{Counts, Observer, RoundTrip},
-};
+use crate::cli::exit::Exit;
 use http::{HeaderMap, HeaderName, Method, Response, StatusCode, Uri, header};
+use litequic_quic::{Counts, Observer, RoundTrip};
 use serde_json::{Map, Value as Json, json};
 use std::{
     fmt, fs,

@@ -1,7 +1,7 @@
 //! litequic.toml(5): the reference of the configuration, which is Markdown, as a manual page. Pure.
 
 use super::roff::{escape, examples, prose, see_also, title};
-use crate::config;
+use litequic_config as config;
 use std::fmt::Write as _;
 
 /// What the reference does not say: what kind of file it is.

@@ -13,7 +13,8 @@ use crate::support::{
     tls::Tls,
 };
 
-use litequic::{app::WorkerMetrics, config::Config};
+use litequic::app::WorkerMetrics;
+use litequic_config::Config;
 use serde_json::Value as Json;
 use std::{fs, net::SocketAddr, process::Command, time::Duration};
 
@@ -234,10 +235,10 @@ async fn h2load_and_the_log_agree() {
 #[tokio::test]
 async fn chromium_and_the_log_agree() {
     let folder = tempfile::tempdir().unwrap();
-    let certificate = litequic::tls::self_signed(["localhost"]).unwrap();
-    let store = litequic::tls::CertificateStore::new(certificate.certificate().unwrap(), []);
+    let certificate = litequic_tls::self_signed(["localhost"]).unwrap();
+    let store = litequic_tls::CertificateStore::new(certificate.certificate().unwrap(), []);
     let origin = origin::demo().await;
-    let url = litequic::config::OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };
+    let url = litequic_config::OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };
     let mut config = Config::simple(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
     config.access_log = everything(&folder);
     let litequic = Litequic::with_certificates(&config, store, certificate.cert_pem).await;

@@ -6,7 +6,7 @@ use crate::support::{
     process::Process,
     tls::{self, Tls},
 };
-use litequic::tls::self_signed;
+use litequic_tls::self_signed;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use std::{
     collections::VecDeque,

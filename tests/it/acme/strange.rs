@@ -5,7 +5,7 @@ use crate::support::{
     io_key,
     process::{Process, free_tcp_port, free_udp_port},
 };
-use litequic::tls::self_signed;
+use litequic_tls::self_signed;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use std::{fs, net::Ipv4Addr, sync::Arc, time::Duration};
 use tokio::{

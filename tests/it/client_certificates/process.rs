@@ -13,7 +13,7 @@ use crate::{
     },
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
-use litequic::tls::{SelfSigned, self_signed};
+use litequic_tls::{SelfSigned, self_signed};
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},

@@ -7,7 +7,7 @@ use crate::support::{
     proxy::Litequic,
 };
 use http::Method;
-use litequic::config::{AmbiguousFields, Config, Network, ReservedFields, Route};
+use litequic_config::{AmbiguousFields, Config, Network, ReservedFields, Route};
 use std::net::Ipv4Addr;
 
 /// One of each kind, and one that nothing is about.

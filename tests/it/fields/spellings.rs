@@ -2,7 +2,7 @@
 
 use super::{PROTOCOLS, Request};
 use crate::support::{needs, nginx::Nginx, origin::Script, proxy::Litequic};
-use litequic::config::{AmbiguousFields, Config, Template};
+use litequic_config::{AmbiguousFields, Config, Template};
 use std::{
     io::{BufRead, BufReader},
     net::{Ipv4Addr, SocketAddr},

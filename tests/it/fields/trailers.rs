@@ -8,7 +8,7 @@ use crate::support::{
     tls::Tls,
 };
 use http::HeaderName;
-use litequic::config::{AmbiguousFields, Config, HeaderRules, Template};
+use litequic_config::{AmbiguousFields, Config, HeaderRules, Template};
 
 fn rules(name: &'static str) -> HeaderRules {
     let value = Template::parse("litequic", &[]).unwrap();

@@ -2,7 +2,7 @@
 
 use super::{Guide, adapted, machine::Machine};
 use crate::support::{needs, process::Process};
-use litequic::tls::{SelfSigned, self_signed};
+use litequic_tls::{SelfSigned, self_signed};
 
 /// A page that requests more until the browser uses HTTP/3, and shows the protocols.
 const PAGE: &str = r"<!doctype html><p id=o>waiting</p><script>

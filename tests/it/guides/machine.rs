@@ -5,7 +5,7 @@ use crate::support::{
     needs,
     process::{Ended, Process, litequic_program},
 };
-use litequic::tls::self_signed;
+use litequic_tls::self_signed;
 use std::{
     fs,
     io::Write,

@@ -2,7 +2,7 @@
 
 use super::{Guide, adapted, machine::Machine};
 use crate::support::{needs, process::Process};
-use litequic::tls::self_signed;
+use litequic_tls::self_signed;
 use std::process::Command;
 
 /// An origin for tests: answers with its folder's files.

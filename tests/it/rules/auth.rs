@@ -13,7 +13,7 @@ use crate::{
 };
 use futures_util::{SinkExt, StreamExt};
 use http::Method;
-use litequic::config::{AmbiguousFields, Config};
+use litequic_config::{AmbiguousFields, Config};
 use std::{
     net::{Ipv4Addr, SocketAddr},
     sync::{Arc, Mutex},
@@ -271,7 +271,7 @@ async fn a_refusal_and_a_redirect_reach_the_client_and_the_request_does_not_reac
         }
     }
     assert_eq!(origin.connections(), 0);
-    let count = |read: fn(&litequic::proxy::Metrics) -> u64| litequic.sum(|worker| read(&worker.proxy));
+    let count = |read: fn(&litequic_proxy::Metrics) -> u64| litequic.sum(|worker| read(&worker.proxy));
     assert_eq!(count(|metrics| metrics.auth_denied.get()), 3 + 6 + 6);
     assert_eq!(count(|metrics| metrics.auth_redirected.get()), 1 + 3 + 3);
     let text = litequic.metrics.registry().render();

@@ -3,7 +3,7 @@
 use super::{configured, started};
 use crate::support::{client::Client, origin::Always, proxy::Litequic, tls::Tls};
 use http::Method;
-use litequic::config::Workers;
+use litequic_config::Workers;
 
 /// An hour, so that no test is so slow that a request more is due.
 const LIMITED: &str = r#"

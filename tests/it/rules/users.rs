@@ -15,7 +15,7 @@ use crate::{
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::Method;
-use litequic::config::AmbiguousFields;
+use litequic_config::AmbiguousFields;
 use rustix::{
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
     termios::{LocalModes, tcgetattr},
@@ -166,7 +166,7 @@ fn litequic_password_asks_twice_and_prints_a_line_that_check_and_run_accept() {
     {
         assert_eq!(asked(name, input).code, Some(code), "{name} {input:?}");
     }
-    let made = litequic::tls::self_signed(["localhost"]).unwrap();
+    let made = litequic_tls::self_signed(["localhost"]).unwrap();
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
     write("tls.crt", &made.cert_pem);
     write("tls.key", &made.key_pem);

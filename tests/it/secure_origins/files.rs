@@ -11,7 +11,7 @@ use crate::{
         within,
     },
 };
-use litequic::tls::{SelfSigned, self_signed};
+use litequic_tls::{SelfSigned, self_signed};
 use std::{
     fmt::Write as _,
     net::{Ipv4Addr, SocketAddr},

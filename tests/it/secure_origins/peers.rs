@@ -13,7 +13,7 @@ use crate::{
     },
 };
 use http::Method;
-use litequic::config::{Origin, TlsVersion};
+use litequic_config::{Origin, TlsVersion};
 use std::{
     io::{PipeWriter, Write as _, pipe},
     path::PathBuf,

@@ -7,11 +7,9 @@ use crate::support::{
     raw,
     tls::{self, Tls},
 };
-use litequic::{
-    app,
-    config::{self, Config, Draft, Listen},
-    tls::self_signed,
-};
+use litequic::app;
+use litequic_config::{self as config, Config, Draft, Listen};
+use litequic_tls::self_signed;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use std::{
     fs,

@@ -3,7 +3,7 @@
 
 use super::{Way, spellings};
 use crate::support::{needs, nginx::Nginx, proxy::Litequic, within};
-use litequic::config::{Config, HeaderRules, Route, Template, TemplatePart};
+use litequic_config::{Config, HeaderRules, Route, Template, TemplatePart};
 use std::{
     io::{BufRead, BufReader},
     net::{Ipv4Addr, SocketAddr},

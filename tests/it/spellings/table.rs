@@ -2,11 +2,9 @@
 //! with litequic. Go's and Express' rows were tried against Go 1.26 and Express 5.
 
 use http::Method;
-use litequic::{
-    config::{Config, Route},
-    exchange::{self, Authority, Client, Fields, Head, Identity, LastForwarded, Protocol, name},
-    proxy::{Routing, request_head},
-};
+use litequic_config::{Config, Route};
+use litequic_exchange::{self as exchange, Authority, Client, Fields, Head, Identity, LastForwarded, Protocol, name};
+use litequic_proxy::{Routing, request_head};
 use proptest::prelude::*;
 
 /// One thing done to a path.

@@ -6,10 +6,8 @@ use super::{
     proxy::Litequic,
     within,
 };
-use litequic::{
-    app::WorkerMetrics,
-    config::{Config, OriginAddress, Route, Target},
-};
+use litequic::app::WorkerMetrics;
+use litequic_config::{Config, OriginAddress, Route, Target};
 use quinn::VarInt;
 use std::{
     net::SocketAddr,

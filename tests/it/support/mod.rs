@@ -28,7 +28,7 @@ pub(crate) mod tunnel;
 pub(crate) mod unasked;
 pub(crate) mod wire;
 
-use litequic::config::{Io, LiteQuic};
+use litequic_config::{Io, LiteQuic};
 use std::{env, time::Duration};
 use tokio::time::timeout;
 

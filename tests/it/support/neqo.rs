@@ -170,7 +170,7 @@ struct Key {
 impl PacketKey for Key {
     fn decrypt(&self, packet: u64, header: &[u8], payload: &mut BytesMut) -> Result<(), CryptoError> {
         self.key.decrypt(packet, header, payload)?;
-        let ours: Vec<_> = litequic::quic::frame::FrameIter::new(payload)
+        let ours: Vec<_> = litequic_quic::frame::FrameIter::new(payload)
             .filter(|frame| payload[frame.range.clone()].starts_with(&ACK_FREQUENCY))
             .map(|frame| frame.range)
             .collect();

@@ -2,7 +2,7 @@
 //! own, killed with the test.
 
 use super::{DEADLINE, needs};
-use litequic::config::OriginAddress;
+use litequic_config::OriginAddress;
 use std::{
     fmt::Write as _,
     fs,

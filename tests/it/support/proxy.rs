@@ -1,14 +1,11 @@
 //! The whole product in this process: workers, QUIC, HTTP/3, the proxy; certificates made on the spot.
 
 use super::{DEADLINE, within};
-use litequic::{
-    app::{self, Options, WorkerDied},
-    app::{Metrics, WorkerMetrics},
-    config::{Config, Io, OriginAddress, Workers},
-    lifecycle::{Lifecycle, Phase},
-    memory::MemoryGauge,
-    tls::{self, CertificateStore},
-};
+use litequic::app::{self, Metrics, Options, WorkerDied, WorkerMetrics};
+use litequic_base::lifecycle::{Lifecycle, Phase};
+use litequic_config::{Config, Io, OriginAddress, Workers};
+use litequic_resources::memory::MemoryGauge;
+use litequic_tls::{self as tls, CertificateStore};
 use std::{
     net::{Ipv4Addr, SocketAddr},
     num::NonZeroU16,

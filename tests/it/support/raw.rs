@@ -7,7 +7,7 @@ use super::{
     proxy::Litequic,
     within,
 };
-use litequic::http3::qpack;
+use litequic_http3::qpack;
 use quinn::{ReadError, RecvStream, SendStream, VarInt};
 
 /// Frame types (RFC 9114 §7.2).

@@ -7,7 +7,7 @@ use super::{
     raw::{headers, pseudo, varint},
     within,
 };
-use litequic::quic::frame::{FrameIter, kind};
+use litequic_quic::frame::{FrameIter, kind};
 use quinn::rustls::{
     self, RootCertStore,
     pki_types::{CertificateDer, pem::PemObject},

@@ -1,7 +1,7 @@
 //! A TLS client over TCP that sends arbitrary bytes.
 
 use super::{proxy::Litequic, within};
-use litequic::tls::{Trust, client_config};
+use litequic_tls::{Trust, client_config};
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, ServerName, pem::PemObject},

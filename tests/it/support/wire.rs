@@ -2,7 +2,7 @@
 //! ClientHello. It acknowledges nothing and repeats its last datagrams while nothing comes back; TLS comes from rustls.
 
 use super::{DEADLINE, client::tls_config, proxy::Litequic, raw::varint};
-use litequic::quic::frame::FrameIter;
+use litequic_quic::frame::FrameIter;
 use rustls::{
     self, Side,
     crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256,

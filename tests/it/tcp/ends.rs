@@ -7,7 +7,9 @@ use crate::support::{
     proxy::{Litequic, unbuffered},
     tls::Tls,
 };
-use litequic::{app::WorkerMetrics, config::Config, lifecycle::Phase};
+use litequic::app::WorkerMetrics;
+use litequic_base::lifecycle::Phase;
+use litequic_config::Config;
 use std::{net::SocketAddr, time::Duration};
 use tokio::io::AsyncWriteExt;
 

@@ -7,7 +7,7 @@ use crate::support::{
     raw::{self, Raw},
     tls::Tls,
 };
-use litequic::config::Config;
+use litequic_config::Config;
 use std::time::Duration;
 
 const BODIES: [(&str, &str); 2] =

@@ -10,7 +10,8 @@ use crate::support::{
     proxy::Litequic,
     within,
 };
-use litequic::{app::WorkerMetrics, config::Config};
+use litequic::app::WorkerMetrics;
+use litequic_config::Config;
 use std::time::Duration;
 
 const PROTOCOL_ERROR: u32 = 1;

@@ -8,7 +8,7 @@ use crate::support::{
     tls::Tls,
     within,
 };
-use litequic::lifecycle::Phase;
+use litequic_base::lifecycle::Phase;
 use std::{num::NonZeroU16, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

@@ -14,10 +14,8 @@ use crate::{
     },
 };
 use futures_util::future::join_all;
-use litequic::{
-    config::Limits,
-    tls::{SelfSigned, self_signed},
-};
+use litequic_config::Limits;
+use litequic_tls::{SelfSigned, self_signed};
 use rustix::process::{Resource, getrlimit};
 use std::{
     env, fs,

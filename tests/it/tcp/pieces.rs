@@ -12,7 +12,7 @@ use crate::{
     },
 };
 use futures_util::future;
-use litequic::config::Config;
+use litequic_config::Config;
 use tokio::io::AsyncWriteExt;
 
 const CHUNKED: &str = "POST /sink HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";

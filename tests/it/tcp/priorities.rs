@@ -10,10 +10,8 @@ use crate::support::{
     sequence::{EIGHT, PRIORITIES_OF_EIGHT, Sequence},
     within,
 };
-use litequic::{
-    app::WorkerMetrics,
-    config::{Config, Network},
-};
+use litequic::app::WorkerMetrics;
+use litequic_config::{Config, Network};
 use std::time::Duration;
 use tokio::{
     task::JoinHandle,
@@ -251,7 +249,7 @@ async fn an_update_counts_before_its_request_and_none_after_its_response() {
     client.update(5, b"u=\"1").await;
     client.update(5, &[b' '; 61]).await;
     let shared =
-        |read: fn(&litequic::telemetry::RequestMetrics) -> u64| move |worker: &WorkerMetrics| read(&worker.shared);
+        |read: fn(&litequic_telemetry::RequestMetrics) -> u64| move |worker: &WorkerMetrics| read(&worker.shared);
     litequic.wait_until("skipped", shared(|shared| shared.priority_updates_skipped.get()), |count| count == 1).await;
     let counts = [
         shared(|shared| shared.priority_updates_early.get()),

@@ -7,10 +7,8 @@ use crate::support::{
     proxy::{Litequic, unbuffered},
     tls::{self, Tls},
 };
-use litequic::{
-    app::WorkerMetrics,
-    config::{AccessField, AccessLog, AccessTarget},
-};
+use litequic::app::WorkerMetrics;
+use litequic_config::{AccessField, AccessLog, AccessTarget};
 use serde_json::Value as Json;
 use std::{fs, net::SocketAddr, path::Path, time::Duration};
 use tokio::{

@@ -8,7 +8,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use http::Method;
-use litequic::config::TraceParent;
+use litequic_config::TraceParent;
 use std::time::Duration;
 
 /// Bytes of spans that may wait.

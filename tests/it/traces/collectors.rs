@@ -9,7 +9,7 @@ use crate::support::{
     tunnel::HttpVersion,
     within,
 };
-use litequic::config::TraceProtocol;
+use litequic_config::TraceProtocol;
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 use tokio::time::sleep;
 
@@ -20,7 +20,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 pub(super) async fn counted(
     litequic: &Litequic,
     what: &str,
-    read: impl Fn(&litequic::traces::ExportMetrics) -> u64,
+    read: impl Fn(&litequic_telemetry::traces::ExportMetrics) -> u64,
     expected: u64,
 ) {
     let found = async {

@@ -11,7 +11,7 @@ use crate::support::{
     within,
 };
 use futures_util::{SinkExt, StreamExt};
-use litequic::config::{Auth, Origin, OriginAddress, Redirect, Route, Target, Template, Variable};
+use litequic_config::{Auth, Origin, OriginAddress, Redirect, Route, Target, Template, Variable};
 use std::time::Duration;
 use tokio_tungstenite::tungstenite::Message;
 

@@ -10,7 +10,7 @@ use crate::support::{
     tls::{Tls, credulous},
     within,
 };
-use litequic::tls::self_signed;
+use litequic_tls::self_signed;
 use serde_json::Value as Json;
 use std::{
     fs,

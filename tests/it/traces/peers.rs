@@ -13,7 +13,7 @@ use crate::support::{
     tunnel::HttpVersion,
     within,
 };
-use litequic::config::TraceProtocol;
+use litequic_config::TraceProtocol;
 use serde_json::Value as Json;
 use std::{fs, net::Ipv4Addr, path::Path, process::Command, time::Duration};
 use tokio::{

@@ -6,7 +6,7 @@ use crate::{
     secure_origins::server,
     support::{collector::Collector, origin::Always, proxy::Litequic, tunnel::HttpVersion},
 };
-use litequic::config::TraceProtocol;
+use litequic_config::TraceProtocol;
 use rustls::{
     ServerConfig,
     pki_types::{PrivateKeyDer, pem::PemObject},

@@ -12,7 +12,7 @@ use crate::support::{
     tls::Tls,
     tunnel::{self, HttpVersion, switch},
 };
-use litequic::config::Config;
+use litequic_config::Config;
 
 #[tokio::test]
 async fn the_origin_is_asked_in_http_1_1_whatever_the_client_speaks() {

@@ -8,7 +8,7 @@ use crate::support::{
     tunnel::{HttpVersion, switch},
     within,
 };
-use litequic::lifecycle::Phase;
+use litequic_base::lifecycle::Phase;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

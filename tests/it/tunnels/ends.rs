@@ -13,7 +13,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
-use litequic::config::Network;
+use litequic_config::Network;
 use std::{collections::HashMap, net::Ipv4Addr, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

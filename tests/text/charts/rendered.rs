@@ -1,7 +1,7 @@
 //! What `helm` makes of the charts, and of each value that matters.
 
 use super::ROOT;
-use litequic::config;
+use litequic_config as config;
 use std::{
     fs,
     io::{self, Write},

@@ -1,0 +1,222 @@
+//! The account at a CA: its key, which is stored before the CA hears of it, and its URL there.
+
+use super::{
+    folder::{Folder, LockError},
+    http::Http,
+    order::{OrderFailure, blocking, nonce},
+};
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+use instant_acme::{Account, AccountBuilder, ExternalAccountKey, Key, NewAccount};
+use litequic_config::{Acme, Eab};
+use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use serde_json::{Value as Json, json};
+use std::{fmt::Write, fs, path::Path, time::Duration};
+use tokio::time::sleep;
+
+/// Hexadecimal digits of a directory's hash in the name of its account's file.
+const DIGITS: usize = 12;
+/// Time between two attempts to lock the account's file, which another process holds while it creates the account.
+const LOCK_AGAIN: Duration = Duration::from_millis(200);
+/// Attempts to lock it: an exchange with the CA is limited to 30 seconds.
+const LOCK_ATTEMPTS: u32 = 300;
+
+/// An account as it is stored.
+pub(super) struct StoredAccount {
+    key: KeyPair,
+    /// The account's URL; `None` until the CA has named it.
+    id: Option<String>,
+    contact: Vec<String>,
+}
+
+/// The file of the account at the directory of `table`.
+pub(super) fn file_name(table: &Acme) -> String {
+    let kid = table.eab.as_ref().map_or(String::new(), |eab| format!("\0{}", eab.kid));
+    let hash = digest(&SHA256, format!("{}{kid}", table.directory).as_bytes());
+    let mut name = "account-".to_owned();
+    for byte in hash.as_ref().iter().take(DIGITS / 2) {
+        // A String takes everything.
+        let _ = write!(name, "{byte:02x}");
+    }
+    name + ".json"
+}
+
+/// The thumbprint of the stored key (RFC 7638), by which HTTP-01 is answered; `None` if there is no account yet.
+pub(super) fn thumbprint(folder: &Folder, table: &Acme) -> Option<String> {
+    let stored = StoredAccount::read(&folder.read(&file_name(table)).ok()??)?;
+    Some(stored.thumbprint())
+}
+
+impl StoredAccount {
+    fn read(text: &str) -> Option<Self> {
+        let json: Json = serde_json::from_str(text).ok()?;
+        let contact = json.get("contact").and_then(Json::as_array).into_iter().flatten();
+        Some(Self {
+            key: KeyPair::from_pem(json.get("key")?.as_str()?).ok().filter(is_p256)?,
+            id: json.get("id").and_then(Json::as_str).map(str::to_owned),
+            contact: contact.filter_map(|one| Some(one.as_str()?.to_owned())).collect(),
+        })
+    }
+
+    fn to_text(&self, directory: &str) -> String {
+        let Self { key, id, contact } = self;
+        let json = json!({ "directory": directory, "id": id, "contact": contact, "key": key.serialize_pem() });
+        format!("{json:#}\n")
+    }
+
+    /// RFC 7638 §3: the members of an EC key, in the order of their names.
+    fn thumbprint(&self) -> String {
+        let point = self.key.public_key_raw().get(1..).unwrap_or_default();
+        let (x, y) = point.split_at(point.len() / 2);
+        let [x, y] = [x, y].map(|half| BASE64_URL_SAFE_NO_PAD.encode(half));
+        let key = format!("{{\"crv\":\"P-256\",\"kty\":\"EC\",\"x\":\"{x}\",\"y\":\"{y}\"}}");
+        BASE64_URL_SAFE_NO_PAD.encode(digest(&SHA256, key.as_bytes()))
+    }
+
+    fn der(&self) -> PrivatePkcs8KeyDer<'static> {
+        PrivatePkcs8KeyDer::from(self.key.serialize_der())
+    }
+}
+
+fn is_p256(key: &KeyPair) -> bool {
+    key.algorithm() == &PKCS_ECDSA_P256_SHA256
+}
+
+/// The account at the directory of `table`, which is created where there is none, or where the CA has `forgotten` it.
+///
+/// # Errors
+///
+/// [`OrderFailure`]: the folder's, or the CA's.
+pub(super) async fn open(folder: &Folder, table: &Acme, http: &Http, forgotten: bool) -> Result<Account, OrderFailure> {
+    let name = file_name(table);
+    let _locked = lock(folder, &name).await?;
+    let (read, of) = (folder.clone(), name.clone());
+    let text = blocking(move || read.read(&of)).await?.map_err(|error| OrderFailure::of_folder(folder, &error))?;
+    let mut stored = match text.as_deref().map(StoredAccount::read) {
+        Some(Some(stored)) => stored,
+        Some(None) => {
+            let path = folder.path().join(&name);
+            return Err(OrderFailure::new(format!("{}: it is not an account's file; move it away", path.display())));
+        }
+        None => {
+            let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256);
+            let key = key.map_err(|error| OrderFailure::new(format!("cannot make a key: {error}")))?;
+            StoredAccount { key, id: None, contact: Vec::new() }
+        }
+    };
+    if forgotten {
+        stored.id = None;
+    }
+    let builder = || Account::builder_with_http(Box::new(http.clone()));
+    let account = match &stored.id {
+        Some(id) => {
+            let account = builder().from_parts(id.clone(), stored.der(), table.directory.clone()).await;
+            account.map_err(|error| OrderFailure::of_ca(&error, http))?
+        }
+        None => {
+            let account = match &table.eab {
+                Some(eab) => {
+                    let (account, made) = bound(&builder, table, eab, http).await?;
+                    stored = made;
+                    account
+                }
+                None => {
+                    store(folder, &name, &stored, table).await?;
+                    stored.contact = Vec::new();
+                    nonce!(create(builder(), &stored, table)).map_err(|error| OrderFailure::of_ca(&error, http))?
+                }
+            };
+            stored.id = Some(account.id().to_owned());
+            store(folder, &name, &stored, table).await?;
+            tracing::info!(directory = table.directory, account = account.id(), "registered an account at the CA");
+            account
+        }
+    };
+    if stored.contact != table.contact {
+        let contact: Vec<&str> = table.contact.iter().map(String::as_str).collect();
+        nonce!(account.update_contacts(&contact)).map_err(|error| OrderFailure::of_ca(&error, http))?;
+        stored.contact.clone_from(&table.contact);
+        store(folder, &name, &stored, table).await?;
+    }
+    Ok(account)
+}
+
+async fn create(builder: AccountBuilder, stored: &StoredAccount, table: &Acme) -> Result<Account, instant_acme::Error> {
+    let key = Key::from_pkcs8_der(stored.der())?;
+    let key = (key, PrivateKeyDer::Pkcs8(stored.der()));
+    let (account, _) = builder.create_from_key(key, table.directory.clone()).await?;
+    Ok(account)
+}
+
+/// Registers an account with an External Account Binding, for which instant-acme makes the key by itself.
+async fn bound(
+    builder: &impl Fn() -> AccountBuilder,
+    table: &Acme,
+    eab: &Eab,
+    http: &Http,
+) -> Result<(Account, StoredAccount), OrderFailure> {
+    let file = eab.key_file.clone();
+    let read = blocking(move || read_eab(&file)).await?;
+    let key = ExternalAccountKey::new(eab.kid.clone(), &read.map_err(OrderFailure::new)?);
+    let contact: Vec<&str> = table.contact.iter().map(String::as_str).collect();
+    let new =
+        NewAccount { contact: &contact, terms_of_service_agreed: table.terms_agreed, only_return_existing: false };
+    let created = nonce!(builder().create(&new, table.directory.clone(), Some(&key)));
+    let (account, credentials) = created.map_err(|error| OrderFailure::of_ca(&error, http))?;
+    let key = KeyPair::try_from(credentials.private_key()).map_err(|error| OrderFailure::new(error.to_string()))?;
+    Ok((account, StoredAccount { key, id: None, contact: table.contact.clone() }))
+}
+
+/// Reads the HMAC key of an External Account Binding, in base64url with or without padding.
+///
+/// # Errors
+///
+/// What is wrong with the file.
+pub(super) fn read_eab(file: &Path) -> Result<Vec<u8>, String> {
+    let text = fs::read_to_string(file).map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
+    let key = BASE64_URL_SAFE_NO_PAD.decode(text.trim().trim_end_matches('='));
+    key.ok().filter(|key| !key.is_empty()).ok_or_else(|| format!("{} has no key in base64url", file.display()))
+}
+
+async fn store(folder: &Folder, name: &str, stored: &StoredAccount, table: &Acme) -> Result<(), OrderFailure> {
+    let (into, name, text) = (folder.clone(), name.to_owned(), stored.to_text(&table.directory));
+    blocking(move || into.write(&name, &text)).await?.map_err(|error| OrderFailure::of_folder(folder, &error))
+}
+
+/// One process of those that share the folder creates an account.
+async fn lock(folder: &Folder, name: &str) -> Result<super::folder::Locked, OrderFailure> {
+    for _ in 0..LOCK_ATTEMPTS {
+        let (of, name) = (folder.clone(), name.to_owned());
+        match blocking(move || of.lock(&name)).await? {
+            Ok(locked) => return Ok(locked),
+            Err(LockError::Io(error)) => return Err(OrderFailure::of_folder(folder, &error)),
+            Err(LockError::Taken) => sleep(LOCK_AGAIN).await,
+        }
+    }
+    Err(OrderFailure::new("another process holds the account's lock".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thumbprint_is_the_one_of_instant_acme() {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        let stored = StoredAccount { key, id: None, contact: vec!["mailto:a@a.test".into()] };
+        let read = StoredAccount::read(&stored.to_text("https://ca.test/")).unwrap();
+        assert_eq!((read.thumbprint(), &read.contact), (stored.thumbprint(), &stored.contact));
+        // 32 bytes without padding.
+        assert_eq!(stored.thumbprint().len(), 43);
+        assert!(StoredAccount::read("{}").is_none() && StoredAccount::read("").is_none());
+    }
+
+    #[test]
+    fn each_directory_has_an_account_of_its_own() {
+        let table = |directory: &str| Acme { directory: directory.into(), ..Acme::default() };
+        let name = file_name(&table("https://ca.test/"));
+        assert!(name.starts_with("account-") && name.len() == "account-.json".len() + DIGITS, "{name}");
+        assert_ne!(name, file_name(&table("https://other.test/")));
+    }
+}

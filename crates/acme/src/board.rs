@@ -1,0 +1,129 @@
+//! What operators see of certificates that litequic obtains, and the renewals that they order.
+
+use super::plan::Validity;
+use litequic_config::AcmeHost;
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+use tokio::sync::Notify;
+
+/// Time between two renewals of a host that an operator orders: CAs limit certificates of a name.
+const ORDER_AGAIN: Duration = Duration::from_secs(5 * 60);
+/// Hosts that an error answer lists at most.
+const MAX_NAMES: usize = 64;
+
+/// The state of a host's certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CertificateState {
+    /// Valid, and not to be renewed yet.
+    Valid,
+    /// Valid, and to be renewed.
+    Due,
+    /// There is none, or it has expired.
+    Missing,
+}
+
+impl CertificateState {
+    /// The name of the state in metrics and `/status`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Valid => "valid",
+            Self::Due => "due",
+            Self::Missing => "missing",
+        }
+    }
+}
+
+/// A host of `[[acme]]`.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Name of the host.
+    pub host: String,
+    /// State of its certificate.
+    pub state: CertificateState,
+    /// When its certificate is valid, if there is one.
+    pub validity: Option<Validity>,
+    /// Directory of the CA.
+    pub directory: String,
+    /// When its certificate is ordered next.
+    pub next: u64,
+    /// Whether the next step continues an order.
+    pub resumes: bool,
+    /// Orders that failed in succession, and the one that runs.
+    pub failures: u64,
+    /// Since when they fail, in seconds since the Unix epoch.
+    pub failing_since: Option<u64>,
+    /// Why the last one failed.
+    pub problem: Option<String>,
+    /// The record that the operator has to set for dns-persist-01.
+    pub record: Option<String>,
+}
+
+/// The states of all hosts. Written by the manager, read by the admin interface.
+#[derive(Debug, Default)]
+pub struct Board {
+    entries: Mutex<Vec<Entry>>,
+    orders: Mutex<Vec<AcmeHost>>,
+    /// When an operator last ordered a renewal, by host.
+    ordered: Mutex<BTreeMap<String, Instant>>,
+    changed: Notify,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Board {
+    pub(super) fn set(&self, entries: Vec<Entry>) {
+        *locked(&self.entries) = entries;
+    }
+
+    /// Orders a certificate for `host` now.
+    ///
+    /// # Errors
+    ///
+    /// Why not, in words for the operator.
+    pub fn order(&self, host: &str) -> Result<String, String> {
+        let host = AcmeHost::from(host.to_ascii_lowercase());
+        let name = host.to_string();
+        let entries = locked(&self.entries);
+        if !entries.iter().any(|entry| entry.host == name) {
+            let known: String = entries.iter().take(MAX_NAMES).map(|entry| format!("  {}\n", entry.host)).collect();
+            return Err(format!("no certificate of {name} is obtained by ACME; hosts are\n{known}"));
+        }
+        let mut ordered = locked(&self.ordered);
+        let left = ordered.get(&name).and_then(|last| ORDER_AGAIN.checked_sub(last.elapsed()));
+        if let Some(left) = left {
+            let seconds = left.as_secs().max(1);
+            return Err(format!(
+                "a certificate of {name} was ordered less than five minutes ago: again in {seconds} s\n"
+            ));
+        }
+        ordered.retain(|_, last| last.elapsed() < ORDER_AGAIN);
+        ordered.insert(name.clone(), Instant::now());
+        locked(&self.orders).push(host);
+        self.changed.notify_one();
+        Ok(format!("ordering a certificate for {name}: the log and `litequic ctl certificates` have the result\n"))
+    }
+
+    /// Has the manager look at the configuration, which has changed.
+    pub fn change(&self) {
+        self.changed.notify_one();
+    }
+
+    /// Waits for a change of the configuration, or an order.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    pub(super) fn take_orders(&self) -> Vec<AcmeHost> {
+        std::mem::take(&mut *locked(&self.orders))
+    }
+
+    /// The states of all hosts.
+    pub fn entries(&self) -> Vec<Entry> {
+        locked(&self.entries).clone()
+    }
+}

@@ -1,0 +1,339 @@
+//! `/clients` and `/close`: the connections of clients as a list, and the end of some of them. The query of a request
+//! has what is asked for. Pure; the types of the list are the contract with `litequic ctl` and programs.
+
+use super::{
+    denial::{DeniedList, DenyOrder},
+    maintenance::decoded,
+    qlog::{LogLines, QlogOrder},
+    status::{Lenient, Nullable, lenient, objects},
+};
+use litequic_config::Network;
+use litequic_telemetry::clients::{ListQuery, MAX_LIMIT, Selection};
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+use std::{fmt, pin::Pin};
+
+objects! {
+    /// The answer to `/clients`.
+    ClientList {
+        /// The first connections of the list.
+        clients: Vec<ClientStatus>,
+        /// Connections that the query selects.
+        selected: Option<u64>,
+        /// Connections that are open.
+        connections: Option<u64>,
+        /// Connections that are in a handshake.
+        handshakes: Option<u64>,
+        /// Processes of earlier generations that drain: their connections are not in the list.
+        older_processes: Option<u64>,
+    }
+
+    /// A connection.
+    ClientStatus {
+        /// Name of the connection among those that are open.
+        id: Option<String>,
+        /// The client's address and port.
+        client: Option<String>,
+        /// The HTTP version.
+        protocol: Option<String>,
+        /// The local address and port.
+        local: Option<String>,
+        /// Index of the worker.
+        worker: Option<u64>,
+        /// Name in the TLS handshake; null without one.
+        server_name: Nullable<String>,
+        /// Version of TLS, or `none`.
+        tls: Option<String>,
+        /// Key exchange group; null without TLS.
+        group: Nullable<String>,
+        /// Whether the handshake resumed a session; null without TLS.
+        resumed: Nullable<bool>,
+        /// Subject of the client's certificate; null without one.
+        certificate: Nullable<String>,
+        /// Seconds since the connection is open.
+        age: Option<f64>,
+        /// Seconds since a request was open; null while one is.
+        idle: Nullable<f64>,
+        /// Requests that are open.
+        open: Option<u64>,
+        /// Requests so far.
+        requests: Option<u64>,
+        /// Bytes sent.
+        sent: Option<u64>,
+        /// Bytes sent in a second.
+        sent_rate: Option<u64>,
+        /// Bytes received.
+        received: Option<u64>,
+        /// Bytes of memory that the connection holds.
+        held: Option<u64>,
+        /// Smoothed round-trip time in seconds; null if it is not known yet.
+        rtt: Nullable<f64>,
+        /// Part of the packets sent that was lost, from 0 to 1; null over TCP.
+        loss: Nullable<f64>,
+        /// Packets sent for each ACK frame received; null over TCP, and before the first.
+        packets_per_ack: Nullable<f64>,
+        /// Congestion window in bytes; null if it is not known yet.
+        congestion_window: Nullable<u64>,
+        /// Bytes in flight; null if it is not known yet.
+        bytes_in_flight: Nullable<u64>,
+    }
+}
+
+/// What becomes of a question to the workers: the answer, or why there is none.
+pub type Answered<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
+
+/// What the admin listener asks of the workers about clients.
+pub trait ClientControl: fmt::Debug + Send + Sync {
+    /// The connections that `query` asks for.
+    fn list(&self, query: ListQuery) -> Answered<'_, ClientList>;
+
+    /// Closes connections, and returns how many.
+    fn close(&self, order: CloseOrder) -> Answered<'_, u64>;
+
+    /// Denies a network and closes its connections: what was done in words, or why nothing was.
+    fn deny(&self, order: DenyOrder) -> Answered<'_, Result<String, String>>;
+
+    /// Allows a network again: what was done in words.
+    ///
+    /// # Errors
+    ///
+    /// Why nothing was.
+    fn allow(&self, network: Network) -> Result<String, String>;
+
+    /// The networks that are denied.
+    fn denied(&self) -> DeniedList;
+
+    /// Logs connections over QUIC: their lines, or why there are none.
+    fn log(&self, order: QlogOrder) -> Answered<'_, Result<LogLines, String>>;
+}
+
+/// The order of `POST /close`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CloseOrder {
+    /// Connections that are meant: those of a client.
+    pub selection: Selection,
+    /// At once; else when their requests have ended.
+    pub now: bool,
+    /// A wide network is meant.
+    pub all: bool,
+}
+
+/// Members of a query, decoded. Fails for one that is no text.
+pub(super) fn members(query: &str) -> impl Iterator<Item = Result<(&str, String), String>> {
+    query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        decoded(value).map(|value| (name, value)).ok_or_else(|| format!("{name} is no text"))
+    })
+}
+
+/// Reads a member of a query that says which connections are meant. Returns whether it is one.
+fn select(selection: &mut Selection, name: &str, value: &str) -> Result<bool, String> {
+    match name {
+        "client" => {
+            selection.client = Some(value.parse().map_err(|error| format!("client: {value:?} is {error}"))?);
+        }
+        "protocol" => {
+            let protocol = Selection::protocol(value).ok_or("protocol is not one of h1, h2 and h3")?;
+            selection.protocol = Some(protocol);
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// Reads the query of `/clients`: `client`, `protocol`, `sort`, `limit`.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub(super) fn list_query(query: &str) -> Result<ListQuery, String> {
+    let mut list = ListQuery::default();
+    for member in members(query) {
+        let (name, value) = member?;
+        if select(&mut list.selection, name, &value)? {
+            continue;
+        }
+        match name {
+            "sort" => list.sort = value.parse().map_err(|error| format!("sort is {error}"))?,
+            "limit" => {
+                let limit = value.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
+                list.limit = limit.ok_or_else(|| format!("limit is not a number from 1 to {MAX_LIMIT}"))?;
+            }
+            _ => return Err(
+                "unknown parameter: the query may have client=ADDRESS_OR_NETWORK, protocol=h1, h2 or h3, sort, limit"
+                    .into(),
+            ),
+        }
+    }
+    Ok(list)
+}
+
+/// The query of a selection.
+struct Query(Selection);
+
+impl fmt::Display for Query {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Selection { client, protocol } = self.0;
+        if let Some(client) = client {
+            write!(f, "client={client}&")?;
+        }
+        protocol.map_or(Ok(()), |protocol| write!(f, "protocol={protocol}&"))
+    }
+}
+
+/// Writes `list` as the query of `/clients`.
+pub fn query_of(list: &ListQuery) -> String {
+    format!("{}sort={}&limit={}", Query(list.selection), list.sort, list.limit)
+}
+
+impl CloseOrder {
+    /// Reads a query: `client`, `protocol`, `now`, `all`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn parse(query: &str) -> Result<Self, String> {
+        let mut order = Self { selection: Selection::default(), now: false, all: false };
+        for member in members(query) {
+            let (name, value) = member?;
+            if select(&mut order.selection, name, &value)? {
+                continue;
+            }
+            let is_on = match value.as_str() {
+                "on" => true,
+                "off" => false,
+                _ => return Err(format!("{name} is neither on nor off")),
+            };
+            match name {
+                "now" => order.now = is_on,
+                "all" => order.all = is_on,
+                _ => return Err("unknown parameter: the query may have client=ADDRESS_OR_NETWORK, protocol=h1, h2 or h3, now=on, all=on".into()),
+            }
+        }
+        let client = order.selection.client.ok_or("the query has no client=ADDRESS_OR_NETWORK")?;
+        if client.is_wide() && !order.all {
+            return Err(format!("{client} has very many addresses: confirm with all=on (ctl: --all)"));
+        }
+        Ok(order)
+    }
+
+    /// What was done, in a line: `closed` connections.
+    pub(super) fn outcome(&self, closed: u64) -> String {
+        let client = self.selection.client.map_or_else(String::new, |client| client.to_string());
+        let connections = if closed == 1 { "connection" } else { "connections" };
+        match (closed, self.now) {
+            (0, _) => format!("no connection of {client} is open\n"),
+            (_, true) => format!("closed {closed} {connections} of {client}\n"),
+            (1, false) => format!("1 connection of {client} ends once its requests have ended\n"),
+            (_, false) => format!("{closed} connections of {client} end once their requests have ended\n"),
+        }
+    }
+}
+
+/// Writes the order as a query.
+impl fmt::Display for CloseOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = |on| if on { "on" } else { "off" };
+        write!(f, "{}now={}&all={}", Query(self.selection), word(self.now), word(self.all))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use litequic_telemetry::clients::Sort;
+    use proptest::prelude::*;
+
+    fn selection(client: &str, protocol: Option<&'static str>) -> Selection {
+        Selection { client: Some(client.parse().unwrap()), protocol }
+    }
+
+    #[test]
+    fn a_query_says_which_connections_and_in_which_order() {
+        let of = |client, protocol, sort, limit| Ok(ListQuery { selection: selection(client, protocol), sort, limit });
+        for (query, expected) in [
+            ("", Ok(ListQuery::default())),
+            ("client=192.0.2.0/24&sort=rtt&limit=3", of("192.0.2.0/24", None, Sort::Rtt, 3)),
+            ("client=192.0.2.0%2F24", of("192.0.2.0/24", None, Sort::SentRate, 50)),
+            ("client=%5B2001:db8::1%5d:5&protocol=h3", of("[2001:db8::1]:5", Some("HTTP/3"), Sort::SentRate, 50)),
+            ("sort=loud", Err("sort is not one of sent-rate, sent, received, open, since, rtt, loss, held")),
+            ("limit=0", Err("limit is not a number from 1 to 1000")),
+            ("limit=1001", Err("limit is not a number from 1 to 1000")),
+            ("protocol=spdy", Err("protocol is not one of h1, h2 and h3")),
+            ("client=%", Err("client is no text")),
+            ("client=a", Err("client: \"a\" is neither an address, ADDRESS:PORT, a network nor a connection's ID")),
+            (
+                "colour=red",
+                Err(
+                    "unknown parameter: the query may have client=ADDRESS_OR_NETWORK, protocol=h1, h2 or h3, sort, limit",
+                ),
+            ),
+        ] {
+            assert_eq!(list_query(query), expected.map_err(str::to_owned), "{query}");
+        }
+    }
+
+    #[test]
+    fn an_order_to_close_names_a_client_and_confirms_a_wide_network() {
+        let order = CloseOrder { selection: selection("192.0.2.1", None), now: false, all: false };
+        for (query, expected) in [
+            ("client=192.0.2.1", Ok(order)),
+            ("client=192.0.2.1&now=on", Ok(CloseOrder { now: true, ..order })),
+            (
+                "client=10.0.0.0/8&all=on",
+                Ok(CloseOrder { selection: selection("10.0.0.0/8", None), all: true, ..order }),
+            ),
+            ("client=10.0.0.0/8", Err("10.0.0.0/8 has very many addresses: confirm with all=on (ctl: --all)")),
+            ("", Err("the query has no client=ADDRESS_OR_NETWORK")),
+            ("now=on", Err("the query has no client=ADDRESS_OR_NETWORK")),
+            ("client=192.0.2.1&now=1", Err("now is neither on nor off")),
+            (
+                "client=192.0.2.1&soon=on",
+                Err(
+                    "unknown parameter: the query may have client=ADDRESS_OR_NETWORK, protocol=h1, h2 or h3, now=on, all=on",
+                ),
+            ),
+        ] {
+            assert_eq!(CloseOrder::parse(query), expected.map_err(str::to_owned), "{query}");
+        }
+        for (closed, now, line) in [
+            (0, true, "no connection of 192.0.2.1 is open\n"),
+            (1, true, "closed 1 connection of 192.0.2.1\n"),
+            (2, true, "closed 2 connections of 192.0.2.1\n"),
+            (1, false, "1 connection of 192.0.2.1 ends once its requests have ended\n"),
+            (2, false, "2 connections of 192.0.2.1 end once their requests have ended\n"),
+        ] {
+            assert_eq!(CloseOrder { now, ..order }.outcome(closed), line);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_again(
+            client in prop::option::of(prop_oneof![
+                any::<std::net::IpAddr>().prop_map(|address| address.to_canonical().to_string()),
+                any::<std::net::SocketAddr>().prop_map(|address| address.to_string()),
+                any::<(u16, u64)>().prop_map(|(worker, number)| format!("{worker}-{number}")),
+            ]),
+            sort in prop::sample::select(Sort::ALL.to_vec()),
+            limit in 1..=MAX_LIMIT,
+            now: bool,
+        ) {
+            let client = client.map(|client| client.parse().unwrap());
+            let list = ListQuery { selection: Selection { client, protocol: Some("HTTP/1.1") }, sort, limit };
+            let query = query_of(&list);
+            let uri = http::Uri::try_from(format!("/clients?{query}"));
+            prop_assert!(uri.is_ok(), "{:?}", uri);
+            prop_assert_eq!(list_query(&query), Ok(list));
+            if client.is_some() {
+                let order = CloseOrder { selection: list.selection, now, all: true };
+                prop_assert_eq!(CloseOrder::parse(&order.to_string()), Ok(order));
+            }
+        }
+
+        #[test]
+        fn no_query_makes_it_panic(query in ".{0,60}") {
+            let _ = (list_query(&query), CloseOrder::parse(&query));
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! `/deny`, `/allow` and `/denied`: networks whose clients are refused. The query of a request has what is asked for.
+//! Pure; the types of the list are the contract with `litequic ctl` and programs.
+
+use super::{
+    clients::members,
+    status::{Lenient, lenient, objects},
+};
+use litequic_config::Network;
+use litequic_telemetry::clients::MAX_DENIAL;
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+use std::{fmt, time::Duration};
+
+objects! {
+    /// The answer to `/denied`.
+    DeniedList {
+        /// Networks that are denied, those for longest first.
+        denied: Vec<DeniedStatus>,
+        /// Networks that may be denied at most.
+        most: Option<u64>,
+    }
+
+    /// A network that is denied.
+    DeniedStatus {
+        /// The network, with its prefix.
+        network: Option<String>,
+        /// Seconds until it is allowed again.
+        seconds: Option<u64>,
+    }
+}
+
+/// The order of `POST /deny`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DenyOrder {
+    /// The network.
+    pub network: Network,
+    /// For how long, in whole seconds.
+    pub time: Duration,
+    /// A wide network is meant.
+    pub all: bool,
+    /// Denied even if loopback addresses or trusted proxies are in it.
+    pub force: bool,
+}
+
+impl DenyOrder {
+    /// An order, if `network` is not wide or `all` confirms it, and the time is one from a second to [`MAX_DENIAL`].
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn new(network: Network, time: Duration, all: bool, force: bool) -> Result<Self, String> {
+        let time = Duration::from_secs(time.as_secs());
+        if time.is_zero() || time > MAX_DENIAL {
+            return Err(
+                "the time is not one from 1 second to 30 days: what is for longer belongs into the configuration"
+                    .into(),
+            );
+        }
+        if network.is_wide() && !all {
+            return Err(format!("{network} has very many addresses: confirm with all=on (ctl: --all)"));
+        }
+        Ok(Self { network, time, all, force })
+    }
+
+    /// Reads a query: `network`, `seconds`, `all`, `force`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn parse(query: &str) -> Result<Self, String> {
+        let (mut found, mut time, mut all, mut force) = (None, None, false, false);
+        for member in members(query) {
+            let (name, value) = member?;
+            match (name, value.as_str()) {
+                ("network", value) => found = Some(network(value)?),
+                ("seconds", value) => {
+                    let seconds = value.parse().map_err(|_| "seconds is not a number")?;
+                    time = Some(Duration::from_secs(seconds));
+                }
+                ("all", "on" | "off") => all = value == "on",
+                ("force", "on" | "off") => force = value == "on",
+                ("all" | "force", _) => return Err(format!("{name} is neither on nor off")),
+                _ => return Err("unknown parameter: the query may have network, seconds, all=on, force=on".into()),
+            }
+        }
+        let network = found.ok_or("the query has no network")?;
+        Self::new(network, time.ok_or("the query has no seconds")?, all, force)
+    }
+}
+
+/// Reads a network, or an address.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub fn network(text: &str) -> Result<Network, String> {
+    text.parse().map_err(|error: litequic_base::network::NetworkError| match error.nearest {
+        Some(nearest) => format!("{text:?}: the network {}: {nearest}?", error.problem),
+        None => format!("{text:?} is neither an address nor a network"),
+    })
+}
+
+/// Reads the query of `/allow`: `network`.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub(super) fn allowed(query: &str) -> Result<Network, String> {
+    let mut found = None;
+    for member in members(query) {
+        match member? {
+            ("network", value) => found = Some(network(&value)?),
+            _ => return Err("unknown parameter: the query may have network".into()),
+        }
+    }
+    found.ok_or_else(|| "the query has no network".into())
+}
+
+/// Writes the order as a query.
+impl fmt::Display for DenyOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { network, time, all, force } = self;
+        let word = |on: &bool| if *on { "on" } else { "off" };
+        write!(f, "network={network}&seconds={}&all={}&force={}", time.as_secs(), word(all), word(force))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_order_to_deny_names_a_network_and_a_time() {
+        let order = DenyOrder {
+            network: "192.0.2.0/24".parse().unwrap(),
+            time: Duration::from_secs(60),
+            all: false,
+            force: false,
+        };
+        let long = "the time is not one from 1 second to 30 days: what is for longer belongs into the configuration";
+        for (query, expected) in [
+            ("network=192.0.2.0/24&seconds=60", Ok(order)),
+            ("network=::ffff:192.0.2.0/120&seconds=60", Ok(order)),
+            ("network=192.0.2.0%2F24&seconds=60&all=on&force=on", Ok(DenyOrder { all: true, force: true, ..order })),
+            ("seconds=60", Err("the query has no network")),
+            ("network=192.0.2.1", Err("the query has no seconds")),
+            ("network=192.0.2.1&seconds=0", Err(long)),
+            ("network=192.0.2.1&seconds=2592001", Err(long)),
+            ("network=192.0.2.1&seconds=1h", Err("seconds is not a number")),
+            (
+                "network=10.0.0.0/8&seconds=1",
+                Err("10.0.0.0/8 has very many addresses: confirm with all=on (ctl: --all)"),
+            ),
+            (
+                "network=192.0.2.1/24&seconds=1",
+                Err("\"192.0.2.1/24\": the network has bits beyond its prefix: 192.0.2.0/24?"),
+            ),
+            ("network=192.0.2.1:443&seconds=1", Err("\"192.0.2.1:443\" is neither an address nor a network")),
+            ("network=192.0.2.1&seconds=1&force=yes", Err("force is neither on nor off")),
+            (
+                "network=192.0.2.1&seconds=1&for=1",
+                Err("unknown parameter: the query may have network, seconds, all=on, force=on"),
+            ),
+        ] {
+            assert_eq!(DenyOrder::parse(query), expected.map_err(str::to_owned), "{query}");
+        }
+        assert_eq!(allowed("network=192.0.2.0/24"), Ok(order.network));
+        assert_eq!(allowed("").unwrap_err(), "the query has no network");
+        assert!(allowed("network=192.0.2.1&all=on").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_again(address: std::net::IpAddr, prefix in 0_u8..=128, seconds in 1_u64..2_592_001, force: bool) {
+            let network = Network::of(address, prefix);
+            let order = DenyOrder::new(network, Duration::from_secs(seconds), true, force).unwrap();
+            let query = order.to_string();
+            let uri = http::Uri::try_from(format!("/deny?{query}"));
+            prop_assert!(uri.is_ok(), "{:?}", uri);
+            prop_assert_eq!(DenyOrder::parse(&query), Ok(order));
+        }
+
+        #[test]
+        fn no_query_makes_it_panic(query in ".{0,60}") {
+            let _ = (DenyOrder::parse(&query), allowed(&query));
+        }
+    }
+}

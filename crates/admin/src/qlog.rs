@@ -1,0 +1,138 @@
+//! `/qlog`: what connections over QUIC do, packet by packet, as qlog. The one answer that is not made at once: its
+//! lines come as they are written, for as long as the query says.
+
+use super::clients::members;
+use bytes::Bytes;
+use litequic_telemetry::clients::{Selector, SelectorError};
+use std::{fmt, ops::RangeInclusive, time::Duration};
+use tokio::sync::mpsc;
+
+/// Lines of logs, in pieces. Dropping it ends the logs.
+pub type LogLines = mpsc::Receiver<Bytes>;
+
+/// The order of `POST /qlog`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QlogOrder {
+    /// Client whose connections are logged.
+    pub client: Selector,
+    /// For how long, in whole seconds.
+    pub time: Duration,
+    /// Connections at most.
+    pub connections: usize,
+    /// The next one that begins, rather than those that are open.
+    pub next: bool,
+    /// Clients' addresses are left out.
+    pub anonymous: bool,
+}
+
+impl QlogOrder {
+    /// Seconds that a log may take.
+    pub const SECONDS: RangeInclusive<u64> = 1..=300;
+    /// Seconds that it takes if the query does not say.
+    pub const DEFAULT_SECONDS: u64 = 30;
+    /// Connections at most: what a household or an office has.
+    pub const MAX_CONNECTIONS: usize = 8;
+
+    /// An order with the default time.
+    pub fn of(client: Selector) -> Self {
+        let time = Duration::from_secs(Self::DEFAULT_SECONDS);
+        Self { client, time, connections: Self::MAX_CONNECTIONS, next: false, anonymous: false }
+    }
+
+    /// Reads a query: `client`, `seconds`, `connections`, `next`, `anonymous`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn parse(query: &str) -> Result<Self, String> {
+        let mut client = None;
+        let mut order =
+            Self::of(Selector::Connection(litequic_telemetry::clients::ConnectionName { worker: 0, number: 0 }));
+        for member in members(query) {
+            let (name, value) = member?;
+            match (name, value.as_str()) {
+                ("client", value) => {
+                    let read = value.parse().map_err(|error: SelectorError| format!("client: {value:?} is {error}"))?;
+                    client = Some(read);
+                }
+                ("seconds", value) => {
+                    let seconds = value.parse().ok().filter(|seconds| Self::SECONDS.contains(seconds));
+                    order.time = Duration::from_secs(seconds.ok_or("seconds is not a number from 1 to 300")?);
+                }
+                ("connections", value) => {
+                    let most = value.parse().ok().filter(|most| (1..=Self::MAX_CONNECTIONS).contains(most));
+                    order.connections = most.ok_or("connections is not a number from 1 to 8")?;
+                }
+                ("next", "on" | "off") => order.next = value == "on",
+                ("anonymous", "on" | "off") => order.anonymous = value == "on",
+                ("next" | "anonymous", _) => return Err(format!("{name} is neither on nor off")),
+                _ => {
+                    return Err(
+                        "unknown parameter: the query may have client=ADDRESS, seconds, connections, next=on, \
+                                anonymous=on"
+                            .into(),
+                    );
+                }
+            }
+        }
+        order.client = client.ok_or("the query has no client=ADDRESS")?;
+        match order.client {
+            Selector::Network(network) if network.prefix != if network.address.is_ipv4() { 32 } else { 128 } => {
+                Err("client is a network: a log is of one address".into())
+            }
+            _ => Ok(order),
+        }
+    }
+}
+
+/// Writes the order as a query.
+impl fmt::Display for QlogOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { client, time, connections, next, anonymous } = self;
+        let word = |on: &bool| if *on { "on" } else { "off" };
+        write!(f, "client={client}&seconds={}&connections={connections}", time.as_secs())?;
+        write!(f, "&next={}&anonymous={}", word(next), word(anonymous))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_order_names_an_address_and_a_time() {
+        let order = QlogOrder::of("192.0.2.1".parse().unwrap());
+        let unknown =
+            "unknown parameter: the query may have client=ADDRESS, seconds, connections, next=on, anonymous=on";
+        for (query, expected) in [
+            ("client=192.0.2.1", Ok(order)),
+            (
+                "client=192.0.2.1&seconds=300&connections=1&next=on&anonymous=on",
+                Ok(QlogOrder { time: Duration::from_secs(300), connections: 1, next: true, anonymous: true, ..order }),
+            ),
+            ("client=192.0.2.1:443", Ok(QlogOrder::of("192.0.2.1:443".parse().unwrap()))),
+            ("client=0-7", Ok(QlogOrder::of("0-7".parse().unwrap()))),
+            ("client=192.0.2.0/31", Err("client is a network: a log is of one address")),
+            ("", Err("the query has no client=ADDRESS")),
+            ("client=192.0.2.1&seconds=0", Err("seconds is not a number from 1 to 300")),
+            ("client=192.0.2.1&seconds=301", Err("seconds is not a number from 1 to 300")),
+            ("client=192.0.2.1&connections=9", Err("connections is not a number from 1 to 8")),
+            ("client=192.0.2.1&next=1", Err("next is neither on nor off")),
+            ("client=192.0.2.1&file=x", Err(unknown)),
+        ] {
+            assert_eq!(QlogOrder::parse(query), expected.map_err(str::to_owned), "{query}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_again(address: std::net::SocketAddr, seconds in QlogOrder::SECONDS, next: bool) {
+            let client = address.to_string().parse().unwrap();
+            let order = QlogOrder { time: Duration::from_secs(seconds), next, ..QlogOrder::of(client) };
+            let uri = http::Uri::try_from(format!("/qlog?{order}"));
+            prop_assert!(uri.is_ok(), "{:?}", uri);
+            prop_assert_eq!(QlogOrder::parse(&order.to_string()), Ok(order));
+        }
+    }
+}

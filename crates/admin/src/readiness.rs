@@ -1,0 +1,140 @@
+//! Whether new clients are accepted: it depends on the lifecycle and, if so configured, on origins.
+
+use litequic_base::{
+    lifecycle::{Lifecycle, Phase},
+    timers,
+};
+use std::{fmt, pin::Pin, time::Duration};
+use tokio::{sync::Mutex, time::Instant};
+
+/// How long a probe of an origin may take: below kubelet's probe timeout when that is set to a few seconds, and kubelet
+/// asks again anyway.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long a result is reused, so that however often readiness is requested, an origin is probed once a second at
+/// most.
+const PROBE_VALIDITY: Duration = Duration::from_secs(1);
+
+/// Probes whether origins can be reached; resolves to the reason when one cannot.
+pub type OriginProbe = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
+
+/// Decides what `/readyz` answers.
+pub struct Readiness {
+    probe: Option<OriginProbe>,
+    /// The last result and when it was made. Locked while an origin is probed: concurrent callers wait for the same
+    /// result.
+    last: Mutex<Option<(Instant, Result<(), String>)>>,
+}
+
+impl Readiness {
+    /// Ready while the process is; with a `probe`, only while that succeeds.
+    pub fn new(probe: Option<OriginProbe>) -> Self {
+        Self { probe, last: Mutex::new(None) }
+    }
+
+    /// `Ok` when new clients are accepted, else the reason.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the probe in progress; the next caller starts another.
+    pub(super) async fn check(&self, lifecycle: &Lifecycle) -> Result<(), String> {
+        match lifecycle.phase() {
+            Phase::Starting => return Err("starting: not every worker listens yet".into()),
+            Phase::Ready => {}
+            Phase::Leaving | Phase::Draining => return Err("draining".into()),
+            Phase::Stopping => return Err("stopping".into()),
+        }
+        let Some(probe) = &self.probe else { return Ok(()) };
+        let mut last = self.last.lock().await;
+        if let Some((at, finding)) = &*last
+            && at.elapsed() < PROBE_VALIDITY
+        {
+            return finding.clone();
+        }
+        let finding = match timers::timeout(PROBE_TIMEOUT, probe()).await {
+            Ok(finding) => finding.map_err(|reason| format!("an origin is unreachable: {reason}")),
+            Err(_) => Err(format!("an origin is unreachable: no answer within {PROBE_TIMEOUT:?}")),
+        };
+        *last = Some((Instant::now(), finding.clone()));
+        finding
+    }
+}
+
+impl fmt::Debug for Readiness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Readiness").field("asks_origin", &self.probe.is_some()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::future;
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    };
+
+    fn at(phase: Phase) -> Lifecycle {
+        let lifecycle = Lifecycle::default();
+        lifecycle.advance(phase);
+        lifecycle
+    }
+
+    #[tokio::test]
+    async fn only_the_ready_phase_is_ready() {
+        let readiness = Readiness::new(None);
+        for (phase, expected) in [
+            (Phase::Starting, "starting"),
+            (Phase::Leaving, "draining"),
+            (Phase::Draining, "draining"),
+            (Phase::Stopping, "stopping"),
+        ] {
+            let reason = readiness.check(&at(phase)).await.unwrap_err();
+            assert!(reason.starts_with(expected), "{reason}");
+        }
+        assert_eq!(readiness.check(&at(Phase::Ready)).await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn an_origin_is_probed_once_however_many_ask() {
+        let probes = Arc::new(AtomicUsize::new(0));
+        let counted = probes.clone();
+        let readiness = Readiness::new(Some(Box::new(move || {
+            counted.fetch_add(1, Relaxed);
+            Box::pin(async {
+                tokio::task::yield_now().await;
+                Err("connection refused".into())
+            })
+        })));
+        let ready = at(Phase::Ready);
+        let answers = future::join_all((0..10).map(|_| readiness.check(&ready))).await;
+        for answer in answers {
+            assert_eq!(answer, Err("an origin is unreachable: connection refused".into()));
+        }
+        assert_eq!(probes.load(Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn a_probe_result_that_is_too_old_is_probed_again() {
+        let readiness = Readiness::new(Some(Box::new(|| Box::pin(future::ready(Ok(()))))));
+        *readiness.last.lock().await =
+            Instant::now().checked_sub(PROBE_VALIDITY * 2).map(|long_ago| (long_ago, Err("it was down".into())));
+        assert_eq!(readiness.check(&at(Phase::Ready)).await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn an_origin_that_does_not_answer_is_not_waited_for() {
+        let readiness = Readiness::new(Some(Box::new(|| Box::pin(future::pending()))));
+        let began = Instant::now();
+        let reason = readiness.check(&at(Phase::Ready)).await.unwrap_err();
+        assert!(reason.contains("within"), "{reason}");
+        assert!(began.elapsed() < PROBE_TIMEOUT * 5);
+    }
+
+    #[tokio::test]
+    async fn a_process_that_leaves_asks_no_origin() {
+        let readiness = Readiness::new(Some(Box::new(|| panic!("the origin was probed"))));
+        assert!(readiness.check(&at(Phase::Leaving)).await.is_err());
+    }
+}

@@ -1,0 +1,328 @@
+//! An admin address or the admin socket: accepts connections, bounded in number, time and size, until the process
+//! stops.
+
+use super::{
+    AdminState, QlogOrder, Surface,
+    answer::answer,
+    body::Streaming,
+    places::{Activity, ConnectionSlots},
+};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use litequic_base::{
+    lifecycle::{Phase, PhaseWatch},
+    rate::Bucket,
+};
+use litequic_telemetry::Counter;
+use std::{
+    convert::Infallible,
+    future::pending,
+    io,
+    net::SocketAddr,
+    pin::pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    sync::watch,
+    task::{AbortHandle, Id, JoinError, JoinSet},
+    time::{sleep, timeout},
+};
+
+/// After an accept that failed for want of file descriptors, the next one would fail at once as well.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long answers in progress may take once the process stops.
+const STOP_GRACE: Duration = Duration::from_millis(500);
+
+/// How long a request beyond [`AdminLimits::requests`] waits: a client that repeats at once then costs next to nothing.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What a client of an admin address may do at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AdminLimits {
+    /// Connections at a time. For a further one the connection is closed that has been without a request for the
+    /// longest time, so that a probe is answered however many connections are held.
+    pub connections: usize,
+    /// Requests a second, and at once, of an address; further ones wait.
+    pub requests: u32,
+    /// How long a connection may be idle, or take to send a request's header.
+    pub header_timeout: Duration,
+    /// How long an answer may take to be made and taken.
+    pub connection_age: Duration,
+    /// How much longer an answer may take that is streamed.
+    pub stream_age: Duration,
+    /// A request's header, in bytes; at least 8192, hyper's own minimum.
+    pub header_bytes: usize,
+}
+
+impl Default for AdminLimits {
+    fn default() -> Self {
+        Self {
+            // A few kubelets, scrapers and operators; far below any limit of file descriptors.
+            connections: 64,
+            // Many times what those send.
+            requests: 200,
+            // A longer timeout than the usual pause between two probes would only keep idle connections.
+            header_timeout: Duration::from_secs(5),
+            // A client that reads slowly on purpose does not hold a place for longer.
+            connection_age: Duration::from_secs(60),
+            // The longest log, and some.
+            stream_age: Duration::from_secs(*QlogOrder::SECONDS.end()),
+            header_bytes: 16 * 1024,
+        }
+    }
+}
+
+/// A bound admin address, or the admin socket.
+#[derive(Debug)]
+pub struct AdminServer {
+    listener: Listener,
+    surface: Surface,
+    limits: AdminLimits,
+}
+
+impl AdminServer {
+    /// Is to accept from `listener`. To be called on a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, when the listener cannot be waited for.
+    pub fn new(listener: std::net::TcpListener, surface: Surface, limits: AdminLimits) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let listener = TcpListener::from_std(listener)?;
+        let address = listener.local_addr()?;
+        if surface == Surface::Operator && !address.ip().to_canonical().is_loopback() {
+            tracing::warn!(%address, "[admin] listen is reachable from other machines, and the token is sent in plaintext: encrypt this link");
+        }
+        Ok(Self { listener: Listener::Tcp(listener), surface, limits })
+    }
+
+    /// Is to accept processes of the same user and of root from `listener`, and to answer them everything. To be called
+    /// on a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, when the listener cannot be waited for.
+    pub fn local(listener: std::os::unix::net::UnixListener, limits: AdminLimits) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let listener = Listener::Unix(UnixListener::from_std(listener)?);
+        Ok(Self { listener, surface: Surface::Local, limits })
+    }
+
+    /// Where it listens over TCP; the port is the kernel's choice if 0 was asked for.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        match &self.listener {
+            Listener::Tcp(listener) => listener.local_addr().ok(),
+            Listener::Unix(_) => None,
+        }
+    }
+
+    /// Serves until `watch` sees [`Phase::Stopping`], or `replaced` completes, which means that another process accepts
+    /// from here; then answers in progress may finish for a moment. Those that are streamed go on until this process
+    /// stops: a log is of its connections.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the address and all its connections.
+    pub async fn serve(self, state: Arc<AdminState>, mut watch: PhaseWatch, replaced: impl Future<Output = ()>) {
+        let mut replaced = pin!(replaced);
+        let (replacement, is_replaced) = watch::channel(false);
+        let mut connections = JoinSet::new();
+        let mut places: ConnectionSlots<Id, AbortHandle> = ConnectionSlots::new(self.limits.connections);
+        let pace = Arc::new(Pace::new(self.limits.requests));
+        loop {
+            // Places of connections that ended are free again.
+            while let Some(ended) = connections.try_join_next_with_id() {
+                places.leave(ended.map_or_else(|error: JoinError| error.id(), |(id, ())| id));
+            }
+            tokio::select! {
+                biased;
+                () = watch.reached(Phase::Stopping) => break,
+                () = &mut replaced => {
+                    replacement.send_replace(true);
+                    break;
+                }
+                accepted = self.listener.accept(&state.metrics.user) => match accepted {
+                    Ok(stream) => {
+                        if let Some(silent) = places.displace() {
+                            silent.abort();
+                            state.metrics.connections.increment();
+                        }
+                        let (state, pace) = (Arc::clone(&state), Arc::clone(&pace));
+                        places.take(Instant::now(), |activity| {
+                            let asked = Asked { surface: self.surface, state, pace, activity, streams: Arc::default() };
+                            let (limits, ends) = (self.limits, (watch.clone(), is_replaced.clone()));
+                            let handle = match stream {
+                                Stream::Tcp(stream) => connections.spawn(connection(stream, limits, asked, ends)),
+                                Stream::Unix(stream) => connections.spawn(connection(stream, limits, asked, ends)),
+                            };
+                            (handle.id(), handle)
+                        });
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "the admin listener failed to accept a connection");
+                        sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+            }
+        }
+        drop(self.listener);
+        let mut ended = pin!(async { while connections.join_next().await.is_some() {} });
+        tokio::select! {
+            () = ended.as_mut() => {}
+            // What is left after the grace is aborted when the set is dropped.
+            () = watch.reached(Phase::Stopping) => {
+                let _ = timeout(STOP_GRACE, ended).await;
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Listener {
+    /// The next connection. Over a Unix socket those of other users are closed and counted in `refused`: the file's
+    /// mode, which an operator may change, does not decide alone. Cancel safe.
+    async fn accept(&self, refused: &Counter) -> io::Result<Stream> {
+        let listener = match self {
+            Self::Tcp(listener) => return Ok(Stream::Tcp(listener.accept().await?.0)),
+            Self::Unix(listener) => listener,
+        };
+        loop {
+            let (stream, _) = listener.accept().await?;
+            match stream.peer_cred().map(|peer| peer.uid()) {
+                Ok(user) if is_trusted(user) => return Ok(Stream::Unix(stream)),
+                Ok(user) => tracing::warn!(user, "closed a connection of another user to the admin socket"),
+                Err(error) => tracing::warn!(%error, "closed a connection to the admin socket: its user is unknown"),
+            }
+            refused.increment();
+        }
+    }
+}
+
+/// Whether a process of `user` may do all that the operator may: the user of this process, and root, who can in any
+/// case.
+fn is_trusted(user: u32) -> bool {
+    user == 0 || user == rustix::process::geteuid().as_raw()
+}
+
+/// The rate limit of an address.
+struct Pace(Mutex<Bucket>);
+
+impl Pace {
+    fn new(requests: u32) -> Self {
+        Self(Mutex::new(Bucket::with_burst(requests, Duration::from_secs(1))))
+    }
+
+    /// Whether a request at `now` is answered at once.
+    fn admits(&self, now: Instant) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take_if_there(now)
+    }
+}
+
+/// What answers the requests of a connection.
+#[derive(Clone)]
+struct Asked {
+    surface: Surface,
+    state: Arc<AdminState>,
+    pace: Arc<Pace>,
+    activity: Arc<Activity>,
+    /// Whether an answer is being streamed.
+    streams: Arc<AtomicBool>,
+}
+
+/// Waits until a connection is older than it may be: one that `streams` an answer then ends with that.
+async fn aged(limits: AdminLimits, streams: &AtomicBool) {
+    sleep(limits.connection_age).await;
+    if streams.load(Relaxed) {
+        sleep(limits.stream_age).await;
+    }
+}
+
+/// Serves one connection to its end, which comes soon once the process stops, or is replaced.
+async fn connection<S>(
+    stream: S,
+    limits: AdminLimits,
+    asked: Asked,
+    (mut watch, mut is_replaced): (PhaseWatch, watch::Receiver<bool>),
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (metrics, streams) = (Arc::clone(&asked.state.metrics), Arc::clone(&asked.streams));
+    let service = service_fn(|request: hyper::Request<Incoming>| {
+        let Asked { surface, state, pace, activity, streams } = asked.clone();
+        // The body is dropped unread: hyper then closes the connection if there is one.
+        let (parts, _) = request.into_parts();
+        async move {
+            activity.answers(true, Instant::now());
+            if !pace.admits(Instant::now()) {
+                state.metrics.requests.increment();
+                sleep(PAUSE).await;
+            }
+            let mut answer = answer(&state, surface, &parts).await;
+            if answer.body().is_streamed() {
+                answer.body_mut().keep(Streaming::begin(activity, streams));
+            } else {
+                activity.answers(false, Instant::now());
+            }
+            Ok::<_, Infallible>(answer)
+        }
+    });
+    let mut connection = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.header_timeout)
+            .max_buf_size(limits.header_bytes)
+            .serve_connection(TokioIo::new(stream), service)
+    );
+    let replaced = async {
+        if is_replaced.wait_for(|is_replaced| *is_replaced).await.is_err() {
+            // The address is closed, and this task is aborted.
+            pending::<()>().await;
+        }
+    };
+    let served = tokio::select! {
+        served = connection.as_mut() => served,
+        () = aged(limits, &streams) => {
+            metrics.age.increment();
+            return;
+        }
+        () = watch.reached(Phase::Stopping) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+        () = replaced => {
+            connection.as_mut().graceful_shutdown();
+            let time = if streams.load(Relaxed) { limits.stream_age } else { STOP_GRACE };
+            match timeout(time, connection).await {
+                Ok(served) => served,
+                Err(_) => return,
+            }
+        }
+    };
+    if let Err(error) = served {
+        if error.is_timeout() || error.is_parse_too_large() {
+            metrics.header.increment();
+        }
+        // The client's fault; for an operator who debugs it.
+        tracing::debug!(%error, "an admin connection failed");
+    }
+}
+
+#[cfg(test)]
+mod tests;

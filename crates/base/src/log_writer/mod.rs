@@ -1,0 +1,11 @@
+//! Writes lines to a file or standard error on a thread of its own, so that no caller waits for a disk or for the
+//! reader of a pipe. The log (`telemetry::log`) and the access log have such a thread each, behind a bounded queue:
+//! lines that do not fit are dropped, and reported once there is room.
+
+mod output;
+mod queue;
+mod thread;
+
+pub use output::{LogTarget, hold_stderr, write_last};
+pub use queue::{LineReceiver, LineSender, LogPiece, WriterWake, queue};
+pub use thread::{Report, Started};

@@ -1,0 +1,256 @@
+//! Where lines go: a file, or standard error, which may be a pipe, a file, a terminal or a socket of journald.
+//! O_NONBLOCK is never set on it: the flag belongs to the open file, which other processes share. The lock of std's
+//! `Stderr` is never taken: a writer would hold it for as long as a reader of a pipe stops.
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+};
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError, TryLockError, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Bytes that a pipe takes as a whole, whatever else writes to it (`PIPE_BUF`, pipe(7)): lines of the log, the access
+/// log and a process that takes over stay whole on one pipe.
+const WHOLE: usize = 4096;
+/// Delay between two attempts to take the lock of standard error.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Taken for each write to standard error, so that lines longer than [`WHOLE`] stay whole within the process.
+static STDERR: Mutex<()> = Mutex::new(());
+
+/// Where lines go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogTarget {
+    /// Standard error.
+    Stderr,
+    /// Standard output.
+    Stdout,
+    /// A file that is appended to, and created if missing.
+    File(PathBuf),
+}
+
+impl LogTarget {
+    pub(super) fn open(&self) -> io::Result<Output> {
+        match self {
+            Self::Stderr => Ok(Output::Stderr),
+            Self::Stdout => Ok(Output::Stdout),
+            Self::File(path) => OpenOptions::new().append(true).create(true).open(path).map(Output::File),
+        }
+    }
+}
+
+/// An open [`Target`].
+#[derive(Debug)]
+pub(super) enum Output {
+    Stderr,
+    Stdout,
+    File(File),
+    #[cfg(test)]
+    Disk(tests::Disk),
+}
+
+/// A write that failed.
+#[derive(Debug)]
+pub(super) struct Unwritten {
+    /// Bytes that were written before.
+    pub(super) written: usize,
+    pub(super) error: io::Error,
+}
+
+impl Output {
+    /// Writes whole lines, for as long as it takes.
+    pub(super) fn write(&mut self, lines: &[u8]) -> Result<(), Unwritten> {
+        match self {
+            Self::File(file) => write(file.as_fd(), lines),
+            // The only writer to it in this process; beside it writes a process that takes over.
+            Self::Stdout => in_chunks(lines, |chunk| write(io::stdout().as_fd(), chunk)),
+            #[cfg(test)]
+            Self::Disk(disk) => disk.write(lines),
+            Self::Stderr => in_chunks(lines, |chunk| {
+                let _turn = STDERR.lock().unwrap_or_else(PoisonError::into_inner);
+                write(io::stderr().as_fd(), chunk)
+            }),
+        }
+    }
+}
+
+/// Writes `lines` in pieces that stay whole on a pipe that others write to.
+fn in_chunks(lines: &[u8], write: impl Fn(&[u8]) -> Result<(), Unwritten>) -> Result<(), Unwritten> {
+    let mut rest = lines;
+    while !rest.is_empty() {
+        let (chunk, after) = rest.split_at(chunk(rest));
+        let before = lines.len() - rest.len();
+        write(chunk).map_err(|failed| Unwritten { written: before + failed.written, ..failed })?;
+        rest = after;
+    }
+    Ok(())
+}
+
+/// Length of the lines at the beginning of `lines` that one write takes: as many as are whole on a pipe, or one line.
+fn chunk(lines: &[u8]) -> usize {
+    let end = |ends: &[u8]| ends.iter().rposition(|byte| *byte == b'\n').map(|at| at + 1);
+    match lines.get(..WHOLE) {
+        None => lines.len(),
+        Some(whole) => end(whole).unwrap_or_else(|| {
+            let first = lines.iter().position(|byte| *byte == b'\n');
+            first.map_or(lines.len(), |at| at + 1)
+        }),
+    }
+}
+
+fn write(to: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Unwritten> {
+    let mut written = 0;
+    while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+        match rustix::io::write(to, rest) {
+            Ok(0) => return Err(Unwritten { written, error: io::ErrorKind::WriteZero.into() }),
+            Ok(more) => written += more,
+            Err(Errno::INTR) => {}
+            // Another process that shares it has set O_NONBLOCK. An error of poll(2) is one of the next write.
+            Err(Errno::AGAIN) => drop(poll(&mut [PollFd::from_borrowed_fd(to, PollFlags::OUT)], None)),
+            Err(error) => return Err(Unwritten { written, error: error.into() }),
+        }
+    }
+    Ok(())
+}
+
+/// Keeps every writer of this process from standard error from now on, so that what follows is last; gives up after
+/// `limit`, as when a writer is blocked.
+pub fn hold_stderr(limit: Duration) {
+    let deadline = Instant::now() + limit;
+    loop {
+        match STDERR.try_lock() {
+            Ok(guard) => return std::mem::forget(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return std::mem::forget(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => return,
+            Err(TryLockError::WouldBlock) => thread::sleep(LOOK),
+        }
+    }
+}
+
+/// Writes `lines` to standard error past every queue and lock, for `limit` at most: for a process that ends. The write
+/// is on a thread of its own, as no system call writes to every kind of file without waiting; only where no thread can
+/// be started, the caller writes what poll(2) says there is room for.
+pub fn write_last(lines: Vec<u8>, limit: Duration) {
+    let lines: Arc<[u8]> = lines.into();
+    let (sender, done) = mpsc::channel();
+    let copy = Arc::clone(&lines);
+    let spawned = thread::Builder::new().name("last-line".into()).spawn(move || {
+        let _ = sender.send(write(io::stderr().as_fd(), &copy));
+    });
+    // Of standard error that is closed or full only the exit code remains, and what is late is lost.
+    match spawned {
+        Ok(_) => drop(done.recv_timeout(limit)),
+        Err(_) => write_ready(io::stderr().as_fd(), &lines, limit),
+    }
+}
+
+/// Writes as much of `lines` as there is room for within `limit`.
+fn write_ready(to: BorrowedFd<'_>, lines: &[u8], limit: Duration) {
+    let deadline = Instant::now() + limit;
+    for chunk in lines.chunks(WHOLE) {
+        let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now()));
+        let mut ready = [PollFd::from_borrowed_fd(to, PollFlags::OUT)];
+        let ready = left.is_ok_and(|left| poll(&mut ready, Some(&left)).is_ok_and(|ready| ready > 0));
+        if !ready || write(to, chunk).is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::{Read, pipe};
+
+    /// A disk that has room for some bytes more.
+    #[derive(Debug, Default)]
+    pub(in crate::log_writer) struct Disk {
+        pub(in crate::log_writer) room: usize,
+        pub(in crate::log_writer) text: Vec<u8>,
+    }
+
+    impl Disk {
+        pub(super) fn write(&mut self, lines: &[u8]) -> Result<(), Unwritten> {
+            let written = self.room.min(lines.len());
+            self.text.extend_from_slice(&lines[..written]);
+            self.room -= written;
+            match written == lines.len() {
+                true => Ok(()),
+                false => Err(Unwritten { written, error: io::ErrorKind::StorageFull.into() }),
+            }
+        }
+    }
+
+    #[test]
+    fn lines_are_written_together_as_long_as_a_pipe_takes_them_whole() {
+        let line = |bytes: usize| [vec![b'x'; bytes - 1], vec![b'\n']].concat();
+        let cases = [
+            (line(10), 10),
+            (line(WHOLE), WHOLE),
+            ([line(10), line(20)].concat(), 30),
+            ([line(10), line(WHOLE)].concat(), 10),
+            ([line(WHOLE - 1), line(1), line(1)].concat(), WHOLE),
+            ([line(WHOLE + 1), line(1)].concat(), WHOLE + 1),
+            (vec![b'x'; 2 * WHOLE], 2 * WHOLE),
+        ];
+        for (lines, expected) in cases {
+            assert_eq!(chunk(&lines), expected);
+        }
+    }
+
+    #[test]
+    fn a_pipe_without_room_is_given_up_and_one_with_room_gets_all() {
+        let (mut reader, writer) = pipe().unwrap();
+        let limit = Duration::from_millis(50);
+        let began = Instant::now();
+        write_ready(writer.as_fd(), &vec![b'x'; 1 << 20], limit);
+        assert!(began.elapsed() >= limit, "the pipe holds 64 KiB");
+        drop(writer);
+        let mut read = Vec::new();
+        reader.read_to_end(&mut read).unwrap();
+        assert_eq!(read.len(), 64 * 1024);
+    }
+
+    #[test]
+    fn a_pipe_that_another_process_made_nonblocking_is_written_whole() {
+        let (mut reader, writer) = pipe().unwrap();
+        rustix::fs::fcntl_setfl(&writer, rustix::fs::OFlags::NONBLOCK).unwrap();
+        let reading = thread::spawn(move || {
+            let mut read = Vec::new();
+            reader.read_to_end(&mut read).map(|_| read.len())
+        });
+        write(writer.as_fd(), &vec![b'x'; 1 << 20]).unwrap();
+        drop(writer);
+        assert_eq!(reading.join().unwrap().unwrap(), 1 << 20);
+    }
+
+    #[test]
+    fn what_was_written_before_an_error_is_known() {
+        let mut full = Output::File(OpenOptions::new().write(true).open("/dev/full").unwrap());
+        let failed = full.write(b"line\n").unwrap_err();
+        assert_eq!((failed.written, failed.error.kind()), (0, io::ErrorKind::StorageFull));
+    }
+
+    proptest! {
+        #[test]
+        fn chunks_are_whole_lines_and_lose_nothing(lengths in prop::collection::vec(1usize..6000, 0..20)) {
+            let lines: Vec<u8> =
+                lengths.iter().flat_map(|bytes| [vec![b'x'; bytes - 1], vec![b'\n']].concat()).collect();
+            let mut rest = &lines[..];
+            while !rest.is_empty() {
+                let (first, after) = rest.split_at(chunk(rest));
+                prop_assert!(first.ends_with(b"\n"));
+                prop_assert!(first.len() <= WHOLE || first.iter().filter(|byte| **byte == b'\n').count() == 1);
+                rest = after;
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! An example of each table, for a file that has something else in its place.
+
+/// By the paths of tables; an origin's are those of `origin`.
+const EXAMPLES: &[(&str, &str)] = &[
+    ("access_log", r#"{ path = "stderr" }"#),
+    ("acme[].eab", r#"{ kid = "KEY-ID", key_file = "eab.key" }"#),
+    ("admin", r#"{ listen = "127.0.0.1:9443" }"#),
+    ("client_certificates", r#"{ ca = "clients.pem", verify = "required" }"#),
+    ("error_pages", r#"{ "404" = "404.html" }"#),
+    ("limits", r#"{ max_body_bytes = "1 GiB" }"#),
+    ("listen", r#"{ udp = "[::]:8443" }"#),
+    ("listen.server_id", r#"{ address = "192.0.2.1" }"#),
+    ("litequic", r#"{ congestion = "bbr" }"#),
+    ("log", r#"{ level = "info" }"#),
+    ("origin", r#"{ url = "http://127.0.0.1:8080" }"#),
+    ("origin.health", r#"{ path = "/healthz" }"#),
+    ("origin.sticky", r#"{ by = "cookie" }"#),
+    ("origin.tls", r#"{ name = "app.internal", ca = "ca.pem" }"#),
+    ("origins", r#"{ app = { url = "http://127.0.0.1:8080" } }"#),
+    ("reload", r#"{ on_change = "certificates" }"#),
+    ("request_headers", r#"{ set = { x-real-ip = "{client}" } }"#),
+    ("request_headers.add", r#"{ x-via = "litequic" }"#),
+    ("request_headers.set", r#"{ x-real-ip = "{client}" }"#),
+    ("response_headers", r#"{ set = { x-frame-options = "DENY" } }"#),
+    ("response_headers.add", r#"{ vary = "accept" }"#),
+    ("response_headers.set", r#"{ x-frame-options = "DENY" }"#),
+    ("routes[].auth", r#"{ origin = "auth", path = "/verify", copy = ["Remote-User"] }"#),
+    ("routes[].error_pages", r#"{ "404" = "404.html" }"#),
+    ("routes[].match", r#"{ methods = ["GET"] }"#),
+    ("routes[].match.headers", r#"{ x-canary = "1" }"#),
+    ("routes[].match.query", r#"{ v = "2" }"#),
+    ("routes[].rate_limit", r#"{ requests = 10, per = "1s" }"#),
+    ("routes[].redirect", r#"{ to = "https://example.com{path}" }"#),
+    ("routes[].request_headers", r#"{ set = { x-real-ip = "{client}" } }"#),
+    ("routes[].request_headers.add", r#"{ x-via = "litequic" }"#),
+    ("routes[].request_headers.set", r#"{ x-real-ip = "{client}" }"#),
+    ("routes[].respond", r#"{ status = 200, body = "ok" }"#),
+    ("routes[].respond.headers", r#"{ cache-control = "no-store" }"#),
+    ("routes[].response_headers", r#"{ set = { x-frame-options = "DENY" } }"#),
+    ("routes[].response_headers.add", r#"{ vary = "accept" }"#),
+    ("routes[].response_headers.set", r#"{ x-frame-options = "DENY" }"#),
+    ("routes[].timeouts", r#"{ response_header = "5m" }"#),
+    ("timeouts", r#"{ idle = "1m" }"#),
+    ("traces", r#"{ endpoint = "http://127.0.0.1:4318" }"#),
+    ("traces.attributes", r#"{ "deployment.environment.name" = "production" }"#),
+    ("traces.headers", r#"{ x-token = "secret" }"#),
+];
+
+/// What is expected in place of the table `path`, after "expected", where the file has `written` values there.
+pub(super) fn expected(path: &str, is_list: bool) -> String {
+    let generic = generic(path);
+    let key = generic.rsplit('.').next().unwrap_or_default();
+    if is_list && generic == "origin" {
+        return format!("[{path}] once, with url = [\"…\", \"…\"] for several servers");
+    }
+    if is_list {
+        return format!("[{}] once", path.replace("[0]", ""));
+    }
+    match EXAMPLES.iter().find(|(table, _)| *table == generic) {
+        Some((_, example)) => format!("a table, such as {key} = {example}"),
+        None => "a table".into(),
+    }
+}
+
+/// `routes[1]` as `routes[]`, and each origin as `origin`.
+pub(super) fn generic(path: &str) -> String {
+    let of_origin = path.strip_prefix("origins.").map(|name| match name.split_once('.') {
+        Some((_, inner)) => format!("origin.{inner}"),
+        None => "origin".into(),
+    });
+    of_origin.unwrap_or_else(|| match path.split_once('[').zip(path.split_once(']')) {
+        Some(((before, _), (_, after))) => format!("{before}[]{after}"),
+        None => path.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{parse, schema};
+    use serde_json::Value as Json;
+    use std::{collections::BTreeSet, path::Path};
+
+    fn tables(path: &str, schema: &Json, all: &mut BTreeSet<String>) {
+        let has = |key: &str| schema[key].is_object();
+        if !path.is_empty() && !path.ends_with("[]") && (has("properties") || has("additionalProperties")) {
+            all.insert(generic(path));
+        }
+        for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
+            tables(&if path.is_empty() { name.clone() } else { format!("{path}.{name}") }, inner, all);
+        }
+        if has("items") {
+            tables(&format!("{path}[]"), &schema["items"], all);
+        }
+        if path == "origins" {
+            tables("origins.NAME", &schema["additionalProperties"], all);
+        }
+    }
+
+    #[test]
+    fn every_table_has_an_example_and_each_is_right() {
+        let mut all = BTreeSet::new();
+        tables("", &schema(), &mut all);
+        let with_examples: BTreeSet<_> = EXAMPLES.iter().map(|(path, _)| (*path).to_owned()).collect();
+        assert_eq!(all, with_examples);
+        for (path, example) in EXAMPLES {
+            let (table, key) = path.rsplit_once('.').unwrap_or(("", path));
+            let head = match table {
+                "" => String::new(),
+                "routes[]" => "[[routes]]\n".into(),
+                "acme[]" => "[[acme]]\n".into(),
+                inner if inner.starts_with("routes[].") => format!("[[routes]]\n[{}]\n", inner.replace("[]", "")),
+                table => format!("[{table}]\n"),
+            };
+            let faults = parse(&format!("{head}{key} = {example}\n"), Path::new("a.toml"), |_| None).unwrap_err();
+            // What else a file needs is missing, and a file of TOML has no other fault.
+            let wrong: Vec<_> = faults.0.iter().filter(|fault| !fault.problem.contains("missing")).collect();
+            let elsewhere = |problem: &str| {
+                problem == "has no effect without an authority" || problem.starts_with("no origin has the name")
+            };
+            let wrong: Vec<_> = wrong.iter().filter(|fault| !elsewhere(&fault.problem)).collect();
+            assert!(wrong.is_empty(), "{path}: {wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Recognizes a file that is written for another program as a whole.
+
+use std::fmt;
+use toml::de::DeTable;
+
+/// The program or the format that a file is written for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Foreign {
+    Apache,
+    Caddyfile,
+    Haproxy,
+    Json,
+    Nginx,
+    Traefik,
+    Yaml,
+}
+
+impl Foreign {
+    /// The document for operators who come from there.
+    pub(crate) const fn document(self) -> &'static str {
+        match self {
+            Self::Apache => "docs/migrating.md#how-to-migrate",
+            Self::Caddyfile => "docs/how-to/move-from-caddy.md",
+            Self::Haproxy => "docs/how-to/move-from-haproxy.md",
+            Self::Json | Self::Yaml => "docs/configuration.md#file-format",
+            Self::Nginx => "docs/how-to/move-from-nginx.md",
+            Self::Traefik => "docs/migrating.md#traefik",
+        }
+    }
+}
+
+/// What the file is, after "is".
+impl fmt::Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Apache => "a configuration of Apache",
+            Self::Caddyfile => "a Caddyfile",
+            Self::Haproxy => "a configuration of HAProxy",
+            Self::Json => "JSON",
+            Self::Nginx => "a configuration of nginx",
+            Self::Traefik => "a configuration of Traefik",
+            Self::Yaml => "YAML",
+        })
+    }
+}
+
+/// Keys that are at the top of Traefik's files alone, in lower case. Others, such as `log`, are litequic's as well.
+const TRAEFIK: [&str; 11] = [
+    "accesslog",
+    "api",
+    "certificatesresolvers",
+    "entrypoints",
+    "experimental",
+    "http",
+    "ping",
+    "providers",
+    "serverstransport",
+    "tcp",
+    "tls",
+];
+/// Keys of litequic that say what a server is: a file with one of them is meant for litequic, whatever else it has.
+const OWN: [&str; 5] = ["certificates", "listen", "origin", "origins", "routes"];
+/// Sections of HAProxy (its configuration manual, 2 to 4, 12) that stand alone, or before a name.
+const HAPROXY: [&str; 10] =
+    ["global", "defaults", "frontend", "backend", "listen", "resolvers", "peers", "userlist", "traces", "program"];
+/// Directives of a Caddyfile that has no block: one site, named by its first line.
+const CADDY: [&str; 12] = [
+    "encode",
+    "file_server",
+    "handle",
+    "handle_path",
+    "import",
+    "php_fastcgi",
+    "redir",
+    "request_header",
+    "respond",
+    "reverse_proxy",
+    "root",
+    "vars",
+];
+
+/// The program that a file of TOML is for, and the position of the key that shows it.
+pub(crate) fn by_keys(root: &DeTable<'_>) -> Option<(Foreign, usize)> {
+    if OWN.iter().any(|own| root.contains_key(*own)) {
+        return None;
+    }
+    let foreign = root.keys().filter(|key| TRAEFIK.contains(&key.get_ref().to_lowercase().as_str()));
+    foreign.map(|key| key.span().start).min().map(|at| (Foreign::Traefik, at))
+}
+
+/// The program that a file is for that is not TOML, and the position of its first line that has more than a comment;
+/// `None` if it is TOML with faults.
+pub(crate) fn by_lines(text: &str) -> Option<(Foreign, usize)> {
+    let lines = Lines::count(text);
+    Some((lines.verdict(text)?, lines.first))
+}
+
+/// Lines without comments and blank ones, by their shapes.
+#[derive(Debug, Default)]
+struct Lines {
+    /// The position of the first in the file.
+    first: usize,
+    all: usize,
+    /// `key = …`, `[table]`
+    toml: usize,
+    /// `… ;`, `… { … ; }`
+    semicolon: usize,
+    /// `… {`, `… {}`
+    opening: usize,
+    /// `}` and what follows.
+    closing: usize,
+    /// `key: …`, `- …`, `---`
+    yaml: usize,
+    /// A section of HAProxy.
+    haproxy: usize,
+    /// `<Section …>`
+    apache: usize,
+    /// A directive of Caddy without a block.
+    caddy: usize,
+}
+
+impl Lines {
+    fn count(text: &str) -> Self {
+        let mut lines = Self::default();
+        let mut at = 0;
+        for whole in text.split_inclusive('\n') {
+            let line = without_comment(whole);
+            if !line.trim().is_empty() {
+                if lines.all == 0 {
+                    lines.first = at + (line.len() - line.trim_start().len());
+                }
+                lines.add(line);
+            }
+            at += whole.len();
+        }
+        lines
+    }
+
+    fn add(&mut self, line: &str) {
+        let is_indented = line.starts_with([' ', '\t']);
+        let line = line.trim();
+        let first = line.split_ascii_whitespace().next().unwrap_or_default();
+        let mut count = |is: bool, counter: fn(&mut Self) -> &mut usize| *counter(self) += usize::from(is);
+        count(true, |lines| &mut lines.all);
+        count(is_toml(line), |lines| &mut lines.toml);
+        count(line.ends_with(';') || (line.ends_with('}') && line.contains(';')), |lines| &mut lines.semicolon);
+        count(line.ends_with('{') || line.ends_with(" {}"), |lines| &mut lines.opening);
+        count(line.starts_with('}'), |lines| &mut lines.closing);
+        count(is_yaml(line), |lines| &mut lines.yaml);
+        count(!is_indented && is_haproxy(line), |lines| &mut lines.haproxy);
+        count(line.starts_with('<') && line.ends_with('>'), |lines| &mut lines.apache);
+        count(CADDY.contains(&first), |lines| &mut lines.caddy);
+    }
+
+    fn verdict(&self, text: &str) -> Option<Foreign> {
+        let is_most = |number: usize| number > 0 && number * 2 >= self.all;
+        if self.all == 0 || self.toml * 4 > self.all {
+            return None;
+        }
+        if is_json(text.get(self.first..).unwrap_or_default()) {
+            return Some(Foreign::Json);
+        }
+        if self.semicolon > 0 && is_most(self.semicolon + self.opening + self.closing) {
+            return Some(Foreign::Nginx);
+        }
+        if self.apache >= 2 && self.closing == 0 {
+            return Some(Foreign::Apache);
+        }
+        if self.haproxy > 0 && self.closing == 0 && !is_most(self.yaml) {
+            return Some(Foreign::Haproxy);
+        }
+        if is_most(self.yaml) {
+            let is_traefik = ["entryPoints", "entrypoints", "certificatesResolvers", "traefik"];
+            let is_traefik = is_traefik.iter().any(|word| text.contains(word));
+            return Some(if is_traefik { Foreign::Traefik } else { Foreign::Yaml });
+        }
+        let is_caddyfile = (self.opening > 0 && self.closing > 0) || self.caddy > 0;
+        is_caddyfile.then_some(Foreign::Caddyfile)
+    }
+}
+
+/// A line without a comment that begins it or follows a blank.
+fn without_comment(line: &str) -> &str {
+    let comment = line.match_indices('#').map(|(at, _)| at);
+    let mut comment =
+        comment.filter(|at| line.get(..*at).is_none_or(|before| before.is_empty() || before.ends_with([' ', '\t'])));
+    let line = comment.next().and_then(|at| line.get(..at)).unwrap_or(line);
+    line.trim_end()
+}
+
+/// `key = …`, `[table]`, `[[table]]`
+fn is_toml(line: &str) -> bool {
+    if line.starts_with('[') {
+        return line.ends_with(']') && !line.contains([',', '{']);
+    }
+    let Some((key, _)) = line.split_once('=') else { return false };
+    let key = key.trim_end();
+    !key.is_empty() && key.chars().all(|char| char.is_alphanumeric() || matches!(char, '_' | '-' | '.' | '"' | '\''))
+}
+
+/// `key: …`, `- …`, `---`
+fn is_yaml(line: &str) -> bool {
+    if line == "-" || line == "---" || line.starts_with("- ") {
+        return true;
+    }
+    let Some((key, value)) = line.split_once(':') else { return false };
+    let is_key = |char: char| char.is_alphanumeric() || matches!(char, '_' | '-' | '.' | '/' | '"' | '\'' | '$');
+    !key.is_empty() && key.chars().all(is_key) && (value.is_empty() || value.starts_with(' '))
+}
+
+fn is_haproxy(line: &str) -> bool {
+    let mut words = line.split_ascii_whitespace();
+    let is_section = words.next().is_some_and(|first| HAPROXY.contains(&first));
+    is_section && words.count() <= 3 && !line.contains(['=', '{', ';', '"'])
+}
+
+/// An object, or an array of objects: `{ "`, `{}`, `[{`.
+fn is_json(text: &str) -> bool {
+    let mut chars = text.chars().filter(|char| !char.is_whitespace());
+    match chars.next() {
+        Some('{') => matches!(chars.next(), Some('"' | '}')),
+        Some('[') => chars.next() == Some('{'),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_another_program_is_recognized_by_its_lines() {
+        for (text, expected) in [
+            ("server {\n  listen 443 ssl;\n}\n", Some(Foreign::Nginx)),
+            ("events {}\nhttp { server { listen 443 ssl; } }\n", Some(Foreign::Nginx)),
+            ("fastcgi_param QUERY_STRING $query_string;\n", Some(Foreign::Nginx)),
+            ("global\n  maxconn 10\nfrontend web\n  bind :443 ssl crt /a\n", Some(Foreign::Haproxy)),
+            ("example.com {\n  reverse_proxy 127.0.0.1:8080\n}\n", Some(Foreign::Caddyfile)),
+            ("{\n  email a@example.com\n}\nexample.com {\n}\n", Some(Foreign::Caddyfile)),
+            ("localhost\n\nreverse_proxy 127.0.0.1:8080\n", Some(Foreign::Caddyfile)),
+            ("<VirtualHost *:443>\n  ProxyPass / http://a/\n</VirtualHost>\n", Some(Foreign::Apache)),
+            ("services:\n  web:\n    image: \"nginx\"\n", Some(Foreign::Yaml)),
+            ("entryPoints:\n  web:\n    address: \":80\"\n", Some(Foreign::Traefik)),
+            ("---\n- a\n- b\n", Some(Foreign::Yaml)),
+            ("{\"apps\": {}}", Some(Foreign::Json)),
+            ("[{\"a\": 1}]", Some(Foreign::Json)),
+            ("", None),
+            ("# a comment\n", None),
+            ("[listen]\nudp = \"[::]:8443\n", None),
+            ("[listen\ncongestion = {}\nrespond = { body = \";\" }\n", None),
+            ("[[routes]\npath = [\n  \"/a\",\n  \"/b\",\n]\n", None),
+            ("some words\nof no known program\n", None),
+        ] {
+            assert_eq!(by_lines(text).map(|(foreign, _)| foreign), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_fault_is_at_the_first_line_that_is_no_comment() {
+        assert_eq!(by_lines("# nginx\n\n  user www;\n"), Some((Foreign::Nginx, 11)));
+    }
+
+    #[test]
+    fn a_file_of_toml_is_traefiks_unless_a_key_is_litequics() {
+        let table = |text| DeTable::parse(text).unwrap().into_inner();
+        assert_eq!(by_keys(&table("[log]\n[entryPoints.web]\n")), Some((Foreign::Traefik, 7)));
+        assert_eq!(by_keys(&table("[http.routers]\n")), Some((Foreign::Traefik, 1)));
+        assert_eq!(by_keys(&table("[log]\n")), None);
+        assert_eq!(by_keys(&table("[entryPoints.web]\n[origin]\n")), None);
+    }
+}

@@ -1,0 +1,304 @@
+//! Consistency of the schema's patterns and the parser: a pattern accepts whatever the parser accepts, and nothing that
+//! it rejects but for what a pattern cannot express, first of all a range.
+
+use super::rules::{field_value, location, page};
+use crate::{
+    access::access_target,
+    matching::pattern,
+    names::{
+        address, authority, cookie_name, exact_path, field_name, host_pattern, method, network, path_prefix,
+        route_name, upgrade,
+    },
+    origin::{origin_address, statuses, target},
+    values::{Kind, RawValue, duration, or_none, size},
+};
+use proptest::{
+    strategy::{Strategy, ValueTree},
+    string::string_regex,
+    test_runner::TestRunner,
+};
+use regex::Regex;
+use serde_json::Value as Json;
+use std::time::Duration;
+
+/// Strings for each kind.
+const TRIES: usize = 500;
+
+/// The parser's result for a text.
+type Read = dyn Fn(&str) -> Result<(), String>;
+
+/// A kind as far as texts are concerned, whatever it makes of them.
+struct Texts {
+    name: &'static str,
+    schema: Json,
+    read: Box<Read>,
+    /// What the parser says of values that match.
+    beyond: &'static [&'static str],
+}
+
+fn texts<T: 'static>(name: &'static str, kind: Kind<T>, beyond: &'static [&'static str]) -> Texts {
+    let Kind { schema, read, .. } = kind;
+    let read = move |text: &str| read(RawValue::Text(text.into())).map(drop).map_err(|wrong| wrong.problem);
+    Texts { name, schema, read: Box::new(read), beyond }
+}
+
+fn all() -> Vec<Texts> {
+    const RANGE: &[&str] = &["too small", "too large"];
+    let from_zero = || size::<u64>(0..=u64::MAX);
+    vec![
+        texts("size", size::<u64>(1..=1 << 40), RANGE),
+        texts("size from 0", from_zero(), RANGE),
+        texts("size or none", or_none(from_zero()), RANGE),
+        texts("duration", duration(Duration::from_nanos(1)..=Duration::from_secs(86_400)), RANGE),
+        texts("duration from 0", duration(Duration::ZERO..=Duration::MAX), RANGE),
+        texts("address", address(), &["not an address"]),
+        texts("origin", origin_address(), &["not an IPv6 address", "not a port", "the name longer than 253"]),
+        texts("network", network(), &["not a network", "the prefix is longer", "has bits beyond its prefix"]),
+        texts("host", host_pattern(), &["not an IPv6 address", "the name longer than 253", "ends in a number"]),
+        texts("authority", authority(), &["not an IPv6 address", "not a port", "the name longer than 253"]),
+        texts("prefix", path_prefix(), &[]),
+        texts("path", exact_path(), &[]),
+        texts("route name", route_name(), &[]),
+        texts("method", method(), &["never reaches a route"]),
+        texts("pattern", pattern(), &[]),
+        texts("upgrade", upgrade(), &["would change the protocol between"]),
+        texts("cookie name", cookie_name(), &[]),
+        texts("field name", field_name(), &["is not a field of every request"]),
+        texts("target", target(), &["is not the path of a URL"]),
+        texts("statuses", statuses(), &["ends before it begins"]),
+        texts("field value", field_value(), &["there is no {"]),
+        texts(
+            "location",
+            location(),
+            &[
+                "there is no {",
+                "{path} ",
+                "{host} ",
+                "not a host",
+                "not a port",
+                "not an IPv6 address",
+                "has no host",
+                "a host has no port",
+                "empty",
+                "needs a dot",
+                "has no scheme",
+            ],
+        ),
+        texts("page", page(), &[]),
+        texts("access target", access_target(), &[]),
+    ]
+}
+
+/// The verdict of `schema` on texts: the kinds' part of JSON Schema. Its patterns are compiled once, which takes longer
+/// than to match.
+fn acceptor(schema: &Json) -> Box<dyn Fn(&str) -> bool> {
+    if let Some(any) = schema["anyOf"].as_array() {
+        let any: Vec<_> = any.iter().map(acceptor).collect();
+        return Box::new(move |text: &str| any.iter().any(|accepts| accepts(text)));
+    }
+    if let Some(constant) = schema.get("const").cloned() {
+        return Box::new(move |text: &str| constant == text);
+    }
+    // Without a pattern every text matches.
+    let pattern = |schema: &Json| schema["pattern"].as_str().map(|of| Regex::new(of).unwrap());
+    let (wanted, unwanted) = (pattern(schema), schema.get("not").map(pattern));
+    let (least, most) = (schema["minLength"].as_u64().unwrap_or(0), schema["maxLength"].as_u64().unwrap_or(u64::MAX));
+    Box::new(move |text: &str| {
+        let matches = |pattern: &Option<Regex>| pattern.as_ref().is_none_or(|pattern| pattern.is_match(text));
+        let length = u64::try_from(text.chars().count()).unwrap();
+        matches(&wanted) && (least..=most).contains(&length) && !unwanted.as_ref().is_some_and(matches)
+    })
+}
+
+/// Values that the examples and tests of each kind have, and what is nearly one.
+const WORDS: &[&str] = &[
+    "",
+    " ",
+    "none",
+    "0",
+    "7",
+    "0s",
+    "0 B",
+    "64 KiB",
+    "64KiB",
+    "64 kB",
+    " 64 kb ",
+    "1.5 MiB",
+    "1. MB",
+    ".5 GB",
+    "1e3 B",
+    "4 G",
+    "8 Ki",
+    "8 MB/s",
+    "64 XB",
+    "-1 KiB",
+    "1_000",
+    "30s",
+    "500ms",
+    "1m 30s",
+    "1h30m",
+    "1 day",
+    "2 days",
+    "1.5h",
+    "1 0 s",
+    "5µs",
+    "1 eon",
+    "30x",
+    "30",
+    "never",
+    "-5s",
+    "${NAME}",
+    "a${NAME}",
+    "[::]:8443",
+    "127.0.0.1:9443",
+    ":8443",
+    "localhost:80",
+    "::1",
+    "[::1]",
+    "[fe80::1%2]:80",
+    "127.0.0.1:0",
+    "127.0.0.1:08443",
+    "http://a",
+    "HTTP://A:80/",
+    "http://[::1]:8080",
+    "https://a",
+    "http://a/b",
+    "http://a:0",
+    "http://a:+80",
+    "http://user@a",
+    "web:80",
+    "unix:/run/a.sock",
+    "unix:a.sock",
+    "unix:///run/a b.sock",
+    "unix://run/a.sock",
+    "unix:",
+    "10.0.0.0/8",
+    "fd00::/8",
+    "::/0",
+    "192.0.2.1",
+    "10.0.0.0/33",
+    "10.0.0.0/08",
+    "10.0.0.0/",
+    "10.1.2.3/8",
+    "example.com",
+    "*.example.com",
+    "Example.COM.",
+    "a..b",
+    "*",
+    "*.",
+    "a.*.b",
+    "a_b",
+    "example.com:443",
+    "a:b",
+    "bücher.de",
+    "/",
+    "/live",
+    "/live/",
+    "//",
+    "/a%20b/c",
+    "/live/*",
+    "/a?b",
+    "/a#b",
+    "/a/../b",
+    "/.",
+    "/..",
+    "/.a",
+    "/...",
+    "/a/..b",
+    "/..a/b",
+    "/ü",
+    "GET",
+    "get",
+    "M-SEARCH",
+    "TRACE",
+    "shop",
+    "shop 1",
+    "v2*",
+    "*/*",
+    "websocket",
+    "WebSocket/1.0",
+    "a/",
+    "web socket",
+    "H2C",
+    "200",
+    "299-200",
+    "200-299",
+    "2xx",
+    "0200",
+    "{client}",
+    "a{b}c",
+    "{\"group\":\"x\"}",
+    " blank",
+    "tab\there",
+    "ü",
+    "https://example.com",
+    "https://example.com{path}",
+    "https://{host}{path}",
+    "https://www.{host}{path}",
+    "https://{host}/login?from=a#b",
+    "/login?from=here",
+    "/new{path}",
+    "https://example.com?a",
+    "https://[::1]:8443/a{path}",
+    "http://example.com/new{path}",
+    "https://example.com:8443{path}",
+    "https://a.{path}",
+    "/{path}",
+    "{path}",
+    "//example.com",
+    "javascript:alert(1)",
+    "404.html",
+    "a/b.svg",
+    ".html",
+    "a/.html",
+    "..html",
+    "a.html/",
+    "a.php",
+    "stderr",
+    "/var/log/a.log",
+];
+
+#[test]
+fn a_pattern_accepts_whatever_the_parser_accepts() {
+    let mut wrong = Vec::new();
+    for Texts { name, schema, read, beyond } in all() {
+        let accepts = acceptor(&schema);
+        for word in WORDS.iter().filter(|word| !word.contains("${")) {
+            let (accepted, read) = (accepts(word), read(word));
+            let excused = read.as_ref().is_err_and(|problem| beyond.iter().any(|known| problem.contains(known)));
+            if accepted != read.is_ok() && !(accepted && excused) {
+                wrong.push(format!("{name}: {word:?}: {read:?}, and the pattern: {accepted}"));
+            }
+        }
+        for variable in ["${NAME}", "a${NAME}b"] {
+            assert!(accepts(variable), "{name}: {variable}");
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Strings generated from the patterns, against the parser.
+#[test]
+fn a_pattern_accepts_little_more_than_the_parser() {
+    let mut runner = TestRunner::default();
+    let mut wrong = Vec::new();
+    for Texts { name, schema, read, beyond } in all() {
+        let Some(pattern) = schema["pattern"].as_str() else { continue };
+        // Without the alternative for environment variables.
+        let own = pattern.strip_prefix(r"\$\{|^(").unwrap().strip_suffix(")$").unwrap();
+        let (accepts, strategy) = (acceptor(&schema), string_regex(own).unwrap());
+        for _ in 0..TRIES {
+            let text = strategy.new_tree(&mut runner).unwrap().current();
+            if text.contains("${") || !accepts(&text) {
+                continue;
+            }
+            if let Err(problem) = read(&text)
+                && !beyond.iter().any(|known| problem.contains(known))
+            {
+                wrong.push(format!("{name}: {text:?}: {problem}"));
+                break;
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}

@@ -1,0 +1,411 @@
+//! `[listen.server_id]`: connection IDs by which load balancers route (draft-ietf-quic-load-balancers).
+
+use super::{
+    changes::Changes,
+    names::path,
+    section::Section,
+    table::{KeyTable, Reader, file, implied, keys, optional},
+    values::{DAY, Kind, RawValue, Wrong, duration, number, text},
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use std::{
+    fmt,
+    net::{Ipv4Addr, Ipv6Addr},
+    ops::RangeInclusive,
+    path::PathBuf,
+    time::Duration,
+};
+
+/// RFC 9000 §17.2: a connection ID has 20 bytes at most.
+const MAX_ID: usize = 20;
+/// The first byte: rotation and length.
+const FIRST: usize = 1;
+/// Generation and worker, appended where a key hides the nonce.
+const APPENDED: usize = 2;
+/// Bytes of the longest server ID: a shorter nonce than the next constants say would be left.
+const MAX_SERVER_ID: usize = 12;
+const MAX_ENCRYPTED_SERVER_ID: usize = 9;
+/// Bytes of the shortest nonce: five are unique, and two have generation and worker.
+const MIN_NONCE: u8 = 7;
+/// With a key: the draft's four passes need more than half of a block to be unlike each other.
+const MIN_ENCRYPTED_NONCE: u8 = 8;
+/// What is left of an ID by a server ID of one byte.
+const MAX_NONCE: u8 = 18;
+/// Bytes of server ID and nonce in all: an ID of 16 bytes, as AWS' load balancer has it, and a block of AES.
+const SUM: usize = 15;
+const ENCRYPTED_SUM: usize = 16;
+/// Time before an ID's end at which its client is asked to retire it.
+const RETIREMENT: Duration = Duration::from_secs(30);
+/// Keys of which one has the ID.
+const IDS: [&str; 3] = ["address", "hex", "base64"];
+
+keys! {
+    /// Connection IDs by which load balancers route (draft-ietf-quic-load-balancers).
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct ServerId {
+        /// The ID that balancers know this server by, as an IPv4 address, whose 4 bytes it is: `"${POD_IP}"`. No two
+        /// servers behind a balancer have the same. Exactly one of `address`, `hex` and `base64` is set.
+        address: Option<Ipv4Addr> = None, optional(address(), "none");
+
+        /// The ID in hexadecimal digits, such as `"0x2a01"`: 1 to 12 bytes, or 1 to 9 with `key_file`.
+        hex: Option<ServerIdBytes> = None, optional(hex(), "none");
+
+        /// The ID in base64, as the AWS Load Balancer Controller injects it: `"${AWS_LBC_QUIC_SERVER_ID}"`.
+        base64: Option<ServerIdBytes> = None, optional(base64(), "none");
+
+        /// The configuration rotation, the first three bits of each ID, by which balancers tell this configuration from
+        /// the one before. To change the ID or the key, give balancers the new configuration under another number, then
+        /// reload, and remove the former one after `lifetime`. AWS' load balancer knows `0` alone.
+        rotation: u8 = 0, number(0..=6);
+
+        /// Bytes of an ID behind the server ID, which are unique. Without the key 15 minus the server ID's length, at
+        /// least 7; with `key_file` 16 minus it, at least 8. An ID has 20 bytes at most: one first, the server ID,
+        /// these, and with `key_file` two more.
+        nonce_bytes: u8 = MIN_NONCE, implied(number(MIN_NONCE.into()..=MAX_NONCE.into()));
+
+        /// A file with the key that balancers decrypt IDs with: 32 hexadecimal digits (`openssl rand -hex 16`). Without
+        /// it server IDs are readable.
+        key_file: Option<PathBuf> = None, file(path("the path of a file with 32 hexadecimal digits"));
+
+        // s2n-quic bounds it at a day.
+        /// How long a connection ID lives; then its client gets new ones. Balancers keep a former configuration for as
+        /// long.
+        lifetime: Duration = DAY, duration(Self::LIFETIMES);
+    }
+}
+
+/// The bytes of a server ID.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerIdBytes(Vec<u8>);
+
+/// The part of a layout that no reload changes: all processes that share a port have the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerIdShape {
+    /// Bytes of the server ID.
+    pub server_id: u8,
+    /// Bytes behind the server ID that are unique.
+    pub nonce: u8,
+    /// Whether server ID and nonce are encrypted.
+    pub encrypted: bool,
+}
+
+impl ServerIdShape {
+    /// Bytes of an ID.
+    pub fn id_len(&self) -> usize {
+        FIRST + usize::from(self.server_id) + usize::from(self.nonce) + if self.encrypted { APPENDED } else { 0 }
+    }
+}
+
+/// `16 bytes: server ID 8, nonce 7, no key`
+impl fmt::Display for ServerIdShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { server_id, nonce, encrypted } = self;
+        let key = if *encrypted { "key" } else { "no key" };
+        write!(f, "{} bytes: server ID {server_id}, nonce {nonce}, {key}", self.id_len())
+    }
+}
+
+/// Hexadecimal digits, as balancers' configurations have them.
+impl fmt::Display for ServerIdBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("0x")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl ServerId {
+    /// Half of it is left to a client that is slow to answer; s2n-quic allows a day at most.
+    const LIFETIMES: RangeInclusive<Duration> = Duration::from_secs(300)..=DAY;
+
+    /// The server ID of some hexadecimal `digits`, with `nonce` bytes behind it, encrypted by the key in a file, if
+    /// there is one. Lengths are not checked.
+    pub fn of(digits: &str, nonce: u8, key_file: Option<PathBuf>) -> Self {
+        let hex = (hex().read)(RawValue::Text(digits.into())).ok();
+        Self { hex, nonce_bytes: nonce, key_file, ..Self::default() }
+    }
+
+    /// Returns the server ID under another configuration rotation.
+    #[must_use]
+    pub fn with_rotation(self, rotation: u8) -> Self {
+        Self { rotation, ..self }
+    }
+
+    /// The ID, in whichever form it is configured.
+    pub fn bytes(&self) -> Vec<u8> {
+        let given = self.hex.as_ref().or(self.base64.as_ref()).map(|id| id.0.clone());
+        given.unwrap_or_else(|| self.address.map_or_else(Vec::new, |address| address.octets().to_vec()))
+    }
+
+    /// The ID in hexadecimal digits.
+    pub fn digits(&self) -> String {
+        ServerIdBytes(self.bytes()).to_string()
+    }
+
+    /// The lengths of the IDs' parts.
+    pub fn shape(&self) -> ServerIdShape {
+        let server_id = u8::try_from(self.bytes().len()).unwrap_or(u8::MAX);
+        ServerIdShape { server_id, nonce: self.nonce_bytes, encrypted: self.key_file.is_some() }
+    }
+
+    /// The layout in the terms of the draft: `16 bytes: rotation 0, server ID 8, nonce 7, no key`.
+    pub fn layout(&self) -> String {
+        self.shape().to_string().replacen(": ", &format!(": rotation {}, ", self.rotation), 1)
+    }
+
+    /// `next` as far as it can be applied without a restart: the lengths stay.
+    pub(super) fn follow(now: Option<Self>, next: Option<Self>) -> Option<Self> {
+        if now.as_ref().map(Self::shape) == next.as_ref().map(Self::shape) { next } else { now }
+    }
+
+    /// Why connections that are idle for `idle` would not end; `None` if they do. Each renewal of an ID is a packet
+    /// that a client acknowledges.
+    pub(super) fn outlasted_by(&self, idle: Duration) -> Option<String> {
+        let lifetime = humantime::format_duration(self.lifetime);
+        let too_long = idle.saturating_add(RETIREMENT) >= self.lifetime;
+        too_long.then(|| format!("is not 30s shorter than listen.server_id.lifetime ({lifetime}): new connection IDs would keep idle connections open"))
+    }
+}
+
+/// Reads `[listen.server_id]`; lists its changes by key, and a change of lengths as one that needs a restart.
+pub(super) struct ServerIdTable;
+
+impl Reader<Option<ServerId>> for ServerIdTable {
+    fn read(self, section: &mut Section<'_>, key: &str, _: Option<ServerId>, about: &str) -> Option<ServerId> {
+        let has_it = section.has(key);
+        Some(section.table(key, about, read)).filter(|_| has_it)
+    }
+
+    fn show(&self, server_id: &Option<ServerId>) -> String {
+        let shown = |one: &ServerId| format!("{} in {}", one.digits(), one.layout());
+        server_id.as_ref().map_or_else(|| "none".into(), shown)
+    }
+
+    fn compare(&self, changes: &mut Changes, key: &str, old: &Option<ServerId>, new: &Option<ServerId>) {
+        match (old, new) {
+            (Some(old), Some(new)) if old.shape() == new.shape() => old.compare(new, key, changes),
+            (old, new) => changes.value(key, old, new, |one| self.show(one)),
+        }
+    }
+}
+
+fn read(section: &mut Section<'_>) -> ServerId {
+    let mut server_id = ServerId::read(section);
+    let given: Vec<&str> = IDS.into_iter().filter(|key| section.has(key)).collect();
+    let [first, others @ ..] = given.as_slice() else {
+        section.missing("address", "one of address, hex and base64: the ID that balancers know this server by");
+        return server_id;
+    };
+    for key in others {
+        let problem = format!("the server ID is in {first} already");
+        section.fault(key, &problem, Some("one of address, hex and base64"), None);
+    }
+    let (with_key, id_len) = (server_id.key_file.is_some(), server_id.bytes().len());
+    let (sum, least, appended) =
+        if with_key { (ENCRYPTED_SUM, MIN_ENCRYPTED_NONCE, APPENDED) } else { (SUM, MIN_NONCE, 0) };
+    let implied = u8::try_from(sum.saturating_sub(id_len)).unwrap_or(least).max(least);
+    let nonce = if section.has("nonce_bytes") { server_id.nonce_bytes } else { implied };
+    let is_right = section.is_right(&["address", "hex", "base64", "key_file", "nonce_bytes"]);
+    if is_right && with_key && id_len > MAX_ENCRYPTED_SERVER_ID {
+        let expected = format!("1 to {MAX_ENCRYPTED_SERVER_ID} with key_file");
+        section.fault(first, &format!("has {id_len} bytes"), Some(&expected), None);
+    } else if is_right && nonce < least {
+        section.fault("nonce_bytes", "too small", Some(&format!("at least {least} with key_file")), None);
+    } else if is_right && FIRST + id_len + usize::from(nonce) + appended > MAX_ID {
+        let most = MAX_ID.saturating_sub(FIRST + id_len + appended);
+        let len = FIRST + id_len + usize::from(nonce) + appended;
+        let problem = format!("a connection ID would have {len} bytes, and {MAX_ID} is the most");
+        section.fault("nonce_bytes", &problem, Some(&format!("at most {most} with this server ID")), None);
+    }
+    server_id.nonce_bytes = nonce;
+    server_id
+}
+
+const BYTES: &str = "1 to 12 bytes";
+
+fn of_length(bytes: Vec<u8>) -> Result<ServerIdBytes, Wrong> {
+    match bytes.len() {
+        1..=MAX_SERVER_ID => Ok(ServerIdBytes(bytes)),
+        len => Err(format!("has {len} bytes").into()),
+    }
+}
+
+fn hex() -> Kind<ServerIdBytes> {
+    let parse = |written: String| {
+        let digits = written.strip_prefix("0x").or_else(|| written.strip_prefix("0X")).unwrap_or(&written);
+        if !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err("not hexadecimal digits".into());
+        }
+        let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
+        if !rest.is_empty() {
+            return Err("has half a byte: an odd number of digits".into());
+        }
+        let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or(0);
+        let byte = |[high, low]: &[u8; 2]| u8::try_from(digit(*high) << 4 | digit(*low)).unwrap_or(0);
+        of_length(pairs.iter().map(byte).collect())
+    };
+    text(&format!("{BYTES} in hexadecimal digits, such as \"0x2a01\""), parse, ToString::to_string)
+        .matching("(0[xX])?([0-9A-Fa-f]{2}){1,12}")
+}
+
+fn base64() -> Kind<ServerIdBytes> {
+    let parse = |written: String| of_length(STANDARD.decode(&written).map_err(|_| "not base64")?);
+    let show = |id: &ServerIdBytes| STANDARD.encode(&id.0);
+    text(&format!("{BYTES} in base64, such as \"KgE=\""), parse, show)
+        .matching("([0-9A-Za-z+/]{4}){0,4}([0-9A-Za-z+/]{2}==|[0-9A-Za-z+/]{3}=)?")
+}
+
+fn address() -> Kind<Ipv4Addr> {
+    let parse = |written: String| {
+        written.parse().map_err(|_| match written.parse::<Ipv6Addr>() {
+            Ok(_) => Wrong {
+                problem: "is an IPv6 address, whose 16 bytes are too long".into(),
+                expected: Some("an IPv4 address; or hex, with some of its bytes that no other server has".into()),
+                nearest: None,
+            },
+            Err(_) => "not an IPv4 address".into(),
+        })
+    };
+    text("an IPv4 address, such as \"192.0.2.1\" or \"${POD_IP}\"", parse, ToString::to_string).matching(r"[0-9.]+")
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Config, parse};
+    use std::{path::Path, time::Duration};
+
+    fn config(table: &str) -> Result<Config, String> {
+        let text = format!(
+            "[listen.server_id]\n{table}\n[origin]\nurl = \"http://127.0.0.1:80\"\n[[certificates]]\ncert = \"c\"\nkey = \"k\"\n"
+        );
+        let variable = |name: &str| (name == "POD_IP").then(|| "10.1.2.3".to_owned());
+        parse(&text, Path::new("a.toml"), variable)
+            .map_err(|faults| faults.0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+    }
+
+    #[test]
+    fn the_layout_of_a_server_id_is_that_of_the_draft() {
+        let table = [
+            ("address = \"${POD_IP}\"", "0x0a010203", "16 bytes: rotation 0, server ID 4, nonce 11, no key"),
+            ("base64 = \"AQIDBAUGBwg=\"", "0x0102030405060708", "16 bytes: rotation 0, server ID 8, nonce 7, no key"),
+            ("hex = \"0x2a01\"\nrotation = 6", "0x2a01", "16 bytes: rotation 6, server ID 2, nonce 13, no key"),
+            (
+                "hex = \"0102030405060708090A0b0c\"",
+                "0x0102030405060708090a0b0c",
+                "20 bytes: rotation 0, server ID 12, nonce 7, no key",
+            ),
+            ("hex = \"01\"\nnonce_bytes = 18", "0x01", "20 bytes: rotation 0, server ID 1, nonce 18, no key"),
+            ("hex = \"0102\"\nkey_file = \"k\"", "0x0102", "19 bytes: rotation 0, server ID 2, nonce 14, key"),
+            (
+                "hex = \"010203040506070809\"\nkey_file = \"k\"",
+                "0x010203040506070809",
+                "20 bytes: rotation 0, server ID 9, nonce 8, key",
+            ),
+            (
+                "hex = \"010203\"\nnonce_bytes = 13\nkey_file = \"k\"",
+                "0x010203",
+                "19 bytes: rotation 0, server ID 3, nonce 13, key",
+            ),
+        ];
+        for (text, digits, layout) in table {
+            let server_id = config(text).unwrap().listen.server_id.unwrap();
+            assert_eq!((server_id.digits(), server_id.layout()), (digits.into(), layout.into()), "{text}");
+            assert!(server_id.shape().id_len() <= 20);
+        }
+    }
+
+    #[test]
+    fn what_is_no_server_id_is_refused_with_what_would_be_right() {
+        let long = "00".repeat(13);
+        let table = [
+            ("rotation = 1", "address: missing; expected one of address, hex and base64"),
+            (
+                "address = \"192.0.2.1\"\nhex = \"01\"",
+                "hex = \"01\": the server ID is in address already; expected one of",
+            ),
+            ("hex = \"01\"\nbase64 = \"AQ==\"", "base64 = \"AQ==\": the server ID is in hex already"),
+            ("base64 = \"AQ\"", "base64 = \"AQ\": not base64; expected 1 to 12 bytes in base64"),
+            ("base64 = \"\"", "has 0 bytes; expected 1 to 12 bytes"),
+            ("hex = \"0x\"", "has 0 bytes; expected 1 to 12 bytes"),
+            (&format!("hex = \"{long}\""), "has 13 bytes; expected 1 to 12 bytes"),
+            ("hex = \"0x123\"", "an odd number of digits"),
+            ("hex = \"0xgg\"", "not hexadecimal digits"),
+            ("hex = \"01020304050607080910\"\nkey_file = \"k\"", "has 10 bytes; expected 1 to 9 with key_file"),
+            (
+                "address = \"fd00::1\"",
+                "is an IPv6 address, whose 16 bytes are too long; expected an IPv4 address; or hex",
+            ),
+            ("address = \"pod\"", "not an IPv4 address; expected an IPv4 address"),
+            ("hex = \"01\"\nnonce_bytes = 6", "nonce_bytes = 6: too small; expected a number from 7 to 18"),
+            (
+                "hex = \"01\"\nnonce_bytes = 7\nkey_file = \"k\"",
+                "nonce_bytes = 7: too small; expected at least 8 with key_file",
+            ),
+            (
+                "hex = \"0102030405060708\"\nnonce_bytes = 12",
+                "a connection ID would have 21 bytes, and 20 is the most; expected at most 11",
+            ),
+            (
+                "hex = \"010203040506070809\"\nnonce_bytes = 9\nkey_file = \"k\"",
+                "21 bytes, and 20 is the most; expected at most 8",
+            ),
+            ("hex = \"01\"\nrotation = 7", "rotation = 7: too large; expected a number from 0 to 6"),
+            (
+                "hex = \"01\"\nlifetime = \"4min\"",
+                "lifetime = \"4min\": too small; expected a duration from 5m to 1day",
+            ),
+            ("hex = \"01\"\nlifetime = \"25h\"", "too large; expected a duration from 5m to 1day"),
+            (
+                "base64 = \"${AWS_LBC_QUIC_SERVER_ID}\"",
+                "environment variable AWS_LBC_QUIC_SERVER_ID is not set; the AWS Load Balancer Controller injects it into pods with the annotation service.beta.kubernetes.io/aws-load-balancer-quic-enabled-containers",
+            ),
+        ];
+        for (text, expected) in table {
+            let message = config(text).expect_err(text);
+            assert!(message.contains(expected), "{text}\n{message}\n{expected}");
+            assert_eq!(message.lines().count(), 1, "{message}");
+        }
+    }
+
+    #[test]
+    fn an_id_outlives_an_idle_connection() {
+        let with = |idle: &str| config(&format!("hex = \"01\"\nlifetime = \"5min\"\n[timeouts]\nidle = \"{idle}\""));
+        assert_eq!(with("4m 29s").unwrap().timeouts.idle, Duration::from_secs(269));
+        let message = with("4m 30s").unwrap_err();
+        assert!(
+            message.contains("idle = \"4m 30s\": is not 30s shorter than listen.server_id.lifetime (5m)"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn a_reload_follows_all_but_the_lengths() {
+        let now = config("hex = \"0102\"").unwrap();
+        let changes = |next: &str| {
+            let next = config(next).unwrap();
+            let changes: Vec<_> = now.changes(&next).iter().map(ToString::to_string).collect();
+            (changes.join("; "), now.follow(next.clone()).listen.server_id == next.listen.server_id)
+        };
+        let table = [
+            ("hex = \"0103\"", "listen.server_id.hex: 0x0102 → 0x0103", true),
+            (
+                "hex = \"0102\"\nrotation = 1\nlifetime = \"1h\"",
+                "listen.server_id.rotation: 0 → 1; listen.server_id.lifetime: 1day → 1h",
+                true,
+            ),
+            ("base64 = \"AQI=\"", "listen.server_id.hex: 0x0102 → none; listen.server_id.base64: none → AQI=", true),
+            (
+                "hex = \"01\"",
+                "listen.server_id: 0x0102 in 16 bytes: rotation 0, server ID 2, nonce 13, no key → 0x01 in 16 bytes: rotation 0, server ID 1, nonce 14, no key (needs a restart)",
+                false,
+            ),
+            (
+                "hex = \"0102\"\nkey_file = \"k\"",
+                "listen.server_id: 0x0102 in 16 bytes: rotation 0, server ID 2, nonce 13, no key → 0x0102 in 19 bytes: rotation 0, server ID 2, nonce 14, key (needs a restart)",
+                false,
+            ),
+        ];
+        for (next, expected, followed) in table {
+            assert_eq!(changes(next), (expected.to_owned(), followed), "{next}");
+        }
+    }
+}

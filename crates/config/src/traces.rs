@@ -1,0 +1,366 @@
+//! `[traces]`: spans of requests, and the collector that gets them.
+
+use super::{
+    Config, Fraction, HeaderRules,
+    names::path,
+    section::Section,
+    table::{KeyTable as _, by, file, keys, optional},
+    values::{COUNT, Kind, RawValue, boolean, duration, number, one_of, text},
+};
+use http::{HeaderName, HeaderValue, Uri, header, uri::Scheme};
+use serde_json::json;
+use std::{fmt, ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration};
+
+keys! {
+    /// Traces: a span for each request, and one for each attempt at its origin, sent to a collector by OTLP.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Traces {
+        /// URL of the collector. Without the key there are no traces. With `protocol = "http"` a URL without a path
+        /// gets `/v1/traces`. A collector that cannot be reached is reported in the log, and is no fault.
+        endpoint: Option<TraceEndpoint> = None, optional(endpoint(), "none");
+
+        /// How spans are sent: `http` is protobuf over HTTP/1.1, by convention at port 4318, and `grpc` is gRPC over
+        /// HTTP/2, at port 4317.
+        protocol: TraceProtocol = TraceProtocol::Http, one_of(TraceProtocol::NAMES);
+
+        // A site of 1,000 requests a second then has ten traces a second.
+        /// Share of requests that are sampled, of those whose trace begins here. The trace ID decides, so that all
+        /// replicas sample the same traces.
+        ratio: Fraction = Self::RATIO, ratio();
+
+        /// Clients whose `traceparent` decides: peers in `trusted_proxies`, `any`, or `none`. A request of another
+        /// client begins a trace of its own, which has a link to the client's.
+        parent: TraceParent = TraceParent::Trusted, one_of(TraceParent::NAMES);
+
+        // A span has about 700 bytes: what a worker sends is bounded by 700 KB a second.
+        /// Spans a second of each worker. Beyond that, requests are not sampled.
+        max_per_second: u32 = 1_000, number(COUNT), counted_by("litequic_spans_total{result=\"over_limit\"}");
+
+        /// The resource's `service.name`.
+        service_name: String = "litequic".into(), service_name();
+
+        /// Attributes of the resource besides `service.name` and `service.version`, such as
+        /// `deployment.environment.name`.
+        attributes: Vec<(String, String)> = Vec::new(), by(attributes, |all| show(all.iter().map(|(name, _)| name)));
+
+        // Queries have tokens, and names of people.
+        /// Whether spans have the query of URLs. Values of `sig`, `Signature`, `AWSAccessKeyId` and `X-Goog-Signature`
+        /// are `REDACTED` even then.
+        query: bool = false, boolean();
+
+        /// Fields of requests to the collector, such as `authorization`. `/config` and the log show their names alone.
+        headers: Vec<(HeaderName, HeaderValue)> = Vec::new(), by(headers, |all| show(all.iter().map(|(name, _)| name)));
+
+        /// File with the certificate authorities that sign the collector's certificate, in PEM, in place of the
+        /// system's roots.
+        ca: Option<PathBuf> = None, file(path("the path of a PEM file"));
+
+        /// How long the collector may take to accept spans, the connection to it included. Then they are sent again.
+        timeout: Duration = Self::TIMEOUT, duration(Self::TIMEOUTS);
+    }
+}
+
+impl Traces {
+    /// Attributes of the resource at most.
+    pub const MAX_ATTRIBUTES: usize = 32;
+    /// Fields of requests to the collector at most.
+    pub const MAX_HEADERS: usize = 16;
+    const RATIO: Fraction = Fraction(10_000);
+    /// The specification's default (OTEL_EXPORTER_OTLP_TIMEOUT).
+    const TIMEOUT: Duration = Duration::from_secs(10);
+    const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
+
+    /// Whether there are traces.
+    pub const fn is_on(&self) -> bool {
+        self.endpoint.is_some()
+    }
+}
+
+/// Path of a collector's resource for spans (OTLP, OTLP/HTTP request).
+const DEFAULT_PATH: &str = "/v1/traces";
+
+/// `endpoint`: the URL of a collector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TraceEndpoint {
+    /// Whether connections to it use TLS.
+    pub is_https: bool,
+    /// A name, or an IP address without brackets.
+    pub host: String,
+    /// The scheme's port unless given.
+    pub port: u16,
+    /// The authority as the URL has it.
+    pub authority: String,
+    /// The path with its query, unless that is `/`.
+    pub path: Option<String>,
+}
+
+impl TraceEndpoint {
+    /// The path of requests by HTTP.
+    pub fn http_path(&self) -> &str {
+        self.path.as_deref().unwrap_or(DEFAULT_PATH)
+    }
+}
+
+impl fmt::Display for TraceEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.is_https { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.authority, self.path.as_deref().unwrap_or_default())
+    }
+}
+
+impl FromStr for TraceEndpoint {
+    type Err = &'static str;
+
+    fn from_str(written: &str) -> Result<Self, &'static str> {
+        let uri = Uri::from_str(written).map_err(|_| "not a URL")?;
+        let is_https = match uri.scheme() {
+            Some(scheme) if *scheme == Scheme::HTTP => false,
+            Some(scheme) if *scheme == Scheme::HTTPS => true,
+            _ => return Err("is neither an http nor an https URL"),
+        };
+        let authority = uri.authority().ok_or("has no host")?;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let has_port = authority.as_str().len() > authority.host().len();
+        if host.is_empty() || authority.as_str().contains('@') {
+            return Err("has no host, or a user name");
+        }
+        let port = match authority.port_u16() {
+            Some(0) => return Err("has port 0"),
+            Some(port) => port,
+            None if has_port => return Err("has no valid port"),
+            None if is_https => 443,
+            None => 80,
+        };
+        let path = uri.path_and_query().map(|path| path.as_str()).filter(|path| *path != "/" && !path.is_empty());
+        Ok(Self { is_https, host: host.into(), port, authority: authority.to_string(), path: path.map(Into::into) })
+    }
+}
+
+/// `protocol`: how spans are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TraceProtocol {
+    /// Protobuf over HTTP/1.1.
+    Http,
+    /// gRPC over HTTP/2.
+    Grpc,
+}
+
+impl TraceProtocol {
+    /// By the names of the file.
+    pub const NAMES: &[(&str, Self)] = &[("http", Self::Http), ("grpc", Self::Grpc)];
+}
+
+/// `parent`: clients whose `traceparent` decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TraceParent {
+    /// Peers in `trusted_proxies`.
+    Trusted,
+    /// All clients.
+    Any,
+    /// No client.
+    None,
+}
+
+impl TraceParent {
+    /// By the names of the file.
+    pub const NAMES: &[(&str, Self)] = &[("trusted", Self::Trusted), ("any", Self::Any), ("none", Self::None)];
+}
+
+/// Reads `[traces]`.
+pub(super) fn read(section: &mut Section<'_>) -> Traces {
+    let traces = Traces::read(section);
+    if let Some(endpoint) = &traces.endpoint {
+        if traces.protocol == TraceProtocol::Grpc && endpoint.path.is_some() {
+            let expected = "a URL without one, such as \"http://127.0.0.1:4317\"";
+            section.fault("endpoint", "has a path, and gRPC has its own", Some(expected), None);
+        }
+        if !endpoint.is_https {
+            section.fault("ca", "has no effect without https", Some("https:// in endpoint"), None);
+        }
+    }
+    traces
+}
+
+/// Rules that set what litequic sets while there are traces, by their keys, with the problem.
+pub(super) fn overruled(config: &Config) -> Vec<(String, &'static str)> {
+    if !config.traces.is_on() {
+        return Vec::new();
+    }
+    let named = |prefix: String, rules: &HeaderRules| {
+        let valued = [("set", &rules.set), ("add", &rules.add)];
+        let valued = valued.into_iter().flat_map(|(kind, all)| all.iter().map(move |(name, _)| (kind, name)));
+        let named = valued.filter(|(_, name)| ["traceparent", "tracestate"].contains(&name.as_str()));
+        named.map(|(kind, name)| format!("{prefix}request_headers.{kind}.{name}")).collect::<Vec<_>>()
+    };
+    let general = named(String::new(), &config.request_headers);
+    let routes = config.routes.iter().enumerate();
+    let of_routes = routes.flat_map(|(n, route)| named(format!("routes[{n}]."), &route.request_headers));
+    let problem = "is set by litequic while traces.endpoint is set";
+    general.into_iter().chain(of_routes).map(|key| (key, problem)).collect()
+}
+
+fn show<T: ToString>(names: impl Iterator<Item = T>) -> String {
+    let names: Vec<_> = names.map(|name| name.to_string()).collect();
+    if names.is_empty() { "none".into() } else { names.join(", ") }
+}
+
+pub(super) fn endpoint() -> Kind<TraceEndpoint> {
+    let parse = |written: String| written.parse::<TraceEndpoint>().map_err(Into::into);
+    text("a URL such as \"http://127.0.0.1:4318\"", parse, ToString::to_string)
+        .matching("[Hh][Tt][Tt][Pp][Ss]?://[!-~]+")
+        .of_length(8..=1024)
+}
+
+pub(super) fn service_name() -> Kind<String> {
+    let parse = |written: String| if written.trim().is_empty() { Err("empty".into()) } else { Ok(written) };
+    text("the name of a service", parse, Clone::clone).of_length(1..=MAX_TEXT)
+}
+
+/// Characters of a resource's attribute at most.
+const MAX_TEXT: usize = 1024;
+
+/// A share of a whole, which may be nothing.
+fn ratio() -> Kind<Fraction> {
+    Kind {
+        expected: "a number from 0 to 1".into(),
+        schema: json!({ "type": ["integer", "number"], "minimum": 0, "maximum": 1 }),
+        read: Box::new(|given| match given {
+            RawValue::Integer(0) => Ok(Fraction(0)),
+            RawValue::Integer(1) => Ok(Fraction::ALL),
+            RawValue::Integer(number) if number > 1 => Err("too large".into()),
+            RawValue::Integer(_) => Err("too small".into()),
+            RawValue::Float(0.0) => Ok(Fraction(0)),
+            RawValue::Float(share) => Fraction::of(share).ok_or_else(|| match share > 1.0 {
+                true => "too large".into(),
+                false => "too small".into(),
+            }),
+            other => Err(other.wrong_type()),
+        }),
+        show: Box::new(|share| json!(f64::from(share.0) / f64::from(Fraction::ALL.0))),
+    }
+}
+
+fn attributes(section: &mut Section<'_>, key: &str, about: &str) -> Vec<(String, String)> {
+    let name = |written: &str| match written {
+        "service.name" => Err("has a key of its own: service_name".into()),
+        _ if written.is_empty() => Err("empty".into()),
+        _ => Ok(written.to_owned()),
+    };
+    let value = text("a text", |written: String| Ok(written), Clone::clone).of_length(0..=MAX_TEXT);
+    section.map(key, ".+", name, value, Traces::MAX_ATTRIBUTES, about)
+}
+
+/// Fields that frame a message, or that litequic sets by itself.
+const OWN: [HeaderName; 12] = [
+    header::CONNECTION,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LENGTH,
+    header::CONTENT_TYPE,
+    header::EXPECT,
+    header::HOST,
+    header::PROXY_AUTHENTICATE,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::USER_AGENT,
+];
+
+fn headers(section: &mut Section<'_>, key: &str, about: &str) -> Vec<(HeaderName, HeaderValue)> {
+    let name = |written: &str| {
+        let name = HeaderName::from_bytes(written.as_bytes()).map_err(|_| "not a field's name")?;
+        match OWN.contains(&name) || ["keep-alive", "proxy-connection"].contains(&name.as_str()) {
+            true => Err("frames the request, or is set by litequic".into()),
+            false if name.as_str().starts_with("grpc-") => Err("belongs to gRPC".into()),
+            false => Ok(name),
+        }
+    };
+    let parse = |written: String| {
+        let mut value = HeaderValue::from_str(&written).map_err(|_| "has characters that no field's value has")?;
+        value.set_sensitive(true);
+        Ok(value)
+    };
+    let value = text("a field's value", parse, |_| String::new()).of_length(0..=HeaderRules::MAX_VALUE);
+    section.map(key, "[!#$%&'*+.^_`|~0-9A-Za-z-]+", name, value, Traces::MAX_HEADERS, about)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse;
+    use std::path::Path;
+
+    const BASE: &str = "[[certificates]]\ncert = \"a\"\nkey = \"b\"\n[origin]\nurl = \"http://127.0.0.1:1\"\n";
+
+    fn read(more: &str) -> Result<Config, Vec<(String, String)>> {
+        let environment = |name: &str| (name == "OTLP_TOKEN").then(|| "hunter2".to_owned());
+        parse(&format!("{BASE}{more}"), Path::new("a.toml"), environment)
+            .map_err(|faults| faults.0.iter().map(|fault| (fault.key.clone(), fault.problem.clone())).collect())
+    }
+
+    #[test]
+    fn an_endpoint_is_a_url_with_the_schemes_port_by_default() {
+        for (written, is_https, host, port, path) in [
+            ("http://127.0.0.1:4318", false, "127.0.0.1", 4318, "/v1/traces"),
+            ("http://127.0.0.1:4318/", false, "127.0.0.1", 4318, "/v1/traces"),
+            ("https://otlp.test", true, "otlp.test", 443, "/v1/traces"),
+            ("http://[::1]:1/v2/otlp?a=b", false, "::1", 1, "/v2/otlp?a=b"),
+            ("http://collector", false, "collector", 80, "/v1/traces"),
+        ] {
+            let endpoint: TraceEndpoint = written.parse().unwrap();
+            assert_eq!((endpoint.is_https, &*endpoint.host, endpoint.port), (is_https, host, port), "{written}");
+            assert_eq!(endpoint.http_path(), path);
+            assert_eq!(endpoint.to_string(), written.trim_end_matches('/'));
+        }
+        for written in ["", "127.0.0.1:4318", "ftp://a", "http://", "http://u@a", "http://a:0", "http://a:99999", "/a"]
+        {
+            assert!(written.parse::<TraceEndpoint>().is_err(), "{written}");
+        }
+    }
+
+    #[test]
+    fn every_key_is_read_and_secrets_are_not_shown() {
+        let config = read(
+            "[traces]\nendpoint = \"https://otlp.test:4317\"\nprotocol = \"grpc\"\nratio = 0\nparent = \"any\"\n\
+             max_per_second = 7\nservice_name = \"edge\"\nattributes = { \"deployment.environment.name\" = \"p\" }\n\
+             query = true\nheaders = { authorization = \"Bearer ${OTLP_TOKEN}\" }\nca = \"ca.pem\"\ntimeout = \"1s\"\n",
+        )
+        .unwrap();
+        let traces = &config.traces;
+        assert_eq!((traces.ratio, traces.parent, traces.max_per_second), (Fraction(0), TraceParent::Any, 7));
+        assert_eq!(traces.headers[0].1, "Bearer hunter2");
+        assert_eq!(traces.attributes, [("deployment.environment.name".to_owned(), "p".to_owned())]);
+        let listed = format!("{:?} {traces:?}", config.list());
+        assert!(listed.contains("authorization") && !listed.contains("hunter2"), "{listed}");
+    }
+
+    #[test]
+    fn faults_name_the_key() {
+        for (more, key, problem) in [
+            ("[traces]\nendpoint = \"localhost:4318\"\n", "traces.endpoint", "neither"),
+            ("[traces]\nendpoint = \"http://a/x\"\nprotocol = \"grpc\"\n", "traces.endpoint", "gRPC has its own"),
+            ("[traces]\nendpoint = \"http://a\"\nratio = 1.5\n", "traces.ratio", "too large"),
+            ("[traces]\nendpoint = \"http://a\"\nratio = -1\n", "traces.ratio", "too small"),
+            ("[traces]\nendpoint = \"http://a\"\nca = \"a.pem\"\n", "traces.ca", "without https"),
+            ("[traces]\nendpoint = \"http://a\"\nheaders = { host = \"a\" }\n", "traces.headers.host", "frames"),
+            ("[traces]\nendpoint = \"http://a\"\nheaders = { x = \"a\\nb\" }\n", "traces.headers.x", "characters"),
+            (
+                "[traces]\nendpoint = \"http://a\"\n[request_headers]\nset = { traceparent = \"x\" }\n",
+                "request_headers.set.traceparent",
+                "set by litequic",
+            ),
+            (
+                "[traces]\nendpoint = \"http://a\"\n[[routes]]\norigin = \"origin\"\npath_prefix = \"/\"\n\
+                 request_headers = { add = { tracestate = \"x\" } }\n",
+                "routes[0].request_headers.add.tracestate",
+                "set by litequic",
+            ),
+        ] {
+            let faults = read(more).unwrap_err();
+            let is_it = |(at, what): &(String, String)| at == key && what.contains(problem);
+            assert!(faults.iter().any(is_it), "{more}: {faults:?}");
+        }
+        let rule = "[request_headers]\nset = { traceparent = \"x\" }\n";
+        assert!(read(rule).is_ok(), "without traces a rule may set it");
+    }
+}

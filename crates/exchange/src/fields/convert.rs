@@ -1,0 +1,48 @@
+//! Conversions of [`Fields`] from and to the types of the crate `http`, which hyper, h2 and `http_body` have: for front
+//! ends over TCP, and for trailers in a body's frames.
+
+use super::{Fields, Name};
+use crate::field::is_token;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use std::mem;
+
+impl From<&HeaderMap> for Fields {
+    fn from(map: &HeaderMap) -> Self {
+        let bytes = map.iter().map(|(name, value)| name.as_str().len().saturating_add(value.len()));
+        let mut fields = Self::with_capacity(map.len(), bytes.fold(0, usize::saturating_add));
+        // A `HeaderName` may hold a quotation mark, which is not in a token.
+        for (name, value) in map.iter().filter(|(name, _)| is_token(name.as_str().as_bytes())) {
+            fields.append(Name::of(name.as_str()), value.as_bytes());
+        }
+        fields
+    }
+}
+
+impl From<HeaderMap> for Fields {
+    fn from(map: HeaderMap) -> Self {
+        Self::from(&map)
+    }
+}
+
+/// All of them share one allocation. What a map does not hold is left out: more than 32,768 names.
+impl From<Fields> for HeaderMap {
+    fn from(mut fields: Fields) -> Self {
+        let text = Bytes::from(mem::take(&mut fields.text));
+        let lines = mem::take(&mut fields.lines);
+        let mut map = Self::with_capacity(lines.len().min(MOST_AT_ONCE));
+        for line in lines {
+            let found = line.text(&text);
+            let name = HeaderName::from_bytes(found.name().as_bytes());
+            let value = HeaderValue::from_maybe_shared(text.slice_ref(found.value));
+            if let (Ok(name), Ok(value)) = (name, value) {
+                // An error means that there are too many.
+                let _ = map.try_append(name, value);
+            }
+        }
+        map
+    }
+}
+
+/// Fields that a map makes room for at once at most.
+const MOST_AT_ONCE: usize = 1024;

@@ -1,0 +1,84 @@
+//! The limits of what begins now, by the configuration in force: a connection's or a request's, over each protocol.
+
+use crate::MinimumRate;
+use arc_swap::Cache;
+use litequic_config::{Config, Limits, Live, Timeouts};
+use std::{cell::RefCell, rc::Rc, sync::Arc};
+
+/// The limits of a connection or a request: of the configuration that was in force when it began.
+#[derive(Debug)]
+pub struct Terms {
+    /// `limits`
+    pub limits: Limits,
+    /// `timeouts`
+    pub timeouts: Timeouts,
+    /// What a header or trailers may hold.
+    pub field_limits: FieldLimits,
+    /// Whether clients may switch protocols.
+    pub has_tunnels: bool,
+    /// The whole configuration.
+    pub config: Arc<Config>,
+}
+
+/// What the fields of a message may hold at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FieldLimits {
+    /// Bytes, as HTTP/2 and HTTP/3 count them (RFC 9113 §6.5.2, RFC 9114 §4.2.2): name + value + 32 for each line, of
+    /// the pseudo-header fields too that an HTTP/1.1 request would have there.
+    pub bytes: usize,
+    /// Fields: pseudo-header fields and `host` do not count, and all lines of `cookie` are one (RFC 9113 §8.2.3,
+    /// RFC 9114 §4.2.1).
+    pub fields: usize,
+}
+
+/// The terms of one worker, which follow its configuration.
+#[derive(Debug)]
+pub struct CurrentTerms(RefCell<State>);
+
+#[derive(Debug)]
+struct State {
+    /// A look at the configuration in force costs a comparison.
+    config: Cache<Live, Arc<Config>>,
+    terms: Rc<Terms>,
+}
+
+impl Terms {
+    fn of(config: Arc<Config>) -> Self {
+        let Config { limits, timeouts, .. } = *config;
+        let field_limits = FieldLimits { bytes: limits.max_header_bytes as usize, fields: limits.max_headers as usize };
+        Self { limits, timeouts, field_limits, has_tunnels: config.has_tunnels(), config }
+    }
+
+    /// The minimum rate of a request's body.
+    pub fn upload_pace(&self) -> MinimumRate {
+        MinimumRate::new(self.timeouts.request_body, self.limits.min_upload_rate, self.limits.rate_grace)
+    }
+
+    /// The minimum rate at which a client reads a response.
+    pub fn download_pace(&self) -> MinimumRate {
+        MinimumRate::new(self.timeouts.send, self.limits.min_download_rate, self.limits.rate_grace)
+    }
+}
+
+impl FieldLimits {
+    /// No limits.
+    pub const NONE: Self = Self { bytes: usize::MAX, fields: usize::MAX };
+}
+
+impl CurrentTerms {
+    /// The terms that follow `config`.
+    pub fn new(config: Live) -> Self {
+        let terms = Rc::new(Terms::of(config.load_full()));
+        Self(RefCell::new(State { config: Cache::new(config), terms }))
+    }
+
+    /// The terms in force, for what begins now.
+    pub fn now(&self) -> Rc<Terms> {
+        let State { config, terms } = &mut *self.0.borrow_mut();
+        let config = config.load();
+        if !Arc::ptr_eq(config, &terms.config) {
+            *terms = Rc::new(Terms::of(Arc::clone(config)));
+        }
+        Rc::clone(terms)
+    }
+}

@@ -1,0 +1,62 @@
+//! Keeps a client's knowledge of HTTP/3 fresh (RFC 7838 §3.1): over HTTP/3 a connection's first response has `Alt-Svc`,
+//! and the first after each half of its `ma`. Without the field a client that returns daily begins with HTTP/2 again
+//! once `ma` is over; and Chromium expects priorities only of a server whose `Alt-Svc` it knows, which a client that
+//! found HTTP/3 by an HTTPS record (RFC 9460) does not.
+
+use litequic_config::Listen;
+use litequic_exchange::alt_svc;
+use std::{cell::Cell, num::NonZeroU16, time::Duration};
+use tokio::time::Instant;
+
+/// The `Alt-Svc` of one connection.
+#[derive(Debug)]
+pub(super) struct AltSvcRenewal {
+    /// The port that clients reach.
+    port: u16,
+    /// When the next response is to have it; `None`: never.
+    due: Cell<Option<Instant>>,
+}
+
+impl AltSvcRenewal {
+    /// Creates the state of a connection to the UDP port `local`. Where litequic does not serve TCP, another server
+    /// advertises HTTP/3, perhaps at another port: then none is sent.
+    pub(super) fn new(listen: &Listen, local: u16, now: Instant) -> Self {
+        let port = listen.advertised_port.map_or(local, NonZeroU16::get);
+        Self { port, due: Cell::new((!listen.tcp.is_empty()).then_some(now)) }
+    }
+
+    /// Whether a response at `now` is to have the field.
+    pub(super) fn is_due(&self, now: impl FnOnce() -> Instant) -> bool {
+        self.due.get().is_some_and(|due| due <= now())
+    }
+
+    /// The value for a response at `now`, which advertises for `max_age`.
+    pub(super) fn renewed(&self, max_age: Duration, now: Instant) -> String {
+        self.due.set(now.checked_add(max_age / 2));
+        alt_svc(self.port, max_age)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_response_has_it_and_the_first_after_half_of_its_age() {
+        let (now, age) = (Instant::now(), Duration::from_secs(60));
+        let alt_svc = AltSvcRenewal::new(&Listen::default(), 8443, now);
+        assert!(alt_svc.is_due(|| now));
+        assert_eq!(alt_svc.renewed(age, now), "h3=\":8443\"; ma=60");
+        assert!(!alt_svc.is_due(|| now + age / 3));
+        assert!(alt_svc.is_due(|| now + age / 2));
+    }
+
+    #[test]
+    fn it_names_the_advertised_port_and_is_for_servers_with_tcp_alone() {
+        let now = Instant::now();
+        let listen = Listen { advertised_port: NonZeroU16::new(443), ..Listen::default() };
+        assert_eq!(AltSvcRenewal::new(&listen, 8443, now).renewed(Duration::from_secs(1), now), "h3=\":443\"; ma=1");
+        let listen = Listen { tcp: Vec::new(), ..Listen::default() };
+        assert!(!AltSvcRenewal::new(&listen, 8443, now).is_due(|| now));
+    }
+}

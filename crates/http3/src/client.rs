@@ -1,0 +1,356 @@
+//! A small HTTP/3 client, for `litequic get`: requests on a connection, each body streamed both ways.
+
+use super::{
+    error::Code,
+    frame::{Control, ControlStream, Endpoint, FrameHeader, FrameType, MessageStream, Part},
+    message,
+    qpack::{self, FieldLimits},
+    send::application_error,
+    settings::Settings,
+    uni::{StreamType, UniStreams},
+    varint,
+};
+use bytes::{Bytes, BytesMut};
+use http::{Method, Request, Response, StatusCode};
+use litequic_exchange::{DecodedFields, Fields};
+use s2n_quic::{
+    connection::{Handle, ReceiveStreamAcceptor},
+    stream::{ReceiveStream, SendStream},
+};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
+
+/// Limits of a response's header: four times what litequic itself accepts in a request.
+const LIMITS: FieldLimits = FieldLimits { bytes: 128 * 1024, fields: 400 };
+
+/// Why there is no response, or no complete one.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The connection ended.
+    #[error("{}", connection_end(.0))]
+    Connection(#[from] s2n_quic::connection::Error),
+    /// The stream ended.
+    #[error("{}", stream_end(.0))]
+    Stream(#[from] s2n_quic::stream::Error),
+    /// The server violated HTTP/3; the code says which rule.
+    #[error("the server's response violates HTTP/3: {0}")]
+    Protocol(Code),
+    /// The server accepts no more requests on this connection.
+    #[error("the server is closing the connection (GOAWAY)")]
+    Goaway,
+    /// The response's header is larger than this client accepts.
+    #[error("the response's header is too large")]
+    TooLarge,
+    /// The request cannot be encoded in HTTP/3.
+    #[error("the request cannot be sent: {0}")]
+    Request(#[from] message::EncodeError),
+    /// The body is not as long as its `Content-Length` says.
+    #[error("the body has {got} bytes, its Content-Length says {expected}")]
+    Length {
+        /// Announced.
+        expected: u64,
+        /// Received.
+        got: u64,
+    },
+}
+
+fn connection_end(error: &s2n_quic::connection::Error) -> String {
+    use s2n_quic::connection::Error;
+    match error {
+        Error::Application { error, initiator, .. } if initiator.is_remote() => {
+            format!("the server closed the connection with {}", Code::describe((*error).into()))
+        }
+        error => format!("the connection ended: {error}"),
+    }
+}
+
+fn stream_end(error: &s2n_quic::stream::Error) -> String {
+    use s2n_quic::stream::Error;
+    match error {
+        Error::StreamReset { error, .. } => {
+            format!("the server reset the stream with {}", Code::describe((*error).into()))
+        }
+        Error::ConnectionError { error, .. } => connection_end(error),
+        error => format!("the response was cut off: {error}"),
+    }
+}
+
+/// A connection for requests, one after the other or in parallel. To be used inside one task: the reader of the
+/// server's own streams is polled with each response, see [`Client::watch`].
+pub struct Client {
+    handle: Handle,
+    peer: Rc<Peer>,
+    watched: RefCell<Option<ReceiveStreamAcceptor>>,
+    /// Kept, because closing it is an error (RFC 9114 §6.2.1).
+    _control: SendStream,
+}
+
+/// What the server has sent on its control stream.
+#[derive(Debug, Default)]
+struct Peer {
+    settings: Cell<Option<Settings>>,
+    goaway: Cell<Option<u64>>,
+}
+
+impl Client {
+    /// Opens the control stream on `connection`.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`]: the connection is gone.
+    pub async fn start(connection: s2n_quic::Connection) -> Result<Self, ClientError> {
+        let (mut handle, acceptor) = connection.split();
+        // While a response is outstanding the client keeps the connection open, not the server (RFC 9114 §5.1). An
+        // error means that the connection is gone, and so does the next call.
+        let _ = handle.keep_alive(true);
+        let mut control = handle.open_send_stream().await?;
+        control.send(settings()).await?;
+        let (_, streams) = acceptor.split();
+        Ok(Self { handle, peer: Rc::default(), watched: RefCell::new(Some(streams)), _control: control })
+    }
+
+    /// What the server supports, once its SETTINGS have come.
+    pub fn server_settings(&self) -> Option<Settings> {
+        self.peer.settings.get()
+    }
+
+    /// Reads the server's own streams: SETTINGS, GOAWAY. To be polled beside the requests, once; it ends if the server
+    /// violates HTTP/3.
+    pub async fn watch(&self) -> ClientError {
+        // Bound first: nothing is borrowed across the wait.
+        let streams = self.watched.borrow_mut().take();
+        let Some(mut streams) = streams else { return std::future::pending().await };
+        let open = RefCell::new(UniStreams::new(Endpoint::Server));
+        let mut reading = futures_util::stream::FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                stream = streams.accept_receive_stream() => match stream {
+                    Ok(Some(stream)) => reading.push(read_stream(stream, &open, &self.peer)),
+                    // The connection has ended, which its requests report.
+                    Ok(None) | Err(_) => return std::future::pending().await,
+                },
+                Some(outcome) = futures_util::StreamExt::next(&mut reading) => {
+                    if let Err(code) = outcome {
+                        self.handle.close(application_error(code));
+                        return ClientError::Protocol(code);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends the header of `request`; returns the halves for its body and for the response.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`].
+    pub async fn send(&self, request: &Request<()>) -> Result<(ClientRequestBody, ResponseStream), ClientError> {
+        let mut start = Vec::new();
+        let fields = Fields::from(request.headers());
+        message::encode_request(request.method(), request.uri(), &fields, &mut start)?;
+        let stream = self.handle.clone().open_bidirectional_stream().await?;
+        if self.peer.goaway.get().is_some_and(|first| stream.id() >= first) {
+            return Err(ClientError::Goaway);
+        }
+        let (stream, out) = stream.split();
+        let mut body = ClientRequestBody { stream: out, finished: false };
+        body.stream.send(start.into()).await?;
+        let response = ResponseStream {
+            stream,
+            message: MessageStream::new(Endpoint::Server, LIMITS.bytes),
+            chunk: Bytes::new(),
+            to_head: request.method() == Method::HEAD,
+            expected: None,
+            received: 0,
+        };
+        Ok((body, response))
+    }
+
+    /// Closes the connection: no further request follows.
+    pub fn close(&self) {
+        self.handle.close(application_error(Code::NoError));
+    }
+}
+
+/// Reads one of the server's own streams to its end.
+async fn read_stream(mut stream: ReceiveStream, open: &RefCell<UniStreams>, peer: &Peer) -> Result<(), Code> {
+    let (mut kind, mut control) = (None, ControlStream::new(Endpoint::Server));
+    let mut partial = varint::Partial::default();
+    while let Ok(Some(mut chunk)) = stream.receive().await {
+        if kind.is_none() {
+            let Some(value) = partial.read(&mut chunk) else { continue };
+            let new = StreamType::from_value(value);
+            open.borrow_mut().open(new)?;
+            kind = Some(new);
+        }
+        match kind {
+            Some(StreamType::Control) => {
+                while let Some(said) = control.read(&mut chunk)? {
+                    match said {
+                        Control::Settings(settings) => peer.settings.set(Some(settings)),
+                        Control::Goaway(first) => peer.goaway.set(Some(first)),
+                        // Clients alone send it, and the stream's rules say so.
+                        Control::PriorityUpdate { .. } => return Err(Code::FrameUnexpected),
+                    }
+                }
+            }
+            // The dynamic table has no capacity here: only instructions without an effect are valid.
+            Some(StreamType::QpackEncoder | StreamType::QpackDecoder) | None => {}
+            Some(StreamType::Push | StreamType::Unknown(_)) => {
+                // An error means that it has ended.
+                let _ = stream.stop_sending(application_error(Code::StreamCreationError));
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The control stream's beginning.
+fn settings() -> Bytes {
+    let mut out = BytesMut::new();
+    StreamType::Control.encode(&mut out);
+    Settings { max_field_section_size: Some(LIMITS.bytes as u64), ..Settings::default() }.encode(None, &mut out);
+    out.freeze()
+}
+
+/// The sending half of a request. Dropped before [`finish`](Self::finish) it cancels the request: s2n-quic alone would
+/// end it as if all had been sent.
+pub struct ClientRequestBody {
+    stream: SendStream,
+    finished: bool,
+}
+
+impl ClientRequestBody {
+    /// Sends `data`, which is not empty, once there is room for it. False if the server stopped reading: its response
+    /// says why.
+    /// Not cancel safe: part of it may be sent.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`]: the connection is gone.
+    pub async fn send(&mut self, data: Bytes) -> Result<bool, ClientError> {
+        let mut header = BytesMut::new();
+        FrameHeader { kind: FrameType::Data, length: data.len() as u64 }.encode(&mut header);
+        for chunk in [header.freeze(), data] {
+            match self.stream.send(chunk).await {
+                Ok(()) => {}
+                Err(s2n_quic::stream::Error::StreamReset { .. }) => {
+                    self.finished = true;
+                    return Ok(false);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    /// The body is complete.
+    pub fn finish(mut self) {
+        self.finished = true;
+        // An error means that the server stopped reading, or that the connection is gone: the response reports it.
+        let _ = self.stream.finish();
+    }
+}
+
+impl Drop for ClientRequestBody {
+    fn drop(&mut self) {
+        if !self.finished {
+            // As above.
+            let _ = self.stream.reset(application_error(Code::RequestCancelled));
+        }
+    }
+}
+
+/// The receiving half of a response.
+pub struct ResponseStream {
+    stream: ReceiveStream,
+    message: MessageStream,
+    chunk: Bytes,
+    to_head: bool,
+    expected: Option<u64>,
+    received: u64,
+}
+
+/// A piece of a response's body.
+#[derive(Debug)]
+pub enum Piece {
+    /// Bytes; never empty.
+    Data(Bytes),
+    /// The trailers; nothing comes after them.
+    Trailers(Fields),
+}
+
+impl ResponseStream {
+    /// The next header: of any number of interim responses (1xx), then of the final one. Not cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`].
+    pub async fn head(&mut self) -> Result<Response<()>, ClientError> {
+        let section = match self.part().await? {
+            Some(Part::Header(section)) => section,
+            Some(Part::HeaderTooLarge) => return Err(ClientError::TooLarge),
+            _ => return Err(ClientError::Protocol(Code::MessageError)),
+        };
+        let head = message::response(fields(&section)?).map_err(|_| ClientError::Protocol(Code::MessageError))?;
+        if head.status.is_informational() {
+            self.message.expect_another_header();
+        } else {
+            self.expected = head.content_length.filter(|_| !self.to_head && head.status != StatusCode::NOT_MODIFIED);
+        }
+        Ok(head.into_response(()))
+    }
+
+    /// The next piece of the body, after the final header, or `None` at its end. Not cancel safe: part of a piece may
+    /// be lost.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`]: the body is incomplete.
+    pub async fn next(&mut self) -> Result<Option<Piece>, ClientError> {
+        match self.part().await? {
+            Some(Part::Data(data)) => {
+                self.received += data.len() as u64;
+                Ok(Some(Piece::Data(data)))
+            }
+            Some(Part::Trailers(section)) => {
+                let trailers =
+                    message::trailers(fields(&section)?).map_err(|_| ClientError::Protocol(Code::MessageError))?;
+                Ok(Some(Piece::Trailers(trailers)))
+            }
+            Some(Part::TrailersTooLarge | Part::HeaderTooLarge) => Err(ClientError::TooLarge),
+            Some(Part::Header(_)) => Err(ClientError::Protocol(Code::FrameUnexpected)),
+            None => match self.expected {
+                Some(expected) if expected != self.received => {
+                    Err(ClientError::Length { expected, got: self.received })
+                }
+                _ => Ok(None),
+            },
+        }
+    }
+
+    async fn part(&mut self) -> Result<Option<Part>, ClientError> {
+        loop {
+            if let Some(part) = self.message.read(&mut self.chunk).map_err(ClientError::Protocol)? {
+                return Ok(Some(part));
+            }
+            match self.stream.receive().await? {
+                Some(chunk) => self.chunk = chunk,
+                None => {
+                    self.message.finish().map_err(ClientError::Protocol)?;
+                    return Ok(None);
+                }
+            }
+        }
+    }
+}
+
+fn fields(section: &[u8]) -> Result<DecodedFields, ClientError> {
+    qpack::decode(section, &LIMITS).map_err(|error| match error {
+        qpack::DecodeError::Failed(_) => ClientError::Protocol(Code::QpackDecompressionFailed),
+        qpack::DecodeError::TooManyBytes | qpack::DecodeError::TooManyFields => ClientError::TooLarge,
+    })
+}

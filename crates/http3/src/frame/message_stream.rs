@@ -1,0 +1,269 @@
+//! The receiving side of a request stream: a header, a body, perhaps trailers, in that order (RFC 9114 §4.1).
+
+use super::{Endpoint, Event, FrameHeader, FrameReader, FrameType, Payload};
+use crate::error::Code;
+use bytes::Bytes;
+
+/// Consecutive frames that carry nothing (empty DATA, unknown types) before a stream counts as a flood. Clients that
+/// grease send one or two a request.
+pub const MAX_IDLE_FRAMES: u32 = 128;
+
+/// Bytes of a DATA frame's payload below which reading the frame costs more than its bytes do.
+const SMALL_DATA: u64 = 64;
+
+/// A part of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// The header's encoded field section.
+    Header(Bytes),
+    /// The header is larger than allowed: 431. Nothing of it is kept; the body still follows.
+    HeaderTooLarge,
+    /// Bytes of the body; never empty.
+    Data(Bytes),
+    /// The trailers' encoded field section.
+    Trailers(Bytes),
+    /// The trailers are larger than allowed. Nothing of them is kept.
+    TrailersTooLarge,
+}
+
+/// Reads the messages of a peer from one bidirectional stream and enforces the order of frames.
+#[derive(Debug)]
+pub struct MessageStream {
+    reader: FrameReader,
+    rules: Rules,
+}
+
+#[derive(Debug)]
+struct Rules {
+    peer: Endpoint,
+    expected: Expected,
+    max_field_section: usize,
+    idle_frames: u32,
+    small_frames: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Expected {
+    Header,
+    BodyOrTrailers,
+    /// After an extended CONNECT (RFC 9114 §4.4).
+    Data,
+    End,
+}
+
+impl MessageStream {
+    /// A stream on which `peer` sends; its encoded field sections are at most `max_field_section` bytes long.
+    pub fn new(peer: Endpoint, max_field_section: usize) -> Self {
+        let rules = Rules { peer, expected: Expected::Header, max_field_section, idle_frames: 0, small_frames: 0 };
+        Self { reader: FrameReader::default(), rules }
+    }
+
+    /// Takes bytes from the front of `input` up to the next part. `None` means that `input` is used up.
+    ///
+    /// # Errors
+    ///
+    /// The code with which the connection is to be closed.
+    pub fn read(&mut self, input: &mut Bytes) -> Result<Option<Part>, Code> {
+        let rules = &mut self.rules;
+        let Some(event) = self.reader.read(input, |header| rules.begin(header))? else { return Ok(None) };
+        // `begin` has advanced already: a header was read when a body may follow.
+        let trailers = rules.expected == Expected::End;
+        Ok(Some(match event {
+            Event::Data(data) => {
+                rules.idle_frames = 0;
+                Part::Data(data)
+            }
+            Event::Frame { payload, .. } if trailers => Part::Trailers(payload),
+            Event::Frame { payload, .. } => Part::Header(payload),
+            Event::TooLarge { .. } if trailers => Part::TrailersTooLarge,
+            Event::TooLarge { .. } => Part::HeaderTooLarge,
+        }))
+    }
+
+    /// Accepts another header after the one that was just read: it was an interim response (1xx).
+    pub fn expect_another_header(&mut self) {
+        self.rules.expected = Expected::Header;
+    }
+
+    /// Accepts DATA alone from now on: the header was an extended CONNECT's, and what follows is not a body.
+    pub fn expect_data_alone(&mut self) {
+        self.rules.expected = Expected::Data;
+    }
+
+    /// How many DATA frames with next to nothing in them have begun since the last call.
+    pub fn take_small_frames(&mut self) -> u32 {
+        std::mem::take(&mut self.rules.small_frames)
+    }
+
+    /// The stream ended with FIN and all its bytes were read.
+    ///
+    /// # Errors
+    ///
+    /// H3_FRAME_ERROR if a frame was cut: the connection's error. H3_REQUEST_INCOMPLETE (from a client) or
+    /// H3_MESSAGE_ERROR (from a server) if there was no header: the stream's error.
+    pub fn finish(&self) -> Result<(), Code> {
+        match (self.reader.is_between_frames(), self.rules.expected, self.rules.peer) {
+            (false, ..) => Err(Code::FrameError),
+            (true, Expected::Header, Endpoint::Client) => Err(Code::RequestIncomplete),
+            (true, Expected::Header, Endpoint::Server) => Err(Code::MessageError),
+            (true, Expected::BodyOrTrailers | Expected::Data | Expected::End, _) => Ok(()),
+        }
+    }
+}
+
+impl Rules {
+    fn begin(&mut self, header: FrameHeader) -> Result<Payload, Code> {
+        match (header.kind, self.expected) {
+            (FrameType::Headers, Expected::Header) => {
+                self.expected = Expected::BodyOrTrailers;
+                self.idle_frames = 0;
+                Ok(Payload::Whole { max: self.max_field_section })
+            }
+            (FrameType::Headers, Expected::BodyOrTrailers) => {
+                self.expected = Expected::End;
+                self.idle_frames = 0;
+                Ok(Payload::Whole { max: self.max_field_section })
+            }
+            (FrameType::Data, Expected::BodyOrTrailers | Expected::Data) => {
+                if header.length == 0 {
+                    self.idle()?;
+                }
+                if header.length < SMALL_DATA {
+                    self.small_frames = self.small_frames.saturating_add(1);
+                }
+                Ok(Payload::Stream)
+            }
+            (FrameType::Unknown(_), _) => {
+                self.idle()?;
+                Ok(Payload::Skip)
+            }
+            // We never send MAX_PUSH_ID, so that every push ID is larger than allowed (RFC 9114 §7.2.5).
+            (FrameType::PushPromise, _) if self.peer == Endpoint::Server => Err(Code::IdError),
+            _ => Err(Code::FrameUnexpected),
+        }
+    }
+
+    fn idle(&mut self) -> Result<(), Code> {
+        self.idle_frames = self.idle_frames.saturating_add(1);
+        if self.idle_frames > MAX_IDLE_FRAMES { Err(Code::ExcessiveLoad) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX: usize = 4;
+    const HEADERS: &[u8] = &[0x01, 0x01, b'h'];
+    const DATA: &[u8] = &[0x00, 0x02, b'd', b'd'];
+    const EMPTY_DATA: &[u8] = &[0x00, 0x00];
+    const UNKNOWN: &[u8] = &[0x21, 0x02, 0xff, 0xff];
+    const LARGE_HEADERS: &[u8] = &[0x01, 0x05, 0, 0, 0, 0, 0];
+
+    /// Reads `frames` to their end; parts as letters: H, h (too large), D, T, t (too large).
+    fn read(peer: Endpoint, frames: &[&[u8]]) -> (String, Result<(), Code>) {
+        let mut stream = MessageStream::new(peer, MAX);
+        let mut input = Bytes::from(frames.concat());
+        let mut letters = String::new();
+        loop {
+            match stream.read(&mut input) {
+                Ok(Some(part)) => letters.push(match part {
+                    Part::Header(_) => 'H',
+                    Part::HeaderTooLarge => 'h',
+                    Part::Data(_) => 'D',
+                    Part::Trailers(_) => 'T',
+                    Part::TrailersTooLarge => 't',
+                }),
+                Ok(None) => return (letters, stream.finish()),
+                Err(code) => return (letters, Err(code)),
+            }
+        }
+    }
+
+    /// What is sent, what is read of it, and how it ends.
+    type Case<'a> = (&'a [&'a [u8]], &'a str, Result<(), Code>);
+
+    #[test]
+    fn a_request_is_a_header_a_body_and_trailers_in_that_order() {
+        let table: [Case<'_>; 22] = [
+            (&[HEADERS], "H", Ok(())),
+            (&[HEADERS, DATA], "HD", Ok(())),
+            (&[HEADERS, DATA, DATA], "HDD", Ok(())),
+            (&[HEADERS, EMPTY_DATA], "H", Ok(())),
+            (&[HEADERS, HEADERS], "HT", Ok(())),
+            (&[HEADERS, DATA, HEADERS], "HDT", Ok(())),
+            (&[UNKNOWN, HEADERS, UNKNOWN, DATA, UNKNOWN, HEADERS, UNKNOWN], "HDT", Ok(())),
+            (&[LARGE_HEADERS, DATA], "hD", Ok(())),
+            (&[HEADERS, LARGE_HEADERS], "Ht", Ok(())),
+            // order
+            (&[DATA, HEADERS], "", Err(Code::FrameUnexpected)),
+            (&[EMPTY_DATA], "", Err(Code::FrameUnexpected)),
+            (&[HEADERS, HEADERS, HEADERS], "HT", Err(Code::FrameUnexpected)),
+            (&[HEADERS, HEADERS, DATA], "HT", Err(Code::FrameUnexpected)),
+            // frames of other streams: rejected before a byte of payload is there
+            (&[HEADERS, &[0x04, 0x7f, 0xff]], "H", Err(Code::FrameUnexpected)), // SETTINGS
+            (&[&[0x07, 0x01]], "", Err(Code::FrameUnexpected)),                 // GOAWAY
+            (&[&[0x03, 0x01]], "", Err(Code::FrameUnexpected)),                 // CANCEL_PUSH
+            (&[&[0x0d, 0x01]], "", Err(Code::FrameUnexpected)),                 // MAX_PUSH_ID
+            (&[HEADERS, &[0x05, 0x01]], "H", Err(Code::FrameUnexpected)),       // PUSH_PROMISE
+            (&[HEADERS, &[0x06, 0x00]], "H", Err(Code::FrameUnexpected)),       // HTTP/2's PING
+            // how it ends
+            (&[], "", Err(Code::RequestIncomplete)),
+            (&[UNKNOWN], "", Err(Code::RequestIncomplete)),
+            (&[HEADERS, &[0x00, 0x02, b'd']], "HD", Err(Code::FrameError)),
+        ];
+        for (frames, letters, end) in table {
+            assert_eq!(read(Endpoint::Client, frames), (letters.to_owned(), end), "{frames:02x?}");
+        }
+    }
+
+    #[test]
+    fn a_frame_that_the_end_of_the_stream_cuts_is_an_error_wherever_it_is_cut() {
+        for frame in [HEADERS, DATA, UNKNOWN, LARGE_HEADERS] {
+            for cut in 1..frame.len() {
+                let (_, end) = read(Endpoint::Client, &[HEADERS, &frame[..cut]]);
+                assert_eq!(end, Err(Code::FrameError), "{frame:02x?} cut after {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_client_takes_no_push_and_no_stream_without_a_response() {
+        assert_eq!(read(Endpoint::Server, &[HEADERS, &[0x05, 0x01]]), ("H".into(), Err(Code::IdError)));
+        assert_eq!(read(Endpoint::Server, &[UNKNOWN]), (String::new(), Err(Code::MessageError)));
+    }
+
+    #[test]
+    fn small_data_frames_are_counted_until_the_count_is_taken() {
+        let mut stream = MessageStream::new(Endpoint::Client, MAX);
+        let small = [0x00, 0x3f].into_iter().chain([7; 63]).collect::<Vec<u8>>();
+        let large = [0x00, 0x40, 0x40].into_iter().chain([7; 64]).collect::<Vec<u8>>();
+        let mut input = Bytes::from([HEADERS, DATA, EMPTY_DATA, &small, &large, UNKNOWN].concat());
+        while let Ok(Some(_)) = stream.read(&mut input) {}
+        assert_eq!((stream.take_small_frames(), stream.take_small_frames()), (3, 0));
+    }
+
+    #[test]
+    fn another_header_may_follow_an_interim_response() {
+        let mut stream = MessageStream::new(Endpoint::Server, MAX);
+        let mut input = Bytes::from([HEADERS, HEADERS, DATA, HEADERS].concat());
+        assert!(matches!(stream.read(&mut input), Ok(Some(Part::Header(_)))));
+        stream.expect_another_header();
+        assert_eq!(stream.finish(), Err(Code::MessageError));
+        assert!(matches!(stream.read(&mut input), Ok(Some(Part::Header(_)))));
+        assert!(matches!(stream.read(&mut input), Ok(Some(Part::Data(_)))));
+        assert!(matches!(stream.read(&mut input), Ok(Some(Part::Trailers(_)))));
+        assert_eq!((stream.read(&mut input), stream.finish()), (Ok(None), Ok(())));
+    }
+
+    #[test]
+    fn frames_that_carry_nothing_are_a_flood_after_a_while() {
+        for idle in [EMPTY_DATA, UNKNOWN, &[0x21, 0x00]] {
+            let at_most = idle.repeat(MAX_IDLE_FRAMES as usize);
+            assert_eq!(read(Endpoint::Client, &[HEADERS, &at_most]), ("H".into(), Ok(())));
+            assert_eq!(read(Endpoint::Client, &[HEADERS, &at_most, DATA, &at_most]), ("HD".into(), Ok(())));
+            let (_, end) = read(Endpoint::Client, &[HEADERS, &at_most, idle]);
+            assert_eq!(end, Err(Code::ExcessiveLoad));
+        }
+    }
+}

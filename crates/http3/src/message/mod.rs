@@ -1,0 +1,74 @@
+//! Decodes fields into requests, responses and trailers, and encodes them: the rules of RFC 9114 §4 and RFC 9110.
+//!
+//! No message is repaired and forwarded that the next hop might read differently: a message conforms to the rules, or
+//! it is rejected.
+// Its numbers are the client's: none may wrap, and none may panic in builds with overflow checks.
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
+
+mod encode;
+mod field;
+mod request;
+mod response;
+mod trailers;
+
+pub use encode::{EncodeError, encode_request, encode_response, encode_trailers};
+pub use request::{RequestHead, request};
+pub use response::{ResponseHead, response};
+pub use trailers::trailers;
+
+use http::StatusCode;
+
+/// Why a message is rejected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    /// A malformed message (RFC 9114 §4.1.2): the stream is to be reset with H3_MESSAGE_ERROR.
+    #[error("malformed message: {0}")]
+    Malformed(&'static str),
+    /// A well-formed message that gets this answer.
+    #[error("{1} ({0})")]
+    Status(StatusCode, &'static str),
+}
+
+#[cfg(test)]
+pub(super) mod test_support {
+    use super::Rejection;
+    use crate::qpack::{FieldLimits, decode};
+    use litequic_exchange::{DecodedFields, NameId};
+
+    /// Fields as literals.
+    pub(crate) fn fields(all: &[(&str, &str)]) -> DecodedFields {
+        let mut fields = DecodedFields::default();
+        all.iter().for_each(|(name, value)| add(&mut fields, name.as_bytes(), value.as_bytes()));
+        fields
+    }
+
+    /// Adds a field as a literal.
+    pub(crate) fn add(fields: &mut DecodedFields, name: &[u8], value: &[u8]) {
+        let at = fields.text().len();
+        match NameId::of(name) {
+            NameId::OTHER => {
+                fields.text().extend_from_slice(&[name, value].concat());
+                fields.end_other_line(at, name.len());
+            }
+            id => {
+                fields.text().extend_from_slice(value);
+                fields.end_line(id, at);
+            }
+        }
+    }
+
+    /// The pseudo-headers of a valid request.
+    pub(crate) fn well_formed() -> &'static [(&'static str, &'static str)] {
+        &[(":method", "GET"), (":scheme", "https"), (":authority", "example.com:8443"), (":path", "/a/b?c=d")]
+    }
+
+    /// The fields of the field section `lines`, which has no prefix.
+    pub(crate) fn header(lines: &[u8]) -> DecodedFields {
+        let limits = FieldLimits { bytes: usize::MAX, fields: usize::MAX };
+        decode(&[&[0, 0], lines].concat(), &limits).unwrap()
+    }
+
+    pub(crate) fn malformed<T>(result: &Result<T, Rejection>) -> bool {
+        matches!(result, Err(Rejection::Malformed(_)))
+    }
+}

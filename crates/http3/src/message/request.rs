@@ -1,0 +1,168 @@
+//! Decodes a field section into a request: checks that need the header alone (RFC 9114 §4.3.1).
+
+use super::{Rejection, field};
+use http::{Method, StatusCode};
+use litequic_exchange::{
+    DecodedFields, DecodedLine, Fields, Head, LastAuthority, Name, Span, Upgrade, field::is_token_byte, name, path,
+};
+
+/// A request that may be served.
+#[derive(Debug, Clone)]
+pub struct RequestHead {
+    /// The head, checked; for an extended CONNECT (RFC 9220) that of the equivalent GET ([`Upgrade`]). `Host` is not
+    /// among its fields, as it has the authority; cookie crumbs are one `Cookie`.
+    pub head: Head,
+    /// The length that the body must have.
+    pub content_length: Option<u64>,
+}
+
+/// Decodes a request from the fields of its header. `extended_connect`: whether `:protocol` was advertised to the
+/// client. `last`: the authority of the connection's last request.
+///
+/// # Errors
+///
+/// [`Rejection::Malformed`] for violations of HTTP/3, even if there is also a reason for a status;
+/// [`Rejection::Status`] for what is well-formed and not served: 400, 414, 501 (CONNECT and TRACE).
+pub fn request(decoded: DecodedFields, extended_connect: bool, last: &LastAuthority) -> Result<RequestHead, Rejection> {
+    let (pseudo, mut fields) = collect(decoded)?;
+    let content_length = field::content_length(&mut fields)?;
+    let value = |name: Name<'_>| pseudo.get(name).map(|span| fields.span(span));
+    let method = value(name::METHOD).ok_or(Rejection::Malformed("no :method"))?;
+    let mut method = Method::from_bytes(method).map_err(|_| Rejection::Malformed(":method is not a token"))?;
+
+    if let (Some(host), Some(authority)) = (value(name::HOST), value(name::AUTHORITY))
+        && host != authority
+    {
+        return Err(Rejection::Malformed(":authority and Host differ"));
+    }
+    let upgrade = match value(name::PROTOCOL) {
+        Some(_) if !extended_connect => return Err(Rejection::Malformed(":protocol is not offered")),
+        Some(_) if method != Method::CONNECT => return Err(Rejection::Malformed(":protocol without CONNECT")),
+        Some(_) if !pseudo.has(name::AUTHORITY) => return Err(Rejection::Malformed("CONNECT without :authority")),
+        Some(protocol) => Some(upgrade_token(protocol)?),
+        None => None,
+    };
+    if method == Method::CONNECT && upgrade.is_none() {
+        let has = [name::AUTHORITY, name::SCHEME, name::PATH].map(|name| pseudo.has(name));
+        return Err(match has {
+            [true, false, false] => Rejection::Status(StatusCode::NOT_IMPLEMENTED, "CONNECT is not supported"),
+            _ => Rejection::Malformed("CONNECT needs :authority alone"),
+        });
+    }
+    let scheme = value(name::SCHEME).ok_or(Rejection::Malformed("no :scheme"))?;
+    let is_known_scheme = is_known_scheme(scheme);
+    let path_span = pseudo.get(name::PATH).ok_or(Rejection::Malformed("no :path"))?;
+    let authority_span = pseudo.get(name::AUTHORITY).or(pseudo.get(name::HOST));
+    let authority_span = authority_span.ok_or(Rejection::Malformed("neither :authority nor Host"))?;
+
+    // From here on a fault is no longer malformed.
+    if upgrade.is_some() && content_length.is_some() {
+        return Err(Rejection::Status(StatusCode::BAD_REQUEST, "CONNECT with Content-Length"));
+    }
+    if method == Method::TRACE {
+        // The origin would reflect fields that litequic adds, cookies and credentials.
+        return Err(Rejection::Status(StatusCode::NOT_IMPLEMENTED, "TRACE is not supported"));
+    }
+    let bad = |reason| Rejection::Status(StatusCode::BAD_REQUEST, reason);
+    if !is_known_scheme {
+        return Err(bad(":scheme is neither https nor http"));
+    }
+    let authority = last.check(fields.span(authority_span)).map_err(bad)?;
+    path(&method, fields.span(path_span)).map_err(|(status, reason)| Rejection::Status(status, reason))?;
+    if upgrade.is_some() {
+        method = Method::GET;
+    }
+    let mut head = Head::of_spans(method, (authority, authority_span), path_span, fields);
+    head.upgrade = upgrade;
+    Ok(RequestHead { head, content_length })
+}
+
+/// A name, perhaps with a version (RFC 9110 §16.7).
+fn upgrade_token(protocol: &[u8]) -> Result<Upgrade, Rejection> {
+    if !protocol.iter().all(|byte| is_token_byte(*byte) || *byte == b'/') {
+        return Err(Rejection::Malformed(":protocol is not a protocol's name"));
+    }
+    Ok(Upgrade(protocol.into()))
+}
+
+/// Places of the values of a request's pseudo-headers, and of `Host`.
+#[derive(Default)]
+struct PseudoHeaders {
+    /// By the number of the name.
+    values: [Option<Span>; 6],
+    host: Option<Span>,
+}
+
+impl PseudoHeaders {
+    fn get(&self, name: Name<'_>) -> Option<Span> {
+        if name == name::HOST { self.host } else { self.values.get(name.id().index()).copied().flatten() }
+    }
+
+    fn has(&self, name: Name<'_>) -> bool {
+        self.get(name).is_some()
+    }
+
+    fn set(&mut self, line: &DecodedLine<'_>) -> Result<(), Rejection> {
+        if line.id == name::STATUS.id() {
+            return Err(Rejection::Malformed(":status in a request"));
+        }
+        field::check_value(line.value)?;
+        if line.value.is_empty() {
+            return Err(Rejection::Malformed("empty pseudo-header"));
+        }
+        match self.values.get_mut(line.id.index()).and_then(|value| value.replace(line.span)) {
+            None => Ok(()),
+            Some(_) => Err(Rejection::Malformed("pseudo-header twice")),
+        }
+    }
+
+    fn set_host(&mut self, line: &DecodedLine<'_>) -> Result<(), Rejection> {
+        if line.value.is_empty() {
+            return Err(Rejection::Malformed("empty Host"));
+        }
+        match self.host.replace(line.span) {
+            None => Ok(()),
+            Some(_) => Err(Rejection::Malformed("several Host")),
+        }
+    }
+}
+
+/// The pseudo-headers, and the other fields without `Host`, checked; cookie crumbs are one `Cookie`.
+fn collect(decoded: DecodedFields) -> Result<(PseudoHeaders, Fields), Rejection> {
+    let (mut pseudo, mut regular_seen) = (PseudoHeaders::default(), false);
+    let mut fields = decoded.into_fields(|line| {
+        if line.id.is_pseudo() {
+            if regular_seen {
+                return Err(Rejection::Malformed("pseudo-header after another field"));
+            }
+            return pseudo.set(&line).map(|()| false);
+        }
+        regular_seen = true;
+        field::check(&line)?;
+        if line.id == name::HOST.id() {
+            return pseudo.set_host(&line).map(|()| false);
+        }
+        Ok(true)
+    })?;
+    field::check_connection(&fields)?;
+    join_crumbs(&mut fields);
+    Ok((pseudo, fields))
+}
+
+/// Joins the crumbs of a Cookie field, which HTTP/1.1 requires as one (RFC 9114 §4.2.1).
+fn join_crumbs(fields: &mut Fields) {
+    if fields.all(name::COOKIE).nth(1).is_some() {
+        // An empty crumb would leave a blank at an edge.
+        let crumbs: Vec<_> = fields.all(name::COOKIE).filter(|crumb| !crumb.is_empty()).collect();
+        let joined = crumbs.join(&b"; "[..]);
+        fields.set(name::COOKIE, &joined);
+    }
+}
+
+/// Schemes have no case (RFC 3986 §3.1).
+fn is_known_scheme(scheme: &[u8]) -> bool {
+    scheme.eq_ignore_ascii_case(b"https") || scheme.eq_ignore_ascii_case(b"http")
+}
+
+#[cfg(test)]
+mod tests;

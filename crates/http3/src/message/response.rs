@@ -1,0 +1,96 @@
+//! Decodes a field section into a response: a client's checks (RFC 9114 §4.3.2).
+
+use super::{Rejection, field};
+use http::{Response, StatusCode, Version};
+use litequic_exchange::{DecodedFields, Fields, name};
+
+/// A response, interim (1xx) or final.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResponseHead {
+    /// The status.
+    pub status: StatusCode,
+    /// The fields, checked.
+    pub fields: Fields,
+    /// The length that the body must have, unless the request was HEAD or the status is 304.
+    pub content_length: Option<u64>,
+}
+
+impl ResponseHead {
+    /// The response with `body`.
+    pub fn into_response<B>(self, body: B) -> Response<B> {
+        let mut response = Response::new(body);
+        *response.status_mut() = self.status;
+        *response.headers_mut() = self.fields.into();
+        *response.version_mut() = Version::HTTP_3;
+        response
+    }
+}
+
+/// Decodes a response from the fields of its header.
+///
+/// # Errors
+///
+/// [`Rejection::Malformed`] alone.
+pub fn response(decoded: DecodedFields) -> Result<ResponseHead, Rejection> {
+    let (mut status, mut regular_seen) = (None, false);
+    let mut fields = decoded.into_fields(|line| {
+        if !line.id.is_pseudo() {
+            regular_seen = true;
+            return field::check(&line).map(|()| true);
+        }
+        if regular_seen {
+            return Err(Rejection::Malformed("pseudo-header after another field"));
+        }
+        if line.id != name::STATUS.id() {
+            return Err(Rejection::Malformed("a request's pseudo-header in a response"));
+        }
+        // Three digits, 100 to 999
+        let code = StatusCode::from_bytes(line.value);
+        match status.replace(code.map_err(|_| Rejection::Malformed(":status is not three digits"))?) {
+            None => Ok(false),
+            Some(_) => Err(Rejection::Malformed(":status twice")),
+        }
+    })?;
+    let status = status.ok_or(Rejection::Malformed("no :status"))?;
+    // HTTP/3 has no upgrade (RFC 9114 §4.5).
+    if status == StatusCode::SWITCHING_PROTOCOLS {
+        return Err(Rejection::Malformed("status 101"));
+    }
+    field::check_connection(&fields)?;
+    let content_length = field::content_length(&mut fields)?;
+    Ok(ResponseHead { status, fields, content_length })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::test_support::{fields, malformed};
+    use super::*;
+
+    #[test]
+    fn a_response_has_one_status_of_three_digits_before_its_fields() {
+        for code in ["100", "103", "200", "304", "404", "599", "999"] {
+            let head = response(fields(&[(":status", code), ("content-length", "3")])).unwrap();
+            assert_eq!((head.status.as_str(), head.content_length), (code, Some(3)));
+            assert_eq!(head.into_response(()).version(), Version::HTTP_3);
+        }
+        let table: [&[(&str, &str)]; 14] = [
+            &[],
+            &[("a", "b")],
+            &[(":status", "")],
+            &[(":status", "20")],
+            &[(":status", "2000")],
+            &[(":status", "099")],
+            &[(":status", "+20")],
+            &[(":status", "101")],
+            &[(":status", "200"), (":status", "200")],
+            &[("a", "b"), (":status", "200")],
+            &[(":status", "200"), (":path", "/")],
+            &[(":status", "200"), ("connection", "close")],
+            &[(":status", "200"), ("content-length", "1"), ("content-length", "1")],
+            &[(":status", "200"), ("A", "b")],
+        ];
+        for all in table {
+            assert!(malformed(&response(fields(all))), "{all:?}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Decodes a field section into trailers (RFC 9114 §4.1, RFC 9110 §6.5).
+
+use super::{Rejection, field};
+use litequic_exchange::{DecodedFields, Fields, field::may_trail};
+
+/// Decodes trailers from their fields.
+///
+/// Fields that decide framing, routing, authentication or how a message is handled are dropped, as a recipient
+/// that merges trailers into its header could be misled by them (RFC 9110 §6.5.1). Whether the rest was declared is
+/// for the caller to check.
+///
+/// # Errors
+///
+/// [`Rejection::Malformed`] for pseudo-headers, connection-specific fields, bad names and values.
+pub fn trailers(decoded: DecodedFields) -> Result<Fields, Rejection> {
+    decoded.into_fields(|line| {
+        if line.id.is_pseudo() {
+            return Err(Rejection::Malformed("pseudo-header in trailers"));
+        }
+        field::check(&line)?;
+        if field::CONNECTION_SPECIFIC.has(line.id) {
+            return Err(field::CONNECTION);
+        }
+        // A token is ASCII.
+        Ok(str::from_utf8(line.name).is_ok_and(may_trail))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::test_support::{fields, malformed};
+    use super::*;
+    use litequic_exchange::Name;
+
+    #[test]
+    fn pseudo_headers_and_bad_fields_in_trailers_are_malformed() {
+        for field in [
+            (":path", "/"),
+            (":status", "200"),
+            (":unknown", ""),
+            ("connection", "close"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "x"),
+            ("X", "y"),
+            ("x", "y\r\n"),
+            ("x", " y"),
+            ("content-length", "\0"),
+        ] {
+            assert!(malformed(&trailers(fields(&[field]))), "{field:?}");
+        }
+    }
+
+    #[test]
+    fn fields_that_mean_something_only_before_the_body_are_dropped() {
+        for name in
+            ["content-length", "host", "te", "trailer", "authorization", "cookie", "set-cookie", "x-forwarded-for"]
+        {
+            let kept = trailers(fields(&[(name, "1"), ("x-checksum", "2")])).unwrap();
+            assert_eq!((kept.len(), kept.get(Name::of("x-checksum"))), (1, Some(&b"2"[..])), "{name}");
+        }
+        assert_eq!(trailers(fields(&[("grpc-status", "0"), ("grpc-message", "")])).unwrap().len(), 2);
+    }
+}

@@ -1,0 +1,102 @@
+//! Encodes fields into a field section (RFC 9204 §4.5) that refers to the static table only.
+
+use super::{
+    huffman, integer,
+    static_table::{self, Found},
+};
+use litequic_exchange::{FieldLine, Name, NameId, field::has_blank_edge, name};
+
+/// Appends a field section's prefix: Required Insert Count 0, Base 0.
+pub fn encode_prefix(out: &mut Vec<u8>) {
+    out.extend_from_slice(&[0, 0]);
+}
+
+/// Appends a field. A `sensitive` value is never put into a table, here or further on (RFC 9204
+/// §7.1.3): the N bit is set.
+pub fn encode_field(name: Name<'_>, value: &[u8], sensitive: bool, out: &mut Vec<u8>) {
+    encode(name.id(), || name.text().as_bytes(), value, sensitive, out);
+}
+
+/// Appends a line, without blanks around its value. A rule's value may have some, which HTTP/3 forbids.
+pub fn encode_line(line: &FieldLine<'_>, out: &mut Vec<u8>) {
+    let (id, value) = (line.id(), line.value);
+    let value = if has_blank_edge(value) { value.trim_ascii() } else { value };
+    encode(id, || line.name_bytes(), value, id.is_sensitive(), out);
+}
+
+/// Appends a line with the name `name`, which is `text` if it has no number.
+fn encode<'t>(name: NameId, text: impl FnOnce() -> &'t [u8], value: &[u8], sensitive: bool, out: &mut Vec<u8>) {
+    match static_table::find(name, value) {
+        Some(Found::Field(index)) if !sensitive => integer::encode(6, 0xc0, index, out),
+        Some(Found::Field(index) | Found::Name(index)) => {
+            integer::encode(4, if sensitive { 0x70 } else { 0x50 }, index, out);
+            string(7, 0, value, out);
+        }
+        None => {
+            string(3, if sensitive { 0x30 } else { 0x20 }, text(), out);
+            string(7, 0, value, out);
+        }
+    }
+}
+
+/// Appends `:status`.
+pub fn encode_status(status: http::StatusCode, out: &mut Vec<u8>) {
+    encode_field(name::STATUS, status.as_str().as_bytes(), false, out);
+}
+
+/// Appends a string in the shorter of its two forms, its length with a prefix of `prefix` bits, the Huffman flag and
+/// `flags` above.
+fn string(prefix: u32, flags: u8, value: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    // The length takes one byte, mostly; the text is encoded behind it before its length is known.
+    out.resize(start + 1 + value.len(), 0);
+    let encoded = out.get_mut(start + 1..).and_then(|text| huffman::encode_shorter(value, text));
+    match encoded {
+        Some(length) if length < integer::prefix_mask(prefix).into() => {
+            out.truncate(start + 1 + length);
+            if let Some(first) = out.get_mut(start) {
+                // Below the mask, which has eight bits at most.
+                *first = flags | 1 << prefix | u8::try_from(length).unwrap_or_default();
+            }
+        }
+        Some(length) => {
+            let text = out.split_off(start + 1);
+            out.truncate(start);
+            integer::encode(prefix, flags | 1 << prefix, length as u64, out);
+            out.extend_from_slice(text.get(..length).unwrap_or_default());
+        }
+        None => {
+            out.truncate(start);
+            integer::encode(prefix, flags, value.len() as u64, out);
+            out.extend_from_slice(value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_field_takes_its_shortest_form_and_secrets_are_never_indexed() {
+        let table: [(&str, &str, bool, &[u8]); 10] = [
+            (":status", "200", false, &[0xd9]),
+            (":status", "500", false, &[0xff, 0x08]),
+            (":status", "418", false, b"\x5f\x09\x03418"),
+            ("content-type", "text/plain", false, &[0xf5]),
+            ("cookie", "a=b", true, b"\x75\x03a=b"),
+            // an exact hit, too, stays a literal
+            ("authorization", "", true, &[0x7f, 0x45, 0x00]),
+            ("x-a", "gzip", false, b"\x23x-a\x83\x9b\xd9\xab"),
+            ("x-a", "\u{1}", true, b"\x33x-a\x01\x01"),
+            ("gzip", "", false, &[0x2b, 0x9b, 0xd9, 0xab, 0x00]),
+            // A Huffman string whose length takes two bytes of the prefix of three bits.
+            ("0000000000000", "", false, b"\x2f\x02\0\0\0\0\0\0\0\0\x7f\0"),
+        ];
+        for (name, value, sensitive, expected) in table {
+            let mut out = Vec::new();
+            encode_field(Name::of(name), value.as_bytes(), sensitive, &mut out);
+            assert_eq!(out, expected, "{name}: {value} gives {out:02x?}");
+        }
+    }
+}

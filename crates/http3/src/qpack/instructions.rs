@@ -1,0 +1,110 @@
+//! The peer's QPACK streams (RFC 9204 §4.3, §4.4), on which, without a dynamic table, hardly any instruction is valid.
+
+use super::integer;
+use crate::error::Code;
+
+/// Reads the peer's encoder stream: instructions for litequic's dynamic table, which has no capacity.
+#[derive(Debug, Default)]
+pub struct EncoderStream(());
+
+impl EncoderStream {
+    /// Set Dynamic Table Capacity 0. Any other capacity is above ours; nothing fits in for an insertion to succeed
+    /// and there is nothing to duplicate.
+    const SET_CAPACITY_0: u8 = 0x20;
+
+    /// Takes the stream's next bytes.
+    ///
+    /// # Errors
+    ///
+    /// QPACK_ENCODER_STREAM_ERROR, the connection's.
+    pub fn read(&mut self, chunk: &[u8]) -> Result<(), Code> {
+        if chunk.iter().all(|&byte| byte == Self::SET_CAPACITY_0) { Ok(()) } else { Err(Code::QpackEncoderStreamError) }
+    }
+}
+
+/// Reads the peer's decoder stream: instructions about field sections that litequic sent, none of which needs a table.
+#[derive(Debug, Default)]
+pub struct DecoderStream {
+    /// The unfinished Stream Cancellation: its stream ID so far, and the bit at which it goes on.
+    cancellation: Option<(u64, u32)>,
+}
+
+impl DecoderStream {
+    /// Bits of a Stream Cancellation's prefix, all set if the ID goes on in further bytes.
+    const PREFIX: u8 = 0x3f;
+
+    /// Takes the stream's next bytes.
+    ///
+    /// # Errors
+    ///
+    /// QPACK_DECODER_STREAM_ERROR, the connection's: an acknowledgement, for which there is nothing; an insert
+    /// count, as nothing is inserted; a stream ID above 62 bits.
+    pub fn read(&mut self, chunk: &[u8]) -> Result<(), Code> {
+        for &byte in chunk {
+            self.cancellation = match (self.cancellation, byte) {
+                (None, 0x7f) => Some((u64::from(Self::PREFIX), 0)),
+                (None, 0x40..0x7f) => None,
+                (None, _) => return Err(Code::QpackDecoderStreamError),
+                (Some((id, shift)), _) => {
+                    let id = integer::add(id, byte, shift).map_err(|_| Code::QpackDecoderStreamError)?;
+                    (byte & 0x80 != 0).then_some((id, shift + 7))
+                }
+            };
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_encoder_may_set_capacity_zero_and_nothing_else() {
+        let table: [(&[u8], bool); 8] = [
+            (&[], true),
+            (&[0x20], true),
+            (&[0x20, 0x20], true),
+            (&[0x21], false),             // capacity 1
+            (&[0x3f, 0xbd, 0x01], false), // capacity 220, RFC 9204 B.2
+            (&[0xc0, 0x01, b'a'], false), // insert with name reference
+            (&[0x41, b'a', 0x00], false), // insert with literal name
+            (&[0x02], false),             // duplicate
+        ];
+        for (bytes, allowed) in table {
+            let expected = if allowed { Ok(()) } else { Err(Code::QpackEncoderStreamError) };
+            assert_eq!(EncoderStream::default().read(bytes), expected, "{bytes:02x?}");
+        }
+    }
+
+    #[test]
+    fn a_decoder_may_cancel_streams_and_nothing_else() {
+        let table: [(&[u8], bool); 9] = [
+            (&[], true),
+            (&[0x40], true),
+            (&[0x48], true), // RFC 9204 B.4: stream 8
+            (&[0x7f, 0x80, 0x01, 0x44], true),
+            (&[0x7f, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00], false), // above 62 bits
+            (&[0x84], false),                                                             // section acknowledgement
+            (&[0x00], false),                                                             // increment by 0
+            (&[0x01], false),                                                             // increment by 1
+            (&[0x44, 0x01], false),
+        ];
+        for (bytes, allowed) in table {
+            let expected = if allowed { Ok(()) } else { Err(Code::QpackDecoderStreamError) };
+            assert_eq!(DecoderStream::default().read(bytes), expected, "{bytes:02x?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_split_into_chunks_does_not_matter(bytes in proptest::collection::vec(0x3e_u8..=0x82, 0..20), at: usize) {
+            let mut whole = DecoderStream::default();
+            let expected = whole.read(&bytes);
+            let (head, tail) = bytes.split_at(at % (bytes.len() + 1));
+            let mut split = DecoderStream::default();
+            prop_assert_eq!(split.read(head).and_then(|()| split.read(tail)), expected);
+        }
+    }
+}

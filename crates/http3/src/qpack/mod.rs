@@ -1,0 +1,14 @@
+//! Field compression (RFC 9204) without a dynamic table: static table, literals and Huffman strings. litequic
+//! advertises a capacity of zero, so that no field section waits for another stream and no peer can fill memory.
+
+mod decode;
+mod encode;
+mod huffman;
+mod instructions;
+mod integer;
+mod static_table;
+
+pub use decode::{DecodeError, decode};
+pub use encode::{encode_field, encode_line, encode_prefix, encode_status};
+pub use instructions::{DecoderStream, EncoderStream};
+pub use litequic_exchange::terms::FieldLimits;

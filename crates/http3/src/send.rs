@@ -1,0 +1,615 @@
+//! The sending half of a request stream: sends to the client, within its window and litequic's budget, in time, and
+//! never lets an incomplete response look complete.
+
+use super::{error::Code, pauses::Pauses};
+use crate::Metrics;
+use bytes::Bytes;
+use litequic_base::timers;
+use litequic_exchange::{MinimumRate, Recording, RequestEnd, priority::Priority};
+use litequic_resources::{
+    connections::Motion,
+    send::{
+        BufferLease, INITIAL, TRAIN,
+        path::{STEP, WriteAllowance},
+    },
+    transport::SendWindow,
+};
+use litequic_telemetry::Cause;
+use s2n_quic::{application, connection, stream};
+use std::{
+    collections::VecDeque,
+    future::poll_fn,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+use tokio::time::{Instant, timeout};
+
+/// A stream that may send nothing is woken by events. So often it checks by itself whether its client has acknowledged
+/// nothing for too long.
+const SELDOM: Duration = Duration::from_secs(1);
+
+/// How long to wait for the acknowledgement of what was sent before a response failed.
+const BEFORE_RESET: Duration = Duration::from_secs(1);
+
+/// Bytes a second that a client must acknowledge at least of what is left at a stream's end, beyond `timeouts.send`:
+/// half of what GPRS does. All of it is within the client's window, so that only the path delays it.
+const SLOWEST: u64 = 4 * 1024;
+/// The bytes that [`SLOWEST`] holds for. A client has more outstanding only if it was fast.
+const FIRST: u64 = 1024 * 1024;
+/// Minimum rate beyond [`FIRST`], in bytes per second.
+const SLOWEST_BEYOND: u64 = 64 * 1024;
+
+/// Why nothing more is sent on a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum SendError {
+    /// STOP_SENDING, or the connection is gone.
+    #[error("the client cancelled the response")]
+    Stopped,
+    /// The client read no bytes for `timeouts.send`.
+    #[error("the client read no bytes in time")]
+    TimedOut,
+    /// Too few a second, for `limits.min_download_rate`.
+    #[error("the client read too slowly")]
+    TooSlow,
+}
+
+/// Sends on one stream. Dropped before [`finish`](Self::finish) it resets the stream: s2n-quic alone would end it as if
+/// all had been sent.
+pub(super) struct Sender {
+    stream: stream::SendStream,
+    window: Box<dyn SendWindow>,
+    pauses: Rc<Pauses>,
+    lease: BufferLease,
+    /// What QUIC does not have yet, of which a first share was read ahead.
+    ahead: VecDeque<Bytes>,
+    /// Bytes of `ahead`.
+    ahead_bytes: u64,
+    /// s2n-quic's bound on a stream's unacknowledged bytes, as reported before there are any ([`stream_buffer`]).
+    buffer: u64,
+    /// How slowly the client may read it.
+    pace: MinimumRate,
+    /// Noted at whatever QUIC takes.
+    motion: Motion,
+    /// For how long its window was shut. A wait for the path has no rate: the connection's other streams use it too.
+    waited: Duration,
+    sent: u64,
+    /// Bytes of these that were not acknowledged when the stream last looked.
+    outstanding: u64,
+    /// Bytes of the response's body so far, once there is a response.
+    size: Option<u64>,
+    tunnel: bool,
+    /// What is sent next is the last of the response.
+    is_last: bool,
+    /// Nothing is to be reset any more.
+    ended: bool,
+    metrics: Arc<Metrics>,
+}
+
+const _: () = assert!(size_of::<Sender>() <= 424);
+
+impl Sender {
+    pub(super) fn new(
+        (stream, buffer): (stream::SendStream, u64),
+        window: Box<dyn SendWindow>,
+        pauses: Rc<Pauses>,
+        lease: BufferLease,
+        pace: MinimumRate,
+        motion: Motion,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let (waited, sent, outstanding, size) = (Duration::ZERO, 0, 0, None);
+        let (tunnel, is_last, ended) = (false, false, false);
+        Self {
+            stream,
+            window,
+            pauses,
+            lease,
+            ahead: VecDeque::new(),
+            ahead_bytes: 0,
+            buffer,
+            pace,
+            motion,
+            waited,
+            sent,
+            outstanding,
+            size,
+            tunnel,
+            is_last,
+            ended,
+            metrics,
+        }
+    }
+
+    /// The response begins.
+    pub(super) fn respond(&mut self) {
+        self.size = (!self.tunnel).then_some(0);
+    }
+
+    /// What follows the response's header is not a body, but a tunnel's bytes.
+    pub(super) fn open_tunnel(&mut self) {
+        self.tunnel = true;
+    }
+
+    /// `bytes` of what is sent are of the response's body.
+    pub(super) fn count_body(&mut self, bytes: u64) {
+        self.metrics.shared.response_body_bytes.add(bytes);
+        self.size = self.size.map(|size| size.saturating_add(bytes));
+    }
+
+    /// The priority of the response.
+    pub(super) fn priority(&self) -> Priority {
+        self.window.priority()
+    }
+
+    /// Sets the priority of the request, unless its client has changed it already.
+    pub(super) fn begin_priority(&self, priority: Priority) {
+        self.window.begin_priority(priority);
+    }
+
+    /// Sets the priority of the response.
+    pub(super) fn set_priority(&self, priority: Priority) {
+        self.window.set_priority(priority);
+    }
+
+    /// What is sent next is the last of the response.
+    pub(super) fn set_last(&mut self) {
+        self.is_last = true;
+    }
+
+    /// Passes `chunk` to QUIC; waits while the client's window is shut or the stream's share is used up. Where streams
+    /// are served by their priorities a response's first share is kept here until it is its turn. So most responses are
+    /// read to their end, and free their origin's connection. Not cancel safe: part of it may be sent.
+    pub(super) async fn send(&mut self, mut chunk: Bytes) -> Result<(), SendError> {
+        if self.ahead.is_empty() {
+            poll_fn(|cx| Poll::Ready(self.send_at_once(&mut chunk, cx))).await?;
+        }
+        if chunk.is_empty() {
+            return Ok(());
+        }
+        self.ahead_bytes = self.ahead_bytes.saturating_add(chunk.len() as u64);
+        self.ahead.push_back(chunk);
+        if self.window.is_ordered() {
+            poll_fn(|cx| Poll::Ready(self.send_ahead(cx))).await?;
+            if self.is_first_share() {
+                return Ok(());
+            }
+        }
+        self.flush().await
+    }
+
+    /// Passes to QUIC all that it does not have yet. Not cancel safe.
+    pub(super) async fn flush(&mut self) -> Result<(), SendError> {
+        while self.ahead_bytes > 0 {
+            let ready = usize::try_from(self.ahead_bytes).unwrap_or(usize::MAX);
+            let mut permitted = self.permitted(ready).await?;
+            let before = self.sent;
+            while let Some(mut piece) = self.next_piece(&mut permitted) {
+                let accepted = poll_fn(|cx| self.stream.poll_send(&mut piece, cx));
+                timers::timeout(self.pace.idle(), accepted)
+                    .await
+                    .map_err(|_| SendError::TimedOut)?
+                    .map_err(|_| SendError::Stopped)?;
+            }
+            self.motion.sent(self.sent.saturating_sub(before));
+            self.window.on_queued(self.sent);
+        }
+        Ok(())
+    }
+
+    /// Passes to QUIC what it does not have yet, as far as it may go now. The task is woken when more may.
+    fn send_ahead(&mut self, cx: &mut Context<'_>) -> Result<(), SendError> {
+        while self.ahead_bytes > 0 {
+            let room = self.window.limit().saturating_sub(self.sent);
+            if room == 0 {
+                self.window.register(cx.waker());
+                return if self.is_stopped(cx) { Err(SendError::Stopped) } else { Ok(()) };
+            }
+            let ready = usize::try_from(self.ahead_bytes.min(room)).unwrap_or(usize::MAX);
+            let Poll::Ready(permitted) = self.poll_permitted(ready, cx) else { return Ok(()) };
+            let mut permitted = permitted?;
+            let before = self.sent;
+            while let Some(mut piece) = self.next_piece(&mut permitted) {
+                match self.stream.poll_send(&mut piece, cx) {
+                    Poll::Ready(accepted) => accepted.map_err(|_| SendError::Stopped)?,
+                    // There is no room, which cannot be; a stream that lacks a piece must not go on.
+                    Poll::Pending => return Err(SendError::Stopped),
+                }
+            }
+            self.motion.sent(self.sent.saturating_sub(before));
+            self.window.on_queued(self.sent);
+        }
+        Ok(())
+    }
+
+    /// The next piece of what QUIC does not have yet, which counts as sent, of `permitted` bytes at most.
+    fn next_piece(&mut self, permitted: &mut usize) -> Option<Bytes> {
+        if *permitted == 0 {
+            return None;
+        }
+        let first = self.ahead.front_mut()?;
+        let piece = if first.len() <= *permitted { self.ahead.pop_front()? } else { first.split_to(*permitted) };
+        *permitted -= piece.len();
+        self.ahead_bytes = self.ahead_bytes.saturating_sub(piece.len() as u64);
+        self.sent = self.sent.saturating_add(piece.len() as u64);
+        Some(piece)
+    }
+
+    /// Whether all that QUIC does not have is of the response's first share, and leased.
+    fn is_first_share(&self) -> bool {
+        self.sent.saturating_add(self.ahead_bytes) <= INITIAL
+            && self.lease.held() >= self.outstanding.saturating_add(self.ahead_bytes)
+    }
+
+    /// Sends a chunk that fits into the stream's first train with all that was sent before, unless other streams
+    /// compete with it: then it does not matter what of that was acknowledged, and no budget is consulted.
+    fn send_at_once(&mut self, chunk: &mut Bytes, cx: &mut Context<'_>) -> Result<(), SendError> {
+        let length = chunk.len() as u64;
+        let end = self.sent.saturating_add(length);
+        if end > TRAIN.min(self.buffer).min(self.window.limit())
+            || self.lease.permit(self.sent, self.sent, length) < length
+            || !self.window.at_once(self.sent, length, self.is_last)
+        {
+            return Ok(());
+        }
+        // Pending: there is no room, which cannot be; what comes next would wait for it.
+        if let Poll::Ready(accepted) = self.stream.poll_send(chunk, cx) {
+            accepted.map_err(|_| SendError::Stopped)?;
+            self.motion.sent(length);
+            self.sent = end;
+        }
+        Ok(())
+    }
+
+    /// How many bytes may go now: at least one.
+    async fn permitted(&mut self, ready: usize) -> Result<usize, SendError> {
+        let room = self.room().await?;
+        let ready = usize::try_from(room).unwrap_or(ready).min(ready);
+        if let Poll::Ready(permitted) = poll_fn(|cx| Poll::Ready(self.poll_permitted(ready, cx))).await {
+            return permitted;
+        }
+        if self.lease.is_denied() {
+            self.metrics.shared.limit_send_buffer.increment();
+        }
+        let tick = SELDOM.min(self.pace.idle());
+        let mut waited = Duration::ZERO;
+        let mut before = u64::MAX;
+        loop {
+            if let Ok(permitted) = timeout(tick, poll_fn(|cx| self.poll_permitted(ready, cx))).await {
+                return permitted;
+            }
+            self.metrics.wake.note(Cause::Other);
+            self.outstanding = self.outstanding().await?;
+            // With nothing to acknowledge it does not wait for its client, but for its turn.
+            let moves = self.outstanding < before || self.outstanding == 0;
+            waited = if moves { Duration::ZERO } else { waited + tick };
+            before = self.outstanding;
+            if waited >= self.pace.idle() {
+                return Err(SendError::TimedOut);
+            }
+        }
+    }
+
+    /// How many of `ready` bytes the path can use, where streams are not served by their priorities. A response's first
+    /// share is sent at once all the same: most end within it, and free their origin's connection however slowly the
+    /// client reads.
+    fn path_room(&mut self, outstanding: u64, ready: u64) -> WriteAllowance {
+        // Asked in any case: only then do acknowledgements wake the stream, should its lease be used up.
+        let room = self.window.room(self.sent, outstanding, ready);
+        if self.sent.saturating_add(ready) <= INITIAL { WriteAllowance::Bytes(ready) } else { room }
+    }
+
+    /// How many of `ready` bytes may be sent now: at least one. Pending until the path and the lease allow more; each
+    /// wakes the task when to look again.
+    fn poll_permitted(&mut self, ready: usize, cx: &mut Context<'_>) -> Poll<Result<usize, SendError>> {
+        // Before it looks.
+        self.window.register(cx.waker());
+        let (outstanding, ready) = match self.poll_available(cx) {
+            Poll::Ready(Ok(available)) => (self.buffer.saturating_sub(available as u64), ready.min(available)),
+            Poll::Ready(Err(_)) => return Poll::Ready(Err(SendError::Stopped)),
+            // Full: s2n-quic wakes the task when it no longer is.
+            Poll::Pending => return Poll::Pending,
+        };
+        self.outstanding = outstanding;
+        // All that is at hand is in memory, and leased: then a response up to about a first share is read to its end at
+        // once, and its origin's connection is free.
+        self.lease.trust(self.window.earned_window());
+        if self.window.is_ordered() {
+            return self.poll_turn(outstanding, ready as u64).map(Ok);
+        }
+        let permitted = self.lease.permit(self.sent, outstanding, ready as u64);
+        let enough = match self.path_room(outstanding, ready as u64) {
+            WriteAllowance::Bytes(room) => {
+                // Small pieces cost as much as large ones.
+                let enough = (self.lease.held() / 4).clamp(1, STEP);
+                if permitted >= enough.min(room) {
+                    return Poll::Ready(Ok(usize::try_from(permitted.min(room)).unwrap_or(ready).min(ready)));
+                }
+                enough
+            }
+            WriteAllowance::Unacknowledged => STEP,
+            WriteAllowance::Unsent => {
+                self.window.wait_until_sent();
+                return Poll::Pending;
+            }
+        };
+        self.window.wait_until_acknowledged(enough);
+        Poll::Pending
+    }
+
+    /// How many of `ready` bytes may be sent now: at least one. Pending until it is the stream's turn, for which it
+    /// waits only with bytes that its lease allows.
+    fn poll_turn(&mut self, outstanding: u64, ready: u64) -> Poll<usize> {
+        // All that is here is in memory.
+        let permitted = self.lease.permit(self.sent, outstanding, self.ahead_bytes).min(ready);
+        // Small pieces cost as much as large ones.
+        let enough = (self.lease.held() / 4).clamp(1, STEP);
+        let may_go = permitted >= enough.min(ready);
+        let enough = match self.window.room(self.sent, outstanding, if may_go { permitted } else { 0 }) {
+            WriteAllowance::Bytes(room) if room > 0 => {
+                return Poll::Ready(usize::try_from(room.min(permitted)).unwrap_or(usize::MAX));
+            }
+            WriteAllowance::Bytes(_) => enough,
+            WriteAllowance::Unacknowledged => STEP,
+            // The order wakes it.
+            WriteAllowance::Unsent => return Poll::Pending,
+        };
+        self.window.wait_until_acknowledged(enough);
+        Poll::Pending
+    }
+
+    /// How many bytes the client's window allows now: at least one. QUIC is never given more: it would buffer them, and
+    /// on a reset announce a final size that the client did not allow (docs/adr/0009-queue-within-the-peers-window.md).
+    async fn room(&mut self) -> Result<u64, SendError> {
+        let room = self.window.limit().saturating_sub(self.sent);
+        if room > 0 {
+            return Ok(room);
+        }
+        let clock = Instant::now();
+        let tick = self.pauses.after.min(self.pace.idle());
+        let mut waited = Duration::ZERO;
+        let mut before = u64::MAX;
+        let mut pause = None;
+        loop {
+            let nap = tick.min(self.time_left(timers::elapsed(clock), self.outstanding)?);
+            let changed = poll_fn(|cx| {
+                self.window.register(cx.waker());
+                match self.window.limit().saturating_sub(self.sent) {
+                    0 if self.is_stopped(cx) => Poll::Ready(Err(SendError::Stopped)),
+                    0 => Poll::Pending,
+                    room => Poll::Ready(Ok(room)),
+                }
+            });
+            if let Ok(room) = timers::timeout(nap, changed).await {
+                self.waited = self.waited.saturating_add(timers::elapsed(clock));
+                return room;
+            }
+            // A client on a slow path acknowledges what it has not read yet.
+            self.outstanding = self.outstanding().await?;
+            if clock.elapsed() >= tick {
+                pause.get_or_insert_with(|| self.pauses.begin());
+                self.lease.shrink(self.sent, self.outstanding.saturating_add(self.ahead_bytes));
+            }
+            waited = if self.outstanding < before { Duration::ZERO } else { waited + nap };
+            before = self.outstanding;
+            if waited >= self.pace.idle() {
+                return Err(SendError::TimedOut);
+            }
+        }
+    }
+
+    /// How long to wait for the client, which has been waited for `now` and before, with `outstanding` bytes
+    /// unacknowledged. A tunnel's bytes have no rate.
+    fn time_left(&self, now: Duration, outstanding: u64) -> Result<Duration, SendError> {
+        let allowed =
+            if self.tunnel { Duration::MAX } else { self.pace.allowed(self.sent.saturating_sub(outstanding)) };
+        let left = allowed.saturating_sub(self.waited.saturating_add(now));
+        if left.is_zero() { Err(SendError::TooSlow) } else { Ok(left) }
+    }
+
+    /// Bytes that QUIC holds and that are not acknowledged.
+    async fn outstanding(&mut self) -> Result<u64, SendError> {
+        let available = timers::timeout(self.pace.idle(), poll_fn(|cx| self.poll_available(cx)))
+            .await
+            .map_err(|_| SendError::TimedOut)?
+            .map_err(|_| SendError::Stopped)?;
+        Ok(self.buffer.saturating_sub(available as u64))
+    }
+
+    /// Bytes that QUIC's buffer has room for.
+    fn poll_available(&mut self, cx: &mut Context<'_>) -> Poll<stream::Result<usize>> {
+        let available = self.stream.poll_send_ready(cx);
+        if let (0, Poll::Ready(Ok(available))) = (self.sent, &available) {
+            self.buffer = *available as u64;
+        }
+        available
+    }
+
+    /// Ready once the client sent STOP_SENDING. Until then what QUIC does not have yet is passed to it. s2n-quic
+    /// reports STOP_SENDING only on request as long as nothing is being sent; the window says when there is something
+    /// to report.
+    pub(super) fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.ahead_bytes > 0 && self.send_ahead(cx).is_err() {
+            return Poll::Ready(());
+        }
+        self.window.register(cx.waker());
+        if self.window.is_stopped() && self.is_stopped(cx) { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn is_stopped(&mut self, cx: &mut Context<'_>) -> bool {
+        matches!(self.poll_available(cx), Poll::Ready(Err(_)))
+    }
+
+    /// How long a wait lasts before it counts as a pause.
+    pub(super) fn pause(&self) -> Duration {
+        self.pauses.after
+    }
+
+    /// How many bytes the next piece should have: no more is read ahead than was leased last, nor than a first share
+    /// unless the path has more in flight.
+    pub(super) fn piece(&self) -> u64 {
+        self.lease.held().min(self.outstanding.max(INITIAL)).max(TRAIN)
+    }
+
+    /// Whether it has leased something.
+    pub(super) fn holds(&self) -> bool {
+        self.lease.held() > 0
+    }
+
+    /// Gives back what is leased and not used, while there is nothing to send.
+    pub(super) fn rest(&mut self, cx: &mut Context<'_>) {
+        // Pending: the buffer is full.
+        if let Poll::Ready(Ok(available)) = self.stream.poll_send_ready(cx) {
+            let outstanding = self.buffer.saturating_sub(available as u64);
+            self.lease.rest(self.sent, outstanding.saturating_add(self.ahead_bytes));
+        }
+    }
+
+    /// Ends the stream, without a wait.
+    pub(super) fn end(&mut self) {
+        // An error means that the stream is gone already.
+        let _ = self.stream.finish();
+    }
+
+    /// Ends the stream and waits until the client has acknowledged all of it, so that the lease counts what is really
+    /// in memory, or has closed without an error. A client that has not by `timeouts.send` and what [`SLOWEST`] allows
+    /// is cut off. Dropped, it records the response as complete if the client has done either by then.
+    pub(super) async fn finish(&mut self, recording: &Recording) -> Result<(), SendError> {
+        self.flush().await?;
+        if self.lease.held() > TRAIN {
+            self.rest(&mut Context::from_waker(Waker::noop()));
+        }
+        let patience = last_wait(self.pace.idle(), self.lease.held());
+        let end = StreamEnd { sender: self, recording };
+        let ended = poll_fn(|cx| end.sender.poll_end(cx));
+        timers::timeout(patience, ended).await.map_err(|_| SendError::TimedOut)?
+    }
+
+    /// Ready once the client has the whole stream, or stopped it.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        self.stream.poll_close(cx).map(|acknowledged| {
+            self.ended = true;
+            acknowledged.or_else(|error| if is_error(&error) { Err(SendError::Stopped) } else { Ok(()) })
+        })
+    }
+
+    /// Waits until the client has acknowledged what was sent, or has stopped the stream, for [`BEFORE_RESET`] at most:
+    /// QUIC discards at a reset what it has queued, the response's header too.
+    pub(super) async fn settle(&mut self) {
+        if self.sent == 0 && self.ahead_bytes == 0 {
+            return;
+        }
+        let patience = BEFORE_RESET.min(self.pace.idle());
+        let acknowledged = poll_fn(|cx| {
+            if self.send_ahead(cx).is_err() {
+                return Poll::Ready(());
+            }
+            // Before it looks.
+            self.window.register(cx.waker());
+            let outstanding = match self.poll_available(cx) {
+                Poll::Ready(Ok(available)) => self.buffer.saturating_sub(available as u64),
+                Poll::Ready(Err(_)) => return Poll::Ready(()),
+                Poll::Pending => self.buffer,
+            };
+            if self.ahead_bytes > 0 {
+                return Poll::Pending;
+            }
+            if outstanding == 0 {
+                return Poll::Ready(());
+            }
+            // Asked, so that acknowledgements wake the stream.
+            let _ = self.window.room(self.sent, outstanding, 0);
+            self.window.wait_until_acknowledged(outstanding);
+            Poll::Pending
+        });
+        // Too late: what was not acknowledged may be lost.
+        let _ = timers::timeout(patience, acknowledged).await;
+    }
+
+    /// Resets the stream with `code` (RFC 9114 §8.1).
+    pub(super) fn reset(&mut self, code: Code) {
+        self.ended = true;
+        // An error means that the stream is gone already.
+        let _ = self.stream.reset(application_error(code));
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        if let Some(size) = self.size {
+            self.metrics.shared.response_size.observe(size);
+        }
+        if !self.ended {
+            self.reset(Code::RequestCancelled);
+        }
+    }
+}
+
+/// A sender whose last byte was sent.
+struct StreamEnd<'a> {
+    sender: &'a mut Sender,
+    recording: &'a Recording,
+}
+
+impl Drop for StreamEnd<'_> {
+    fn drop(&mut self) {
+        // The task of a connection that is gone may have been dropped before it saw why.
+        let mut cx = Context::from_waker(Waker::noop());
+        if !self.sender.ended && matches!(self.sender.poll_end(&mut cx), Poll::Ready(Ok(()))) {
+            self.recording.ended(RequestEnd::Complete);
+        }
+    }
+}
+
+/// s2n-quic's bound on the unacknowledged bytes of each of a connection's streams, as it reports it of `stream`, on
+/// which nothing was sent; `None` if that is over already. s2n-quic has read the configuration when the handshake
+/// began, HTTP/3 when it was done, and a reload may lie between.
+pub(super) fn stream_buffer(stream: &mut stream::SendStream) -> Option<u64> {
+    match stream.poll_send_ready(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Ok(available)) => Some(available as u64),
+        _ => None,
+    }
+}
+
+/// Whether the code of a client that closed before it acknowledged a complete response is an error. Many close
+/// the connection behind the last byte.
+fn is_error(error: &stream::Error) -> bool {
+    match error {
+        stream::Error::StreamReset { error, .. } => Code::is_error(**error),
+        stream::Error::ConnectionError { error: connection::Error::Closed { initiator, .. }, .. } => {
+            initiator.is_local()
+        }
+        stream::Error::ConnectionError { error: connection::Error::Application { error, initiator, .. }, .. } => {
+            initiator.is_local() || Code::is_error(**error)
+        }
+        _ => true,
+    }
+}
+
+/// How long to wait for the acknowledgement of the last `held` bytes.
+fn last_wait(patience: Duration, held: u64) -> Duration {
+    let first = held.min(FIRST);
+    patience.saturating_add(Duration::from_secs(first / SLOWEST + (held - first) / SLOWEST_BEYOND))
+}
+
+/// An HTTP/3 code as s2n-quic takes it.
+pub(super) fn application_error(code: Code) -> application::Error {
+    application::Error::new(code.value()).unwrap_or(application::Error::UNKNOWN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_bytes_are_waited_for_in_proportion() {
+        let patience = Duration::from_secs(60);
+        assert_eq!(last_wait(patience, 0), patience);
+        assert_eq!(last_wait(patience, 16 * 1024), Duration::from_secs(64));
+        for (mebibytes, minutes) in [(1, 6), (16, 10)] {
+            assert!(last_wait(patience, mebibytes * FIRST) < Duration::from_secs(minutes * 60));
+        }
+        assert_eq!(last_wait(Duration::MAX, u64::MAX), Duration::MAX);
+    }
+}

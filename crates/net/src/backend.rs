@@ -1,0 +1,157 @@
+//! A socket with its backend: the configured one, or epoll if io_uring is unavailable.
+
+use super::{
+    epoll,
+    feature::{self, FeatureRequest, Features},
+    sys::{Ring, SendBatch, UringError, UringErrorKind, completions},
+    transmit::SocketSender,
+    uring,
+};
+use crate::{
+    Metrics,
+    datagram::{Receive, Received},
+};
+use std::{
+    io,
+    net::{SocketAddr, UdpSocket},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    task::{Context, Poll},
+};
+
+/// How datagrams are received and sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    /// recvmmsg(2) and sendmmsg(2) on a socket that epoll(7) watches.
+    Epoll,
+    /// io_uring(7).
+    IoUring,
+}
+
+/// How a socket is used.
+#[derive(Debug, Clone, Copy)]
+pub struct SocketOptions {
+    /// The backend.
+    pub backend: Backend,
+    /// Messages received at once, at most.
+    pub receive_batch: u16,
+    /// Whether messages may hold several datagrams when sent (UDP_SEGMENT).
+    pub gso: bool,
+    /// Whether messages may hold several datagrams when received (UDP_GRO).
+    pub gro: bool,
+}
+
+/// The receiving and the sending half of a socket.
+#[derive(Debug)]
+pub struct OpenSocket {
+    /// The receiving half.
+    pub receiver: SocketReceiver,
+    /// The sending half.
+    pub sender: SocketSender,
+    /// Whether the size of packets may be probed: nothing on their path, this machine included, fragments them.
+    pub may_probe_mtu: bool,
+    /// The backend in use.
+    pub backend: Backend,
+}
+
+/// The receiving half of a socket.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum SocketReceiver {
+    Epoll(epoll::EpollReceiver),
+    IoUring(uring::UringReceiver),
+}
+
+impl OpenSocket {
+    /// Prepares `socket`, which is bound and does not block. To be called on the worker's thread, inside its runtime.
+    /// Features that the kernel lacks are left out, counted and logged; io_uring too.
+    ///
+    /// # Errors
+    ///
+    /// The socket cannot be registered, or has no address.
+    pub fn new(socket: UdpSocket, options: SocketOptions, metrics: Arc<Metrics>) -> io::Result<Self> {
+        let local = socket.local_addr()?;
+        let features = feature::enable(&socket, local, FeatureRequest { gso: options.gso, gro: options.gro }, &metrics);
+        if options.backend == Backend::IoUring {
+            match Self::io_uring(&socket, local, features, options, &metrics) {
+                Ok(open) => return open,
+                Err(refusal) => refused(&refusal, &metrics),
+            }
+        }
+        let Features { gso, gro, may_probe_mtu } = features;
+        let sending = socket.try_clone()?;
+        let receiver = epoll::EpollReceiver::new(socket, local, options.receive_batch, gro, Arc::clone(&metrics))?;
+        Ok(Self {
+            receiver: SocketReceiver::Epoll(receiver),
+            sender: SocketSender::new(sending, SendBatch::new(local), gso, metrics),
+            may_probe_mtu,
+            backend: Backend::Epoll,
+        })
+    }
+
+    fn io_uring(
+        socket: &UdpSocket,
+        local: SocketAddr,
+        Features { gso, gro, may_probe_mtu }: Features,
+        options: SocketOptions,
+        metrics: &Arc<Metrics>,
+    ) -> Result<io::Result<Self>, UringError> {
+        uring::check()?;
+        let batch = options.receive_batch;
+        let ring = Ring::new(socket, local, completions(batch.into()))?;
+        let receiver = uring::UringReceiver::new(ring.clone(), local, batch, gro, Arc::clone(metrics))?;
+        Ok(socket.try_clone().map(|sending| Self {
+            receiver: SocketReceiver::IoUring(receiver),
+            sender: SocketSender::new(sending, ring, gso, Arc::clone(metrics)),
+            may_probe_mtu,
+            backend: Backend::IoUring,
+        }))
+    }
+}
+
+/// Counts it, and logs it, once for all sockets.
+fn refused(refusal: &UringError, metrics: &Metrics) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+
+    match refusal.kind() {
+        UringErrorKind::Forbidden => metrics.io_degraded_io_uring_forbidden.increment(),
+        UringErrorKind::Missing => metrics.io_degraded_io_uring_missing.increment(),
+        UringErrorKind::Memory => metrics.io_degraded_io_uring_memory.increment(),
+        UringErrorKind::Broken => metrics.io_degraded_io_uring_broken.increment(),
+    }
+    if !SAID.swap(true, Relaxed) {
+        tracing::warn!(reason = %refusal, "io_uring is unavailable; falling back to epoll");
+    }
+}
+
+impl Receive for SocketReceiver {
+    fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Epoll(receiver) => receiver.poll_batch(cx),
+            Self::IoUring(receiver) => receiver.poll_batch(cx),
+        }
+    }
+
+    fn take_batch(&mut self) -> io::Result<usize> {
+        match self {
+            Self::Epoll(receiver) => receiver.take_batch(),
+            Self::IoUring(receiver) => receiver.take_batch(),
+        }
+    }
+
+    fn is_drained(&self) -> bool {
+        match self {
+            Self::Epoll(receiver) => receiver.is_drained(),
+            Self::IoUring(receiver) => receiver.is_drained(),
+        }
+    }
+
+    fn datagram(&mut self, index: usize) -> Option<(Received, &mut [u8])> {
+        match self {
+            Self::Epoll(receiver) => receiver.datagram(index),
+            Self::IoUring(receiver) => receiver.datagram(index),
+        }
+    }
+}

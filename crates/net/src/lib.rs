@@ -1,0 +1,41 @@
+//! Sockets: one for each worker on the same port, how the kernel steers packets to them, and how they are read and
+//! written.
+//!
+//! It uses `litequic-base` and `litequic-telemetry`. `litequic-quic` uses [`datagram`], the interface that both share;
+//! the program opens the sockets.
+// It panics within a character.
+#![cfg_attr(not(test), warn(clippy::string_slice))]
+
+mod backend;
+mod cut;
+pub mod datagram;
+mod descriptors;
+mod epoll;
+mod feature;
+mod flush;
+mod listener;
+mod metrics;
+mod probe;
+mod socket;
+mod steering;
+mod sys;
+mod tcp_transport;
+mod transmit;
+mod uring;
+
+pub use backend::{Backend, OpenSocket, SocketOptions, SocketReceiver};
+pub use descriptors::{receive, send};
+pub use listener::{ListenError, listen_group};
+pub use metrics::Metrics;
+pub use probe::{AddressFamily, Feature, ProbeResult, probe};
+pub use socket::{BindError, SocketGroup};
+pub use steering::{Generation, Steering, SteeringMask};
+pub use sys::thread_cpu_time;
+pub use tcp_transport::tcp_transport;
+pub use transmit::SocketSender;
+
+/// Consecutive errors before a socket counts as broken. One may come of a shortage of memory, and passes.
+const MAX_ERRORS: u32 = 1000;
+
+#[cfg(test)]
+mod tests;

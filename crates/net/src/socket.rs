@@ -1,0 +1,529 @@
+//! The workers' UDP sockets: one each, all on the same address.
+
+use super::{
+    steering::{Generation, MAX_GENERATIONS, Steering, SteeringMask},
+    sys,
+};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use std::{
+    io,
+    net::{SocketAddr, UdpSocket},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+/// Bytes of received datagrams that the kernel buffers for a worker: 2 Gbit/s for 8 ms, in which the worker does
+/// something else. The kernel counts its own overhead too, about as much again.
+pub(super) const RECEIVE_BUFFER: usize = 2 * 1024 * 1024;
+/// Bytes of datagrams to send: a few GSO trains of a fast connection.
+pub(super) const SEND_BUFFER: usize = 2 * 1024 * 1024;
+
+/// Why a listen address cannot be bound. The operator's fault.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Another process has it, or the system does not allow it.
+    #[error("cannot listen on UDP {address}: {source}")]
+    Bind {
+        /// Address that cannot be bound.
+        address: SocketAddr,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A group without members, or with more than a connection ID can name.
+    #[error("cannot listen on UDP {address}: {workers} workers are not between 1 and 256")]
+    Workers {
+        /// Address that cannot be bound.
+        address: SocketAddr,
+        /// How many were wanted.
+        workers: usize,
+    },
+    /// Too many processes drain.
+    #[error("cannot listen on UDP {address}: {MAX_GENERATIONS} older processes still drain on it")]
+    Full {
+        /// Address that cannot be bound.
+        address: SocketAddr,
+    },
+    /// The kernel cannot distinguish the processes' connections.
+    #[error("cannot share UDP {address} with the previous process: the kernel does not steer datagrams: {source}")]
+    Steer {
+        /// Address that cannot be shared.
+        address: SocketAddr,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+/// A group of sockets with SO_REUSEPORT at one address, in the order of their bind(2), which is how the kernel's
+/// program counts them. They belong to this process, to older ones that drain, or to no process any more.
+///
+/// No socket of a group is closed while a process continues without it: the kernel would move the last one into its
+/// place, and its datagrams with it. So the process that takes over holds them all.
+#[derive(Debug)]
+pub struct SocketGroup {
+    address: SocketAddr,
+    sockets: Vec<UdpSocket>,
+    generations: Vec<Generation>,
+    /// Connection IDs have a server ID: the kernel has to take a longer program.
+    with_server_id: bool,
+}
+
+impl SocketGroup {
+    /// A group without members, to be at `address`. Port 0 becomes one free port for all; `[::]` includes IPv4.
+    pub fn new(address: SocketAddr) -> Self {
+        Self { address, sockets: Vec::new(), generations: Vec::new(), with_server_id: false }
+    }
+
+    /// Sockets that another process has bound, in their order, and the processes that they belong to.
+    ///
+    /// # Errors
+    ///
+    /// [`BindError::Bind`], for sockets without an address.
+    pub fn adopt(sockets: Vec<UdpSocket>, generations: Vec<Generation>) -> Result<Self, BindError> {
+        let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
+        let failed = |address| move |source| BindError::Bind { address, source };
+        let Some(first) = sockets.first() else { return Err(BindError::Workers { address: unknown, workers: 0 }) };
+        let address = first.local_addr().map_err(failed(unknown))?;
+        for socket in &sockets {
+            prepare(&SockRef::from(socket)).map_err(failed(address))?;
+        }
+        Ok(Self { address, sockets, generations, with_server_id: false })
+    }
+
+    /// Whether connection IDs have a server ID.
+    #[must_use]
+    pub fn with_server_id(self, with_server_id: bool) -> Self {
+        Self { with_server_id, ..self }
+    }
+
+    /// Where it is; the port is the kernel's choice once it has members.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Every socket.
+    pub fn sockets(&self) -> &[UdpSocket] {
+        &self.sockets
+    }
+
+    /// The processes that they belong to.
+    pub fn generations(&self) -> &[Generation] {
+        &self.generations
+    }
+
+    /// A socket for each of the `workers` of a process, to be read by it alone: ones that belong to no process any
+    /// more, or new ones. They do not block. The kernel gives them nothing before [`SocketGroup::steer`]; if it does
+    /// not steer, no process joins a group that others have.
+    ///
+    /// A socket that is bound with SO_REUSEPORT silently shares an address that another process of the same user has,
+    /// and port 0 may then become a port that such a group has. So before the first of a group another socket is bound
+    /// without the option, which is set then: where that succeeds, the group begins.
+    ///
+    /// # Errors
+    ///
+    /// [`BindError`].
+    pub fn join(&mut self, number: u8, workers: usize) -> Result<Vec<UdpSocket>, BindError> {
+        let address = self.address;
+        if !(1..=256).contains(&workers) {
+            return Err(BindError::Workers { address, workers });
+        }
+        if self.generations.len() >= MAX_GENERATIONS {
+            return Err(BindError::Full { address });
+        }
+        if !self.generations.is_empty() {
+            // Else its hash would pass the others' datagrams to the new sockets from now on.
+            try_steering(address, self.with_server_id).map_err(|source| BindError::Steer { address, source })?;
+        }
+        let failed = |source| BindError::Bind { address, source };
+        let first = room(&self.generations, self.sockets.len(), workers);
+        while self.sockets.len() < first + workers {
+            let reserved = if self.sockets.is_empty() { Some(reserve(self.address).map_err(failed)?) } else { None };
+            if let Some(reserved) = &reserved {
+                self.address = reserved.local_addr().map_err(failed)?;
+            }
+            let socket = bind_member(self.address).map_err(failed)?;
+            // The kernel moves the member into its place in the group.
+            drop(reserved);
+            self.sockets.push(socket);
+        }
+        self.generations.push(Generation { number, first, workers });
+        self.sockets
+            .iter()
+            .skip(first)
+            .take(workers)
+            .map(UdpSocket::try_clone)
+            .collect::<Result<_, _>>()
+            .map_err(failed)
+    }
+
+    /// The sockets of the process of that `number` belong to no process any more. To be followed by
+    /// [`SocketGroup::steer`].
+    pub fn leave(&mut self, number: u8) {
+        self.generations.retain(|generation| generation.number != number);
+    }
+
+    /// From now on the kernel passes each datagram to the worker and process that its connection ID names, and new
+    /// connections to the process of the `newest` generation.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, if it does not steer. Its hash then spreads datagrams over all sockets, which works for one
+    /// process until a client changes its address, and never for two.
+    pub fn steer(&self, steering: &Steering, newest: u8) -> io::Result<()> {
+        let newest = self.generations.iter().find(|generation| generation.number == newest);
+        let ([first, others @ ..], Some(newest)) = (self.sockets.as_slice(), newest) else { return Ok(()) };
+        match sys::attach_reuseport_cbpf(first, &steering.program(&self.generations, newest)) {
+            // Alone it gets everything. One that was passed without SO_REUSEPORT takes no program, and no second
+            // socket.
+            Err(_) if others.is_empty() => Ok(()),
+            attached => attached,
+        }
+    }
+}
+
+/// Whether the kernel steers, at addresses of the family of `address`: tried with a socket that is never bound, and
+/// with the longest program of one process if connection IDs have a server ID, which the kernel may have no memory for
+/// (net.core.optmem_max).
+///
+/// # Errors
+///
+/// The kernel's.
+pub(super) fn try_steering(address: SocketAddr, with_server_id: bool) -> io::Result<()> {
+    let socket = open(address)?;
+    socket.set_reuse_port(true)?;
+    let mask = with_server_id.then_some(SteeringMask { key: [0; 2], hashed: 1..18 });
+    let steering = Steering { id_len: 20, first_byte: (u8::MAX, 0), issuer_offset: 18, mask };
+    let generation = Generation { number: 0, first: 0, workers: 1 };
+    sys::attach_reuseport_cbpf(&socket, &steering.program(&[generation], &generation))
+}
+
+/// The place of the first of `workers` sockets in a row that belong to none of `generations`, in a group of `len` that
+/// may grow.
+fn room(generations: &[Generation], len: usize, workers: usize) -> usize {
+    let mut taken: Vec<_> = generations.iter().map(|one| (one.first, one.first + one.workers)).collect();
+    taken.sort_unstable();
+    let mut at = 0;
+    for (first, end) in taken {
+        if first.saturating_sub(at) >= workers {
+            return at;
+        }
+        at = at.max(end);
+    }
+    // What is left at the end, if anything, and new ones.
+    at.min(len)
+}
+
+fn open(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        // Whatever the system's default (net.ipv6.bindv6only) is.
+        socket.set_only_v6(!address.ip().is_unspecified())?;
+    }
+    Ok(socket)
+}
+
+/// Binds a socket to an address that no other socket has, to be shared from now on.
+fn reserve(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = open(address)?;
+    socket.bind(&address.into())?;
+    socket.set_reuse_port(true)?;
+    Ok(socket.into())
+}
+
+/// Binds one that shares its address with the group's others. Bound with the option, it can take a program even alone.
+fn bind_member(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = open(address)?;
+    socket.set_reuse_port(true)?;
+    prepare(&socket)?;
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
+fn prepare(socket: &Socket) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    size_buffers(socket)
+}
+
+/// Requests the buffers, and logs once what the kernel allowed instead: it caps them at net.core.rmem_max and wmem_max.
+fn size_buffers(socket: &Socket) -> io::Result<()> {
+    static SAID: AtomicBool = AtomicBool::new(false);
+
+    let (receive, send) = buffers(socket)?;
+    if (receive < RECEIVE_BUFFER || send < SEND_BUFFER) && !SAID.swap(true, Relaxed) {
+        tracing::warn!(
+            receive,
+            send,
+            wanted_receive = RECEIVE_BUFFER,
+            wanted_send = SEND_BUFFER,
+            "the kernel caps the UDP buffers: raise net.core.rmem_max and net.core.wmem_max, or bursts are lost"
+        );
+    }
+    Ok(())
+}
+
+/// Requests the buffers; returns the bytes that the kernel allowed for receiving and sending.
+pub(super) fn buffers(socket: &Socket) -> io::Result<(usize, usize)> {
+    socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
+    socket.set_send_buffer_size(SEND_BUFFER)?;
+    // The kernel doubles the value, to have room for its own overhead (socket(7), SO_RCVBUF).
+    Ok((socket.recv_buffer_size()? / 2, socket.send_buffer_size()? / 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::steering::tests::{masked, name};
+    use std::{
+        collections::HashSet,
+        time::{Duration, Instant},
+    };
+
+    const WORKERS: u8 = 4;
+    const STEERING: Steering = Steering { id_len: 16, first_byte: (0xff, 0xef), issuer_offset: 1, mask: None };
+    const GENERATION: u8 = 7;
+
+    fn bind(address: &str) -> SocketGroup {
+        let mut group = SocketGroup::new(address.parse().unwrap());
+        group.join(GENERATION, WORKERS.into()).unwrap();
+        group.steer(&STEERING, GENERATION).unwrap();
+        group
+    }
+
+    fn group(address: &str) -> (Vec<UdpSocket>, u16) {
+        let group = bind(address);
+        (group.sockets, group.address.port())
+    }
+
+    /// Which of the sockets gets the next datagram, and its content.
+    fn receive(sockets: &[UdpSocket]) -> (usize, Vec<u8>) {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let mut buffer = [0; 64];
+        while Instant::now() < deadline {
+            for (index, socket) in sockets.iter().enumerate() {
+                if let Ok(len) = socket.recv(&mut buffer) {
+                    return (index, buffer[..len].to_vec());
+                }
+            }
+            std::thread::yield_now();
+        }
+        panic!("no datagram arrived");
+    }
+
+    fn short(generation: u8, worker: u8, tag: u8) -> Vec<u8> {
+        [&[0x40, 0xef, generation, worker, tag], &[0; 20][..]].concat()
+    }
+
+    /// With `tag` as the bytes by which it is spread.
+    fn long(first_byte: u8, generation: u8, worker: u8, tag: u8) -> Vec<u8> {
+        [&[0xc0, 0, 0, 0, 1, 16, first_byte, generation, worker, 0, 0, 0, 0, tag], &[0; 20][..]].concat()
+    }
+
+    /// From several ports, so that a spread by a hash would be noticed.
+    fn assert_steered(sockets: &[UdpSocket], generation: u8, first: usize, from: &str, to: &str) {
+        for tag in 0..8 {
+            let client = UdpSocket::bind(from).unwrap();
+            for worker in 0..WORKERS {
+                for datagram in [short(generation, worker, tag), long(0xef, generation, worker, tag)] {
+                    client.send_to(&datagram, to).unwrap();
+                    assert_eq!(receive(sockets), (first + usize::from(worker), datagram), "{from} {to}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_packet_reaches_the_worker_that_its_connection_id_names_over_ipv4() {
+        let (sockets, port) = group("127.0.0.1:0");
+        assert_steered(&sockets, GENERATION, 0, "127.0.0.1:0", &format!("127.0.0.1:{port}"));
+    }
+
+    #[test]
+    fn a_packet_reaches_the_worker_that_its_connection_id_names_over_ipv6() {
+        let (sockets, port) = group("[::1]:0");
+        assert_steered(&sockets, GENERATION, 0, "[::1]:0", &format!("[::1]:{port}"));
+    }
+
+    #[test]
+    fn a_dual_stack_group_steers_both_families() {
+        let (sockets, port) = group("[::]:0");
+        assert_steered(&sockets, GENERATION, 0, "127.0.0.1:0", &format!("127.0.0.1:{port}"));
+        assert_steered(&sockets, GENERATION, 0, "[::1]:0", &format!("[::1]:{port}"));
+    }
+
+    #[test]
+    fn first_packets_are_spread_by_the_id_that_the_client_chose() {
+        let (sockets, port) = group("127.0.0.1:0");
+        for tag in 0..64 {
+            // From wherever it comes.
+            for _ in 0..2 {
+                let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+                client.send_to(&long(0xaa, GENERATION, 0, tag), ("127.0.0.1", port)).unwrap();
+                assert_eq!(receive(&sockets).0, usize::from(tag % WORKERS));
+            }
+        }
+    }
+
+    #[test]
+    fn packets_without_a_known_id_still_arrive() {
+        let (sockets, port) = group("127.0.0.1:0");
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let named = [short(GENERATION, 200, 0), short(1, 0, 0), long(0xef, GENERATION, 200, 0)];
+        for datagram in named.into_iter().chain([vec![], vec![0x40], vec![0x40, 0], vec![0xff; 30]]) {
+            client.send_to(&datagram, ("127.0.0.1", port)).unwrap();
+            assert_eq!(receive(&sockets).1, datagram);
+        }
+    }
+
+    #[test]
+    fn each_process_of_a_group_gets_its_own_and_the_newest_what_is_new() {
+        let mut group = bind("127.0.0.1:0");
+        let to = format!("127.0.0.1:{}", group.address.port());
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let first_packets = |group: &SocketGroup, expected: usize| {
+            for tag in 0..8 {
+                client.send_to(&long(0xaa, 0, 0, tag), &to).unwrap();
+                assert_eq!(receive(&group.sockets).0, expected + usize::from(tag % WORKERS));
+            }
+        };
+
+        group.join(8, WORKERS.into()).unwrap();
+        // Nothing changes before the program does.
+        first_packets(&group, 0);
+        group.steer(&STEERING, 8).unwrap();
+        first_packets(&group, 4);
+        assert_steered(&group.sockets, GENERATION, 0, "127.0.0.1:0", &to);
+        assert_steered(&group.sockets, 8, 4, "127.0.0.1:0", &to);
+
+        // The first process has ended, and a third takes its sockets.
+        group.leave(GENERATION);
+        group.steer(&STEERING, 8).unwrap();
+        client.send_to(&short(GENERATION, 0, 0), &to).unwrap();
+        assert!(receive(&group.sockets).0 >= 4);
+        group.join(9, WORKERS.into()).unwrap();
+        assert_eq!(group.sockets.len(), 8);
+        group.steer(&STEERING, 9).unwrap();
+        first_packets(&group, 0);
+        assert_steered(&group.sockets, 8, 4, "127.0.0.1:0", &to);
+        assert_steered(&group.sockets, 9, 0, "127.0.0.1:0", &to);
+    }
+
+    #[test]
+    fn a_new_process_gets_the_first_sockets_that_are_enough() {
+        let generation = |(first, workers)| Generation { number: 0, first, workers };
+        /// Those taken, each from a socket on; how many sockets there are; how many it wants; from which on it gets
+        /// them.
+        type Row = (&'static [(usize, usize)], usize, usize, usize);
+        let table: &[Row] = &[
+            (&[], 0, 4, 0),
+            (&[], 8, 4, 0),
+            (&[(0, 4)], 4, 4, 4),
+            (&[(4, 4)], 8, 4, 0),
+            (&[(4, 4)], 8, 2, 0),
+            (&[(4, 4)], 8, 5, 8),
+            (&[(8, 2), (0, 4)], 10, 4, 4),
+            (&[(8, 2), (0, 4)], 10, 5, 10),
+            (&[(0, 4)], 6, 4, 4),
+        ];
+        for (taken, len, workers, expected) in table {
+            let taken: Vec<_> = taken.iter().copied().map(generation).collect();
+            assert_eq!(room(&taken, *len, *workers), *expected, "{taken:?} {workers}");
+        }
+    }
+
+    #[test]
+    fn a_group_has_so_many_processes_at_most() {
+        let mut group = SocketGroup::new(([127, 0, 0, 1], 0).into());
+        for number in 0..MAX_GENERATIONS {
+            group.join(u8::try_from(number).unwrap(), 1).unwrap();
+        }
+        assert!(matches!(group.join(200, 1), Err(BindError::Full { .. })));
+        group.steer(&STEERING, 0).unwrap(); // the longest program
+    }
+
+    #[test]
+    fn the_kernel_steers_by_ids_with_a_server_id_of_two_processes_under_any_rotation() {
+        for steering in masked() {
+            let mut group = SocketGroup::new(([127, 0, 0, 1], 0).into());
+            group.join(GENERATION, WORKERS.into()).unwrap();
+            group.join(8, WORKERS.into()).unwrap();
+            group.steer(&steering, 8).unwrap();
+            let to = ("127.0.0.1", group.address.port());
+            let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+            for n in 0..=u8::MAX {
+                let (generation, worker) = (if n & 4 == 0 { GENERATION } else { 8 }, n % WORKERS);
+                let first = if n & 4 == 0 { 0 } else { usize::from(WORKERS) };
+                let mut id = vec![n; steering.id_len.into()];
+                name(&steering, n % 7, generation, worker, &mut id);
+                let short = [&[0x41], &*id, &[n; 20]].concat();
+                let long = [&[0xc0, 0, 0, 0, 1, steering.id_len], &*id, &[n; 20]].concat();
+                for datagram in [short, long] {
+                    client.send_to(&datagram, to).unwrap();
+                    assert_eq!(receive(&group.sockets), (first + usize::from(worker), datagram));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_kernel_takes_the_longest_program_for_ids_with_a_server_id() {
+        let mut group = SocketGroup::new(([127, 0, 0, 1], 0).into());
+        for number in 0..MAX_GENERATIONS {
+            group.join(u8::try_from(number).unwrap(), 1).unwrap();
+        }
+        let [.., longest] = masked();
+        group.steer(&longest, 0).unwrap();
+        try_steering(([127, 0, 0, 1], 0).into(), true).unwrap();
+    }
+
+    #[test]
+    fn an_address_that_another_group_has_is_refused() {
+        let (_sockets, port) = group("127.0.0.1:0");
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let error = SocketGroup::new(address).join(0, 1).unwrap_err();
+        assert!(matches!(&error, BindError::Bind { source, .. } if source.kind() == io::ErrorKind::AddrInUse));
+        assert!(error.to_string().contains(&address.to_string()), "{error}");
+    }
+
+    /// A process with one worker, while another joins that is not to get anything yet.
+    #[test]
+    fn one_worker_keeps_everything_until_the_newcomer_is_steered_to() {
+        let mut group = SocketGroup::new(([127, 0, 0, 1], 0).into());
+        let to = {
+            group.join(GENERATION, 1).unwrap();
+            group.steer(&STEERING, GENERATION).unwrap();
+            format!("127.0.0.1:{}", group.address.port())
+        };
+        let everything = |group: &SocketGroup, first: usize, own: u8| {
+            for tag in 0..32 {
+                let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+                for (datagram, expected) in [(short(own, 0, tag), 0), (long(0xaa, 0, 0, tag), first)] {
+                    client.send_to(&datagram, &to).unwrap();
+                    assert_eq!(receive(&group.sockets), (expected, datagram));
+                }
+            }
+        };
+        everything(&group, 0, GENERATION);
+        group.join(8, 1).unwrap();
+        everything(&group, 0, GENERATION);
+        group.steer(&STEERING, 8).unwrap();
+        everything(&group, 1, GENERATION);
+    }
+
+    #[test]
+    fn groups_at_port_0_share_no_port() {
+        let group = |_| {
+            let mut group = SocketGroup::new(([127, 0, 0, 1], 0).into());
+            group.join(0, 1).unwrap();
+            group
+        };
+        let groups: Vec<_> = (0..600).map(group).collect();
+        let ports: HashSet<_> = groups.iter().map(|group| group.address.port()).collect();
+        assert_eq!(ports.len(), groups.len());
+    }
+
+    #[test]
+    fn a_process_has_between_1_and_256_members() {
+        for workers in [0, 257] {
+            let result = SocketGroup::new(([127, 0, 0, 1], 0).into()).join(0, workers);
+            assert!(matches!(result, Err(BindError::Workers { .. })));
+        }
+    }
+}

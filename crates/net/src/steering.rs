@@ -1,0 +1,661 @@
+//! Which socket of a reuseport group a datagram goes to: the rule, and the classic BPF program for the kernel. Pure.
+//!
+//! The sockets of a group belong to processes, one socket a worker: to one process, and while a new one takes over
+//! (docs/adr/0020) to the older ones too, which drain. A process is identified by its generation.
+//!
+//! | packet (RFC 8999) | goes to |
+//! |---|---|
+//! | short header | the worker that the connection ID names, of the process that it names |
+//! | long header with a connection ID that looks like ours | the same |
+//! | any other long header: a client's first packets | a worker of the newest process, by four bytes of the ID |
+//! | short header with an unknown ID, or too short to decide | any worker of the newest process |
+//!
+//! A client's first packets have a connection ID of its own choice, of eight random bytes at least (RFC 9000 §7.2):
+//! they spread the clients, and keep one's packets together whatever their address. The program decides every datagram:
+//! what it left to the kernel's hash would go to sockets of all processes.
+//!
+//! IDs with a server ID (docs/adr/0043-server-ids.md) have generation and worker in their last two bytes, masked by a
+//! hash of the bytes before them; the program computes the hash. Classic BPF has an accumulator, an index register and
+//! 16 words of memory, and the kernel refuses a program that may read a word before it is written, on any path.
+//!
+//! The kernel chooses once for datagrams that GRO has joined, which come from one address and port. They are of one
+//! worker, unless a client uses one port for several connections: what then reaches the wrong worker is dropped by it
+//! and sent again by the client.
+
+use super::sys::Instruction;
+use litequic_base::half_sip_hash::{self, FINAL_ROUNDS, FINALIZATION, ROUNDS};
+use std::ops::Range;
+
+/// RFC 8999 §5.1: the first bit of a long header's first byte is set.
+const LONG_HEADER: u32 = 0x80;
+/// Offset of the destination connection ID's length in a long header (RFC 8999 §5.1).
+const ID_LEN_OFFSET: u32 = 5;
+/// Offset of the destination connection ID in a long header.
+const LONG_ID_OFFSET: u32 = 6;
+/// Offset of the destination connection ID in a short header (RFC 8999 §5.2).
+const SHORT_ID_OFFSET: u32 = 1;
+/// The four bytes by which long headers are spread: of the ID's second half, as some clients and balancers give the
+/// first bytes a meaning.
+const SPREAD_OFFSET: u32 = LONG_ID_OFFSET + 4;
+/// The kernel's randomness, as a place in the packet (linux/filter.h: SKF_AD_OFF + SKF_AD_RANDOM).
+const RANDOM: u32 = (-0x1000_i32 + 56).cast_unsigned();
+/// Bytes of a word of the hash.
+const WORD: u32 = 4;
+
+/// Words of memory: the hash's four, the words that it is of, generation and worker, and one that a rotation uses.
+const V0: u32 = 0;
+const V1: u32 = 1;
+const V2: u32 = 2;
+const V3: u32 = 3;
+const WORDS: u32 = 4;
+const ISSUER: u32 = 14;
+const ROTATED: u32 = 15;
+
+/// Processes that may share a group. Each costs six instructions, of which the kernel allows 4096 (BPF_MAXINSNS).
+pub(super) const MAX_GENERATIONS: usize = 32;
+
+/// The layout of the connection IDs that litequic issues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Steering {
+    /// Bytes of every ID, at most 20.
+    pub id_len: u8,
+    /// Bits of the first byte that are the same in every ID, and their value.
+    pub first_byte: (u8, u8),
+    /// Place in the ID of the process' generation, counted from 0; the worker's index is behind it.
+    pub issuer_offset: u8,
+    /// The mask over both, if there is one.
+    pub mask: Option<SteeringMask>,
+}
+
+/// Generation and worker are masked by HalfSipHash-1-3 of a part of the ID, as words in network order of which the last
+/// one overlaps the one before: its last two bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SteeringMask {
+    /// Key of the hash.
+    pub key: [u32; 2],
+    /// The bytes of the ID that are hashed: 4 to 20.
+    pub hashed: Range<u8>,
+}
+
+impl SteeringMask {
+    /// The places of the words in the ID.
+    fn words(&self) -> impl Iterator<Item = u32> {
+        let (begin, end) = (u32::from(self.hashed.start), u32::from(self.hashed.end));
+        let last = end.saturating_sub(WORD);
+        (begin..end).step_by(WORD as usize).map(move |word| word.min(last))
+    }
+}
+
+/// A process' sockets in a group: `workers` of them from the `first` on, in the order of their bind(2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Generation {
+    /// What its connection IDs carry.
+    pub number: u8,
+    /// The first one's place in the group.
+    pub first: usize,
+    /// How many there are, between 1 and 256.
+    pub workers: usize,
+}
+
+/// Places in the program that jumps lead to. Each is behind the jump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Label {
+    Long,
+    OfUs,
+    Unknown,
+    SpreadOfUs,
+    Spread,
+    Random,
+    Choose,
+    /// The next process of the group.
+    Next(usize),
+}
+
+impl Steering {
+    /// The program, for a group that belongs to `all`, of whom the `newest` gets what is new. The kernel runs it on the
+    /// UDP payload. A load beyond the packet would end it with 0, the first socket: the length is checked before.
+    pub(super) fn program(&self, all: &[Generation], newest: &Generation) -> Vec<Instruction> {
+        let (len, (bits, first_byte)) = (u32::from(self.id_len), self.first_byte);
+        let all = all.get(..MAX_GENERATIONS.min(all.len())).unwrap_or_default();
+        let mut program = Assembler::default();
+        program.then(load_len());
+        program.unless(libc::BPF_JGE, SHORT_ID_OFFSET + len, Label::Random);
+        program.then(load_byte(0));
+        program.when(libc::BPF_JSET, LONG_HEADER, Label::Long);
+        program.then(load_index(SHORT_ID_OFFSET));
+        program.jump(Label::OfUs);
+
+        program.label(Label::Long);
+        program.then(load_len());
+        program.unless(libc::BPF_JGE, SPREAD_OFFSET + WORD, Label::Random);
+        program.then(load_byte(ID_LEN_OFFSET));
+        program.unless(libc::BPF_JEQ, len, Label::Spread);
+        program.then(load_len());
+        program.unless(libc::BPF_JGE, LONG_ID_OFFSET + len, Label::Random);
+        program.then(load_index(LONG_ID_OFFSET));
+
+        program.label(Label::OfUs);
+        program.then(load_byte_of_id(0));
+        program.then(and(bits.into()));
+        program.unless(libc::BPF_JEQ, first_byte.into(), Label::Unknown);
+        self.load_issuer(&mut program);
+        for (n, one) in all.iter().enumerate() {
+            // The difference to the first worker is a worker of this process, if it is no more than they are.
+            program.then(load_memory(ISSUER));
+            program.then(subtract(u32::from(one.number) << 8));
+            program.when(libc::BPF_JGE, number(one.workers), Label::Next(n));
+            program.then(add(number(one.first)));
+            program.then(return_loaded());
+            program.label(Label::Next(n));
+        }
+
+        program.label(Label::Unknown);
+        program.then(load_byte(0));
+        program.when(libc::BPF_JSET, LONG_HEADER, Label::SpreadOfUs);
+        program.label(Label::Random);
+        program.then(load_word(RANDOM));
+        program.jump(Label::Choose);
+        program.label(Label::SpreadOfUs);
+        // With a server ID it is the last bytes that differ.
+        let last = if self.mask.is_some() { LONG_ID_OFFSET + len - WORD } else { SPREAD_OFFSET };
+        program.then(load_word(last));
+        program.jump(Label::Choose);
+        program.label(Label::Spread);
+        program.then(load_word(SPREAD_OFFSET));
+        program.label(Label::Choose);
+        program.then(modulo(number(newest.workers.max(1))));
+        program.then(add(number(newest.first)));
+        program.then(return_loaded());
+        program.finish()
+    }
+
+    /// Puts generation and worker, 16 bits, into memory. The index register has the ID's place.
+    fn load_issuer(&self, program: &mut Assembler) {
+        program.then(load_half_of_id(self.issuer_offset.into()));
+        program.then(store(ISSUER));
+        let Some(mask) = &self.mask else { return };
+        for (place, word) in (WORDS..).zip(mask.words()) {
+            program.then(load_word_of_id(word));
+            program.then(store(place));
+        }
+        for (place, value) in [V0, V1, V2, V3].into_iter().zip(half_sip_hash::state(mask.key)) {
+            program.then(load_value(value));
+            program.then(store(place));
+        }
+        for (place, _) in (WORDS..).zip(mask.words()) {
+            program.combine(V3, place, libc::BPF_XOR);
+            (0..ROUNDS).for_each(|_| round(program));
+            program.combine(V0, place, libc::BPF_XOR);
+        }
+        program.then(load_memory(V2));
+        program.then(exclusive_or(FINALIZATION));
+        program.then(store(V2));
+        (0..FINAL_ROUNDS).for_each(|_| round(program));
+        program.combine(V1, V3, libc::BPF_XOR);
+        program.then(and(0xffff));
+        program.then(load_index_from_memory(ISSUER));
+        program.then(with_index(libc::BPF_XOR));
+        program.then(store(ISSUER));
+    }
+}
+
+/// A round of HalfSipHash.
+fn round(program: &mut Assembler) {
+    mix(program, V0, V1, 5);
+    rotate(program, V0, 16);
+    mix(program, V2, V3, 8);
+    mix(program, V0, V3, 7);
+    mix(program, V2, V1, 13);
+    rotate(program, V2, 16);
+}
+
+/// `one += other; other = (other <<< bits) ^ one`. Leaves `one` in the index register.
+fn mix(program: &mut Assembler, one: u32, other: u32, bits: u32) {
+    program.combine(one, other, libc::BPF_ADD);
+    program.then(load_index_from_memory(other));
+    rotate_index(program, bits);
+    program.then(load_index_from_memory(one));
+    program.then(with_index(libc::BPF_XOR));
+    program.then(store(other));
+}
+
+/// `one = one <<< bits`
+fn rotate(program: &mut Assembler, one: u32, bits: u32) {
+    program.then(load_index_from_memory(one));
+    rotate_index(program, bits);
+    program.then(store(one));
+}
+
+/// Leaves the index register rotated in the accumulator.
+fn rotate_index(program: &mut Assembler, bits: u32) {
+    program.then(index_to_accumulator());
+    program.then(shift_left(bits));
+    program.then(store(ROTATED));
+    program.then(index_to_accumulator());
+    program.then(shift_right(u32::BITS - bits));
+    program.then(load_index_from_memory(ROTATED));
+    program.then(with_index(libc::BPF_OR));
+}
+
+/// Program in the making, with labels. Conditional jumps pass 255 instructions at most: each passes one alone, which
+/// jumps further.
+#[derive(Debug, Default)]
+struct Assembler {
+    instructions: Vec<Instruction>,
+    jumps: Vec<(usize, Label)>,
+    labels: Vec<(Label, usize)>,
+}
+
+impl Assembler {
+    fn then(&mut self, instruction: Instruction) {
+        self.instructions.push(instruction);
+    }
+
+    fn label(&mut self, label: Label) {
+        self.labels.push((label, self.instructions.len()));
+    }
+
+    fn jump(&mut self, label: Label) {
+        self.jumps.push((self.instructions.len(), label));
+        self.then(instruction(libc::BPF_JMP | libc::BPF_JA, 0));
+    }
+
+    /// Jumps if the accumulator meets `condition` with `operand`.
+    fn when(&mut self, condition: u32, operand: u32, label: Label) {
+        self.then(conditional(condition, operand, 0, 1));
+        self.jump(label);
+    }
+
+    /// Jumps unless it does.
+    fn unless(&mut self, condition: u32, operand: u32, label: Label) {
+        self.then(conditional(condition, operand, 1, 0));
+        self.jump(label);
+    }
+
+    /// Combines two words of memory; the first one and the accumulator get the result.
+    fn combine(&mut self, one: u32, other: u32, operation: u32) {
+        self.then(load_memory(one));
+        self.then(load_index_from_memory(other));
+        self.then(with_index(operation));
+        self.then(store(one));
+    }
+
+    /// The instructions, with each jump's length: of instructions that it passes.
+    fn finish(mut self) -> Vec<Instruction> {
+        for (from, label) in self.jumps {
+            let target = self.labels.iter().find(|(one, _)| *one == label).map(|(_, target)| *target);
+            if let (Some(jump), Some(target)) = (self.instructions.get_mut(from), target) {
+                jump.operand = number(target.saturating_sub(from + 1));
+            }
+        }
+        self.instructions
+    }
+}
+
+/// A number of sockets or of instructions: at most some thousands.
+fn number(of: usize) -> u32 {
+    u32::try_from(of).unwrap_or(u32::MAX)
+}
+
+fn instruction(code: u32, operand: u32) -> Instruction {
+    jump_instruction(code, operand, 0, 0)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "codes have 8 bits")]
+fn jump_instruction(code: u32, operand: u32, jump_true: u8, jump_false: u8) -> Instruction {
+    Instruction { code: code as u16, jump_true, jump_false, operand }
+}
+
+fn load_len() -> Instruction {
+    instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_LEN, 0)
+}
+
+fn load_byte(offset: u32) -> Instruction {
+    instruction(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, offset)
+}
+
+/// The byte at `offset` behind the index register, which holds the ID's place.
+fn load_byte_of_id(offset: u32) -> Instruction {
+    instruction(libc::BPF_LD | libc::BPF_B | libc::BPF_IND, offset)
+}
+
+/// Two bytes there, in network order.
+fn load_half_of_id(offset: u32) -> Instruction {
+    instruction(libc::BPF_LD | libc::BPF_H | libc::BPF_IND, offset)
+}
+
+/// Four bytes there, in network order.
+fn load_word_of_id(offset: u32) -> Instruction {
+    instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_IND, offset)
+}
+
+fn load_word(offset: u32) -> Instruction {
+    instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset)
+}
+
+fn load_value(value: u32) -> Instruction {
+    instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_IMM, value)
+}
+
+fn load_memory(place: u32) -> Instruction {
+    instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_MEM, place)
+}
+
+fn load_index_from_memory(place: u32) -> Instruction {
+    instruction(libc::BPF_LDX | libc::BPF_W | libc::BPF_MEM, place)
+}
+
+fn store(place: u32) -> Instruction {
+    instruction(libc::BPF_ST, place)
+}
+
+fn load_index(value: u32) -> Instruction {
+    instruction(libc::BPF_LDX | libc::BPF_W | libc::BPF_IMM, value)
+}
+
+fn index_to_accumulator() -> Instruction {
+    instruction(libc::BPF_MISC | libc::BPF_TXA, 0)
+}
+
+/// The accumulator by `operation` with the index register.
+fn with_index(operation: u32) -> Instruction {
+    instruction(libc::BPF_ALU | operation | libc::BPF_X, 0)
+}
+
+fn with_value(operation: u32, value: u32) -> Instruction {
+    instruction(libc::BPF_ALU | operation | libc::BPF_K, value)
+}
+
+fn add(value: u32) -> Instruction {
+    with_value(libc::BPF_ADD, value)
+}
+
+fn subtract(value: u32) -> Instruction {
+    with_value(libc::BPF_SUB, value)
+}
+
+fn and(value: u32) -> Instruction {
+    with_value(libc::BPF_AND, value)
+}
+
+fn exclusive_or(value: u32) -> Instruction {
+    with_value(libc::BPF_XOR, value)
+}
+
+fn shift_left(bits: u32) -> Instruction {
+    with_value(libc::BPF_LSH, bits)
+}
+
+fn shift_right(bits: u32) -> Instruction {
+    with_value(libc::BPF_RSH, bits)
+}
+
+fn modulo(value: u32) -> Instruction {
+    with_value(libc::BPF_MOD, value)
+}
+
+fn conditional(condition: u32, operand: u32, jump_true: u8, jump_false: u8) -> Instruction {
+    jump_instruction(libc::BPF_JMP | condition | libc::BPF_K, operand, jump_true, jump_false)
+}
+
+fn return_loaded() -> Instruction {
+    instruction(libc::BPF_RET | libc::BPF_A, 0)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use litequic_base::half_sip_hash::half_sip_hash;
+    use proptest::prelude::*;
+
+    const STEERING: Steering = Steering { id_len: 16, first_byte: (0xff, 0xef), issuer_offset: 1, mask: None };
+    const OLD: Generation = Generation { number: 7, first: 0, workers: 4 };
+    const NEW: Generation = Generation { number: 8, first: 4, workers: 3 };
+    /// What the kernel's randomness is in these tests.
+    const DICE: u32 = 1_000_003;
+
+    /// IDs of `id_len` bytes of which those in `hashed` mask the last two.
+    pub(crate) fn with_mask(id_len: u8, hashed: Range<u8>) -> Steering {
+        let mask = SteeringMask { key: [0x0123_4567, 0x89ab_cdef], hashed };
+        Steering { id_len, first_byte: (0x1f, id_len - 1), issuer_offset: id_len - 2, mask: Some(mask) }
+    }
+
+    /// The layouts with a server ID: AWS' load balancer's, the shortest and the longest ones, and a block with a key.
+    pub(crate) fn masked() -> [Steering; 5] {
+        [(16, 9..14), (9, 2..7), (20, 13..18), (19, 1..17), (20, 1..18)].map(|(len, hashed)| with_mask(len, hashed))
+    }
+
+    /// The mask over generation and worker of `id`.
+    fn mask_of(mask: &SteeringMask, id: &[u8]) -> u16 {
+        let hashed = &id[usize::from(mask.hashed.start)..usize::from(mask.hashed.end)];
+        let (whole, rest) = hashed.as_chunks::<4>();
+        let last = (!rest.is_empty()).then(|| *hashed.last_chunk().unwrap());
+        let words = whole.iter().copied().chain(last).map(u32::from_be_bytes);
+        (half_sip_hash(mask.key, words) & 0xffff) as u16
+    }
+
+    /// Makes an ID of `id`, whatever is in it, that names a worker.
+    pub(crate) fn name(steering: &Steering, rotation: u8, generation: u8, worker: u8, id: &mut [u8]) {
+        let (bits, value) = steering.first_byte;
+        id[0] = rotation << 5 & !bits | value;
+        let mask = steering.mask.as_ref().map_or(0, |mask| mask_of(mask, id));
+        let issuer = u16::from_be_bytes([generation, worker]) ^ mask;
+        let at = usize::from(steering.issuer_offset);
+        id[at..at + 2].copy_from_slice(&issuer.to_be_bytes());
+    }
+
+    /// The rule in Rust: the socket for a UDP payload.
+    fn rule(steering: &Steering, all: &[Generation], newest: &Generation, datagram: &[u8]) -> usize {
+        let choose = |by: u32| newest.first + by as usize % newest.workers;
+        let (len, (bits, value)) = (usize::from(steering.id_len), steering.first_byte);
+        let named = |id: &[u8]| {
+            (id[0] & bits == value).then_some(())?;
+            let mask = steering.mask.as_ref().map_or(0, |mask| mask_of(mask, id));
+            let issuer = id[usize::from(steering.issuer_offset)..].first_chunk().unwrap();
+            let [generation, worker] = (u16::from_be_bytes(*issuer) ^ mask).to_be_bytes();
+            let owner = all.iter().find(|one| one.number == generation)?;
+            (usize::from(worker) < owner.workers).then_some(owner.first + usize::from(worker))
+        };
+        let word = |at: usize| u32::from_be_bytes(*datagram[at..].first_chunk().unwrap());
+        match datagram {
+            short if short.len() < 1 + len => choose(DICE),
+            short if short[0] & 0x80 == 0 => named(&short[1..]).unwrap_or(choose(DICE)),
+            long if long.len() < 14 => choose(DICE),
+            long if usize::from(long[5]) != len => choose(word(10)),
+            long if long.len() < 6 + len => choose(DICE),
+            long => {
+                let spread = if steering.mask.is_some() { word(6 + len - 4) } else { word(10) };
+                named(&long[6..]).unwrap_or(choose(spread))
+            }
+        }
+    }
+
+    /// The instructions that the program uses, as the kernel runs them (net/core/filter.c).
+    fn run(program: &[Instruction], datagram: &[u8]) -> usize {
+        let (mut accumulator, mut index) = (0_u32, 0_u32);
+        let mut memory = [None; 16];
+        let mut at = 0;
+        let load = |offset: usize, len: usize| {
+            let bytes = datagram.get(offset..offset + len)?;
+            Some(bytes.iter().fold(0, |value, byte| value << 8 | u32::from(*byte)))
+        };
+        loop {
+            let i = program[at];
+            at += 1;
+            let offset = i.operand as usize;
+            let indexed = offset + index as usize;
+            let mut test = |true_branch: bool| at += usize::from(if true_branch { i.jump_true } else { i.jump_false });
+            let loaded = match u32::from(i.code) {
+                0x20 if i.operand == 0xffff_f038 => Some(DICE),
+                0x20 => load(offset, 4),
+                0x30 => load(offset, 1),
+                0x40 => load(indexed, 4),
+                0x48 => load(indexed, 2),
+                0x50 => load(indexed, 1),
+                _ => Some(0),
+            };
+            let Some(loaded) = loaded else { return 0 };
+            match u32::from(i.code) {
+                0x20 | 0x30 | 0x40 | 0x48 | 0x50 => accumulator = loaded,
+                0x00 => accumulator = i.operand,
+                0x80 => accumulator = u32::try_from(datagram.len()).unwrap(),
+                0x60 => accumulator = memory[offset].expect("written before it is read"),
+                0x61 => index = memory[offset].expect("written before it is read"),
+                0x02 => memory[offset] = Some(accumulator),
+                0x01 => index = i.operand,
+                0x87 => accumulator = index,
+                0x04 => accumulator = accumulator.wrapping_add(i.operand),
+                0x0c => accumulator = accumulator.wrapping_add(index),
+                0x14 => accumulator = accumulator.wrapping_sub(i.operand),
+                0x4c => accumulator |= index,
+                0x54 => accumulator &= i.operand,
+                0x64 => accumulator <<= i.operand,
+                0x74 => accumulator >>= i.operand,
+                0xa4 => accumulator ^= i.operand,
+                0xac => accumulator ^= index,
+                0x94 => accumulator %= i.operand,
+                0x05 => at += offset,
+                0x15 => test(accumulator == i.operand),
+                0x35 => test(accumulator >= i.operand),
+                0x45 => test(accumulator & i.operand != 0),
+                0x16 => return accumulator as usize,
+                code => panic!("unknown instruction {code:#x}"),
+            }
+        }
+    }
+
+    fn short(generation: u8, worker: u8) -> Vec<u8> {
+        [&[0x41, 0xef, generation, worker], &[0; 40][..]].concat()
+    }
+
+    /// With 5 as the bytes by which it is spread.
+    fn long(id_len: u8, first_byte: u8, generation: u8, worker: u8) -> Vec<u8> {
+        [&[0xc0, 0, 0, 0, 1, id_len, first_byte, generation, worker, 1, 0, 0, 0, 5], &[0; 30][..]].concat()
+    }
+
+    #[test]
+    fn each_kind_of_packet_goes_where_the_table_says() {
+        let (dice, spread) = (4 + DICE as usize % 3, 4 + 5 % 3);
+        let table = [
+            ("short header of the old process", short(7, 3), 3),
+            ("of its first worker", short(7, 0), 0),
+            ("of the new process", short(8, 2), 6),
+            ("of a worker that does not exist", short(8, 3), dice),
+            ("of a process that is gone", short(6, 0), dice),
+            ("of another layout", [&[0x41, 0x0f], &short(7, 3)[2..]].concat(), dice),
+            ("no whole ID", short(7, 3)[..16].to_vec(), dice),
+            ("just an ID", short(7, 3)[..17].to_vec(), 3),
+            ("nothing", vec![], dice),
+            ("long header, our ID, of the old process", long(16, 0xef, 7, 3), 3),
+            ("of the new process", long(16, 0xef, 8, 1), 5),
+            ("of a worker that does not exist", long(16, 0xef, 7, 4), spread),
+            ("of a process that is gone", long(16, 0xef, 6, 0), spread),
+            ("another first byte", long(16, 0xee, 7, 3), spread),
+            ("another length", long(8, 0xef, 7, 3), spread),
+            ("cut where it just is spread", long(8, 0xef, 7, 3)[..17].to_vec(), spread),
+            ("cut before", long(8, 0xef, 7, 3)[..16].to_vec(), dice),
+            ("cut within our ID", long(16, 0xef, 7, 3)[..21].to_vec(), dice),
+        ];
+        for (what, datagram, expected) in table {
+            assert_eq!(run(&STEERING.program(&[OLD, NEW], &NEW), &datagram), expected, "{what}");
+            assert_eq!(rule(&STEERING, &[OLD, NEW], &NEW, &datagram), expected, "{what} (rule)");
+        }
+    }
+
+    #[test]
+    fn ids_with_a_server_id_are_steered_and_those_of_processes_that_are_gone_are_spread() {
+        for steering in masked() {
+            let program = steering.program(&[OLD, NEW], &NEW);
+            let mut spread = [0_u32; 7];
+            for n in 0..=u8::MAX {
+                // The server ID stays, the rest differs.
+                let mut id: Vec<u8> = (0..steering.id_len).map(|at| if at < 9 { at } else { n ^ at }).collect();
+                let hashed = steering.mask.as_ref().unwrap().hashed.clone();
+                id[usize::from(hashed.end) - 1] = n;
+                let (generation, worker) = if n % 2 == 0 { (7, n % 4) } else { (8, n % 3) };
+                let socket = usize::from(if n % 2 == 0 { worker } else { 4 + worker });
+                let short = |id: &[u8]| [&[0x41], id, &[0; 20]].concat();
+                let long = |id: &[u8]| [&[0xc0, 0, 0, 0, 1, steering.id_len], id, &[0; 20]].concat();
+                name(&steering, n % 7, generation, worker, &mut id);
+                assert_eq!((run(&program, &short(&id)), run(&program, &long(&id))), (socket, socket));
+                name(&steering, n % 7, 6, worker, &mut id);
+                assert_eq!(run(&program, &short(&id)), 4 + DICE as usize % 3);
+                spread[run(&program, &long(&id))] += 1;
+            }
+            assert_eq!(spread[..4], [0; 4]);
+            assert!(spread[4..].iter().all(|count| *count > 50), "{spread:?}");
+        }
+    }
+
+    #[test]
+    fn the_longest_program_is_within_the_kernels_limits() {
+        let all = generations(&[1; MAX_GENERATIONS]);
+        let lengths = [STEERING, with_mask(16, 9..14), with_mask(19, 1..17), with_mask(20, 1..18)]
+            .map(|steering| [&all[..1], &all[..2], &all].map(|some| steering.program(some, &all[0]).len()));
+        assert_eq!(lengths, [[41, 47, 227], [470, 476, 656], [646, 652, 832], [734, 740, 920]]);
+    }
+
+    fn datagrams() -> impl Strategy<Value = Vec<u8>> {
+        let anything = proptest::collection::vec(any::<u8>(), 0..64);
+        let nearly_right = (any::<u8>(), 14_u8..19, 0xee_u8..=0xef, 0_u8..40, any::<u8>(), any::<u32>(), 0_usize..49)
+            .prop_map(|(first, id_len, byte, generation, worker, spread, len)| {
+                let mut datagram = long(id_len, byte, generation, worker);
+                datagram[0] = first;
+                datagram[10..14].copy_from_slice(&spread.to_be_bytes());
+                if first & 0x80 == 0 {
+                    datagram[1..4].copy_from_slice(&[byte, generation, worker]);
+                }
+                datagram.truncate(len);
+                datagram
+            });
+        prop_oneof![anything, nearly_right]
+    }
+
+    /// Processes with these workers, one after the other in the group.
+    fn generations(workers: &[usize]) -> Vec<Generation> {
+        let mut first = 0;
+        let one = |(&workers, number): (&usize, u8)| {
+            first += workers;
+            Generation { number, first: first - workers, workers }
+        };
+        workers.iter().zip(0_u8..).map(one).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn the_program_follows_the_rule(
+            datagram in datagrams(),
+            id_len in 14_u8..=18,
+            workers in proptest::collection::vec(1_usize..=256, 1..=MAX_GENERATIONS),
+        ) {
+            let steering = Steering { id_len, ..STEERING };
+            let all = generations(&workers);
+            let newest = all.last().unwrap();
+            prop_assert_eq!(run(&steering.program(&all, newest), &datagram), rule(&steering, &all, newest, &datagram));
+        }
+
+        #[test]
+        fn the_program_follows_the_rule_with_a_server_id(
+            mut datagram in proptest::collection::vec(any::<u8>(), 50),
+            (id_len, hashed) in (0..5_usize).prop_map(|n| [(16, 9..14), (9, 2..7), (20, 13..18), (19, 1..17), (20, 1..18)][n].clone()),
+            key: [u32; 2],
+            (is_own, is_cut, len) in (any::<[bool; 1]>(), any::<u8>(), 0_usize..50),
+            (rotation, generation, worker) in (0_u8..8, 0_u8..40, any::<u8>()),
+            workers in proptest::collection::vec(1_usize..=256, 1..=MAX_GENERATIONS),
+        ) {
+            let mut steering = with_mask(id_len, hashed);
+            steering.mask.as_mut().unwrap().key = key;
+            let all = generations(&workers);
+            let newest = all.last().unwrap();
+            if is_own == [true] {
+                datagram[5] = if datagram[0] & 0x80 == 0 { datagram[5] } else { id_len };
+                let at = if datagram[0] & 0x80 == 0 { 1 } else { 6 };
+                name(&steering, rotation, generation, worker, &mut datagram[at..at + usize::from(id_len)]);
+            }
+            if is_cut < 64 {
+                datagram.truncate(len);
+            }
+            prop_assert_eq!(run(&steering.program(&all, newest), &datagram), rule(&steering, &all, newest, &datagram));
+        }
+    }
+}

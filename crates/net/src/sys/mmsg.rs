@@ -1,0 +1,515 @@
+//! Many messages a system call: recvmmsg(2) into buffers that are allocated once, and sendmmsg(2).
+
+use super::{
+    address::{NAME_LEN, Name},
+    control::{CONTROL_LEN, ControlBuffer, Said, length},
+};
+use crate::datagram::{MAX_MESSAGE, Message};
+#[cfg(not(target_env = "musl"))]
+use libc::sendmmsg;
+use libc::{c_uint, iovec, mmsghdr, msghdr};
+use s2n_quic_core::path::Handle as _;
+use std::{
+    io,
+    mem::zeroed,
+    net::{IpAddr, SocketAddr},
+    ops::Range,
+    os::fd::{AsFd, AsRawFd},
+    ptr::{self, NonNull},
+    slice,
+};
+
+/// Bytes between one message's buffer and the next beyond what a message takes. Buffers a power of two apart begin in
+/// the same few sets of a core's caches: 128 small datagrams would evict each other.
+pub(super) const COLOUR: usize = 256;
+/// Bytes of the largest message with UDP_GRO.
+pub(crate) const GRO_MESSAGE: usize = 65_535;
+/// Bytes of the largest message without: what an Ethernet carries, and more.
+pub(crate) const PLAIN_MESSAGE: usize = 2048;
+/// Messages passed to the kernel at once, at most.
+pub(super) const SEND_AT_ONCE: usize = 64;
+
+/// The kernel's description of one message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Arrived {
+    /// From where; `None` if the kernel gave no address.
+    pub(crate) remote: Option<SocketAddr>,
+    /// The local address, if the kernel reports it.
+    pub(crate) local: Option<IpAddr>,
+    /// The ECN field.
+    pub(crate) ecn: u8,
+    /// Bytes.
+    pub(crate) len: usize,
+    /// Bytes of each datagram but the last; `len` if there is one.
+    pub(crate) segment: usize,
+    /// A part of the message, or of what belongs to it, had no room.
+    pub(crate) truncated: bool,
+}
+
+/// Memory to which the kernel gets pointers: it stays at its address when its owner moves.
+pub(super) struct Fixed<T>(NonNull<[T]>);
+
+impl<T> Fixed<T> {
+    pub(super) fn new(values: Vec<T>) -> Self {
+        Self(NonNull::from(Box::leak(values.into_boxed_slice())))
+    }
+
+    /// Address of element `index`; the caller respects the length.
+    pub(super) fn address(&self, index: usize) -> *mut T {
+        // Never dereferenced here, and wrapping: no rule to break.
+        self.0.as_ptr().cast::<T>().wrapping_add(index)
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn get(&self, index: usize) -> Option<&T> {
+        // SAFETY: recvmmsg(2) writes only during a call, which borrows the owner mutably: there is no other writer.
+        (index < self.len()).then(|| unsafe { &*self.address(index) })
+    }
+
+    fn get_mut(&mut self, range: Range<usize>) -> Option<&mut [T]> {
+        if range.start > range.end || range.end > self.len() {
+            return None;
+        }
+        // SAFETY: as `get`; the range was checked against the length.
+        Some(unsafe { slice::from_raw_parts_mut(self.address(range.start), range.len()) })
+    }
+}
+
+impl<T> Drop for Fixed<T> {
+    fn drop(&mut self) {
+        // SAFETY: malloc(3): the pointer is `new`'s leaked box, given back once.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+/// One batch of received messages, and the memory for it.
+pub(crate) struct ReceiveBatch {
+    bytes: Fixed<u8>,
+    names: Fixed<Name>,
+    /// Reached by way of the headers.
+    _controls: Fixed<ControlBuffer>,
+    iovecs: Fixed<iovec>,
+    headers: Fixed<mmsghdr>,
+    stride: usize,
+    /// Messages that the last call wrote.
+    filled: usize,
+}
+
+// SAFETY: recvmmsg(2): the headers' pointers lead to the memory beside them, which is this struct's own, and the kernel
+// follows them only during a call. Nothing here belongs to a thread.
+unsafe impl Send for ReceiveBatch {}
+
+impl ReceiveBatch {
+    /// Room for `messages` messages of `message_len` bytes each.
+    pub(crate) fn new(messages: usize, message_len: usize) -> Self {
+        let stride = message_len.next_multiple_of(64) + COLOUR;
+        let bytes = Fixed::new(vec![0; messages * stride]);
+        let names = Fixed::new(vec![Name::empty(); messages]);
+        let controls = Fixed::new(vec![ControlBuffer::EMPTY; messages]);
+        let iovec = |n| iovec { iov_base: bytes.address(n * stride).cast(), iov_len: message_len };
+        let iovecs = Fixed::new((0..messages).map(iovec).collect());
+        let header = |n| {
+            // SAFETY: sendmsg(2): a msghdr is integers and pointers, for which zero is a value.
+            let mut header: mmsghdr = unsafe { zeroed() };
+            header.msg_hdr.msg_name = names.address(n).cast();
+            header.msg_hdr.msg_namelen = NAME_LEN;
+            header.msg_hdr.msg_iov = iovecs.address(n);
+            header.msg_hdr.msg_iovlen = 1;
+            header.msg_hdr.msg_control = controls.address(n).cast();
+            header.msg_hdr.msg_controllen = length(CONTROL_LEN);
+            header
+        };
+        let headers = Fixed::new((0..messages).map(header).collect());
+        Self { bytes, names, _controls: controls, iovecs, headers, stride, filled: 0 }
+    }
+
+    /// How many messages there is room for.
+    pub(crate) fn room(&self) -> usize {
+        self.iovecs.len()
+    }
+
+    /// Takes the messages that are queued at `socket`, without waiting. Returns how many: fewer than
+    /// [`ReceiveBatch::room`] means that none is left.
+    ///
+    /// # Errors
+    ///
+    /// EAGAIN if none waits, or another that recv(2) lists. The batch is empty then.
+    pub(crate) fn receive(&mut self, socket: &impl AsFd) -> io::Result<usize> {
+        // The kernel has written lengths over the sizes of what it used.
+        for header in self.headers.get_mut(0..self.filled).unwrap_or_default() {
+            header.msg_hdr.msg_namelen = NAME_LEN;
+            header.msg_hdr.msg_controllen = length(CONTROL_LEN);
+        }
+        self.filled = 0;
+        let room = c_uint::try_from(self.room()).unwrap_or(c_uint::MAX);
+        // SAFETY: recvmmsg(2): `headers` has `room` entries, whose names, buffers and control buffers are this struct's
+        // and as long as they say. No timeout. They are borrowed mutably for the call.
+        let count = unsafe {
+            libc::recvmmsg(
+                socket.as_fd().as_raw_fd(),
+                self.headers.address(0),
+                room,
+                libc::MSG_DONTWAIT as _, // unsigned in musl
+                ptr::null_mut(),
+            )
+        };
+        self.filled = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+        Ok(self.filled)
+    }
+
+    /// The last call's description of message `index`.
+    pub(crate) fn arrived(&self, index: usize) -> Option<Arrived> {
+        let header = self.headers.get(index).filter(|_| index < self.filled)?;
+        // SAFETY: recvmsg(2): the kernel has set msg_controllen to what it wrote into the control buffer.
+        let said = unsafe { Said::read(&header.msg_hdr) };
+        let len = usize::try_from(header.msg_len).unwrap_or(usize::MAX);
+        Some(Arrived {
+            remote: self.names.get(index)?.address(header.msg_hdr.msg_namelen),
+            local: said.local,
+            ecn: said.ecn,
+            len,
+            segment: said.segment.map_or(len, usize::from),
+            truncated: header.msg_hdr.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0,
+        })
+    }
+
+    /// The bytes `range` of message `index`.
+    pub(crate) fn bytes_mut(&mut self, index: usize, range: Range<usize>) -> Option<&mut [u8]> {
+        if index >= self.filled || range.end > self.stride - COLOUR {
+            return None;
+        }
+        let start = index * self.stride;
+        self.bytes.get_mut(start + range.start..start + range.end)
+    }
+}
+
+/// The arguments for messages to send, in memory that is allocated once: sendmmsg(2)'s, each of which begins with
+/// sendmsg(2)'s.
+pub(crate) struct SendBatch {
+    names: Vec<Name>,
+    controls: Vec<ControlBuffer>,
+    iovecs: Vec<iovec>,
+    headers: Vec<mmsghdr>,
+    /// Whether the socket is of IPv6, and takes IPv4 addresses as mapped ones.
+    is_v6: bool,
+    /// Whether the socket has several addresses, so that a message must say from which it is to leave.
+    names_local: bool,
+}
+
+// SAFETY: sendmmsg(2): the pointers in `iovecs` and `headers` are written anew by each call and followed only during
+// it. They lead to this struct's own memory and to the payload; nothing here belongs to a thread.
+unsafe impl Send for SendBatch {}
+
+impl SendBatch {
+    /// For a socket that is bound to `local`.
+    pub(crate) fn new(local: SocketAddr) -> Self {
+        Self {
+            names: Vec::with_capacity(SEND_AT_ONCE),
+            controls: vec![ControlBuffer::EMPTY; SEND_AT_ONCE],
+            iovecs: Vec::with_capacity(SEND_AT_ONCE),
+            headers: Vec::with_capacity(SEND_AT_ONCE),
+            is_v6: local.is_ipv6(),
+            names_local: local.ip().is_unspecified(),
+        }
+    }
+
+    /// Sends the first of `messages`, whose bytes `payload` finds, without waiting. Returns how many were taken, at
+    /// least one.
+    ///
+    /// # Errors
+    ///
+    /// Those of send(2), about the first message.
+    pub(crate) fn send<'a>(
+        &mut self,
+        socket: &impl AsFd,
+        messages: &'a [Message],
+        payload: impl Fn(&'a Message) -> &'a [u8],
+    ) -> io::Result<usize> {
+        self.prepare(messages, payload);
+        let count = c_uint::try_from(self.headers.len()).unwrap_or(c_uint::MAX);
+        // SAFETY: sendmmsg(2): `headers` has `count` entries. Their names, buffers and control buffers are alive until
+        // the call returns: in this struct, or borrowed for 'a. The kernel reads the buffers and writes msg_len alone.
+        let sent =
+            unsafe { sendmmsg(socket.as_fd().as_raw_fd(), self.headers.as_mut_ptr(), count, libc::MSG_DONTWAIT) };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Writes the headers of the first of `messages`, in place of all before.
+    fn prepare<'a>(&mut self, messages: &'a [Message], payload: impl Fn(&'a Message) -> &'a [u8]) {
+        self.names.clear();
+        self.iovecs.clear();
+        self.headers.clear();
+        // Filled before any pointer into them is taken. None of the three grows beyond its capacity.
+        let mut name_lens = [0; SEND_AT_ONCE];
+        for (message, name_len) in messages.iter().zip(&mut name_lens) {
+            let (name, len) = Name::new(message.path.remote_address().0.into(), self.is_v6);
+            self.names.push(name);
+            *name_len = len;
+            let bytes = payload(message);
+            debug_assert!(bytes.len() <= MAX_MESSAGE, "a message fits into a packet");
+            self.iovecs.push(iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() });
+        }
+        let parts = self.names.iter_mut().zip(&mut self.iovecs).zip(&mut self.controls);
+        for (((name, iovec), control), (message, name_len)) in parts.zip(messages.iter().zip(name_lens)) {
+            // SAFETY: sendmsg(2): a msghdr is integers and pointers, for which zero is a value.
+            let mut header: msghdr = unsafe { zeroed() };
+            header.msg_name = ptr::from_mut(name).cast();
+            header.msg_namelen = name_len;
+            header.msg_iov = iovec;
+            header.msg_iovlen = 1;
+            said(message, self.names_local).write(is_v4(message), &mut header, control);
+            self.headers.push(mmsghdr { msg_hdr: header, msg_len: 0 });
+        }
+    }
+
+    /// Writes the headers as [`SendBatch::send`] does, for a caller that passes them to the kernel one by one. They
+    /// point to the payloads, and stay where they are until the next time.
+    pub(super) fn headers<'a>(
+        &mut self,
+        messages: &'a [Message],
+        payload: impl Fn(&'a Message) -> &'a [u8],
+    ) -> impl Iterator<Item = *const msghdr> {
+        self.prepare(messages, payload);
+        self.headers.iter().map(|header| &raw const header.msg_hdr)
+    }
+
+    /// Changes the headers from the `first` on such that the kernel sends nothing for them, and reads none of the
+    /// payloads.
+    pub(super) fn defuse(&mut self, first: usize) {
+        for header in self.headers.iter_mut().skip(first) {
+            // sendmsg(2): EMSGSIZE beyond UIO_MAXIOV, which is 1024.
+            header.msg_hdr.msg_iovlen = 1 << 16;
+        }
+    }
+}
+
+/// sendmmsg(2). musl's function of that name calls sendmsg(2) for each message, since it cannot know that a header's
+/// padding, which the kernel reads with the length before it, is zero. Here it is.
+///
+/// # Safety
+///
+/// As that of the system call.
+#[cfg(target_env = "musl")]
+unsafe fn sendmmsg(
+    socket: std::os::fd::RawFd,
+    headers: *mut mmsghdr,
+    count: c_uint,
+    flags: libc::c_int,
+) -> libc::c_long {
+    // SAFETY: sendmmsg(2): the caller vouches for the headers; musl's have the kernel's layout.
+    unsafe { libc::syscall(libc::SYS_sendmmsg, socket, headers, count, flags) }
+}
+
+fn is_v4(message: &Message) -> bool {
+    SocketAddr::from(message.path.remote_address().0).is_ipv4()
+}
+
+/// The values of a message's control messages.
+fn said(message: &Message, names_local: bool) -> Said {
+    let local = SocketAddr::from(message.path.local_address().0).ip();
+    Said {
+        ecn: message.ecn as u8,
+        local: Some(local).filter(|local| names_local && !local.is_unspecified()),
+        segment: if message.count > 1 { u16::try_from(message.segment).ok() } else { None },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::IntOption, *};
+    use crate::datagram::Outgoing;
+    use s2n_quic_core::{inet::ExplicitCongestionNotification as Ecn, path::Tuple};
+    use std::{
+        convert::Infallible,
+        net::UdpSocket,
+        time::{Duration, Instant},
+    };
+
+    fn receiver(address: &str, gro: bool) -> UdpSocket {
+        let socket = UdpSocket::bind(address).unwrap();
+        let numbers: &[IntOption] = if socket.local_addr().unwrap().is_ipv6() {
+            &[IntOption::IPV6_RECVPKTINFO, IntOption::IPV6_RECVTCLASS, IntOption::IP_RECVTOS]
+        } else {
+            &[IntOption::IP_PKTINFO, IntOption::IP_RECVTOS]
+        };
+        for number in numbers {
+            number.set(&socket, 1).unwrap();
+        }
+        if gro {
+            IntOption::UDP_GRO.set(&socket, 1).unwrap();
+        }
+        socket
+    }
+
+    /// All that arrives until there are `wanted` messages.
+    fn receive(socket: &UdpSocket, batch: &mut ReceiveBatch, wanted: usize) -> Vec<(Arrived, Vec<u8>)> {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let mut all = Vec::new();
+        while all.len() < wanted && Instant::now() < deadline {
+            match batch.receive(socket) {
+                Ok(count) => {
+                    for index in 0..count {
+                        let arrived = batch.arrived(index).unwrap();
+                        all.push((arrived, batch.bytes_mut(index, 0..arrived.len).unwrap().to_vec()));
+                    }
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+                    std::thread::yield_now();
+                }
+            }
+        }
+        assert_eq!(all.len(), wanted);
+        all
+    }
+
+    fn path(local: &UdpSocket, remote: &UdpSocket, family: &str) -> Tuple {
+        let port = |socket: &UdpSocket| socket.local_addr().unwrap().port();
+        let ip: IpAddr = family.parse().unwrap();
+        Tuple {
+            remote_address: s2n_quic_core::inet::SocketAddress::from(SocketAddr::new(ip, port(remote))).into(),
+            local_address: s2n_quic_core::inet::SocketAddress::from(SocketAddr::new(ip, port(local))).into(),
+        }
+    }
+
+    /// Messages of `count` datagrams of `segment` bytes, the last of them `last`.
+    fn outgoing(path: Tuple, ecn: Ecn, segment: usize, count: usize, last: usize) -> Outgoing {
+        let mut outgoing = Outgoing::new(MAX_MESSAGE);
+        for n in 0..count {
+            let len = if n + 1 == count { last } else { segment };
+            let write = |room: &mut [u8]| {
+                room[..len].fill(u8::try_from(n).unwrap());
+                Ok::<_, Infallible>(len)
+            };
+            let Ok(_) = if n == 0 { outgoing.begin(path, ecn, true, write) } else { outgoing.join(write) };
+        }
+        outgoing
+    }
+
+    fn send(socket: &UdpSocket, outgoing: &Outgoing) -> io::Result<usize> {
+        let mut batch = SendBatch::new(socket.local_addr().unwrap());
+        batch.send(socket, outgoing.messages(), |message| outgoing.payload(message))
+    }
+
+    const FAMILIES: [(&str, &str); 4] =
+        [("127.0.0.1:0", "127.0.0.1"), ("[::1]:0", "::1"), ("[::]:0", "::1"), ("[::]:0", "127.0.0.1")];
+
+    #[test]
+    fn ecn_and_local_address_arrive_over_every_family() {
+        for (bind, family) in FAMILIES {
+            let (sender, receiver) = (receiver(bind, false), receiver(bind, false));
+            for ecn in [Ecn::NotEct, Ecn::Ect0, Ecn::Ect1, Ecn::Ce] {
+                let outgoing = outgoing(path(&sender, &receiver, family), ecn, 100, 1, 100);
+                assert_eq!(send(&sender, &outgoing).unwrap(), 1);
+                let (arrived, bytes) = receive(&receiver, &mut ReceiveBatch::new(4, PLAIN_MESSAGE), 1).remove(0);
+                let port = sender.local_addr().unwrap().port();
+                let ip: IpAddr = family.parse().unwrap();
+                let expected = Arrived {
+                    remote: Some((ip, port).into()),
+                    local: Some(ip),
+                    ecn: ecn as u8,
+                    len: 100,
+                    segment: 100,
+                    truncated: false,
+                };
+                assert_eq!((arrived, bytes), (expected, vec![0; 100]), "{bind} {family}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_message_leaves_from_the_address_that_it_names() {
+        let (sender, receiver) = (receiver("0.0.0.0:0", false), receiver("127.0.0.1:0", false));
+        let local: SocketAddr = ([127, 0, 0, 2], sender.local_addr().unwrap().port()).into();
+        let mut path = path(&sender, &receiver, "127.0.0.1");
+        path.local_address = s2n_quic_core::inet::SocketAddress::from(local).into();
+        send(&sender, &outgoing(path, Ecn::Ect0, 10, 1, 10)).unwrap();
+        let (arrived, _) = receive(&receiver, &mut ReceiveBatch::new(1, PLAIN_MESSAGE), 1).remove(0);
+        assert_eq!(arrived.remote, Some(local));
+    }
+
+    #[test]
+    fn segments_arrive_as_datagrams_of_their_size() {
+        for (bind, family) in FAMILIES {
+            let (sender, receiver) = (receiver(bind, false), receiver(bind, false));
+            let outgoing = outgoing(path(&sender, &receiver, family), Ecn::Ect0, 1200, 54, 700);
+            assert_eq!(send(&sender, &outgoing).unwrap(), 1);
+            let all = receive(&receiver, &mut ReceiveBatch::new(16, PLAIN_MESSAGE), 54);
+            for (n, (arrived, bytes)) in all.iter().enumerate() {
+                let len = if n == 53 { 700 } else { 1200 };
+                assert_eq!((arrived.len, arrived.segment, arrived.ecn), (len, len, 2), "{family}, datagram {n}");
+                assert_eq!(bytes, &vec![u8::try_from(n).unwrap(); len]);
+            }
+        }
+    }
+
+    #[test]
+    fn segments_arrive_joined_where_the_receiver_takes_them_so() {
+        let (sender, receiver) = (receiver("127.0.0.1:0", true), receiver("127.0.0.1:0", true));
+        let outgoing = outgoing(path(&sender, &receiver, "127.0.0.1"), Ecn::Ce, 1000, 64, 10);
+        send(&sender, &outgoing).unwrap();
+        let (arrived, bytes) = receive(&receiver, &mut ReceiveBatch::new(2, GRO_MESSAGE), 1).remove(0);
+        assert_eq!((arrived.len, arrived.segment, arrived.ecn), (63_010, 1000, 3));
+        assert_eq!(bytes, outgoing.payload(&outgoing.messages()[0]));
+    }
+
+    #[test]
+    fn more_segments_than_the_kernel_takes_are_an_error_of_that_message() {
+        let (sender, receiver) = (receiver("127.0.0.1:0", true), receiver("127.0.0.1:0", true));
+        let mut outgoing = outgoing(path(&sender, &receiver, "127.0.0.1"), Ecn::NotEct, 10, 64, 10);
+        let mut message = outgoing.messages()[0];
+        // 640 bytes in segments of 2: 320 of them, where kernels take 64 or 128.
+        message.segment = 2;
+        message.count = 320;
+        let mut batch = SendBatch::new(sender.local_addr().unwrap());
+        let error = batch.send(&sender, &[message], |message| outgoing.payload(message)).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+        outgoing.split(1);
+        assert_eq!(send(&sender, &outgoing).unwrap(), 64);
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_for_its_buffer_says_so() {
+        let (sender, receiver) = (receiver("127.0.0.1:0", false), receiver("127.0.0.1:0", false));
+        let outgoing = outgoing(path(&sender, &receiver, "127.0.0.1"), Ecn::NotEct, 2049, 1, 2049);
+        send(&sender, &outgoing).unwrap();
+        send(&sender, &self::outgoing(path(&sender, &receiver, "127.0.0.1"), Ecn::NotEct, 2048, 1, 2048)).unwrap();
+        let all = receive(&receiver, &mut ReceiveBatch::new(2, PLAIN_MESSAGE), 2);
+        let seen: Vec<_> = all.iter().map(|(arrived, _)| (arrived.len, arrived.truncated)).collect();
+        assert_eq!(seen, [(2048, true), (2048, false)]);
+    }
+
+    #[test]
+    fn a_batch_takes_what_it_has_room_for_and_leaves_the_rest() {
+        let (sender, receiver) = (receiver("127.0.0.1:0", false), receiver("127.0.0.1:0", false));
+        let to = receiver.local_addr().unwrap();
+        for n in 0..5_u8 {
+            sender.send_to(&[n; 9], to).unwrap();
+        }
+        let mut batch = ReceiveBatch::new(3, PLAIN_MESSAGE);
+        let mut counts = Vec::new();
+        let mut first = Vec::new();
+        while let Ok(count) = batch.receive(&receiver) {
+            counts.push(count);
+            first.extend((0..count).map(|index| batch.bytes_mut(index, 0..9).unwrap()[0]));
+        }
+        assert_eq!((counts, first), (vec![3, 2], vec![0, 1, 2, 3, 4]));
+        // What was there before is gone.
+        assert_eq!(batch.arrived(0), None);
+        assert!(batch.bytes_mut(0, 0..9).is_none());
+    }
+
+    #[test]
+    fn nothing_is_read_beyond_a_message() {
+        let (sender, receiver) = (receiver("127.0.0.1:0", false), receiver("127.0.0.1:0", false));
+        sender.send_to(b"", receiver.local_addr().unwrap()).unwrap();
+        let mut batch = ReceiveBatch::new(2, PLAIN_MESSAGE);
+        let (arrived, bytes) = receive(&receiver, &mut batch, 1).remove(0);
+        assert_eq!((arrived.len, bytes.len()), (0, 0));
+        assert_eq!(batch.arrived(1), None);
+        assert!(batch.bytes_mut(0, 0..PLAIN_MESSAGE + 1).is_none());
+    }
+}

@@ -1,0 +1,16 @@
+//! Sockets for which tokio's epoll reports only one kind of readiness.
+
+use std::{io, net::UdpSocket};
+use tokio::io::{Interest, unix::AsyncFd};
+
+/// Registers `socket` with the runtime of the calling thread. tokio's own `UdpSocket` would register for writability
+/// too: the kernel then wakes the worker for every packet that was sent.
+///
+/// # Errors
+///
+/// No runtime with I/O, or those of epoll_ctl(2).
+pub(crate) fn register(socket: UdpSocket, interest: Interest) -> io::Result<AsyncFd<UdpSocket>> {
+    // SAFETY: epoll(7): a descriptor must stay open, and the same, until it is taken out of the epoll instance. The
+    // UdpSocket owns it and is owned by the AsyncFd, which takes it out before it drops it.
+    unsafe { AsyncFd::register_with_interest(socket, interest) }.map_err(io::Error::from)
+}

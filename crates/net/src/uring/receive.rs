@@ -1,0 +1,128 @@
+//! The receiving half: what the kernel has received meanwhile, cut into datagrams.
+
+use super::super::{
+    MAX_ERRORS,
+    cut::{Cut, Datagram},
+    sys::{GRO_MESSAGE, MultishotReceive, PLAIN_MESSAGE, Ring, UringError},
+};
+use crate::{
+    Metrics,
+    datagram::{Receive, Received},
+};
+use std::{
+    fmt, io,
+    net::SocketAddr,
+    os::fd::OwnedFd,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+use tokio::io::unix::AsyncFd;
+
+/// The receiving half of a socket.
+pub struct UringReceiver {
+    /// Readable when the kernel has received something, if the batch listens.
+    event: AsyncFd<OwnedFd>,
+    local: SocketAddr,
+    batch: MultishotReceive,
+    cut: Cut,
+    errors: u32,
+    metrics: Arc<Metrics>,
+}
+
+impl UringReceiver {
+    pub(crate) fn new(
+        ring: Ring,
+        local: SocketAddr,
+        receive_batch: u16,
+        gro: bool,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, UringError> {
+        let messages = usize::from(receive_batch.max(1));
+        Ok(Self {
+            event: ring.register().map_err(UringError::Register)?,
+            local,
+            batch: MultishotReceive::new(ring, messages, if gro { GRO_MESSAGE } else { PLAIN_MESSAGE })?,
+            cut: Cut::new(local, messages, Arc::clone(&metrics)),
+            errors: 0,
+            metrics,
+        })
+    }
+
+    /// An error that may pass, unless there were too many in a row.
+    fn failed(&mut self, error: io::Error) -> io::Result<()> {
+        self.errors += 1;
+        if self.errors >= MAX_ERRORS { Err(error) } else { Ok(()) }
+    }
+
+    /// Takes what there is. `None` if there is nothing.
+    fn take(&mut self) -> io::Result<Option<usize>> {
+        loop {
+            let taken = self.batch.receive()?;
+            self.metrics.syscalls_io_uring_enter.add(taken.calls);
+            match taken.ended {
+                None => {}
+                Some(libc::ENOBUFS) => self.metrics.receive_rearmed_buffers.increment(),
+                Some(_) => self.metrics.receive_rearmed_other.increment(),
+            }
+            if taken.messages == 0 {
+                return match taken.ended {
+                    None => Ok(None),
+                    // It is begun anew by the next call.
+                    Some(0 | libc::ENOBUFS) => continue,
+                    Some(errno) => Err(io::Error::from_raw_os_error(errno)),
+                };
+            }
+            let datagrams = self.cut.cut(taken.messages, |message| self.batch.arrived(message));
+            if datagrams > 0 {
+                return Ok(Some(datagrams));
+            }
+        }
+    }
+}
+
+impl Receive for UringReceiver {
+    fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        loop {
+            match self.take() {
+                Ok(Some(datagrams)) => {
+                    self.errors = 0;
+                    self.batch.rest();
+                    return Poll::Ready(Ok(datagrams));
+                }
+                // Once more, for what came before it listened.
+                Ok(None) if self.batch.listen(cx.waker()) => {}
+                // What comes from now on is an event of its own (edge-triggered, epoll(7)), of which the runtime learns
+                // when it polls: not between the look above and here.
+                Ok(None) => ready!(self.event.poll_read_ready(cx))?.clear_ready(),
+                Err(error) => self.failed(error)?,
+            }
+        }
+    }
+
+    fn take_batch(&mut self) -> io::Result<usize> {
+        // It listens while it waits alone.
+        match self.take() {
+            Ok(datagrams) => {
+                self.errors = 0;
+                Ok(datagrams.unwrap_or(0))
+            }
+            Err(error) => self.failed(error).map(|()| 0),
+        }
+    }
+
+    /// The kernel goes on receiving.
+    fn is_drained(&self) -> bool {
+        false
+    }
+
+    fn datagram(&mut self, index: usize) -> Option<(Received, &mut [u8])> {
+        let Datagram { header, message, range } = self.cut.get(index)?;
+        Some((header, self.batch.bytes_mut(message, range)?))
+    }
+}
+
+impl fmt::Debug for UringReceiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver").field("local", &self.local).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,161 @@
+//! `routes[].deny` and `routes[].allow`: the addresses whose requests a route serves. Pure.
+
+use litequic_config::{self as config, Network};
+use std::net::IpAddr;
+
+/// Addresses that a route denies and admits.
+#[derive(Debug)]
+pub(crate) struct AddressRules {
+    deny: Addresses,
+    /// `None` admits every address that is not denied.
+    allow: Option<Addresses>,
+}
+
+impl AddressRules {
+    /// The rules of `route`; `None` if it has none.
+    pub(crate) fn new(route: &config::Route) -> Option<Self> {
+        let has_rules = !route.deny.is_empty() || route.allow.is_some();
+        has_rules.then(|| Self { deny: Addresses::new(&route.deny), allow: route.allow.as_deref().map(Addresses::new) })
+    }
+
+    /// Whether the route serves `client`: `deny` comes first, then `allow`.
+    pub(crate) fn admit(&self, client: IpAddr) -> bool {
+        !self.deny.contain(client) && self.allow.as_ref().is_none_or(|allow| allow.contain(client))
+    }
+}
+
+/// A set of addresses: the networks of each family as disjoint ranges in ascending order.
+#[derive(Debug)]
+struct Addresses {
+    ipv4: Vec<(u32, u32)>,
+    ipv6: Vec<(u128, u128)>,
+}
+
+impl Addresses {
+    fn new(networks: &[Network]) -> Self {
+        let (mut ipv4, mut ipv6) = (Vec::new(), Vec::new());
+        for Network { address, prefix } in networks {
+            match address {
+                IpAddr::V4(address) => ipv4.push(range_of_ipv4(address.to_bits(), *prefix)),
+                IpAddr::V6(address) => {
+                    let first = address.to_bits();
+                    ipv6.push((first, first | u128::MAX.checked_shr((*prefix).into()).unwrap_or(0)));
+                }
+            }
+        }
+        Self { ipv4: disjoint(ipv4), ipv6: disjoint(ipv6) }
+    }
+
+    fn contain(&self, address: IpAddr) -> bool {
+        match address.to_canonical() {
+            IpAddr::V4(address) => contains(&self.ipv4, address.to_bits()),
+            IpAddr::V6(address) => contains(&self.ipv6, address.to_bits()),
+        }
+    }
+}
+
+fn range_of_ipv4(first: u32, prefix: u8) -> (u32, u32) {
+    (first, first | u32::MAX.checked_shr(prefix.into()).unwrap_or(0))
+}
+
+/// Returns `ranges` in ascending order, those that overlap as one.
+fn disjoint<T: Ord + Copy>(mut ranges: Vec<(T, T)>) -> Vec<(T, T)> {
+    ranges.sort_unstable();
+    let mut merged: Vec<(T, T)> = Vec::with_capacity(ranges.len());
+    for (first, last) in ranges {
+        match merged.last_mut() {
+            Some((_, end)) if first <= *end => *end = last.max(*end),
+            _ => merged.push((first, last)),
+        }
+    }
+    merged
+}
+
+/// Whether one of `ranges`, which are disjoint and in ascending order, has `address`.
+fn contains<T: Ord + Copy>(ranges: &[(T, T)], address: T) -> bool {
+    let begun = ranges.partition_point(|(first, _)| *first <= address);
+    begun.checked_sub(1).and_then(|last| ranges.get(last)).is_some_and(|(_, end)| address <= *end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    fn network(text: &str) -> Network {
+        let (address, prefix) = text.split_once('/').unwrap();
+        Network { address: address.parse().unwrap(), prefix: prefix.parse().unwrap() }
+    }
+
+    fn rules(deny: &[&str], allow: Option<&[&str]>) -> Option<AddressRules> {
+        let networks = |all: &[&str]| all.iter().map(|text| network(text)).collect::<Vec<_>>();
+        let (deny, allow) = (networks(deny), allow.map(networks));
+        AddressRules::new(&config::Route { deny, allow, ..config::Route::catch_all("o") })
+    }
+
+    #[test]
+    fn deny_comes_first_and_a_list_that_is_given_admits_nobody_else() {
+        type Case<'a> = (&'a [&'a str], Option<&'a [&'a str]>, &'a str, bool);
+        let cases: [Case<'_>; 15] = [
+            (&["192.0.2.0/24"], None, "192.0.2.7", false),
+            (&["192.0.2.0/24"], None, "192.0.3.7", true),
+            (&["192.0.2.0/24"], None, "2001:db8::1", true),
+            (&[], Some(&["192.0.2.0/24"]), "192.0.2.255", true),
+            (&[], Some(&["192.0.2.0/24"]), "192.0.1.255", false),
+            (&[], Some(&["192.0.2.0/24"]), "2001:db8::1", false),
+            (&["192.0.2.7/32"], Some(&["192.0.2.0/24"]), "192.0.2.7", false),
+            (&["192.0.2.7/32"], Some(&["192.0.2.0/24"]), "192.0.2.8", true),
+            (&["192.0.2.0/24"], Some(&["192.0.2.7/32"]), "192.0.2.7", false),
+            // A client at an IPv4-mapped address is one of IPv4.
+            (&["192.0.2.7/32"], None, "::ffff:192.0.2.7", false),
+            (&["0.0.0.0/0"], None, "::ffff:255.255.255.255", false),
+            // All of IPv6 is nothing of IPv4.
+            (&["::/0"], None, "192.0.2.7", true),
+            (&["0.0.0.0/0"], None, "2001:db8::1", true),
+            (&[], Some(&["::/0"]), "::ffff:192.0.2.7", false),
+            (&["2001:db8::/32"], None, "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff", false),
+        ];
+        for (deny, allow, client, admitted) in cases {
+            let rules = rules(deny, allow).unwrap();
+            assert_eq!(rules.admit(client.parse().unwrap()), admitted, "{deny:?} {allow:?} {client}");
+        }
+        assert!(rules(&[], None).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn a_set_has_the_addresses_of_its_networks(
+            networks in proptest::collection::vec((any::<u128>(), 0_u8..=128, any::<bool>()), 0..12),
+            probes in proptest::collection::vec(any::<u128>(), 0..8),
+        ) {
+            let networks: Vec<_> = networks.into_iter().map(|(bits, prefix, is_ipv4)| {
+                if is_ipv4 {
+                    let prefix = prefix % 33;
+                    let bits = u32::try_from(bits >> 96).unwrap() & u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
+                    Network { address: Ipv4Addr::from_bits(bits).into(), prefix }
+                } else {
+                    let bits = bits & u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
+                    Network { address: Ipv6Addr::from_bits(bits).into(), prefix }
+                }
+            }).collect();
+            let set = Addresses::new(&networks);
+            let edges = networks.iter().flat_map(|network| match network.address {
+                IpAddr::V4(first) => {
+                    let (first, last) = range_of_ipv4(first.to_bits(), network.prefix);
+                    [first, first.wrapping_sub(1), last, last.wrapping_add(1)].map(|bits| IpAddr::V4(Ipv4Addr::from_bits(bits)))
+                }
+                IpAddr::V6(first) => {
+                    let first = first.to_bits();
+                    let last = first | u128::MAX.checked_shr(network.prefix.into()).unwrap_or(0);
+                    [first, first.wrapping_sub(1), last, last.wrapping_add(1)].map(|bits| IpAddr::V6(Ipv6Addr::from_bits(bits)))
+                }
+            });
+            let probes = probes.into_iter().map(|bits| IpAddr::V6(Ipv6Addr::from_bits(bits)));
+            for address in edges.chain(probes) {
+                let expected = networks.iter().any(|network| network.contains(address));
+                prop_assert_eq!(set.contain(address), expected, "{} {:?}", address, networks);
+            }
+        }
+    }
+}

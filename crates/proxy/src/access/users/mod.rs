@@ -1,0 +1,37 @@
+//! `routes[].users`: names and passwords (Basic, RFC 7617). A password is verified on threads of their own
+//! (`verifier`); the rest is pure but for reading the file.
+
+mod credentials;
+mod file;
+mod hash;
+mod remembered;
+mod verifier;
+
+pub(crate) use credentials::{Credentials, MAX_PASSWORD};
+pub use file::{Users, UsersError, user_line};
+pub(crate) use verifier::{PasswordCheck, Passwords};
+
+use litequic_config as config;
+use std::sync::Arc;
+
+/// The users of a route.
+#[derive(Debug)]
+pub(crate) struct UsersRule {
+    pub(crate) users: Arc<Users>,
+    /// What `WWW-Authenticate` asks for.
+    pub(crate) challenge: String,
+    /// Whether the origin gets `Authorization`.
+    pub(crate) keeps_authorization: bool,
+}
+
+impl UsersRule {
+    /// The rule of `route` with the content of its file, without which there are no users; `None` if the route asks for
+    /// no password.
+    pub(crate) fn new(route: &config::Route, users: Option<Arc<Users>>) -> Option<Self> {
+        route.users.as_ref()?;
+        let realm = &route.users_realm;
+        // A checked configuration has no realm here that would have to be escaped.
+        let challenge = format!("Basic realm=\"{realm}\", charset=\"UTF-8\"");
+        Some(Self { users: users.unwrap_or_default(), challenge, keeps_authorization: route.users_keep_authorization })
+    }
+}

@@ -1,0 +1,328 @@
+//! Outlier ejection: a server that fails its requests gets none for a while, each time for longer; afterwards it first
+//! gets one request as a trial.
+//!
+//! Many failures depend on the client, which chooses the URL: there may be one whose answer takes for ever, or kills
+//! its process. So a request's failure counts only if no other request succeeded meanwhile, or just before.
+
+use std::time::{Duration, Instant};
+
+/// Doublings of the time at most.
+const MAX_DOUBLINGS: u32 = 3;
+
+/// How recently a request must have succeeded for another one's failure not to count: a server that is down is ejected
+/// that much later, and one that serves a request a second for each worker is never ejected for the requests of one
+/// client.
+const RECENT: Duration = Duration::from_secs(1);
+
+/// What failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EjectionCause {
+    /// There was no connection, which no client can cause by the URL it chooses.
+    Connection,
+    /// A request that was sent, and when it was.
+    Request(Instant),
+}
+
+/// The threshold and the time of an ejection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rule {
+    /// Failures in a row; `None` is never.
+    pub(crate) after: Option<u32>,
+    /// The first time.
+    pub(crate) time: Duration,
+}
+
+/// The state of one server by one worker's requests.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Ejection {
+    /// Requests that failed since the last success.
+    failures: u32,
+    /// When that was.
+    well: Option<Instant>,
+    state: EjectionState,
+    /// How often in a row it was ejected without having been healthy for as long in between.
+    times: u32,
+    /// Since when it is back, and how long it had been ejected.
+    back: Option<(Instant, Duration)>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum EjectionState {
+    #[default]
+    Well,
+    Out {
+        since: Instant,
+        until: Instant,
+    },
+    /// The trial: one request may be sent, and no other while that is `in_flight`.
+    Trial {
+        in_flight: bool,
+        /// How long it had been ejected.
+        was_out: Duration,
+    },
+}
+
+impl Ejection {
+    /// Whether it is ejected.
+    pub(crate) fn is_out(&self, now: Instant) -> bool {
+        matches!(self.state, EjectionState::Out { until, .. } if now < until)
+    }
+
+    /// Whether it may get a request.
+    pub(crate) fn is_open(&self, now: Instant) -> bool {
+        match self.state {
+            EjectionState::Well => true,
+            EjectionState::Out { until, .. } => now >= until,
+            EjectionState::Trial { in_flight, .. } => !in_flight,
+        }
+    }
+
+    /// How long it has been back; `None` for one that was never ejected, or is.
+    pub(crate) fn back_for(&self, now: Instant) -> Option<Duration> {
+        let (since, _) = self.back.filter(|_| self.state == EjectionState::Well)?;
+        Some(now.saturating_duration_since(since))
+    }
+
+    /// The server gets a request. Returns whether that is its trial.
+    pub(crate) fn chosen(&mut self, now: Instant) -> bool {
+        let was_out = match self.state {
+            EjectionState::Out { since, until } if now >= until => until.saturating_duration_since(since),
+            EjectionState::Trial { in_flight: false, was_out } => was_out,
+            _ => return false,
+        };
+        self.state = EjectionState::Trial { in_flight: true, was_out };
+        true
+    }
+
+    /// The trial ended without a result.
+    pub(crate) fn undecided(&mut self) {
+        if let EjectionState::Trial { was_out, .. } = self.state {
+            self.state = EjectionState::Trial { in_flight: false, was_out };
+        }
+    }
+
+    /// The server has answered: a trial brings it back. Returns whether it was one.
+    pub(crate) fn answered(&mut self, now: Instant) -> bool {
+        let EjectionState::Trial { was_out, .. } = self.state else { return false };
+        self.state = EjectionState::Well;
+        self.failures = 0;
+        self.back = Some((now, was_out));
+        true
+    }
+
+    /// A request succeeded.
+    pub(crate) fn went_well(&mut self, now: Instant) {
+        self.failures = 0;
+        self.well = Some(now);
+    }
+
+    /// Whether a failure does not count now, as others are served.
+    fn serves_others(&self, cause: EjectionCause, now: Instant) -> bool {
+        let (EjectionCause::Request(began), Some(well)) = (cause, self.well) else { return false };
+        well >= began || now.saturating_duration_since(well) < RECENT
+    }
+
+    /// A request failed by `cause`. Returns for how long the server is ejected from now on, if it is; `may` says
+    /// whether another one may be ejected, and `trial` whether the request was the trial: others that were sent before
+    /// the ejection decide nothing.
+    pub(crate) fn failed(
+        &mut self,
+        now: Instant,
+        rule: Rule,
+        cause: EjectionCause,
+        may: bool,
+        trial: bool,
+    ) -> Option<Duration> {
+        let undecided = matches!(self.state, EjectionState::Trial { .. }) && !trial;
+        if undecided || !trial && self.serves_others(cause, now) {
+            return None;
+        }
+        self.failures = self.failures.saturating_add(1);
+        let enough = rule.after.is_some_and(|after| self.failures >= after);
+        let again = trial && rule.after.is_some();
+        if self.is_out(now) || !(enough || again) || !may {
+            self.undecided();
+            return None;
+        }
+        let recovered = |(at, was_out): (Instant, Duration)| now.saturating_duration_since(at) > was_out;
+        if self.back.is_some_and(recovered) {
+            self.times = 0;
+        }
+        let time = rule.time.saturating_mul(1 << self.times.min(MAX_DOUBLINGS));
+        self.times = self.times.saturating_add(1);
+        self.failures = 0;
+        // A time beyond the clock's range is for ever.
+        let until = now.checked_add(time).unwrap_or(now);
+        self.state = EjectionState::Out { since: now, until };
+        Some(time)
+    }
+
+    /// The server's health checks succeed again: what its requests had shown is out of date.
+    pub(crate) fn revived(&mut self) {
+        *self = Self { state: EjectionState::Trial { in_flight: false, was_out: Duration::ZERO }, ..Self::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const RULE: Rule = Rule { after: Some(3), time: Duration::from_secs(10) };
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn fail(ejection: &mut Ejection, times: u32, now: Instant) -> Option<u64> {
+        let fail = |_| {
+            ejection.failed(
+                now,
+                RULE,
+                EjectionCause::Connection,
+                true,
+                matches!(ejection.state, EjectionState::Trial { .. }),
+            )
+        };
+        (0..times).filter_map(fail).last().map(|time| time.as_secs())
+    }
+
+    #[test]
+    fn consecutive_failures_eject_a_server() {
+        let now = Instant::now();
+        let mut ejection = Ejection::default();
+        assert_eq!(fail(&mut ejection, 2, now), None);
+        ejection.went_well(now);
+        assert_eq!(fail(&mut ejection, 2, now), None);
+        assert!(ejection.is_open(now) && !ejection.is_out(now));
+        assert_eq!(fail(&mut ejection, 1, now), Some(10));
+        assert_eq!(ejection.back_for(now), None);
+        assert!(ejection.is_out(now + 9 * SECOND) && !ejection.is_open(now + 9 * SECOND));
+        assert!(!ejection.is_out(now + 10 * SECOND) && ejection.is_open(now + 10 * SECOND));
+    }
+
+    #[test]
+    fn what_fails_while_others_are_served_says_nothing_unless_it_is_the_connection() {
+        let now = Instant::now();
+        let milli = |millis| now + Duration::from_millis(millis);
+        for (what, cause, well, failed, counts) in [
+            ("a quick failure, just after", EjectionCause::Request(milli(500)), Some(0), 510, false),
+            ("a quick failure, long after", EjectionCause::Request(milli(1500)), Some(0), 1510, true),
+            ("a slow one, while others were served", EjectionCause::Request(milli(0)), Some(100), 60_000, false),
+            ("a slow one, after the last of the others", EjectionCause::Request(milli(200)), Some(100), 60_000, true),
+            ("no other", EjectionCause::Request(milli(0)), None, 10, true),
+            ("no connection", EjectionCause::Connection, Some(0), 10, true),
+        ] {
+            let mut ejection = Ejection::default();
+            if let Some(well) = well {
+                ejection.went_well(milli(well));
+            }
+            let out = (0..3).filter_map(|_| ejection.failed(milli(failed), RULE, cause, true, false)).count();
+            assert_eq!(out, usize::from(counts), "{what}");
+        }
+    }
+
+    #[test]
+    fn one_answered_request_readmits_an_ejected_server() {
+        let now = Instant::now();
+        let mut ejection = Ejection::default();
+        fail(&mut ejection, 3, now);
+        let later = now + 10 * SECOND;
+        assert!(ejection.chosen(later));
+        assert!(!ejection.is_open(later), "one alone");
+        assert!(!ejection.chosen(later));
+        ejection.undecided();
+        assert!(ejection.is_open(later), "its client went away: the next one decides");
+        assert!(ejection.chosen(later));
+        assert!(ejection.answered(later));
+        assert!(ejection.is_open(later));
+        assert!(!ejection.chosen(later) && !ejection.answered(later), "it is back");
+        assert_eq!(ejection.back_for(later + 5 * SECOND), Some(5 * SECOND));
+    }
+
+    #[test]
+    fn it_is_ejected_for_longer_while_it_does_not_recover() {
+        let mut now = Instant::now();
+        let mut ejection = Ejection::default();
+        let mut times = vec![fail(&mut ejection, 3, now).unwrap()];
+        for _ in 0..4 {
+            now += Duration::from_secs(*times.last().unwrap());
+            assert!(ejection.chosen(now));
+            times.push(fail(&mut ejection, 1, now).unwrap());
+        }
+        assert_eq!(times, [10, 20, 40, 80, 80]);
+        now += 80 * SECOND;
+        ejection.chosen(now);
+        ejection.answered(now);
+        assert_eq!(fail(&mut ejection, 3, now + 79 * SECOND), Some(80), "it was well for less than it was out");
+        now += 79 * SECOND + 80 * SECOND;
+        ejection.chosen(now);
+        ejection.answered(now);
+        assert_eq!(fail(&mut ejection, 3, now + 81 * SECOND), Some(10));
+    }
+
+    #[test]
+    fn a_server_stays_where_no_more_may_be_ejected() {
+        let now = Instant::now();
+        let mut ejection = Ejection::default();
+        for _ in 0..10 {
+            assert_eq!(ejection.failed(now, RULE, EjectionCause::Connection, false, false), None);
+        }
+        assert!(ejection.is_open(now));
+        assert_eq!(
+            ejection.failed(now, RULE, EjectionCause::Connection, true, false),
+            Some(RULE.time),
+            "as soon as one may"
+        );
+        let never = Rule { after: None, ..RULE };
+        assert_eq!(Ejection::default().failed(now, never, EjectionCause::Connection, true, false), None);
+    }
+
+    #[test]
+    fn requests_of_before_do_not_decide_whether_it_comes_back() {
+        let now = Instant::now();
+        let mut ejection = Ejection::default();
+        fail(&mut ejection, 3, now);
+        let later = now + 10 * SECOND;
+        assert!(ejection.chosen(later));
+        for _ in 0..10 {
+            assert_eq!(ejection.failed(later, RULE, EjectionCause::Connection, true, false), None);
+        }
+        assert!(!ejection.is_open(later), "the trial is still in flight");
+        assert!(ejection.answered(later) && ejection.is_open(later));
+    }
+
+    #[test]
+    fn one_that_its_checks_have_back_begins_with_one_request() {
+        let now = Instant::now();
+        let mut ejection = Ejection::default();
+        fail(&mut ejection, 3, now);
+        ejection.revived();
+        assert!(ejection.is_open(now) && ejection.chosen(now) && !ejection.is_open(now));
+        assert_eq!(fail(&mut ejection, 1, now), Some(10));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_happens_it_comes_back_in_bounded_time(
+            events in prop::collection::vec((0..8_u8, 0..30_u64, any::<bool>()), 0..200),
+        ) {
+            let mut now = Instant::now();
+            let mut ejection = Ejection::default();
+            for (event, seconds, may) in events {
+                let cause = if seconds % 2 == 0 { EjectionCause::Connection } else { EjectionCause::Request(now) };
+                now += Duration::from_secs(seconds);
+                match event {
+                    0 => ejection.went_well(now),
+                    1 => drop(ejection.answered(now)),
+                    2 => ejection.undecided(),
+                    3 => drop(ejection.chosen(now)),
+                    4 => ejection.revived(),
+                    5 => drop(ejection.failed(now, RULE, cause, may, true)),
+                    _ => drop(ejection.failed(now, RULE, cause, may, false)),
+                }
+                prop_assert!(!(ejection.is_out(now) && ejection.is_open(now)));
+            }
+            // However long it was ejected, and whatever is in flight.
+            ejection.undecided();
+            prop_assert!(ejection.is_open(now + 80 * SECOND));
+        }
+    }
+}

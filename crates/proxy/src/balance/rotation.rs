@@ -1,0 +1,145 @@
+//! Round robin by weight: smooth weighted round robin.
+//!
+//! After any number of picks each server has had its exact share of them, with less than one pick more or less. nginx's
+//! method of the same name, which always picks the server that is furthest behind, may be more than one pick off: with
+//! unlike weights several servers fall due at once. So, of the servers that are behind, this one picks the one that
+//! would first be a whole pick behind (earliest deadline first, as of Baruah, Cohen, Plaxton and Varvel, "Proportionate
+//! progress", 1996).
+
+use super::Set;
+
+/// A pick, in the unit of the servers' arrears.
+const PICK: i64 = 1 << 32;
+
+/// One worker's state for one origin.
+#[derive(Debug)]
+pub(crate) struct Rotation {
+    /// How far each server is behind its share.
+    behind: Vec<i64>,
+}
+
+/// The deadline of a server's next pick.
+#[derive(Debug, Clone, Copy)]
+struct Due {
+    /// Whether the server has had its share.
+    early: bool,
+    /// What is left until it is a whole pick behind, and how fast that comes.
+    left: i64,
+    weight: u32,
+}
+
+impl Rotation {
+    /// A rotation of `servers` servers, none of which had a pick.
+    pub(crate) fn new(servers: usize) -> Self {
+        Self { behind: vec![0; servers] }
+    }
+
+    /// The next one of `from`; `weights` are by the servers' numbers, and none is 0.
+    pub(crate) fn next(&mut self, from: Set, weights: &[u32]) -> Option<usize> {
+        let weight = |server: usize| weights.get(server).copied().unwrap_or(1);
+        let total: i64 = from.iter().map(|server| i64::from(weight(server))).sum();
+        let mut given = 0;
+        let mut first: Option<(usize, Due)> = None;
+        for server in from.iter() {
+            let (weight, Some(behind)) = (weight(server), self.behind.get_mut(server)) else { continue };
+            let share = i64::from(weight).saturating_mul(PICK).checked_div(total)?;
+            *behind = behind.saturating_add(share);
+            given += share;
+            let due = Due { early: *behind <= 0, left: PICK.saturating_sub(*behind), weight };
+            if first.is_none_or(|(_, first)| due.is_before(first)) {
+                first = Some((server, due));
+            }
+        }
+        let (server, _) = first?;
+        // What the shares come to, so that no rounding adds up.
+        let behind = self.behind.get_mut(server)?;
+        *behind = behind.saturating_sub(given);
+        Some(server)
+    }
+}
+
+impl Due {
+    fn is_before(self, other: Self) -> bool {
+        let time = |one: Self, by: Self| i128::from(one.left) * i128::from(by.weight);
+        (self.early, time(self, other)) < (other.early, time(other, self))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use litequic_config::Origin;
+    use proptest::prelude::*;
+
+    fn all(servers: usize) -> Set {
+        (0..servers).fold(Set::default(), Set::with)
+    }
+
+    fn picked(weights: &[u32], picks: usize) -> Vec<usize> {
+        let mut rotation = Rotation::new(weights.len());
+        (0..picks).map(|_| rotation.next(all(weights.len()), weights).unwrap()).collect()
+    }
+
+    #[test]
+    fn picks_of_a_heavy_server_are_spread() {
+        for (weights, expected) in [
+            (&[1, 1, 1][..], &[0, 1, 2, 0, 1, 2][..]),
+            (&[3, 1], &[0, 0, 0, 1, 0, 0, 0, 1]),
+            (&[1, 3], &[1, 1, 0, 1, 1, 1, 0, 1]),
+            (&[5, 1, 1], &[0, 0, 0, 1, 0, 0, 2]),
+            (&[2, 3], &[1, 0, 1, 1, 0]),
+            (&[7], &[0, 0, 0]),
+            (&[], &[]),
+        ] {
+            assert_eq!(picked(weights, expected.len()), expected, "{weights:?}");
+        }
+    }
+
+    #[test]
+    fn one_that_was_ejected_takes_its_turn_again_and_makes_up_for_nothing() {
+        let (weights, mut rotation) = ([1, 1], Rotation::new(2));
+        let one = Set::default().with(0);
+        assert!((0..100).all(|_| rotation.next(one, &weights) == Some(0)));
+        let picks: Vec<_> = (0..4).map(|_| rotation.next(all(2), &weights).unwrap()).collect();
+        assert_eq!(picks, [0, 1, 0, 1]);
+    }
+
+    proptest! {
+        /// The oracle: a server's part of all weights, times the picks.
+        #[test]
+        fn every_server_has_its_share_within_one_pick_at_any_time(
+            weights in prop::collection::vec(1..=256_000_u32, 1..=Origin::MAX_SERVERS),
+            picks in 1..2000_usize,
+        ) {
+            let total: u64 = weights.iter().copied().map(u64::from).sum();
+            let mut counts = vec![0_u64; weights.len()];
+            for (n, server) in picked(&weights, picks).into_iter().enumerate() {
+                counts[server] += 1;
+                for (count, weight) in counts.iter().zip(&weights) {
+                    // In parts of a pick, times the total.
+                    let exact = (n as u64 + 1) * u64::from(*weight);
+                    // And what so many roundings come to.
+                    let slack = total / 1_000_000 + 1;
+                    prop_assert!((count * total).abs_diff(exact) <= total + slack, "{counts:?} of {weights:?}");
+                }
+            }
+        }
+
+        #[test]
+        fn whichever_servers_come_and_go_none_is_far_behind(
+            weights in prop::collection::vec(1..=256_000_u32, 1..=Origin::MAX_SERVERS),
+            there in prop::collection::vec(any::<u64>(), 1..500),
+        ) {
+            let mut rotation = Rotation::new(weights.len());
+            for there in there {
+                let is_there = |server: &usize| there & (1 << server) != 0;
+                let from = (0..weights.len()).filter(is_there).fold(Set::default(), Set::with);
+                let next = rotation.next(from, &weights);
+                prop_assert_eq!(next.is_some(), from != Set::default());
+                prop_assert!(next.is_none_or(|server| from.has(server)));
+                // A server that others kept from its turn makes up for a few picks at most.
+                prop_assert!(rotation.behind.iter().all(|behind| behind.abs() < 8 * PICK), "{:?}", rotation.behind);
+            }
+        }
+    }
+}

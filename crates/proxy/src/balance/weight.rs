@@ -1,0 +1,45 @@
+//! The effective weight of a server: less during its slow start.
+
+use std::time::Duration;
+
+/// A weight of 1, in a unit that allows parts of it.
+const ONE: u32 = 1000;
+/// The part of its weight with which a server begins its slow start: HAProxy's `slowstart` has a hundredth too.
+const BEGINNING: u32 = 100;
+
+/// The weight of a server that has been back for a time, or was never ejected, in thousandths. It grows linearly for
+/// `slow_start`, and is never 0.
+pub(crate) fn weight(configured: u16, slow_start: Option<Duration>, back_for: Option<Duration>) -> u32 {
+    let full = u32::from(configured).max(1).saturating_mul(ONE);
+    match (slow_start, back_for) {
+        (Some(time), Some(back)) if back < time => {
+            let grown = u128::from(full) * back.as_nanos() / time.as_nanos().max(1);
+            u32::try_from(grown).unwrap_or(full).max(full / BEGINNING)
+        }
+        _ => full,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_grows_linearly_from_a_hundredth_to_the_weight() {
+        let seconds = Duration::from_secs;
+        let slow = Some(seconds(30));
+        for (what, configured, slow_start, back_for, expected) in [
+            ("without", 3, None, Some(seconds(0)), 3000),
+            ("never away", 3, slow, None, 3000),
+            ("just back", 3, slow, Some(seconds(0)), 30),
+            ("little later", 1, slow, Some(Duration::from_millis(200)), 10),
+            ("a third", 1, slow, Some(seconds(10)), 333),
+            ("half", 4, slow, Some(seconds(15)), 2000),
+            ("nearly", 1, slow, Some(Duration::from_millis(29_999)), 999),
+            ("over", 1, slow, Some(seconds(30)), 1000),
+            ("long over", 256, slow, Some(seconds(86_400)), 256_000),
+        ] {
+            assert_eq!(weight(configured, slow_start, back_for), expected, "{what}");
+        }
+    }
+}

@@ -1,0 +1,444 @@
+//! A worker's metrics of requests to origins.
+
+use super::request::Removed;
+use http::StatusCode;
+use litequic_exchange::{Body, ByteCounter, Protocol, Response};
+use litequic_telemetry::{
+    Counter, DENIED, Family, Gauge, Group, Histogram, IO_SYSCALLS, Key, LIMIT_REACHED, Labels, Measure, Sample,
+    TIMEOUTS, Table, Value, Wake, metrics, plain,
+};
+use std::sync::Arc;
+
+metrics! {
+    /// A worker's own: it alone writes. Aligned so that two workers never share a cache line.
+    #[repr(align(128))]
+    pub struct Metrics {
+        Counter("ambiguous_paths", "Requests answered 400 because their path could be read as another route's.") {
+            ambiguous_paths "See [Routing](../proxying.md#routing).",
+        }
+        Counter("maintenance_responses", "Requests answered 503 because their route is in maintenance.") {
+            maintenance_responses "See [maintenance](../operating.md#maintenance).",
+        }
+        Counter(DENIED) {
+            denied [kind: "request"]
+                "Requests answered 403: their client, as a trusted proxy names it, or as it has moved since it connected, \
+                    is denied.",
+        }
+        Gauge("tunnels_open", "Tunnels (WebSockets and the like) that are open now.") {
+            tunnels_open "Out of `max_tunnels` a worker.",
+        }
+        Counter("tunnels", "Tunnels that were opened.") {
+            tunnels,
+        }
+        Counter(
+            "tunnels_refused",
+            "Tunnels that were requested and not opened because `limits.max_tunnels` was reached, and no source with more had \
+                a silent one."
+        ) {
+            tunnels_refused,
+        }
+        Counter(
+            "tunnels_evicted",
+            "Tunnels that ended because nothing had moved in them for ten seconds, and another client got their place."
+        ) {
+            tunnels_evicted "`limits.max_tunnels` was reached, and their source held most.",
+        }
+        Counter("reserved_fields", "Fields of requests that were removed because only a trusted proxy may send them.") {
+            reserved_fields "See `origin.reserved_fields`; of trailers too.",
+        }
+        Counter("ambiguous_fields", "Fields of requests whose names an origin might confuse with others.") {
+            ambiguous_fields_dropped [action: "dropped"] "See `origin.ambiguous_fields`; of trailers too.",
+            ambiguous_fields_rejected [action: "rejected"] "Counted once a request, which was answered 400.",
+        }
+        Counter("auth_requests", "Requests about which a server decided that `auth` of their route names.") {
+            auth_admitted [result: "admitted"],
+            auth_denied [result: "denied"] "Answered 401 or 403 by that server.",
+            auth_redirected [result: "redirected"] "Most of them to sign in.",
+            auth_unusable [result: "unusable"]
+                "The answer was another one, had a field of `copy` twice, or a body that is too long: 502.",
+            auth_failed [result: "failed"] "There was no answer: 502, 503 or 504, and a line in the log.",
+        }
+        Counter("password_checks", "Requests on routes with `users`, by what came of their passwords.") {
+            passwords_remembered [result: "remembered"] "The password was right in the last five minutes.",
+            passwords_right [result: "right"] "The password was right, and was verified.",
+            passwords_wrong [result: "wrong"] "There is no such user, or the password is another one: 401.",
+            passwords_missing [result: "missing"] "Answered 401: a browser then asks for a name and a password.",
+            passwords_limited [result: "limited"] "The client, or the name, had too many wrong ones: 429.",
+            passwords_busy [result: "busy"] "Too many waited for being verified: 503.",
+        }
+        Counter(LIMIT_REACHED) {
+            limit_body_bytes [limit: "max_body_bytes"],
+            limit_rate [limit: "rate_limit"],
+            limit_rate_addresses [limit: "rate_limit_addresses"],
+            limit_origin_connections [limit: "origin_max_connections"],
+            limit_origin_queue [limit: "origin_max_queue"]
+                "Requests that a full queue lost: the newest of the source that had most in it.",
+            limit_origin_requests [limit: "origin_max_requests"],
+            limit_origin_descriptors [limit: "origin_descriptors"]
+                "Requests that found no file descriptor free for a connection to their origin: an idle connection was \
+                    closed for them, or they waited.",
+            limit_idle_descriptors [limit: "idle_descriptors"]
+                "Connections to origins that were closed instead of kept idle, as idle ones had a fifth of the file \
+                    descriptors, or a request waited for one.",
+            limit_interim [limit: "interim"] "Interim responses dropped because the client had not read earlier ones.",
+            limit_response_header [limit: "response_header"] "Responses whose header is larger than litequic accepts.",
+        }
+        Counter(
+            "origin_evictions",
+            "Exchanges that ended because a request of a client that used fewer connections to the origin waited."
+        ) {
+            evicted_slow_uploads [reason: "slow_upload"] "Their clients sent slowly: 503, or a reset once the response has begun.",
+            evicted_slow_downloads [reason: "slow_download"] "Their clients read slowly.",
+            evicted_silent [reason: "silent"] "Nothing had moved on them for 1 to 10 seconds, by the connections of their clients.",
+        }
+        Counter(
+            "origin_rests_taken",
+            "Responses to slow clients whose rest was taken into memory, so that a waiting request got their connection."
+        ) {
+            origin_rests_taken,
+        }
+        Counter(TIMEOUTS) {
+            timeout_connect [timeout: "connect"],
+            timeout_response_header [timeout: "response_header"],
+            timeout_response_body [timeout: "response_body"],
+            timeout_request [timeout: "request"],
+            timeout_queue [timeout: "queue"],
+        }
+        Counter(IO_SYSCALLS) {
+            syscalls_origin_read [call: "origin_read"] "System calls that read from origins, if something was there.",
+            syscalls_origin_write [call: "origin_write"] "System calls that write to origins, if something was taken.",
+            syscalls_origin_look [call: "origin_look"]
+                "System calls that look at an idle connection to an origin: see `origin.check_idle`.",
+        }
+        Counter("origin_connections", "Connections opened to origins.") {
+            origin_connections "Close to the number of requests: keep-alive does not work.",
+        }
+        Gauge("origin_connections_open", "Connections to origins that are open now.") {
+            origin_connections_open,
+        }
+        Counter("origin_connect_errors", "Connections to origins that could not be opened.") {
+            origin_connect_errors,
+        }
+        Counter("origin_tls_handshakes", "TLS handshakes with origins, for requests: health checks have their own counters.") {
+            origin_tls_full [kind: "full"],
+            origin_tls_resumed [kind: "resumed"] "The server's certificate was verified when its session began.",
+        }
+        Counter("origin_tls_failures", "TLS connections to origins, for requests, that failed.") {
+            origin_tls_certificate [reason: "certificate"] "The server's certificate was refused; the log has the reason.",
+            origin_tls_alert [reason: "alert"] "The server sent a TLS alert: it refuses litequic's certificate, for example.",
+            origin_tls_protocol [reason: "protocol"] "Anything else: no version in common, not TLS, or the connection ended.",
+            origin_tls_timeout [reason: "timeout"] "The handshake had not ended when `timeouts.connect` was over.",
+        }
+        Histogram(
+            "origin_tls_duration_seconds",
+            "TLS handshakes with origins, those that ended well: the part of connecting that comes after TCP's."
+        ) {
+            origin_tls_duration,
+        }
+        Counter("origin_requests", "Requests sent to origins, retries included.") {
+            origin_requests,
+        }
+        Counter("origin_retries", "Requests that were tried again, on another connection or at another server.") {
+            origin_retries,
+        }
+        Counter(
+            "origin_retries_refused",
+            "Requests that could have been retried, had the retry budget not been exhausted."
+        ) {
+            origin_retries_refused
+                "See [Retries](../proxying.md#retries): servers fail more than a few requests.",
+        }
+        Counter(
+            "origin_panic_requests",
+            "Requests sent although no server of their origin was healthy, each try of them."
+        ) {
+            origin_panics "See [Load balancing](../proxying.md#load-balancing).",
+        }
+        Counter(
+            "sticky_cookies_refused",
+            "Requests whose cookie named no server of their origin: `balance` selected one, and they got its cookie."
+        ) {
+            sticky_cookies_refused
+                "A few after a server or the key is gone, as with a restart; many: forged cookies. See \
+                    [Sticky sessions](../proxying.md#sticky-sessions).",
+        }
+        Counter(
+            "sticky_moves",
+            "Requests that another server answered than the one that their cookie named: they got that one's cookie."
+        ) {
+            sticky_moves "Servers that are not healthy, full, or failed the request.",
+        }
+        Counter(
+            "origin_errors",
+            "Requests without a response of their origin, or with one that was cut off or invalid; timeouts and \
+                connections that could not be opened apart."
+        ) {
+            origin_errors,
+        }
+        Histogram(
+            "origin_duration_seconds",
+            "Waits for an origin: from the wait for a connection to the response's header, or the failure."
+        ) {
+            origin_duration,
+        }
+        + with {
+            /// Origins' servers.
+            pub servers: Table<ServerName, ServerMetrics>,
+            /// Responses and bytes by route.
+            pub routes: Table<RouteName, RouteMetrics>,
+        }
+        + beside {
+            /// What the worker runs for.
+            pub wake: Arc<Wake>,
+        }
+    }
+}
+
+/// An origin's name, and a server's address.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ServerName {
+    /// The name in the configuration.
+    pub origin: Arc<str>,
+    /// A URL.
+    pub server: Arc<str>,
+}
+
+impl ServerName {
+    /// `server` of `origin`.
+    pub fn new(origin: &str, server: &str) -> Self {
+        Self { origin: origin.into(), server: server.into() }
+    }
+}
+
+impl Key for ServerName {
+    fn plain(&self) -> Self {
+        Self { origin: plain(&self.origin), server: plain(&self.server) }
+    }
+
+    fn labels(&self) -> Labels {
+        vec![("origin", self.origin.to_string().into()), ("server", self.server.to_string().into())]
+    }
+}
+
+metrics! {
+    /// One server as one worker sees it, which alone counts here.
+    pub struct ServerMetrics {
+        Counter(
+            "origin_server_requests",
+            "Requests for which each server of an origin was chosen, retries included."
+        ) {
+            requests,
+        }
+        Counter(
+            "origin_server_failures",
+            "Requests that failed at each server of an origin: no connection, no response in time, or a broken one."
+        ) {
+            failures,
+        }
+        Counter("origin_server_ejections", "Ejections of a server of an origin by a worker, for failures.") {
+            ejections,
+        }
+        Counter(
+            "origin_address_failures",
+            "Attempts to connect to one of several addresses of a server that failed, or that another address overtook."
+        ) {
+            address_failures,
+        }
+        Counter(
+            "origin_address_ejections",
+            "Ejections of one of several addresses of a server by a worker, for broken connections."
+        ) {
+            address_ejections,
+        }
+        Gauge("origin_server_ejected", "Workers that have ejected a server of an origin now.") {
+            ejected,
+        }
+        Gauge(
+            "origin_server_connections",
+            "Connections to each server of an origin that are open or being opened."
+        ) {
+            connections,
+        }
+        Gauge("origin_server_queue", "Requests that wait for a connection to each server of an origin.") {
+            waiting,
+        }
+    }
+}
+
+metrics! {
+    /// One server by its health checks; the control thread counts here.
+    pub struct CheckMetrics {
+        Gauge("origin_server_up", "1 while a server of an origin is healthy by its health checks, else 0.") {
+            up,
+        }
+        Counter("origin_health_checks", "Health checks of each server of an origin.") {
+            passed [result: "ok"],
+            failed [result: "failed"] "Also because of TLS: the log and `litequic ctl status` have the reason.",
+        }
+    }
+}
+
+/// The metrics of health checks, by server.
+pub type Checks = Table<ServerName, CheckMetrics>;
+
+/// A route, by what it matches.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RouteName(pub Arc<str>);
+
+impl Key for RouteName {
+    fn plain(&self) -> Self {
+        Self(plain(&self.0))
+    }
+
+    fn labels(&self) -> Labels {
+        vec![("route", self.0.to_string().into())]
+    }
+}
+
+const ROUTE_RESPONSES: Family = Family {
+    name: "route_responses",
+    help: "Responses by route, status class and protocol, litequic's own among them, sent or not; tunnels as 2xx.",
+};
+const ROUTE_REQUEST_BYTES: Family = Family {
+    name: "route_request_body_bytes",
+    help: "Bytes of request bodies, and of tunnels, received from clients, by route.",
+};
+const ROUTE_RESPONSE_BYTES: Family = Family {
+    name: "route_response_body_bytes",
+    help: "Bytes of response bodies, and of tunnels, read for clients, by route.",
+};
+const ROUTE_LIMITED: Family = Family { name: "route_limited", help: "Requests that a route's rate limit rejected." };
+const ROUTE_DENIED: Family =
+    Family { name: "route_denied", help: "Requests that a route denied, by the rule that they failed." };
+/// Status classes, as in the label.
+const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
+/// HTTP versions, in the order of the counters.
+const PROTOCOLS: [&str; 3] = ["h3", "h2", "h1"];
+
+/// One route's responses and bytes on one worker, which alone counts here.
+#[derive(Debug, Default)]
+pub struct RouteMetrics {
+    /// By protocol and class.
+    responses: [[Counter; CLASSES.len()]; PROTOCOLS.len()],
+    /// Bytes from clients.
+    received: ByteCounter,
+    /// Bytes to clients.
+    sent: ByteCounter,
+    /// Requests that its `rate_limit` rejected.
+    pub limited: Counter,
+    /// Requests that its `deny` or `allow` denied.
+    pub denied_addresses: Counter,
+    /// Requests without a right password.
+    pub denied_passwords: Counter,
+    /// Requests that the server of its `auth` denied.
+    pub denied_auth: Counter,
+}
+
+impl RouteMetrics {
+    /// A final response to a client of `protocol`.
+    pub fn count(&self, protocol: Protocol, status: StatusCode) {
+        let class = usize::from(status.as_u16() / 100).saturating_sub(2);
+        let [h3, h2, h1] = &self.responses;
+        let classes = match protocol {
+            Protocol::Http3 => h3,
+            Protocol::Http2 => h2,
+            Protocol::Http1 => h1,
+        };
+        // No client or server uses a class beyond 5xx.
+        if let Some(counter) = classes.get(class.min(CLASSES.len() - 1)) {
+            counter.increment();
+        }
+    }
+
+    /// `body` of a request, whose bytes are counted as they are read.
+    pub fn count_request(&self, body: Body) -> Body {
+        body.counted(&self.received)
+    }
+
+    /// `response`, whose bytes are counted as they are sent; those of a tunnel both ways.
+    pub fn count_response(&self, response: Response) -> Response {
+        let body = match response.body.into_tunnel() {
+            Ok(tunnel) => Body::tunnel(tunnel.counted(&self.received, &self.sent)),
+            Err(body) => body.counted(&self.sent),
+        };
+        Response { body, ..response }
+    }
+}
+
+impl Metrics {
+    /// Counts the fields that were removed from a request.
+    pub(super) fn count_removed(&self, removed: Removed) {
+        self.ambiguous_fields_dropped.add(removed.ambiguous);
+        self.reserved_fields.add(removed.reserved);
+    }
+}
+
+impl Group for RouteMetrics {
+    fn visit(&self, see: &mut dyn FnMut(Sample)) {
+        for (protocol, classes) in PROTOCOLS.into_iter().zip(&self.responses) {
+            for (class, counter) in CLASSES.into_iter().zip(classes) {
+                let labels = vec![("protocol", protocol.into()), ("class", class.into())];
+                see(Sample { family: ROUTE_RESPONSES, labels, note: "", value: counter.value() });
+            }
+        }
+        for (family, bytes) in [(ROUTE_REQUEST_BYTES, &self.received), (ROUTE_RESPONSE_BYTES, &self.sent)] {
+            see(Sample { family, labels: Vec::new(), note: "", value: Value::Counter(bytes.get()) });
+        }
+        see(Sample { family: ROUTE_LIMITED, labels: Vec::new(), note: "", value: self.limited.value() });
+        let denied = [
+            ("address", "`deny` and `allow`.", &self.denied_addresses),
+            ("password", "`users`: 401, 429.", &self.denied_passwords),
+            ("auth", "The server of `auth`: 401, 403 or a redirect.", &self.denied_auth),
+        ];
+        for (rule, note, counter) in denied {
+            see(Sample { family: ROUTE_DENIED, labels: vec![("by", rule.into())], note, value: counter.value() });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt;
+
+    fn counted(route: &RouteMetrics) -> Vec<(String, Value)> {
+        let mut counted = Vec::new();
+        route.visit(&mut |sample| {
+            if !matches!(sample.value, Value::Counter(0)) {
+                counted.push((sample.name(""), sample.value));
+            }
+        });
+        counted
+    }
+
+    #[test]
+    fn a_routes_responses_are_counted_by_protocol_and_class() {
+        let route = RouteMetrics::default();
+        for (protocol, status) in [
+            (Protocol::Http3, 200),
+            (Protocol::Http3, 204),
+            (Protocol::Http2, 503),
+            (Protocol::Http2, 999),
+            (Protocol::Http1, 200),
+        ] {
+            route.count(protocol, StatusCode::from_u16(status).unwrap());
+        }
+        let of = |protocol: &str, class: &str, count| {
+            (format!("route_responses{{protocol=\"{protocol}\",class=\"{class}\"}}"), Value::Counter(count))
+        };
+        assert_eq!(counted(&route), [of("h3", "2xx", 2), of("h2", "5xx", 2), of("h1", "2xx", 1)]);
+    }
+
+    #[tokio::test]
+    async fn a_routes_bytes_are_counted_once_they_pass() {
+        let route = RouteMetrics::default();
+        let request = route.count_request("12345".into());
+        let response = route.count_response(Response::new(StatusCode::OK, "123"));
+        assert!(counted(&route).is_empty());
+        for body in [request, response.body] {
+            body.collect().await.unwrap();
+        }
+        let of = |name: &str, bytes| (name.to_owned(), Value::Counter(bytes));
+        assert_eq!(counted(&route), [of("route_request_body_bytes", 5), of("route_response_body_bytes", 3)]);
+    }
+}

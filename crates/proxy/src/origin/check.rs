@@ -1,0 +1,206 @@
+//! Health checks: a periodic request to each server of an origin, by the control thread for all workers, so that the
+//! number of workers does not multiply them.
+
+use super::{
+    connect::{self, CheckedServer},
+    server::{CheckResult, HealthState},
+    tls::{TlsFailure, TlsToOrigin},
+};
+use crate::{CheckMetrics, Checks, ServerName, balance::Streak};
+use litequic_base::timers::timeout;
+use litequic_config::{Health, OriginAddress};
+use litequic_exchange::http1::{self, HeadError, HeadLines};
+use std::{convert::Infallible, io, sync::Arc, time::Duration};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
+    sync::Notify,
+    task::{AbortHandle, JoinSet},
+    time::sleep,
+};
+
+/// The random part of an interval, in both directions: checks of many litequic do not coincide for long.
+const JITTER: f64 = 0.1;
+/// Bytes of an answer at most until its status is known, interim responses among them.
+const MAX_RESPONSE: usize = 8192;
+
+/// A server to be checked, and how.
+#[derive(Debug, Clone)]
+pub(crate) struct Checked {
+    pub(crate) origin: Arc<str>,
+    pub(crate) address: OriginAddress,
+    pub(crate) health: Health,
+    pub(crate) tls: Option<Arc<TlsToOrigin>>,
+    pub(crate) proxy_protocol: bool,
+    pub(crate) dns_interval: Duration,
+    pub(crate) health_state: Arc<HealthState>,
+}
+
+impl Checked {
+    /// Whether `other` is to be checked in the same way, for the same workers.
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.health_state, &other.health_state)
+            && (&self.health, self.proxy_protocol) == (&other.health, other.proxy_protocol)
+            && (self.dns_interval, &self.tls) == (other.dns_interval, &other.tls)
+    }
+
+    fn name(&self) -> ServerName {
+        ServerName { origin: Arc::clone(&self.origin), server: self.address.to_string().into() }
+    }
+}
+
+/// Checks every server of `wanted`, as it stands now and after each of `reloads`.
+///
+/// # Cancel safety
+///
+/// Dropping the future ends all checks; servers keep their state.
+pub(crate) async fn check_all(
+    wanted: impl Fn() -> Vec<Checked>,
+    reloads: Arc<Notify>,
+    checks: Arc<Checks>,
+) -> Infallible {
+    let mut tasks = JoinSet::new();
+    let mut running: Vec<(Checked, AbortHandle)> = Vec::new();
+    loop {
+        let wanted = wanted();
+        running.retain(|(checked, task)| {
+            let stays = wanted.iter().any(|wanted| wanted.is_same(checked));
+            if !stays {
+                task.abort();
+            }
+            stays
+        });
+        checks.keep(&wanted.iter().map(Checked::name).collect::<Vec<_>>());
+        for checked in wanted {
+            if !running.iter().any(|(running, _)| running.is_same(&checked)) {
+                let counters = checks.of(&checked.name());
+                let task = tasks.spawn(check_one(checked.clone(), counters));
+                running.push((checked, task));
+            }
+        }
+        // Aborted tasks are removed.
+        while tasks.try_join_next().is_some() {}
+        reloads.notified().await;
+    }
+}
+
+async fn check_one(checked: Checked, counters: Arc<CheckMetrics>) {
+    let Checked { ref origin, ref address, ref health, ref health_state, .. } = checked;
+    let unknown = health_state.last_result() == CheckResult::Pending;
+    let mut streak = Streak::new(health.healthy, health.unhealthy, health_state.is_up(), unknown);
+    counters.up.set(health_state.is_up().into());
+    loop {
+        let outcome = timeout(health.timeout, ask(&checked)).await;
+        let outcome = outcome.unwrap_or_else(|_| Err(format!("no answer within {:?}", health.timeout)));
+        let change = streak.add(outcome.is_ok());
+        if let Some(up) = change {
+            health_state.set(up);
+            counters.up.set(up.into());
+        }
+        match (&outcome, change) {
+            (Ok(()), Some(_)) => {
+                tracing::info!(%origin, server = %address, "the server is healthy: its health checks succeed");
+            }
+            (Err(problem), Some(_)) => {
+                tracing::warn!(%origin, server = %address, problem, "the server is unhealthy: its health check failed");
+            }
+            (Ok(()), None) => {}
+            (Err(problem), None) => tracing::debug!(%origin, server = %address, problem, "a check failed"),
+        }
+        match outcome {
+            Ok(()) => {
+                counters.passed.increment();
+                health_state.set_last_result(CheckResult::Passed);
+            }
+            Err(problem) => {
+                counters.failed.increment();
+                health_state.set_last_result(CheckResult::Failed(problem));
+            }
+        }
+        sleep(jittered(health.interval)).await;
+    }
+}
+
+fn jittered(interval: Duration) -> Duration {
+    interval.mul_f64(rand::random_range(1.0 - JITTER..=1.0 + JITTER))
+}
+
+/// Checks the server at `address` once, over a connection of its own.
+///
+/// # Errors
+///
+/// The problem, in words for the operator.
+async fn ask(checked: &Checked) -> Result<(), String> {
+    let Checked { address, health, tls, proxy_protocol, dns_interval, .. } = checked;
+    let target = CheckedServer { address, tls: tls.as_deref(), proxy_protocol: *proxy_protocol };
+    let stream = connect::reach(target, health.timeout, Some(*dns_interval)).await;
+    let mut stream = stream.map_err(|error| match TlsFailure::of(&error) {
+        Some(failure) => failure.to_string(),
+        None => format!("cannot connect: {error}"),
+    })?;
+    let host = match (&health.host, address) {
+        (Some(host), _) => host.clone(),
+        (None, address) => match address.host() {
+            Some((host, port)) if host.contains(':') => format!("[{host}]:{port}"),
+            Some((host, port)) => format!("{host}:{port}"),
+            None => "localhost".into(),
+        },
+    };
+    let agent = concat!("litequic/", env!("CARGO_PKG_VERSION"), " (health check)");
+    let fields = [("host", &*host), ("user-agent", agent), ("connection", "close")];
+    let mut request = Vec::new();
+    http1::write_head(
+        &mut request,
+        "GET",
+        health.path.as_bytes(),
+        fields.map(|(name, value)| (name, value.as_bytes())),
+    );
+    let written = async {
+        stream.write_all(&request).await?;
+        stream.flush().await
+    };
+    // The answer may have come with the connection's end.
+    let written = written.await;
+    let status = match (status(&mut stream).await, written) {
+        (Ok(status), _) => status,
+        (Err(Unanswered::Io(error)), _) | (Err(Unanswered::Closed), Err(error)) => {
+            let reason = TlsFailure::of(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            return Err(format!("connection failed: {reason}"));
+        }
+        (Err(error), _) => return Err(format!("connection failed: {error}")),
+    };
+    if health.accepts(status) { Ok(()) } else { Err(format!("answered with {status}")) }
+}
+
+/// Why a health check has no answer.
+#[derive(Debug, thiserror::Error)]
+enum Unanswered {
+    #[error("the server closed the connection before its response")]
+    Closed,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Head(#[from] HeadError),
+}
+
+/// The status of the final response that `stream` begins with.
+async fn status(stream: &mut (impl AsyncRead + Unpin)) -> Result<u16, Unanswered> {
+    let (mut received, mut seen) = (Vec::with_capacity(MAX_RESPONSE), 0);
+    loop {
+        while received.len() > seen {
+            let mut lines = HeadLines::default();
+            let rest = received.get(seen..).unwrap_or_default();
+            match http1::parse(rest, &mut lines)? {
+                Some(head) if head.is_interim() => seen += head.length,
+                Some(head) => return Ok(head.status),
+                None => break,
+            }
+        }
+        let left = MAX_RESPONSE.saturating_sub(received.len());
+        if left == 0 {
+            return Err(HeadError::TooLarge.into());
+        }
+        if stream.take(left as u64).read_buf(&mut received).await? == 0 {
+            return Err(Unanswered::Closed);
+        }
+    }
+}

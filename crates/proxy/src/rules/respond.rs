@@ -1,0 +1,96 @@
+//! Routes whose answer is fixed.
+
+use super::fields::{FieldRules, Uses, Variables};
+use crate::pages::Page;
+use http::StatusCode;
+use litequic_config::{self as config, FixedBody, HeaderRules};
+use litequic_exchange::{Body, Response, name};
+
+/// A fixed answer.
+#[derive(Debug)]
+pub(crate) struct RespondRule {
+    status: StatusCode,
+    page: Option<Page>,
+    fields: FieldRules,
+}
+
+impl RespondRule {
+    /// The answer of `respond`; `file` is the content of its file.
+    pub(super) fn new(respond: &config::Respond, file: Option<Page>) -> Self {
+        let page = match &respond.body {
+            FixedBody::None => None,
+            FixedBody::Text(text) => Some(Page::text(text)),
+            FixedBody::File(_) => file,
+        };
+        let set = respond.headers.clone();
+        Self { status: respond.status, page, fields: FieldRules::new(&HeaderRules { set, ..HeaderRules::default() }) }
+    }
+
+    /// The values that its fields need.
+    pub(super) fn uses(&self) -> Uses {
+        self.fields.uses()
+    }
+
+    /// Whether a client that requested a protocol switch by extended CONNECT would take it for success (RFC 9220 §3).
+    pub(crate) fn is_success(&self) -> bool {
+        self.status.is_success()
+    }
+
+    /// The answer. Its length is that of the whole body, also if the front end leaves that out, as with HEAD (RFC 9110
+    /// §8.6).
+    pub(crate) fn response(&self, id: &str, variables: &Variables<'_>) -> Response {
+        let mut response = Response::new(self.status, Body::empty());
+        match &self.page {
+            Some(page) => page.put(&mut response),
+            None if config::Respond::may_have_body(self.status) => response.fields.set_number(name::CONTENT_LENGTH, 0),
+            None => {}
+        }
+        response.fields.set(name::X_REQUEST_ID, id.as_bytes());
+        self.fields.apply(&mut response.fields, variables);
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::fields::tests::variables, *};
+    use http::HeaderName;
+    use http_body::Body as _;
+    use litequic_config::{Template, Variable};
+    use litequic_exchange::Name;
+
+    fn response(status: u16, body: FixedBody, headers: &[(&'static str, &str)]) -> Response {
+        let template = |text: &str| Template::parse(text, &[Variable::Host]).unwrap();
+        let headers = headers.iter().map(|(name, value)| (HeaderName::from_static(name), template(value))).collect();
+        let respond = config::Respond { status: StatusCode::from_u16(status).unwrap(), body, headers };
+        let id = "7f3a";
+        RespondRule::new(&respond, Some(Page::text("a file"))).response(id, &variables("a.test", id))
+    }
+
+    #[test]
+    fn the_length_is_the_bodys_and_the_fields_are_the_operators() {
+        for (status, body, length, kind) in [
+            (200, FixedBody::Text("ok\n".into()), Some("3"), Some("text/plain; charset=utf-8")),
+            (503, FixedBody::File("x.txt".into()), Some("6"), Some("text/plain; charset=utf-8")),
+            (200, FixedBody::Text(String::new()), Some("0"), Some("text/plain; charset=utf-8")),
+            (404, FixedBody::None, Some("0"), None),
+            (204, FixedBody::None, None, None),
+            (304, FixedBody::None, None, None),
+        ] {
+            let response = response(status, body, &[("x-host", "{host}")]);
+            let field = |name| response.fields.get(Name::of(name)).map(|value| str::from_utf8(value).unwrap());
+            assert_eq!((response.status.as_u16(), field("content-length")), (status, length), "{status}");
+            assert_eq!((field("content-type"), field("x-host")), (kind, Some("a.test")), "{status}");
+            assert_eq!(field("x-request-id"), Some("7f3a"));
+            let size = response.body.size_hint().exact().unwrap();
+            assert_eq!(size.to_string(), length.unwrap_or("0"), "{status}");
+        }
+    }
+
+    #[test]
+    fn the_operators_type_comes_before_that_of_the_body() {
+        let response = response(200, FixedBody::Text("{}".into()), &[("content-type", "application/json")]);
+        let types: Vec<_> = response.fields.all(name::CONTENT_TYPE).collect();
+        assert_eq!(types, [b"application/json"]);
+    }
+}

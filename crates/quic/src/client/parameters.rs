@@ -1,0 +1,119 @@
+//! Transport parameters (RFC 9000 §18.2) of both ends of a client's connection, formatted for people. Pure.
+
+use crate::wire::parameters;
+use s2n_quic::provider::event::events;
+
+/// The parameter without a value: it is there, or not.
+const MIGRATION_DISABLED: u64 = 0x0c;
+
+/// Transport parameters that are integers, or 1 where they are there: identifier, name, unit, and the default.
+const INTEGER_PARAMETERS: [(u64, &str, &str, u64); 13] = [
+    (0x01, "max_idle_timeout", " ms", 0),
+    (0x03, "max_udp_payload_size", " bytes", 65527),
+    (0x04, "initial_max_data", " bytes", 0),
+    (0x05, "initial_max_stream_data_bidi_local", " bytes", 0),
+    (0x06, "initial_max_stream_data_bidi_remote", " bytes", 0),
+    (0x07, "initial_max_stream_data_uni", " bytes", 0),
+    (0x08, "initial_max_streams_bidi", "", 0),
+    (0x09, "initial_max_streams_uni", "", 0),
+    (0x0a, "ack_delay_exponent", "", 3),
+    (parameters::MAX_ACK_DELAY, "max_ack_delay", " ms", 25),
+    // 1 where it is there, and has no value.
+    (MIGRATION_DISABLED, "disable_active_migration", "", 0),
+    (0x0e, "active_connection_id_limit", "", 2),
+    // RFC 9221 §3
+    (0x20, "max_datagram_frame_size", " bytes", 0),
+];
+
+/// The transport parameters that one end sent; `None` is an unknown value.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TransportParameters([Option<u64>; INTEGER_PARAMETERS.len()]);
+
+impl TransportParameters {
+    /// Reads the parameters in `encoded`, up to the first that is malformed; others have their defaults.
+    pub(super) fn read(mut encoded: &[u8]) -> Self {
+        let mut found = Self(INTEGER_PARAMETERS.map(|(.., default)| Some(default)));
+        while let Some((id, value)) = parameters::next(&mut encoded) {
+            let place = INTEGER_PARAMETERS.iter().position(|(known, ..)| *known == id);
+            let number = match id {
+                MIGRATION_DISABLED => Some(1),
+                _ => parameters::integer(value),
+            };
+            if let (Some(slot), Some(number)) = (place.and_then(|place| found.0.get_mut(place)), number) {
+                *slot = Some(number);
+            }
+        }
+        found
+    }
+
+    /// The server's parameters, as s2n-quic reports them: without `initial_max_data`.
+    pub(super) fn from_event(event: &events::TransportParameters<'_>) -> Self {
+        let milliseconds = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        Self([
+            Some(milliseconds(event.max_idle_timeout)),
+            Some(event.max_udp_payload_size),
+            None,
+            Some(event.initial_max_stream_data_bidi_local),
+            Some(event.initial_max_stream_data_bidi_remote),
+            Some(event.initial_max_stream_data_uni),
+            Some(event.initial_max_streams_bidi),
+            Some(event.initial_max_streams_uni),
+            Some(event.ack_delay_exponent.into()),
+            Some(milliseconds(event.max_ack_delay)),
+            Some(u64::from(!event.migration_support)),
+            Some(event.active_connection_id_limit),
+            Some(event.max_datagram_frame_size),
+        ])
+    }
+
+    /// Iterates over the parameters: name, this end's value, and the value of `other`, as text.
+    pub fn beside(&self, other: &Self) -> impl Iterator<Item = (&'static str, String, String)> {
+        let pairs = INTEGER_PARAMETERS.into_iter().zip(self.0).zip(other.0);
+        pairs.map(|(((_, name, unit, _), one), other)| {
+            let text = |value: Option<u64>| value.map_or_else(|| "?".into(), |value| format!("{value}{unit}"));
+            (name, text(one), text(other))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use s2n_codec::EncoderValue;
+    use s2n_quic_core::transport::parameters::ClientTransportParameters;
+
+    #[test]
+    fn what_is_sent_is_read_and_what_is_not_has_its_default() {
+        let encoded = [0x01, 0x02, 0x47, 0xd0, 0x0b, 0x01, 0x01, 0x0c, 0x00, 0x40, 0x7f, 0x01, 0xff];
+        let read = TransportParameters::read(&encoded);
+        let text = |name: &str| {
+            let found = read.beside(&TransportParameters::default()).find(|(known, ..)| *known == name).unwrap();
+            assert_eq!(found.2, "?");
+            found.1
+        };
+        for (name, expected) in [
+            ("max_idle_timeout", "2000 ms"),
+            ("max_ack_delay", "1 ms"),
+            ("ack_delay_exponent", "3"),
+            ("disable_active_migration", "1"),
+            ("max_udp_payload_size", "65527 bytes"),
+        ] {
+            assert_eq!(text(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn s2n_quics_own_defaults_are_those_of_the_rfc() {
+        let encoded = ClientTransportParameters::default().encode_to_vec();
+        assert_eq!(TransportParameters::read(&encoded), TransportParameters::read(&[]));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read(encoded in proptest::collection::vec(any::<u8>(), 0..100)) {
+            let read = TransportParameters::read(&encoded);
+            prop_assert!(read.0.iter().all(Option::is_some));
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Estimates how much the buffer of a path holds, in time, from lost packets. Pure.
+//!
+//! A router that drops a packet for congestion had no room for it: the queue then, by the round-trip time, is what its
+//! buffer holds. If next to nothing was queued, packets are lost at random, or by a policer, and nothing is known.
+
+use crate::io::LONGEST;
+use std::time::Duration;
+
+/// Part of a buffer that a burst may fill: an eighth. With more, the queue that is left for the window is shorter, and
+/// packets are lost while the path is not full.
+const BURST_PART: u32 = 8;
+
+/// Part of the shortest round trip below which a queue is next to nothing: a sixteenth.
+const NOISE_PART: u32 = 16;
+
+/// Estimate of the buffer at a path's bottleneck.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct BottleneckBuffer {
+    /// Delay of the packets that are queued now.
+    queued: Duration,
+    /// Delay below which a queue is noise.
+    noise: Duration,
+    /// Delay that a full buffer adds, at least; `None` before the first congestion.
+    depth: Option<Duration>,
+}
+
+impl BottleneckBuffer {
+    /// A packet was acknowledged.
+    pub(crate) fn measured(&mut self, smoothed_rtt: Duration, min_rtt: Duration) {
+        self.queued = smoothed_rtt.saturating_sub(min_rtt);
+        self.noise = min_rtt / NOISE_PART;
+        self.depth = self.depth.map(|depth| depth.max(self.queued));
+    }
+
+    /// A lost packet showed congestion.
+    pub(crate) fn on_congestion(&mut self) {
+        if self.queued >= self.noise {
+            self.depth = Some(self.queued);
+        }
+    }
+
+    /// Time within which a burst may leave, where the buffer proved shallow; `None` where it is not limited.
+    pub(crate) fn burst_limit(&self) -> Option<Duration> {
+        // From the longest turn of moderation on the limit bounds nothing.
+        self.depth.map(|depth| depth / BURST_PART).filter(|burst_limit| *burst_limit < LONGEST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_holds_what_was_queued_at_a_congestion_or_has_been_since() {
+        let ms = Duration::from_millis;
+        let mut buffer = BottleneckBuffer::default();
+        buffer.measured(ms(90), ms(10));
+        assert_eq!(buffer.burst_limit(), None);
+        for (rtt, congestion, burst_limit) in [
+            (18, true, Some(1_000)),
+            (10, false, Some(1_000)),
+            (10, true, Some(1_000)),
+            (22, false, Some(1_500)),
+            (11, true, Some(125)),
+            (30, true, None),
+            (9, true, None),
+        ] {
+            buffer.measured(ms(rtt), ms(10));
+            if congestion {
+                buffer.on_congestion();
+            }
+            assert_eq!(buffer.burst_limit().map(|burst_limit| burst_limit.as_micros()), burst_limit, "{rtt} ms");
+        }
+    }
+}

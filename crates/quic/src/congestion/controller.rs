@@ -1,0 +1,430 @@
+//! One path's congestion controller: CUBIC or s2n-quic's BBR, with litequic's pacing.
+
+use super::{
+    bbr::{self, Bbr},
+    buffer::BottleneckBuffer,
+    cubic::Cubic,
+    feedback::PathFeedback,
+    near::NearLimit,
+    pacer::{Pacer, SentPacket},
+    published::{PublishedState, PublisherTap, SLOW_START_GAIN},
+    rtt::round_trip,
+    undo::UndoableReduction,
+};
+use crate::io::{Moderation, longest_turn};
+use litequic_config::Congestion;
+use num_rational::Ratio;
+use s2n_quic::provider::congestion_controller::{
+    CongestionController, PathInfo, Publisher, RandomGenerator, RttEstimator, Timestamp,
+};
+use s2n_quic_core::{event::builder::SlowStartExitCause, recovery::bandwidth::Bandwidth};
+use std::{sync::Arc, time::Duration};
+
+/// Packets leave at 1.25 windows a round trip (RFC 9002 §7.7): the window is used in full in spite of jitter.
+const PACING_GAIN: Ratio<u64> = Ratio::new_raw(5, 4);
+
+/// Packets that may be in flight at first after a client's migration: s2n-quic's own initial window (RFC 9002 §7.2).
+const MIGRATED_INITIAL_PACKETS: u32 = 10;
+
+/// Resumptions of slow start on a path after spurious losses. Without a bound a client that acknowledges what it never
+/// received could double the window for ever.
+const MAX_SLOW_START_RESUMPTIONS: u8 = 8;
+
+/// Factor by which a round-trip time is shorter than the one before where it follows a pause of the path: packets paced
+/// by the longer one are due at once.
+const RTT_DROP_FACTOR: u32 = 4;
+/// Part of a round trip that leaves at once behind a worker that came late, a quarter at most.
+const CATCH_UP_PART: u32 = 4;
+
+/// The congestion controller of one path: see the [module](super).
+#[derive(Debug, Clone)]
+pub(crate) struct Controller {
+    algorithm: Algorithm,
+    published: PublishedState,
+    pacer: Pacer,
+    buffer: BottleneckBuffer,
+    near: NearLimit,
+    /// Nothing was sent on the path.
+    nothing_sent: bool,
+    /// Bytes of the initial window.
+    initial: u32,
+    /// When the first packet left after the connection was idle, until a packet that was sent since then is
+    /// acknowledged.
+    restarted_at: Option<Timestamp>,
+    max_datagram: u16,
+    /// The current round-trip time; 0 before it is measured.
+    round_trip: Duration,
+    /// Resumptions of slow start that are left.
+    slow_starts: u8,
+    /// The last reduction of CUBIC's window, as long as it can be undone.
+    undo: Option<Box<UndoableReduction<SavedState>>>,
+    moderation: Moderation,
+    feedback: Arc<PathFeedback>,
+}
+
+/// State that a reduction of CUBIC's window changes.
+#[derive(Debug, Clone)]
+struct SavedState {
+    cubic: Cubic,
+    buffer: BottleneckBuffer,
+}
+
+#[derive(Debug, Clone)]
+enum Algorithm {
+    Cubic(Cubic),
+    /// s2n-quic's BBR, boxed: it is large, and rarely configured.
+    Bbr(Box<Bbr>),
+}
+
+/// State of a packet in flight.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum PacketInfo {
+    Cubic { sent: Timestamp },
+    Bbr(bbr::BbrPacketInfo),
+}
+
+impl Controller {
+    /// A controller for `path`, on which `initial_window` packets may be in flight to begin with.
+    pub(crate) fn new(
+        congestion: Congestion,
+        initial_window: u16,
+        path: PathInfo<'_>,
+        (moderation, feedback): (Moderation, Arc<PathFeedback>),
+    ) -> Self {
+        let max_datagram = path.max_datagram_size;
+        let window = u32::from(initial_window) * u32::from(max_datagram);
+        let algorithm = match congestion {
+            Congestion::Cubic => Algorithm::Cubic(Cubic::new(window, max_datagram)),
+            Congestion::Bbr => Algorithm::Bbr(Box::new(Bbr::new(window, path))),
+        };
+        let (published, pacer, buffer, near, restarted_at, undo) = Default::default();
+        Self {
+            algorithm,
+            published,
+            pacer,
+            buffer,
+            near,
+            nothing_sent: true,
+            initial: window,
+            restarted_at,
+            max_datagram,
+            round_trip: Duration::ZERO,
+            slow_starts: MAX_SLOW_START_RESUMPTIONS,
+            undo,
+            moderation,
+            feedback,
+        }
+    }
+
+    /// A client has migrated to the path: its address may be forged (RFC 9000 §9.3.1), and it gets ten packets at most
+    /// before one is acknowledged.
+    fn limit_unvalidated_path(&mut self) {
+        let (datagram, window) = (self.max_datagram, MIGRATED_INITIAL_PACKETS * u32::from(self.max_datagram));
+        if self.congestion_window() > window {
+            self.algorithm = match self.algorithm {
+                Algorithm::Cubic(_) => Algorithm::Cubic(Cubic::new(window, datagram)),
+                Algorithm::Bbr(_) => Algorithm::Bbr(Box::new(Bbr::for_unknown_path(window, datagram))),
+            };
+        }
+    }
+
+    /// Bytes that the window has room for.
+    fn room(&self) -> u32 {
+        self.congestion_window().saturating_sub(self.bytes_in_flight())
+    }
+
+    /// CUBIC's window is reduced; `before` is the state to which that may be undone.
+    fn on_reduced(&mut self, before: Option<SavedState>, now: Timestamp) {
+        let (earlier, rtt) = (self.undo.take(), self.round_trip);
+        let undo = |before| Box::new(UndoableReduction::reduce(earlier.map(|earlier| *earlier), before, now, rtt));
+        self.undo = before.map(undo);
+        self.buffer.on_congestion();
+    }
+
+    /// Packets that were declared lost have arrived, `packets` in number.
+    #[cold]
+    #[inline(never)]
+    fn on_spurious_losses(&mut self, packets: u32, now: Timestamp) {
+        let round_trip = self.round_trip;
+        if self.undo.as_mut().is_some_and(|undo| undo.on_arrived(packets, now, round_trip)) {
+            self.undo();
+        }
+    }
+
+    /// Undoes CUBIC's reduction, which was spurious. The growth since then is lost.
+    fn undo(&mut self) {
+        let (Some(undo), Algorithm::Cubic(cubic)) = (self.undo.take(), &mut self.algorithm) else { return };
+        let SavedState { cubic: before, buffer } = undo.into_saved();
+        let slow_start = before.is_slow_start();
+        if before.window() <= cubic.window() || (slow_start && self.slow_starts == 0) {
+            return;
+        }
+        self.slow_starts -= u8::from(slow_start);
+        cubic.undo(before);
+        (self.published.slow_start, self.buffer) = (slow_start, buffer);
+        self.feedback.count_undone();
+    }
+
+    /// CUBIC's state, to which an undone reduction returns.
+    #[cold]
+    #[inline(never)]
+    fn save(&self) -> Option<SavedState> {
+        let Algorithm::Cubic(cubic) = &self.algorithm else { return None };
+        Some(SavedState { cubic: cubic.clone(), buffer: self.buffer })
+    }
+}
+
+impl CongestionController for Controller {
+    type PacketInfo = PacketInfo;
+
+    fn congestion_window(&self) -> u32 {
+        #[cfg(feature = "laboratory")]
+        if let Some(window) = super::laboratory::window() {
+            return window;
+        }
+        match &self.algorithm {
+            Algorithm::Cubic(cubic) => self.near.limit().map_or(cubic.window(), |limit| limit.min(cubic.window())),
+            Algorithm::Bbr(inner) => inner.congestion_window(),
+        }
+    }
+
+    fn bytes_in_flight(&self) -> u32 {
+        match &self.algorithm {
+            Algorithm::Cubic(cubic) => cubic.in_flight(),
+            Algorithm::Bbr(inner) => inner.bytes_in_flight(),
+        }
+    }
+
+    fn is_congestion_limited(&self) -> bool {
+        let limited = match &self.algorithm {
+            Algorithm::Cubic(_) => self.room() < self.max_datagram.into(),
+            Algorithm::Bbr(inner) => inner.is_congestion_limited(),
+        };
+        limited || self.pacer.is_burst_over(self.bytes_in_flight(), self.max_datagram.into())
+    }
+
+    fn requires_fast_retransmission(&self) -> bool {
+        match &self.algorithm {
+            Algorithm::Cubic(cubic) => cubic.may_send_one(),
+            Algorithm::Bbr(inner) => inner.requires_fast_retransmission(),
+        }
+    }
+
+    fn on_packet_sent<Pub: Publisher>(
+        &mut self,
+        time_sent: Timestamp,
+        sent_bytes: usize,
+        app_limited: Option<bool>,
+        rtt_estimator: &RttEstimator,
+        publisher: &mut Pub,
+    ) -> PacketInfo {
+        // The first packets of a connection are Initial packets, for which it is unknown whether the application limits
+        // them.
+        if std::mem::take(&mut self.nothing_sent) && app_limited.is_some() {
+            self.limit_unvalidated_path();
+        }
+        let (in_flight, window) = (self.bytes_in_flight(), self.congestion_window());
+        // The handshake's packets grow the window, too.
+        if in_flight == 0 && window > 2 * self.initial {
+            self.restarted_at = Some(time_sent);
+        }
+        // A guess, before it is measured.
+        let round_trip = if self.round_trip.is_zero() { rtt_estimator.smoothed_rtt() } else { self.round_trip };
+        let Self { algorithm, published, pacer, restarted_at, max_datagram, moderation, buffer, feedback, .. } = self;
+        let bytes = u32::try_from(sent_bytes).unwrap_or(u32::MAX);
+        let info = match algorithm {
+            Algorithm::Cubic(cubic) => {
+                // A packet of nothing but ACK frames has no bytes that count.
+                if bytes > 0 {
+                    cubic.on_packet_sent(time_sent, bytes, app_limited);
+                }
+                PacketInfo::Cubic { sent: time_sent }
+            }
+            Algorithm::Bbr(inner) => {
+                let tap = &mut PublisherTap { published, publisher };
+                PacketInfo::Bbr(inner.on_packet_sent(time_sent, sent_bytes, app_limited, rtt_estimator, tap))
+            }
+        };
+        if bytes > 0 {
+            let sent = SentPacket {
+                now: time_sent,
+                bytes,
+                in_flight,
+                round_trip,
+                max_datagram: (*max_datagram).into(),
+                late: match moderation.lateness() {
+                    Duration::ZERO => moderation.period(),
+                    // A late worker makes up for missed bursts, as far as the path and its buffer allow.
+                    late => late
+                        .min(round_trip / CATCH_UP_PART)
+                        .min(buffer.burst_limit().unwrap_or(late))
+                        .max(moderation.period()),
+                },
+            };
+            let gain = || if published.slow_start { SLOW_START_GAIN } else { PACING_GAIN };
+            // Read once a burst.
+            let rate = || {
+                feedback.set_slow_start(published.slow_start);
+                match algorithm {
+                    // Its rate includes its gain.
+                    Algorithm::Bbr(_) if let Some(rate) = published.rate => rate,
+                    _ => {
+                        // After a pause nothing doubles within the round trip, and the path's buffer need not hold half
+                        // of the window.
+                        let gain = if restarted_at.is_some() { PACING_GAIN } else { gain() };
+                        // Not a Bandwidth times a Ratio: that reduces fractions.
+                        Bandwidth::new(u64::from(window) * gain.numer() / gain.denom(), sent.round_trip)
+                    }
+                }
+            };
+            pacer.on_packet_sent(sent, rate);
+        }
+        info
+    }
+
+    fn on_rtt_update<Pub: Publisher>(
+        &mut self,
+        time_sent: Timestamp,
+        now: Timestamp,
+        rtt_estimator: &RttEstimator,
+        publisher: &mut Pub,
+    ) {
+        match &mut self.algorithm {
+            Algorithm::Cubic(cubic) => {
+                cubic.on_rtt_update(time_sent, now, rtt_estimator.latest_rtt());
+                self.published.publish_cubic(cubic, SlowStartExitCause::Rtt, publisher);
+            }
+            Algorithm::Bbr(inner) => {
+                let tap = &mut PublisherTap { published: &mut self.published, publisher };
+                inner.on_rtt_update(time_sent, now, rtt_estimator, tap);
+            }
+        }
+        let rtt = round_trip(rtt_estimator.smoothed_rtt(), rtt_estimator.latest_rtt());
+        if self.round_trip.is_zero() || rtt * RTT_DROP_FACTOR < self.round_trip {
+            self.pacer.on_rtt_changed(rtt);
+        }
+        self.round_trip = rtt;
+        self.buffer.measured(rtt, rtt_estimator.min_rtt());
+        let burst_limit = self.buffer.burst_limit();
+        self.pacer.limit_burst(burst_limit);
+        self.moderation.path(longest_turn(rtt, burst_limit, self.congestion_window(), self.max_datagram));
+    }
+
+    fn on_ack<Pub: Publisher>(
+        &mut self,
+        newest_acked_time_sent: Timestamp,
+        bytes_acknowledged: usize,
+        newest_acked_packet_info: PacketInfo,
+        rtt_estimator: &RttEstimator,
+        random_generator: &mut dyn RandomGenerator,
+        ack_receive_time: Timestamp,
+        publisher: &mut Pub,
+    ) {
+        let (sent, now) = (newest_acked_time_sent, ack_receive_time);
+        let arrived = self.feedback.take();
+        if arrived > 0 {
+            self.on_spurious_losses(arrived, now);
+        }
+        if self.restarted_at.is_some_and(|restarted_at| sent >= restarted_at) {
+            self.restarted_at = None;
+        }
+        let Self { algorithm, published, pacer, near, max_datagram, .. } = self;
+        let bytes = u32::try_from(bytes_acknowledged).unwrap_or(u32::MAX);
+        match (algorithm, newest_acked_packet_info) {
+            (Algorithm::Cubic(cubic), _) => {
+                cubic.on_ack(sent, bytes, rtt_estimator.smoothed_rtt(), now);
+                near.on_ack(sent, now, bytes, rtt_estimator.min_rtt(), *max_datagram);
+                published.publish_cubic(cubic, SlowStartExitCause::Other, publisher);
+            }
+            (Algorithm::Bbr(inner), PacketInfo::Bbr(info)) => {
+                let tap = &mut PublisherTap { published, publisher };
+                inner.on_ack(sent, bytes_acknowledged, info, rtt_estimator, random_generator, now, tap);
+            }
+            // A path keeps its controller.
+            (Algorithm::Bbr(_), PacketInfo::Cubic { .. }) => {}
+        }
+        pacer.on_ack(now, bytes, (*max_datagram).into(), !published.slow_start);
+    }
+
+    fn on_packet_lost<Pub: Publisher>(
+        &mut self,
+        lost_bytes: u32,
+        packet_info: PacketInfo,
+        persistent_congestion: bool,
+        new_loss_burst: bool,
+        random_generator: &mut dyn RandomGenerator,
+        timestamp: Timestamp,
+        publisher: &mut Pub,
+    ) {
+        let before = self.save();
+        let (persistent, burst) = (persistent_congestion, new_loss_burst);
+        match (&mut self.algorithm, packet_info) {
+            (Algorithm::Cubic(cubic), PacketInfo::Cubic { sent }) => {
+                let reduced = cubic.on_packet_lost(lost_bytes, sent, persistent, timestamp);
+                self.published.publish_cubic(cubic, SlowStartExitCause::PacketLoss, publisher);
+                if reduced {
+                    self.near.on_loss();
+                    // Persistent congestion is never undone.
+                    self.on_reduced(before.filter(|_| !persistent), timestamp);
+                }
+            }
+            (Algorithm::Bbr(inner), PacketInfo::Bbr(info)) => {
+                let tap = &mut PublisherTap { published: &mut self.published, publisher };
+                inner.on_packet_lost(lost_bytes, info, persistent, burst, random_generator, timestamp, tap);
+                self.buffer.on_congestion();
+            }
+            // A path keeps its controller.
+            (Algorithm::Cubic(_), PacketInfo::Bbr(_)) | (Algorithm::Bbr(_), PacketInfo::Cubic { .. }) => {}
+        }
+        if let Some(undo) = &mut self.undo {
+            undo.on_lost();
+        }
+        self.pacer.limit_burst(self.buffer.burst_limit());
+    }
+
+    fn on_explicit_congestion<Pub: Publisher>(&mut self, ce_count: u64, event_time: Timestamp, publisher: &mut Pub) {
+        match &mut self.algorithm {
+            Algorithm::Cubic(cubic) => {
+                cubic.on_congestion(event_time);
+                self.published.publish_cubic(cubic, SlowStartExitCause::Ecn, publisher);
+            }
+            Algorithm::Bbr(inner) => {
+                let tap = &mut PublisherTap { published: &mut self.published, publisher };
+                inner.on_explicit_congestion(ce_count, event_time, tap);
+            }
+        }
+        // A router reports congestion (ECN), whatever has arrived.
+        self.undo = None;
+    }
+
+    fn on_mtu_update<Pub: Publisher>(&mut self, max_data_size: u16, publisher: &mut Pub) {
+        self.max_datagram = max_data_size;
+        self.undo = None;
+        match &mut self.algorithm {
+            Algorithm::Cubic(cubic) => cubic.on_mtu_update(max_data_size),
+            Algorithm::Bbr(inner) => {
+                let tap = &mut PublisherTap { published: &mut self.published, publisher };
+                inner.on_mtu_update(max_data_size, tap);
+            }
+        }
+    }
+
+    fn on_packet_discarded<Pub: Publisher>(&mut self, bytes_sent: usize, publisher: &mut Pub) {
+        match &mut self.algorithm {
+            Algorithm::Cubic(cubic) => cubic.on_packet_discarded(u32::try_from(bytes_sent).unwrap_or(u32::MAX)),
+            Algorithm::Bbr(inner) => {
+                let tap = &mut PublisherTap { published: &mut self.published, publisher };
+                inner.on_packet_discarded(bytes_sent, tap);
+            }
+        }
+    }
+
+    /// `None` where the window is full: an acknowledgement decides what leaves next, and a timer would wake the worker
+    /// in vain.
+    fn earliest_departure_time(&self) -> Option<Timestamp> {
+        if self.is_congestion_limited() { None } else { self.pacer.next_send_time() }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,109 @@
+//! What the congestion controller of a path and the state of its connection tell each other. s2n-quic passes neither:
+//! it ignores the acknowledgement of a packet that it has declared lost (docs/upstream/spurious-losses.md), and
+//! publishes slow start when it ends.
+//!
+//! `quic::connection` reads each ACK frame before s2n-quic does, which then passes to the controller what the frame
+//! acknowledges.
+
+use crate::metrics::Metrics;
+use litequic_base::number::Number;
+use std::sync::Arc;
+
+/// Paths of a connection at most: s2n-quic has no more, and forgets none.
+const MAX_PATHS: usize = 5;
+
+/// One path's feedback, which its controller and its connection hold.
+#[derive(Debug, Default)]
+pub(crate) struct PathFeedback {
+    /// Packets that were declared lost and have arrived, of which the controller was not notified yet.
+    spurious_losses: Number,
+    /// 1 if packets are paced, and the controller was in slow start at the last burst.
+    slow_start: Number,
+    /// Bursts of packets so far, while packets are paced.
+    bursts: Number,
+    metrics: Arc<Metrics>,
+}
+
+impl PathFeedback {
+    /// Feedback of a new path, whose undone reductions `metrics` counts.
+    pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
+        Self { metrics, ..Self::default() }
+    }
+
+    /// Reports that `packets` that were declared lost have arrived. An ACK frame may acknowledge nothing else, and then
+    /// no controller is called: the report waits for the next.
+    pub(crate) fn report(&self, packets: u32) {
+        self.spurious_losses.add(packets.into());
+    }
+
+    /// Takes the number of packets that were reported.
+    pub(crate) fn take(&self) -> u32 {
+        match self.spurious_losses.get() {
+            0 => 0,
+            _ => u32::try_from(self.spurious_losses.take()).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// Counts a reduction of a window that was undone.
+    pub(super) fn count_undone(&self) {
+        self.metrics.reductions_undone.increment();
+    }
+
+    /// A burst begins, in slow start or not.
+    pub(super) fn set_slow_start(&self, slow_start: bool) {
+        self.slow_start.set(slow_start.into());
+        self.bursts.add(1);
+    }
+
+    /// Bursts of packets that have begun so far.
+    pub(crate) fn bursts(&self) -> u64 {
+        self.bursts.get()
+    }
+
+    /// Whether the window grows as in slow start.
+    pub(crate) fn is_slow_start(&self) -> bool {
+        self.slow_start.get() > 0
+    }
+}
+
+/// The feedback of one connection's paths, by s2n-quic's numbers.
+#[derive(Debug, Default)]
+pub(crate) struct PathFeedbacks([Option<Arc<PathFeedback>>; MAX_PATHS]);
+
+impl PathFeedbacks {
+    /// A path was created, in place of another that no packet was authenticated for, if its number is not new.
+    pub(crate) fn bind(&mut self, path: u64, feedback: Option<Arc<PathFeedback>>) {
+        if let Some(place) = usize::try_from(path).ok().and_then(|path| self.0.get_mut(path)) {
+            *place = feedback;
+        }
+    }
+
+    /// The feedback of a path.
+    pub(crate) fn get(&self, path: u64) -> Option<Arc<PathFeedback>> {
+        self.0.get(usize::try_from(path).ok()?)?.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_reported_is_taken_once_whichever_clone_takes_it() {
+        let feedback = Arc::<PathFeedback>::default();
+        feedback.report(2);
+        feedback.report(1);
+        assert_eq!((feedback.clone().take(), feedback.take()), (3, 0));
+    }
+
+    #[test]
+    fn a_path_beyond_the_last_has_no_feedback() {
+        let mut paths = PathFeedbacks::default();
+        for path in [0, 4, 5, u64::MAX] {
+            paths.bind(path, Some(Arc::default()));
+            assert_eq!(paths.get(path).is_some(), path < 5, "{path}");
+        }
+        paths.bind(4, None);
+        assert!(paths.get(4).is_none());
+    }
+}

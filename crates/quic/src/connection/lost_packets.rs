@@ -1,0 +1,193 @@
+//! Packets of a connection that s2n-quic has declared lost, and which of them its client acknowledges after all, which
+//! s2n-quic ignores (spurious losses). Pure.
+
+use crate::wire::frame::{AckRanges, Numbers};
+use std::collections::VecDeque;
+
+/// Packet numbers for which a lost packet is remembered: until a number larger by that is acknowledged. At a gigabit a
+/// second these are 300 ms.
+const MAX_REORDERING: u64 = 1 << 15;
+/// Ranges of lost packets remembered a connection, 16 bytes each; beyond it the oldest is forgotten.
+const MAX_RANGES: usize = 256;
+
+/// Skipped numbers remembered a connection: s2n-quic skips one in half to two and a half windows.
+const MAX_SKIPPED: usize = 16;
+
+/// Numbers of packets that one connection has declared lost, in ascending ranges that do not touch.
+#[derive(Debug, Default)]
+pub(crate) struct LostPackets {
+    ranges: Vec<Numbers>,
+    /// The last numbers that s2n-quic skipped: no packet has them.
+    skipped: VecDeque<u64>,
+    /// The client acknowledged a skipped number: none of its acknowledgements counts.
+    acknowledged_unsent: bool,
+}
+
+impl LostPackets {
+    /// Packet `number` was declared lost. s2n-quic does so in ascending order.
+    pub(crate) fn add(&mut self, number: u64) {
+        match self.ranges.last_mut() {
+            Some(last) if number <= last.high => {}
+            Some(last) if number == last.high + 1 => last.high = number,
+            _ => {
+                if self.ranges.len() >= MAX_RANGES {
+                    self.ranges.remove(0);
+                }
+                self.ranges.push(Numbers { low: number, high: number });
+            }
+        }
+    }
+
+    /// `number` was never sent.
+    pub(crate) fn on_skipped(&mut self, number: u64) {
+        if self.skipped.len() >= MAX_SKIPPED {
+            self.skipped.pop_front();
+        }
+        self.skipped.push_back(number);
+    }
+
+    /// Forgets the packets that were declared lost so far.
+    pub(crate) fn clear(&mut self) {
+        self.ranges.clear();
+    }
+
+    /// Takes the packets in `ranges` out, and counts those that had been declared lost. 0 of a client that acknowledged
+    /// what was never sent.
+    pub(crate) fn acknowledge(&mut self, ranges: &AckRanges<'_>) -> u64 {
+        let mut count = 0;
+        if self.ranges.is_empty() || self.acknowledged_unsent {
+            // Most connections lose nothing to their end.
+            return count;
+        }
+        // In descending order. s2n-quic rejects ranges below zero.
+        for (nth, acknowledged) in ranges.clone().map_while(Result::ok).enumerate() {
+            if nth == 0 {
+                let old =
+                    self.ranges.partition_point(|lost| lost.high.saturating_add(MAX_REORDERING) < acknowledged.high);
+                self.ranges.drain(..old);
+            }
+            if self.ranges.first().is_none_or(|oldest| acknowledged.high < oldest.low) {
+                break;
+            }
+            count += self.take(acknowledged);
+        }
+        // What is taken out of a range's middle leaves two.
+        self.ranges.drain(..self.ranges.len().saturating_sub(MAX_RANGES));
+        if count > 0 {
+            let acknowledges = |number: &u64| {
+                ranges.clone().map_while(Result::ok).any(|range| (range.low..=range.high).contains(number))
+            };
+            self.acknowledged_unsent = self.skipped.iter().any(acknowledges);
+        }
+        if self.acknowledged_unsent { 0 } else { count }
+    }
+
+    /// Takes the numbers of `acknowledged` out, and counts them.
+    fn take(&mut self, acknowledged: Numbers) -> u64 {
+        let Numbers { low, high } = acknowledged;
+        let from = self.ranges.partition_point(|lost| lost.high < low);
+        let to = self.ranges.partition_point(|lost| lost.low <= high);
+        let Some([first, .., last] | [first @ last]) = self.ranges.get(from..to) else { return 0 };
+        let below = (first.low < low).then(|| Numbers { low: first.low, high: low - 1 });
+        let above = (last.high > high).then(|| Numbers { low: high + 1, high: last.high });
+        let taken = self.ranges.splice(from..to, below.into_iter().chain(above));
+        taken.map(|lost| lost.high.min(high) - lost.low.max(low) + 1).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::frame::FrameIter;
+    use proptest::{collection::btree_set, prelude::*};
+    use s2n_codec::EncoderValue;
+    use s2n_quic_core::{ack, frame, varint::VarInt};
+    use std::{collections::BTreeSet, ops::RangeInclusive};
+
+    /// An ACK frame as s2n-quic writes it.
+    fn ack(ranges: &[RangeInclusive<u64>]) -> Vec<u8> {
+        let mut acknowledged = ack::Ranges::new(1000);
+        for range in ranges {
+            let number = |number| {
+                s2n_quic_core::packet::number::PacketNumberSpace::ApplicationData
+                    .new_packet_number(VarInt::new(number).unwrap())
+            };
+            let range =
+                s2n_quic_core::packet::number::PacketNumberRange::new(number(*range.start()), number(*range.end()));
+            acknowledged.insert_packet_number_range(range).unwrap();
+        }
+        frame::Ack { ack_delay: VarInt::ZERO, ack_ranges: &acknowledged, ecn_counts: None }.encode_to_vec()
+    }
+
+    fn acknowledge(lost: &mut LostPackets, ranges: &[RangeInclusive<u64>]) -> u64 {
+        let frame = ack(ranges);
+        lost.acknowledge(&AckRanges::new(FrameIter::new(&frame).next().unwrap().body).unwrap())
+    }
+
+    fn lost(numbers: impl IntoIterator<Item = u64>) -> LostPackets {
+        let mut lost = LostPackets::default();
+        numbers.into_iter().for_each(|number| lost.add(number));
+        lost
+    }
+
+    #[test]
+    fn what_was_declared_lost_and_is_acknowledged_counts_once() {
+        let mut lost = lost([3, 4, 5, 9, 12, 13]);
+        assert_eq!(acknowledge(&mut lost, &[0..=2, 6..=8, 10..=11]), 0);
+        assert_eq!(acknowledge(&mut lost, &[4..=4, 8..=12]), 3);
+        assert_eq!(acknowledge(&mut lost, &[4..=4, 8..=12]), 0);
+        assert_eq!(acknowledge(&mut lost, &[0..=20]), 3);
+        assert!(lost.ranges.is_empty());
+    }
+
+    #[test]
+    fn nothing_counts_of_a_client_that_acknowledges_what_was_never_sent() {
+        let mut lost = lost([3, 5, 30, 40]);
+        (0..20).for_each(|number| lost.on_skipped(number * 100 + 4));
+        assert_eq!(acknowledge(&mut lost, &[3..=3, 6..=403]), 3, "404 is the oldest that is remembered");
+        lost.add(1_000);
+        assert_eq!(acknowledge(&mut lost, &[404..=1_000]), 0);
+        assert_eq!(lost.skipped.len(), MAX_SKIPPED);
+        lost.add(2_000);
+        assert_eq!(acknowledge(&mut lost, &[2_000..=2_000]), 0, "it lied once");
+        let mut honest = self::lost([3, 5]);
+        honest.on_skipped(4);
+        assert_eq!(acknowledge(&mut honest, &[0..=3, 5..=9]), 2);
+        honest.add(20);
+        honest.clear();
+        assert_eq!(acknowledge(&mut honest, &[20..=20]), 0);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_in_number_and_age() {
+        let mut lost = lost((0..2000).map(|number| number * 2));
+        assert_eq!(lost.ranges.len(), MAX_RANGES);
+        assert_eq!(acknowledge(&mut lost, &[0..=4000]), MAX_RANGES as u64);
+        let mut split = self::lost(0..1000);
+        let even: Vec<_> = (0..1000).step_by(2).map(|number| number..=number).collect();
+        assert_eq!(acknowledge(&mut split, &even), 500);
+        assert_eq!(split.ranges.len(), MAX_RANGES);
+        let mut old = self::lost([10, 5000]);
+        assert_eq!(acknowledge(&mut old, &[20_000 + MAX_REORDERING..=20_000 + MAX_REORDERING]), 0);
+        assert!(old.ranges.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn as_many_are_found_as_a_set_would_find(
+            numbers in btree_set(0u64..300, 0..80),
+            acks in proptest::collection::vec(btree_set(0u64..300, 1..60), 1..8),
+        ) {
+            let mut lost = lost(numbers.iter().copied());
+            let mut oracle: BTreeSet<u64> = numbers;
+            for acknowledged in acks {
+                let ranges: Vec<RangeInclusive<u64>> = acknowledged.iter().map(|&number| number..=number).collect();
+                let expected = acknowledged.iter().filter(|number| oracle.remove(number)).count();
+                prop_assert_eq!(acknowledge(&mut lost, &ranges), expected as u64);
+                let left: BTreeSet<u64> = lost.ranges.iter().flat_map(|range| range.low..=range.high).collect();
+                prop_assert_eq!(&left, &oracle);
+                prop_assert!(lost.ranges.is_sorted_by(|one, next| one.high + 1 < next.low));
+            }
+        }
+    }
+}

@@ -1,0 +1,583 @@
+//! Tracks what a connection's streams have queued, sent and in flight, and wakes those that wait to write more
+//! (docs/adr/0025-send-buffers-follow-the-path.md). s2n-quic reports which bytes of a stream it has sent (`FrameSent`),
+//! and after each ACK frame and each burst of packets the bytes in flight and the state of the path
+//! (`RecoveryMetrics`). It reports what of a stream was acknowledged only on request, and wakes a stream only when its
+//! own buffer was full.
+//!
+//! Only streams that send more than a first train are tracked; for others an event costs one comparison. s2n-quic's
+//! packet processing and the streams' tasks run on one thread, one after the other: a woken task runs after the packet
+//! was processed, and nothing happens between its look at the state and its registration. A [`SendQueue`] is nothing
+//! but numbers, which a stream's task and the events of each frame use without the endpoint's lock; the streams are
+//! behind it.
+
+mod in_order;
+mod short;
+
+use super::{
+    by_id::ByConnectionId,
+    stream::{ACKNOWLEDGED, NOTHING, SENT, StreamProgress, StreamSendState},
+};
+use in_order::StreamOrder;
+use litequic_base::number::Number;
+use litequic_resources::send::path::{OWN_LOW, Path, Queued, STEP, WriteAllowance};
+use litequic_telemetry::clients::TransportReport;
+use short::ShortResponses;
+use std::{sync::Arc, time::Duration};
+
+/// What of one connection's streams is queued and in flight.
+#[derive(Debug, Default)]
+pub(crate) struct SendQueue {
+    /// Number of streams that are tracked.
+    tracked: Number,
+    /// Bytes of tracked streams that were handed over and not sent.
+    unsent: Number,
+    /// Bytes of STREAM frames sent so far, retransmissions included. Minus those in flight it rises by what is
+    /// acknowledged or lost.
+    sent: Number,
+    in_flight: Number,
+    /// Number of streams that wait for acknowledgements.
+    waiting: Number,
+    window: Number,
+    /// Bytes of the connection's first congestion window.
+    first_window: Number,
+    /// Probe timeouts since the client acknowledged anything.
+    timeouts: Number,
+    smoothed_rtt: Number,
+    min_rtt: Number,
+    /// 1 if an ACK_FREQUENCY frame is to be sent. Read for each packet that leaves.
+    ack_frequency: Number,
+    /// Number of request streams that are open.
+    open: Number,
+    /// The order of the streams, if they are served by their priorities. The following numbers are for it.
+    order: Option<StreamOrder>,
+    /// Number of streams that wait in the order.
+    held: Number,
+    /// Bytes that streams were granted and have not handed over yet.
+    reserved: Number,
+    /// Unsent and reserved bytes at which a stream of the order is granted more.
+    grant_at: Number,
+    /// Bytes out of the rest's share, to be counted.
+    rest: Number,
+    /// Responses that were handed over whole, without a place in the order.
+    short: ShortResponses,
+}
+
+/// The open request streams of one connection.
+#[derive(Debug, Default)]
+pub(crate) struct OpenStreams(pub(super) ByConnectionId<Arc<StreamSendState>>);
+
+impl OpenStreams {
+    /// A stream is open from now on. Returns what is to be dropped.
+    pub(crate) fn insert(&mut self, id: u64, state: &Arc<StreamSendState>) -> Option<Arc<StreamSendState>> {
+        self.0.insert(id, Arc::clone(state))
+    }
+
+    /// The stream is over. Returns what is to be dropped.
+    pub(crate) fn remove(&mut self, id: u64) -> Option<Arc<StreamSendState>> {
+        self.0.remove(&id)
+    }
+
+    /// A stream, if it is open.
+    pub(crate) fn get(&self, id: u64) -> Option<Arc<StreamSendState>> {
+        self.0.get(&id).cloned()
+    }
+
+    /// Streams that waited for acknowledgements which `queue` has seen; to be woken by [`SendQueue::wake`].
+    pub(crate) fn due(&self, queue: &SendQueue) -> Vec<Arc<StreamSendState>> {
+        if !queue.is_awaited() {
+            return Vec::new();
+        }
+        let (left_flight, is_idle) = (queue.left_flight(), queue.in_flight.get() == 0);
+        let is_due = |state: &&Arc<StreamSendState>| {
+            let StreamProgress { wake_on, wake_at, .. } = &state.progress;
+            wake_on.get() == ACKNOWLEDGED && (is_idle || left_flight.wrapping_sub(wake_at.get()) <= u64::MAX / 2)
+        };
+        self.0.values().filter(is_due).cloned().collect()
+    }
+}
+
+impl SendQueue {
+    /// Whether an ACK_FREQUENCY frame is to be sent.
+    pub(crate) fn wants_ack_frequency(&self) -> bool {
+        self.ack_frequency.get() > 0
+    }
+
+    /// Sets whether an ACK_FREQUENCY frame is to be sent.
+    pub(crate) fn set_wants_ack_frequency(&self, wanted: bool) {
+        self.ack_frequency.set(wanted.into());
+    }
+
+    /// A stream has written `sent` bytes, and is about to write more: it is tracked from now on.
+    fn track(&self, id: u64, stream: &StreamProgress, sent: u64) {
+        if stream.tracked.get() > 0 {
+            return;
+        }
+        stream.tracked.set(1);
+        self.tracked.add(1);
+        // What is not known to be unsent counts as sent: a stream with unsent bytes by this count has some, so that a
+        // frame of it will come.
+        stream.sent.set(sent.saturating_sub(self.short.remove(id)));
+        self.change(stream, |stream| stream.queued.set(sent));
+    }
+
+    /// Bytes of `ready` that may be written on a stream that has written `sent` bytes, of which `outstanding` are not
+    /// acknowledged. The stream is tracked from now on.
+    pub(crate) fn room(
+        &self,
+        (id, state): (u64, &Arc<StreamSendState>),
+        (sent, outstanding): (u64, u64),
+        ready: u64,
+    ) -> WriteAllowance {
+        let stream = &state.progress;
+        self.track(id, stream, sent);
+        if let Some(order) = &self.order {
+            return self.room_in_order(order, (id, state), (sent, outstanding), ready);
+        }
+        self.on_queued(stream, sent);
+        let queued = Queued { connection: self.unsent.get(), stream: stream.unsent(), outstanding };
+        self.path().room(queued, ready)
+    }
+
+    /// Bytes that the client takes within a round trip, as observed: beyond the first window, which was never earned.
+    /// None while the client acknowledges nothing.
+    pub(crate) fn earned_window(&self) -> u64 {
+        if self.timeouts.get() > 0 { 0 } else { self.window.get().saturating_sub(self.first_window.get()) }
+    }
+
+    /// The stream has handed over `sent` bytes in all.
+    fn on_queued(&self, stream: &StreamProgress, sent: u64) {
+        if stream.tracked.get() > 0 {
+            self.change(stream, |stream| stream.queued.set(sent));
+        }
+    }
+
+    /// The stream is woken once, when few enough bytes are unsent.
+    pub(crate) fn wait_until_sent(&self, stream: &StreamProgress) {
+        debug_assert!(stream.tracked.get() > 0, "nothing would wake it");
+        if self.is_ordered() {
+            return; // the order wakes it
+        }
+        self.wait_no_more(stream);
+        stream.wake_at.set(self.path().low_water());
+        stream.wake_on.set(SENT);
+    }
+
+    /// The stream is woken once, when about `bytes` of it were acknowledged, or all that is in flight. Streams that
+    /// wait share the acknowledgements: each waits for its bytes times the number of them.
+    pub(crate) fn wait_until_acknowledged(&self, stream: &StreamProgress, bytes: u64) {
+        debug_assert!(stream.tracked.get() > 0, "nothing would wake it");
+        self.wait_no_more(stream);
+        self.waiting.add(1);
+        let share = bytes.min(STEP).saturating_mul(self.waiting.get());
+        stream.wake_at.set(self.left_flight().wrapping_add(share));
+        stream.wake_on.set(ACKNOWLEDGED);
+    }
+
+    /// s2n-quic has put `bytes` of a stream up to `end` into a packet. `last` is the stream of the frame before; `find`
+    /// finds another that is open.
+    fn on_sent(
+        &self,
+        last: &mut Option<(u64, Arc<StreamSendState>)>,
+        id: u64,
+        (bytes, end): (u64, u64),
+        find: impl FnOnce() -> Option<Arc<StreamSendState>>,
+    ) {
+        if self.tracked.get() == 0 {
+            *last = None;
+            self.short.on_sent(id, end);
+            return;
+        }
+        self.sent.set(self.sent.get().wrapping_add(bytes));
+        if self.short.on_sent(id, end) {
+            self.grant_if_due();
+            return;
+        }
+        if last.as_ref().is_none_or(|(known, _)| *known != id) {
+            let Some(state) = find() else { return };
+            *last = Some((id, state));
+        }
+        let Some((_, state)) = last else { return };
+        let stream = &state.progress;
+        if end > stream.sent.get() {
+            self.change(stream, |stream| stream.sent.set(end));
+            if self.is_ordered() {
+                self.on_room(id, stream);
+            } else if stream.wake_on.get() == SENT
+                && (self.unsent.get() <= stream.wake_at.get() || stream.unsent() <= OWN_LOW)
+            {
+                self.wake(state);
+            }
+        }
+    }
+
+    /// s2n-quic has processed an ACK frame, or sent a burst of packets.
+    pub(crate) fn on_recovery_metrics(&self, path: (u32, Duration, Duration), in_flight: u32, timeouts: u32) {
+        let (window, smoothed_rtt, min_rtt) = path;
+        if self.first_window.get() == 0 {
+            self.first_window.set(window.into());
+        }
+        self.timeouts.set(timeouts.into());
+        self.window.set(window.into());
+        self.smoothed_rtt.set(microseconds(smoothed_rtt));
+        self.min_rtt.set(microseconds(min_rtt));
+        self.in_flight.set(in_flight.into());
+    }
+
+    /// What s2n-quic has reported of the path last.
+    pub(crate) fn report(&self) -> TransportReport {
+        let known = |number: &Number| Some(number.get()).filter(|number| *number > 0);
+        TransportReport {
+            rtt: known(&self.smoothed_rtt).map(Duration::from_micros),
+            congestion_window: known(&self.window),
+            bytes_in_flight: Some(self.in_flight.get()),
+            ..TransportReport::default()
+        }
+    }
+
+    /// Whether a stream waits for acknowledgements.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.waiting.get() > 0
+    }
+
+    /// The stream is over.
+    pub(crate) fn remove(&self, id: u64, state: &StreamSendState) {
+        let stream = &state.progress;
+        if stream.tracked.get() > 0 {
+            self.wait_no_more(stream);
+            // What s2n-quic still sends of it does not count.
+            self.change(stream, |stream| stream.queued.set(0));
+            stream.tracked.set(0);
+            self.tracked.subtract(1);
+        } else {
+            self.short.remove(id);
+        }
+        self.leave_order(id, state);
+    }
+
+    /// Bytes that came out of flight so far.
+    fn left_flight(&self) -> u64 {
+        self.sent.get().wrapping_sub(self.in_flight.get())
+    }
+
+    fn path(&self) -> Path {
+        Path { window: self.window.get(), smoothed_rtt: self.smoothed_rtt.get(), min_rtt: self.min_rtt.get() }
+    }
+
+    fn change(&self, stream: &StreamProgress, change: impl FnOnce(&StreamProgress)) {
+        let before = stream.unsent();
+        change(stream);
+        self.unsent.set((self.unsent.get() + stream.unsent()).saturating_sub(before));
+    }
+
+    /// Wakes the task of a stream, which waits no more. Not to be called under the endpoint's lock.
+    pub(crate) fn wake(&self, state: &StreamSendState) {
+        self.wait_no_more(&state.progress);
+        state.waker.wake();
+    }
+
+    fn wait_no_more(&self, stream: &StreamProgress) {
+        if stream.wake_on.get() == ACKNOWLEDGED {
+            self.waiting.subtract(1);
+        }
+        stream.wake_on.set(NOTHING);
+    }
+}
+
+/// A connection's send queue, and the stream that was sent on last, for the frames that leave.
+#[derive(Debug)]
+pub(crate) struct SentStreams {
+    send_queue: Arc<SendQueue>,
+    /// The stream that was sent on last.
+    last: Option<(u64, Arc<StreamSendState>)>,
+}
+
+impl SentStreams {
+    pub(crate) fn new(send_queue: Arc<SendQueue>) -> Self {
+        Self { send_queue, last: None }
+    }
+
+    /// The connection's send queue.
+    pub(crate) fn queue(&self) -> &SendQueue {
+        &self.send_queue
+    }
+
+    /// s2n-quic has put `bytes` of the stream `id`, from `offset` on, into a packet. `find` finds a stream that is
+    /// open.
+    pub(crate) fn on_sent(
+        &mut self,
+        id: u64,
+        (offset, bytes): (u64, u64),
+        find: impl FnOnce() -> Option<Arc<StreamSendState>>,
+    ) {
+        self.send_queue.on_sent(&mut self.last, id, (bytes, offset.saturating_add(bytes)), find);
+    }
+}
+
+fn microseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::task::{ArcWake, waker};
+    use litequic_exchange::priority::Priority;
+    use litequic_resources::send::TRAIN;
+    use std::{
+        collections::VecDeque,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
+
+    #[derive(Debug, Default)]
+    struct Count(AtomicUsize);
+
+    impl ArcWake for Count {
+        fn wake_by_ref(count: &Arc<Self>) {
+            count.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A connection whose packets have nothing but STREAM frames of 1,000 bytes.
+    #[derive(Default)]
+    struct Connection {
+        send_queue: SendQueue,
+        tracked: OpenStreams,
+        last: Option<(u64, Arc<StreamSendState>)>,
+        in_flight: u32,
+    }
+
+    /// One of its streams.
+    struct Sending {
+        id: u64,
+        state: Arc<StreamSendState>,
+        woken: Arc<Count>,
+        queued: u64,
+        sent: u64,
+    }
+
+    const PACKET: u32 = 1_000;
+
+    impl Connection {
+        fn stream(&self, id: u64) -> Sending {
+            let (state, woken) = (StreamSendState::new(u64::MAX), Arc::<Count>::default());
+            Sending { id, state, woken, queued: 0, sent: 0 }
+        }
+
+        fn on_recovery_metrics(&self, window: u32) {
+            let rtt = Duration::from_millis(20);
+            self.send_queue.on_recovery_metrics((window, rtt, rtt), self.in_flight, 0);
+            self.tracked.due(&self.send_queue).iter().for_each(|state| self.send_queue.wake(state));
+        }
+
+        fn room(&mut self, stream: &Sending, outstanding: u64, ready: u64) -> WriteAllowance {
+            drop(self.tracked.insert(stream.id, &stream.state));
+            self.send_queue.room((stream.id, &stream.state), (stream.queued, outstanding), ready)
+        }
+
+        fn sent(&mut self, id: u64, bytes: u64, end: u64) {
+            let Self { send_queue, tracked, last, .. } = self;
+            send_queue.on_sent(last, id, (bytes, end), || tracked.get(id));
+        }
+
+        /// A packet of `stream` leaves.
+        fn sends(&mut self, stream: &mut Sending) {
+            stream.sent += u64::from(PACKET);
+            self.sent(stream.id, PACKET.into(), stream.sent);
+            self.in_flight += PACKET;
+        }
+
+        fn acknowledges(&mut self, packets: u32) {
+            self.in_flight -= packets * PACKET;
+            self.on_recovery_metrics(100_000);
+        }
+
+        /// Hands over as much as there is room for.
+        fn hands_over(&mut self, stream: &mut Sending, outstanding: u64) -> WriteAllowance {
+            stream.state.waker.register(&waker(Arc::clone(&stream.woken)));
+            let room = self.room(stream, outstanding, u64::MAX);
+            if let WriteAllowance::Bytes(bytes) = room {
+                stream.queued += bytes;
+                self.send_queue.hand_over(stream.id, &stream.state, stream.queued);
+            }
+            room
+        }
+    }
+
+    impl Sending {
+        fn woken(&self) -> usize {
+            self.woken.0.swap(0, Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn a_stream_with_too_much_unsent_is_woken_once_when_half_of_it_was_sent() {
+        let mut connection = Connection::default();
+        let mut stream = connection.stream(0);
+        let WriteAllowance::Bytes(room) = connection.hands_over(&mut stream, 0) else { panic!() };
+        assert_eq!(connection.hands_over(&mut stream, 0), WriteAllowance::Unsent);
+        connection.send_queue.wait_until_sent(&stream.state.progress);
+        while stream.sent < room / 2 {
+            assert_eq!(stream.woken(), 0, "{}", stream.sent);
+            connection.sends(&mut stream);
+        }
+        connection.sends(&mut stream);
+        assert_eq!(stream.woken(), 1);
+        assert!(matches!(connection.hands_over(&mut stream, 0), WriteAllowance::Bytes(_)));
+        // A retransmission does not count twice.
+        connection.sent(0, 1_000, 1_000);
+        assert_eq!(stream.woken(), 0);
+    }
+
+    #[test]
+    fn a_client_has_earned_window_what_its_window_grew_by_and_nothing_while_it_is_silent() {
+        let send_queue = SendQueue::default();
+        assert_eq!(send_queue.earned_window(), 0);
+        let rtt = Duration::from_millis(20);
+        for (window, timeouts, earned_window) in
+            [(30_000, 0, 0), (30_000, 1, 0), (90_000, 0, 60_000), (90_000, 1, 0), (90_000, 0, 60_000), (12_000, 0, 0)]
+        {
+            send_queue.on_recovery_metrics((window, rtt, rtt), 0, timeouts);
+            assert_eq!(send_queue.earned_window(), earned_window, "{window}, {timeouts}");
+        }
+    }
+
+    #[test]
+    fn a_stream_that_waits_for_acknowledgements_is_woken_by_as_many_bytes_or_by_the_last() {
+        let mut connection = Connection::default();
+        let mut stream = connection.stream(0);
+        connection.hands_over(&mut stream, 0);
+        for _ in 0..20 {
+            connection.sends(&mut stream);
+        }
+        connection.on_recovery_metrics(100_000);
+        connection.send_queue.wait_until_acknowledged(&stream.state.progress, 5_000);
+        connection.acknowledges(4);
+        assert_eq!(stream.woken(), 0);
+        connection.acknowledges(1);
+        assert_eq!(stream.woken(), 1);
+        connection.acknowledges(1);
+        assert_eq!(stream.woken(), 0, "once");
+        stream.state.waker.register(&waker(Arc::clone(&stream.woken)));
+        connection.send_queue.wait_until_acknowledged(&stream.state.progress, 1_000_000);
+        connection.acknowledges(13);
+        assert_eq!(stream.woken(), 0);
+        connection.acknowledges(1);
+        assert_eq!(stream.woken(), 1, "nothing is in flight any more");
+    }
+
+    #[test]
+    fn streams_that_wait_beside_each_other_are_woken_as_rarely_as_one_alone() {
+        let mut connection = Connection::default();
+        let mut streams: Vec<_> = (0..10).map(|id| connection.stream(4 * id)).collect();
+        for stream in &mut streams {
+            connection.hands_over(stream, 0);
+            connection.sends(stream);
+            stream.state.waker.register(&waker(Arc::clone(&stream.woken)));
+        }
+        connection.on_recovery_metrics(100_000);
+        for stream in &streams {
+            connection.send_queue.wait_until_acknowledged(&stream.state.progress, 1_000);
+        }
+        for _ in 0..9 {
+            connection.acknowledges(1);
+        }
+        let woken: usize = streams.iter().map(Sending::woken).sum();
+        assert_eq!(woken, 9);
+    }
+
+    #[test]
+    fn short_responses_are_not_tracked_and_streams_that_end_leave_nothing() {
+        let mut connection = Connection::default();
+        let mut short = connection.stream(0);
+        connection.sends(&mut short);
+        assert!(connection.last.is_none());
+        let mut stream = connection.stream(4);
+        connection.hands_over(&mut stream, 0);
+        connection.send_queue.wait_until_acknowledged(&stream.state.progress, 1);
+        connection.send_queue.remove(4, &stream.state);
+        assert!(connection.tracked.remove(4).is_some());
+        let SendQueue { tracked, unsent, waiting, .. } = &connection.send_queue;
+        assert_eq!((tracked.get(), unsent.get(), waiting.get()), (0, 0, 0));
+        connection.sends(&mut stream);
+        connection.acknowledges(2);
+        assert_eq!(stream.woken(), 0);
+    }
+
+    /// Simulates streams over a path that sends at most a window, in turn, and whose acknowledgements come in any
+    /// bunches.
+    #[test]
+    fn no_wake_up_is_lost_whatever_comes_together() {
+        const TOTAL: u64 = 1_000_000;
+        let cases = [(1, 1, 12), (1, 7, 100), (3, 1, 50), (10, 32, 40), (40, 3, 200), (1, 500, 900)];
+        for ((streams, bunch, window), is_ordered) in cases.into_iter().flat_map(|case| [(case, false), (case, true)]) {
+            let send_queue = if is_ordered { SendQueue::ordered() } else { SendQueue::default() };
+            let mut connection = Connection { send_queue, ..Connection::default() };
+            let mut sending: Vec<_> = (0..streams).map(|id| connection.stream(4 * id)).collect();
+            for stream in &sending {
+                connection.send_queue.on_opened();
+                // Some are as urgent as others.
+                let priority = Priority { urgency: (stream.id / 16 % 8) as u8, incremental: stream.id % 8 == 0 };
+                connection.send_queue.set_priority(stream.id, &stream.state, priority);
+            }
+            // What each of them has unacknowledged, and the order of what is in flight.
+            let mut outstanding = vec![0; sending.len()];
+            let mut order = VecDeque::new();
+            let mut ready: VecDeque<usize> = (0..sending.len()).collect();
+            let mut turn = 0;
+            connection.on_recovery_metrics(window * PACKET);
+            while sending.iter().any(|stream| stream.sent < TOTAL) || !order.is_empty() {
+                while let Some(index) = ready.pop_front() {
+                    let stream = &mut sending[index];
+                    while stream.queued < TOTAL {
+                        // A lease of two trains a stream.
+                        if outstanding[index] + TRAIN > 2 * TRAIN {
+                            connection.room(stream, outstanding[index], 0);
+                            connection.send_queue.wait_until_acknowledged(&stream.state.progress, TRAIN / 2);
+                            break;
+                        }
+                        let before = stream.queued;
+                        stream.state.waker.register(&waker(Arc::clone(&stream.woken)));
+                        match connection.room(stream, outstanding[index], TRAIN) {
+                            WriteAllowance::Bytes(bytes) => {
+                                // Whole packets.
+                                stream.queued = (before + bytes).next_multiple_of(PACKET.into()).min(TOTAL);
+                                connection.send_queue.hand_over(stream.id, &stream.state, stream.queued);
+                                outstanding[index] += stream.queued - before;
+                            }
+                            WriteAllowance::Unsent => {
+                                connection.send_queue.wait_until_sent(&stream.state.progress);
+                                break;
+                            }
+                            WriteAllowance::Unacknowledged => panic!("two trains are less than any path takes"),
+                        }
+                    }
+                    stream.state.waker.register(&waker(Arc::clone(&stream.woken)));
+                }
+                let mut idle = 0;
+                while connection.in_flight < window * PACKET && idle < sending.len() {
+                    // In turn, or, as far as it matters here, one after the other.
+                    if !is_ordered || sending[turn].sent >= sending[turn].queued {
+                        turn = (turn + 1) % sending.len();
+                    }
+                    if sending[turn].sent < sending[turn].queued {
+                        connection.sends(&mut sending[turn]);
+                        order.push_back(turn);
+                        idle = 0;
+                    } else {
+                        idle += 1;
+                    }
+                }
+                connection.on_recovery_metrics(window * PACKET);
+                assert!(!order.is_empty(), "all wait, and nothing is in flight: {streams} {bunch} {window}");
+                let mut packets = 0;
+                for index in order.drain(..order.len().min(bunch)) {
+                    outstanding[index] -= u64::from(PACKET);
+                    packets += 1;
+                }
+                connection.in_flight -= packets * PACKET;
+                connection.on_recovery_metrics(window * PACKET);
+                ready.extend((0..sending.len()).filter(|index| sending[*index].woken() > 0));
+            }
+        }
+    }
+}

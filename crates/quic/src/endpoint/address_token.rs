@@ -1,0 +1,482 @@
+//! Address validation tokens for Retry (RFC 9000 §8.1.2), valid on every worker that has the same [`Secrets`].
+//!
+//! ```text
+//! kind (1) · issue time, UNIX seconds (4) · length of the original destination connection ID (1) · that ID (20) ·
+//! tag (32)
+//! ```
+//!
+//! The tag is an HMAC-SHA256 over all of it, the client's address and port, its connection ID, and the connection ID of
+//! the Retry: RFC 9000 §8.1.4 requires the address, and s2n-quic's own provider binds the client's ID as well. The
+//! client sends its next Initial to the Retry's ID (§17.2.5.2), which s2n-quic then adopts unseen: an ID of the
+//! client's choice could be that of another worker or connection. The key changes every hour, by the issue time.
+//!
+//! Tokens are not bound to the endpoint, as stateless resets are: the owner of one has validated an address, which is
+//! worth the same at every address of the server, and replicas behind a balancer may have different ones.
+//!
+//! There are no tokens for later connections (NEW_TOKEN): s2n-quic 1.91 never asks for one.
+
+use super::{
+    admission::{AttemptOutcome, ip},
+    state::EndpointState,
+};
+use crate::identity::Secrets;
+use aws_lc_rs::hmac;
+use s2n_quic::provider::address_token::{Context, Format as TokenFormat, Provider};
+use s2n_quic_core::{
+    connection::{InitialId, LocalId},
+    event::api::SocketAddress,
+};
+use std::{
+    collections::HashSet,
+    convert::Infallible,
+    mem,
+    sync::Arc,
+    time::{Instant, SystemTime, UNIX_EPOCH},
+};
+
+/// Seconds in which a client has to use a token after a Retry: a lost Initial is sent again after 1, 3 and 7 seconds
+/// (RFC 9002 §6.2), then the client or litequic has given up.
+const LIFETIME: u32 = 10;
+/// Clock skew between two processes with one secret, in seconds.
+const CLOCK_SKEW: u32 = 2;
+/// Seconds that a key signs.
+const KEY_PERIOD: u32 = 3600;
+/// Tokens remembered a half of the filter: a core completes a few thousand handshakes a second.
+const MAX_REMEMBERED: usize = 32 * 1024;
+
+const KIND_RETRY: u8 = 1;
+/// RFC 9000 §17.2.
+const MAX_ID_LEN: usize = 20;
+const TAG_LEN: usize = 32;
+const BODY_LEN: usize = 1 + 4 + 1 + MAX_ID_LEN;
+const TOKEN_LEN: usize = BODY_LEN + TAG_LEN;
+
+/// Issues and checks tokens for one endpoint.
+#[derive(Debug)]
+pub(super) struct AddressTokenFormat {
+    signer: Signer,
+    used: Used,
+    clock: TokenClock,
+    state: Arc<EndpointState>,
+}
+
+impl AddressTokenFormat {
+    /// Tokens of the endpoint with this `state`.
+    pub(super) fn new(secrets: Arc<Secrets>, state: Arc<EndpointState>) -> Self {
+        Self { signer: Signer { secrets, keys: [None, None] }, used: Used::default(), clock: TokenClock::new(), state }
+    }
+}
+
+impl Provider for AddressTokenFormat {
+    type Format = Self;
+    type Error = Infallible;
+
+    fn start(self) -> Result<Self, Infallible> {
+        Ok(self)
+    }
+}
+
+impl TokenFormat for AddressTokenFormat {
+    const TOKEN_LEN: usize = TOKEN_LEN;
+
+    fn generate_new_token(&mut self, _: &mut Context<'_>, _: &LocalId, _: &mut [u8]) -> Option<()> {
+        None
+    }
+
+    fn generate_retry_token(&mut self, context: &mut Context<'_>, id: &InitialId, output: &mut [u8]) -> Option<()> {
+        let client = Client::of(context, self.state.with(|table| table.retry_ids.issued())?)?;
+        let token = self.signer.issue(&client, id.as_bytes(), self.clock.read().now)?;
+        output.get_mut(..TOKEN_LEN)?.copy_from_slice(&token);
+        Some(())
+    }
+
+    fn validate_token(&mut self, context: &mut Context<'_>, token: &[u8]) -> Option<InitialId> {
+        let id = self.state.with(|table| table.retry_ids.addressed())?;
+        let (time, client) = (self.clock.read(), Client::of(context, id)?);
+        let valid = self.signer.check(&client, token, time.now);
+        let valid = valid.or_else(|| self.signer.check(&client, token, time.before_jump?));
+        let Some(valid) = valid else {
+            self.state.admission.refuse_token();
+            return None;
+        };
+        // s2n-quic lets every client with a token pass its limiter: a flood with real addresses must stop here. It
+        // cannot reject, only drop. That does not use the token up: the client will send the same one again.
+        (self.state.admission.decide(ip(&context.remote_address), true) == AttemptOutcome::Allow).then_some(())?;
+        if !self.used.insert(valid.tag, time.running) {
+            self.state.admission.refuse_token();
+            return None;
+        }
+        InitialId::try_from_bytes(valid.original_id)
+    }
+}
+
+/// The context that a token is bound to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Client {
+    /// IPv4 as 4 bytes, IPv6 as 16, the port behind either.
+    address: Vec<u8>,
+    connection_id: Vec<u8>,
+    /// Source connection ID of the Retry, and destination connection ID of the Initial that answers it.
+    retry_id: Vec<u8>,
+}
+
+impl Client {
+    fn of(context: &Context<'_>, retry_id: LocalId) -> Option<Self> {
+        let (ip, port): (&[u8], u16) = match &context.remote_address {
+            SocketAddress::IpV4 { ip, port, .. } => (&ip[..], *port),
+            SocketAddress::IpV6 { ip, port, .. } => (&ip[..], *port),
+            _ => return None,
+        };
+        let address = [ip, &port.to_be_bytes()].concat();
+        let connection_id = context.peer_connection_id.to_vec();
+        Some(Self { address, connection_id, retry_id: retry_id.as_bytes().to_vec() })
+    }
+}
+
+/// A valid token.
+#[derive(Debug, PartialEq, Eq)]
+struct Valid<'a> {
+    original_id: &'a [u8],
+    tag: [u8; TAG_LEN],
+}
+
+/// Signs and verifies; the time is an argument.
+#[derive(Debug)]
+struct Signer {
+    secrets: Arc<Secrets>,
+    /// By the parity of their period: this one's and the last one's.
+    keys: [Option<(u32, hmac::Key)>; 2],
+}
+
+impl Signer {
+    fn issue(&mut self, client: &Client, original_id: &[u8], now: u32) -> Option<[u8; TOKEN_LEN]> {
+        let mut token = [0; TOKEN_LEN];
+        let (body, tag) = token.split_at_mut(BODY_LEN);
+        let (head, id) = body.split_at_mut(BODY_LEN - MAX_ID_LEN);
+        let [t0, t1, t2, t3] = now.to_be_bytes();
+        head.copy_from_slice(&[KIND_RETRY, t0, t1, t2, t3, u8::try_from(original_id.len()).ok()?]);
+        id.get_mut(..original_id.len())?.copy_from_slice(original_id);
+        tag.copy_from_slice(hmac::sign(self.key(now), &signed(body, client)).as_ref());
+        Some(token)
+    }
+
+    fn check<'a>(&mut self, client: &Client, token: &'a [u8], now: u32) -> Option<Valid<'a>> {
+        let (body, tag) = token.split_at_checked(BODY_LEN)?;
+        let tag = <[u8; TAG_LEN]>::try_from(tag).ok()?;
+        let &[KIND_RETRY, t0, t1, t2, t3, id_len, ref id @ ..] = body else { return None };
+        let issued = u32::from_be_bytes([t0, t1, t2, t3]);
+        // Before the tag: a key is derived for a time that is near now, or not at all.
+        let alive = issued <= now.saturating_add(CLOCK_SKEW) && now.saturating_sub(issued) <= LIFETIME;
+        if !alive {
+            return None;
+        }
+        // Constant time.
+        hmac::verify(self.key(issued), &signed(body, client), &tag).ok()?;
+        Some(Valid { original_id: id.get(..usize::from(id_len))?, tag })
+    }
+
+    fn key(&mut self, time: u32) -> &hmac::Key {
+        let period = time / KEY_PERIOD;
+        let [even, odd] = &mut self.keys;
+        let slot = if period.is_multiple_of(2) { even } else { odd };
+        if slot.as_ref().is_some_and(|(of, _)| *of != period) {
+            *slot = None;
+        }
+        let (_, key) = slot.get_or_insert_with(|| (period, self.secrets.retry_key(period)));
+        key
+    }
+}
+
+/// What the tag covers. The token's own part has a fixed length and the address one of two, which the connection IDs'
+/// lengths tell apart: no two inputs read the same.
+fn signed(body: &[u8], client: &Client) -> Vec<u8> {
+    let len = |id: &[u8]| [u8::try_from(id.len()).unwrap_or(u8::MAX)];
+    let Client { address, connection_id, retry_id } = client;
+    [body, &len(connection_id), connection_id, &len(retry_id), retry_id, address].concat()
+}
+
+/// Tokens that were used: each is valid once (RFC 9000 §8.1.4). A worker's own filter is enough, as a token is bound to
+/// an address and port, which the kernel hashes to one worker.
+#[derive(Debug, Default)]
+struct Used {
+    recent: HashSet<[u8; TAG_LEN]>,
+    older: HashSet<[u8; TAG_LEN]>,
+    /// When `recent` began, in seconds.
+    since: u32,
+}
+
+impl Used {
+    /// Remembers the token for its lifetime. False if it was used before, or if there is no room to remember it.
+    fn insert(&mut self, tag: [u8; TAG_LEN], now: u32) -> bool {
+        if now.saturating_sub(self.since) > LIFETIME + CLOCK_SKEW || now < self.since {
+            self.older = mem::take(&mut self.recent);
+            self.since = now;
+        }
+        !self.older.contains(&tag) && self.recent.len() < MAX_REMEMBERED && self.recent.insert(tag)
+    }
+}
+
+/// The time of tokens: the system's, which all processes with one secret agree on. A token that was issued before the
+/// system's clock was set counts as old as it is: a handshake does not fail because of that.
+#[derive(Debug)]
+struct TokenClock {
+    began: Instant,
+    jumps: Jumps,
+}
+
+/// One reading of [`TokenClock`], in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Time {
+    /// Since 1970; wraps in 2106, when tokens fail for ten seconds.
+    now: u32,
+    /// The time had the clock not been set; `None` if it was not within a token's lifetime.
+    before_jump: Option<u32>,
+    /// Since the clock was created, however the system's clock is set.
+    running: u32,
+}
+
+impl TokenClock {
+    fn new() -> Self {
+        Self { began: Instant::now(), jumps: Jumps::default() }
+    }
+
+    fn read(&mut self) -> Time {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        self.jumps.time(now, self.began.elapsed().as_secs())
+    }
+}
+
+/// By how much the system's clock is ahead of a monotonic one. Pure.
+#[derive(Debug, Default)]
+struct Jumps {
+    /// Seconds; `None` until the first reading.
+    ahead: Option<u64>,
+    /// What `ahead` was before the last jump, and when, on the monotonic clock, that was noticed.
+    before: Option<(u64, u64)>,
+}
+
+impl Jumps {
+    /// The time when the system's clock shows `system` seconds and the monotonic one `running`. Within
+    /// [`CLOCK_SKEW`] the system's clock may be adjusted.
+    #[expect(clippy::cast_possible_truncation, reason = "both wrap, as documented")]
+    fn time(&mut self, system: u64, running: u64) -> Time {
+        let ahead = system.wrapping_sub(running);
+        let last = self.ahead.replace(ahead);
+        if let Some(last) = last
+            && last.wrapping_sub(ahead).min(ahead.wrapping_sub(last)) > u64::from(CLOCK_SKEW)
+        {
+            self.before = Some((last, running));
+        }
+        let recent = self.before.filter(|(_, at)| running.saturating_sub(*at) <= u64::from(LIFETIME));
+        let before_jump = recent.map(|(ahead, _)| ahead.wrapping_add(running) as u32);
+        Time { now: system as u32, before_jump, running: running as u32 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        endpoint::admission::{Admission, SourceLimits},
+        metrics::Metrics,
+    };
+    use litequic_config::{Config, Limits};
+    use proptest::prelude::*;
+    use s2n_quic_core::{connection::PeerId, inet::SocketAddress, random};
+
+    const NOW: u32 = 1_800_000_000;
+    const ORIGINAL_ID: &[u8] = b"original id";
+
+    fn signer(secret: u8) -> Signer {
+        Signer { secrets: Arc::new(Secrets::derive(&[secret; 32])), keys: [None, None] }
+    }
+
+    fn client() -> Client {
+        let address = vec![192, 0, 2, 1, 0x1f, 0x90];
+        Client { address, connection_id: b"peer".to_vec(), retry_id: b"the retry's ID, ".to_vec() }
+    }
+
+    fn token() -> [u8; TOKEN_LEN] {
+        signer(1).issue(&client(), ORIGINAL_ID, NOW).unwrap()
+    }
+
+    #[test]
+    fn a_token_is_good_on_another_worker() {
+        let token = token();
+        let valid = signer(1).check(&client(), &token, NOW + 1).unwrap();
+        assert_eq!(valid.original_id, ORIGINAL_ID);
+    }
+
+    #[test]
+    fn a_token_is_good_for_its_client_alone() {
+        let table = [
+            ("another address", Client { address: vec![192, 0, 2, 2, 0x1f, 0x90], ..client() }),
+            ("another port", Client { address: vec![192, 0, 2, 1, 0x1f, 0x91], ..client() }),
+            ("another connection ID", Client { connection_id: b"poor".to_vec(), ..client() }),
+            ("a longer connection ID", Client { connection_id: b"peer\0".to_vec(), ..client() }),
+            ("another ID than the Retry's", Client { retry_id: b"another's ID, 16".to_vec(), ..client() }),
+            ("a shorter one", Client { retry_id: b"the ".to_vec(), ..client() }),
+            ("a longer one", Client { retry_id: b"the retry's ID, and on".to_vec(), ..client() }),
+            ("lengths that shift", Client { connection_id: b"peer\x10the".to_vec(), ..client() }),
+        ];
+        for (what, other) in table {
+            assert_eq!(signer(1).check(&other, &token(), NOW), None, "{what}");
+        }
+        assert_eq!(signer(2).check(&client(), &token(), NOW), None, "another secret");
+    }
+
+    #[test]
+    fn a_token_stays_as_old_as_it_is_when_the_clock_is_set() {
+        const HOUR: i64 = 3600;
+        // When the token is checked after it was issued, and how far the clock was set meanwhile.
+        let table = [
+            (1, HOUR, true),
+            (1, -HOUR, true),
+            (10, HOUR, true),
+            (10, -HOUR, true),
+            (11, HOUR, false),
+            (11, -HOUR, false),
+            (11, 0, false),
+            (1, 0, true),
+            (9, 1, true),
+        ];
+        for (later, set, good) in table {
+            let mut jumps = Jumps::default();
+            let system = u64::from(NOW);
+            assert_eq!(jumps.time(system, 50), Time { now: NOW, before_jump: None, running: 50 });
+            let time = jumps.time((system + later).checked_add_signed(set).unwrap(), 50 + later);
+            let checked = [Some(time.now), time.before_jump].into_iter().flatten();
+            let mut checked = checked.filter(|now| signer(1).check(&client(), &token(), *now).is_some());
+            assert_eq!(checked.next().is_some(), good, "{later} s later, set by {set} s");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_was_set_counts_at_once_and_the_one_before_for_a_token_s_lifetime() {
+        let mut jumps = Jumps::default();
+        for (system, running, before_jump) in [
+            (1000, 0, None),
+            (1001, 1, None),
+            (1004, 2, None), // adjusted
+            (5000, 3, Some(1005)),
+            (5010, 13, Some(1015)),
+            (5011, 14, None),
+            (0, 15, Some(5012)), // before 1970
+            (5013, 16, Some(1)),
+        ] {
+            let time = jumps.time(system, running);
+            assert_eq!(time, Time { now: u32::try_from(system).unwrap(), before_jump, running: time.running });
+            assert_eq!(u64::from(time.running), running);
+        }
+    }
+
+    #[test]
+    fn a_token_lives_for_its_lifetime() {
+        let table = [(-2, true), (-3, false), (0, true), (10, true), (11, false), (100_000, false)];
+        for (later, good) in table {
+            let now = NOW.checked_add_signed(later).unwrap();
+            assert_eq!(signer(1).check(&client(), &token(), now).is_some(), good, "{later} s later");
+        }
+    }
+
+    #[test]
+    fn a_token_outlives_the_change_of_keys() {
+        let mut signer = signer(1);
+        let last = NOW / KEY_PERIOD * KEY_PERIOD - 1;
+        let old = signer.issue(&client(), ORIGINAL_ID, last).unwrap();
+        let new = signer.issue(&client(), ORIGINAL_ID, last + 1).unwrap();
+        assert!(signer.check(&client(), &old, last + 2).is_some());
+        assert!(signer.check(&client(), &new, last + 2).is_some());
+        // A slot that an older period's key was in.
+        let later = signer.issue(&client(), ORIGINAL_ID, last + 1 + KEY_PERIOD).unwrap();
+        assert!(signer.check(&client(), &later, last + 1 + KEY_PERIOD).is_some());
+    }
+
+    #[test]
+    fn no_bit_of_a_token_can_be_changed() {
+        for bit in 0..TOKEN_LEN * 8 {
+            let mut token = token();
+            token[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(signer(1).check(&client(), &token, NOW), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_good_once() {
+        let mut used = Used::default();
+        assert!(used.insert([1; 32], NOW));
+        assert!(used.insert([2; 32], NOW + LIFETIME));
+        // The halves of the filter are swapped, and it still finds the token.
+        for later in [0, LIFETIME, LIFETIME + CLOCK_SKEW] {
+            assert!(!used.insert([1; 32], NOW + later), "{later} s later");
+        }
+        assert!(used.insert([3; 32], NOW + LIFETIME + CLOCK_SKEW + 1));
+        assert!(!used.insert([2; 32], NOW + LIFETIME + CLOCK_SKEW + 1));
+    }
+
+    /// Tokens take none.
+    struct NoRandomness;
+
+    impl random::Generator for NoRandomness {
+        fn public_random_fill(&mut self, _: &mut [u8]) {}
+        fn private_random_fill(&mut self, _: &mut [u8]) {}
+    }
+
+    #[test]
+    fn a_token_that_met_a_flooded_worker_is_still_good_when_the_client_tries_again() {
+        let metrics = Arc::<Metrics>::default();
+        let origin = "http://origin".parse().unwrap();
+        let config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into()).live();
+        let pools = SourceLimits::default();
+        let admission = Admission::new(Arc::clone(&config), Arc::clone(&metrics), pools.clone(), <_>::default());
+        let state = EndpointState::with_admission(config, Arc::clone(&metrics), admission);
+        let mut format = AddressTokenFormat::new(Arc::new(Secrets::derive(&[1; 32])), Arc::clone(&state));
+        let (address, peer) = (SocketAddress::default(), PeerId::try_from_bytes(b"peer").unwrap());
+        let mut random = NoRandomness;
+        let mut context = Context::new(&address, &peer, &mut random);
+        let id = InitialId::try_from_bytes(ORIGINAL_ID).unwrap();
+        let mut token = [0; TOKEN_LEN];
+        state.with(|table| {
+            table.retry_ids.issue(LocalId::try_from_bytes(&[7; 16]).unwrap());
+            table.retry_ids.address(&[7; 16]);
+        });
+        format.generate_retry_token(&mut context, &id, &mut token).unwrap();
+
+        let flood: Vec<_> = (0..Limits::default().max_handshakes).map(|_| pools.begin(None)).collect();
+        assert_eq!(format.validate_token(&mut context, &token), None);
+        drop(flood);
+        assert_eq!(format.validate_token(&mut context, &token), Some(id));
+        assert_eq!(metrics.retry_tokens_refused.get(), 0);
+        assert_eq!(format.validate_token(&mut context, &token), None, "twice");
+        assert_eq!(format.validate_token(&mut context, b"another one's"), None);
+        assert_eq!(metrics.retry_tokens_refused.get(), 2);
+    }
+
+    #[test]
+    fn a_full_filter_takes_no_token_that_it_could_not_remember() {
+        let mut used = Used::default();
+        let tag = |n: usize| std::array::from_fn(|i| n.to_be_bytes().get(i).copied().unwrap_or_default());
+        assert!((0..MAX_REMEMBERED).all(|n| used.insert(tag(n), NOW)));
+        assert!(!used.insert(tag(MAX_REMEMBERED), NOW));
+        assert!(used.insert(tag(MAX_REMEMBERED), NOW + 2 * LIFETIME));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_are_no_token(token in proptest::collection::vec(any::<u8>(), 0..100), fresh: bool) {
+            let mut token = token;
+            if fresh && token.len() >= 5 {
+                token[0] = KIND_RETRY;
+                token[1..5].copy_from_slice(&NOW.to_be_bytes());
+            }
+            prop_assert_eq!(signer(1).check(&client(), &token, NOW), None);
+        }
+
+        #[test]
+        fn every_id_comes_back(id in proptest::collection::vec(any::<u8>(), 0..=20)) {
+            let token = signer(1).issue(&client(), &id, NOW).unwrap();
+            let valid = signer(1).check(&client(), &token, NOW).unwrap();
+            prop_assert_eq!(valid.original_id, &id[..]);
+        }
+    }
+}

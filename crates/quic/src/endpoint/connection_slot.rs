@@ -1,0 +1,151 @@
+//! Counts a worker's handshakes and connections where each of them begins and ends: by a guard in s2n-quic's
+//! per-connection context, which has the connection's slots in the worker's pools. What a connection is worth to HTTP/3
+//! is counted there: it has only those whose handshake is complete.
+
+use super::admission::Slots;
+use crate::metrics::Metrics;
+use litequic_telemetry::Counter;
+use rustls::AlertDescription;
+use s2n_quic_core::{connection::Error, endpoint::Location};
+use std::{net::SocketAddr, ops::RangeInclusive, sync::Arc};
+
+/// H3_NO_ERROR (RFC 9114 §8.1).
+const H3_NO_ERROR: u64 = 0x100;
+/// Errors of HTTP/3 and QPACK (RFC 9114 §8.1, RFC 9204 §8.3), with room for what extensions add.
+const H3_ERRORS: RangeInclusive<u64> = 0x101..=0x2ff;
+/// CRYPTO_ERROR: a TLS alert (RFC 9001 §4.8).
+const ALERTS: RangeInclusive<u64> = 0x100..=0x1ff;
+
+/// One connection, counted until it is dropped, however it ends.
+#[derive(Debug)]
+pub(super) struct ConnectionSlot {
+    metrics: Arc<Metrics>,
+    handshaking: bool,
+    /// The slots of its client, once it has begun.
+    slots: Option<Slots>,
+    /// The client's first address.
+    client: Option<SocketAddr>,
+    /// The name in its handshake (SNI), if that may be logged.
+    name: Option<Box<str>>,
+}
+
+impl ConnectionSlot {
+    /// A connection whose handshake begins.
+    pub(super) fn begin(metrics: &Arc<Metrics>) -> Self {
+        metrics.connections_held.increment();
+        metrics.handshakes_open.increment();
+        Self { metrics: Arc::clone(metrics), handshaking: true, slots: None, client: None, name: None }
+    }
+
+    /// The connection of `client` has taken `slots`.
+    pub(super) fn start(&mut self, slots: Slots, client: SocketAddr) {
+        (self.slots, self.client) = (Some(slots), Some(client));
+    }
+
+    /// The client has requested the server `name`, which may be logged.
+    pub(super) fn set_name(&mut self, name: &str) {
+        self.name = Some(name.into());
+    }
+
+    /// The handshake is complete.
+    pub(super) fn handshake_done(&mut self) {
+        if let Some(slots) = &mut self.slots {
+            slots.handshake_done();
+        }
+        if std::mem::take(&mut self.handshaking) {
+            self.metrics.handshakes_open.decrement();
+        }
+    }
+}
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        self.metrics.connections_held.decrement();
+        if self.handshaking {
+            self.metrics.handshakes_open.decrement();
+        }
+    }
+}
+
+impl ConnectionSlot {
+    /// The connection ends by `error`.
+    pub(super) fn close(&self, error: &Error) {
+        match *error {
+            Error::MaxHandshakeDurationExceeded { .. } => self.metrics.timeout_handshake.increment(),
+            // A client that vanishes within its handshake is waited for no longer than for the handshake.
+            Error::IdleTimerExpired { .. } if self.handshaking => self.metrics.timeout_handshake.increment(),
+            Error::IdleTimerExpired { .. } => self.metrics.timeout_idle.increment(),
+            _ => {}
+        }
+        if self.handshaking
+            && let Error::Transport { initiator: Location::Remote, code, .. } = *error
+            && ALERTS.contains(&code.as_u64())
+        {
+            // The alert is the last byte of the code.
+            let alert = AlertDescription::from(code.as_u64().to_le_bytes()[0]);
+            let (client, name) = (self.client.map(tracing::field::display), self.name.as_deref());
+            tracing::debug!(client, name, ?alert, "the client ended the handshake");
+        }
+        close_counter(&self.metrics, error, self.handshaking).increment();
+    }
+}
+
+/// The counter of connections that end by `error`, while they are `handshaking` or after.
+fn close_counter<'a>(metrics: &'a Metrics, error: &Error, handshaking: bool) -> &'a Counter {
+    use Location::{Local, Remote};
+    let is_alert = |code: u64| ALERTS.contains(&code);
+    match *error {
+        Error::IdleTimerExpired { .. } | Error::MaxHandshakeDurationExceeded { .. } if handshaking => {
+            &metrics.handshakes_failed_timeout
+        }
+        Error::Transport { initiator: Local, code, .. } if handshaking && is_alert(code.as_u64()) => {
+            &metrics.handshakes_failed_tls
+        }
+        Error::Transport { initiator: Remote, code, .. } if handshaking && is_alert(code.as_u64()) => {
+            &metrics.handshakes_failed_alert
+        }
+        Error::Closed { initiator: Remote, .. }
+        | Error::Transport { initiator: Remote, .. }
+        | Error::Application { initiator: Remote, .. }
+            if handshaking =>
+        {
+            &metrics.handshakes_failed_closed
+        }
+        _ if handshaking => &metrics.handshakes_failed_other,
+        Error::IdleTimerExpired { .. } => &metrics.closed_idle,
+        Error::Closed { initiator: Remote, .. } => &metrics.closed_client,
+        Error::Application { initiator: Remote, error, .. } => match *error {
+            H3_NO_ERROR => &metrics.closed_client,
+            code if H3_ERRORS.contains(&code) => &metrics.closed_client_h3,
+            _ => &metrics.closed_client_application,
+        },
+        Error::Transport { initiator: Remote, .. } => &metrics.closed_client_transport,
+        Error::StatelessReset { .. } => &metrics.closed_client_reset,
+        Error::Closed { initiator: Local, .. } | Error::EndpointClosing { .. } => &metrics.closed_litequic,
+        Error::Application { initiator: Local, error, .. } if *error == H3_NO_ERROR => &metrics.closed_litequic,
+        Error::Application { initiator: Local, .. } => &metrics.closed_litequic_h3,
+        Error::Transport { initiator: Local, .. } => &metrics.closed_litequic_transport,
+        _ => &metrics.closed_other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_counts_until_it_is_dropped_whether_or_not_its_handshake_was_done() {
+        let metrics = Arc::<Metrics>::default();
+        let gauges = || (metrics.handshakes_open.get(), metrics.connections_held.get());
+        let given_up = ConnectionSlot::begin(&metrics);
+        let mut served = ConnectionSlot::begin(&metrics);
+        assert_eq!(gauges(), (2, 2));
+        served.handshake_done();
+        served.handshake_done();
+        assert_eq!(gauges(), (1, 2));
+        drop(given_up);
+        assert_eq!(gauges(), (0, 1));
+        drop(served);
+        assert_eq!(gauges(), (0, 0));
+    }
+}

@@ -1,0 +1,420 @@
+//! s2n-quic's events. One subscriber gets all of an endpoint's, and each event calls litequic's parts in the order that
+//! is written here: the order is behaviour.
+//!
+//! s2n-quic keeps a [`ConnectionContext`] with each connection, and passes it with each of the connection's events.
+
+use super::{
+    admission::ip,
+    connection_slot::ConnectionSlot,
+    logs::ends,
+    recovery::RttSampling,
+    state::{ChallengePacket, EndpointState, EndpointTable},
+    wakes,
+};
+use crate::{
+    congestion::{PathFeedbacks, round_trip},
+    connection::{AckFrequencyState, Connection, SentStreams, ValidatedAddresses},
+    qlog::{LogMetrics, LogOrder, PacketKind},
+};
+use litequic_config::AckFrequency;
+use litequic_resources::receive::WindowGrant;
+use litequic_telemetry::clients::TransportReport;
+use s2n_quic::{
+    connection::Handle,
+    provider::event::{
+        ConnectionInfo, ConnectionMeta, Subscriber,
+        events::{
+            ActivePathUpdated, ConnectionClosed, ConnectionStarted, EcnState, EcnStateChanged, EndpointMeta, Frame,
+            FrameSent, HandshakeStatus, HandshakeStatusUpdated, PacketHeader, PacketLost, Path, PathChallengeStatus,
+            PathChallengeUpdated, PathCreated, PlatformEventLoopWakeup, RecoveryMetrics, RxStreamProgress,
+            ServerNameInformation, TransportParametersReceived,
+        },
+    },
+};
+use s2n_quic_core::{packet::number::PacketNumberSpace, path::Tuple};
+use std::{net::SocketAddr, sync::Arc};
+
+/// Subscribes to the events of one endpoint.
+#[derive(Debug)]
+pub(super) struct EventSubscriber {
+    state: Arc<EndpointState>,
+    ack_frequency: AckFrequency,
+}
+
+impl EventSubscriber {
+    /// A subscriber that has clients acknowledge as `ack_frequency` says.
+    pub(super) fn new(state: Arc<EndpointState>, ack_frequency: AckFrequency) -> Self {
+        Self { state, ack_frequency }
+    }
+}
+
+/// State of one connection that its events alone use. When the connection ends, its entry in the table is removed
+/// first; then the fields are dropped in this order, the slot last: another connection may have its place from then on.
+#[derive(Debug)]
+pub(super) struct ConnectionContext {
+    state: Arc<EndpointState>,
+    id: u64,
+    /// s2n-quic's number of the path on which it sends.
+    active_path: u64,
+    paths: PathFeedbacks,
+    sent: SentStreams,
+    /// The number of the next 1-RTT packet.
+    next_packet_number: u64,
+    /// Packets that were declared lost.
+    packets_lost: u64,
+    supports_ack_frequency: bool,
+    rtt_sampling: RttSampling,
+    grant: Option<WindowGrant>,
+    addresses: ValidatedAddresses,
+    slot: ConnectionSlot,
+}
+
+/// The last validated address of the client of `connection`; `None` if the connection is gone.
+pub fn client_address(connection: &Handle) -> Option<SocketAddr> {
+    // s2n-quic finds its subscriber's context by the type.
+    connection.query_event_context(|context: &ConnectionContext| context.addresses.current()).ok().flatten()
+}
+
+/// What QUIC knows of the path of `connection`; `None` if the connection is gone.
+pub fn transport_report(connection: &Handle) -> Option<TransportReport> {
+    connection.query_event_context(ConnectionContext::report).ok()
+}
+
+/// Logs the open `connection` of `worker` by `order`, unless it has a log, or the order has no place.
+pub fn log_open(connection: &Handle, order: &Arc<LogOrder>, worker: usize) {
+    // An error means that the connection is gone.
+    let _ = connection.query_event_context(|context: &ConnectionContext| {
+        context.state.log_open(context.id, order, worker);
+    });
+}
+
+impl ConnectionContext {
+    /// What is known of the path. Packets are those with a number of the application data space.
+    fn report(&self) -> TransportReport {
+        let acks = self.state.with(|table| Some(table.connections.get_mut(self.id)?.acks_received()));
+        TransportReport {
+            packets_sent: Some(self.next_packet_number),
+            packets_lost: Some(self.packets_lost),
+            acks,
+            ..self.sent.queue().report()
+        }
+    }
+
+    /// Has `change` change the connection's entry.
+    fn change(&self, change: impl FnOnce(&mut Connection)) {
+        self.state.with(|table| table.connections.get_mut(self.id).map(change));
+    }
+
+    /// s2n-quic sends on `path` from now on.
+    fn set_active_path(&mut self, path: &Path<'_>) {
+        self.active_path = path.id;
+        let feedback = self.paths.get(path.id);
+        self.change(|connection| {
+            connection.path = Some(tuple(path));
+            connection.feedback = feedback;
+        });
+    }
+
+    /// Has `change` change the ACK frequency, if the client supports that.
+    fn change_ack_frequency(&self, change: impl FnOnce(&mut AckFrequencyState)) {
+        if self.supports_ack_frequency {
+            self.change(|connection| {
+                connection.change_ack_frequency(change);
+            });
+        }
+    }
+
+    /// Packet `number` was never sent.
+    #[cold]
+    fn skipped(&self, number: u64) {
+        self.change(|connection| connection.lost.on_skipped(number));
+    }
+}
+
+/// The two ends of a path.
+fn tuple(path: &Path<'_>) -> Tuple {
+    Tuple { remote_address: path.remote_addr.clone().into(), local_address: path.local_addr.clone().into() }
+}
+
+/// The packet with this header; `None` for one without a number.
+fn packet_kind(header: &PacketHeader) -> Option<PacketKind> {
+    let (space, number) = match *header {
+        PacketHeader::Initial { number, .. } => (PacketNumberSpace::Initial, number),
+        PacketHeader::Handshake { number, .. } => (PacketNumberSpace::Handshake, number),
+        PacketHeader::OneRtt { number, .. } => (PacketNumberSpace::ApplicationData, number),
+        _ => return None,
+    };
+    Some(PacketKind { space, number })
+}
+
+/// The state of a path, for a log.
+fn metrics(event: &RecoveryMetrics<'_>) -> LogMetrics {
+    LogMetrics {
+        min_rtt: event.min_rtt,
+        smoothed_rtt: event.smoothed_rtt,
+        latest_rtt: event.latest_rtt,
+        rtt_variance: event.rtt_variance,
+        pto_count: event.pto_count,
+        congestion_window: event.congestion_window,
+        bytes_in_flight: event.bytes_in_flight,
+    }
+}
+
+impl Drop for ConnectionContext {
+    fn drop(&mut self) {
+        // Dropped once the lock is released.
+        let removed = self.state.with(|table| {
+            table.set_challenge(&self.state.at_hand, self.id, None);
+            table.connections.remove(self.id)
+        });
+        drop(removed);
+        self.state.end_log(self.id);
+    }
+}
+
+impl Subscriber for EventSubscriber {
+    type ConnectionContext = ConnectionContext;
+
+    fn create_connection_context(&mut self, meta: &ConnectionMeta, _: &ConnectionInfo<'_>) -> ConnectionContext {
+        let slot = ConnectionSlot::begin(&self.state.metrics);
+        let (sent, grant) = self.state.with(|table| {
+            let (grant, is_ordered) = (table.new.grant.take(), table.new.is_ordered);
+            (table.connections.begin(meta.id, grant.as_ref().map(WindowGrant::account), is_ordered), grant)
+        });
+        ConnectionContext {
+            state: Arc::clone(&self.state),
+            id: meta.id,
+            active_path: 0,
+            paths: PathFeedbacks::default(),
+            sent,
+            next_packet_number: 0,
+            packets_lost: 0,
+            supports_ack_frequency: false,
+            rtt_sampling: RttSampling::default(),
+            grant,
+            addresses: ValidatedAddresses::default(),
+            slot,
+        }
+    }
+
+    /// A new connection's address counts as validated: no client completes a handshake, before which there is no
+    /// request, without having got litequic's packets.
+    fn on_connection_started(
+        &mut self,
+        context: &mut ConnectionContext,
+        _: &ConnectionMeta,
+        event: &ConnectionStarted<'_>,
+    ) {
+        let client = &event.path.remote_addr;
+        context.slot.start(self.state.admission.begin(ip(client)), client.into());
+        context.addresses.on_validated(client.into(), true);
+        context.paths.bind(event.path.id, self.state.with(|table| table.new.feedback.take()));
+        context.set_active_path(&event.path);
+        self.state.log_new_connection(context.id, &tuple(&event.path));
+    }
+
+    /// Comes before a packet of the path is authenticated, after its controller was created.
+    fn on_path_created(&mut self, context: &mut ConnectionContext, _: &ConnectionMeta, event: &PathCreated<'_>) {
+        context.paths.bind(event.new.id, self.state.with(|table| table.new.feedback.take()));
+    }
+
+    fn on_server_name_information(
+        &mut self,
+        context: &mut ConnectionContext,
+        _: &ConnectionMeta,
+        event: &ServerNameInformation<'_>,
+    ) {
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            context.slot.set_name(event.chosen_server_name);
+        }
+    }
+
+    /// Comes within the call in which TLS provided the parameters, before the datagram sender is created and before a
+    /// stream can be accepted.
+    fn on_transport_parameters_received(
+        &mut self,
+        context: &mut ConnectionContext,
+        meta: &ConnectionMeta,
+        event: &TransportParametersReceived<'_>,
+    ) {
+        let Self { state, ack_frequency } = self;
+        let supports_ack_frequency = state.with(|table| {
+            table.new.connection = Some(meta.id);
+            let support = table.new.support.take().filter(|_| *ack_frequency != AckFrequency::Off);
+            let connection = table.connections.get_mut(meta.id)?;
+            // "Local" is the client, which opens the streams (RFC 9000 §18.2).
+            connection.ack_delay_exponent = event.transport_parameters.ack_delay_exponent;
+            connection.credit.initial = event.transport_parameters.initial_max_stream_data_bidi_local;
+            let (metrics, moderation) = (Arc::clone(&state.metrics), state.moderation.clone());
+            connection.begin_ack_frequency(AckFrequencyState::new(support?, *ack_frequency, metrics, moderation));
+            Some(())
+        });
+        context.supports_ack_frequency = supports_ack_frequency.is_some();
+    }
+
+    fn on_handshake_status_updated(
+        &mut self,
+        context: &mut ConnectionContext,
+        _: &ConnectionMeta,
+        event: &HandshakeStatusUpdated,
+    ) {
+        if !matches!(event.status, HandshakeStatus::Complete { .. }) {
+            return;
+        }
+        context.slot.handshake_done();
+        context.change_ack_frequency(AckFrequencyState::begin);
+        context.rtt_sampling.begin();
+    }
+
+    /// Comes once a packet was decrypted that shows the client elsewhere.
+    fn on_active_path_updated(
+        &mut self,
+        context: &mut ConnectionContext,
+        meta: &ConnectionMeta,
+        event: &ActivePathUpdated<'_>,
+    ) {
+        context.addresses.on_activated((&event.active.remote_addr).into());
+        context.set_active_path(&event.active);
+        if let Some(log) = self.state.log(context.id) {
+            let (client, local) = ends(&tuple(&event.active));
+            log.tuple_assigned(event.active.id, client, local);
+        }
+        let woken = self.state.with(|table| {
+            table.activate_challenge(&self.state.at_hand, meta.id, event.active.id);
+            let connection = table.connections.get_mut(meta.id)?;
+            // Packets that the old path still delivers do not concern the new one.
+            connection.lost.clear();
+            connection.control_frames.on_migration(event.active.id)
+        });
+        if let Some(waker) = woken {
+            waker.wake();
+        }
+    }
+
+    fn on_path_challenge_updated(
+        &mut self,
+        context: &mut ConnectionContext,
+        meta: &ConnectionMeta,
+        event: &PathChallengeUpdated<'_>,
+    ) {
+        if matches!(event.path_challenge_status, PathChallengeStatus::Validated { .. }) {
+            context.addresses.on_validated((&event.path.remote_addr).into(), event.path.is_active);
+        }
+        // The challenge was answered, or given up.
+        let path = event.path.id;
+        self.state.with(|table| table.end_challenge(&self.state.at_hand, meta.id, path, path == context.active_path));
+    }
+
+    /// Comes with each frame.
+    fn on_frame_sent(&mut self, context: &mut ConnectionContext, meta: &ConnectionMeta, event: &FrameSent) {
+        if let Frame::Stream { id, offset, len, .. } = event.frame {
+            let ConnectionContext { sent, state, id: connection, .. } = context;
+            let find = |table: &mut EndpointTable| table.connections.get_mut(*connection)?.credit.open.get(id);
+            sent.on_sent(id, (offset, len.into()), || state.with(find));
+        }
+        let PacketHeader::OneRtt { number, .. } = event.packet_header else { return };
+        if number >= context.next_packet_number {
+            // s2n-quic leaves out a number now and then: a client that acknowledges it acknowledges what it never
+            // received (RFC 9000 §21.4).
+            if number > context.next_packet_number {
+                context.skipped(number - 1);
+            }
+            context.next_packet_number = number + 1;
+        }
+        if let Frame::PathChallenge { .. } = event.frame {
+            let probes = (event.path_id != context.active_path).then_some(event.path_id);
+            let challenge_packet = ChallengePacket { packet: (meta.id, number), probes };
+            self.state.with(|table| table.challenge_packet = Some(challenge_packet));
+            self.state.at_hand.set_has_frame();
+        }
+    }
+
+    fn on_packet_lost(&mut self, context: &mut ConnectionContext, _: &ConnectionMeta, event: &PacketLost<'_>) {
+        if let (Some(log), Some(packet)) = (self.state.log(context.id), packet_kind(&event.packet_header)) {
+            log.lost(packet, event.is_mtu_probe);
+        }
+        let PacketHeader::OneRtt { number, .. } = event.packet_header else { return };
+        if event.is_mtu_probe {
+            self.state.metrics.mtu_probes_lost.increment();
+        } else {
+            self.state.metrics.packets_lost.increment();
+            context.packets_lost += 1;
+        }
+        context.change(|connection| {
+            connection.change_ack_frequency(|ack_frequency| ack_frequency.lost(number, !event.is_mtu_probe));
+            // A packet with nothing but ACK frames is not reported to a controller, and another path's packets do not
+            // concern this one's.
+            if !event.is_mtu_probe && event.bytes_lost > 0 && event.path.is_active {
+                connection.lost.add(number);
+            }
+        });
+    }
+
+    /// Comes with each ACK frame, once it was processed, and behind each burst of packets. No other event has the
+    /// round-trip time and the congestion window.
+    fn on_recovery_metrics(
+        &mut self,
+        context: &mut ConnectionContext,
+        meta: &ConnectionMeta,
+        event: &RecoveryMetrics<'_>,
+    ) {
+        if !event.path.is_active {
+            return;
+        }
+        if let Some(log) = self.state.log(context.id) {
+            let feedback = context.paths.get(event.path.id);
+            log.recovery(metrics(event), feedback.is_some_and(|feedback| feedback.is_slow_start()));
+        }
+        let path = (event.congestion_window, event.smoothed_rtt, event.min_rtt);
+        let queue = context.sent.queue();
+        queue.on_recovery_metrics(path, event.bytes_in_flight, event.pto_count);
+        if context.supports_ack_frequency || queue.is_awaited() {
+            let rtt = round_trip(event.smoothed_rtt, event.latest_rtt);
+            let due = self.state.with(|table| {
+                let connection = table.connections.get_mut(meta.id)?;
+                connection.change_ack_frequency(|ack_frequency| {
+                    ack_frequency.on_recovery_metrics(event.path.id, rtt, event.min_rtt, event.congestion_window);
+                });
+                Some(connection.credit.open.due(queue))
+            });
+            due.iter().flatten().for_each(|stream| queue.wake(stream));
+        }
+        if context.rtt_sampling.is_due(meta.timestamp.duration_since_start(), event) {
+            self.state.metrics.smoothed_rtt.observe(event.smoothed_rtt);
+        }
+    }
+
+    /// Comes a few times a path.
+    fn on_ecn_state_changed(&mut self, _: &mut ConnectionContext, _: &ConnectionMeta, event: &EcnStateChanged<'_>) {
+        match event.state {
+            EcnState::Capable { .. } => self.state.metrics.ecn_capable.increment(),
+            EcnState::Failed { .. } => self.state.metrics.ecn_failed.increment(),
+            _ => {}
+        }
+    }
+
+    /// Accounts the bytes by which the connection's flow control has risen with a packet: the ends of its streams,
+    /// those that were received and those that were reset.
+    fn on_rx_stream_progress(&mut self, context: &mut ConnectionContext, _: &ConnectionMeta, event: &RxStreamProgress) {
+        if let Some(grant) = &mut context.grant {
+            grant.on_received(event.bytes as u64);
+        }
+    }
+
+    fn on_connection_closed(&mut self, context: &mut ConnectionContext, _: &ConnectionMeta, event: &ConnectionClosed) {
+        context.slot.close(&event.error);
+        if let Some(log) = self.state.log(context.id) {
+            log.closed(&event.error);
+        }
+    }
+
+    /// Comes with each turn of the endpoint's task.
+    fn on_platform_event_loop_wakeup(&mut self, _: &EndpointMeta, turn: &PlatformEventLoopWakeup) {
+        if turn.timeout_expired {
+            self.state.moderation.expired();
+        }
+        if let Some(cause) = wakes::cause(turn) {
+            self.state.metrics.wake.note(cause);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Connection IDs and stateless reset tokens, as s2n-quic requests them. `quic::identity` makes both; the endpoint's
+//! state has the IDs that concern the token at hand.
+
+use super::state::EndpointState;
+use crate::identity::{ConnectionIdFormat, stateless_reset::ResetTokens};
+use s2n_quic::provider::{
+    connection_id::{ConnectionInfo, Generator, Validator},
+    stateless_reset_token::{Generator as TokenGenerator, Provider as TokenProvider},
+};
+use s2n_quic_core::{connection::LocalId, stateless_reset};
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+/// The connection IDs of one endpoint.
+#[derive(Debug)]
+pub(super) struct EndpointIds {
+    pub(super) format: ConnectionIdFormat,
+    pub(super) state: Arc<EndpointState>,
+}
+
+impl Generator for EndpointIds {
+    fn generate(&mut self, connection: &ConnectionInfo<'_>) -> LocalId {
+        let id = self.format.generate(connection);
+        self.state.with(|table| table.retry_ids.issue(id));
+        id
+    }
+
+    fn lifetime(&self) -> Option<Duration> {
+        self.format.lifetime()
+    }
+}
+
+impl Validator for EndpointIds {
+    fn validate(&self, connection: &ConnectionInfo<'_>, buffer: &[u8]) -> Option<usize> {
+        self.format.validate(connection, buffer)
+    }
+}
+
+/// The stateless reset tokens of one endpoint.
+#[derive(Debug)]
+pub(super) struct EndpointResets {
+    pub(super) tokens: ResetTokens,
+    pub(super) state: Arc<EndpointState>,
+}
+
+impl TokenProvider for EndpointResets {
+    type Generator = Self;
+    type Error = Infallible;
+
+    fn start(self) -> Result<Self, Infallible> {
+        Ok(self)
+    }
+}
+
+impl TokenGenerator for EndpointResets {
+    const ENABLED: bool = true;
+
+    fn generate(&mut self, local_connection_id: &[u8]) -> stateless_reset::Token {
+        // s2n-quic requests the tokens of IDs that it issues here too.
+        let begins = self.state.with(|table| table.retry_ids.begin(local_connection_id));
+        self.tokens.token(local_connection_id, begins)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        identity::{IdScheme, Secrets},
+        metrics::Metrics,
+    };
+    use s2n_quic_core::inet::SocketAddress;
+
+    #[test]
+    fn the_token_of_an_issued_id_belongs_to_a_packet_of_no_connection_only_the_second_time() {
+        let (state, metrics) = (EndpointState::for_tests(), Arc::<Metrics>::default());
+        let scheme = Arc::new(IdScheme::new(None, None, None).unwrap());
+        let secrets = Secrets::derive(&[1; 32]);
+        let tokens =
+            ResetTokens::new(&secrets, ([127, 0, 0, 1], 443).into(), Arc::clone(&scheme), Arc::clone(&metrics));
+        let mut ids = EndpointIds { format: ConnectionIdFormat::alone(scheme), state: Arc::clone(&state) };
+        let mut resets = EndpointResets { tokens, state: Arc::clone(&state) };
+        let id = ids.generate(&ConnectionInfo::new(&SocketAddress::default()));
+        assert_eq!(state.with(|table| table.retry_ids.issued()), Some(id));
+        for unknown in [0, 1] {
+            resets.generate(id.as_bytes());
+            assert_eq!(metrics.packets_without_connection_none.get(), unknown);
+        }
+        // A client's own ID, which s2n-quic adopts after a Retry.
+        state.with(|table| table.retry_ids.address(&[2; 16]));
+        for unknown in [1, 2] {
+            resets.generate(&[2; 16]);
+            assert_eq!(metrics.packets_without_connection_none.get(), unknown);
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Intercepts what s2n-quic receives and sends.
+//!
+//! - Each datagram: those that no honest client sends are dropped (`amplification`).
+//! - Each received 1-RTT packet between s2n-quic's decryption and its own parser: counts it, passes its contents to the
+//!   connection's entry, and writes PADDING over what s2n-quic need not read: ACK frames that bring no news, and
+//!   floods. Has s2n-quic close the connection for violations that s2n-quic does not detect.
+//! - Each sent packet before it is encrypted: `frame_slot` puts litequic's frames into it.
+
+use super::{
+    amplification::{self, long_header_id},
+    frame_slot,
+    state::EndpointState,
+};
+use crate::{
+    connection::{PacketAction, ReceivedPacket},
+    identity::connection_id::OwnIds,
+    qlog::PacketKind,
+    wire::{BlockedFrames, PacketSummary, frame::kind},
+};
+use s2n_codec::encoder::scatter;
+use s2n_quic_core::{
+    event::api::Subject,
+    inet::SocketAddress,
+    packet::{
+        interceptor::{Datagram, DecoderBufferMut, Interceptor, Packet},
+        number::PacketNumberSpace,
+    },
+    path::{LocalAddress, RemoteAddress, Tuple},
+    time::Timestamp,
+};
+use std::{sync::Arc, task::Waker, time::Instant};
+
+/// Type of a frame of one byte for which s2n-quic must close the connection: HANDSHAKE_DONE, which no client may send
+/// (RFC 9000 §19.20).
+const CLOSING_FRAME: u8 = {
+    assert!(kind::HANDSHAKE_DONE < 0x40);
+    let [.., byte] = kind::HANDSHAKE_DONE.to_be_bytes();
+    byte
+};
+
+/// Intercepts the datagrams and packets of one endpoint.
+#[derive(Debug)]
+pub(super) struct PacketInterceptor {
+    state: Arc<EndpointState>,
+    ids: OwnIds,
+    /// Whether ACK frames without news are merged into the one that brought it.
+    merge_acks: bool,
+    /// Addresses of the datagram at hand.
+    path: Tuple,
+    /// Summary of the packet at hand.
+    summary: PacketSummary,
+    /// Tasks that the packet at hand wakes.
+    woken: Vec<Waker>,
+    /// Fate of the last packet that was looked at.
+    action: PacketAction,
+}
+
+impl PacketInterceptor {
+    /// An interceptor for an endpoint that issues `ids`.
+    pub(super) fn new(state: Arc<EndpointState>, ids: OwnIds, merge_acks: bool) -> Self {
+        let path =
+            Tuple { remote_address: SocketAddress::default().into(), local_address: SocketAddress::default().into() };
+        let (summary, woken) = Default::default();
+        Self { state, ids, merge_acks, path, summary, woken, action: PacketAction::Forward }
+    }
+
+    /// Whether a datagram is to be processed, by `amplification`.
+    fn admit(&self, datagram: &[u8]) -> bool {
+        let Some(id) = long_header_id(datagram) else { return true };
+        let to_issued_id = self.ids.contain(id);
+        self.state.at_hand.set_to_issued_id(to_issued_id);
+        self.state.with(|table| table.retry_ids.address(id));
+        amplification::admits(datagram.len(), to_issued_id)
+    }
+
+    /// Reads a packet of `connection`, by s2n-quic's ID, that came at `at`, and blanks what s2n-quic need not read.
+    fn receive(&mut self, connection: u64, at: Timestamp, payload: &mut [u8]) {
+        self.state.metrics.packets_received.increment();
+        self.summary.read(payload);
+        if let (Some(error), Some(first)) = (self.summary.violation, payload.first_mut()) {
+            tracing::debug!(connection, %error, "a client violates QUIC");
+            self.state.with(|table| table.close_error = Some(error));
+            // s2n-quic must close the connection of a client that sends it (RFC 9000 §19.20), and reads no further.
+            *first = CLOSING_FRAME;
+            return;
+        }
+        if self.summary.is_latency_critical {
+            self.state.moderation.urgent();
+        }
+        if self.summary.opens_request {
+            self.state.moderation.opening();
+        }
+        self.count_blocked();
+        let batch = self.state.moderation.batch();
+        // I/O that has no batches has no newest in one.
+        let merge_acks = self.merge_acks && batch > 0;
+        let (place, ack) = self.summary.sole_ack(payload).unzip();
+        let packet = ReceivedPacket { summary: &self.summary, ack, merge_acks, batch, path: &self.path, at };
+        let action = if packet.concerns_connection() {
+            let woken = &mut self.woken;
+            self.state.with(|table| table.connections.process_packet(connection, packet, woken, Instant::now))
+        } else {
+            PacketAction::Forward
+        };
+        self.woken.drain(..).for_each(Waker::wake);
+        self.action = action;
+        match action {
+            PacketAction::Forward => {}
+            PacketAction::BlankAck => {
+                if let Some(ack) = place.and_then(|place| payload.get_mut(place)) {
+                    ack.fill(0);
+                    self.state.metrics.ack_frames_merged.increment();
+                }
+            }
+            // The connection is about to be closed: until then PADDING, which costs s2n-quic next to nothing.
+            PacketAction::Blank => payload.fill(0),
+        }
+    }
+}
+
+impl PacketInterceptor {
+    /// Counts limits that block the client.
+    fn count_blocked(&self) {
+        let blocked = self.summary.blocked;
+        if blocked == BlockedFrames::default() {
+            return;
+        }
+        self.state.metrics.limit_streams.add(blocked.streams.into());
+        self.state.metrics.limit_connection_receive_buffer.add(blocked.data.into());
+        self.state.metrics.limit_stream_receive_buffer.add(blocked.stream_data.into());
+    }
+}
+
+impl Interceptor for PacketInterceptor {
+    fn intercept_rx_datagram<'a>(
+        &mut self,
+        _: &Subject,
+        _: &Datagram<'_>,
+        payload: DecoderBufferMut<'a>,
+    ) -> DecoderBufferMut<'a> {
+        let datagram = payload.into_less_safe_slice();
+        // An empty datagram is not a packet: s2n-quic drops it.
+        let datagram = if self.admit(datagram) { datagram } else { &mut [] };
+        DecoderBufferMut::new(datagram)
+    }
+
+    fn intercept_rx_remote_address(&mut self, _: &Subject, address: &mut RemoteAddress) {
+        self.path.remote_address = *address;
+    }
+
+    fn intercept_rx_local_address(&mut self, _: &Subject, address: &mut LocalAddress) {
+        self.path.local_address = *address;
+    }
+
+    fn intercept_rx_payload<'a>(
+        &mut self,
+        subject: &Subject,
+        packet: &Packet,
+        payload: DecoderBufferMut<'a>,
+    ) -> DecoderBufferMut<'a> {
+        let Subject::Connection { id, .. } = subject else { return payload };
+        if self.state.at_hand.has_logs() {
+            return self.intercept_logged(*id, packet, payload);
+        }
+        self.intercept(*id, packet, payload)
+    }
+
+    fn intercept_tx_payload(&mut self, subject: &Subject, packet: &Packet, payload: &mut scatter::Buffer<'_>) {
+        if packet.number.space() == PacketNumberSpace::ApplicationData {
+            self.state.metrics.packets_sent.increment();
+            if self.state.at_hand.take_has_frame()
+                && let Subject::Connection { id, .. } = subject
+            {
+                // Without the end of a stream's data, which may be elsewhere yet.
+                let (payload, _) = payload.inner_mut();
+                let packet = (*id, packet.number.as_u64());
+                frame_slot::complete(&self.state, packet, payload.as_mut_slice(), Instant::now);
+            }
+        }
+        if self.state.at_hand.has_logs()
+            && let Subject::Connection { id, .. } = subject
+        {
+            self.log_sent(*id, packet, payload);
+        }
+    }
+}
+
+impl PacketInterceptor {
+    /// Reads a packet of `connection`.
+    fn intercept<'a>(&mut self, id: u64, packet: &Packet, payload: DecoderBufferMut<'a>) -> DecoderBufferMut<'a> {
+        if packet.number.space() != PacketNumberSpace::ApplicationData {
+            self.state.at_hand.set_handshake_connection(id);
+            self.state.moderation.urgent();
+            self.state.moderation.opening();
+            return payload;
+        }
+        let payload = payload.into_less_safe_slice();
+        self.receive(id, packet.timestamp, payload);
+        DecoderBufferMut::new(payload)
+    }
+
+    /// Reads a packet of `id`, and logs it, if the connection has a log: as it came, and what became of it.
+    #[cold]
+    fn intercept_logged<'a>(
+        &mut self,
+        id: u64,
+        packet: &Packet,
+        payload: DecoderBufferMut<'a>,
+    ) -> DecoderBufferMut<'a> {
+        let Some(log) = self.state.log(id) else { return self.intercept(id, packet, payload) };
+        let kind = kind_of(packet);
+        let payload = payload.into_less_safe_slice();
+        log.received(kind, payload, self.state.moderation.batch());
+        let bytes = payload.len();
+        self.action = PacketAction::Forward;
+        let payload = self.intercept(id, packet, DecoderBufferMut::new(payload));
+        match self.action {
+            PacketAction::BlankAck => log.ack_merged(kind),
+            PacketAction::Blank => log.dropped(kind, bytes),
+            PacketAction::Forward => {}
+        }
+        payload
+    }
+
+    /// Logs a packet of `id` that leaves, if the connection has a log.
+    #[cold]
+    fn log_sent(&self, id: u64, packet: &Packet, payload: &mut scatter::Buffer<'_>) {
+        let Some(log) = self.state.log(id) else { return };
+        let (written, rest) = payload.inner_mut();
+        let mut whole = written.as_mut_slice().to_vec();
+        whole.extend(rest.iter().flat_map(|rest| rest.iter()));
+        let bursts = self
+            .state
+            .with(|table| Some(table.connections.get_mut(id)?.feedback.as_ref()?.bursts()))
+            .unwrap_or_default();
+        log.sent(kind_of(packet), &whole, bursts);
+    }
+}
+
+/// The packet, for a log.
+fn kind_of(packet: &Packet) -> PacketKind {
+    PacketKind { space: packet.number.space(), number: packet.number.as_u64() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::{IdScheme, connection_id::WorkerIndex};
+
+    #[test]
+    fn small_datagrams_go_to_ids_that_litequic_issued() {
+        let scheme = IdScheme::new(None, None, None).unwrap();
+        let ids = OwnIds::new(&scheme, (9, Arc::default()), WorkerIndex(1), 4);
+        let state = EndpointState::for_tests();
+        let interceptor = PacketInterceptor::new(Arc::clone(&state), ids, false);
+        let datagram = |first: u8, id: &[u8], len: usize| {
+            let mut datagram = [&[first, 0, 0, 0, 1, u8::try_from(id.len()).unwrap()], id].concat();
+            datagram.resize(len, 0);
+            datagram
+        };
+        let issued = [&[0xef, 9, 1][..], &[7; 13]].concat();
+        let table = [
+            ("a full Initial", datagram(0xc0, &[1; 8], 1200), true, false),
+            ("a small Initial", datagram(0xc0, &[1; 8], 1199), false, false),
+            ("a small Handshake to its own ID", datagram(0xe0, &[1; 8], 60), false, false),
+            ("a small Handshake to ours", datagram(0xe0, &issued, 60), true, true),
+            ("a full Initial to ours", datagram(0xc0, &issued, 1200), true, true),
+            ("to another worker's", datagram(0xe0, &[&[0xef, 9, 2][..], &[7; 13]].concat(), 60), false, false),
+            ("to one of another length", datagram(0xe0, &issued[..15], 60), false, false),
+        ];
+        for (what, datagram, admitted, is_own) in table {
+            assert_eq!((interceptor.admit(&datagram), state.at_hand.is_to_issued_id()), (admitted, is_own), "{what}");
+        }
+        for (what, datagram) in [("short", vec![0x40; 30]), ("nothing", vec![]), ("half a header", vec![0xc0; 7])] {
+            assert!(interceptor.admit(&datagram), "{what} is not for here to judge");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! One request stream's window, which HTTP/3 holds.
+
+use super::state::EndpointState;
+use crate::connection::{Connection, SendQueue, StreamSendState};
+use litequic_exchange::priority::Priority;
+use litequic_resources::{
+    receive::ReceiveAccount,
+    send::path::WriteAllowance,
+    transport::{self, Transport},
+};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    task::Waker,
+};
+
+/// The connections of an endpoint as HTTP/3 sees them.
+#[derive(Debug)]
+pub struct QuicTransport(pub Arc<EndpointState>);
+
+impl Transport for QuicTransport {
+    fn open(&self, connection: u64, stream: u64) -> Box<dyn transport::SendWindow> {
+        let open = |connection: &mut Connection| {
+            connection.send_queue.on_opened();
+            (connection.credit.open(stream), Arc::clone(&connection.send_queue))
+        };
+        let opened = self.0.with(|table| table.connections.get_mut(connection).map(open));
+        // A connection that is gone by now sends nothing any more.
+        let (state, send_queue) = opened.unwrap_or_else(|| (StreamSendState::new(0), Arc::default()));
+        Box::new(RequestWindow { endpoint: Arc::clone(&self.0), connection, stream, state, send_queue })
+    }
+
+    fn account(&self, connection: u64) -> Option<ReceiveAccount> {
+        self.0.with(|table| table.connections.get_mut(connection)?.receive_account.clone())
+    }
+
+    fn is_ordered(&self, connection: u64) -> bool {
+        self.0.with(|table| table.connections.get_mut(connection).is_some_and(|found| found.send_queue.is_ordered()))
+    }
+
+    fn update_priority(&self, connection: u64, stream: u64, priority: Priority) -> Option<bool> {
+        let (state, send_queue) = self.0.with(|table| {
+            let connection = table.connections.get_mut(connection)?;
+            Some((connection.credit.open.get(stream)?, Arc::clone(&connection.send_queue)))
+        })?;
+        Some(send_queue.update_priority(stream, &state, priority))
+    }
+
+    fn alerts(&self, connection: u64) -> Box<dyn transport::ConnectionAlerts> {
+        let alerts = |connection: &mut Connection| connection.control_frames.alert_handle();
+        // A connection that is gone by now sends nothing any more.
+        Box::new(self.0.with(|table| table.connections.get_mut(connection).map(alerts)).unwrap_or_default())
+    }
+}
+
+/// How much may be sent on one request stream. Dropped at the stream's end.
+#[derive(Debug)]
+pub(super) struct RequestWindow {
+    endpoint: Arc<EndpointState>,
+    connection: u64,
+    stream: u64,
+    state: Arc<StreamSendState>,
+    send_queue: Arc<SendQueue>,
+}
+
+impl transport::SendWindow for RequestWindow {
+    fn limit(&self) -> u64 {
+        self.state.limit.load(Ordering::Relaxed)
+    }
+
+    fn register(&self, waker: &Waker) {
+        self.state.waker.register(waker);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.state.stopped.load(Ordering::Relaxed)
+    }
+
+    fn is_ordered(&self) -> bool {
+        self.send_queue.is_ordered()
+    }
+
+    fn priority(&self) -> Priority {
+        SendQueue::priority(&self.state)
+    }
+
+    fn begin_priority(&self, priority: Priority) {
+        self.send_queue.begin_priority(self.stream, &self.state, priority);
+    }
+
+    fn set_priority(&self, priority: Priority) {
+        self.send_queue.set_priority(self.stream, &self.state, priority);
+    }
+
+    fn at_once(&self, sent: u64, length: u64, is_last: bool) -> bool {
+        self.send_queue.at_once((self.stream, &self.state), (sent, length), is_last)
+    }
+
+    fn room(&self, sent: u64, outstanding: u64, ready: u64) -> WriteAllowance {
+        self.send_queue.room((self.stream, &self.state), (sent, outstanding), ready)
+    }
+
+    fn earned_window(&self) -> u64 {
+        self.send_queue.earned_window()
+    }
+
+    fn on_queued(&self, sent: u64) {
+        self.send_queue.hand_over(self.stream, &self.state, sent);
+    }
+
+    fn wait_until_sent(&self) {
+        self.send_queue.wait_until_sent(&self.state.progress);
+    }
+
+    fn wait_until_acknowledged(&self, bytes: u64) {
+        self.send_queue.wait_until_acknowledged(&self.state.progress, bytes);
+    }
+}
+
+impl Drop for RequestWindow {
+    fn drop(&mut self) {
+        self.send_queue.remove(self.stream, &self.state);
+        let rest = self.send_queue.take_rest();
+        if rest > 0 {
+            self.endpoint.metrics.priority_rest_bytes.add(rest);
+        }
+        let closed = self.endpoint.with(|table| table.connections.get_mut(self.connection)?.credit.close(self.stream));
+        drop(closed);
+        StreamSendState::give_back(&mut self.state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Context;
+
+    #[test]
+    fn a_stream_of_a_connection_that_is_gone_may_send_nothing() {
+        let endpoint = QuicTransport(EndpointState::for_tests());
+        assert_eq!(endpoint.open(7, 0).limit(), 0);
+        assert!(endpoint.account(7).is_none());
+        assert!(endpoint.alerts(7).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+
+    #[test]
+    fn a_stream_is_forgotten_at_its_end() {
+        let endpoint = QuicTransport(EndpointState::for_tests());
+        endpoint.0.with(|table| drop(table.connections.begin(7, None, false)));
+        let close = || endpoint.0.with(|table| table.connections.get_mut(7).unwrap().credit.close(0));
+        let window = endpoint.open(7, 0);
+        assert!(close().is_some());
+        drop(window);
+        drop(endpoint.open(7, 0));
+        assert!(close().is_none());
+    }
+}

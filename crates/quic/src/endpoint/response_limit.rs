@@ -1,0 +1,33 @@
+//! Rate limit of answers to clients without a connection: stateless resets, Retry packets, refusals. s2n-quic queues
+//! each until the socket takes it, without a limit, so a sender faster than the socket would fill the memory.
+
+use litequic_base::rate::Bucket;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Stateless resets a second of an endpoint: all clients of a worker that crashed with 20,000 connections get one
+/// within 20 seconds, about as long as their own timeouts.
+pub(super) const MAX_RESETS_PER_SECOND: u32 = 1_000;
+/// Retry packets and refusals a second of an endpoint: more handshakes than a core completes.
+pub(super) const MAX_RESPONSES_PER_SECOND: u32 = 20_000;
+/// Responses that may come at once: a second's worth, all of which s2n-quic may have to queue, of 1.2 KB each.
+const BURST: Duration = Duration::from_secs(1);
+
+/// A rate limit of responses. Behind a lock of its own, because s2n-quic requests both kinds of a provider that it
+/// shares (`&self`).
+#[derive(Debug)]
+pub(super) struct StatelessResponseLimit(Mutex<Bucket>);
+
+impl StatelessResponseLimit {
+    /// A limit of `per_second` responses.
+    pub(super) fn new(per_second: u32) -> Self {
+        Self(Mutex::new(Bucket::with_burst(per_second, BURST)))
+    }
+
+    /// Whether another response may be sent `now`.
+    pub(super) fn admit(&self, now: Instant) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take_if_there(now)
+    }
+}

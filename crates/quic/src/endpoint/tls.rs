@@ -1,0 +1,300 @@
+//! Wraps TLS for four features that s2n-quic lacks: the client's transport parameters, as they came, are read for
+//! `ack_frequency` when TLS provides the 1-RTT keys; clients get another max_ack_delay than s2n-quic's own; a handshake
+//! that fails within its client's first datagram is closed with a CONNECTION_CLOSE; and stateless resets are limited.
+//!
+//! s2n-quic 0.91 stores a connection after it has processed the first datagram (`handle_initial_packet`). An error
+//! before that drops the connection without an answer, and the client waits for its own timeout: that is so for every
+//! rejection whose ClientHello fits one datagram. So an error of TLS is held back until s2n-quic polls again because of
+//! a wakeup, which it does for stored connections only, and then closes the connection as any other. That happens in
+//! the next turn of the endpoint's loop; s2n-quic sends its CONNECTION_CLOSE from there, once for each of the client's
+//! datagrams at most. A rejected handshake counts as one in flight, as it would with a larger ClientHello, until the
+//! closing period (RFC 9000 §10.2) ends: `Limits::retry_handshakes` and `limits.max_handshakes` apply.
+//!
+//! A first Initial with frames that do not belong there is still discarded, which RFC 9000 §17.2.2 allows.
+
+use super::{
+    response_limit::{MAX_RESETS_PER_SECOND, StatelessResponseLimit},
+    state::EndpointState,
+};
+use crate::{
+    connection::AckFrequencySupport,
+    wire::parameters::{self, MAX_ACK_DELAY},
+};
+use bytes::Bytes;
+use s2n_codec::{Encoder, EncoderValue};
+use s2n_quic::provider::tls::{ConnectionInfo, Provider};
+use s2n_quic_core::{
+    application::ServerName,
+    crypto::{
+        CryptoSuite,
+        tls::{self, ApplicationParameters, Context, Endpoint, HandshakeType, HelloOffsets, NamedGroup, Session},
+    },
+    transport::Error,
+};
+use std::{
+    any::Any,
+    sync::Arc,
+    task::{Poll, Waker},
+    time::Instant,
+};
+
+/// Bytes of a tag so large that no stateless reset is shorter than the packet that asked for it.
+const SUPPRESSING_TAG_LEN: usize = u16::MAX as usize;
+
+/// `tls`, with transport parameters that are read, errors that are held back, and a limit of stateless resets.
+pub(super) struct TlsEndpoint<T> {
+    tls: T,
+    resets: StatelessResponseLimit,
+    state: Arc<EndpointState>,
+}
+
+impl<T> TlsEndpoint<T> {
+    /// Passes each client's support of ACK_FREQUENCY to `state`.
+    pub(super) fn new(tls: T, state: Arc<EndpointState>) -> Self {
+        Self { tls, resets: StatelessResponseLimit::new(MAX_RESETS_PER_SECOND), state }
+    }
+
+    fn handshake<S>(&self, session: S) -> TlsSession<S> {
+        TlsSession { session, state: Arc::clone(&self.state), connection: None, held_error: None, own: None }
+    }
+}
+
+impl<T: Provider> Provider for TlsEndpoint<T> {
+    type Server = TlsEndpoint<T::Server>;
+    type Client = T::Client;
+    type Error = T::Error;
+
+    fn start_server(self) -> Result<Self::Server, T::Error> {
+        let Self { tls, resets, state } = self;
+        Ok(TlsEndpoint { tls: tls.start_server()?, resets, state })
+    }
+
+    fn start_client(self) -> Result<T::Client, T::Error> {
+        self.tls.start_client()
+    }
+}
+
+impl<E: Endpoint> Endpoint for TlsEndpoint<E> {
+    type Session = TlsSession<E::Session>;
+
+    fn new_server_session<P: EncoderValue>(&mut self, parameters: &P, info: ConnectionInfo) -> Self::Session {
+        let announced = Announced(parameters::without(MAX_ACK_DELAY, &parameters.encode_to_vec()));
+        let session = self.tls.new_server_session(&announced, info);
+        let own = self.state.at_hand.has_logs().then(|| Box::new(announced));
+        TlsSession { own, ..self.handshake(session) }
+    }
+
+    fn new_client_session<P: EncoderValue>(&mut self, parameters: &P, name: ServerName) -> Self::Session {
+        let session = self.tls.new_client_session(parameters, name);
+        self.handshake(session)
+    }
+
+    /// Limits stateless resets. s2n-quic requests the longest tag for each stateless reset and for nothing else, and
+    /// sends none that would not be shorter than the packet that it answers (RFC 9000 §10.3.3): so a huge tag
+    /// suppresses one.
+    fn max_tag_length(&self) -> usize {
+        if self.resets.admit(Instant::now()) {
+            return self.tls.max_tag_length();
+        }
+        self.state.metrics.limit_stateless_resets.increment();
+        SUPPRESSING_TAG_LEN
+    }
+}
+
+/// One handshake.
+#[derive(Debug)]
+pub(super) struct TlsSession<S> {
+    session: S,
+    state: Arc<EndpointState>,
+    /// The connection of this handshake; known from the first poll on, which is a packet's.
+    connection: Option<u64>,
+    /// The error, until it may be returned to s2n-quic.
+    held_error: Option<Error>,
+    /// litequic's transport parameters, if connections are logged.
+    own: Option<Box<Announced>>,
+}
+
+/// Encoded transport parameters as clients get them: without max_ack_delay, so that its default of 25 ms holds
+/// (docs/adr/0068-announced-ack-delay.md). A session has them behind a pointer, because hardly one keeps them.
+#[derive(Debug)]
+struct Announced(Vec<u8>);
+
+impl EncoderValue for Announced {
+    fn encode<E: Encoder>(&self, encoder: &mut E) {
+        encoder.write_slice(&self.0);
+    }
+}
+
+impl<S: CryptoSuite> CryptoSuite for TlsSession<S> {
+    type HandshakeKey = S::HandshakeKey;
+    type HandshakeHeaderKey = S::HandshakeHeaderKey;
+    type InitialKey = S::InitialKey;
+    type InitialHeaderKey = S::InitialHeaderKey;
+    type ZeroRttKey = S::ZeroRttKey;
+    type ZeroRttHeaderKey = S::ZeroRttHeaderKey;
+    type OneRttKey = S::OneRttKey;
+    type OneRttHeaderKey = S::OneRttHeaderKey;
+    type RetryKey = S::RetryKey;
+}
+
+impl<S: Session> Session for TlsSession<S> {
+    fn poll<C: Context<Self>>(&mut self, context: &mut C) -> Poll<Result<(), Error>> {
+        let packet = self.state.at_hand.take_handshake_connection();
+        let of_packet = packet.is_some_and(|packet| *self.connection.get_or_insert(packet) == packet);
+        let error = match self.held_error {
+            Some(error) => error,
+            None => match self.session.poll(&mut ForwardingContext {
+                context,
+                state: &self.state,
+                logged: self.connection.zip(self.own.as_ref().map(|own| own.0.as_slice())),
+            }) {
+                Poll::Ready(Err(error)) => *self.held_error.insert(error),
+                outcome => return outcome,
+            },
+        };
+        if of_packet {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(Err(error))
+    }
+
+    fn process_post_handshake_message<C: Context<Self>>(&mut self, context: &mut C) -> Result<(), Error> {
+        let context = &mut ForwardingContext { context, state: &self.state, logged: None };
+        self.session.process_post_handshake_message(context)
+    }
+
+    fn should_discard_session(&self) -> bool {
+        self.session.should_discard_session()
+    }
+
+    fn parse_hello(kind: HandshakeType, header: &[u8], received: u64, max: u64) -> Result<Option<HelloOffsets>, Error> {
+        // An invalid ClientHello fails within the packet. TLS, which gets it, has the alert for it.
+        let hello = S::parse_hello(kind, header, received, max);
+        Ok(hello.unwrap_or(Some(HelloOffsets { payload_offset: 0, payload_len: 0 })))
+    }
+}
+
+/// The context that a session gets of its connection. Everything is forwarded; one call is intercepted.
+struct ForwardingContext<'a, C> {
+    context: &'a mut C,
+    state: &'a EndpointState,
+    /// The connection, and litequic's transport parameters, if connections were logged when it began.
+    logged: Option<(u64, &'a [u8])>,
+}
+
+impl<S: Session, C: Context<TlsSession<S>>> Context<S> for ForwardingContext<'_, C> {
+    /// Sets the client's support around the call, within which s2n-quic reads the parameters and creates the
+    /// connection's datagram sender.
+    fn on_one_rtt_keys(
+        &mut self,
+        key: S::OneRttKey,
+        header_key: S::OneRttHeaderKey,
+        parameters: ApplicationParameters<'_>,
+    ) -> Result<(), Error> {
+        if let Some((connection, own)) = self.logged
+            && let Some(log) = self.state.log(connection)
+        {
+            log.parameters(true, own);
+            log.parameters(false, parameters.transport_parameters);
+        }
+        let support = AckFrequencySupport::read(parameters.transport_parameters);
+        self.state.with(|table| table.new.support = support);
+        let outcome = self.context.on_one_rtt_keys(key, header_key, parameters);
+        self.state.with(|table| (table.new.support, table.new.connection) = (None, None));
+        outcome
+    }
+
+    fn on_client_application_params(
+        &mut self,
+        client: ApplicationParameters<'_>,
+        server: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        self.context.on_client_application_params(client, server)
+    }
+
+    fn on_handshake_keys(&mut self, key: S::HandshakeKey, header_key: S::HandshakeHeaderKey) -> Result<(), Error> {
+        self.context.on_handshake_keys(key, header_key)
+    }
+
+    fn on_zero_rtt_keys(
+        &mut self,
+        key: S::ZeroRttKey,
+        header_key: S::ZeroRttHeaderKey,
+        parameters: ApplicationParameters<'_>,
+    ) -> Result<(), Error> {
+        self.context.on_zero_rtt_keys(key, header_key, parameters)
+    }
+
+    fn on_server_name(&mut self, name: ServerName) -> Result<(), Error> {
+        self.context.on_server_name(name)
+    }
+
+    fn on_application_protocol(&mut self, protocol: Bytes) -> Result<(), Error> {
+        self.context.on_application_protocol(protocol)
+    }
+
+    fn on_key_exchange_group(&mut self, group: NamedGroup) -> Result<(), Error> {
+        self.context.on_key_exchange_group(group)
+    }
+
+    fn on_handshake_complete(&mut self) -> Result<(), Error> {
+        self.context.on_handshake_complete()
+    }
+
+    fn on_tls_context(&mut self, context: Box<dyn Any + Send>) {
+        self.context.on_tls_context(context);
+    }
+
+    fn on_tls_exporter_ready(&mut self, session: &impl tls::TlsSession) -> Result<(), Error> {
+        self.context.on_tls_exporter_ready(session)
+    }
+
+    fn on_tls_handshake_failed(
+        &mut self,
+        session: &impl tls::TlsSession,
+        error: Box<dyn std::error::Error + Send + Sync>,
+    ) -> Result<(), Error> {
+        self.context.on_tls_handshake_failed(session, error)
+    }
+
+    fn receive_initial(&mut self, max: Option<usize>) -> Option<Bytes> {
+        self.context.receive_initial(max)
+    }
+
+    fn receive_handshake(&mut self, max: Option<usize>) -> Option<Bytes> {
+        self.context.receive_handshake(max)
+    }
+
+    fn receive_application(&mut self, max: Option<usize>) -> Option<Bytes> {
+        self.context.receive_application(max)
+    }
+
+    fn can_send_initial(&self) -> bool {
+        self.context.can_send_initial()
+    }
+
+    fn send_initial(&mut self, message: Bytes) {
+        self.context.send_initial(message);
+    }
+
+    fn can_send_handshake(&self) -> bool {
+        self.context.can_send_handshake()
+    }
+
+    fn send_handshake(&mut self, message: Bytes) {
+        self.context.send_handshake(message);
+    }
+
+    fn can_send_application(&self) -> bool {
+        self.context.can_send_application()
+    }
+
+    fn send_application(&mut self, message: Bytes) {
+        self.context.send_application(message);
+    }
+
+    fn waker(&self) -> &Waker {
+        self.context.waker()
+    }
+}

@@ -1,0 +1,527 @@
+//! The connection IDs that litequic issues: they name the process and the worker, so that every packet of a connection
+//! reaches it after any migration of its client; with `[listen.server_id]` the server too, for load balancers
+//! (draft-ietf-quic-load-balancers; docs/adr/0043-server-ids.md).
+//!
+//! ```text
+//!                first byte              then                                            last two bytes
+//! no server ID   0xef                    generation, worker, 13 random bytes
+//! without key    rotation, length − 1    server ID, unique bytes                         generation, worker: masked
+//! with key       rotation, length − 1    E(server ID, generation, worker, counter)       generation, worker: masked
+//! ```
+//!
+//! Rotation has three bits and the length five. The rotation of IDs without a server ID is 0b111, which tells balancers
+//! to route by the 4-tuple. Generation and worker are a byte each. A classic BPF program steers by them, which can
+//! compute a hash and cannot decrypt: the mask is HalfSipHash-1-3 of the bytes between the server ID and the last two,
+//! or of the whole ciphertext, under a key that all processes on a port share. No one without it can tell that two IDs
+//! are of one worker.
+//!
+//! IDs are unique by construction: a counter of the endpoint is in each, encrypted. s2n-quic ends the process for a
+//! repeated one.
+
+use super::{generations::Generations, scheme::IdScheme};
+use crate::metrics::Metrics;
+use litequic_base::half_sip_hash::{Key, half_sip_hash};
+use litequic_config::{ServerId, ServerIdShape};
+use s2n_quic::provider::connection_id::{ConnectionInfo, Generator, LocalId, Validator};
+use std::{fmt, ops::Range, sync::Arc, time::Duration};
+
+/// Workers that one byte distinguishes.
+pub const MAX_WORKERS: usize = 256;
+
+/// Bytes of an ID without server ID.
+const UNROUTABLE_LEN: usize = 16;
+/// First byte of an ID without server ID: "this ID cannot be routed", and its length.
+const UNROUTABLE: u8 = 0b111 << 5 | 15;
+/// RFC 9000 §17.2: a connection ID has 20 bytes at most.
+pub(super) const MAX_LEN: usize = 20;
+/// RFC 9000 §17.2: the header's form, in a packet's first byte.
+const LONG_HEADER: u8 = 0x80;
+/// Bits of an ID's first byte that have the length behind it.
+const LENGTH: u8 = 0x1f;
+/// Bits below the rotation in an ID's first byte.
+pub(super) const ROTATION_SHIFT: u8 = 5;
+/// Bytes of generation and worker.
+pub(super) const ISSUER: usize = 2;
+
+/// A worker of its process, from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerIndex(pub u8);
+
+/// The layout of an ID: the same for all workers of a process, and for all processes that share a port.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Layout(Option<ServerIdShape>);
+
+impl Layout {
+    /// The layout of IDs with the server ID that is configured, or without one.
+    pub fn of(server_id: Option<&ServerId>) -> Self {
+        Self(server_id.map(ServerId::shape))
+    }
+
+    /// The layout of IDs whose parts have the lengths of `shape`; without a server ID where there is none.
+    pub const fn new(shape: Option<ServerIdShape>) -> Self {
+        Self(shape)
+    }
+
+    /// The lengths of the parts; `None` of IDs without a server ID.
+    pub fn shape(&self) -> Option<ServerIdShape> {
+        self.0
+    }
+
+    /// Bytes of every ID.
+    pub fn id_len(&self) -> usize {
+        self.0.map_or(UNROUTABLE_LEN, |shape| shape.id_len())
+    }
+
+    /// The bits of the first byte that are the same in every ID, and their value: rotations change.
+    pub fn first_byte(&self) -> (u8, u8) {
+        // At most 19: five bits hold it.
+        let length = u8::try_from(self.id_len() - 1).unwrap_or(LENGTH);
+        if self.0.is_some() { (LENGTH, length) } else { (u8::MAX, UNROUTABLE) }
+    }
+
+    /// The place of generation and worker.
+    pub fn issuer_offset(&self) -> usize {
+        if self.0.is_some() { self.id_len() - ISSUER } else { 1 }
+    }
+
+    /// The bytes whose hash masks generation and worker. `None` where they are not masked.
+    pub fn hashed(&self) -> Option<Range<usize>> {
+        let shape = self.0?;
+        let begin = if shape.encrypted { 1 } else { 1 + usize::from(shape.server_id) };
+        Some(begin..self.issuer_offset())
+    }
+
+    /// What identifies the connection of a datagram with a short header: the last bytes of its destination connection
+    /// ID. They are random; with a server ID they have all that is unique of the shortest nonce, and of a longer one
+    /// as many pseudo-random bits. `None` of a long header, and of a datagram that is too short.
+    pub(crate) fn connection(&self, datagram: &[u8]) -> Option<u64> {
+        let (first, rest) = datagram.split_first()?;
+        let id = rest.get(..self.id_len())?;
+        (first & LONG_HEADER == 0).then_some(u64::from_le_bytes(*id.last_chunk()?))
+    }
+
+    /// Whether `id` begins like one with this layout.
+    fn fits(&self, id: &[u8]) -> bool {
+        let (bits, value) = self.first_byte();
+        id.first().is_some_and(|first| first & bits == value)
+    }
+
+    /// Generation and worker of the process and the worker that issued `id`, under the `mask` key. `None` of an ID with
+    /// another layout; others' IDs have any.
+    fn issuer(&self, mask: Key, id: &[u8]) -> Option<[u8; ISSUER]> {
+        let issuer: [u8; ISSUER] = *id.get(self.issuer_offset()..)?.first_chunk()?;
+        self.fits(id).then_some(())?;
+        Some(match self.hashed() {
+            None => issuer,
+            Some(hashed) => masked(issuer, mask, id.get(hashed)?),
+        })
+    }
+}
+
+/// `16 bytes: server ID 8, nonce 7, no key`
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(shape) => shape.fmt(f),
+            None => write!(f, "{UNROUTABLE_LEN} bytes: no server ID"),
+        }
+    }
+}
+
+/// Masks generation and worker, or undoes that.
+pub(super) fn masked([generation, worker]: [u8; ISSUER], mask: Key, hashed: &[u8]) -> [u8; ISSUER] {
+    let [.., high, low] = half_sip_hash(mask, words(hashed)).to_be_bytes();
+    [generation ^ high, worker ^ low]
+}
+
+/// Words in network order, of 4 bytes at least; the last one overlaps the one before.
+fn words(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
+    let (whole, rest) = bytes.as_chunks::<4>();
+    let last = bytes.last_chunk().filter(|_| !rest.is_empty());
+    whole.iter().chain(last).map(|word| u32::from_be_bytes(*word))
+}
+
+/// Recognizes IDs that one worker has issued.
+#[derive(Debug, Clone)]
+pub(crate) struct OwnIds {
+    layout: Layout,
+    mask: Key,
+    generation: u8,
+    /// Generations of other processes that run.
+    others: Arc<Generations>,
+    worker: WorkerIndex,
+    workers: usize,
+}
+
+impl OwnIds {
+    /// The IDs of `worker`, one of `workers`, in the process of this `generation`, beside which `others` may run.
+    pub(crate) fn new(
+        scheme: &IdScheme,
+        (generation, others): (u8, Arc<Generations>),
+        worker: WorkerIndex,
+        workers: usize,
+    ) -> Self {
+        Self { layout: scheme.layout(), mask: scheme.mask(), generation, others, worker, workers }
+    }
+
+    /// Whether `id` looks like one that this worker issued, under whichever rotation.
+    pub(crate) fn contain(&self, id: &[u8]) -> bool {
+        let own = [self.generation, self.worker.0];
+        id.len() == self.layout.id_len() && self.layout.issuer(self.mask, id) == Some(own)
+    }
+
+    /// Whether another worker of this very process issued `id`, or another process that runs, and may have a connection
+    /// for it.
+    fn are_anothers(&self, id: &[u8]) -> bool {
+        match self.layout.issuer(self.mask, id) {
+            Some([generation, worker]) if generation == self.generation => {
+                worker != self.worker.0 && usize::from(worker) < self.workers
+            }
+            Some([generation, _]) => self.others.contains(generation),
+            None => false,
+        }
+    }
+}
+
+/// Issues and recognizes one endpoint's connection IDs.
+#[derive(Debug)]
+pub struct ConnectionIdFormat {
+    own: OwnIds,
+    scheme: Arc<IdScheme>,
+    /// The number of the last ID. Its lowest bytes are in the ID: as many as fit.
+    counter: u128,
+    metrics: Arc<Metrics>,
+}
+
+impl ConnectionIdFormat {
+    /// The IDs of the only worker of a process, beside which no other runs.
+    pub fn alone(scheme: Arc<IdScheme>) -> Self {
+        let own = OwnIds::new(&scheme, (0, Arc::default()), WorkerIndex(0), 1);
+        Self::new(own, scheme, Arc::default())
+    }
+
+    /// Issues IDs that `own` recognizes, after `scheme`, and counts them.
+    pub(crate) fn new(own: OwnIds, scheme: Arc<IdScheme>, metrics: Arc<Metrics>) -> Self {
+        // A process that is started anew has the generation of the one before, and does not repeat its IDs.
+        Self { own, scheme, counter: rand::random(), metrics }
+    }
+
+    fn issue(&mut self) -> IdBytes {
+        let issuer = [self.own.generation, self.own.worker.0];
+        match self.own.layout.shape().zip(self.own.layout.hashed()) {
+            Some((shape, hashed)) => {
+                self.counter = self.counter.wrapping_add(1);
+                let unique = usize::from(shape.nonce).saturating_sub(ISSUER);
+                let counter = self.counter.to_be_bytes();
+                let counter = counter.get(counter.len().saturating_sub(unique)..).unwrap_or_default();
+                let mut id = IdBytes::default();
+                self.scheme.write(&mut id, issuer, counter);
+                let tail = masked(issuer, self.own.mask, id.get(hashed));
+                id.push(&tail);
+                id
+            }
+            None => {
+                // rand's generator is a CSPRNG, reseeded from the system.
+                let random: [u8; UNROUTABLE_LEN - 1 - ISSUER] = rand::random();
+                let mut id = IdBytes::default();
+                [&[UNROUTABLE][..], &issuer, &random].into_iter().for_each(|part| id.push(part));
+                id
+            }
+        }
+    }
+}
+
+/// An ID that is being written.
+#[derive(Debug, Default)]
+pub(super) struct IdBytes {
+    bytes: [u8; MAX_LEN],
+    len: usize,
+}
+
+impl IdBytes {
+    /// Appends `part`, up to the longest ID.
+    pub(super) fn push(&mut self, part: &[u8]) {
+        let free = self.bytes.iter_mut().skip(self.len);
+        self.len += free.zip(part).map(|(byte, value)| *byte = *value).count();
+    }
+
+    /// The bytes from `begin` on.
+    pub(super) fn from(&mut self, begin: usize) -> &mut [u8] {
+        self.bytes.get_mut(begin..self.len).unwrap_or_default()
+    }
+
+    fn get(&self, range: Range<usize>) -> &[u8] {
+        self.bytes.get(range).unwrap_or_default()
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        self.get(0..self.len)
+    }
+}
+
+impl Generator for ConnectionIdFormat {
+    #[expect(clippy::expect_used, reason = "16 to 20 bytes are an ID's length by construction")]
+    fn generate(&mut self, _: &ConnectionInfo<'_>) -> LocalId {
+        let id = self.issue();
+        let id = LocalId::try_from_bytes(id.as_bytes()).expect("16 to 20 bytes are a connection ID");
+        self.metrics.connection_ids_issued.increment();
+        id
+    }
+
+    /// Balancers forget a configuration that no ID has any more. Without a server ID there is nothing to forget.
+    fn lifetime(&self) -> Option<Duration> {
+        self.scheme.lifetime()
+    }
+}
+
+impl Validator for ConnectionIdFormat {
+    /// The length of a short header's connection ID. It is always the same; what follows may be any packet's, an old
+    /// process' too, whose client gets a stateless reset. Called for every short header: nothing is decrypted here.
+    ///
+    /// A packet for another worker of this process, or for another process that runs, is not processed here: that may
+    /// have the connection, and a stateless reset from here would end it (RFC 9000 §21.11). It is dropped. It arrives
+    /// here if the kernel does not steer, or if GRO has joined it with one of this worker's, which an attacker who
+    /// wants a token can cause.
+    fn validate(&self, _: &ConnectionInfo<'_>, buffer: &[u8]) -> Option<usize> {
+        let len = self.own.layout.id_len();
+        let id = buffer.get(..len)?;
+        (!self.own.are_anothers(id)).then_some(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::quic_lb::ServerIdKey;
+    use proptest::prelude::*;
+    use s2n_quic_core::inet::SocketAddress;
+    use std::collections::HashSet;
+
+    const GENERATION: u8 = 9;
+    const KEY: [u8; 16] =
+        [0x8f, 0x95, 0xf0, 0x92, 0x45, 0x76, 0x5f, 0x80, 0x25, 0x69, 0x34, 0xe5, 0x0c, 0x66, 0x20, 0x7f];
+
+    /// A configuration of `[listen.server_id]`.
+    fn server_id(id: &[u8], nonce: u8, encrypted: bool) -> ServerId {
+        let digits: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        ServerId::of(&digits, nonce, encrypted.then(|| "key".into()))
+    }
+
+    fn scheme(server_id: Option<&ServerId>) -> Arc<IdScheme> {
+        let key = server_id.is_some_and(|one| one.shape().encrypted).then(|| ServerIdKey::from(KEY));
+        Arc::new(IdScheme::new(server_id, key, None).unwrap())
+    }
+
+    fn of_worker(scheme: &Arc<IdScheme>, worker: u8) -> ConnectionIdFormat {
+        let generations = (GENERATION, Arc::new(Generations::of([GENERATION - 2, GENERATION + 1])));
+        let own = OwnIds::new(scheme, generations, WorkerIndex(worker), 4);
+        ConnectionIdFormat::new(own, Arc::clone(scheme), Arc::default())
+    }
+
+    fn format(worker: u8) -> ConnectionIdFormat {
+        of_worker(&scheme(None), worker)
+    }
+
+    fn generate(format: &mut ConnectionIdFormat) -> Vec<u8> {
+        let address = SocketAddress::default();
+        format.generate(&ConnectionInfo::new(&address)).as_bytes().to_vec()
+    }
+
+    fn validate(format: &ConnectionIdFormat, buffer: &[u8]) -> Option<usize> {
+        let address = SocketAddress::default();
+        format.validate(&ConnectionInfo::new(&address), buffer)
+    }
+
+    #[test]
+    fn an_id_without_a_server_id_has_generation_and_worker_behind_its_first_byte() {
+        let mut format = format(3);
+        let id = generate(&mut format);
+        assert!(id.starts_with(&[0xef, GENERATION, 3]), "{id:?}");
+        assert_eq!((id.len(), format.own.layout.id_len()), (16, 16));
+        assert!(format.lifetime().is_none());
+        assert_eq!(format.own.layout.to_string(), "16 bytes: no server ID");
+    }
+
+    /// Layouts: the server ID, bytes of the nonce, whether there is a key; the ID's length.
+    const LAYOUTS: [(&[u8], u8, bool, usize); 8] = [
+        (&[1, 2, 3, 4, 5, 6, 7, 8], 7, false, 16),
+        (&[10, 1, 2, 3], 11, false, 16),
+        (&[1], 18, false, 20),
+        (&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12], 7, false, 20),
+        (&[1, 2, 3, 4, 5, 6, 7, 8], 8, true, 19),
+        (&[1], 8, true, 12),
+        (&[1, 2, 3], 13, true, 19),
+        (&[1, 2, 3, 4, 5, 6, 7, 8, 9], 8, true, 20),
+    ];
+
+    #[test]
+    fn an_id_has_its_server_id_and_a_masked_issuer() {
+        for (id, nonce, encrypted, len) in LAYOUTS {
+            let configured = server_id(id, nonce, encrypted);
+            let scheme = scheme(Some(&configured));
+            let mut format = of_worker(&scheme, 3);
+            assert_eq!(format.lifetime(), Some(Duration::from_secs(86_400)));
+            let mut tails = HashSet::new();
+            let (mut changes, mut mistaken) = (0, 0);
+            for _ in 0..100 {
+                let issued = generate(&mut format);
+                assert_eq!(issued.len(), len);
+                assert_eq!(usize::from(issued[0]), len - 1, "rotation 0");
+                if encrypted {
+                    let mut text = issued[1..=id.len() + usize::from(nonce)].to_vec();
+                    super::super::quic_lb::Cipher::new(KEY.into()).unwrap().decrypt(&mut text);
+                    assert_eq!(text[..id.len() + 2], [id, &[GENERATION, 3]].concat());
+                } else {
+                    assert_eq!(issued[1..=id.len()], *id);
+                }
+                assert!(format.own.contain(&issued));
+                assert_eq!(format.own.layout.issuer(scheme.mask(), &issued), Some([GENERATION, 3]));
+                for changed in format.own.layout.hashed().unwrap() {
+                    let mut other = issued.clone();
+                    other[changed] ^= 1;
+                    changes += 1;
+                    mistaken += u32::from(format.own.contain(&other));
+                }
+                assert!(!format.own.contain(&issued[1..]) && !format.own.contain(&[&*issued, &[0]].concat()));
+                tails.insert(issued[len - 2..].to_vec());
+            }
+            assert!(tails.len() > 90, "{} distinct masks of 100", tails.len());
+            // The mask has 16 bits: one of 65,536 is right by accident.
+            assert!(mistaken <= 5, "{mistaken} of {changes}");
+        }
+    }
+
+    /// What AWS' load balancer reads, which the guide of its controller has Envoy issue: server ID 8, nonce 7.
+    #[test]
+    fn the_server_id_of_aws_and_katran_is_where_they_read_it() {
+        let first = |server_id: &[u8], nonce: u8, rotation: u8| {
+            let configured = self::server_id(server_id, nonce, false).with_rotation(rotation);
+            generate(&mut of_worker(&scheme(Some(&configured)), 0))
+        };
+        let id = [0xa1, 0xb2, 0xc3, 0xd4, 0xe5, 0xf6, 7, 8];
+        let aws = first(&id, 7, 0);
+        assert_eq!((aws.len(), &aws[..9]), (16, &[&[0x0f], &id[..]].concat()[..]));
+
+        // Katran: the first two bits are the version; server IDs of version 2 are bytes 1 to 3, of version 3 bytes 1 to
+        // 4.
+        for (rotation, len, version) in [(4, 3, 2), (5, 3, 2), (6, 4, 3)] {
+            let katran = first(&id[..len], 15 - u8::try_from(len).unwrap(), rotation);
+            assert_eq!((katran[0] >> 6, &katran[1..=len]), (version, &id[..len]));
+        }
+    }
+
+    #[test]
+    fn ids_without_a_server_id_are_unique() {
+        let mut format = format(0);
+        let ids: HashSet<_> = (0..10_000).map(|_| generate(&mut format)).collect();
+        assert_eq!(ids.len(), 10_000);
+    }
+
+    /// Five random bytes would repeat 45 times among 10 million.
+    #[test]
+    fn ten_million_ids_with_a_server_id_have_no_two_alike() {
+        let scheme = scheme(Some(&server_id(&[1; 8], 7, false)));
+        let begin = of_worker(&scheme, 0).counter;
+        let issued = |n: u128| {
+            let mut format = ConnectionIdFormat { counter: begin.wrapping_add(n * 2_500_000), ..of_worker(&scheme, 0) };
+            let number = |id: IdBytes| {
+                let bytes: [u8; 5] = id.as_bytes()[9..14].try_into().unwrap();
+                bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+            };
+            (0..2_500_000).map(|_| number(format.issue())).collect::<Vec<u64>>()
+        };
+        // In parts, at the same time: one after the other takes too long in a build for tests.
+        let mut unique = std::thread::scope(|scope| {
+            let parts: Vec<_> = (0..4).map(|n| scope.spawn(move || issued(n))).collect();
+            parts.into_iter().map(|part| part.join().unwrap()).collect::<Vec<_>>().concat()
+        });
+        // An observer does not see the counter: neighbours are as far apart as any two.
+        let far = unique.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) > 1 << 32).count();
+        assert!(far > 9_800_000, "{far}");
+        unique.sort_unstable();
+        unique.dedup();
+        assert_eq!(unique.len(), 10_000_000);
+    }
+
+    #[test]
+    fn a_reload_changes_new_ids_and_old_ones_stay_our_own() {
+        for encrypted in [false, true] {
+            let nonce = if encrypted { 13 } else { 12 };
+            let configured = server_id(&[1, 2, 3], nonce, encrypted);
+            let scheme = scheme(Some(&configured));
+            let mut format = of_worker(&scheme, 2);
+            let old = generate(&mut format);
+            let next = server_id(&[4, 5, 6], nonce, encrypted).with_rotation(1);
+            scheme.follow(&next, None).unwrap();
+            let new = generate(&mut format);
+            assert_eq!((old[0] >> 5, new[0] >> 5), (0, 1));
+            assert!(encrypted || new[1..4] == [4, 5, 6]);
+            assert!(format.own.contain(&old) && format.own.contain(&new));
+            assert_eq!(validate(&of_worker(&scheme, 1), &old), None, "another worker's");
+        }
+    }
+
+    #[test]
+    fn datagrams_of_one_connection_are_known_by_their_id_however_long_it_is() {
+        for server_id in [None, Some(server_id(&[1; 8], 7, false)), Some(server_id(&[1; 9], 8, true))] {
+            let mut format = of_worker(&scheme(server_id.as_ref()), 1);
+            let layout = format.own.layout;
+            let connection = |first: u8, id: &[u8], rest: &[u8]| layout.connection(&[&[first], id, rest].concat());
+            let ids: Vec<Vec<u8>> = (0..100).map(|_| generate(&mut format)).collect();
+            let all: HashSet<_> = ids.iter().map(|id| connection(0x41, id, &[1, 2]).unwrap()).collect();
+            assert_eq!(all.len(), ids.len());
+            let id = &ids[0];
+            assert_eq!(connection(0x41, id, &[1, 2, 3]), connection(0x7f, id, &[]));
+            assert_eq!(connection(0xc1, id, &[1, 2, 3]), None, "a long header");
+            assert_eq!(connection(0x41, &id[1..], &[]), None, "too short");
+            assert_eq!(layout.connection(&[]), None);
+        }
+    }
+
+    #[test]
+    fn packets_of_sibling_workers_and_of_processes_that_run_are_left_alone() {
+        let own = format(1);
+        let id = |generation, worker| [&[0xef, generation, worker], &[0; 30][..]].concat();
+        let table = [
+            ("our own", id(GENERATION, 1), Some(16)),
+            ("a sibling's", id(GENERATION, 2), None),
+            ("of a worker that does not exist", id(GENERATION, 4), Some(16)),
+            ("of a process before", id(GENERATION - 1, 2), Some(16)),
+            ("of one that drains", id(GENERATION - 2, 1), None),
+            ("of the next one", id(GENERATION + 1, 1), None),
+            ("of another layout", [&[0x0f], &id(GENERATION, 2)[1..]].concat(), Some(16)),
+            ("just long enough", id(GENERATION, 1)[..16].to_vec(), Some(16)),
+            ("too short", id(GENERATION, 1)[..15].to_vec(), None),
+            ("empty", vec![], None),
+        ];
+        for (what, buffer, expected) in table {
+            assert_eq!(validate(&own, &buffer), expected, "{what}");
+        }
+    }
+
+    proptest! {
+        /// Masked: an ID of any generation and worker is judged by them, and by nothing else of it.
+        #[test]
+        fn a_masked_id_is_left_alone_as_its_generation_and_worker_say(
+            unique: [u8; 16],
+            generation in GENERATION - 3..GENERATION + 3,
+            worker in 0_u8..6,
+            rotation in 0_u8..7,
+            layout in 0..LAYOUTS.len(),
+        ) {
+            let (id, nonce, encrypted, len) = LAYOUTS[layout];
+            let scheme = scheme(Some(&server_id(id, nonce, encrypted)));
+            let own = of_worker(&scheme, 1);
+            let hashed = scheme.layout().hashed().unwrap();
+            let mut buffer = [&[rotation << 5 | u8::try_from(len - 1).unwrap()], &*unique.repeat(2)].concat();
+            let tail = masked([generation, worker], scheme.mask(), &buffer[hashed]);
+            buffer[len - 2..len].copy_from_slice(&tail);
+            let is_anothers = match generation {
+                GENERATION => worker != 1 && worker < 4,
+                other => other == GENERATION - 2 || other == GENERATION + 1,
+            };
+            prop_assert_eq!(validate(&own, &buffer), (!is_anothers).then_some(len));
+            prop_assert_eq!(own.own.contain(&buffer[..len]), (generation, worker) == (GENERATION, 1));
+        }
+    }
+}

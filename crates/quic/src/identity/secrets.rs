@@ -1,0 +1,201 @@
+//! The keys that all workers of a process share, so that a token of one is valid on every other.
+
+use super::Replica;
+use aws_lc_rs::{
+    error::Unspecified,
+    hkdf,
+    hmac::{self, HMAC_SHA256},
+    rand,
+};
+use std::{
+    fmt,
+    fs::File,
+    io::{self, Read},
+    net::SocketAddr,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+/// Bytes of the secret that all keys are derived from, at least: HMAC-SHA256's own strength (RFC 2104 §3).
+const LEN: usize = 32;
+/// Bytes of a secret's file, at most: a larger file is another file, or never ends.
+const MAX_LEN: usize = 4096;
+/// Bits of a file's mode that let others than its owner and group at it.
+const OTHERS: u32 = 0o007;
+
+/// Why a secret's file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// Path of the file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The file has too few bytes, or too many.
+    #[error(
+        "{} has {}; expected {LEN} to {MAX_LEN} bytes, such as `openssl rand -hex 32` prints",
+        path.display(),
+        if *len > MAX_LEN { "too many".to_owned() } else { len.to_string() }
+    )]
+    Length {
+        /// Path of the file.
+        path: PathBuf,
+        /// Bytes of the file, as far as was read.
+        len: usize,
+    },
+}
+
+/// Keys for address validation tokens, session tickets and cookies, which all processes with one secret agree on, and
+/// for stateless reset tokens, which are a [`Replica`]'s.
+pub struct Secrets {
+    retry: hmac::Key,
+    reset: hmac::Key,
+    replica: Replica,
+    tickets: hkdf::Prk,
+    cookies: [u8; LEN],
+    /// The secret that they are derived from, unless it is in a file.
+    random: Option<[u8; LEN]>,
+    /// Others than the file's owner and group may read it.
+    exposed: bool,
+}
+
+impl Secrets {
+    /// New keys: tokens end with this process, unless another [takes over](Self::to_hand_over).
+    ///
+    /// # Errors
+    ///
+    /// When the system's random number generator fails.
+    pub fn random() -> Result<Self, Unspecified> {
+        let mut secret = [0; LEN];
+        rand::fill(&mut secret)?;
+        Ok(Self::handed_over(secret))
+    }
+
+    /// Keys of another process: its tokens are valid here.
+    pub fn handed_over(secret: [u8; LEN]) -> Self {
+        Self { random: Some(secret), ..Self::derive(&secret) }
+    }
+
+    /// The argument of [`Secrets::handed_over`]; `None` if the process that takes over reads it from a file.
+    pub fn to_hand_over(&self) -> Option<&[u8; LEN]> {
+        self.random.as_ref()
+    }
+
+    /// Keys that are derived from the file at `path`, byte for byte. Blocks on the file system. One that others may
+    /// read is accepted (volumes of secrets often have that mode), and [`Secrets::is_exposed`].
+    ///
+    /// # Errors
+    ///
+    /// [`SecretError`]: the operator's fault.
+    pub fn load(path: &Path) -> Result<Self, SecretError> {
+        let failed = |source| SecretError::Read { path: path.to_owned(), source };
+        let file = File::open(path).map_err(failed)?;
+        let mode = file.metadata().map_err(failed)?.permissions().mode();
+        let mut secret = Vec::new();
+        file.take(MAX_LEN as u64 + 1).read_to_end(&mut secret).map_err(failed)?;
+        if !(LEN..=MAX_LEN).contains(&secret.len()) {
+            return Err(SecretError::Length { path: path.to_owned(), len: secret.len() });
+        }
+        Ok(Self { exposed: mode & OTHERS != 0, ..Self::derive(&secret) })
+    }
+
+    /// Returns the keys with reset tokens of `replica`.
+    #[must_use]
+    pub fn of_replica(self, replica: Replica) -> Self {
+        Self { replica, ..self }
+    }
+
+    /// The replica that reset tokens belong to.
+    pub fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
+    /// Whether others than the owner and the group of their file may read it: a reader can impersonate the server.
+    pub fn is_exposed(&self) -> bool {
+        self.exposed
+    }
+
+    /// Keys that are derived from `secret`: tokens are valid in every process that has the same one.
+    pub fn derive(secret: &[u8]) -> Self {
+        let tickets = hkdf::Salt::none(hkdf::HKDF_SHA256).extract(secret);
+        let secret = hmac::Key::new(HMAC_SHA256, secret);
+        // One key, one purpose.
+        let tag = |purpose: &str| hmac::sign(&secret, purpose.as_bytes());
+        let key = |purpose: &str| hmac::Key::new(HMAC_SHA256, tag(purpose).as_ref());
+        let (retry, reset) = (key("litequic retry"), key("litequic stateless reset"));
+        let mut cookies = [0; LEN];
+        // A tag has as many bytes.
+        cookies.iter_mut().zip(tag("litequic sticky cookies").as_ref()).for_each(|(byte, tag)| *byte = *tag);
+        Self { retry, reset, replica: Replica::default(), tickets, cookies, random: None, exposed: false }
+    }
+
+    /// The key of the cookies that keep clients on one server of an origin.
+    pub fn cookie_key(&self) -> &[u8; LEN] {
+        &self.cookies
+    }
+
+    /// What the keys of session tickets are derived from.
+    pub fn ticket_secret(&self) -> &hkdf::Prk {
+        &self.tickets
+    }
+
+    /// The key of the retry tokens of one `period`, which rotates without coordination.
+    pub(crate) fn retry_key(&self, period: u32) -> hmac::Key {
+        hmac::Key::new(HMAC_SHA256, hmac::sign(&self.retry, &period.to_be_bytes()).as_ref())
+    }
+
+    /// The key of stateless reset tokens of this replica's endpoint that is bound to `address`: the configured one,
+    /// which is the same after a crash, whatever its place in the list.
+    pub(crate) fn reset_key(&self, address: SocketAddr) -> hmac::Key {
+        // The address has no NUL: no two pairs read the same.
+        let scope = [self.replica.name(), "\0", &address.to_string()].concat();
+        hmac::Key::new(HMAC_SHA256, hmac::sign(&self.reset, scope.as_bytes()).as_ref())
+    }
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secrets")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_secret_is_32_to_4096_bytes_of_a_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("secret");
+        assert!(matches!(Secrets::load(&path), Err(SecretError::Read { .. })));
+        assert!(matches!(Secrets::load(directory.path()), Err(SecretError::Read { .. })));
+        assert!(matches!(Secrets::load("/dev/zero".as_ref()), Err(SecretError::Length { len: 4097, .. })));
+        for (len, good) in [(0, false), (31, false), (32, true), (65, true), (4096, true), (4097, false)] {
+            fs::write(&path, vec![7; len]).unwrap();
+            assert_eq!(Secrets::load(&path).is_ok(), good, "{len}");
+        }
+    }
+
+    #[test]
+    fn keys_that_stand_in_no_file_can_be_handed_over() {
+        assert!(Secrets::derive(&[7; LEN]).to_hand_over().is_none());
+        let old = Secrets::random().unwrap();
+        let new = Secrets::handed_over(*old.to_hand_over().unwrap());
+        assert_eq!(new.to_hand_over(), old.to_hand_over());
+        assert_eq!(new.cookie_key(), old.cookie_key());
+        assert_ne!(new.cookie_key(), Secrets::random().unwrap().cookie_key());
+        let sign = |secrets: &Secrets| hmac::sign(&secrets.reset_key(([127, 0, 0, 1], 443).into()), b"id");
+        assert_eq!(sign(&old).as_ref(), sign(&new).as_ref());
+    }
+
+    #[test]
+    fn the_message_says_what_is_wrong_and_what_would_be_right() {
+        let message = |len| SecretError::Length { path: "s".into(), len }.to_string();
+        assert!(message(31).contains("s has 31; expected 32 to 4096 bytes"), "{}", message(31));
+        assert!(message(4097).contains("has too many;"), "{}", message(4097));
+    }
+}

@@ -1,0 +1,138 @@
+//! Stateless reset tokens (RFC 9000 §10.3): a client learns at once that its connection is gone.
+//!
+//! Enabled. A packet reaches the worker that its connection ID names; one that this worker has no connection for
+//! belongs to a connection that is gone. [`ConnectionIdFormat`](super::connection_id::ConnectionIdFormat) drops packets
+//! of other workers before they get here, and those of other processes that run. s2n-quic answers only packets with a
+//! short header, with fewer bytes than it got, so that two endpoints cannot keep each other busy (§10.3.3), and never
+//! fewer than 42: a packet too small for that is dropped.
+//!
+//! The key is one endpoint's: another listen address has another one, and another replica with the same secret
+//! ([`Replica`](super::Replica)). With one key for all, a packet sent to the wrong address, or from another port to the
+//! wrong replica, with the connection ID of another client's connection, would be answered with the token that ends it
+//! (§21.11).
+//!
+//! With a random key the token is invalid after a restart, and clients of the old process wait for their idle timeout;
+//! within a process it ends connections that were closed while their client slept. With a key of `listen.secret_file`
+//! clients of a process that crashed get a reset from the next one.
+
+use super::{IdScheme, ServerIdOwner, secrets::Secrets};
+use crate::metrics::Metrics;
+use aws_lc_rs::hmac;
+use s2n_quic_core::stateless_reset::token::{LEN, Token};
+use std::{net::SocketAddr, sync::Arc};
+
+/// HMAC-SHA256 of the connection ID, cut to the token's length.
+#[derive(Debug)]
+pub(crate) struct ResetTokens {
+    key: hmac::Key,
+    scheme: Arc<IdScheme>,
+    metrics: Arc<Metrics>,
+}
+
+impl ResetTokens {
+    /// Tokens of the endpoint that is bound to `address`, whose IDs are made after `scheme`; counts packets of no
+    /// connection.
+    pub(crate) fn new(secrets: &Secrets, address: SocketAddr, scheme: Arc<IdScheme>, metrics: Arc<Metrics>) -> Self {
+        Self { key: secrets.reset_key(address), scheme, metrics }
+    }
+
+    /// Counts a packet of no connection by whose ID it has.
+    fn count(&self, id: &[u8]) {
+        let metrics = &self.metrics;
+        let counter = match self.scheme.owner(id) {
+            ServerIdOwner::Own => &metrics.packets_without_connection_own,
+            ServerIdOwner::Other => &metrics.packets_without_connection_other,
+            ServerIdOwner::None => &metrics.packets_without_connection_none,
+        };
+        counter.increment();
+    }
+
+    /// The token of `id`, for one that `begins` to be used or for a packet of no connection.
+    pub(crate) fn token(&self, id: &[u8], begins: bool) -> Token {
+        if !begins {
+            self.count(id);
+        }
+        let tag = hmac::sign(&self.key, id);
+        let mut token = [0; LEN];
+        token.iter_mut().zip(tag.as_ref()).for_each(|(byte, tag)| *byte = *tag);
+        token.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Replica;
+    use litequic_config::ServerId;
+
+    fn of_secrets(secrets: &Secrets, address: SocketAddr) -> ResetTokens {
+        let scheme = Arc::new(IdScheme::new(None, None, None).unwrap());
+        ResetTokens::new(secrets, address, scheme, Arc::default())
+    }
+
+    fn tokens(secret: u8, address: &str) -> ResetTokens {
+        of_secrets(&Secrets::derive(&[secret; 32]), address.parse().unwrap())
+    }
+
+    #[test]
+    fn packets_of_no_connection_are_counted_by_whose_id_they_have() {
+        let server_id = |digits: &str| ServerId::of(digits, 14, None);
+        let scheme = Arc::new(IdScheme::new(Some(&server_id("01")), None, None).unwrap());
+        let metrics = Arc::<Metrics>::default();
+        let secrets = Secrets::derive(&[1; 32]);
+        let address = "0.0.0.0:443".parse().unwrap();
+        let tokens = ResetTokens::new(&secrets, address, scheme, Arc::clone(&metrics));
+        let own = [&[0x0f, 1][..], &[7; 14]].concat();
+        let count = || {
+            let Metrics {
+                packets_without_connection_own: own,
+                packets_without_connection_other: other,
+                packets_without_connection_none: none,
+                ..
+            } = &*metrics;
+            [own, other, none].map(|counter| counter.get())
+        };
+        // The token of an ID that is issued.
+        tokens.token(&own, true);
+        assert_eq!(count(), [0, 0, 0]);
+        tokens.token(&own, false);
+        tokens.token(&[&[0x0f, 2][..], &[7; 14]].concat(), false);
+        tokens.token(&[0xef; 16], false);
+        tokens.token(&[0xef; 16], false);
+        assert_eq!(count(), [1, 1, 2]);
+    }
+
+    #[test]
+    fn every_worker_and_every_process_with_the_secret_makes_the_same_token_at_an_address() {
+        let address = "0.0.0.0:443";
+        let [one, two, stranger] = [1, 1, 2].map(|secret| tokens(secret, address));
+        assert_eq!(one.token(b"an id", true), two.token(b"an id", true));
+        assert_ne!(one.token(b"an id", true), one.token(b"another", true));
+        assert_ne!(one.token(b"an id", true), stranger.token(b"an id", true));
+    }
+
+    #[test]
+    fn no_two_replicas_make_the_same_token_and_a_replica_makes_its_own_again() {
+        let address = "0.0.0.0:443".parse().unwrap();
+        let token = |replica: &str| {
+            let secrets = Secrets::derive(&[1; 32]).of_replica(Replica::named(replica));
+            of_secrets(&secrets, address).token(b"an id", true)
+        };
+        let replicas = ["", "web-0", "web-1", "web", "web-00.0.0.0:443"];
+        let tokens = replicas.map(token);
+        for (index, replica) in replicas.iter().enumerate() {
+            assert!(!tokens[..index].contains(&tokens[index]), "{replica}");
+            assert_eq!(token(replica), tokens[index], "{replica}");
+        }
+    }
+
+    #[test]
+    fn no_two_addresses_make_the_same_token() {
+        let addresses =
+            ["0.0.0.0:443", "0.0.0.0:4433", "127.0.0.1:443", "[::]:443", "[fe80::1%2]:443", "[fe80::1%3]:443"];
+        let tokens = addresses.map(|address| tokens(1, address).token(b"an id", true));
+        for (index, token) in tokens.iter().enumerate() {
+            assert!(!tokens[..index].contains(token), "{}", addresses[index]);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! How many ACK frames of a connection come at once, which shows how busy its worker is. Pure.
+
+/// How many ACK frames a connection's client has sent, and in how many batches they came. Both only grow: their
+/// quotient over a time is what a batch brought.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct AckCounts {
+    /// ACK frames in 1-RTT packets.
+    pub(crate) acks: u64,
+    /// Batches that carried any of them, the one at hand included: it may bring more yet.
+    pub(crate) ack_batches: u64,
+    /// The last of these batches.
+    last_batch: u64,
+}
+
+impl AckCounts {
+    /// Counts a packet's ACK frames, of which there is one at least. True if they are the first of their batch: what
+    /// was counted before is complete then.
+    pub(crate) fn count(&mut self, acks: u32, batch: u64) -> bool {
+        self.acks += u64::from(acks);
+        let first = std::mem::replace(&mut self.last_batch, batch) != batch;
+        self.ack_batches += u64::from(first);
+        first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_of_one_batch_count_as_one_batch() {
+        let mut counts = AckCounts::default();
+        let mut firsts = Vec::new();
+        for (batch, acks) in (1..).zip([&[1, 1, 2][..], &[], &[1], &[3, 1]]) {
+            firsts.extend(acks.iter().map(|&acks| counts.count(acks, batch)));
+        }
+        assert_eq!((counts.acks, counts.ack_batches), (9, 3));
+        assert_eq!(firsts, [true, false, false, true, true, false]);
+    }
+
+    #[test]
+    fn io_without_batches_has_none() {
+        let mut counts = AckCounts::default();
+        assert!(!counts.count(1, 0));
+        assert_eq!((counts.acks, counts.ack_batches), (1, 0));
+    }
+}

@@ -1,0 +1,522 @@
+//! Receive moderation (docs/adr/0024-receive-moderation.md): a worker with many downloads in flight reads datagrams at
+//! fixed times instead of when each arrives, so that acknowledgements form batches, and the packets that they release
+//! form bursts. Network cards do the same with interrupts (`rx-usecs` of ethtool(8)); here it is known which packets
+//! are urgent.
+//!
+//! `litequic.receive_moderation` switches it; a change needs a restart. [`ModerationRule`] decides and is pure.
+//! [`Moderation`] is the state that an endpoint's parts share; `quic::io` waits.
+
+use crate::metrics::Metrics;
+use litequic_base::number::Number;
+use litequic_telemetry::Cause;
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// Longest time between two turns: an eighth of a round trip of 16 ms, and the most that a request beside large
+/// downloads waits.
+pub(crate) const LONGEST: Duration = Duration::from_millis(2);
+/// Shortest time between two turns: a step of tokio's timers.
+const SHORTEST: Duration = Duration::from_millis(1);
+/// Turns of a round trip at least: acknowledgements that wait for an eighth of it slow no download down.
+const TURNS_PER_RTT: u32 = 8;
+/// Packets that a path holds at once whatever its buffer.
+const UNBUFFERED_PACKETS: u64 = 4;
+/// Time of an epoch, after which the rule decides: 25 turns of the longest period.
+const EPOCH: Duration = Duration::from_millis(50);
+/// Consecutive epochs that must have had enough to collect. Shorter downloads are not slowed down in their slow start.
+const MIN_BUSY_EPOCHS: u32 = 4;
+/// Turns without a datagram or an expired timer before events are waited for again.
+const MAX_IDLE_TURNS: u32 = 8;
+/// Part of the paths, or of the packets, that is negligible, one in sixteen: paths whose round trip is too short, and
+/// packets that are urgent.
+const NEGLIGIBLE_PART: u32 = 16;
+/// Consecutive turns with an urgent packet before moderation is interrupted: one now and then may wait for its turn.
+const INTERRUPT_URGENT_TURNS: u32 = 3;
+/// Time of an interruption: five turns of the longest period. Urgent packets that follow extend it.
+const INTERRUPTION: Duration = Duration::from_millis(10);
+/// Datagrams of a turn from which on moderation is interrupted as well: a socket's buffer holds some 270 small ones
+/// with the default of net.core.rmem_default, and a worker as busy as that has batches anyway.
+const INTERRUPT_DATAGRAMS: u32 = 128;
+
+/// Lateness up to which a timer is on time: tokio's timers and s2n-quic's have steps of a millisecond each.
+const ON_TIME: Duration = Duration::from_millis(3);
+/// Lateness at most: a later timer means no more than that the worker got too little CPU time.
+const LATEST: Duration = Duration::from_millis(50);
+/// Milliseconds of a window of time. The lateness of timers is the maximum of the last two windows.
+const LATENESS_WINDOW: u64 = 100;
+
+/// The moderation of one endpoint, as atomics for the reason that `quic::endpoint::state` names.
+#[derive(Debug, Clone)]
+pub(crate) struct Moderation(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    switch: bool,
+    /// The number of the batch at hand, counted from 1; 0 before, and for ever with I/O that has no batches.
+    batch: Number,
+    /// Turns are at multiples of the period from here.
+    epoch: Instant,
+    /// Milliseconds between two turns; 0 while events are waited for.
+    period: Number,
+    /// Urgent packets since the last turn.
+    urgent: Number,
+    /// Packets that opened a request or belonged to a handshake.
+    openings: Number,
+    /// Timers that have expired since the last turn.
+    expired: Number,
+    paths: [Number; 3],
+    late: TimerLateness,
+    metrics: Arc<Metrics>,
+}
+
+/// How late timers expired at most: in this window of time and in the one before. A worker that gets little CPU time,
+/// of a cgroup's quota or beside others, is late by whole periods of the scheduler.
+#[derive(Debug, Default)]
+struct TimerLateness {
+    /// Milliseconds from the epoch at which this window began.
+    began: Number,
+    /// Microseconds by which a timer of this window was late at most.
+    max_now: Number,
+    /// Microseconds by which a timer of the window before was late at most.
+    max_previous: Number,
+    /// Timers that expired in this window.
+    timers: Number,
+    /// Timers of this window that were late.
+    late: Number,
+    /// 1 if most timers of the window before were late.
+    is_starved: Number,
+}
+
+/// Measured paths by the time that they allow between two turns: `near` less than the shortest period, `middle` less
+/// than the longest, `far` that.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Paths {
+    near: u64,
+    middle: u64,
+    far: u64,
+}
+
+impl Paths {
+    /// The longest period that nearly all paths allow.
+    fn period(self) -> Option<Duration> {
+        let Self { near, middle, far } = self;
+        let few = near.saturating_add(middle).saturating_add(far) / u64::from(NEGLIGIBLE_PART);
+        if far == 0 && middle == 0 {
+            None
+        } else if near.saturating_add(middle) <= few {
+            Some(LONGEST)
+        } else if near <= few {
+            Some(SHORTEST)
+        } else {
+            None
+        }
+    }
+}
+
+impl Moderation {
+    /// A moderation that never begins unless `switch` is set.
+    pub(crate) fn new(switch: bool, metrics: Arc<Metrics>) -> Self {
+        let (batch, period, urgent, openings, expired, paths, late) = Default::default();
+        let epoch = Instant::now();
+        Self(Arc::new(Shared { switch, batch, epoch, period, urgent, openings, expired, paths, late, metrics }))
+    }
+
+    /// The next receive batch is processed from now on.
+    pub(crate) fn begin_batch(&self) {
+        self.0.batch.add(1);
+    }
+
+    /// The number of the receive batch at hand; 0 without batches.
+    pub(crate) fn batch(&self) -> u64 {
+        self.0.batch.get()
+    }
+
+    /// A packet is urgent: its sender waits for the answer.
+    pub(crate) fn urgent(&self) {
+        self.0.urgent.add(1);
+    }
+
+    /// A packet opens a request or belongs to a handshake.
+    pub(crate) fn opening(&self) {
+        self.0.openings.add(1);
+    }
+
+    /// Packets so far that opened a request or belonged to a handshake.
+    pub(crate) fn openings(&self) -> u64 {
+        self.0.openings.get()
+    }
+
+    /// A timer of the endpoint's has expired: usually packets were sent.
+    pub(crate) fn expired(&self) {
+        self.0.expired.add(1);
+    }
+
+    /// A path was measured: it allows `longest` between two turns.
+    pub(crate) fn path(&self, longest: Duration) {
+        let [near, middle, far] = &self.0.paths;
+        let class = if longest < SHORTEST {
+            near
+        } else if longest < LONGEST {
+            middle
+        } else {
+            far
+        };
+        class.add(1);
+    }
+
+    /// A turn begins.
+    pub(crate) fn begin_turn(&self) {
+        self.0.metrics.wake.note(Cause::Moderation);
+    }
+
+    /// The time between two turns; zero while events are waited for.
+    pub(crate) fn period(&self) -> Duration {
+        Duration::from_millis(self.0.period.get())
+    }
+
+    /// A timer for `target` has expired by now.
+    pub(crate) fn expired_at(&self, target: Instant) {
+        let Shared { late: TimerLateness { began, max_now, max_previous, timers, late, is_starved }, .. } = &*self.0;
+        let now = Instant::now();
+        let millis = self.0.millis(now);
+        if millis.saturating_sub(began.get()) >= LATENESS_WINDOW {
+            began.set(millis);
+            max_previous.set(max_now.take());
+            is_starved.set(u64::from(2 * late.take() > timers.take()));
+        }
+        timers.add(1);
+        let by = now.saturating_duration_since(target).min(LATEST);
+        if by > ON_TIME {
+            late.add(1);
+            max_now.set(max_now.get().max(u64::try_from(by.as_micros()).unwrap_or(u64::MAX)));
+        }
+    }
+
+    /// Whether most timers expire late: the worker gets too little CPU time.
+    pub(crate) fn is_starved(&self) -> bool {
+        self.0.late.is_starved.get() > 0
+    }
+
+    /// How late timers expire at most; zero where they are on time.
+    pub(crate) fn lateness(&self) -> Duration {
+        let TimerLateness { max_now, max_previous, .. } = &self.0.late;
+        Duration::from_micros(max_now.get().max(max_previous.get()))
+    }
+
+    /// When a timer for `time` is to expire: with the turn at its millisecond, or with the first turn after.
+    pub(crate) fn timer(&self, time: Instant) -> Instant {
+        let period = self.0.period.get().max(1);
+        self.0.at(self.0.millis(time).checked_next_multiple_of(period).unwrap_or(u64::MAX))
+    }
+
+    /// Returns when the next datagrams are to be received, after `datagrams` were received and processed; `None`: when
+    /// they arrive.
+    pub(crate) fn next(&self, rule: &mut ModerationRule, datagrams: usize) -> Option<Instant> {
+        let Shared { switch: true, epoch, urgent, expired, paths, .. } = &*self.0 else { return None };
+        let now = Instant::now();
+        let taken = TurnTaken {
+            at: now.saturating_duration_since(*epoch),
+            datagrams: u32::try_from(datagrams).unwrap_or(u32::MAX),
+            urgent: urgent.take() > 0,
+            expired: u32::try_from(expired.take()).unwrap_or(u32::MAX),
+        };
+        let period = rule.next(taken, || {
+            let [near, middle, far] = paths.each_ref().map(Number::take);
+            Paths { near, middle, far }
+        });
+        let before = self.0.period.get();
+        let millis = period.map_or(0, |period| u64::try_from(period.as_millis()).unwrap_or(u64::MAX));
+        if millis != before {
+            self.0.period.set(millis);
+            if before == 0 {
+                self.0.metrics.receive_moderations.increment();
+            }
+        }
+        period.map(|_| self.0.at((self.0.millis(now) / millis.max(1) + 1) * millis))
+    }
+}
+
+impl Shared {
+    /// Whole milliseconds from the epoch to `time`.
+    fn millis(&self, time: Instant) -> u64 {
+        u64::try_from(time.saturating_duration_since(self.epoch).as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn at(&self, millis: u64) -> Instant {
+        self.epoch.checked_add(Duration::from_millis(millis)).unwrap_or(self.epoch)
+    }
+}
+
+/// Time that a path allows between two turns: a small part of its round trip, and of what its buffer holds, of which
+/// `share` is known if it is. A turn sends `window` bytes a round trip, in packets of `max_datagram`.
+pub(crate) fn longest_turn(
+    smoothed_rtt: Duration,
+    share: Option<Duration>,
+    window: u32,
+    max_datagram: u16,
+) -> Duration {
+    let turn = smoothed_rtt / TURNS_PER_RTT;
+    let Some(share) = share.filter(|share| *share < turn) else { return turn };
+    let rtt = u64::try_from(smoothed_rtt.as_micros()).unwrap_or(u64::MAX);
+    let few = rtt.saturating_mul(UNBUFFERED_PACKETS * u64::from(max_datagram)) / u64::from(window.max(1));
+    turn.min(share.max(Duration::from_micros(few)))
+}
+
+/// The result of a turn, or of an arrival.
+#[derive(Debug, Clone, Copy)]
+struct TurnTaken {
+    at: Duration,
+    datagrams: u32,
+    /// Whether a packet was urgent.
+    urgent: bool,
+    /// Timers that expired since the last turn.
+    expired: u32,
+}
+
+/// Decides by the results of turns whether arrivals are moderated. Pure.
+#[derive(Debug, Default)]
+pub(crate) struct ModerationRule {
+    /// When this epoch began.
+    epoch_start: Duration,
+    receives: u32,
+    datagrams: u32,
+    urgent: u32,
+    expired: u32,
+    /// Consecutive epochs that had enough to collect.
+    busy_epochs: u32,
+    /// The time between two turns, while arrivals are moderated.
+    period: Option<Duration>,
+    /// Consecutive turns without a datagram or an expired timer.
+    idle_turns: u32,
+    /// Consecutive turns with an urgent packet.
+    urgent_turns: u32,
+    paused_until: Duration,
+}
+
+impl ModerationRule {
+    /// The time until the next turn; `None`: arrivals are events.
+    fn next(&mut self, taken: TurnTaken, paths: impl FnOnce() -> Paths) -> Option<Duration> {
+        let TurnTaken { at, datagrams, urgent, expired } = taken;
+        self.receives += u32::from(datagrams > 0);
+        self.datagrams = self.datagrams.saturating_add(datagrams);
+        self.urgent += u32::from(urgent);
+        self.expired = self.expired.saturating_add(expired);
+        let lasted = at.saturating_sub(self.epoch_start);
+        if lasted >= EPOCH {
+            let period = paths().period().filter(|period| self.is_worth(*period, lasted));
+            self.busy_epochs = if period.is_some() { self.busy_epochs + 1 } else { 0 };
+            self.period = period.filter(|_| self.period.is_some() || self.busy_epochs >= MIN_BUSY_EPOCHS);
+            (self.epoch_start, self.receives, self.datagrams, self.urgent, self.expired) = (at, 0, 0, 0, 0);
+        }
+        self.idle_turns = if datagrams > 0 || expired > 0 { 0 } else { self.idle_turns + 1 };
+        if self.idle_turns >= MAX_IDLE_TURNS {
+            (self.period, self.busy_epochs, self.idle_turns) = (None, 0, 0);
+        }
+        self.urgent_turns = if urgent { self.urgent_turns + 1 } else { 0 };
+        if self.urgent_turns >= INTERRUPT_URGENT_TURNS || datagrams >= INTERRUPT_DATAGRAMS {
+            self.paused_until = at + INTERRUPTION;
+        }
+        self.period.filter(|_| at >= self.paused_until)
+    }
+
+    /// Whether two turns of `period` would have had, or had, three datagrams and expired timers at least, each of which
+    /// would wake the worker by itself, and few of which are urgent.
+    fn is_worth(&self, period: Duration, lasted: Duration) -> bool {
+        let arrivals = if self.period.is_some() { self.datagrams } else { self.receives };
+        let count = arrivals.saturating_add(self.expired);
+        let turns = lasted.as_micros() / period.as_micros().max(1);
+        u128::from(count) * 2 >= turns * 3 && self.urgent <= count / NEGLIGIBLE_PART
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const FAR: Paths = Paths { near: 0, middle: 0, far: 100 };
+
+    /// The last result of the rule.
+    struct Trial {
+        rule: ModerationRule,
+        now: Duration,
+        paths: Paths,
+    }
+
+    impl Trial {
+        fn new(paths: Paths) -> Self {
+            Self { rule: ModerationRule::default(), now: Duration::ZERO, paths }
+        }
+
+        /// `datagrams` are taken a while later.
+        fn take(&mut self, later: Duration, datagrams: u32, urgent: bool) -> Option<Duration> {
+            self.now += later;
+            self.rule.next(TurnTaken { at: self.now, datagrams, urgent, expired: 0 }, || self.paths)
+        }
+
+        /// One each half millisecond.
+        fn busy(&mut self, time: Duration) -> Option<Duration> {
+            let until = self.now + time;
+            let mut last = None;
+            while self.now < until {
+                last = self.take(Duration::from_micros(500), 1, false);
+            }
+            last
+        }
+
+        /// It moderates, by turns of 2 ms.
+        fn moderated() -> Self {
+            let mut trial = Self::new(FAR);
+            assert_eq!(trial.busy(2 * EPOCH * MIN_BUSY_EPOCHS), Some(LONGEST));
+            trial
+        }
+    }
+
+    #[test]
+    fn the_period_is_what_nearly_all_paths_bear() {
+        for (near, middle, far, expected) in [
+            (0, 0, 0, None),
+            (1, 0, 0, None),
+            (0, 0, 1, Some(LONGEST)),
+            (1, 0, 14, None),
+            (1, 0, 15, Some(LONGEST)),
+            (0, 1, 14, Some(SHORTEST)),
+            (1, 4, 11, Some(SHORTEST)),
+            (2, 0, 14, None),
+        ] {
+            assert_eq!(Paths { near, middle, far }.period(), expected, "{near}, {middle}, {far}");
+        }
+        let moderation = Moderation::new(true, Arc::default());
+        for turn in [0, 999, 1_000, 1_999, 2_000, 30_000] {
+            moderation.path(Duration::from_micros(turn));
+        }
+        assert_eq!(moderation.0.paths.each_ref().map(|class| class.get()), [2, 2, 2]);
+    }
+
+    #[test]
+    fn a_path_bears_a_part_of_its_round_trip_and_of_its_buffer_or_a_few_packets() {
+        let us = Duration::from_micros;
+        for (rtt, share, window, turn) in [
+            (50_000, None, 600_000, 6_250),
+            (50_000, Some(9_000), 600_000, 6_250),
+            (50_000, Some(1_500), 600_000, 1_500),
+            (50_000, Some(0), 600_000, 400),
+            // 4 packets of 1200 bytes take that long at 10 Mbit/s.
+            (50_000, Some(0), 62_500, 3_840),
+            (50_000, Some(0), 0, 6_250),
+            (7_000, Some(0), 0, 875),
+        ] {
+            assert_eq!(longest_turn(us(rtt), share.map(us), window, 1_200), us(turn), "{rtt}, {share:?}, {window}");
+        }
+    }
+
+    #[test]
+    fn it_begins_once_there_was_enough_to_collect_for_a_while() {
+        let mut trial = Trial::new(FAR);
+        assert_eq!(trial.busy(EPOCH * MIN_BUSY_EPOCHS - EPOCH / 2), None);
+        assert_eq!(trial.busy(EPOCH), Some(LONGEST));
+        // Nothing to collect; too near; each is urgent.
+        for (later, urgent, paths) in [(2_000, false, FAR), (500, false, Paths { near: 10, ..FAR }), (500, true, FAR)] {
+            let mut trial = Trial::new(paths);
+            for _ in 0..1_000 {
+                assert_eq!(trial.take(Duration::from_micros(later), 1, urgent), None, "{later}, {urgent}, {paths:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn timers_are_worth_collecting_as_well() {
+        let mut trial = Trial::new(FAR);
+        let mut last = None;
+        for turn in 0..2_000 {
+            trial.now += Duration::from_millis(1);
+            // A datagram in each second turn, and a departure in each.
+            let taken = TurnTaken { at: trial.now, datagrams: turn % 2, urgent: false, expired: 1 };
+            last = trial.rule.next(taken, || FAR);
+        }
+        assert_eq!(last, Some(LONGEST));
+    }
+
+    #[test]
+    fn it_ends_when_there_is_nothing_more_to_collect() {
+        let mut trial = Trial::moderated();
+        for _ in 1..MAX_IDLE_TURNS {
+            assert_eq!(trial.take(LONGEST, 0, false), Some(LONGEST));
+        }
+        assert_eq!(trial.take(LONGEST, 0, false), None);
+        let mut trial = Trial::moderated();
+        let last = (0..2 * EPOCH.as_millis()).map(|_| trial.take(LONGEST, 1, false)).last();
+        assert_eq!(last, Some(None), "as many as turns");
+        let mut trial = Trial::moderated();
+        trial.paths = Paths { near: 10, ..FAR };
+        assert_eq!(trial.busy(EPOCH * 2), None, "a client nearby");
+    }
+
+    #[test]
+    fn it_pauses_while_packets_are_urgent_and_where_too_much_arrives() {
+        let mut trial = Trial::moderated();
+        for _ in 1..INTERRUPT_URGENT_TURNS {
+            assert_eq!(trial.take(LONGEST, 9, true), Some(LONGEST));
+        }
+        assert_eq!(trial.take(LONGEST, 9, false), Some(LONGEST), "one now and then");
+        for _ in 1..INTERRUPT_URGENT_TURNS {
+            trial.take(LONGEST, 9, true);
+        }
+        assert_eq!(trial.take(LONGEST, 9, true), None);
+        assert_eq!(trial.take(INTERRUPTION / 2, 9, false), None);
+        assert_eq!(trial.take(INTERRUPTION / 2, 9, false), Some(LONGEST));
+        assert_eq!(trial.take(LONGEST, INTERRUPT_DATAGRAMS, false), None, "the socket's buffer might have been full");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn timers_expire_with_the_turn_and_turns_are_at_multiples_of_the_period() {
+        let moderation = Moderation::new(true, Arc::default());
+        let epoch = moderation.0.epoch;
+        let micros = |micros| epoch + Duration::from_micros(micros);
+        for (period, time, expected) in
+            [(0, 3_900, 3_000), (1, 3_900, 3_000), (2, 3_900, 4_000), (2, 4_100, 4_000), (2, 5_000, 6_000)]
+        {
+            moderation.0.period.set(period);
+            assert_eq!(moderation.timer(micros(time)), micros(expected), "{period}, {time}");
+        }
+        let mut rule = Trial::moderated().rule;
+        tokio::time::advance(Duration::from_micros(401_300)).await;
+        assert_eq!(moderation.next(&mut rule, 5), Some(micros(402_000)));
+        assert_eq!(moderation.period(), LONGEST);
+        assert_eq!(Moderation::new(false, Arc::default()).next(&mut rule, 5), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn how_late_timers_expired_is_known_for_a_while_and_no_lateness_is_endless() {
+        let moderation = Moderation::new(false, Arc::default());
+        let expire = async |later: u64, late: Duration| {
+            tokio::time::advance(Duration::from_millis(later)).await;
+            moderation.expired_at(Instant::now().checked_sub(late).unwrap());
+            moderation.lateness()
+        };
+        assert_eq!(expire(500, ON_TIME).await, Duration::ZERO, "as timers go");
+        let late = Duration::from_millis(9);
+        assert_eq!(expire(1, late).await, late);
+        assert_eq!(expire(2 * LATENESS_WINDOW - 2, Duration::ZERO).await, late, "in the window before");
+        assert_eq!(expire(LATENESS_WINDOW, Duration::ZERO).await, Duration::ZERO);
+        assert_eq!(expire(1, Duration::from_millis(400)).await, LATEST);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_a_turn_is_never_far_and_silence_ends_it(
+            steps in prop::collection::vec((0u64..5_000, 0u32..40, any::<bool>(), 0u64..9, 0u64..9, 0u64..9), 0..2_000),
+        ) {
+            let mut trial = Trial::new(FAR);
+            for (later, datagrams, urgent, near, middle, far) in steps {
+                trial.paths = Paths { near, middle, far };
+                let period = trial.take(Duration::from_micros(later), datagrams, urgent);
+                prop_assert!(period.is_none_or(|period| period == SHORTEST || period == LONGEST));
+            }
+            for _ in 0..MAX_IDLE_TURNS {
+                trial.take(LONGEST, 0, false);
+            }
+            prop_assert_eq!(trial.take(LONGEST, 0, false), None);
+        }
+    }
+}

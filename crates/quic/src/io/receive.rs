@@ -1,0 +1,219 @@
+//! Received batches for the endpoint, and the order in which it gets them.
+
+use super::{
+    EndpointHooks,
+    ack_order::{AckReordering, Arrival},
+    moderation::{Moderation, ModerationRule},
+    yield_to_runtime,
+};
+use crate::identity::connection_id::Layout;
+use litequic_base::timers;
+use litequic_net::datagram::Receive;
+use s2n_quic_core::{
+    event::EndpointPublisher,
+    inet::datagram::Header,
+    io::rx::{self, Queue},
+    path::Tuple,
+};
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Batches beyond the first that are received before timers count, after a suspension: more than a socket's buffer
+/// holds with the usual `net.core.rmem_max`.
+pub(super) const MAX_BATCHES_AFTER_SUSPENSION: usize = 64;
+/// Packets that open a request or belong to a handshake and are handed over before other tasks have a turn: the
+/// requests are forwarded while their data is in the core's caches, and the origin works while the rest is read. The
+/// data of uploads does not count: the more of it is there at once, the fewer writes take it to the origin.
+pub(super) const MAX_OPENINGS_AT_ONCE: u8 = 16;
+
+/// The receiving half of a socket, as s2n-quic requires it.
+pub(super) struct Rx<R> {
+    batch: Batch<R>,
+    /// The socket may have more, and no other task has had a turn since it was read.
+    owes_turn: bool,
+    turns: ReceiveTurns,
+}
+
+/// When the next batch is to be taken.
+struct ReceiveTurns {
+    moderation: Moderation,
+    rule: ModerationRule,
+    /// Datagrams that were taken last, until the rule has decided on them.
+    taken: Option<usize>,
+    /// More had arrived than a batch takes.
+    more: bool,
+    /// The next turn; `None` where arrivals are events.
+    next: Option<Pin<Box<Sleep>>>,
+}
+
+/// A batch of datagrams received at once, whose length is known before the first is passed on.
+pub(super) struct Batch<R> {
+    receive: R,
+    len: usize,
+    /// Datagrams of it that were handed over.
+    handed_over: usize,
+    /// Other tasks have a turn before the rest is handed over.
+    is_interrupted: bool,
+    moderation: Moderation,
+    layout: Layout,
+    /// Order of the batch; `None` is the order of arrival.
+    order: Option<AckReordering<Tuple>>,
+}
+
+impl<R> Rx<R> {
+    pub(super) fn new(receive: R, hooks: EndpointHooks) -> Self {
+        let EndpointHooks { layout, newest_first, moderation } = hooks;
+        let order = newest_first.then(AckReordering::default);
+        let batch = Batch {
+            receive,
+            len: 0,
+            handed_over: 0,
+            is_interrupted: false,
+            moderation: moderation.clone(),
+            layout,
+            order,
+        };
+        let turns = ReceiveTurns { moderation, rule: ModerationRule::default(), taken: None, more: false, next: None };
+        Self { batch, owes_turn: false, turns }
+    }
+}
+
+impl ReceiveTurns {
+    /// Ready when the next batch is to be taken: with `false` once it has arrived. What was taken last has been
+    /// processed.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        if let Some(taken) = self.taken.take() {
+            match self.moderation.next(&mut self.rule, taken) {
+                None => self.next = None,
+                Some(at) => self.wait_until(at),
+            }
+        }
+        let Some(turn) = &mut self.next else { return Poll::Ready(false) };
+        if !std::mem::take(&mut self.more) {
+            ready!(turn.as_mut().poll(cx));
+            self.moderation.expired_at(turn.deadline());
+            self.moderation.begin_turn();
+        }
+        Poll::Ready(true)
+    }
+
+    fn wait_until(&mut self, at: Instant) {
+        match &mut self.next {
+            Some(turn) => turn.as_mut().reset(at),
+            none => *none = Some(Box::pin(sleep_until(at))),
+        }
+    }
+}
+
+impl<R: Receive> rx::Rx for Rx<R> {
+    type PathHandle = Tuple;
+    type Queue = Batch<R>;
+    type Error = io::Error;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let owes_turn = std::mem::take(&mut self.owes_turn) | std::mem::take(&mut self.batch.is_interrupted);
+        if owes_turn && timers::grace().is_none() {
+            return yield_to_runtime(cx);
+        }
+        if !self.batch.is_empty() {
+            self.owes_turn = !self.batch.receive.is_drained();
+            return Poll::Ready(Ok(()));
+        }
+        let len = loop {
+            let receive = &mut self.batch.receive;
+            let len = if ready!(self.turns.poll(cx)) { receive.take_batch()? } else { ready!(receive.poll_batch(cx))? };
+            self.turns.taken = Some(len);
+            self.turns.more = len > 0 && !receive.is_drained();
+            if len > 0 {
+                break len;
+            }
+        };
+        self.batch.begin(len);
+        // A drained socket waits for an event, and the other tasks run before the runtime does: to yield first would
+        // cost an epoll_wait(2) of its own.
+        self.owes_turn = !self.batch.receive.is_drained();
+        Poll::Ready(Ok(()))
+    }
+
+    fn queue<F: FnOnce(&mut Batch<R>)>(&mut self, f: F) {
+        f(&mut self.batch);
+    }
+
+    fn handle_error<E: EndpointPublisher>(self, error: io::Error, _: &mut E) {
+        tracing::error!(%error, "receiving from a socket failed: its endpoint ends");
+    }
+}
+
+impl<R: Receive> Queue for Batch<R> {
+    type Handle = Tuple;
+
+    fn for_each<F: FnMut(Header<Tuple>, &mut [u8])>(&mut self, mut on_packet: F) {
+        if self.is_empty() {
+            return;
+        }
+        self.hand_over(&mut on_packet);
+        // After this s2n-quic looks at its timers. Datagrams that arrived while the process was suspended come first.
+        for _ in 0..MAX_BATCHES_AFTER_SUSPENSION {
+            if !self.is_empty() || self.receive.is_drained() || timers::grace().is_none() {
+                return;
+            }
+            // The next turn finds the socket's failure.
+            let len = self.receive.take_batch().unwrap_or(0);
+            if len == 0 {
+                return;
+            }
+            self.begin(len);
+            self.hand_over(&mut on_packet);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.handed_over == self.len
+    }
+}
+
+impl<R: Receive> Batch<R> {
+    /// Numbers a batch of `len` datagrams that was received, and orders it.
+    fn begin(&mut self, len: usize) {
+        self.moderation.begin_batch();
+        let Self { receive, layout, order, .. } = self;
+        if let Some(order) = order
+            && len > 1
+        {
+            order.arrange((0..len).map(|index| {
+                let (header, payload) = receive.datagram(index)?;
+                let connection = layout.connection(payload)?;
+                Some(Arrival { connection, path: header.path, len: payload.len() })
+            }));
+        }
+        (self.len, self.handed_over) = (len, 0);
+    }
+
+    /// Passes what was received at once to `on_packet`, by [`AckReordering`] or as it arrived, up to
+    /// [`MAX_OPENINGS_AT_ONCE`].
+    fn hand_over(&mut self, on_packet: &mut impl FnMut(Header<Tuple>, &mut [u8])) {
+        let Self { receive, len, handed_over, moderation, order, .. } = self;
+        let mut hand_over = |index| {
+            if let Some((header, payload)) = receive.datagram(index) {
+                on_packet(header, payload);
+            }
+        };
+        let before = moderation.openings();
+        let is_late = timers::grace().is_some();
+        while handed_over < len {
+            match order {
+                Some(order) if *len > 1 => order.at(*handed_over, &mut hand_over),
+                _ => hand_over(*handed_over),
+            }
+            *handed_over += 1;
+            if !is_late && moderation.openings() - before >= MAX_OPENINGS_AT_ONCE.into() {
+                break;
+            }
+        }
+        self.is_interrupted = !self.is_empty();
+    }
+}

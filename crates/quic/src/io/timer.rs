@@ -1,0 +1,131 @@
+//! The endpoint's clock and its one timer, on the worker's runtime. Pacing uses it: s2n-quic requests a wake when a
+//! connection's next packets may be sent.
+
+use super::moderation::Moderation;
+use litequic_base::timers;
+use s2n_quic_core::time::{self, Clock as _, Timestamp};
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// The endpoint's clock: the time since it was made.
+#[derive(Debug, Clone)]
+pub(super) struct Clock {
+    #[cfg(not(fuzzing))]
+    clock: time::StdClock,
+    /// tokio's clock, which fuzz targets stop.
+    #[cfg(fuzzing)]
+    epoch: Instant,
+    moderation: Moderation,
+}
+
+impl Clock {
+    /// A clock whose timers expire when `moderation` has datagrams taken.
+    pub(super) fn new(moderation: Moderation) -> Self {
+        Self {
+            #[cfg(not(fuzzing))]
+            clock: time::StdClock::default(),
+            #[cfg(fuzzing)]
+            epoch: Instant::now(),
+            moderation,
+        }
+    }
+}
+
+impl time::Clock for Clock {
+    #[cfg(not(fuzzing))]
+    fn get_time(&self) -> Timestamp {
+        self.clock.get_time()
+    }
+
+    #[cfg(fuzzing)]
+    fn get_time(&self) -> Timestamp {
+        time::NoopClock.get_time() + self.epoch.elapsed()
+    }
+}
+
+impl time::ClockWithTimer for Clock {
+    type Timer = Timer;
+
+    fn timer(&self) -> Timer {
+        let epoch = Instant::now();
+        let moderation = self.moderation.clone();
+        Timer { epoch: (self.get_time(), epoch), moderation, target: None, sleep: Box::pin(sleep_until(epoch)) }
+    }
+}
+
+/// Wakes the endpoint at the last time that it requested.
+#[derive(Debug)]
+pub(super) struct Timer {
+    /// One moment on both clocks.
+    epoch: (Timestamp, Instant),
+    moderation: Moderation,
+    /// `None` once it has fired.
+    target: Option<Instant>,
+    sleep: Pin<Box<Sleep>>,
+}
+
+impl time::clock::Timer for Timer {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.target.is_none() {
+            return Poll::Pending;
+        }
+        ready!(self.sleep.as_mut().poll(cx));
+        if let Some(target) = self.target.take() {
+            timers::expired(target);
+            self.moderation.expired_at(target);
+        }
+        Poll::Ready(())
+    }
+
+    /// Sets the timer to a whole millisecond, rounded down, as tokio's timers and s2n-quic's (`has_elapsed`) have them:
+    /// the endpoint requests a time that is microseconds later after every batch, and to move a timer costs. Where
+    /// datagrams are taken less often, timers expire with them.
+    fn update(&mut self, at: Timestamp) {
+        let Some(target) = self.epoch.1.checked_add(at.saturating_duration_since(self.epoch.0)) else { return };
+        let target = self.moderation.timer(target);
+        if self.target != Some(target) {
+            self.sleep.as_mut().reset(target);
+            self.target = Some(target);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::poll;
+    use s2n_quic_core::time::{ClockWithTimer, clock::Timer as _};
+    use std::{pin::pin, sync::Arc, time::Duration};
+
+    #[tokio::test(start_paused = true)]
+    async fn it_fires_once_at_the_last_time_that_was_named() {
+        let clock = Clock::new(Moderation::new(false, Arc::default()));
+        let mut timer = clock.timer();
+        let start = Instant::now();
+        assert!(poll!(pin!(timer.ready())).is_pending(), "no time was named");
+        timer.update(clock.get_time() + Duration::from_secs(9));
+        timer.update(clock.get_time() + Duration::from_secs(3));
+        timer.ready().await;
+        let waited = start.elapsed();
+        assert!(waited >= Duration::from_millis(2990) && waited < Duration::from_millis(3010), "{waited:?}");
+        assert!(poll!(pin!(timer.ready())).is_pending(), "it fired already");
+        timer.update(clock.get_time());
+        timer.ready().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_not_moved_within_a_millisecond() {
+        let clock = Clock::new(Moderation::new(false, Arc::default()));
+        let mut timer = clock.timer();
+        let base = timer.epoch.0 + Duration::from_millis(50);
+        timer.update(base);
+        let target = timer.target;
+        timer.update(base + Duration::from_micros(900));
+        assert_eq!(timer.target, target);
+        timer.update(base + Duration::from_micros(1100));
+        assert_ne!(timer.target, target);
+    }
+}

@@ -1,0 +1,173 @@
+//! The endpoint's datagrams for a socket: those of one connection, path and size become one message.
+
+use super::yield_to_runtime;
+use litequic_net::datagram::{Outgoing, Transmit};
+use s2n_quic_core::{
+    event::EndpointPublisher,
+    io::tx::{self, Error, Message, Outcome, PayloadBuffer, Queue},
+    path::{Handle as _, Tuple},
+};
+use std::{
+    io,
+    task::{Context, Poll, ready},
+};
+
+/// Bytes that an endpoint may send before the other tasks have a turn: four messages, full but for less than a datagram
+/// each.
+const TURN: usize = 4 * 63 * 1024;
+
+/// The sending half of a socket, as s2n-quic requires it.
+pub(super) struct Tx<T> {
+    queue: Gathering<T>,
+    state: TxState,
+}
+
+/// Whether the endpoint has to be woken when there is room again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TxState {
+    /// The buffer had room for all of the endpoint's packets.
+    Open,
+    /// The endpoint had more to send than one turn allows, and may continue after the other tasks.
+    OwesTurn,
+    /// The other tasks have had their turn.
+    Ready,
+    /// The kernel did not take everything.
+    Blocked,
+}
+
+/// The datagrams that gather, and are sent when the buffer is full or the endpoint has nothing more to send. [`Queue`]
+/// has no lifetime, so it owns what it fills.
+pub(super) struct Gathering<T> {
+    transmit: T,
+    outgoing: Outgoing,
+    /// The socket did not take everything.
+    blocked: bool,
+    /// Bytes of this turn so far.
+    bytes: usize,
+    max_datagram: usize,
+    joins: bool,
+}
+
+impl<T: Transmit> Tx<T> {
+    pub(super) fn new(transmit: T, max_datagram: usize) -> Self {
+        let outgoing = Outgoing::new(max_datagram);
+        let queue = Gathering { transmit, outgoing, blocked: false, bytes: 0, max_datagram, joins: true };
+        Self { queue, state: TxState::Open }
+    }
+}
+
+impl<T: Transmit> tx::Tx for Tx<T> {
+    type PathHandle = Tuple;
+    type Queue = Gathering<T>;
+    type Error = io::Error;
+
+    /// Ready means that there was no room, and now there is: only then need the endpoint be woken.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.state {
+            TxState::Open => return Poll::Pending,
+            TxState::OwesTurn => {
+                self.state = TxState::Ready;
+                return yield_to_runtime(cx);
+            }
+            TxState::Ready => {}
+            TxState::Blocked => loop {
+                ready!(self.queue.transmit.poll_writable(cx))?;
+                self.queue.send();
+                if !self.queue.blocked {
+                    break;
+                }
+            },
+        }
+        self.state = TxState::Open;
+        Poll::Ready(Ok(()))
+    }
+
+    fn queue<F: FnOnce(&mut Gathering<T>)>(&mut self, f: F) {
+        if self.queue.blocked {
+            // For the endpoint's timers; it finds no room.
+            f(&mut self.queue);
+            return;
+        }
+        self.queue.begin_turn();
+        f(&mut self.queue);
+        self.queue.send();
+        self.state = match (self.queue.blocked, self.queue.bytes >= TURN) {
+            (true, _) => TxState::Blocked,
+            (false, true) => TxState::OwesTurn,
+            (false, false) => TxState::Open,
+        };
+    }
+
+    fn handle_error<E: EndpointPublisher>(self, error: io::Error, _: &mut E) {
+        tracing::error!(%error, "sending on a socket failed: its endpoint ends");
+    }
+}
+
+impl<T: Transmit> Gathering<T> {
+    fn begin_turn(&mut self) {
+        self.bytes = 0;
+        self.update_gso();
+    }
+
+    /// Reads whether the socket still has GSO.
+    fn update_gso(&mut self) {
+        let max_segments = self.transmit.max_segments();
+        self.outgoing.limit_segments(max_segments);
+        self.joins = max_segments > 1;
+    }
+
+    fn send(&mut self) {
+        if !self.outgoing.is_empty() {
+            self.transmit.transmit(&mut self.outgoing);
+            self.update_gso();
+        }
+        self.blocked = !self.outgoing.is_empty();
+    }
+
+    /// Room for a datagram that begins a message, made by sending what is there.
+    fn make_room(&mut self) -> Result<(), Error> {
+        if !self.blocked && self.bytes < TURN && self.outgoing.is_full() {
+            self.send();
+        }
+        if self.has_capacity() { Ok(()) } else { Err(Error::AtCapacity) }
+    }
+
+    fn written(&mut self, len: usize) -> Result<Outcome, Error> {
+        self.bytes += len;
+        if len == 0 { Err(Error::EmptyPayload) } else { Ok(Outcome { len, index: 0 }) }
+    }
+}
+
+impl<T: Transmit> Queue for Gathering<T> {
+    type Handle = Tuple;
+
+    const SUPPORTS_ECN: bool = true;
+
+    fn push<M: Message<Handle = Tuple>>(&mut self, mut message: M) -> Result<Outcome, Error> {
+        if let Some(open) = self.outgoing.open() {
+            let index = open.count;
+            if message.can_gso(open.segment, index)
+                && message.path_handle().strict_eq(&open.path)
+                && message.ecn() == open.ecn
+            {
+                let len = self.outgoing.join(|room| message.write_payload(PayloadBuffer::new(room), index))?;
+                return self.written(len);
+            }
+        }
+        self.make_room()?;
+        let (path, ecn) = (*message.path_handle(), message.ecn());
+        let joinable = self.joins && message.can_gso(self.max_datagram, 0);
+        let len =
+            self.outgoing.begin(path, ecn, joinable, |room| message.write_payload(PayloadBuffer::new(room), 0))?;
+        self.written(len)
+    }
+
+    /// Called between connections, which must not share a message.
+    fn flush(&mut self) {
+        self.outgoing.close();
+    }
+
+    fn capacity(&self) -> usize {
+        if self.blocked || self.bytes >= TURN { 0 } else { usize::MAX }
+    }
+}

@@ -1,0 +1,197 @@
+//! A worker's metrics of QUIC.
+
+use litequic_telemetry::{Counter, DENIED, Gauge, Histogram, LIMIT_REACHED, TIMEOUTS, Wake, metrics};
+use std::sync::Arc;
+
+metrics! {
+    /// A worker's own: it alone writes. Aligned so that two workers never share a cache line.
+    #[repr(align(128))]
+    pub struct Metrics {
+        Gauge("connections_held", "Connections that QUIC keeps state for, handshakes and closing ones too.") {
+            connections_held "What `limits.max_connections` bounds; over TCP as many again.",
+        }
+        Gauge("handshakes_open", "Handshakes over QUIC in progress now.") {
+            handshakes_open "What `limits.max_handshakes` bounds; over TCP as many again.",
+        }
+        Counter("handshakes_failed", "Handshakes over QUIC that began and were not completed.") {
+            handshakes_failed_tls [reason: "tls"] "litequic ended it: no common protocol, a rejected certificate.",
+            handshakes_failed_alert [reason: "alert"]
+                "The client ended it by a TLS alert: it does not trust litequic's certificate, for example.",
+            handshakes_failed_timeout [reason: "timeout"]
+                "It was not complete within `timeouts.handshake`, or no more packets came.",
+            handshakes_failed_closed [reason: "closed"] "The client ended it otherwise.",
+            handshakes_failed_other [reason: "other"] "Anything else: packets that violate QUIC.",
+        }
+        Counter("connections_closed", "Connections over QUIC that ended after their handshake, by cause.") {
+            closed_idle [reason: "idle"] "Nothing moved for `timeouts.idle`; also clients that vanish.",
+            closed_client [reason: "client"] "The client closed it without an error.",
+            closed_client_h3 [reason: "client_h3"]
+                "The client reports that litequic, or an origin's response, violated HTTP/3 or QPACK.",
+            closed_client_application [reason: "client_application"]
+                "The client sent a code that HTTP/3 does not have.",
+            closed_client_transport [reason: "client_transport"] "The client reports that litequic violated QUIC.",
+            closed_client_reset [reason: "client_reset"] "The client has lost the connection (stateless reset).",
+            closed_litequic [reason: "litequic"]
+                "litequic closed it without an error: a drain, or `limits.max_requests`.",
+            closed_litequic_h3 [reason: "litequic_h3"]
+                "The client violated HTTP/3 or QPACK, or reached a [limit](../operating.md#limits-and-timeouts).",
+            closed_litequic_transport [reason: "litequic_transport"] "The client violated QUIC.",
+            closed_other [reason: "other"] "Anything else: no path to the client is left.",
+        }
+        Counter(
+            "handshakes_refused",
+            "Connection attempts over QUIC that were rejected because a limit was reached, HTTP/3 is off, or the \
+                process drains."
+        ) {
+            handshakes_refused,
+        }
+        Counter(DENIED) {
+            denied [kind: "quic"] "Connection attempts over QUIC, which `handshakes_refused` counts too.",
+        }
+        Counter("retries_sent", "Retry packets to validate an address.") {
+            retries "Many: an attack, or `max_handshakes` too low.",
+        }
+        Counter(
+            "retry_tokens_refused",
+            "Initials dropped for a token that has expired, was used before, or was not issued by this process for that \
+                address and connection ID."
+        ) {
+            retry_tokens_refused
+                "Many: an attack, or a balancer that spreads a client's packets over several replicas without one \
+                    `listen.secret_file`.",
+        }
+        Counter("connection_ids_issued", "Connection IDs issued: four a connection, and one for each Retry.") {
+            connection_ids_issued
+                "With [`listen.server_id`](../scaling.md) each is unique up to 2^40 of a worker and address, or more.",
+        }
+        Counter(
+            "packets_without_connection",
+            "Packets with a short header that belong to no connection, by whose server ID they have."
+        ) {
+            packets_without_connection_own [server_id: "own"]
+                "This server's: a connection has ended, or this process was restarted. If neither is so, two servers have \
+                    one [server ID](../scaling.md).",
+            packets_without_connection_other [server_id: "other"]
+                "Another server's: a load balancer routes by a wrong table.",
+            packets_without_connection_none [server_id: "none"]
+                "No server ID, or one under an unknown configuration: the balancer routed by the address.",
+        }
+        Counter("packets_received", "1-RTT packets received, which is all but those of handshakes.") {
+            packets_received,
+        }
+        Counter("packets_sent", "1-RTT packets sent.") {
+            packets_sent "Divided by the line below: after how many packets clients acknowledge.",
+        }
+        Counter("packets_lost", "1-RTT packets declared lost, probes of the path's MTU apart.") {
+            packets_lost,
+        }
+        Counter(
+            "congestion_reductions_undone",
+            "Reductions of a congestion window that were reverted: all packets declared lost arrived after all."
+        ) {
+            reductions_undone "Of CUBIC's. A path that reorders.",
+        }
+        Counter("spurious_losses", "Packets declared lost that their client acknowledged later.") {
+            spurious_losses "A path that reorders, or whose delay jumps. Each cost a retransmission, and rate.",
+        }
+        Counter(
+            "mtu_probes_lost",
+            "Probes of the path's MTU that were lost: the path has no larger MTU, which is not a fault."
+        ) {
+            mtu_probes_lost,
+        }
+        Counter(
+            "priority_rest_bytes",
+            "Bytes that streams were given over HTTP/3 although more urgent ones had some, because they had waited for a \
+             second."
+        ) {
+            priority_rest_bytes "A sixteenth of their connection's bytes at most.",
+        }
+        Counter(
+            "path_challenges_repeated",
+            "PATH_CHALLENGE frames repeated because a client that migrated did not answer."
+        ) {
+            path_challenges_repeated "An answer was lost, or a client's address is forged.",
+        }
+        Counter("ack_frames_received", "ACK frames received in 1-RTT packets.") {
+            ack_frames_received,
+        }
+        Counter("ack_frames_merged", "ACK frames that brought no news and that QUIC did not have to process.") {
+            ack_frames_merged "See [`litequic.ack_merge`](../configuration.md#litequic).",
+        }
+        Counter("ack_batches", "Batches of a connection's datagrams that held ACK frames.") {
+            ack_batches "ACK frames a batch: how far a worker is behind its clients.",
+        }
+        Counter("ecn_validations", "Paths by the result of ECN validation.") {
+            ecn_capable [result: "capable"] "Paths on which congestion marks were found to pass both ways.",
+            ecn_failed [result: "failed"] "Paths on which they were not, or no longer: litequic then uses losses only.",
+        }
+        Counter("ack_frequency_offers", "Connections whose client supports ACK_FREQUENCY.") {
+            ack_frequency_offered
+                "Firefox does, Chromium does not; see [`litequic.ack_frequency`](../configuration.md#litequic).",
+        }
+        Counter("ack_frequency_frames", "ACK_FREQUENCY frames by their fate.") {
+            ack_frequency_sent [event: "sent"]
+                "Requests to such clients: a handful each, if their worker is ever busy.",
+            ack_frequency_acknowledged [event: "acknowledged"] "Those that arrived.",
+            ack_frequency_lost [event: "lost"] "Those that were lost, and repeated.",
+        }
+        Counter(
+            "ack_frequency_misplaced",
+            "ACK_FREQUENCY frames that did not find their place in a packet: none should."
+        ) {
+            ack_frequency_misplaced "Must be 0: report it.",
+        }
+        Gauge(
+            "ack_threshold_connections",
+            "Open connections whose client supports ACK_FREQUENCY, by the requested packets an acknowledgement."
+        ) {
+            ack_threshold_2 [packets: "2"] "2 or 3, or nothing yet.",
+            ack_threshold_4 [packets: "4"] "4 to 7.",
+            ack_threshold_8 [packets: "8"] "8 to 15.",
+            ack_threshold_16 [packets: "16"] "16 to 31.",
+            ack_threshold_32 [packets: "32"] "32 and more: as few acknowledgements as litequic requests by itself.",
+        }
+        Counter(LIMIT_REACHED) {
+            limit_streams [limit: "max_streams"]
+                "Reported by clients (STREAMS_BLOCKED); not all do, and none over TCP. The same holds for the next \
+                    two.",
+            limit_connection_receive_buffer [limit: "connection_receive_buffer"]
+                "DATA_BLOCKED. An upload that is faster than the origin reaches it, which is not a fault.",
+            limit_stream_receive_buffer [limit: "stream_receive_buffer"] "STREAM_DATA_BLOCKED.",
+            limit_receive_buffer [limit: "worker_receive_buffer"]
+                "New connections that got a smaller window than `limits.connection_receive_buffer`.",
+            limit_memory_connections [limit: "memory_connections"]
+                "Connections rejected because memory is short (`limits.memory`).",
+            limit_stateless_resets [limit: "stateless_resets"],
+            limit_refusals [limit: "refusals"],
+            limit_connections [limit: "max_connections"]
+                "Connections rejected because no source held more than theirs.",
+            limit_handshakes [limit: "max_handshakes"]
+                "Handshakes rejected because no source had more in flight than theirs; over TCP after \
+                    `timeouts.queue`.",
+        }
+        Counter(TIMEOUTS) {
+            timeout_handshake [timeout: "handshake"]
+                "See [Timeouts](../operating.md#limits-and-timeouts) for this and all others.",
+            timeout_idle [timeout: "idle"]
+                "Connections on which nothing moved, also of clients that vanished; over TCP those without a request.",
+        }
+        Counter(
+            "receive_moderations",
+            "Times a worker began to read datagrams at fixed times instead of when each arrives."
+        ) {
+            receive_moderations "See [`litequic.receive_moderation`](../configuration.md#litequic).",
+        }
+        Histogram(
+            "smoothed_rtt_seconds",
+            "Smoothed round-trip times of active connections, sampled 20 times a second at most."
+        ) {
+            smoothed_rtt,
+        }
+        + beside {
+            /// What the worker runs for.
+            pub wake: Arc<Wake>,
+        }
+    }
+}

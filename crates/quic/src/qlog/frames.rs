@@ -1,0 +1,329 @@
+//! The frames of a decrypted packet as qlog has them (draft-ietf-quic-qlog-quic-events, §8.13): every frame, and
+//! nothing secret. Payload, CRYPTO data, tokens and stateless reset tokens are left out; their lengths stay. Pure.
+
+use super::json::{Array, Object};
+use crate::wire::frame::{AckRanges, Frame, FrameIter, kind};
+use std::time::Duration;
+
+/// ACK_FREQUENCY's values (draft-ietf-quic-ack-frequency-12 §4), which only an endpoint that wants them may set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct AckFrequencyFrame {
+    pub(super) sequence_number: u64,
+    pub(super) ack_eliciting_threshold: u64,
+    pub(super) requested_max_ack_delay: Duration,
+    pub(super) reordering_threshold: u64,
+}
+
+/// Writes the frames of `payload` to `frames`. Delays of ACK frames have a unit of `exponent` (RFC 9000 §18.2). Returns
+/// the ACK_FREQUENCY frame, if there is one.
+pub(super) fn write(frames: &mut Array<'_>, payload: &[u8], exponent: u8) -> Option<AckFrequencyFrame> {
+    let (mut iter, mut at, mut ack_frequency) = (FrameIter::new(payload), 0, None);
+    for frame in iter.by_ref() {
+        padding(frames, frame.range.start.saturating_sub(at));
+        at = frame.range.end;
+        frames.object(|object| one(object, &frame, exponent));
+        if frame.kind == kind::ACK_FREQUENCY {
+            ack_frequency =
+                frame.integers().map(|[sequence_number, threshold, delay, reordering_threshold]| AckFrequencyFrame {
+                    sequence_number,
+                    ack_eliciting_threshold: threshold,
+                    requested_max_ack_delay: Duration::from_micros(delay),
+                    reordering_threshold,
+                });
+        }
+    }
+    let rest = payload.len().saturating_sub(at);
+    if iter.is_done() {
+        padding(frames, rest);
+    } else {
+        // A frame that cannot be read, and what follows.
+        let kind = payload.get(at..).and_then(|rest| rest.iter().find(|byte| **byte != 0));
+        frames.object(|object| {
+            object.word("frame_type", "unknown").number("frame_type_bytes", kind.copied().unwrap_or_default());
+            length(object, rest);
+        });
+    }
+    ack_frequency
+}
+
+fn padding(frames: &mut Array<'_>, bytes: usize) {
+    if bytes > 0 {
+        frames.object(|object| length(object.word("frame_type", "padding"), bytes));
+    }
+}
+
+fn length(object: &mut Object<'_>, bytes: usize) {
+    object.object("raw", |raw| _ = raw.number("length", bytes as u64));
+}
+
+fn one(object: &mut Object<'_>, frame: &Frame<'_>, exponent: u8) {
+    if known(object, frame, exponent).is_none() {
+        // Without a member of another kind: its body was read before the first was written.
+        object.word("frame_type", "unknown").number("frame_type_bytes", frame.kind);
+        length(object, frame.range.len());
+    }
+}
+
+/// Writes a frame that qlog has a form for; `None`, with nothing written, for others.
+fn known(object: &mut Object<'_>, frame: &Frame<'_>, exponent: u8) -> Option<()> {
+    let first = || frame.integers().map(|[first]| first);
+    let kind_of = |bidirectional: u64| if frame.kind == bidirectional { "bidirectional" } else { "unidirectional" };
+    match frame.kind {
+        0x01 => _ = object.word("frame_type", "ping"),
+        kind::ACK | kind::ACK_ECN => ack(object, frame, exponent)?,
+        kind::RESET_STREAM => {
+            let [stream, code, size] = frame.integers()?;
+            object.word("frame_type", "reset_stream").number("stream_id", stream);
+            object.word("error", "unknown").number("error_code", code).number("final_size", size);
+        }
+        kind::STOP_SENDING => {
+            let [stream, code] = frame.integers()?;
+            object.word("frame_type", "stop_sending").number("stream_id", stream);
+            object.word("error", "unknown").number("error_code", code);
+        }
+        kind::CRYPTO => {
+            let [offset, bytes] = frame.integers()?;
+            object.word("frame_type", "crypto").number("offset", offset);
+            object.object("raw", |raw| {
+                raw.number("length", frame.range.len() as u64).number("payload_length", bytes);
+            });
+        }
+        0x07 => {
+            let bytes = first()?;
+            object.word("frame_type", "new_token").object("token", |token| {
+                token.word("type", "resumption").object("raw", |raw| _ = raw.number("length", bytes));
+            });
+        }
+        kind::STREAM..=kind::STREAM_LAST => stream(object, frame)?,
+        0x10 => _ = object.word("frame_type", "max_data").number("maximum", first()?),
+        kind::MAX_STREAM_DATA => {
+            let [stream, maximum] = frame.integers()?;
+            object.word("frame_type", "max_stream_data").number("stream_id", stream).number("maximum", maximum);
+        }
+        kind::MAX_STREAMS | kind::MAX_STREAMS_UNI => {
+            object.word("frame_type", "max_streams").word("stream_type", kind_of(kind::MAX_STREAMS));
+            object.number("maximum", first()?);
+        }
+        kind::DATA_BLOCKED => _ = object.word("frame_type", "data_blocked").number("limit", first()?),
+        kind::STREAM_DATA_BLOCKED => {
+            let [stream, limit] = frame.integers()?;
+            object.word("frame_type", "stream_data_blocked").number("stream_id", stream).number("limit", limit);
+        }
+        kind::STREAMS_BLOCKED | kind::STREAMS_BLOCKED_UNI => {
+            object.word("frame_type", "streams_blocked").word("stream_type", kind_of(kind::STREAMS_BLOCKED));
+            object.number("limit", first()?);
+        }
+        kind::NEW_CONNECTION_ID => new_connection_id(object, frame)?,
+        0x19 => _ = object.word("frame_type", "retire_connection_id").number("sequence_number", first()?),
+        kind::PATH_CHALLENGE => _ = object.word("frame_type", "path_challenge"),
+        kind::PATH_RESPONSE => _ = object.word("frame_type", "path_response"),
+        kind::CONNECTION_CLOSE | kind::APPLICATION_CLOSE => connection_close(object, frame)?,
+        kind::HANDSHAKE_DONE => _ = object.word("frame_type", "handshake_done"),
+        kind::DATAGRAM | kind::DATAGRAM_WITH_LENGTH => length(object.word("frame_type", "datagram"), frame.range.len()),
+        _ => return None,
+    }
+    Some(())
+}
+
+fn ack(object: &mut Object<'_>, frame: &Frame<'_>, exponent: u8) -> Option<()> {
+    let [_, delay, _] = frame.integers()?;
+    let ranges = AckRanges::new(frame.body)?;
+    object.word("frame_type", "ack");
+    let delay = delay.checked_shl(exponent.into()).filter(|micros| micros >> exponent.min(63) == delay);
+    if let Some(delay) = delay {
+        object.millis("ack_delay", Duration::from_micros(delay));
+    }
+    object.array("acked_ranges", |array| {
+        // One that goes below 0 ends them: s2n-quic closes the connection for it.
+        ranges.map_while(Result::ok).for_each(|range| array.range(range.low, range.high));
+    });
+    if frame.kind == kind::ACK_ECN
+        && let Some([ect0, ect1, ce]) = frame.last_integers()
+    {
+        object.number("ect1", ect1).number("ect0", ect0).number("ce", ce);
+    }
+    Some(())
+}
+
+fn stream(object: &mut Object<'_>, frame: &Frame<'_>) -> Option<()> {
+    let [stream] = frame.integers()?;
+    let offset = frame.stream_offset()?;
+    let bytes = frame.stream_len()?;
+    object.word("frame_type", "stream").number("stream_id", stream).number("offset", offset);
+    object.flag("fin", frame.kind & 0x01 != 0).object("raw", |raw| {
+        raw.number("length", frame.range.len() as u64).number("payload_length", bytes as u64);
+    });
+    Some(())
+}
+
+/// Without the stateless reset token, which would let its reader end the connection.
+fn new_connection_id(object: &mut Object<'_>, frame: &Frame<'_>) -> Option<()> {
+    let [sequence_number, retire_prior_to] = frame.integers()?;
+    let end = frame.body.len().checked_sub(16)?;
+    let integers = frame.integers_len(2)?;
+    let id = frame.body.get(integers + 1..end)?;
+    object.word("frame_type", "new_connection_id").number("sequence_number", sequence_number);
+    object.number("retire_prior_to", retire_prior_to).number("connection_id_length", id.len() as u64);
+    object.hex("connection_id", id);
+    Some(())
+}
+
+fn connection_close(object: &mut Object<'_>, frame: &Frame<'_>) -> Option<()> {
+    let is_transport = frame.kind == kind::CONNECTION_CLOSE;
+    let [code] = frame.integers()?;
+    let reason = frame.body.get(frame.integers_len(if is_transport { 3 } else { 2 })?..)?;
+    object.word("frame_type", "connection_close");
+    object.word("error_space", if is_transport { "transport" } else { "application" });
+    error(object, "error", code, is_transport);
+    if let (true, Some([_, cause])) = (is_transport, frame.integers()) {
+        object.number("trigger_frame_type", cause);
+    }
+    object.text("reason", &String::from_utf8_lossy(reason));
+    Some(())
+}
+
+/// Writes an error code, of the transport or of the application, by its name.
+pub(super) fn error(object: &mut Object<'_>, member: &str, code: u64, is_transport: bool) {
+    /// By their codes (RFC 9000 §20.1).
+    const NAMES: [&str; 17] = [
+        "no_error",
+        "internal_error",
+        "connection_refused",
+        "flow_control_error",
+        "stream_limit_error",
+        "stream_state_error",
+        "final_size_error",
+        "frame_encoding_error",
+        "transport_parameter_error",
+        "connection_id_limit_error",
+        "protocol_violation",
+        "invalid_token",
+        "application_error",
+        "crypto_buffer_exceeded",
+        "key_update_error",
+        "aead_limit_reached",
+        "no_viable_path",
+    ];
+    let name = usize::try_from(code).ok().filter(|_| is_transport).and_then(|code| NAMES.get(code));
+    match name {
+        Some(name) => _ = object.word(member, name),
+        None if is_transport && (0x100..0x200).contains(&code) => {
+            object.word(member, &format!("crypto_error_{code:#x}"));
+        }
+        None => _ = object.word(member, "unknown").number("error_code", code),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::{Value as Json, json};
+
+    fn written(payload: &[u8]) -> Json {
+        let mut out = Vec::new();
+        Object::new(&mut out).array("frames", |frames| _ = write(frames, payload, 3));
+        serde_json::from_slice::<Json>(&out).unwrap()["frames"].take()
+    }
+
+    /// A token's bytes, and a reset token's.
+    const SECRET: [u8; 16] = *b"never to be seen";
+
+    #[test]
+    fn each_frame_has_its_form_and_its_lengths_and_no_secret() {
+        let new_connection_id = [&[0x18, 5, 2, 4, 0xaa, 0xbb, 0xcc, 0xdd][..], &SECRET].concat();
+        let new_token = [&[0x07, 16][..], &SECRET].concat();
+        let crypto = [&[0x06, 0x40, 0x80, 16][..], &SECRET].concat();
+        let unknown = |kind: u64, length| json!({ "frame_type": "unknown", "frame_type_bytes": kind, "raw": { "length": length } });
+        for (payload, expected) in [
+            (&[0, 0, 0][..], json!([{ "frame_type": "padding", "raw": { "length": 3 } }])),
+            (&[1, 0], json!([{ "frame_type": "ping" }, { "frame_type": "padding", "raw": { "length": 1 } }])),
+            (
+                &[0x02, 9, 10, 1, 2, 0, 0],
+                json!([{ "frame_type": "ack", "ack_delay": 0.08, "acked_ranges": [[7, 9], [5]] }]),
+            ),
+            (
+                &[0x03, 9, 0, 0, 2, 1, 2, 3],
+                json!([{ "frame_type": "ack", "ack_delay": 0.0, "acked_ranges": [[7, 9]], "ect0": 1, "ect1": 2, "ce": 3 }]),
+            ),
+            (
+                &[0x04, 4, 0x41, 0x0c, 9],
+                json!([{ "frame_type": "reset_stream", "stream_id": 4, "error": "unknown", "error_code": 0x10c, "final_size": 9 }]),
+            ),
+            (
+                &[0x05, 4, 1],
+                json!([{ "frame_type": "stop_sending", "stream_id": 4, "error": "unknown", "error_code": 1 }]),
+            ),
+            (
+                &crypto,
+                json!([{ "frame_type": "crypto", "offset": 128, "raw": { "length": 20, "payload_length": 16 } }]),
+            ),
+            (
+                &new_token,
+                json!([{ "frame_type": "new_token", "token": { "type": "resumption", "raw": { "length": 16 } } }]),
+            ),
+            (
+                &[0x0b, 4, 3, 1, 2, 3],
+                json!([{ "frame_type": "stream", "stream_id": 4, "offset": 0, "fin": true, "raw": { "length": 6, "payload_length": 3 } }]),
+            ),
+            (
+                &[0x0c, 4, 7, 1, 2, 3],
+                json!([{ "frame_type": "stream", "stream_id": 4, "offset": 7, "fin": false, "raw": { "length": 6, "payload_length": 3 } }]),
+            ),
+            (&[0x10, 9], json!([{ "frame_type": "max_data", "maximum": 9 }])),
+            (&[0x11, 4, 9], json!([{ "frame_type": "max_stream_data", "stream_id": 4, "maximum": 9 }])),
+            (&[0x12, 9], json!([{ "frame_type": "max_streams", "stream_type": "bidirectional", "maximum": 9 }])),
+            (&[0x13, 9], json!([{ "frame_type": "max_streams", "stream_type": "unidirectional", "maximum": 9 }])),
+            (&[0x14, 9], json!([{ "frame_type": "data_blocked", "limit": 9 }])),
+            (&[0x15, 4, 9], json!([{ "frame_type": "stream_data_blocked", "stream_id": 4, "limit": 9 }])),
+            (&[0x16, 9], json!([{ "frame_type": "streams_blocked", "stream_type": "bidirectional", "limit": 9 }])),
+            (&[0x17, 9], json!([{ "frame_type": "streams_blocked", "stream_type": "unidirectional", "limit": 9 }])),
+            (
+                &new_connection_id,
+                json!([{ "frame_type": "new_connection_id", "sequence_number": 5, "retire_prior_to": 2, "connection_id_length": 4, "connection_id": "aabbccdd" }]),
+            ),
+            (&[0x19, 9], json!([{ "frame_type": "retire_connection_id", "sequence_number": 9 }])),
+            (&[0x1a, 1, 2, 3, 4, 5, 6, 7, 8], json!([{ "frame_type": "path_challenge" }])),
+            (&[0x1b, 1, 2, 3, 4, 5, 6, 7, 8], json!([{ "frame_type": "path_response" }])),
+            (
+                &[0x1c, 10, 6, 2, b'n', b'o'],
+                json!([{ "frame_type": "connection_close", "error_space": "transport", "error": "protocol_violation", "trigger_frame_type": 6, "reason": "no" }]),
+            ),
+            (
+                &[0x1c, 0x41, 0x28, 0, 0],
+                json!([{ "frame_type": "connection_close", "error_space": "transport", "error": "crypto_error_0x128", "trigger_frame_type": 0, "reason": "" }]),
+            ),
+            (
+                &[0x1d, 0x41, 0x00, 1, 0xff],
+                json!([{ "frame_type": "connection_close", "error_space": "application", "error": "unknown", "error_code": 256, "reason": "\u{fffd}" }]),
+            ),
+            (&[0x1e], json!([{ "frame_type": "handshake_done" }])),
+            (&[0x31, 2, 1, 2], json!([{ "frame_type": "datagram", "raw": { "length": 4 } }])),
+            (&[0x40, 0xaf, 1, 9, 0x40, 0x7f, 3], json!([unknown(0xaf, 7)])),
+            (&[0x1f], json!([unknown(0x1f, 1)])),
+            (&[0x01, 0x20, 1, 2], json!([{ "frame_type": "ping" }, unknown(0x20, 3)])),
+            (&[0x06, 0, 9, 1], json!([unknown(0x06, 4)])),
+        ] {
+            assert_eq!(written(payload), expected, "{payload:02x?}");
+            let text = written(payload).to_string();
+            assert!(!text.contains("never") && !text.contains("6e65766572"), "{text}");
+        }
+        let mut out = Vec::new();
+        let mut ack_frequency = None;
+        Object::new(&mut out).array("", |frames| ack_frequency = write(frames, &[0x40, 0xaf, 1, 9, 0x43, 0xe8, 3], 3));
+        let expected = AckFrequencyFrame {
+            sequence_number: 1,
+            ack_eliciting_threshold: 9,
+            requested_max_ack_delay: Duration::from_millis(1),
+            reordering_threshold: 3,
+        };
+        assert_eq!(ack_frequency, Some(expected));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_written_as_json_with_the_lengths_of_all(payload in prop::collection::vec(any::<u8>(), 0..80)) {
+            prop_assert!(written(&payload).is_array());
+        }
+    }
+}

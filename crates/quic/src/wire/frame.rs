@@ -1,0 +1,394 @@
+//! The frames of a decrypted 1-RTT packet (RFC 9000 §19), walked without being interpreted: where each begins and ends,
+//! and the contents of the few that litequic needs. Pure; runs between s2n-quic's decryption and its own parser, which
+//! validates the frames: an unknown one ends the walk, and is not reported here.
+
+use std::ops::Range;
+
+/// Frame types that litequic names.
+pub mod kind {
+    /// PADDING, which the walk skips.
+    pub const PADDING: u64 = 0x00;
+    /// ACK without ECN counts.
+    pub const ACK: u64 = 0x02;
+    /// ACK with ECN counts.
+    pub const ACK_ECN: u64 = 0x03;
+    /// RESET_STREAM
+    pub const RESET_STREAM: u64 = 0x04;
+    /// STOP_SENDING
+    pub const STOP_SENDING: u64 = 0x05;
+    /// CRYPTO
+    pub const CRYPTO: u64 = 0x06;
+    /// STREAM's first type; the last is 7 more.
+    pub const STREAM: u64 = 0x08;
+    /// STREAM's last type.
+    pub const STREAM_LAST: u64 = 0x0f;
+    /// CONNECTION_CLOSE of the transport.
+    pub const CONNECTION_CLOSE: u64 = 0x1c;
+    /// CONNECTION_CLOSE of the application.
+    pub const APPLICATION_CLOSE: u64 = 0x1d;
+    /// MAX_STREAM_DATA
+    pub const MAX_STREAM_DATA: u64 = 0x11;
+    /// MAX_STREAMS of bidirectional streams.
+    pub const MAX_STREAMS: u64 = 0x12;
+    /// MAX_STREAMS of unidirectional streams.
+    pub const MAX_STREAMS_UNI: u64 = 0x13;
+    /// DATA_BLOCKED
+    pub const DATA_BLOCKED: u64 = 0x14;
+    /// STREAM_DATA_BLOCKED
+    pub const STREAM_DATA_BLOCKED: u64 = 0x15;
+    /// STREAMS_BLOCKED of bidirectional streams.
+    pub const STREAMS_BLOCKED: u64 = 0x16;
+    /// STREAMS_BLOCKED of unidirectional streams.
+    pub const STREAMS_BLOCKED_UNI: u64 = 0x17;
+    /// NEW_CONNECTION_ID
+    pub const NEW_CONNECTION_ID: u64 = 0x18;
+    /// PATH_CHALLENGE
+    pub const PATH_CHALLENGE: u64 = 0x1a;
+    /// PATH_RESPONSE
+    pub const PATH_RESPONSE: u64 = 0x1b;
+    /// HANDSHAKE_DONE
+    pub const HANDSHAKE_DONE: u64 = 0x1e;
+    /// IMMEDIATE_ACK (draft-ietf-quic-ack-frequency).
+    pub const IMMEDIATE_ACK: u64 = 0x1f;
+    /// DATAGRAM without a length (RFC 9221 §4).
+    pub const DATAGRAM: u64 = 0x30;
+    /// DATAGRAM with a length.
+    pub const DATAGRAM_WITH_LENGTH: u64 = 0x31;
+    /// ACK_FREQUENCY (draft-ietf-quic-ack-frequency).
+    pub const ACK_FREQUENCY: u64 = 0xaf;
+    /// s2n-quic's own MTU_PROBING_COMPLETE.
+    pub const MTU_PROBING_COMPLETE: u64 = 0xdc_0002;
+}
+
+/// Bytes of a stateless reset token (RFC 9000 §19.15).
+const RESET_TOKEN_LEN: usize = 16;
+/// Bytes of a STREAM frame below which it costs more than its data are worth: the frame itself takes some ten.
+const SMALL_STREAM: usize = 16;
+/// STREAM's flag for an offset (RFC 9000 §19.8).
+const STREAM_OFFSET: u64 = 0x04;
+/// STREAM's flag for a length (RFC 9000 §19.8).
+const STREAM_LENGTH: u64 = 0x02;
+
+/// One frame, complete, but not checked further: s2n-quic rejects some that are accepted here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// The frame's type.
+    pub kind: u64,
+    /// Place of the frame in the payload, type included.
+    pub range: Range<usize>,
+    /// Bytes that follow the type.
+    pub body: &'a [u8],
+}
+
+impl Frame<'_> {
+    /// A MAX_STREAM_DATA frame: the stream's ID, and how many bytes may be sent on it in all.
+    pub fn max_stream_data(&self) -> Option<(u64, u64)> {
+        (self.kind == kind::MAX_STREAM_DATA).then_some(())?;
+        let [stream, limit] = self.integers()?;
+        Some((stream, limit))
+    }
+
+    /// The integers with which the frame's body begins.
+    pub fn integers<const N: usize>(&self) -> Option<[u64; N]> {
+        let (mut body, mut integers) = (Reader { bytes: self.body, at: 0 }, [0; N]);
+        for integer in &mut integers {
+            *integer = body.varint()?;
+        }
+        Some(integers)
+    }
+
+    /// The two bits of a stream's ID that say who opened it and which way it goes (RFC 9000 §2.1), of a frame whose
+    /// body begins with the ID: without reading all of it.
+    pub fn stream_type(&self) -> Option<u8> {
+        let first = *self.body.first()?;
+        let last = *self.body.get((1 << (first >> 6)) - 1)?;
+        Some(last & 0x03)
+    }
+
+    /// Whether the frame moves no data, or next to none: frames of which a peer needs few, and could send many to keep
+    /// litequic busy. Acknowledgements and the connection's end do not count.
+    pub fn is_control(&self) -> bool {
+        match self.kind {
+            kind::ACK | kind::ACK_ECN | kind::CONNECTION_CLOSE | kind::APPLICATION_CLOSE => false,
+            kind::STREAM..=kind::STREAM_LAST => self.stream_len().is_some_and(|len| len < SMALL_STREAM),
+            _ => true,
+        }
+    }
+
+    /// Whether its sender waits for the result: for an answer to a request, for a raised limit, for a path. It does not
+    /// wait for packets that an acknowledgement releases.
+    pub fn is_latency_critical(&self) -> bool {
+        matches!(
+            self.kind,
+            kind::RESET_STREAM
+                | kind::STOP_SENDING
+                | kind::STREAM..=kind::STREAM_LAST
+                | kind::DATA_BLOCKED..=kind::STREAMS_BLOCKED_UNI
+                | kind::PATH_CHALLENGE..=kind::PATH_RESPONSE
+        )
+    }
+
+    /// Whether it is the first STREAM frame of a client's bidirectional stream: of a request.
+    pub fn opens_request(&self) -> bool {
+        matches!(self.kind, kind::STREAM..=kind::STREAM_LAST)
+            && self.stream_type() == Some(0)
+            && (self.kind & STREAM_OFFSET == 0 || matches!(self.integers(), Some([_, 0])))
+    }
+
+    /// The three integers with which the body of an ACK frame with ECN counts ends: ECT(0), ECT(1), CE (RFC 9000
+    /// §19.3.2).
+    pub(crate) fn last_integers(&self) -> Option<[u64; 3]> {
+        let mut body = Reader { bytes: self.body, at: 0 };
+        body.varints(2)?;
+        let ranges = body.varint()?;
+        body.varints(ranges.checked_mul(2)?.checked_add(1)?)?;
+        Some([body.varint()?, body.varint()?, body.varint()?])
+    }
+
+    /// Bytes of the first `count` integers of the frame's body.
+    pub(crate) fn integers_len(&self, count: u64) -> Option<usize> {
+        let mut body = Reader { bytes: self.body, at: 0 };
+        body.varints(count)?;
+        Some(body.at)
+    }
+
+    /// Offset of the data of a STREAM frame.
+    pub(crate) fn stream_offset(&self) -> Option<u64> {
+        if self.kind & STREAM_OFFSET == 0 { Some(0) } else { self.integers().map(|[_, offset]| offset) }
+    }
+
+    /// Bytes of data in a STREAM frame.
+    pub(crate) fn stream_len(&self) -> Option<usize> {
+        let mut body = Reader { bytes: self.body, at: 0 };
+        body.varints(if self.kind & STREAM_OFFSET == 0 { 1 } else { 2 })?;
+        if self.kind & STREAM_LENGTH != 0 {
+            body.varint()?;
+        }
+        self.body.len().checked_sub(body.at)
+    }
+
+    /// The stream that a STOP_SENDING frame is about.
+    pub fn stop_sending(&self) -> Option<u64> {
+        (self.kind == kind::STOP_SENDING).then_some(())?;
+        self.integers().map(|[stream]| stream)
+    }
+}
+
+/// Packet numbers in a row, of which `high` is the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Numbers {
+    /// The first number.
+    pub low: u64,
+    /// The last number, not below `low`.
+    pub high: u64,
+}
+
+/// An ACK frame acknowledges numbers below 0: s2n-quic closes the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BelowZero;
+
+/// Packet numbers that an ACK frame acknowledges (RFC 9000 §19.3.1), from the largest number down, no two ranges side
+/// by side. The iterator ends after an error.
+#[derive(Debug, Clone)]
+pub struct AckRanges<'a> {
+    ranges: Reader<'a>,
+    left: u64,
+    /// The largest number acknowledged; after a range, the lowest of that.
+    largest: u64,
+    first: bool,
+}
+
+impl<'a> AckRanges<'a> {
+    /// Reads the body of an ACK frame; `None` of anything that is too short for one.
+    pub fn new(body: &'a [u8]) -> Option<Self> {
+        let mut ranges = Reader { bytes: body, at: 0 };
+        let largest = ranges.varint()?;
+        ranges.varint()?; // the delay
+        let left = ranges.varint()?.checked_add(1)?;
+        Some(Self { ranges, left, largest, first: true })
+    }
+
+    /// The largest number acknowledged, of ranges none of which was taken yet.
+    pub fn largest(&self) -> u64 {
+        self.largest
+    }
+
+    fn range(&mut self) -> Option<Numbers> {
+        let high = if std::mem::take(&mut self.first) {
+            self.largest
+        } else {
+            // The gap is one less than the numbers in it.
+            self.largest.checked_sub(self.ranges.varint()?.checked_add(2)?)?
+        };
+        let low = high.checked_sub(self.ranges.varint()?)?;
+        self.largest = low;
+        Some(Numbers { low, high })
+    }
+}
+
+impl Iterator for AckRanges<'_> {
+    type Item = Result<Numbers, BelowZero>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let range = self.range();
+        if range.is_none() {
+            self.left = 0;
+        }
+        Some(range.ok_or(BelowZero))
+    }
+}
+
+/// The frames of a payload, in their order. Ends early at a frame that is cut short or of a type that neither RFC 9000
+/// nor DATAGRAM (RFC 9221), ACK frequency (draft-ietf-quic-ack-frequency) or s2n-quic defines.
+#[derive(Debug, Clone)]
+pub struct FrameIter<'a>(Reader<'a>);
+
+impl<'a> FrameIter<'a> {
+    /// Iterates over the frames of a whole decrypted payload.
+    pub fn new(payload: &'a [u8]) -> Self {
+        Self(Reader { bytes: payload, at: 0 })
+    }
+
+    /// True once all of the payload was parsed.
+    pub fn is_done(&self) -> bool {
+        self.0.at == self.0.bytes.len()
+    }
+}
+
+impl<'a> Iterator for FrameIter<'a> {
+    type Item = Frame<'a>;
+
+    fn next(&mut self) -> Option<Frame<'a>> {
+        let mut reader = self.0.clone();
+        reader.skip_padding();
+        self.0.at = reader.at;
+        let start = reader.at;
+        let kind = reader.kind()?;
+        let body = reader.at;
+        reader.skip_body(kind)?;
+        self.0.at = reader.at;
+        Some(Frame { kind, range: start..reader.at, body: reader.bytes.get(body..reader.at)? })
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn skip_padding(&mut self) {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        self.at += rest.iter().take_while(|&&byte| u64::from(byte) == kind::PADDING).count();
+    }
+
+    /// A variable-length integer (RFC 9000 §16).
+    fn varint(&mut self) -> Option<u64> {
+        let (value, length) = match *self.bytes.get(self.at..)? {
+            [a @ ..0x40, ..] => (a.into(), 1),
+            [a @ ..0x80, b, ..] => (u16::from_be_bytes([a & 0x3f, b]).into(), 2),
+            [a @ ..0xc0, b, c, d, ..] => (u32::from_be_bytes([a & 0x3f, b, c, d]).into(), 4),
+            [a, b, c, d, e, f, g, h, ..] => (u64::from_be_bytes([a & 0x3f, b, c, d, e, f, g, h]), 8),
+            _ => return None,
+        };
+        self.at += length;
+        Some(value)
+    }
+
+    /// Moves past `count` integers, without reading them.
+    fn varints(&mut self, count: u64) -> Option<()> {
+        // Every one of them takes a byte at least: more than there are bytes run out here.
+        for _ in 0..count {
+            let first = *self.bytes.get(self.at)?;
+            self.at += 1 << (first >> 6);
+        }
+        (self.at <= self.bytes.len()).then_some(())
+    }
+
+    fn skip(&mut self, length: u64) -> Option<()> {
+        let end = self.at.checked_add(usize::try_from(length).ok()?)?;
+        (end <= self.bytes.len()).then(|| self.at = end)
+    }
+
+    /// Moves past a length, and as many bytes.
+    fn skip_counted(&mut self) -> Option<()> {
+        let length = self.varint()?;
+        self.skip(length)
+    }
+
+    fn skip_rest(&mut self) {
+        self.at = self.bytes.len();
+    }
+
+    /// A frame's type, which must be encoded as short as it can be (RFC 9000 §12.4).
+    fn kind(&mut self) -> Option<u64> {
+        // All but a few.
+        if let Some(kind) = self.bytes.get(self.at).filter(|first| **first < 0x40) {
+            self.at += 1;
+            return Some((*kind).into());
+        }
+        let start = self.at;
+        let kind = self.varint()?;
+        let shortest = match kind {
+            0..=0x3f => 1,
+            0x40..=0x3fff => 2,
+            0x4000..=0x3fff_ffff => 4,
+            _ => 8,
+        };
+        (self.at - start == shortest).then_some(kind)
+    }
+
+    /// Moves past what follows a frame's type; `None` if there is less, or the length is unknown.
+    fn skip_body(&mut self, kind: u64) -> Option<()> {
+        match kind {
+            // PING, HANDSHAKE_DONE, IMMEDIATE_ACK
+            0x01 | 0x1e | 0x1f => Some(()),
+            kind::ACK | kind::ACK_ECN => {
+                self.varints(2)?; // the largest acknowledged, the delay
+                let ranges = self.varint()?;
+                let counts = if kind == kind::ACK_ECN { 3 } else { 0 };
+                self.varints(ranges.checked_mul(2)?.checked_add(1 + counts)?)
+            }
+            0x04 => self.varints(3), // RESET_STREAM
+            // STOP_SENDING, MAX_STREAM_DATA, STREAM_DATA_BLOCKED
+            kind::STOP_SENDING | kind::MAX_STREAM_DATA | 0x15 => self.varints(2),
+            // CRYPTO
+            0x06 | kind::APPLICATION_CLOSE => self.varint().and_then(|_| self.skip_counted()),
+            // NEW_TOKEN, DATAGRAM with a length
+            0x07 | 0x31 => self.skip_counted(),
+            // STREAM
+            kind::STREAM..=kind::STREAM_LAST => {
+                self.varints(if kind & STREAM_OFFSET == 0 { 1 } else { 2 })?;
+                if kind & STREAM_LENGTH == 0 {
+                    self.skip_rest();
+                    return Some(());
+                }
+                self.skip_counted()
+            }
+            // MAX_DATA, MAX_STREAMS, DATA_BLOCKED, STREAMS_BLOCKED, RETIRE_CONNECTION_ID
+            0x10 | 0x12..=0x14 | 0x16 | 0x17 | 0x19 => self.varints(1),
+            // NEW_CONNECTION_ID
+            0x18 => {
+                self.varints(2)?;
+                let length = *self.bytes.get(self.at)?;
+                self.skip(1 + u64::from(length) + RESET_TOKEN_LEN as u64)
+            }
+            // PATH_CHALLENGE, PATH_RESPONSE
+            0x1a | 0x1b => self.skip(8),
+            kind::CONNECTION_CLOSE => self.varints(2).and_then(|()| self.skip_counted()),
+            // DATAGRAM without a length
+            0x30 => {
+                self.skip_rest();
+                Some(())
+            }
+            0xaf => self.varints(4),   // ACK_FREQUENCY
+            0xdc_0002 => self.skip(2), // s2n-quic's MTU_PROBING_COMPLETE
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! How a frame of litequic's own gets into a packet of s2n-quic: in the place of empty DATAGRAM frames
+//! (docs/adr/0013-adaptive-ack-frequency.md). Pure; `quic::endpoint::frame_slot` writes them, and the module that
+//! marked the packet replaces them before it is encrypted.
+
+use super::frame::FrameIter;
+use std::ops::{Range, RangeInclusive};
+
+/// DATAGRAM, the second with a length (RFC 9221 §4).
+const DATAGRAM: RangeInclusive<u64> = 0x30..=0x31;
+/// Bytes of an empty DATAGRAM frame: `31 00`.
+const DATAGRAM_LEN: usize = 2;
+
+/// Empty DATAGRAM frames that stand for a frame.
+pub(crate) const DATAGRAMS: usize = 8;
+/// Bytes of a placeholder.
+pub(crate) const LEN: usize = DATAGRAMS * DATAGRAM_LEN;
+
+/// A placeholder as s2n-quic writes it.
+#[cfg(test)]
+pub(crate) const PLACE: [u8; LEN] = [0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0];
+
+/// Puts `frame` where a placeholder stands in an unencrypted payload. False if there is no whole one, or nothing to put
+/// there. No DATAGRAM frame is left in either case: PADDING stands in its place.
+pub(crate) fn replace(payload: &mut [u8], frame: Option<[u8; LEN]>) -> bool {
+    let datagrams: Vec<Range<usize>> =
+        FrameIter::new(payload).filter(|frame| DATAGRAM.contains(&frame.kind)).map(|frame| frame.range).collect();
+    for range in &datagrams {
+        if let Some(datagram) = payload.get_mut(range.clone()) {
+            datagram.fill(0);
+        }
+    }
+    let (Some(first), Some(last), Some(frame)) = (datagrams.first(), datagrams.last(), frame) else { return false };
+    let whole = datagrams.len() == DATAGRAMS && last.end - first.start == LEN;
+    let place = payload.get_mut(first.start..last.end).filter(|_| whole);
+    place.map(|place| place.copy_from_slice(&frame)).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::{collection::vec, prelude::*, sample::select};
+
+    const KIND: u64 = 0xaf;
+    /// A frame of that kind, filled up with PADDING.
+    const FRAME: [u8; LEN] = [0x40, 0xaf, 1, 9, 25, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+    fn kinds(payload: &[u8]) -> (Vec<u64>, bool) {
+        let mut frames = FrameIter::new(payload);
+        (frames.by_ref().map(|frame| frame.kind).collect(), frames.is_done())
+    }
+
+    #[test]
+    fn a_placeholder_is_replaced_wherever_s2n_quic_put_it() {
+        let frame = Some(FRAME);
+        // An ACK before, control frames before, stream data behind that looks like a placeholder.
+        let before = [0x02, 9, 0, 0, 2, 0x1e, 0x10, 0x40, 0x64];
+        let behind = [&[0x08, 0][..], &PLACE].concat();
+        let mut payload = [&before[..], &PLACE, &behind].concat();
+        assert!(replace(&mut payload, frame));
+        assert_eq!(payload, [&before[..], &FRAME, &behind].concat());
+    }
+
+    #[test]
+    fn what_is_no_whole_placeholder_becomes_padding() {
+        let frame = Some(FRAME);
+        let table: &[(&str, Vec<u8>)] = &[
+            ("one too few", PLACE[2..].to_vec()),
+            ("one too many", [&PLACE[..], &[0x31, 0]].concat()),
+            ("in two pieces", [&PLACE[..6], &[1], &PLACE[6..]].concat()),
+            ("with something in it", [&PLACE[..14], &[0x31, 1, 7]].concat()),
+            ("the last without a length", [&PLACE[..14], &[0x30]].concat()),
+        ];
+        for (what, place) in table {
+            let mut payload = [&[0x1e][..], place].concat();
+            assert!(!replace(&mut payload, frame), "{what}");
+            assert!(kinds(&payload).0.iter().all(|kind| !DATAGRAM.contains(kind)), "{what}: {payload:x?}");
+            assert_eq!(payload[0], 0x1e, "{what}");
+        }
+        let mut payload = PLACE.to_vec();
+        assert!(!replace(&mut payload, None), "a frame that could not be encoded");
+        assert_eq!(payload, [0; LEN]);
+        assert!(!replace(&mut [0x01, 0x1e], frame), "no placeholder at all");
+    }
+
+    proptest! {
+        #[test]
+        fn no_datagram_frame_is_left_and_nothing_else_is_touched(
+            before in vec(
+                select(vec![vec![0x02, 9, 0, 0, 2], vec![0x1e], vec![0x19, 1], vec![0, 0], vec![0x31, 0]]),
+                0..5,
+            ),
+            behind in vec(select(vec![vec![0x0a, 0, 2, 0x31, 0], vec![0x31, 0], vec![0x31, 1, 9], vec![1]]), 0..5),
+        ) {
+            let original = [&before.concat()[..], &PLACE, &behind.concat()].concat();
+            let mut payload = original.clone();
+            let alone = !before.iter().chain(&behind).any(|frame| frame[0] == 0x31);
+            prop_assert_eq!(replace(&mut payload, Some(FRAME)), alone);
+            let (kinds, done) = kinds(&payload);
+            prop_assert!(done && !kinds.iter().any(|kind| DATAGRAM.contains(kind)));
+            prop_assert_eq!(kinds.contains(&KIND), alone);
+            let (at, others) = (before.concat().len(), [&before[..], &behind].concat());
+            let kept = others.iter().filter(|frame| !matches!(frame[0], 0 | 0x31)).map(|frame| u64::from(frame[0]));
+            prop_assert_eq!(
+                kinds.into_iter().filter(|&kind| kind != KIND).collect::<Vec<_>>(),
+                kept.collect::<Vec<_>>()
+            );
+            if alone {
+                prop_assert_eq!(&payload[..at], &original[..at]);
+                prop_assert_eq!(&payload[at + LEN..], &original[at + LEN..]);
+            }
+        }
+    }
+}

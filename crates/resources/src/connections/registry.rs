@@ -1,0 +1,550 @@
+//! A worker's connections over all protocols: the one place in which those are found that are to end, for want of
+//! memory or because another client gets the place (admission.rs). Pure.
+
+use super::{
+    admission::{ConnectionPool, Places},
+    list::{Looks, SentRate},
+};
+use crate::fairness::{Place, Slot, Source, Victims};
+use litequic_telemetry::clients::OpenConnection;
+use std::{
+    cell::{Cell, OnceCell, RefCell},
+    cmp::Reverse,
+    collections::BTreeMap,
+    fmt,
+    future::poll_fn,
+    net::{IpAddr, SocketAddr},
+    rc::{Rc, Weak},
+    task::{Context, Poll, Waker},
+    time::{Duration, Instant},
+};
+
+/// The part of the connections without a request that one look closes: a sixteenth, so that several looks free what is
+/// needed.
+const IDLE: usize = 16;
+/// A connection without a request for less than that is not closed: its next request may be in flight.
+const UNUSED: Duration = Duration::from_secs(1);
+/// Bytes that a connection takes beside what it reports, and an open request (docs/limits.md): of those that report
+/// little, the one with the most requests holds the most.
+const CONNECTION: u64 = 28 * 1024;
+const REQUEST: u64 = 72 * 1024;
+/// Connections that are closed at a look at most for what they hold.
+const HEAVIEST: usize = 64;
+
+/// Why a connection is closed although its client did nothing wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EvictionReason {
+    /// Memory is short, and no request is open on it: it ends as after its last one.
+    Idle,
+    /// Memory is short, and it holds the most: it ends at once.
+    Heaviest,
+    /// Another client gets its place, and no request is open on it: it ends as after its last one.
+    Drained,
+    /// Another client gets its place: it ends at once.
+    Evicted,
+    /// The operator closes it: it ends as after its last request.
+    Operator,
+    /// The operator closes it at once.
+    OperatorNow,
+}
+
+impl EvictionReason {
+    /// Whether the operator closes the connection.
+    pub const fn is_operator(self) -> bool {
+        matches!(self, Self::Operator | Self::OperatorNow)
+    }
+
+    /// Whether the connection ends at once, with its requests.
+    const fn is_at_once(self) -> bool {
+        matches!(self, Self::Heaviest | Self::Evicted | Self::OperatorNow)
+    }
+}
+
+/// The connections of one worker.
+#[derive(Debug, Default)]
+pub struct MemoryAccounts {
+    pub(super) open: RefCell<BTreeMap<u64, Rc<AccountState>>>,
+    next: Cell<u64>,
+    /// Counts the worker's periods, by which [`Motion`] is dated.
+    pub(super) clock: Rc<Cell<u32>>,
+    pub(super) places: Places,
+    /// When its connections were looked through for a list.
+    pub(super) looks: Cell<Option<Looks>>,
+}
+
+/// One connection. It is removed when this is dropped.
+#[derive(Debug)]
+pub struct MemoryAccount {
+    pub(super) all: Rc<MemoryAccounts>,
+    id: u64,
+    pub(super) state: Rc<AccountState>,
+}
+
+const _: () = assert!(size_of::<MemoryAccount>() <= 24);
+
+pub(super) struct AccountState {
+    pub(super) pool: ConnectionPool,
+    pub(super) source: Cell<Source>,
+    /// The connection's slot in its pool, until it is to end.
+    pub(super) slot: Cell<Option<Slot>>,
+    /// The slot of its TLS handshake over TCP, while that lasts.
+    pub(super) handshake: Cell<Option<Slot>>,
+    /// The connection's place among the handshakes that wait for a slot.
+    pub(super) waits: Cell<Option<Place>>,
+    /// Whether it is ready for requests: its handshake is over.
+    pub(super) ready: Cell<bool>,
+    /// The client's address, as it was when the connection began or the client was known.
+    pub(super) client: Cell<Option<SocketAddr>>,
+    /// The connection, once it is ready for requests.
+    pub(super) connection: OnceCell<Weak<dyn OpenConnection>>,
+    pub(super) since: Instant,
+    pub(super) rate: Cell<SentRate>,
+    /// Each returns some of the bytes that it holds.
+    holds: RefCell<Vec<Box<dyn Fn() -> u64>>>,
+    /// Requests that are open on it.
+    pub(super) requests: Cell<u32>,
+    /// When it became ready, or its last request ended.
+    pub(super) used: Cell<Instant>,
+    pub(super) motion: Motion,
+    end: Cell<Option<EvictionReason>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+/// How many bytes have moved on a connection, and when they last did, by the worker's periods: to note it reads no
+/// clock.
+#[derive(Debug, Clone, Default)]
+pub struct Motion {
+    clock: Rc<Cell<u32>>,
+    moved: Rc<Moved>,
+}
+
+#[derive(Debug, Default)]
+struct Moved {
+    last: Cell<u32>,
+    sent: Cell<u64>,
+    received: Cell<u64>,
+}
+
+impl Motion {
+    /// Something of a client has moved.
+    fn note(&self) {
+        self.moved.last.set(self.clock.get());
+    }
+
+    /// `bytes` were sent to the client.
+    pub fn sent(&self, bytes: u64) {
+        self.note();
+        self.moved.sent.set(self.moved.sent.get().wrapping_add(bytes));
+    }
+
+    /// `bytes` of the client were received.
+    pub fn received(&self, bytes: u64) {
+        self.note();
+        self.moved.received.set(self.moved.received.get().wrapping_add(bytes));
+    }
+
+    /// The bytes that were sent and received so far.
+    pub(super) fn bytes(&self) -> (u64, u64) {
+        (self.moved.sent.get(), self.moved.received.get())
+    }
+
+    /// Periods since bytes have moved.
+    fn age(&self) -> u32 {
+        self.clock.get().wrapping_sub(self.moved.last.get())
+    }
+}
+
+impl MemoryAccounts {
+    /// Another period of the worker has begun: half a second, or less while memory is short.
+    pub fn tick(&self) {
+        self.clock.set(self.clock.get().wrapping_add(1));
+    }
+
+    /// Registers a connection of `network` in `pool`, which has room for it.
+    pub(super) fn begin(self: &Rc<Self>, pool: ConnectionPool, id: u64, source: Source, slot: Slot) -> MemoryAccount {
+        let motion = Motion { clock: Rc::clone(&self.clock), moved: Rc::default() };
+        motion.note();
+        let (handshake, waits, ready, connection, rate, holds, requests, end, waker) = Default::default();
+        let since = Instant::now();
+        let (source, slot, used, client) =
+            (Cell::new(source), Cell::new(Some(slot)), Cell::new(since), Cell::default());
+        let state = Rc::new(AccountState {
+            pool,
+            source,
+            slot,
+            handshake,
+            waits,
+            ready,
+            client,
+            connection,
+            since,
+            rate,
+            holds,
+            requests,
+            used,
+            motion,
+            end,
+            waker,
+        });
+        self.open.borrow_mut().insert(id, Rc::clone(&state));
+        MemoryAccount { all: Rc::clone(self), id, state }
+    }
+
+    /// The client whose connection is the oldest of those that are open, and since when it is open.
+    pub fn oldest(&self) -> Option<(SocketAddr, Instant)> {
+        let open = self.open.borrow();
+        let mut clients = open.values().filter(|state| state.ready.get());
+        clients.find_map(|state| Some((state.client.get()?, state.since)))
+    }
+
+    /// The number of the next connection.
+    pub(super) fn number(&self) -> u64 {
+        self.next.replace(self.next.get().wrapping_add(1))
+    }
+
+    /// Closes a share of the connections without a request, each time one of the source that has most connections by
+    /// then, and of these the one whose last request is the longest ago, a second at least. Returns how many.
+    pub fn end_idle(&self, now: Instant) -> usize {
+        let open = self.open.borrow();
+        let mut victims = Victims::default();
+        let mut idle = Vec::new();
+        for (id, state) in &*open {
+            match state.idle_for(now) {
+                Some(since) if state.end.get().is_none() => idle.push((Reverse(since), *id, state)),
+                _ => victims.hold(&state.source.get(), 1),
+            }
+        }
+        idle.sort_unstable_by_key(|(since, id, _)| (*since, *id));
+        let share = idle.len().div_ceil(IDLE);
+        idle.into_iter().for_each(|(_, id, state)| victims.add(&state.source.get(), 1, (id, state)));
+        victims.take(share).map(|(id, state)| self.end(id, state, EvictionReason::Idle)).count()
+    }
+
+    /// Closes connections until they hold `bytes` together: each time the one that holds the most of the source whose
+    /// connections hold the most by then. One at least if there is any, and 64 at most. Returns how many, and what they
+    /// hold.
+    pub fn end_heaviest(&self, bytes: u64) -> (u64, u64) {
+        let open = self.open.borrow();
+        let held = open.iter().filter(|(_, state)| !state.end.get().is_some_and(EvictionReason::is_at_once));
+        let mut heaviest: Vec<(u64, u64, &Rc<AccountState>)> =
+            held.map(|(id, state)| (state.held(), *id, state)).collect();
+        heaviest.sort_by_key(|(bytes, ..)| Reverse(*bytes));
+        let mut victims = Victims::default();
+        for (bytes, id, state) in heaviest {
+            victims.add(&state.source.get(), bytes, (bytes, id, state));
+        }
+        let (mut ended, mut freed) = (0, 0_u64);
+        for (bytes_held, id, state) in victims.take(HEAVIEST) {
+            if ended > 0 && freed >= bytes {
+                break;
+            }
+            self.end(id, state, EvictionReason::Heaviest);
+            (ended, freed) = (ended + 1, freed.saturating_add(bytes_held));
+        }
+        (ended, freed)
+    }
+
+    /// Has the connection `id` end. Its slots are free from now on.
+    pub(super) fn end(&self, id: u64, state: &AccountState, end: EvictionReason) {
+        self.places.release(id, state, !end.is_at_once());
+        // One that is to end at once is not told to end later.
+        if !state.end.get().is_some_and(EvictionReason::is_at_once) {
+            state.end(end);
+        }
+    }
+}
+
+impl MemoryAccount {
+    /// The number of the connection: no other open connection of the worker has it.
+    pub const fn number(&self) -> u64 {
+        self.id
+    }
+
+    /// The client.
+    pub fn source(&self) -> Source {
+        self.state.source.get()
+    }
+
+    /// The client is one of `network`: it was not known when the connection was accepted.
+    pub fn rename(&self, network: Option<(IpAddr, u8)>) {
+        let source = Source::new(network, self.id);
+        self.state.source.set(source);
+        self.all.places.rename(&self.state, source);
+    }
+
+    /// Waits until a TLS handshake may begin, of which there may be `most` at once. If there are as many, the oldest
+    /// one ends of the source that has most, if that has at least two more than this client's.
+    ///
+    /// # Cancel safety
+    ///
+    /// The place in the queue is kept until the connection ends.
+    pub async fn begin_handshake(&self, most: u32) {
+        poll_fn(|cx| self.poll_handshake(cx, most)).await;
+    }
+
+    /// Ready once a TLS handshake may begin, as [`Self::begin_handshake`]. The last task that polls is woken.
+    pub(super) fn poll_handshake(&self, cx: &Context<'_>, most: u32) -> Poll<()> {
+        let AccountState { handshake, waits, waker, .. } = &*self.state;
+        waker.replace(Some(cx.waker().clone()));
+        if handshake.get().is_none() && waits.get().is_none() {
+            self.all.begin_handshake(&self.state, most);
+        }
+        if handshake.get().is_some() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// The connection is ready for requests: its handshake is over.
+    pub fn ready(&self) {
+        self.all.places.release_handshake(&self.state);
+        self.state.ready.set(true);
+        self.state.used.set(Instant::now());
+    }
+
+    /// Adds the bytes that `held` returns to what the connection holds.
+    pub fn holds(&self, held: impl Fn() -> u64 + 'static) {
+        self.state.holds.borrow_mut().push(Box::new(held));
+    }
+
+    /// Sets the client's address.
+    pub fn serves(&self, address: SocketAddr) {
+        self.state.client.set(Some(address));
+    }
+
+    /// Sets the connection that is reported of. To be called once.
+    pub fn represents(&self, connection: Weak<dyn OpenConnection>) {
+        // One that is set already stays.
+        let _ = self.state.connection.set(connection);
+    }
+
+    /// Sets the number of open requests.
+    pub fn serving(&self, requests: usize) {
+        let requests = u32::try_from(requests).unwrap_or(u32::MAX);
+        let before = self.state.requests.replace(requests);
+        if before > 0 && requests == 0 {
+            self.state.used.set(Instant::now());
+        }
+        if before != requests {
+            self.state.motion.note();
+        }
+    }
+
+    /// Where the connection's streams note that bytes have moved.
+    pub fn motion(&self) -> Motion {
+        self.state.motion.clone()
+    }
+
+    /// Waits until it is to be closed for the first time. Cancel safe.
+    pub async fn ended(&self) -> EvictionReason {
+        let mut told = None;
+        poll_fn(|cx| self.poll_end(cx, &mut told)).await
+    }
+
+    /// Ready once it is to be closed; once for each reason. The last task that polls is woken. Cancel safe.
+    pub fn poll_end(&self, cx: &Context<'_>, told: &mut Option<EvictionReason>) -> Poll<EvictionReason> {
+        let end = self.state.end.get();
+        if end != *told
+            && let Some(end) = end
+        {
+            *told = Some(end);
+            return Poll::Ready(end);
+        }
+        self.state.waker.replace(Some(cx.waker().clone()));
+        Poll::Pending
+    }
+}
+
+impl Drop for MemoryAccount {
+    fn drop(&mut self) {
+        self.all.places.release(self.id, &self.state, false);
+        self.all.open.borrow_mut().remove(&self.id);
+    }
+}
+
+impl fmt::Debug for AccountState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AccountState").field("held", &self.held()).field("end", &self.end).finish_non_exhaustive()
+    }
+}
+
+impl AccountState {
+    /// For how long no request was open on it, if that is long enough for it to be closed. `None` before it is ready.
+    pub(super) fn idle_for(&self, now: Instant) -> Option<Duration> {
+        let unused = now.saturating_duration_since(self.used.get());
+        (self.ready.get() && self.requests.get() == 0 && unused >= UNUSED).then_some(unused)
+    }
+
+    /// Periods since bytes have moved on it.
+    pub(super) fn silent_for(&self) -> u32 {
+        self.motion.age()
+    }
+
+    /// Has it unused for `time` longer.
+    #[cfg(test)]
+    pub(super) fn age(&self, time: Duration) {
+        self.used.set(self.used.get().checked_sub(time).expect("a machine that has run for as long"));
+    }
+
+    pub(super) fn held(&self) -> u64 {
+        let taken = CONNECTION.saturating_add(REQUEST.saturating_mul(self.requests.get().into()));
+        self.holds.borrow().iter().fold(taken, |sum, held| sum.saturating_add(held()))
+    }
+
+    /// Whether the connection ends for `reason`, rather than for an earlier one.
+    pub(super) fn is_closed_by(&self, reason: EvictionReason) -> bool {
+        self.end.get().is_none_or(|end| !end.is_at_once() && end != reason)
+    }
+
+    fn end(&self, end: EvictionReason) {
+        self.end.set(Some(end));
+        self.wake();
+    }
+
+    pub(super) fn wake(&self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::task::noop_waker_ref;
+    use std::net::Ipv4Addr;
+
+    /// What a list of connections needs of each (docs/adr/0054-clients.md), and the whole account.
+    #[test]
+    fn a_list_adds_64_bytes_to_a_connection_at_most() {
+        let in_account = size_of::<OnceCell<Weak<dyn OpenConnection>>>() + size_of::<Cell<SentRate>>();
+        // Without the counts it was a number, alone in its allocation of whole words, as this one is.
+        let of_counts = size_of::<Moved>() - size_of::<Cell<u32>>().next_multiple_of(size_of::<usize>());
+        // Packets that were lost, or a descriptor; and the group and whether the session was resumed.
+        let of_transport = size_of::<u64>().max(size_of::<Cell<Option<std::os::fd::RawFd>>>());
+        let of_identity = size_of::<(Option<u16>, bool)>().next_multiple_of(size_of::<usize>());
+        assert_eq!((in_account, of_counts, of_transport, of_identity), (32, 16, 8, 8));
+        assert_eq!((size_of::<AccountState>(), size_of::<Moved>()), (264, 24));
+    }
+
+    /// A connection that is a source of its own, ready for requests.
+    fn begin(all: &Rc<MemoryAccounts>) -> MemoryAccount {
+        let holder = all.admit(ConnectionPool::Tls, None, u32::MAX).unwrap();
+        holder.ready();
+        holder
+    }
+
+    /// One that holds so many bytes.
+    fn holding(all: &Rc<MemoryAccounts>, bytes: u64) -> MemoryAccount {
+        let holder = begin(all);
+        holder.holds(move || bytes);
+        holder
+    }
+
+    fn end(holder: &MemoryAccount) -> Option<EvictionReason> {
+        match holder.poll_end(&Context::from_waker(noop_waker_ref()), &mut None) {
+            Poll::Ready(end) => Some(end),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn the_oldest_client_is_the_first_whose_connection_is_open() {
+        let all = Rc::<MemoryAccounts>::default();
+        assert_eq!(all.oldest(), None);
+        let _handshake = begin(&all);
+        let clients: Vec<SocketAddr> = ["192.0.2.1:1", "192.0.2.2:2"].map(|client| client.parse().unwrap()).into();
+        let holders = [begin(&all), begin(&all)];
+        holders.iter().zip(&clients).for_each(|(holder, client)| holder.serves(*client));
+        let begun = all.admit(ConnectionPool::Tls, None, u32::MAX).unwrap();
+        begun.serves(clients[0]);
+        let [first, second] = holders;
+        assert_eq!(all.oldest().unwrap().0, clients[0]);
+        drop(first);
+        assert_eq!(all.oldest().unwrap().0, clients[1]);
+        drop(second);
+        assert_eq!(all.oldest(), None);
+    }
+
+    #[test]
+    fn connections_without_a_request_end_the_longest_unused_first() {
+        let all = Rc::<MemoryAccounts>::default();
+        let holders: Vec<MemoryAccount> = (0..20).map(|_| begin(&all)).collect();
+        assert_eq!(all.end_idle(Instant::now()), 0, "they have just begun");
+        holders[0].serving(1);
+        holders[1].serving(2);
+        holders[1].serving(0);
+        let later = Instant::now() + UNUSED;
+        assert_eq!(all.end_idle(later), 2);
+        let ended: Vec<usize> = (0..20).filter(|&nth| end(&holders[nth]).is_some()).collect();
+        assert_eq!(ended, [2, 3]);
+        let mut looks = 0;
+        while all.end_idle(later) > 0 {
+            looks += 1;
+        }
+        assert!(looks > 5, "{looks}");
+        assert_eq!(holders.iter().filter(|holder| end(holder) == Some(EvictionReason::Idle)).count(), 19);
+        assert_eq!(end(&holders[0]), None);
+        drop(holders);
+        assert!(all.open.borrow().is_empty());
+    }
+
+    #[test]
+    fn the_connection_that_holds_the_most_ends_its_requests_and_all_that_it_says_counted() {
+        let all = Rc::<MemoryAccounts>::default();
+        assert_eq!(all.end_heaviest(1), (0, 0));
+        let (one, other, requests, light) = (holding(&all, 60_000), holding(&all, 50_000), begin(&all), begin(&all));
+        other.holds(|| 20_000);
+        requests.serving(3);
+        for (holder, bytes) in [(&requests, 3 * REQUEST), (&other, 70_000), (&one, 60_000), (&light, 0)] {
+            assert_eq!(end(holder), None);
+            assert_eq!(all.end_heaviest(0), (1, CONNECTION + bytes));
+            assert_eq!(end(holder), Some(EvictionReason::Heaviest));
+        }
+        assert_eq!(all.end_heaviest(0), (0, 0));
+        let many: Vec<MemoryAccount> = (0..100).map(|_| holding(&all, 12 * 1024)).collect();
+        assert_eq!(all.end_heaviest(100 * 1024), (3, 120 * 1024));
+        assert_eq!(all.end_heaviest(u64::MAX).0, HEAVIEST as u64);
+        drop(many);
+    }
+
+    fn of(last: u8) -> Option<(IpAddr, u8)> {
+        Some((Ipv4Addr::new(192, 0, 2, last).into(), 32))
+    }
+
+    #[test]
+    fn the_source_with_most_connections_loses_its_idle_ones_first_and_that_with_most_bytes_its_largest() {
+        let all = Rc::<MemoryAccounts>::default();
+        let admit = |network| all.admit(ConnectionPool::Quic, network, u32::MAX).unwrap();
+        // The only one of its source is the longest unused.
+        let single = admit(of(1));
+        single.ready();
+        single.holds(|| 1_000_000);
+        let many: Vec<MemoryAccount> = (0..15).map(|_| admit(of(2))).collect();
+        many.iter().for_each(MemoryAccount::ready);
+        many.iter().for_each(|holder| holder.holds(|| 300_000));
+        let later = Instant::now() + UNUSED;
+        for _ in 0..14 {
+            assert_eq!(all.end_idle(later), 1);
+        }
+        assert_eq!(end(&single), None);
+        assert_eq!(many.iter().filter(|holder| end(holder) == Some(EvictionReason::Idle)).count(), 14);
+        // 15 × 300,000 bytes until 1,000,000 are left.
+        for _ in 0..12 {
+            assert_eq!(all.end_heaviest(0).0, 1);
+            assert_eq!(end(&single), None);
+        }
+        assert_eq!(all.end_heaviest(0), (1, CONNECTION + 1_000_000));
+        assert_eq!(end(&single), Some(EvictionReason::Heaviest));
+    }
+
+    #[test]
+    fn who_was_told_of_one_reason_is_told_of_the_other() {
+        let all = Rc::<MemoryAccounts>::default();
+        let (holder, mut told) = (holding(&all, 100_000), None);
+        let cx = Context::from_waker(noop_waker_ref());
+        assert_eq!(all.end_idle(Instant::now() + UNUSED), 1);
+        assert_eq!(holder.poll_end(&cx, &mut told), Poll::Ready(EvictionReason::Idle));
+        assert_eq!(holder.poll_end(&cx, &mut told), Poll::Pending);
+        assert_eq!(all.end_heaviest(1), (1, CONNECTION + 100_000));
+        assert_eq!(holder.poll_end(&cx, &mut told), Poll::Ready(EvictionReason::Heaviest));
+        assert_eq!(holder.poll_end(&cx, &mut told), Poll::Pending);
+    }
+}

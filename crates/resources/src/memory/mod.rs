@@ -1,0 +1,11 @@
+//! Memory: how much the process uses, and what litequic does as it runs short: no new connections, smaller buffers,
+//! then the connections that hold the most are closed (docs/adr/0029-memory.md). The control thread measures usage, each
+//! worker acts.
+
+mod ladder;
+mod pressure;
+mod usage;
+
+pub use ladder::{Ladder, Step};
+pub use pressure::{Awake, MEASURE_INTERVAL, MemoryGauge, Pressure};
+pub use usage::{Limit, Reading, Usage, installed};

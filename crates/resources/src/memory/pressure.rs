@@ -1,0 +1,236 @@
+//! How short memory is: written by the control thread, read by each worker.
+
+use super::{Reading, Step, ladder};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tokio::{
+    sync::{
+        Notify,
+        watch::{self, Receiver, Sender},
+    },
+    time::timeout,
+};
+
+/// The time between two measurements of usage while memory is short, or may be before another one.
+pub const MEASURE_INTERVAL: Duration = Duration::from_millis(100);
+/// The time between two measurements while memory is plentiful.
+const PLENTY: Duration = Duration::from_secs(1);
+/// The time between two measurements while no worker works, or there is no limit: it may have been set meanwhile.
+const REST: Duration = Duration::from_secs(5);
+/// Bytes by which the use of memory grows in a second for each worker, at most: 3,000 handshakes take 84 MB.
+const GROWTH: u64 = 128 << 20;
+
+/// Publishes how short memory is, to all copies of [`Pressure`].
+#[derive(Debug, Clone)]
+pub struct MemoryGauge {
+    state: Sender<State>,
+    workers: Arc<Workers>,
+}
+
+/// How short memory is. Each worker has a copy.
+#[derive(Debug, Clone)]
+pub struct Pressure {
+    state: Receiver<State>,
+    workers: Arc<Workers>,
+}
+
+/// The workers that do not rest.
+#[derive(Debug, Default)]
+struct Workers {
+    awake: AtomicUsize,
+    roused: Notify,
+}
+
+/// A worker that does not rest, until this is dropped.
+#[derive(Debug)]
+pub struct Awake(Arc<Workers>);
+
+impl Drop for Awake {
+    fn drop(&mut self) {
+        self.0.awake.fetch_sub(1, Relaxed);
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct State {
+    step: Step,
+    /// Bytes; 0 while there is no limit.
+    limit: u64,
+    /// Bytes that are used beyond what [`Step::Close`] is left at, while it is in force.
+    excess: u64,
+}
+
+/// The share of the limit that a budget of all workers has at most: a quarter. What clients that do not read can fill
+/// at once then leaves room for connections, and brings no step by itself.
+const BUDGET: u64 = 4;
+/// The share of the limit that a budget of all workers has once buffers are made smaller: a sixteenth.
+const SHRUNK: u64 = 16;
+
+impl Default for MemoryGauge {
+    fn default() -> Self {
+        Self { state: watch::channel(State::default()).0, workers: Arc::default() }
+    }
+}
+
+impl MemoryGauge {
+    /// For a worker.
+    pub fn pressure(&self) -> Pressure {
+        Pressure { state: self.state.subscribe(), workers: Arc::clone(&self.workers) }
+    }
+
+    /// Has all workers look at what they hold and what they may: their limits may have changed.
+    pub fn rouse(&self) {
+        self.state.send_modify(|_| ());
+    }
+
+    /// How long to wait before the next measurement if the last one was `reading`, in a process of `workers` workers.
+    pub fn pause(&self, reading: Option<Reading>, workers: usize) -> Duration {
+        match reading {
+            Some(_) if self.state.borrow().step > Step::Normal => MEASURE_INTERVAL,
+            Some(reading) if self.workers.awake.load(Relaxed) > 0 => {
+                let growth = GROWTH.saturating_mul(workers as u64).max(1);
+                let until_short = Duration::from_secs_f64(ladder::left(reading) as f64 / growth as f64);
+                until_short.clamp(MEASURE_INTERVAL, PLENTY)
+            }
+            _ => REST,
+        }
+    }
+
+    /// Waits until `pause` has passed, or a worker has something to do again that rested. Cancel safe.
+    pub async fn roused_within(&self, pause: Duration) {
+        let _ = timeout(pause, async {
+            loop {
+                self.workers.roused.notified().await;
+                if pause > PLENTY {
+                    return;
+                }
+            }
+        })
+        .await;
+    }
+
+    /// Sets how short memory is, by `reading`.
+    pub fn set(&self, step: Step, reading: Reading) {
+        let excess = if step == Step::Close { ladder::excess(reading) } else { 0 };
+        let now = State { step, limit: reading.limit, excess };
+        self.state.send_if_modified(|state| std::mem::replace(state, now) != now);
+    }
+}
+
+impl Default for Pressure {
+    fn default() -> Self {
+        MemoryGauge::default().pressure()
+    }
+}
+
+impl Pressure {
+    /// How short memory is now.
+    pub fn step(&self) -> Step {
+        self.state.borrow().step
+    }
+
+    /// Bytes that one of `workers` workers is to free by closing connections.
+    pub fn excess(&self, workers: usize) -> u64 {
+        self.state.borrow().excess.checked_div(workers as u64).unwrap_or(0)
+    }
+
+    /// The budget of one of `workers` workers, of the bytes that are configured.
+    pub fn budget(&self, configured: u64, workers: usize) -> u64 {
+        let State { step, limit, .. } = *self.state.borrow();
+        if limit == 0 {
+            return configured;
+        }
+        let share = if step < Step::Shrink { BUDGET } else { SHRUNK };
+        (limit / share).checked_div(workers as u64).map_or(configured, |share| share.min(configured))
+    }
+
+    /// The worker does not rest any more: memory is measured more often.
+    pub fn awake(&self) -> Awake {
+        if self.workers.awake.fetch_add(1, Relaxed) == 0 {
+            self.workers.roused.notify_one();
+        }
+        Awake(Arc::clone(&self.workers))
+    }
+
+    /// Waits until `after` has passed, or [`Self::changed`] is ready. Cancel safe.
+    pub async fn changed_within(&mut self, after: Duration) {
+        let _ = timeout(after, self.changed()).await;
+    }
+
+    /// Waits until memory has become shorter or less short, or limits may have changed. Cancel safe.
+    pub async fn changed(&mut self) {
+        // An error means that memory is not measured any more: the process ends.
+        if self.state.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_are_a_share_of_the_limit_and_a_smaller_one_once_memory_is_short() {
+        const MIB: u64 = 1024 * 1024;
+        let gauge = MemoryGauge::default();
+        let pressure = gauge.pressure();
+        assert_eq!(pressure.budget(64, 1), 64, "without a limit");
+        for (step, configured, workers, budget) in [
+            (Step::Normal, 8, 2, 8),
+            (Step::Normal, 64, 2, 16),
+            (Step::Refuse, 64, 2, 16),
+            (Step::Refuse, 64, 1, 32),
+            (Step::Shrink, 64, 2, 4),
+            (Step::Close, 64, 2, 4),
+            (Step::Shrink, 2, 2, 2),
+            (Step::Shrink, 64, 0, 64),
+        ] {
+            gauge.set(step, Reading { used: 127 * MIB, limit: 128 * MIB });
+            let excess = if step == Step::Close { 127 * MIB - 128 * MIB / 100 * 90 } else { 0 };
+            assert!(
+                pressure.excess(workers).abs_diff(excess.checked_div(workers as u64).unwrap_or(0)) < 100,
+                "{step:?}"
+            );
+            assert_eq!(pressure.budget(configured * MIB, workers), budget * MIB, "{step:?} {configured} {workers}");
+        }
+    }
+
+    #[test]
+    fn memory_is_measured_as_often_as_it_can_become_short_and_seldom_while_no_worker_works() {
+        const MIB: u64 = 1024 * 1024;
+        let gauge = MemoryGauge::default();
+        let pause =
+            |used: u64, limit: u64| gauge.pause(Some(Reading { used: used * MIB, limit: limit * MIB }), 2).as_millis();
+        assert_eq!((pause(100, 1000), gauge.pause(None, 2)), (5000, REST));
+        let awake = gauge.pressure().awake();
+        for (used, limit, expected) in [(100, 1000, 1000), (30, 128, 307), (100, 128, 100), (20, 64, 134), (0, 0, 100)]
+        {
+            assert!(pause(used, limit).abs_diff(expected) <= 1, "{used} {limit}: {}", pause(used, limit));
+        }
+        assert_eq!(gauge.pause(None, 2), REST, "without a limit");
+        gauge.set(Step::Refuse, Reading { used: 86, limit: 100 });
+        drop(awake);
+        assert_eq!(pause(86, 100), 100);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_that_works_again_has_memory_measured() {
+        let gauge = MemoryGauge::default();
+        let began = tokio::time::Instant::now();
+        gauge.roused_within(REST).await;
+        assert!(began.elapsed() >= REST);
+        let (first, began) = (gauge.pressure().awake(), tokio::time::Instant::now());
+        gauge.roused_within(REST).await;
+        assert!(began.elapsed() < MEASURE_INTERVAL);
+        let _second = gauge.pressure().awake();
+        gauge.roused_within(PLENTY).await;
+        assert!(began.elapsed() >= PLENTY, "only the first one counts");
+        drop(first);
+    }
+}

@@ -1,0 +1,377 @@
+//! The receive budget of a worker: the bytes that its clients may send ahead, and those that litequic buffers, received
+//! and not read yet, because an origin is slow or because bytes before them are missing. QUIC and HTTP/2 share it.
+//!
+//! A window is a promise, and cannot shrink while a connection is open (docs/upstream/receive-windows.md). So promises
+//! are not bounded, but buffered bytes are: a new connection's window depends on what is buffered and on what
+//! connections with an upload may send, idle connections count as nothing, and once more is buffered than the budget,
+//! the connection that buffers most of the source that buffers most is closed (docs/adr/0026-receive-windows.md). Pure.
+
+use crate::fairness::{Source, Victims};
+use futures_util::task::AtomicWaker;
+use litequic_base::number::Number;
+use std::{
+    cmp::Reverse,
+    collections::HashMap,
+    net::IpAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    task::{Context, Poll},
+};
+
+/// One worker's. A lock and atomics, because s2n-quic wants its providers `Send`; one thread alone uses them.
+#[derive(Debug, Clone)]
+pub struct ReceiveBudget(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    /// Bytes that may be held.
+    bytes: Number,
+    /// Bytes that every connection may hold.
+    floor: u64,
+    held: Number,
+    /// What connections with an upload may send ahead.
+    granted: Number,
+    accounts: Mutex<Accounts>,
+}
+
+#[derive(Debug, Default)]
+struct Accounts {
+    next: u64,
+    by_id: HashMap<u64, ReceiveAccount>,
+}
+
+impl ReceiveBudget {
+    /// A budget of `bytes`, and `floor` for every connection beside them.
+    pub fn new(bytes: u64, floor: u64) -> Self {
+        let (held, granted, accounts) = Default::default();
+        Self(Arc::new(Shared { bytes: Number::new(bytes), floor, held, granted, accounts }))
+    }
+
+    /// Sets the budget to `bytes`.
+    pub fn resize(&self, bytes: u64) {
+        self.0.bytes.set(bytes);
+    }
+
+    /// Bytes that were received and not read.
+    pub fn held(&self) -> u64 {
+        self.0.held.get()
+    }
+
+    /// Bytes that connections with an upload may send ahead.
+    pub fn granted(&self) -> u64 {
+        self.0.granted.get()
+    }
+
+    /// The larger of what is buffered and what connections with an upload may send: a new connection's window depends
+    /// on it.
+    pub fn used(&self) -> u64 {
+        self.held().max(self.granted())
+    }
+
+    /// A connection begins whose client may send `window` bytes ahead. The client is in `network` (address and prefix
+    /// length in bits), or a source of its own.
+    pub fn begin(&self, window: u64, network: Option<(IpAddr, u8)>) -> WindowGrant {
+        let (held, uploads, is_over, has_ended, waker) = Default::default();
+        let mut accounts = self.accounts();
+        let id = accounts.next;
+        accounts.next = id.wrapping_add(1);
+        let (budget, source) = (self.clone(), Source::new(network, id));
+        let account =
+            ReceiveAccount(Arc::new(State { budget, source, window, held, uploads, is_over, has_ended, waker }));
+        accounts.by_id.insert(id, account.clone());
+        WindowGrant { id, account }
+    }
+
+    /// Closes connections until no more is buffered than the budget: each time the one that buffers most of the source
+    /// whose connections buffer most. Their bytes no longer count: they are freed within this turn. A connection that
+    /// buffers no more than every one may stays open.
+    fn close_largest(&self) {
+        let accounts = self.accounts();
+        let mut holding: Vec<&ReceiveAccount> =
+            accounts.by_id.values().filter(|account| !account.0.is_over.load(Relaxed)).collect();
+        holding.sort_unstable_by_key(|account| Reverse(account.held()));
+        let mut victims = Victims::default();
+        for account in holding {
+            let (source, held) = (&account.0.source, account.held());
+            if held > self.0.floor { victims.add(source, held, account) } else { victims.hold(source, held) }
+        }
+        for account in victims {
+            if self.held() <= self.0.bytes.get() {
+                return;
+            }
+            account.none_is_left();
+            account.0.is_over.store(true, Relaxed);
+            account.0.waker.wake();
+        }
+    }
+
+    fn accounts(&self) -> MutexGuard<'_, Accounts> {
+        self.0.accounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection's window. What the connection holds is given back when this is dropped, at its end.
+#[derive(Debug)]
+pub struct WindowGrant {
+    id: u64,
+    account: ReceiveAccount,
+}
+
+const _: () = assert!(size_of::<WindowGrant>() <= 16);
+
+impl WindowGrant {
+    /// Counts `bytes` that came: [`ReceiveAccount::on_received`].
+    pub fn on_received(&self, bytes: u64) {
+        self.account.on_received(bytes);
+    }
+
+    /// What the connection's streams are accounted in.
+    pub fn account(&self) -> ReceiveAccount {
+        self.account.clone()
+    }
+}
+
+impl Drop for WindowGrant {
+    fn drop(&mut self) {
+        self.account.0.budget.accounts().by_id.remove(&self.id);
+        // What its tasks do until they are dropped counts for nothing.
+        self.account.0.has_ended.store(true, Relaxed);
+        self.account.none_is_left();
+    }
+}
+
+/// One connection's account of what was received and not read.
+#[derive(Debug, Clone)]
+pub struct ReceiveAccount(Arc<State>);
+
+#[derive(Debug)]
+struct State {
+    budget: ReceiveBudget,
+    /// The client; its number is the account's.
+    source: Source,
+    window: u64,
+    held: Number,
+    /// Requests whose bodies have turned out to be uploads.
+    uploads: Number,
+    /// To be closed.
+    is_over: AtomicBool,
+    has_ended: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl ReceiveAccount {
+    /// Counts `bytes` that came. Those of a QUIC stream count from the end of what came before, gaps included: that is
+    /// what flow control counts (RFC 9000 §4.1), and what memory the rest takes at most.
+    pub fn on_received(&self, bytes: u64) {
+        let State { budget, window, held, is_over, has_ended, .. } = &*self.0;
+        if is_over.load(Relaxed) || has_ended.load(Relaxed) {
+            return;
+        }
+        let before = held.get();
+        // Flow control allows no more: what exceeds it is of streams that were reset, which are not read to their end.
+        let now = before.saturating_add(bytes).min(*window);
+        held.set(now);
+        budget.0.held.add(now.saturating_sub(before));
+        if now > budget.0.floor && budget.held() > budget.0.bytes.get() {
+            budget.close_largest();
+        }
+    }
+
+    /// Counts `bytes` that were read.
+    pub fn taken(&self, bytes: u64) {
+        let before = self.held();
+        let now = before.saturating_sub(bytes);
+        self.0.held.set(now);
+        self.0.budget.0.held.subtract(before.saturating_sub(now));
+    }
+
+    /// No stream is open: whatever came was read or discarded, what was reset too.
+    pub fn none_is_left(&self) {
+        self.taken(self.held());
+    }
+
+    /// A request's body is an upload: as long as this exists, the connection's window counts as used.
+    pub fn upload(&self) -> UploadAccount {
+        let State { budget, window, uploads, .. } = &*self.0;
+        if uploads.get() == 0 {
+            budget.0.granted.add(*window);
+        }
+        uploads.add(1);
+        UploadAccount(self.clone())
+    }
+
+    /// Ready once the connection is to be closed, because it holds too much. The last task that polls is woken.
+    pub fn poll_over(&self, cx: &Context<'_>) -> Poll<()> {
+        self.0.waker.register(cx.waker());
+        if self.0.is_over.load(Relaxed) { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Bytes that came and were not read.
+    pub fn held(&self) -> u64 {
+        self.0.held.get()
+    }
+}
+
+/// An upload in progress.
+#[derive(Debug)]
+pub struct UploadAccount(ReceiveAccount);
+
+impl Drop for UploadAccount {
+    fn drop(&mut self) {
+        let ReceiveAccount(state) = &self.0;
+        state.uploads.subtract(1);
+        if state.uploads.get() == 0 {
+            state.budget.0.granted.subtract(state.window);
+        }
+    }
+}
+
+/// What was read of one request: finds out when it turns out to be an upload.
+#[derive(Debug)]
+pub struct Taken {
+    account: ReceiveAccount,
+    bytes: u64,
+    upload: Option<UploadAccount>,
+}
+
+impl Taken {
+    /// What was read of a request that begins: nothing.
+    pub const fn new(account: ReceiveAccount) -> Self {
+        Self { account, bytes: 0, upload: None }
+    }
+
+    /// Counts `bytes` more.
+    pub fn add(&mut self, bytes: u64) {
+        self.account.taken(bytes);
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.upload.is_none() && self.bytes > self.account.0.budget.0.floor {
+            self.upload = Some(self.account.upload());
+        }
+    }
+
+    /// What it is accounted in.
+    pub const fn account(&self) -> &ReceiveAccount {
+        &self.account
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::task::noop_waker_ref;
+    use proptest::prelude::*;
+
+    const FLOOR: u64 = 64 * 1024;
+    const MIB: u64 = 1024 * 1024;
+
+    fn is_over(grant: &WindowGrant) -> bool {
+        grant.account.poll_over(&Context::from_waker(noop_waker_ref())).is_ready()
+    }
+
+    #[test]
+    fn idle_connections_use_nothing_and_uploads_what_they_may_send() {
+        let budget = ReceiveBudget::new(64 * MIB, FLOOR);
+        let idle: Vec<WindowGrant> = (0..1000).map(|_| budget.begin(2 * MIB, None)).collect();
+        assert_eq!(budget.used(), 0);
+        let uploads: Vec<UploadAccount> = idle.iter().take(16).map(|grant| grant.account().upload()).collect();
+        let second = idle[0].account().upload();
+        assert_eq!((budget.used(), budget.granted()), (32 * MIB, 32 * MIB), "a connection counts once");
+        drop(uploads);
+        assert_eq!(budget.granted(), 2 * MIB);
+        idle[1].account.on_received(MIB);
+        assert_eq!(budget.used(), 2 * MIB, "the larger of what is held and what may be");
+        drop(second);
+        assert_eq!(budget.used(), MIB);
+    }
+
+    #[test]
+    fn a_body_is_an_upload_once_it_is_longer_than_what_every_connection_may_send() {
+        let budget = ReceiveBudget::new(64 * MIB, FLOOR);
+        let grant = budget.begin(MIB, None);
+        let mut taken = Taken::new(grant.account());
+        taken.add(FLOOR);
+        assert_eq!(budget.granted(), 0);
+        taken.add(1);
+        taken.add(1);
+        assert_eq!(budget.granted(), MIB);
+        drop(taken);
+        assert_eq!(budget.granted(), 0);
+    }
+
+    #[test]
+    fn what_came_is_held_until_it_was_read_or_its_connection_ends() {
+        let budget = ReceiveBudget::new(64 * MIB, FLOOR);
+        let (one, other) = (budget.begin(MIB, None), budget.begin(MIB, None));
+        one.account.on_received(1000);
+        other.account.on_received(500);
+        one.account.taken(400);
+        assert_eq!(budget.held(), 1100);
+        one.account.on_received(2 * MIB);
+        assert_eq!(budget.held(), MIB + 500, "no more than a window");
+        one.account.taken(3 * MIB);
+        assert_eq!(budget.held(), 500);
+        drop(one);
+        let account = other.account();
+        drop(other);
+        assert_eq!(budget.held(), 0);
+        account.on_received(1000);
+        assert_eq!(budget.held(), 0, "it has ended");
+        assert!(account.poll_over(&Context::from_waker(noop_waker_ref())).is_pending(), "by itself");
+        assert!(budget.accounts().by_id.is_empty());
+    }
+
+    #[test]
+    fn the_largest_holder_is_closed_once_more_is_held_than_the_budget() {
+        let budget = ReceiveBudget::new(2 * MIB, FLOOR);
+        let grants: Vec<WindowGrant> = (0..4).map(|_| budget.begin(MIB, None)).collect();
+        for (grant, bytes) in grants.iter().zip([MIB / 2, MIB, MIB / 2]) {
+            grant.account.on_received(bytes);
+        }
+        // Which exceeds it, but is no more than every connection may hold.
+        grants[3].account.on_received(FLOOR);
+        assert!(!grants.iter().any(is_over));
+        grants[3].account.on_received(1);
+        assert_eq!([0, 1, 2, 3].map(|nth: usize| is_over(&grants[nth])), [false, true, false, false]);
+        assert_eq!(budget.held(), MIB + FLOOR + 1);
+    }
+
+    #[test]
+    fn the_largest_connection_of_the_source_that_holds_most_is_closed() {
+        let budget = ReceiveBudget::new(2 * MIB, FLOOR);
+        let address = |last: u8| Some(([192, 0, 2, last].into(), 32));
+        let single = budget.begin(MIB, address(1));
+        single.account.on_received(MIB - FLOOR);
+        let many: Vec<WindowGrant> = (0..8).map(|_| budget.begin(MIB, address(2))).collect();
+        (0..8).for_each(|nth: usize| many[nth].account.on_received(2 * FLOOR + nth as u64));
+        assert!(!many.iter().any(is_over), "{}", budget.held());
+        single.account.on_received(FLOOR);
+        assert_eq!([&single, &many[7], &many[6]].map(is_over), [false, true, false]);
+        // What no connection may be closed for stays, of one source as of many.
+        let small: Vec<WindowGrant> = (0..64).map(|_| budget.begin(MIB, address(2))).collect();
+        small.iter().for_each(|grant| grant.account.on_received(FLOOR));
+        single.account.on_received(0);
+        assert!(!small.iter().any(is_over));
+    }
+
+    proptest! {
+        #[test]
+        fn no_more_is_held_than_the_budget_and_a_floor_a_connection(
+            bytes in 0..16 * MIB, steps in prop::collection::vec((0usize..40, 0..2 * MIB, any::<bool>()), 0..400),
+        ) {
+            let budget = ReceiveBudget::new(bytes, FLOOR);
+            let grants: Vec<WindowGrant> = (0..40).map(|_| budget.begin(MIB, None)).collect();
+            for (nth, bytes_moved, reads) in steps {
+                let account = &grants[nth].account;
+                if reads { account.taken(bytes_moved) } else { account.on_received(bytes_moved) }
+                prop_assert!(account.held() <= MIB);
+                let held: u64 = grants.iter().map(|grant| grant.account.held()).sum();
+                prop_assert_eq!(held, budget.held());
+                prop_assert!(held <= bytes + 40 * FLOOR);
+            }
+            drop(grants);
+            prop_assert_eq!(budget.held(), 0);
+        }
+    }
+}

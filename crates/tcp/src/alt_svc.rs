@@ -1,0 +1,62 @@
+//! Advertises HTTP/3 in the answers of a TCP listener (RFC 7838 §3), or has clients forget it while it is off. Each
+//! response over TLS has the field until the drain (`answer`, `finish`), none over plain TCP. The port is `http3_port`
+//! of `app::start`: `listen.advertised_port`, or that of UDP. An origin's own field is removed (`proxy::response`).
+
+use http::HeaderValue;
+use litequic_config::Listen;
+use litequic_exchange::alt_svc;
+use std::{cell::RefCell, time::Duration};
+
+/// The `Alt-Svc` of one listener.
+#[derive(Debug)]
+pub(super) struct AltSvc {
+    /// Where clients reach HTTP/3.
+    port: u16,
+    /// The value for the last `listen.alt_svc_max_age`.
+    made: RefCell<Option<(Duration, HeaderValue)>>,
+}
+
+impl AltSvc {
+    pub(super) fn new(port: u16) -> Self {
+        Self { port, made: RefCell::default() }
+    }
+
+    /// The value by the configuration in force.
+    pub(super) fn value(&self, listen: &Listen) -> HeaderValue {
+        if !listen.http3 {
+            return HeaderValue::from_static("clear");
+        }
+        let age = listen.alt_svc_max_age;
+        let mut made = self.made.borrow_mut();
+        match &*made {
+            Some((same, value)) if *same == age => value.clone(),
+            _ => {
+                // Two numbers and quotation marks are a value.
+                let value = HeaderValue::try_from(alt_svc(self.port, age))
+                    .unwrap_or_else(|_| HeaderValue::from_static("clear"));
+                *made = Some((age, value.clone()));
+                value
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_value_follows_the_configuration() {
+        let alt_svc = AltSvc::new(443);
+        let at = |http3, seconds| Listen { http3, alt_svc_max_age: Duration::from_secs(seconds), ..Listen::default() };
+        for (listen, expected) in [
+            (at(true, 86_400), "h3=\":443\"; ma=86400"),
+            (at(true, 86_400), "h3=\":443\"; ma=86400"),
+            (at(true, 60), "h3=\":443\"; ma=60"),
+            (at(false, 60), "clear"),
+            (at(true, 60), "h3=\":443\"; ma=60"),
+        ] {
+            assert_eq!(alt_svc.value(&listen), expected);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! `Expect: 100-continue` over HTTP/1.1 (RFC 9110 §10.1.1): the request's body is not read before the handler has 100
+//! sent. hyper sends it when the body is polled for the first time, unless it has the final response by then.
+
+use http::{StatusCode, Version, header, request};
+use litequic_exchange::{Fields, Interim, InterimQueue};
+use std::{
+    cell::Cell,
+    rc::Rc,
+    task::{Context, Poll},
+};
+
+/// The expectation of a request: none by default.
+#[derive(Debug, Default)]
+pub(super) struct Expectation(Option<(Interim, Rc<Cell<bool>>)>);
+
+/// Holds back the body of a request with an expectation.
+#[derive(Debug)]
+pub(super) struct Gate {
+    queue: InterimQueue,
+    continued: Rc<Cell<bool>>,
+}
+
+impl Expectation {
+    /// The expectation of the request with the head `parts`, and the gate of its body. Nothing is held back if the
+    /// client does not wait: bytes of the body `came` already.
+    pub(super) fn new(parts: &request::Parts, came: bool) -> (Self, Option<Gate>) {
+        let expects = parts.version == Version::HTTP_11
+            && parts
+                .headers
+                .get(header::EXPECT)
+                .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+        if !expects || came {
+            return (Self::default(), None);
+        }
+        let (interim, queue) = Interim::continue_channel();
+        let continued = Rc::new(Cell::new(false));
+        (Self(Some((interim, Rc::clone(&continued)))), Some(Gate { queue, continued }))
+    }
+
+    /// The handler's end of the channel of interim responses.
+    pub(super) fn interim(&self) -> Interim {
+        self.0.as_ref().map(|(interim, _)| interim.clone()).unwrap_or_default()
+    }
+
+    /// The final response is known. Returns whether the client still waits for 100, and will not get it: it may send
+    /// its body or not, so that the connection cannot serve another request. The body is read from now on, should it
+    /// come.
+    pub(super) fn end(self) -> bool {
+        let Some((interim, continued)) = self.0 else { return false };
+        if !continued.get() {
+            interim.send(StatusCode::CONTINUE, Fields::new());
+        }
+        !continued.get()
+    }
+}
+
+impl Gate {
+    /// Ready once the body may be read.
+    pub(super) fn poll_open(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.queue.poll_next(cx).map(|_| self.continued.set(true))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::task::noop_waker;
+
+    fn parts(version: Version, expect: &str) -> request::Parts {
+        let request = http::Request::builder().version(version).header(header::EXPECT, expect);
+        request.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn a_body_is_held_back_until_its_client_may_send_it() {
+        let waker = noop_waker();
+        let mut cx = Context::from_waker(&waker);
+        let (expectation, gate) = Expectation::new(&parts(Version::HTTP_11, "100-Continue"), false);
+        let (interim, gate) = (expectation.interim(), gate.unwrap());
+        // More than a channel holds.
+        for _ in 0..20 {
+            assert!(interim.send(StatusCode::EARLY_HINTS, Fields::new()));
+        }
+        assert!(gate.poll_open(&mut cx).is_pending());
+        interim.send(StatusCode::CONTINUE, Fields::new());
+        assert!(gate.poll_open(&mut cx).is_ready());
+        assert!(!expectation.end(), "the client has its 100");
+    }
+
+    #[test]
+    fn a_final_response_ends_the_wait() {
+        let waker = noop_waker();
+        let mut cx = Context::from_waker(&waker);
+        let (expectation, gate) = Expectation::new(&parts(Version::HTTP_11, "100-continue"), false);
+        assert!(expectation.end());
+        assert!(gate.unwrap().poll_open(&mut cx).is_ready());
+    }
+
+    #[test]
+    fn nothing_is_held_back_without_an_expectation_or_of_a_client_that_does_not_wait() {
+        for (version, expect, came) in [
+            (Version::HTTP_10, "100-continue", false),
+            (Version::HTTP_11, "100", false),
+            (Version::HTTP_11, "100-continue", true),
+        ] {
+            let (expectation, gate) = Expectation::new(&parts(version, expect), came);
+            assert!(gate.is_none() && !expectation.end(), "{version:?} {expect} {came}");
+        }
+    }
+}

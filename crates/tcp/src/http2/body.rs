@@ -1,0 +1,79 @@
+//! A request's body as h2 delivers it.
+
+use super::Tasks;
+use crate::{body::Incoming, linger::Discarding};
+use bytes::Bytes;
+use h2::RecvStream;
+use http::{HeaderMap, header};
+use http_body::{Body, Frame, SizeHint};
+use litequic_exchange::BodyError;
+use litequic_resources::receive::{ReceiveAccount, Taken};
+use std::{
+    pin::Pin,
+    rc::Weak,
+    task::{Context, Poll, ready},
+};
+
+/// The body on a stream, which h2 does not reset before this is dropped.
+pub(super) struct Http2Received {
+    stream: RecvStream,
+    /// Bytes that are still to come, if the length was announced: h2 resets a stream of another one.
+    left: Option<u64>,
+    data_ended: bool,
+    taken: Taken,
+    tasks: Weak<Tasks>,
+}
+
+impl Http2Received {
+    /// The body behind `head` on `stream`.
+    pub(super) fn new(stream: RecvStream, head: &HeaderMap, account: ReceiveAccount, tasks: Weak<Tasks>) -> Self {
+        let left = head.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        Self { stream, left, data_ended: false, taken: Taken::new(account), tasks }
+    }
+}
+
+impl Incoming for Http2Received {
+    /// h2 delivers all that has arrived.
+    fn has_more(&self) -> bool {
+        false
+    }
+
+    fn discard(self, discarding: Discarding) {
+        // Without tasks the connection has ended.
+        if let Some(tasks) = self.tasks.upgrade() {
+            tasks.spawn(discarding.discard(self));
+        }
+    }
+}
+
+impl Body for Http2Received {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if !self.data_ended {
+            match ready!(self.stream.poll_data(cx)) {
+                Some(Ok(data)) => {
+                    let bytes = data.len() as u64;
+                    // An error means that the stream is gone.
+                    let _ = self.stream.flow_control().release_capacity(data.len());
+                    self.taken.add(bytes);
+                    self.left = self.left.map(|left| left.saturating_sub(bytes));
+                    return Poll::Ready(Some(Ok(Frame::data(data))));
+                }
+                Some(Err(_)) => return Poll::Ready(Some(Err(BodyError::Cancelled))),
+                None => self.data_ended = true,
+            }
+        }
+        let trailers = ready!(self.stream.poll_trailers(cx)).map_err(|_| BodyError::Cancelled);
+        Poll::Ready(trailers.map(|trailers| trailers.map(Frame::trailers)).transpose())
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.stream.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.left.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}

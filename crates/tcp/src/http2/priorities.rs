@@ -1,0 +1,123 @@
+//! The priorities of one connection's requests (RFC 9218): what its client and the origins signal reaches the order of
+//! its responses.
+
+use super::order::{ResponseOrder, ResponseTurn, TurnState};
+use crate::{
+    Metrics,
+    frames::PriorityUpdate,
+    writes::{OpenResponse, Writes},
+};
+use litequic_exchange::{
+    Fields,
+    priority::{self, Parameters, Priority, PrioritySignals, Update},
+    priority_parameters,
+};
+use std::{cell::RefCell, rc::Rc, sync::Arc};
+
+/// The signals of one connection, and the order of its responses.
+pub(crate) struct Http2Priorities {
+    order: Rc<ResponseOrder>,
+    /// The state of short responses.
+    short: Rc<TurnState>,
+    signals: RefCell<PrioritySignals>,
+    max_streams: usize,
+    metrics: Arc<Metrics>,
+}
+
+impl Http2Priorities {
+    /// The priorities of a connection whose client may have `max_streams` streams open.
+    pub(super) fn new(max_streams: u32, metrics: Arc<Metrics>) -> Rc<Self> {
+        let max_streams = max_streams as usize;
+        let signals = RefCell::new(PrioritySignals::new(max_streams));
+        let order = ResponseOrder::new();
+        let short = order.short();
+        Rc::new(Self { order, short, signals, max_streams, metrics })
+    }
+
+    /// The stream `id` has come.
+    pub(super) fn opened(&self, id: u32) {
+        if let Some(priority) = self.signals.borrow_mut().take_early_in_sequence(id.into()) {
+            self.order.set_priority(id.into(), priority);
+        }
+    }
+
+    /// The request on the stream `id` has come with `fields`. Returns its priority.
+    pub(crate) fn request(&self, id: u32, fields: &Fields, is_tunnel: bool) -> Priority {
+        let field = priority_parameters(fields);
+        if field.is_some() {
+            self.metrics.shared.priority_requests.increment();
+        }
+        let priority = self.signals.borrow_mut().request(field, is_tunnel);
+        self.order.priority(id.into(), priority)
+    }
+
+    /// The response on the stream `id`, whose request has `priority`, has `fields`. Returns its priority, if they
+    /// change it (RFC 9218 §8).
+    pub(crate) fn response(&self, id: u32, priority: Priority, fields: &Fields) -> Option<Priority> {
+        let field = priority_parameters(fields).filter(|field| *field != Parameters::default())?;
+        let priority = field.or(self.order.priority(id.into(), priority));
+        self.order.set_priority(id.into(), priority);
+        Some(priority)
+    }
+
+    /// Returns the place in the order of the response on the stream `id`, whose request has `priority`.
+    pub(super) fn turn(&self, id: u32, priority: Priority) -> ResponseTurn {
+        ResponseTurn::new(&self.short, id.into(), priority)
+    }
+
+    /// A PRIORITY_UPDATE frame came. `writes` knows which streams are open.
+    ///
+    /// # Errors
+    ///
+    /// The client violates RFC 9218 §7.1, which ends the connection with PROTOCOL_ERROR.
+    pub(super) fn update<R: OpenResponse>(&self, update: &PriorityUpdate, writes: &Writes<R>) -> Result<(), ()> {
+        let PriorityUpdate { stream, value } = update;
+        // A server's stream is idle, as litequic pushes nothing.
+        if stream.is_multiple_of(2) {
+            return Err(());
+        }
+        let is_idle = *stream > writes.newest();
+        let field = priority::parse(value);
+        let next_stream = u64::from(*stream) + u64::from(!is_idle);
+        let outcome = self.signals.borrow_mut().update(u64::from(*stream), field, next_stream);
+        let metrics = &self.metrics.shared;
+        match outcome {
+            Update::Known(priority) if writes.is_open(*stream) => {
+                self.order.set_priority(u64::from(*stream), priority);
+                metrics.priority_updates_applied.increment();
+            }
+            Update::Known(_) => metrics.priority_updates_late.increment(),
+            Update::Early(_) if self.signals.borrow().early() + writes.open_streams() > self.max_streams => {
+                return Err(());
+            }
+            Update::Early(_) => metrics.priority_updates_early.increment(),
+            Update::Dropped => return Err(()),
+            Update::Invalid => metrics.priority_updates_invalid.increment(),
+        }
+        Ok(())
+    }
+
+    /// The client has sent a weight for a stream that expresses an urgency. What was signalled last counts; whether the
+    /// response is incremental remains.
+    pub(super) fn weight<R: OpenResponse>(&self, stream: u32, urgency: u8, writes: &Writes<R>) {
+        if stream > writes.newest() || writes.is_open(stream) {
+            self.order.set_urgency(stream.into(), urgency, 2 * self.max_streams);
+        }
+    }
+
+    /// A stream is no longer open.
+    pub(crate) fn forget(&self, id: u32) {
+        self.order.forget(id.into());
+    }
+
+    /// The connection's task runs, for whose path no more than `limit` bytes are to be queued.
+    pub(super) fn on_run(&self, limit: u64) {
+        self.order.on_run(limit);
+    }
+
+    /// The connection's task has written what it could, if `is_all` all for which clients have given room. Returns
+    /// whether it has to run again.
+    pub(super) fn on_written(&self, is_all: bool) -> bool {
+        self.order.on_written(is_all)
+    }
+}

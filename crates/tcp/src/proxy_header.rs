@@ -1,0 +1,203 @@
+//! The PROXY protocol (versions 1 and 2, <https://www.haproxy.org/download/1.8/doc/proxy-protocol.txt>): the header by
+//! which a balancer that forwards TLS describes a connection, before its first byte. Only listed peers may send it, and
+//! they must.
+
+use super::front::TcpWorker;
+use crate::Metrics;
+use litequic_base::timers;
+use litequic_exchange::plain;
+use litequic_resources::connections::MemoryAccount;
+use ppp::{v1, v2};
+use std::{io, net::SocketAddr};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt},
+    net::TcpStream,
+};
+
+/// What every header has: the signature of version 2, and of version 1 all but "N\r\n".
+const SHORTEST: usize = 12;
+/// §2.1
+const MAX_V1: usize = 107;
+/// Bytes that follow a header of version 2: addresses, and extensions, which litequic ignores. A client's certificate
+/// is the longest that is known.
+const MAX_V2: u16 = 4096;
+
+/// The two ends of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ends {
+    pub(super) client: SocketAddr,
+    /// The local address of the client's connection.
+    pub(super) local: SocketAddr,
+}
+
+/// The ends of `stream` from `peer`: those of its header, if `peer` has to send one. The connection `holder` then
+/// counts for the client that it names. `None` if that is invalid, or late, or names a client that is denied, or the
+/// connection is gone; counted.
+pub(super) async fn ends<H>(
+    stream: &mut TcpStream,
+    peer: SocketAddr,
+    holder: &MemoryAccount,
+    front: &TcpWorker<H>,
+) -> Option<Ends> {
+    let own = Ends { client: plain(peer), local: plain(stream.local_addr().ok()?) };
+    if !front.has_header(peer.ip()) {
+        return Some(own);
+    }
+    let terms = front.terms();
+    let metrics: &Metrics = &front.metrics;
+    match timers::timeout(terms.timeouts.handshake, read(stream)).await {
+        Ok(Ok(header)) => match addresses(&header) {
+            Some(said) => {
+                metrics.tcp_proxy_headers.increment();
+                let Some((client, local)) = said else { return Some(own) };
+                let ends = Ends { client: plain(client), local: plain(local) };
+                if front.denies(ends.client.ip()) {
+                    return None;
+                }
+                holder.rename(front.client_network(ends.client.ip()));
+                holder.serves(ends.client);
+                return Some(ends);
+            }
+            None => metrics.tcp_handshakes_proxy_header.increment(),
+        },
+        Ok(Err(error)) if error.kind() == io::ErrorKind::InvalidData => metrics.tcp_handshakes_proxy_header.increment(),
+        Ok(Err(_)) => metrics.tcp_handshakes_closed.increment(),
+        Err(_) => {
+            metrics.timeout_handshake.increment();
+            metrics.tcp_handshakes_timeout.increment();
+        }
+    }
+    tracing::debug!(%peer, "a connection did not begin with a valid PROXY protocol header");
+    None
+}
+
+/// Source and destination of a whole `header`; `Some(None)` if it has none: LOCAL, UNKNOWN, and families other than IP.
+/// `None` if it is malformed.
+pub fn addresses(header: &[u8]) -> Option<Option<(SocketAddr, SocketAddr)>> {
+    if header.starts_with(v2::PROTOCOL_PREFIX) {
+        let header = v2::Header::try_from(header).ok().filter(|parsed| parsed.as_bytes().len() == header.len())?;
+        return Some(match (header.command, header.addresses) {
+            (v2::Command::Proxy, v2::Addresses::IPv4(ip)) => {
+                Some(((ip.source_address, ip.source_port).into(), (ip.destination_address, ip.destination_port).into()))
+            }
+            (v2::Command::Proxy, v2::Addresses::IPv6(ip)) => {
+                Some(((ip.source_address, ip.source_port).into(), (ip.destination_address, ip.destination_port).into()))
+            }
+            _ => None,
+        });
+    }
+    let header = v1::Header::try_from(header).ok().filter(|parsed| parsed.header.len() == header.len())?;
+    Some(match header.addresses {
+        v1::Addresses::Tcp4(ip) => {
+            Some(((ip.source_address, ip.source_port).into(), (ip.destination_address, ip.destination_port).into()))
+        }
+        v1::Addresses::Tcp6(ip) => {
+            Some(((ip.source_address, ip.source_port).into(), (ip.destination_address, ip.destination_port).into()))
+        }
+        v1::Addresses::Unknown => None,
+    })
+}
+
+/// A header's bytes, and none of those that follow.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::InvalidData`] if it is invalid; the connection's.
+async fn read(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut header = Vec::with_capacity(MAX_V1);
+    take(stream, SHORTEST, &mut header).await?;
+    if header.as_slice() == v2::PROTOCOL_PREFIX {
+        let mut rest = [0; 4];
+        stream.read_exact(&mut rest).await?;
+        header.extend_from_slice(&rest);
+        let [_, _, high, low] = rest;
+        let length = u16::from_be_bytes([high, low]);
+        if length > MAX_V2 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        take(stream, length.into(), &mut header).await?;
+        return Ok(header);
+    }
+    if !header.starts_with(b"PROXY ") || header.contains(&b'\n') {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    while !header.ends_with(b"\n") {
+        let mut seen = [0; MAX_V1];
+        let room = seen.get_mut(..MAX_V1.saturating_sub(header.len())).filter(|room| !room.is_empty());
+        let count = stream.peek(room.ok_or(io::ErrorKind::InvalidData)?).await?;
+        let seen = seen.get(..count).filter(|seen| !seen.is_empty()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let line = seen.iter().position(|&byte| byte == b'\n').map_or(count, |newline| newline + 1);
+        take(stream, line, &mut header).await?;
+    }
+    Ok(header)
+}
+
+/// Reads exactly `count` bytes more.
+async fn take(stream: &mut (impl AsyncRead + Unpin), count: usize, into: &mut Vec<u8>) -> io::Result<()> {
+    let before = into.len();
+    stream.take(count as u64).read_to_end(into).await?;
+    if into.len() == before + count { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn v2(command: u8, family: u8, payload: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(payload.len()).unwrap().to_be_bytes();
+        [v2::PROTOCOL_PREFIX, &[0x20 | command, family], &length, payload].concat()
+    }
+
+    #[test]
+    fn a_header_says_who_is_at_both_ends_or_nothing() {
+        let ipv4 = [192, 0, 2, 7, 198, 51, 100, 1, 0x11, 0x51, 0x01, 0xbb];
+        let mut ipv6 = [0; 36];
+        (ipv6[15], ipv6[31], ipv6[33], ipv6[35]) = (1, 2, 80, 90);
+        let with_extension = [&ipv4[..], &[0x04, 0, 2, 9, 9]].concat();
+        let v4 = Some(Some(("192.0.2.7:4433", "198.51.100.1:443")));
+        let said = |text: &'static str| text.as_bytes().to_vec();
+        type Said = Option<Option<(&'static str, &'static str)>>;
+        let table: [(Vec<u8>, Said); 25] = [
+            (said("PROXY TCP4 192.0.2.7 198.51.100.1 4433 443\r\n"), v4),
+            (said("PROXY TCP6 2001:db8::7 ::1 1 65535\r\n"), Some(Some(("[2001:db8::7]:1", "[::1]:65535")))),
+            (said("PROXY UNKNOWN\r\n"), Some(None)),
+            (said("PROXY UNKNOWN ffff:f...f:ffff ffff:f...f:ffff 65535 65535\r\n"), Some(None)),
+            (said("PROXY TCP4 192.0.2.7 198.51.100.1 4433 443\n"), None),
+            (said("PROXY TCP4 192.0.2.7 198.51.100.1 4433 443\r\nmore"), None),
+            (said("PROXY TCP4 192.0.2.7 198.51.100.1 4433\r\n"), None),
+            (said("PROXY TCP4 192.0.2.7 198.51.100.1 4433 65536\r\n"), None),
+            (said("PROXY TCP4 2001:db8::7 ::1 1 2\r\n"), None),
+            (said("PROXY TCP4 192.0.2.07 198.51.100.1 1 2\r\n"), None),
+            (said("PROXY UDP4 192.0.2.7 198.51.100.1 1 2\r\n"), None),
+            (said("proxy TCP4 192.0.2.7 198.51.100.1 1 2\r\n"), None),
+            (said("PROXY  \r\n"), None),
+            (v2(1, 0x11, &ipv4), v4),
+            (v2(1, 0x11, &with_extension), v4),
+            (v2(1, 0x21, &ipv6), Some(Some(("[::1]:80", "[::2]:90")))),
+            (v2(0, 0x11, &ipv4), Some(None)),
+            (v2(0, 0x00, &[]), Some(None)),
+            (v2(1, 0x00, &[1, 2, 3]), Some(None)),
+            (v2(1, 0x31, &[0; 216]), Some(None)),
+            (v2(1, 0x11, &ipv4[..11]), None),
+            (v2(2, 0x11, &ipv4), None),
+            (v2(1, 0x41, &ipv4), None),
+            (v2(1, 0x11, &ipv4)[..20].to_vec(), None),
+            ([v2(1, 0x11, &ipv4), vec![0]].concat(), None),
+        ];
+        for (header, expected) in table {
+            let expected = expected.map(|said| said.map(|(a, b)| (a.parse().unwrap(), b.parse().unwrap())));
+            assert_eq!(addresses(&header), expected, "{}", String::from_utf8_lossy(&header));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes: Vec<u8>, v1: String, command: u8, family: u8) {
+            let _ = addresses(&bytes);
+            let _ = addresses(format!("PROXY {v1}\r\n").as_bytes());
+            let _ = addresses(&[b"PROXY ", &bytes[..], b"\r\n"].concat());
+            let _ = addresses(&v2(command & 15, family, &bytes));
+        }
+    }
+}

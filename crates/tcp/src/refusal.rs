@@ -1,0 +1,85 @@
+//! Why a request does not reach the handler, and the answer to its client.
+
+use crate::Metrics;
+use http::StatusCode;
+use litequic_exchange::{Response, name, set_date};
+
+/// An answer in the handler's place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{why} ({status})")]
+pub(super) struct Refusal {
+    pub(super) status: StatusCode,
+    pub(super) why: &'static str,
+    /// The limit that was reached, if it is counted.
+    pub(super) limit: Option<RefusalLimit>,
+}
+
+/// A limit of the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RefusalLimit {
+    HeaderBytes,
+    Headers,
+    HeaderTime,
+}
+
+impl RefusalLimit {
+    /// Counts that it was reached.
+    pub(super) fn count(self, metrics: &Metrics) {
+        match self {
+            Self::HeaderBytes => metrics.shared.limit_header_bytes.increment(),
+            Self::Headers => metrics.shared.limit_headers.increment(),
+            Self::HeaderTime => metrics.shared.timeout_request_header.increment(),
+        }
+    }
+}
+
+impl Refusal {
+    pub(super) const fn new(status: StatusCode, why: &'static str) -> Self {
+        Self { status, why, limit: None }
+    }
+
+    /// 400
+    pub(super) const fn bad(why: &'static str) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, why)
+    }
+
+    /// 501
+    pub(super) const fn not_served(why: &'static str) -> Self {
+        Self::new(StatusCode::NOT_IMPLEMENTED, why)
+    }
+
+    /// 431
+    pub(super) const fn too_large(limit: RefusalLimit) -> Self {
+        let (status, why) =
+            (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the request's header is larger than allowed");
+        Self { status, why, limit: Some(limit) }
+    }
+
+    /// 414
+    pub(super) const fn uri_too_long() -> Self {
+        let (status, why) = (StatusCode::URI_TOO_LONG, "the request's target is longer than allowed");
+        Self { status, why, limit: Some(RefusalLimit::HeaderBytes) }
+    }
+
+    /// 408
+    pub(super) const fn too_slow() -> Self {
+        let (status, why) = (StatusCode::REQUEST_TIMEOUT, "the request's header did not come in time");
+        Self { status, why, limit: Some(RefusalLimit::HeaderTime) }
+    }
+
+    /// Counts the limit that was reached.
+    pub(super) fn count(&self, metrics: &Metrics) {
+        if let Some(limit) = self.limit {
+            limit.count(metrics);
+        }
+    }
+
+    /// Short plain text, as in HTTP/3's front end.
+    pub(super) fn response(&self) -> Response {
+        let mut response = Response::new(self.status, format!("{}\n{}\n", self.status, self.why));
+        response.fields.append(name::CONTENT_TYPE, b"text/plain; charset=utf-8");
+        set_date(&mut response.fields);
+        response.fields.append(name::PROXY_STATUS, b"litequic; error=http_request_error");
+        response
+    }
+}

@@ -1,0 +1,23 @@
+//! The access log's metrics.
+
+use crate::{Counter, metrics};
+use std::sync::atomic::AtomicU64;
+
+metrics! {
+    /// On one worker.
+    pub struct Metrics {
+        Counter("access_log_lines", "Lines of the access log by their fate.") {
+            queued [result: "queued"] "Lines of the [access log](../operating.md#access-log) that were queued for its writer.",
+            dropped [result: "dropped"] "Lines that were dropped because the queue was full: the disk, or the reader, is too slow.",
+        }
+    }
+}
+
+metrics! {
+    /// Counters of the writing threads: two while one replaces the other.
+    pub struct WriterMetrics {
+        AtomicU64("access_log_lost_lines", "Lines of the access log that could not be written.") {
+            lost,
+        }
+    }
+}

@@ -1,0 +1,139 @@
+use super::*;
+use crate::access_log::line::MAX_VALUE;
+use litequic_base::log_writer::LineReceiver;
+use std::time::SystemTime;
+
+/// A log whose writer is the test, and whose queue has `room` bytes.
+fn unwritten(style: Style, room: usize) -> (Lines, LineReceiver, Arc<Metrics>) {
+    let (writer, waiting) = queue(room);
+    let metrics = Arc::<Metrics>::default();
+    let lines = Sink(writer).lines(style, metrics.clone());
+    (lines, waiting, metrics)
+}
+
+fn written(style: Style, write: impl FnOnce(&mut Line<'_>)) -> String {
+    let (mut lines, waiting, _) = unwritten(style, MAX_WAITING);
+    lines.add(write);
+    drop(lines);
+    String::from_utf8(waiting.pop().unwrap().text).unwrap()
+}
+
+#[test]
+fn a_line_reads_like_this() {
+    let write = |line: &mut Line<'_>| {
+        line.time("time", SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123));
+        line.plain("client", "192.0.2.1");
+        line.text("path", b"/a b");
+        line.text("origin", b"app");
+        line.text("error", b"");
+        line.number("status", 200);
+        line.seconds("duration", Duration::from_micros(1_000_070));
+    };
+    let json = "{\"time\":\"2023-11-14T22:13:20.123Z\",\"client\":\"192.0.2.1\",\"path\":\"/a b\",\"origin\":\"app\",\
+                \"status\":200,\"duration\":1.000070}\n";
+    let logfmt = "time=2023-11-14T22:13:20.123Z client=192.0.2.1 path=\"/a b\" origin=app status=200 \
+                  duration=1.000070\n";
+    assert_eq!(written(Style::Json, write), json);
+    assert_eq!(written(Style::Logfmt, write), logfmt);
+}
+
+#[test]
+fn no_value_forges_a_line_or_another_value() {
+    let long = vec![b'x'; 100_000];
+    let evil: [&[u8]; 8] = [
+        b"a\n{\"status\":200}",
+        b"a\r\nstatus=200",
+        b"\",\"status\":200,\"x\":\"",
+        b"x status=200",
+        b"\\\"status=200",
+        b"\x1b]0;title\x07 \x9b \xff\xfe \x00 \x7f",
+        "\u{2028} \u{202e} \u{1f600}".as_bytes(),
+        &long,
+    ];
+    for value in evil {
+        for style in [Style::Json, Style::Logfmt] {
+            let line = written(style, |line| {
+                line.text("path", value);
+                line.number("bytes", 7);
+            });
+            assert!(line.ends_with('\n') && line.len() < 3 * MAX_VALUE);
+            let body = line.trim_end_matches('\n');
+            assert!(body.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{line}");
+            let quoted = match style {
+                Style::Json => {
+                    let object: serde_json::Value = serde_json::from_str(body).unwrap();
+                    assert_eq!(object.as_object().unwrap().len(), 2, "{line}");
+                    assert_eq!(object["bytes"], 7);
+                    object["path"].as_str().unwrap().to_owned()
+                }
+                Style::Logfmt => {
+                    let value = body.strip_prefix("path=").unwrap().strip_suffix(" bytes=7").unwrap();
+                    serde_json::from_str(value).unwrap()
+                }
+            };
+            match value.len() <= MAX_VALUE {
+                true => assert_eq!(quoted, String::from_utf8_lossy(value)),
+                false => assert!(quoted.ends_with("x...")),
+            }
+        }
+    }
+}
+
+#[test]
+fn lines_that_find_no_room_are_dropped_and_counted() {
+    let two = 2 * "{\"status\":200}\n".len();
+    let (mut lines, waiting, metrics) = unwritten(Style::Json, two);
+    for _ in 0..3 {
+        lines.add(|line| line.number("status", 200));
+        lines.add(|line| line.number("status", 200));
+        lines.flush();
+    }
+    assert_eq!((metrics.queued.get(), metrics.dropped.get()), (2, 4));
+    assert_eq!(waiting.pop().unwrap().lines, 2);
+    assert_eq!(waiting.pop(), None);
+}
+
+#[test]
+fn long_pieces_are_handed_over_unasked() {
+    let (mut lines, waiting, _) = unwritten(Style::Logfmt, MAX_WAITING);
+    while waiting.pop().is_none() {
+        lines.add(|line| line.text("path", &[b'x'; 1000]));
+        assert!(lines.text.len() < PIECE);
+    }
+}
+
+#[tokio::test]
+async fn what_was_handed_over_is_in_the_file_at_the_end_and_a_rotation_loses_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("access.log");
+    std::fs::write(&path, "before\n").unwrap();
+    let control = Arc::<WriterMetrics>::default();
+    let log = Writing::start(LogTarget::File(path.clone()), Arc::clone(&control)).await.unwrap();
+    let mut lines = log.sink().lines(Style::Logfmt, Arc::default());
+    lines.add(|line| line.number("n", 1));
+    lines.flush();
+    while !std::fs::read_to_string(&path).unwrap().ends_with("n=1\n") {
+        tokio::task::yield_now().await;
+    }
+    let rotated = folder.path().join("access.log.1");
+    std::fs::rename(&path, &rotated).unwrap();
+    log.sink().reopen();
+    lines.add(|line| line.number("n", 2));
+    drop(lines);
+    log.finish().await;
+    assert_eq!(std::fs::read_to_string(rotated).unwrap(), "before\nn=1\n");
+    assert_eq!(std::fs::read_to_string(path).unwrap(), "n=2\n");
+    assert_eq!(control.lost.load(Relaxed), 0);
+}
+
+#[tokio::test]
+async fn lines_that_cannot_be_written_are_counted() {
+    let control = Arc::<WriterMetrics>::default();
+    // Every write fails there for want of space (full(4)).
+    let log = Writing::start(LogTarget::File("/dev/full".into()), Arc::clone(&control)).await.unwrap();
+    let mut lines = log.sink().lines(Style::Json, Arc::default());
+    lines.add(|line| line.number("n", 1));
+    drop(lines);
+    log.finish().await;
+    assert_eq!(control.lost.load(Relaxed), 1);
+}

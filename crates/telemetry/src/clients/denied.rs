@@ -1,0 +1,284 @@
+//! Networks whose clients the operator refuses for a time: the list that all workers read. In memory alone: an upgrade
+//! passes it on, a restart forgets it. Pure: callers pass the time.
+
+use arc_swap::ArcSwap;
+use litequic_base::network::Network;
+use std::{
+    cmp::Reverse,
+    collections::HashMap,
+    net::IpAddr,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+/// Networks at most: a list for an incident, at 100 bytes each. A longer one belongs into a packet filter.
+pub const MAX_DENIED: usize = 1_024;
+/// The longest time for which a network is denied: what is longer belongs into the configuration.
+pub const MAX_DENIAL: Duration = Duration::from_hours(30 * 24);
+
+/// The networks that are denied now, shared by all threads. While there are none, a question costs a load.
+#[derive(Debug, Default)]
+pub struct DenyList {
+    current: ArcSwap<Denied>,
+    /// Held while `current` is replaced, which follows from what it was.
+    changing: Mutex<()>,
+    /// Networks in `current`.
+    count: AtomicUsize,
+}
+
+/// A network that is denied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeniedNetwork {
+    /// The network.
+    pub network: Network,
+    /// How much longer it is denied.
+    pub left: Duration,
+}
+
+/// Why a network is not denied, or not allowed again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DenyError {
+    /// The list is full.
+    #[error("{MAX_DENIED} networks are denied already, which is the most: allow some, or deny a larger network")]
+    Full,
+    /// Nothing of the network is on the list.
+    #[error("{0} is not denied")]
+    NotDenied(Network),
+    /// The network is part of one that is denied.
+    #[error("{0} is not denied by itself, but as part of {1}: allow that")]
+    PartOf(Network, Network),
+}
+
+#[derive(Debug, Clone, Default)]
+struct Denied {
+    until: HashMap<Network, Instant>,
+    /// Lengths of the prefixes of IPv4 and of IPv6 networks in `until`: a question costs a look-up for each.
+    prefixes: [Vec<u8>; 2],
+}
+
+impl Denied {
+    /// The network on the list that denies `address` at `now`.
+    fn network(&self, address: IpAddr, now: Instant) -> Option<Network> {
+        let address = address.to_canonical();
+        let [ipv4, ipv6] = &self.prefixes;
+        let prefixes = if address.is_ipv4() { ipv4 } else { ipv6 };
+        let mut networks = prefixes.iter().map(|prefix| Network::of(address, *prefix));
+        networks.find(|network| self.until.get(network).is_some_and(|until| *until > now))
+    }
+
+    /// The list with what `change` changes, and without what is over at `now`.
+    fn changed(&self, now: Instant, change: impl FnOnce(&mut HashMap<Network, Instant>)) -> Self {
+        let mut until = self.until.clone();
+        until.retain(|_, until| *until > now);
+        change(&mut until);
+        let mut prefixes = [Vec::new(), Vec::new()];
+        let [ipv4, ipv6] = &mut prefixes;
+        for network in until.keys() {
+            let prefixes: &mut Vec<u8> = if network.address.is_ipv4() { ipv4 } else { ipv6 };
+            if !prefixes.contains(&network.prefix) {
+                prefixes.push(network.prefix);
+            }
+        }
+        Self { until, prefixes }
+    }
+}
+
+impl DenyList {
+    /// A list with these networks, of which no more are taken than it may have.
+    pub fn of(networks: impl IntoIterator<Item = DeniedNetwork>, now: Instant) -> Self {
+        let list = Self::default();
+        for DeniedNetwork { network, left } in networks.into_iter().take(MAX_DENIED) {
+            // It has room for so many.
+            let _ = list.deny(network, left, now);
+        }
+        list
+    }
+
+    /// Whether no network is denied.
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Relaxed) == 0
+    }
+
+    /// Whether the clients at `address` are denied at `now`, which is not asked for while none is.
+    pub fn denies(&self, address: IpAddr, now: impl FnOnce() -> Instant) -> bool {
+        !self.is_empty() && self.current.load().network(address, now()).is_some()
+    }
+
+    /// Denies `network` for `time`, [`MAX_DENIAL`] at most, from `now` on: one that is denied already for that time
+    /// rather than the former one.
+    ///
+    /// # Errors
+    ///
+    /// [`DenyError::Full`].
+    pub fn deny(&self, network: Network, time: Duration, now: Instant) -> Result<(), DenyError> {
+        let _changing = self.changing();
+        let current = self.current.load();
+        let others = current.until.iter().filter(|(other, until)| **other != network && **until > now).count();
+        if others >= MAX_DENIED {
+            return Err(DenyError::Full);
+        }
+        let next = current.changed(now, |until| {
+            until.insert(network, now + time.min(MAX_DENIAL));
+        });
+        self.replace(next);
+        Ok(())
+    }
+
+    /// Allows `network` again, and all networks that are part of it. Returns how many networks leave the list.
+    ///
+    /// # Errors
+    ///
+    /// [`DenyError::NotDenied`] and [`DenyError::PartOf`].
+    pub fn allow(&self, network: Network, now: Instant) -> Result<usize, DenyError> {
+        let _changing = self.changing();
+        let current = self.current.load();
+        let allowed = |other: &Network, until: &Instant| *until > now && network.has(other);
+        let count = current.until.iter().filter(|(other, until)| allowed(other, until)).count();
+        if count == 0 {
+            let wider = current.until.iter().find(|(other, until)| **until > now && other.has(&network));
+            return Err(wider.map_or(DenyError::NotDenied(network), |(wider, _)| DenyError::PartOf(network, *wider)));
+        }
+        self.replace(current.changed(now, |until| until.retain(|other, _| !network.has(other))));
+        Ok(count)
+    }
+
+    /// Removes the networks whose time is over at `now`, and returns them.
+    pub fn expire(&self, now: Instant) -> Vec<Network> {
+        let _changing = self.changing();
+        let current = self.current.load();
+        let over: Vec<Network> =
+            current.until.iter().filter(|(_, until)| **until <= now).map(|(network, _)| *network).collect();
+        if !over.is_empty() {
+            self.replace(current.changed(now, |_| {}));
+        }
+        over
+    }
+
+    /// When the next network is allowed again; `None` if none is denied.
+    pub fn next_end(&self) -> Option<Instant> {
+        self.current.load().until.values().min().copied()
+    }
+
+    /// The networks that are denied at `now`, those for longest first.
+    pub fn list(&self, now: Instant) -> Vec<DeniedNetwork> {
+        let current = self.current.load();
+        let denied = current.until.iter().filter(|(_, until)| **until > now);
+        let mut list: Vec<DeniedNetwork> = denied
+            .map(|(network, until)| DeniedNetwork { network: *network, left: until.saturating_duration_since(now) })
+            .collect();
+        list.sort_by_key(|denied| (Reverse(denied.left), denied.network.address, denied.network.prefix));
+        list
+    }
+
+    fn replace(&self, next: Denied) {
+        let count = next.until.len();
+        self.current.store(next.into());
+        self.count.store(count, Relaxed);
+    }
+
+    fn changing(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const HOUR: Duration = Duration::from_hours(1);
+
+    fn network(text: &str) -> Network {
+        text.parse().unwrap()
+    }
+
+    fn denies(list: &DenyList, address: &str, now: Instant) -> bool {
+        list.denies(address.parse().unwrap(), || now)
+    }
+
+    #[test]
+    fn a_network_is_denied_until_its_time_is_over_or_it_is_allowed() {
+        let (list, now) = (DenyList::default(), Instant::now());
+        assert!(!list.denies([192, 0, 2, 1].into(), || panic!("no time is read while none is denied")));
+        list.deny(network("192.0.2.0/24"), HOUR, now).unwrap();
+        list.deny(network("2001:db8::/32"), 2 * HOUR, now).unwrap();
+        for (address, expected) in [
+            ("192.0.2.9", true),
+            ("::ffff:192.0.2.9", true),
+            ("192.0.3.9", false),
+            ("2001:db8::1", true),
+            ("2001:db9::1", false),
+        ] {
+            assert_eq!(denies(&list, address, now), expected, "{address}");
+        }
+        let (almost, over) = (now + HOUR - Duration::from_millis(1), now + HOUR);
+        assert_eq!((denies(&list, "192.0.2.9", almost), denies(&list, "192.0.2.9", over)), (true, false));
+        assert_eq!((list.next_end(), list.expire(almost)), (Some(over), vec![]));
+        assert_eq!(list.expire(over), [network("192.0.2.0/24")]);
+        let left = DeniedNetwork { network: network("2001:db8::/32"), left: HOUR };
+        assert_eq!((list.list(over), list.expire(over)), (vec![left], vec![]));
+        // A second order replaces the first one's time.
+        list.deny(network("2001:db8::/32"), HOUR / 2, over).unwrap();
+        assert_eq!(list.list(over), [DeniedNetwork { left: HOUR / 2, ..left }]);
+        assert_eq!(list.allow(network("2001:db8::/32"), over), Ok(1));
+        assert_eq!((list.next_end(), denies(&list, "2001:db8::1", over)), (None, false));
+        list.deny(network("192.0.2.1"), Duration::MAX, now).unwrap();
+        assert_eq!(list.list(now)[0].left, MAX_DENIAL);
+    }
+
+    #[test]
+    fn what_is_allowed_is_a_network_on_the_list_or_several() {
+        let (list, now) = (DenyList::default(), Instant::now());
+        for text in ["10.0.0.0/8", "192.0.2.1", "192.0.2.128/25", "2001:db8::1"] {
+            list.deny(network(text), HOUR, now).unwrap();
+        }
+        let (one, wide) = (network("10.1.2.3"), network("10.0.0.0/8"));
+        assert_eq!(list.allow(one, now), Err(DenyError::PartOf(one, wide)));
+        let other = network("192.0.2.2");
+        assert_eq!(list.allow(other, now), Err(DenyError::NotDenied(other)));
+        assert_eq!(list.allow(network("192.0.2.0/24"), now), Ok(2));
+        assert_eq!(list.allow(network("0.0.0.0/0"), now), Ok(1));
+        assert_eq!(list.list(now).len(), 1);
+    }
+
+    #[test]
+    fn the_list_takes_1024_networks_and_one_more_once_another_is_over() {
+        let (list, now) = (DenyList::default(), Instant::now());
+        let nth = |nth: u32| Network::of(IpAddr::V4(nth.into()), 32);
+        for index in 0..1_024 {
+            list.deny(nth(index), if index == 7 { HOUR } else { 2 * HOUR }, now).unwrap();
+        }
+        assert_eq!(list.deny(nth(1_024), HOUR, now), Err(DenyError::Full));
+        // One that is on it is no further one.
+        list.deny(nth(8), HOUR * 3, now).unwrap();
+        list.deny(nth(1_024), HOUR, now + HOUR).unwrap();
+        assert_eq!(list.list(now + HOUR).len(), 1_024);
+        assert_eq!(DenyList::of(list.list(now + HOUR), now).list(now).len(), 1_024);
+    }
+
+    proptest! {
+        #[test]
+        fn an_address_is_denied_if_a_network_on_the_list_has_it(
+            networks in prop::collection::vec((any::<IpAddr>(), 0_u8..=128, 1_u64..4), 0..20),
+            address: IpAddr,
+            nth: prop::sample::Index,
+            at in 0_u64..5,
+        ) {
+            let (list, now) = (DenyList::default(), Instant::now());
+            let mut oracle: Vec<(Network, u64)> = Vec::new();
+            for (address, prefix, seconds) in &networks {
+                let network = Network::of(*address, *prefix);
+                oracle.retain(|(other, _)| *other != network);
+                oracle.push((network, *seconds));
+                list.deny(network, Duration::from_secs(*seconds), now).unwrap();
+            }
+            // An address that is likely to be near one of the networks.
+            let address = if networks.is_empty() || at % 2 == 0 { address } else { nth.get(&networks).0 };
+            let expected = oracle.iter().any(|(network, seconds)| *seconds > at && network.contains(address));
+            prop_assert_eq!(list.denies(address, || now + Duration::from_secs(at)), expected);
+        }
+    }
+}

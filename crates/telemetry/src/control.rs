@@ -1,0 +1,192 @@
+//! The control thread's metrics: reloads, and the configuration in force.
+
+use super::{
+    counter::{Counter, Gauge},
+    group::{Family, Group, Sample, Value},
+};
+use crate::metrics;
+use std::sync::{Mutex, PoisonError};
+
+metrics! {
+    /// Written by the control thread.
+    pub struct ControlMetrics {
+        Gauge("workers", "Worker threads.") {
+            workers,
+        }
+        Counter("reloads", "Reloads of the configuration and certificates.") {
+            reloads [result: "ok"],
+            reloads_refused [result: "refused"],
+        }
+        Counter("upgrades", "Hot upgrades: new processes that were to take over from this one.") {
+            upgrades [result: "ok"],
+            upgrades_failed [result: "failed"],
+        }
+        Gauge(
+            "reload_timestamp_seconds",
+            "When the last reload with this result was, in seconds since the Unix epoch; 0 before the first."
+        ) {
+            reloaded_at [result: "ok"],
+            refused_at [result: "refused"],
+        }
+        Counter(
+            "renewals",
+            "Rejected reloads with which certificates, authorities or error pages were renewed all the same, by the \
+                configuration in force."
+        ) {
+            renewals,
+        }
+        Gauge(
+            "config_refused_since_timestamp_seconds",
+            "Since when reloads are rejected, in seconds since the Unix epoch; 0 if the last one was applied."
+        ) {
+            refused_since,
+        }
+        Gauge(
+            "renewed_timestamp_seconds",
+            "When certificates, authorities or error pages were renewed last, in seconds since the Unix epoch; 0 before \
+                the first."
+        ) {
+            renewed_at,
+        }
+        Gauge("maintenance_routes", "Routes that the operator has switched to maintenance.") {
+            maintenance_routes,
+        }
+        Gauge("denied_networks", "Networks whose clients the operator denies: `litequic ctl deny`.") {
+            denied_networks,
+        }
+        Counter("memory_steps", "Times that memory became shorter by a step.") {
+            memory_steps,
+        }
+        Gauge(
+            "memory_used_bytes",
+            "Memory that the process, or the cgroup whose limit is nearest, uses, without files that can be dropped; 0 \
+                without a limit."
+        ) {
+            memory_used,
+        }
+        Gauge("memory_limit_bytes", "The limit of that memory; 0 without one.") {
+            memory_limit,
+        }
+        Gauge(
+            "memory_step",
+            "How short memory is: 1: a client that has two connections gets no third; 2: buffers are smaller; 3: no \
+                client gets a connection, and those that hold the most end."
+        ) {
+            memory_step,
+        }
+        Gauge("generation", "The process' generation: each that takes over has the next.") {
+            generation,
+        }
+        Gauge("older_processes", "Processes before this one that still drain.") {
+            older_processes,
+        }
+        Gauge(
+            "config_timestamp_seconds",
+            "When the configuration in force was read, in seconds since the Unix epoch."
+        ) {
+            configured_at,
+        }
+        Gauge(
+            "certificate_expiry_timestamp_seconds",
+            "When the first of the certificates expires, in seconds since the Unix epoch."
+        ) {
+            certificates_expire_at,
+        }
+        + with {
+            /// Version of the configuration in force.
+            pub version: Version,
+            /// In their order.
+            pub certificates: Certificates,
+        }
+    }
+}
+
+impl ControlMetrics {
+    /// A reload was applied, or `refused`, at `now`, in seconds since the Unix epoch.
+    pub fn count_reload(&self, refused: bool, now: u64) {
+        let (counter, time) = match refused {
+            false => (&self.reloads, &self.reloaded_at),
+            true => (&self.reloads_refused, &self.refused_at),
+        };
+        counter.increment();
+        time.set(now);
+        if refused && self.refused_since.get() == 0 {
+            self.refused_since.set(now);
+        }
+    }
+}
+
+/// A version. Locked by reloads, scrapes and `/status` only.
+#[derive(Debug, Default)]
+pub struct Version(Mutex<String>);
+
+impl Version {
+    /// Sets it.
+    pub fn set(&self, version: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = version;
+    }
+
+    /// The current value.
+    pub fn get(&self) -> String {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_free(&self) -> bool {
+        self.0.try_lock().is_ok()
+    }
+}
+
+impl Group for Version {
+    fn visit(&self, see: &mut dyn FnMut(Sample)) {
+        let help = "The configuration in force, by a hash of its keys and values.";
+        let labels = vec![("version", self.get().into())];
+        see(Sample { family: Family { name: "config", help }, labels, note: "", value: Value::Info });
+    }
+}
+
+/// When a certificate is valid, in seconds since the Unix epoch.
+#[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct CertificateValidity {
+    /// The certificate's key in the configuration, or its host if it was obtained by ACME.
+    pub name: String,
+    pub from: u64,
+    pub until: u64,
+}
+
+/// When each certificate is valid. Locked by reloads and scrapes only.
+#[derive(Debug, Default)]
+pub struct Certificates(Mutex<Vec<CertificateValidity>>);
+
+impl Certificates {
+    /// Sets them.
+    pub fn set(&self, certificates: Vec<CertificateValidity>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = certificates;
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_free(&self) -> bool {
+        self.0.try_lock().is_ok()
+    }
+}
+
+impl Group for Certificates {
+    fn visit(&self, see: &mut dyn FnMut(Sample)) {
+        let expiry = Family {
+            name: "certificates_expiry_timestamp_seconds",
+            help: "When each certificate expires, in seconds since the Unix epoch.",
+        };
+        let not_before = Family {
+            name: "certificates_not_before_timestamp_seconds",
+            help: "When each certificate becomes valid, in seconds since the Unix epoch.",
+        };
+        let certificates = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for CertificateValidity { name, from, until } in certificates {
+            for (family, time) in [(expiry, until), (not_before, from)] {
+                let labels = vec![("certificate", name.clone().into())];
+                see(Sample { family, labels, note: "", value: Value::Gauge(time) });
+            }
+        }
+    }
+}

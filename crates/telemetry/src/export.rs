@@ -1,0 +1,346 @@
+//! The exposition: the counters of all workers summed, and a few facts about the process, as OpenMetrics 1.0 text. Runs
+//! on the control thread; no worker waits for it: it holds no lock of theirs while it writes.
+
+use super::{
+    exemplar::Exemplars,
+    group::{Family, Group, Labels, Sample, Value},
+    process::Process,
+};
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, NoLabelSet, text},
+    metrics::{MetricType, exemplar::Exemplar, info::Info},
+    registry,
+};
+use std::{collections::HashMap, fmt, sync::Arc};
+
+/// The `Content-Type` of [`Registry::render`]'s text.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Bytes that most scrapes do not exceed.
+const USUAL: usize = 64 * 1024;
+
+/// All metrics: each module's, of each worker.
+#[derive(Debug, Clone, Default)]
+pub struct Registry {
+    groups: Vec<Arc<dyn Group>>,
+    exemplars: Arc<Exemplars>,
+}
+
+impl Registry {
+    /// Adds `group`. A scrape has families in the order in which groups were added.
+    pub fn register(&mut self, group: Arc<dyn Group>) {
+        self.groups.push(group);
+    }
+
+    /// Has buckets of histograms name the requests in `exemplars`.
+    #[must_use]
+    pub fn with_exemplars(self, exemplars: Arc<Exemplars>) -> Self {
+        Self { exemplars, ..self }
+    }
+
+    /// Every counter and gauge with its labels, as `name{label="value"}`, summed over all workers.
+    pub fn samples(&self) -> Vec<(String, u64)> {
+        let samples = self.gather().into_iter().flatten();
+        let read = |sample: Sample| match sample.value {
+            Value::Counter(value) | Value::Gauge(value) => Some((sample.name(""), value)),
+            Value::Info | Value::Histogram { .. } => None,
+        };
+        samples.filter_map(read).collect()
+    }
+
+    /// All metrics, as OpenMetrics text: each family once, counters with `_total`.
+    pub fn render(&self) -> String {
+        self.render_with(Process::read())
+    }
+
+    pub(super) fn render_with(&self, process: Process) -> String {
+        let mut text = String::with_capacity(USUAL);
+        // Writing to a String cannot fail, and neither do the collectors.
+        let _ = self.write(&mut text, process);
+        self.exemplars.add_to(text)
+    }
+
+    fn write(&self, out: &mut impl fmt::Write, process: Process) -> fmt::Result {
+        let mut registry = registry::Registry::default();
+        let ours = registry.sub_registry_with_prefix("litequic");
+        ours.register("build", "The version that runs", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
+        ours.register_collector(Box::new(Families(self.gather())));
+        registry.register_collector(Box::new(process));
+        text::encode(out, &registry)
+    }
+
+    /// Samples by family. Those with the same labels (of several workers, or modules) are added up.
+    pub(super) fn gather(&self) -> Vec<Vec<Sample>> {
+        let mut families: Vec<Vec<Sample>> = Vec::new();
+        // Where a family is, and by labels where its samples are.
+        let mut known: HashMap<&'static str, (usize, HashMap<Labels, usize>)> = HashMap::new();
+        self.visit(&mut |sample| {
+            let (family, samples) = known.entry(sample.family.name).or_insert_with(|| {
+                families.push(Vec::new());
+                (families.len() - 1, HashMap::new())
+            });
+            let Some(family) = families.get_mut(*family) else { return };
+            match samples.get(&sample.labels).and_then(|&at| family.get_mut(at)) {
+                Some(before) => before.add(sample),
+                None => {
+                    samples.insert(sample.labels.clone(), family.len());
+                    family.push(sample);
+                }
+            }
+        });
+        families
+    }
+}
+
+impl Group for Registry {
+    fn visit(&self, see: &mut dyn FnMut(Sample)) {
+        self.groups.iter().for_each(|group| group.visit(see));
+    }
+}
+
+/// All of a scrape.
+#[derive(Debug)]
+struct Families(Vec<Vec<Sample>>);
+
+impl Collector for Families {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for family in &self.0 {
+            let Some(Sample { family: Family { name, help }, value, .. }) = family.first() else { continue };
+            let mut samples = encoder.encode_descriptor(name, help, None, metric_type(value))?;
+            for Sample { labels, value, .. } in family {
+                let none = None::<&Exemplar<NoLabelSet, u64>>;
+                match value {
+                    // A family without labels is no family to the encoder.
+                    Value::Counter(value) if labels.is_empty() => samples.encode_counter(value, none)?,
+                    Value::Gauge(value) if labels.is_empty() => samples.encode_gauge(value)?,
+                    Value::Counter(value) => samples.encode_family(labels)?.encode_counter(value, none)?,
+                    Value::Gauge(value) => samples.encode_family(labels)?.encode_gauge(value)?,
+                    Value::Info => samples.encode_info(labels)?,
+                    Value::Histogram { bounds, counts, sum, unit } => {
+                        // Infinity in this format.
+                        let bounds = bounds.iter().copied().chain([f64::MAX]);
+                        let buckets: Vec<(f64, u64)> = bounds.zip(counts.iter().copied()).collect();
+                        samples.encode_histogram::<NoLabelSet>(
+                            *sum as f64 / unit,
+                            counts.iter().sum(),
+                            &buckets,
+                            None,
+                        )?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+const fn metric_type(value: &Value) -> MetricType {
+    match value {
+        Value::Counter(_) => MetricType::Counter,
+        Value::Gauge(_) => MetricType::Gauge,
+        Value::Info => MetricType::Info,
+        Value::Histogram { .. } => MetricType::Histogram,
+    }
+}
+
+/// The names in Prometheus' own client libraries.
+impl Collector for Process {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        if let Some(seconds) = self.cpu_seconds {
+            let help = "User and system CPU time spent, in seconds.";
+            encoder
+                .encode_descriptor("process_cpu_seconds", help, None, MetricType::Counter)?
+                .encode_counter(&seconds, None::<&Exemplar<NoLabelSet, u64>>)?;
+        }
+        if let Some(seconds) = self.start_time {
+            let help = "Start time, in seconds since the Unix epoch.";
+            encoder
+                .encode_descriptor("process_start_time_seconds", help, None, MetricType::Gauge)?
+                .encode_gauge(&seconds)?;
+        }
+        let gauges = [
+            ("process_resident_memory_bytes", "Memory in RAM, in bytes.", self.resident_bytes),
+            ("process_open_fds", "Open file descriptors.", self.open_fds),
+            ("process_max_fds", "File descriptors that may be open (RLIMIT_NOFILE).", self.max_fds),
+        ];
+        for (name, help, value) in gauges {
+            let Some(value) = value else { continue };
+            encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)?;
+        }
+        Ok(())
+    }
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        CertificateValidity, ControlMetrics, Counter, Gauge, Histogram, Key, LIMIT_REACHED, Table, metrics, plain,
+    };
+    use std::time::Duration;
+
+    const PROCESS: Process = Process {
+        cpu_seconds: Some(1.5),
+        resident_bytes: Some(4096),
+        start_time: Some(1.7e9),
+        open_fds: None,
+        max_fds: None,
+    };
+
+    metrics! {
+        /// One module's.
+        struct Metrics {
+            Counter("things", "Things.") {
+                things [kind: "one"],
+                others [kind: "other"],
+            }
+            Gauge("things_open", "Things that are open.") {
+                open,
+            }
+            Counter(LIMIT_REACHED) {
+                limit [limit: "things"],
+            }
+            Histogram("thing_seconds", "How long things take.") {
+                times,
+            }
+            + with {
+                /// By name.
+                pub named: Table<Name, Named>,
+            }
+        }
+    }
+
+    metrics! {
+        /// Another one's.
+        struct Others {
+            Counter(LIMIT_REACHED) {
+                same [limit: "things"],
+                other [limit: "others"],
+            }
+        }
+    }
+
+    metrics! {
+        /// One thing's.
+        struct Named {
+            Counter("named_things", "Things with a name.") {
+                count,
+            }
+        }
+    }
+
+    #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+    struct Name(Arc<str>);
+
+    impl Key for Name {
+        fn plain(&self) -> Self {
+            Self(plain(&self.0))
+        }
+
+        fn labels(&self) -> Labels {
+            vec![("name", self.0.to_string().into())]
+        }
+    }
+
+    fn registry(workers: &[Arc<Metrics>]) -> Registry {
+        let mut registry = Registry::default();
+        workers.iter().for_each(|worker| registry.register(worker.clone()));
+        registry
+    }
+
+    #[test]
+    fn a_scrape_reads_like_this() {
+        let workers: [Arc<Metrics>; 2] = Default::default();
+        for worker in &workers {
+            worker.things.add(2);
+            worker.open.increment();
+            worker.limit.add(3);
+            worker.named.of(&Name("a\"b".into())).count.add(7);
+        }
+        workers[1].others.add(9);
+        let others = Arc::<Others>::default();
+        others.same.increment();
+        let mut registry = registry(&workers);
+        registry.register(others);
+        let text = registry.render_with(PROCESS);
+        let version = env!("CARGO_PKG_VERSION");
+        let start = format!(
+            "# HELP litequic_build The version that runs.\n\
+             # TYPE litequic_build info\n\
+             litequic_build_info{{version=\"{version}\"}} 1\n\
+             # HELP litequic_things Things.\n\
+             # TYPE litequic_things counter\n\
+             litequic_things_total{{kind=\"one\"}} 4\n\
+             litequic_things_total{{kind=\"other\"}} 9\n\
+             # HELP litequic_things_open Things that are open.\n\
+             # TYPE litequic_things_open gauge\n\
+             litequic_things_open 2\n\
+             # HELP litequic_limit_reached Times a limit was reached.\n\
+             # TYPE litequic_limit_reached counter\n\
+             litequic_limit_reached_total{{limit=\"things\"}} 7\n\
+             litequic_limit_reached_total{{limit=\"others\"}} 0\n"
+        );
+        let process = "# HELP process_cpu_seconds User and system CPU time spent, in seconds.\n\
+             # TYPE process_cpu_seconds counter\n\
+             process_cpu_seconds_total 1.5\n\
+             # HELP process_start_time_seconds Start time, in seconds since the Unix epoch.\n\
+             # TYPE process_start_time_seconds gauge\n\
+             process_start_time_seconds 1700000000.0\n\
+             # HELP process_resident_memory_bytes Memory in RAM, in bytes.\n\
+             # TYPE process_resident_memory_bytes gauge\n\
+             process_resident_memory_bytes 4096\n";
+        assert!(text.starts_with(&format!("{process}{start}")), "{text}");
+        let named = "# HELP litequic_named_things Things with a name.\n\
+             # TYPE litequic_named_things counter\n\
+             litequic_named_things_total{name=\"a_b\"} 14\n\
+             # EOF\n";
+        assert!(text.ends_with(named), "{text}");
+        let names =
+            ["things{kind=\"one\"}", "things{kind=\"other\"}", "things_open", "limit_reached{limit=\"things\"}"];
+        let samples = registry.samples();
+        assert_eq!(samples[..4], std::array::from_fn::<_, 4, _>(|n| (names[n].to_owned(), [4, 9, 2, 7][n]))[..]);
+    }
+
+    #[test]
+    fn times_of_all_workers_stand_in_one_histogram() {
+        let workers: [Arc<Metrics>; 2] = Default::default();
+        for (worker, millis) in workers.iter().zip([3, 40]) {
+            worker.times.observe(Duration::from_millis(millis));
+        }
+        let text = registry(&workers).render_with(PROCESS);
+        for line in [
+            "# TYPE litequic_thing_seconds histogram",
+            "litequic_thing_seconds_sum 0.043",
+            "litequic_thing_seconds_count 2",
+            "litequic_thing_seconds_bucket{le=\"0.002\"} 0",
+            "litequic_thing_seconds_bucket{le=\"0.003\"} 1",
+            "litequic_thing_seconds_bucket{le=\"0.05\"} 2",
+            "litequic_thing_seconds_bucket{le=\"+Inf\"} 2",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} in {text}");
+        }
+    }
+
+    /// Looks at every lock with each piece of the text.
+    struct Watch<'a>(&'a Metrics, &'a ControlMetrics, usize);
+
+    impl fmt::Write for Watch<'_> {
+        fn write_str(&mut self, _: &str) -> fmt::Result {
+            assert!(self.0.named.is_free() && self.1.version.is_free() && self.1.certificates.is_free());
+            self.2 += 1;
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn no_lock_is_held_while_the_text_is_written() {
+        let (metrics, control) = (Arc::<Metrics>::default(), Arc::<ControlMetrics>::default());
+        metrics.named.of(&Name("a".into()));
+        control.certificates.set(vec![CertificateValidity { name: "certificates[0]".into(), from: 1, until: 1 }]);
+        let mut registry = registry(std::slice::from_ref(&metrics));
+        registry.register(control.clone());
+        let mut watch = Watch(&metrics, &control, 0);
+        registry.write(&mut watch, PROCESS).unwrap();
+        assert!(watch.2 > 100, "{} pieces", watch.2);
+    }
+}

@@ -1,0 +1,161 @@
+//! A worker's heartbeat, by which the admin listener finds a worker that hangs: the worker notes when it waits for
+//! events, and ticks while it works. A worker that has nothing to do does not tick.
+
+use std::{
+    sync::atomic::{
+        AtomicBool, AtomicU32, AtomicU64,
+        Ordering::{Acquire, Relaxed, Release},
+    },
+    time::{Duration, Instant},
+};
+use tokio::sync::Notify;
+
+/// One worker's heartbeat.
+#[derive(Debug)]
+pub struct Heartbeat {
+    born: Instant,
+    /// When the last tick was, in milliseconds after `born`.
+    last: AtomicU64,
+    /// The worker waits for events.
+    is_parked: AtomicBool,
+    /// The worker does not tick until a wait has ended.
+    is_resting: AtomicBool,
+    /// Counts the waits that have ended.
+    turns: AtomicU32,
+    roused: Notify,
+}
+
+impl Heartbeat {
+    /// How often a worker ticks while it works: often enough that a deadline of seconds is not met by chance.
+    pub const INTERVAL: Duration = Duration::from_millis(500);
+
+    /// Ticks. Called by the worker's own runtime, so that a loop that hangs does not.
+    pub fn tick(&self) {
+        self.last.store(millis(self.born.elapsed()), Relaxed);
+    }
+
+    /// The worker's thread is about to wait for events. Returns whether the worker rests.
+    pub fn park(&self) -> bool {
+        self.is_parked.store(true, Release);
+        self.is_resting.load(Relaxed)
+    }
+
+    /// A wait of the worker's thread has ended: [`Self::rest`] ends.
+    pub fn unpark(&self) {
+        // Only this thread writes it.
+        self.turns.store(self.turns().wrapping_add(1), Relaxed);
+        if self.is_resting.load(Relaxed) {
+            self.tick();
+            self.is_resting.store(false, Relaxed);
+            self.roused.notify_one();
+        }
+        self.is_parked.store(false, Release);
+    }
+
+    /// How many waits have ended. It wraps around.
+    pub fn turns(&self) -> u32 {
+        self.turns.load(Relaxed)
+    }
+
+    /// Waits until the worker's thread has something to do, without ticks.
+    ///
+    /// # Cancel safety
+    ///
+    /// The worker ticks again: a dropped future rests no longer.
+    pub async fn rest(&self) {
+        struct Resting<'a>(&'a AtomicBool);
+        impl Drop for Resting<'_> {
+            fn drop(&mut self) {
+                self.0.store(false, Relaxed);
+            }
+        }
+
+        self.is_resting.store(true, Relaxed);
+        let _resting = Resting(&self.is_resting);
+        self.roused.notified().await;
+    }
+
+    /// Whether the worker waits for events: it does not hang, however long ago its last tick was.
+    pub fn is_parked(&self) -> bool {
+        self.is_parked.load(Acquire)
+    }
+
+    /// For how long the worker has not ticked although it does not wait for events; to the millisecond. Any thread may
+    /// call it.
+    pub fn age(&self) -> Duration {
+        self.age_at(self.born.elapsed())
+    }
+
+    /// The heartbeat of a worker that does not wait for events, and whose last tick was `age` ago, for tests.
+    pub fn aged(age: Duration) -> Self {
+        Self { born: Instant::now().checked_sub(age).unwrap_or_else(Instant::now), ..Self::default() }
+    }
+
+    fn age_at(&self, since_born: Duration) -> Duration {
+        // In this order: a wait that ends meanwhile is preceded by a tick.
+        match self.is_parked() {
+            true => Duration::ZERO,
+            false => Duration::from_millis(millis(since_born).saturating_sub(self.last.load(Relaxed))),
+        }
+    }
+}
+
+impl Default for Heartbeat {
+    fn default() -> Self {
+        let (last, is_parked, is_resting, turns, roused) = Default::default();
+        Self { born: Instant::now(), last, is_parked, is_resting, turns, roused }
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::poll;
+    use std::pin::pin;
+
+    #[test]
+    fn the_age_counts_from_the_last_tick() {
+        let heartbeat = Heartbeat::default();
+        assert_eq!(heartbeat.age_at(Duration::from_secs(7)), Duration::from_secs(7));
+        heartbeat.last.store(6_000, Relaxed);
+        assert_eq!(heartbeat.age_at(Duration::from_secs(7)), Duration::from_secs(1));
+        heartbeat.tick();
+        assert!(heartbeat.age() < Duration::from_secs(7));
+    }
+
+    #[test]
+    fn a_tick_that_overtakes_the_reader_has_no_age() {
+        let heartbeat = Heartbeat::default();
+        heartbeat.last.store(10, Relaxed);
+        assert_eq!(heartbeat.age_at(Duration::from_millis(9)), Duration::ZERO);
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_waits_for_events_does_not_hang_and_rests_until_the_wait_ends() {
+        let heartbeat = Heartbeat::aged(Duration::from_secs(60));
+        assert!(heartbeat.age() >= Duration::from_secs(60));
+        assert!(!heartbeat.park(), "it ticks");
+        assert_eq!(heartbeat.age(), Duration::ZERO);
+        heartbeat.unpark();
+        assert!(heartbeat.age() >= Duration::from_secs(60), "it works, and has not ticked");
+        {
+            let mut rest = pin!(heartbeat.rest());
+            assert!(poll!(rest.as_mut()).is_pending());
+            assert!(heartbeat.park());
+            heartbeat.unpark();
+            assert!(heartbeat.age() < Duration::from_secs(60), "the end of a rest is a tick");
+            assert!(poll!(rest.as_mut()).is_ready());
+        }
+        assert!(!heartbeat.park());
+        assert_eq!(heartbeat.turns(), 2);
+        {
+            let mut rest = pin!(heartbeat.rest());
+            assert!(poll!(rest.as_mut()).is_pending());
+        }
+        assert!(!heartbeat.park(), "the rest was given up");
+    }
+}

@@ -1,0 +1,39 @@
+//! Observability: metrics of a module (group.rs), their exposition and their reference; a worker's heartbeat; the log,
+//! the access log, traces, and what is reported of clients' connections.
+//!
+//! It uses `litequic-base`, `litequic-config` and `litequic-exchange`. All crates that count something use it.
+// It panics within a character.
+#![cfg_attr(not(test), warn(clippy::string_slice))]
+#![forbid(unsafe_code)]
+
+pub mod access_log;
+pub mod clients;
+mod confinement;
+mod control;
+mod counter;
+mod exemplar;
+mod export;
+mod group;
+mod heartbeat;
+pub mod log;
+mod process;
+mod reference;
+mod requests;
+mod table;
+pub mod traces;
+mod wakes;
+
+pub use confinement::Confinement;
+pub use control::{CertificateValidity, Certificates, ControlMetrics, Version};
+pub use counter::{Counted, Counter, Gauge, Histogram, Sizes};
+pub use exemplar::{Exemplar, Exemplars};
+pub use export::{CONTENT_TYPE, Registry};
+pub use group::{
+    CLIENT_CERTIFICATES_REFUSED, DENIED, Family, Group, HANDSHAKE_GROUPS, HANDSHAKES, IO_SYSCALLS, LIMIT_REACHED,
+    Labels, Measure, REQUESTS, Sample, TIMEOUTS, Value,
+};
+pub use heartbeat::Heartbeat;
+pub use process::Process;
+pub use requests::RequestMetrics;
+pub use table::{Key, Table, plain};
+pub use wakes::{Cause, Wake, WakeMetrics};

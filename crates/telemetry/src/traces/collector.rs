@@ -1,0 +1,433 @@
+//! A connection to a collector, and one export over it: protobuf over HTTP/1.1, or gRPC over HTTP/2. What a collector
+//! answers is bounded in time and size, and redirects are not followed.
+
+use super::{
+    Destination,
+    otlp::{GrpcStatus, PartialSuccess, grpc_message, grpc_status, message, partial_success, retry_info, unframed},
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::{BodyExt, Limited};
+use hyper::{
+    body::Incoming,
+    client::conn::{http1, http2},
+};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use litequic_config::TraceProtocol;
+use rustls::pki_types::ServerName;
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    fmt, io, iter,
+    net::{SocketAddr, ToSocketAddrs},
+    pin::Pin,
+    task::{Context, Poll},
+    thread,
+    time::{Duration, SystemTime},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    sync::oneshot,
+    task::JoinSet,
+    time::timeout,
+};
+use tokio_rustls::TlsConnector;
+
+/// Bytes of an answer that are read at most.
+const MAX_ANSWER: usize = 64 * 1024;
+/// Bytes of an answer's header at most.
+const MAX_HEADER: usize = 64 * 1024;
+/// The method of the service (opentelemetry/proto/collector/trace/v1/trace_service.proto).
+const GRPC_PATH: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const GRPC_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+const AGENT: HeaderValue = HeaderValue::from_static(concat!("litequic/", env!("CARGO_PKG_VERSION")));
+
+/// What became of an export.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Exported {
+    /// The collector has the spans, but for those that it rejected.
+    Accepted(PartialSuccess),
+    /// The request is to be sent again: there was no answer, or one that asks for it, after a time.
+    Again { after: Option<Duration>, problem: String },
+    /// The collector does not want the request.
+    Refused(String),
+}
+
+/// An open connection; dropped, it closes.
+pub(super) struct Connection {
+    sender: RequestSender,
+    /// The task that reads and writes.
+    _driver: JoinSet<()>,
+}
+
+enum RequestSender {
+    Http1(http1::SendRequest<ExportBody>),
+    Http2(http2::SendRequest<ExportBody>),
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Connection")
+    }
+}
+
+/// A stream to a collector.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+enum Unanswered {
+    #[error("cannot find {0}: {1}")]
+    Lookup(String, io::Error),
+    #[error("cannot connect: {0}")]
+    Connect(io::Error),
+    #[error("no TLS: {0}")]
+    Tls(io::Error),
+    #[error("no certificate can have the name {0}")]
+    Name(String),
+    #[error("no answer: {}", causes(.0))]
+    Http(hyper::Error),
+    #[error("the request cannot be made: {0}")]
+    Request(#[from] http::Error),
+}
+
+/// An error with its causes: hyper's own text has none of them.
+fn causes(error: &hyper::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// A request's body: the pieces that workers have sent, between what the message begins and ends with.
+#[derive(Debug, Clone)]
+pub(super) struct ExportBody {
+    pieces: VecDeque<Bytes>,
+    /// Bytes of all of them.
+    left: u64,
+}
+
+impl ExportBody {
+    pub(super) fn new(begin: Vec<u8>, pieces: Vec<Bytes>, end: Vec<u8>) -> Self {
+        let pieces: VecDeque<Bytes> = iter::once(begin.into()).chain(pieces).chain(iter::once(end.into())).collect();
+        let left = pieces.iter().map(|piece| piece.len() as u64).sum();
+        Self { pieces, left }
+    }
+}
+
+impl Body for ExportBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let piece = self.pieces.pop_front();
+        self.left = self.left.saturating_sub(piece.as_ref().map_or(0, |piece| piece.len() as u64));
+        Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}
+
+/// Sends `message` to `destination`, over the connection that is open, or a new one. Returns the connection if it may
+/// be used again.
+///
+/// # Cancel safety
+///
+/// Dropping the future closes the connection; the collector may have accepted the spans.
+pub(super) async fn export(
+    open: Option<Connection>,
+    destination: &Destination,
+    message: ExportBody,
+) -> (Option<Connection>, Exported) {
+    let limit = destination.timeout;
+    let answered = async {
+        if let Some(open) = open {
+            // One that the collector has closed meanwhile: nothing is known of the request, which is sent again.
+            if let Ok(answered) = attempt(open, destination, message.clone()).await {
+                return Ok(answered);
+            }
+        }
+        attempt(connect(destination).await?, destination, message).await
+    };
+    let (connection, response) = match timeout(limit, answered).await {
+        Ok(Ok(answered)) => answered,
+        Ok(Err(error)) => return (None, Exported::Again { after: None, problem: error.to_string() }),
+        Err(_) => {
+            let problem = format!("no answer within {}", humantime::format_duration(limit));
+            return (None, Exported::Again { after: None, problem });
+        }
+    };
+    let (head, body) = response.into_parts();
+    let body = Answer::read(body, limit).await;
+    let exported = match destination.protocol {
+        TraceProtocol::Http => http_outcome(head.status, &head.headers, &body.bytes),
+        TraceProtocol::Grpc => {
+            let fields = if head.headers.contains_key(GRPC_STATUS) { &head.headers } else { &body.trailers };
+            grpc_outcome(head.status, fields, &body.bytes)
+        }
+    };
+    (Some(connection).filter(|_| body.is_whole), exported)
+}
+
+/// Sends a request, and waits for the header of the answer.
+async fn attempt(
+    mut connection: Connection,
+    destination: &Destination,
+    message: ExportBody,
+) -> Result<(Connection, Response<Incoming>), Unanswered> {
+    let request = request(destination, message)?;
+    let response = match &mut connection.sender {
+        RequestSender::Http1(sender) => {
+            sender.ready().await.map_err(Unanswered::Http)?;
+            sender.send_request(request).await
+        }
+        RequestSender::Http2(sender) => {
+            sender.ready().await.map_err(Unanswered::Http)?;
+            sender.send_request(request).await
+        }
+    };
+    Ok((connection, response.map_err(Unanswered::Http)?))
+}
+
+/// The body of an answer, as far as it was read.
+#[derive(Default)]
+struct Answer {
+    bytes: Bytes,
+    trailers: HeaderMap,
+    is_whole: bool,
+}
+
+impl Answer {
+    /// Reads at most [`MAX_ANSWER`] bytes, for at most `limit`. The status of an answer over HTTP/1.1 has come:
+    /// whatever happens to the rest decides about the connection alone.
+    async fn read(body: Incoming, limit: Duration) -> Self {
+        match timeout(limit, Limited::new(body, MAX_ANSWER).collect()).await {
+            Ok(Ok(body)) => {
+                let trailers = body.trailers().cloned().unwrap_or_default();
+                Self { trailers, bytes: body.to_bytes(), is_whole: true }
+            }
+            Ok(Err(_)) | Err(_) => Self::default(),
+        }
+    }
+}
+
+fn request(destination: &Destination, message: ExportBody) -> Result<Request<ExportBody>, http::Error> {
+    let endpoint = &destination.endpoint;
+    let mut request = Request::new(message);
+    *request.method_mut() = Method::POST;
+    let content_type = match destination.protocol {
+        TraceProtocol::Http => {
+            *request.uri_mut() = endpoint.http_path().parse::<Uri>()?;
+            request.headers_mut().insert(header::HOST, HeaderValue::from_str(&endpoint.authority)?);
+            "application/x-protobuf"
+        }
+        TraceProtocol::Grpc => {
+            let scheme = if endpoint.is_https { "https" } else { "http" };
+            let authority = &*endpoint.authority;
+            *request.uri_mut() =
+                Uri::builder().scheme(scheme).authority(authority).path_and_query(GRPC_PATH).build()?;
+            *request.version_mut() = http::Version::HTTP_2;
+            request.headers_mut().insert(header::TE, HeaderValue::from_static("trailers"));
+            "application/grpc"
+        }
+    };
+    let fields = request.headers_mut();
+    fields.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    fields.insert(header::USER_AGENT, AGENT);
+    for (name, value) in &destination.headers {
+        fields.insert(name, value.clone());
+    }
+    Ok(request)
+}
+
+/// Statuses after which a request is sent again (OTLP/HTTP, Retryable response codes).
+const RETRYABLE: [StatusCode; 4] = [
+    StatusCode::TOO_MANY_REQUESTS,
+    StatusCode::BAD_GATEWAY,
+    StatusCode::SERVICE_UNAVAILABLE,
+    StatusCode::GATEWAY_TIMEOUT,
+];
+
+/// The outcome of an HTTP request.
+fn http_outcome(status: StatusCode, fields: &HeaderMap, body: &[u8]) -> Exported {
+    if status.is_success() {
+        return Exported::Accepted(partial_success(body));
+    }
+    if RETRYABLE.contains(&status) {
+        let after = fields.get(header::RETRY_AFTER).and_then(|value| retry_after(value, SystemTime::now()));
+        return Exported::Again { after, problem: format!("answered {status}") };
+    }
+    if status.is_redirection() {
+        return Exported::Refused(format!("answered {status}: redirects are not followed"));
+    }
+    // `google.rpc.Status`, whose message has the same field number as a text has none.
+    let is_text = fields.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/plain"));
+    let words = if is_text { message(body) } else { String::new() };
+    let words = if words.is_empty() { words } else { format!(": {words}") };
+    Exported::Refused(format!("answered {status}{words}"))
+}
+
+/// The outcome of a gRPC call, whose status is in `fields`: those of the header alone, or the trailers.
+fn grpc_outcome(status: StatusCode, fields: &HeaderMap, body: &[u8]) -> Exported {
+    let code = fields.get(GRPC_STATUS).and_then(|value| value.to_str().ok()?.trim().parse::<u32>().ok());
+    let Some(code) = code else {
+        // Not from the service (gRPC, HTTP to gRPC Status Code Mapping).
+        let problem = format!("answered HTTP status {status} without grpc-status");
+        return match RETRYABLE.contains(&status) || status.is_success() {
+            true => Exported::Again { after: None, problem },
+            false => Exported::Refused(problem),
+        };
+    };
+    let after = fields.get(GRPC_DETAILS).and_then(|details| retry_info(details.as_bytes()));
+    let words = fields.get(GRPC_MESSAGE).map_or_else(String::new, |value| grpc_message(value.as_bytes()));
+    let problem = format!("answered gRPC status {code}: {words}");
+    match grpc_status(code, after.is_some()) {
+        GrpcStatus::Ok => Exported::Accepted(unframed(body).map(partial_success).unwrap_or_default()),
+        GrpcStatus::Retryable => Exported::Again { after, problem },
+        GrpcStatus::Failed => Exported::Refused(problem),
+    }
+}
+
+/// How long `Retry-After` asks to wait (RFC 9110 §10.2.3).
+fn retry_after(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
+    let value = value.to_str().ok()?.trim();
+    let until = || Some(httpdate::parse_http_date(value).ok()?.duration_since(now).unwrap_or_default());
+    value.parse().ok().map(Duration::from_secs).or_else(until)
+}
+
+/// A connection to the first of the host's addresses that accepts one.
+async fn connect(destination: &Destination) -> Result<Connection, Unanswered> {
+    let endpoint = &destination.endpoint;
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    let addresses = lookup(&endpoint.host, endpoint.port).await;
+    let addresses = addresses.map_err(|error| Unanswered::Lookup(endpoint.host.clone(), error))?;
+    for address in addresses {
+        match TcpStream::connect(address).await {
+            Ok(stream) => return handshake(destination, stream).await,
+            Err(error) => last = error,
+        }
+    }
+    Err(Unanswered::Connect(last))
+}
+
+async fn handshake(destination: &Destination, stream: TcpStream) -> Result<Connection, Unanswered> {
+    // A small batch is one segment, and its answer is waited for.
+    let _ = stream.set_nodelay(true);
+    let host = &destination.endpoint.host;
+    let stream: Box<dyn Stream> = match &destination.tls {
+        None => Box::new(stream),
+        Some(tls) => {
+            let name = ServerName::try_from(host.clone()).map_err(|_| Unanswered::Name(host.clone()))?;
+            let connector = TlsConnector::from(tls.config.clone());
+            Box::new(connector.connect(name, stream).await.map_err(Unanswered::Tls)?)
+        }
+    };
+    let mut driver = JoinSet::new();
+    let stream = TokioIo::new(stream);
+    // The task of either has no result: its failure is that of the request.
+    let sender = match destination.protocol {
+        TraceProtocol::Http => {
+            let mut builder = http1::Builder::new();
+            builder.max_buf_size(MAX_HEADER);
+            let (sender, connection) = builder.handshake(stream).await.map_err(Unanswered::Http)?;
+            driver.spawn(async move { drop(connection.await) });
+            RequestSender::Http1(sender)
+        }
+        TraceProtocol::Grpc => {
+            let mut builder = http2::Builder::new(TokioExecutor::new());
+            builder.timer(TokioTimer::new()).max_header_list_size(MAX_HEADER_LIST);
+            let (sender, connection) = builder.handshake(stream).await.map_err(Unanswered::Http)?;
+            driver.spawn(async move { drop(connection.await) });
+            RequestSender::Http2(sender)
+        }
+    };
+    Ok(Connection { sender, _driver: driver })
+}
+
+/// [`MAX_HEADER`] as HTTP/2 has it.
+const MAX_HEADER_LIST: u32 = 64 * 1024;
+
+/// The addresses of `host`, by getaddrinfo(3), which can neither be cancelled nor limited in time: on a thread that
+/// nothing has to wait for.
+async fn lookup(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = host.parse() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let (found, finding) = oneshot::channel();
+    let name = host.to_owned();
+    thread::Builder::new().name("traces-lookup".into()).spawn(move || {
+        // An error means that the export has ended.
+        let _ = found.send((name.as_str(), port).to_socket_addrs().map(Vec::from_iter));
+    })?;
+    finding.await.map_err(|_| io::Error::other("the lookup ended without a result"))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Response;
+
+    #[test]
+    fn a_date_or_seconds_say_when_to_send_again() {
+        let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
+        for (value, expected) in [
+            ("7", Some(7)),
+            (" 7 ", Some(7)),
+            ("Sun, 06 Nov 1994 08:50:07 GMT", Some(30)),
+            ("Sun, 06 Nov 1994 08:00:00 GMT", Some(0)),
+            ("-1", None),
+            ("soon", None),
+        ] {
+            let value = HeaderValue::from_static(value);
+            assert_eq!(retry_after(&value, now), expected.map(Duration::from_secs), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn an_answers_status_decides() {
+        let outcome = |status: u16| http_outcome(StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), b"");
+        for status in [200, 202, 204] {
+            assert_eq!(outcome(status), Exported::Accepted(PartialSuccess::default()));
+        }
+        for status in [429, 502, 503, 504] {
+            assert!(matches!(outcome(status), Exported::Again { .. }), "{status}");
+        }
+        for status in [301, 302, 307, 400, 401, 404, 413, 500, 501] {
+            assert!(matches!(outcome(status), Exported::Refused(_)), "{status}");
+        }
+        let text = Response::builder().header("content-type", "text/plain; charset=utf-8").body(()).unwrap();
+        let refused = http_outcome(StatusCode::UNAUTHORIZED, text.headers(), b"no\x1b token");
+        assert_eq!(refused, Exported::Refused("answered 401 Unauthorized: no  token".into()));
+    }
+
+    #[test]
+    fn a_calls_status_decides() {
+        let outcome = |status: u16, fields: &[(&'static str, &'static str)]| {
+            let fields =
+                fields.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+            grpc_outcome(StatusCode::from_u16(status).unwrap(), &fields.collect(), b"\0\0\0\0\0")
+        };
+        assert_eq!(outcome(200, &[("grpc-status", "0")]), Exported::Accepted(PartialSuccess::default()));
+        let unavailable = outcome(200, &[("grpc-status", "14"), ("grpc-message", "try%20later")]);
+        assert_eq!(unavailable, Exported::Again { after: None, problem: "answered gRPC status 14: try later".into() });
+        assert!(matches!(outcome(200, &[("grpc-status", "8")]), Exported::Refused(_)));
+        assert!(matches!(outcome(200, &[("grpc-status", "16")]), Exported::Refused(_)));
+        assert!(matches!(outcome(200, &[]), Exported::Again { .. }), "it broke off");
+        assert!(matches!(outcome(503, &[]), Exported::Again { .. }));
+        assert!(matches!(outcome(404, &[]), Exported::Refused(_)));
+    }
+}

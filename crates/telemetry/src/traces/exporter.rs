@@ -1,0 +1,313 @@
+//! The task of the control thread that sends spans to their collector: in batches, one export at a time, again as often
+//! as the collector asks for it.
+
+use super::{
+    Board, CollectorState, Destination,
+    collector::{Connection, ExportBody, Exported, export},
+    metrics::ExportMetrics,
+};
+use crate::{Exemplar, Exemplars};
+use bytes::Bytes;
+use litequic_config::TraceProtocol;
+use litequic_exchange::{SpanId, TraceId};
+use std::{
+    collections::VecDeque,
+    future::pending,
+    pin::Pin,
+    sync::{Arc, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
+    time::{Duration, SystemTime},
+};
+use tokio::{
+    select,
+    sync::{mpsc, oneshot},
+    time::{Instant, sleep_until},
+};
+
+/// Bytes of spans in a request at most, but for a single piece. Collectors accept 4 MiB (gRPC's default).
+const MAX_BATCH: usize = 512 * 1024;
+/// How long spans wait for others.
+const BATCH_TIME: Duration = Duration::from_secs(2);
+/// Delay before the first repetition of a request; each further one has twice that.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// The longest delay, unless the collector asks for a longer one.
+const LAST_RETRY: Duration = Duration::from_secs(30);
+/// The longest delay that a collector may ask for.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
+
+/// Spans of a worker.
+#[derive(Debug)]
+pub(super) struct SpanPiece {
+    pub(super) destination: Arc<Destination>,
+    /// Fields of `ScopeSpans`.
+    pub(super) spans: Bytes,
+    /// Number of spans.
+    pub(super) count: u64,
+    pub(super) noted: Vec<Noted>,
+}
+
+/// A histogram whose buckets name a sampled request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Timed {
+    Request,
+    Origin,
+}
+
+impl Timed {
+    const fn family(self) -> &'static str {
+        match self {
+            Self::Request => "request_duration_seconds",
+            Self::Origin => "origin_duration_seconds",
+        }
+    }
+}
+
+/// A sampled request by its place in a histogram.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Noted {
+    pub(super) timed: Timed,
+    pub(super) bucket: usize,
+    pub(super) took: Duration,
+    pub(super) trace_id: TraceId,
+    pub(super) span_id: SpanId,
+}
+
+/// Spans for one destination that wait for others.
+#[derive(Debug)]
+struct Batch {
+    destination: Arc<Destination>,
+    /// What workers have sent.
+    pieces: Vec<Bytes>,
+    /// Bytes of all pieces.
+    bytes: usize,
+    count: u64,
+    /// When it is sent at the latest.
+    due: Instant,
+}
+
+impl Batch {
+    const fn is_full(&self) -> bool {
+        self.bytes >= MAX_BATCH
+    }
+}
+
+/// A request that is being sent, or will be again.
+struct Outgoing {
+    destination: Arc<Destination>,
+    message: ExportBody,
+    count: u64,
+    /// Bytes of the spans in it.
+    bytes: u64,
+    /// Delay before the next repetition.
+    delay: Duration,
+    /// When it is sent.
+    at: Instant,
+}
+
+/// An export that runs: the connection comes back with its outcome.
+type InFlight = Pin<Box<dyn Future<Output = (Option<Connection>, Exported)> + Send>>;
+
+/// The exporter.
+pub(super) struct Exporter {
+    pieces: mpsc::Receiver<SpanPiece>,
+    metrics: Arc<ExportMetrics>,
+    exemplars: Arc<Exemplars>,
+    board: Board,
+    backlog: VecDeque<Batch>,
+    outgoing: Option<Outgoing>,
+    connection: Option<(Arc<Destination>, Connection)>,
+    /// The last export failed.
+    is_failing: bool,
+    /// The collector rejected spans of the last export.
+    is_rejecting: bool,
+    /// The process ends: nothing is sent twice any more.
+    is_ending: bool,
+}
+
+impl Exporter {
+    pub(super) fn new(
+        pieces: mpsc::Receiver<SpanPiece>,
+        metrics: Arc<ExportMetrics>,
+        exemplars: Arc<Exemplars>,
+        board: Board,
+    ) -> Self {
+        Self {
+            pieces,
+            metrics,
+            exemplars,
+            board,
+            backlog: VecDeque::new(),
+            outgoing: None,
+            connection: None,
+            is_failing: false,
+            is_rejecting: false,
+            is_ending: false,
+        }
+    }
+
+    /// Exports until `stop`, and then what there is, once each.
+    pub(super) async fn run(mut self, mut stop: oneshot::Receiver<()>) {
+        let mut in_flight: Option<InFlight> = None;
+        loop {
+            if in_flight.is_none() {
+                self.prepare();
+                let now = Instant::now();
+                if let Some(outgoing) = self.outgoing.as_ref().filter(|outgoing| outgoing.at <= now) {
+                    let (destination, message) = (Arc::clone(&outgoing.destination), outgoing.message.clone());
+                    in_flight = Some(self.begin(destination, message));
+                }
+            }
+            if self.is_ending && in_flight.is_none() && self.outgoing.is_none() && self.backlog.is_empty() {
+                return;
+            }
+            let next = match (&in_flight, &self.outgoing) {
+                (Some(_), _) => None,
+                (None, Some(outgoing)) => Some(outgoing.at),
+                (None, None) => self.backlog.front().map(|batch| batch.due),
+            };
+            select! {
+                biased;
+                _ = &mut stop, if !self.is_ending => self.end(),
+                (connection, exported) = running(in_flight.as_mut()) => {
+                    in_flight = None;
+                    self.exported(connection, exported);
+                }
+                Some(piece) = self.pieces.recv(), if !self.is_ending => self.add(piece),
+                () = reached(next) => {}
+            }
+        }
+    }
+
+    /// Takes everything that workers have sent; no worker is left.
+    fn end(&mut self) {
+        self.is_ending = true;
+        while let Ok(piece) = self.pieces.try_recv() {
+            self.add(piece);
+        }
+        let now = Instant::now();
+        if let Some(outgoing) = &mut self.outgoing {
+            outgoing.at = now;
+        }
+    }
+
+    fn add(&mut self, piece: SpanPiece) {
+        let SpanPiece { destination, spans, count, noted } = piece;
+        let at = SystemTime::now();
+        for Noted { timed, bucket, took, trace_id, span_id } in noted {
+            let (trace_id, span_id) = (trace_id.to_string(), span_id.to_string());
+            self.exemplars.note(
+                timed.family(),
+                bucket,
+                Exemplar { seconds: took.as_secs_f64(), at, trace_id, span_id },
+            );
+        }
+        let fits = |batch: &&mut Batch| {
+            Arc::ptr_eq(&batch.destination, &destination) && batch.bytes.saturating_add(spans.len()) <= MAX_BATCH
+        };
+        match self.backlog.back_mut().filter(fits) {
+            Some(batch) => {
+                batch.bytes = batch.bytes.saturating_add(spans.len());
+                batch.pieces.push(spans);
+                batch.count = batch.count.saturating_add(count);
+            }
+            None => {
+                // The one before is complete: more of its destination cannot be added.
+                if let Some(complete) = self.backlog.back_mut() {
+                    complete.due = Instant::now();
+                }
+                let due = Instant::now() + BATCH_TIME;
+                self.backlog.push_back(Batch { destination, bytes: spans.len(), pieces: vec![spans], count, due });
+            }
+        }
+    }
+
+    /// Makes a request of the first batch, once that is due.
+    fn prepare(&mut self) {
+        let now = Instant::now();
+        let is_due = |batch: &mut Batch| batch.is_full() || batch.due <= now || self.is_ending;
+        if self.outgoing.is_some() {
+            return;
+        }
+        if let Some(batch) = self.backlog.pop_front_if(is_due) {
+            let Batch { destination, pieces, bytes, count, .. } = batch;
+            let (begin, end) = destination.envelope.around(bytes, destination.protocol == TraceProtocol::Grpc);
+            let message = ExportBody::new(begin, pieces, end);
+            let bytes = bytes as u64;
+            self.outgoing = Some(Outgoing { destination, message, count, bytes, delay: FIRST_RETRY, at: now });
+        }
+    }
+
+    fn begin(&mut self, destination: Arc<Destination>, message: ExportBody) -> InFlight {
+        let open = self.connection.take().filter(|(to, _)| Arc::ptr_eq(to, &destination));
+        Box::pin(async move { export(open.map(|(_, open)| open), &destination, message).await })
+    }
+
+    /// Takes note of what became of the request that was sent.
+    fn exported(&mut self, connection: Option<Connection>, exported: Exported) {
+        let Some(mut outgoing) = self.outgoing.take() else { return };
+        self.connection = connection.map(|open| (Arc::clone(&outgoing.destination), open));
+        let Outgoing { count, bytes, .. } = outgoing;
+        let endpoint = &outgoing.destination.endpoint;
+        match exported {
+            Exported::Accepted(partial) => {
+                let rejected = partial.rejected.min(count);
+                self.metrics.exports_ok.fetch_add(1, Relaxed);
+                self.metrics.exported.fetch_add(count - rejected, Relaxed);
+                self.metrics.rejected.fetch_add(rejected, Relaxed);
+                self.metrics.waiting.subtract(bytes);
+                if std::mem::take(&mut self.is_failing) {
+                    tracing::info!(%endpoint, "the collector accepts spans again");
+                }
+                let message = &*partial.message;
+                let is_rejecting = rejected > 0;
+                if is_rejecting && !self.is_rejecting {
+                    tracing::warn!(%endpoint, rejected, message, "the collector rejects spans");
+                }
+                self.is_rejecting = is_rejecting;
+                let problem = is_rejecting.then(|| format!("{rejected} spans rejected: {message}"));
+                *self.board() = CollectorState { accepted_at: Some(SystemTime::now()), problem };
+            }
+            Exported::Again { after, problem } if !self.is_ending => {
+                self.metrics.exports_retried.fetch_add(1, Relaxed);
+                let asked = after.unwrap_or_default().min(MAX_RETRY_AFTER);
+                outgoing.at = Instant::now() + outgoing.delay.max(asked);
+                outgoing.delay = outgoing.delay.saturating_mul(2).min(LAST_RETRY);
+                self.failed(&problem, &outgoing);
+                self.outgoing = Some(outgoing);
+            }
+            Exported::Again { problem, .. } | Exported::Refused(problem) => {
+                self.metrics.exports_failed.fetch_add(1, Relaxed);
+                self.metrics.failed.fetch_add(count, Relaxed);
+                self.metrics.waiting.subtract(bytes);
+                self.failed(&problem, &outgoing);
+            }
+        }
+    }
+
+    /// Reports that an export failed, once until one succeeds.
+    fn failed(&mut self, problem: &str, outgoing: &Outgoing) {
+        if !std::mem::replace(&mut self.is_failing, true) {
+            tracing::warn!(endpoint = %outgoing.destination.endpoint, error = problem, "cannot export spans");
+        }
+        self.board().problem = Some(problem.to_owned());
+    }
+
+    fn board(&self) -> MutexGuard<'_, CollectorState> {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The outcome of an export, if one runs.
+async fn running(in_flight: Option<&mut InFlight>) -> (Option<Connection>, Exported) {
+    match in_flight {
+        Some(in_flight) => in_flight.await,
+        None => pending().await,
+    }
+}
+
+/// Waits until `at`, if that is a time.
+async fn reached(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => pending().await,
+    }
+}

@@ -1,0 +1,72 @@
+//! Metrics of traces.
+
+use crate::{Counter, Family, Group, Sample, Value, metrics};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Spans by their fate, which workers and the exporter count.
+const SPANS: Family = Family { name: "spans", help: "Spans of traces by their fate." };
+
+metrics! {
+    /// On one worker.
+    pub struct SpanMetrics {
+        Counter(SPANS) {
+            full [result: "full"]
+                "Spans that were dropped because 4 MiB, or 1,024 pieces, wait for the collector.",
+            over_limit [result: "over_limit"]
+                "Requests that were not sampled because of `traces.max_per_second`.",
+        }
+    }
+}
+
+metrics! {
+    /// Counters of the exporter.
+    pub struct ExportMetrics {
+        AtomicU64(SPANS) {
+            exported [result: "exported"] "Spans that the collector accepted.",
+            failed [result: "failed"]
+                "Spans of requests that the collector refused, and those that were left at the process's end.",
+            rejected [result: "rejected"] "Spans that the collector rejected in a request that it accepted.",
+        }
+        AtomicU64("span_exports", "Requests with spans to the collector by their result.") {
+            exports_ok [result: "ok"],
+            exports_retried [result: "retried"] "Those that are sent again: no answer, or one that asks for it.",
+            exports_failed [result: "failed"],
+        }
+        + with {
+            /// Bytes of spans between workers and the collector.
+            pub waiting: Waiting,
+        }
+    }
+}
+
+/// Bytes of spans that workers have sent and the collector has not accepted. Several threads write it.
+#[derive(Debug, Default)]
+pub struct Waiting(AtomicU64);
+
+impl Waiting {
+    /// Adds `bytes`, unless there would be more than `most`. Returns whether they were added.
+    pub(super) fn add(&self, bytes: u64, most: u64) -> bool {
+        let fits = self.0.fetch_add(bytes, Relaxed).saturating_add(bytes) <= most;
+        if !fits {
+            self.subtract(bytes);
+        }
+        fits
+    }
+
+    pub(super) fn subtract(&self, bytes: u64) {
+        self.0.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Returns the bytes.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+impl Group for Waiting {
+    fn visit(&self, see: &mut dyn FnMut(Sample)) {
+        let help = "Bytes of spans that wait for the collector.";
+        let family = Family { name: "spans_waiting_bytes", help };
+        see(Sample { family, labels: Vec::new(), note: "At most 4 MiB.", value: Value::Gauge(self.get()) });
+    }
+}

@@ -1,0 +1,158 @@
+//! The causes of a worker's wakes. epoll_wait(2) does not say why it returned, but the first task that runs next shows
+//! it: the endpoint's with datagrams or an expired timer, or one that reads an origin's socket. Each wait has one
+//! cause, so their sum is the number of waits.
+
+use super::{
+    counter::Counter,
+    group::{Group, IO_SYSCALLS, Sample},
+};
+use crate::metrics;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+/// What ended a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Cause {
+    /// QUIC's timer: a departure is due, an acknowledgement, or a probe.
+    Timer = 2,
+    /// A UDP socket was readable.
+    Datagrams = 3,
+    /// Datagrams are read at a fixed time, whether or not any has arrived.
+    Moderation = 6,
+    /// Any other socket that carries requests: an origin's or a TCP client's.
+    Origin = 4,
+    /// Anything else: the worker's own timers, a socket that is writable again, another thread.
+    Other = 5,
+}
+
+/// The worker waits, or has not waited since the last count.
+const NONE: u8 = 0;
+/// A wait is over, and no task has set the cause.
+const UNKNOWN: u8 = 1;
+
+metrics! {
+    /// The waits of a worker, and their causes.
+    pub struct WakeMetrics {
+        Counter(IO_SYSCALLS) {
+            syscalls_epoll_wait [call: "epoll_wait"] "Times a worker had nothing to do and waited for any event.",
+        }
+        Counter("worker_wakes", "Times a worker's wait ended, by cause.") {
+            wakes_timer [cause: "timer"]
+                "A timer of QUIC: packets may leave, an acknowledgement is due, or a probe. Where several causes \
+                    coincide, the one counts whose task runs first.",
+            wakes_datagrams [cause: "datagrams"] "A UDP socket was readable.",
+            wakes_moderation [cause: "moderation"]
+                "It was time to read datagrams: see \
+                    [`litequic.receive_moderation`](../configuration.md#litequic).",
+            wakes_origin [cause: "origin"] "A socket of an origin, or of a client over TCP.",
+            wakes_other [cause: "other"]
+                "Anything else: the worker's own timers, two a second while it works and those of timeouts, one a second of each \
+                    stream that waits for `send_buffer`; a UDP socket that takes datagrams again; name lookups, reloads.",
+        }
+    }
+}
+
+/// Why the worker runs at present. One thread writes and reads it: an atomic because other threads may hold its
+/// metrics.
+#[derive(Debug, Default)]
+pub struct Wake {
+    cause: AtomicU8,
+    /// The counts.
+    pub metrics: WakeMetrics,
+}
+
+impl Wake {
+    /// A wait is over.
+    pub fn begin(&self) {
+        self.cause.store(UNKNOWN, Relaxed);
+    }
+
+    /// A task runs because of `cause`. The first one since the wait is the cause of its end.
+    pub fn note(&self, cause: Cause) {
+        if self.cause.load(Relaxed) == UNKNOWN {
+            self.cause.store(cause as u8, Relaxed);
+        }
+    }
+
+    /// Counts a wait that begins, and the cause of the end of the one before. Called by the worker's runtime when it
+    /// has nothing to do.
+    pub fn end(&self) {
+        self.metrics.syscalls_epoll_wait.increment();
+        // One thread writes it: no locked instruction.
+        let cause = self.cause.load(Relaxed);
+        self.cause.store(NONE, Relaxed);
+        let counter = match cause {
+            NONE => return,
+            cause if cause == Cause::Timer as u8 => &self.metrics.wakes_timer,
+            cause if cause == Cause::Datagrams as u8 => &self.metrics.wakes_datagrams,
+            cause if cause == Cause::Moderation as u8 => &self.metrics.wakes_moderation,
+            cause if cause == Cause::Origin as u8 => &self.metrics.wakes_origin,
+            _ => &self.metrics.wakes_other,
+        };
+        counter.increment();
+    }
+}
+
+impl Group for Wake {
+    fn visit(&self, see: &mut dyn FnMut(Sample)) {
+        self.metrics.visit(see);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The counts when the worker wakes, each of `causes` is noted, and it waits again: timer, datagrams, moderation,
+    /// origin, other.
+    fn counted(causes: &[Cause]) -> [u64; 5] {
+        let wake = Wake::default();
+        wake.begin();
+        causes.iter().for_each(|&cause| wake.note(cause));
+        wake.end();
+        wakes(&wake.metrics)
+    }
+
+    fn wakes(metrics: &WakeMetrics) -> [u64; 5] {
+        [
+            &metrics.wakes_timer,
+            &metrics.wakes_datagrams,
+            &metrics.wakes_moderation,
+            &metrics.wakes_origin,
+            &metrics.wakes_other,
+        ]
+        .map(|c| c.get())
+    }
+
+    #[test]
+    fn a_wake_has_the_cause_that_was_noted_first() {
+        use Cause::{Datagrams, Moderation, Origin, Other, Timer};
+        for (causes, expected) in [
+            (&[Timer][..], [1, 0, 0, 0, 0]),
+            (&[Datagrams], [0, 1, 0, 0, 0]),
+            (&[Moderation, Datagrams], [0, 0, 1, 0, 0]),
+            (&[Origin], [0, 0, 0, 1, 0]),
+            (&[Other], [0, 0, 0, 0, 1]),
+            (&[], [0, 0, 0, 0, 1]),
+            (&[Origin, Timer, Datagrams], [0, 0, 0, 1, 0]),
+            (&[Datagrams, Datagrams, Origin], [0, 1, 0, 0, 0]),
+            (&[Other, Origin], [0, 0, 0, 0, 1]),
+        ] {
+            assert_eq!(counted(causes), expected, "{causes:?}");
+        }
+    }
+
+    #[test]
+    fn what_happens_before_the_first_wait_or_between_two_is_no_wake() {
+        let wake = Wake::default();
+        wake.note(Cause::Datagrams);
+        wake.end();
+        assert_eq!((wakes(&wake.metrics), wake.metrics.syscalls_epoll_wait.get()), ([0; 5], 1));
+        wake.begin();
+        wake.note(Cause::Timer);
+        wake.end();
+        wake.note(Cause::Origin);
+        wake.end();
+        assert_eq!((wakes(&wake.metrics), wake.metrics.syscalls_epoll_wait.get()), ([1, 0, 0, 0, 0], 3));
+    }
+}

@@ -1,0 +1,131 @@
+//! Signature algorithms of a certificate's key: what it can sign in a handshake, and which of several keys costs
+//! litequic the least. Found once, when the certificate is loaded, because rustls' `choose_scheme` allocates.
+
+use rustls::{SignatureAlgorithm, SignatureScheme, sign::SigningKey};
+use std::fmt;
+
+/// Schemes of TLS 1.3's CertificateVerify (RFC 8446 §4.2.3) with which rustls can sign. RSA with PKCS #1 padding is for
+/// the signatures in certificates only.
+const SCHEMES: [SignatureScheme; 10] = [
+    SignatureScheme::ECDSA_NISTP256_SHA256,
+    SignatureScheme::ECDSA_NISTP384_SHA384,
+    SignatureScheme::ECDSA_NISTP521_SHA512,
+    SignatureScheme::ED25519,
+    SignatureScheme::RSA_PSS_SHA256,
+    SignatureScheme::RSA_PSS_SHA384,
+    SignatureScheme::RSA_PSS_SHA512,
+    SignatureScheme::ML_DSA_44,
+    SignatureScheme::ML_DSA_65,
+    SignatureScheme::ML_DSA_87,
+];
+
+/// Kinds of keys, in the order of what a handshake with one costs. With aws-lc-rs ECDSA with P-256 signs ten times as
+/// fast as RSA with 2048 bits, and its certificates are smaller. A signature of ML-DSA and its public key have 3.7 KB
+/// or more, which exceeds what a QUIC server may send before the client's address is validated (RFC 9000 §8.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Ed25519,
+    EcdsaP256,
+    EcdsaP384,
+    EcdsaP521,
+    Rsa,
+    MlDsa,
+    Other,
+}
+
+impl Kind {
+    fn of(key: &dyn SigningKey, schemes: &[SignatureScheme]) -> Self {
+        match (key.algorithm(), schemes.first()) {
+            (SignatureAlgorithm::RSA, _) => Self::Rsa,
+            (_, Some(&SignatureScheme::ECDSA_NISTP256_SHA256)) => Self::EcdsaP256,
+            (_, Some(&SignatureScheme::ECDSA_NISTP384_SHA384)) => Self::EcdsaP384,
+            (_, Some(&SignatureScheme::ECDSA_NISTP521_SHA512)) => Self::EcdsaP521,
+            (_, Some(&SignatureScheme::ED25519)) => Self::Ed25519,
+            (_, Some(&(SignatureScheme::ML_DSA_44 | SignatureScheme::ML_DSA_65 | SignatureScheme::ML_DSA_87))) => {
+                Self::MlDsa
+            }
+            _ => Self::Other,
+        }
+    }
+}
+
+/// The signature algorithm of a certificate's key.
+#[derive(Debug, Clone)]
+pub struct KeyAlgorithm {
+    kind: Kind,
+    /// Bits of an RSA key.
+    rsa_bits: Option<usize>,
+    /// Schemes that the key can sign with, in the order of [`SCHEMES`].
+    schemes: Box<[SignatureScheme]>,
+}
+
+impl KeyAlgorithm {
+    /// The algorithm of `key`, which has `rsa_bits` if it is an RSA key.
+    pub(super) fn of(key: &dyn SigningKey, rsa_bits: Option<usize>) -> Self {
+        let schemes: Box<[_]> = SCHEMES.into_iter().filter(|scheme| key.choose_scheme(&[*scheme]).is_some()).collect();
+        Self { kind: Kind::of(key, &schemes), rsa_bits, schemes }
+    }
+
+    /// Schemes of TLS 1.3 that the key can sign with.
+    pub(super) fn schemes(&self) -> &[SignatureScheme] {
+        &self.schemes
+    }
+
+    /// Whether the key can sign with one of `offered`, the client's signature_algorithms.
+    pub(super) fn signs_one_of(&self, offered: &[SignatureScheme]) -> bool {
+        self.schemes.iter().any(|scheme| offered.contains(scheme))
+    }
+
+    /// The place among keys by what a handshake costs, cheapest first. Keys of one kind have one place: the order of
+    /// the configuration decides between them.
+    pub(super) fn cost(&self) -> impl Ord + use<> {
+        self.kind
+    }
+}
+
+impl fmt::Display for KeyAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.kind {
+            Kind::EcdsaP256 => "ECDSA P-256",
+            Kind::EcdsaP384 => "ECDSA P-384",
+            Kind::EcdsaP521 => "ECDSA P-521",
+            Kind::Ed25519 => "Ed25519",
+            Kind::Rsa => return write!(f, "RSA {}", self.rsa_bits.unwrap_or_default()),
+            Kind::MlDsa => "ML-DSA",
+            Kind::Other => "unknown",
+        };
+        f.write_str(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::self_signed_with;
+    use rcgen::{
+        KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ECDSA_P521_SHA512, PKCS_ED25519, PKCS_RSA_SHA256,
+    };
+    use rustls::SignatureScheme;
+
+    #[test]
+    fn a_key_knows_which_schemes_of_tls_1_3_it_signs_with() {
+        let pss = [SignatureScheme::RSA_PSS_SHA256, SignatureScheme::RSA_PSS_SHA384, SignatureScheme::RSA_PSS_SHA512];
+        let table: [(_, &[SignatureScheme], _); 5] = [
+            (&PKCS_ED25519, &[SignatureScheme::ED25519], "Ed25519"),
+            (&PKCS_ECDSA_P256_SHA256, &[SignatureScheme::ECDSA_NISTP256_SHA256], "ECDSA P-256"),
+            (&PKCS_ECDSA_P384_SHA384, &[SignatureScheme::ECDSA_NISTP384_SHA384], "ECDSA P-384"),
+            (&PKCS_ECDSA_P521_SHA512, &[SignatureScheme::ECDSA_NISTP521_SHA512], "ECDSA P-521"),
+            (&PKCS_RSA_SHA256, &pss, "RSA 2048"),
+        ];
+        let mut before = None;
+        for (key, schemes, name) in table {
+            let made = self_signed_with(["localhost"], &KeyPair::generate_for(key).unwrap()).unwrap();
+            let certificate = made.certificate().unwrap();
+            let algorithm = certificate.algorithm();
+            assert_eq!(algorithm.schemes(), schemes, "{name}");
+            assert_eq!(algorithm.to_string(), name);
+            // The table is in the order of what a signature costs.
+            assert!(before.is_none_or(|before| before < algorithm.cost()), "{name}");
+            before = Some(algorithm.cost());
+        }
+    }
+}

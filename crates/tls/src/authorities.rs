@@ -1,0 +1,161 @@
+//! The authorities that may have signed clients' certificates, with their revocation lists: read from PEM files,
+//! checked once, and held by the certificate store until a reload.
+
+use super::{
+    CertificateError, CertificateErrors, CertificateWarning, encoding::check_encoding, provider, revocation,
+    warning::system_time,
+};
+use litequic_config::ClientCertificates;
+use rustls::{
+    RootCertStore,
+    pki_types::{CertificateDer, CertificateRevocationListDer, pem::PemObject},
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+};
+use std::{fmt, fs, path::Path, sync::Arc, time::SystemTime};
+use x509_parser::{prelude::FromDer, revocation_list::CertificateRevocationList};
+
+/// The certificate authorities for clients' certificates.
+#[derive(Clone)]
+pub struct Authorities {
+    pub(super) verifier: Arc<dyn ClientCertVerifier>,
+    /// The files' contents.
+    roots: Vec<CertificateDer<'static>>,
+    crls: Vec<CertificateRevocationListDer<'static>>,
+}
+
+impl Authorities {
+    /// Reads and checks the PEM files; `None` if there is no `ca`. Blocks on the file system.
+    ///
+    /// # Errors
+    ///
+    /// [`CertificateErrors`], which name the file at fault.
+    pub fn load(files: &ClientCertificates) -> Result<Option<Self>, CertificateErrors> {
+        let Some(ca) = &files.ca else { return Ok(None) };
+        let unusable = |file: &Path, reason: String| CertificateError::Authority { file: file.into(), reason };
+        let roots = read::<CertificateDer<'static>>(ca).and_then(|roots| {
+            if roots.is_empty() {
+                return Err(CertificateError::NoCertificate { file: ca.clone() });
+            }
+            let mut store = RootCertStore::empty();
+            for root in &roots {
+                store.add(root.clone()).map_err(|error| unusable(ca, error.to_string()))?;
+            }
+            Ok((roots, store))
+        });
+        let crls = match &files.crl {
+            None => Ok(Vec::new()),
+            Some(file) => match read::<CertificateRevocationListDer<'static>>(file) {
+                Ok(crls) if crls.is_empty() => Err(CertificateError::NoCrl { file: file.clone() }),
+                crls => crls,
+            },
+        };
+        let ((roots, store), crls) = match (roots, crls) {
+            (Ok(roots), Ok(crls)) => (roots, crls),
+            (roots, crls) => return Err(CertificateErrors(roots.err().into_iter().chain(crls.err()).collect())),
+        };
+        if let (Some(file), Some(reason)) = (&files.crl, revocation::unusable(&crls)) {
+            return Err(CertificateErrors(vec![unusable(file, reason)]));
+        }
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), Arc::new(provider()))
+            .with_crls(crls.iter().cloned())
+            .enforce_revocation_expiration()
+            .build()
+            .map_err(|error| unusable(files.crl.as_ref().unwrap_or(ca), error.to_string()))?;
+        Ok(Some(Self { verifier, roots, crls }))
+    }
+
+    /// Authorities without a revocation list, if there are any lists, and lists past their next update at `now`:
+    /// certificates of these authorities are rejected.
+    pub fn warnings(&self, now: SystemTime) -> impl Iterator<Item = CertificateWarning> {
+        let missing = revocation::without_list(&self.roots, &self.crls).into_iter().map(CertificateWarning::no_crl);
+        missing.chain((1..).zip(&self.crls).filter_map(move |(place, crl)| {
+            let (_, crl) = CertificateRevocationList::from_der(crl).ok()?;
+            let next_update = system_time(crl.next_update()?);
+            (next_update < now).then(|| CertificateWarning::crl_expired(place, next_update))
+        }))
+    }
+
+    /// Whether `other` has the same authorities and lists.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.roots == other.roots && self.crls == other.crls
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.roots.len()
+    }
+}
+
+impl fmt::Debug for Authorities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authorities").field("count", &self.count()).finish_non_exhaustive()
+    }
+}
+
+/// Every item of its kind in a PEM file.
+pub(super) fn read<T: PemObject>(file: &Path) -> Result<Vec<T>, CertificateError> {
+    let pem = fs::read(file).map_err(|source| CertificateError::Read { file: file.into(), source })?;
+    check_encoding(&pem, file)?;
+    let items: Result<_, _> = T::pem_slice_iter(&pem).collect();
+    items.map_err(|source| CertificateError::Pem { file: file.into(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::self_signed;
+    use std::io::Write;
+
+    fn file(text: &str) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file
+    }
+
+    fn files(ca: &tempfile::NamedTempFile, crl: Option<&tempfile::NamedTempFile>) -> ClientCertificates {
+        let crl = crl.map(|file| file.path().into());
+        ClientCertificates { ca: Some(ca.path().into()), crl, ..ClientCertificates::default() }
+    }
+
+    #[test]
+    fn a_fault_names_its_file() {
+        let made = self_signed(["ca"]).unwrap();
+        let (good, empty, key) = (file(&made.cert_pem), file(""), file(&made.key_pem));
+        let not_x509 = file("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+        let bom = file(&format!("\u{feff}{}", made.cert_pem));
+        let not_crl = file("-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n");
+        let old = file(revocation::tests::VERSION_1);
+        let table = [
+            (files(&empty, None), &empty, "holds no certificate"),
+            (files(&key, None), &key, "holds no certificate"),
+            (files(&not_x509, None), &not_x509, "cannot be used to verify clients: "),
+            (files(&bom, None), &bom, "begins with a byte order mark"),
+            (files(&good, Some(&good)), &good, "holds no certificate revocation list"),
+            (files(&good, Some(&not_crl)), &not_crl, "cannot be used to verify clients: "),
+            (
+                files(&good, Some(&old)),
+                &old,
+                "cannot be used to verify clients: certificate revocation list 1 has version 1",
+            ),
+        ];
+        for (files, at_fault, expected) in table {
+            let error = Authorities::load(&files).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{} {expected}", at_fault.path().display())), "{error}");
+        }
+        let missing = ClientCertificates { ca: Some("/nonexistent/ca.crt".into()), ..ClientCertificates::default() };
+        let error = Authorities::load(&missing).unwrap_err().to_string();
+        assert!(error.starts_with("cannot read /nonexistent/ca.crt: "), "{error}");
+    }
+
+    #[test]
+    fn authorities_are_the_same_if_they_believe_the_same() {
+        let (one, other) = (self_signed(["one"]).unwrap(), self_signed(["other"]).unwrap());
+        let load = |pem: &str| Authorities::load(&files(&file(pem), None)).unwrap().unwrap();
+        let both = load(&(one.cert_pem.clone() + &other.cert_pem));
+        assert_eq!(both.count(), 2);
+        assert!(load(&one.cert_pem).is_same(&load(&one.cert_pem)));
+        assert!(!load(&one.cert_pem).is_same(&load(&other.cert_pem)));
+        assert!(!load(&one.cert_pem).is_same(&both));
+        assert!(Authorities::load(&ClientCertificates::default()).unwrap().is_none());
+    }
+}

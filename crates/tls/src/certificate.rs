@@ -1,0 +1,480 @@
+//! A certificate chain with its key, loaded from PEM and checked once: one that cannot be served is an error, which
+//! names the file; one that clients will reject is a warning.
+
+use super::{
+    KeyAlgorithm,
+    encoding::{check_encoding, has_encrypted_key},
+    warning::{CertificateFacts, CertificateWarning, LEAST_RSA_BITS, rsa_bits},
+};
+use litequic_config::CertificateFiles;
+use rustls::{
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject},
+    },
+    sign::CertifiedKey,
+};
+use std::{
+    fmt, fs, io,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+use x509_parser::{certificate::X509Certificate, extensions::GeneralName, prelude::FromDer};
+
+/// The share of a certificate's life, in per cent, before whose beginning a client of ACME has renewed it: certbot,
+/// Caddy and cert-manager do when a third is left.
+const RENEWAL: u32 = 30;
+/// The longest time before its expiry at which a certificate is to be renewed: those of a private authority last for
+/// years.
+const LONGEST_RENEWAL: Duration = Duration::from_hours(30 * 24);
+
+/// Why a certificate cannot be served. Always the operator's fault.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// The file is missing, or litequic may not read it.
+    #[error("cannot read {}: {source}", file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Another encoding than PEM: DER, PKCS #12, UTF-16, or a byte order mark before it.
+    #[error("{} {found}", file.display())]
+    NotPem {
+        /// The file.
+        file: PathBuf,
+        /// What the file is instead, and how to convert it.
+        found: &'static str,
+    },
+    /// Broken PEM.
+    #[error("{} is not valid PEM: {source}", file.display())]
+    Pem {
+        /// The file.
+        file: PathBuf,
+        /// The parser's error.
+        source: pem::Error,
+    },
+    /// PEM without a certificate.
+    #[error("{} holds no certificate", file.display())]
+    NoCertificate {
+        /// The file.
+        file: PathBuf,
+    },
+    /// PEM without a private key.
+    #[error("{} holds no unencrypted private key", file.display())]
+    NoKey {
+        /// The file.
+        file: PathBuf,
+    },
+    /// A private key that needs a passphrase, which litequic has no key for.
+    #[error("the private key in {} is encrypted; decrypt it with openssl pkey", file.display())]
+    EncryptedKey {
+        /// The file.
+        file: PathBuf,
+    },
+    /// The leaf is not an X.509 certificate.
+    #[error("the first certificate of {} cannot be parsed: {reason}", file.display())]
+    Malformed {
+        /// The file.
+        file: PathBuf,
+        /// The parser's error.
+        reason: String,
+    },
+    /// A kind of key that TLS 1.3 does not support.
+    #[error("the key in {} cannot be used: {source}", file.display())]
+    UnsupportedKey {
+        /// The file.
+        file: PathBuf,
+        /// The error of rustls.
+        source: rustls::Error,
+    },
+    /// The key belongs to another certificate.
+    #[error("the key in {} does not match the certificate in {}", key.display(), cert.display())]
+    KeyMismatch {
+        /// The certificate's file.
+        cert: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+    },
+    /// A certificate that cannot be an authority, or a revocation list that cannot be read.
+    #[error("{} cannot be used to verify clients: {reason}", file.display())]
+    Authority {
+        /// The file.
+        file: PathBuf,
+        /// The error of rustls.
+        reason: String,
+    },
+    /// PEM without a revocation list.
+    #[error("{} holds no certificate revocation list", file.display())]
+    NoCrl {
+        /// The file.
+        file: PathBuf,
+    },
+    /// No TLS library signs with it, nor does any client accept it.
+    #[error("the RSA key in {} has {bits} bits; at least {LEAST_RSA_BITS} are needed", file.display())]
+    WeakKey {
+        /// The file.
+        file: PathBuf,
+        /// What it has.
+        bits: usize,
+    },
+}
+
+impl CertificateError {
+    /// The file at fault.
+    pub fn file(&self) -> &Path {
+        match self {
+            Self::Read { file, .. }
+            | Self::NotPem { file, .. }
+            | Self::Pem { file, .. }
+            | Self::NoCertificate { file }
+            | Self::NoKey { file }
+            | Self::EncryptedKey { file }
+            | Self::Malformed { file, .. }
+            | Self::UnsupportedKey { file, .. }
+            | Self::Authority { file, .. }
+            | Self::NoCrl { file }
+            | Self::WeakKey { file, .. } => file,
+            Self::KeyMismatch { key, .. } => key,
+        }
+    }
+}
+
+/// Every [`CertificateError`] of files that belong together; at least one.
+#[derive(Debug)]
+pub struct CertificateErrors(pub Vec<CertificateError>);
+
+impl From<CertificateError> for CertificateErrors {
+    fn from(error: CertificateError) -> Self {
+        Self(vec![error])
+    }
+}
+
+impl fmt::Display for CertificateErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let texts: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&texts.join("; "))
+    }
+}
+
+impl std::error::Error for CertificateErrors {}
+
+/// A chain with its key. [`Certificate::warnings`] reports whether it is valid now.
+#[derive(Debug, Clone)]
+pub struct Certificate {
+    key: Arc<CertifiedKey>,
+    algorithm: Arc<KeyAlgorithm>,
+    names: Arc<Names>,
+    /// Facts about each certificate of the chain, the leaf first.
+    facts: Arc<[CertificateFacts]>,
+}
+
+impl Certificate {
+    /// Reads and checks the PEM files. Blocks on the file system.
+    ///
+    /// # Errors
+    ///
+    /// [`CertificateErrors`], which name the file at fault.
+    pub fn load(files: &CertificateFiles) -> Result<Self, CertificateErrors> {
+        let read = |file: &Path| fs::read(file).map_err(|source| CertificateError::Read { file: file.into(), source });
+        let chain = read(&files.cert).and_then(|pem| read_chain(&pem, &files.cert));
+        let key = read(&files.key).and_then(|pem| read_key(&pem, &files.key));
+        Self::of(chain, key, files)
+    }
+
+    /// Checks PEM that is in memory already; `files` names its source, for errors.
+    ///
+    /// # Errors
+    ///
+    /// [`CertificateErrors`], which name the file at fault.
+    pub fn from_pem(chain: &[u8], key: &[u8], files: &CertificateFiles) -> Result<Self, CertificateErrors> {
+        Self::of(read_chain(chain, &files.cert), read_key(key, &files.key), files)
+    }
+
+    fn of(
+        chain: Result<Chain, CertificateError>,
+        key: Result<PrivateKeyDer<'static>, CertificateError>,
+        files: &CertificateFiles,
+    ) -> Result<Self, CertificateErrors> {
+        let (chain, key) = match (chain, key) {
+            (Ok(chain), Ok(key)) => (chain, key),
+            (chain, key) => return Err(CertificateErrors(chain.err().into_iter().chain(key.err()).collect())),
+        };
+        let file = || files.key.clone();
+        let key = match rustls::crypto::aws_lc_rs::sign::any_supported_type(&key) {
+            Ok(key) => key,
+            Err(source) => {
+                let error = match chain.rsa_bits.filter(|bits| *bits < LEAST_RSA_BITS) {
+                    Some(bits) => CertificateError::WeakKey { file: file(), bits },
+                    None => CertificateError::UnsupportedKey { file: file(), source },
+                };
+                return Err(error.into());
+            }
+        };
+        let key = CertifiedKey::new(chain.der, key);
+        let mismatch = |_| CertificateError::KeyMismatch { cert: files.cert.clone(), key: file() };
+        key.keys_match().map_err(mismatch)?;
+        let algorithm = KeyAlgorithm::of(&*key.key, chain.rsa_bits);
+        let (key, algorithm, names) = (Arc::new(key), Arc::new(algorithm), Arc::new(chain.names));
+        Ok(Self { key, algorithm, names, facts: chain.facts.into() })
+    }
+
+    /// The part that rustls serves.
+    pub fn key(&self) -> &Arc<CertifiedKey> {
+        &self.key
+    }
+
+    /// The signature algorithm of its key.
+    pub fn algorithm(&self) -> &KeyAlgorithm {
+        &self.algorithm
+    }
+
+    /// The names in it.
+    pub fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// Whether a client could not distinguish it from `other`.
+    pub fn is_same_chain(&self, other: &Self) -> bool {
+        self.key.cert == other.key.cert
+    }
+
+    /// When its validity ends: the leaf's.
+    pub fn not_after(&self) -> SystemTime {
+        self.facts.first().map_or(SystemTime::UNIX_EPOCH, |leaf| leaf.not_after)
+    }
+
+    /// When it begins.
+    pub fn not_before(&self) -> SystemTime {
+        self.facts.first().map_or(SystemTime::UNIX_EPOCH, |leaf| leaf.not_before)
+    }
+
+    /// When it should have been renewed at the latest: once 30 % of its lifetime is left, 30 days at most.
+    pub fn renew_by(&self) -> SystemTime {
+        let (begin, end) = (self.not_before(), self.not_after());
+        let life = end.duration_since(begin).unwrap_or(Duration::ZERO);
+        end.checked_sub(time_to_renew(life)).unwrap_or(begin)
+    }
+
+    /// Why clients will reject it at `now`, or another of its chain.
+    pub fn warnings(&self, now: SystemTime) -> impl Iterator<Item = CertificateWarning> {
+        (1..).zip(self.facts.iter()).flat_map(move |(place, facts)| facts.warnings(place, now))
+    }
+}
+
+/// The chain of a PEM file, leaf first.
+struct Chain {
+    der: Vec<CertificateDer<'static>>,
+    names: Names,
+    facts: Vec<CertificateFacts>,
+    /// Length of the leaf's key in bits, if it is an RSA key.
+    rsa_bits: Option<usize>,
+}
+
+fn read_chain(pem: &[u8], file: &Path) -> Result<Chain, CertificateError> {
+    check_encoding(pem, file)?;
+    let der = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|source| CertificateError::Pem { file: file.into(), source })?;
+    let leaf = der.first().ok_or_else(|| CertificateError::NoCertificate { file: file.into() })?;
+    let (_, leaf) = X509Certificate::from_der(leaf)
+        .map_err(|error| CertificateError::Malformed { file: file.into(), reason: error.to_string() })?;
+    let (names, rsa_bits) = (Names::of(&leaf), rsa_bits(&leaf));
+    let mut facts = vec![CertificateFacts::of(&leaf, true)];
+    for der in der.iter().skip(1) {
+        // Clients judge the others: only the leaf has to be parsed.
+        let Ok((_, other)) = X509Certificate::from_der(der) else { break };
+        facts.push(CertificateFacts::of(&other, false));
+    }
+    Ok(Chain { der, names, facts, rsa_bits })
+}
+
+fn read_key(pem: &[u8], file: &Path) -> Result<PrivateKeyDer<'static>, CertificateError> {
+    check_encoding(pem, file)?;
+    PrivateKeyDer::from_pem_slice(pem).map_err(|source| match source {
+        // With `Proc-Type` the parser's error is about base64.
+        _ if has_encrypted_key(pem) => CertificateError::EncryptedKey { file: file.into() },
+        pem::Error::NoItemsFound => CertificateError::NoKey { file: file.into() },
+        source => CertificateError::Pem { file: file.into(), source },
+    })
+}
+
+/// The names in a certificate (RFC 9525 §6): those of its subjectAltName extension, or its common name when that
+/// extension is missing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Names {
+    /// DNS names, lower case; `*.example.com` as it is.
+    pub dns: Vec<String>,
+    /// IP addresses.
+    pub ip: Vec<IpAddr>,
+}
+
+impl Names {
+    pub(super) fn of(certificate: &X509Certificate<'_>) -> Self {
+        let mut names = Self::default();
+        if let Ok(Some(alternative)) = certificate.subject_alternative_name() {
+            for name in &alternative.value.general_names {
+                match name {
+                    GeneralName::DNSName(name) => names.dns.push(name.to_ascii_lowercase()),
+                    GeneralName::IPAddress(bytes) => names.ip.extend(ip_address(bytes)),
+                    _ => {}
+                }
+            }
+            return names;
+        }
+        let common_name = certificate.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
+        names.dns.extend(common_name.map(str::to_ascii_lowercase));
+        names
+    }
+
+    /// Whether `host` is one of them: a DNS name (a trailing dot and the case do not count) or an IP address, with or
+    /// without brackets. A wildcard stands for exactly one label (RFC 9525 §6.3).
+    pub fn cover(&self, host: &str) -> bool {
+        if let Some(address) = parse_ip(host) {
+            return self.ip.contains(&address);
+        }
+        let host = normalize(host);
+        self.dns.iter().any(|name| match name.strip_prefix("*.") {
+            Some(parent) => host.split_once('.').is_some_and(|(label, rest)| !label.is_empty() && rest == parent),
+            None => *name == host,
+        })
+    }
+}
+
+/// A host as an IP address, if it is one.
+pub(super) fn parse_ip(host: &str) -> Option<IpAddr> {
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).parse().ok()
+}
+
+/// A DNS name as it is compared: lower case, without the root's dot.
+pub(super) fn normalize(host: &str) -> String {
+    host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
+}
+
+/// RFC 5280 §4.2.1.6: four bytes or sixteen.
+fn ip_address(bytes: &[u8]) -> Option<IpAddr> {
+    <[u8; 4]>::try_from(bytes).map(IpAddr::from).or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
+}
+
+/// What is left of a certificate's `life` once its renewal is overdue.
+fn time_to_renew(life: Duration) -> Duration {
+    (life.saturating_mul(RENEWAL) / 100).min(LONGEST_RENEWAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{SelfSigned, self_signed};
+    use std::time::Duration;
+
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    fn files() -> CertificateFiles {
+        CertificateFiles { cert: "tls.crt".into(), key: "tls.key".into() }
+    }
+
+    fn made() -> SelfSigned {
+        self_signed(["localhost", "*.example.com", "127.0.0.1", "::1"]).unwrap()
+    }
+
+    #[test]
+    fn a_renewal_is_overdue_once_three_tenths_of_the_life_are_left() {
+        let certificate = made().certificate().unwrap();
+        let life = certificate.not_after().duration_since(certificate.not_before()).unwrap();
+        assert!((13 * DAY..=14 * DAY).contains(&life), "{life:?}");
+        let left = certificate.not_after().duration_since(certificate.renew_by()).unwrap();
+        assert!((DAY * 39 / 10..DAY * 42 / 10 + DAY / 24).contains(&left), "{left:?}");
+        for (life, left) in [(10 * DAY, 3 * DAY), (90 * DAY, 27 * DAY), (3650 * DAY, 30 * DAY)] {
+            assert_eq!(time_to_renew(life), left);
+        }
+    }
+
+    fn load(cert: &str, key: &str) -> Result<Certificate, CertificateErrors> {
+        Certificate::from_pem(cert.as_bytes(), key.as_bytes(), &files())
+    }
+
+    #[test]
+    fn a_fault_names_its_file() {
+        let (one, other) = (made(), made());
+        let (cert, key) = (&one.cert_pem, &one.key_pem);
+        let broken = "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n";
+        let not_x509 = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        let table = [
+            ("", key.as_str(), "tls.crt holds no certificate"),
+            (key, key, "tls.crt holds no certificate"),
+            (broken, key, "tls.crt is not valid PEM"),
+            (not_x509, key, "the first certificate of tls.crt cannot be parsed"),
+            (cert, "", "tls.key holds no unencrypted private key"),
+            (cert, cert, "tls.key holds no unencrypted private key"),
+            ("", "", "tls.crt holds no certificate; tls.key holds no unencrypted private key"),
+            (cert, &other.key_pem, "the key in tls.key does not match the certificate in tls.crt"),
+        ];
+        for (cert, key, expected) in table {
+            let error = load(cert, key).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_the_clock_has_against_a_certificate_is_a_warning() {
+        let certificate = made().certificate().unwrap();
+        let now = SystemTime::now();
+        for (now, expected) in [
+            (now, ""),
+            (now + 14 * DAY, "the certificate expired on "),
+            (now - DAY, "the certificate is not valid before "),
+        ] {
+            let warnings: String = certificate.warnings(now).map(|warning| warning.to_string()).collect();
+            assert!(warnings.starts_with(expected) && warnings.is_empty() == expected.is_empty(), "{warnings}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let files = CertificateFiles { cert: "/nonexistent/tls.crt".into(), key: "/nonexistent/tls.key".into() };
+        let errors = Certificate::load(&files).unwrap_err();
+        let at_fault: Vec<_> = errors.0.iter().map(|error| error.file().display().to_string()).collect();
+        assert_eq!(at_fault, ["/nonexistent/tls.crt", "/nonexistent/tls.key"]);
+        assert!(errors.to_string().starts_with("cannot read /nonexistent/tls.crt: "), "{errors}");
+    }
+
+    #[test]
+    fn a_certificate_knows_its_names() {
+        let certificate = load(&made().cert_pem, &made().key_pem);
+        assert!(certificate.is_err(), "two keys");
+        let certificate = made().certificate().unwrap();
+        let table = [
+            ("localhost", true),
+            ("LOCALHOST.", true),
+            ("www.example.com", true),
+            ("example.com", false),
+            (".example.com", false),
+            ("a.b.example.com", false),
+            ("127.0.0.1", true),
+            ("[::1]", true),
+            ("::1", true),
+            ("127.0.0.2", false),
+            ("", false),
+        ];
+        for (host, expected) in table {
+            assert_eq!(certificate.names().cover(host), expected, "{host:?}");
+        }
+    }
+
+    #[test]
+    fn the_common_name_counts_only_without_alternative_names() {
+        let named = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            let mut parameters = rcgen::CertificateParams::new(names).unwrap();
+            parameters.distinguished_name.push(rcgen::DnType::CommonName, "Common.Test");
+            let key = rcgen::KeyPair::generate().unwrap();
+            let cert = parameters.self_signed(&key).unwrap().pem();
+            load(&cert, &key.serialize_pem()).unwrap().names().dns.clone()
+        };
+        assert_eq!(named(&[]), ["common.test"]);
+        assert_eq!(named(&["other.test"]), ["other.test"]);
+    }
+}

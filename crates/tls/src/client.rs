@@ -1,0 +1,221 @@
+//! The client's side of TLS, for `litequic get`.
+
+use super::{
+    ALPN_H3, Certificate, CertificateErrors, client_provider, encoding::check_encoding, presented::Presented, provider,
+};
+use litequic_config::CertificateFiles;
+use rustls::{
+    ClientConfig, ConfigBuilder, DigitallySignedStruct, KeyLogFile, RootCertStore, SignatureScheme,
+    client::{
+        VerifierBuilderError, WantsClientCert, WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{
+        CertificateDer, ServerName, UnixTime,
+        pem::{self, PemObject},
+    },
+    sign::SingleCertAndKey,
+    version::TLS13,
+};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// The certificates that the client trusts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trust {
+    /// The roots that the system trusts.
+    System,
+    /// The PEM certificates of this file alone: what they have signed, and themselves.
+    File(PathBuf),
+    /// Any certificate: the connection is encrypted, but the server is not authenticated.
+    Insecure,
+}
+
+/// Why there are no trusted certificates, or no own certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustError {
+    /// The file cannot be read, or is not PEM.
+    #[error("cannot read certificates from {}: {source}", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// The parser's error.
+        source: pem::Error,
+    },
+    /// The file holds no certificate that could sign others.
+    #[error("{} holds no usable certificate", file.display())]
+    Empty {
+        /// The file.
+        file: PathBuf,
+    },
+    /// This system has no trusted roots: an image without ca-certificates, for example.
+    #[error("this system has no trusted certificates{reason}")]
+    NoSystemRoots {
+        /// What was tried, if anything failed.
+        reason: String,
+    },
+    /// The client's own certificate cannot be used.
+    #[error(transparent)]
+    Certificate(#[from] CertificateErrors),
+    /// rustls rejects the cipher suites, which no input causes.
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
+    /// rustls rejects the roots.
+    #[error("the trusted certificates cannot be used: {0}")]
+    Roots(#[from] VerifierBuilderError),
+}
+
+/// TLS 1.3 for an HTTP/3 client without a certificate. Reads files.
+///
+/// With `key_log` the secrets go to the file that `SSLKEYLOGFILE` names.
+///
+/// # Errors
+///
+/// [`TrustError`].
+pub fn client_config(trust: &Trust, key_log: bool) -> Result<ClientConfig, TrustError> {
+    config_by(provider(), None, trust, key_log, &Presented::default())
+}
+
+/// TLS of a client that presents the certificate in `files` to a server that requests one.
+///
+/// # Errors
+///
+/// [`TrustError`].
+pub fn client_config_as(files: &CertificateFiles, trust: &Trust, key_log: bool) -> Result<ClientConfig, TrustError> {
+    config_by(provider(), Some(files), trust, key_log, &Presented::default())
+}
+
+/// TLS of a client that presents the certificate in `files`, if there are any. The server's is kept in `presented`. The
+/// hybrid key exchange is offered first.
+///
+/// # Errors
+///
+/// [`TrustError`].
+pub fn client_config_noting(
+    files: Option<&CertificateFiles>,
+    trust: &Trust,
+    key_log: bool,
+    presented: &Presented,
+) -> Result<ClientConfig, TrustError> {
+    config_by(client_provider(), files, trust, key_log, presented)
+}
+
+fn config_by(
+    provider: CryptoProvider,
+    files: Option<&CertificateFiles>,
+    trust: &Trust,
+    key_log: bool,
+    presented: &Presented,
+) -> Result<ClientConfig, TrustError> {
+    let builder = believing(provider, trust, presented)?;
+    let config = match files {
+        Some(files) => {
+            let certificate = SingleCertAndKey::from(Arc::clone(Certificate::load(files)?.key()));
+            builder.with_client_cert_resolver(Arc::new(certificate))
+        }
+        None => builder.with_no_client_auth(),
+    };
+    Ok(with_protocol(config, key_log))
+}
+
+fn believing(
+    provider: CryptoProvider,
+    trust: &Trust,
+    presented: &Presented,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, TrustError> {
+    let provider = Arc::new(provider);
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_protocol_versions(&[&TLS13])?;
+    let by = |roots: RootCertStore| {
+        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build()
+    };
+    let mut listed = Vec::new();
+    let verifier: Arc<dyn ServerCertVerifier> = match trust {
+        Trust::System => by(system_roots()?)?,
+        Trust::File(file) => {
+            listed = certificates_of(file)?;
+            by(roots_of(file, &listed)?)?
+        }
+        Trust::Insecure => Arc::new(AnyServer(Arc::clone(&provider))),
+    };
+    Ok(builder.dangerous().with_custom_certificate_verifier(presented.noting(verifier, listed)))
+}
+
+fn with_protocol(mut config: ClientConfig, key_log: bool) -> ClientConfig {
+    config.alpn_protocols = vec![ALPN_H3.to_vec()];
+    if key_log {
+        config.key_log = Arc::new(KeyLogFile::new());
+    }
+    config
+}
+
+/// The roots that the system trusts.
+pub(super) fn system_roots() -> Result<RootCertStore, TrustError> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    // A system's list may hold a few that rustls cannot use.
+    let (usable, _) = roots.add_parsable_certificates(found.certs);
+    if usable > 0 {
+        return Ok(roots);
+    }
+    let reason = found.errors.first().map(|error| format!(": {error}")).unwrap_or_default();
+    Err(TrustError::NoSystemRoots { reason })
+}
+
+fn certificates_of(file: &Path) -> Result<Vec<CertificateDer<'static>>, TrustError> {
+    let failed = |source| TrustError::File { file: file.into(), source };
+    let bytes = fs::read(file).map_err(|error| failed(pem::Error::Io(error)))?;
+    check_encoding(&bytes, file).map_err(CertificateErrors::from)?;
+    CertificateDer::pem_slice_iter(&bytes).collect::<Result<_, _>>().map_err(failed)
+}
+
+/// The authorities among `certificates`, the content of `file`: those that can sign others.
+fn roots_of(file: &Path, certificates: &[CertificateDer<'static>]) -> Result<RootCertStore, TrustError> {
+    let mut roots = RootCertStore::empty();
+    match roots.add_parsable_certificates(certificates.iter().cloned()) {
+        (0, _) => Err(TrustError::Empty { file: file.into() }),
+        _ => Ok(roots),
+    }
+}
+
+/// Accepts any certificate; the signatures of the handshake are still checked.
+#[derive(Debug)]
+struct AnyServer(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,151 @@
+//! Certificates of clients: whether a handshake requests one, and how it is verified.
+//!
+//! The verifier uses the authorities in force when a certificate comes, so that a reload needs no new configuration of
+//! rustls.
+//! Nothing is remembered from one handshake to the next (docs/adr/0010-client-certificates.md).
+
+use super::{ALPN_H3, CertificateResolver, provider, server};
+use litequic_exchange::CertificateRequest;
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
+    crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, UnixTime},
+    server::danger::{ClientCertVerified, ClientCertVerifier},
+};
+use std::{fmt, sync::Arc};
+use x509_parser::{certificate::X509Certificate, prelude::FromDer};
+
+/// Bytes of a client's certificate with its chain, DER. A chain of three with RSA-4096 keys has half of
+/// it; rustls would take 64 KiB, and an origin gets a third more, as base64.
+pub(super) const MAX_CHAIN_BYTES: usize = 16 * 1024;
+
+/// The certificate request of a handshake, by its client's name (SNI).
+pub type Policy = dyn Fn(Option<&str>) -> CertificateRequest + Send + Sync;
+
+/// The handshakes that request a certificate. All workers share it.
+pub struct Asking {
+    policy: Box<Policy>,
+    resolver: Arc<CertificateResolver>,
+    optional: Arc<ServerConfig>,
+    required: Arc<ServerConfig>,
+}
+
+impl Asking {
+    /// Requests by `policy`, and trusts the authorities of `resolver`'s store.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`server_config`](super::server_config).
+    pub fn new(
+        resolver: Arc<CertificateResolver>,
+        key_log: bool,
+        policy: impl Fn(Option<&str>) -> CertificateRequest + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
+        Self::over(&[ALPN_H3], resolver, key_log, policy)
+    }
+
+    /// Returns the verifier for handshakes that agree on one of `protocols`.
+    pub(super) fn over(
+        protocols: &[&[u8]],
+        resolver: Arc<CertificateResolver>,
+        key_log: bool,
+        policy: impl Fn(Option<&str>) -> CertificateRequest + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
+        let config = |mandatory| {
+            let algorithms = provider().signature_verification_algorithms;
+            let verifier = Verifier { resolver: Arc::clone(&resolver), mandatory, algorithms };
+            server::asking_config(Arc::clone(&resolver), Arc::new(verifier), key_log, protocols)
+        };
+        Ok(Self { optional: config(false)?, required: config(true)?, policy: Box::new(policy), resolver })
+    }
+
+    /// Whether no client is requested to, or a ClientHello need not be read beforehand.
+    pub(super) fn is_on(&self) -> bool {
+        self.resolver.store().authorities().is_some()
+    }
+
+    /// The certificate request for a client with `server_name`.
+    pub(super) fn request(&self, server_name: Option<&str>) -> CertificateRequest {
+        (self.policy)(server_name)
+    }
+
+    /// The configuration with that request; `None` for one without.
+    pub(super) fn config(&self, request: CertificateRequest) -> Option<&Arc<ServerConfig>> {
+        match request {
+            CertificateRequest::None => None,
+            CertificateRequest::Optional => Some(&self.optional),
+            CertificateRequest::Required => Some(&self.required),
+        }
+    }
+}
+
+impl fmt::Debug for Asking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Asking")
+    }
+}
+
+/// Verifies by the authorities that are in force.
+#[derive(Debug)]
+struct Verifier {
+    resolver: Arc<CertificateResolver>,
+    mandatory: bool,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ClientCertVerifier for Verifier {
+    fn client_auth_mandatory(&self) -> bool {
+        self.mandatory
+    }
+
+    /// None: a hint would reveal the trusted authorities, and rustls reads it from a place that no reload changes.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let bytes: usize = end_entity.len() + intermediates.iter().map(|issuer| issuer.len()).sum::<usize>();
+        if bytes > MAX_CHAIN_BYTES {
+            return Err(rustls::CertificateError::BadEncoding.into());
+        }
+        match self.resolver.store().authorities() {
+            Some(authorities) => authorities.verifier.verify_client_cert(end_entity, intermediates, now),
+            // A reload removed them meanwhile.
+            None => Err(rustls::CertificateError::UnknownIssuer.into()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+/// The subject of a certificate (DER), as RFC 4514 writes it or nearly so; `None` if it cannot be parsed.
+pub fn subject(certificate: &[u8]) -> Option<String> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    Some(parsed.subject().to_string())
+}

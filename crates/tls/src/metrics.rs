@@ -1,0 +1,42 @@
+//! A worker's metrics of TLS on QUIC; those of TLS on TCP are in `tcp`.
+
+use litequic_telemetry::{CLIENT_CERTIFICATES_REFUSED, Counter, HANDSHAKE_GROUPS, HANDSHAKES, metrics};
+use rustls::NamedGroup;
+
+metrics! {
+    /// A worker's own: it alone writes. Aligned so that two workers never share a cache line.
+    #[repr(align(128))]
+    pub struct Metrics {
+        Counter(HANDSHAKES) {
+            handshakes_quic_full [transport: "quic", kind: "full"],
+            handshakes_quic_resumed [transport: "quic", kind: "resumed"] "By a ticket: cheaper for both.",
+        }
+        Counter(HANDSHAKE_GROUPS) {
+            groups_quic_x25519mlkem768 [transport: "quic", group: "x25519mlkem768"]
+                "The hybrid of X25519 and ML-KEM-768: traffic that is recorded today stays secret from quantum computers.",
+            groups_quic_x25519 [transport: "quic", group: "x25519"],
+            groups_quic_secp256r1 [transport: "quic", group: "secp256r1"],
+            groups_quic_secp384r1 [transport: "quic", group: "secp384r1"],
+        }
+        Counter(CLIENT_CERTIFICATES_REFUSED) {
+            client_certificates_missing [reason: "missing"]
+                "Handshakes that ended because the client had no certificate where one is required.",
+            client_certificates_invalid [reason: "invalid"]
+                "Handshakes that ended because the client's certificate was invalid, or was longer than 16 KiB with \
+                    those that came with it; the log has why, at `debug`.",
+        }
+    }
+}
+
+impl Metrics {
+    /// Counts a completed handshake by its key exchange group: one of those that `tls` offers.
+    pub fn count_group(&self, group: Option<NamedGroup>) {
+        match group {
+            Some(NamedGroup::X25519MLKEM768) => self.groups_quic_x25519mlkem768.increment(),
+            Some(NamedGroup::X25519) => self.groups_quic_x25519.increment(),
+            Some(NamedGroup::secp256r1) => self.groups_quic_secp256r1.increment(),
+            Some(NamedGroup::secp384r1) => self.groups_quic_secp384r1.increment(),
+            _ => {}
+        }
+    }
+}

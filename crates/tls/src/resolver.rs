@@ -1,0 +1,631 @@
+//! Selects the certificate of a client, by its name (SNI), or without one by the address that it connected to, and by
+//! the signature algorithms that it offers; and the hosts that its connection may then be used for.
+
+use super::{
+    Authorities,
+    certificate::{Certificate, normalize, parse_ip},
+};
+use arc_swap::ArcSwap;
+use litequic_exchange::ClientTls;
+use litequic_telemetry::{self as telemetry, Family, Sample, Value};
+use rustls::{
+    CipherSuite, SignatureScheme,
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, HashMap},
+    net::{IpAddr, Ipv4Addr},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+/// The address of a client's connection where it is not known, or does not matter.
+const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+/// Certificates between which a client's signature algorithms decide: the cheapest first, and only those that some
+/// client gets, each for a scheme with which none before it signs.
+type Group = Box<[Certificate]>;
+
+/// The certificates of one configuration.
+#[derive(Debug)]
+pub struct CertificateStore {
+    /// For a client whose name is in none of the others, or without a name at an address that is in none of them.
+    default: Group,
+    /// By name; `*.example.com` as it is.
+    by_name: HashMap<String, Group>,
+    /// By IP address.
+    by_address: HashMap<IpAddr, Group>,
+    /// In the order of the configuration; those that were obtained by ACME come last.
+    all: Vec<Certificate>,
+    /// How many of `all` come from files.
+    files: usize,
+    /// Names and addresses whose certificate is still to be obtained: their clients get none.
+    awaited: BTreeSet<String>,
+    /// Certificates that no client gets.
+    unserved: Vec<Unserved>,
+    /// The authorities for clients' certificates, if they are requested.
+    authorities: Option<Authorities>,
+}
+
+/// A certificate that no client gets, because each of its names has others that sign with the same algorithms.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unserved {
+    /// The place of the certificate in [`CertificateStore::certificates`].
+    pub place: usize,
+    /// The places of those with its names and its algorithms, which clients get. Empty if it has no name.
+    pub instead: Vec<usize>,
+}
+
+impl CertificateStore {
+    /// `default` is also served to a client whose name is in none of the others. A certificate of `others` that has all
+    /// names of `default` may take its place for clients that offer the other's signature algorithm.
+    pub fn new(default: Certificate, others: impl IntoIterator<Item = Certificate>) -> Self {
+        Self::of(std::iter::once(default).chain(others).collect())
+    }
+
+    /// The certificates of files, of which the first is the default. There may be none.
+    pub fn of(files: Vec<Certificate>) -> Self {
+        let count = files.len();
+        Self::composed(files, count)
+    }
+
+    fn composed(all: Vec<Certificate>, files: usize) -> Self {
+        let places = Places::of(&all);
+        let group = |places: &[usize]| places.iter().filter_map(|place| all.get(*place).cloned()).collect();
+        Self {
+            default: group(&places.default),
+            by_name: places.by_name.iter().map(|(name, places)| (name.clone(), group(places))).collect(),
+            by_address: places.by_address.iter().map(|(address, places)| (*address, group(places))).collect(),
+            unserved: places.unserved(&all),
+            all,
+            files,
+            awaited: BTreeSet::new(),
+            authorities: None,
+        }
+    }
+
+    /// Returns the store with the same certificates of files and authorities, and with those that were `issued` by ACME
+    /// in place of earlier ones. Hosts that are `awaited`, lower case, have none yet: their clients get no certificate
+    /// rather than another host's.
+    #[must_use]
+    pub fn with_issued(&self, issued: impl IntoIterator<Item = Certificate>, awaited: BTreeSet<String>) -> Self {
+        let all = self.certificates().iter().cloned().chain(issued).collect();
+        Self { authorities: self.authorities.clone(), awaited, ..Self::composed(all, self.files) }
+    }
+
+    /// Returns the store with `authorities` for clients' certificates.
+    #[must_use]
+    pub fn with_authorities(self, authorities: Option<Authorities>) -> Self {
+        Self { authorities, ..self }
+    }
+
+    /// The authorities for clients' certificates; `None` if they are not requested.
+    pub fn authorities(&self) -> Option<&Authorities> {
+        self.authorities.as_ref()
+    }
+
+    /// The certificates of files, in the order of the configuration.
+    pub fn certificates(&self) -> &[Certificate] {
+        self.all.get(..self.files).unwrap_or_default()
+    }
+
+    /// Every certificate: those of files, then those that were issued by ACME.
+    pub fn all(&self) -> &[Certificate] {
+        &self.all
+    }
+
+    /// Certificates that no client gets, whatever its name and algorithms.
+    pub fn unserved(&self) -> &[Unserved] {
+        &self.unserved
+    }
+
+    /// The certificate for a client with `sni` at the address `local` that offers to verify signatures with `offered`:
+    /// of those for the name the cheapest that can sign so. If none can, the first: rustls then ends the handshake.
+    /// `None` if there is none yet: rustls then ends the handshake too.
+    pub fn choose(&self, sni: Option<&str>, local: IpAddr, offered: &[SignatureScheme]) -> Option<&Certificate> {
+        let group = self.group(sni, local);
+        let chosen = group.iter().find(|certificate| certificate.algorithm().signs_one_of(offered));
+        chosen.or(group.first())
+    }
+
+    /// The certificates for clients with `sni` at the address `local`: those with exactly this name, else those with a
+    /// wildcard for its first label, else the default. Without a name those that have the address: SNI cannot carry
+    /// addresses (RFC 6066 §3), so a client that connects to one sends none.
+    fn group(&self, sni: Option<&str>, local: IpAddr) -> &[Certificate] {
+        let name = sni.map(normalize);
+        let found = match &name {
+            Some(name) => self.by_name.get(name).or_else(|| self.by_name.get(&wildcard(name)?)),
+            None => self.by_address.get(&local.to_canonical()),
+        };
+        let is_awaited = || match &name {
+            Some(name) => {
+                self.awaited.contains(name) || wildcard(name).is_some_and(|wildcard| self.awaited.contains(&wildcard))
+            }
+            None => self.awaited.contains(&local.to_canonical().to_string()),
+        };
+        match found {
+            Some(group) => group,
+            None if !self.awaited.is_empty() && is_awaited() => &[],
+            None => &self.default,
+        }
+    }
+
+    /// Whether a client without a name may get another certificate at one address than at another.
+    pub(super) fn depends_on_address(&self) -> bool {
+        (self.all.len() > 1 && !self.by_address.is_empty()) || self.awaited.iter().any(|host| parse_ip(host).is_some())
+    }
+
+    /// Whether a connection whose client sent `sni` to the address `local` may carry requests for `host` (an authority
+    /// without its port); 421 otherwise (RFC 9110 §15.5.20, RFC 9114 §3.3).
+    ///
+    /// It may if every certificate that clients of this name may be served covers the host: which one this client was
+    /// served is not known here. Two more hosts are allowed, because 421 makes a client try again on a connection of
+    /// its own, and that is the one it has:
+    /// - the very name that it sent, which the default certificate does not cover, as the client knows;
+    /// - an IP address, from a client that sent no name. This client reached litequic by address, perhaps by another
+    ///   than litequic sees (NAT), and accepted what it got: a sidecar's self-signed certificate, say.
+    pub fn covers(&self, sni: Option<&str>, local: IpAddr, host: &str) -> bool {
+        let asked_for = match sni {
+            // Mostly equal letter by letter: that needs no copy.
+            Some(sni) => sni == host || normalize(sni) == normalize(host),
+            None => parse_ip(host).is_some(),
+        };
+        asked_for || all_cover(self.group(sni, local), host)
+    }
+
+    /// Whether clients of a route for `host` may get a certificate that covers it. `*.` stands for one or more labels:
+    /// a name below it is enough.
+    pub fn covers_pattern(&self, host: &str) -> bool {
+        let is_below = |name: &str, parent: &str| name.strip_suffix(parent).is_some_and(|labels| labels.ends_with('.'));
+        match host.strip_prefix("*.") {
+            Some(parent) => self.by_name.keys().any(|name| is_below(name, parent)),
+            None => self.has_name(host),
+        }
+    }
+
+    /// Whether a client of `host` gets a certificate that covers it, whatever its signature algorithms.
+    pub fn has_name(&self, host: &str) -> bool {
+        match parse_ip(host) {
+            Some(address) => self.by_address.contains_key(&address.to_canonical()),
+            None => all_cover(self.group(Some(host), UNKNOWN), host),
+        }
+    }
+}
+
+/// The signature schemes that a client offers. In TLS 1.2 RSA signs with PKCS #1 padding, too (RFC 8446 §4.2.3): such a
+/// client has an RSA certificate as if it offered PSS.
+fn schemes<'a>(offered: &'a [SignatureScheme], suites: &[CipherSuite]) -> Cow<'a, [SignatureScheme]> {
+    let is_old = !ClientTls::is_13_offered(suites.iter().map(|suite| u16::from(*suite)));
+    let pkcs1 =
+        [SignatureScheme::RSA_PKCS1_SHA256, SignatureScheme::RSA_PKCS1_SHA384, SignatureScheme::RSA_PKCS1_SHA512];
+    if is_old && offered.iter().any(|scheme| pkcs1.contains(scheme)) {
+        return [offered, &[SignatureScheme::RSA_PSS_SHA256]].concat().into();
+    }
+    offered.into()
+}
+
+fn all_cover(group: &[Certificate], host: &str) -> bool {
+    !group.is_empty() && group.iter().all(|certificate| certificate.names().cover(host))
+}
+
+/// The wildcard that stands for the first label of `name`.
+fn wildcard(name: &str) -> Option<String> {
+    let (_, parent) = name.split_once('.')?;
+    Some(format!("*.{parent}"))
+}
+
+/// Certificates that are served for each name, by their places in the configuration: those of [`CertificateStore`].
+struct Places {
+    default: Vec<usize>,
+    by_name: HashMap<String, Vec<usize>>,
+    by_address: HashMap<IpAddr, Vec<usize>>,
+}
+
+impl Places {
+    fn of(all: &[Certificate]) -> Self {
+        let (mut by_name, mut by_address) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
+        for (place, certificate) in all.iter().enumerate() {
+            for name in &certificate.names().dns {
+                by_name.entry(name.clone()).or_default().push(place);
+            }
+            for address in &certificate.names().ip {
+                by_address.entry(address.to_canonical()).or_default().push(place);
+            }
+        }
+        for places in by_name.values_mut().chain(by_address.values_mut()) {
+            *places = served(all, places, &[]);
+        }
+        // A client whose algorithms no certificate with its exact name has gets one with a wildcard.
+        let exact: Vec<String> = by_name.keys().filter(|name| !name.starts_with("*.")).cloned().collect();
+        for name in exact {
+            let wild = wildcard(&name).and_then(|wildcard| by_name.get(&wildcard)).cloned().unwrap_or_default();
+            if let Some(places) = by_name.get_mut(&name) {
+                *places = served(all, places, &wild);
+            }
+        }
+        let names = |certificate: &Certificate| -> BTreeSet<_> {
+            let names = certificate.names();
+            names.dns.iter().cloned().chain(names.ip.iter().map(|address| address.to_canonical().to_string())).collect()
+        };
+        let first = all.first().map(names).unwrap_or_default();
+        // Whatever the first certificate covers, each of its group does. All have all names of one without any.
+        let is_default = |(place, certificate): &(usize, &Certificate)| {
+            *place == 0 || (!first.is_empty() && names(certificate).is_superset(&first))
+        };
+        let default: Vec<usize> = all.iter().enumerate().filter(is_default).map(|(place, _)| place).collect();
+        Self { default: served(all, &default, &[]), by_name, by_address }
+    }
+
+    fn unserved(&self, all: &[Certificate]) -> Vec<Unserved> {
+        let groups = self.by_name.values().chain(self.by_address.values()).chain([&self.default]);
+        let served: BTreeSet<usize> = groups.flatten().copied().collect();
+        let unserved = all.iter().enumerate().filter(|(place, _)| !served.contains(place));
+        unserved.map(|(place, certificate)| Unserved { place, instead: self.instead_of(certificate, all) }).collect()
+    }
+
+    /// The certificates that clients of the names of `certificate` get which verify its signatures.
+    fn instead_of(&self, certificate: &Certificate, all: &[Certificate]) -> Vec<usize> {
+        let names = certificate.names().dns.iter().filter_map(|name| self.by_name.get(name));
+        let addresses = certificate.names().ip.iter().filter_map(|ip| self.by_address.get(&ip.to_canonical()));
+        let is_alike = |place: &usize| {
+            let schemes = certificate.algorithm().schemes();
+            all.get(*place).is_some_and(|other| other.algorithm().signs_one_of(schemes))
+        };
+        let places: BTreeSet<usize> = names.chain(addresses).flatten().copied().filter(is_alike).collect();
+        places.into_iter().collect()
+    }
+}
+
+/// The certificates of `first`, then of `then`, each the cheapest first, that sign with a scheme with which none before
+/// does. At least one, if there are any.
+fn served(all: &[Certificate], first: &[usize], then: &[usize]) -> Vec<usize> {
+    let mut schemes = BTreeSet::new();
+    let mut places = Vec::new();
+    for candidates in [first, then] {
+        let mut candidates: Vec<_> =
+            candidates.iter().filter_map(|place| Some((*place, all.get(*place)?.algorithm()))).collect();
+        candidates.sort_by_key(|(_, algorithm)| algorithm.cost());
+        for (place, algorithm) in candidates {
+            let known = schemes.len();
+            schemes.extend(algorithm.schemes().iter().map(|scheme| u16::from(*scheme)));
+            if schemes.len() > known || places.is_empty() {
+                places.push(place);
+            }
+        }
+    }
+    places
+}
+
+/// Provides the certificate to rustls, from a store that a reload replaces without touching any endpoint.
+#[derive(Debug)]
+pub struct CertificateResolver(ArcSwap<CertificateStore>, Arc<Unanswered>);
+
+/// Handshakes that ended because there is no certificate for the client yet. Counted by every worker, in the path of
+/// such a handshake alone.
+#[derive(Debug, Default)]
+pub struct Unanswered(AtomicU64);
+
+impl telemetry::Group for Unanswered {
+    fn visit(&self, see: &mut dyn FnMut(Sample)) {
+        let help = "Handshakes that ended because no certificate has been obtained for the client's host yet.";
+        let family = Family { name: "handshakes_without_certificate", help };
+        let note = "Those of a host of `[[acme]]` whose certificate is still to be issued.";
+        see(Sample { family, labels: Vec::new(), note, value: Value::Counter(self.0.load(Relaxed)) });
+    }
+}
+
+impl CertificateResolver {
+    /// Serves `store`.
+    pub fn new(store: CertificateStore) -> Arc<Self> {
+        Self::counting(store, Arc::default())
+    }
+
+    /// Serves `store`, and counts clients without a certificate in `unanswered`.
+    pub fn counting(store: CertificateStore, unanswered: Arc<Unanswered>) -> Arc<Self> {
+        Arc::new(Self(ArcSwap::from_pointee(store), unanswered))
+    }
+
+    /// Serves `store` from the next handshake on.
+    pub fn replace(&self, store: CertificateStore) {
+        self.0.store(Arc::new(store));
+    }
+
+    /// [`CertificateStore::covers`] of the store that is served now.
+    pub fn covers(&self, sni: Option<&str>, local: IpAddr, host: &str) -> bool {
+        self.0.load().covers(sni, local, host)
+    }
+
+    /// [`CertificateStore::has_name`] of the store that is served now.
+    pub fn has_name(&self, host: &str) -> bool {
+        self.0.load().has_name(host)
+    }
+
+    /// The configuration of a handshake at the address `local`; `None` if this one, which all handshakes share, is the
+    /// same.
+    pub(super) fn at(self: &Arc<Self>, local: IpAddr) -> Option<Arc<dyn ResolvesServerCert>> {
+        let at = || -> Arc<dyn ResolvesServerCert> { Arc::new(AtAddress { resolver: Arc::clone(self), local }) };
+        self.0.load().depends_on_address().then(at)
+    }
+
+    fn choose(&self, hello: &ClientHello<'_>, local: IpAddr) -> Option<Arc<CertifiedKey>> {
+        let store = self.0.load();
+        let schemes = schemes(hello.signature_schemes(), hello.cipher_suites());
+        let chosen = store.choose(hello.server_name(), local, &schemes);
+        if chosen.is_none() {
+            self.1.0.fetch_add(1, Relaxed);
+        }
+        Some(Arc::clone(chosen?.key()))
+    }
+
+    /// The store that is served now.
+    pub fn store(&self) -> Arc<CertificateStore> {
+        self.0.load_full()
+    }
+}
+
+impl ResolvesServerCert for CertificateResolver {
+    fn resolve(&self, client_hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.choose(&client_hello, UNKNOWN)
+    }
+}
+
+/// A [`CertificateResolver`] for one handshake, whose client connected to an address. A ClientHello does not have it.
+#[derive(Debug)]
+struct AtAddress {
+    resolver: Arc<CertificateResolver>,
+    local: IpAddr,
+}
+
+impl ResolvesServerCert for AtAddress {
+    fn resolve(&self, client_hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.resolver.choose(&client_hello, self.local)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{SelfSigned, self_signed, self_signed_with};
+    use rcgen::{
+        CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256,
+        SignatureAlgorithm,
+    };
+
+    const P256: SignatureScheme = SignatureScheme::ECDSA_NISTP256_SHA256;
+    const P384: SignatureScheme = SignatureScheme::ECDSA_NISTP384_SHA384;
+    const RSA: SignatureScheme = SignatureScheme::RSA_PSS_SHA256;
+    const ALL: &[SignatureScheme] = &[RSA, P384, P256];
+
+    fn certificate(names: &[&str]) -> Certificate {
+        self_signed(names.iter().copied()).unwrap().certificate().unwrap()
+    }
+
+    fn certificate_with(key: &'static SignatureAlgorithm, names: &[&str]) -> Certificate {
+        let key = KeyPair::generate_for(key).unwrap();
+        self_signed_with(names.iter().copied(), &key).unwrap().certificate().unwrap()
+    }
+
+    /// A kind of key, and the names of its certificate.
+    type Made<'a> = (&'static SignatureAlgorithm, &'a [&'a str]);
+
+    fn of_kinds(certificates: &[Made<'_>]) -> CertificateStore {
+        let mut all = certificates.iter().map(|(key, names)| certificate_with(key, names));
+        CertificateStore::new(all.next().unwrap(), all)
+    }
+
+    fn store() -> CertificateStore {
+        let others = [certificate(&["www.example.com"]), certificate(&["*.example.com", "example.org", "192.0.2.1"])];
+        CertificateStore::new(certificate(&["localhost", "::1"]), others)
+    }
+
+    #[test]
+    fn the_most_specific_name_wins_and_the_first_certificate_is_the_default() {
+        let table = [
+            (Some("www.example.com"), "www.example.com"),
+            (Some("WWW.Example.com."), "www.example.com"),
+            (Some("api.example.com"), "*.example.com"),
+            (Some("example.org"), "*.example.com"),
+            (Some("a.b.example.com"), "localhost"),
+            (Some("example.com"), "localhost"),
+            (Some("localhost"), "localhost"),
+            (Some("elsewhere.net"), "localhost"),
+            (Some(""), "localhost"),
+            (None, "localhost"),
+        ];
+        let store = store();
+        for (sni, expected) in table {
+            assert_eq!(store.choose(sni, UNKNOWN, ALL).unwrap().names().dns[0], expected, "{sni:?}");
+        }
+    }
+
+    #[test]
+    fn a_client_without_a_name_gets_the_certificate_that_has_the_address() {
+        let table = [
+            (None, "192.0.2.1", "*.example.com"),
+            (None, "::ffff:192.0.2.1", "*.example.com"),
+            (None, "192.0.2.2", "localhost"),
+            (None, "::1", "localhost"),
+            (Some("www.example.com"), "192.0.2.1", "www.example.com"),
+            (Some("elsewhere.net"), "192.0.2.1", "localhost"),
+        ];
+        let store = store();
+        for (sni, local, expected) in table {
+            assert_eq!(
+                store.choose(sni, local.parse().unwrap(), ALL).unwrap().names().dns[0],
+                expected,
+                "{sni:?} at {local}"
+            );
+        }
+        assert!(store.depends_on_address());
+        assert!(!CertificateStore::new(certificate(&["localhost", "192.0.2.1"]), []).depends_on_address());
+        let named = [certificate(&["www.example.com"])];
+        assert!(!CertificateStore::new(certificate(&["localhost"]), named).depends_on_address());
+    }
+
+    #[test]
+    fn a_connection_serves_the_hosts_of_its_certificate() {
+        let table = [
+            ("same name", Some("www.example.com"), "www.example.com", true),
+            ("another certificate's name", Some("www.example.com"), "api.example.com", false),
+            ("a sibling under the wildcard", Some("api.example.com"), "img.example.com", true),
+            ("two labels under the wildcard", Some("api.example.com"), "a.b.example.com", false),
+            ("another name of the certificate", Some("api.example.com"), "example.org", true),
+            ("an address of the certificate", Some("api.example.com"), "192.0.2.1", true),
+            ("an address of none", Some("api.example.com"), "192.0.2.2", false),
+            ("a name that only the client knows", Some("web.default.svc"), "web.default.svc", true),
+            ("a name that was not requested", Some("web.default.svc"), "db.default.svc", false),
+            ("reached by address", None, "10.0.0.5", true),
+            ("reached by address", None, "[2001:db8::1]", true),
+            ("no name, the default's name", None, "localhost", true),
+            ("no name, another's name", None, "www.example.com", false),
+        ];
+        let store = store();
+        for (what, sni, host, expected) in table {
+            assert_eq!(store.covers(sni, UNKNOWN, host), expected, "{what}: {sni:?}, {host}");
+        }
+        // The certificate of a client without a name depends on the address.
+        let address = "192.0.2.1".parse().unwrap();
+        for (host, expected) in [("example.org", true), ("localhost", false), ("192.0.2.1", true), ("192.0.2.9", true)]
+        {
+            assert_eq!(store.covers(None, address, host), expected, "{host}");
+        }
+    }
+
+    #[test]
+    fn a_route_s_host_is_covered_where_a_client_may_get_a_certificate_for_it() {
+        let store = store();
+        for (host, expected) in [
+            ("www.example.com", true),
+            ("api.example.com", true),
+            ("example.com", false),
+            ("elsewhere.test", false),
+            ("*.example.com", true),
+            ("*.com", true),
+            ("*.www.example.com", false),
+            ("*.ample.com", false),
+            // Clients of an address send no name, and get the certificate that has it.
+            ("[::1]", true),
+            ("192.0.2.1", true),
+            ("192.0.2.2", false),
+        ] {
+            assert_eq!(store.covers_pattern(host), expected, "{host}");
+        }
+    }
+
+    #[test]
+    fn of_the_certificates_of_a_name_the_cheapest_that_the_client_verifies_is_served() {
+        let rsa: &'static _ = &PKCS_RSA_SHA256;
+        let store = of_kinds(&[
+            (rsa, &["both.test", "192.0.2.1"]),
+            (&PKCS_ECDSA_P384_SHA384, &["both.test", "p384.test"]),
+            (&PKCS_ECDSA_P256_SHA256, &["both.test", "www.wild.test", "192.0.2.1"]),
+            (rsa, &["*.wild.test"]),
+        ]);
+        let address = "192.0.2.1".parse().unwrap();
+        let table: [(_, _, &[_], _); 16] = [
+            (Some("both.test"), UNKNOWN, ALL, 2),
+            (Some("both.test"), UNKNOWN, &[RSA, P384], 1),
+            (Some("both.test"), UNKNOWN, &[SignatureScheme::RSA_PSS_SHA512], 0),
+            // Schemes of no certificate, or of certificates alone: rustls ends the handshake.
+            (Some("both.test"), UNKNOWN, &[SignatureScheme::ED25519], 2),
+            (Some("both.test"), UNKNOWN, &[SignatureScheme::RSA_PKCS1_SHA256], 2),
+            (Some("both.test"), UNKNOWN, &[], 2),
+            (Some("p384.test"), UNKNOWN, &[P256], 1),
+            // An exact name is preferred to a wildcard, as long as the client verifies its algorithm.
+            (Some("www.wild.test"), UNKNOWN, ALL, 2),
+            (Some("www.wild.test"), UNKNOWN, &[RSA], 3),
+            (Some("www.wild.test"), UNKNOWN, &[P384], 2),
+            (Some("api.wild.test"), UNKNOWN, ALL, 3),
+            (None, address, ALL, 2),
+            (None, address, &[RSA], 0),
+            // The second lacks the first one's address, the third has all names of the first.
+            (None, UNKNOWN, ALL, 2),
+            (Some("elsewhere.test"), UNKNOWN, &[P384, RSA], 0),
+            (None, UNKNOWN, &[P384], 2),
+        ];
+        for (sni, local, offered, expected) in table {
+            let served = store.choose(sni, local, offered).unwrap();
+            assert!(served.is_same_chain(&store.certificates()[expected]), "{sni:?} at {local}: {offered:?}");
+        }
+        assert_eq!(store.unserved(), []);
+    }
+
+    #[test]
+    fn a_connection_serves_what_all_certificates_of_its_name_cover() {
+        let store = of_kinds(&[
+            (&PKCS_RSA_SHA256, &["a.test", "b.test"]),
+            (&PKCS_ECDSA_P256_SHA256, &["a.test", "b.test", "c.test"]),
+            (&PKCS_ECDSA_P256_SHA256, &["d.test", "www.wild.test"]),
+            (&PKCS_RSA_SHA256, &["*.wild.test"]),
+            // Never served, so that what it lacks does not count.
+            (&PKCS_ECDSA_P256_SHA256, &["d.test"]),
+        ]);
+        for (sni, host, expected) in [
+            (Some("a.test"), "b.test", true),
+            (Some("a.test"), "c.test", false),
+            (Some("c.test"), "a.test", true),
+            (Some("d.test"), "www.wild.test", true),
+            (Some("www.wild.test"), "d.test", false),
+            (Some("www.wild.test"), "api.wild.test", false),
+            (Some("www.wild.test"), "www.wild.test", true),
+            (Some("api.wild.test"), "www.wild.test", true),
+            (None, "a.test", true),
+            (None, "b.test", true),
+            (None, "c.test", false),
+        ] {
+            assert_eq!(store.covers(sni, UNKNOWN, host), expected, "{sni:?}, {host}");
+        }
+        for name in ["a.test", "b.test", "c.test", "d.test", "www.wild.test", "api.wild.test"] {
+            assert!(store.has_name(name), "{name}");
+        }
+        assert_eq!(store.unserved(), [Unserved { place: 4, instead: vec![2] }]);
+    }
+
+    #[test]
+    fn a_certificate_that_no_client_gets_is_known_with_those_that_it_gets_instead() {
+        let (rsa, p256): (&'static _, &'static _) = (&PKCS_RSA_SHA256, &PKCS_ECDSA_P256_SHA256);
+        let unserved = |place, instead: &[usize]| Unserved { place, instead: instead.to_vec() };
+        let table: [(&[Made<'_>], Vec<Unserved>); 5] = [
+            (&[(rsa, &["a.test"]), (p256, &["a.test"])], vec![]),
+            (&[(p256, &["a.test"]), (p256, &["a.test"])], vec![unserved(1, &[0])]),
+            (&[(p256, &["a.test"]), (p256, &["a.test", "b.test"])], vec![]),
+            (
+                &[
+                    (rsa, &["other.test"]),
+                    (p256, &["a.test"]),
+                    (p256, &["192.0.2.1"]),
+                    (p256, &["a.test", "192.0.2.1"]),
+                ],
+                vec![unserved(3, &[1, 2])],
+            ),
+            // The default is served to clients without a name, unless another has all its names.
+            (&[(rsa, &["a.test"]), (rsa, &["a.test", "b.test"])], vec![]),
+        ];
+        for (certificates, expected) in table {
+            let names: Vec<_> = certificates.iter().map(|(_, names)| names).collect();
+            assert_eq!(of_kinds(certificates).unserved(), expected, "{names:?}");
+        }
+        let nameless = || {
+            let mut parameters = CertificateParams::new([]).unwrap();
+            parameters.distinguished_name = DistinguishedName::new();
+            let key = KeyPair::generate().unwrap();
+            let (cert_pem, key_pem) = (parameters.self_signed(&key).unwrap().pem(), key.serialize_pem());
+            SelfSigned { cert_pem, key_pem, spki_sha256: String::new() }.certificate().unwrap()
+        };
+        let store = CertificateStore::new(nameless(), [certificate(&["a.test"]), nameless()]);
+        assert_eq!(store.unserved(), [unserved(2, &[])]);
+        assert!(store.choose(None, UNKNOWN, ALL).unwrap().is_same_chain(&store.certificates()[0]));
+    }
+
+    #[test]
+    fn a_replaced_store_serves_from_then_on() {
+        let resolver = CertificateResolver::new(CertificateStore::new(certificate(&["old.test"]), []));
+        resolver.replace(CertificateStore::new(certificate(&["new.test"]), []));
+        assert!(resolver.covers(None, UNKNOWN, "new.test"));
+        assert!(!resolver.covers(None, UNKNOWN, "old.test"));
+    }
+}

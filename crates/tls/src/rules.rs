@@ -1,0 +1,189 @@
+//! Rules of RFC 9001 for a ClientHello that rustls does not enforce, checked in its bytes as they come. Pure.
+
+use s2n_quic_core::{crypto::tls, transport::Error};
+
+/// The extension `quic_transport_parameters`. rustls takes the codepoint of QUIC's drafts (0xffa5) for it as well.
+const PARAMETERS: usize = 0x39;
+/// The type of a ClientHello (RFC 8446 §4).
+const CLIENT_HELLO: usize = 1;
+/// Bytes before the session ID: version and random (RFC 8446 §4.1.2).
+const FIXED: usize = 2 + 32;
+
+/// Reads ClientHello messages and checks each at its end, once rustls has accepted it: results for malformed ones have
+/// no meaning.
+#[derive(Debug, Default)]
+pub(super) struct TlsRules {
+    field: Field,
+    /// The field's bytes so far.
+    value: usize,
+    gathered: usize,
+    /// Bytes to be skipped before the field.
+    skip: usize,
+    /// Bytes left of the message behind its header.
+    left: usize,
+    has_session_id: bool,
+    has_parameters: bool,
+}
+
+/// The parts that are read; everything between is skipped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Field {
+    #[default]
+    Header,
+    SessionId,
+    CipherSuites,
+    Compression,
+    Extensions,
+    Extension,
+    ExtensionLength,
+    /// Another message, which does not belong here.
+    Other,
+}
+
+impl Field {
+    /// Bytes.
+    const fn length(self) -> usize {
+        match self {
+            Self::Header => 4,
+            Self::SessionId | Self::Compression | Self::Other => 1,
+            Self::CipherSuites | Self::Extensions | Self::Extension | Self::ExtensionLength => 2,
+        }
+    }
+}
+
+impl TlsRules {
+    /// Reads on, in the ClientHello or in the one that follows a HelloRetryRequest.
+    ///
+    /// # Errors
+    ///
+    /// The connection's, at the end of an invalid message.
+    pub(super) fn read(&mut self, data: &[u8]) -> Result<(), Error> {
+        for byte in data {
+            self.left = self.left.saturating_sub(1);
+            if self.skip > 0 {
+                self.skip -= 1;
+            } else {
+                self.value = self.value << 8 | usize::from(*byte);
+                self.gathered += 1;
+                if self.gathered == self.field.length() {
+                    self.gathered = 0;
+                    let value = std::mem::take(&mut self.value);
+                    self.end_field(value);
+                }
+            }
+            if self.left == 0 && self.field != Field::Header {
+                std::mem::take(self).verdict()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end_field(&mut self, value: usize) {
+        (self.field, self.skip) = match self.field {
+            Field::Header => {
+                self.left = value & 0x00ff_ffff;
+                if value >> 24 == CLIENT_HELLO { (Field::SessionId, FIXED) } else { (Field::Other, self.left) }
+            }
+            Field::SessionId => {
+                self.has_session_id = value > 0;
+                (Field::CipherSuites, value)
+            }
+            Field::CipherSuites => (Field::Compression, value),
+            Field::Compression => (Field::Extensions, value),
+            Field::Extensions => (Field::Extension, 0),
+            Field::Extension => {
+                self.has_parameters |= value == PARAMETERS;
+                (Field::ExtensionLength, 0)
+            }
+            Field::ExtensionLength => (Field::Extension, value),
+            Field::Other => (Field::Other, 0),
+        };
+    }
+
+    fn verdict(self) -> Result<(), Error> {
+        if self.field == Field::Other {
+            Ok(())
+        } else if self.has_session_id {
+            // TLS 1.3 imitates 1.2 for middleboxes, from which QUIC hides it (RFC 9001 §8.4).
+            Err(Error::PROTOCOL_VIOLATION.with_reason("TLS compatibility mode"))
+        } else if self.has_parameters {
+            Ok(())
+        } else {
+            // RFC 9001 §8.2
+            Err(tls::Error::MISSING_EXTENSION.with_reason("no QUIC transport parameters").into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Trust, client_config};
+    use proptest::prelude::{any, prop};
+    use rustls::quic::{ClientConnection, Version};
+    use std::sync::Arc;
+
+    fn hello(version: Version) -> Vec<u8> {
+        let config = Arc::new(client_config(&Trust::Insecure, false).unwrap());
+        let name = rustls::pki_types::ServerName::try_from("localhost").unwrap();
+        let mut client = ClientConnection::new(config, version, name, vec![0; 40]).unwrap();
+        let mut hello = Vec::new();
+        assert!(client.write_hs(&mut hello).is_none());
+        hello
+    }
+
+    const MISSING_EXTENSION: Result<(), u64> = Err(0x16d);
+
+    fn read(rules: &mut TlsRules, data: &[u8]) -> Result<(), u64> {
+        rules.read(data).map_err(|error| error.code.as_u64())
+    }
+
+    #[test]
+    fn the_extension_is_found_in_whatever_pieces_the_message_comes() {
+        for (version, expected) in [(Version::V1, Ok(())), (Version::V1Draft, MISSING_EXTENSION)] {
+            let hello = hello(version);
+            for size in [1, 2, 7, 100, hello.len()] {
+                let mut rules = TlsRules::default();
+                let mut pieces: Vec<_> = hello.chunks(size).map(|piece| read(&mut rules, piece)).collect();
+                assert_eq!(pieces.pop(), Some(expected), "in pieces of {size}");
+                assert!(pieces.iter().all(Result::is_ok));
+            }
+        }
+    }
+
+    #[test]
+    fn a_second_message_counts_by_itself() {
+        let mut rules = TlsRules::default();
+        assert_eq!(read(&mut rules, &hello(Version::V1)), Ok(()));
+        assert_eq!(read(&mut rules, &hello(Version::V1Draft)), MISSING_EXTENSION);
+        let both = [hello(Version::V1), hello(Version::V1Draft)].concat();
+        assert_eq!(read(&mut TlsRules::default(), &both), MISSING_EXTENSION);
+    }
+
+    #[test]
+    fn a_hello_without_extensions_and_one_with_a_session_id_break_the_rules() {
+        for (tail, expected) in [
+            (&[0, 0, 2, 0x13, 1, 1, 0, 0, 0][..], MISSING_EXTENSION),
+            (&[0, 0, 2, 0x13, 1, 1, 0], MISSING_EXTENSION),
+            (&[1, 9, 0, 2, 0x13, 1, 1, 0, 0, 4, 0, 0x39, 0, 0], Err(0x0a)),
+            (&[0, 0, 2, 0x13, 1, 1, 0, 0, 4, 0, 0x39, 0, 0], Ok(())),
+        ] {
+            let length = u8::try_from(FIXED + tail.len()).unwrap();
+            let message = [&[1, 0, 0, length][..], &[3; FIXED], tail].concat();
+            let (last, most) = message.split_last().unwrap();
+            let mut rules = TlsRules::default();
+            assert_eq!(read(&mut rules, most), Ok(()), "not judged before its end: {tail:x?}");
+            assert_eq!(read(&mut rules, &[*last]), expected, "{tail:x?}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_comes_is_read_without_a_panic(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..80), 0..8)) {
+            let mut rules = TlsRules::default();
+            for piece in pieces {
+                let _ = rules.read(&piece);
+            }
+        }
+    }
+}

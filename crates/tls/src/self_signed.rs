@@ -1,0 +1,87 @@
+//! A certificate made on the spot, for `litequic demo` and tests: no client trusts it by default.
+
+use super::{Certificate, CertificateErrors};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use litequic_config::CertificateFiles;
+use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData};
+use std::time::{Duration, SystemTime};
+
+/// Chromium accepts a certificate by its fingerprint (WebTransport's `serverCertificateHashes`) only if it is ECDSA and
+/// valid for at most 14 days; a day is left for clock skew.
+const VALIDITY: Duration = Duration::from_secs(13 * 24 * 3600);
+/// Clock skew.
+const BACKDATED: Duration = Duration::from_secs(3600);
+
+/// A self-signed certificate.
+#[derive(Debug, Clone)]
+pub struct SelfSigned {
+    /// The certificate, PEM.
+    pub cert_pem: String,
+    /// The certificate's private key, PEM (PKCS #8).
+    pub key_pem: String,
+    /// The SHA-256 digest of its public key (SubjectPublicKeyInfo) in base64, for Chromium's
+    /// `--ignore-certificate-errors-spki-list`.
+    pub spki_sha256: String,
+}
+
+impl SelfSigned {
+    /// Returns the certificate as the server serves it.
+    ///
+    /// # Errors
+    ///
+    /// None but a defect of litequic.
+    pub fn certificate(&self) -> Result<Certificate, CertificateErrors> {
+        let files = CertificateFiles { cert: "(self-signed)".into(), key: "(self-signed)".into() };
+        Certificate::from_pem(self.cert_pem.as_bytes(), self.key_pem.as_bytes(), &files)
+    }
+}
+
+/// A new ECDSA P-256 key with a certificate for `names`: DNS names and IP addresses.
+///
+/// # Errors
+///
+/// A name that is not ASCII.
+pub fn self_signed<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Result<SelfSigned, rcgen::Error> {
+    self_signed_with(names, &KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?)
+}
+
+/// A certificate of `key` for `names`: DNS names and IP addresses.
+///
+/// # Errors
+///
+/// A name that is not ASCII.
+pub fn self_signed_with<N: Into<String>>(
+    names: impl IntoIterator<Item = N>,
+    key: &KeyPair,
+) -> Result<SelfSigned, rcgen::Error> {
+    let names: Vec<String> = names.into_iter().map(Into::into).collect();
+    let mut parameters = CertificateParams::new(names)?;
+    let now = SystemTime::now();
+    parameters.not_before = (now - BACKDATED).into();
+    parameters.not_after = (now + VALIDITY).into();
+    let certificate = parameters.self_signed(key)?;
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &key.subject_public_key_info());
+    Ok(SelfSigned {
+        cert_pem: certificate.pem(),
+        key_pem: key.serialize_pem(),
+        spki_sha256: BASE64_STANDARD.encode(digest),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fingerprint_is_a_sha256_digest_in_base64() {
+        let made = self_signed(["localhost"]).unwrap();
+        assert_eq!(BASE64_STANDARD.decode(&made.spki_sha256).unwrap().len(), 32);
+    }
+
+    #[test]
+    fn chromium_would_accept_its_validity() {
+        let certificate = self_signed(["localhost"]).unwrap().certificate().unwrap();
+        let left = certificate.not_after().duration_since(SystemTime::now()).unwrap();
+        assert!(left + BACKDATED <= Duration::from_secs(14 * 24 * 3600));
+    }
+}

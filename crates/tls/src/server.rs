@@ -1,0 +1,216 @@
+//! The server's side of TLS: configurations that all workers share.
+
+use super::{
+    ALPN_H3, ALPN_TCP, CertificateResolver, provider,
+    tickets::{TicketProtocol, Tickets},
+    tls12_suites,
+};
+use aws_lc_rs::hkdf::Prk;
+use rustls::{
+    KeyLogFile, ServerConfig, SupportedProtocolVersion,
+    crypto::CryptoProvider,
+    server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
+    version::{TLS12, TLS13},
+};
+use std::sync::Arc;
+
+/// Session tickets after a handshake. A client may use each once (RFC 8446 appendix C.4), and gets as many again when
+/// it does: two, for browsers now and then open two connections to one host at once, before new tickets could come.
+const TICKETS: usize = 2;
+
+/// TLS 1.3 for HTTP/3 with the certificates of `resolver`.
+///
+/// A client may resume its session in every process with the same `secret`: the server's state is in the ticket,
+/// encrypted by `Tickets`. A ticket that cannot be decrypted leads to a full handshake. There is no early data: it
+/// can be replayed. With `key_log` the secrets go to the file that `SSLKEYLOGFILE` names: its readers can decrypt the
+/// traffic.
+///
+/// # Errors
+///
+/// When rustls rejects the cipher suites, which no input causes.
+pub fn server_config(
+    resolver: Arc<CertificateResolver>,
+    key_log: bool,
+    secret: &Prk,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    plain_config(resolver, key_log, Tickets::new(secret.clone(), TicketProtocol::Quic), &[ALPN_H3])
+}
+
+/// TLS for HTTP/2 and HTTP/1.1 over TCP, with a key of its own for tickets: a session of HTTP/3 cannot be resumed in
+/// it, nor the reverse.
+///
+/// # Errors
+///
+/// When rustls rejects the cipher suites, which no input causes.
+pub(super) fn tcp_config(
+    resolver: Arc<CertificateResolver>,
+    key_log: bool,
+    secret: &Prk,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    plain_config(resolver, key_log, Tickets::new(secret.clone(), TicketProtocol::Tcp), ALPN_TCP)
+}
+
+/// TLS over TCP for clients that have no TLS 1.3. Lists both versions, or rustls would not set the sentinel in the
+/// server's random by which a client notices that TLS 1.3 was removed from its ClientHello (RFC 8446 §4.1.3).
+/// Without tickets: an attacker with the key of one decrypts the recorded traffic of its session.
+///
+/// # Errors
+///
+/// When rustls rejects the cipher suites, which no input causes.
+pub(super) fn tls12_config(
+    resolver: Arc<CertificateResolver>,
+    key_log: bool,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let mut provider = provider();
+    provider.cipher_suites.extend(tls12_suites());
+    let verifier = WebPkiClientVerifier::no_client_auth();
+    let mut config = config_of(provider, &[&TLS13, &TLS12], resolver, verifier, key_log, ALPN_TCP)?;
+    config.require_ems = true;
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}
+
+fn plain_config(
+    resolver: Arc<CertificateResolver>,
+    key_log: bool,
+    tickets: Tickets,
+    protocols: &[&[u8]],
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let mut config = config(resolver, WebPkiClientVerifier::no_client_auth(), key_log, protocols)?;
+    config.ticketer = Arc::new(tickets);
+    config.send_tls13_tickets = TICKETS;
+    config.max_tls13_tickets = TICKETS; // a client that asks for fewer (RFC 9149) gets fewer
+    Ok(Arc::new(config))
+}
+
+/// TLS for clients that are asked for a certificate, which `verifier` verifies. Without tickets: rustls puts the
+/// client's chain into them and takes it from there without verification, expired or revoked as it may be by then. And
+/// it accepts none that was given to a client that was not asked.
+///
+/// # Errors
+///
+/// When rustls rejects the cipher suites, which no input causes.
+pub(super) fn asking_config(
+    resolver: Arc<CertificateResolver>,
+    verifier: Arc<dyn ClientCertVerifier>,
+    key_log: bool,
+    protocols: &[&[u8]],
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let mut config = config(resolver, verifier, key_log, protocols)?;
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}
+
+fn config(
+    resolver: Arc<CertificateResolver>,
+    verifier: Arc<dyn ClientCertVerifier>,
+    key_log: bool,
+    protocols: &[&[u8]],
+) -> Result<ServerConfig, rustls::Error> {
+    config_of(provider(), &[&TLS13], resolver, verifier, key_log, protocols)
+}
+
+fn config_of(
+    provider: CryptoProvider,
+    versions: &[&'static SupportedProtocolVersion],
+    resolver: Arc<CertificateResolver>,
+    verifier: Arc<dyn ClientCertVerifier>,
+    key_log: bool,
+    protocols: &[&[u8]],
+) -> Result<ServerConfig, rustls::Error> {
+    let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(versions)?
+        .with_client_cert_verifier(verifier)
+        .with_cert_resolver(resolver);
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.max_early_data_size = 0;
+    // With AES in hardware AES-128-GCM is the cheapest for litequic; without, the client's preference counts.
+    config.ignore_client_order = has_aes();
+    if key_log {
+        config.key_log = Arc::new(KeyLogFile::new());
+    }
+    Ok(config)
+}
+
+/// Whether this CPU computes AES in hardware.
+fn has_aes() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("aes");
+    #[cfg(target_arch = "aarch64")]
+    return std::arch::is_aarch64_feature_detected!("aes");
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    return false;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CertificateStore, SelfSigned, Trust, client_config, self_signed, tickets};
+    use rustls::{CipherSuite, ClientConfig, ClientConnection, ServerConnection, pki_types::ServerName};
+    use std::io::Write;
+
+    fn server(made: &SelfSigned) -> Arc<ServerConfig> {
+        let store = CertificateStore::new(made.certificate().unwrap(), []);
+        server_config(CertificateResolver::new(store), false, &tickets::secret(1)).unwrap()
+    }
+
+    /// A handshake in memory, and what follows it.
+    fn shake(
+        server: &Arc<ServerConfig>,
+        client: &Arc<ClientConfig>,
+        name: &'static str,
+    ) -> Result<ClientConnection, rustls::Error> {
+        let mut server = ServerConnection::new(Arc::clone(server))?;
+        let mut client = ClientConnection::new(Arc::clone(client), ServerName::try_from(name).unwrap())?;
+        for _ in 0..4 {
+            let mut bytes = Vec::new();
+            while client.wants_write() {
+                client.write_tls(&mut bytes).unwrap();
+            }
+            server.read_tls(&mut bytes.as_slice()).unwrap();
+            server.process_new_packets()?;
+            let mut bytes = Vec::new();
+            while server.wants_write() {
+                server.write_tls(&mut bytes).unwrap();
+            }
+            client.read_tls(&mut bytes.as_slice()).unwrap();
+            client.process_new_packets()?;
+        }
+        Ok(client)
+    }
+
+    fn trusting(pem: &str) -> Arc<ClientConfig> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(pem.as_bytes()).unwrap();
+        Arc::new(client_config(&Trust::File(file.path().into()), false).unwrap())
+    }
+
+    #[test]
+    fn a_client_that_trusts_the_certificate_agrees_on_h3() {
+        let made = self_signed(["localhost"]).unwrap();
+        let server = server(&made);
+        let client = shake(&server, &trusting(&made.cert_pem), "localhost").unwrap();
+        assert_eq!(client.alpn_protocol(), Some(&b"h3"[..]));
+        assert_eq!(client.negotiated_cipher_suite().unwrap().suite(), CipherSuite::TLS13_AES_128_GCM_SHA256);
+        assert_eq!(client.tls13_tickets_received(), 2);
+    }
+
+    #[test]
+    fn only_an_insecure_client_accepts_a_stranger() {
+        let server = server(&self_signed(["localhost"]).unwrap());
+        let stranger = self_signed(["localhost"]).unwrap();
+        assert!(shake(&server, &trusting(&stranger.cert_pem), "localhost").is_err());
+        let insecure = Arc::new(client_config(&Trust::Insecure, false).unwrap());
+        assert!(shake(&server, &insecure, "elsewhere.test").is_ok());
+    }
+
+    #[test]
+    fn a_file_without_certificates_is_named() {
+        let missing = client_config(&Trust::File("/nonexistent/ca.pem".into()), false).unwrap_err();
+        assert!(missing.to_string().contains("/nonexistent/ca.pem"), "{missing}");
+        let empty = tempfile::NamedTempFile::new().unwrap();
+        let error = client_config(&Trust::File(empty.path().into()), false).unwrap_err();
+        assert!(error.to_string().contains("holds no usable certificate"), "{error}");
+    }
+}

@@ -1,0 +1,73 @@
+//! The server's side of TLS over TCP: selects rustls' configuration of a handshake. All else is rustls' and
+//! tokio-rustls'.
+
+use super::{ALPN_TCP, Asking, CertificateResolver, server};
+use aws_lc_rs::hkdf::Prk;
+use litequic_exchange::CertificateRequest;
+use rustls::{Error, ServerConfig};
+use std::{fmt, net::IpAddr, sync::Arc};
+
+/// The configuration of handshakes over TCP: the certificates, clients' authorities and policy of those over QUIC.
+/// Clones share the key of the session tickets.
+#[derive(Clone)]
+pub struct TcpTls {
+    /// For clients without a certificate request.
+    plain: Arc<ServerConfig>,
+    /// For clients without TLS 1.3, where the configuration allows them.
+    old: Arc<ServerConfig>,
+    asking: Arc<Asking>,
+    resolver: Arc<CertificateResolver>,
+}
+
+impl TcpTls {
+    /// Serves the certificates of `resolver`, encrypts tickets by `secret`, and requests certificates from clients by
+    /// `policy`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`super::server_config`].
+    pub fn new(
+        resolver: Arc<CertificateResolver>,
+        key_log: bool,
+        secret: &Prk,
+        policy: impl Fn(Option<&str>) -> CertificateRequest + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            plain: server::tcp_config(Arc::clone(&resolver), key_log, secret)?,
+            old: server::tls12_config(Arc::clone(&resolver), key_log)?,
+            asking: Arc::new(Asking::over(ALPN_TCP, Arc::clone(&resolver), key_log, policy)?),
+            resolver,
+        })
+    }
+
+    /// The certificate request for a client with `server_name` (SNI) at the address `local`, and its configuration. One
+    /// that `is_old` has no TLS 1.3, and may have TLS 1.2; where a certificate may be requested it gets a configuration
+    /// that refuses it, as TLS 1.2 sends a client's certificate unencrypted.
+    pub fn choose(
+        &self,
+        server_name: Option<&str>,
+        local: IpAddr,
+        is_old: bool,
+    ) -> (CertificateRequest, Arc<ServerConfig>) {
+        let request = if self.asking.is_on() { self.asking.request(server_name) } else { CertificateRequest::None };
+        let plain = if is_old { &self.old } else { &self.plain };
+        let config = self.asking.config(request).unwrap_or(plain);
+        let resolver = server_name.is_none().then(|| self.resolver.at(local)).flatten();
+        let config = match resolver {
+            None => Arc::clone(config),
+            // Its own, whose parts are shared, the key of the tickets among them.
+            Some(resolver) => {
+                let mut config = ServerConfig::clone(config);
+                config.cert_resolver = resolver;
+                Arc::new(config)
+            }
+        };
+        (request, config)
+    }
+}
+
+impl fmt::Debug for TcpTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TcpTls")
+    }
+}

@@ -1,5 +1,6 @@
 //! The order of a connection's streams (RFC 9218; docs/adr/0053-priorities.md): which of them hands over its bytes to
-//! s2n-quic next. Together they have at most the horizon of [`Path`](litequic_resources::send::path::Path) handed over and unsent.
+//! s2n-quic next. Together they have at most the horizon of [`Path`](litequic_resources::send::path::Path) handed over
+//! and unsent.
 //!
 //! A stream that finds no room, or another before it, waits in the order. Bytes that leave make room; the stream that
 //! is granted it is woken, and the room is kept for it until it looks. A short response that is whole when it is handed

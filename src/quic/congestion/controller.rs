@@ -254,7 +254,7 @@ impl CongestionController for Controller {
                 in_flight,
                 round_trip,
                 max_datagram: (*max_datagram).into(),
-                late: match moderation.lateness() {
+                max_lateness: match moderation.lateness() {
                     Duration::ZERO => moderation.period(),
                     // A late worker makes up for missed bursts, as far as the path and its buffer allow.
                     late => late
@@ -263,7 +263,6 @@ impl CongestionController for Controller {
                         .max(moderation.period()),
                 },
             };
-            let gain = || if published.slow_start { SLOW_START_GAIN } else { PACING_GAIN };
             // Read once a burst.
             let rate = || {
                 feedback.set_slow_start(published.slow_start);
@@ -273,7 +272,8 @@ impl CongestionController for Controller {
                     _ => {
                         // After a pause nothing doubles within the round trip, and the path's buffer need not hold half
                         // of the window.
-                        let gain = if restarted_at.is_some() { PACING_GAIN } else { gain() };
+                        let in_slow_start = published.slow_start && restarted_at.is_none();
+                        let gain = if in_slow_start { SLOW_START_GAIN } else { PACING_GAIN };
                         // Not a Bandwidth times a Ratio: that reduces fractions.
                         Bandwidth::new(u64::from(window) * gain.numer() / gain.denom(), sent.round_trip)
                     }

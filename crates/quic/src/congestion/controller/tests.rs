@@ -427,7 +427,7 @@ fn what_else_reduces_a_window_is_not_taken_back() {
         path.controller.feedback.report(1);
         path.round(2);
         assert!(path.window() <= window * 2, "{persistent}: {window}");
-        assert!(path.controller.undo.is_none());
+        assert!(path.controller.reduction.is_none());
     }
 }
 

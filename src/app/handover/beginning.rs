@@ -53,13 +53,18 @@ impl Beginning {
             scheme.map(Arc::new).map_err(|_| StartError::Random)
         };
         Ok(match found {
-            None => {
-                let (secrets, others) = (Arc::new(own), Arc::default());
-                let (maintenance, denied) = Default::default();
-                let (predecessor, older, ids) = (None, Vec::new(), scheme(None)?);
-                let (inherited, generation, http3) = (passed, 0, None);
-                Self { inherited, generation, secrets, ids, predecessor, older, others, maintenance, denied, http3 }
-            }
+            None => Self {
+                inherited: passed,
+                generation: 0,
+                secrets: Arc::new(own),
+                ids: scheme(None)?,
+                predecessor: None,
+                older: Vec::new(),
+                others: Arc::default(),
+                maintenance: Maintenance::default(),
+                denied: DenyList::default(),
+                http3: None,
+            },
             Some(FoundPredecessor {
                 predecessor,
                 inherited,

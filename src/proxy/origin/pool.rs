@@ -205,9 +205,6 @@ impl Pool {
         counters: Arc<ServerMetrics>,
         resources: &Rc<Resources>,
     ) -> Rc<Self> {
-        let (idle, exchanges, review, reaper, closed) = Default::default();
-        // The first request sets the number of slots.
-        let fair = Fair::new(0);
         let pool = Rc::new(Self {
             connector: Connector::new(address, origin.dns_interval, tls),
             address: address.clone(),
@@ -216,7 +213,15 @@ impl Pool {
             metrics,
             counters,
             resources: Rc::clone(resources),
-            state: RefCell::new(State { idle, fair, exchanges, review, reaper, closed }),
+            state: RefCell::new(State {
+                idle: Vec::new(),
+                // The first request sets the number of slots.
+                fair: Fair::new(0),
+                exchanges: Vec::new(),
+                review: None,
+                reaper: None,
+                closed: false,
+            }),
         });
         resources.register(&pool);
         pool

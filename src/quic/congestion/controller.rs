@@ -91,7 +91,8 @@ impl Controller {
         congestion: Congestion,
         initial_window: u16,
         path: PathInfo<'_>,
-        (moderation, feedback): (Moderation, Arc<PathFeedback>),
+        moderation: Moderation,
+        feedback: Arc<PathFeedback>,
     ) -> Self {
         let max_datagram = path.max_datagram_size;
         let window = u32::from(initial_window) * u32::from(max_datagram);
@@ -99,20 +100,19 @@ impl Controller {
             Congestion::Cubic => Algorithm::Cubic(Cubic::new(window, max_datagram)),
             Congestion::Bbr => Algorithm::Bbr(Box::new(Bbr::new(window, path))),
         };
-        let (published, pacer, buffer, near, restarted_at, undo) = Default::default();
         Self {
             algorithm,
-            published,
-            pacer,
-            buffer,
-            near,
+            published: PublishedState::default(),
+            pacer: Pacer::default(),
+            buffer: BottleneckBuffer::default(),
+            near: NearLimit::default(),
             nothing_sent: true,
             initial: window,
-            restarted_at,
+            restarted_at: None,
             max_datagram,
             round_trip: Duration::ZERO,
             slow_starts: MAX_SLOW_START_RESUMPTIONS,
-            undo,
+            undo: None,
             moderation,
             feedback,
         }

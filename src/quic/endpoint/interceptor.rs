@@ -58,10 +58,16 @@ pub(super) struct PacketInterceptor {
 impl PacketInterceptor {
     /// An interceptor for an endpoint that issues `ids`.
     pub(super) fn new(state: Arc<EndpointState>, ids: OwnIds, merge_acks: bool) -> Self {
-        let path =
-            Tuple { remote_address: SocketAddress::default().into(), local_address: SocketAddress::default().into() };
-        let (summary, woken) = Default::default();
-        Self { state, ids, merge_acks, path, summary, woken, action: PacketAction::Forward }
+        let unknown = SocketAddress::default();
+        Self {
+            state,
+            ids,
+            merge_acks,
+            path: Tuple { remote_address: unknown.into(), local_address: unknown.into() },
+            summary: PacketSummary::default(),
+            woken: Vec::new(),
+            action: PacketAction::Forward,
+        }
     }
 
     /// Whether a datagram is to be processed, by `amplification`.

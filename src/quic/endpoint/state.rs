@@ -191,10 +191,16 @@ impl EndpointState {
         admission: Admission,
         connections: Connections,
     ) -> Arc<Self> {
-        let (at_hand, new, retry_ids, logs) = Default::default();
-        let table =
-            EndpointTable { connections, new, close_error: None, slot: None, challenge_packet: None, retry_ids, logs };
-        Arc::new(Self { config, metrics, moderation, admission, at_hand, table: Mutex::new(table) })
+        let table = Mutex::new(EndpointTable {
+            connections,
+            new: NewConnection::default(),
+            close_error: None,
+            slot: None,
+            challenge_packet: None,
+            retry_ids: RetryIds::default(),
+            logs: Logs::default(),
+        });
+        Arc::new(Self { config, metrics, moderation, admission, at_hand: AtHand::default(), table })
     }
 
     /// Has `access` read or change what is behind the lock. It must neither drop nor wake what may run other code.

@@ -9,7 +9,7 @@
 use super::{
     amplification::{self, long_header_id},
     frame_slot,
-    state::EndpointState,
+    state::{EndpointState, PacketId},
 };
 use crate::quic::{
     connection::{PacketAction, ReceivedPacket},
@@ -179,7 +179,7 @@ impl Interceptor for PacketInterceptor {
             {
                 // Without the end of a stream's data, which may be elsewhere yet.
                 let (payload, _) = payload.inner_mut();
-                let packet = (*id, packet.number.as_u64());
+                let packet = PacketId { connection: *id, number: packet.number.as_u64() };
                 frame_slot::complete(&self.state, packet, payload.as_mut_slice(), Instant::now);
             }
         }
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn small_datagrams_go_to_ids_that_litequic_issued() {
         let scheme = IdScheme::new(None, None, None).unwrap();
-        let ids = OwnIds::new(&scheme, (9, Arc::default()), WorkerIndex(1), 4);
+        let ids = OwnIds::new(&scheme, 9, Arc::default(), WorkerIndex(1), 4);
         let state = EndpointState::for_tests();
         let interceptor = PacketInterceptor::new(Arc::clone(&state), ids, false);
         let datagram = |first: u8, id: &[u8], len: usize| {

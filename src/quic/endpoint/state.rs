@@ -105,11 +105,19 @@ pub(super) struct FrameSlot {
     pub(super) frame: SlotFrame,
 }
 
+/// A packet in the application data space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PacketId {
+    /// The connection, by s2n-quic's ID.
+    pub(super) connection: u64,
+    /// The packet number.
+    pub(super) number: u64,
+}
+
 /// A packet that holds a PATH_CHALLENGE.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChallengePacket {
-    /// The connection, by s2n-quic's ID, and the packet's number.
-    pub(super) packet: (u64, u64),
+    pub(super) packet: PacketId,
     /// The path that the challenge probes, on which s2n-quic does not send yet.
     pub(super) probes: Option<u64>,
 }

@@ -200,7 +200,8 @@ impl Pool {
     /// An empty pool for an address, by TLS if it has https, with these `counters` and the bounds of `origin`.
     pub(super) fn new(
         origin: &config::Origin,
-        (address, tls): (&OriginAddress, Option<&TlsToOrigin>),
+        address: &OriginAddress,
+        tls: Option<&TlsToOrigin>,
         metrics: Arc<Metrics>,
         counters: Arc<ServerMetrics>,
         resources: &Rc<Resources>,

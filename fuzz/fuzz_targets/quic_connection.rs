@@ -16,12 +16,14 @@ use libfuzzer_sys::fuzz_target;
 use litequic::{
     budget::Budget,
     config::{Config, OriginAddress},
+    exchange::{Client, Records},
     http3,
     lifecycle::Lifecycle,
     memory::Pressure,
     net::{Backend, OpenSocket, SocketOptions},
     quic::{self, EndpointParts, Generations, IdScheme, Secrets, SocketIo, SourceLimits, WorkerIndex},
     receive_budget::ReceiveBudget,
+    terms::CurrentTerms,
     tls::{self, ServerTls},
     transport::Transport,
 };
@@ -35,7 +37,7 @@ use std::{
     time::Duration,
 };
 use support::{answers::Answers, certificates, on_a_worker, settle};
-use tokio::{task::spawn_local, time::sleep};
+use tokio::{sync::watch, task::spawn_local, time::sleep};
 
 /// A budget of 1 MiB.
 const BUDGET: u64 = 1 << 20;
@@ -84,11 +86,19 @@ async fn connection(settings: u8, packets: &[u8]) {
         watch: lifecycle.watch(),
     };
     let endpoint = quic::start(io, address, WorkerIndex(0), &parts).expect("an endpoint");
-    let covers = Box::new(|_: &litequic::exchange::Client, host: &str| host != "elsewhere.test");
-    let shared = (Rc::clone(&budget), Rc::default());
-    let front =
-        http3::Http3Worker::new(config, Arc::default(), covers, quic::client_address, shared, lifecycle.watch());
-    let front = Rc::new(front);
+    let front = Rc::new(http3::Http3Worker {
+        terms: CurrentTerms::new(config),
+        metrics: Arc::default(),
+        covers: Rc::new(|_: &Client, host: &str| host != "elsewhere.test"),
+        client_address: quic::client_address,
+        transport: |_| None,
+        send: Rc::clone(&budget),
+        holders: Rc::default(),
+        watch: lifecycle.watch(),
+        on: watch::channel(true).1,
+        records: Records::default(),
+        denied: Arc::default(),
+    });
     let quic::QuicEndpoint { mut server, connections } = endpoint;
     let windows: Rc<dyn Transport> = Rc::new(connections);
     let accepting = spawn_local(async move {

@@ -14,12 +14,13 @@ use litequic::{
     clients::TransportReport,
     config::{Config, OriginAddress},
     descriptors::{Descriptors, Division},
-    exchange::{CertificateRequest, Records},
+    exchange::{CertificateRequest, Client, Records},
     lifecycle::{Lifecycle, Phase},
     memory::{ConnectionPool, Pressure},
     quic::Secrets,
     receive_budget::ReceiveBudget,
-    tcp::{self, Budgets, TcpWorker},
+    tcp::{self, TcpWorker},
+    terms::CurrentTerms,
     tls::{TcpTls, Trust, client_config},
 };
 use std::{
@@ -106,7 +107,11 @@ async fn connection(script: Script<'_>, bytes: &[u8]) {
     let (lifecycle, budget) = (Lifecycle::default(), Budget::for_worker(BUDGET));
     let receive = ReceiveBudget::new(BUDGET, 0);
     let holders = Rc::default();
-    let budgets = Budgets {
+    let front = Rc::new(TcpWorker {
+        terms: CurrentTerms::new(config),
+        metrics: Arc::default(),
+        handler: Rc::new(Answers),
+        covers: Rc::new(|_: &Client, host: &str| host != "elsewhere.test"),
         transport: |_| TransportReport::default(),
         send: Rc::clone(&budget),
         receive: receive.clone(),
@@ -115,17 +120,10 @@ async fn connection(script: Script<'_>, bytes: &[u8]) {
         pool: if script.kind == Kind::Plain { ConnectionPool::Plain } else { ConnectionPool::Tls },
         descriptors: Arc::new(Descriptors::new(Division { limit: 1000, fixed: 100 })),
         workers: 1,
+        watch: lifecycle.watch(),
+        records: Records::default(),
         denied: Arc::default(),
-    };
-    let front = TcpWorker::new(
-        config,
-        Arc::default(),
-        Rc::new(Answers),
-        Box::new(|_, host| host != "elsewhere.test"),
-        lifecycle.watch(),
-        Records::default(),
-        budgets,
-    );
+    });
     let server = if script.kind == Kind::Plain {
         spawn_local(tcp::serve_plain(listener, front))
     } else {

@@ -5,7 +5,7 @@ use super::{
     error::Code,
     exchanges::Exchanges,
     frame::encode_goaway,
-    front::{Connection, Http3Worker, client_of},
+    front::{Connection, ConnectionMemory, Http3Worker, client_of},
     phase::{Http3End, Http3Event, Http3Phase},
     request,
     send::application_error,
@@ -60,8 +60,8 @@ pub async fn serve<H: Handler>(
         handle.close(application_error(Code::NoError));
         return;
     };
-    let (transport, memory) = (Rc::clone(&windows), (account, holder));
-    let connection = Rc::new(Connection::new(handle, client, handler, front, transport, memory));
+    let memory = ConnectionMemory::new(holder, account, &front.terms());
+    let connection = Rc::new(Connection::new(handle, client, handler, front, Rc::clone(&windows), memory));
     let weak = Rc::downgrade(&connection);
     connection.memory.holder.represents(weak);
     let front = &connection.front;

@@ -35,7 +35,7 @@ mod tunnel;
 
 pub use connection::serve;
 pub use error::Code;
-pub use front::{ClientAddress, Covers, Http3Worker};
+pub use front::{ClientAddress, Http3Worker, TransportOf};
 pub use metrics::Metrics;
 #[cfg(test)]
 pub(crate) use request::size as request_size;

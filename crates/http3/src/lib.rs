@@ -41,6 +41,6 @@ mod tunnel;
 
 pub use connection::serve;
 pub use error::Code;
-pub use front::{ClientAddress, Covers, Http3Worker};
+pub use front::{ClientAddress, Http3Worker, TransportOf};
 pub use metrics::Metrics;
 pub use request::request_size;

@@ -37,7 +37,7 @@ mod share;
 mod tunnel;
 mod writes;
 
-pub use front::{Budgets, Covers, Later, TcpWorker, Tls, TransportOf};
+pub use front::{Later, TcpWorker, Tls, TransportOf};
 pub use listener::{serve_plain, serve_tls};
 pub use metrics::Metrics;
 pub use proxy_header::addresses as proxy_header_addresses;

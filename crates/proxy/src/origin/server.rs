@@ -99,7 +99,8 @@ impl Server {
     pub(super) fn new(
         origin_name: &str,
         origin: &config::Origin,
-        (address, tls): (&OriginAddress, Option<&TlsToOrigin>),
+        address: &OriginAddress,
+        tls: Option<&TlsToOrigin>,
         health_state: &Arc<HealthState>,
         metrics: &Arc<Metrics>,
         resources: &Rc<Resources>,
@@ -109,7 +110,7 @@ impl Server {
         Self {
             key: HashKey::of(name.as_bytes()),
             name: name.into(),
-            pool: Pool::new(origin, (address, tls), Arc::clone(metrics), Arc::clone(&counters), resources),
+            pool: Pool::new(origin, address, tls, Arc::clone(metrics), Arc::clone(&counters), resources),
             health_state: RefCell::new(Arc::clone(health_state)),
             seen: Cell::new(health_state.transitions()),
             ejection: RefCell::default(),
@@ -202,9 +203,15 @@ impl Ticket {
 
     fn made(origin: &Rc<Origin>, number: usize, server: &Rc<Server>, began: Option<Instant>, trial: bool) -> Self {
         server.counters.requests.increment();
-        let (began, trial) = (Cell::new(began), Cell::new(trial));
-        let (address, settled) = Default::default();
-        Self { origin: Rc::clone(origin), number, server: Rc::clone(server), began, address, trial, settled }
+        Self {
+            origin: Rc::clone(origin),
+            number,
+            server: Rc::clone(server),
+            began: Cell::new(began),
+            address: Cell::new(None),
+            trial: Cell::new(trial),
+            settled: Cell::new(false),
+        }
     }
 
     pub(super) fn server(&self) -> &Server {

@@ -92,9 +92,16 @@ impl Transfer {
     /// The body that comes over the connection of `open` after the frame `ahead`, of an exchange with this `record`.
     /// The request's body, `upload`, may still be on its way.
     pub(super) fn new(open: Open, ahead: Option<Frame<Bytes>>, upload: Option<Rc<Upload>>, record: Record) -> Rc<Self> {
-        let (source, ahead) = (RefCell::new(Source::Connection(open)), RefCell::new(ahead));
-        let (client, waiting, asked, reader) = Default::default();
-        Rc::new(Self { source, ahead, upload, record, client, waiting, asked, reader })
+        Rc::new(Self {
+            source: RefCell::new(Source::Connection(open)),
+            ahead: RefCell::new(ahead),
+            upload,
+            record,
+            client: Cell::default(),
+            waiting: Cell::new(None),
+            asked: Cell::new(false),
+            reader: RefCell::new(None),
+        })
     }
 
     /// The next piece. Between a piece that is taken and the next call the client is waited for.

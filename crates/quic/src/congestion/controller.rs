@@ -89,7 +89,8 @@ impl Controller {
         congestion: Congestion,
         initial_window: u16,
         path: PathInfo<'_>,
-        (moderation, feedback): (Moderation, Arc<PathFeedback>),
+        moderation: Moderation,
+        feedback: Arc<PathFeedback>,
     ) -> Self {
         let max_datagram = path.max_datagram_size;
         let window = u32::from(initial_window) * u32::from(max_datagram);
@@ -97,20 +98,19 @@ impl Controller {
             Congestion::Cubic => Algorithm::Cubic(Cubic::new(window, max_datagram)),
             Congestion::Bbr => Algorithm::Bbr(Box::new(Bbr::new(window, path))),
         };
-        let (published, pacer, buffer, near, restarted_at, reduction) = Default::default();
         Self {
             algorithm,
-            published,
-            pacer,
-            buffer,
-            near,
+            published: PublishedState::default(),
+            pacer: Pacer::default(),
+            buffer: BottleneckBuffer::default(),
+            near: NearLimit::default(),
             nothing_sent: true,
             initial_window: window,
-            restarted_at,
+            restarted_at: None,
             max_datagram,
             round_trip: Duration::ZERO,
             slow_start_resumptions: MAX_SLOW_START_RESUMPTIONS,
-            reduction,
+            reduction: None,
             moderation,
             feedback,
         }

@@ -13,13 +13,14 @@ FROM ${RUST_IMAGE} AS manifests
 WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
 COPY benches/micro/Cargo.toml benches/micro/Cargo.toml
+COPY benches/replay/Cargo.toml benches/replay/Cargo.toml
 COPY crates crates
 RUN find crates -type f ! -name Cargo.toml -delete && \
-    mkdir -p src examples benches/micro/src benches/micro/benches && \
+    mkdir -p src examples benches/micro/src benches/micro/benches benches/replay/src && \
     for crate in crates/*; do mkdir -p "$crate/src" && touch "$crate/src/lib.rs"; done && \
-    touch src/lib.rs benches/replay.rs examples/soak.rs && \
+    touch src/lib.rs examples/soak.rs && \
     touch benches/micro/src/lib.rs benches/micro/benches/hot_path.rs && \
-    echo 'fn main() {}' >src/main.rs
+    echo 'fn main() {}' | tee src/main.rs >benches/replay/src/main.rs
 
 FROM ${RUST_IMAGE} AS dependencies
 WORKDIR /src

@@ -1,23 +1,21 @@
 #!/usr/bin/env bash
-# The gate on instructions: counts by callgrind what benches/replay.rs takes for each case, and compares with
-# benches/replay.txt. The same program takes the same number, as far as time does not matter to it; a change by 1 % more or less
+# The gate on instructions: counts by callgrind what benches/replay takes for each case, and compares with
+# benches/replay/replay.txt. The same program takes the same number, as far as time does not matter to it; a change by 1 % more or less
 # needs its reason there.
-# usage: benches/gate.sh [--write]; --write replaces the numbers in benches/replay.txt, and keeps the reasons
+# usage: benches/gate.sh [--write]; --write replaces the numbers in benches/replay/replay.txt, and keeps the reasons
 # Needs valgrind.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly COUNTS=benches/replay.txt
+readonly COUNTS=benches/replay/replay.txt
 # Of the committed number, in thousandths.
 readonly TOLERANCE=10
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# As the release is built, but for its LTO, which takes minutes. In one unit: what is inlined then does not depend on how many
-# functions litequic has elsewhere.
-replay=$(CARGO_PROFILE_BENCH_LTO=off CARGO_PROFILE_BENCH_CODEGEN_UNITS=1 cargo bench --quiet --locked --bench replay --no-run --message-format json |
-    sed -n 's|.*"name":"replay".*"executable":"\([^"]*\)".*|\1|p')
-[[ -x $replay ]]
+# As the release is built, and together with it: the libraries have the same features, and are compiled once.
+cargo build --quiet --release --locked --package litequic --package litequic-replay --bins
+replay=target/release/litequic-replay
 
 # Instructions of the case $1, replayed $2 times.
 instructions() {

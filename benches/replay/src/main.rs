@@ -1,10 +1,10 @@
 //! What litequic's own code does with the packets and requests of a load, in this process and without a clock, so that
 //! its instructions are the same each time: `benches/gate.sh` counts them by callgrind and compares them with
-//! benches/replay.txt. What s2n-quic, rustls, hyper and the kernel do is not here: `benches/instructions.sh` counts the
+//! benches/replay/replay.txt. What s2n-quic, rustls, hyper and the kernel do is not here: `benches/instructions.sh` counts the
 //! whole server's.
 //!
 //! ```text
-//! replay CASE TIMES
+//! litequic-replay CASE TIMES
 //! ```
 
 #![expect(
@@ -16,10 +16,10 @@
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::{Method, StatusCode};
-use litequic::app::WorkerMetrics;
 use litequic_config::{Config, ServerId};
 use litequic_exchange::{Client, Fields, Identity, LastAuthority, LastForwarded, Name, Protocol};
 use litequic_http3::{
+    Metrics,
     frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
     message,
     qpack::{self, FieldLimits},
@@ -61,9 +61,9 @@ const BATCH: usize = 16;
 /// loader sends.
 const SMALL: &[u8] = b"\0\0\xd1\xd7\x50\x09localhost\x51\x05/1000";
 /// The rest of what a browser sends, as ls-qpack encodes it, with Huffman.
-const BROWSER: &[u8] = include_bytes!("lab/src/load/h3/browser.section");
+const BROWSER: &[u8] = include_bytes!("../../lab/src/load/h3/browser.section");
 /// Firefox's transport parameters: one of the captures of tests/fixtures.
-const PARAMETERS: &str = include_str!("../tests/fixtures/transport-parameters/firefox.hex");
+const PARAMETERS: &str = include_str!("../../../tests/fixtures/transport-parameters/firefox.hex");
 
 /// What nginx answers with.
 const RESPONSE: [(&str, &str); 8] = [
@@ -196,7 +196,7 @@ fn request(section: Vec<u8>) -> Replay {
         identity: Identity::default(),
         connection: 0,
     };
-    let metrics = WorkerMetrics::default();
+    let metrics = Metrics::default();
     let response: Fields = RESPONSE.iter().map(|(name, value)| (Name::of(name), value.as_bytes())).collect();
     let mut out = Vec::with_capacity(2048);
     let last = LastAuthority::default();
@@ -213,7 +213,7 @@ fn request(section: Vec<u8>) -> Replay {
         out.clear();
         message::encode_response(StatusCode::OK, &fields, &mut out).expect("valid");
         FrameHeader { kind: FrameType::Data, length: 1000 }.encode(&mut out);
-        metrics.http3.requests.increment();
+        metrics.requests.increment();
         metrics.shared.request_duration.observe(Duration::from_micros(1234));
         metrics.shared.response_size.observe(1000);
         black_box(&out);

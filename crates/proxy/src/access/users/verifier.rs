@@ -6,7 +6,7 @@ use super::{
     file::Users,
     remembered::{Remembered, Tag, TagKey},
 };
-use crate::rules::FailureLimiter;
+use crate::access::limit::FailureLimiter;
 use litequic_base::timers::timeout;
 use litequic_resources::fairness::{Fair, Place, Slot, Source, Waited};
 use std::{

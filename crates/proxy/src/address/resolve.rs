@@ -1,10 +1,8 @@
 //! An origin's addresses: resolved again every `dns_interval`, all of them used in turn, those that failed last. A
 //! lookup that fails keeps the last answer.
 
-use super::{
-    addresses::{Blame, Ejections, Failures, order},
-    lookup::{Lookup, Lookups, shared},
-};
+use super::addresses::{Blame, Ejections, Failures, order};
+use super::lookup::{Lookup, Lookups, shared};
 use crate::balance::{EjectionCause, Rule};
 use litequic_base::timers::timeout;
 use std::{

@@ -1,10 +1,8 @@
 //! hyper's client as the oracle of this one: both get the same bytes, cut at random places, and agree on the response;
 //! but for what is refused here alone ([`STRICTER`]).
 
-use super::{
-    origin_connection::{OriginConnection, Received},
-    socket::OriginSocket,
-};
+use super::origin_connection::{OriginConnection, Received};
+use super::socket::OriginSocket;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, request};
 use http_body_util::{BodyExt, Empty};

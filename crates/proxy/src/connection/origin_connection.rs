@@ -2,11 +2,9 @@
 //! the response on it have got. Who uses the connection polls it, it has no task
 //! ([0050](../../../../docs/adr/0050-http1-client.md)); `http1` has the rules of the messages.
 
-use super::{
-    request_body::{Progress, Upload},
-    socket::{FIRST_READ, OriginSocket},
-    tls::TlsFailure,
-};
+use super::request_body::{Progress, Upload};
+use super::socket::{FIRST_READ, OriginSocket};
+use super::tls::TlsFailure;
 use crate::metrics::Metrics;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{Method, StatusCode};

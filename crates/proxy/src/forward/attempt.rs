@@ -136,46 +136,30 @@ const _: () = assert!(size_of::<Attempts<'static>>() <= 416);
 impl<'a> Attempts<'a> {
     /// None yet.
     fn new(origin: &'a Rc<Origin>, sending: Sending<'a>) -> Self {
-        let Sending {
-            head,
-            framing,
-            body,
-            max_body_bytes,
-            client,
-            source,
-            interim,
-            record,
-            traced,
-            timeouts,
-            rules,
-            methods_matter,
-            switch,
-            wish,
-        } = sending;
-        let upload = Upload::new(body, framing, max_body_bytes, || TrailerRules {
-            rules: rules.cloned(),
-            methods_matter,
+        let upload = Upload::new(sending.body, sending.framing, sending.max_body_bytes, || TrailerRules {
+            rules: sending.rules.cloned(),
+            methods_matter: sending.methods_matter,
             policy: origin.policy().clone(),
             metrics: Arc::clone(&origin.metrics),
         });
         origin.budget.borrow_mut().earn();
-        let is_repeatable = upload.is_none() && retry::is_idempotent(&head.method);
+        let is_repeatable = upload.is_none() && retry::is_idempotent(&sending.head.method);
         let checks_idle = !is_repeatable || origin.config.check_idle == CheckIdle::Always;
         Self {
             origin,
-            method: head.method.clone(),
-            interims: Interims::new(head, upload.is_some(), interim, &origin.metrics),
+            method: sending.head.method.clone(),
+            interims: Interims::new(sending.head, upload.is_some(), sending.interim, &origin.metrics),
             upload,
-            proxied: origin.config.proxy_protocol.then(|| Proxied::of(client)),
-            source,
-            record,
-            traced,
+            proxied: origin.config.proxy_protocol.then(|| Proxied::of(sending.client)),
+            source: sending.source,
+            record: sending.record,
+            traced: sending.traced,
             traceparent: None,
-            timeouts,
-            deadline: timeouts.request.map(|limit| Deadline::new(Instant::now(), limit)),
-            rules,
-            switch,
-            wish,
+            timeouts: sending.timeouts,
+            deadline: sending.timeouts.request.map(|limit| Deadline::new(Instant::now(), limit)),
+            rules: sending.rules,
+            switch: sending.switch,
+            wish: sending.wish,
             tried: Set::default(),
             fresh: false,
             checks_idle,

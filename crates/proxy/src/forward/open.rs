@@ -1,10 +1,8 @@
 //! The origin's side of an exchange whose response is on its way: its connection, and its ticket at the server.
 
-use crate::{
-    connection::{Progress, Upload},
-    origin::Ticket,
-    pool::PooledConnection,
-};
+use crate::connection::{Progress, Upload};
+use crate::origin::Ticket;
+use crate::pool::PooledConnection;
 use bytes::Bytes;
 use http_body::Frame;
 use litequic_exchange::BodyError;

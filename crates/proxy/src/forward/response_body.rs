@@ -1,9 +1,7 @@
 //! A response's body: its trailers, its timeouts, and what becomes of the connection at its end.
 
-use super::{
-    open::{Open, Read, finish},
-    transfer::Transfer,
-};
+use super::open::{Open, Read, finish};
+use super::transfer::Transfer;
 use crate::{
     connection::{Progress, Upload},
     message::response,

@@ -9,6 +9,7 @@ use litequic_base::timers::timeout;
 use litequic_exchange::BodyError;
 use std::{
     future::poll_fn,
+    sync::Arc,
     task::{Context, Waker},
     time::Duration,
 };
@@ -44,8 +45,8 @@ impl Rest {
 
     /// Takes it from the origin, and then calls `took`. The connection is then free for another request.
     pub(crate) fn take(&mut self, open: Open, took: impl FnOnce(Result<Bytes, BodyError>) + 'static) {
-        let length = usize::try_from(self.reserved.bytes()).unwrap_or(usize::MAX);
-        let metrics = self.reserved.metrics();
+        let length = usize::try_from(self.reserved.bytes).unwrap_or(usize::MAX);
+        let metrics = Arc::clone(&self.reserved.budget.metrics);
         let task = spawn_local(async move {
             let taken = timeout(TAKING, whole(open, length, &metrics)).await.unwrap_or_else(|_| {
                 metrics.evicted_slow_downloads.increment();
@@ -87,7 +88,7 @@ impl Rest {
     /// Bytes that the reader has not got.
     pub(crate) const fn length(&self) -> u64 {
         match &self.state {
-            State::Coming | State::Came(_) => self.reserved.bytes(),
+            State::Coming | State::Came(_) => self.reserved.bytes,
             State::Failed(_) | State::Read => 0,
         }
     }

@@ -1,14 +1,10 @@
 //! The transfer of a response's body from an origin's connection to its client. Its pool can end it, or take the rest
 //! from the origin into memory, while the client's task is parked and polls nothing.
 
-use super::{
-    open::{Open, Read},
-    rest::Rest,
-};
-use crate::{
-    connection::{ClientTime, Progress, Reason, Taker, Upload, update},
-    pool::{PooledResponse, RestBudget},
-};
+use super::open::{Open, Read};
+use super::rest::Rest;
+use crate::connection::{ClientTime, Progress, Reason, Taker, Upload, update};
+use crate::pool::{PooledResponse, RestBudget};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use litequic_base::timers;

@@ -1,10 +1,8 @@
 //! The conversion of heads alone, for measurements and tests.
 
-use crate::{
-    answer::Error,
-    message::{BodyFraming, FieldPolicy, forwarded, request, response},
-    routing::Routing,
-};
+use crate::answer::Error;
+use crate::message::{BodyFraming, FieldPolicy, forwarded, request, response};
+use crate::routing::Routing;
 use http::StatusCode;
 use litequic_exchange::{Client, Fields, Head};
 

@@ -1,11 +1,9 @@
 //! Health checks: a periodic request to each server of an origin, by the control thread for all workers, so that the
 //! number of workers does not multiply them; and the state of a server for the operator.
 
-use crate::{
-    balance::{CheckResult, HealthState, Streak},
-    connection::{self, CheckedServer, TlsFailure, TlsToOrigin, reach},
-    metrics::{CheckMetrics, Checks, ServerName},
-};
+use crate::balance::{CheckResult, HealthState, Streak};
+use crate::connection::{self, CheckedServer, TlsFailure, TlsToOrigin, reach};
+use crate::metrics::{CheckMetrics, Checks, ServerName};
 use litequic_base::timers::timeout;
 use litequic_config::{Health, OriginAddress};
 use litequic_exchange::http1::{self, HeadError, HeadLines};

@@ -1,9 +1,7 @@
 //! The choice of a server for a request, and the report of the request's outcome to that server.
 
-use super::{
-    server::{Server, now},
-    state::Origin,
-};
+use super::server::{Server, now};
+use super::state::Origin;
 use crate::balance::{self, EjectionCause, Rule, Set, Wish};
 use std::{cell::Cell, net::SocketAddr, rc::Rc, time::Instant};
 

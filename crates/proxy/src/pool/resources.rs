@@ -124,14 +124,14 @@ impl Resources {
 pub(crate) struct RestBudget {
     held: Cell<u64>,
     pressure: Pressure,
-    metrics: Arc<Metrics>,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 /// Memory for one rest. Given back when dropped.
 #[derive(Debug)]
 pub(crate) struct ReservedRest {
-    budget: Rc<RestBudget>,
-    bytes: u64,
+    pub(crate) budget: Rc<RestBudget>,
+    pub(crate) bytes: u64,
 }
 
 impl RestBudget {
@@ -148,18 +148,6 @@ impl RestBudget {
             self.held.set(held);
             ReservedRest { budget: Rc::clone(self), bytes }
         })
-    }
-}
-
-impl ReservedRest {
-    /// Bytes that are reserved.
-    pub(crate) const fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// The metrics of the worker whose memory it is.
-    pub(crate) fn metrics(&self) -> Arc<Metrics> {
-        Arc::clone(&self.budget.metrics)
     }
 }
 

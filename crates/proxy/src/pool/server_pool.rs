@@ -4,10 +4,8 @@
 //! ([0034](../../../../docs/adr/0034-fair-pools.md)). If the server gets the client's address (PROXY protocol), a
 //! connection is used for that client only.
 
-use super::{
-    deadline::{Deadline, Passed},
-    resources::{IdleConnections, IdleCount, Resources, RestBudget},
-};
+use super::deadline::{Deadline, Passed};
+use super::resources::{IdleConnections, IdleCount, Resources, RestBudget};
 use crate::{
     address::Blame,
     answer::Error,

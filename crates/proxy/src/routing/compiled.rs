@@ -1,9 +1,7 @@
 //! The configuration of requests, compiled for all workers, and its queries for the operator and for handshakes.
 
-use super::{
-    maintenance::{InMaintenance, Maintenance},
-    routes::{self, Routes},
-};
+use super::maintenance::{InMaintenance, Maintenance};
+use super::routes::{self, Routes};
 use crate::{
     access::{Passwords, RateLimiter, Users},
     answer::{PageSet, Pages},

@@ -6,11 +6,9 @@ use super::{
     respond::RespondRule,
     rewrite,
 };
-use crate::{
-    access::{AddressRules, AuthRule, RateLimiter, Users, UsersRule},
-    answer::{Error, Page},
-    message::spelling,
-};
+use crate::access::{AddressRules, AuthRule, RateLimiter, Users, UsersRule};
+use crate::answer::{Error, Page};
+use crate::message::spelling;
 use litequic_config::{self as config, Config, Network, RateLimitBy, Target, Timeouts};
 use litequic_exchange::{Client, FieldName, Fields, Head, name};
 use std::{borrow::Cow, sync::Arc};

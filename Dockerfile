@@ -7,6 +7,20 @@ ARG RUNTIME_IMAGE=gcr.io/distroless/cc-debian12:nonroot
 # The profile that the program is compiled with (packaging/pgo.sh). Nothing at all: without one.
 ARG PROFILE=packaging/litequic.profdata.gz
 
+# The manifests of the workspace, with an empty source for each target that they name. The next stage copies them: it is built
+# anew when a manifest changes, not when a source does.
+FROM ${RUST_IMAGE} AS manifests
+WORKDIR /src
+COPY Cargo.toml Cargo.lock ./
+COPY benches/micro/Cargo.toml benches/micro/Cargo.toml
+COPY crates crates
+RUN find crates -type f ! -name Cargo.toml -delete && \
+    mkdir -p src examples benches/micro/src benches/micro/benches && \
+    for crate in crates/*; do mkdir -p "$crate/src" && touch "$crate/src/lib.rs"; done && \
+    touch src/lib.rs benches/replay.rs examples/soak.rs && \
+    touch benches/micro/src/lib.rs benches/micro/benches/hot_path.rs && \
+    echo 'fn main() {}' >src/main.rs
+
 FROM ${RUST_IMAGE} AS dependencies
 WORKDIR /src
 # As packaging/pgo.sh has it.
@@ -25,21 +39,16 @@ RUN mkdir .cargo && { \
             echo 'rustflags = ["-Cprofile-use=/profile", "-Cllvm-args=-no-pgo-warn-mismatch"]'; \
         fi; \
     } >.cargo/config.toml
-# Cargo wants to find every target that the manifests name; what is in them does not matter for the dependencies.
-COPY Cargo.toml Cargo.lock ./
-COPY benches/micro/Cargo.toml benches/micro/Cargo.toml
-RUN mkdir -p src examples benches/micro/src benches/micro/benches && \
-    touch src/lib.rs benches/replay.rs examples/soak.rs && \
-    touch benches/micro/src/lib.rs benches/micro/benches/hot_path.rs && \
-    echo 'fn main() {}' >src/main.rs
+COPY --from=manifests /src ./
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     cargo build --release --locked --package litequic --bin litequic && \
-    rm -r target/*/release/.fingerprint/litequic-* src examples benches
+    rm -r target/*/release/.fingerprint/litequic-* src crates examples benches
 
 FROM dependencies AS program
 COPY benches benches
 # What `litequic example` prints.
 COPY config config
+COPY crates crates
 COPY examples examples
 COPY src src
 # Without debug information: a backtrace still has its functions' names.
@@ -55,6 +64,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
 WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
 COPY benches benches
+COPY crates crates
 COPY examples examples
 COPY src src
 RUN --mount=type=cache,target=/usr/local/cargo/registry \

@@ -4,6 +4,6 @@
 # usage: packaging/sources.sh
 set -eu
 cd "$(dirname "$0")/.."
-for path in src Cargo.lock Cargo.toml rust-toolchain.toml packaging/pgo.sh packaging/names.sh packaging/train.sh packaging/tunnels.py benches/origin.sh; do
+for path in src crates Cargo.lock Cargo.toml rust-toolchain.toml packaging/pgo.sh packaging/names.sh packaging/train.sh packaging/tunnels.py benches/origin.sh; do
     git ls-files -s "$path"
 done | sha256sum | cut -c 1-64

@@ -15,6 +15,7 @@ use by_hand::{
 use libfuzzer_sys::fuzz_target;
 use litequic_resources::{send::Budget, memory::Pressure, receive::ReceiveBudget, transport::Transport};
 use litequic_config::{Config, OriginAddress};
+use litequic_exchange::{Client, Records, terms::CurrentTerms};
 use litequic_http3 as http3;
 use litequic_base::lifecycle::Lifecycle;
 use litequic_net::{Backend, OpenSocket, SocketOptions};
@@ -30,7 +31,7 @@ use std::{
     time::Duration,
 };
 use support::{answers::Answers, certificates, on_a_worker, settle};
-use tokio::{task::spawn_local, time::sleep};
+use tokio::{sync::watch, task::spawn_local, time::sleep};
 
 /// A budget of 1 MiB.
 const BUDGET: u64 = 1 << 20;
@@ -79,11 +80,19 @@ async fn connection(settings: u8, packets: &[u8]) {
         watch: lifecycle.watch(),
     };
     let endpoint = quic::start(io, address, WorkerIndex(0), &parts).expect("an endpoint");
-    let covers = Box::new(|_: &litequic_exchange::Client, host: &str| host != "elsewhere.test");
-    let shared = (Rc::clone(&budget), Rc::default());
-    let front =
-        http3::Http3Worker::new(config, Arc::default(), covers, quic::client_address, shared, lifecycle.watch());
-    let front = Rc::new(front);
+    let front = Rc::new(http3::Http3Worker {
+        terms: CurrentTerms::new(config),
+        metrics: Arc::default(),
+        covers: Rc::new(|_: &Client, host: &str| host != "elsewhere.test"),
+        client_address: quic::client_address,
+        transport: |_| None,
+        send: Rc::clone(&budget),
+        holders: Rc::default(),
+        watch: lifecycle.watch(),
+        on: watch::channel(true).1,
+        records: Records::default(),
+        denied: Arc::default(),
+    });
     let quic::QuicEndpoint { mut server, connections } = endpoint;
     let windows: Rc<dyn Transport> = Rc::new(QuicTransport(connections));
     let accepting = spawn_local(async move {

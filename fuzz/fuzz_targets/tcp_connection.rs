@@ -12,10 +12,10 @@ use libfuzzer_sys::fuzz_target;
 use litequic_resources::{send::Budget, descriptors::{Descriptors, Division}, connections::ConnectionPool, memory::Pressure, receive::ReceiveBudget};
 use litequic_telemetry::clients::TransportReport;
 use litequic_config::{Config, OriginAddress};
-use litequic_exchange::{CertificateRequest, Records};
+use litequic_exchange::{CertificateRequest, Client, Records, terms::CurrentTerms};
 use litequic_base::lifecycle::{Lifecycle, Phase};
 use litequic_quic::Secrets;
-use litequic_tcp::{self as tcp, Budgets, TcpWorker};
+use litequic_tcp::{self as tcp, TcpWorker};
 use litequic_tls::{TcpTls, Trust, client_config};
 use std::{
     net::{SocketAddr, TcpListener},
@@ -101,7 +101,11 @@ async fn connection(script: Script<'_>, bytes: &[u8]) {
     let (lifecycle, budget) = (Lifecycle::default(), Budget::for_worker(BUDGET));
     let receive = ReceiveBudget::new(BUDGET, 0);
     let holders = Rc::default();
-    let budgets = Budgets {
+    let front = Rc::new(TcpWorker {
+        terms: CurrentTerms::new(config),
+        metrics: Arc::default(),
+        handler: Rc::new(Answers),
+        covers: Rc::new(|_: &Client, host: &str| host != "elsewhere.test"),
         transport: |_| TransportReport::default(),
         send: Rc::clone(&budget),
         receive: receive.clone(),
@@ -110,17 +114,10 @@ async fn connection(script: Script<'_>, bytes: &[u8]) {
         pool: if script.kind == Kind::Plain { ConnectionPool::Plain } else { ConnectionPool::Tls },
         descriptors: Arc::new(Descriptors::new(Division { limit: 1000, fixed: 100 })),
         workers: 1,
+        watch: lifecycle.watch(),
+        records: Records::default(),
         denied: Arc::default(),
-    };
-    let front = TcpWorker::new(
-        config,
-        Arc::default(),
-        Rc::new(Answers),
-        Box::new(|_, host| host != "elsewhere.test"),
-        lifecycle.watch(),
-        Records::default(),
-        budgets,
-    );
+    });
     let server = if script.kind == Kind::Plain {
         spawn_local(tcp::serve_plain(listener, front))
     } else {

@@ -156,8 +156,15 @@ mod tests {
         }
 
         fn describe(&self) -> Description {
-            let (server_name, group, resumed, certificate) = Default::default();
-            Description { local: CLIENT.into(), server_name, tls: "1.3", group, resumed, certificate, requests: 0 }
+            Description {
+                local: CLIENT.into(),
+                server_name: None,
+                tls: "1.3",
+                group: None,
+                resumed: None,
+                certificate: None,
+                requests: 0,
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use super::{
     denial::Denial,
     descriptors::SharedDescriptors,
     files::{self, named},
+    handover::Beginning,
     issued::{Issued, Shared as Acme},
     origin_tls,
     renewal::Renewal,
@@ -21,18 +22,18 @@ use arc_swap::ArcSwap;
 use jiff::{Timestamp, Unit};
 use litequic_admin::{self as admin, ReloadStatus, UNCHANGED_SINCE};
 use litequic_config::{self as config, Change, Config, Draft, Faults, Log, OnChange, Warning};
-use litequic_proxy::{CookieKey, InMaintenance, Maintenance, MaintenanceTarget, Pages, Routing, RoutingFiles};
+use litequic_proxy::{CookieKey, InMaintenance, MaintenanceTarget, Pages, Routing, RoutingFiles};
 use litequic_quic::{IdScheme, ServerIdKey};
 use litequic_telemetry::{
     CertificateValidity,
     access_log::{AccessLogger, Opened},
-    clients::DenyList,
     traces::{CollectorTls, Tracing},
 };
 use litequic_tls::{Certificate, CertificateResolver, CertificateStore};
 use std::{
     collections::BTreeSet,
     convert::Infallible,
+    mem,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
@@ -88,43 +89,48 @@ pub struct InForce {
     replacing: Arc<Mutex<Issued>>,
 }
 
+/// What the start has read and created for [`InForce`].
+pub(super) struct InForceParts {
+    pub(super) files: RoutingFiles,
+    pub(super) shared: SharedDescriptors,
+    pub(super) resolver: Arc<CertificateResolver>,
+    pub(super) issued: Issued,
+    pub(super) acme: Acme,
+    pub(super) access: Arc<AccessLogger>,
+    pub(super) traces: Arc<Tracing>,
+    pub(super) metrics: Arc<Metrics>,
+}
+
 impl InForce {
-    /// Begins with what was read at the start, which is limited to what is `shared`, and with what was in `maintenance`
-    /// and `denied` in the previous process.
-    pub(super) fn new(
-        (config, shared): (&Config, SharedDescriptors),
-        files: RoutingFiles,
-        (maintenance, http3, denied): (Maintenance, Option<bool>, DenyList),
-        (cookie_key, ids): (CookieKey, Arc<IdScheme>),
-        (resolver, issued, acme): (Arc<CertificateResolver>, Issued, Acme),
-        (access, traces): (Arc<AccessLogger>, Arc<Tracing>),
-        metrics: Arc<Metrics>,
-    ) -> Self {
-        let routing = Routing::after(config, files, None).with_cookie_key(cookie_key);
+    /// Begins with `config` and the `parts` that were read for it, which are limited to what is `shared`, and with what
+    /// was ordered of the previous process, out of `beginning`.
+    pub(super) fn new(config: &Config, parts: InForceParts, beginning: &mut Beginning) -> Self {
+        let InForceParts { files, shared, resolver, issued, acme, access, traces, metrics } = parts;
+        let routing = Routing::after(config, files, None);
+        let routing = routing.with_cookie_key(CookieKey::new(beginning.secrets.cookie_key()));
         let routing = routing.with_capacity(Arc::clone(&shared.capacity));
+        let maintenance = mem::take(&mut beginning.maintenance);
         let routing = if maintenance.is_empty() { routing } else { routing.switched(config, maintenance) };
-        let http3 = Arc::new(Http3::new(config, http3));
+        let http3 = Arc::new(Http3::new(config, beginning.http3));
         let mut config = config.clone();
         config.listen.http3 = http3.is_on();
-        let (config, routing) = (config.live(), Arc::new(ArcSwap::from_pointee(routing)));
-        let (rerouted, last_reload) = Default::default();
-        let replacing = Arc::new(Mutex::new(issued));
-        let denial = Arc::new(Denial::new(denied, Arc::clone(&config), Arc::clone(&metrics)));
+        let config = config.live();
+        let denied = mem::take(&mut beginning.denied);
         let in_force = Self {
+            denial: Arc::new(Denial::new(denied, Arc::clone(&config), Arc::clone(&metrics))),
             config,
-            routing,
-            rerouted,
+            routing: Arc::new(ArcSwap::from_pointee(routing)),
+            rerouted: Arc::default(),
             resolver,
             access,
             traces,
             metrics,
-            last_reload,
+            last_reload: Arc::default(),
             shared,
-            ids,
+            ids: Arc::clone(&beginning.ids),
             http3,
-            denial,
             acme,
-            replacing,
+            replacing: Arc::new(Mutex::new(issued)),
         };
         in_force.observe();
         for one in in_force.in_maintenance() {
@@ -226,7 +232,7 @@ impl InForce {
         // A key belongs to the table that names its file, which waits for a restart if its lengths change.
         let server_id_key = server_id_key.filter(|_| now.listen.server_id_follows(&next.listen));
         let next = now.follow(next);
-        self.follow_server_id((&now, &next), server_id_key, &mut changes);
+        self.follow_server_id(&now, &next, server_id_key, &mut changes);
         if next.access_log != now.access_log {
             self.access.follow(&next.access_log, lines);
         }
@@ -262,7 +268,7 @@ impl InForce {
     }
 
     /// Has new connection IDs follow `next`; adds to its `changes` when the last ID of before ends.
-    fn follow_server_id(&self, (now, next): (&Config, &Config), key: Option<ServerIdKey>, changes: &mut [Change]) {
+    fn follow_server_id(&self, now: &Config, next: &Config, key: Option<ServerIdKey>, changes: &mut [Change]) {
         let mut of_ids: Vec<_> = changes.iter_mut().filter(|one| one.key.starts_with(SERVER_ID)).collect();
         let (Some(last), Some(was), Some(is)) = (of_ids.last_mut(), &now.listen.server_id, &next.listen.server_id)
         else {
@@ -545,7 +551,7 @@ impl Reloader {
     fn watch(&mut self, files: BTreeSet<PathBuf>) {
         let mut warned = self.warned;
         let mut warn = |what: String, error: std::io::Error| {
-            if !std::mem::replace(&mut warned, true) {
+            if !mem::replace(&mut warned, true) {
                 tracing::warn!(%error, "cannot watch {what}: a changed file is read on SIGHUP only");
             }
         };

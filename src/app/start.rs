@@ -9,12 +9,12 @@ use super::{
     descriptors::{SOCKET_CONNECTIONS, SharedDescriptors},
     draining::OldestClient,
     files,
-    handover::{Beginning, Predecessor, handover_server, take_over},
+    handover::{Beginning, Predecessor, take_over},
     inside,
     issued::{Issued, Shared as Acme},
     mailbox::{Mailbox, WorkerRequests},
     memory, origin_tls,
-    reload::InForce,
+    reload::{InForce, InForceParts},
     service,
     sockets::Sockets,
     users,
@@ -24,7 +24,7 @@ use litequic_admin as admin;
 use litequic_base::lifecycle::{Lifecycle, Phase, PhaseWatch};
 use litequic_config::{Config, Limits};
 use litequic_exchange::Handler;
-use litequic_proxy::{self as proxy, CookieKey, Pages, Proxy, RoutingFiles};
+use litequic_proxy::{self as proxy, Pages, Proxy, RoutingFiles};
 use litequic_quic::{EndpointParts, SourceLimits, WorkerIndex};
 use litequic_resources::{memory::MemoryGauge, receive::ReceiveBudget};
 use litequic_telemetry::{Heartbeat, access_log::AccessLogger, traces::Tracing};
@@ -77,17 +77,17 @@ impl<'c> Prepared<'c> {
             users: users::read(config).map_err(StartError::Users)?,
         };
         let collector = collector_tls::read(config).map_err(StartError::OriginTls)?;
-        let traces = (Arc::clone(&metrics.traces), Arc::clone(&metrics.exemplars));
-        let traces = Tracing::start(config, collector, traces.0, traces.1);
-        let in_force = InForce::new(
-            (config, shared),
+        let parts = InForceParts {
             files,
-            (beginning.maintenance.clone(), beginning.http3, mem::take(&mut beginning.denied)),
-            (CookieKey::new(beginning.secrets.cookie_key()), Arc::clone(&beginning.ids)),
-            (Arc::clone(&resolver), issued, acme),
-            (Arc::clone(&access), traces),
-            Arc::clone(&metrics),
-        );
+            shared,
+            resolver: Arc::clone(&resolver),
+            issued,
+            acme,
+            access: Arc::clone(&access),
+            traces: Tracing::start(config, collector, Arc::clone(&metrics.traces), Arc::clone(&metrics.exemplars)),
+            metrics: Arc::clone(&metrics),
+        };
+        let in_force = InForce::new(config, parts, &mut beginning);
         let routing = Arc::clone(&in_force.routing);
         let policy = move |server_name: Option<&str>| routing.load().certificate_request(server_name);
         let tickets = beginning.secrets.ticket_secret();
@@ -127,6 +127,12 @@ impl<'c> Prepared<'c> {
     }
 }
 
+/// The servers of `admin.listen` and of `admin.probes`.
+struct AdminServers {
+    operator: Option<admin::AdminServer>,
+    probes: Option<admin::AdminServer>,
+}
+
 /// All sockets exist, and none is read yet.
 pub(super) struct Bound<'c> {
     prepared: Prepared<'c>,
@@ -134,7 +140,7 @@ pub(super) struct Bound<'c> {
     socket: Option<BoundSocket>,
     addresses: Addresses,
     token: Option<admin::Token>,
-    admin: (Option<admin::AdminServer>, Option<admin::AdminServer>),
+    admin: AdminServers,
     lifecycle: Lifecycle,
     heartbeats: Vec<Arc<Heartbeat>>,
     oldest: Vec<Arc<OldestClient>>,
@@ -158,9 +164,9 @@ impl Bound<'_> {
         }
         let state = Arc::new(self.state());
         let Self { prepared, sockets, socket, addresses, admin, lifecycle, heartbeats, oldest, gauge, .. } = self;
-        let Prepared { config, options, beginning, count, metrics, access, in_force, .. } = prepared;
-        let Beginning { generation, secrets, ids, mut predecessor, older, others, .. } = beginning;
-        let server = handover_server(sockets, (ids, generation), secrets, &metrics)?.with_older(older, others);
+        let Prepared { config, options, mut beginning, count, metrics, access, in_force, .. } = prepared;
+        let server = beginning.handover_server(sockets, &metrics)?;
+        let mut predecessor = beginning.predecessor;
         let server = server.with_routing(Arc::clone(&in_force.routing), Arc::clone(&in_force.http3));
         let server = server.with_denied(Arc::clone(&in_force.denial.list));
         let published = async |socket: Option<BoundSocket>| match socket {
@@ -184,12 +190,12 @@ impl Bound<'_> {
 
         let mut tasks = JoinSet::new();
         let local = |server: &Option<admin::AdminServer>| server.as_ref().and_then(admin::AdminServer::local_address);
-        let (admin_address, probes_address) = (local(&admin.0), local(&admin.1));
-        for server in [admin.0, admin.1].into_iter().flatten() {
+        let (admin_address, probes_address) = (local(&admin.operator), local(&admin.probes));
+        for server in [admin.operator, admin.probes].into_iter().flatten() {
             tasks.spawn(server.serve(Arc::clone(&state), lifecycle.watch(), handover.handed_over()));
         }
         let admin_socket =
-            socket.and_then(|socket| serve_socket(socket, (&state, &lifecycle), handover.handed_over(), &mut tasks));
+            socket.and_then(|socket| serve_socket(socket, &state, &lifecycle, handover.handed_over(), &mut tasks));
         tasks.spawn(check_health(in_force.clone(), lifecycle.watch()));
         tasks.spawn(expire_denied(in_force.clone(), lifecycle.watch()));
         spawn_acme(&in_force, &lifecycle, handover.handed_over(), &mut tasks);
@@ -385,10 +391,7 @@ fn http3_port(config: &Config, udp: &[SocketAddr], address: SocketAddr) -> u16 {
 
 /// Servers of at most `connections` connections at duplicates of the operator's listeners; the listeners themselves are
 /// for a process that takes over.
-fn admin_servers(
-    sockets: &mut Sockets,
-    connections: usize,
-) -> Result<(Option<admin::AdminServer>, Option<admin::AdminServer>), StartError> {
+fn admin_servers(sockets: &mut Sockets, connections: usize) -> Result<AdminServers, StartError> {
     let limits = admin::AdminLimits { connections, ..admin::AdminLimits::default() };
     let server = |key, listener: &Option<TcpListener>, surface| {
         let Some(listener) = listener else { return Ok(None) };
@@ -396,17 +399,18 @@ fn admin_servers(
         let server = listener.try_clone().and_then(|own| admin::AdminServer::new(own, surface, limits));
         server.map(Some).map_err(|source| StartError::Admin { key, address, source })
     };
-    Ok((
-        server("admin.listen", &sockets.admin, admin::Surface::Operator)?,
-        server("admin.probes", &sockets.probes, admin::Surface::Probes)?,
-    ))
+    Ok(AdminServers {
+        operator: server("admin.listen", &sockets.admin, admin::Surface::Operator)?,
+        probes: server("admin.probes", &sockets.probes, admin::Surface::Probes)?,
+    })
 }
 
 /// Serves `socket` in one of `tasks`, and returns its path. A process that was taken over from answers there until it
 /// drains: its file has the successor's socket a moment after `handed_over`.
 fn serve_socket(
     socket: BoundSocket,
-    (state, lifecycle): (&Arc<admin::AdminState>, &Lifecycle),
+    state: &Arc<admin::AdminState>,
+    lifecycle: &Lifecycle,
     handed_over: impl Future<Output = ()> + Send + 'static,
     tasks: &mut JoinSet<()>,
 ) -> Option<PathBuf> {

@@ -13,20 +13,21 @@ use litequic_base::{
     timers,
 };
 use litequic_config::{Io, LiteQuic, Live};
-use litequic_exchange::{Client, Handler, Records};
+use litequic_exchange::{Client, Covers, Handler, Records, terms::CurrentTerms};
 use litequic_http3::{self as http3, Http3Worker};
 use litequic_net::{self as net, Backend, OpenSocket, SocketOptions};
 use litequic_proxy::{Proxy, Routing};
 use litequic_quic::{self as quic, EndpointParts, SocketIo, WorkerIndex};
 use litequic_resources::{
-    connections::{self, MemoryAccounts},
+    connections::{ConnectionPool, MemoryAccounts},
     descriptors::Descriptors,
     memory::{self, Step},
+    receive::ReceiveBudget,
     send::Budget,
     transport::Transport,
 };
-use litequic_tcp as tcp;
-use litequic_telemetry::{Heartbeat, access_log, log, traces};
+use litequic_tcp::{self as tcp, TcpWorker};
+use litequic_telemetry::{Heartbeat, access_log, clients::DenyList, log, traces};
 use litequic_tls::{self as tls, CertificateResolver, ServerTls, TcpTls};
 use std::{
     cell::RefCell,
@@ -224,9 +225,7 @@ async fn serve<H: Handler>(
     }
     let EndpointParts { config, receive, workers, pressure, denied, .. } = parts.endpoint;
     let metrics = parts.metrics;
-    let resolver = parts.resolver;
-    let routing = Arc::clone(&parts.routing);
-    let certificates = (Arc::clone(&resolver), parts.answers);
+    let (resolver, routing) = (Arc::clone(&parts.resolver), Arc::clone(&parts.routing));
     let covers = move |client: &Client, host: &str| {
         resolver.covers(client.server_name.as_deref(), client.local.ip(), host) && routing.load().admits(client, host)
     };
@@ -234,58 +233,43 @@ async fn serve<H: Handler>(
     let handler = Rc::new(wrap(proxy.refusing(Arc::clone(&denied))));
     let (records, lines) = parts.access.records();
     let (tracer, spans) = parts.traces.tracer();
-    let records = records.traced_by(tracer);
     let mut endpoints = JoinSet::new();
     // Each listener holds one until it serves no connection any more.
     let (serving, mut all_served) = mpsc::channel::<Infallible>(1);
-    let budget = Budget::for_worker(config.load().limits.worker_send_buffer);
-    let holders = Rc::<MemoryAccounts>::default();
-    let budgets = tcp::Budgets {
-        send: Rc::clone(&budget),
+    let context = WorkerContext {
+        send: Budget::for_worker(config.load().limits.worker_send_buffer),
+        config,
+        metrics,
+        covers: Rc::new(covers),
         receive,
-        pressure: pressure.clone(),
-        holders: Rc::clone(&holders),
-        descriptors: Arc::clone(&parts.descriptors),
+        pressure,
+        holders: Rc::default(),
+        descriptors: parts.descriptors,
         workers,
-        denied: Arc::clone(&denied),
-        pool: connections::ConnectionPool::Tls,
-        transport: net::tcp_transport,
+        watch: parts.watch,
+        records: records.traced_by(tracer),
+        denied,
     };
-    let tcp_servers = TcpServers {
-        config: &config,
-        metrics: &metrics.tcp,
-        budgets: &budgets,
-        watch: &parts.watch,
-        serving: &serving,
-        tasks: &mut endpoints,
-    };
-    tcp_servers.open(parts.tcp, &handler, covers.clone(), certificates, &records);
-    let (live, shared, covers) = (Arc::clone(&config), (Rc::clone(&budget), holders), Box::new(covers));
-    let front =
-        Http3Worker::new(live, Arc::clone(&metrics.http3), covers, quic::client_address, shared, parts.watch.clone());
-    let front = front.recording(records).while_on(parts.http3.clone()).reporting(quic::transport_report);
-    let front = Rc::new(front.refusing(denied));
+    let tcp_servers = TcpServers { context: &context, serving: &serving, tasks: &mut endpoints };
+    tcp_servers.open(parts.tcp, &handler, parts.resolver, parts.answers);
+    let front = context.http3_worker(parts.http3);
     let _ = started.send(Ok(()));
 
     let logged = listening.iter().map(|endpoint| Arc::clone(&endpoint.connections)).collect();
     for endpoint in listening {
-        let (handler, front, metrics) = (Rc::clone(&handler), Rc::clone(&front), Arc::clone(&metrics.quic));
-        endpoints.spawn_local(accept(endpoint, handler, front, metrics, parts.watch.clone(), serving.clone()));
+        let (handler, front, metrics) = (Rc::clone(&handler), Rc::clone(&front), Arc::clone(&context.metrics.quic));
+        endpoints.spawn_local(accept(endpoint, handler, front, metrics, context.watch.clone(), serving.clone()));
     }
     drop(serving);
     let tick = WorkerTick {
-        config: &config,
+        context: &context,
         heartbeat: &parts.heartbeat,
-        budgets: &budgets,
-        metrics: &metrics.worker,
-        lines: Rc::new((lines, spans)),
+        lines: Rc::new(lines),
+        spans: Rc::new(spans),
         oldest: &parts.oldest,
-        watch: parts.watch.clone(),
-        pressure,
-        workers,
     };
     let index = usize::from(parts.index.0);
-    let questions = parts.mailbox.serve(index, Rc::clone(&budgets.holders), logged);
+    let questions = parts.mailbox.serve(index, Rc::clone(&context.holders), logged);
     let drained = async {
         // None is ever sent.
         while all_served.recv().await.is_some() {}
@@ -312,35 +296,93 @@ async fn serve<H: Handler>(
     }
 }
 
+/// State of a worker, from which the front ends over QUIC and over TCP are built.
+struct WorkerContext {
+    config: Live,
+    metrics: WorkerMetrics,
+    covers: Rc<Covers>,
+    /// The budget of responses.
+    send: Rc<Budget>,
+    /// The budget of uploads.
+    receive: ReceiveBudget,
+    pressure: memory::Pressure,
+    holders: Rc<MemoryAccounts>,
+    descriptors: Arc<Descriptors>,
+    /// Workers of the process.
+    workers: usize,
+    watch: PhaseWatch,
+    records: Records,
+    denied: Arc<DenyList>,
+}
+
+impl WorkerContext {
+    /// The front end over QUIC, whose connections drain once `on` is false.
+    fn http3_worker(&self, on: watch::Receiver<bool>) -> Rc<Http3Worker> {
+        Rc::new(Http3Worker {
+            terms: CurrentTerms::new(Arc::clone(&self.config)),
+            metrics: Arc::clone(&self.metrics.http3),
+            covers: Rc::clone(&self.covers),
+            client_address: quic::client_address,
+            transport: quic::transport_report,
+            send: Rc::clone(&self.send),
+            holders: Rc::clone(&self.holders),
+            watch: self.watch.clone(),
+            on,
+            records: self.records.clone(),
+            denied: Arc::clone(&self.denied),
+        })
+    }
+
+    /// A front end over TCP for the connections of `pool`, whose requests for the hosts that it `covers` are served by
+    /// `handler`.
+    fn tcp_worker<H>(&self, pool: ConnectionPool, covers: Rc<Covers>, handler: Rc<H>) -> Rc<TcpWorker<H>> {
+        Rc::new(TcpWorker {
+            terms: CurrentTerms::new(Arc::clone(&self.config)),
+            metrics: Arc::clone(&self.metrics.tcp),
+            handler,
+            covers,
+            transport: net::tcp_transport,
+            send: Rc::clone(&self.send),
+            receive: self.receive.clone(),
+            pressure: self.pressure.clone(),
+            holders: Rc::clone(&self.holders),
+            pool,
+            descriptors: Arc::clone(&self.descriptors),
+            workers: self.workers,
+            watch: self.watch.clone(),
+            records: self.records.clone(),
+            denied: Arc::clone(&self.denied),
+        })
+    }
+}
+
 /// What a worker does periodically while it works: it reports that its loop turns, sets its budgets and gauges, and
 /// returns memory.
 struct WorkerTick<'a> {
-    config: &'a Live,
+    context: &'a WorkerContext,
     heartbeat: &'a Heartbeat,
-    budgets: &'a tcp::Budgets,
-    metrics: &'a Arc<TurnMetrics>,
-    /// Lines of the access log, and spans, that wait for others.
-    lines: Rc<(access_log::Flusher, traces::SpanFlusher)>,
+    /// Lines of the access log that wait for others.
+    lines: Rc<access_log::Flusher>,
+    /// Spans that wait for others.
+    spans: Rc<traces::SpanFlusher>,
     oldest: &'a OldestClient,
-    watch: PhaseWatch,
-    pressure: memory::Pressure,
-    /// Workers of the process.
-    workers: usize,
 }
 
 impl WorkerTick<'_> {
     /// Twice a second while there is something to do, more often when memory is short. Does not end.
     async fn run(self) {
-        let Self { config, heartbeat, budgets, metrics, lines, oldest, watch, mut pressure, workers } = self;
+        let Self { context, heartbeat, lines, spans, oldest } = self;
+        let WorkerContext { config, send, receive, holders, watch, workers, .. } = context;
+        let (metrics, mut pressure) = (&context.metrics.worker, context.pressure.clone());
         let (mut idle, mut relief) = (Idle::default(), Relief::default());
         let settle = {
-            let (budgets, metrics, lines) = (budgets.clone(), Arc::clone(metrics), Rc::clone(&lines));
+            let (send, receive, metrics) = (Rc::clone(send), receive.clone(), Arc::clone(metrics));
             move || {
-                metrics.send_buffered.set(budgets.send.used());
-                metrics.receive_held.set(budgets.receive.held());
-                metrics.receive_granted.set(budgets.receive.granted());
-                lines.0.flush();
-                lines.1.flush();
+                metrics.send_buffered.set(send.used());
+                metrics.receive_held.set(receive.held());
+                metrics.receive_granted.set(receive.granted());
+                lines.flush();
+                spans.flush();
             }
         };
         SETTLE.set(Some(Box::new(settle.clone())));
@@ -350,20 +392,20 @@ impl WorkerTick<'_> {
         loop {
             heartbeat.tick();
             timers::tick();
-            budgets.holders.tick();
+            holders.tick();
             panic_if_asked("worker");
             let limits = config.load().limits;
             settle();
-            budgets.send.resize(pressure.budget(limits.worker_send_buffer, workers));
-            budgets.receive.resize(pressure.budget(limits.worker_receive_buffer, workers));
+            send.resize(pressure.budget(limits.worker_send_buffer, *workers));
+            receive.resize(pressure.budget(limits.worker_receive_buffer, *workers));
             let drains = watch.phase() >= Phase::Draining;
             if drains {
-                oldest.set(budgets.holders.oldest());
+                oldest.set(holders.oldest());
             }
             // A worker that is never idle does not park.
             log::wake();
             if pressure.step() > Step::Normal {
-                relief.look(&pressure, workers, &budgets.holders, metrics);
+                relief.look(&pressure, *workers, holders, metrics);
                 pressure.changed_within(memory::MEASURE_INTERVAL).await;
                 turns = None;
                 continue;
@@ -426,10 +468,7 @@ impl Relief {
 
 /// The parts that a worker's TCP listeners share.
 struct TcpServers<'a> {
-    config: &'a Live,
-    metrics: &'a Arc<tcp::Metrics>,
-    budgets: &'a tcp::Budgets,
-    watch: &'a PhaseWatch,
+    context: &'a WorkerContext,
     serving: &'a mpsc::Sender<Infallible>,
     tasks: &'a mut JoinSet<Result<(), EndpointDied>>,
 }
@@ -440,9 +479,8 @@ impl TcpServers<'_> {
         mut self,
         parts: TcpParts,
         handler: &Rc<H>,
-        covers: impl Fn(&Client, &str) -> bool + 'static,
-        (certificates, answers): (Arc<CertificateResolver>, Arc<Answers>),
-        records: &Records,
+        certificates: Arc<CertificateResolver>,
+        answers: Arc<Answers>,
     ) {
         let TcpParts { listeners, tls, redirects, https } = parts;
         let validated = Arc::clone(&answers);
@@ -455,20 +493,17 @@ impl TcpServers<'_> {
         });
         let choose = Box::new(move |name: Option<&str>, local, is_old| tls.choose(name, local, is_old));
         let tls = Rc::new(tcp::Tls { choose, validation });
-        let (config, metrics) = (|| Arc::clone(self.config), || Arc::clone(self.metrics));
-        let (covers, watch) = (Box::new(covers), || self.watch.clone());
-        let (records, budgets) = (|| records.clone(), || self.budgets.clone());
-        let front = tcp::TcpWorker::new(config(), metrics(), Rc::clone(handler), covers, watch(), records(), budgets());
+        let context = self.context;
+        let front = context.tcp_worker(ConnectionPool::Tls, Rc::clone(&context.covers), Rc::clone(handler));
         for (listener, http3_port) in listeners {
             self.spawn(tcp::serve_tls(listener, Rc::clone(&front), Rc::clone(&tls), http3_port));
         }
         let validated = Arc::clone(&answers);
-        let known = Box::new(move |_: &Client, host: &str| certificates.has_name(host) || validated.has_host(host));
+        let known = Rc::new(move |_: &Client, host: &str| certificates.has_name(host) || validated.has_host(host));
         let validation: Box<tcp::Validation> =
             Box::new(move |host, path| Some(Box::pin(answers.http01(host, path)?) as tcp::Later<_>));
-        let redirect = Rc::new(tcp::RedirectListener::new(https, metrics()).answering(validation));
-        let budgets = tcp::Budgets { pool: connections::ConnectionPool::Plain, ..budgets() };
-        let front = tcp::TcpWorker::new(config(), metrics(), redirect, known, watch(), records(), budgets);
+        let redirect = tcp::RedirectListener::new(https, Arc::clone(&context.metrics.tcp)).answering(validation);
+        let front = context.tcp_worker(ConnectionPool::Plain, known, Rc::new(redirect));
         for listener in redirects {
             self.spawn(tcp::serve_plain(listener, Rc::clone(&front)));
         }
@@ -476,7 +511,7 @@ impl TcpServers<'_> {
 
     /// Accepts from a listener once the process is ready: until then another one, whose listener it is as well, may.
     fn spawn(&mut self, serving: impl Future<Output = io::Result<()>> + 'static) {
-        let (mut watch, until_served) = (self.watch.clone(), self.serving.clone());
+        let (mut watch, until_served) = (self.context.watch.clone(), self.serving.clone());
         self.tasks.spawn_local(async move {
             watch.reached(Phase::Ready).await;
             let served = serving.await.map_err(|_| EndpointDied);
@@ -630,12 +665,24 @@ mod tests {
             Some(tasks)
         };
         let watch = lifecycle.watch();
-        let covers = Box::new(|_: &Client, _: &str| true);
-        let shared = (Budget::for_worker(0), Rc::default());
         let metrics = Arc::clone(&parts.metrics);
-        let front = Http3Worker::new(parts.config, Arc::default(), covers, quic::client_address, shared, watch.clone());
+        let context = WorkerContext {
+            config: parts.config,
+            metrics: WorkerMetrics::default(),
+            covers: Rc::new(|_: &Client, _: &str| true),
+            send: Budget::for_worker(0),
+            receive: parts.receive,
+            pressure: parts.pressure,
+            holders: Rc::default(),
+            descriptors: Arc::default(),
+            workers: 1,
+            watch: watch.clone(),
+            records: Records::default(),
+            denied: parts.denied,
+        };
+        let front = context.http3_worker(watch::channel(true).1);
         let (serving, _all_served) = mpsc::channel(1);
-        let accepted = accept(endpoint, Rc::new(NoHandler), Rc::new(front), metrics, watch, serving);
+        let accepted = accept(endpoint, Rc::new(NoHandler), front, metrics, watch, serving);
         let outcome = timeout(PATIENCE, accepted).await;
         if let Some(tasks) = tasks {
             tasks.shutdown_background();

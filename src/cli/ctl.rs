@@ -608,7 +608,8 @@ impl Unanswered {
 /// A request for a resource, with `order` as its query.
 fn request(
     place: &AdminPlace,
-    (method, path): (Method, &str),
+    method: Method,
+    path: &str,
     order: Option<&str>,
     token: Option<&Token>,
 ) -> Result<Request<Empty<Bytes>>, Unanswered> {
@@ -621,7 +622,8 @@ fn request(
 }
 
 async fn ask(place: &AdminPlace, what: What, order: Option<&str>, token: Option<&Token>) -> Result<Answer, Unanswered> {
-    let request = request(place, what.request(), order, token)?;
+    let (method, path) = what.request();
+    let request = request(place, method, path, order, token)?;
     match place.connect().await {
         Ok(AdminConnection::Unix(stream)) => exchange(stream, request).await,
         Ok(AdminConnection::Tcp(stream)) => exchange(stream, request).await,

@@ -1,4 +1,5 @@
 //! The integration tests: one binary, a module a subject.
+#![expect(clippy::disallowed_types, reason = "clients have their fields in it")]
 #![cfg(test)]
 
 mod access_log;

@@ -27,9 +27,7 @@ const VAGUE: &[&str] = &["so many", "so much", "that many"];
 fn doc_comments_stand_alone() {
     let wrong: Vec<String> = sources()
         .into_iter()
-        .flat_map(|(name, text)| {
-            faults(&text).into_iter().map(move |(line, what)| format!("src/{name}:{line}: {what}"))
-        })
+        .flat_map(|(name, text)| faults(&text).into_iter().map(move |(line, what)| format!("{name}:{line}: {what}")))
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -39,9 +37,7 @@ fn comments_end_at_column_120() {
     let long = |line: &&str| line.trim_start().starts_with("//") && line.chars().count() > 120;
     let wide: Vec<String> = sources()
         .into_iter()
-        .flat_map(|(name, text)| {
-            text.lines().filter(long).map(|line| format!("src/{name}: {line}")).collect::<Vec<_>>()
-        })
+        .flat_map(|(name, text)| text.lines().filter(long).map(|line| format!("{name}: {line}")).collect::<Vec<_>>())
         .collect();
     assert!(wide.is_empty(), "{}", wide.join("\n"));
 }
@@ -51,13 +47,15 @@ fn no_two_modules_have_a_type_of_one_name() {
     assert_eq!(repeated_types(), SHARED_NAMES.map(str::to_owned).into(), "the other has a name of its own");
 }
 
-/// The files below `src/`, by their paths there, up to their tests.
+/// The files below `src/` and `crates/`, by their paths, up to their tests.
 fn sources() -> Vec<(String, String)> {
-    let (root, mut files) = (Path::new(ROOT).join("src"), Vec::new());
-    collect(&root, &mut files);
+    let mut files = Vec::new();
+    for folder in ["src", "crates"] {
+        collect(&Path::new(ROOT).join(folder), &mut files);
+    }
     assert!(files.len() > 100, "the sources were found");
     let text = |path: &PathBuf| {
-        let name = path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
+        let name = path.strip_prefix(ROOT).unwrap().to_str().unwrap().to_owned();
         let text = fs::read_to_string(path).unwrap();
         let code = text.find("\n#[cfg(test)]\nmod ").map_or(&*text, |tests| &text[..tests]);
         (name, code.to_owned())

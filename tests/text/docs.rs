@@ -112,13 +112,13 @@ fn every_relative_link_leads_somewhere() {
 
 #[test]
 fn documents_and_headings_that_the_sources_name_exist() {
-    let mut left = vec![Path::new(ROOT).join("src")];
+    let mut left = vec![Path::new(ROOT).join("src"), Path::new(ROOT).join("crates")];
     while let Some(path) = left.pop() {
         if path.is_dir() {
             left.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
             continue;
         }
-        let text = fs::read_to_string(&path).unwrap();
+        let Ok(text) = fs::read_to_string(&path) else { continue };
         for rest in text.split("docs/").skip(1) {
             let Some((name, after)) = rest.split_once(".md") else { continue };
             if !name.contains(char::is_whitespace) {
@@ -335,8 +335,9 @@ fn tests_below(folder: &Path) -> BTreeSet<String> {
         }
         let text = fs::read_to_string(&path).unwrap();
         let module = path.strip_prefix(folder).unwrap().with_extension("");
-        let module = module.to_str().unwrap().replace('/', "::");
-        let module = module.trim_end_matches("::mod").trim_end_matches("::tests");
+        // `quic/src/io/mod` is `quic::io`.
+        let module = module.to_str().unwrap().replace("/src/", "/").replace('/', "::");
+        let module = module.trim_end_matches("::mod").trim_end_matches("::lib").trim_end_matches("::tests");
         let mut marked = false;
         for line in text.lines().map(str::trim) {
             let signature = line.trim_start_matches("async ").strip_prefix("fn ");
@@ -360,7 +361,7 @@ fn tests_below(folder: &Path) -> BTreeSet<String> {
 fn the_security_model_names_tests_that_exist() {
     let text = fs::read_to_string(Path::new(ROOT).join("docs/security.md")).unwrap();
     let mut tests = tests_below(&Path::new(ROOT).join("tests/it"));
-    tests.extend(tests_below(&Path::new(ROOT).join("src")));
+    tests.extend(["src", "crates"].iter().flat_map(|folder| tests_below(&Path::new(ROOT).join(folder))));
     let mut checked = 0;
     for row in text.lines().filter(|line| line.starts_with("| ")) {
         let Some(cell) = row.trim_end_matches(" |").rsplit(" | ").next() else { continue };
@@ -371,6 +372,51 @@ fn the_security_model_names_tests_that_exist() {
         }
     }
     assert!(checked > 40, "tests were found");
+}
+
+/// The crates below `crates/`, by the names of their folders.
+fn crates() -> BTreeSet<String> {
+    let entries = fs::read_dir(Path::new(ROOT).join("crates")).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+/// The crates of litequic that a manifest's `[dependencies]` name, without their prefix.
+fn uses(manifest: &Path) -> BTreeSet<String> {
+    let manifest: toml::Table = fs::read_to_string(manifest).unwrap().parse().unwrap();
+    let names = manifest["dependencies"].as_table().unwrap().keys();
+    names.filter_map(|name| name.strip_prefix("litequic-")).map(ToOwned::to_owned).collect()
+}
+
+/// Renewed with the environment variable `LITEQUIC_RENEW` set.
+#[test]
+fn the_architecture_lists_the_crates_and_what_they_use() {
+    const MARKERS: [&str; 2] = ["<!-- crates -->\n", "<!-- /crates -->"];
+    let path = Path::new(ROOT).join("docs/architecture.md");
+    let text = fs::read_to_string(&path).unwrap();
+    let manifest = |name: &str| Path::new(ROOT).join(format!("crates/{name}/Cargo.toml"));
+    let mut left: BTreeMap<String, BTreeSet<String>> =
+        crates().into_iter().map(|name| (name.clone(), uses(&manifest(&name)))).collect();
+    // A crate stands below all that it uses.
+    let mut rows = String::new();
+    let mut above = BTreeSet::new();
+    while !left.is_empty() {
+        let next: Vec<String> =
+            left.iter().filter(|(_, uses)| uses.is_subset(&above)).map(|(name, _)| name.clone()).collect();
+        for name in next {
+            let uses: Vec<String> = left.remove(&name).unwrap().iter().map(|used| format!("`{used}`")).collect();
+            let uses = if uses.is_empty() { "none".to_owned() } else { uses.join(", ") };
+            rows += &format!("| `{name}` | {uses} |\n");
+            above.insert(name);
+        }
+    }
+    let table = format!("| crate | uses |\n|---|---|\n{rows}");
+    let (before, rest) = text.split_once(MARKERS[0]).unwrap();
+    let (shown, after) = rest.split_once(MARKERS[1]).unwrap();
+    if std::env::var_os("LITEQUIC_RENEW").is_some() {
+        fs::write(&path, [before, MARKERS[0], &table, MARKERS[1], after].concat()).unwrap();
+    } else {
+        assert_eq!(shown, table, "LITEQUIC_RENEW=1 cargo test --test text the_architecture_lists");
+    }
 }
 
 #[test]
@@ -389,7 +435,9 @@ fn the_tree_in_the_architecture_is_the_tree() {
         assert!(Path::new(ROOT).join(&path).exists(), "{path} does not exist");
         listed.insert(path);
     }
-    let mut left = vec![Path::new(ROOT).join("src")];
+    let mut left: Vec<PathBuf> =
+        crates().into_iter().map(|name| Path::new(ROOT).join(format!("crates/{name}/src"))).collect();
+    left.push(Path::new(ROOT).join("src"));
     while let Some(folder) = left.pop() {
         let entries: Vec<PathBuf> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
         let name = format!("{}/", folder.strip_prefix(ROOT).unwrap().display());
@@ -429,13 +477,17 @@ fn sources(folder: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// Whether `path` (`quic::io::receive`) leads from a module of src/ to a module or an item, if its first name is one of
-/// ours.
+/// Whether `path` (`quic::io::receive`) leads from a crate, or a module of src/, to a module or an item, if its first
+/// name is one of ours.
 fn leads_somewhere(sources: &BTreeMap<String, String>, path: &str) -> bool {
     let names: Vec<&str> = path.split("::").collect();
     let file = |names: &[&str]| {
-        let module = names.join("/");
-        sources.get(&format!("src/{module}.rs")).or_else(|| sources.get(&format!("src/{module}/mod.rs")))
+        let (first, rest) = names.split_first().unwrap();
+        let module = rest.iter().fold(format!("crates/{first}/src"), |path, name| format!("{path}/{name}"));
+        [format!("{module}.rs"), format!("{module}/mod.rs"), format!("{module}/lib.rs")]
+            .into_iter()
+            .chain([format!("src/{}.rs", names.join("/")), format!("src/{}/mod.rs", names.join("/"))])
+            .find_map(|path| sources.get(&path))
     };
     let Some(depth) = (1..=names.len()).rev().find(|depth| file(&names[..*depth]).is_some()) else { return true };
     let text = file(&names[..depth]).unwrap();
@@ -446,7 +498,7 @@ fn leads_somewhere(sources: &BTreeMap<String, String>, path: &str) -> bool {
 #[test]
 fn files_and_modules_that_the_architecture_and_the_decisions_name_exist() {
     let all: BTreeMap<String, String> =
-        ["src", "tests", "benches", "examples", "fuzz"].into_iter().flat_map(sources).collect();
+        ["src", "crates", "tests", "benches", "examples", "fuzz"].into_iter().flat_map(sources).collect();
     let documents = documents().into_iter().filter(|(name, _)| {
         name.starts_with("docs/adr/") || ["docs/architecture.md", "CONTRIBUTING.md"].contains(&name.as_str())
     });
@@ -458,7 +510,7 @@ fn files_and_modules_that_the_architecture_and_the_decisions_name_exist() {
                     // A folder that is not ours is another project's.
                     let folder = word.split_once('/').map(|(folder, _)| folder);
                     let is_ours = folder.is_none_or(|folder| {
-                        [folder.to_owned(), format!("src/{folder}")]
+                        [folder.to_owned(), format!("src/{folder}"), format!("crates/{folder}")]
                             .iter()
                             .any(|path| Path::new(ROOT).join(path).is_dir())
                     });

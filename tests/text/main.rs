@@ -1,11 +1,10 @@
-//! Checks of text: documents, charts and the layers of the sources. One fast binary that starts no server; `.ci/run`
+//! Checks of text: documents, charts and sources. One fast binary that starts no server; `.ci/run`
 //! runs it first.
 #![cfg(test)]
 
 mod charts;
 mod doc_comments;
 mod docs;
-mod layering;
 mod libraries;
 mod packaging;
 mod words;

@@ -44,7 +44,7 @@ const NAMES: &[&str] = &["octet-stream", "octet counting", ".octets()"];
 const KINDS: &[&str] = &[DOCUMENT, "rs", "toml", "yaml", "sh", "py"];
 const DOCUMENT: &str = "md";
 
-/// What others wrote or measured, history, what is generated from sources (`src/`, `values.yaml`), and this file.
+/// What others wrote or measured, history, what is generated from sources (`values.yaml`), and this file.
 const EXEMPT: &[&str] = &[
     "CHANGELOG.md",
     "docs/results",

@@ -157,10 +157,14 @@ impl AdminServer {
                         let (state, pace) = (Arc::clone(&state), Arc::clone(&pace));
                         places.take(Instant::now(), |activity| {
                             let asked = Asked { surface: self.surface, state, pace, activity, streams: Arc::default() };
-                            let (limits, ends) = (self.limits, (watch.clone(), is_replaced.clone()));
+                            let (limits, watch, is_replaced) = (self.limits, watch.clone(), is_replaced.clone());
                             let handle = match stream {
-                                Stream::Tcp(stream) => connections.spawn(connection(stream, limits, asked, ends)),
-                                Stream::Unix(stream) => connections.spawn(connection(stream, limits, asked, ends)),
+                                Stream::Tcp(stream) => {
+                                    connections.spawn(connection(stream, limits, asked, watch, is_replaced))
+                                }
+                                Stream::Unix(stream) => {
+                                    connections.spawn(connection(stream, limits, asked, watch, is_replaced))
+                                }
                             };
                             (handle.id(), handle)
                         });
@@ -259,7 +263,8 @@ async fn connection<S>(
     stream: S,
     limits: AdminLimits,
     asked: Asked,
-    (mut watch, mut is_replaced): (PhaseWatch, watch::Receiver<bool>),
+    mut watch: PhaseWatch,
+    mut is_replaced: watch::Receiver<bool>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

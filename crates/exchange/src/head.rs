@@ -25,16 +25,11 @@ impl Head {
     /// A head with the `authority` and the `path` with its query, both checked.
     pub fn new(method: Method, authority: Authority, path: &str, mut fields: Fields) -> Self {
         let (authority_span, path) = (fields.stash(authority.text().as_bytes()), fields.stash(path.as_bytes()));
-        Self::of_spans(method, (authority, authority_span), path, fields)
+        Self::of_spans(method, authority, authority_span, path, fields)
     }
 
     /// A head whose path, and whose authority at the place beside it, both checked, are parts of the text of `fields`.
-    pub fn of_spans(
-        method: Method,
-        (authority, authority_span): (Authority, Span),
-        path: Span,
-        fields: Fields,
-    ) -> Self {
+    pub fn of_spans(method: Method, authority: Authority, authority_span: Span, path: Span, fields: Fields) -> Self {
         Self { method, fields, upgrade: None, authority, authority_span, path, target: path }
     }
 

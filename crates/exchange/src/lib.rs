@@ -79,6 +79,9 @@ pub struct Exchange {
 
 const _: () = assert!(size_of::<Exchange>() <= 256);
 
+/// Whether a client's connection may carry requests for a host: 421 otherwise (RFC 9110 §15.5.20).
+pub type Covers = dyn Fn(&Client, &str) -> bool;
+
 /// The peer of a front end's connection.
 #[derive(Debug, Clone)]
 pub struct Client {

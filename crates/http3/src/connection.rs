@@ -5,7 +5,7 @@ use super::{
     error::Code,
     exchanges::Exchanges,
     frame::encode_goaway,
-    front::{Connection, Http3Worker, client_of},
+    front::{Connection, ConnectionMemory, Http3Worker, client_of},
     phase::{Http3End, Http3Event, Http3Phase},
     request,
     send::application_error,
@@ -62,8 +62,8 @@ pub async fn serve<H: Handler>(
         handle.close(application_error(Code::NoError));
         return;
     };
-    let (transport, memory) = (Rc::clone(&windows), (account, holder));
-    let connection = Rc::new(Connection::new(handle, client, handler, front, transport, memory));
+    let memory = ConnectionMemory::new(holder, account, &front.terms());
+    let connection = Rc::new(Connection::new(handle, client, handler, front, Rc::clone(&windows), memory));
     let weak = Rc::downgrade(&connection);
     connection.memory.holder.represents(weak);
     let front = &connection.front;
@@ -72,13 +72,12 @@ pub async fn serve<H: Handler>(
     let mut streams = Streams::new(acceptor, &connection, &*windows, request::serve);
     let waker = streams.requests.connection_waker();
     let mut watch = front.watch.clone();
-    let mut told = None;
+    let mut eviction = Eviction::default();
     let alerts = windows.alerts(connection.handle.id());
     let mut stopping = pin!(watch.reached(Phase::Stopping));
     let mut goaway = pin!(goaway(&connection));
     // Kept until the connection's end: closing a control stream is an error (RFC 9114 §6.2.1).
     let mut control_after_goaway = None;
-    let (mut is_leaving, mut is_closed_by_operator) = (false, false);
     // All that is ready in one turn: on a busy connection several requests begin and end in each.
     let reason = poll_fn(|task| {
         let _turn = Turn::begin();
@@ -101,38 +100,8 @@ pub async fn serve<H: Handler>(
         streams.join(cx);
         connection.lingering.poll(cx);
         memory.holder.serving(streams.requests.len());
-        while let Poll::Ready(end) = memory.holder.poll_end(cx, &mut told) {
-            match end {
-                EvictionReason::Idle => _ = life.on(Http3Event::Leave),
-                EvictionReason::Drained => {
-                    is_leaving = true;
-                    front.metrics.evicted_idle.increment();
-                    life.on(Http3Event::Leave);
-                }
-                EvictionReason::Evicted => {
-                    // One that was told to leave, and is still there, is counted already.
-                    if !std::mem::replace(&mut is_leaving, true) {
-                        front.metrics.evicted_in_use.increment();
-                    }
-                    return Poll::Ready(Some(Http3End::Evicted));
-                }
-                EvictionReason::Operator => {
-                    if !std::mem::replace(&mut is_closed_by_operator, true) {
-                        front.metrics.closed_by_operator.increment();
-                    }
-                    life.on(Http3Event::Leave);
-                }
-                EvictionReason::OperatorNow => {
-                    if !is_closed_by_operator {
-                        front.metrics.closed_by_operator.increment();
-                    }
-                    return Poll::Ready(Some(Http3End::Operator));
-                }
-                EvictionReason::Heaviest => {
-                    connection.fail(Code::ExcessiveLoad);
-                    return Poll::Ready(None);
-                }
-            }
+        if let Poll::Ready(end) = eviction.poll(cx, &connection) {
+            return Poll::Ready(end);
         }
         if streams.requests.is_empty() && connection.lingering.is_empty() {
             // Every stream that s2n-quic knows was accepted above: none is left that was reset, or is queued.
@@ -162,6 +131,57 @@ pub async fn serve<H: Handler>(
     if let Some(reason) = reason {
         life.on(Http3Event::Close(reason));
         connection.handle.close(application_error(reason.code()));
+    }
+}
+
+/// The orders to end that a connection has received, for want of memory or slots, and from the operator.
+#[derive(Default)]
+struct Eviction {
+    /// The last reason that was acted on.
+    reported: Option<EvictionReason>,
+    is_leaving: bool,
+    is_closed_by_operator: bool,
+}
+
+impl Eviction {
+    /// Acts on each new order, and counts it. Ready once the connection is to be closed at once, with `None` if that is
+    /// done already.
+    fn poll<H>(&mut self, cx: &Context<'_>, connection: &Connection<H>) -> Poll<Option<Http3End>> {
+        let (life, metrics) = (&connection.life, &connection.front.metrics);
+        while let Poll::Ready(end) = connection.memory.holder.poll_end(cx, &mut self.reported) {
+            match end {
+                EvictionReason::Idle => _ = life.on(Http3Event::Leave),
+                EvictionReason::Drained => {
+                    self.is_leaving = true;
+                    metrics.evicted_idle.increment();
+                    life.on(Http3Event::Leave);
+                }
+                EvictionReason::Evicted => {
+                    // A connection that was to leave, and is still open, is counted already.
+                    if !std::mem::replace(&mut self.is_leaving, true) {
+                        metrics.evicted_in_use.increment();
+                    }
+                    return Poll::Ready(Some(Http3End::Evicted));
+                }
+                EvictionReason::Operator => {
+                    if !std::mem::replace(&mut self.is_closed_by_operator, true) {
+                        metrics.closed_by_operator.increment();
+                    }
+                    life.on(Http3Event::Leave);
+                }
+                EvictionReason::OperatorNow => {
+                    if !self.is_closed_by_operator {
+                        metrics.closed_by_operator.increment();
+                    }
+                    return Poll::Ready(Some(Http3End::Operator));
+                }
+                EvictionReason::Heaviest => {
+                    connection.fail(Code::ExcessiveLoad);
+                    return Poll::Ready(None);
+                }
+            }
+        }
+        Poll::Pending
     }
 }
 

@@ -18,9 +18,8 @@ use litequic_base::{
     lifecycle::{Phase, PhaseWatch},
     timers,
 };
-use litequic_config::Live;
 use litequic_exchange::{
-    Client, Fields, Identity, LastAuthority, LastForwarded, MinimumRate, Protocol, Records, name, plain,
+    Client, Covers, Fields, Identity, LastAuthority, LastForwarded, MinimumRate, Protocol, Records, name, plain,
     terms::{CurrentTerms, Terms},
 };
 use litequic_resources::{
@@ -40,79 +39,39 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// Whether a client's connection may carry requests for a host: 421 otherwise (RFC 9110 §15.5.20).
-pub type Covers = dyn Fn(&Client, &str) -> bool;
-
 /// The validated address of a connection's client; `None` if the connection is gone.
 pub type ClientAddress = fn(&s2n_quic::connection::Handle) -> Option<SocketAddr>;
 
 /// What QUIC knows of a connection's path; `None` if the connection is gone.
-pub(super) type TransportOf = fn(&s2n_quic::connection::Handle) -> Option<TransportReport>;
+pub type TransportOf = fn(&s2n_quic::connection::Handle) -> Option<TransportReport>;
 
 /// The state that the connections of one worker share.
 pub struct Http3Worker {
-    terms: CurrentTerms,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) covers: Box<Covers>,
-    client_address: ClientAddress,
-    transport: TransportOf,
-    budget: Rc<Budget>,
-    holders: Rc<MemoryAccounts>,
-    pub(super) watch: PhaseWatch,
-    /// False while HTTP/3 is off.
-    on: watch::Receiver<bool>,
-    pub(super) records: Records,
-    /// Networks whose clients get no connection.
-    denied: Arc<DenyList>,
+    /// The limits of what begins now.
+    pub terms: CurrentTerms,
+    /// The counters of HTTP/3.
+    pub metrics: Arc<Metrics>,
+    /// Whether a connection may carry requests for a host.
+    pub covers: Rc<Covers>,
+    /// Reports a client's current address.
+    pub client_address: ClientAddress,
+    /// Reports of the path of a connection.
+    pub transport: TransportOf,
+    /// The budget of responses.
+    pub send: Rc<Budget>,
+    /// Connections, of which some are closed when memory is short.
+    pub holders: Rc<MemoryAccounts>,
+    /// The phase of the process: connections drain with it.
+    pub watch: PhaseWatch,
+    /// False while HTTP/3 is off: connections drain.
+    pub on: watch::Receiver<bool>,
+    /// Records of requests.
+    pub records: Records,
+    /// Networks whose clients get no connection, and lose one that is in its handshake.
+    pub denied: Arc<DenyList>,
 }
 
 impl Http3Worker {
-    /// A worker's front end, whose responses are sent out of the budget, and whose connections may be closed for want
-    /// of memory.
-    pub fn new(
-        config: Live,
-        metrics: Arc<Metrics>,
-        covers: Box<Covers>,
-        client_address: ClientAddress,
-        (budget, holders): (Rc<Budget>, Rc<MemoryAccounts>),
-        watch: PhaseWatch,
-    ) -> Self {
-        Self {
-            terms: CurrentTerms::new(config),
-            metrics,
-            covers,
-            client_address,
-            transport: |_| None,
-            budget,
-            holders,
-            watch,
-            // Without a sender it stays as it is.
-            on: watch::channel(true).1,
-            records: Records::default(),
-            denied: Arc::default(),
-        }
-    }
-
-    /// Has each request recorded in `records`.
-    pub fn recording(self, records: Records) -> Self {
-        Self { records, ..self }
-    }
-
-    /// Has `transport` report of each connection's path.
-    pub fn reporting(self, transport: fn(&s2n_quic::connection::Handle) -> Option<TransportReport>) -> Self {
-        Self { transport, ..self }
-    }
-
-    /// Has connections closed whose clients were denied while they were in their handshake.
-    pub fn refusing(self, denied: Arc<DenyList>) -> Self {
-        Self { denied, ..self }
-    }
-
-    /// Has each connection drain once `on` is false.
-    pub fn while_on(self, on: watch::Receiver<bool>) -> Self {
-        Self { on, ..self }
-    }
-
     /// Waits until HTTP/3 is switched off. Cancel safe.
     pub(super) async fn switched_off(&self) {
         if self.on.clone().wait_for(|on| !on).await.is_err() {
@@ -183,7 +142,8 @@ pub(super) struct ConnectionMemory {
 }
 
 impl ConnectionMemory {
-    fn new(holder: MemoryAccount, received: ReceiveAccount, terms: &Terms) -> Self {
+    /// The memory of a connection that `holder` registers, and whose client's bytes `received` counts.
+    pub(super) fn new(holder: MemoryAccount, received: ReceiveAccount, terms: &Terms) -> Self {
         let sent = Budget::for_connection(u64::from(terms.limits.connection_send_buffer));
         let (sends, receives) = (Rc::clone(&sent), received.clone());
         holder.holds(move || sends.used().saturating_add(receives.held()));
@@ -198,18 +158,18 @@ impl<H> Connection<H> {
         handler: Rc<H>,
         front: Rc<Http3Worker>,
         transport: Rc<dyn Transport>,
-        (account, holder): (ReceiveAccount, MemoryAccount),
+        memory: ConnectionMemory,
     ) -> Self {
         front.metrics.connections.increment();
         front.metrics.connections_open.increment();
         let terms = front.terms();
         Self {
             alt_svc: AltSvcRenewal::new(&terms.config.listen, client.local.port(), timers::now()),
-            client: RefCell::new(Rc::new(Client { connection: holder.number(), ..client })),
+            client: RefCell::new(Rc::new(Client { connection: memory.holder.number(), ..client })),
             authority: LastAuthority::default(),
             uni: RefCell::new(UniStreams::new(Endpoint::Client)),
             max_field_section_size: Cell::new(None),
-            memory: ConnectionMemory::new(holder, account, &terms),
+            memory,
             priorities: Priorities::new(transport, handle.id(), terms.limits.max_streams, Arc::clone(&front.metrics)),
             lingering: LingeringStreams::new(&terms.limits, &terms.timeouts, Arc::clone(&front.metrics)),
             stream_buffer: Cell::new(None),
@@ -293,10 +253,8 @@ impl<H> Connection<H> {
         }
         let buffer = self.stream_buffer.get().unwrap_or_default();
         let limit = u64::from(self.terms.limits.stream_send_buffer);
-        let lease = BufferLease::new(Rc::clone(&self.memory.sent), Rc::clone(&self.front.budget), limit);
-        let pauses = Rc::clone(&self.pauses);
-        let (motion, metrics) = (self.memory.holder.motion(), Arc::clone(&self.front.metrics));
-        Sender::new((stream, buffer), window, pauses, lease, pace, motion, metrics)
+        let lease = BufferLease::new(Rc::clone(&self.memory.sent), Rc::clone(&self.front.send), limit);
+        Sender::new(self, stream, buffer, window, lease, pace)
     }
 
     /// Counts a request that its client cancelled; closes the connection once there were too many in too short a time

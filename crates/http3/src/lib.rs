@@ -6,8 +6,8 @@
 //! [`message::request`], [`message::response`] or [`message::trailers`]. Messages are encoded by
 //! [`message::encode_response`] and its neighbours.
 //!
-//! It uses `litequic-exchange`, `litequic-resources` and the crates below them, and s2n-quic's streams. The program uses
-//! it.
+//! It uses `litequic-exchange`, `litequic-resources` and the crates below them, and s2n-quic's streams. The program
+//! uses it.
 // It panics within a character.
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 #![forbid(unsafe_code)]
@@ -41,6 +41,6 @@ mod tunnel;
 
 pub use connection::serve;
 pub use error::Code;
-pub use front::{ClientAddress, Covers, Http3Worker};
+pub use front::{ClientAddress, Http3Worker, TransportOf};
 pub use metrics::Metrics;
 pub use request::request_size;

@@ -1,7 +1,7 @@
 //! The sending half of a request stream: sends to the client, within its window and litequic's budget, in time, and
 //! never lets an incomplete response look complete.
 
-use super::{error::Code, pauses::Pauses};
+use super::{error::Code, front::Connection, pauses::Pauses};
 use crate::Metrics;
 use bytes::Bytes;
 use litequic_base::timers;
@@ -90,35 +90,33 @@ pub(super) struct Sender {
 const _: () = assert!(size_of::<Sender>() <= 424);
 
 impl Sender {
-    pub(super) fn new(
-        (stream, buffer): (stream::SendStream, u64),
+    /// A sender on `stream` of `connection`, whose bound on unacknowledged bytes is `buffer`.
+    pub(super) fn new<H>(
+        connection: &Connection<H>,
+        stream: stream::SendStream,
+        buffer: u64,
         window: Box<dyn SendWindow>,
-        pauses: Rc<Pauses>,
         lease: BufferLease,
         pace: MinimumRate,
-        motion: Motion,
-        metrics: Arc<Metrics>,
     ) -> Self {
-        let (waited, sent, outstanding, size) = (Duration::ZERO, 0, 0, None);
-        let (tunnel, is_last, ended) = (false, false, false);
         Self {
             stream,
             window,
-            pauses,
+            pauses: Rc::clone(&connection.pauses),
             lease,
             ahead: VecDeque::new(),
             ahead_bytes: 0,
             buffer,
             pace,
-            motion,
-            waited,
-            sent,
-            outstanding,
-            size,
-            tunnel,
-            is_last,
-            ended,
-            metrics,
+            motion: connection.memory.holder.motion(),
+            waited: Duration::ZERO,
+            sent: 0,
+            outstanding: 0,
+            size: None,
+            tunnel: false,
+            is_last: false,
+            ended: false,
+            metrics: Arc::clone(&connection.front.metrics),
         }
     }
 

@@ -139,8 +139,13 @@ impl Descriptors {
     /// Descriptors of which none is taken, divided by `division`.
     pub fn new(division: Division) -> Self {
         let Division { limit, fixed } = division;
-        let (waiting, freed) = Default::default();
-        Self { limit: limit.into(), fixed: fixed.into(), taken: AtomicU64::new(0), waiting, freed }
+        Self {
+            limit: limit.into(),
+            fixed: fixed.into(),
+            taken: AtomicU64::new(0),
+            waiting: AtomicU32::new(0),
+            freed: Notify::new(),
+        }
     }
 
     /// Divides the descriptors by `division` from now on; descriptors that are taken stay taken.

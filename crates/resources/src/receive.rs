@@ -45,8 +45,13 @@ struct Accounts {
 impl ReceiveBudget {
     /// A budget of `bytes`, and `floor` for every connection beside them.
     pub fn new(bytes: u64, floor: u64) -> Self {
-        let (held, granted, accounts) = Default::default();
-        Self(Arc::new(Shared { bytes: Number::new(bytes), floor, held, granted, accounts }))
+        Self(Arc::new(Shared {
+            bytes: Number::new(bytes),
+            floor,
+            held: Number::default(),
+            granted: Number::default(),
+            accounts: Mutex::default(),
+        }))
     }
 
     /// Sets the budget to `bytes`.
@@ -73,13 +78,19 @@ impl ReceiveBudget {
     /// A connection begins whose client may send `window` bytes ahead. The client is in `network` (address and prefix
     /// length in bits), or a source of its own.
     pub fn begin(&self, window: u64, network: Option<(IpAddr, u8)>) -> WindowGrant {
-        let (held, uploads, is_over, has_ended, waker) = Default::default();
         let mut accounts = self.accounts();
         let id = accounts.next;
         accounts.next = id.wrapping_add(1);
-        let (budget, source) = (self.clone(), Source::new(network, id));
-        let account =
-            ReceiveAccount(Arc::new(State { budget, source, window, held, uploads, is_over, has_ended, waker }));
+        let account = ReceiveAccount(Arc::new(State {
+            budget: self.clone(),
+            source: Source::new(network, id),
+            window,
+            held: Number::default(),
+            uploads: Number::default(),
+            is_over: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+            waker: AtomicWaker::new(),
+        }));
         accounts.by_id.insert(id, account.clone());
         WindowGrant { id, account }
     }

@@ -84,7 +84,7 @@ impl<H: 'static> OpenConnection for Connection<H> {
     }
 
     fn transport(&self) -> TransportReport {
-        self.writes.socket.get().map_or_else(TransportReport::default, self.front.budgets.transport)
+        self.writes.socket.get().map_or_else(TransportReport::default, self.front.transport)
     }
 
     fn describe(&self) -> Description {
@@ -163,7 +163,7 @@ impl<H> Connection<H> {
             self.admitted.holder.motion(),
             Arc::clone(self.metrics()),
         );
-        if self.is_ordered() { timed.with_short_queues(self.front.budgets.transport) } else { timed }
+        if self.is_ordered() { timed.with_short_queues(self.front.transport) } else { timed }
     }
 
     /// Whether the operator has closed it.
@@ -390,9 +390,10 @@ impl<H> ActiveRequest<H> {
     /// The share of the response in the send budget.
     pub(super) fn share(&mut self) -> Rc<ResponseBuffer> {
         let connection = &self.connection;
-        let budgets = (&connection.budget, &connection.front.budgets.send);
+        let (own, worker) = (&connection.budget, &connection.front.send);
         let limit = connection.terms.limits.stream_send_buffer.into();
-        let share = ResponseBuffer::new(budgets, limit, Arc::clone(connection.metrics()), self.record().clone());
+        let metrics = Arc::clone(connection.metrics());
+        let share = ResponseBuffer::new(own, worker, limit, metrics, self.record().clone());
         self.share = Some(Rc::clone(&share));
         share
     }

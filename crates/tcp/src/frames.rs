@@ -275,10 +275,10 @@ impl Frames {
             match kind {
                 RST_STREAM => self.resets.push(stream),
                 PRIORITY_UPDATE => self.begin_update(length, stream, &mut rest),
-                PRIORITY if length == WEIGHT && stream > 0 => self.begin_payload((WEIGHT, length), stream, &mut rest),
+                PRIORITY if length == WEIGHT && stream > 0 => self.begin_payload(WEIGHT, length, stream, &mut rest),
                 HEADERS if flags & HAS_WEIGHT > 0 && stream > 0 => {
                     let count = WEIGHT + u32::from(flags & PADDED > 0);
-                    self.begin_payload((count, length), stream, &mut rest);
+                    self.begin_payload(count, length, stream, &mut rest);
                 }
                 _ => {}
             }
@@ -298,13 +298,13 @@ impl Frames {
         match length {
             _ if stream > 0 => updates.push(UpdateFrame::OnStream),
             0..4 => updates.push(UpdateFrame::Short),
-            4..=MAX_UPDATE => self.begin_payload((length, length), 0, rest),
+            4..=MAX_UPDATE => self.begin_payload(length, length, 0, rest),
             _ => updates.push(UpdateFrame::Skipped),
         }
     }
 
     /// The header of a frame on `stream` came; the first `count` of the `length` bytes that follow it are to be read.
-    fn begin_payload(&mut self, (count, length): (u32, u32), stream: u32, rest: &mut &[u8]) {
+    fn begin_payload(&mut self, count: u32, length: u32, stream: u32, rest: &mut &[u8]) {
         if self.updates.is_none() {
             return;
         }

@@ -4,9 +4,8 @@ use super::alt_svc::AltSvc;
 use crate::Metrics;
 use http::HeaderValue;
 use litequic_base::lifecycle::PhaseWatch;
-use litequic_config::Live;
 use litequic_exchange::{
-    CertificateRequest, Client, Records, plain,
+    CertificateRequest, Covers, Records, plain,
     terms::{CurrentTerms, Terms},
 };
 use litequic_resources::{
@@ -28,9 +27,6 @@ use std::{
     time::Instant,
 };
 
-/// Whether a client's connection may carry requests for a host: 421 otherwise (RFC 9110 §15.5.20).
-pub type Covers = dyn Fn(&Client, &str) -> bool;
-
 /// A value that another thread may have to find first.
 pub type Later<T> = Pin<Box<dyn Future<Output = T>>>;
 
@@ -50,9 +46,18 @@ pub struct Tls {
     pub validation: Box<Validation>,
 }
 
-/// What bounds the connections of a worker.
-#[derive(Debug, Clone)]
-pub struct Budgets {
+/// The state that the TCP connections of one worker share.
+pub struct TcpWorker<H> {
+    /// The limits of what begins now.
+    pub terms: CurrentTerms,
+    /// The counters of the TCP listeners.
+    pub metrics: Arc<Metrics>,
+    /// Serves the requests.
+    pub handler: Rc<H>,
+    /// Whether a connection may carry requests for a host.
+    pub covers: Rc<Covers>,
+    /// Reports of the path of a connection.
+    pub transport: TransportOf,
     /// The budget of responses.
     pub send: Rc<Budget>,
     /// The budget of uploads.
@@ -67,24 +72,15 @@ pub struct Budgets {
     pub descriptors: Arc<Descriptors>,
     /// Workers that share the descriptors.
     pub workers: usize,
+    /// The phase of the process: connections drain with it.
+    pub watch: PhaseWatch,
+    /// Records of requests.
+    pub records: Records,
     /// Networks whose clients get no connection.
     pub denied: Arc<DenyList>,
-    /// Reports of the path of a connection.
-    pub transport: TransportOf,
 }
 
-/// The state that the TCP connections of one worker share.
-pub struct TcpWorker<H> {
-    terms: CurrentTerms,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) handler: Rc<H>,
-    pub(super) covers: Box<Covers>,
-    pub(super) watch: PhaseWatch,
-    pub(super) records: Records,
-    pub(super) budgets: Budgets,
-}
-
-impl Budgets {
+impl<H> TcpWorker<H> {
     /// `max_connections`, or a worker's part of the descriptors that clients can have, if that is less: the size of the
     /// pool that sources share. A seventeenth of that part is for connections that are leaving
     /// (`memory::MemoryAccounts`).
@@ -92,23 +88,6 @@ impl Budgets {
         let clients = self.descriptors.division().most(Side::Clients);
         let part = u32::try_from(self.workers.max(1)).map_or(1, |workers| clients / workers);
         (part - part / 17).max(1).min(max_connections)
-    }
-}
-
-impl<H> TcpWorker<H> {
-    /// A worker's front end over TCP, whose requests `handler` serves, whose memory comes out of `budgets`, and whose
-    /// requests are recorded in `records`.
-    pub fn new(
-        config: Live,
-        metrics: Arc<Metrics>,
-        handler: Rc<H>,
-        covers: Box<Covers>,
-        watch: PhaseWatch,
-        records: Records,
-        budgets: Budgets,
-    ) -> Rc<Self> {
-        let terms = CurrentTerms::new(config);
-        Rc::new(Self { terms, metrics, handler, covers, watch, records, budgets })
     }
 
     /// The configuration in force, for a connection that begins now.
@@ -146,7 +125,7 @@ impl<H> TcpWorker<H> {
 
     /// Whether the client at `address` is denied, which is counted.
     pub(super) fn denies(&self, address: IpAddr) -> bool {
-        let is_denied = self.budgets.denied.denies(address, Instant::now);
+        let is_denied = self.denied.denies(address, Instant::now);
         if is_denied {
             self.metrics.tcp_denied.increment();
         }
@@ -159,17 +138,17 @@ impl<H> TcpWorker<H> {
             return None;
         }
         let network = self.network(peer.ip());
-        let Budgets { pressure, holders, pool, .. } = &self.budgets;
+        let Self { pressure, holders, pool, .. } = self;
         if pressure.step().refuses(|| holders.has_two(*pool, network)) {
             self.metrics.limit_memory_connections.increment();
             return None;
         }
-        let most = self.budgets.reachable(self.terms().limits.max_connections);
+        let most = self.reachable(self.terms().limits.max_connections);
         let Some(holder) = holders.admit(*pool, network, most) else {
             self.metrics.limit_connections.increment();
             return None;
         };
-        let Some(descriptor) = self.budgets.descriptors.take(Side::Clients) else {
+        let Some(descriptor) = self.descriptors.take(Side::Clients) else {
             // The connection is closed at once rather than left in the kernel's queue: its client may try another
             // address or HTTP/3, a load balancer sees the failure, and connections of other clients do not wait behind
             // those of one that sends nothing.

@@ -49,7 +49,8 @@ impl ResponseBuffer {
     /// The share of a response that may have `limit` bytes in memory, out of its connection's and its worker's budget.
     /// The bytes that TLS accepts go to `metrics` and `record`.
     pub(super) fn new(
-        (connection, worker): (&Rc<Budget>, &Rc<Budget>),
+        connection: &Rc<Budget>,
+        worker: &Rc<Budget>,
         limit: u64,
         metrics: Arc<Metrics>,
         record: Record,

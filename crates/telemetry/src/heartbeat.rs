@@ -102,8 +102,14 @@ impl Heartbeat {
 
 impl Default for Heartbeat {
     fn default() -> Self {
-        let (last, is_parked, is_resting, turns, roused) = Default::default();
-        Self { born: Instant::now(), last, is_parked, is_resting, turns, roused }
+        Self {
+            born: Instant::now(),
+            last: AtomicU64::new(0),
+            is_parked: AtomicBool::new(false),
+            is_resting: AtomicBool::new(false),
+            turns: AtomicU32::new(0),
+            roused: Notify::new(),
+        }
     }
 }
 

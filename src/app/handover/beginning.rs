@@ -51,13 +51,18 @@ impl Beginning {
             scheme.map(Arc::new).map_err(|_| StartError::Random)
         };
         Ok(match found {
-            None => {
-                let (secrets, others) = (Arc::new(own), Arc::default());
-                let (maintenance, denied) = Default::default();
-                let (predecessor, older, ids) = (None, Vec::new(), scheme(None)?);
-                let (inherited, generation, http3) = (passed, 0, None);
-                Self { inherited, generation, secrets, ids, predecessor, older, others, maintenance, denied, http3 }
-            }
+            None => Self {
+                inherited: passed,
+                generation: 0,
+                secrets: Arc::new(own),
+                ids: scheme(None)?,
+                predecessor: None,
+                older: Vec::new(),
+                others: Arc::default(),
+                maintenance: Maintenance::default(),
+                denied: DenyList::default(),
+                http3: None,
+            },
             Some(FoundPredecessor {
                 predecessor,
                 inherited,
@@ -99,35 +104,33 @@ impl Beginning {
             }
         })
     }
-}
 
-/// The handover server of `sockets` for the process after this one.
-///
-/// # Errors
-///
-/// [`StartError::Pipe`]
-pub(in crate::app) fn handover_server(
-    sockets: Sockets,
-    (ids, generation): (Arc<IdScheme>, u8),
-    secrets: Arc<Secrets>,
-    metrics: &Arc<Metrics>,
-) -> Result<HandoverServer, StartError> {
-    // At most 20 bytes.
-    let byte = |place: usize| u8::try_from(place).unwrap_or(u8::MAX);
-    let layout = ids.layout();
-    let hashed = layout.hashed().map(|hashed| byte(hashed.start)..byte(hashed.end));
-    let steering = Steering {
-        id_len: byte(layout.id_len()),
-        first_byte: layout.first_byte(),
-        issuer_offset: byte(layout.issuer_offset()),
-        mask: hashed.map(|hashed| SteeringMask { key: ids.mask(), hashed }),
-    };
-    let Sockets { groups, tcp, redirects, admin, probes, .. } = sockets;
-    let operator = [admin, probes].into_iter().flatten();
-    let operator = operator.filter_map(|listener| Some((listener.local_addr().ok()?, vec![listener])));
-    let listeners = tcp.0.into_iter().chain(redirects.0).chain(operator).collect();
-    HandoverServer::new((steering, generation), groups, listeners, (secrets, ids), Arc::clone(metrics))
-        .map_err(StartError::Pipe)
+    /// The handover server of `sockets` for the process after this one.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError::Pipe`]
+    pub(in crate::app) fn handover_server(
+        &mut self,
+        sockets: Sockets,
+        metrics: &Arc<Metrics>,
+    ) -> Result<HandoverServer, StartError> {
+        // At most 20 bytes.
+        let byte = |place: usize| u8::try_from(place).unwrap_or(u8::MAX);
+        let layout = self.ids.layout();
+        let hashed = layout.hashed().map(|hashed| byte(hashed.start)..byte(hashed.end));
+        let steering = Steering {
+            id_len: byte(layout.id_len()),
+            first_byte: layout.first_byte(),
+            issuer_offset: byte(layout.issuer_offset()),
+            mask: hashed.map(|hashed| SteeringMask { key: self.ids.mask(), hashed }),
+        };
+        let Sockets { groups, tcp, redirects, admin, probes, .. } = sockets;
+        let operator = [admin, probes].into_iter().flatten();
+        let operator = operator.filter_map(|listener| Some((listener.local_addr().ok()?, vec![listener])));
+        let listeners = tcp.0.into_iter().chain(redirects.0).chain(operator).collect();
+        HandoverServer::new(self, steering, groups, listeners, Arc::clone(metrics)).map_err(StartError::Pipe)
+    }
 }
 
 /// Serves from now on: in the place of `predecessor`, where there is one.

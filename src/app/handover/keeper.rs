@@ -2,7 +2,7 @@
 //! older ones that drain.
 
 use super::{
-    ANSWER_DEADLINE, DONE, GO, Older, READY, Reason, hear, is_trusted,
+    ANSWER_DEADLINE, Beginning, DONE, GO, Older, READY, Reason, hear, is_trusted,
     offer::{HandoverOffer, OfferedGeneration, OfferedGroup, OfferedIds, OfferedListeners, OfferedSecret},
     prepared, say,
     successor::Successor,
@@ -17,6 +17,7 @@ use litequic_quic::{Generations, IdScheme, Secrets};
 use litequic_telemetry::clients::{DeniedNetwork, DenyList};
 use std::{
     io::{self, PipeReader, PipeWriter},
+    mem,
     net::{SocketAddr, TcpListener},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
@@ -96,31 +97,30 @@ fn offered(denied: &DeniedNetwork) -> (String, u64) {
 }
 
 impl HandoverServer {
-    /// Keeps `groups` and `listeners` for the process of `generation`.
+    /// Keeps `groups` and `listeners` for the process after that of `beginning`, and watches the older ones that drain.
     ///
     /// # Errors
     ///
     /// Those of pipe(2).
     pub(in crate::app) fn new(
-        (steering, generation): (Steering, u8),
+        beginning: &mut Beginning,
+        steering: Steering,
         groups: Vec<SocketGroup>,
         listeners: Vec<(SocketAddr, Vec<TcpListener>)>,
-        (secrets, ids): (Arc<Secrets>, Arc<IdScheme>),
         metrics: Arc<Metrics>,
     ) -> io::Result<Self> {
         let pipe = io::pipe()?;
-        metrics.control.generation.set(generation.into());
-        let (older, others) = (Vec::new(), Arc::default());
+        metrics.control.generation.set(beginning.generation.into());
         Ok(Self {
             steering,
-            generation,
+            generation: beginning.generation,
             groups,
             listeners,
-            secrets,
-            ids,
+            secrets: Arc::clone(&beginning.secrets),
+            ids: Arc::clone(&beginning.ids),
             metrics,
-            older,
-            others,
+            older: mem::take(&mut beginning.older),
+            others: Arc::clone(&beginning.others),
             pipe,
             socket: None,
             routing: None,
@@ -138,13 +138,6 @@ impl HandoverServer {
     /// Passes to a process that takes over which networks are `denied`.
     pub(in crate::app) fn with_denied(self, denied: Arc<DenyList>) -> Self {
         Self { denied, ..self }
-    }
-
-    /// Watches processes that drain, and lists in `others` those that still do.
-    pub(in crate::app) fn with_older(mut self, found: Vec<Older>, others: Arc<Generations>) -> Self {
-        self.older = found;
-        self.others = others;
-        self
     }
 
     /// Steers new connections of every group to this process.

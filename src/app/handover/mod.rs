@@ -25,7 +25,7 @@ mod offer;
 mod predecessor;
 mod successor;
 
-pub(super) use beginning::{Beginning, handover_server, take_over};
+pub(super) use beginning::{Beginning, take_over};
 pub(super) use keeper::HandoverListener;
 pub(super) use predecessor::Predecessor;
 

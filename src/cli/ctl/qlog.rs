@@ -43,7 +43,7 @@ pub(super) async fn record(
         return fail(Exit::Output, format_args!("{} exists already", path.display()));
     }
     let asked = async {
-        let request = request(&found.place, (Method::POST, "/qlog"), Some(&order.to_string()), token)?;
+        let request = request(&found.place, Method::POST, "/qlog", Some(&order.to_string()), token)?;
         match found.place.connect().await {
             Ok(AdminConnection::Unix(stream)) => exchange(stream, request, order, &mut logs).await,
             Ok(AdminConnection::Tcp(stream)) => exchange(stream, request, order, &mut logs).await,

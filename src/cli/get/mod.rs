@@ -313,8 +313,8 @@ async fn connect(
                 facts.connections = 1;
                 (facts.local, facts.remote) = (connection.local_addr().ok(), connection.remote_addr().ok());
                 let certificate = || verbose::certificate(&presented, arguments.insecure);
-                let addresses = (facts.local, facts.remote);
-                verbose.all(|| verbose::connected(&seen, addresses, began.elapsed(), certificate()));
+                let (local, remote) = (facts.local, facts.remote);
+                verbose.all(|| verbose::connected(&seen, local, remote, began.elapsed(), certificate()));
                 return Ok((connection, observer));
             }
             Err(error) => {

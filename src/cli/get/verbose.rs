@@ -74,12 +74,12 @@ fn shown(text: &str) -> String {
 /// The result of the handshake.
 pub(super) fn connected(
     seen: &Observed,
-    addresses: (Option<SocketAddr>, Option<SocketAddr>),
+    local: Option<SocketAddr>,
+    remote: Option<SocketAddr>,
     took: Duration,
     certificate: Vec<String>,
 ) -> Vec<String> {
     let address = |address: Option<SocketAddr>| address.map_or_else(|| "?".into(), |address| address.to_string());
-    let (local, remote) = addresses;
     let mut lines = vec![
         format!("Connected to {} from {} in {:.1} ms", address(remote), address(local), took.as_secs_f64() * 1000.0),
         format!(
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn a_handshake_is_told_even_when_nothing_is_known_of_it() {
         let mut seen = Observed::default();
-        let lines = connected(&seen, (None, None), Duration::from_micros(1500), Vec::new());
+        let lines = connected(&seen, None, None, Duration::from_micros(1500), Vec::new());
         assert_eq!(&lines[..2], ["Connected to ? from ? in 1.5 ms", "TLS 1.3, ?, ?, ALPN ?"]);
         assert_eq!(lines.last().unwrap(), "Packets of the handshake: none");
         let frames = vec!["CRYPTO 0+300".to_owned(), "PADDING 880".into()];

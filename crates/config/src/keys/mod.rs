@@ -60,9 +60,8 @@ pub fn metric(key: &str) -> Option<String> {
     all().find(|(path, _)| path == key).and_then(|(_, key)| key.metric())
 }
 
-/// The whole file. If faults were noted it only serves to find more.
-pub(super) fn config(root: &mut Section<'_>) -> Config {
-    let listen = root.table("listen", "The listeners for clients.", listen::read);
+/// The certificates of files, and those that litequic obtains: at least one of either.
+fn server_certificates(root: &mut Section<'_>, listen: &Listen) -> (Vec<CertificateFiles>, Vec<Acme>) {
     let certificates = root.tables(
         "certificates",
         "Certificates; the first is served to a client that names none of the others' names. Of several with one name a client gets the \
@@ -71,7 +70,7 @@ pub(super) fn config(root: &mut Section<'_>) -> Config {
     );
     let mut hosts = acme::SeenHosts::default();
     let about = "Certificates that litequic obtains and renews by itself, by ACME (RFC 8555): one for each host.";
-    let acme = root.tables("acme", about, |section| acme::read(section, &listen, &mut hosts));
+    let acme = root.tables("acme", about, |section| acme::read(section, listen, &mut hosts));
     if !root.has("certificates") {
         if acme.is_empty() {
             root.missing("certificates", "[[certificates]] with cert and key, or [[acme]]: QUIC is always encrypted");
@@ -79,7 +78,13 @@ pub(super) fn config(root: &mut Section<'_>) -> Config {
     } else if root.is_empty_list("certificates") {
         root.fault("certificates", "has no certificate", None, None);
     }
+    (certificates, acme)
+}
 
+/// The whole file. If faults were noted it only serves to find more.
+pub(super) fn config(root: &mut Section<'_>) -> Config {
+    let listen = root.table("listen", "The listeners for clients.", listen::read);
+    let (certificates, acme) = server_certificates(root, &listen);
     let about = "Whether clients present certificates, and the certificate authorities that verify them.";
     let (client_certificates, has_ca) = root.table("client_certificates", about, certificates::read);
 

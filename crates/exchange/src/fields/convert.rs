@@ -1,5 +1,6 @@
 //! Conversions of [`Fields`] from and to the types of the crate `http`, which hyper, h2 and `http_body` have: for front
 //! ends over TCP, and for trailers in a body's frames.
+#![expect(clippy::disallowed_types, reason = "hyper and h2 have their fields in it")]
 
 use super::{Fields, Name};
 use crate::field::is_token;

@@ -1,4 +1,5 @@
 //! [`Fields`] against [`HeaderMap`] as the oracle, line by line.
+#![expect(clippy::disallowed_types, reason = "the oracle's fields are in it")]
 
 use super::*;
 use http::{HeaderMap, HeaderName, HeaderValue};

@@ -134,6 +134,8 @@ const USUAL_SECTION: usize = 512;
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::disallowed_types, reason = "an oracle of fields")]
+
     use super::super::{Rejection, RequestHead, ResponseHead, request, response, trailers};
     use super::*;
     use crate::qpack::{FieldLimits, decode};

@@ -72,7 +72,7 @@ pub fn request(decoded: DecodedFields, extended_connect: bool, last: &LastAuthor
     if upgrade.is_some() {
         method = Method::GET;
     }
-    let mut head = Head::of_spans(method, (authority, authority_span), path_span, fields);
+    let mut head = Head::of_spans(method, authority, authority_span, path_span, fields);
     head.upgrade = upgrade;
     Ok(RequestHead { head, content_length })
 }

@@ -1,5 +1,5 @@
-//! The addresses of an origin's server: lookup of its name, order of the addresses, those that failed, and attempts that
-//! overlap.
+//! The addresses of an origin's server: lookup of its name, order of the addresses, those that failed, and attempts
+//! that overlap.
 
 mod addresses;
 mod lookup;

@@ -1,5 +1,5 @@
-//! litequic's own answers: the table of errors, and the pages that are their bodies. Pure but for [`Pages::load`], which
-//! the control thread calls, and [`discard`].
+//! litequic's own answers: the table of errors, and the pages that are their bodies. Pure but for [`Pages::load`],
+//! which the control thread calls, and [`discard`].
 
 mod error;
 mod pages;

@@ -1,5 +1,6 @@
 //! hyper's client as the oracle of this one: both get the same bytes, cut at random places, and agree on the response;
 //! but for what is refused here alone ([`STRICTER`]).
+#![expect(clippy::disallowed_types, reason = "the oracle's fields are in it")]
 
 use super::origin_connection::{OriginConnection, Received};
 use super::socket::OriginSocket;

@@ -61,9 +61,16 @@ impl Transfer {
     pub(crate) fn new(open: Open, ahead: Option<Frame<Bytes>>, upload: Option<Rc<Upload>>, record: Record) -> Rc<Self> {
         Rc::new_cyclic(|transfer: &Weak<Self>| {
             open.connection.carries(transfer.clone());
-            let (source, ahead) = (RefCell::new(Source::Connection(open)), RefCell::new(ahead));
-            let (client, waiting, asked, reader) = Default::default();
-            Self { source, ahead, upload, record, client, waiting, asked, reader }
+            Self {
+                source: RefCell::new(Source::Connection(open)),
+                ahead: RefCell::new(ahead),
+                upload,
+                record,
+                client: Cell::default(),
+                waiting: Cell::new(None),
+                asked: Cell::new(false),
+                reader: RefCell::new(None),
+            }
         })
     }
 

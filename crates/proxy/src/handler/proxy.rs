@@ -40,9 +40,14 @@ impl Proxy {
         let routing = shared.load_full();
         let resources = Resources::new(routing.capacity(), &metrics, pressure);
         let local = Local::new(routing, &BTreeMap::new(), &metrics, &resources);
-        let (shared, local) = (RefCell::new(Cache::new(shared)), RefCell::new(Rc::new(local)));
-        let (tunnels, denied) = Default::default();
-        Self { local, resources, shared, metrics, tunnels, denied }
+        Self {
+            shared: RefCell::new(Cache::new(shared)),
+            metrics,
+            resources,
+            local: RefCell::new(Rc::new(local)),
+            tunnels: Tunnels::default(),
+            denied: Arc::default(),
+        }
     }
 
     /// Answers 403 to the clients that are `denied`.

@@ -1,6 +1,6 @@
 //! The stages of a request, in their order. `handle` has those of every request: find a route, serve, answer an error,
-//! finish the response. [`Proxy::serve`] has those of a request that has a route. The first stage that fails decides the
-//! answer. A stage has the name of its configuration key or metric: search for it in documents and logs.
+//! finish the response. [`Proxy::serve`] has those of a request that has a route. The first stage that fails decides
+//! the answer. A stage has the name of its configuration key or metric: search for it in documents and logs.
 
 use super::error_log;
 use super::proxy::{Local, Proxy};

@@ -218,8 +218,8 @@ fn frame(fields: &mut Fields, method: &Method, framing: BodyFraming) {
 
 /// Removes trailer fields that would have an effect in an origin that merges them into the header (RFC 9110 §6.5.1), in
 /// any spelling, those that a rule of the route names, and those that only a trusted proxy may send, which has no
-/// reason to send them here; and, unless they are to be forwarded, all with an ambiguous name. `is_ruled` says whether a
-/// rule names a field, by its plain spelling. Returns how many of the last two there were. Those that the request's
+/// reason to send them here; and, unless they are to be forwarded, all with an ambiguous name. `is_ruled` says whether
+/// a rule names a field, by its plain spelling. Returns how many of the last two there were. Those that the request's
 /// `Trailer` declared are forwarded.
 pub(crate) fn trailers(
     fields: &mut Fields,

@@ -37,7 +37,8 @@ impl Server {
     pub(crate) fn new(
         origin_name: &str,
         origin: &config::Origin,
-        (address, tls): (&OriginAddress, Option<&TlsToOrigin>),
+        address: &OriginAddress,
+        tls: Option<&TlsToOrigin>,
         health_state: &Arc<HealthState>,
         metrics: &Arc<Metrics>,
         resources: &Rc<Resources>,
@@ -47,7 +48,7 @@ impl Server {
         Self {
             key: HashKey::of(name.as_bytes()),
             name: name.into(),
-            pool: Pool::new(origin, (address, tls), Arc::clone(metrics), Arc::clone(&counters), resources),
+            pool: Pool::new(origin, address, tls, Arc::clone(metrics), Arc::clone(&counters), resources),
             health_state: RefCell::new(Arc::clone(health_state)),
             seen: Cell::new(health_state.transitions()),
             ejection: RefCell::default(),

@@ -88,8 +88,8 @@ impl Origin {
         let server = |(OriginServer { address, .. }, health_state): (&OriginServer, &Arc<HealthState>)| {
             let mut kept = before.iter().flat_map(|before| &before.servers);
             let Some(kept) = kept.find(|server| server.pool.fits(config, address, resuming.as_ref())) else {
-                let address = (address, resuming.as_ref());
-                return Rc::new(Server::new(name, config, address, health_state, metrics, resources));
+                let tls = resuming.as_ref();
+                return Rc::new(Server::new(name, config, address, tls, health_state, metrics, resources));
             };
             kept.follow(health_state);
             Rc::clone(kept)

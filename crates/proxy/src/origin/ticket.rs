@@ -47,9 +47,15 @@ impl Ticket {
     /// `trial` if it is the server's trial.
     fn new(origin: &Rc<Origin>, number: usize, server: &Rc<Server>, began: Option<Instant>, trial: bool) -> Self {
         server.counters.requests.increment();
-        let (began, trial) = (Cell::new(began), Cell::new(trial));
-        let (address, settled) = Default::default();
-        Self { origin: Rc::clone(origin), number, server: Rc::clone(server), began, address, trial, settled }
+        Self {
+            origin: Rc::clone(origin),
+            number,
+            server: Rc::clone(server),
+            began: Cell::new(began),
+            address: Cell::new(None),
+            trial: Cell::new(trial),
+            settled: Cell::new(false),
+        }
     }
 
     pub(crate) fn server(&self) -> &Server {

@@ -1,8 +1,8 @@
 //! The time limit of a request as a whole (`timeouts.request`), and who exceeded it. It is 504 until the response has
-//! begun, and a reset afterwards. `forward::attempt` sets it, for all attempts together, and bounds the read of a body's
-//! beginning; `forward::wait` bounds the wait for the response's header, `pool` the wait for a connection and the
-//! connection attempt, and `forward::response_body` the body. [`Deadline`] counts `timeout_request` when it finds that it
-//! has passed.
+//! begun, and a reset afterwards. `forward::attempt` sets it, for all attempts together, and bounds the read of a
+//! body's beginning; `forward::wait` bounds the wait for the response's header, `pool` the wait for a connection and
+//! the connection attempt, and `forward::response_body` the body. [`Deadline`] counts `timeout_request` when it finds
+//! that it has passed.
 
 use crate::{answer::Error, metrics::Metrics};
 use litequic_base::timers;

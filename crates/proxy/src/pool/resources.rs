@@ -55,9 +55,13 @@ impl Resources {
     /// A worker's part of `capacity`, without a pool yet. Nothing is taken into memory to free a connection while
     /// `pressure` says that memory is short.
     pub(crate) fn new(capacity: &Arc<Capacity>, metrics: &Arc<Metrics>, pressure: Pressure) -> Rc<Self> {
-        let (idle, pools) = Default::default();
-        let (capacity, rests) = (Arc::clone(capacity), RestBudget::new(pressure, metrics));
-        Rc::new(Self { capacity, idle, pools, rests, metrics: Arc::clone(metrics) })
+        Rc::new(Self {
+            capacity: Arc::clone(capacity),
+            idle: Cell::new(0),
+            pools: RefCell::default(),
+            rests: RestBudget::new(pressure, metrics),
+            metrics: Arc::clone(metrics),
+        })
     }
 
     /// The defaults of `origin.max_connections` and `origin.max_queue` in force.

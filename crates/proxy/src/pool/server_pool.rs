@@ -210,14 +210,12 @@ impl Pool {
     /// An empty pool for an address, by TLS if it has https, with these `counters` and the bounds of `origin`.
     pub(crate) fn new(
         origin: &config::Origin,
-        (address, tls): (&OriginAddress, Option<&TlsToOrigin>),
+        address: &OriginAddress,
+        tls: Option<&TlsToOrigin>,
         metrics: Arc<Metrics>,
         counters: Arc<ServerMetrics>,
         resources: &Rc<Resources>,
     ) -> Rc<Self> {
-        let (idle, exchanges, review, reaper, closed) = Default::default();
-        // The first request sets the number of slots.
-        let fair = Fair::new(0);
         let pool = Rc::new(Self {
             connector: Connector::new(address, origin.dns_interval, tls),
             address: address.clone(),
@@ -226,7 +224,15 @@ impl Pool {
             metrics,
             counters,
             resources: Rc::clone(resources),
-            state: RefCell::new(State { idle, fair, exchanges, review, reaper, closed }),
+            state: RefCell::new(State {
+                idle: Vec::new(),
+                // The first request sets the number of slots.
+                fair: Fair::new(0),
+                exchanges: Vec::new(),
+                review: None,
+                reaper: None,
+                closed: false,
+            }),
         });
         resources.register(Rc::downgrade(&pool) as Weak<dyn IdleConnections>);
         pool

@@ -1,4 +1,5 @@
 //! Connections to the origin: which is used again, which never, how many there are, and what is retried.
+#![expect(clippy::disallowed_types, reason = "the oracle's fields are in it")]
 
 use super::{
     Peer, Response, Script, Setup, config, data, fed, get, on_a_worker, origin, proxy_status, request, settle,

@@ -1,4 +1,5 @@
 //! Requests: head, framing, body.
+#![expect(clippy::disallowed_types, reason = "the oracle's fields are in it")]
 
 use super::{
     Pieces, Script, data, fed, fed_known, get, lines, on_a_worker, origin as config_of, proxy_status, request, settle,

@@ -47,7 +47,7 @@ pub(crate) struct Controller {
     /// Nothing was sent on the path.
     nothing_sent: bool,
     /// Bytes of the initial window.
-    initial: u32,
+    initial_window: u32,
     /// When the first packet left after the connection was idle, until a packet that was sent since then is
     /// acknowledged.
     restarted_at: Option<Timestamp>,
@@ -55,9 +55,9 @@ pub(crate) struct Controller {
     /// The current round-trip time; 0 before it is measured.
     round_trip: Duration,
     /// Resumptions of slow start that are left.
-    slow_starts: u8,
+    slow_start_resumptions: u8,
     /// The last reduction of CUBIC's window, as long as it can be undone.
-    undo: Option<Box<UndoableReduction<SavedState>>>,
+    reduction: Option<Box<UndoableReduction<SavedState>>>,
     moderation: Moderation,
     feedback: Arc<PathFeedback>,
 }
@@ -89,7 +89,8 @@ impl Controller {
         congestion: Congestion,
         initial_window: u16,
         path: PathInfo<'_>,
-        (moderation, feedback): (Moderation, Arc<PathFeedback>),
+        moderation: Moderation,
+        feedback: Arc<PathFeedback>,
     ) -> Self {
         let max_datagram = path.max_datagram_size;
         let window = u32::from(initial_window) * u32::from(max_datagram);
@@ -97,20 +98,19 @@ impl Controller {
             Congestion::Cubic => Algorithm::Cubic(Cubic::new(window, max_datagram)),
             Congestion::Bbr => Algorithm::Bbr(Box::new(Bbr::new(window, path))),
         };
-        let (published, pacer, buffer, near, restarted_at, undo) = Default::default();
         Self {
             algorithm,
-            published,
-            pacer,
-            buffer,
-            near,
+            published: PublishedState::default(),
+            pacer: Pacer::default(),
+            buffer: BottleneckBuffer::default(),
+            near: NearLimit::default(),
             nothing_sent: true,
-            initial: window,
-            restarted_at,
+            initial_window: window,
+            restarted_at: None,
             max_datagram,
             round_trip: Duration::ZERO,
-            slow_starts: MAX_SLOW_START_RESUMPTIONS,
-            undo,
+            slow_start_resumptions: MAX_SLOW_START_RESUMPTIONS,
+            reduction: None,
             moderation,
             feedback,
         }
@@ -129,15 +129,15 @@ impl Controller {
     }
 
     /// Bytes that the window has room for.
-    fn room(&self) -> u32 {
+    fn free_window(&self) -> u32 {
         self.congestion_window().saturating_sub(self.bytes_in_flight())
     }
 
     /// CUBIC's window is reduced; `before` is the state to which that may be undone.
     fn on_reduced(&mut self, before: Option<SavedState>, now: Timestamp) {
-        let (earlier, rtt) = (self.undo.take(), self.round_trip);
+        let (earlier, rtt) = (self.reduction.take(), self.round_trip);
         let undo = |before| Box::new(UndoableReduction::reduce(earlier.map(|earlier| *earlier), before, now, rtt));
-        self.undo = before.map(undo);
+        self.reduction = before.map(undo);
         self.buffer.on_congestion();
     }
 
@@ -146,20 +146,20 @@ impl Controller {
     #[inline(never)]
     fn on_spurious_losses(&mut self, packets: u32, now: Timestamp) {
         let round_trip = self.round_trip;
-        if self.undo.as_mut().is_some_and(|undo| undo.on_arrived(packets, now, round_trip)) {
-            self.undo();
+        if self.reduction.as_mut().is_some_and(|undo| undo.on_arrived(packets, now, round_trip)) {
+            self.undo_reduction();
         }
     }
 
     /// Undoes CUBIC's reduction, which was spurious. The growth since then is lost.
-    fn undo(&mut self) {
-        let (Some(undo), Algorithm::Cubic(cubic)) = (self.undo.take(), &mut self.algorithm) else { return };
+    fn undo_reduction(&mut self) {
+        let (Some(undo), Algorithm::Cubic(cubic)) = (self.reduction.take(), &mut self.algorithm) else { return };
         let SavedState { cubic: before, buffer } = undo.into_saved();
         let slow_start = before.is_slow_start();
-        if before.window() <= cubic.window() || (slow_start && self.slow_starts == 0) {
+        if before.window() <= cubic.window() || (slow_start && self.slow_start_resumptions == 0) {
             return;
         }
-        self.slow_starts -= u8::from(slow_start);
+        self.slow_start_resumptions -= u8::from(slow_start);
         cubic.undo(before);
         (self.published.slow_start, self.buffer) = (slow_start, buffer);
         self.feedback.count_undone();
@@ -168,7 +168,7 @@ impl Controller {
     /// CUBIC's state, to which an undone reduction returns.
     #[cold]
     #[inline(never)]
-    fn save(&self) -> Option<SavedState> {
+    fn save_state(&self) -> Option<SavedState> {
         let Algorithm::Cubic(cubic) = &self.algorithm else { return None };
         Some(SavedState { cubic: cubic.clone(), buffer: self.buffer })
     }
@@ -197,7 +197,7 @@ impl CongestionController for Controller {
 
     fn is_congestion_limited(&self) -> bool {
         let limited = match &self.algorithm {
-            Algorithm::Cubic(_) => self.room() < self.max_datagram.into(),
+            Algorithm::Cubic(_) => self.free_window() < self.max_datagram.into(),
             Algorithm::Bbr(inner) => inner.is_congestion_limited(),
         };
         limited || self.pacer.is_burst_over(self.bytes_in_flight(), self.max_datagram.into())
@@ -225,7 +225,7 @@ impl CongestionController for Controller {
         }
         let (in_flight, window) = (self.bytes_in_flight(), self.congestion_window());
         // The handshake's packets grow the window, too.
-        if in_flight == 0 && window > 2 * self.initial {
+        if in_flight == 0 && window > 2 * self.initial_window {
             self.restarted_at = Some(time_sent);
         }
         // A guess, before it is measured.
@@ -252,7 +252,7 @@ impl CongestionController for Controller {
                 in_flight,
                 round_trip,
                 max_datagram: (*max_datagram).into(),
-                late: match moderation.lateness() {
+                max_lateness: match moderation.lateness() {
                     Duration::ZERO => moderation.period(),
                     // A late worker makes up for missed bursts, as far as the path and its buffer allow.
                     late => late
@@ -261,7 +261,6 @@ impl CongestionController for Controller {
                         .max(moderation.period()),
                 },
             };
-            let gain = || if published.slow_start { SLOW_START_GAIN } else { PACING_GAIN };
             // Read once a burst.
             let rate = || {
                 feedback.set_slow_start(published.slow_start);
@@ -271,7 +270,8 @@ impl CongestionController for Controller {
                     _ => {
                         // After a pause nothing doubles within the round trip, and the path's buffer need not hold half
                         // of the window.
-                        let gain = if restarted_at.is_some() { PACING_GAIN } else { gain() };
+                        let in_slow_start = published.slow_start && restarted_at.is_none();
+                        let gain = if in_slow_start { SLOW_START_GAIN } else { PACING_GAIN };
                         // Not a Bandwidth times a Ratio: that reduces fractions.
                         Bandwidth::new(u64::from(window) * gain.numer() / gain.denom(), sent.round_trip)
                     }
@@ -356,7 +356,7 @@ impl CongestionController for Controller {
         timestamp: Timestamp,
         publisher: &mut Pub,
     ) {
-        let before = self.save();
+        let before = self.save_state();
         let (persistent, burst) = (persistent_congestion, new_loss_burst);
         match (&mut self.algorithm, packet_info) {
             (Algorithm::Cubic(cubic), PacketInfo::Cubic { sent }) => {
@@ -376,7 +376,7 @@ impl CongestionController for Controller {
             // A path keeps its controller.
             (Algorithm::Cubic(_), PacketInfo::Bbr(_)) | (Algorithm::Bbr(_), PacketInfo::Cubic { .. }) => {}
         }
-        if let Some(undo) = &mut self.undo {
+        if let Some(undo) = &mut self.reduction {
             undo.on_lost();
         }
         self.pacer.limit_burst(self.buffer.burst_limit());
@@ -394,12 +394,12 @@ impl CongestionController for Controller {
             }
         }
         // A router reports congestion (ECN), whatever has arrived.
-        self.undo = None;
+        self.reduction = None;
     }
 
     fn on_mtu_update<Pub: Publisher>(&mut self, max_data_size: u16, publisher: &mut Pub) {
         self.max_datagram = max_data_size;
-        self.undo = None;
+        self.reduction = None;
         match &mut self.algorithm {
             Algorithm::Cubic(cubic) => cubic.on_mtu_update(max_data_size),
             Algorithm::Bbr(inner) => {

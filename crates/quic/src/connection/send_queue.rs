@@ -22,7 +22,7 @@ use litequic_base::number::Number;
 use litequic_resources::send::path::{OWN_LOW, Path, Queued, STEP, WriteAllowance};
 use litequic_telemetry::clients::TransportReport;
 use short::ShortResponses;
-use std::{sync::Arc, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 /// What of one connection's streams is queued and in flight.
 #[derive(Debug, Default)]
@@ -124,14 +124,16 @@ impl SendQueue {
     /// acknowledged. The stream is tracked from now on.
     pub(crate) fn room(
         &self,
-        (id, state): (u64, &Arc<StreamSendState>),
-        (sent, outstanding): (u64, u64),
+        id: u64,
+        state: &Arc<StreamSendState>,
+        sent: u64,
+        outstanding: u64,
         ready: u64,
     ) -> WriteAllowance {
         let stream = &state.progress;
         self.track(id, stream, sent);
         if let Some(order) = &self.order {
-            return self.room_in_order(order, (id, state), (sent, outstanding), ready);
+            return self.room_in_order(order, id, state, sent, outstanding, ready);
         }
         self.on_queued(stream, sent);
         let queued = Queued { connection: self.unsent.get(), stream: stream.unsent(), outstanding };
@@ -173,21 +175,22 @@ impl SendQueue {
         stream.wake_on.set(ACKNOWLEDGED);
     }
 
-    /// s2n-quic has put `bytes` of a stream up to `end` into a packet. `last` is the stream of the frame before; `find`
-    /// finds another that is open.
+    /// s2n-quic has put the bytes of a stream at `range` into a packet. `last` is the stream of the frame before;
+    /// `find` finds another that is open.
     fn on_sent(
         &self,
         last: &mut Option<(u64, Arc<StreamSendState>)>,
         id: u64,
-        (bytes, end): (u64, u64),
+        range: Range<u64>,
         find: impl FnOnce() -> Option<Arc<StreamSendState>>,
     ) {
+        let Range { start, end } = range;
         if self.tracked.get() == 0 {
             *last = None;
             self.short.on_sent(id, end);
             return;
         }
-        self.sent.set(self.sent.get().wrapping_add(bytes));
+        self.sent.set(self.sent.get().wrapping_add(end.saturating_sub(start)));
         if self.short.on_sent(id, end) {
             self.grant_if_due();
             return;
@@ -211,8 +214,14 @@ impl SendQueue {
     }
 
     /// s2n-quic has processed an ACK frame, or sent a burst of packets.
-    pub(crate) fn on_recovery_metrics(&self, path: (u32, Duration, Duration), in_flight: u32, timeouts: u32) {
-        let (window, smoothed_rtt, min_rtt) = path;
+    pub(crate) fn on_recovery_metrics(
+        &self,
+        window: u32,
+        smoothed_rtt: Duration,
+        min_rtt: Duration,
+        in_flight: u32,
+        timeouts: u32,
+    ) {
         if self.first_window.get() == 0 {
             self.first_window.set(window.into());
         }
@@ -301,15 +310,9 @@ impl SentStreams {
         &self.send_queue
     }
 
-    /// s2n-quic has put `bytes` of the stream `id`, from `offset` on, into a packet. `find` finds a stream that is
-    /// open.
-    pub(crate) fn on_sent(
-        &mut self,
-        id: u64,
-        (offset, bytes): (u64, u64),
-        find: impl FnOnce() -> Option<Arc<StreamSendState>>,
-    ) {
-        self.send_queue.on_sent(&mut self.last, id, (bytes, offset.saturating_add(bytes)), find);
+    /// s2n-quic has put the bytes of the stream `id` at `range` into a packet. `find` finds a stream that is open.
+    pub(crate) fn on_sent(&mut self, id: u64, range: Range<u64>, find: impl FnOnce() -> Option<Arc<StreamSendState>>) {
+        self.send_queue.on_sent(&mut self.last, id, range, find);
     }
 }
 
@@ -365,18 +368,18 @@ mod tests {
 
         fn on_recovery_metrics(&self, window: u32) {
             let rtt = Duration::from_millis(20);
-            self.send_queue.on_recovery_metrics((window, rtt, rtt), self.in_flight, 0);
+            self.send_queue.on_recovery_metrics(window, rtt, rtt, self.in_flight, 0);
             self.tracked.due(&self.send_queue).iter().for_each(|state| self.send_queue.wake(state));
         }
 
         fn room(&mut self, stream: &Sending, outstanding: u64, ready: u64) -> WriteAllowance {
             drop(self.tracked.insert(stream.id, &stream.state));
-            self.send_queue.room((stream.id, &stream.state), (stream.queued, outstanding), ready)
+            self.send_queue.room(stream.id, &stream.state, stream.queued, outstanding, ready)
         }
 
         fn sent(&mut self, id: u64, bytes: u64, end: u64) {
             let Self { send_queue, tracked, last, .. } = self;
-            send_queue.on_sent(last, id, (bytes, end), || tracked.get(id));
+            send_queue.on_sent(last, id, end - bytes..end, || tracked.get(id));
         }
 
         /// A packet of `stream` leaves.
@@ -436,7 +439,7 @@ mod tests {
         for (window, timeouts, earned_window) in
             [(30_000, 0, 0), (30_000, 1, 0), (90_000, 0, 60_000), (90_000, 1, 0), (90_000, 0, 60_000), (12_000, 0, 0)]
         {
-            send_queue.on_recovery_metrics((window, rtt, rtt), 0, timeouts);
+            send_queue.on_recovery_metrics(window, rtt, rtt, 0, timeouts);
             assert_eq!(send_queue.earned_window(), earned_window, "{window}, {timeouts}");
         }
     }

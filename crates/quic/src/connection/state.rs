@@ -38,14 +38,13 @@ const _: () = assert!(size_of::<Connection>() <= 408);
 impl Connection {
     /// A connection whose client may send `max_control_frames` a second, and whose streams `send_queue` serves.
     pub(super) fn new(max_control_frames: u32, send_queue: SendQueue) -> Self {
-        let (credit, acks, acknowledged, lost) = Default::default();
         Self {
-            credit,
+            credit: StreamCredit::default(),
             send_queue: Arc::new(send_queue),
             control_frames: ControlFrameLimit::new(max_control_frames),
-            acks,
-            acknowledged,
-            lost,
+            acks: AckCounts::default(),
+            acknowledged: Acknowledged::default(),
+            lost: LostPackets::default(),
             feedback: None,
             receive_account: None,
             ack_delay_exponent: 3,

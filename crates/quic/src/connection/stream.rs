@@ -115,8 +115,12 @@ impl StreamSendState {
             state.limit.store(limit, Ordering::Relaxed);
             return state;
         }
-        let (limit, stopped) = (AtomicU64::new(limit), AtomicBool::new(false));
-        Arc::new(Self { limit, stopped, waker: AtomicWaker::new(), progress: StreamProgress::default() })
+        Arc::new(Self {
+            limit: AtomicU64::new(limit),
+            stopped: AtomicBool::new(false),
+            waker: AtomicWaker::new(),
+            progress: StreamProgress::default(),
+        })
     }
 
     /// Keeps the state of a stream that is over for another one, unless it is in use yet.
@@ -168,9 +172,16 @@ pub(crate) const ACKNOWLEDGED: u64 = 2;
 
 impl Default for StreamProgress {
     fn default() -> Self {
-        let (tracked, queued, sent, wake_on, wake_at, granted, in_order) = Default::default();
-        let priority = Number::new(Priority::UNSIGNALLED.pack());
-        Self { tracked, queued, sent, wake_on, wake_at, priority, granted, in_order }
+        Self {
+            tracked: Number::default(),
+            queued: Number::default(),
+            sent: Number::default(),
+            wake_on: Number::new(NOTHING),
+            wake_at: Number::default(),
+            priority: Number::new(Priority::UNSIGNALLED.pack()),
+            granted: Number::default(),
+            in_order: Number::default(),
+        }
     }
 }
 

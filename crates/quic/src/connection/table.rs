@@ -179,15 +179,16 @@ mod tests {
     }
 
     /// What becomes of a packet of batch `batch` from `port`, received `now`.
-    fn process(connections: &mut Connections, payload: &[u8], (batch, port): (u64, u16), now: Instant) -> PacketAction {
-        process_of(connections, CONNECTION, payload, (batch, port), now)
+    fn process(connections: &mut Connections, payload: &[u8], batch: u64, port: u16, now: Instant) -> PacketAction {
+        process_of(connections, CONNECTION, payload, batch, port, now)
     }
 
     fn process_of(
         connections: &mut Connections,
         id: u64,
         payload: &[u8],
-        (batch, port): (u64, u16),
+        batch: u64,
+        port: u16,
         now: Instant,
     ) -> PacketAction {
         let mut summary = PacketSummary::default();
@@ -214,7 +215,7 @@ mod tests {
         }
         for id in [CONNECTION + 1, CONNECTION, CONNECTION] {
             let now = Instant::now();
-            assert_eq!(process_of(&mut connections, id, &acknowledges_1_to_9, (0, 1), now), PacketAction::Forward);
+            assert_eq!(process_of(&mut connections, id, &acknowledges_1_to_9, 0, 1, now), PacketAction::Forward);
             assert_eq!(wrongly(), u64::from(id == CONNECTION));
         }
     }
@@ -232,7 +233,7 @@ mod tests {
             feedback
         });
         let hears = |connections: &mut Connections, id, ack: &[u8]| {
-            process_of(connections, id, ack, (0, 1), Instant::now());
+            process_of(connections, id, ack, 0, 1, Instant::now());
         };
         // Nothing else is acknowledged: no controller takes it.
         hears(&mut connections, CONNECTION, &[0x02, 4, 0, 0, 3]);
@@ -252,7 +253,7 @@ mod tests {
 
     /// Has `credit` read a packet of the connection.
     fn read(connections: &mut Connections, id: u64, payload: &[u8]) {
-        assert_eq!(process_of(connections, id, payload, (1, 1), Instant::now()), PacketAction::Forward);
+        assert_eq!(process_of(connections, id, payload, 1, 1, Instant::now()), PacketAction::Forward);
     }
 
     fn connections() -> Connections {
@@ -392,7 +393,7 @@ mod tests {
         let waker = waker(Arc::clone(&count));
         let cx = &mut Context::from_waker(&waker);
         let now = Instant::now();
-        let mut read = |payload: &[u8], now| process(&mut connections, payload, (1, 1), now);
+        let mut read = |payload: &[u8], now| process(&mut connections, payload, 1, 1, now);
         // A hundred a second, ten seconds' worth at once.
         assert_eq!(read(&[0x01; 999], now), PacketAction::Forward);
         assert_eq!(read(&max_stream_data(0, 20), now), PacketAction::Forward);
@@ -404,7 +405,7 @@ mod tests {
         assert_eq!(read(&[0x01], now + Duration::from_secs(60)), PacketAction::Blank);
         assert_eq!(read(&[0x02, 9, 0, 0, 2], now), PacketAction::Forward);
         // Another connection is another's.
-        assert_eq!(process_of(&mut connections, CONNECTION + 1, &[0x01], (1, 1), now), PacketAction::Forward);
+        assert_eq!(process_of(&mut connections, CONNECTION + 1, &[0x01], 1, 1, now), PacketAction::Forward);
     }
 
     #[test]
@@ -412,21 +413,33 @@ mod tests {
         let mut connections = connections();
         let now = Instant::now();
         let ack = |largest| [0x02, largest, 0, 0, largest];
-        let (here, elsewhere) = ((1, 1), (1, 2));
-        assert_eq!(process(&mut connections, &ack(8), here, now), PacketAction::Forward);
-        assert_eq!(process(&mut connections, &ack(8), here, now), PacketAction::Forward, "no path yet");
+        let (here, elsewhere) = (1, 2);
+        assert_eq!(process(&mut connections, &ack(8), 1, here, now), PacketAction::Forward);
+        assert_eq!(process(&mut connections, &ack(8), 1, here, now), PacketAction::Forward, "no path yet");
         connections.by_id.get_mut(&CONNECTION).unwrap().path = Some(path(1));
-        assert_eq!(process(&mut connections, &ack(9), here, now), PacketAction::Forward, "news");
-        assert_eq!(process(&mut connections, &ack(8), here, now), PacketAction::BlankAck);
-        assert_eq!(process(&mut connections, &ack(8), elsewhere, now), PacketAction::Forward, "moves the connection");
-        assert_eq!(process(&mut connections, &ack(10), elsewhere, now), PacketAction::Forward);
-        assert_eq!(process(&mut connections, &ack(10), here, now), PacketAction::BlankAck, "was told, wherever from");
+        assert_eq!(process(&mut connections, &ack(9), 1, here, now), PacketAction::Forward, "news");
+        assert_eq!(process(&mut connections, &ack(8), 1, here, now), PacketAction::BlankAck);
         assert_eq!(
-            process(&mut connections, &ack(9).repeat(2), here, now),
+            process(&mut connections, &ack(8), 1, elsewhere, now),
+            PacketAction::Forward,
+            "moves the connection"
+        );
+        assert_eq!(process(&mut connections, &ack(10), 1, elsewhere, now), PacketAction::Forward);
+        assert_eq!(
+            process(&mut connections, &ack(10), 1, here, now),
+            PacketAction::BlankAck,
+            "was told, wherever from"
+        );
+        assert_eq!(
+            process(&mut connections, &ack(9).repeat(2), 1, here, now),
             PacketAction::Forward,
             "more than a packet needs"
         );
-        assert_eq!(process_of(&mut connections, CONNECTION + 1, &ack(8), here, now), PacketAction::Forward, "unknown");
+        assert_eq!(
+            process_of(&mut connections, CONNECTION + 1, &ack(8), 1, here, now),
+            PacketAction::Forward,
+            "unknown"
+        );
     }
 
     #[test]
@@ -442,7 +455,7 @@ mod tests {
             (CONNECTION, 2, &[0x01]),
             (CONNECTION, 3, &ack.repeat(3)),
         ] {
-            process_of(&mut connections, id, payload, (batch, 1), now);
+            process_of(&mut connections, id, payload, batch, 1, now);
         }
         let table = &connections;
         let counts = |id| {

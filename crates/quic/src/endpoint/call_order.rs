@@ -280,8 +280,7 @@ async fn request(connection: &quinn::Connection) {
 
 #[tokio::test]
 async fn s2n_quic_calls_its_providers_in_the_order_that_the_endpoints_state_relies_on() {
-    let (calls, closes) = Default::default();
-    let recorder = Recorder { state: EndpointState::for_tests(), calls, closes };
+    let recorder = Recorder { state: EndpointState::for_tests(), calls: Arc::default(), closes: Arc::default() };
     let mut server = server(&recorder);
     let address = server.local_addr().unwrap();
     tokio::spawn(async move {

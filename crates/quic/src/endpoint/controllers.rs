@@ -20,7 +20,7 @@ impl Endpoint for ControllerFactory {
         let feedback = Arc::new(PathFeedback::new(Arc::clone(&state.metrics)));
         let unbound = state.with(|table| table.new.feedback.replace(Arc::clone(&feedback)));
         drop(unbound);
-        let shared = (state.moderation.clone(), feedback);
-        Controller::new(config.litequic.congestion, config.litequic.initial_window, path, shared)
+        let moderation = state.moderation.clone();
+        Controller::new(config.litequic.congestion, config.litequic.initial_window, path, moderation, feedback)
     }
 }

@@ -8,7 +8,7 @@ use super::{
     connection_slot::ConnectionSlot,
     logs::ends,
     recovery::RttSampling,
-    state::{ChallengePacket, EndpointState, EndpointTable},
+    state::{ChallengePacket, EndpointState, EndpointTable, PacketId},
     wakes,
 };
 use crate::{
@@ -310,7 +310,7 @@ impl Subscriber for EventSubscriber {
         if let Frame::Stream { id, offset, len, .. } = event.frame {
             let ConnectionContext { sent, state, id: connection, .. } = context;
             let find = |table: &mut EndpointTable| table.connections.get_mut(*connection)?.credit.open.get(id);
-            sent.on_sent(id, (offset, len.into()), || state.with(find));
+            sent.on_sent(id, offset..offset.saturating_add(len.into()), || state.with(find));
         }
         let PacketHeader::OneRtt { number, .. } = event.packet_header else { return };
         if number >= context.next_packet_number {
@@ -323,7 +323,7 @@ impl Subscriber for EventSubscriber {
         }
         if let Frame::PathChallenge { .. } = event.frame {
             let probes = (event.path_id != context.active_path).then_some(event.path_id);
-            let challenge_packet = ChallengePacket { packet: (meta.id, number), probes };
+            let challenge_packet = ChallengePacket { packet: PacketId { connection: meta.id, number }, probes };
             self.state.with(|table| table.challenge_packet = Some(challenge_packet));
             self.state.at_hand.set_has_frame();
         }
@@ -365,9 +365,14 @@ impl Subscriber for EventSubscriber {
             let feedback = context.paths.get(event.path.id);
             log.recovery(metrics(event), feedback.is_some_and(|feedback| feedback.is_slow_start()));
         }
-        let path = (event.congestion_window, event.smoothed_rtt, event.min_rtt);
         let queue = context.sent.queue();
-        queue.on_recovery_metrics(path, event.bytes_in_flight, event.pto_count);
+        queue.on_recovery_metrics(
+            event.congestion_window,
+            event.smoothed_rtt,
+            event.min_rtt,
+            event.bytes_in_flight,
+            event.pto_count,
+        );
         if context.supports_ack_frequency || queue.is_awaited() {
             let rtt = round_trip(event.smoothed_rtt, event.latest_rtt);
             let due = self.state.with(|table| {

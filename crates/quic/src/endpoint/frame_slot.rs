@@ -4,7 +4,7 @@
 //! A connection's [`PlaceholderSender`] writes a placeholder into the packet that s2n-quic builds; [`complete`] puts
 //! the frame in its place, before this very packet is encrypted.
 
-use super::state::{EndpointState, EndpointTable, FrameSlot, SlotFrame};
+use super::state::{EndpointState, EndpointTable, FrameSlot, PacketId, SlotFrame};
 use crate::{
     connection::{AckFrequencyState, Challenge, SendQueue, put_before_response},
     wire::placeholder,
@@ -94,29 +94,23 @@ impl Sender for PlaceholderSender {
     fn on_connection_error(&mut self, _: Error) {}
 }
 
-/// Packet number `packet` of `connection` was built, in which a placeholder or a challenge of s2n-quic's stands: a
-/// challenge in the unencrypted `payload` is remembered, and put first, and a frame takes the placeholder's place. No
-/// placeholder is left, even on failure. `now` is the packet's time.
+/// `packet` was built, in which a placeholder or a challenge of s2n-quic's stands: a challenge in the unencrypted
+/// `payload` is remembered, and put first, and a frame takes the placeholder's place. No placeholder is left, even on
+/// failure. `now` is the packet's time.
 #[cold]
-pub(super) fn complete(
-    state: &EndpointState,
-    (connection, packet): (u64, u64),
-    payload: &mut [u8],
-    now: impl FnOnce() -> Instant,
-) {
+pub(super) fn complete(state: &EndpointState, packet: PacketId, payload: &mut [u8], now: impl FnOnce() -> Instant) {
     let now = now();
     let misplaced = state.with(|table| {
         let (challenge_packet, slot) = (table.challenge_packet.take(), table.slot.take());
-        let sent = challenge_packet
-            .filter(|of| of.packet == (connection, packet))
-            .and_then(|of| Challenge::read(payload, now, of.probes));
+        let sent =
+            challenge_packet.filter(|of| of.packet == packet).and_then(|of| Challenge::read(payload, now, of.probes));
         let is_sent = sent.is_some();
         if let Some(sent) = sent {
             put_before_response(payload);
-            table.sent_challenge(&state.at_hand, connection, sent);
+            table.sent_challenge(&state.at_hand, packet.connection, sent);
         }
         let FrameSlot { connection: owner, frame } = slot?;
-        let own = table.connections.get_mut(owner).filter(|_| owner == connection);
+        let own = table.connections.get_mut(owner).filter(|_| owner == packet.connection);
         let is_placed = match (frame, own) {
             // One challenge a packet is enough.
             (SlotFrame::PathChallenge, _) if is_sent => {
@@ -135,7 +129,7 @@ pub(super) fn complete(
                 is_placed
             }
             (SlotFrame::AckFrequency, own) => {
-                let write = |ack_frequency: &mut AckFrequencyState| ack_frequency.write_frame(packet, payload);
+                let write = |ack_frequency: &mut AckFrequencyState| ack_frequency.write_frame(packet.number, payload);
                 own.and_then(|own| own.change_ack_frequency(write))
                     .unwrap_or_else(|| placeholder::replace(payload, None))
             }
@@ -143,7 +137,7 @@ pub(super) fn complete(
         (!is_placed).then_some(frame)
     });
     if let Some(frame) = misplaced {
-        tracing::error!(packet, ?frame, "the placeholder of a frame was not found in its packet");
+        tracing::error!(packet = packet.number, ?frame, "the placeholder of a frame was not found in its packet");
     }
 }
 
@@ -235,6 +229,10 @@ mod tests {
         FrameSlotEndpoint(Arc::clone(state)).create_connection(&info).0
     }
 
+    fn packet_id(connection: u64, number: u64) -> PacketId {
+        PacketId { connection, number }
+    }
+
     fn support() -> Option<AckFrequencySupport> {
         let (min_ack_delay, max_ack_delay) = (Duration::from_millis(1), Duration::from_millis(25));
         Some(AckFrequencySupport { draft: DraftVersion::AckFrequency12, min_ack_delay, max_ack_delay })
@@ -257,7 +255,7 @@ mod tests {
                 sender.on_transmit(&mut packet);
                 packet.payload.extend(&behind);
                 if state.at_hand.take_has_frame() {
-                    complete(&state, (7, number as u64), &mut packet.payload, Instant::now);
+                    complete(&state, packet_id(7, number as u64), &mut packet.payload, Instant::now);
                 }
                 let kinds: Vec<u64> = FrameIter::new(&packet.payload).map(|frame| frame.kind).collect();
                 prop_assert!(!kinds.iter().any(|kind| matches!(kind, 0x30 | 0x31)), "{:x?}", packet.payload);
@@ -280,12 +278,12 @@ mod tests {
         }
     }
 
-    /// s2n-quic puts a challenge into packet `packet` of `connection`, and announces it for `announced`.
-    fn write(state: &EndpointState, (connection, packet): (u64, u64), announced: (u64, u64), now: Instant) {
+    /// s2n-quic puts a challenge into `packet`, and announces it for `announced`.
+    fn write(state: &EndpointState, packet: PacketId, announced: PacketId, now: Instant) {
         state.with(|table| table.challenge_packet = Some(ChallengePacket { packet: announced, probes: None }));
         let mut payload = [&[0x01][..], &CHALLENGE, &DATA].concat();
         let before = payload.clone();
-        complete(state, (connection, packet), &mut payload, || now);
+        complete(state, packet, &mut payload, || now);
         assert_eq!(payload, before);
     }
 
@@ -293,7 +291,7 @@ mod tests {
     fn place(state: &EndpointState, connection: u64, now: Instant) -> Vec<u8> {
         state.with(|table| table.slot = Some(FrameSlot { connection: 7, frame: SlotFrame::PathChallenge }));
         let mut payload = [&[0x01][..], &PLACE, &DATA].concat();
-        complete(state, (connection, 9), &mut payload, || now);
+        complete(state, packet_id(connection, 9), &mut payload, || now);
         assert!(payload.starts_with(&[1]) && payload.ends_with(&DATA));
         payload[1..=placeholder::LEN].to_vec()
     }
@@ -309,8 +307,8 @@ mod tests {
         let (state, start) = (endpoint(), Instant::now());
         let after = |millis| start + Duration::from_millis(millis);
         assert!(!state.at_hand.has_unanswered_challenges());
-        write(&state, (7, 3), (7, 3), start);
-        write(&state, (7, 4), (7, 4), after(100));
+        write(&state, packet_id(7, 3), packet_id(7, 3), start);
+        write(&state, packet_id(7, 4), packet_id(7, 4), after(100));
         assert!(
             !is_due(&state, 7, after(1_099)) && is_due(&state, 7, after(1_100)) && !is_due(&state, 8, after(1_100))
         );
@@ -326,15 +324,15 @@ mod tests {
     fn no_placeholder_is_left_whatever_is_known() {
         let (state, start) = (endpoint(), Instant::now());
         assert_eq!(place(&state, 7, start), [0; placeholder::LEN], "of nothing");
-        write(&state, (7, 3), (7, 3), start);
-        state.with(|table| table.challenge_packet = Some(ChallengePacket { packet: (7, 9), probes: None }));
+        write(&state, packet_id(7, 3), packet_id(7, 3), start);
+        state.with(|table| table.challenge_packet = Some(ChallengePacket { packet: packet_id(7, 9), probes: None }));
         assert_eq!(place(&state, 8, start), [0; placeholder::LEN], "of another connection");
         let mut payload = [&PLACE[..], &CHALLENGE].concat();
         state.with(|table| {
             table.slot = Some(FrameSlot { connection: 7, frame: SlotFrame::PathChallenge });
-            table.challenge_packet = Some(ChallengePacket { packet: (7, 10), probes: None });
+            table.challenge_packet = Some(ChallengePacket { packet: packet_id(7, 10), probes: None });
         });
-        complete(&state, (7, 10), &mut payload, || start);
+        complete(&state, packet_id(7, 10), &mut payload, || start);
         assert_eq!(payload, [&[0; placeholder::LEN][..], &CHALLENGE].concat(), "beside s2n-quic's own");
         assert!(is_due(&state, 7, start + INTERVAL));
     }
@@ -345,9 +343,9 @@ mod tests {
         let (state, start) = (endpoint(), Instant::now());
         let probe = |path: u64, number: u64| {
             state.with(|table| {
-                table.challenge_packet = Some(ChallengePacket { packet: (7, number), probes: Some(path) });
+                table.challenge_packet = Some(ChallengePacket { packet: packet_id(7, number), probes: Some(path) });
             });
-            complete(&state, (7, number), &mut CHALLENGE.to_vec(), || start);
+            complete(&state, packet_id(7, number), &mut CHALLENGE.to_vec(), || start);
         };
         let activate = |path| state.with(|table| table.activate_challenge(&state.at_hand, 7, path));
         probe(1, 3);
@@ -368,17 +366,17 @@ mod tests {
     #[test]
     fn a_challenge_whose_placeholder_is_not_found_is_repeated_no_more() {
         let (state, start) = (endpoint(), Instant::now());
-        write(&state, (7, 3), (7, 3), start);
+        write(&state, packet_id(7, 3), packet_id(7, 3), start);
         state.with(|table| table.slot = Some(FrameSlot { connection: 7, frame: SlotFrame::PathChallenge }));
-        complete(&state, (7, 4), &mut [0x01, 0x01], || start + INTERVAL);
+        complete(&state, packet_id(7, 4), &mut [0x01, 0x01], || start + INTERVAL);
         assert!(!is_due(&state, 7, start + 9 * INTERVAL) && !state.at_hand.has_unanswered_challenges());
     }
 
     #[test]
     fn a_challenge_in_a_packet_that_was_not_announced_is_not_remembered() {
         let (state, start) = (endpoint(), Instant::now());
-        for packet in [(7, 4), (8, 3)] {
-            write(&state, packet, (7, 3), start);
+        for packet in [packet_id(7, 4), packet_id(8, 3)] {
+            write(&state, packet, packet_id(7, 3), start);
             assert!(!state.at_hand.has_unanswered_challenges());
         }
     }

@@ -9,7 +9,7 @@
 use super::{
     amplification::{self, long_header_id},
     frame_slot,
-    state::EndpointState,
+    state::{EndpointState, PacketId},
 };
 use crate::{
     connection::{PacketAction, ReceivedPacket},
@@ -58,10 +58,16 @@ pub(super) struct PacketInterceptor {
 impl PacketInterceptor {
     /// An interceptor for an endpoint that issues `ids`.
     pub(super) fn new(state: Arc<EndpointState>, ids: OwnIds, merge_acks: bool) -> Self {
-        let path =
-            Tuple { remote_address: SocketAddress::default().into(), local_address: SocketAddress::default().into() };
-        let (summary, woken) = Default::default();
-        Self { state, ids, merge_acks, path, summary, woken, action: PacketAction::Forward }
+        let unknown = SocketAddress::default();
+        Self {
+            state,
+            ids,
+            merge_acks,
+            path: Tuple { remote_address: unknown.into(), local_address: unknown.into() },
+            summary: PacketSummary::default(),
+            woken: Vec::new(),
+            action: PacketAction::Forward,
+        }
     }
 
     /// Whether a datagram is to be processed, by `amplification`.
@@ -173,7 +179,7 @@ impl Interceptor for PacketInterceptor {
             {
                 // Without the end of a stream's data, which may be elsewhere yet.
                 let (payload, _) = payload.inner_mut();
-                let packet = (*id, packet.number.as_u64());
+                let packet = PacketId { connection: *id, number: packet.number.as_u64() };
                 frame_slot::complete(&self.state, packet, payload.as_mut_slice(), Instant::now);
             }
         }
@@ -250,7 +256,7 @@ mod tests {
     #[test]
     fn small_datagrams_go_to_ids_that_litequic_issued() {
         let scheme = IdScheme::new(None, None, None).unwrap();
-        let ids = OwnIds::new(&scheme, (9, Arc::default()), WorkerIndex(1), 4);
+        let ids = OwnIds::new(&scheme, 9, Arc::default(), WorkerIndex(1), 4);
         let state = EndpointState::for_tests();
         let interceptor = PacketInterceptor::new(Arc::clone(&state), ids, false);
         let datagram = |first: u8, id: &[u8], len: usize| {

@@ -100,7 +100,7 @@ pub struct EndpointParts<T> {
 impl<T> EndpointParts<T> {
     /// The connection IDs that `worker` issues.
     fn own_ids(&self, worker: WorkerIndex) -> OwnIds {
-        OwnIds::new(&self.ids, (self.generation, Arc::clone(&self.others)), worker, self.workers)
+        OwnIds::new(&self.ids, self.generation, Arc::clone(&self.others), worker, self.workers)
     }
 
     /// The state of an endpoint that has no connection yet.

@@ -92,11 +92,11 @@ impl transport::SendWindow for RequestWindow {
     }
 
     fn at_once(&self, sent: u64, length: u64, is_last: bool) -> bool {
-        self.send_queue.at_once((self.stream, &self.state), (sent, length), is_last)
+        self.send_queue.at_once(self.stream, &self.state, sent, length, is_last)
     }
 
     fn room(&self, sent: u64, outstanding: u64, ready: u64) -> WriteAllowance {
-        self.send_queue.room((self.stream, &self.state), (sent, outstanding), ready)
+        self.send_queue.room(self.stream, &self.state, sent, outstanding, ready)
     }
 
     fn earned_window(&self) -> u64 {

@@ -103,11 +103,19 @@ pub(super) struct FrameSlot {
     pub(super) frame: SlotFrame,
 }
 
+/// A packet in the application data space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PacketId {
+    /// The connection, by s2n-quic's ID.
+    pub(super) connection: u64,
+    /// The packet number.
+    pub(super) number: u64,
+}
+
 /// A packet that holds a PATH_CHALLENGE.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChallengePacket {
-    /// The connection, by s2n-quic's ID, and the packet's number.
-    pub(super) packet: (u64, u64),
+    pub(super) packet: PacketId,
     /// The path that the challenge probes, on which s2n-quic does not send yet.
     pub(super) probes: Option<u64>,
 }
@@ -189,10 +197,16 @@ impl EndpointState {
         admission: Admission,
         connections: Connections,
     ) -> Arc<Self> {
-        let (at_hand, new, retry_ids, logs) = Default::default();
-        let table =
-            EndpointTable { connections, new, close_error: None, slot: None, challenge_packet: None, retry_ids, logs };
-        Arc::new(Self { config, metrics, moderation, admission, at_hand, table: Mutex::new(table) })
+        let table = Mutex::new(EndpointTable {
+            connections,
+            new: NewConnection::default(),
+            close_error: None,
+            slot: None,
+            challenge_packet: None,
+            retry_ids: RetryIds::default(),
+            logs: Logs::default(),
+        });
+        Arc::new(Self { config, metrics, moderation, admission, at_hand: AtHand::default(), table })
     }
 
     /// Has `access` read or change what is behind the lock. It must neither drop nor wake what may run other code.

@@ -157,7 +157,8 @@ impl OwnIds {
     /// The IDs of `worker`, one of `workers`, in the process of this `generation`, beside which `others` may run.
     pub(crate) fn new(
         scheme: &IdScheme,
-        (generation, others): (u8, Arc<Generations>),
+        generation: u8,
+        others: Arc<Generations>,
         worker: WorkerIndex,
         workers: usize,
     ) -> Self {
@@ -196,7 +197,7 @@ pub struct ConnectionIdFormat {
 impl ConnectionIdFormat {
     /// The IDs of the only worker of a process, beside which no other runs.
     pub fn alone(scheme: Arc<IdScheme>) -> Self {
-        let own = OwnIds::new(&scheme, (0, Arc::default()), WorkerIndex(0), 1);
+        let own = OwnIds::new(&scheme, 0, Arc::default(), WorkerIndex(0), 1);
         Self::new(own, scheme, Arc::default())
     }
 
@@ -313,8 +314,8 @@ mod tests {
     }
 
     fn of_worker(scheme: &Arc<IdScheme>, worker: u8) -> ConnectionIdFormat {
-        let generations = (GENERATION, Arc::new(Generations::of([GENERATION - 2, GENERATION + 1])));
-        let own = OwnIds::new(scheme, generations, WorkerIndex(worker), 4);
+        let others = Arc::new(Generations::of([GENERATION - 2, GENERATION + 1]));
+        let own = OwnIds::new(scheme, GENERATION, others, WorkerIndex(worker), 4);
         ConnectionIdFormat::new(own, Arc::clone(scheme), Arc::default())
     }
 

@@ -116,9 +116,18 @@ impl Paths {
 impl Moderation {
     /// A moderation that never begins unless `switch` is set.
     pub(crate) fn new(switch: bool, metrics: Arc<Metrics>) -> Self {
-        let (batch, period, urgent, openings, expired, paths, late) = Default::default();
-        let epoch = Instant::now();
-        Self(Arc::new(Shared { switch, batch, epoch, period, urgent, openings, expired, paths, late, metrics }))
+        Self(Arc::new(Shared {
+            switch,
+            batch: Number::default(),
+            epoch: Instant::now(),
+            period: Number::default(),
+            urgent: Number::default(),
+            openings: Number::default(),
+            expired: Number::default(),
+            paths: <[Number; 3]>::default(),
+            late: TimerLateness::default(),
+            metrics,
+        }))
     }
 
     /// The next receive batch is processed from now on.

@@ -80,19 +80,18 @@ impl LogOrder {
     }
 
     fn new(clients: Clients, places: usize, workers: usize) -> Self {
-        let (begun, ended, epochs, omitted, is_over, readable) = Default::default();
         Self {
             clients,
             next: false,
             anonymous: false,
             places: AtomicUsize::new(places),
-            begun,
-            ended,
-            epochs,
-            omitted,
-            is_over,
+            begun: AtomicUsize::new(0),
+            ended: AtomicUsize::new(0),
+            epochs: [const { OnceLock::new() }; MAX_CONNECTIONS_LOGGED],
+            omitted: [const { AtomicU64::new(0) }; MAX_CONNECTIONS_LOGGED],
+            is_over: AtomicBool::new(false),
             pipes: (0..workers).map(|_| Mutex::default()).collect(),
-            readable,
+            readable: Notify::new(),
         }
     }
 

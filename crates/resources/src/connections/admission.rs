@@ -61,8 +61,12 @@ struct Connections {
 impl Default for Places {
     fn default() -> Self {
         let pool = || {
-            let (leaving, none_idle, none_own) = Default::default();
-            RefCell::new(Connections { fair: Fair::ranked(0), leaving, none_idle, none_own })
+            RefCell::new(Connections {
+                fair: Fair::ranked(0),
+                leaving: VecDeque::new(),
+                none_idle: Cell::new(None),
+                none_own: Cell::new(None),
+            })
         };
         Self { tls: pool(), plain: pool(), quic: pool(), handshakes: RefCell::new(Fair::ranked(0)) }
     }

@@ -164,27 +164,24 @@ impl MemoryAccounts {
     pub(super) fn begin(self: &Rc<Self>, pool: ConnectionPool, id: u64, source: Source, slot: Slot) -> MemoryAccount {
         let motion = Motion { clock: Rc::clone(&self.clock), moved: Rc::default() };
         motion.note();
-        let (handshake, waits, ready, connection, rate, holds, requests, end, waker) = Default::default();
         let since = Instant::now();
-        let (source, slot, used, client) =
-            (Cell::new(source), Cell::new(Some(slot)), Cell::new(since), Cell::default());
         let state = Rc::new(AccountState {
             pool,
-            source,
-            slot,
-            handshake,
-            waits,
-            ready,
-            client,
-            connection,
+            source: Cell::new(source),
+            slot: Cell::new(Some(slot)),
+            handshake: Cell::new(None),
+            waits: Cell::new(None),
+            ready: Cell::new(false),
+            client: Cell::new(None),
+            connection: OnceCell::new(),
             since,
-            rate,
-            holds,
-            requests,
-            used,
+            rate: Cell::default(),
+            holds: RefCell::default(),
+            requests: Cell::new(0),
+            used: Cell::new(since),
             motion,
-            end,
-            waker,
+            end: Cell::new(None),
+            waker: RefCell::new(None),
         });
         self.open.borrow_mut().insert(id, Rc::clone(&state));
         MemoryAccount { all: Rc::clone(self), id, state }

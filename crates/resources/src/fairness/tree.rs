@@ -356,8 +356,15 @@ impl<W> Tree<W> {
 
 impl<W> Node<W> {
     fn new(parent: Id, key: Option<SourceKey>) -> Self {
-        let (counts, needy, queues, heaviest, queue) = Default::default();
-        Self { parent, key, counts, needy, queues, heaviest, queue }
+        Self {
+            parent,
+            key,
+            counts: Counts::default(),
+            needy: BTreeSet::new(),
+            queues: BTreeSet::new(),
+            heaviest: BTreeSet::new(),
+            queue: BTreeMap::new(),
+        }
     }
 }
 

@@ -34,8 +34,7 @@ struct Claims<T> {
 
 impl<T> Default for Victims<T> {
     fn default() -> Self {
-        let (totals, numbers, sources, order) = Default::default();
-        Self { totals, numbers, sources, order }
+        Self { totals: HashMap::default(), numbers: HashMap::default(), sources: Vec::new(), order: BinaryHeap::new() }
     }
 }
 

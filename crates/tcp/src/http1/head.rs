@@ -31,8 +31,9 @@ struct Fields<'a> {
     host: Option<&'a [u8]>,
     content_length: Option<u64>,
     chunked: bool,
-    /// `Upgrade`, and `Connection` that names it.
-    upgrade: (bool, bool),
+    has_upgrade: bool,
+    /// `Connection` names `Upgrade`.
+    connection_names_upgrade: bool,
 }
 
 /// Checks a head, which ends with its empty line.
@@ -77,7 +78,9 @@ pub(super) fn check(head: &[u8], bounds: &FieldLimits, last: &LastAuthority) -> 
     check_target(&method, target, fields.host, last)?;
     Ok(match fields.content_length.unwrap_or(0) {
         _ if fields.chunked => Framing::Chunked,
-        0 if fields.upgrade == (true, true) && method == Method::GET && minor == 1 => Framing::Switch,
+        0 if fields.has_upgrade && fields.connection_names_upgrade && method == Method::GET && minor == 1 => {
+            Framing::Switch
+        }
         length => Framing::Length(length),
     })
 }
@@ -170,10 +173,10 @@ impl<'a> Fields<'a> {
             }
             check_coding(value)?;
         } else if name.eq_ignore_ascii_case(b"upgrade") {
-            self.upgrade.0 = true;
+            self.has_upgrade = true;
         } else if name.eq_ignore_ascii_case(b"connection") {
             let mut options = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
-            self.upgrade.1 |= options.any(|option| option.eq_ignore_ascii_case(b"upgrade"));
+            self.connection_names_upgrade |= options.any(|option| option.eq_ignore_ascii_case(b"upgrade"));
         }
         Ok(())
     }

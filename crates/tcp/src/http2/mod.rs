@@ -71,7 +71,7 @@ pub(super) async fn serve<H: Handler>(
     connection: Rc<Connection<H>>,
 ) {
     let (limits, metrics) = (connection.terms.limits, connection.metrics());
-    let receive = &connection.front.budgets.receive;
+    let receive = &connection.front.receive;
     let window = limits.receive_window(receive.used());
     if window < limits.connection_receive_buffer.into() {
         metrics.limit_receive_buffer.increment();

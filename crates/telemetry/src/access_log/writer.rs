@@ -1,5 +1,6 @@
 //! The path of a line to its file. Workers format lines and send them in pieces, without waiting; the thread of
-//! [`log_writer`](litequic_base::log_writer) writes them. Pieces that do not fit into the queue are dropped and counted.
+//! [`log_writer`](litequic_base::log_writer) writes them. Pieces that do not fit into the queue are dropped, and
+//! counted.
 
 use super::{
     line::{Line, Style},

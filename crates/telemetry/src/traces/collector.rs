@@ -1,5 +1,6 @@
 //! A connection to a collector, and one export over it: protobuf over HTTP/1.1, or gRPC over HTTP/2. What a collector
 //! answers is bounded in time and size, and redirects are not followed.
+#![expect(clippy::disallowed_types, reason = "hyper and h2 have their fields in it")]
 
 use super::{
     Destination,

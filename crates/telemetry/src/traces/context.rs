@@ -33,7 +33,8 @@ impl Sampler {
 pub(super) fn decide(
     traceparent: Option<Traceparent>,
     counts: bool,
-    (request_id, own): (&[u8], TraceId),
+    request_id: &[u8],
+    own: TraceId,
     sampler: Sampler,
 ) -> RequestTrace {
     let span_id = SpanId::random();
@@ -89,12 +90,12 @@ mod tests {
         let own = TraceId::random();
         let id = own.to_string();
 
-        let followed = decide(Some(parent), true, (id.as_bytes(), own), none);
+        let followed = decide(Some(parent), true, id.as_bytes(), own, none);
         assert_eq!((followed.trace_id, followed.parent_id), (parent.trace_id, Some(parent.parent_id)));
         assert!(followed.flags.is_sampled() && followed.continues() && followed.link.is_none());
         assert_ne!(followed.span_id, parent.parent_id);
 
-        let linked = decide(Some(parent), false, (id.as_bytes(), own), none);
+        let linked = decide(Some(parent), false, id.as_bytes(), own, none);
         assert_eq!((linked.trace_id, linked.parent_id, linked.link), (own, None, Some(parent)));
         assert!(!linked.flags.is_sampled() && linked.flags.is_random() && !linked.continues());
     }
@@ -103,9 +104,9 @@ mod tests {
     fn a_trace_that_begins_here_has_the_requests_id_if_it_is_one() {
         let (all, own) = (Sampler::new(Fraction::ALL), TraceId::random());
         for id in ["", "abc", "00000000000000000000000000000000", "4BF92F3577B34DA6A3CE929D0E0E4736"] {
-            assert_eq!(decide(None, true, (id.as_bytes(), own), all).trace_id, own, "{id}");
+            assert_eq!(decide(None, true, id.as_bytes(), own, all).trace_id, own, "{id}");
         }
-        assert_eq!(decide(None, true, (ID.as_bytes(), own), all).trace_id.to_string(), ID);
+        assert_eq!(decide(None, true, ID.as_bytes(), own, all).trace_id.to_string(), ID);
     }
 
     proptest! {

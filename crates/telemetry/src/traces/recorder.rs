@@ -5,7 +5,7 @@ use super::{
     InForce, MAX_WAITING, Queue, Setting, context,
     exporter::{Noted, SpanPiece, Timed},
     metrics::SpanMetrics,
-    span,
+    span::{self, EndedRequest},
 };
 use crate::Histogram;
 use arc_swap::Cache;
@@ -97,8 +97,8 @@ impl Recorder {
         let Unsent { setting, rate, .. } = self.follow()?;
         let traceparent = facts.traceparent();
         let counts = setting.follows(facts.client.address.ip());
-        let ids = (facts.text(RequestText::RequestId), own);
-        let mut trace = context::decide(traceparent, counts, ids, setting.sampler);
+        let request_id = facts.text(RequestText::RequestId);
+        let mut trace = context::decide(traceparent, counts, request_id, own, setting.sampler);
         if trace.flags.is_sampled() && !rate.take_if_there(facts.started) {
             trace.flags = TraceFlags::new(false, trace.flags.is_random());
             self.metrics.over_limit.increment();
@@ -116,7 +116,7 @@ impl Recorder {
             return;
         }
         let Self { unsent: Some(unsent), queue, metrics, scratch, .. } = self else { return };
-        unsent.add((facts, trace), took, scratch, (queue, metrics));
+        unsent.add(EndedRequest { facts, trace, took }, scratch, queue, metrics);
     }
 
     fn flush(&mut self) {
@@ -135,15 +135,10 @@ impl Drop for Recorder {
 }
 
 impl Unsent {
-    fn add(
-        &mut self,
-        (facts, trace): (&Facts, &RequestTrace),
-        took: Duration,
-        scratch: &mut Vec<u8>,
-        (queue, metrics): (&Queue, &SpanMetrics),
-    ) {
+    fn add(&mut self, request: EndedRequest<'_>, scratch: &mut Vec<u8>, queue: &Queue, metrics: &SpanMetrics) {
+        let EndedRequest { facts, trace, took } = request;
         let before = self.spans.len();
-        let count = span::write(&mut self.spans, scratch, (facts, trace), took, self.setting.query);
+        let count = span::write(&mut self.spans, scratch, request, self.setting.query);
         // The request's own span was taken when it began.
         if count > 1 {
             self.rate.take(count.saturating_sub(1), Instant::now());

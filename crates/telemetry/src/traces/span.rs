@@ -48,22 +48,24 @@ const METHODS: [&[u8]; 9] = [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONN
 /// Parameters of a query whose values are signatures and keys.
 const SECRETS: [&[u8]; 4] = [b"sig", b"Signature", b"AWSAccessKeyId", b"X-Goog-Signature"];
 
-/// Appends the spans of a request that took `took` to `out`, as fields of `ScopeSpans`, and returns how many. `scratch`
-/// is memory for one of them.
-pub(super) fn write(
-    out: &mut Vec<u8>,
-    scratch: &mut Vec<u8>,
-    (facts, trace): (&Facts, &RequestTrace),
-    took: Duration,
-    query: bool,
-) -> u32 {
+/// A request that has ended, `took` after it began.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EndedRequest<'a> {
+    pub(super) facts: &'a Facts,
+    pub(super) trace: &'a RequestTrace,
+    pub(super) took: Duration,
+}
+
+/// Appends the spans of `request` to `out`, as fields of `ScopeSpans`, and returns how many. `scratch` is memory for
+/// one of them.
+pub(super) fn write(out: &mut Vec<u8>, scratch: &mut Vec<u8>, request: EndedRequest<'_>, query: bool) -> u32 {
     scratch.clear();
-    server(scratch, facts, trace, took, query);
+    server(scratch, request, query);
     pb::bytes(out, SPANS, scratch);
     let mut count = 1;
-    for attempt in &trace.attempts {
+    for attempt in &request.trace.attempts {
         scratch.clear();
-        client(scratch, (facts, trace), attempt, took, query);
+        client(scratch, request, attempt, query);
         pb::bytes(out, SPANS, scratch);
         count += 1;
     }
@@ -83,24 +85,32 @@ fn flags(flags: TraceFlags, is_remote: bool) -> u32 {
     u32::from(flags.byte()) | HAS_IS_REMOTE | if is_remote { IS_REMOTE } else { 0 }
 }
 
-/// A span's fields, without its attributes. Its name is of `parts`.
-fn head(
-    out: &mut Vec<u8>,
-    trace: &RequestTrace,
-    (span_id, parent_id): (SpanId, Option<SpanId>),
-    (parts, kind): (&[&[u8]], u64),
-    (start, end): (u64, u64),
-) {
-    pb::array(out, TRACE_ID, trace.trace_id.bytes());
-    pb::array(out, SPAN_ID, span_id.bytes());
-    if let Some(parent_id) = parent_id {
-        pb::array(out, PARENT_ID, parent_id.bytes());
+/// The fields of a span that are not attributes.
+struct SpanHead<'a> {
+    trace: &'a RequestTrace,
+    span_id: SpanId,
+    parent_id: Option<SpanId>,
+    /// The parts of the name.
+    name: &'a [&'a [u8]],
+    kind: u64,
+    /// Nanoseconds since the Unix epoch.
+    start: u64,
+    end: u64,
+}
+
+impl SpanHead<'_> {
+    fn write(&self, out: &mut Vec<u8>) {
+        pb::array(out, TRACE_ID, self.trace.trace_id.bytes());
+        pb::array(out, SPAN_ID, self.span_id.bytes());
+        if let Some(parent_id) = self.parent_id {
+            pb::array(out, PARENT_ID, parent_id.bytes());
+        }
+        pb::joined(out, NAME, self.name);
+        pb::number(out, KIND, self.kind);
+        pb::fixed64(out, START, self.start);
+        pb::fixed64(out, END, self.end.max(self.start));
+        pb::fixed32(out, FLAGS, flags(self.trace.flags, self.kind == SERVER && self.trace.continues()));
     }
-    pb::joined(out, NAME, parts);
-    pb::number(out, KIND, kind);
-    pb::fixed64(out, START, start);
-    pb::fixed64(out, END, end.max(start));
-    pb::fixed32(out, FLAGS, flags(trace.flags, kind == SERVER && trace.continues()));
 }
 
 /// The method as a span's name has it, and its attributes.
@@ -125,7 +135,7 @@ const fn is_cut_off(facts: &Facts) -> bool {
     }
 }
 
-fn server(out: &mut Vec<u8>, facts: &Facts, trace: &RequestTrace, took: Duration, query: bool) {
+fn server(out: &mut Vec<u8>, EndedRequest { facts, trace, took }: EndedRequest<'_>, query: bool) {
     let method = method(out, facts.text(RequestText::Method));
     let name: &[&[u8]] = match facts.http_route.as_deref().map(cut) {
         Some(route) => {
@@ -135,8 +145,9 @@ fn server(out: &mut Vec<u8>, facts: &Facts, trace: &RequestTrace, took: Duration
         None => &[method],
     };
     let start = beginning(facts);
-    let times = (start, start.saturating_add(nanoseconds(took)));
-    head(out, trace, (trace.span_id, trace.parent_id), (name, SERVER), times);
+    let end = start.saturating_add(nanoseconds(took));
+    let &RequestTrace { span_id, parent_id, .. } = trace;
+    SpanHead { trace, span_id, parent_id, name, kind: SERVER, start, end }.write(out);
 
     let client = &facts.client;
     let is_plain = client.identity.tls == ClientTls::Plain;
@@ -205,12 +216,19 @@ fn server(out: &mut Vec<u8>, facts: &Facts, trace: &RequestTrace, took: Duration
     }
 }
 
-fn client(out: &mut Vec<u8>, (facts, trace): (&Facts, &RequestTrace), attempt: &Attempt, took: Duration, query: bool) {
-    let name = method(out, facts.text(RequestText::Method));
-    let start = beginning(facts);
-    let at = |after: Duration| start.saturating_add(nanoseconds(after));
-    let times = (at(attempt.began), at(attempt.ended.unwrap_or(took)));
-    head(out, trace, (attempt.span_id, Some(trace.span_id)), (&[name], CLIENT), times);
+fn client(out: &mut Vec<u8>, request: EndedRequest<'_>, attempt: &Attempt, query: bool) {
+    let EndedRequest { facts, trace, took } = request;
+    let at = |after: Duration| beginning(facts).saturating_add(nanoseconds(after));
+    let head = SpanHead {
+        trace,
+        span_id: attempt.span_id,
+        parent_id: Some(trace.span_id),
+        name: &[method(out, facts.text(RequestText::Method))],
+        kind: CLIENT,
+        start: at(attempt.began),
+        end: at(attempt.ended.unwrap_or(took)),
+    };
+    head.write(out);
 
     match attempt.server.strip_prefix("unix:") {
         Some(path) => text(out, key!("server.address"), cut(path)),

@@ -40,8 +40,8 @@ impl Path {
         let moderation = Moderation::new(false, Arc::default());
         let address = SocketAddress::default();
         let path = PathInfo::new(&path::Config::default(), &address);
-        let shared = (moderation, Arc::default());
-        Self { controller: Controller::new(congestion, 10, path, shared), rtt, delay, now }
+        let controller = Controller::new(congestion, 10, path, moderation, Arc::default());
+        Self { controller, rtt, delay, now }
     }
 
     /// Sends a window's packets at once, and has them acknowledged `group` at a time.
@@ -193,8 +193,8 @@ fn either_algorithm_begins_with_the_window_that_is_configured() {
         for packets in [10, 24, 100] {
             let path = PathInfo::new(&path::Config::default(), &address);
             let datagram = u32::from(path.max_datagram_size);
-            let shared = (Moderation::new(false, Arc::default()), Arc::default());
-            let controller = Controller::new(congestion, packets, path, shared);
+            let moderation = Moderation::new(false, Arc::default());
+            let controller = Controller::new(congestion, packets, path, moderation, Arc::default());
             assert_eq!(controller.congestion_window(), u32::from(packets) * datagram, "{congestion:?}");
             for (app_limited, expected) in [(None, packets), (Some(false), 10), (Some(true), 10)] {
                 let (mut controller, now) = (controller.clone(), NoopClock.get_time());
@@ -427,7 +427,7 @@ fn what_else_reduces_a_window_is_not_taken_back() {
         path.controller.feedback.report(1);
         path.round(2);
         assert!(path.window() <= window * 2, "{persistent}: {window}");
-        assert!(path.controller.undo.is_none());
+        assert!(path.controller.reduction.is_none());
     }
 }
 
@@ -468,7 +468,7 @@ fn the_first_measurement_ends_the_pacing_by_a_guess() {
     let moderation = Moderation::new(false, Arc::default());
     let address = SocketAddress::default();
     let path = PathInfo::new(&path::Config::default(), &address);
-    let mut controller = Controller::new(Congestion::Cubic, 24, path, (moderation, Arc::default()));
+    let mut controller = Controller::new(Congestion::Cubic, 24, path, moderation, Arc::default());
     let (mut rtt, began) = (RttEstimator::default(), NoopClock.get_time() + Duration::from_secs(1));
     let infos: Vec<PacketInfo> =
         (0..4).map(|_| controller.on_packet_sent(began, 1_200, None, &rtt, &mut NoPublisher)).collect();

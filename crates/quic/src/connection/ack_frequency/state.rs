@@ -65,8 +65,6 @@ impl AckFrequencyState {
         metrics: Arc<Metrics>,
         moderation: Moderation,
     ) -> Self {
-        let (delivery, rule, epochs, buffer) = Default::default();
-        let (largest, round_trip, congestion_window, path, lost_data) = Default::default();
         metrics.ack_frequency_offered.increment();
         gauge(&metrics, rule::MIN_THRESHOLD).increment();
         Self {
@@ -74,15 +72,15 @@ impl AckFrequencyState {
             wanted: false,
             slow_start: false,
             mode,
-            delivery,
-            rule,
-            largest,
-            epochs,
-            round_trip,
-            congestion_window,
-            path,
-            buffer,
-            lost_data,
+            delivery: Delivery::default(),
+            rule: ThresholdRule::default(),
+            largest: 0,
+            epochs: Epochs::default(),
+            round_trip: Duration::ZERO,
+            congestion_window: 0,
+            path: 0,
+            buffer: BottleneckBuffer::default(),
+            lost_data: false,
             requested_threshold: rule::MIN_THRESHOLD,
             moderation,
             metrics,

@@ -1,5 +1,6 @@
 //! The order of a connection's streams (RFC 9218; docs/adr/0053-priorities.md): which of them hands over its bytes to
-//! s2n-quic next. Together they have at most the horizon of [`Path`](litequic_resources::send::path::Path) handed over and unsent.
+//! s2n-quic next. Together they have at most the horizon of [`Path`](litequic_resources::send::path::Path) handed over
+//! and unsent.
 //!
 //! A stream that finds no room, or another before it, waits in the order. Bytes that leave make room; the stream that
 //! is granted it is woken, and the room is kept for it until it looks. A short response that is whole when it is handed
@@ -85,21 +86,16 @@ impl SendQueue {
 
     /// Whether a stream that has handed over `sent` bytes may hand over `length` more at once, which are the rest of
     /// its response if that `is_last`: nothing competes with them. If so they count.
-    pub(crate) fn at_once(
-        &self,
-        (id, state): (u64, &Arc<StreamSendState>),
-        (sent, length): (u64, u64),
-        is_last: bool,
-    ) -> bool {
+    pub(crate) fn at_once(&self, id: u64, state: &Arc<StreamSendState>, sent: u64, length: u64, is_last: bool) -> bool {
         if self.order.is_none() {
             return true;
         }
         let is_whole = is_last && sent == 0 && state.progress.tracked.get() == 0;
-        is_whole && self.add_short(id, length) || self.at_once_in_order((id, state), (sent, length))
+        is_whole && self.add_short(id, length) || self.at_once_in_order(id, state, sent, length)
     }
 
     /// Whether a response that competes, or has more to hand over, may hand over `length` bytes at once.
-    fn at_once_in_order(&self, (id, state): (u64, &Arc<StreamSendState>), (sent, length): (u64, u64)) -> bool {
+    fn at_once_in_order(&self, id: u64, state: &Arc<StreamSendState>, sent: u64, length: u64) -> bool {
         self.track(id, &state.progress, sent);
         if self.held.get() > 0 || self.free() < length || !self.may_hand_over(id, state) {
             return false;
@@ -125,8 +121,10 @@ impl SendQueue {
     pub(super) fn room_in_order(
         &self,
         order: &StreamOrder,
-        (id, state): (u64, &Arc<StreamSendState>),
-        (sent, outstanding): (u64, u64),
+        id: u64,
+        state: &Arc<StreamSendState>,
+        sent: u64,
+        outstanding: u64,
         ready: u64,
     ) -> WriteAllowance {
         let stream = &state.progress;

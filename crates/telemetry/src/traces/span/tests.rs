@@ -49,13 +49,14 @@ impl Tracer for All {
         Some(context::decide(
             traceparent,
             true,
-            (facts.text(RequestText::RequestId), own),
+            facts.text(RequestText::RequestId),
+            own,
             super::super::Sampler::new(Fraction::ALL),
         ))
     }
     fn ended(&self, facts: &Facts, trace: &RequestTrace) {
         let took = Duration::from_millis(1500);
-        write(&mut self.spans.borrow_mut(), &mut vec![1; 3], (facts, trace), took, self.query);
+        write(&mut self.spans.borrow_mut(), &mut vec![1; 3], EndedRequest { facts, trace, took }, self.query);
     }
 }
 

@@ -1,0 +1,62 @@
+//! What may leave between two acknowledgements on a path that is not paced, because its round trips are too short for
+//! timers: a burst of a whole window overflows a browser's socket.
+
+use s2n_quic_core::time::Timestamp;
+
+/// Packets that may leave between two acknowledgements, in addition to as many as these acknowledge.
+const UNPACED_BURST_PACKETS: u32 = 64;
+
+/// The rest of one path's burst.
+#[derive(Debug, Clone, Default)]
+pub(super) struct UnpacedBurst {
+    /// Bytes that may leave before the next acknowledgement.
+    left: u32,
+    /// When the last acknowledgement came.
+    acknowledged: Option<Timestamp>,
+}
+
+impl UnpacedBurst {
+    /// `bytes` were sent.
+    pub(super) fn spend(&mut self, bytes: u32) {
+        self.left = self.left.saturating_sub(bytes);
+    }
+
+    /// An acknowledgement of `bytes` came. Those that come at the same time begin one burst.
+    pub(super) fn on_ack(&mut self, now: Timestamp, bytes: u32, max_datagram: u32) {
+        if self.acknowledged.replace(now) != Some(now) {
+            self.left = UNPACED_BURST_PACKETS * max_datagram;
+        }
+        self.left = self.left.saturating_add(bytes);
+    }
+
+    /// Whether an acknowledgement has to come before the next packet, with `in_flight` bytes in flight.
+    pub(super) fn is_over(&self, in_flight: u32, max_datagram: u32) -> bool {
+        self.left < max_datagram && in_flight >= UNPACED_BURST_PACKETS * max_datagram
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{
+        Pacer,
+        tests::{DATAGRAM, send, start},
+    };
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn short_round_trips_have_no_departures_but_bursts_that_end() {
+        let mut pacer = Pacer::default();
+        let (now, rtt) = (start(), Duration::from_micros(300));
+        assert_eq!(send(&mut pacer, now, rtt, 100, 0, 500), 500);
+        assert!(pacer.is_burst_over(500 * DATAGRAM, DATAGRAM));
+        assert!(!pacer.is_burst_over(10 * DATAGRAM, DATAGRAM), "who is never acknowledged is never let go");
+        pacer.on_ack(now, 100 * DATAGRAM, DATAGRAM, true);
+        pacer.on_ack(now, 100 * DATAGRAM, DATAGRAM, true);
+        let mut packets = 0;
+        while !pacer.is_burst_over(500 * DATAGRAM, DATAGRAM) {
+            packets += send(&mut pacer, now, rtt, 100, 500 * DATAGRAM, 1);
+        }
+        assert_eq!(packets, 200 + UNPACED_BURST_PACKETS);
+    }
+}

@@ -17,7 +17,7 @@
 //! (Continue) comes from the origin, or after a second from litequic.
 //!
 //! It uses `litequic-exchange`, `litequic-resources` and the crates below them. The program uses it as the front ends'
-//! [`Handler`].
+//! [`Handler`](litequic_exchange::Handler).
 // It panics within a character.
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 #![forbid(unsafe_code)]

@@ -1,17 +1,13 @@
 //! Opens connections to an origin, over TCP, TLS or a Unix socket.
 
-use super::{
-    origin_connection::OriginConnection,
-    proxied::{Proxied, local_header},
-    socket::OriginSocket,
-    tls::{Secure, TlsFailure, TlsToOrigin},
-};
-use crate::{
-    address::{Blame, Failures, Lookups, Resolver, Won, order, race},
-    answer::Error,
-    balance::{EjectionCause, Rule},
-    metrics::{Metrics, ServerMetrics},
-};
+use super::origin_connection::OriginConnection;
+use super::proxied::{Proxied, local_header};
+use super::socket::OriginSocket;
+use super::tls::{Secure, TlsFailure, TlsToOrigin};
+use crate::address::{Blame, Failures, Lookups, Resolver, Won, order, race};
+use crate::answer::Error;
+use crate::balance::{EjectionCause, Rule};
+use crate::metrics::{Metrics, ServerMetrics};
 use litequic_base::timers::{timeout, timeout_at};
 use litequic_config::OriginAddress;
 use litequic_resources::descriptors::Descriptor;

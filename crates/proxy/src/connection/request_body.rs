@@ -1,14 +1,12 @@
 //! A request's body to the origin: checked as it is sent, and watched by the exchange that it belongs to.
 
 use super::giving_way::{ClientTime, Reason, Taker, update};
-use crate::{
-    message::{
-        FieldPolicy,
-        request::{self, BodyFraming},
-    },
-    metrics::Metrics,
-    rules::Rules,
+use crate::message::{
+    FieldPolicy,
+    request::{self, BodyFraming},
 };
+use crate::metrics::Metrics;
+use crate::rules::Rules;
 use bytes::{Bytes, BytesMut};
 use http_body::{Body as HttpBody, Frame};
 use litequic_base::timers;

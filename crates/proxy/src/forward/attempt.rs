@@ -1,21 +1,17 @@
 //! One request to an origin: the state that its attempts share, and the outcome of each.
 
-use super::{
-    open::{Open, finish},
-    response_body::ResponseBody,
-    retry::{self, AttemptFailure, Decision},
-    wait::{self, Interims, WaitOutcome},
-};
-use crate::{
-    answer::Error,
-    balance::{Set, Wish},
-    connection::{Progress, Proxied, ReceivedHead, SendFailure, TrailerRules, Upload},
-    message::{BodyFraming, response},
-    origin::{Origin, Ticket},
-    pool::{Deadline, Needs, Passed, PooledConnection},
-    rules::Rules,
-    tunnel::{Switch, TunnelSide},
-};
+use super::open::{Open, finish};
+use super::response_body::ResponseBody;
+use super::retry::{self, AttemptFailure, Decision};
+use super::wait::{self, Interims, WaitOutcome};
+use crate::answer::Error;
+use crate::balance::{Set, Wish};
+use crate::connection::{Progress, Proxied, ReceivedHead, SendFailure, TrailerRules, Upload};
+use crate::message::{BodyFraming, response};
+use crate::origin::{Origin, Ticket};
+use crate::pool::{Deadline, Needs, Passed, PooledConnection};
+use crate::rules::Rules;
+use crate::tunnel::{Switch, TunnelSide};
 use http::{Method, StatusCode};
 use litequic_config::{CheckIdle, Timeouts};
 use litequic_exchange::{

@@ -2,14 +2,12 @@
 
 use super::open::{Open, Read, finish};
 use super::transfer::Transfer;
-use crate::{
-    connection::{Progress, Upload},
-    message::response,
-    metrics::Metrics,
-    origin::Ticket,
-    pool::Deadline,
-    rules::Rules,
-};
+use crate::connection::{Progress, Upload};
+use crate::message::response;
+use crate::metrics::Metrics;
+use crate::origin::Ticket;
+use crate::pool::Deadline;
+use crate::rules::Rules;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use litequic_base::timers;

@@ -1,12 +1,10 @@
 //! The wait for a response's header: its timeouts, and the interim responses that are forwarded.
 
-use crate::{
-    answer::Error,
-    connection::{Received, ReceivedHead, SendFailure, Upload},
-    message::response,
-    metrics::Metrics,
-    pool::Deadline,
-};
+use crate::answer::Error;
+use crate::connection::{Received, ReceivedHead, SendFailure, Upload};
+use crate::message::response;
+use crate::metrics::Metrics;
+use crate::pool::Deadline;
 use http::StatusCode;
 use litequic_base::timers::{self, Timeout};
 use litequic_config::Timeouts;

@@ -6,8 +6,8 @@ use crate::routing::Routing;
 use http::StatusCode;
 use litequic_exchange::{Client, Fields, Head};
 
-/// Converts the head of `client`'s request, one without a body, for its origin, as a [`Proxy`] does: for measurements
-/// of that alone.
+/// Converts the head of `client`'s request, one without a body, for its origin, as a [`Proxy`](crate::Proxy) does: for
+/// measurements of that alone.
 ///
 /// # Errors
 ///

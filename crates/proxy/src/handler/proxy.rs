@@ -1,12 +1,10 @@
 //! One worker's proxy, and the routing that it follows.
 
-use crate::{
-    metrics::{Metrics, RouteMetrics, RouteName},
-    origin::{Origin, RoutedOrigin},
-    pool::Resources,
-    routing::Routing,
-    tunnel::Tunnels,
-};
+use crate::metrics::{Metrics, RouteMetrics, RouteName};
+use crate::origin::{Origin, RoutedOrigin};
+use crate::pool::Resources;
+use crate::routing::Routing;
+use crate::tunnel::Tunnels;
 use arc_swap::{ArcSwap, Cache};
 use litequic_resources::memory::Pressure;
 use litequic_telemetry::clients::DenyList;

@@ -4,16 +4,14 @@
 
 use super::error_log;
 use super::proxy::{Local, Proxy};
-use crate::{
-    access::{AuthDecision, AuthRule, Credentials, MAX_BODY, PasswordCheck, TakenPermit, UsersRule, pass_on},
-    answer::{Error, discard},
-    forward::{Outcome, Sending, send},
-    message::{BodyFraming, FieldPolicy, forwarded, request},
-    metrics::RouteMetrics,
-    routing::Route,
-    rules::{Rules, Variables},
-    tunnel::{Switch, choose},
-};
+use crate::access::{AuthDecision, AuthRule, Credentials, MAX_BODY, PasswordCheck, TakenPermit, UsersRule, pass_on};
+use crate::answer::{Error, discard};
+use crate::forward::{Outcome, Sending, send};
+use crate::message::{BodyFraming, FieldPolicy, forwarded, request};
+use crate::metrics::RouteMetrics;
+use crate::routing::Route;
+use crate::rules::{Rules, Variables};
+use crate::tunnel::{Switch, choose};
 use http::StatusCode;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use litequic_base::timers::{self, timeout};

@@ -1,11 +1,9 @@
 //! One server of an origin: its connections, and its state by health checks and by a worker's own requests.
 
-use crate::{
-    balance::{Ejection, HashKey, HealthState, View, weight},
-    connection::TlsToOrigin,
-    metrics::{Metrics, ServerMetrics, ServerName},
-    pool::{Pool, Resources},
-};
+use crate::balance::{Ejection, HashKey, HealthState, View, weight};
+use crate::connection::TlsToOrigin;
+use crate::metrics::{Metrics, ServerMetrics, ServerName};
+use crate::pool::{Pool, Resources};
 use litequic_config::{self as config, OriginAddress, OriginServer};
 use litequic_telemetry::Counted;
 use std::{

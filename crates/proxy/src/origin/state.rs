@@ -1,13 +1,11 @@
 //! One worker's state of one origin: its servers, which of them a client is to stay on, and how often to try again.
 
 use super::server::{self, Server};
-use crate::{
-    balance::{self, CookieKey, Cookies, HashKey, HealthState, RetryBudget, Rotation, Set, Shown, View, Wish},
-    connection::TlsToOrigin,
-    message::FieldPolicy,
-    metrics::Metrics,
-    pool::Resources,
-};
+use crate::balance::{self, CookieKey, Cookies, HashKey, HealthState, RetryBudget, Rotation, Set, Shown, View, Wish};
+use crate::connection::TlsToOrigin;
+use crate::message::FieldPolicy;
+use crate::metrics::Metrics;
+use crate::pool::Resources;
 use litequic_config::{self as config, Fraction, OriginServer, Sticky, StickyBy};
 use litequic_exchange::{FieldName, Fields, name};
 use std::{

@@ -6,16 +6,14 @@
 
 use super::deadline::{Deadline, Passed};
 use super::resources::{IdleConnections, IdleCount, Resources, RestBudget};
-use crate::{
-    address::Blame,
-    answer::Error,
-    balance::{EjectionCause, Rule},
-    connection::{
-        Connector, Direction, Opening, OriginConnection, PATIENCE, Progress, Proxied, Reason, Received, SendFailure,
-        Taker, TlsFailure, TlsToOrigin, Unopened, Upload,
-    },
-    metrics::{Metrics, ServerMetrics},
+use crate::address::Blame;
+use crate::answer::Error;
+use crate::balance::{EjectionCause, Rule};
+use crate::connection::{
+    Connector, Direction, Opening, OriginConnection, PATIENCE, Progress, Proxied, Reason, Received, SendFailure, Taker,
+    TlsFailure, TlsToOrigin, Unopened, Upload,
 };
+use crate::metrics::{Metrics, ServerMetrics};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use litequic_base::timers;

@@ -2,17 +2,15 @@
 
 use super::maintenance::{InMaintenance, Maintenance};
 use super::routes::{self, Routes};
-use crate::{
-    access::{Passwords, RateLimiter, Users},
-    answer::{PageSet, Pages},
-    balance::{CheckResult, CookieKey, HealthState},
-    connection::TlsToOrigin,
-    message::forwarded,
-    metrics::{Checks, ServerName},
-    origin::{Check, Checked, RoutedOrigin, ServerState, check_all},
-    pool::Capacity,
-    rules::{Own, Rules},
-};
+use crate::access::{Passwords, RateLimiter, Users};
+use crate::answer::{PageSet, Pages};
+use crate::balance::{CheckResult, CookieKey, HealthState};
+use crate::connection::TlsToOrigin;
+use crate::message::forwarded;
+use crate::metrics::{Checks, ServerName};
+use crate::origin::{Check, Checked, RoutedOrigin, ServerState, check_all};
+use crate::pool::Capacity;
+use crate::rules::{Own, Rules};
 use arc_swap::ArcSwap;
 use litequic_config::{self as config, Config, Network, OriginServer, Sources, Timeouts};
 use litequic_exchange::{CertificateRequest, Client, Fields, Head};

@@ -1,11 +1,9 @@
 //! The rules of one route, and what they do to a request.
 
-use super::{
-    fields::{FieldRules, Uses, Variables},
-    redirect::RedirectRule,
-    respond::RespondRule,
-    rewrite,
-};
+use super::fields::{FieldRules, Uses, Variables};
+use super::redirect::RedirectRule;
+use super::respond::RespondRule;
+use super::rewrite;
 use crate::access::{AddressRules, AuthRule, RateLimiter, Users, UsersRule};
 use crate::answer::{Error, Page};
 use crate::message::spelling;

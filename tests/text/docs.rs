@@ -211,7 +211,7 @@ fn operating_lists_the_exit_codes() {
 #[test]
 fn proxying_lists_the_answers_in_the_origins_place() {
     let proxying = fs::read_to_string(Path::new(ROOT).join("docs/proxying.md")).unwrap();
-    let source = fs::read_to_string(Path::new(ROOT).join("crates/proxy/src/error.rs")).unwrap();
+    let source = fs::read_to_string(Path::new(ROOT).join("crates/proxy/src/answer/error.rs")).unwrap();
     let kinds: BTreeSet<&str> =
         source.lines().filter_map(|line| line.split_once("=> (StatusCode::")?.1.split('"').nth(1)).collect();
     assert!(kinds.len() > 10, "the table was found");

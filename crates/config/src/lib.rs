@@ -101,7 +101,7 @@ pub struct Config {
     pub acme: Vec<Acme>,
     /// Whether and by which authorities clients' certificates are verified.
     pub client_certificates: ClientCertificates,
-    /// In the order of the file; which one serves a request is decided by `proxy::routes`.
+    /// In the order of the file; which one serves a request is decided by `proxy::routing::routes`.
     pub routes: Vec<Route>,
     /// For requests to every origin; a route's own come first.
     pub request_headers: HeaderRules,

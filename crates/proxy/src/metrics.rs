@@ -1,6 +1,6 @@
 //! A worker's metrics of requests to origins.
 
-use super::request::Removed;
+use crate::message::Removed;
 use http::StatusCode;
 use litequic_exchange::{Body, ByteCounter, Protocol, Response};
 use litequic_telemetry::{

@@ -1,6 +1,7 @@
 //! Advertises HTTP/3 in the answers of a TCP listener (RFC 7838 §3), or has clients forget it while it is off. Each
 //! response over TLS has the field until the drain (`answer`, `finish`), none over plain TCP. The port is `http3_port`
-//! of `app::start`: `listen.advertised_port`, or that of UDP. An origin's own field is removed (`proxy::response`).
+//! of `app::start`: `listen.advertised_port`, or that of UDP. An origin's own field is removed by
+//! `proxy::message::response`.
 
 use http::HeaderValue;
 use litequic_config::Listen;

@@ -52,8 +52,8 @@ const A_CONNECTION: u64 = 128 * KIB;
 /// What an origin has for who reads.
 const BODY: usize = 100_000;
 
-/// What a request that waits for a connection to its origin takes by itself: `proxy::capacity` derives the queue from
-/// it.
+/// What a request that waits for a connection to its origin takes by itself: `proxy::pool::capacity` derives the queue
+/// from it.
 const A_WAITING_REQUEST: u64 = 32 * KIB;
 
 /// An origin at a Unix socket: `/endless` begins a body of `size` bytes that never ends, `/silent` has no answer,

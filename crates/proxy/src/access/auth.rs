@@ -1,7 +1,7 @@
 //! `routes[].auth`: another server decides about a request. Pure: the request to it, and the meaning of its answer;
 //! `Proxy::authenticate` sends the one and receives the other.
 
-use crate::spelling;
+use crate::message::spelling;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use litequic_config as config;

@@ -1,4 +1,69 @@
-//! The verdict of a server's health checks: it takes several in a row to change it, but for the very first.
+//! The health of a server by its health checks: its state, which workers read, and the verdict, which takes several
+//! checks in a row to change, but for the very first.
+
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicU32, Ordering::Relaxed},
+};
+
+/// The bit of [`HealthState::transitions`] that is set while the server is unhealthy.
+const DOWN: u32 = 1;
+/// What a transition adds, above that bit.
+const ONE_TRANSITION: u32 = 2;
+
+/// The state of a server by its health checks. The control thread writes it; workers read it without a lock.
+#[derive(Debug, Default)]
+pub(crate) struct HealthState {
+    /// How often the server went up or down, and in the lowest bit whether it is down: one word, which a worker reads
+    /// at once.
+    transitions: AtomicU32,
+    last_result: Mutex<CheckResult>,
+}
+
+/// The result of the last check, for the operator.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum CheckResult {
+    /// There was none yet.
+    #[default]
+    Pending,
+    /// The last check succeeded.
+    Passed,
+    /// The last check failed, for this reason.
+    Failed(String),
+}
+
+impl HealthState {
+    /// Whether the server is healthy, as far as is known.
+    pub(crate) fn is_up(&self) -> bool {
+        Self::is_up_after(self.transitions())
+    }
+
+    pub(crate) const fn is_up_after(transitions: u32) -> bool {
+        transitions & DOWN == 0
+    }
+
+    /// The number of transitions, and [`DOWN`].
+    pub(crate) fn transitions(&self) -> u32 {
+        self.transitions.load(Relaxed)
+    }
+
+    /// Sets whether the server is `up`.
+    pub(crate) fn set(&self, up: bool) {
+        if up != self.is_up() {
+            let count = (self.transitions() & !DOWN).wrapping_add(ONE_TRANSITION);
+            self.transitions.store(if up { count } else { count | DOWN }, Relaxed);
+        }
+    }
+
+    /// The last check's result.
+    pub(crate) fn last_result(&self) -> CheckResult {
+        self.last_result.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_last_result(&self, result: CheckResult) {
+        *self.last_result.lock().unwrap_or_else(PoisonError::into_inner) = result;
+    }
+}
 
 /// Checks of one server.
 #[derive(Debug, Clone, Copy)]

@@ -20,6 +20,6 @@ pub use cookie::CookieKey;
 pub(super) use cookie::{Cookies, Shown};
 pub(super) use ejection::{Ejection, EjectionCause, Rule};
 pub(super) use hash::{HashKey, rendezvous};
-pub(super) use health::Streak;
+pub(super) use health::{CheckResult, HealthState, Streak};
 pub(super) use rotation::Rotation;
 pub(super) use weight::weight;

@@ -1,12 +1,9 @@
 //! Health checks: a periodic request to each server of an origin, by the control thread for all workers, so that the
-//! number of workers does not multiply them.
+//! number of workers does not multiply them; and the state of a server for the operator.
 
-use super::{
-    connect::{self, CheckedServer},
-    server::{CheckResult, HealthState},
-    tls::{TlsFailure, TlsToOrigin},
-};
-use crate::{CheckMetrics, Checks, ServerName, balance::Streak};
+use crate::balance::{CheckResult, HealthState, Streak};
+use crate::connection::{self, CheckedServer, TlsFailure, TlsToOrigin, reach};
+use crate::metrics::{CheckMetrics, Checks, ServerName};
 use litequic_base::timers::timeout;
 use litequic_config::{Health, OriginAddress};
 use litequic_exchange::http1::{self, HeadError, HeadLines};
@@ -46,6 +43,44 @@ impl Checked {
     fn name(&self) -> ServerName {
         ServerName { origin: Arc::clone(&self.origin), server: self.address.to_string().into() }
     }
+}
+
+/// A server of an origin, for the operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerState {
+    /// The origin's name.
+    pub origin: String,
+    /// The server's address.
+    pub address: OriginAddress,
+    /// TLS to the server, if it has https.
+    pub(crate) tls: Option<Arc<TlsToOrigin>>,
+    pub(crate) proxy_protocol: bool,
+    /// The result of its health checks, if there are any.
+    pub check: Option<Check>,
+}
+
+/// The result of a server's health checks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    /// Whether it is healthy.
+    pub up: bool,
+    /// The problem that the last one found.
+    pub problem: Option<String>,
+}
+
+/// Whether `server` accepts connections, and TLS if it has https: for readiness without health checks.
+///
+/// # Errors
+///
+/// Why it does not, in words for the operator.
+///
+/// # Cancel safety
+///
+/// Dropping the future gives up.
+pub async fn probe(server: &ServerState, timeout: Duration) -> Result<(), impl std::error::Error + use<>> {
+    let ServerState { address, tls, proxy_protocol, .. } = server;
+    let target = CheckedServer { address, tls: tls.as_deref(), proxy_protocol: *proxy_protocol };
+    connection::probe(target, timeout).await
 }
 
 /// Checks every server of `wanted`, as it stands now and after each of `reloads`.
@@ -132,7 +167,7 @@ fn jittered(interval: Duration) -> Duration {
 async fn ask(checked: &Checked) -> Result<(), String> {
     let Checked { address, health, tls, proxy_protocol, dns_interval, .. } = checked;
     let target = CheckedServer { address, tls: tls.as_deref(), proxy_protocol: *proxy_protocol };
-    let stream = connect::reach(target, health.timeout, Some(*dns_interval)).await;
+    let stream = reach(target, health.timeout, Some(*dns_interval)).await;
     let mut stream = stream.map_err(|error| match TlsFailure::of(&error) {
         Some(failure) => failure.to_string(),
         None => format!("cannot connect: {error}"),

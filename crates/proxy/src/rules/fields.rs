@@ -1,6 +1,6 @@
 //! Fields that a route removes, sets and adds.
 
-use crate::{forwarded, spelling};
+use crate::message::{forwarded, spelling};
 use http::HeaderName;
 use litequic_config::{HeaderRules, Network, Template, TemplatePart, Variable};
 use litequic_exchange::{Client, FieldName, Fields, Head, Name, NameSet, field::is_value};

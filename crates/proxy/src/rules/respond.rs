@@ -1,7 +1,7 @@
 //! Routes whose answer is fixed.
 
 use super::fields::{FieldRules, Uses, Variables};
-use crate::pages::Page;
+use crate::answer::Page;
 use http::StatusCode;
 use litequic_config::{self as config, FixedBody, HeaderRules};
 use litequic_exchange::{Body, Response, name};

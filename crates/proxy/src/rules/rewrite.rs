@@ -1,6 +1,6 @@
 //! Another prefix in a path.
 
-use crate::error::Error;
+use crate::answer::Error;
 use http::Method;
 use litequic_exchange as exchange;
 use std::borrow::Cow;

@@ -1,7 +1,7 @@
 //! A server whose name has several addresses: of which connections are opened, and which of them are left alone.
 
 use super::*;
-use crate::{ServerMetrics, ServerName, origin::resolve_for_tests};
+use crate::{ServerMetrics, ServerName, address::resolve_for_tests};
 use litequic_config::Statuses;
 use std::net::{Ipv4Addr, SocketAddr};
 

@@ -1,12 +1,10 @@
 //! Verifies passwords on threads of its own, for all workers: a hash takes some 60 ms on purpose. At most
 //! [`THREADS`] at a time; the queue for them is fair by source and bounded.
 
-use super::{
-    credentials::Credentials,
-    file::Users,
-    remembered::{Remembered, Tag, TagKey},
-};
-use crate::rules::FailureLimiter;
+use super::credentials::Credentials;
+use super::file::Users;
+use super::remembered::{Remembered, Tag, TagKey};
+use crate::access::limit::FailureLimiter;
 use litequic_base::timers::timeout;
 use litequic_resources::fairness::{Fair, Place, Slot, Source, Waited};
 use std::{

@@ -1,0 +1,449 @@
+//! Opens connections to an origin, over TCP, TLS or a Unix socket.
+
+use super::origin_connection::OriginConnection;
+use super::proxied::{Proxied, local_header};
+use super::socket::OriginSocket;
+use super::tls::{Secure, TlsFailure, TlsToOrigin};
+use crate::address::{Blame, Failures, Lookups, Resolver, Won, order, race};
+use crate::answer::Error;
+use crate::balance::{EjectionCause, Rule};
+use crate::metrics::{Metrics, ServerMetrics};
+use litequic_base::timers::{timeout, timeout_at};
+use litequic_config::OriginAddress;
+use litequic_resources::descriptors::Descriptor;
+use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use tokio::{
+    io::AsyncWriteExt,
+    net::{TcpStream, UnixStream},
+    time::Instant,
+};
+
+/// The address to connect to.
+#[derive(Debug)]
+pub(crate) enum Connector {
+    Tcp(Box<Resolver>),
+    Tls(Box<Resolver>, Box<Secure>),
+    Unix(PathBuf),
+}
+
+/// Why there is no connection.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .reason.clone().unwrap_or_else(|| error.to_string()))]
+pub(crate) struct Unopened {
+    pub(crate) error: Error,
+    /// What TLS failed by, in words for the operator.
+    pub(crate) reason: Option<String>,
+}
+
+impl From<Error> for Unopened {
+    fn from(error: Error) -> Self {
+        Self { error, reason: None }
+    }
+}
+
+impl From<io::Error> for Unopened {
+    fn from(error: io::Error) -> Self {
+        Self { reason: TlsFailure::of(&error).map(ToString::to_string), ..classify(&error).into() }
+    }
+}
+
+/// What opening a connection needs.
+pub(crate) struct Opening<'a, S> {
+    /// The time for all of it.
+    pub(crate) limit: Duration,
+    /// The client to name in a PROXY protocol header.
+    pub(crate) proxied: Option<Proxied>,
+    /// The connection's descriptor.
+    pub(crate) descriptor: Descriptor,
+    /// Another descriptor, if one is free, for an attempt beside another one.
+    pub(crate) spare: S,
+    pub(crate) counters: &'a ServerMetrics,
+    pub(crate) metrics: &'a Arc<Metrics>,
+}
+
+impl Connector {
+    /// For `address`, whose name is resolved every `dns_interval`. Connections with https are as `tls` has them.
+    pub(crate) fn new(address: &OriginAddress, dns_interval: Duration, tls: Option<&TlsToOrigin>) -> Self {
+        let resolver = |host, port| Box::new(Resolver::new(host, port, dns_interval));
+        match address {
+            OriginAddress::Tcp { host, port } => Self::Tcp(resolver(host, *port)),
+            OriginAddress::Https { host, port } => Self::Tls(resolver(host, *port), Box::new(secure(host, tls))),
+            OriginAddress::Unix(path) => Self::Unix(path.clone()),
+        }
+    }
+
+    /// `None` of a Unix socket.
+    fn resolver(&self) -> Option<&Resolver> {
+        match self {
+            Self::Tcp(resolver) | Self::Tls(resolver, _) => Some(resolver),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// Whether it is time to resolve the name again, while the last answer is used.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.resolver().is_some_and(Resolver::is_stale)
+    }
+
+    /// Resolves the name again.
+    ///
+    /// # Cancel safety
+    ///
+    /// The lookup goes on, and the next call has its result.
+    pub(crate) async fn refresh(&self) {
+        if let Some(resolver) = self.resolver() {
+            resolver.refresh().await;
+        }
+    }
+
+    /// Whether a connection to `address` would be opened now: false once the name has other addresses.
+    pub(crate) fn leads_to(&self, address: Option<SocketAddr>) -> bool {
+        match (self.resolver(), address) {
+            (Some(resolver), Some(address)) => resolver.leads_to(address),
+            _ => true,
+        }
+    }
+
+    /// Whether the server has several addresses.
+    pub(crate) fn has_several_addresses(&self) -> bool {
+        self.resolver().is_some_and(Resolver::has_several)
+    }
+
+    /// A request over a connection to `address`, one of several, succeeded.
+    pub(crate) fn went_well(&self, address: SocketAddr) {
+        if let Some(resolver) = self.resolver() {
+            resolver.went_well(address);
+        }
+    }
+
+    /// A request over a connection to `address`, one of several, failed by `cause`, as the connection broke.
+    pub(crate) fn broke(&self, address: SocketAddr, rule: Rule, cause: EjectionCause) -> Blame {
+        self.resolver().map_or(Blame::Server, |resolver| resolver.broke(address, rule, cause))
+    }
+
+    /// Connects within the limit of `opening`, with lookup and TLS, and sends a PROXY protocol header if configured.
+    ///
+    /// # Errors
+    ///
+    /// One of the connection errors of [`Error`]; of several addresses, the last one's.
+    pub(crate) async fn connect(
+        &self,
+        opening: Opening<'_, impl Fn() -> Option<Descriptor>>,
+    ) -> Result<OriginConnection, Unopened> {
+        let Opening { limit, proxied, descriptor, spare, counters, metrics } = opening;
+        let deadline = Instant::now() + limit;
+        let header = proxied.map(Proxied::header);
+        let (secure, header) = match self {
+            // In plaintext, before the ClientHello.
+            Self::Tls(_, secure) => (Some((&**secure, header.as_deref())), None),
+            Self::Tcp(_) | Self::Unix(_) => (None, header.as_deref()),
+        };
+        let with = Attempt { secure, deadline, metrics: Some(metrics) };
+        let (mut socket, address, descriptor) = self.open(&with, descriptor, spare, counters).await?;
+        if let Some(header) = header {
+            metrics.syscalls_origin_write.increment();
+            let written = timeout_at(deadline, socket.write_all(header)).await;
+            written.map_err(|_| Error::ConnectTimeout)??;
+        }
+        Ok(OriginConnection::new(socket, address, descriptor, metrics))
+    }
+
+    /// The connection itself, its address, and the descriptor that it has.
+    async fn open(
+        &self,
+        with: &Attempt<'_>,
+        descriptor: Descriptor,
+        spare: impl Fn() -> Option<Descriptor>,
+        counters: &ServerMetrics,
+    ) -> Result<(OriginSocket, Option<SocketAddr>, Descriptor), Unopened> {
+        let deadline = with.deadline;
+        let resolver = match self {
+            Self::Unix(path) => {
+                let connected = timeout_at(deadline, UnixStream::connect(path)).await;
+                return Ok((OriginSocket::Unix(connected.map_err(|_| Error::ConnectTimeout)??), None, descriptor));
+            }
+            Self::Tcp(resolver) | Self::Tls(resolver, _) => resolver,
+        };
+        let addresses = timeout_at(deadline, resolver.addresses()).await;
+        let addresses = addresses.map_err(|_| Error::ConnectTimeout)?.map_err(|_| Error::Resolve)?;
+        if let [address] = *addresses {
+            let connected = timeout_at(deadline, with.attempt(address)).await.map_err(|_| Error::ConnectTimeout)?;
+            return Ok((connected?, Some(address), descriptor));
+        }
+        let failed = |address, error: &io::Error| {
+            if is_addresses(error) {
+                counters.address_failures.increment();
+                resolver.unreachable(address, error);
+            }
+        };
+        // Boxed, so that a request's future is not larger because of it.
+        let attempt = |address| with.attempt(address);
+        let race = Box::pin(race(&addresses, deadline, descriptor, spare, attempt, failed));
+        let Won { stream, address, permit } = race.await?;
+        resolver.reached(address);
+        Ok((stream, Some(address), permit))
+    }
+}
+
+/// TLS with the server at `host`: as `tls` has it, which a configuration with https always has.
+fn secure(host: &str, tls: Option<&TlsToOrigin>) -> Secure {
+    tls.map_or_else(Secure::unusable, |tls| tls.to(host))
+}
+
+/// The one way from an address to a connection.
+struct Attempt<'a> {
+    /// With TLS, and what is sent before it.
+    secure: Option<(&'a Secure, Option<&'a [u8]>)>,
+    deadline: Instant,
+    metrics: Option<&'a Metrics>,
+}
+
+impl Attempt<'_> {
+    async fn attempt(&self, address: SocketAddr) -> io::Result<OriginSocket> {
+        let stream = TcpStream::connect(address).await?;
+        // A request's head and its body's last piece are sent at once.
+        stream.set_nodelay(true)?;
+        match self.secure {
+            None => Ok(OriginSocket::Tcp(stream)),
+            // Boxed, so that a request's future is not larger because of it.
+            Some((secure, header)) => {
+                let shaken = Box::pin(secure.shake(stream, header, self.deadline, self.metrics)).await;
+                Ok(OriginSocket::Tls(shaken?))
+            }
+        }
+    }
+}
+
+/// A server outside of any pool, for a health check or a probe.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CheckedServer<'a> {
+    pub(crate) address: &'a OriginAddress,
+    pub(crate) tls: Option<&'a TlsToOrigin>,
+    /// Whether it gets a header of the PROXY protocol.
+    pub(crate) proxy_protocol: bool,
+}
+
+/// Connects to `target` once, with TLS if it has https, and closes the connection.
+pub(crate) async fn probe(target: CheckedServer<'_>, limit: Duration) -> Result<(), Unopened> {
+    let reached = timeout(limit, reach(target, limit, None)).await;
+    reached.map_err(|_| Error::ConnectTimeout)?.map(drop).map_err(Unopened::from)
+}
+
+/// Connects to `target`, with a PROXY protocol header and TLS if it has these. Addresses that failed are tried last;
+/// one that fails now is noted for the time `memory`, if there is one.
+///
+/// # Errors
+///
+/// The lookup's, or that of the last address.
+///
+/// # Cancel safety
+///
+/// The lookup goes on, the connection is lost.
+pub(crate) async fn reach(
+    target: CheckedServer<'_>,
+    limit: Duration,
+    memory: Option<Duration>,
+) -> io::Result<OriginSocket> {
+    let deadline = Instant::now() + limit;
+    let header = target.proxy_protocol.then(local_header);
+    let (host, port) = match target.address {
+        OriginAddress::Tcp { host, port } | OriginAddress::Https { host, port } => (host, *port),
+        OriginAddress::Unix(path) => {
+            let mut socket = UnixStream::connect(path).await?;
+            socket.write_all(header.as_deref().unwrap_or_default()).await?;
+            return Ok(OriginSocket::Unix(socket));
+        }
+    };
+    let secure = target.address.is_https().then(|| secure(host, target.tls));
+    let with = Attempt { secure: secure.as_ref().map(|secure| (secure, header.as_deref())), deadline, metrics: None };
+    let addresses = Lookups::of_process().addresses(host, port).await?;
+    let mut socket = if let [address] = *addresses {
+        with.attempt(address).await?
+    } else {
+        let failures = Failures::of_process();
+        let now = Instant::now();
+        let addresses = order(&addresses, 0, |address| failures.has(address, now));
+        let failed = |address, error: &io::Error| {
+            if let Some(memory) = memory.filter(|_| is_addresses(error)) {
+                failures.note(address, memory, Instant::now());
+            }
+        };
+        // Two attempts at a time: their descriptors are in the fixed part of the process.
+        let second = Arc::new(());
+        let another = || (Arc::strong_count(&second) == 1).then(|| Arc::clone(&second));
+        let attempt = |address| with.attempt(address);
+        let won = race(&addresses, deadline, Arc::new(()), another, attempt, failed).await?;
+        failures.forget(won.address);
+        won.stream
+    };
+    if let (OriginSocket::Tcp(stream), Some(header)) = (&mut socket, header) {
+        stream.write_all(&header).await?;
+    }
+    Ok(socket)
+}
+
+/// Whether `error` of an attempt tells something about its address.
+fn is_addresses(error: &io::Error) -> bool {
+    classify(error) != Error::NoDescriptor
+}
+
+fn classify(error: &io::Error) -> Error {
+    if let Some(failure) = TlsFailure::of(error) {
+        return failure.error;
+    }
+    if error.raw_os_error().is_some_and(|code| [libc::EMFILE, libc::ENFILE].contains(&code)) {
+        return Error::NoDescriptor;
+    }
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => Error::Refused,
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Error::Unreachable,
+        io::ErrorKind::TimedOut => Error::ConnectTimeout,
+        _ => Error::Connect,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::resolve_for_tests;
+    use litequic_resources::descriptors::{Descriptors, Side};
+    use tokio::net::TcpListener;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    /// Connects with the descriptors `of` the process.
+    async fn connect(
+        connector: &Connector,
+        of: &Arc<Descriptors>,
+        counters: &ServerMetrics,
+    ) -> Result<OriginConnection, Error> {
+        let opening = Opening {
+            limit: PATIENCE,
+            proxied: None,
+            descriptor: of.take(Side::Origins).unwrap(),
+            spare: || of.take(Side::Origins),
+            counters,
+            metrics: &Arc::default(),
+        };
+        connector.connect(opening).await.map_err(|unopened| unopened.error)
+    }
+
+    /// A listener at `address` whose backlog is full: the kernel drops each SYN.
+    struct Deaf {
+        address: SocketAddr,
+        _socket: socket2::Socket,
+        _fills_it: std::net::TcpStream,
+    }
+
+    impl Deaf {
+        fn new(ip: [u8; 4]) -> Self {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+            socket.bind(&SocketAddr::from((ip, 0)).into()).unwrap();
+            socket.listen(0).unwrap();
+            let address = socket.local_addr().unwrap().as_socket().unwrap();
+            Self { address, _fills_it: std::net::TcpStream::connect(address).unwrap(), _socket: socket }
+        }
+    }
+
+    async fn closed(address: &str) -> SocketAddr {
+        TcpListener::bind(address).await.unwrap().local_addr().unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_address_that_refuses_does_not_keep_the_next_from_being_tried_and_is_tried_last() {
+        let (closed, counters) = (closed("127.0.0.1:0").await, ServerMetrics::default());
+        let open = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let connector = Connector::Tcp(Box::new(Resolver::with(vec![closed, open.local_addr().unwrap()])));
+        for _ in 0..4 {
+            connect(&connector, &Arc::default(), &counters).await.unwrap();
+        }
+        assert_eq!(counters.address_failures.get(), 1);
+        let nowhere = Connector::Tcp(Box::new(Resolver::with(vec![closed, closed])));
+        assert_eq!(connect(&nowhere, &Arc::default(), &counters).await.unwrap_err(), Error::Refused);
+    }
+
+    #[tokio::test]
+    async fn ipv6_and_ipv4_are_tried_in_turn_whichever_does_not_work() {
+        for (closed_at, open_at) in [("[::1]:0", "127.0.0.1:0"), ("127.0.0.1:0", "[::1]:0")] {
+            let Ok(open) = TcpListener::bind(open_at).await else { continue };
+            let open = open.local_addr().map(|address| (address, open)).unwrap();
+            // Of one family three, and the other one's turn comes second.
+            let mut addresses = vec![closed(closed_at).await, closed(closed_at).await, closed(closed_at).await];
+            addresses.push(open.0);
+            let (connector, counters) = (Connector::Tcp(Box::new(Resolver::with(addresses))), ServerMetrics::default());
+            let stream = connect(&connector, &Arc::default(), &counters).await.unwrap();
+            assert_eq!(stream.address, Some(open.0));
+            assert_eq!(counters.address_failures.get(), 1, "{open_at}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_black_hole_holds_a_second_descriptor_for_as_long_as_the_race_and_delays_one_connection() {
+        let (deaf, counters) = (Deaf::new([127, 0, 0, 1]), ServerMetrics::default());
+        let open = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let connector = Connector::Tcp(Box::new(Resolver::with(vec![deaf.address, open.local_addr().unwrap()])));
+        let descriptors = Arc::<Descriptors>::default();
+        for _ in 0..4 {
+            let stream = connect(&connector, &descriptors, &counters).await.unwrap();
+            assert_eq!(stream.address, Some(open.local_addr().unwrap()));
+            assert_eq!(descriptors.taken().origins, 1);
+            drop(stream);
+        }
+        assert_eq!(counters.address_failures.get(), 1, "three connections of four begin with the address that works");
+        assert_eq!(descriptors.taken().origins, 0);
+        let other = Deaf::new([127, 0, 0, 1]);
+        let connector = Connector::Tcp(Box::new(Resolver::with(vec![deaf.address, other.address])));
+        let mut connecting = std::pin::pin!(connect(&connector, &descriptors, &counters));
+        while descriptors.taken().origins < 2 {
+            assert!(timeout(Duration::from_millis(1), connecting.as_mut()).await.is_err());
+        }
+        assert_eq!(counters.address_failures.get(), 1, "both still run");
+    }
+
+    #[tokio::test]
+    async fn a_connection_to_an_address_that_the_name_lost_meanwhile_is_used_once() {
+        let deaf = Deaf::new([127, 0, 0, 1]);
+        let open = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = open.local_addr().unwrap();
+        let (connector, counters) =
+            (Connector::Tcp(Box::new(Resolver::with(vec![deaf.address, address]))), ServerMetrics::default());
+        let descriptors = Arc::default();
+        let mut connecting = std::pin::pin!(connect(&connector, &descriptors, &counters));
+        assert!(timeout(Duration::from_millis(1), connecting.as_mut()).await.is_err());
+        let Connector::Tcp(resolver) = &connector else { panic!() };
+        resolver.resolved(vec!["192.0.2.1:80".parse().unwrap()]);
+        let stream = connecting.await.unwrap();
+        assert_eq!(stream.address, Some(address));
+        assert!(!connector.leads_to(stream.address));
+    }
+
+    #[tokio::test]
+    async fn health_checks_and_probes_try_the_next_address_too() {
+        const NAME: &str = "reach.addresses.test";
+        let (deaf, open) = loop {
+            let deaf = Deaf::new([127, 0, 0, 2]);
+            // At the same port.
+            if let Ok(open) = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], deaf.address.port()))).await {
+                break (deaf, open);
+            }
+        };
+        let port = deaf.address.port();
+        resolve_for_tests(NAME, &[deaf.address.ip(), open.local_addr().unwrap().ip()]);
+        let address = OriginAddress::Tcp { host: NAME.into(), port };
+        let target = CheckedServer { address: &address, tls: None, proxy_protocol: false };
+        timeout(PATIENCE, probe(target, PATIENCE)).await.unwrap().unwrap();
+        assert!(!Failures::of_process().has(deaf.address, Instant::now()), "a probe has no memory");
+        for _ in 0..3 {
+            let reached = timeout(PATIENCE, reach(target, PATIENCE, Some(PATIENCE))).await.unwrap().unwrap();
+            let OriginSocket::Tcp(stream) = reached else { panic!("{reached:?}") };
+            assert_eq!(stream.peer_addr().unwrap(), open.local_addr().unwrap());
+            assert!(Failures::of_process().has(deaf.address, Instant::now()));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_without_an_address_is_a_failed_lookup() {
+        let (connector, counters) = (Connector::Tcp(Box::new(Resolver::with(Vec::new()))), ServerMetrics::default());
+        assert_eq!(connect(&connector, &Arc::default(), &counters).await.unwrap_err(), Error::Resolve);
+    }
+}

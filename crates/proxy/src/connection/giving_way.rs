@@ -1,0 +1,200 @@
+//! Exchanges that give their connection to an origin up for a request that waits: a client that is slow, or a body on
+//! which nothing moves. Pure: the time is an argument.
+
+use litequic_resources::fairness::Excess;
+use std::{cell::Cell, time::Duration};
+use tokio::time::Instant;
+
+/// For how long a request waits before an exchange of a client that holds more ends for it: a few round trips, and many
+/// times what a small response takes.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(250);
+/// A client's rate counts once the client was waited for that long: a few round trips, lost packets included.
+const RATE_AFTER: Duration = Duration::from_secs(1);
+/// A body counts as silent once nothing has moved on it, either way, for this time, divided by the [`Excess::ratio`] of
+/// its client: an event stream of a client that holds little is left alone for longer than one of a thousand.
+const SILENT_AFTER: Duration = Duration::from_secs(10);
+/// A body counts as silent after this time at the earliest: a few round trips, lost packets included.
+const MIN_SILENCE: Duration = Duration::from_secs(1);
+/// Bytes a second below which an exchange gives way to other connections of its own source: half of what EDGE, the
+/// slowest mobile network in use, transfers.
+const SLOW: u64 = 16 * 1024;
+
+/// Why an exchange gives way; the larger of two gives way first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reason {
+    /// Nothing has moved on its body for this time.
+    Silent(Duration),
+    /// The client is waited for; at its rate the rest takes this time.
+    Slow(Duration, Direction),
+}
+
+/// The direction of a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Direction {
+    Upload,
+    Download,
+}
+
+/// The request for which an exchange may end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Taker {
+    /// For how long it will go on waiting.
+    pub(crate) patience: Duration,
+    /// Whether it is another connection of the source of the exchange's client.
+    pub(super) same_source: bool,
+    /// The time after which a body on which nothing moves is silent.
+    pub(super) silent_after: Duration,
+    /// The time since a moment, without that in which the process did not run.
+    pub(crate) elapsed: fn(Instant) -> Duration,
+}
+
+impl Taker {
+    /// A request that waits for `patience` more, beside an exchange whose client holds more by `excess`.
+    pub(crate) fn new(patience: Duration, excess: &Excess, elapsed: fn(Instant) -> Duration) -> Self {
+        let same_source = excess.between_connections;
+        let shorter = if same_source { 1 } else { excess.ratio.max(1) };
+        Self { patience, same_source, silent_after: (SILENT_AFTER / shorter).max(MIN_SILENCE), elapsed }
+    }
+
+    /// Whether a body on which nothing has moved for the time `silence` gives way.
+    pub(crate) fn silent(self, silence: Duration) -> Option<Reason> {
+        (silence >= self.silent_after).then_some(Reason::Silent(silence))
+    }
+}
+
+/// What a client moved of a body while litequic waited for the client, and for how long that was.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ClientTime {
+    bytes: u64,
+    waited: Duration,
+    /// The start of the wait for the client, if there is one now.
+    since: Option<Instant>,
+}
+
+impl ClientTime {
+    /// The wait for the client begins, unless it has begun before.
+    pub(crate) fn begin(&mut self, now: impl FnOnce() -> Instant) {
+        self.since = Some(self.since.unwrap_or_else(now));
+    }
+
+    /// The wait for the client is over. `elapsed` returns the time since a moment; the clock is read only if there was
+    /// a wait.
+    pub(crate) fn end(&mut self, elapsed: impl FnOnce(Instant) -> Duration) {
+        if let Some(since) = self.since.take() {
+            self.waited = self.waited.saturating_add(elapsed(since));
+        }
+    }
+
+    /// Counts `bytes` that the client moved.
+    pub(crate) const fn count(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// The time that `rest` bytes take at the client's rate, if the client is waited for now, its rate is known
+    /// (`later` than usual), and its exchange gives way to `taker`. The rest of a body of unknown length is taken to be
+    /// as long as what was moved.
+    fn remaining(self, rest: Option<u64>, later: Duration, taker: Taker) -> Option<Duration> {
+        let waited = self.waited.saturating_add((taker.elapsed)(self.since?));
+        if waited < RATE_AFTER.saturating_add(later) {
+            return None;
+        }
+        let rate = u128::from(self.bytes) * 1_000 / waited.as_millis().max(1);
+        if taker.same_source && rate >= u128::from(SLOW) {
+            return None;
+        }
+        let rest = u128::from(rest.unwrap_or(self.bytes.max(1)));
+        // Without a byte so far the rest never ends.
+        let remaining =
+            (rest * 1_000).checked_div(rate).map_or(u64::MAX, |time| u64::try_from(time).unwrap_or(u64::MAX));
+        let remaining = Duration::from_millis(remaining);
+        (remaining > taker.patience).then_some(remaining)
+    }
+
+    /// Whether an upload with `rest` bytes to come gives way to `taker`; `later` is added to the time after which its
+    /// rate counts.
+    pub(crate) fn upload(self, rest: Option<u64>, later: Duration, taker: Taker) -> Option<Reason> {
+        self.remaining(rest, later, taker).map(|remaining| Reason::Slow(remaining, Direction::Upload))
+    }
+
+    /// Whether a download with `rest` bytes to come gives way to `taker`.
+    pub(crate) fn download(self, rest: Option<u64>, taker: Taker) -> Option<Reason> {
+        self.remaining(rest, Duration::ZERO, taker).map(|remaining| Reason::Slow(remaining, Direction::Download))
+    }
+}
+
+/// Updates a value in a cell.
+pub(crate) fn update<T: Copy>(cell: &Cell<T>, change: impl FnOnce(&mut T)) {
+    let mut value = cell.get();
+    change(&mut value);
+    cell.set(value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVEN: Excess = Excess::between_sources(2);
+
+    /// What became of a client that moved `bytes` in `waited`, and is waited for now.
+    fn client(bytes: u64, waited: Duration) -> ClientTime {
+        ClientTime { bytes, waited, since: Some(Instant::now()) }
+    }
+
+    #[test]
+    fn an_exchange_gives_way_by_what_its_client_still_takes() {
+        let secs = Duration::from_secs;
+        let other = Taker::new(secs(5), &EVEN, |_| Duration::ZERO);
+        let same = Taker { same_source: true, ..other };
+        for (what, bytes, waited, rest, taker, expected) in [
+            ("slow", 3_000, secs(10), Some(3_000_000), other, Some(secs(10_000))),
+            ("slow, of its own source", 3_000, secs(10), Some(3_000_000), same, Some(secs(10_000))),
+            ("its rate is not known yet", 100, Duration::from_millis(999), Some(3_000_000), other, None),
+            ("over before the patience is", 3_000, secs(10), Some(1_500), other, None),
+            ("fast, and long", 10_000_000, secs(10), Some(100_000_000), other, Some(secs(100))),
+            ("fast, of its own source", 10_000_000, secs(10), Some(100_000_000), same, None),
+            ("fast, and nearly over", 10_000_000, secs(10), Some(1_000_000), other, None),
+            ("nothing moved", 0, secs(1), Some(1), other, Some(Duration::from_millis(u64::MAX))),
+            ("of unknown length", 3_000, secs(10), None, other, Some(secs(10))),
+            ("of unknown length, just begun", 3_000, secs(2), None, other, None),
+        ] {
+            let reason = client(bytes, waited).download(rest, taker);
+            let expected = expected.map(|remaining| Reason::Slow(remaining, Direction::Download));
+            assert_eq!(reason, expected, "{what}");
+        }
+        let idle = ClientTime { since: None, ..client(0, secs(100)) };
+        assert_eq!(idle.download(Some(1), other), None, "the client is not waited for");
+        let expects_continue = client(0, secs(2)).upload(None, secs(2), other);
+        assert_eq!(expects_continue, None);
+    }
+
+    #[test]
+    fn the_clients_time_is_the_sum_of_the_waits_for_it() {
+        let began = Instant::now();
+        let at = |seconds| move || began + Duration::from_secs(seconds);
+        let mut time = ClientTime::default();
+        time.end(|_| panic!("no wait, no clock"));
+        time.begin(at(1));
+        time.begin(|| panic!("it has begun"));
+        time.count(1_000);
+        time.end(|since| at(3)().saturating_duration_since(since));
+        time.begin(at(10));
+        let taker = Taker::new(Duration::ZERO, &EVEN, |_| Duration::from_secs(2));
+        let reason = time.upload(Some(500), Duration::ZERO, taker);
+        assert_eq!(reason, Some(Reason::Slow(Duration::from_secs(2), Direction::Upload)), "250 bytes a second");
+    }
+
+    #[test]
+    fn a_body_is_silent_the_sooner_the_more_its_client_holds_and_gives_way_after_slow_ones() {
+        let ms = Duration::from_millis;
+        for (ratio, after) in [(0, ms(10_000)), (1, ms(10_000)), (2, ms(5_000)), (8, ms(1_250)), (512, ms(1_000))] {
+            let taker = Taker::new(ms(1), &Excess::between_sources(ratio), |_| Duration::ZERO);
+            assert_eq!(taker.silent(after - ms(1)), None, "{ratio}");
+            let silence = taker.silent(after).unwrap();
+            assert!(silence < Reason::Slow(ms(1_000), Direction::Upload), "{ratio}");
+            assert!(silence < taker.silent(after + ms(1)).unwrap(), "{ratio}");
+        }
+        let mut colleague = Excess::between_sources(512);
+        colleague.between_connections = true;
+        assert_eq!(Taker::new(ms(1), &colleague, |_| Duration::ZERO).silent(ms(9_999)), None);
+    }
+}

@@ -1,0 +1,922 @@
+//! A connection to an origin as HTTP/1.1 uses it: its socket, what was read and not taken, and how far the request and
+//! the response on it have got. Who uses the connection polls it, it has no task
+//! ([0050](../../../../docs/adr/0050-http1-client.md)); `http1` has the rules of the messages.
+
+use super::request_body::{Progress, Upload};
+use super::socket::{FIRST_READ, OriginSocket};
+use super::tls::TlsFailure;
+use crate::metrics::Metrics;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use http::{Method, StatusCode};
+use http_body::{Frame, SizeHint};
+use litequic_exchange::{
+    BodyCapacity, BodyError, FieldName, Fields, Head, Name, Traceparent, WholeBody,
+    field::is_value,
+    http1::{self, BodyDecoder, BodyPiece, HeadError, HeadLines, ResponseFraming},
+    name,
+};
+use litequic_resources::descriptors::Descriptor;
+use litequic_telemetry::Cause;
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    io::{self, IoSlice},
+    mem::{self, MaybeUninit},
+    net::{Shutdown, SocketAddr},
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll, Waker, ready},
+    time::Duration,
+};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_util::io::poll_read_buf;
+
+/// The most that is read at once. Large reads make few system calls and feed long GSO trains.
+const MAX_READ: usize = 256 * 1024;
+/// Interim responses to one request at most (RFC 9110 §15.2). Few of them are forwarded; an origin that sends no other
+/// response must come to an end.
+const MAX_INTERIM: u32 = 1_000;
+/// Pieces of a request's body that are written at once, each with the two parts of its chunk.
+const PIECES: usize = 16;
+/// Bytes of a request's body that are held at most until the socket has accepted them, and a piece more.
+const MAX_UNSENT: usize = 256 * 1024;
+/// Writes in one turn: then other tasks have theirs.
+const WRITES: usize = 16;
+/// Parts that one write has at most, a head among them.
+const PARTS: usize = 3 * PIECES + 2;
+
+/// Lines that a response's head gets on its way to the client: a date, a cookie, what a route adds.
+const ADDED_FIELDS: usize = 4;
+/// Bytes of these.
+const ADDED_TEXT: usize = 128;
+
+thread_local! {
+    /// What was read at last, which is copied out in its exact size: memory that stays in the processor's cache.
+    static READ: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// The head that is written at present.
+    static HEAD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A connection to an origin. Dropped, it closes.
+#[derive(Debug)]
+pub(crate) struct OriginConnection {
+    /// Borrowed for one call at a time.
+    socket: RefCell<OriginSocket>,
+    /// The server's address, over TCP.
+    pub(crate) address: Option<SocketAddr>,
+    /// Bytes that may be read at once, so that a response is buffered only as far as its client reads it.
+    pub(crate) room: BodyCapacity,
+    /// Bytes received, in all. Wraps.
+    pub(crate) received: Cell<u64>,
+    /// What TLS failed by after the handshake.
+    failure: RefCell<Option<TlsFailure>>,
+    write_failed: Cell<bool>,
+    outgoing: RefCell<Outgoing>,
+    incoming: RefCell<Incoming>,
+    /// The task that waits for the response while another one sends the request's body.
+    reader: RefCell<Option<Waker>>,
+    metrics: Arc<Metrics>,
+    /// After the socket, which it counts.
+    _descriptor: Descriptor,
+}
+
+const _: () = assert!(size_of::<OriginConnection>() <= 600);
+
+/// The request.
+#[derive(Debug, Default)]
+struct Outgoing {
+    state: Sending,
+    /// The part that the socket has not accepted.
+    queue: VecDeque<Bytes>,
+    /// The body, as long as there may be more of it.
+    upload: Option<Rc<Upload>>,
+    /// The attempt's trace context.
+    traceparent: Option<Traceparent>,
+    is_chunked: bool,
+    /// Names of trailers that the head has declared.
+    trailers: Vec<FieldName>,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Sending {
+    /// Nothing was written.
+    #[default]
+    Unsent,
+    /// The head was written, or is in the queue.
+    Begun,
+    /// The socket has accepted all of it.
+    Sent,
+    /// The body has failed.
+    Failed,
+}
+
+/// Bytes that were read and not taken.
+#[derive(Debug)]
+enum Unread {
+    /// What one read has brought, which a whole body may be made of.
+    One(WholeBody),
+    Shared(Bytes),
+}
+
+/// The response.
+#[derive(Debug)]
+struct Incoming {
+    /// Bytes that were read and not taken: the beginning of a head, or what stands behind one.
+    unread: Unread,
+    /// Memory for large reads.
+    buffer: BytesMut,
+    decoder: BodyDecoder,
+    /// The head has come.
+    has_head: bool,
+    /// Whether the connection may be used after it.
+    is_persistent: bool,
+    interims: u32,
+    /// Bytes of a head that were parsed, and are not all of it.
+    parsed: usize,
+    /// How much is read at once: more while reads are full.
+    next: usize,
+    /// The last read was less than half of that.
+    was_small: bool,
+}
+
+impl Default for Incoming {
+    fn default() -> Self {
+        Self {
+            unread: Unread::default(),
+            buffer: BytesMut::new(),
+            decoder: BodyDecoder::new(ResponseFraming::None),
+            has_head: false,
+            is_persistent: false,
+            interims: 0,
+            parsed: 0,
+            next: FIRST_READ,
+            was_small: false,
+        }
+    }
+}
+
+/// What the origin answers a request with.
+#[derive(Debug)]
+pub(crate) enum Received {
+    /// An interim response: another one follows.
+    Interim(StatusCode, Fields),
+    /// The head of the final response, or of a 101.
+    Response(ReceivedHead),
+}
+
+/// The head of a response.
+#[derive(Debug)]
+pub(crate) struct ReceivedHead {
+    pub(crate) status: StatusCode,
+    /// Whether the version is HTTP/1.0 rather than HTTP/1.1.
+    pub(crate) is_http_10: bool,
+    pub(crate) fields: Fields,
+}
+
+/// Why there is no response.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SendFailure {
+    /// The origin closed the connection, or sent something unasked, before any byte of the request was written.
+    #[error("the connection was not idle before the request")]
+    Unsent,
+    #[error("the origin closed the connection before its response")]
+    Closed,
+    #[error("the connection failed before the response: {0}")]
+    Io(io::Error),
+    #[error(transparent)]
+    Head(#[from] HeadError),
+    #[error("more than {MAX_INTERIM} interim responses came")]
+    Interims,
+    #[error("the request's body failed")]
+    Body,
+}
+
+impl OriginConnection {
+    /// A connection that has just been opened.
+    pub(crate) fn new(
+        mut socket: OriginSocket,
+        address: Option<SocketAddr>,
+        descriptor: Descriptor,
+        metrics: &Arc<Metrics>,
+    ) -> Self {
+        metrics.wake.note(Cause::Origin);
+        // Those of the handshake.
+        socket.count(metrics);
+        Self {
+            socket: RefCell::new(socket),
+            address,
+            room: Rc::new(Cell::new(FIRST_READ)),
+            received: Cell::new(0),
+            failure: RefCell::default(),
+            write_failed: Cell::new(false),
+            outgoing: RefCell::default(),
+            incoming: RefCell::default(),
+            reader: RefCell::default(),
+            metrics: Arc::clone(metrics),
+            _descriptor: descriptor,
+        }
+    }
+
+    /// A request with the body `upload` is to be sent by [`Self::poll_response`], with `traceparent` in its header.
+    pub(crate) fn begin(&self, upload: Option<Rc<Upload>>, traceparent: Option<Traceparent>) {
+        self.room.set(FIRST_READ);
+        self.outgoing.replace(Outgoing { upload, traceparent, ..Outgoing::default() });
+        self.incoming.replace(Incoming::default());
+    }
+
+    /// Sends the request with this `head`, and reads until an interim response or the final one's head has come.
+    pub(crate) fn poll_response(&self, head: &Head, cx: &mut Context<'_>) -> Poll<Result<Received, SendFailure>> {
+        let state = self.outgoing.borrow().state;
+        if state == Sending::Unsent {
+            // This registers the task for what comes, too.
+            if !self.poll_quiet(cx) {
+                return Poll::Ready(Err(SendFailure::Unsent));
+            }
+            return match self.poll_head(head, cx) {
+                Poll::Ready(Err(_)) => Poll::Ready(Err(SendFailure::Body)),
+                _ => Poll::Pending,
+            };
+        }
+        // First: an origin may answer, and close, without reading all of the body.
+        let received = self.poll_receive(head.method == Method::HEAD, cx);
+        if received.is_pending()
+            && state != Sending::Sent
+            && let Poll::Ready(Err(_)) = self.poll_send(cx)
+        {
+            return Poll::Ready(Err(SendFailure::Body));
+        }
+        received
+    }
+
+    fn poll_receive(&self, is_head: bool, cx: &mut Context<'_>) -> Poll<Result<Received, SendFailure>> {
+        let mut incoming = self.incoming.borrow_mut();
+        loop {
+            if let Some(received) = incoming.take_head(is_head)? {
+                return Poll::Ready(Ok(received));
+            }
+            match ready!(self.poll_fill(&mut incoming, cx)) {
+                Ok(0) => return Poll::Ready(Err(SendFailure::Closed)),
+                Ok(_) => {}
+                Err(error) => return Poll::Ready(Err(SendFailure::Io(error))),
+            }
+        }
+    }
+
+    /// The next piece of the response's body. The request's is sent meanwhile, if `sends`; otherwise another task does.
+    pub(crate) fn poll_frame(
+        &self,
+        sends: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if sends && !self.is_sent() {
+            // Its failure is in the state.
+            let _ = self.poll_send(cx);
+        }
+        if self.outgoing.borrow().state == Sending::Failed {
+            return Poll::Ready(Some(Err(BodyError::Truncated)));
+        }
+        let mut incoming = self.incoming.borrow_mut();
+        loop {
+            if let Some(frame) = incoming.take_frame().transpose() {
+                return Poll::Ready(Some(frame));
+            }
+            if incoming.decoder.is_done() {
+                return Poll::Ready(None);
+            }
+            match self.poll_fill(&mut incoming, cx) {
+                Poll::Pending => {
+                    if !sends {
+                        self.reader.replace(Some(cx.waker().clone()));
+                    }
+                    return Poll::Pending;
+                }
+                Poll::Ready(Ok(0)) if incoming.decoder.close() => {}
+                Poll::Ready(Ok(0)) => return Poll::Ready(Some(Err(BodyError::Truncated))),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(error)) => {
+                    tracing::debug!(%error, "a connection to the origin ended");
+                    return Poll::Ready(Some(Err(BodyError::Truncated)));
+                }
+            }
+        }
+    }
+
+    /// The body of the response if it has come whole with the head, and the request is sent: nothing is left to do
+    /// then.
+    pub(crate) fn take_whole(&self) -> Option<WholeBody> {
+        if self.is_sent() { self.incoming.borrow_mut().take_whole() } else { None }
+    }
+
+    /// Whether the body of the response has nothing more.
+    pub(crate) fn is_end_stream(&self) -> bool {
+        let incoming = self.incoming.borrow();
+        incoming.decoder.is_done() && !incoming.decoder.has_trailers()
+    }
+
+    /// Bytes of the response's body that are still to come.
+    pub(crate) fn size_hint(&self) -> SizeHint {
+        self.incoming.borrow().decoder.left().map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+
+    /// Whether another request may use the connection, as far as is known without a system call: the last one is sent,
+    /// its response read and not the connection's last, and nothing else came.
+    pub(crate) fn is_reusable(&self) -> bool {
+        let incoming = self.incoming.borrow();
+        incoming.is_persistent
+            && incoming.decoder.is_done()
+            && incoming.unread.bytes().is_empty()
+            && self.is_sent()
+            && !self.write_failed.get()
+            && match &mut *self.socket.borrow_mut() {
+                // TLS may have decrypted more than was read.
+                OriginSocket::Tls(stream) => stream.is_settled(),
+                OriginSocket::Tcp(_) | OriginSocket::Unix(_) => true,
+            }
+    }
+
+    /// Whether the socket has accepted the whole request.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.outgoing.borrow().state == Sending::Sent
+    }
+
+    /// Whether nothing has come on the idle connection, neither bytes nor its end. If so, the task is woken by either.
+    pub(crate) fn poll_quiet(&self, cx: &mut Context<'_>) -> bool {
+        with_scratch(|scratch| self.poll_read(cx, &mut ReadBuf::new(scratch))).is_pending()
+    }
+
+    /// Sends what is left of the request. Ready once the socket has accepted all of it, or the body has failed; pending
+    /// for ever if the socket accepts no more.
+    fn poll_send(&self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        let mut outgoing = self.outgoing.borrow_mut();
+        for _ in 0..WRITES {
+            if outgoing.has_failed() {
+                return Poll::Ready(Err(BodyError::Cancelled));
+            }
+            if outgoing.state == Sending::Sent || self.write_failed.get() {
+                break;
+            }
+            if outgoing.queue.is_empty() {
+                outgoing.gather(cx)?;
+            }
+            if outgoing.queue.is_empty() && outgoing.upload.is_some() {
+                return Poll::Pending;
+            }
+            if !outgoing.queue.is_empty() {
+                let written = ready!(self.poll_write_parts(&[], &outgoing.queue, cx));
+                outgoing.written(written);
+            }
+            if outgoing.queue.is_empty() && outgoing.upload.is_none() {
+                ready!(self.poll_flush(cx));
+                outgoing.state = Sending::Sent;
+            }
+        }
+        if outgoing.state == Sending::Sent {
+            return Poll::Ready(Ok(()));
+        }
+        if !self.write_failed.get() {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    /// Writes the head, with what has come of the body.
+    fn poll_head(&self, head: &Head, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        let mut text = HEAD.take();
+        text.clear();
+        let fields = head.fields.iter().map(|line| (line.name(), line.value));
+        http1::write_head(&mut text, head.method.as_str(), head.target_bytes(), fields);
+        {
+            let mut outgoing = self.outgoing.borrow_mut();
+            if let Some(traceparent) = &outgoing.traceparent {
+                http1::add_field(&mut text, "traceparent", &traceparent.to_bytes());
+            }
+            outgoing.begin(head);
+            outgoing.gather(cx)?;
+            let written = match self.poll_write_parts(&text, &outgoing.queue, cx) {
+                Poll::Ready(written) => written,
+                Poll::Pending => 0,
+            };
+            if let Some(rest) = text.get(written..).filter(|rest| !rest.is_empty()) {
+                outgoing.queue.push_front(Bytes::copy_from_slice(rest));
+            } else {
+                outgoing.written(written.saturating_sub(text.len()));
+            }
+        }
+        HEAD.set(text);
+        self.poll_send(cx)
+    }
+
+    /// Sends what is left of the request while no task reads the response: a client may read nothing of that before it
+    /// has sent everything. Ready once there is nothing more to send.
+    pub(crate) fn poll_send_alone(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if ready!(self.poll_send(cx)).is_err() {
+            // The origin must not wait for the rest, even if its response is not read.
+            let _ = self.socket.borrow().with_raw(|socket| socket.shutdown(Shutdown::Both));
+            if let Some(reader) = self.reader.take() {
+                reader.wake();
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// Writes the beginning of `head` and `queue`, and returns how many bytes.
+    ///
+    /// An origin may answer and close without reading the whole request. Its response is read even so: a write never
+    /// fails, it waits, and reading returns the connection's outcome.
+    fn poll_write_parts(&self, head: &[u8], queue: &VecDeque<Bytes>, cx: &mut Context<'_>) -> Poll<usize> {
+        if queue.is_empty() {
+            // Most requests: the array below is not worth its memory.
+            return self.accepted(ready!(self.poll_write(&[IoSlice::new(head)], cx)));
+        }
+        let mut parts = [IoSlice::new(&[]); PARTS];
+        let all = (!head.is_empty()).then_some(head).into_iter().chain(queue.iter().map(|part| &**part));
+        let mut count = 0;
+        for (part, slot) in all.zip(&mut parts) {
+            *slot = IoSlice::new(part);
+            count += 1;
+        }
+        self.accepted(ready!(self.poll_write(parts.get(..count).unwrap_or_default(), cx)))
+    }
+
+    /// The outcome of a write that is not to fail.
+    fn accepted(&self, written: io::Result<usize>) -> Poll<usize> {
+        match written {
+            Ok(0) => self.stops_reading(&io::ErrorKind::WriteZero.into()),
+            Ok(written) => return Poll::Ready(written),
+            Err(error) => self.stops_reading(&error),
+        }
+        Poll::Pending
+    }
+
+    /// Waits until TLS holds nothing that the socket has not accepted.
+    fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut socket = self.socket.borrow_mut();
+        let flushed = match &mut *socket {
+            OriginSocket::Tls(stream) => stream.poll_flush(cx),
+            // Sockets buffer nothing here.
+            OriginSocket::Tcp(_) | OriginSocket::Unix(_) => return Poll::Ready(()),
+        };
+        socket.count(&self.metrics);
+        drop(socket);
+        match ready!(flushed) {
+            Ok(()) => return Poll::Ready(()),
+            Err(error) => self.stops_reading(&error),
+        }
+        Poll::Pending
+    }
+
+    fn stops_reading(&self, error: &io::Error) {
+        tracing::debug!(%error, "the origin stopped reading the request");
+        self.write_failed.set(true);
+    }
+
+    /// Reads more of the response.
+    fn poll_fill(&self, incoming: &mut Incoming, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let room = self.room.get().clamp(1, incoming.next);
+        // A byte more, so that what stands behind the response is seen with its end.
+        let left = incoming.decoder.left().filter(|_| incoming.has_head);
+        let needed = left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX).saturating_add(1));
+        let needed = self.socket.borrow().on_the_wire(needed);
+        let read = if room.min(needed) <= FIRST_READ || !incoming.has_head {
+            with_scratch(|scratch| {
+                let mut buf = ReadBuf::new(scratch.get_mut(..room.min(FIRST_READ)).unwrap_or_default());
+                let read = ready!(self.poll_read(cx, &mut buf))?;
+                incoming.unread.came(buf.filled());
+                Poll::Ready(io::Result::Ok((read, read)))
+            })
+        } else {
+            let most = room.min(needed);
+            let buffer = &mut incoming.buffer;
+            if buffer.capacity() < most {
+                buffer.reserve(most);
+            }
+            let read = self.read_by(most, |socket| poll_read_buf(socket, cx, &mut (&mut *buffer).limit(most)));
+            if read.is_ready() {
+                incoming.unread = Unread::Shared(buffer.split().freeze());
+            }
+            // Records that filled it are fewer bytes without their headers.
+            let filled = if self.socket.borrow().was_filled() { most } else { 0 };
+            read.map_ok(|read| (read, read.max(filled)))
+        };
+        let (read, on_the_wire) = ready!(read)?;
+        incoming.adapt(on_the_wire);
+        Poll::Ready(Ok(read))
+    }
+
+    /// Reads into `buf`, and returns how many bytes.
+    pub(crate) fn poll_read(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<usize>> {
+        let (room, before) = (buf.remaining(), buf.filled().len());
+        self.read_by(room, |socket| {
+            ready!(socket.poll_read(cx, buf))?;
+            Poll::Ready(Ok(buf.filled().len().saturating_sub(before)))
+        })
+    }
+
+    /// Reads at most `room` bytes by `read`, and counts its system call.
+    fn read_by(
+        &self,
+        room: usize,
+        read: impl FnOnce(Pin<&mut OriginSocket>) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        let mut socket = self.socket.borrow_mut();
+        let result = read(Pin::new(&mut *socket));
+        let is_tls = socket.is_tls();
+        socket.count(&self.metrics);
+        drop(socket);
+        self.note(&result);
+        if let Poll::Ready(Err(error)) = &result {
+            self.fail(error);
+        }
+        if let Poll::Ready(Ok(read)) = result {
+            if !is_tls {
+                self.metrics.syscalls_origin_read.increment();
+            }
+            if read == 0 && room > 0 && self.write_failed.get() {
+                // The failed write consumed the socket's error. Without this a reset would look like an orderly end,
+                // and a body that lasts until the end like a whole one.
+                return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+            }
+            self.received.set(self.received.get().wrapping_add(read as u64));
+        }
+        result
+    }
+
+    /// Writes the beginning of `parts`, and counts the system call.
+    pub(crate) fn poll_write(&self, parts: &[IoSlice<'_>], cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut socket = self.socket.borrow_mut();
+        let result = Pin::new(&mut *socket).poll_write_vectored(cx, parts);
+        if socket.is_tls() {
+            socket.count(&self.metrics);
+        } else if result.is_ready() {
+            self.metrics.syscalls_origin_write.increment();
+        }
+        drop(socket);
+        self.note(&result);
+        result
+    }
+
+    /// Has the socket do `act`, one of those of a tunnel that have no bytes.
+    pub(crate) fn with_socket<T>(&self, act: impl FnOnce(Pin<&mut OriginSocket>) -> T) -> T {
+        let mut socket = self.socket.borrow_mut();
+        let result = act(Pin::new(&mut *socket));
+        socket.count(&self.metrics);
+        result
+    }
+
+    /// The bytes behind the head of a 101, which is the last one. `None` if the request was not sent whole.
+    pub(crate) fn leave(&self) -> Option<Bytes> {
+        self.is_sent().then(|| mem::take(&mut self.incoming.borrow_mut().unread).into_bytes())
+    }
+
+    /// Has the connection reset when it is dropped (socket(7), SO_LINGER of no time); a Unix socket is only closed.
+    pub(crate) fn reset(&self) {
+        let socket = self.socket.borrow();
+        if !matches!(*socket, OriginSocket::Unix(_)) {
+            // An error means that it is gone already.
+            let _ = socket.with_raw(|socket| socket.set_linger(Some(Duration::ZERO)));
+        }
+    }
+
+    /// What TLS failed by after the handshake.
+    pub(crate) fn failure(&self) -> Option<TlsFailure> {
+        self.failure.borrow().clone()
+    }
+
+    /// Whether nothing is ready to be read, neither bytes nor the connection's end, at this moment: the runtime polls
+    /// for them only between two turns of a worker, and a request sent meanwhile would be lost, or get bytes that are
+    /// not its answer. One system call.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let mut socket = self.socket.borrow_mut();
+        if let OriginSocket::Tls(stream) = &mut *socket {
+            let is_quiet = stream.is_quiet();
+            stream.count(&self.metrics);
+            return is_quiet;
+        }
+        self.metrics.syscalls_origin_look.increment();
+        let peeked = socket.with_raw(|socket| socket.peek(&mut [MaybeUninit::uninit()]));
+        peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// A read or write that succeeds may be what the worker waited for.
+    fn note<T>(&self, result: &Poll<T>) {
+        if result.is_ready() {
+            self.metrics.wake.note(Cause::Origin);
+        }
+    }
+
+    /// Notes that TLS failed by `error`, and counts it.
+    fn fail(&self, error: &io::Error) {
+        if let Some(failure) = TlsFailure::of(error)
+            && self.failure.borrow().is_none()
+        {
+            failure.count(&self.metrics);
+            self.failure.replace(Some(failure.clone()));
+        }
+    }
+}
+
+fn with_scratch<T>(act: impl FnOnce(&mut [u8]) -> T) -> T {
+    READ.with_borrow_mut(|buffer| {
+        if buffer.is_empty() {
+            buffer.resize(FIRST_READ, 0);
+        }
+        act(buffer)
+    })
+}
+
+impl Outgoing {
+    /// The request begins with `head`.
+    fn begin(&mut self, head: &Head) {
+        self.state = Sending::Begun;
+        let Some(upload) = &self.upload else { return };
+        self.is_chunked = upload.is_chunked();
+        if upload.is_empty() {
+            self.upload = None;
+        } else if self.is_chunked {
+            let names = head.fields.members(name::TRAILER).filter_map(|name| str::from_utf8(name).ok());
+            self.trailers = names.map(|text| Name::of(&text.to_ascii_lowercase()).into()).collect();
+        }
+    }
+
+    /// Queues what there is of the body, up to the bounds.
+    fn gather(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
+        let (mut pieces, mut bytes) = (0, 0_usize);
+        while pieces < PIECES
+            && bytes < MAX_UNSENT
+            && let Some(upload) = &self.upload
+        {
+            let frame = match upload.poll_frame(cx) {
+                Poll::Pending => break,
+                Poll::Ready(None) => {
+                    if self.is_chunked {
+                        self.queue.push_back(Bytes::from_static(LAST));
+                    }
+                    self.upload = None;
+                    break;
+                }
+                Poll::Ready(Some(Ok(frame))) => frame,
+                Poll::Ready(Some(Err(error))) => {
+                    self.state = Sending::Failed;
+                    self.upload = None;
+                    return Err(error);
+                }
+            };
+            match frame.into_data() {
+                Ok(data) if data.is_empty() => {}
+                Ok(data) => {
+                    pieces += 1;
+                    bytes = bytes.saturating_add(data.len());
+                    if self.is_chunked {
+                        self.queue.push_back(http1::chunk_line(data.len()).into());
+                        self.queue.push_back(data);
+                        self.queue.push_back(Bytes::from_static(http1::CHUNK_END));
+                    } else {
+                        self.queue.push_back(data);
+                    }
+                }
+                Err(frame) => {
+                    let fields = frame.into_trailers().map(Fields::from).unwrap_or_default();
+                    let is_declared = |name| self.trailers.iter().any(|declared| declared.name() == name);
+                    let declared = fields.iter().filter(|line| is_declared(line.as_name()));
+                    let mut text = http1::LAST_CHUNK.to_vec();
+                    http1::write_fields(&mut text, declared.map(|line| (line.name(), line.value)));
+                    self.queue.push_back(text.into());
+                    self.upload = None;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the request's body has failed, perhaps while the socket accepts nothing.
+    fn has_failed(&mut self) -> bool {
+        if self.upload.as_ref().is_some_and(|upload| matches!(upload.progress(), Progress::Failed(_))) {
+            self.state = Sending::Failed;
+            self.upload = None;
+        }
+        self.state == Sending::Failed
+    }
+
+    /// The socket has accepted this number of bytes of the queue.
+    fn written(&mut self, mut bytes: usize) {
+        while let Some(part) = self.queue.front_mut() {
+            if part.len() > bytes {
+                part.advance(bytes);
+                return;
+            }
+            bytes = bytes.saturating_sub(part.len());
+            self.queue.pop_front();
+        }
+    }
+}
+
+/// The end of a body in chunks without trailers.
+const LAST: &[u8] = b"0\r\n\r\n";
+
+impl Default for Unread {
+    fn default() -> Self {
+        Self::Shared(Bytes::new())
+    }
+}
+
+impl Unread {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::One(bytes) => bytes.as_ref(),
+            Self::Shared(bytes) => bytes,
+        }
+    }
+
+    fn into_bytes(self) -> Bytes {
+        match self {
+            Self::One(bytes) => bytes.into_bytes(),
+            Self::Shared(bytes) => bytes,
+        }
+    }
+
+    /// Takes what was read.
+    fn came(&mut self, bytes: &[u8]) {
+        let unread = self.bytes();
+        // What there is already is of a head that comes in parts.
+        *self =
+            Self::One(if unread.is_empty() { WholeBody::of(bytes) } else { WholeBody::of(&[unread, bytes].concat()) });
+    }
+
+    /// The first bytes are done with. Memory without any more is not kept.
+    fn skip(&mut self, bytes: usize) {
+        match self {
+            Self::One(unread) => unread.skip(bytes),
+            Self::Shared(unread) => unread.advance(bytes),
+        }
+        if self.bytes().is_empty() {
+            *self = Self::default();
+        }
+    }
+
+    /// Takes the first bytes.
+    fn split_to(&mut self, bytes: usize) -> Bytes {
+        let mut unread = mem::take(self).into_bytes();
+        let first = unread.split_to(bytes);
+        *self = Self::Shared(unread);
+        first
+    }
+}
+
+impl Incoming {
+    /// The whole body, if it has a length and is all that was read.
+    fn take_whole(&mut self) -> Option<WholeBody> {
+        let Unread::One(unread) = &mut self.unread else { return None };
+        let length = unread.len();
+        if !self.has_head || length == 0 || self.decoder.left() != Some(length as u64) {
+            return None;
+        }
+        self.decoder.next(unread.as_ref());
+        Some(mem::take(unread))
+    }
+
+    /// Sets the room of the next read after one of `read` bytes: more, or less.
+    fn adapt(&mut self, read: usize) {
+        let half = self.next / 2;
+        if read >= self.next {
+            self.next = self.next.saturating_mul(2).min(MAX_READ);
+            self.was_small = false;
+        } else if read < half && self.was_small {
+            self.next = half.max(FIRST_READ);
+            self.was_small = false;
+        } else {
+            self.was_small = read < half;
+        }
+    }
+
+    /// The head that the bytes begin with, if it is complete, of an answer to HEAD if `is_head`.
+    fn take_head(&mut self, is_head: bool) -> Result<Option<Received>, SendFailure> {
+        let unread = self.unread.bytes();
+        if unread.is_empty() || self.parsed > 0 && http1::is_unfinished(unread, self.parsed) {
+            return Ok(None);
+        }
+        let mut lines = HeadLines::default();
+        let Some(head) = http1::parse(unread, &mut lines)? else {
+            self.parsed = unread.len();
+            return Ok(None);
+        };
+        let status = StatusCode::from_u16(head.status).map_err(|_| HeadError::Status)?;
+        let mut fields = Fields::with_capacity(head.fields().len() + ADDED_FIELDS, head.length + ADDED_TEXT);
+        for (name, value) in head.fields() {
+            // A value with a control character is no head.
+            fields.append_any_case(name.as_bytes(), value);
+        }
+        let received = if head.is_interim() {
+            self.interims = self.interims.saturating_add(1);
+            if self.interims > MAX_INTERIM {
+                return Err(SendFailure::Interims);
+            }
+            Received::Interim(status, fields)
+        } else {
+            self.decoder = BodyDecoder::new(head.framing(is_head)?);
+            self.has_head = true;
+            self.is_persistent = head.is_persistent() && status != StatusCode::SWITCHING_PROTOCOLS;
+            Received::Response(ReceivedHead { status, is_http_10: head.is_http_10, fields })
+        };
+        let length = head.length;
+        self.unread.skip(length);
+        self.parsed = 0;
+        Ok(Some(received))
+    }
+
+    /// The next piece of the body, or its trailers, of what was read.
+    fn take_frame(&mut self) -> Result<Option<Frame<Bytes>>, BodyError> {
+        let BodyPiece { skipped, data } = self.decoder.next(self.unread.bytes()).ok_or(BodyError::Malformed)?;
+        self.unread.skip(skipped);
+        if data == 0 {
+            let Some(trailers) = self.decoder.take_trailers() else { return Ok(None) };
+            let fields = fields(&trailers).ok_or(BodyError::Malformed)?;
+            return Ok(Some(Frame::trailers(fields.into())));
+        }
+        let data = self.unread.split_to(data);
+        let ahead = self.decoder.look_ahead(self.unread.bytes());
+        self.unread.skip(ahead);
+        if self.decoder.is_done() {
+            // An idle connection holds no memory.
+            self.buffer = BytesMut::new();
+        }
+        Ok(Some(Frame::data(data)))
+    }
+}
+
+/// The fields that `trailers` are; `None` if they are too many.
+fn fields(trailers: &http1::Trailers) -> Option<Fields> {
+    let (mut fields, mut is_valid) = (Fields::new(), true);
+    let is_whole = trailers.read(|name, value| {
+        is_valid &= is_value(value);
+        fields.append_any_case(name.as_bytes(), value);
+    });
+    (is_whole && is_valid).then_some(fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use litequic_resources::descriptors::{Descriptors, Side};
+    use socket2::SockRef;
+    use std::future::poll_fn;
+    use tokio::{
+        io::AsyncWriteExt,
+        net::{TcpListener, TcpStream},
+        time::timeout,
+    };
+
+    #[tokio::test]
+    async fn after_a_failed_write_a_reset_does_not_look_like_an_orderly_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut peer, _) = listener.accept().await.unwrap();
+        peer.write_all(b"hello").await.unwrap();
+        SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(peer);
+
+        let descriptor = Arc::<Descriptors>::default().take(Side::Origins).unwrap();
+        let connection = OriginConnection::new(OriginSocket::Tcp(socket), None, descriptor, &Arc::default());
+        while !connection.write_failed.get() {
+            // Once the reset is here a write never ends, and says nothing of the failure either.
+            let written = poll_fn(|cx| connection.poll_write_parts(b"more", &VecDeque::new(), cx));
+            let _ = timeout(Duration::from_millis(1), written).await;
+        }
+        let (mut seen, mut buffer) = (0, [0; 64]);
+        let error = loop {
+            match poll_fn(|cx| connection.poll_read(cx, &mut ReadBuf::new(&mut buffer))).await {
+                Ok(read) => {
+                    assert!(read > 0, "an orderly end");
+                    seen += read as u64;
+                }
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        assert_eq!(connection.received.get(), seen);
+    }
+
+    #[test]
+    fn reads_grow_while_they_are_full_and_shrink_after_two_small_ones() {
+        let mut incoming = Incoming::default();
+        for (read, next) in [
+            (FIRST_READ, 2 * FIRST_READ),
+            (2 * FIRST_READ, 4 * FIRST_READ),
+            (10, 4 * FIRST_READ),
+            (3 * FIRST_READ, 4 * FIRST_READ),
+            (10, 4 * FIRST_READ),
+            (10, 2 * FIRST_READ),
+            (10, 2 * FIRST_READ),
+            (10, FIRST_READ),
+            (10, FIRST_READ),
+            (10, FIRST_READ),
+        ] {
+            incoming.adapt(read);
+            assert_eq!(incoming.next, next, "after {read}");
+        }
+        for _ in 0..10 {
+            incoming.adapt(incoming.next);
+        }
+        assert_eq!(incoming.next, MAX_READ);
+    }
+}

@@ -1,0 +1,405 @@
+//! A request's body to the origin: checked as it is sent, and watched by the exchange that it belongs to.
+
+use super::giving_way::{ClientTime, Reason, Taker, update};
+use crate::message::{
+    FieldPolicy,
+    request::{self, BodyFraming},
+};
+use crate::metrics::Metrics;
+use crate::rules::Rules;
+use bytes::{Bytes, BytesMut};
+use http_body::{Body as HttpBody, Frame};
+use litequic_base::timers;
+use litequic_exchange::{Body, BodyError, Fields};
+use std::{
+    cell::{Cell, OnceCell, RefCell},
+    future::poll_fn,
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll, Waker, ready},
+    time::Duration,
+};
+use tokio::time::{Instant, timeout};
+
+/// How long to wait for the first bytes of a body of unknown length before the request is sent without them.
+const FIRST_BYTES: Duration = Duration::from_secs(1);
+/// A client's rate counts that much later if the client waits for 100 (Continue): until litequic sends it, and a round
+/// trip.
+const CONTINUE: Duration = Duration::from_secs(2);
+
+/// A request's body and how far it has got; shared by the connection, which sends it, and the exchange, which watches
+/// it.
+#[derive(Debug)]
+pub(crate) struct Upload {
+    body: RefCell<Option<Body>>,
+    framing: BodyFraming,
+    /// Bytes that are missing by `Content-Length`.
+    owed: Cell<u64>,
+    /// Bytes that the route still allows.
+    allowed: Cell<u64>,
+    /// The last piece of a body of known length: it is sent when the client's stream has ended where it should.
+    held: RefCell<Option<Bytes>>,
+    progress: Cell<Progress>,
+    /// When something was last taken from it to be sent.
+    moved: Cell<Instant>,
+    /// At least one byte, or the trailers, were taken from it to be sent.
+    taken: Cell<bool>,
+    ahead: RefCell<Ahead>,
+    client: Cell<ClientTime>,
+    /// The client waits for 100 (Continue) before it sends anything: set once that was sent.
+    continued: OnceCell<Rc<Cell<bool>>>,
+    /// The waker of the task that waits for the client.
+    waker: RefCell<Option<Waker>>,
+    trailers: Option<TrailerRules>,
+}
+
+/// The part of a request's body that was read before there was a connection for it.
+#[derive(Debug, Default)]
+struct Ahead {
+    first: Option<Bytes>,
+    /// What came after that, copied: pieces may be a byte each.
+    rest: BytesMut,
+    trailers: Option<Fields>,
+}
+
+impl Ahead {
+    fn is_empty(&self) -> bool {
+        self.first.is_none() && self.rest.is_empty() && self.trailers.is_none()
+    }
+
+    fn length(&self) -> usize {
+        self.first.as_ref().map_or(0, Bytes::len) + self.rest.len()
+    }
+
+    fn push(&mut self, frame: Frame<Bytes>) {
+        match frame.into_data() {
+            Ok(data) if self.first.is_none() => self.first = Some(data),
+            Ok(data) => self.rest.extend_from_slice(&data),
+            Err(frame) => self.trailers = frame.into_trailers().ok().map(Fields::from),
+        }
+    }
+
+    fn pop(&mut self) -> Option<Frame<Bytes>> {
+        let rest = |rest: &mut BytesMut| (!rest.is_empty()).then(|| rest.split().freeze());
+        let data = self.first.take().or_else(|| rest(&mut self.rest));
+        data.map(Frame::data).or_else(|| self.trailers.take().map(|fields| Frame::trailers(fields.into())))
+    }
+}
+
+/// How to treat a request's trailers.
+#[derive(Debug)]
+pub(crate) struct TrailerRules {
+    /// The route's rules.
+    pub(crate) rules: Option<Arc<Rules>>,
+    /// Whether the route has a condition on the method, or another one for the same paths has.
+    pub(crate) methods_matter: bool,
+    pub(crate) policy: FieldPolicy,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl TrailerRules {
+    fn apply(&self, fields: &mut Fields) {
+        let is_ruled = |name: &str| self.rules.as_deref().is_some_and(|rules| rules.is_about_request(name));
+        let removed = request::trailers(fields, is_ruled, self.methods_matter, &self.policy);
+        self.metrics.count_removed(removed);
+    }
+}
+
+/// The side that is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// The origin: what was read is being sent to it.
+    Origin,
+    /// The client.
+    Client,
+    /// Neither: all was taken from it to be sent.
+    Done,
+    /// Neither: it failed.
+    Failed(BodyError),
+}
+
+impl Upload {
+    /// `body` with `framing`, of at most `max_bytes`; trailers are treated as in `trailers`, and dropped without.
+    /// `None` if there is no body.
+    pub(crate) fn new(
+        body: Body,
+        framing: BodyFraming,
+        max_bytes: Option<u64>,
+        trailers: impl FnOnce() -> TrailerRules,
+    ) -> Option<Rc<Self>> {
+        let owed = match framing {
+            BodyFraming::None => return None,
+            BodyFraming::Length(length) => length,
+            BodyFraming::Chunked => 0,
+        };
+        Some(Rc::new(Self {
+            body: RefCell::new(Some(body)),
+            framing,
+            owed: Cell::new(owed),
+            allowed: Cell::new(max_bytes.unwrap_or(u64::MAX)),
+            held: RefCell::new(None),
+            // A body of no bytes is never polled.
+            progress: Cell::new(if framing == BodyFraming::Length(0) { Progress::Done } else { Progress::Origin }),
+            moved: Cell::new(Instant::now()),
+            taken: Cell::new(false),
+            ahead: RefCell::default(),
+            client: Cell::default(),
+            continued: OnceCell::new(),
+            waker: RefCell::default(),
+            // HTTP/1.1 has trailers only after chunks.
+            trailers: (framing == BodyFraming::Chunked).then(trailers),
+        }))
+    }
+
+    /// State of the upload.
+    pub(crate) fn progress(&self) -> Progress {
+        match self.progress.get() {
+            Progress::Done if !self.ahead.borrow().is_empty() => Progress::Origin,
+            Progress::Client if self.waits_for_continue() => Progress::Origin,
+            progress => progress,
+        }
+    }
+
+    /// Whether the client waits for 100 (Continue), and so for the origin: it has sent nothing.
+    fn waits_for_continue(&self) -> bool {
+        !self.taken.get() && self.continued.get().is_some_and(|continued| !continued.get())
+    }
+
+    /// Reads ahead, so that no connection is held while the client sends nothing yet: the whole of a body whose length
+    /// is known to be at most `bound` bytes, the beginning of any other one. A body of unknown length may be that of a
+    /// client which waits for its response first: the wait for it is at most [`FIRST_BYTES`], and none unless it is
+    /// `expected`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub(crate) async fn read_ahead(&self, bound: u64, expected: bool) {
+        let whole = matches!(self.framing, BodyFraming::Length(length) if length <= bound);
+        let read = poll_fn(|cx| {
+            loop {
+                let length = self.ahead.borrow().length() as u64;
+                let ended = matches!(self.progress.get(), Progress::Done | Progress::Failed(_));
+                if ended || !whole && length >= bound {
+                    return Poll::Ready(());
+                }
+                match self.poll_client(cx) {
+                    Poll::Ready(Some(Ok(frame))) => self.ahead.borrow_mut().push(frame),
+                    Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),
+                    Poll::Pending if !whole && length > 0 => return Poll::Ready(()),
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+        });
+        if self.framing == BodyFraming::Chunked {
+            // What comes later, comes later.
+            let _ = timeout(if expected { FIRST_BYTES } else { Duration::ZERO }, read).await;
+        } else {
+            read.await;
+        }
+        // From now on others wait for it.
+        self.client.set(ClientTime::default());
+    }
+
+    /// The client waits for 100 (Continue) before it sends anything, until `continued` is set.
+    pub(crate) fn expects_continue(&self, continued: Rc<Cell<bool>>) {
+        // Once a request.
+        let _ = self.continued.set(continued);
+    }
+
+    /// Whether it gives way to `taker`, because its client is waited for and slow.
+    pub(crate) fn gives_way(&self, taker: Taker) -> Option<Reason> {
+        if self.progress() != Progress::Client {
+            return None;
+        }
+        let rest = matches!(self.framing, BodyFraming::Length(_)).then(|| self.owed.get());
+        let later = if self.continued.get().is_some() { CONTINUE } else { Duration::ZERO };
+        self.client.get().upload(rest, later, taker)
+    }
+
+    /// When a byte of it was last taken to be sent.
+    pub(crate) fn moved(&self) -> Instant {
+        self.moved.get()
+    }
+
+    /// Ends it for another client's request.
+    pub(crate) fn evict(&self) {
+        self.progress.set(Progress::Failed(BodyError::Evicted));
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// Since when the server is waited for, of the time that `began` then: as long as `upload` waits for its client,
+    /// the server is not late.
+    pub(crate) fn server_since(upload: Option<&Self>, began: Instant, now: impl FnOnce() -> Instant) -> Instant {
+        match upload.map(|upload| (upload.progress(), upload.moved.get())) {
+            Some((Progress::Client, _)) => now(),
+            Some((_, moved)) => moved.max(began),
+            None => began,
+        }
+    }
+
+    /// Whether a byte or trailers were taken from it to be sent: these cannot be sent again.
+    pub(crate) fn taken(&self) -> bool {
+        self.taken.get()
+    }
+
+    /// Drops the client's stream.
+    pub(crate) fn cancel(&self) {
+        // Dropped after the borrow: the front end may do much then.
+        let body = self.body.borrow_mut().take();
+        drop(body);
+    }
+
+    fn fail(&self, error: BodyError) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        self.progress.set(Progress::Failed(error));
+        Poll::Ready(Some(Err(error)))
+    }
+
+    fn end(&self) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if self.owed.get() > 0 {
+            return self.fail(BodyError::Malformed);
+        }
+        self.moved.set(Instant::now());
+        self.progress.set(Progress::Done);
+        Poll::Ready(self.held.take().map(|piece| Ok(Frame::data(piece))))
+    }
+
+    /// Whether the request's head says that the body has no bytes: it is not polled.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.framing == BodyFraming::Length(0)
+    }
+
+    /// Whether the body is sent in chunks.
+    pub(super) fn is_chunked(&self) -> bool {
+        self.framing == BodyFraming::Chunked
+    }
+
+    /// The next frame to be sent.
+    pub(crate) fn poll_frame(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let ahead = self.ahead.borrow_mut().pop();
+        let next = match ahead {
+            Some(frame) => Some(Ok(frame)),
+            None => ready!(self.poll_client(cx)),
+        };
+        let took = |frame: &Frame<Bytes>| frame.data_ref().is_none_or(|data| !data.is_empty());
+        self.taken.set(self.taken.get() || matches!(&next, Some(Ok(frame)) if took(frame)));
+        Poll::Ready(next)
+    }
+
+    /// The next frame of the client.
+    fn poll_client(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.progress.get() {
+            Progress::Done => return Poll::Ready(None),
+            Progress::Failed(error) => return Poll::Ready(Some(Err(error))),
+            Progress::Origin | Progress::Client => {}
+        }
+        loop {
+            let (polled, ended) = match &mut *self.body.borrow_mut() {
+                Some(body) => (Pin::new(&mut *body).poll_frame(cx), body.is_end_stream()),
+                // Cancelled: never a clean end, of which the last chunk would be made.
+                None => return self.fail(BodyError::Cancelled),
+            };
+            let frame = match polled {
+                Poll::Pending => {
+                    self.progress.set(Progress::Client);
+                    update(&self.client, |client| client.begin(Instant::now));
+                    self.waker.replace(Some(cx.waker().clone()));
+                    return Poll::Pending;
+                }
+                Poll::Ready(None) => return self.end(),
+                Poll::Ready(Some(Err(error))) => return self.fail(error),
+                Poll::Ready(Some(Ok(frame))) => frame,
+            };
+            self.progress.set(Progress::Origin);
+            let now = Instant::now();
+            self.moved.set(now);
+            update(&self.client, |client| client.end(timers::elapsed));
+            let data = match frame.into_data() {
+                Ok(data) => data,
+                Err(frame) => match (frame.into_trailers(), &self.trailers) {
+                    (Ok(trailers), Some(rules)) => {
+                        let mut fields = Fields::from(trailers);
+                        rules.apply(&mut fields);
+                        self.progress.set(Progress::Done);
+                        return Poll::Ready(Some(Ok(Frame::trailers(fields.into()))));
+                    }
+                    (Ok(_), None) => return self.end(),
+                    (Err(_), _) => continue,
+                },
+            };
+            if data.is_empty() && !ended {
+                continue;
+            }
+            let length = data.len() as u64;
+            update(&self.client, |client| client.count(length));
+            match self.allowed.get().checked_sub(length) {
+                Some(allowed) => self.allowed.set(allowed),
+                None => return self.fail(BodyError::TooLarge),
+            }
+            if let BodyFraming::Length(_) = self.framing {
+                match self.owed.get().checked_sub(length) {
+                    Some(owed) => self.owed.set(owed),
+                    None => return self.fail(BodyError::Malformed),
+                }
+                if self.owed.get() == 0 && !ended {
+                    self.held.replace(Some(data));
+                    continue;
+                }
+            }
+            if !ended {
+                return Poll::Ready(Some(Ok(Frame::data(data))));
+            }
+            if !data.is_empty() {
+                self.held.replace(Some(data));
+            }
+            return self.end();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn no_rules() -> TrailerRules {
+        TrailerRules { rules: None, methods_matter: false, policy: FieldPolicy::default(), metrics: Arc::default() }
+    }
+
+    #[test]
+    fn a_server_owes_nothing_while_its_client_is_waited_for_and_has_its_time_anew_with_each_piece() {
+        let trailers = no_rules;
+        let upload = Upload::new(Body::empty(), BodyFraming::Chunked, None, trailers).unwrap();
+        let earlier = Instant::now();
+        let [began, later, now] = [1, 3, 9].map(|seconds| earlier + Duration::from_secs(seconds));
+        for (progress, moved, since) in [
+            (Progress::Client, later, now),
+            (Progress::Origin, later, later),
+            (Progress::Done, later, later),
+            (Progress::Origin, earlier, began),
+            (Progress::Done, earlier, began),
+        ] {
+            upload.progress.set(progress);
+            upload.moved.set(moved);
+            assert_eq!(Upload::server_since(Some(&upload), began, || now), since, "{progress:?}");
+        }
+        assert_eq!(Upload::server_since(None, began, || now), began);
+    }
+
+    #[test]
+    fn the_wait_for_100_is_the_origins_time_unless_the_client_does_not_wait() {
+        let trailers = no_rules;
+        let upload = Upload::new(Body::empty(), BodyFraming::Length(5), None, trailers).unwrap();
+        let continued = Rc::new(Cell::new(false));
+        upload.expects_continue(Rc::clone(&continued));
+        upload.progress.set(Progress::Client);
+        for (taken, sent, progress) in
+            [(false, false, Progress::Origin), (true, false, Progress::Client), (false, true, Progress::Client)]
+        {
+            upload.taken.set(taken);
+            continued.set(sent);
+            assert_eq!(upload.progress(), progress, "{taken} {sent}");
+        }
+    }
+}

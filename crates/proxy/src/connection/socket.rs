@@ -1,0 +1,114 @@
+//! The socket of a connection to an origin: TCP, TLS or a Unix socket.
+
+use super::{records, tls::Secured};
+use crate::metrics::Metrics;
+use litequic_resources::send::TRAIN_BYTES;
+use socket2::SockRef;
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpStream, UnixStream},
+};
+
+/// Bytes that are read at once before a response's body is requested: its header, and most bodies as a whole. It is as
+/// much as a stream may hold whatever the others do.
+pub(super) const FIRST_READ: usize = TRAIN_BYTES;
+
+/// A connection, of any kind.
+#[derive(Debug)]
+pub(crate) enum OriginSocket {
+    Tcp(TcpStream),
+    Tls(Secured),
+    Unix(UnixStream),
+}
+
+impl OriginSocket {
+    /// Counts the system calls of TLS; those of the others are one a call.
+    pub(crate) fn count(&mut self, metrics: &Metrics) {
+        if let Self::Tls(stream) = self {
+            stream.count(metrics);
+        }
+    }
+
+    pub(crate) const fn is_tls(&self) -> bool {
+        matches!(self, Self::Tls(_))
+    }
+
+    /// Bytes to receive for `plain` ones.
+    pub(super) const fn on_the_wire(&self, plain: usize) -> usize {
+        match self {
+            Self::Tls(_) => records::on_the_wire(plain),
+            Self::Tcp(_) | Self::Unix(_) => plain,
+        }
+    }
+
+    /// Whether the last read over TLS filled its buffer, though with records.
+    pub(super) fn was_filled(&self) -> bool {
+        matches!(self, Self::Tls(stream) if stream.was_filled())
+    }
+
+    /// Has the kernel's socket, beneath TLS, do `act`.
+    pub(super) fn with_raw<T>(&self, act: impl FnOnce(SockRef<'_>) -> T) -> T {
+        act(match self {
+            Self::Tcp(stream) => SockRef::from(stream),
+            Self::Tls(stream) => SockRef::from(stream.stream()),
+            Self::Unix(stream) => SockRef::from(stream),
+        })
+    }
+}
+
+impl AsyncRead for OriginSocket {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Tls(stream) => stream.poll_read(cx, buf),
+            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for OriginSocket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Tls(stream) => stream.poll_write(cx, &[io::IoSlice::new(buf)]),
+            Self::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Tls(stream) => stream.poll_write(cx, bufs),
+            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Tls(stream) => stream.poll_flush(cx),
+            // Sockets buffer nothing here.
+            Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => stream.poll_shutdown(cx),
+            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

@@ -1,0 +1,900 @@
+//! TLS on a connection to an origin: rustls' unbuffered connection over a TCP stream, and for the records of TLS 1.3
+//! after the handshake [`RecordLayer`].
+//!
+//! rustls would read 16 KiB at a time at most by itself, where large reads are what makes long GSO trains for clients.
+//! So ciphertext is received into the reader's buffer and decrypted there, if that is large; otherwise into one large
+//! buffer a thread, and copied from there. The connection keeps the beginning of a record until its rest comes
+//! ([0045](../../../../docs/adr/0045-tls-to-origins.md), [0056](../../../../docs/adr/0056-records-to-origins.md)).
+
+use super::records::{MAX_FRAGMENT, MAX_RECORD, RecordContent, RecordLayer, alert_for};
+use crate::{answer::Error, metrics::Metrics};
+use bytes::{Buf, BytesMut};
+use rustls::{
+    AlertDescription, ClientConfig, ProtocolVersion,
+    client::{Resumption, UnbufferedClientConnection},
+    pki_types::ServerName,
+    unbuffered::{ConnectionState, EncodeError, UnbufferedStatus, WriteTraffic},
+};
+use socket2::SockRef;
+use std::{
+    cell::RefCell,
+    fmt,
+    future::poll_fn,
+    io::{self, IoSlice, Read as _},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf},
+    net::TcpStream,
+    time::Instant,
+};
+
+/// Plaintext that one write encrypts at most: eight records.
+const MAX_WRITE: usize = 8 * MAX_FRAGMENT;
+/// Room in the reader's buffer from which on records are decrypted there: two, so that one is whole.
+const IN_PLACE: usize = 2 * MAX_RECORD;
+/// The most that is read at once (`connection.rs`), the record that it ends within, and the beginning of a handshake
+/// message, of which rustls accepts 64 KiB.
+const SCRATCH: usize = 256 * 1024 + MAX_RECORD + 64 * 1024;
+/// Bytes that are received at once in a handshake, and on an idle connection.
+const SMALL_READ: usize = 64 * 1024;
+/// Reads on an idle connection until it counts as one on which the server does not stop sending.
+const IDLE_READS: usize = 4;
+/// Sessions that are remembered for each server (RFC 8446 §4.6.1): rustls keeps as many of a name.
+const SESSIONS: usize = 8;
+
+thread_local! {
+    /// Ciphertext on its way, for one call at a time.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+fn with_scratch<T>(act: impl FnOnce(&mut [u8]) -> T) -> T {
+    BUFFER.with_borrow_mut(|buffer| {
+        if buffer.is_empty() {
+            buffer.resize(SCRATCH, 0);
+        }
+        act(buffer)
+    })
+}
+
+/// TLS to the servers of one origin, as its files are at present. Equal ones have equal files.
+#[derive(Clone)]
+pub struct TlsToOrigin {
+    config: Arc<ClientConfig>,
+    digest: [u8; 32],
+    name: Option<ServerName<'static>>,
+    refusal: fn() -> Option<String>,
+}
+
+impl TlsToOrigin {
+    /// By `config`, which has no store of sessions, and whose `digest` differs if any of its files does. Certificates
+    /// must have `name`, or the host of each URL. `refusal` returns the reason for the last refused certificate.
+    pub fn new(
+        config: Arc<ClientConfig>,
+        digest: [u8; 32],
+        name: Option<ServerName<'static>>,
+        refusal: fn() -> Option<String>,
+    ) -> Self {
+        let mut config = Arc::unwrap_or_clone(config);
+        // To `RecordLayer`.
+        config.enable_secret_extraction = true;
+        Self { config: Arc::new(config), digest, name, refusal }
+    }
+
+    /// For one worker, which resumes sessions with the origin's `servers`.
+    pub(crate) fn resuming(&self, servers: usize) -> Self {
+        let mut config = ClientConfig::clone(&self.config);
+        config.resumption = Resumption::in_memory_sessions(servers.saturating_mul(SESSIONS));
+        Self { config: Arc::new(config), ..self.clone() }
+    }
+
+    /// For the server at `host`.
+    pub(crate) fn to(&self, host: &str) -> Secure {
+        let name = self.name.clone().or_else(|| ServerName::try_from(host.to_owned()).ok());
+        Secure { config: Some(Arc::clone(&self.config)), name, refusal: self.refusal }
+    }
+}
+
+impl PartialEq for TlsToOrigin {
+    fn eq(&self, other: &Self) -> bool {
+        (self.digest, &self.name) == (other.digest, &other.name)
+    }
+}
+
+impl Eq for TlsToOrigin {}
+
+impl fmt::Debug for TlsToOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsToOrigin").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// How connections to one server are secured.
+#[derive(Clone)]
+pub(crate) struct Secure {
+    /// `None` if the files could not be read.
+    config: Option<Arc<ClientConfig>>,
+    /// `None` of a host that no certificate can have.
+    name: Option<ServerName<'static>>,
+    refusal: fn() -> Option<String>,
+}
+
+impl fmt::Debug for Secure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secure").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Secure {
+    /// Every handshake fails: a checked configuration has no such server.
+    pub(crate) fn unusable() -> Self {
+        Self { config: None, name: None, refusal: || None }
+    }
+
+    /// Sends `header`, if there is one, and shakes hands, until `deadline`.
+    ///
+    /// # Errors
+    ///
+    /// A [`TlsFailure`] in an [`io::Error`], or the socket's; [`io::ErrorKind::TimedOut`] at the deadline. Each is
+    /// counted in `metrics`, if there are any.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the connection.
+    pub(super) async fn shake(
+        &self,
+        stream: TcpStream,
+        header: Option<&[u8]>,
+        deadline: Instant,
+        metrics: Option<&Metrics>,
+    ) -> io::Result<Secured> {
+        let began = Instant::now();
+        let shaking = litequic_base::timers::timeout_at(deadline, self.shaken(stream, header));
+        let shaken = shaking.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let Some(metrics) = metrics else { return shaken };
+        match &shaken {
+            Ok(secured) => {
+                metrics.origin_tls_duration.observe(began.elapsed());
+                if secured.session.is_resumed {
+                    metrics.origin_tls_resumed.increment();
+                } else {
+                    metrics.origin_tls_full.increment();
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => metrics.origin_tls_timeout.increment(),
+            Err(error) => match TlsFailure::of(error) {
+                Some(failure) => failure.count(metrics),
+                None => metrics.origin_tls_protocol.increment(),
+            },
+        }
+        shaken
+    }
+
+    async fn shaken(&self, mut stream: TcpStream, header: Option<&[u8]>) -> io::Result<Secured> {
+        if let Some(header) = header {
+            stream.write_all(header).await?;
+        }
+        let (Some(config), Some(name)) = (self.config.clone(), self.name.clone()) else {
+            return Err(TlsFailure::protocol("there is no configuration of TLS for this server").into());
+        };
+        let connection =
+            UnbufferedClientConnection::new(config, name).map_err(|error| TlsFailure::protocol(error.to_string()))?;
+        let session = Box::new(Session {
+            layer: Layer::Rustls(Box::new(connection)),
+            is_resumed: false,
+            was_filled: false,
+            refusal: self.refusal,
+            incoming: Vec::new(),
+            is_full: false,
+            plaintext: BytesMut::new(),
+            outgoing: BytesMut::new(),
+            peer_closed: false,
+            closing: false,
+            failure: None,
+            calls: Calls::default(),
+        });
+        let mut secured = Secured { stream, session };
+        poll_fn(|cx| secured.poll_shake(cx)).await?;
+        Ok(secured)
+    }
+}
+
+/// Why there is no TLS with an origin, or no more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TlsFailure {
+    pub(crate) error: Error,
+    /// In words for the operator.
+    reason: String,
+}
+
+impl TlsFailure {
+    fn protocol(reason: impl Into<String>) -> Self {
+        Self { error: Error::TlsProtocol, reason: reason.into() }
+    }
+
+    fn new(error: &rustls::Error, refusal: fn() -> Option<String>) -> Self {
+        let text = error.to_string();
+        match error {
+            rustls::Error::InvalidCertificate(_) => {
+                let reason = refusal().unwrap_or(text);
+                Self { error: Error::TlsCertificate, reason: format!("the server's certificate is refused: {reason}") }
+            }
+            rustls::Error::AlertReceived(alert) => {
+                let hint = match alert {
+                    AlertDescription::NoApplicationProtocol => ": it does not offer HTTP/1.1",
+                    AlertDescription::ProtocolVersion => ": it has no TLS 1.3 (see origin.tls.min)",
+                    AlertDescription::CertificateRequired => ": it wants a certificate (origin.tls.cert)",
+                    _ => "",
+                };
+                Self { error: Error::TlsAlert, reason: format!("the server sent the TLS alert {alert:?}{hint}") }
+            }
+            rustls::Error::PeerIncompatible(rustls::PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig) => {
+                Self::protocol("the server has no TLS 1.3 (see origin.tls.min)")
+            }
+            rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType) => {
+                Self::protocol("the server's answer is not TLS: does it speak plaintext at this port?")
+            }
+            _ => Self::protocol(text),
+        }
+    }
+
+    /// The failure in `error`, if it is one of TLS.
+    pub(crate) fn of(error: &io::Error) -> Option<&Self> {
+        error.get_ref()?.downcast_ref()
+    }
+
+    pub(crate) fn count(&self, metrics: &Metrics) {
+        match self.error {
+            Error::TlsCertificate => metrics.origin_tls_certificate.increment(),
+            Error::TlsAlert => metrics.origin_tls_alert.increment(),
+            _ => metrics.origin_tls_protocol.increment(),
+        }
+    }
+}
+
+impl fmt::Display for TlsFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for TlsFailure {}
+
+impl From<TlsFailure> for io::Error {
+    fn from(failure: TlsFailure) -> Self {
+        Self::new(io::ErrorKind::ConnectionAborted, failure)
+    }
+}
+
+/// System calls since they were counted last.
+#[derive(Debug, Default)]
+struct Calls {
+    reads: u64,
+    writes: u64,
+    looks: u64,
+}
+
+/// A TCP stream with TLS, after its handshake.
+pub(crate) struct Secured {
+    stream: TcpStream,
+    session: Box<Session>,
+}
+
+/// What reads and writes records.
+enum Layer {
+    /// The handshake, and all of TLS 1.2.
+    Rustls(Box<UnbufferedClientConnection>),
+    /// TLS 1.3 after the handshake.
+    Own(Box<RecordLayer>),
+    /// None: handing over failed.
+    None,
+}
+
+/// The session, and what is held for it.
+struct Session {
+    layer: Layer,
+    /// Whether the handshake resumed a session.
+    is_resumed: bool,
+    /// Whether the last read filled the reader's buffer with records.
+    was_filled: bool,
+    refusal: fn() -> Option<String>,
+    /// Ciphertext that was received: the beginning of a record, or, if the reader's buffer was full, whole records.
+    incoming: Vec<u8>,
+    /// Whether `incoming` may have whole records.
+    is_full: bool,
+    /// Decrypted, and not read: the rest of a record that did not fit into the reader's buffer.
+    plaintext: BytesMut,
+    /// Encrypted, and not accepted by the socket.
+    outgoing: BytesMut,
+    /// The server's close_notify has come: nothing follows (RFC 8446 §6.1).
+    peer_closed: bool,
+    /// close_notify was queued.
+    closing: bool,
+    failure: Option<TlsFailure>,
+    calls: Calls,
+}
+
+impl fmt::Debug for Secured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secured").field("stream", &self.stream).finish_non_exhaustive()
+    }
+}
+
+/// Where plaintext goes: as much as there is room for to the reader's buffer.
+struct Sink<'a, 'b> {
+    buf: Option<&'a mut ReadBuf<'b>>,
+    room: usize,
+    taken: usize,
+}
+
+impl<'a, 'b> Sink<'a, 'b> {
+    /// To `buf`.
+    fn new(buf: &'a mut ReadBuf<'b>) -> Self {
+        Self { room: buf.remaining(), buf: Some(buf), taken: 0 }
+    }
+
+    /// Without room.
+    fn none() -> Self {
+        Self { buf: None, room: 0, taken: 0 }
+    }
+
+    /// Takes the beginning of `bytes`, and returns the rest.
+    fn put<'p>(&mut self, bytes: &'p [u8]) -> &'p [u8] {
+        let (taken, rest) = bytes.split_at_checked(self.room).unwrap_or((bytes, &[]));
+        if let Some(buf) = &mut self.buf {
+            buf.put_slice(taken);
+        }
+        self.room = self.room.saturating_sub(taken.len());
+        self.taken = self.taken.saturating_add(taken.len());
+        rest
+    }
+}
+
+impl Session {
+    /// Whether the handshake goes on.
+    fn is_handshaking(&self) -> bool {
+        matches!(&self.layer, Layer::Rustls(connection) if connection.is_handshaking())
+    }
+
+    /// Decrypts the records in `records`, from the first, until there is none whole or `sink` is full; returns how many
+    /// bytes are done with. What does not fit into `sink` is kept.
+    fn take(&mut self, records: &mut [u8], sink: &mut Sink<'_, '_>) -> usize {
+        self.is_full = false;
+        let done = self.take_by_rustls(records, sink);
+        let own = self.take_own(records.get_mut(done..).unwrap_or_default(), sink);
+        done.saturating_add(own).min(records.len())
+    }
+
+    /// Decrypts as [`Self::take`] does, as long as rustls reads the records.
+    fn take_by_rustls(&mut self, records: &mut [u8], sink: &mut Sink<'_, '_>) -> usize {
+        let mut done = 0;
+        while self.failure.is_none()
+            && let Layer::Rustls(connection) = &mut self.layer
+        {
+            let is_over =
+                !connection.is_handshaking() && connection.protocol_version() == Some(ProtocolVersion::TLSv1_3);
+            // Records behind the handshake are not rustls' any more.
+            let rest = if is_over { &mut [] } else { records.get_mut(done..).unwrap_or_default() };
+            let Self { plaintext, outgoing, peer_closed, .. } = self;
+            let UnbufferedStatus { mut discard, state } = connection.process_tls_records(rest);
+            let mut is_last = false;
+            let result = match state {
+                Ok(ConnectionState::ReadTraffic(mut traffic)) => loop {
+                    match traffic.next_record() {
+                        Some(Ok(record)) => {
+                            discard = discard.saturating_add(record.discard);
+                            plaintext.extend_from_slice(sink.put(record.payload));
+                        }
+                        Some(Err(error)) => break Err(error),
+                        None => {
+                            self.is_full = sink.room == 0;
+                            is_last = self.is_full;
+                            break Ok(());
+                        }
+                    }
+                },
+                Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                    encode(outgoing, |out| data.encode(out));
+                    Ok(())
+                }
+                Ok(ConnectionState::TransmitTlsData(data)) => {
+                    // It is in `outgoing`, which is sent before anything else.
+                    data.done();
+                    Ok(())
+                }
+                Ok(ConnectionState::PeerClosed) => {
+                    *peer_closed = true;
+                    Ok(())
+                }
+                Ok(_) => {
+                    is_last = true;
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            };
+            done = done.saturating_add(discard);
+            let result = if is_over && is_last { self.hand_over() } else { result };
+            if let Err(error) = result {
+                self.fail(&error, records.get_mut(done..).unwrap_or_default());
+            }
+            if is_last {
+                break;
+            }
+        }
+        done.min(records.len())
+    }
+
+    /// Goes on without rustls: its handshake is over, and has nothing to be sent.
+    fn hand_over(&mut self) -> Result<(), rustls::Error> {
+        if let Layer::Rustls(connection) = std::mem::replace(&mut self.layer, Layer::None) {
+            self.is_resumed = connection.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
+            let (secrets, kernel) = connection.dangerous_into_kernel_connection()?;
+            self.layer = Layer::Own(Box::new(RecordLayer::new(secrets, kernel)?));
+        }
+        Ok(())
+    }
+
+    /// Decrypts as [`Self::take`] does, once rustls has handed over.
+    fn take_own(&mut self, bytes: &mut [u8], sink: &mut Sink<'_, '_>) -> usize {
+        let mut done = 0_usize;
+        while !self.peer_closed
+            && self.failure.is_none()
+            && let Layer::Own(records) = &mut self.layer
+        {
+            let rest = bytes.get_mut(done..).unwrap_or_default();
+            match records.take(rest) {
+                Ok((_, RecordContent::Nothing)) => break,
+                Ok((length, taken)) => {
+                    done = done.saturating_add(length);
+                    match taken {
+                        RecordContent::Data(place) => {
+                            let kept = sink.put(rest.get(place).unwrap_or_default());
+                            self.plaintext.extend_from_slice(kept);
+                            if sink.room == 0 {
+                                self.is_full = true;
+                                break;
+                            }
+                        }
+                        RecordContent::Closed => self.peer_closed = true,
+                        RecordContent::Other | RecordContent::Nothing => {}
+                    }
+                }
+                Err(error) => self.fail(&error, &mut []),
+            }
+        }
+        done
+    }
+
+    /// Decrypts the whole records in `bytes`, which is the reader's memory, and moves their plaintext to its beginning.
+    /// Returns how long that is; the rest of a record is kept.
+    fn take_in_place(&mut self, bytes: &mut [u8]) -> usize {
+        let (mut done, mut plain) = (0_usize, 0_usize);
+        while !self.peer_closed
+            && self.failure.is_none()
+            && let Layer::Own(records) = &mut self.layer
+        {
+            match records.take(bytes.get_mut(done..).unwrap_or_default()) {
+                Ok((_, RecordContent::Nothing)) => break,
+                Ok((length, taken)) => {
+                    match taken {
+                        RecordContent::Data(place) => {
+                            let place = done.saturating_add(place.start)..done.saturating_add(place.end);
+                            let length = place.len();
+                            bytes.copy_within(place, plain);
+                            plain = plain.saturating_add(length);
+                        }
+                        RecordContent::Closed => self.peer_closed = true,
+                        RecordContent::Other | RecordContent::Nothing => {}
+                    }
+                    done = done.saturating_add(length);
+                }
+                Err(error) => self.fail(&error, &mut []),
+            }
+        }
+        self.keep(bytes.get(done..).unwrap_or_default());
+        plain
+    }
+
+    /// Ends the session by `error`. There is an alert for the server, but for an alert of the server's.
+    fn fail(&mut self, error: &rustls::Error, records: &mut [u8]) {
+        self.failure = Some(TlsFailure::new(error, self.refusal));
+        let Self { layer, outgoing, .. } = self;
+        match layer {
+            Layer::Rustls(connection) => {
+                if let Ok(ConnectionState::EncodeTlsData(mut data)) = connection.process_tls_records(records).state {
+                    encode(outgoing, |out| data.encode(out));
+                }
+            }
+            Layer::Own(records) => {
+                if let Some(alert) = alert_for(error) {
+                    outgoing.extend_from_slice(&records.alert(alert));
+                }
+            }
+            Layer::None => {}
+        }
+    }
+
+    /// Decrypts what is kept.
+    fn take_kept(&mut self, sink: &mut Sink<'_, '_>) {
+        let mut incoming = std::mem::take(&mut self.incoming);
+        let done = self.take(&mut incoming, sink);
+        self.keep(incoming.get(done..).unwrap_or_default());
+    }
+
+    /// Keeps `rest`, without memory if there is none.
+    fn keep(&mut self, rest: &[u8]) {
+        if rest.is_empty() {
+            self.incoming = Vec::new();
+        } else {
+            self.incoming.clear();
+            self.incoming.extend_from_slice(rest);
+        }
+    }
+
+    /// Moves plaintext that was decrypted before to `sink`.
+    fn unread(&mut self, sink: &mut Sink<'_, '_>) {
+        if !self.plaintext.is_empty() {
+            let kept = sink.put(&self.plaintext).len();
+            self.plaintext.advance(self.plaintext.len().saturating_sub(kept));
+            if kept == 0 {
+                self.plaintext = BytesMut::new();
+            }
+        }
+    }
+
+    /// Receives about `most` bytes by `read`, which is one system call, and decrypts them.
+    fn receive(
+        &mut self,
+        most: usize,
+        sink: &mut Sink<'_, '_>,
+        read: impl FnOnce(&mut ReadBuf<'_>) -> Poll<io::Result<()>>,
+    ) -> Poll<io::Result<()>> {
+        with_scratch(|scratch| {
+            let kept = self.incoming.len();
+            let space = scratch.get_mut(kept..).unwrap_or_default();
+            let most = most.saturating_sub(kept).clamp(MAX_RECORD, SCRATCH).min(space.len());
+            if most == 0 {
+                return Poll::Ready(Err(TlsFailure::protocol("a handshake message is too long").into()));
+            }
+            let mut buf = ReadBuf::new(space.get_mut(..most).unwrap_or_default());
+            ready!(read(&mut buf))?;
+            let read = buf.filled().len();
+            if read == 0 {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            let records = scratch.get_mut(..kept.saturating_add(read)).unwrap_or_default();
+            records.get_mut(..kept).unwrap_or_default().copy_from_slice(&self.incoming);
+            let done = self.take(records, sink);
+            self.keep(records.get(done..).unwrap_or_default());
+            Poll::Ready(Ok(()))
+        })
+    }
+
+    /// Whether nothing has come that was not read: no plaintext, no half record, no end.
+    fn is_settled(&mut self) -> bool {
+        if self.is_full {
+            self.take_kept(&mut Sink::none());
+        }
+        let is_aligned = match &self.layer {
+            Layer::Own(records) => records.is_aligned(),
+            Layer::Rustls(_) | Layer::None => true,
+        };
+        is_aligned
+            && self.plaintext.is_empty()
+            && self.incoming.is_empty()
+            && !self.peer_closed
+            && self.failure.is_none()
+    }
+
+    /// Has `write` encrypt by rustls.
+    fn writing<T>(
+        &mut self,
+        write: impl FnOnce(&mut WriteTraffic<'_, rustls::client::ClientConnectionData>) -> T,
+    ) -> io::Result<T> {
+        // Records that were kept stand before: rustls returns to writing after them.
+        let mut incoming = std::mem::take(&mut self.incoming);
+        let mut done = 0;
+        loop {
+            done += self.take(incoming.get_mut(done..).unwrap_or_default(), &mut Sink::none());
+            if !self.is_full {
+                break;
+            }
+        }
+        incoming.drain(..done.min(incoming.len()));
+        if let Some(failure) = self.failure.clone() {
+            return Err(failure.into());
+        }
+        let written = match &mut self.layer {
+            Layer::Rustls(connection) => match connection.process_tls_records(&mut incoming).state {
+                Ok(ConnectionState::WriteTraffic(mut traffic)) => Ok(write(&mut traffic)),
+                _ => Err(io::ErrorKind::BrokenPipe.into()),
+            },
+            Layer::Own(_) | Layer::None => Err(io::ErrorKind::BrokenPipe.into()),
+        };
+        self.incoming = incoming;
+        written
+    }
+
+    /// Encrypts the beginning of `bufs` into `scratch`; returns how many bytes of them, and the length of the records.
+    fn seal(&mut self, bufs: &[IoSlice<'_>], scratch: &mut [u8]) -> io::Result<(usize, usize)> {
+        if let Layer::Own(records) = &mut self.layer {
+            if let Some(failure) = self.failure.clone() {
+                return Err(failure.into());
+            }
+            if self.closing {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            return records.seal(bufs, MAX_WRITE, scratch).map_err(io::Error::other);
+        }
+        let at = scratch.len().saturating_sub(MAX_FRAGMENT);
+        let (out, staging) = scratch.split_at_mut(at);
+        self.writing(|traffic| {
+            let (mut sealed, mut taken, mut staged) = (0, 0_usize, 0);
+            let mut encrypt = |plain: &[u8]| {
+                let records = traffic.encrypt(plain, out.get_mut(sealed..).unwrap_or_default());
+                sealed += records.map_err(io::Error::other)?;
+                io::Result::Ok(())
+            };
+            for buf in bufs {
+                let room = MAX_WRITE.saturating_sub(taken);
+                let mut rest = buf.get(..room).unwrap_or(buf);
+                taken = taken.saturating_add(rest.len());
+                while !rest.is_empty() {
+                    // Small pieces, such as a head and a chunk's size, share a record.
+                    let whole = if staged == 0 { rest.len() - rest.len() % MAX_FRAGMENT } else { 0 };
+                    let (now, then) = if whole > 0 {
+                        rest.split_at(whole)
+                    } else {
+                        rest.split_at_checked(MAX_FRAGMENT - staged).unwrap_or((rest, &[]))
+                    };
+                    rest = then;
+                    if whole > 0 {
+                        encrypt(now)?;
+                        continue;
+                    }
+                    let end = staged + now.len();
+                    staging.get_mut(staged..end).unwrap_or_default().copy_from_slice(now);
+                    staged = end % MAX_FRAGMENT;
+                    if staged == 0 {
+                        encrypt(staging)?;
+                    }
+                }
+            }
+            if staged > 0 {
+                encrypt(staging.get(..staged).unwrap_or_default())?;
+            }
+            Ok((taken, sealed))
+        })?
+    }
+}
+
+/// Appends what `data` encodes, which rustls has the length of.
+fn encode(outgoing: &mut BytesMut, mut data: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>) {
+    let Err(EncodeError::InsufficientSize(needed)) = data(&mut []) else { return };
+    let before = outgoing.len();
+    outgoing.resize(before.saturating_add(needed.required_size), 0);
+    let encoded = data(outgoing.get_mut(before..).unwrap_or_default()).unwrap_or_default();
+    outgoing.truncate(before.saturating_add(encoded));
+}
+
+impl Secured {
+    fn poll_shake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // The ClientHello.
+        self.session.take_kept(&mut Sink::none());
+        loop {
+            let sent = self.poll_send(cx);
+            if let Some(failure) = self.session.failure.clone() {
+                // The alert was sent as far as that goes without a wait.
+                return Poll::Ready(Err(failure.into()));
+            }
+            ready!(sent).map_err(ended)?;
+            if !self.session.is_handshaking() {
+                if let Layer::Rustls(connection) = &self.session.layer {
+                    let kind = connection.handshake_kind();
+                    self.session.is_resumed = kind == Some(rustls::HandshakeKind::Resumed);
+                }
+                return Poll::Ready(Ok(()));
+            }
+            let Self { stream, session } = self;
+            let received = session.receive(SMALL_READ, &mut Sink::none(), |buf| Pin::new(stream).poll_read(cx, buf));
+            ready!(received).map_err(ended)?;
+            session.calls.reads += 1;
+            if session.peer_closed && session.is_handshaking() {
+                return Poll::Ready(Err(ended(io::ErrorKind::UnexpectedEof.into())));
+            }
+        }
+    }
+
+    /// Has what is encrypted accepted by the socket.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Self { stream, session } = self;
+        if session.outgoing.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        while !session.outgoing.is_empty() {
+            let sent = ready!(Pin::new(&mut *stream).poll_write(cx, &session.outgoing))?;
+            if sent == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            session.calls.writes += 1;
+            session.outgoing.advance(sent);
+        }
+        session.outgoing = BytesMut::new();
+        Poll::Ready(Ok(()))
+    }
+
+    /// Reads as many bytes as one system call brings.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::UnexpectedEof`] if the connection ends without close_notify, which may be an attacker's doing.
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let session = &mut self.session;
+        session.was_filled = false;
+        let is_settled = !session.is_full && session.plaintext.is_empty();
+        if is_settled && buf.remaining() >= IN_PLACE && matches!(session.layer, Layer::Own(_)) {
+            return self.poll_read_in_place(cx, buf);
+        }
+        let Self { stream, session } = self;
+        let mut sink = Sink::new(buf);
+        session.unread(&mut sink);
+        if session.is_full && sink.room > 0 {
+            session.take_kept(&mut sink);
+        }
+        while sink.taken == 0 && sink.room > 0 {
+            if let Some(failure) = session.failure.clone() {
+                let _ = self.poll_send(cx);
+                return Poll::Ready(Err(failure.into()));
+            }
+            if session.peer_closed {
+                break;
+            }
+            // With the whole record that it ends within, the reader's buffer gets full: it then takes a larger one.
+            let most = sink.room.saturating_add(MAX_RECORD);
+            ready!(session.receive(most, &mut sink, |buf| Pin::new(&mut *stream).poll_read(cx, buf)))?;
+            session.calls.reads += 1;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Reads into the reader's memory, and decrypts there.
+    fn poll_read_in_place(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let Self { stream, session } = self;
+        let before = buf.filled().len();
+        loop {
+            if let Some(failure) = session.failure.clone() {
+                let _ = self.poll_send(cx);
+                return Poll::Ready(Err(failure.into()));
+            }
+            if session.peer_closed {
+                return Poll::Ready(Ok(()));
+            }
+            // What is kept is copied only if there may be more.
+            ready!(stream.poll_read_ready(cx))?;
+            buf.put_slice(&session.incoming);
+            let kept = buf.filled().len();
+            let read = Pin::new(&mut *stream).poll_read(cx, buf);
+            let received = buf.filled().len().saturating_sub(kept);
+            if !matches!(read, Poll::Ready(Ok(()))) || received == 0 {
+                buf.set_filled(before);
+                ready!(read)?;
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            session.calls.reads += 1;
+            session.was_filled = buf.remaining() == 0;
+            let plain = session.take_in_place(buf.filled_mut().get_mut(before..).unwrap_or_default());
+            buf.set_filled(before.saturating_add(plain));
+            if plain > 0 {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    /// Whether the last read filled the reader's buffer with records: there may be more.
+    pub(super) fn was_filled(&self) -> bool {
+        self.session.was_filled
+    }
+
+    /// Whether nothing that matters has come, at this moment: session tickets and key updates are taken. One system
+    /// call, or more if there are such.
+    pub(crate) fn is_quiet(&mut self) -> bool {
+        let Self { stream, session } = self;
+        for _ in 0..IDLE_READS {
+            if !session.is_settled() {
+                return false;
+            }
+            session.calls.looks += 1;
+            let received = session.receive(SMALL_READ, &mut Sink::none(), |buf| {
+                // Not tokio's: it would look only if it had been told of something.
+                match (&*SockRef::from(&*stream)).read(buf.initialize_unfilled()) {
+                    Ok(read) => {
+                        buf.advance(read);
+                        Poll::Ready(Ok(()))
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+                    Err(error) => Poll::Ready(Err(error)),
+                }
+            });
+            match received {
+                Poll::Pending => return true,
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return false,
+            }
+        }
+        false
+    }
+
+    /// Whether another request may use the connection, as far as is known without a system call.
+    pub(super) fn is_settled(&mut self) -> bool {
+        self.session.is_settled()
+    }
+
+    /// Encrypts and sends the beginning of `bufs`. What the socket does not accept at once is held, one call's at most.
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_send(cx))?;
+        if bufs.iter().all(|buf| buf.is_empty()) {
+            return Poll::Ready(Ok(0));
+        }
+        let Self { stream, session } = self;
+        with_scratch(|scratch| {
+            let (taken, sealed) = session.seal(bufs, scratch)?;
+            let records = scratch.get(..sealed).unwrap_or_default();
+            let sent = match Pin::new(stream).poll_write(cx, records) {
+                Poll::Ready(sent) => {
+                    session.calls.writes += 1;
+                    sent?
+                }
+                Poll::Pending => 0,
+            };
+            session.outgoing.extend_from_slice(records.get(sent..).unwrap_or_default());
+            Poll::Ready(Ok(taken))
+        })
+    }
+
+    /// Sends what is held.
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_send(cx)
+    }
+
+    /// Sends close_notify, and closes this direction.
+    pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.session.closing && self.session.failure.is_none() {
+            self.session.closing = true;
+            // With a key update before it, if one waits.
+            if let Layer::Own(records) = &mut self.session.layer {
+                let alert = records.alert(AlertDescription::CloseNotify);
+                self.session.outgoing.extend_from_slice(&alert);
+            } else {
+                let mut alert = [0; 256];
+                let queued = self.session.writing(|traffic| traffic.queue_close_notify(&mut alert))?;
+                let length = queued.map_err(io::Error::other)?;
+                self.session.outgoing.extend_from_slice(alert.get(..length).unwrap_or_default());
+            }
+        }
+        ready!(self.poll_send(cx))?;
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    /// The stream beneath.
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Counts system calls since the last time.
+    pub(crate) fn count(&mut self, metrics: &Metrics) {
+        let Calls { reads, writes, looks } = std::mem::take(&mut self.session.calls);
+        metrics.syscalls_origin_read.add(reads);
+        metrics.syscalls_origin_write.add(writes);
+        metrics.syscalls_origin_look.add(looks);
+    }
+}
+
+/// The connection's end in the middle of a handshake.
+fn ended(error: io::Error) -> io::Error {
+    match TlsFailure::of(&error) {
+        Some(_) => error,
+        None => TlsFailure::protocol(format!("the connection ended within the TLS handshake: {error}")).into(),
+    }
+}

@@ -1,0 +1,54 @@
+//! The origin's side of an exchange whose response is on its way: its connection, and its ticket at the server.
+
+use crate::connection::{Progress, Upload};
+use crate::origin::Ticket;
+use crate::pool::PooledConnection;
+use bytes::Bytes;
+use http_body::Frame;
+use litequic_exchange::BodyError;
+use std::{
+    rc::Rc,
+    task::{Context, Poll, Waker},
+};
+
+/// The origin's side of the exchange.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) connection: PooledConnection,
+    pub(crate) ticket: Ticket,
+}
+
+impl Open {
+    /// What has come of the body, without a wait: no task is woken by what comes later, so that the body is to be
+    /// polled again.
+    pub(crate) fn look(&mut self) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if self.connection.is_end_stream() {
+            return Poll::Ready(None);
+        }
+        self.connection.poll_frame(&mut Context::from_waker(Waker::noop()))
+    }
+}
+
+/// What the reader of a body gets from its source.
+pub(crate) enum Read {
+    Frame(Frame<Bytes>),
+    /// The body is complete.
+    End,
+    /// The origin has sent nothing more yet.
+    Wait,
+    /// The connection has ended before the body, or the body is invalid.
+    Broken(BodyError),
+    Failed(BodyError),
+}
+
+/// Gives the connection of a complete response back, unless the request's body is still being sent, and drops the
+/// client's stream.
+pub(crate) fn finish(Open { connection, ticket, .. }: Open, upload: Option<&Rc<Upload>>) {
+    ticket.went_well();
+    if upload.is_none_or(|upload| upload.progress() == Progress::Done) {
+        connection.give_back();
+    }
+    if let Some(upload) = upload {
+        upload.cancel();
+    }
+}

@@ -1,0 +1,88 @@
+//! Retry decision for a request that failed before its response. Pure.
+//!
+//! A request is tried again only if it was handed back unsent, or the connection was a reused one that closed
+//! before a response byte, the method is idempotent and no body byte was taken to be sent (RFC 9110 §9.2.2,
+//! RFC 9112 §9.3.1).
+
+use http::Method;
+
+/// Retries of one request at most: one for a stale connection, one more on a connection made for it, which no origin
+/// has had time to close.
+pub(super) const MAX_RETRIES: u32 = 2;
+
+/// How sending failed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AttemptFailure {
+    /// No byte of the request was written.
+    pub(super) handed_back: bool,
+    /// The connection had served a request before.
+    pub(crate) reused: bool,
+    /// The connection closed or failed, rather than returned something invalid.
+    pub(crate) closed: bool,
+    /// At least one byte came since the request was sent.
+    pub(crate) answered: bool,
+    /// At least one byte of the body was taken to be sent.
+    pub(super) body_read: bool,
+}
+
+impl AttemptFailure {
+    /// An idle connection's end that crossed the request: not a failure of the server.
+    pub(crate) const fn is_stale(self) -> bool {
+        self.reused && self.closed && !self.answered
+    }
+}
+
+/// What to do after a [`AttemptFailure`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// Retry; `fresh` requires a connection made for it.
+    Again { fresh: bool },
+    /// Answer 502.
+    Fail,
+}
+
+/// Decides after `retries` earlier ones.
+pub(crate) fn decide(retries: u32, method: &Method, failure: AttemptFailure) -> Decision {
+    let unseen = failure.is_stale() && !failure.body_read;
+    if retries < MAX_RETRIES && (failure.handed_back || (unseen && is_idempotent(method))) {
+        Decision::Again { fresh: retries + 1 == MAX_RETRIES }
+    } else {
+        Decision::Fail
+    }
+}
+
+/// RFC 9110 §9.2.2. An unknown method is not.
+pub(super) fn is_idempotent(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE | Method::PUT | Method::DELETE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STALE: AttemptFailure =
+        AttemptFailure { handed_back: false, reused: true, closed: true, answered: false, body_read: false };
+
+    #[test]
+    fn only_what_cannot_have_had_an_effect_is_sent_again() {
+        let again = Decision::Again { fresh: false };
+        let fresh = Decision::Again { fresh: true };
+        for (what, retries, method, failure, expected) in [
+            ("stale", 0, Method::GET, STALE, again),
+            ("stale, the second time", 1, Method::GET, STALE, fresh),
+            ("stale, too often", 2, Method::GET, STALE, Decision::Fail),
+            ("put", 0, Method::PUT, STALE, again),
+            ("post", 0, Method::POST, STALE, Decision::Fail),
+            ("patch", 0, Method::PATCH, STALE, Decision::Fail),
+            ("unknown method", 0, Method::from_bytes(b"BREW").unwrap(), STALE, Decision::Fail),
+            ("first use", 0, Method::GET, AttemptFailure { reused: false, ..STALE }, Decision::Fail),
+            ("half an answer", 0, Method::GET, AttemptFailure { answered: true, ..STALE }, Decision::Fail),
+            ("body taken", 0, Method::PUT, AttemptFailure { body_read: true, ..STALE }, Decision::Fail),
+            ("garbage", 0, Method::GET, AttemptFailure { closed: false, ..STALE }, Decision::Fail),
+            ("post handed back", 0, Method::POST, AttemptFailure { handed_back: true, ..STALE }, again),
+            ("handed back too often", 2, Method::GET, AttemptFailure { handed_back: true, ..STALE }, Decision::Fail),
+        ] {
+            assert_eq!(decide(retries, &method, failure), expected, "{what}");
+        }
+    }
+}

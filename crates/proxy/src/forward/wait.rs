@@ -1,0 +1,135 @@
+//! The wait for a response's header: its timeouts, and the interim responses that are forwarded.
+
+use crate::answer::Error;
+use crate::connection::{Received, ReceivedHead, SendFailure, Upload};
+use crate::message::response;
+use crate::metrics::Metrics;
+use crate::pool::Deadline;
+use http::StatusCode;
+use litequic_base::timers::{self, Timeout};
+use litequic_config::Timeouts;
+use litequic_exchange::{Fields, Head, Interim, name};
+use std::{
+    cell::Cell,
+    future::poll_fn,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// A client that expects 100 (Continue) gets it from litequic if the origin has sent nothing for that long: many
+/// origins never do, and clients wait about as long themselves (RFC 9110 §10.1.1).
+const CONTINUE_AFTER: Duration = Duration::from_secs(1);
+
+/// The outcome of the wait.
+pub(super) enum WaitOutcome {
+    Response(ReceivedHead),
+    Failed(SendFailure),
+    Timeout(Error),
+}
+
+/// Forwards interim responses to the client, as they come. 100 is sent once at most, and only to a client that waits
+/// for it.
+pub(crate) struct Interims<'a> {
+    interim: &'a Interim,
+    /// Whether the client no longer waits for 100, if it did at first. The request's body looks at it, too.
+    continued: Option<Rc<Cell<bool>>>,
+    metrics: &'a Arc<Metrics>,
+}
+
+impl<'a> Interims<'a> {
+    /// For the client that sent `head`, and a body if `has_body`: without one there is nothing to wait for.
+    pub(crate) fn new(head: &Head, has_body: bool, interim: &'a Interim, metrics: &'a Arc<Metrics>) -> Self {
+        let expects = |value: &[u8]| value.eq_ignore_ascii_case(b"100-continue");
+        let is_expected = has_body && head.fields.get(name::EXPECT).is_some_and(expects);
+        Self { interim, continued: is_expected.then(Rc::default), metrics }
+    }
+
+    /// Forwards an interim response of the origin.
+    fn forward(&self, status: StatusCode, mut fields: Fields) {
+        if status == StatusCode::CONTINUE && !self.end_expectation() {
+            return;
+        }
+        response::translate_interim(&mut fields);
+        if !self.interim.send(status, fields) {
+            self.metrics.limit_interim.increment();
+        }
+    }
+
+    /// Whether the client still waits for 100.
+    pub(super) fn is_expected(&self) -> bool {
+        self.continued.as_ref().is_some_and(|continued| !continued.get())
+    }
+
+    /// Whether it no longer does, if it did at first: set when 100 is sent.
+    pub(crate) fn continued(&self) -> Option<Rc<Cell<bool>>> {
+        self.continued.clone().filter(|_| self.is_expected())
+    }
+
+    /// The client no longer waits for 100. Returns whether it did.
+    fn end_expectation(&self) -> bool {
+        self.continued.as_ref().is_some_and(|continued| !continued.replace(true))
+    }
+
+    /// Sends 100 in the origin's place, if none was sent.
+    fn say(&self) {
+        if self.end_expectation() {
+            self.interim.send(StatusCode::CONTINUE, Fields::new());
+        }
+    }
+}
+
+/// Waits for the response's header, which `poll_sent` polls, with one timer for every timeout: when it fires, the one
+/// that has passed is found, or it is set for the next.
+///
+/// # Cancel safety
+///
+/// Dropping the future gives up the response.
+pub(crate) async fn header(
+    mut poll_sent: impl FnMut(&mut Context<'_>) -> Poll<Result<Received, SendFailure>>,
+    upload: Option<&Upload>,
+    interims: &Interims<'_>,
+    timeouts: &Timeouts,
+    deadline: Option<Deadline>,
+    metrics: &Metrics,
+) -> WaitOutcome {
+    let started = timers::now();
+    // A client whose body comes does not wait.
+    let expected_by =
+        || (interims.is_expected() && !upload.is_some_and(Upload::taken)).then(|| started + CONTINUE_AFTER);
+    let since = |now| Upload::server_since(upload, started, || now);
+    let header_by = |now| since(now) + timeouts.response_header;
+    let next = |now| {
+        let others = [expected_by(), deadline.map(Deadline::at)];
+        others.into_iter().flatten().fold(header_by(now), Instant::min)
+    };
+    let is_plain = upload.is_none() && deadline.is_none() && !interims.is_expected();
+    let mut timer = if is_plain { Timeout::new(timeouts.response_header) } else { Timeout::until(next(started)) };
+    poll_fn(|cx| {
+        while let Poll::Ready(received) = poll_sent(cx) {
+            match received {
+                Ok(Received::Interim(status, fields)) => interims.forward(status, fields),
+                Ok(Received::Response(parts)) => return Poll::Ready(WaitOutcome::Response(parts)),
+                Err(failure) => return Poll::Ready(WaitOutcome::Failed(failure)),
+            }
+        }
+        while timer.poll_elapsed(cx).is_ready() {
+            let now = Instant::now();
+            if let Some(passed) = deadline.and_then(|deadline| deadline.passed(now, metrics)) {
+                return Poll::Ready(WaitOutcome::Timeout(passed.after(since(now))));
+            }
+            if header_by(now) <= now {
+                metrics.timeout_response_header.increment();
+                return Poll::Ready(WaitOutcome::Timeout(Error::ResponseTimeout));
+            }
+            if expected_by().is_some_and(|by| by <= now) {
+                interims.say();
+            }
+            timer.reset(next(now));
+        }
+        Poll::Pending
+    })
+    .await
+}

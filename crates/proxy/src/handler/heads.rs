@@ -1,0 +1,44 @@
+//! The conversion of heads alone, for measurements and tests.
+
+use crate::answer::Error;
+use crate::message::{BodyFraming, FieldPolicy, forwarded, request, response};
+use crate::routing::Routing;
+use http::StatusCode;
+use litequic_exchange::{Client, Fields, Head};
+
+/// Converts the head of `client`'s request, one without a body, for its origin, as a [`Proxy`](crate::Proxy) does: for
+/// measurements of that alone.
+///
+/// # Errors
+///
+/// There is no route for it, or it is a request that is never forwarded.
+pub fn request_head(routing: &Routing, head: &mut Head, client: &Client) -> Result<(), impl std::error::Error + use<>> {
+    let route = routing.route(head).map_err(|_| Error::AmbiguousPath)?.ok_or(Error::NoRoute)?;
+    let trusted = forwarded::is_trusted(client.address.ip(), &routing.trusted);
+    let id = forwarded::request_id(&head.fields, trusted, None);
+    let id = id.text();
+    let rules = route.rules.as_deref();
+    let variables = rules.map(|rules| (rules, rules.variables(head, client, &routing.trusted, id)));
+    let origin = route.origin.as_deref().and_then(|name| routing.origins.get(name));
+    let policy = origin.map(|origin| FieldPolicy::of(&origin.config)).unwrap_or_default();
+    request::translate(head, BodyFraming::None, &route.head, client, id, trusted, &policy)?;
+    match variables {
+        Some((rules, variables)) => rules.request(head, &variables),
+        None => Ok(()),
+    }
+}
+
+/// Converts the fields of an origin's response to a `method` request for the client, as [`request_head`] does with its
+/// request's head. `length` is the body's, if it is known.
+///
+/// # Errors
+///
+/// The response cannot be forwarded.
+pub fn response_head(
+    status: StatusCode,
+    fields: &mut Fields,
+    method: &http::Method,
+    length: Option<u64>,
+) -> Result<(), impl std::error::Error + use<>> {
+    response::translate(status, fields, method, length)
+}

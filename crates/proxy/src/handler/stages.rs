@@ -1,0 +1,573 @@
+//! The stages of a request, in their order. `handle` has those of every request: find a route, serve, answer an error,
+//! finish the response. [`Proxy::serve`] has those of a request that has a route. The first stage that fails decides
+//! the answer. A stage has the name of its configuration key or metric: search for it in documents and logs.
+
+use super::error_log;
+use super::proxy::{Local, Proxy};
+use crate::access::{AuthDecision, AuthRule, Credentials, MAX_BODY, PasswordCheck, TakenPermit, UsersRule, pass_on};
+use crate::answer::{Error, discard};
+use crate::forward::{Outcome, Sending, send};
+use crate::message::{BodyFraming, FieldPolicy, forwarded, request};
+use crate::metrics::RouteMetrics;
+use crate::routing::Route;
+use crate::rules::{Rules, Variables};
+use crate::tunnel::{Switch, choose};
+use http::StatusCode;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use litequic_base::timers::{self, timeout};
+use litequic_config::Timeouts;
+use litequic_exchange::{
+    Abort, Body, CertificateRequest, Client, Exchange, FieldName, Fields, Handler, Head, Interim, Protocol, Record,
+    Request, RequestText, Response, Upgrade, name, set_date,
+};
+use litequic_resources::fairness::Source;
+use std::{net::IpAddr, sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+impl Handler for Proxy {
+    fn handle(&self, exchange: Exchange) -> impl Future<Output = Result<Response, Abort>> {
+        // Outside of the future, which would hold `exchange` as well.
+        let Exchange { request: Request { mut head, body }, client, interim, record } = exchange;
+        async move {
+            let local = self.local();
+            let trusted = forwarded::is_trusted(client.address.ip(), &local.routing.trusted);
+            let id = forwarded::request_id(&head.fields, trusted, record.own_trace_id());
+            let id = id.text();
+            record.note(|facts| {
+                facts.set_text(RequestText::RequestId, id.as_bytes());
+                if trusted {
+                    facts.behind = Some(local.routing.client(client.address.ip(), &head.fields));
+                }
+            });
+            // The request's ID is known, which a new trace has as its own.
+            record.trace();
+            let chosen = local.routing.route(&head);
+            let route = chosen.ok().flatten();
+            let counters = route.and_then(|route| local.routes.get(route.number));
+            let body = match counters {
+                Some(counters) => counters.count_request(body),
+                None => body,
+            };
+            let rules = match route {
+                Some(route) => route.rules.as_deref(),
+                None => local.routing.general_rules.as_ref(),
+            };
+            let variables = rules.map(|rules| rules.variables(&head, &client, &local.routing.trusted, id));
+            let ruled = rules.zip(variables.as_ref());
+            let served = match chosen {
+                Ok(Some(route)) => {
+                    let (client, interim, id, record) = (&client, &interim, id, &record);
+                    let routed = RoutedRequest { local: &local, route, client, interim, id, trusted, record, ruled };
+                    self.serve(&routed, &mut head, body).await
+                }
+                Ok(None) => Err(Error::NoRoute.into()),
+                Err(other) => {
+                    self.metrics.ambiguous_paths.increment();
+                    error_log::log_ambiguous_path(id, &head, &other.name);
+                    Err(Error::AmbiguousPath.into())
+                }
+            };
+            let mut response = match served {
+                Ok(response) => response,
+                Err(Outcome::Answer(error)) => answer_error(error, &local, route, ruled, id, &head, &record),
+                Err(Outcome::Abort(abort)) => return Err(abort),
+            };
+            // RFC 9110 §6.6.1. A 101 may do without, which over HTTP/2 and HTTP/3 becomes a 200.
+            let is_final = !response.status.is_informational() || client.protocol != Protocol::Http1;
+            if is_final && !response.fields.contains(name::DATE) {
+                set_date(&mut response.fields);
+            }
+            if let Some((rules, variables)) = ruled {
+                rules.response.apply(&mut response.fields, variables);
+            }
+            Ok(match counters {
+                Some(counters) => {
+                    counters.count(client.protocol, response.status);
+                    counters.count_response(response)
+                }
+                None => response,
+            })
+        }
+    }
+
+    fn complete_rejection(&self, client: &Client, response: &mut Response) {
+        // It sends the client to another connection, which has the fields (RFC 9110 §15.5.20).
+        if response.status == StatusCode::MISDIRECTED_REQUEST {
+            return;
+        }
+        if let Some(rules) = &self.local().routing.general_rules {
+            let id = forwarded::request_id(&Fields::new(), false, None);
+            rules.rejection(&mut response.fields, client, id.text());
+        }
+    }
+}
+
+/// A request that has a route, without its head and body.
+struct RoutedRequest<'a> {
+    local: &'a Local,
+    route: &'a Route,
+    client: &'a Client,
+    interim: &'a Interim,
+    id: &'a str,
+    /// Whether its client is a trusted proxy.
+    trusted: bool,
+    record: &'a Record,
+    ruled: Option<RouteRules<'a>>,
+}
+
+/// A route's rules, and the request's values for them.
+type RouteRules<'a> = (&'a Rules, &'a Variables<'a>);
+
+impl RoutedRequest<'_> {
+    /// The client's address, as a trusted proxy names it in `fields`.
+    fn client_address(&self, fields: &Fields) -> IpAddr {
+        self.local.routing.client(self.client.address.ip(), fields)
+    }
+
+    /// The client by whose share of pools, queues and tunnels the request is served.
+    fn source(&self, fields: &Fields) -> Source {
+        let network = self.local.routing.source(self.client.address.ip(), fields);
+        Source::new(network.map(|network| (network.address, network.prefix)), self.client.connection)
+    }
+
+    /// The counters of the route.
+    fn counters(&self) -> Option<&Arc<RouteMetrics>> {
+        self.local.routes.get(self.route.number)
+    }
+}
+
+impl Proxy {
+    /// Runs the stages of a request that has a route, and returns the first response, which may be the origin's.
+    async fn serve(&self, routed: &RoutedRequest<'_>, head: &mut Head, body: Body) -> Result<Response, Outcome> {
+        let &RoutedRequest { local, route, client, interim, id, record, ruled, .. } = routed;
+        record.note(|facts| {
+            facts.route = Some(Arc::clone(&route.name));
+            facts.http_route = Some(Arc::clone(&route.http_route));
+            facts.origin = route.origin.as_deref().map(Into::into);
+        });
+        self.check_denied_clients(routed, &head.fields)?;
+        self.check_maintenance(routed)?;
+        check_addresses(routed)?;
+        let mut granted: Vec<(FieldName, Vec<u8>)> = Vec::new();
+        if let Some((rules, variables)) = ruled
+            && let Some(users) = &rules.users
+        {
+            // Boxed, so that the future of a request on another route is not larger because of it.
+            let name = Box::pin(self.check_users(routed, users, variables.client, &head.fields)).await?;
+            granted.push((name::REMOTE_USER.into(), name));
+            if !users.keeps_authorization {
+                head.fields.remove(name::AUTHORIZATION);
+            }
+        }
+        self.limit_rate(routed)?;
+        check_client_certificate(routed)?;
+        let spent = match ruled.and_then(|(rules, _)| rules.auth.as_ref()) {
+            // Boxed as well.
+            Some(auth) => match Box::pin(self.check_auth(routed, auth, head)).await? {
+                (CheckedAuth::Admitted(more), took) => {
+                    granted.extend(more);
+                    took
+                }
+                (CheckedAuth::Answered(answer), _) => return Ok(answer),
+            },
+            None => Duration::ZERO,
+        };
+        if let Some(answer) = local_response(routed, head)? {
+            return Ok(answer);
+        }
+        // A checked configuration has the origin of every route.
+        let origin = route.origin.as_deref().and_then(|name| local.origins.get(name)).ok_or(Error::NoRoute)?;
+        if !request::may_go_on(&head.method, &mut head.fields) {
+            return Ok(last_recipient(id));
+        }
+        let framing = BodyFraming::of(&body);
+        self.limit_body_bytes(framing, route.max_body_bytes)?;
+        let source = routed.source(&head.fields);
+        let wish = origin.wish(&head.fields, || routed.client_address(&head.fields));
+        let switch = match head.upgrade.take() {
+            Some(upgrade) => self.switch_protocol(routed, &upgrade, source)?,
+            None => None,
+        };
+        self.translate_head(routed, head, framing, origin.policy())?;
+        if let Some((rules, _)) = ruled {
+            rules.grant(&mut head.fields, &granted);
+        }
+        if let Some(switch) = &switch {
+            switch.ask(&mut head.fields);
+        }
+        request::propagate(&mut head.fields, record.trace());
+        let own = ruled.and_then(|(rules, _)| rules.timeouts.as_ref());
+        let timeouts = own.unwrap_or(&local.routing.timeouts);
+        let left = remaining_timeouts(timeouts, spent);
+        let timeouts = left.as_deref().unwrap_or(timeouts);
+        let sending = Sending {
+            head,
+            framing,
+            body,
+            max_body_bytes: route.max_body_bytes,
+            client,
+            source,
+            interim,
+            record,
+            traced: record,
+            timeouts,
+            rules: route.rules.as_ref(),
+            methods_matter: route.head.methods_matter,
+            switch,
+            wish,
+        };
+        let began = timers::now();
+        let answer = send(origin, sending).await;
+        let took = timers::now().saturating_duration_since(began);
+        self.metrics.origin_duration.observe(took);
+        record.note(|facts| facts.origin_time = Some(took));
+        // A page of the route replaces an error of the origin (`intercept_errors`).
+        let page = answer.as_ref().ok().and_then(|response| route.pages.intercepts(response.status));
+        match (answer, page) {
+            (Ok(response), Some(page)) => {
+                let instead = page.instead_of(&response);
+                discard(response.body).await;
+                Ok(instead)
+            }
+            (answer, _) => answer,
+        }
+    }
+
+    /// Fails if the operator denies the client, whose address may come from a trusted proxy; counted in `denied`. The
+    /// peer's own address was checked when it connected, and a client that has moved since is at another one.
+    fn check_denied_clients(&self, routed: &RoutedRequest<'_>, fields: &Fields) -> Result<(), Error> {
+        if self.denied.is_empty() || !self.denied.denies(routed.client_address(fields), std::time::Instant::now) {
+            return Ok(());
+        }
+        self.metrics.denied.increment();
+        Err(Error::AddressDenied)
+    }
+
+    /// Fails if the route is in maintenance; counted in `maintenance_responses`.
+    fn check_maintenance(&self, routed: &RoutedRequest<'_>) -> Result<(), Error> {
+        let Some(retry_after) = routed.ruled.and_then(|(rules, _)| rules.maintenance) else { return Ok(()) };
+        self.metrics.maintenance_responses.increment();
+        Err(Error::Maintenance { retry_after })
+    }
+
+    /// Checks the password in `fields`, which `client` has sent, against `users` of the route, and returns the user's
+    /// name; counted in `password_checks`.
+    ///
+    /// # Errors
+    ///
+    /// There is none, it is wrong, or it cannot be checked now.
+    async fn check_users(
+        &self,
+        routed: &RoutedRequest<'_>,
+        rule: &UsersRule,
+        client: IpAddr,
+        fields: &Fields,
+    ) -> Result<Vec<u8>, Error> {
+        let denied = |error: Error| {
+            if let Some(counters) = routed.counters() {
+                counters.denied_passwords.increment();
+            }
+            error
+        };
+        let Some(credentials) = Credentials::of(fields) else {
+            self.metrics.passwords_missing.increment();
+            return Err(denied(Error::NoPassword));
+        };
+        let name = credentials.name_field();
+        let checked =
+            routed.local.routing.passwords.check(&rule.users, credentials, routed.source(fields), client).await;
+        let (counter, error) = match checked {
+            PasswordCheck::Remembered => (&self.metrics.passwords_remembered, None),
+            PasswordCheck::Right => (&self.metrics.passwords_right, None),
+            PasswordCheck::Wrong => (&self.metrics.passwords_wrong, Some(denied(Error::NoPassword))),
+            PasswordCheck::Limited(wait) => {
+                let error = Error::TooManyRequests { retry_after: retry_after_seconds(wait) };
+                (&self.metrics.passwords_limited, Some(denied(error)))
+            }
+            PasswordCheck::Busy => (&self.metrics.passwords_busy, Some(Error::PasswordQueue)),
+        };
+        counter.increment();
+        // A user who has signed in has a name that is a field's value.
+        error.map_or_else(|| name.ok_or(Error::NoPassword), Err)
+    }
+
+    /// Fails if the client has used up the route's `rate_limit`; counted in `limit_reached`, and for the route.
+    fn limit_rate(&self, routed: &RoutedRequest<'_>) -> Result<(), Error> {
+        let Some((rules, variables)) = routed.ruled else { return Ok(()) };
+        let Some(limiter) = &rules.limiter else { return Ok(()) };
+        match limiter.take(variables.client, std::time::Instant::now()) {
+            TakenPermit::Admitted { forgot } => {
+                if forgot {
+                    self.metrics.limit_rate_addresses.increment();
+                }
+                Ok(())
+            }
+            TakenPermit::Denied(wait) => {
+                self.metrics.limit_rate.increment();
+                if let Some(counters) = routed.counters() {
+                    counters.limited.increment();
+                }
+                Err(Error::TooManyRequests { retry_after: retry_after_seconds(wait) })
+            }
+        }
+    }
+
+    /// Has the server of `auth` decide about the request with `head`; counted in `auth_requests`. The body is not read
+    /// meanwhile, and nothing is remembered. Returns how long that took as well.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer, or none that can be followed: the request is not served.
+    async fn check_auth(
+        &self,
+        routed: &RoutedRequest<'_>,
+        auth: &AuthRule,
+        head: &Head,
+    ) -> Result<(CheckedAuth, Duration), Outcome> {
+        let &RoutedRequest { route, record, id, .. } = routed;
+        let began = Instant::now();
+        let decided = self.request_auth(routed, auth, head).await;
+        let took = began.elapsed();
+        record.note(|facts| facts.auth_time = Some(took));
+        match decided {
+            Ok((decision, answer)) => {
+                let counter = match &decision {
+                    AuthDecision::Admitted(_) => &self.metrics.auth_admitted,
+                    AuthDecision::Denied => &self.metrics.auth_denied,
+                    AuthDecision::Redirected => &self.metrics.auth_redirected,
+                    AuthDecision::Unusable => &self.metrics.auth_unusable,
+                };
+                counter.increment();
+                let (request, origin, status) = (id, &auth.origin, answer.status.as_u16());
+                match decision {
+                    AuthDecision::Admitted(granted) => Ok((CheckedAuth::Admitted(granted), took)),
+                    AuthDecision::Denied | AuthDecision::Redirected => {
+                        if let Some(counters) = routed.counters() {
+                            counters.denied_auth.increment();
+                        }
+                        let route = &*route.name;
+                        tracing::debug!(request, route, origin, status, "denied by the server that decides");
+                        Ok((CheckedAuth::Answered(answer), took))
+                    }
+                    AuthDecision::Unusable => {
+                        tracing::warn!(request, origin, status, "no usable decision about access");
+                        Err(Error::AuthAnswer.into())
+                    }
+                }
+            }
+            Err(outcome) => {
+                self.metrics.auth_failed.increment();
+                if let Outcome::Answer(error) = outcome {
+                    let (request, origin) = (id, &auth.origin);
+                    tracing::info!(request, origin, %error, "no decision about access");
+                }
+                Err(outcome)
+            }
+        }
+    }
+
+    /// Sends the request about the request with `head` to the server of `auth`; returns its decision, and the answer
+    /// for the client, which is empty if it is not one.
+    async fn request_auth(
+        &self,
+        routed: &RoutedRequest<'_>,
+        auth: &AuthRule,
+        head: &Head,
+    ) -> Result<(AuthDecision, Response), Outcome> {
+        let &RoutedRequest { local, route, client, id, trusted, ruled, record, .. } = routed;
+        // A checked configuration has it.
+        let origin = local.origins.get(&auth.origin).ok_or(Error::NoRoute)?;
+        let routing = &local.routing;
+        let granted = ruled.map(|(rules, _)| rules.granted()).unwrap_or_default();
+        let mut to_it = auth.request(head, granted);
+        // What is removed is counted when the request itself is sent.
+        request::translate(&mut to_it, BodyFraming::None, &route.head, client, id, trusted, origin.policy())?;
+        AuthRule::describe(head, &mut to_it);
+        request::propagate(&mut to_it.fields, record.trace());
+        let sending = Sending {
+            head: &to_it,
+            framing: BodyFraming::None,
+            body: Body::empty(),
+            max_body_bytes: None,
+            client,
+            source: routed.source(&head.fields),
+            interim: &Interim::default(),
+            record: &Record::default(),
+            traced: record,
+            timeouts: &routing.timeouts,
+            rules: None,
+            methods_matter: false,
+            switch: None,
+            wish: origin.wish(&head.fields, || routed.client_address(&head.fields)),
+        };
+        let began = Instant::now();
+        let answer = send(origin, sending).await;
+        self.metrics.origin_duration.observe(began.elapsed());
+        let Response { status, fields, body } = answer?;
+        let decision = auth.decide(status, &fields);
+        if !matches!(decision, AuthDecision::Denied | AuthDecision::Redirected) {
+            discard(body).await;
+            return Ok((decision, Response::new(status, Body::empty())));
+        }
+        let body = Limited::new(body, MAX_BODY).collect();
+        let Ok(read) = timeout(routing.timeouts.response_header, body).await else {
+            self.metrics.timeout_response_body.increment();
+            return Err(Error::ResponseTimeout.into());
+        };
+        match read {
+            Ok(body) => Ok((decision, pass_on(status, &fields, body.to_bytes(), id))),
+            Err(error) if error.is::<LengthLimitError>() => {
+                Ok((AuthDecision::Unusable, Response::new(status, Body::empty())))
+            }
+            Err(_) => Err(Error::Truncated.into()),
+        }
+    }
+
+    /// Fails if the length of a request's body is larger than `max_body_bytes`; counted in `limit_reached`. A body of
+    /// unknown length is cut off there.
+    fn limit_body_bytes(&self, framing: BodyFraming, max_body_bytes: Option<u64>) -> Result<(), Error> {
+        match (framing, max_body_bytes) {
+            (BodyFraming::Length(length), Some(allowed)) if length > allowed => {
+                self.metrics.limit_body_bytes.increment();
+                Err(Error::BodyTooLarge)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Converts a request's head for the origin, and applies the route's `request_headers`; counted in
+    /// `ambiguous_fields` and `reserved_fields`.
+    fn translate_head(
+        &self,
+        routed: &RoutedRequest<'_>,
+        head: &mut Head,
+        framing: BodyFraming,
+        policy: &FieldPolicy,
+    ) -> Result<(), Error> {
+        let &RoutedRequest { route, client, id, trusted, ruled, .. } = routed;
+        match request::translate(head, framing, &route.head, client, id, trusted, policy) {
+            Ok(removed) => self.metrics.count_removed(removed),
+            Err(error) => {
+                if error == Error::AmbiguousField {
+                    self.metrics.ambiguous_fields_rejected.increment();
+                }
+                return Err(error);
+            }
+        }
+        match ruled {
+            Some((rules, variables)) => rules.request(head, variables),
+            None => Ok(()),
+        }
+    }
+
+    /// The switch of protocols to request from the origin, with a slot for its tunnel: none, if `upgrade` of the route
+    /// does not allow it, where HTTP/1.1 continues without (RFC 9110 §7.8); counted in `tunnels_refused`.
+    fn switch_protocol(
+        &self,
+        routed: &RoutedRequest<'_>,
+        upgrade: &Upgrade,
+        source: Source,
+    ) -> Result<Option<Switch>, Error> {
+        let &RoutedRequest { local, route, client, .. } = routed;
+        let Some(protocol) = choose(upgrade, &route.upgrade).filter(|_| local.routing.max_tunnels > 0) else {
+            return if client.protocol == Protocol::Http1 { Ok(None) } else { Err(Error::NoSuchTunnel) };
+        };
+        let Some((slot, evicts)) = self.tunnels.take(local.routing.max_tunnels, source) else {
+            self.metrics.tunnels_refused.increment();
+            return Err(Error::TunnelLimit);
+        };
+        if evicts {
+            self.metrics.tunnels_evicted.increment();
+        }
+        Ok(Some(Switch::new(protocol, client.protocol, slot)))
+    }
+}
+
+/// A request after the server that decides about it has answered.
+enum CheckedAuth {
+    /// The request is served; its origin gets these fields.
+    Admitted(Vec<(FieldName, Vec<u8>)>),
+    /// The client gets this answer.
+    Answered(Response),
+}
+
+/// Fails if a rule of the route, `deny` or `allow`, does not admit the client's address; counted for the route.
+fn check_addresses(routed: &RoutedRequest<'_>) -> Result<(), Error> {
+    let Some((rules, variables)) = routed.ruled else { return Ok(()) };
+    if rules.addresses.as_ref().is_none_or(|addresses| addresses.admit(variables.client)) {
+        return Ok(());
+    }
+    if let Some(counters) = routed.counters() {
+        counters.denied_addresses.increment();
+    }
+    Err(Error::AddressDenied)
+}
+
+/// Fails if the route has `client_certificate`, and the client has none.
+fn check_client_certificate(routed: &RoutedRequest<'_>) -> Result<(), Error> {
+    let is_required = routed.route.head.certificate == CertificateRequest::Required;
+    if is_required && routed.client.identity.certificate.is_none() { Err(Error::NoCertificate) } else { Ok(()) }
+}
+
+/// `wait` for `Retry-After`: rounded up, and at least one.
+fn retry_after_seconds(wait: Duration) -> u32 {
+    let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0));
+    u32::try_from(seconds).unwrap_or(u32::MAX).max(1)
+}
+
+/// The response of the route itself, if it has `redirect` or `respond`.
+fn local_response(routed: &RoutedRequest<'_>, head: &Head) -> Result<Option<Response>, Error> {
+    let &RoutedRequest { client, id, ruled, .. } = routed;
+    let Some((rules, variables)) = ruled else { return Ok(None) };
+    if let Some(redirect) = &rules.redirect {
+        return Ok(Some(redirect.response(&rules.path(head)?, id, variables)));
+    }
+    if let Some(respond) = &rules.respond {
+        let is_extended = client.protocol != Protocol::Http1 && head.upgrade.is_some();
+        if is_extended && respond.is_success() {
+            return Err(Error::NoSuchTunnel);
+        }
+        return Ok(Some(respond.response(id, variables)));
+    }
+    Ok(None)
+}
+
+/// The answer to an OPTIONS that must not be forwarded (RFC 9110 §7.6.2).
+fn last_recipient(id: &str) -> Response {
+    let mut response = Response::new(StatusCode::NO_CONTENT, Body::empty());
+    response.fields.append(name::X_REQUEST_ID, id.as_bytes());
+    response
+}
+
+/// `timeouts` for a request of which `spent` has passed; `None` if that makes no difference.
+fn remaining_timeouts(timeouts: &Timeouts, spent: Duration) -> Option<Box<Timeouts>> {
+    let request = timeouts.request.filter(|_| !spent.is_zero())?.saturating_sub(spent);
+    Some(Box::new(Timeouts { request: Some(request), ..*timeouts }))
+}
+
+/// The answer for the client to a request that failed by `error`, which the logs get: with the page that the route has
+/// in `error_pages`.
+fn answer_error(
+    error: Error,
+    local: &Local,
+    route: Option<&Route>,
+    ruled: Option<RouteRules<'_>>,
+    id: &str,
+    head: &Head,
+    record: &Record,
+) -> Response {
+    error_log::log(error, id, head, route.map(|route| &*route.name), ruled.map(|(_, variables)| variables.client));
+    let (status, kind) = error.table();
+    if error == Error::Evicted {
+        record.evicted();
+    }
+    record.error(kind);
+    let pages = route.map_or(&local.routing.general_pages, |route| &route.pages);
+    let mut response = error.response(id, pages.find(status));
+    if error == Error::NoPassword
+        && let Some(users) = ruled.and_then(|(rules, _)| rules.users.as_ref())
+    {
+        response.fields.set(name::WWW_AUTHENTICATE, users.challenge.as_bytes());
+    }
+    response
+}

@@ -1,0 +1,8 @@
+//! The heads of requests and responses, as they are converted between a client and an origin. Pure.
+
+pub(crate) mod forwarded;
+pub(crate) mod request;
+pub(crate) mod response;
+pub(crate) mod spelling;
+
+pub(crate) use request::{BodyFraming, FieldPolicy, Removed, RouteHead};

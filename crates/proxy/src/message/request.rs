@@ -1,0 +1,493 @@
+//! Converts a request, which the front end has checked, for the origin: an HTTP/1.1 head with explicit framing. Pure.
+//!
+//! `connection::origin_connection` writes this head as it is, and frames the body by the same [`BodyFraming`].
+
+use super::{forwarded, spelling};
+use crate::answer::Error;
+use http::Method;
+use http_body::Body as HttpBody;
+use litequic_config::{self as config, AmbiguousFields, ReservedFields};
+use litequic_exchange::{CertificateRequest, Client, Fields, Head, NameSet, Propagation, field::may_trail, name};
+
+/// How a body is delimited on the connection to the origin (RFC 9112 §6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BodyFraming {
+    /// The request ended with its header.
+    None,
+    /// `Content-Length`
+    Length(u64),
+    /// `Transfer-Encoding: chunked`
+    Chunked,
+}
+
+impl BodyFraming {
+    /// The framing for `body`.
+    pub(crate) fn of(body: &impl HttpBody) -> Self {
+        match body.size_hint().exact() {
+            _ if body.is_end_stream() => Self::None,
+            Some(length) => Self::Length(length),
+            None => Self::Chunked,
+        }
+    }
+}
+
+/// The fields of a request that an origin does not get.
+#[derive(Debug, Clone)]
+pub(crate) struct FieldPolicy {
+    ambiguous: AmbiguousFields,
+    reserved: ReservedFields,
+    /// Names of the table that may be reserved.
+    suspicious: NameSet,
+}
+
+impl Default for FieldPolicy {
+    fn default() -> Self {
+        Self::new(AmbiguousFields::default(), ReservedFields::default())
+    }
+}
+
+impl FieldPolicy {
+    fn new(ambiguous: AmbiguousFields, reserved: ReservedFields) -> Self {
+        Self { suspicious: NameSet::filter(|name| reserved.may_contain(name)), ambiguous, reserved }
+    }
+
+    /// The policy of the origin `config`.
+    pub(crate) fn of(config: &config::Origin) -> Self {
+        Self::new(config.ambiguous_fields, config.reserved_fields.clone())
+    }
+
+    /// Whether any of `fields` may be reserved.
+    fn may_have_reserved(&self, fields: &Fields) -> bool {
+        let others = || fields.iter().filter(|line| !line.id().is_known());
+        fields.names().has_any(self.suspicious)
+            || fields.names().has_any(NameSet::OTHER) && others().any(|line| self.reserved.may_contain(line.name()))
+    }
+}
+
+/// What a route has for the heads of its requests.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RouteHead {
+    /// The value of `Host` for the origin, instead of `:authority`.
+    pub(crate) rewrite_host: Option<String>,
+    /// The certificate that clients have to present; 403 without.
+    pub(crate) certificate: CertificateRequest,
+    /// Whether the origin gets the certificates that came with the client's.
+    pub(crate) certificate_chain: bool,
+    /// Whether the method of a request decides between this route and another: a field that overrides the method would
+    /// undo that.
+    pub(crate) methods_matter: bool,
+}
+
+/// Fields that were removed from a request.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Removed {
+    /// With an ambiguous name.
+    pub(crate) ambiguous: u64,
+    /// Fields that only a trusted proxy may send.
+    pub(crate) reserved: u64,
+}
+
+/// Converts the head of a client's request for the origin, and returns the fields that it had to remove.
+///
+/// # Errors
+///
+/// [`Error::NoAuthority`] if the request has no host for `Host`; [`Error::Tunnel`] for CONNECT, which
+/// would ask for a tunnel; [`Error::AmbiguousField`] where those are to be rejected.
+pub(crate) fn translate(
+    head: &mut Head,
+    framing: BodyFraming,
+    route: &RouteHead,
+    client: &Client,
+    id: &str,
+    trusted: bool,
+    policy: &FieldPolicy,
+) -> Result<Removed, Error> {
+    if head.method == Method::CONNECT {
+        return Err(Error::Tunnel);
+    }
+    if head.authority().is_empty() {
+        return Err(Error::NoAuthority);
+    }
+    let fields = &mut head.fields;
+    // Most requests have none of these.
+    let special = fields.names().has_any(SPECIAL);
+    let mut removed = Removed::default();
+    if special {
+        removed.ambiguous = spelling::settle(fields, policy.ambiguous)?;
+    }
+    // Unless ambiguous names pass, all names are plain now.
+    let is_folded = special && policy.ambiguous == AmbiguousFields::Pass;
+    if is_folded || !trusted && policy.may_have_reserved(fields) {
+        removed.reserved = spelling::remove(fields, |name| {
+            let plain = !is_folded || spelling::is_plain(name);
+            // Of a trusted proxy those in another spelling are its client's.
+            (!plain || !trusted && policy.reserved.may_contain(name))
+                && policy.reserved.contain(&spelling::plain(name), route.methods_matter)
+        });
+    }
+    forwarded::set(head, client, id, trusted);
+    if route.certificate != CertificateRequest::None
+        && let Some(certificate) = &client.identity.certificate
+    {
+        forwarded::set_certificate(&mut head.fields, certificate, route.certificate_chain);
+    }
+    match &route.rewrite_host {
+        Some(host) => head.fields.set(name::HOST, host.as_bytes()),
+        None => head.set_to_authority(name::HOST),
+    }
+    if special {
+        remove_special(&mut head.fields, framing);
+    }
+    // The target is the client's, byte for byte. `Early-Data` passes: no intermediary may remove it (RFC 8470 §5.1),
+    // and as litequic takes no 0-RTT it never has to add one.
+    frame(&mut head.fields, &head.method, framing);
+    Ok(removed)
+}
+
+/// The names that [`remove_special`] does anything about, or [`spelling::settle`].
+const SPECIAL: NameSet = NameSet::of(&[
+    name::PROXY,
+    name::CONNECTION,
+    name::KEEP_ALIVE,
+    name::PROXY_CONNECTION,
+    name::UPGRADE,
+    name::TE,
+    name::CONTENT_LENGTH,
+    name::TRANSFER_ENCODING,
+    name::TRAILER,
+])
+.and(NameSet::AMBIGUOUS);
+
+/// Removes the fields that a client may not send to the origin, and those that frame the body.
+fn remove_special(fields: &mut Fields, framing: BodyFraming) {
+    // Fields that a CGI origin takes for its own `http_proxy` (CVE-2016-5385), and for a second framing.
+    fields.remove(name::PROXY);
+    remove_twins(fields);
+
+    // RFC 9114 §4.2: the front end has rejected these. Should it ever not, they are removed here.
+    for name in [name::CONNECTION, name::KEEP_ALIVE, name::PROXY_CONNECTION, name::UPGRADE] {
+        fields.remove(name);
+    }
+    // `TE: trailers` is hop-by-hop: litequic accepts trailers, too (RFC 9110 §10.1.4).
+    if fields.remove(name::TE) {
+        fields.append(name::TE, b"trailers");
+        fields.append(name::CONNECTION, b"TE");
+    }
+    fields.remove(name::CONTENT_LENGTH);
+    fields.remove(name::TRANSFER_ENCODING);
+    if framing != BodyFraming::Chunked {
+        // HTTP/1.1 has trailers only after chunks.
+        fields.remove(name::TRAILER);
+    }
+}
+
+/// Removes the fields that, in their plain spelling, would frame the request or belong to its connection.
+fn remove_twins(fields: &mut Fields) {
+    const FRAMING: [&str; 4] = ["content-length", "transfer-encoding", "keep-alive", "proxy-connection"];
+    spelling::remove(fields, |name| !spelling::is_plain(name) && FRAMING.contains(&&*spelling::plain(name)));
+}
+
+/// The effect of `Max-Forwards` on an OPTIONS request (RFC 9110 §7.6.2): false if it must not be forwarded. Other
+/// methods ignore it, and a value that is not a number is ignored.
+pub(crate) fn may_go_on(method: &Method, fields: &mut Fields) -> bool {
+    if *method != Method::OPTIONS {
+        return true;
+    }
+    let Some(digits) = fields.get(name::MAX_FORWARDS) else { return true };
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return true;
+    }
+    let number = str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).unwrap_or(u64::MAX);
+    let Some(left) = number.checked_sub(1) else { return false };
+    fields.set_number(name::MAX_FORWARDS, left);
+    true
+}
+
+/// Adds the framing, if no other field has it any more.
+fn frame(fields: &mut Fields, method: &Method, framing: BodyFraming) {
+    match framing {
+        // RFC 9110 §8.6: a method whose body has a meaning states that there is none.
+        BodyFraming::None if matches!(*method, Method::POST | Method::PUT | Method::PATCH) => {
+            fields.set(name::CONTENT_LENGTH, b"0");
+        }
+        BodyFraming::None => {}
+        BodyFraming::Length(length) => fields.set_number(name::CONTENT_LENGTH, length),
+        BodyFraming::Chunked => fields.set(name::TRANSFER_ENCODING, b"chunked"),
+    }
+}
+
+/// Removes trailer fields that would have an effect in an origin that merges them into the header (RFC 9110 §6.5.1), in
+/// any spelling, those that a rule of the route names, and those that only a trusted proxy may send, which has no
+/// reason to send them here; and, unless they are to be forwarded, all with an ambiguous name. `is_ruled` says whether
+/// a rule names a field, by its plain spelling. Returns how many of the last two there were. Those that the request's
+/// `Trailer` declared are forwarded.
+pub(crate) fn trailers(
+    fields: &mut Fields,
+    is_ruled: impl Fn(&str) -> bool,
+    methods_matter: bool,
+    policy: &FieldPolicy,
+) -> Removed {
+    // It is too late for a 400.
+    let ambiguous = match policy.ambiguous {
+        AmbiguousFields::Pass => 0,
+        AmbiguousFields::Drop | AmbiguousFields::Reject => spelling::remove(fields, |name| !spelling::is_plain(name)),
+    };
+    let reserved = spelling::remove(fields, |name| policy.reserved.contain(&spelling::plain(name), methods_matter));
+    spelling::remove(fields, |name| {
+        let name = spelling::plain(name);
+        !may_trail(&name) || is_ruled(&name)
+    });
+    Removed { ambiguous, reserved }
+}
+
+/// Removes the trace context that litequic replaces: each attempt has its own.
+pub(crate) fn propagate(fields: &mut Fields, propagation: Propagation) {
+    if propagation == Propagation::Unchanged {
+        return;
+    }
+    fields.remove(name::TRACEPARENT);
+    if propagation == Propagation::Begun {
+        fields.remove(name::TRACESTATE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::{Own, Rules};
+    use bytes::Bytes;
+    use http::{HeaderName, request};
+    use http_body_util::{BodyExt, StreamBody};
+    use litequic_config as config;
+    use litequic_exchange::{Authority, Body, BodyError, Identity, LastForwarded, Name, Protocol};
+
+    #[test]
+    fn whatever_is_removed_is_among_the_names_that_say_whether_anything_is() {
+        let names = ["proxy", "connection", "keep-alive", "proxy-connection", "upgrade", "te", "content-length"];
+        let twins = ["transfer-encoding", "trailer", "content_length", "transfer_encoding", "keep_alive"];
+        for name in names.into_iter().chain(twins).chain(["proxy_connection", "accept", "x-a"]) {
+            for framing in [BodyFraming::None, BodyFraming::Chunked] {
+                let before = Fields::from_iter([(Name::of(name), &b"1"[..])]);
+                let mut after = before.clone();
+                remove_special(&mut after, framing);
+                assert!(after == before || before.names().has_any(SPECIAL), "{name}");
+            }
+        }
+        assert!(!Fields::from_iter([(Name::of("accept"), &b"1"[..])]).names().has_any(SPECIAL));
+    }
+
+    /// A name of the table, and one that is not.
+    #[test]
+    fn a_reserved_field_is_removed_whether_its_name_has_a_number_or_not() {
+        let reserved = ["x-requested-with", "x-other"].map(|name| config::ReservedField::Name(name.into()));
+        let policy = FieldPolicy::new(AmbiguousFields::Drop, ReservedFields::new(reserved.to_vec()));
+        for name in ["x-requested-with", "x-other"] {
+            let fields = Fields::from_iter([(Name::of(name), &b"1"[..]), (Name::of(name), b"2"), (name::EXPECT, b"3")]);
+            assert!(policy.may_have_reserved(&fields), "{name}");
+            let (head, removed) = translated_by(
+                Head::new(Method::GET, Authority::new("a.test"), "/", fields),
+                BodyFraming::None,
+                None,
+                &policy,
+            );
+            assert_eq!((removed.reserved, head.fields.contains(Name::of(name))), (1, false), "{name}");
+            assert!(head.fields.contains(name::EXPECT));
+        }
+    }
+
+    fn translated(request: request::Builder, framing: BodyFraming, rewrite: Option<&str>) -> Head {
+        let policy = FieldPolicy::new(AmbiguousFields::Pass, ReservedFields::default());
+        translated_by(request.body(()).unwrap().into_parts().0.into(), framing, rewrite, &policy).0
+    }
+
+    fn translated_by(
+        mut head: Head,
+        framing: BodyFraming,
+        rewrite: Option<&str>,
+        policy: &FieldPolicy,
+    ) -> (Head, Removed) {
+        let route = RouteHead { rewrite_host: rewrite.map(str::to_owned), ..RouteHead::default() };
+        let client = Client {
+            address: "192.0.2.7:1".parse().unwrap(),
+            local: "192.0.2.1:443".parse().unwrap(),
+            protocol: Protocol::Http3,
+            server_name: None,
+            forwarded: LastForwarded::default(),
+            identity: Identity::default(),
+            connection: 0,
+        };
+        let removed = translate(&mut head, framing, &route, &client, "id", false, policy).unwrap();
+        (head, removed)
+    }
+
+    fn field<'a>(head: &'a Head, name: &'a str) -> Option<&'a str> {
+        assert!(head.fields.all(Name::of(name)).count() <= 1, "{name} twice");
+        head.fields.get(Name::of(name)).map(|value| str::from_utf8(value).unwrap())
+    }
+
+    #[test]
+    fn framing_is_explicit() {
+        for (method, framing, length, coding) in [
+            ("GET", BodyFraming::None, None, None),
+            ("HEAD", BodyFraming::None, None, None),
+            ("DELETE", BodyFraming::None, None, None),
+            ("OPTIONS", BodyFraming::None, None, None),
+            ("BREW", BodyFraming::None, None, None),
+            ("POST", BodyFraming::None, Some("0"), None),
+            ("PUT", BodyFraming::None, Some("0"), None),
+            ("PATCH", BodyFraming::None, Some("0"), None),
+            ("GET", BodyFraming::Length(5), Some("5"), None),
+            ("POST", BodyFraming::Length(0), Some("0"), None),
+            ("GET", BodyFraming::Chunked, None, Some("chunked")),
+            ("HEAD", BodyFraming::Chunked, None, Some("chunked")),
+            ("DELETE", BodyFraming::Chunked, None, Some("chunked")),
+            ("POST", BodyFraming::Chunked, None, Some("chunked")),
+        ] {
+            let request = http::Request::builder().method(method).uri("https://a.test/");
+            // Whatever the client declared.
+            let request = request.header("content-length", "7").header("transfer-encoding", "gzip");
+            let parts = translated(request, framing, None);
+            assert_eq!(field(&parts, "content-length"), length, "{method} {framing:?}");
+            assert_eq!(field(&parts, "transfer-encoding"), coding, "{method} {framing:?}");
+        }
+    }
+
+    #[test]
+    fn a_bodys_framing_follows_what_is_known_of_it() {
+        let unknown = StreamBody::new(futures_util::stream::empty::<Result<http_body::Frame<Bytes>, BodyError>>());
+        assert_eq!(BodyFraming::of(&Body::empty()), BodyFraming::None);
+        assert_eq!(BodyFraming::of(&Body::from("hello")), BodyFraming::Length(5));
+        assert_eq!(BodyFraming::of(&Body::stream(unknown.boxed_unsync())), BodyFraming::Chunked);
+    }
+
+    #[test]
+    fn the_target_is_in_origin_form_and_byte_identical() {
+        for (uri, expected) in [
+            ("https://a.test/", "/"),
+            ("https://a.test", "/"),
+            ("https://a.test/a/%2e%2E/b;c=d//e?q=%20&r='{}", "/a/%2e%2E/b;c=d//e?q=%20&r='{}"),
+            ("https://a.test/?", "/?"),
+            ("https://a.test/a?b?c", "/a?b?c"),
+        ] {
+            assert_eq!(translated(http::Request::get(uri), BodyFraming::None, None).target(), expected);
+        }
+        let star = http::Uri::builder().scheme("https").authority("a.test").path_and_query("*").build().unwrap();
+        let request = http::Request::options(star);
+        assert_eq!(translated(request, BodyFraming::None, None).target(), "*");
+    }
+
+    #[test]
+    fn there_is_one_host_and_it_is_the_authority_unless_rewritten() {
+        let request = || http::Request::get("https://A.test:8443/").header("host", "x").header("host", "y");
+        assert_eq!(field(&translated(request(), BodyFraming::None, None), "host"), Some("A.test:8443"));
+        let rewritten = translated(request(), BodyFraming::None, Some("inner"));
+        assert_eq!(field(&rewritten, "host"), Some("inner"));
+        assert_eq!(field(&rewritten, "x-forwarded-host"), Some("A.test:8443"));
+    }
+
+    #[test]
+    fn hop_by_hop_fields_never_pass() {
+        let mut request = http::Request::get("https://a.test/");
+        for name in ["connection", "keep-alive", "proxy-connection", "upgrade", "transfer-encoding"] {
+            request = request.header(name, "x");
+        }
+        let parts =
+            translated(request.header("early-data", "1").header("expect", "100-continue"), BodyFraming::None, None);
+        for name in ["connection", "keep-alive", "proxy-connection", "upgrade", "transfer-encoding", "te"] {
+            assert_eq!(field(&parts, name), None);
+        }
+        assert_eq!(field(&parts, "early-data"), Some("1"));
+        assert_eq!(field(&parts, "expect"), Some("100-continue"));
+    }
+
+    #[test]
+    fn te_trailers_goes_with_connection_te() {
+        let parts = translated(http::Request::get("https://a.test/").header("te", "trailers"), BodyFraming::None, None);
+        assert_eq!((field(&parts, "te"), field(&parts, "connection")), (Some("trailers"), Some("TE")));
+    }
+
+    #[test]
+    fn what_an_origin_could_take_for_its_environment_or_for_framing_never_passes() {
+        let mut request = http::Request::get("https://a.test/").header("x_other", "1");
+        let names =
+            ["proxy", "content_length", "content.length", "transfer_encoding", "keep_alive", "proxy_connection"];
+        for name in names {
+            request = request.header(name, "x");
+        }
+        let parts = translated(request, BodyFraming::None, None);
+        for name in names {
+            assert_eq!(field(&parts, name), None, "{name}");
+        }
+        assert_eq!(field(&parts, "x_other"), Some("1"));
+    }
+
+    #[test]
+    fn max_forwards_counts_down_for_options_alone() {
+        for (method, value, goes_on, after) in [
+            (Method::OPTIONS, "0", false, "0"),
+            (Method::OPTIONS, "00", false, "00"),
+            (Method::OPTIONS, "1", true, "0"),
+            (Method::OPTIONS, "10", true, "9"),
+            (Method::OPTIONS, "99999999999999999999999", true, "18446744073709551614"),
+            (Method::OPTIONS, "-1", true, "-1"),
+            (Method::OPTIONS, "", true, ""),
+            (Method::GET, "0", true, "0"),
+        ] {
+            let mut fields = Fields::from_iter([(name::MAX_FORWARDS, value.as_bytes())]);
+            assert_eq!(may_go_on(&method, &mut fields), goes_on, "{method} {value}");
+            assert_eq!(fields.get(name::MAX_FORWARDS), Some(after.as_bytes()), "{method} {value}");
+        }
+        assert!(may_go_on(&Method::OPTIONS, &mut Fields::new()));
+    }
+
+    #[test]
+    fn trailers_cannot_say_what_only_a_header_may() {
+        let rules = config::HeaderRules {
+            remove: vec![HeaderName::from_static("x-user")],
+            set: vec![(HeaderName::from_static("x-role"), config::Template(Vec::new()))],
+            add: vec![(HeaderName::from_static("x_tag"), config::Template(Vec::new()))],
+        };
+        let route = config::Route { request_headers: rules, ..config::Route::catch_all("o") };
+        let (listen, origin) = (([127, 0, 0, 1], 0).into(), "http://o".parse().unwrap());
+        let general = config::Config::simple(listen, origin, "c".into(), "k".into());
+        let rules = Rules::new(&route, &general, Own::default());
+        let kept = |rules: Option<&Rules>, ambiguous| {
+            let mut fields = Fields::new();
+            for name in [
+                "x-checksum",
+                "content-length",
+                "transfer-encoding",
+                "host",
+                "proxy",
+                "x-forwarded-for",
+                "x_forwarded_for",
+                "x.real.ip",
+                "client-cert",
+                "client_cert",
+                "x-request-id",
+                "cookie",
+                "authorization",
+                "x-user",
+                "x_user",
+                "x-role",
+                "x.role",
+                "x-tag",
+                "x_sum",
+            ] {
+                fields.append(Name::of(name), b"1");
+            }
+            let policy = FieldPolicy::new(ambiguous, ReservedFields::default());
+            let dropped =
+                trailers(&mut fields, |name| rules.is_some_and(|rules| rules.is_about_request(name)), false, &policy)
+                    .ambiguous;
+            let mut kept: Vec<_> = fields.iter().map(|line| line.name()).collect();
+            kept.sort_unstable();
+            (kept.join(" "), dropped)
+        };
+        let (pass, drop) = (AmbiguousFields::Pass, AmbiguousFields::Drop);
+        assert_eq!(kept(rules.as_ref(), pass), ("x-checksum x_sum".into(), 0));
+        assert_eq!(kept(rules.as_ref(), drop), ("x-checksum".into(), 6));
+        assert_eq!(kept(rules.as_ref(), AmbiguousFields::Reject), ("x-checksum".into(), 6));
+        assert_eq!(kept(None, pass).0, "x-checksum x-role x-tag x-user x.role x_sum x_user");
+    }
+}

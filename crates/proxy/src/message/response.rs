@@ -1,0 +1,193 @@
+//! Converts an origin's head for the client: without connection-specific fields. Pure.
+//!
+//! `http1` delimits bodies of responses that are rejected here: with `Content-Length` beside `Transfer-Encoding`, or
+//! with transfer codings that are not decoded; and reads an unrequested 101.
+
+use crate::answer::Error;
+use http::{Method, StatusCode};
+use litequic_exchange::{Fields, Name, NameSet, field::may_trail, name};
+
+/// Converts the head of an origin's response to a `method` request for the client. `length` is the body's as it will
+/// be delivered, if it is known.
+///
+/// # Errors
+///
+/// The response cannot be forwarded.
+pub(crate) fn translate(
+    status: StatusCode,
+    fields: &mut Fields,
+    method: &Method,
+    length: Option<u64>,
+) -> Result<(), Error> {
+    if status.is_informational() {
+        return Err(Error::Upgrade);
+    }
+    let bodiless = *method == Method::HEAD || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+
+    let coded = fields.contains(name::TRANSFER_ENCODING);
+    if coded && fields.contains(name::CONTENT_LENGTH) {
+        // The sender may have meant the other framing (RFC 9112 §6.3); of a response without a body too, whose
+        // connection or whose length another request would use.
+        return Err(Error::Protocol);
+    }
+    let mut codings = fields.all(name::TRANSFER_ENCODING);
+    match (codings.next(), codings.next()) {
+        (None, _) => {}
+        (Some(only), None) if only.eq_ignore_ascii_case(b"chunked") => {}
+        _ if bodiless => {}
+        _ => return Err(Error::TransferCoding),
+    }
+    drop(codings);
+
+    // One Content-Length or none (RFC 9110 §8.6): HTTP/3 allows no list of them.
+    let length = match () {
+        () if coded || status == StatusCode::NO_CONTENT => None,
+        () if bodiless => declared_length(fields)?,
+        () => length.filter(|_| fields.contains(name::CONTENT_LENGTH)),
+    };
+    match length {
+        None => drop(fields.remove(name::CONTENT_LENGTH)),
+        // Several lines, or one with a list.
+        Some(length) if !is_plain(fields) => fields.set_number(name::CONTENT_LENGTH, length),
+        Some(_) => {}
+    }
+
+    remove_hop_by_hop(fields);
+    // It names the origin's own ports.
+    fields.remove(name::ALT_SVC);
+    Ok(())
+}
+
+/// Translates an interim (1xx) response's fields: it has no content (RFC 9110 §8.6).
+pub(crate) fn translate_interim(fields: &mut Fields) {
+    remove_hop_by_hop(fields);
+    for name in [name::CONTENT_LENGTH, name::ALT_SVC] {
+        fields.remove(name);
+    }
+}
+
+/// The length that a response without a body declares.
+fn declared_length(fields: &Fields) -> Result<Option<u64>, Error> {
+    let mut length = None;
+    for item in fields.members(name::CONTENT_LENGTH) {
+        let digits = !item.is_empty() && item.iter().all(u8::is_ascii_digit);
+        let item = std::str::from_utf8(item).ok().filter(|_| digits).and_then(|item| item.parse::<u64>().ok());
+        match (item, length) {
+            (Some(item), None) => length = Some(item),
+            (Some(item), Some(before)) if item == before => {}
+            _ => return Err(Error::Protocol),
+        }
+    }
+    Ok(length)
+}
+
+/// Whether there is one `Content-Length` with one number.
+fn is_plain(fields: &Fields) -> bool {
+    let mut lines = fields.all(name::CONTENT_LENGTH);
+    lines.next().is_some_and(|line| line.iter().all(u8::is_ascii_digit)) && lines.next().is_none()
+}
+
+/// Fields that always belong to one connection.
+const HOP_BY_HOP: [Name<'static>; 6] =
+    [name::CONNECTION, name::KEEP_ALIVE, name::PROXY_CONNECTION, name::TRANSFER_ENCODING, name::UPGRADE, name::TE];
+
+/// Removes what belongs to one connection (RFC 9110 §7.6.1): `Connection`, the fields it names, and those that
+/// always are such.
+fn remove_hop_by_hop(fields: &mut Fields) {
+    const PRESENT: NameSet = NameSet::of(&HOP_BY_HOP);
+    if !fields.names().has_any(PRESENT) {
+        return;
+    }
+    // Most origins send one of these, or no Connection at all.
+    let is_usual = |value: &[u8]| matches!(value, b"keep-alive" | b"close");
+    if !fields.all(name::CONNECTION).all(is_usual) {
+        let named = fields.members(name::CONNECTION).filter_map(|token| str::from_utf8(token).ok());
+        let named: Vec<String> = named.map(str::to_ascii_lowercase).collect();
+        for name in named.iter().filter(|name| !matches!(name.as_str(), "close" | "keep-alive")) {
+            fields.remove(Name::of(name));
+        }
+    }
+    fields.retain(|line| !PRESENT.has(line.id()));
+}
+
+/// Removes trailer fields that no recipient may merge into a header (RFC 9110 §6.5.1), and those that a rule of the
+/// route `replaces`: that it removes from the header, or sets there.
+pub(crate) fn trailers(fields: &mut Fields, replaces: impl Fn(Name<'_>) -> bool) {
+    fields.retain(|line| may_trail(line.name()) && !replaces(line.as_name()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn translated(
+        method: Method,
+        status: u16,
+        lines: &[(&'static str, &'static str)],
+        length: Option<u64>,
+    ) -> Result<Vec<(String, String)>, Error> {
+        let mut fields: Fields = lines.iter().map(|(name, value)| (Name::of(name), value.as_bytes())).collect();
+        translate(StatusCode::from_u16(status).unwrap(), &mut fields, &method, length)?;
+        let text = |value: &[u8]| String::from_utf8(value.to_vec()).unwrap();
+        let mut fields: Vec<_> = fields.iter().map(|line| (line.name().to_owned(), text(line.value))).collect();
+        fields.sort();
+        Ok(fields)
+    }
+
+    #[test]
+    fn a_response_has_one_content_length_or_none() {
+        const CL: &str = "content-length";
+        const TE: &str = "transfer-encoding";
+        type Case =
+            (Method, u16, &'static [(&'static str, &'static str)], Option<u64>, Result<Option<&'static str>, Error>);
+        let cases: [Case; 16] = [
+            (Method::GET, 200, &[(CL, "5")], Some(5), Ok(Some("5"))),
+            (Method::GET, 200, &[(CL, "5"), (CL, "5")], Some(5), Ok(Some("5"))),
+            (Method::GET, 200, &[(CL, "5, 5")], Some(5), Ok(Some("5"))),
+            (Method::GET, 200, &[], None, Ok(None)),
+            (Method::GET, 200, &[(CL, "5"), (TE, "chunked")], None, Err(Error::Protocol)),
+            (Method::HEAD, 200, &[(TE, "chunked"), (CL, "5")], Some(0), Err(Error::Protocol)),
+            (Method::GET, 304, &[(CL, "5"), (TE, "chunked")], Some(0), Err(Error::Protocol)),
+            (Method::GET, 200, &[(TE, "Chunked")], None, Ok(None)),
+            (Method::GET, 200, &[(TE, "gzip, chunked")], None, Err(Error::TransferCoding)),
+            (Method::GET, 200, &[(TE, "chunked"), (TE, "chunked")], None, Err(Error::TransferCoding)),
+            (Method::GET, 200, &[(TE, "identity")], None, Err(Error::TransferCoding)),
+            (Method::HEAD, 200, &[(CL, "5")], Some(0), Ok(Some("5"))),
+            (Method::HEAD, 200, &[(CL, "5"), (CL, "6")], Some(0), Err(Error::Protocol)),
+            (Method::HEAD, 200, &[(CL, "+5")], Some(0), Err(Error::Protocol)),
+            (Method::GET, 304, &[(CL, "5")], Some(0), Ok(Some("5"))),
+            (Method::GET, 204, &[(CL, "5")], Some(0), Ok(None)),
+        ];
+        for (method, status, lines, length, expected) in cases {
+            let fields = translated(method.clone(), status, lines, length);
+            let found = fields.map(|fields| fields.into_iter().find(|(name, _)| name == CL).map(|(_, value)| value));
+            assert_eq!(found, expected.map(|value| value.map(str::to_owned)), "{method} {status} {lines:?}");
+        }
+    }
+
+    #[test]
+    fn what_belongs_to_the_connection_stays_there() {
+        let lines = [
+            ("connection", "close, X-Inner"),
+            ("connection", "x-other"),
+            ("x-inner", "1"),
+            ("x-other", "1"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-connection", "close"),
+            ("upgrade", "h2c"),
+            ("te", "trailers"),
+            ("alt-svc", "h3=\":1\""),
+            ("date", "today"),
+            ("server", "origin"),
+            ("x-kept", "1"),
+        ];
+        let names: Vec<_> =
+            translated(Method::GET, 200, &lines, None).unwrap().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["date", "server", "x-kept"]);
+    }
+
+    #[test]
+    fn a_protocol_switch_without_a_request_is_rejected() {
+        assert_eq!(translated(Method::GET, 101, &[("upgrade", "websocket")], Some(0)), Err(Error::Upgrade));
+    }
+}

@@ -1,0 +1,145 @@
+//! The choice of a server for a request, and the report of the request's outcome to that server.
+
+use super::server::{Server, now};
+use super::state::Origin;
+use crate::balance::{self, EjectionCause, Rule, Set, Wish};
+use std::{cell::Cell, net::SocketAddr, rc::Rc, time::Instant};
+
+/// A request's place on a server: it reports the outcome of the request once. Dropped without a report, as when the
+/// client goes away, it does not affect the server's state.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    origin: Rc<Origin>,
+    pub(crate) number: usize,
+    server: Rc<Server>,
+    /// Since when it exists, unless the server is the only one, which is never ejected, with one address.
+    began: Cell<Option<Instant>>,
+    /// The address to which the request goes, if the server has several.
+    address: Cell<Option<SocketAddr>>,
+    /// This request is the server's trial.
+    trial: Cell<bool>,
+    settled: Cell<bool>,
+}
+
+impl Origin {
+    /// A server for a request that was tried at `tried`, with a preference for `wish`: another one, if there is one.
+    pub(crate) fn choose(self: &Rc<Self>, tried: Set, wish: Wish) -> Option<Ticket> {
+        // A single one gets everything, whatever its state.
+        if let [server] = &*self.servers {
+            return Some(Ticket::new(self, 0, server, None, false));
+        }
+        let now = now();
+        let choose = |tried| {
+            let mut rotation = self.rotation.borrow_mut();
+            balance::choose(&mut rotation, self.config.balance, wish, self.views(now), tried)
+        };
+        let choice = choose(tried).or_else(|| choose(Set::default()))?;
+        if choice.panic {
+            self.metrics.origin_panics.increment();
+        }
+        let server = self.servers.get(choice.server)?;
+        Some(Ticket::new(self, choice.server, server, Some(now), server.chosen(now)))
+    }
+}
+
+impl Ticket {
+    /// For a request that `origin` sends to the `number`th of its servers: `began` now, unless that is the only one;
+    /// `trial` if it is the server's trial.
+    fn new(origin: &Rc<Origin>, number: usize, server: &Rc<Server>, began: Option<Instant>, trial: bool) -> Self {
+        server.counters.requests.increment();
+        Self {
+            origin: Rc::clone(origin),
+            number,
+            server: Rc::clone(server),
+            began: Cell::new(began),
+            address: Cell::new(None),
+            trial: Cell::new(trial),
+            settled: Cell::new(false),
+        }
+    }
+
+    pub(crate) fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// The request goes over a connection to `address`.
+    pub(crate) fn goes_to(&self, address: Option<SocketAddr>) {
+        if address.is_some() && self.server.pool.has_several_addresses() {
+            self.address.set(address);
+            self.began.set(self.began.get().or_else(|| Some(now())));
+        }
+    }
+
+    /// The response's header came.
+    pub(crate) fn answered(&self) {
+        if self.trial.take() && self.server.ejection.borrow_mut().answered(now()) {
+            tracing::info!(origin = &*self.origin.name, server = &*self.server.name, "the server is no longer ejected");
+        }
+    }
+
+    /// The response came to its end.
+    pub(crate) fn went_well(&self) {
+        if self.settled.replace(true) || self.began.get().is_none() {
+            return;
+        }
+        self.server.ejection.borrow_mut().went_well(now());
+        if let Some(address) = self.address.get() {
+            self.server.pool.went_well(address);
+        }
+    }
+
+    /// Connecting to the server failed.
+    pub(crate) fn unreachable(&self) {
+        self.fail(EjectionCause::Connection);
+    }
+
+    /// The server failed the request that was sent to it.
+    pub(crate) fn failed(&self) {
+        self.fail(self.began.get().map_or(EjectionCause::Connection, EjectionCause::Request));
+    }
+
+    /// The connection broke over which the request was sent. That is its address' fault, if the server has another one.
+    pub(crate) fn broke(&self) {
+        let (Some(address), Some(began)) = (self.address.get(), self.began.get()) else { return self.failed() };
+        if self.settled.get() {
+            return;
+        }
+        if self.server.pool.broke(address, self.rule(), EjectionCause::Request(began)) {
+            self.failed();
+        } else {
+            self.settled.set(true);
+            self.server.counters.failures.increment();
+        }
+    }
+
+    /// The rule for ejections.
+    fn rule(&self) -> Rule {
+        let config = &self.origin.config;
+        Rule { after: config.eject_after, time: config.eject_time }
+    }
+
+    fn fail(&self, cause: EjectionCause) {
+        if self.settled.replace(true) {
+            return;
+        }
+        let trial = self.trial.take();
+        self.server.counters.failures.increment();
+        let now = now();
+        let may = self.origin.may_eject(self.number, now);
+        let out = self.server.ejection.borrow_mut().failed(now, self.rule(), cause, may, trial);
+        if let Some(time) = out {
+            self.server.counters.ejections.increment();
+            self.server.show(true);
+            let (origin, server) = (&*self.origin.name, &*self.server.name);
+            tracing::warn!(origin, server, ?time, "the server failed too often: ejected");
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if self.trial.get() {
+            self.server.ejection.borrow_mut().undecided();
+        }
+    }
+}

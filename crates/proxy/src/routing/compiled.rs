@@ -1,0 +1,297 @@
+//! The configuration of requests, compiled for all workers, and its queries for the operator and for handshakes.
+
+use super::maintenance::{InMaintenance, Maintenance};
+use super::routes::{self, Routes};
+use crate::access::{Passwords, RateLimiter, Users};
+use crate::answer::{PageSet, Pages};
+use crate::balance::{CheckResult, CookieKey, HealthState};
+use crate::connection::TlsToOrigin;
+use crate::message::forwarded;
+use crate::metrics::{Checks, ServerName};
+use crate::origin::{Check, Checked, RoutedOrigin, ServerState, check_all};
+use crate::pool::Capacity;
+use crate::rules::{Own, Rules};
+use arc_swap::ArcSwap;
+use litequic_config::{self as config, Config, Network, OriginServer, Sources, Timeouts};
+use litequic_exchange::{CertificateRequest, Client, Fields, Head};
+use std::{collections::BTreeMap, convert::Infallible, net::IpAddr, path::PathBuf, sync::Arc};
+use tokio::sync::Notify;
+
+/// What a configuration has in files, for requests.
+#[derive(Debug, Clone, Default)]
+pub struct RoutingFiles {
+    /// Error pages, and bodies of fixed answers.
+    pub pages: Pages,
+    /// TLS to the origins that have https, by their names.
+    pub tls: BTreeMap<String, Arc<TlsToOrigin>>,
+    /// Users of routes, by their files.
+    pub users: BTreeMap<PathBuf, Arc<Users>>,
+}
+
+impl From<Pages> for RoutingFiles {
+    fn from(pages: Pages) -> Self {
+        Self { pages, ..Self::default() }
+    }
+}
+
+/// The routes, their rules and the origins. Replaced as a whole by a reload.
+#[derive(Debug)]
+pub struct Routing {
+    routes: Routes,
+    /// The routes', in the order of the configuration.
+    pub(crate) names: Vec<String>,
+    /// The routes', in the same order.
+    limiters: Vec<Option<Arc<RateLimiter>>>,
+    /// What all files hold.
+    files: RoutingFiles,
+    /// The routes in maintenance.
+    maintenance: Maintenance,
+    /// For requests that match no route.
+    pub(crate) general_pages: PageSet,
+    /// For requests that match no route.
+    pub(crate) general_rules: Option<Rules>,
+    pub(crate) origins: BTreeMap<String, RoutedOrigin>,
+    pub(crate) timeouts: Timeouts,
+    /// A worker's copy.
+    pub(crate) max_tunnels: u32,
+    pub(crate) trusted: Vec<Network>,
+    sources: Sources,
+    /// The key of sticky sessions' cookies.
+    pub(crate) cookie_key: CookieKey,
+    /// What connections to origins may use.
+    capacity: Arc<Capacity>,
+    /// Verifies passwords, for all workers.
+    pub(crate) passwords: Arc<Passwords>,
+}
+
+impl Routing {
+    /// Compiles `config`, without what it has in files: error pages, and TLS to origins.
+    pub fn new(config: &Config) -> Self {
+        Self::after(config, RoutingFiles::default(), None)
+    }
+
+    /// Compiles `config` with its `files`, with the state of what was `before`: of a server that stays, and is still
+    /// checked, its health; of a rate limit that did not change, its counts; cookies stay valid, and maintenance stays
+    /// in force.
+    pub fn after(config: &Config, files: impl Into<RoutingFiles>, before: Option<&Self>) -> Self {
+        let maintenance = before.map(|before| before.maintenance.clone()).unwrap_or_default();
+        Self::compile(config, files.into(), before, maintenance)
+    }
+
+    /// Returns the routing with another `maintenance`. `config` is what it was compiled from.
+    #[must_use]
+    pub fn switched(&self, config: &Config, maintenance: Maintenance) -> Self {
+        Self::compile(config, self.files.clone(), Some(self), maintenance)
+    }
+
+    fn compile(config: &Config, files: RoutingFiles, before: Option<&Self>, maintenance: Maintenance) -> Self {
+        let RoutingFiles { pages, tls, users } = &files;
+        let origin = |(name, origin): (&String, &config::Origin)| {
+            let before = before.and_then(|before| before.origins.get(name));
+            let before = before.filter(|before| origin.health.is_some() && before.config.health.is_some());
+            let health_state = |server: &OriginServer| {
+                let mut kept = before.iter().flat_map(|before| before.config.servers.iter().zip(&before.health_states));
+                kept.find(|(before, _)| before.address == server.address)
+                    .map(|(_, health_state)| Arc::clone(health_state))
+                    .unwrap_or_default()
+            };
+            let health_states = origin.servers.iter().map(health_state).collect();
+            (name.clone(), RoutedOrigin { config: origin.clone(), health_states, tls: tls.get(name).cloned() })
+        };
+        let origins = config.origins.iter().map(origin).collect();
+        let names = config::Route::names(&config.routes);
+        let limiters = config.routes.iter().zip(&names).map(|(route, name)| {
+            let limit = route.rate_limit?;
+            let kept = before.and_then(|before| before.limiter(name)).filter(|kept| *kept.limit() == limit);
+            Some(kept.unwrap_or_else(|| Arc::new(RateLimiter::new(limit, std::time::Instant::now()))))
+        });
+        let limiters: Vec<_> = limiters.collect();
+        let general_pages = pages.of(&config.error_pages);
+        let in_maintenance = maintenance.of(&config.routes, &names);
+        let mut routes =
+            Routes::new(&config.routes, &config.origins, config.limits.max_body_bytes, &config.client_certificates);
+        routes.rule(|number| {
+            let Some(route) = config.routes.get(number) else { return Default::default() };
+            let own = Own {
+                limiter: limiters.get(number).cloned().flatten(),
+                file: pages.body(route),
+                maintenance: in_maintenance.get(number).copied().flatten(),
+                users: route.users.as_ref().and_then(|file| users.get(file)).cloned(),
+            };
+            let pages = pages.of(&route.error_pages).before(&general_pages, route.intercept_errors);
+            (Rules::new(route, config, own).map(Arc::new), pages)
+        });
+        Self {
+            routes,
+            names,
+            limiters,
+            files,
+            maintenance,
+            general_pages,
+            general_rules: Rules::without_route(config),
+            origins,
+            timeouts: config.timeouts,
+            max_tunnels: config.limits.max_tunnels,
+            trusted: config.trusted_proxies.clone(),
+            sources: config.sources.clone(),
+            cookie_key: before.map_or_else(CookieKey::random, |before| before.cookie_key.clone()),
+            capacity: before.map(|before| Arc::clone(&before.capacity)).unwrap_or_default(),
+            passwords: before.map(|before| Arc::clone(&before.passwords)).unwrap_or_default(),
+        }
+    }
+
+    /// Uses `key` for cookies, instead of one that no other process has.
+    pub fn with_cookie_key(self, key: CookieKey) -> Self {
+        Self { cookie_key: key, ..self }
+    }
+
+    /// Lets connections to origins use `capacity`, instead of one without bounds. Those of workers that run do not
+    /// follow.
+    pub fn with_capacity(self, capacity: Arc<Capacity>) -> Self {
+        Self { capacity, ..self }
+    }
+
+    /// What connections to origins may use.
+    pub fn capacity(&self) -> &Arc<Capacity> {
+        &self.capacity
+    }
+
+    /// The client behind `peer`, as far as trusted proxies name it.
+    pub(crate) fn client(&self, peer: IpAddr, fields: &Fields) -> IpAddr {
+        forwarded::client_behind(peer, fields, &self.trusted)
+    }
+
+    /// The source of `peer`, or that of the client that it forwards for, if it is trusted and `fields` name it.
+    pub(crate) fn source(&self, peer: IpAddr, fields: &Fields) -> Option<Network> {
+        self.sources.source(self.client(peer, fields), &self.trusted)
+    }
+
+    /// The error pages that it was compiled with.
+    pub fn pages(&self) -> &Pages {
+        &self.files.pages
+    }
+
+    /// TLS to the origins that have https, by their names.
+    pub fn origin_tls(&self) -> &BTreeMap<String, Arc<TlsToOrigin>> {
+        &self.files.tls
+    }
+
+    /// Users of routes, by their files.
+    pub fn users(&self) -> &BTreeMap<PathBuf, Arc<Users>> {
+        &self.files.users
+    }
+
+    /// The routes in maintenance.
+    pub fn maintenance(&self) -> &Maintenance {
+        &self.maintenance
+    }
+
+    /// The orders of maintenance and their routes; `config` is what it was compiled from.
+    pub fn in_maintenance(&self, config: &Config) -> Vec<InMaintenance> {
+        self.maintenance.list(&config.routes, &self.names)
+    }
+
+    /// The names of its routes, in the order of the configuration.
+    pub fn route_names(&self) -> &[String] {
+        &self.names
+    }
+
+    fn limiter(&self, name: &str) -> Option<Arc<RateLimiter>> {
+        let place = self.names.iter().position(|known| known == name)?;
+        self.limiters.get(place)?.clone()
+    }
+
+    /// The route of a request.
+    ///
+    /// # Errors
+    ///
+    /// [`Routes::choose`]'s.
+    pub(crate) fn route(&self, head: &Head) -> Result<Option<&routes::Route>, &routes::Route> {
+        self.routes.choose(head.host(), head.path(), head)
+    }
+
+    /// The servers that are to be checked.
+    pub(crate) fn checked(&self) -> Vec<Checked> {
+        let of_origin = |(name, routed): (&String, &RoutedOrigin)| {
+            let RoutedOrigin { config: origin, health_states, tls } = routed;
+            let (origin_name, proxy_protocol) = (Arc::<str>::from(name.as_str()), origin.proxy_protocol);
+            let checked = |health: &config::Health| {
+                let servers = origin.servers.iter().zip(health_states);
+                let one = |(server, health_state): (&OriginServer, &Arc<HealthState>)| Checked {
+                    origin: Arc::clone(&origin_name),
+                    address: server.address.clone(),
+                    health: health.clone(),
+                    tls: tls.clone(),
+                    proxy_protocol,
+                    dns_interval: origin.dns_interval,
+                    health_state: Arc::clone(health_state),
+                };
+                servers.map(one).collect::<Vec<_>>()
+            };
+            origin.health.as_ref().map(checked).unwrap_or_default()
+        };
+        self.origins.iter().flat_map(of_origin).collect()
+    }
+
+    /// Every server of every origin, in the order of their names and of the configuration.
+    pub fn servers(&self) -> Vec<ServerState> {
+        let of_origin = |(name, routed): (&String, &RoutedOrigin)| {
+            let RoutedOrigin { config: origin, health_states, tls } = routed;
+            let one = |(server, health_state): (&OriginServer, &Arc<HealthState>)| ServerState {
+                origin: name.clone(),
+                address: server.address.clone(),
+                tls: tls.clone(),
+                proxy_protocol: origin.proxy_protocol,
+                check: origin.health.as_ref().map(|_| match health_state.last_result() {
+                    CheckResult::Failed(problem) => Check { up: health_state.is_up(), problem: Some(problem) },
+                    CheckResult::Pending | CheckResult::Passed => Check { up: health_state.is_up(), problem: None },
+                }),
+            };
+            origin.servers.iter().zip(health_states).map(one).collect::<Vec<_>>()
+        };
+        self.origins.iter().flat_map(of_origin).collect()
+    }
+
+    /// Their labels in metrics.
+    pub(crate) fn server_names(&self) -> Vec<ServerName> {
+        let name = |server: ServerState| ServerName::new(&server.origin, &server.address.to_string());
+        self.servers().into_iter().map(name).collect()
+    }
+
+    /// The certificate request for a client that sends `server_name` (SNI).
+    pub fn certificate_request(&self, server_name: Option<&str>) -> CertificateRequest {
+        self.routes.certificate_request(server_name)
+    }
+
+    /// Whether `client`'s connection may carry requests for `host` (an authority without its port); 421 otherwise
+    /// (RFC 9110 §15.5.20).
+    ///
+    /// It may if its handshake had the certificate request of this host. A reload may have changed that since: then the
+    /// connection still serves the host that it was opened for, unless another handshake would request more.
+    pub fn admits(&self, client: &Client, host: &str) -> bool {
+        let (identity, now) = (&client.identity, self.routes.certificate_request(Some(host)));
+        if identity.asked == now {
+            return true;
+        }
+        let opened_for_it = client.server_name.as_deref().map_or_else(
+            || routes::is_address(host),
+            |name| name.trim_end_matches('.').eq_ignore_ascii_case(host.trim_end_matches('.')),
+        );
+        opened_for_it
+            && match now {
+                CertificateRequest::None => true,
+                CertificateRequest::Optional => identity.asked != CertificateRequest::None,
+                CertificateRequest::Required => identity.certificate.is_some(),
+            }
+    }
+}
+
+/// Checks the health of origins' servers for all workers that follow `routing`, if the configuration has health checks,
+/// as it stands now and after each of `reloads`. To run once a process.
+///
+/// # Cancel safety
+///
+/// Dropping the future ends all checks; servers keep their state.
+pub async fn check_health(routing: Arc<ArcSwap<Routing>>, reloads: Arc<Notify>, checks: Arc<Checks>) -> Infallible {
+    check_all(|| routing.load().checked(), reloads, checks).await
+}

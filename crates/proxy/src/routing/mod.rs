@@ -1,0 +1,9 @@
+//! The configuration of requests, compiled once for all workers: routes and the choice of one, and maintenance.
+
+mod compiled;
+mod maintenance;
+mod routes;
+
+pub use compiled::{Routing, RoutingFiles, check_health};
+pub use maintenance::{InMaintenance, Maintenance, MaintenanceError, MaintenanceTarget};
+pub(crate) use routes::Route;

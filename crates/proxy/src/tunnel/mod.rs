@@ -1,0 +1,9 @@
+//! Tunnels: the switch of protocols that opens one, the slots of a worker, and the origin's end.
+
+mod side;
+mod slots;
+mod upgrade;
+
+pub(crate) use side::TunnelSide;
+pub(crate) use slots::Tunnels;
+pub(crate) use upgrade::{Switch, choose};

@@ -1,0 +1,201 @@
+//! The tunnels of a worker, a pool that clients share: a silent one makes room for that of a client that holds less.
+//! Pure.
+
+use litequic_exchange::Quiet;
+use litequic_resources::fairness::{Fair, Slot, Source};
+use slab::Slab;
+use std::{
+    cell::RefCell,
+    convert::Infallible,
+    rc::{Rc, Weak},
+    time::Duration,
+};
+
+/// A tunnel on which nothing has moved for that long may make room for another one: keep-alives of WebSockets are
+/// seldom further apart than thirty seconds, and each of a conversation is not.
+const SILENT: Duration = Duration::from_secs(10);
+
+/// The tunnels of a worker, those that are still being opened too.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Tunnels(Rc<RefCell<Open>>);
+
+#[derive(Debug)]
+struct Open {
+    fair: Fair<Infallible>,
+    tunnels: Slab<Entry>,
+}
+
+impl Default for Open {
+    fn default() -> Self {
+        Self { fair: Fair::ranked(0), tunnels: Slab::new() }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// The tunnel's slot, until it is to end.
+    slot: Option<Slot>,
+    /// Set once it is open.
+    quiet: Weak<Quiet>,
+}
+
+/// A tunnel's slot among those of a worker: given back when dropped.
+#[derive(Debug)]
+pub(crate) struct TunnelSlot {
+    tunnels: Tunnels,
+    number: usize,
+}
+
+impl Tunnels {
+    /// A slot for a tunnel of `source`, and whether another tunnel ends for it. If there are `most`, that is the
+    /// longest silent one of the source that holds most, and at least two more than this one. `None` if there is none
+    /// such.
+    pub(crate) fn take(&self, most: u32, source: Source) -> Option<(TunnelSlot, bool)> {
+        let Self(open) = self;
+        open.borrow_mut().fair.set_limit(most);
+        let is_full = open.borrow().fair.taken() >= most;
+        if is_full && !open.borrow_mut().make_room(&source) {
+            return None;
+        }
+        let open = &mut *open.borrow_mut();
+        let slot = Some(open.fair.take_beyond(source));
+        let number = open.tunnels.insert(Entry { slot, quiet: Weak::new() });
+        Some((TunnelSlot { tunnels: self.clone(), number }, is_full))
+    }
+}
+
+impl Open {
+    fn make_room(&mut self, taker: &Source) -> bool {
+        if self.fair.giver(taker).next().is_none() {
+            return false;
+        }
+        let taker = self.fair.branches(taker);
+        let silent = self.tunnels.iter().filter_map(|(number, entry)| {
+            let silence = entry.quiet.upgrade()?.silence();
+            if silence < SILENT {
+                return None;
+            }
+            Some((self.fair.excess(entry.slot?, &taker)?, silence, number))
+        });
+        let Some((.., number)) = silent.max() else { return false };
+        let Some(entry) = self.tunnels.get_mut(number) else { return false };
+        if let Some(slot) = entry.slot.take() {
+            self.fair.give_back(slot);
+        }
+        if let Some(quiet) = entry.quiet.upgrade() {
+            quiet.evict();
+        }
+        true
+    }
+}
+
+impl TunnelSlot {
+    /// The tunnel is open: it may be ended by `quiet`.
+    pub(crate) fn opened(&self, quiet: &Rc<Quiet>) {
+        if let Some(entry) = self.tunnels.0.borrow_mut().tunnels.get_mut(self.number) {
+            entry.quiet = Rc::downgrade(quiet);
+        }
+    }
+}
+
+impl Drop for TunnelSlot {
+    fn drop(&mut self) {
+        let open = &mut *self.tunnels.0.borrow_mut();
+        if let Some(Entry { slot: Some(slot), .. }) = open.tunnels.try_remove(self.number) {
+            open.fair.give_back(slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use litequic_exchange::{Duplex, Silenced, Tunnel};
+    use std::{
+        io,
+        pin::Pin,
+        task::{Context, Poll},
+    };
+    use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+    use tokio::time::timeout;
+
+    /// An end on which nothing moves.
+    struct Silence(Rc<TunnelSlot>);
+
+    impl Duplex for Silence {
+        fn opened(&self, quiet: &Rc<Quiet>) {
+            self.0.opened(quiet);
+        }
+    }
+
+    impl AsyncRead for Silence {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    impl AsyncWrite for Silence {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    fn source(last: u8, connection: u64) -> Source {
+        Source::new(Some(([192, 0, 2, last].into(), 32)), connection)
+    }
+
+    fn open(tunnels: &Tunnels, source: Source) -> Option<(Tunnel, bool)> {
+        let (slot, evicts) = tunnels.take(4, source)?;
+        let end = Silence(Rc::new(slot));
+        Some((Tunnel::new("websocket".into(), end, Duration::from_secs(3600)), evicts))
+    }
+
+    async fn is_evicted(tunnel: &Tunnel) -> bool {
+        matches!(timeout(Duration::ZERO, tunnel.quiet().expired()).await, Ok(Silenced::Evicted))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_pool_loses_the_longest_silent_tunnel_of_the_source_that_holds_most() {
+        let tunnels = Tunnels::default();
+        let mut held = Vec::new();
+        for connection in 0..4 {
+            held.push(open(&tunnels, source(1, connection)).unwrap().0);
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert!(open(&tunnels, source(1, 9)).is_none(), "its own source holds most");
+        assert!(open(&tunnels, source(2, 9)).is_none(), "none is silent for long enough");
+        tokio::time::advance(Duration::from_secs(8)).await;
+        let (other, evicts) = open(&tunnels, source(2, 9)).unwrap();
+        assert!(evicts);
+        let mut evicted = Vec::new();
+        for tunnel in &held {
+            evicted.push(is_evicted(tunnel).await);
+        }
+        assert_eq!(evicted, [true, false, false, false]);
+        // Three and one: a third source takes one more of the first, and the second then none.
+        let (third, _) = open(&tunnels, source(3, 9)).unwrap();
+        assert!(open(&tunnels, source(2, 10)).is_none());
+        drop((held, other, third));
+        assert_eq!(tunnels.0.borrow().fair.taken(), 0);
+        assert!(tunnels.0.borrow().tunnels.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_tunnel_that_is_still_being_opened_makes_no_room() {
+        let tunnels = Tunnels::default();
+        let slots: Vec<_> = (0..4).map(|connection| tunnels.take(4, source(1, connection)).unwrap()).collect();
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert!(tunnels.take(4, source(2, 9)).is_none());
+        drop(slots);
+        assert!(tunnels.take(0, source(2, 9)).is_none());
+        assert!(tunnels.take(1, source(2, 9)).is_some());
+    }
+}

@@ -86,9 +86,13 @@ packages() {
     packaging/charts.sh "${LITEQUIC_REPOSITORY:-}"
     skippable packaging/results.sh
     skippable packaging/sbom.sh
-    cargo package --quiet --locked --no-verify --package litequic --target-dir target/crate ${rehearse:+--allow-dirty}
-    cp "target/crate/package/litequic-$version.crate" "$dist/"
-    echo "$dist/litequic-$version.crate"
+    rm -rf target/crate/package
+    cargo package --quiet --locked --no-verify --workspace --exclude litequic-micro --exclude litequic-replay \
+        --target-dir target/crate ${rehearse:+--allow-dirty}
+    for crate in target/crate/package/litequic*-"$version".crate; do
+        cp "$crate" "$dist/"
+        echo "$dist/${crate##*/}"
+    done
     # For the provenance; `finish` may run elsewhere.
     for tool in rustc cargo cc aarch64-linux-gnu-gcc cargo-zigbuild cargo-deb cargo-generate-rpm objcopy tar gzip zstd; do
         ! command -v "$tool" >/dev/null || "$tool" --version | head -n 1

@@ -14,17 +14,22 @@ pub const ROUNDS: usize = 1;
 /// Rounds after the last word, of HalfSipHash-1-3.
 pub const FINAL_ROUNDS: usize = 3;
 
+// Inlined in other crates: 7 of 250 instructions of a packet with a masked connection ID (benches/gate.sh, server_hdr).
+
 /// The state before the first word.
+#[inline]
 pub fn state([k0, k1]: Key) -> [u32; 4] {
     let [c0, c1] = CONSTANTS;
     [k0, k1, c0 ^ k0, c1 ^ k1]
 }
 
 /// HalfSipHash-1-3 of `words` under `key`. All messages under one key have the same length: none is appended.
+#[inline]
 pub fn half_sip_hash(key: Key, words: impl IntoIterator<Item = u32>) -> u32 {
     hash::<ROUNDS, FINAL_ROUNDS>(key, words)
 }
 
+#[inline]
 fn hash<const C: usize, const D: usize>(key: Key, words: impl IntoIterator<Item = u32>) -> u32 {
     let mut state = state(key);
     for word in words {
@@ -41,6 +46,7 @@ fn hash<const C: usize, const D: usize>(key: Key, words: impl IntoIterator<Item 
     v1 ^ v3
 }
 
+#[inline]
 fn round([v0, v1, v2, v3]: &mut [u32; 4]) {
     *v0 = v0.wrapping_add(*v1);
     *v1 = v1.rotate_left(5) ^ *v0;

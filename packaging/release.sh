@@ -86,13 +86,8 @@ packages() {
     packaging/charts.sh "${LITEQUIC_REPOSITORY:-}"
     skippable packaging/results.sh
     skippable packaging/sbom.sh
-    rm -rf target/crate/package
-    cargo package --quiet --locked --no-verify --workspace --exclude litequic-micro --exclude litequic-replay \
-        --target-dir target/crate ${rehearse:+--allow-dirty}
-    for crate in target/crate/package/litequic*-"$version".crate; do
-        cp "$crate" "$dist/"
-        echo "$dist/${crate##*/}"
-    done
+    git archive --prefix="litequic-$version/" --format=tar HEAD | gzip --best --no-name >"$dist/litequic-$version-src.tar.gz"
+    echo "$dist/litequic-$version-src.tar.gz"
     # For the provenance; `finish` may run elsewhere.
     for tool in rustc cargo cc aarch64-linux-gnu-gcc cargo-zigbuild cargo-deb cargo-generate-rpm objcopy tar gzip zstd; do
         ! command -v "$tool" >/dev/null || "$tool" --version | head -n 1
